@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/ids.h>
+
+namespace stormo {
+
+/// What a rank spends time on. Every interval of a step belongs to exactly one lane.
+enum class Lane : std::uint8_t { kCompute, kCommunication, kWait, kData };
+constexpr int kNumLanes = 4;
+std::string_view to_string(Lane lane);
+
+/// One finished interval on one rank. `name` must outlive the Sink call only.
+struct Event {
+  Lane lane = Lane::kCompute;
+  std::string_view name;     ///< "forward", "all_reduce", ...
+  Rank rank = 0;
+  std::int64_t step = -1;    ///< training step, or -1 outside of one
+  std::uint64_t bytes = 0;   ///< payload of the calling rank, 0 when it has none
+  TimePoint start;
+  TimePoint end;
+};
+
+/// Consumer of Events. `record` may be called from any thread, must not block and must not fail.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void record(const Event& event) = 0;
+};
+
+}  // namespace stormo

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <stormo/base/dtype.h>
+
+namespace stormo::comm {
+
+/// Where a buffer's memory is. Engines for other devices complete by enqueueing on `stream`.
+struct Device {
+  enum class Kind : std::uint8_t { kCpu, kCuda } kind = Kind::kCpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+/// A non-owning, typed, contiguous span of elements.
+struct Buffer {
+  void* data = nullptr;
+  std::int64_t count = 0;  ///< elements, not bytes
+  DType dtype = DType::kFloat32;
+  Device device{};
+  void* stream = nullptr;  ///< device stream that orders the buffer's use, null on the CPU
+
+  std::uint64_t bytes() const { return static_cast<std::uint64_t>(count) * size_of(dtype); }
+};
+
+template <class T>
+Buffer buffer_of(std::span<T> s) {
+  return {s.data(), static_cast<std::int64_t>(s.size()), DTypeOf<T>::value};
+}
+
+enum class ReduceOp : std::uint8_t {
+  kSum,
+  kAverage,          ///< sum / size
+  kWeightedAverage,  ///< sum of weight_r * x_r / sum of weight_r; ranks of weight 0 are not read
+  kMin,
+  kMax,
+};
+
+}  // namespace stormo::comm

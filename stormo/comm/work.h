@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+
+namespace stormo::comm {
+
+/// State of one pending operation, shared between its Work and the group's thread.
+class PendingOperation;
+
+/// Handle of a pending operation. Move-only. Buffers stay borrowed until it is complete; dropping an
+/// incomplete Work does not block: the operation goes on, and so does the borrowing.
+class [[nodiscard]] Work {
+ public:
+  Work() = default;
+  explicit Work(std::shared_ptr<PendingOperation> operation);
+  /// Already complete.
+  static Work completed(Status outcome);
+
+  /// Outcome of the operation; kDeadlineExceeded when `by` passes first (it is still pending then).
+  Status wait(Deadline by = Deadline::never());
+  /// True once complete; never blocks.
+  bool test() const;
+
+ private:
+  std::shared_ptr<PendingOperation> operation_;
+};
+
+}  // namespace stormo::comm
