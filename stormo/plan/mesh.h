@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <stormo/base/ids.h>
+#include <stormo/base/status.h>
 
 namespace stormo::plan {
 
@@ -20,6 +22,7 @@ struct Mesh {
   std::vector<Axis> axes;
   bool operator==(const Mesh&) const = default;
 
+  /// The product of the axes' sizes, at most kMaxRanks.
   int size() const;
   /// Position of the axis, or -1.
   int find(std::string_view axis) const;
@@ -28,5 +31,12 @@ struct Mesh {
   /// The ranks that share all coordinates of `rank` except on `axis`, in order.
   std::vector<Rank> group(Rank rank, std::string_view axis) const;
 };
+
+/// Versioned text form: `mesh v1 dp=2 tp=4`.
+std::string to_text(const Mesh& m);
+/// Inverse of to_text; kBadPlan with line and column for anything else.
+Result<Mesh> parse_mesh(std::string_view text);
+/// Equal meshes have equal hashes, on every machine.
+std::uint64_t hash(const Mesh& m);
 
 }  // namespace stormo::plan

@@ -48,8 +48,8 @@ struct Goal {
   auto operator<=>(const Goal&) const = default;
 };
 
-/// One collective among `ranks` ranks over a buffer cut into `chunks` chunks. A plain value: compare,
-/// hash, print, parse, verify, cost, simulate, execute.
+/// One collective among `ranks` ranks over a buffer cut into `chunks` chunks. A plain value:
+/// compare, hash, print, parse, verify, cost, simulate, execute.
 struct Schedule {
   std::string name;  ///< the builder's name, e.g. "ring_all_reduce"
   Goal goal;

@@ -13,9 +13,9 @@ namespace stormo::plan {
 
 /// The smallest unit of forward and backward: a layer or a block of layers.
 struct SegmentShape {
-  std::string name;                  ///< "block0"
-  std::int64_t num_parameters = 0;   ///< elements
-  std::int64_t flops_per_sample = 0; ///< forward; 0 when unknown
+  std::string name;                   ///< "block0"
+  std::int64_t num_parameters = 0;    ///< elements
+  std::int64_t flops_per_sample = 0;  ///< forward; 0 when unknown
   bool operator==(const SegmentShape&) const = default;
 };
 
@@ -27,8 +27,8 @@ struct ModelShape {
 
 /// One computation or collective of a training step.
 enum class ActionKind : std::uint8_t {
-  kLoad,       ///< take this rank's part of the global batch
-  kForward,    ///< segments [first, last]
+  kLoad,     ///< take this rank's part of the global batch
+  kForward,  ///< segments [first, last]
   kLoss,
   kBackward,   ///< segments [first, last], in reverse
   kAllReduce,  ///< weighted average of the gradients of segments [first, last] over `axis`
@@ -60,9 +60,10 @@ std::string to_text(const StepPlan& p);
 Result<StepPlan> parse_step_plan(std::string_view text);
 std::uint64_t hash(const StepPlan& p);
 
-/// Structural rules every plan must meet, whatever strategy made it: ranges within the model, forward
-/// before loss before backward before update of the same segment, every segment computed exactly
-/// once and updated exactly once, collectives on axes of the mesh and after the backward they reduce.
+/// Structural rules every plan must meet, whatever strategy made it: ranges within the model,
+/// forward before loss before backward before update of the same segment, every segment computed
+/// exactly once and updated exactly once, collectives on axes of the mesh and after the backward
+/// they reduce.
 Status validate(const StepPlan& p);
 
 }  // namespace stormo::plan

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/plan/schedule.h>
+#include <stormo/plan/topology.h>
+
+namespace stormo::analysis {
+
+/// One transfer of a simulated run, from the first byte sent until it is received and reduced.
+struct SimulatedTransfer {
+  int round = 0;
+  plan::Transfer transfer;
+  std::int64_t bytes = 0;
+  TimePoint start;
+  TimePoint end;
+};
+
+struct Simulation {
+  Duration duration{};                      ///< until the last rank is done
+  std::vector<Duration> finish;             ///< by rank, since the start
+  std::vector<SimulatedTransfer> timeline;  ///< in the order of rounds; empty for Timeline::kDrop
+};
+
+enum class Timeline : std::uint8_t { kKeep, kDrop };
+
+/// Plays `s` over `bytes` bytes in virtual time, from clock.now(); moves the clock to the end, so
+/// that several collectives can be played one after the other. Deterministic.
+///
+/// The model follows LogGP: every rank goes through its rounds in order and finishes one before it
+/// starts the next. A transfer takes latency + bytes * seconds_per_byte and keeps the sender's
+/// outgoing and the receiver's incoming port busy for that long; between hosts it also keeps both
+/// hosts' interfaces busy while its bytes pass. A reduction keeps the receiver's core busy
+/// afterwards. Within a round each rank serves its nearest neighbours to the right first.
+/// Topology and schedule must have the same ranks. O(transfers + rounds).
+Simulation simulate(const plan::Schedule& s, const plan::Topology& topology, std::int64_t bytes,
+                    ManualClock& clock, Timeline timeline = Timeline::kKeep);
+
+}  // namespace stormo::analysis

@@ -1,0 +1,230 @@
+#include <stormo/analysis/verify.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <stormo/plan/limits.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Combine;
+using plan::GoalKind;
+using plan::Schedule;
+using plan::Transfer;
+
+Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+
+std::string describe(const Transfer& t) {
+  return std::to_string(t.from) + ">" + std::to_string(t.to) +
+         (t.how == Combine::kReduce ? " +c" : " =c") + std::to_string(t.chunk);
+}
+
+Status in_round(std::size_t round, const Transfer& t, std::string reason) {
+  return bad("round " + std::to_string(round) + ": " + describe(t) + ": " + std::move(reason));
+}
+
+Status check_ranges(const Schedule& s) {
+  if (s.ranks < 1 || s.ranks > plan::kMaxRanks) return bad("ranks out of range");
+  if (s.chunks < 1 || s.chunks > plan::kMaxChunks) return bad("chunks out of range");
+  if (s.goal.kind > GoalKind::kBroadcast) return bad("the goal is of no known kind");
+  if (s.goal.root < 0 || s.goal.root >= s.ranks) return bad("the root is not a rank");
+  if (s.rounds.size() > static_cast<std::size_t>(plan::kMaxRounds)) return bad("too many rounds");
+  const auto is_rank = [&](Rank r) { return r >= 0 && r < s.ranks; };
+  for (std::size_t i = 0; i < s.rounds.size(); ++i) {
+    if (s.rounds[i].empty()) {
+      return bad("round " + std::to_string(i) + " has no transfers; remove it");
+    }
+    for (const Transfer& t : s.rounds[i]) {
+      if (!is_rank(t.from) || !is_rank(t.to)) return in_round(i, t, "no such rank");
+      if (t.chunk < 0 || t.chunk >= s.chunks) return in_round(i, t, "no such chunk");
+      if (t.from == t.to) return in_round(i, t, "a rank sends to itself");
+      if (t.how > Combine::kReduce) return in_round(i, t, "combines in no known way");
+    }
+  }
+  return {};
+}
+
+/// A transfer and its round.
+struct Move {
+  int round;
+  Transfer transfer;
+};
+
+/// The moves of each chunk, in order: chunks are independent of each other, so that the terms of
+/// only one chunk need to be in memory at a time.
+class MovesByChunk {
+ public:
+  explicit MovesByChunk(const Schedule& s) : begin_(static_cast<std::size_t>(s.chunks) + 1) {
+    for_each(s, [&](int, const Transfer& t) { ++begin_[static_cast<std::size_t>(t.chunk) + 1]; });
+    for (std::size_t c = 1; c < begin_.size(); ++c) begin_[c] += begin_[c - 1];
+    moves_.resize(begin_.back());
+    std::vector<std::size_t> next(begin_.begin(), begin_.end() - 1);
+    for_each(s, [&](int round, const Transfer& t) {
+      moves_[next[static_cast<std::size_t>(t.chunk)]++] = {round, t};
+    });
+  }
+
+  std::span<const Move> of(std::size_t chunk) const {
+    return std::span(moves_).subspan(begin_[chunk], begin_[chunk + 1] - begin_[chunk]);
+  }
+
+ private:
+  template <class F>
+  static void for_each(const Schedule& s, F&& f) {
+    for (std::size_t i = 0; i < s.rounds.size(); ++i) {
+      for (const Transfer& t : s.rounds[i]) f(static_cast<int>(i), t);
+    }
+  }
+
+  std::vector<std::size_t> begin_;
+  std::vector<Move> moves_;
+};
+
+/// For one chunk: the ranks whose terms are in the value that each rank holds, as bit sets.
+class Terms {
+ public:
+  explicit Terms(const Schedule& s)
+      : schedule_(s),
+        words_((static_cast<std::size_t>(s.ranks) + 63) / 64),
+        held_(static_cast<std::size_t>(s.ranks) * words_),
+        use_(static_cast<std::size_t>(s.ranks)) {}
+
+  Status run(int chunk, std::span<const Move> moves) {
+    start(chunk);
+    for (std::size_t begin = 0; begin < moves.size();) {
+      std::size_t end = begin;
+      while (end < moves.size() && moves[end].round == moves[begin].round) ++end;
+      const auto round = moves.subspan(begin, end - begin);
+      STORMO_RETURN_IF_ERROR(check_hazards(round));
+      // nothing that is read here is written here, so in-place order is the order of the list
+      for (const Move& move : round) STORMO_RETURN_IF_ERROR(apply(move));
+      begin = end;
+    }
+    return check_goal(chunk);
+  }
+
+ private:
+  /// What a rank does with the chunk in the round under way.
+  struct Use {
+    int round = -1;
+    bool reads = false;
+    bool copied = false;
+    bool reduced = false;
+  };
+
+  std::span<std::uint64_t> of(Rank r) {
+    return std::span(held_).subspan(static_cast<std::size_t>(r) * words_, words_);
+  }
+
+  void add_own_term(Rank r) {
+    const auto bit = static_cast<std::size_t>(r);
+    of(r)[bit / 64] |= std::uint64_t{1} << (bit % 64);
+  }
+
+  void start(int chunk) {
+    std::ranges::fill(held_, 0);
+    std::ranges::fill(use_, Use{});
+    switch (schedule_.goal.kind) {
+      case GoalKind::kAllReduce:
+      case GoalKind::kReduceScatter:
+        for (Rank r = 0; r < schedule_.ranks; ++r) add_own_term(r);
+        break;
+      case GoalKind::kAllGather: add_own_term(plan::owner(schedule_, chunk)); break;
+      case GoalKind::kBroadcast: add_own_term(schedule_.goal.root); break;
+    }
+  }
+
+  Use& use_of(Rank r, int round) {
+    Use& use = use_[static_cast<std::size_t>(r)];
+    if (use.round != round) use = Use{.round = round};
+    return use;
+  }
+
+  Status check_hazards(std::span<const Move> moves) {
+    for (const Move& move : moves) use_of(move.transfer.from, move.round).reads = true;
+    for (const Move& move : moves) {
+      const Transfer& t = move.transfer;
+      const auto round = static_cast<std::size_t>(move.round);
+      Use& use = use_of(t.to, move.round);
+      if (use.reads) {
+        return in_round(round, t, "the receiver also sends this chunk in this round");
+      }
+      if (use.copied || (use.reduced && t.how == Combine::kCopy)) {
+        return in_round(round, t, "the receiver gets this chunk twice, once by copy");
+      }
+      (t.how == Combine::kCopy ? use.copied : use.reduced) = true;
+    }
+    return {};
+  }
+
+  Status apply(const Move& move) {
+    const Transfer& t = move.transfer;
+    const auto round = static_cast<std::size_t>(move.round);
+    const auto source = of(t.from), target = of(t.to);
+    const auto is_set = [](std::uint64_t w) { return w != 0; };
+    if (std::ranges::none_of(source, is_set)) {
+      return in_round(round, t, "the sender does not have this chunk");
+    }
+    if (t.how == Combine::kCopy) {
+      std::ranges::copy(source, target.begin());
+      return {};
+    }
+    if (std::ranges::none_of(target, is_set)) {
+      return in_round(round, t, "the receiver has no value to reduce into");
+    }
+    for (std::size_t i = 0; i < words_; ++i) {
+      if (const std::uint64_t both = source[i] & target[i]; both != 0) {
+        const auto rank = i * 64 + static_cast<std::size_t>(std::countr_zero(both));
+        return in_round(round, t,
+                        "the term of rank " + std::to_string(rank) + " would be counted twice");
+      }
+      target[i] |= source[i];
+    }
+    return {};
+  }
+
+  /// The ranks that must hold the outcome hold all of the terms, and no others' (a set cannot hold
+  /// others' terms where only one rank started with a value).
+  Status check_goal(int chunk) {
+    const GoalKind kind = schedule_.goal.kind;
+    const bool scatter = kind == GoalKind::kReduceScatter;
+    const bool reduces = scatter || kind == GoalKind::kAllReduce;
+    const Rank first = scatter ? plan::owner(schedule_, chunk) : 0;
+    const Rank last = scatter ? first : schedule_.ranks - 1;
+    for (Rank r = first; r <= last; ++r) {
+      int terms = 0;
+      for (const std::uint64_t word : of(r)) terms += std::popcount(word);
+      if (terms == (reduces ? schedule_.ranks : 1)) continue;
+      const std::string who =
+          "at the end rank " + std::to_string(r) + ", chunk " + std::to_string(chunk) + ": ";
+      return bad(who + (reduces ? "holds the terms of " + std::to_string(terms) + " of " +
+                                      std::to_string(schedule_.ranks) + " ranks"
+                                : std::string("never received")));
+    }
+    return {};
+  }
+
+  const Schedule& schedule_;
+  std::size_t words_;
+  std::vector<std::uint64_t> held_;
+  std::vector<Use> use_;
+};
+
+}  // namespace
+
+Status verify(const Schedule& s) {
+  STORMO_RETURN_IF_ERROR(check_ranges(s));
+  const MovesByChunk moves(s);
+  Terms terms(s);
+  for (int chunk = 0; chunk < s.chunks; ++chunk) {
+    STORMO_RETURN_IF_ERROR(terms.run(chunk, moves.of(static_cast<std::size_t>(chunk))));
+  }
+  return {};
+}
+
+}  // namespace stormo::analysis

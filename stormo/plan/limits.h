@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stormo::plan {
+
+/// What parsers and builders accept; checked before any allocation that depends on the number.
+inline constexpr int kMaxRanks = 65536;
+inline constexpr int kMaxChunks = 65536;
+inline constexpr int kMaxRounds = 1 << 20;
+/// About 1 GiB of Transfers: a ring all-reduce of 4,096 ranks fits, one of 65,536 does not.
+inline constexpr std::int64_t kMaxTransfers = std::int64_t{1} << 26;
+inline constexpr int kMaxAxes = 16;
+inline constexpr int kMaxSegments = 1 << 16;
+inline constexpr int kMaxActions = 1 << 20;
+inline constexpr std::size_t kMaxNameBytes = 256;
+
+}  // namespace stormo::plan

@@ -1,0 +1,39 @@
+#include <stormo/plan/schedule.h>
+
+#include <stormo/plan/hash.h>
+
+namespace stormo::plan {
+
+std::string_view to_string(GoalKind kind) {
+  switch (kind) {
+    case GoalKind::kAllReduce: return "all_reduce";
+    case GoalKind::kReduceScatter: return "reduce_scatter";
+    case GoalKind::kAllGather: return "all_gather";
+    case GoalKind::kBroadcast: return "broadcast";
+  }
+  return "unknown";
+}
+
+std::uint64_t hash(const Schedule& s) {
+  Hasher h;
+  h.add("schedule v1");
+  h.add(s.name);
+  h.add(static_cast<std::uint64_t>(s.goal.kind));
+  h.add(static_cast<std::uint64_t>(s.goal.root));
+  h.add(static_cast<std::uint64_t>(s.ranks));
+  h.add(static_cast<std::uint64_t>(s.chunks));
+  h.add(std::uint64_t{s.rounds.size()});
+  const auto pair = [](int high, int low) {
+    return std::uint64_t{static_cast<std::uint32_t>(high)} << 32 | static_cast<std::uint32_t>(low);
+  };
+  for (const Round& round : s.rounds) {
+    h.add(std::uint64_t{round.size()});
+    for (const Transfer& t : round) {
+      h.add(pair(t.from, t.to));
+      h.add(pair(t.chunk, static_cast<int>(t.how)));
+    }
+  }
+  return h.value();
+}
+
+}  // namespace stormo::plan

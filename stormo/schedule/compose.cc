@@ -1,0 +1,61 @@
+#include <stormo/schedule/compose.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <stormo/base/check.h>
+
+namespace stormo::schedule {
+
+plan::Schedule then(plan::Schedule a, const plan::Schedule& b) {
+  STORMO_CHECK(a.ranks == b.ranks && a.chunks == b.chunks, "then: schedules of different shape");
+  a.rounds.insert(a.rounds.end(), b.rounds.begin(), b.rounds.end());
+  return a;
+}
+
+plan::Schedule on_group(const plan::Schedule& s, std::span<const Rank> ranks, int total_ranks,
+                        const ChunkPlacement& placement) {
+  STORMO_CHECK(static_cast<int>(ranks.size()) == s.ranks,
+               "on_group: one rank per member is needed");
+  STORMO_CHECK(std::ranges::all_of(ranks, [&](Rank r) { return r >= 0 && r < total_ranks; }),
+               "on_group: rank outside of the larger group");
+  STORMO_CHECK(placement.width >= 1 && placement.offset >= 0 &&
+                   s.chunks <= (placement.chunks - placement.offset) / placement.width,
+               "on_group: chunks do not fit into the larger buffer");
+  plan::Schedule out{s.name, s.goal, total_ranks, placement.chunks, {}};
+  for (const plan::Round& round : s.rounds) {
+    plan::Round& wide = out.rounds.emplace_back();
+    wide.reserve(round.size() * static_cast<std::size_t>(placement.width));
+    for (const plan::Transfer& t : round) {
+      const int first = placement.offset + t.chunk * placement.width;
+      for (int i = 0; i < placement.width; ++i) {
+        wide.push_back({ranks[static_cast<std::size_t>(t.from)],
+                        ranks[static_cast<std::size_t>(t.to)], first + i, t.how});
+      }
+    }
+  }
+  return out;
+}
+
+plan::Schedule side_by_side(std::span<const plan::Schedule> parts) {
+  STORMO_CHECK(!parts.empty(), "side_by_side: nothing to put side by side");
+  plan::Schedule out = parts.front();
+  for (const plan::Schedule& part : parts.subspan(1)) {
+    STORMO_CHECK(part.ranks == out.ranks && part.chunks == out.chunks,
+                 "side_by_side: schedules of different shape");
+    if (part.rounds.size() > out.rounds.size()) out.rounds.resize(part.rounds.size());
+    for (std::size_t i = 0; i < part.rounds.size(); ++i) {
+      std::ranges::copy(part.rounds[i], std::back_inserter(out.rounds[i]));
+    }
+  }
+  return out;
+}
+
+plan::Schedule with_goal(plan::Schedule s, std::string name, plan::Goal goal) {
+  s.name = std::move(name);
+  s.goal = goal;
+  return s;
+}
+
+}  // namespace stormo::schedule

@@ -1,0 +1,56 @@
+// Direct reduce-scatter, all-gather and all-reduce.
+//
+// Idea: no forwarding. The owner of a chunk takes it from every peer in one round and reduces in
+// ascending order of rank; then it sends the result to every peer in one round. In shared memory a
+// round is one pass over all operands; on a network it is an all-to-all.
+// Cost: 1 round and (n-1)/n K bytes sent and received by each rank per phase, as little as the
+// ring, but n-1 messages per rank at once: the network must stand n(n-1) flows. Paper: E. Chan, M.
+// Heimlich, A. Purkayastha, R. van de Geijn, "Collective communication: theory, practice, and
+// experience", Concurrency and Computation 19(13), 2007 (the reduce-scatter and all-gather that it
+// composes; here each by direct exchange).
+#include <stormo/schedule/direct.h>
+
+#include <stormo/base/check.h>
+#include <stormo/plan/limits.h>
+#include <stormo/schedule/compose.h>
+
+namespace stormo::schedule {
+namespace {
+
+plan::Schedule start(const char* name, plan::GoalKind goal, int ranks) {
+  STORMO_CHECK(ranks >= 1 && ranks <= plan::kMaxRanks, "direct: ranks out of range");
+  return {name, {goal}, ranks, ranks, {}};
+}
+
+}  // namespace
+
+plan::Schedule direct_reduce_scatter(int ranks) {
+  plan::Schedule s = start("direct_reduce_scatter", plan::GoalKind::kReduceScatter, ranks);
+  if (ranks == 1) return s;
+  plan::Round& round = s.rounds.emplace_back();
+  for (Rank to = 0; to < ranks; ++to) {
+    for (Rank from = 0; from < ranks; ++from) {
+      if (from != to) round.push_back({from, to, to, plan::Combine::kReduce});
+    }
+  }
+  return s;
+}
+
+plan::Schedule direct_all_gather(int ranks) {
+  plan::Schedule s = start("direct_all_gather", plan::GoalKind::kAllGather, ranks);
+  if (ranks == 1) return s;
+  plan::Round& round = s.rounds.emplace_back();
+  for (Rank from = 0; from < ranks; ++from) {
+    for (Rank to = 0; to < ranks; ++to) {
+      if (from != to) round.push_back({from, to, from, plan::Combine::kCopy});
+    }
+  }
+  return s;
+}
+
+plan::Schedule direct_all_reduce(int ranks) {
+  return with_goal(then(direct_reduce_scatter(ranks), direct_all_gather(ranks)),
+                   "direct_all_reduce", {plan::GoalKind::kAllReduce});
+}
+
+}  // namespace stormo::schedule

@@ -1,0 +1,53 @@
+// Ring reduce-scatter, all-gather and all-reduce.
+//
+// Idea: every rank talks to its right neighbour only. In reduce-scatter a partial sum of each chunk
+// travels once around the ring and grows at every stop; it ends at the rank that owns the chunk. In
+// all-gather the finished chunks travel around once more.
+// Cost: n-1 rounds and (n-1)/n K bytes sent and received by each rank per phase, which is the least
+// possible for bandwidth; latency grows with n.
+// Paper: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+// workstations", J. Parallel and Distributed Computing 69(2), 2009.
+#include <stormo/schedule/ring.h>
+
+#include <stormo/base/check.h>
+#include <stormo/plan/limits.h>
+#include <stormo/schedule/compose.h>
+
+namespace stormo::schedule {
+namespace {
+
+using plan::Combine;
+using plan::GoalKind;
+
+/// n-1 rounds in which rank r passes chunk (r + shift - step) mod n to its right.
+plan::Schedule once_around(const char* name, GoalKind goal, int ranks, int shift, Combine how) {
+  STORMO_CHECK(ranks >= 1 && ranks <= plan::kMaxRanks, "ring: ranks out of range");
+  plan::Schedule s{name, {goal}, ranks, ranks, {}};
+  for (int step = 0; step + 1 < ranks; ++step) {
+    plan::Round& round = s.rounds.emplace_back();
+    round.reserve(static_cast<std::size_t>(ranks));
+    for (Rank r = 0; r < ranks; ++r) {
+      const int chunk = (r + shift - step + 2 * ranks) % ranks;
+      round.push_back({.from = r, .to = (r + 1) % ranks, .chunk = chunk, .how = how});
+    }
+  }
+  return s;
+}
+
+}  // namespace
+
+plan::Schedule ring_reduce_scatter(int ranks) {
+  // chunk c sets out at rank c+1 and so arrives, complete, at rank c
+  return once_around("ring_reduce_scatter", GoalKind::kReduceScatter, ranks, -1, Combine::kReduce);
+}
+
+plan::Schedule ring_all_gather(int ranks) {
+  return once_around("ring_all_gather", GoalKind::kAllGather, ranks, 0, Combine::kCopy);
+}
+
+plan::Schedule ring_all_reduce(int ranks) {
+  return with_goal(then(ring_reduce_scatter(ranks), ring_all_gather(ranks)), "ring_all_reduce",
+                   {GoalKind::kAllReduce});
+}
+
+}  // namespace stormo::schedule

@@ -1,0 +1,234 @@
+// The verifier is tested by breaking valid schedules in every way that a mistake could. The oracle
+// is a naive executor over numbers: a mutation matters when some order of execution that a round
+// allows no longer yields the sums that the goal promises.
+#include <gtest/gtest.h>
+#include <stormo/analysis/verify.h>
+#include <stormo/base/rng.h>
+#include <stormo/schedule/builders.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Combine;
+using plan::GoalKind;
+using plan::Schedule;
+using plan::Transfer;
+
+using Memory = std::vector<std::vector<std::uint64_t>>;  // [rank][chunk]
+
+enum class Order { kSnapshot, kListed, kReversed };
+
+void run_round(const plan::Round& round, Order order, Memory& memory) {
+  const Memory before = memory;
+  const auto apply = [&](const Transfer& t) {
+    const auto from = static_cast<std::size_t>(t.from), to = static_cast<std::size_t>(t.to);
+    const auto chunk = static_cast<std::size_t>(t.chunk);
+    const std::uint64_t value = (order == Order::kSnapshot ? before : memory)[from][chunk];
+    memory[to][chunk] = t.how == Combine::kCopy ? value : memory[to][chunk] + value;
+  };
+  if (order == Order::kReversed) {
+    std::for_each(round.rbegin(), round.rend(), apply);
+  } else {
+    std::ranges::for_each(round, apply);
+  }
+}
+
+bool reaches_goal(const Schedule& s, Order order) {
+  Rng rng(7, "mutation.values");
+  Memory memory(static_cast<std::size_t>(s.ranks));
+  for (auto& chunks : memory) {
+    for (int c = 0; c < s.chunks; ++c) chunks.push_back(rng.next_u64());
+  }
+  const Memory start = memory;
+  for (const plan::Round& round : s.rounds) run_round(round, order, memory);
+  for (int c = 0; c < s.chunks; ++c) {
+    const auto chunk = static_cast<std::size_t>(c);
+    const Rank own = owner(s, c);
+    std::uint64_t sum = 0;
+    for (const auto& chunks : start) sum += chunks[chunk];
+    for (Rank r = 0; r < s.ranks; ++r) {
+      const std::uint64_t value = memory[static_cast<std::size_t>(r)][chunk];
+      switch (s.goal.kind) {
+        case GoalKind::kAllReduce:
+          if (value != sum) return false;
+          break;
+        case GoalKind::kReduceScatter:
+          if (r == own && value != sum) return false;
+          break;
+        case GoalKind::kAllGather:
+          if (value != start[static_cast<std::size_t>(own)][chunk]) return false;
+          break;
+        case GoalKind::kBroadcast:
+          if (value != start[static_cast<std::size_t>(s.goal.root)][chunk]) return false;
+          break;
+      }
+    }
+  }
+  return true;
+}
+
+bool reaches_goal(const Schedule& s) {
+  return reaches_goal(s, Order::kSnapshot) && reaches_goal(s, Order::kListed) &&
+         reaches_goal(s, Order::kReversed);
+}
+
+std::vector<Schedule> valid_schedules() {
+  std::vector<Schedule> out;
+  for (const schedule::Builder& b : schedule::builders()) {
+    for (const auto& [ranks, hosts] :
+         std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {3, 1}, {4, 2}, {5, 1}, {6, 2}, {6, 3}}) {
+      if (hosts > 1 && !b.takes_hosts) continue;
+      out.push_back(b.build(ranks, hosts, b.takes_root ? ranks / 2 : 0).take_or_throw());
+    }
+  }
+  return out;
+}
+
+std::size_t pick(Rng& rng, std::size_t size) { return static_cast<std::size_t>(rng.below(size)); }
+
+plan::Round& random_round(Schedule& s, Rng& rng) { return s.rounds[pick(rng, s.rounds.size())]; }
+
+Transfer& random_transfer(Schedule& s, Rng& rng) {
+  plan::Round& round = random_round(s, rng);
+  return round[pick(rng, round.size())];
+}
+
+/// Changes `s`; the class of mistake it stands for is its name.
+struct Mutation {
+  const char* name;
+  void (*apply)(Schedule& s, Rng& rng);
+  /// Valid schedules of ours hold nothing superfluous, so some mistakes always matter.
+  bool always_matters = false;
+};
+
+const Mutation kMutations[] = {
+    {"drop a transfer",
+     [](Schedule& s, Rng& rng) {
+       const std::size_t i = pick(rng, s.rounds.size());
+       plan::Round& round = s.rounds[i];
+       round.erase(round.begin() + static_cast<std::ptrdiff_t>(pick(rng, round.size())));
+       if (round.empty()) s.rounds.erase(s.rounds.begin() + static_cast<std::ptrdiff_t>(i));
+     },
+     true},
+    {"drop a round",
+     [](Schedule& s, Rng& rng) {
+       s.rounds.erase(s.rounds.begin() + static_cast<std::ptrdiff_t>(pick(rng, s.rounds.size())));
+     },
+     true},
+    {"repeat a transfer in its round",
+     [](Schedule& s, Rng& rng) {
+       plan::Round& round = random_round(s, rng);
+       round.push_back(round[pick(rng, round.size())]);
+     }},
+    {"repeat a transfer in another round",
+     [](Schedule& s, Rng& rng) {
+       const Transfer t = random_transfer(s, rng);
+       random_round(s, rng).push_back(t);
+     }},
+    {"repeat a round",
+     [](Schedule& s, Rng& rng) {
+       const plan::Round round = random_round(s, rng);
+       s.rounds.insert(s.rounds.begin() + static_cast<std::ptrdiff_t>(pick(rng, s.rounds.size())),
+                       round);
+     }},
+    {"change the chunk",
+     [](Schedule& s, Rng& rng) {
+       random_transfer(s, rng).chunk =
+           static_cast<int>(rng.below(static_cast<std::uint64_t>(s.chunks)));
+     }},
+    {"change the receiver",
+     [](Schedule& s, Rng& rng) {
+       random_transfer(s, rng).to =
+           static_cast<Rank>(rng.below(static_cast<std::uint64_t>(s.ranks)));
+     }},
+    {"change the sender",
+     [](Schedule& s, Rng& rng) {
+       random_transfer(s, rng).from =
+           static_cast<Rank>(rng.below(static_cast<std::uint64_t>(s.ranks)));
+     }},
+    {"turn a transfer around",
+     [](Schedule& s, Rng& rng) {
+       Transfer& t = random_transfer(s, rng);
+       std::swap(t.from, t.to);
+     }},
+    {"change how it combines",
+     [](Schedule& s, Rng& rng) {
+       Transfer& t = random_transfer(s, rng);
+       t.how = t.how == Combine::kCopy ? Combine::kReduce : Combine::kCopy;
+     },
+     true},
+    {"swap two rounds",
+     [](Schedule& s, Rng& rng) { std::swap(random_round(s, rng), random_round(s, rng)); }},
+    {"join two rounds",
+     [](Schedule& s, Rng& rng) {
+       if (s.rounds.size() < 2) return;
+       const std::size_t i = pick(rng, s.rounds.size() - 1);
+       const plan::Round next = s.rounds[i + 1];
+       s.rounds[i].insert(s.rounds[i].end(), next.begin(), next.end());
+       s.rounds.erase(s.rounds.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+     }},
+    {"change the goal",
+     [](Schedule& s, Rng& rng) { s.goal.kind = static_cast<GoalKind>(rng.below(4)); }},
+};
+
+TEST(Mutation, TheOracleAcceptsTheValidSchedules) {
+  for (const Schedule& s : valid_schedules()) {
+    EXPECT_TRUE(reaches_goal(s)) << to_text(s);
+    EXPECT_TRUE(verify(s).ok()) << to_text(s);
+  }
+}
+
+TEST(Mutation, WhateverChangesTheMeaningIsRejected) {
+  const std::vector<Schedule> valid = valid_schedules();
+  for (const Mutation& mutation : kMutations) {
+    int tried = 0, mattered = 0, strict = 0, harmless = 0;
+    for (const Schedule& original : valid) {
+      for (std::uint64_t seed = 0; seed < 40; ++seed) {
+        Schedule s = original;
+        Rng rng(seed, mutation.name);
+        mutation.apply(s, rng);
+        if (s == original) continue;
+        ++tried;
+        const Status st = verify(s);
+        if (!reaches_goal(s)) {
+          ++mattered;
+          EXPECT_FALSE(st.ok()) << mutation.name << ": accepted, but gives wrong sums\n"
+                                << to_text(s);
+        } else {
+          // right sums all the same: verify may be stricter than the numbers show
+          st.ok() ? ++harmless : ++strict;
+          EXPECT_FALSE(mutation.always_matters) << mutation.name << "\n" << to_text(s);
+        }
+      }
+    }
+    EXPECT_GT(tried, 500) << mutation.name;
+    EXPECT_GT(mattered, 100) << mutation.name;
+    std::printf("%-36s tried %5d  rejected as wrong %5d  as unsafe %4d  harmless %4d\n",
+                mutation.name, tried, mattered, strict, harmless);
+  }
+}
+
+/// Without sampling: every single transfer of every schedule is needed.
+TEST(Mutation, EveryTransferIsNeeded) {
+  int dropped = 0;
+  for (const Schedule& original : valid_schedules()) {
+    for (std::size_t i = 0; i < original.rounds.size(); ++i) {
+      for (std::size_t j = 0; j < original.rounds[i].size(); ++j, ++dropped) {
+        Schedule s = original;
+        s.rounds[i].erase(s.rounds[i].begin() + static_cast<std::ptrdiff_t>(j));
+        EXPECT_FALSE(verify(s).ok()) << to_text(s);
+      }
+    }
+  }
+  // by hand: 4 one-phase builders of 28, 2 two-phase of 56, star 14, binomial 7, hierarchical 204
+  EXPECT_EQ(dropped, 4 * 28 + 2 * 56 + 14 + 7 + 204);
+}
+
+}  // namespace
+}  // namespace stormo::analysis

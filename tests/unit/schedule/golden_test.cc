@@ -1,0 +1,38 @@
+// The schedules of record: a change of any of them shows as a change of a file under tests/golden.
+#include <gtest/gtest.h>
+#include <stormo/schedule/builders.h>
+
+#include <cstdio>
+#include <string>
+
+#include "tests/golden/golden.h"
+
+namespace stormo::schedule {
+namespace {
+
+TEST(Golden, EachBuilderPrintsItsKnownText) {
+  for (const Builder& b : builders()) {
+    const int ranks = b.takes_hosts ? 4 : 5;
+    const auto s = b.build(ranks, b.takes_hosts ? 2 : 1, b.takes_root ? 3 : 0);
+    ASSERT_TRUE(s.ok()) << s.status().to_string();
+    testing::expect_golden("schedule_" + std::string(b.name) + ".txt", to_text(*s));
+  }
+}
+
+TEST(Golden, HashesAreTheSameOnEveryMachine) {
+  std::string text;
+  for (const Builder& b : builders()) {
+    for (const int ranks : {1, 2, 4, 16}) {
+      const auto s = b.build(ranks, b.takes_hosts && ranks > 1 ? 2 : 1);
+      ASSERT_TRUE(s.ok()) << s.status().to_string();
+      char line[128];
+      std::snprintf(line, sizeof line, "%s %d %016llx\n", std::string(b.name).c_str(), ranks,
+                    static_cast<unsigned long long>(hash(*s)));
+      text += line;
+    }
+  }
+  testing::expect_golden("schedule_hashes.txt", text);
+}
+
+}  // namespace
+}  // namespace stormo::schedule
