@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+
+#include "tests/golden/golden.h"
+
+namespace stormo::parallel {
+namespace {
+
+using plan::ActionKind;
+using plan::StepPlan;
+
+plan::ModelShape shape(int segments) {
+  plan::ModelShape out;
+  for (int i = 0; i < segments; ++i) {
+    out.segments.push_back({"layer" + std::to_string(i), 100 * (i + 1), 200 * (i + 1)});
+  }
+  return out;
+}
+
+TEST(OneDevice, IsAValidPlanForAnyModel) {
+  for (const int segments : {1, 2, 7}) {
+    const StepPlan p = one_device(shape(segments));
+    EXPECT_TRUE(validate(p).ok()) << validate(p).to_string();
+    EXPECT_EQ(p.mesh.size(), 1);
+  }
+  EXPECT_EQ(validate(one_device({})).message(), "the model has no segments");
+}
+
+TEST(OneDevice, PrintsItsKnownText) {
+  testing::expect_golden("step_plan_one_device.txt", to_text(one_device(shape(3))));
+}
+
+TEST(Mirrored, PrintsItsKnownText) {
+  const auto p = compose(one_device(shape(3)), mirrored(4));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  testing::expect_golden("step_plan_mirrored.txt", to_text(*p));
+}
+
+TEST(Mirrored, AddsOnlyAnAxisAndTheReductions) {
+  for (const int dp : {1, 2, 5}) {
+    const StepPlan before = one_device(shape(2));
+    const auto p = compose(before, mirrored(dp));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", dp}}}));
+    EXPECT_EQ(p->model, before.model);
+    StepPlan without = *p;
+    EXPECT_EQ(std::erase_if(without.actions,
+                            [](const auto& a) { return a.kind == ActionKind::kAllReduce; }),
+              1u);
+    EXPECT_EQ(without.actions, before.actions);
+  }
+}
+
+TEST(Mirrored, ReducesEachPieceOfTheBackwardAtOnce) {
+  StepPlan pieces = one_device(shape(2));
+  pieces.actions[3] = {ActionKind::kBackward, 1, 1};
+  pieces.actions.insert(pieces.actions.begin() + 4, {ActionKind::kBackward, 0, 0});
+  const auto p = compose(pieces, mirrored(2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->actions[4], (plan::Action{ActionKind::kAllReduce, 1, 1, "dp"}));
+  EXPECT_EQ(p->actions[6], (plan::Action{ActionKind::kAllReduce, 0, 0, "dp"}));
+}
+
+TEST(Mirrored, RefusesWhatItCannotRewrite) {
+  EXPECT_EQ(mirrored(0)(one_device(shape(1))).status().code(), Code::kInvalidArgument);
+  const auto twice = compose(one_device(shape(1)), mirrored(2), mirrored(2));
+  EXPECT_EQ(twice.status().code(), Code::kBadPlan);
+  EXPECT_EQ(
+      twice.status().message(),
+      "after one_device+mirrored: mirrored: the mesh already has an axis 'dp'; apply it once");
+}
+
+TEST(Compose, WithoutPassesValidatesOnly) {
+  const StepPlan p = one_device(shape(1));
+  ASSERT_TRUE(compose(p).ok());
+  EXPECT_EQ(*compose(p), p);
+  EXPECT_FALSE(compose(StepPlan{}).ok());
+}
+
+TEST(Compose, StopsAtTheFirstInvalidPlan) {
+  int called = 0;
+  const Pass breaks = [](const StepPlan& in) -> Result<StepPlan> {
+    StepPlan out = in;
+    out.strategy += "+breaks";
+    out.actions.pop_back();
+    return out;
+  };
+  const Pass counts = [&](const StepPlan& in) -> Result<StepPlan> {
+    ++called;
+    return in;
+  };
+  const auto p = compose(one_device(shape(1)), breaks, counts);
+  EXPECT_EQ(p.status().message(), "one_device+breaks: segment 0 is never updated");
+  EXPECT_EQ(called, 0);
+}
+
+}  // namespace
+}  // namespace stormo::parallel
