@@ -1,0 +1,38 @@
+#include <stormo/transport/inproc/inproc.h>
+
+#include <stormo/transport/shm/shm_transport.h>
+
+namespace stormo::transport {
+namespace {
+
+constexpr std::uint64_t kArenaBytes = std::uint64_t{4} << 30;  // address space, not memory
+
+}  // namespace
+
+Result<std::vector<InprocRank>> make_inproc_fabric(int n) {
+  STORMO_ASSIGN_OR_RETURN(HostRegion made, HostRegion::anonymous(n));
+  const auto region = std::make_shared<HostRegion>(std::move(made));
+  const auto health = std::make_shared<Health>();
+  std::vector<Arena*> arenas;
+  std::vector<std::byte*> bases;
+  for (int i = 0; i < n; ++i) {
+    STORMO_ASSIGN_OR_RETURN(auto arena,
+                            Arena::create({.capacity_bytes = kArenaBytes, .single_process = true}));
+    bases.push_back(arena->base());
+    arenas.push_back(arena.release());
+  }
+  std::vector<InprocRank> ranks;
+  for (int i = 0; i < n; ++i) {
+    HostParts parts{.rank = i,
+                    .cores = usable_cores(),
+                    .region = region,
+                    .arena = arenas[static_cast<std::size_t>(i)],
+                    .arena_bases = bases,
+                    .peer_arenas = {}};
+    ranks.push_back({health, std::make_unique<HostGroup>(std::move(parts), health),
+                     make_shm_transport(i, region, usable_cores(), health)});
+  }
+  return ranks;
+}
+
+}  // namespace stormo::transport

@@ -1,0 +1,58 @@
+#include <openssl/rand.h>
+#include <stormo/base/check.h>
+#include <stormo/transport/secret.h>
+
+namespace stormo::transport {
+namespace {
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+}  // namespace
+
+Secret Secret::random() {
+  Secret secret;
+  auto& bytes = secret.bytes_.emplace();
+  STORMO_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1,
+               "the system's random number generator failed");
+  return secret;
+}
+
+Result<Secret> Secret::from_hex(std::string_view text) {
+  // The text itself is never part of a message: it may be most of a real secret.
+  if (text.size() != 2 * kBytes) {
+    return invalid_argument("a secret has " + std::to_string(2 * kBytes) +
+                            " hexadecimal digits, this text has " + std::to_string(text.size()) +
+                            " characters; use the text that the launcher or rendezvous file gave");
+  }
+  Secret secret;
+  auto& bytes = secret.bytes_.emplace();
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    const int high = hex_digit(text[2 * i]);
+    const int low = hex_digit(text[2 * i + 1]);
+    if (high < 0 || low < 0) {
+      return invalid_argument(
+          "a secret has hexadecimal digits only; use the text that the launcher or rendezvous "
+          "file gave");
+    }
+    bytes[i] = static_cast<std::uint8_t>(high * 16 + low);
+  }
+  return secret;
+}
+
+std::string Secret::to_hex() const {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  if (!bytes_) return text;
+  for (const std::uint8_t b : *bytes_) {
+    text.push_back(kDigits[b >> 4]);
+    text.push_back(kDigits[b & 15]);
+  }
+  return text;
+}
+
+}  // namespace stormo::transport

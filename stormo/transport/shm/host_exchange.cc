@@ -1,0 +1,307 @@
+#include <stormo/transport/shm/host_exchange.h>
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace stormo::transport {
+namespace {
+
+constexpr std::size_t kTokenBytes = 16;
+constexpr int kDescriptorsPerMessage = 128;  // the kernel takes at most 253
+
+/// What a rank says when it enters; its arena's descriptor rides along.
+struct Entry {
+  std::array<char, 2 * kTokenBytes> token;
+  std::int32_t local_rank;
+  std::uint64_t arena_bytes;
+  cpu_set_t mask;
+};
+
+/// The hub's answer: sizes; descriptors follow in batches (the region first, then arenas by rank).
+struct Welcome {
+  std::int32_t local_size;
+  std::int32_t cores;
+};
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(Descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& o) noexcept {
+    std::swap(fd_, o.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+Status wait_ready(int fd, short events, Deadline by) {
+  for (;;) {
+    pollfd p{fd, events, 0};
+    const auto left = std::min<Duration>(by.remaining(), std::chrono::seconds(1));
+    const int ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+    const int ready = poll(&p, 1, ms);
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return errno_error("poll");
+    if (by.expired()) {
+      return {Code::kDeadlineExceeded, "the ranks of this host did not all arrive in time"};
+    }
+  }
+}
+
+/// Sends `bytes` and descriptors as one packet. Packets are small: they never block for long.
+Status send_packet(int fd, const void* bytes, std::size_t size, std::span<const int> descriptors) {
+  iovec part{const_cast<void*>(bytes), size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsPerMessage)] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  }
+  if (sendmsg(fd, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) {
+    return errno_error("handing memory files to a rank of this host");
+  }
+  return {};
+}
+
+/// Receives one packet of exactly `size` bytes and appends its descriptors.
+Status receive_packet(int fd, void* bytes, std::size_t size, std::vector<Descriptor>& descriptors,
+                      Deadline by) {
+  STORMO_RETURN_IF_ERROR(wait_ready(fd, POLLIN, by));
+  iovec part{bytes, size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsPerMessage)];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  for (cmsghdr* h = CMSG_FIRSTHDR(&message); got >= 0 && h != nullptr;
+       h = CMSG_NXTHDR(&message, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < n; ++i) {
+      int received = -1;
+      std::memcpy(&received, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+      descriptors.emplace_back(received);
+    }
+  }
+  if (got != static_cast<ssize_t>(size) || (message.msg_flags & MSG_CTRUNC) != 0) {
+    return {Code::kPeerLost, "a rank of this host went away while memory was handed over"};
+  }
+  return {};
+}
+
+bool same_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+std::pair<sockaddr_un, socklen_t> abstract_address(std::string_view name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+}
+
+cpu_set_t own_mask() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  sched_getaffinity(0, sizeof mask, &mask);
+  return mask;
+}
+
+std::string random_hex(std::size_t bytes) {
+  std::string out;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    unsigned char b = 0;
+    if (RAND_bytes(&b, 1) != 1) return {};
+    out += fmt::format("{:02x}", b);
+  }
+  return out;
+}
+
+/// Maps what the hub handed out: descriptors[0] is the region, then one arena per rank.
+Result<HostParts> assemble(int rank, int local_size, int cores, Arena& arena,
+                           std::vector<Descriptor> descriptors,
+                           const std::vector<std::uint64_t>& arena_bytes) {
+  STORMO_ASSIGN_OR_RETURN(HostRegion region, HostRegion::map(descriptors[0].release(), local_size));
+  HostParts parts;
+  parts.rank = rank;
+  parts.cores = cores;
+  parts.region = std::make_shared<HostRegion>(std::move(region));
+  parts.arena = &arena;
+  for (int r = 0; r < local_size; ++r) {
+    if (r == rank) {
+      parts.arena_bases.push_back(arena.base());
+      continue;
+    }
+    const auto i = static_cast<std::size_t>(r);
+    STORMO_ASSIGN_OR_RETURN(MemoryFile file,
+                            MemoryFile::map(descriptors[i + 1].release(), arena_bytes[i]));
+    parts.arena_bases.push_back(file.data());
+    parts.peer_arenas.push_back(std::move(file));
+  }
+  return parts;
+}
+
+struct Guest {
+  Descriptor socket;
+  Descriptor arena;
+  std::uint64_t arena_bytes = 0;
+};
+
+/// Accepts ranks until all have entered; strangers are dropped and waiting goes on.
+Status gather(int listener, std::string_view token, int local_size, std::vector<Guest>& guests,
+              cpu_set_t& mask, Deadline by) {
+  for (int missing = local_size - 1; missing > 0;) {
+    STORMO_RETURN_IF_ERROR(
+        wait_ready(listener, POLLIN, by)
+            .within(fmt::format("{} of {} ranks of this host", local_size - missing, local_size)));
+    Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (socket.get() < 0 || !same_user(socket.get())) continue;
+    Entry entry{};
+    std::vector<Descriptor> descriptors;
+    const Deadline soon =
+        Deadline::at(std::min(by.when(), Deadline::after(std::chrono::seconds(3)).when()));
+    if (!receive_packet(socket.get(), &entry, sizeof entry, descriptors, soon).ok()) continue;
+    const bool known = CRYPTO_memcmp(entry.token.data(), token.data(), token.size()) == 0;
+    if (!known || descriptors.size() != 1 || entry.local_rank <= 0 ||
+        entry.local_rank >= local_size) {
+      continue;
+    }
+    Guest& guest = guests[static_cast<std::size_t>(entry.local_rank)];
+    if (guest.socket.get() >= 0) continue;
+    guest = {std::move(socket), std::move(descriptors[0]), entry.arena_bytes};
+    CPU_OR(&mask, &mask, &entry.mask);
+    --missing;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HostHub>> HostHub::open() {
+  const std::string name = "stormo-hub-" + random_hex(8);
+  Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto [address, size] = abstract_address(name);
+  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      listen(fd.get(), HostRegion::kMaxRanks) != 0) {
+    return errno_error("opening the meeting point of this host's ranks");
+  }
+  std::string ticket = name + " " + random_hex(kTokenBytes);
+  return std::unique_ptr<HostHub>(new HostHub(fd.release(), std::move(ticket)));
+}
+
+HostHub::~HostHub() { close(fd_); }
+
+Result<HostParts> HostHub::host(int local_size, Arena& arena, Deadline by) {
+  STORMO_ASSIGN_OR_RETURN(HostRegion region, HostRegion::create(local_size));
+  std::vector<Guest> guests(static_cast<std::size_t>(local_size));
+  cpu_set_t mask = own_mask();
+  const std::string token = ticket_.substr(ticket_.find(' ') + 1);
+  STORMO_RETURN_IF_ERROR(gather(fd_, token, local_size, guests, mask, by));
+
+  std::vector<int> descriptors{region.fd(), arena.fd()};
+  std::vector<std::uint64_t> arena_bytes{arena.capacity()};
+  for (std::size_t r = 1; r < guests.size(); ++r) {
+    descriptors.push_back(guests[r].arena.get());
+    arena_bytes.push_back(guests[r].arena_bytes);
+  }
+  const Welcome welcome{local_size, std::max(1, CPU_COUNT(&mask))};
+  for (std::size_t r = 1; r < guests.size(); ++r) {
+    const int to = guests[r].socket.get();
+    STORMO_RETURN_IF_ERROR(send_packet(to, &welcome, sizeof welcome, {}));
+    STORMO_RETURN_IF_ERROR(
+        send_packet(to, arena_bytes.data(), arena_bytes.size() * sizeof(std::uint64_t), {}));
+    for (std::size_t i = 0; i < descriptors.size(); i += kDescriptorsPerMessage) {
+      const std::size_t n = std::min<std::size_t>(kDescriptorsPerMessage, descriptors.size() - i);
+      const char more = 1;
+      STORMO_RETURN_IF_ERROR(send_packet(to, &more, 1, std::span(descriptors).subspan(i, n)));
+    }
+  }
+  std::vector<Descriptor> own;
+  for (const int fd : descriptors) own.emplace_back(dup(fd));
+  return assemble(0, local_size, welcome.cores, arena, std::move(own), arena_bytes);
+}
+
+Result<HostParts> enter_hub(const std::string& ticket, int local_rank, int local_size, Arena& arena,
+                            Deadline by) {
+  const std::size_t space = ticket.find(' ');
+  if (space == std::string::npos || ticket.size() - space - 1 != 2 * kTokenBytes || space > 64) {
+    return Status(Code::kCorrupt, "the host's meeting point has a malformed ticket");
+  }
+  Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const auto [address, size] = abstract_address(std::string_view(ticket).substr(0, space));
+  if (fd.get() < 0 || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+    return errno_error(
+        "reaching local rank 0 (are both ranks on one host and in one network "
+        "namespace?)");
+  }
+  if (!same_user(fd.get())) {
+    return Status(Code::kRefused, "the host's meeting point belongs to another user");
+  }
+  Entry entry{};
+  std::copy_n(ticket.data() + space + 1, entry.token.size(), entry.token.data());
+  entry.local_rank = local_rank;
+  entry.arena_bytes = arena.capacity();
+  entry.mask = own_mask();
+  const int arena_fd = arena.fd();
+  STORMO_RETURN_IF_ERROR(send_packet(fd.get(), &entry, sizeof entry, {&arena_fd, 1}));
+
+  Welcome welcome{};
+  std::vector<Descriptor> descriptors;
+  STORMO_RETURN_IF_ERROR(receive_packet(fd.get(), &welcome, sizeof welcome, descriptors, by));
+  if (welcome.local_size != local_size) {
+    return invalid_argument(
+        fmt::format("local rank 0 counts {} ranks on this host, local rank {} "
+                    "counts {}: give all ranks the same local size",
+                    welcome.local_size, local_rank, local_size));
+  }
+  std::vector<std::uint64_t> arena_bytes(static_cast<std::size_t>(local_size));
+  STORMO_RETURN_IF_ERROR(receive_packet(
+      fd.get(), arena_bytes.data(), arena_bytes.size() * sizeof(std::uint64_t), descriptors, by));
+  while (descriptors.size() < static_cast<std::size_t>(local_size) + 1) {
+    char more = 0;
+    STORMO_RETURN_IF_ERROR(receive_packet(fd.get(), &more, 1, descriptors, by));
+  }
+  return assemble(local_rank, local_size, welcome.cores, arena, std::move(descriptors),
+                  arena_bytes);
+}
+
+Result<HostParts> lone_host(Arena& arena) {
+  STORMO_ASSIGN_OR_RETURN(HostRegion region, HostRegion::anonymous(1));
+  HostParts parts;
+  parts.region = std::make_shared<HostRegion>(std::move(region));
+  parts.arena = &arena;
+  parts.arena_bases = {arena.base()};
+  return parts;
+}
+
+}  // namespace stormo::transport

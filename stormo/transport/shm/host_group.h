@@ -1,0 +1,74 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <stormo/base/ids.h>
+#include <stormo/base/status.h>
+#include <stormo/transport/arena.h>
+#include <stormo/transport/health.h>
+#include <stormo/transport/shm/host_region.h>
+#include <stormo/transport/wait.h>
+
+namespace stormo::transport {
+
+/// What a HostGroup is made of: the outcome of host_exchange or make_inproc_fabric.
+struct HostParts {
+  int rank = 0;
+  int cores = 1;  ///< cores that the ranks of this host may use together (union of affinity masks)
+  std::shared_ptr<HostRegion> region;
+  Arena* arena = nullptr;               ///< of this rank; outlives the group
+  std::vector<std::byte*> arena_bases;  ///< where each rank's arena lies in this process
+  std::vector<MemoryFile> peer_arenas;  ///< mappings behind arena_bases, if of other processes
+};
+
+/// The ranks of one host, as one of them sees them: their Arenas mapped here, their cells and
+/// boards, and a synchronisation that doubles as a barrier. One thread at a time.
+///
+/// Protocol of an operation: write board(), arrive(), await_all(), read peers' boards and Arena
+/// memory, arrive(), await_all(). Boards alternate with next_operation().
+class HostGroup {
+ public:
+  HostGroup(HostParts parts, std::shared_ptr<Health> health);
+
+  int rank() const { return parts_.rank; }
+  int size() const { return parts_.region->ranks(); }
+  Arena& arena() const { return *parts_.arena; }
+  const Health& health() const { return *health_; }
+  const std::shared_ptr<HostRegion>& region() const { return parts_.region; }
+  const WaitPolicy& policy() const { return policy_; }
+
+  /// Memory of rank `peer`'s arena at `offset`, readable and writable.
+  std::byte* address(int peer, std::uint64_t offset) const {
+    return parts_.arena_bases[static_cast<std::size_t>(peer)] + offset;
+  }
+
+  std::span<std::byte, HostRegion::kBoardBytes> board(int rank) const {
+    return parts_.region->board(rank, parity_);
+  }
+  /// Switches to the other board. Safe without a barrier: a rank comes back to a board only after
+  /// all ranks have arrived in the operation between.
+  void next_operation() { ++parity_; }
+
+  /// Tells the others that everything this rank wrote so far may be read.
+  void arrive();
+  /// Waits until every rank has arrived as often as this one. kPeerLost when one of them has left
+  /// the group; its rank is in the message.
+  Status await_all(Deadline by);
+  Status sync(Deadline by) {
+    arrive();
+    return await_all(by);
+  }
+  /// Marks this rank as finished: whoever waits for it fails instead of waiting for ever.
+  void leave();
+
+ private:
+  HostParts parts_;
+  std::shared_ptr<Health> health_;
+  WaitPolicy policy_;
+  std::uint32_t phase_ = 0;
+  unsigned parity_ = 0;
+};
+
+}  // namespace stormo::transport

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <stormo/base/status.h>
+#include <stormo/transport/memory_file.h>
+#include <stormo/transport/wait.h>
+
+namespace stormo::transport {
+
+/// One rank's part of the host region.
+struct Cell {
+  Flag arrived;   ///< phases that the owner has reached; raised by the owner
+  Flag doorbell;  ///< rung by peers after they wrote to, or read from, a ring of the owner
+  alignas(64) std::atomic<std::uint32_t> left{0};  ///< 1 once the owner has finished well
+};
+
+/// Bytes in flight from one rank to another: single producer, single consumer.
+/// Counters run modulo 2^32; `written - read` bytes wait to be read.
+struct RingHeader {
+  alignas(64) std::atomic<std::uint32_t> written{0};
+  alignas(64) std::atomic<std::uint32_t> read{0};
+};
+
+/// The one region that all ranks of a host share besides their Arenas: cells, two boards per rank
+/// for what it posts about an operation (opaque here; they alternate, so that a slow reader of one
+/// operation is never overwritten by the next), and a ring for each ordered pair of ranks.
+/// Created by one rank, all zeros; flags are its only synchronisation.
+class HostRegion {
+ public:
+  static constexpr std::size_t kBoardBytes = 8192;
+  static constexpr std::uint32_t kRingBytes = 256 * 1024;
+  static constexpr int kMaxRanks = 1024;
+
+  static Result<HostRegion> create(int ranks);
+  static Result<HostRegion> map(int fd, int ranks);  ///< takes the descriptor
+  static Result<HostRegion> anonymous(int ranks);    ///< for threads of one process
+
+  int ranks() const { return ranks_; }
+  int fd() const { return file_.fd(); }
+  Cell& cell(int rank) const;
+  std::span<std::byte, kBoardBytes> board(int rank, unsigned parity) const;
+  RingHeader& ring_header(int from, int to) const;
+  std::byte* ring_bytes(int from, int to) const;
+
+ private:
+  HostRegion(MemoryFile file, int ranks) : file_(std::move(file)), ranks_(ranks) {}
+  static std::uint64_t size_for(int ranks);
+  std::size_t ring_offset(int from, int to) const;
+
+  MemoryFile file_;
+  int ranks_ = 0;
+};
+
+}  // namespace stormo::transport

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <stormo/base/ids.h>
+#include <stormo/base/status.h>
+#include <stormo/transport/socket.h>
+#include <stormo/transport/tcp/frame.h>
+#include <stormo/transport/transport.h>
+
+namespace stormo::transport {
+
+/// One authenticated connection to a peer: frames and matches messages, never blocks. Used by the
+/// one thread that is inside exchange().
+class Link {
+ public:
+  Link(Rank peer, Descriptor socket, Epoch epoch, bool checksum);
+
+  /// Queues; the messages are borrowed until they are complete.
+  void add(const Outgoing& message) { sends_.push_back({message, {}, 0}); }
+  void add(const Incoming& message) { receives_.push_back(message); }
+  bool sending() const { return next_send_ < sends_.size(); }
+  bool receiving() const { return next_receive_ < receives_.size(); }
+  bool busy() const { return sending() || receiving(); }
+  /// Forgets completed messages; busy() must be false.
+  void clear();
+
+  /// Moves what can be moved now, at most about a megabyte; true when anything was.
+  Result<bool> send_some();
+  Result<bool> receive_some();
+
+  Rank peer() const { return peer_; }
+  int fd() const { return socket_.get(); }
+  /// Messages and payload bytes completed since the last call.
+  Counters take_counters();
+  /// "receive #4 from rank 1 (tag 0x7): 0 of 1024 bytes"; for the message of a deadline.
+  std::string describe_wait() const;
+
+ private:
+  struct Send {
+    Outgoing message;
+    FrameBytes header;
+    std::size_t sent;  // of header and payload together
+    std::size_t total() const { return kFrameHeaderBytes + message.bytes.size(); }
+  };
+
+  void prepare(Send& send);
+  void account_sent(std::size_t bytes);
+  /// Uses what was read ahead; OK also when more is needed.
+  Status use_staged();
+  Status accept_header();
+  Status complete_receive();
+  Result<std::size_t> read_socket();
+  Status lost(const char* what, int error) const;
+  Status receive_error(const Status& why) const;
+
+  static constexpr std::size_t kStagingBytes = 32 << 10;
+
+  const Rank peer_;
+  Descriptor socket_;
+  const Epoch epoch_;
+  const bool checksum_;
+
+  std::vector<Send> sends_;
+  std::size_t next_send_ = 0;
+  std::size_t prepared_ = 0;  // sends with a header
+  std::uint64_t send_sequence_ = 0;
+
+  std::vector<Incoming> receives_;
+  std::size_t next_receive_ = 0;
+  std::uint64_t receive_sequence_ = 0;
+  bool in_payload_ = false;
+  FrameHeader header_;
+  std::size_t received_ = 0;  // of the current payload
+
+  // Small messages, and what follows them, are read ahead with one system call.
+  std::unique_ptr<std::byte[]> staging_;
+  std::size_t staged_begin_ = 0;
+  std::size_t staged_end_ = 0;
+
+  Counters done_;
+};
+
+}  // namespace stormo::transport

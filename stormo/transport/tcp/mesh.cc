@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <stormo/transport/dialer.h>
+#include <stormo/transport/gate.h>
+#include <stormo/transport/tcp/mesh.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace stormo::transport {
+namespace {
+
+constexpr int kSliceMs = 20;
+
+struct Call {
+  TcpPeer peer;
+  Dialer dialer;
+};
+
+/// The set-up of one rank: it calls the lower ranks and is called by the higher ones.
+class MeshSetup {
+ public:
+  MeshSetup(const TcpOptions& options, std::unique_ptr<TcpListener> listener)
+      : options_(options), listener_(std::move(listener)) {}
+
+  Result<std::map<Rank, Descriptor>> run(Deadline by);
+
+ private:
+  Status prepare();
+  Refusal admit(const Hello& hello);
+  Status step(TimePoint now);
+  void wait(TimePoint now, Deadline by);
+  Status deadline_error() const;
+  bool complete() const { return calls_.empty() && expected_.empty(); }
+
+  const TcpOptions& options_;
+  std::unique_ptr<TcpListener> listener_;
+  std::unique_ptr<Gate> gate_;
+  std::vector<Call> calls_;
+  std::set<Rank> expected_;  // higher ranks that have not come yet
+  std::set<Rank> arrived_;
+  std::map<Rank, Descriptor> connected_;
+};
+
+Status MeshSetup::prepare() {
+  for (const TcpPeer& peer : options_.peers) {
+    if (peer.rank > options_.rank) {
+      expected_.insert(peer.rank);
+      continue;
+    }
+    STORMO_ASSIGN_OR_RETURN(const HostPort at, parse_host_port(peer.address));
+    STORMO_ASSIGN_OR_RETURN(auto addresses, resolve(at));
+    Hello hello{Purpose::kData, options_.epoch, options_.rank, peer.rank, options_.size};
+    calls_.push_back({peer, Dialer({std::move(addresses), options_.secret, hello})});
+  }
+  if (expected_.empty()) return {};
+  if (!listener_) return invalid_argument("tcp: a rank with higher peers needs a listener");
+  Gate::Options gate;
+  gate.listener = listener_->release();
+  gate.secret = options_.secret;
+  gate.purpose = Purpose::kData;
+  gate.admit = [this](const Hello& hello) { return admit(hello); };
+  gate.on_refused = options_.on_refused;
+  STORMO_ASSIGN_OR_RETURN(gate_, Gate::open(std::move(gate)));
+  return {};
+}
+
+Refusal MeshSetup::admit(const Hello& hello) {
+  if (hello.epoch != options_.epoch) return Refusal::kEpoch;
+  if (arrived_.contains(hello.from)) return Refusal::kDuplicate;
+  const bool meant_for_us = hello.to == options_.rank && hello.size == options_.size;
+  if (!meant_for_us || !expected_.contains(hello.from)) return Refusal::kRank;
+  arrived_.insert(hello.from);
+  return Refusal::kNone;
+}
+
+Status MeshSetup::step(TimePoint now) {
+  for (Call& call : calls_) {
+    if (!call.dialer.step(now)) continue;
+    Result<Descriptor> socket = call.dialer.take();
+    if (!socket.ok()) {
+      return socket.status().within(
+          fmt::format("connect to rank {} at {}", call.peer.rank, call.peer.address));
+    }
+    connected_.emplace(call.peer.rank, std::move(*socket));
+  }
+  std::erase_if(calls_, [](const Call& c) { return c.dialer.finished(); });
+  if (!gate_) return {};
+  for (Gate::Visitor& visitor : gate_->step(now)) {
+    expected_.erase(visitor.hello.from);
+    connected_.emplace(visitor.hello.from, std::move(visitor.socket));
+  }
+  if (expected_.empty()) {
+    gate_->close("all ranks are connected already");
+    gate_.reset();
+  }
+  return {};
+}
+
+void MeshSetup::wait(TimePoint now, Deadline by) {
+  std::vector<pollfd> fds;
+  TimePoint wake = by.when();
+  for (const Call& call : calls_) {
+    fds.push_back({call.dialer.fd(), call.dialer.poll_events(), 0});
+    wake = std::min(wake, call.dialer.wake_at());
+  }
+  if (gate_) {
+    fds.push_back({gate_->poll_fd(), POLLIN, 0});
+    wake = std::min(wake, gate_->wake_at(now));
+  }
+  ::poll(fds.data(), fds.size(), poll_timeout(now, wake, kSliceMs));
+}
+
+Status MeshSetup::deadline_error() const {
+  std::vector<std::string> missing;
+  for (const Call& call : calls_) {
+    missing.push_back(fmt::format("rank {} at {} ({})", call.peer.rank, call.peer.address,
+                                  call.dialer.last_failure()));
+  }
+  for (const Rank r : expected_) missing.push_back(fmt::format("rank {} (has not connected)", r));
+  return {Code::kDeadlineExceeded,
+          fmt::format("rank {} is not connected to {}; check that these processes run and that "
+                      "their ports can be reached",
+                      options_.rank, fmt::join(missing, ", "))};
+}
+
+Result<std::map<Rank, Descriptor>> MeshSetup::run(Deadline by) {
+  STORMO_RETURN_IF_ERROR(prepare());
+  const RealClock clock;
+  for (;;) {
+    const TimePoint now = clock.now();
+    STORMO_RETURN_IF_ERROR(step(now));
+    if (complete()) return std::move(connected_);
+    if (options_.health && options_.health->failed()) return options_.health->status();
+    if (by.expired()) return deadline_error();
+    wait(now, by);
+  }
+}
+
+}  // namespace
+
+Result<std::map<Rank, Descriptor>> connect_mesh(const TcpOptions& options,
+                                                std::unique_ptr<TcpListener> listener,
+                                                Deadline by) {
+  return MeshSetup(options, std::move(listener)).run(by);
+}
+
+}  // namespace stormo::transport

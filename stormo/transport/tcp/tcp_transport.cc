@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <stormo/base/check.h>
+#include <stormo/transport/tcp/link.h>
+#include <stormo/transport/tcp/mesh.h>
+#include <stormo/transport/tcp/tcp_transport.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace stormo::transport {
+namespace {
+
+// Direct attempts before sleeping in poll(): saves the wake-up where the peer answers at once.
+constexpr Duration kSpin = std::chrono::microseconds(20);
+constexpr int kSliceMs = 20;
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(TcpOptions options, std::map<Rank, Descriptor> sockets)
+      : rank_(options.rank), size_(options.size), health_(std::move(options.health)) {
+    links_.resize(static_cast<std::size_t>(size_));
+    for (auto& [peer, socket] : sockets) {
+      links_[static_cast<std::size_t>(peer)] =
+          std::make_unique<Link>(peer, std::move(socket), options.epoch, options.checksum);
+    }
+  }
+
+  Rank rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void fail(Status cause) override { failure_.fail(std::move(cause)); }
+  Counters counters() const override {
+    return {messages_sent_.load(), bytes_sent_.load(), messages_received_.load(),
+            bytes_received_.load()};
+  }
+
+  Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives,
+                  Deadline by) override {
+    if (const Status cause = group_status(); !cause.ok()) return cause;
+    for (const Outgoing& m : sends) STORMO_RETURN_IF_ERROR(check_peer(m.to));
+    for (const Incoming& m : receives) STORMO_RETURN_IF_ERROR(check_peer(m.from));
+    active_.clear();
+    for (const Outgoing& m : sends) activate(m.to).add(m);
+    for (const Incoming& m : receives) activate(m.from).add(m);
+    const Status done = run(by);
+    for (Link* link : active_) count(link->take_counters());
+    if (!done.ok()) {
+      // Streams may be cut in the middle of a message: nothing may follow.
+      failure_.fail(done);
+      return failure_.status();
+    }
+    for (Link* link : active_) link->clear();
+    return {};
+  }
+
+ private:
+  Status group_status() {
+    if (health_ && health_->failed()) failure_.fail(health_->status());
+    return failure_.status();
+  }
+
+  Status check_peer(Rank peer) const {
+    if (peer < 0 || peer >= size_ || peer == rank_) {
+      return invalid_argument(
+          fmt::format("rank {} cannot exchange with rank {} in a group of {}", rank_, peer, size_));
+    }
+    if (links_[static_cast<std::size_t>(peer)]) return {};
+    return invalid_argument(fmt::format("rank {} is not reached by tcp from rank {}", peer, rank_));
+  }
+
+  Link& activate(Rank peer) {
+    Link& link = *links_[static_cast<std::size_t>(peer)];
+    if (!link.busy()) active_.push_back(&link);
+    return link;
+  }
+
+  void count(const Counters& c) {
+    messages_sent_ += c.messages_sent;
+    bytes_sent_ += c.payload_bytes_sent;
+    messages_received_ += c.messages_received;
+    bytes_received_ += c.payload_bytes_received;
+  }
+
+  Result<bool> move_some();
+  Status run(Deadline by);
+  void wait(TimePoint now, Deadline by);
+  Status deadline_error() const;
+  bool complete() const {
+    return std::none_of(active_.begin(), active_.end(), [](const Link* l) { return l->busy(); });
+  }
+
+  const Rank rank_;
+  const int size_;
+  const std::shared_ptr<Health> health_;
+  Health failure_;                            // of this endpoint
+  std::vector<std::unique_ptr<Link>> links_;  // by rank; null for self and ranks not reached by tcp
+  std::vector<Link*> active_;                 // with parts of the current exchange
+  std::vector<pollfd> fds_;
+  std::atomic<std::uint64_t> messages_sent_{0};
+  std::atomic<std::uint64_t> bytes_sent_{0};
+  std::atomic<std::uint64_t> messages_received_{0};
+  std::atomic<std::uint64_t> bytes_received_{0};
+};
+
+Result<bool> TcpTransport::move_some() {
+  bool moved = false;
+  for (Link* link : active_) {
+    if (link->sending()) {
+      STORMO_ASSIGN_OR_RETURN(const bool sent, link->send_some());
+      moved |= sent;
+    }
+    if (link->receiving()) {
+      STORMO_ASSIGN_OR_RETURN(const bool received, link->receive_some());
+      moved |= received;
+    }
+  }
+  return moved;
+}
+
+Status TcpTransport::run(Deadline by) {
+  const RealClock clock;
+  TimePoint moved_at = clock.now();
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(const bool moved, move_some());
+    if (complete()) return {};
+    if (const Status cause = group_status(); !cause.ok()) return cause;
+    const TimePoint now = clock.now();
+    if (now >= by.when() && !by.is_never()) return deadline_error();
+    if (moved) {
+      moved_at = now;
+    } else if (now - moved_at >= kSpin) {
+      wait(now, by);
+    }
+  }
+}
+
+void TcpTransport::wait(TimePoint now, Deadline by) {
+  fds_.clear();
+  for (const Link* link : active_) {
+    const int events = (link->sending() ? POLLOUT : 0) | (link->receiving() ? POLLIN : 0);
+    if (events != 0) fds_.push_back({link->fd(), static_cast<short>(events), 0});
+  }
+  ::poll(fds_.data(), fds_.size(), poll_timeout(now, by.when(), kSliceMs));
+}
+
+Status TcpTransport::deadline_error() const {
+  const auto busy =
+      std::find_if(active_.begin(), active_.end(), [](const Link* l) { return l->busy(); });
+  STORMO_CHECK(busy != active_.end(), "a deadline without a wait");
+  return {Code::kDeadlineExceeded, fmt::format("rank {}: {}", rank_, (*busy)->describe_wait())};
+}
+
+Status check_options(const TcpOptions& o) {
+  if (o.secret.empty()) {
+    return invalid_argument(
+        "tcp between ranks needs the job's secret; start the job with the launcher or give a "
+        "rendezvous file");
+  }
+  if (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
+    return invalid_argument(fmt::format("tcp: rank {} in a group of {}", o.rank, o.size));
+  }
+  std::set<Rank> seen;
+  for (const TcpPeer& peer : o.peers) {
+    if (peer.rank < 0 || peer.rank >= o.size || peer.rank == o.rank ||
+        !seen.insert(peer.rank).second) {
+      return invalid_argument(
+          fmt::format("tcp: rank {} of {} cannot have rank {} as a peer (or twice)", o.rank, o.size,
+                      peer.rank));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpListener>> TcpListener::listen(std::string_view address,
+                                                         PortRange ports) {
+  STORMO_ASSIGN_OR_RETURN(const HostPort at, parse_host_port(address));
+  STORMO_ASSIGN_OR_RETURN(Descriptor socket, listen_tcp(at, ports));
+  STORMO_ASSIGN_OR_RETURN(const SocketAddress bound, local_address_of(socket.get()));
+  return std::unique_ptr<TcpListener>(new TcpListener(std::move(socket), bound.to_string()));
+}
+
+Result<std::unique_ptr<Transport>> make_tcp_transport(TcpOptions options,
+                                                      std::unique_ptr<TcpListener> listener,
+                                                      Deadline by) {
+  STORMO_RETURN_IF_ERROR(check_options(options));
+  STORMO_ASSIGN_OR_RETURN(auto sockets, connect_mesh(options, std::move(listener), by));
+  return std::unique_ptr<Transport>(
+      std::make_unique<TcpTransport>(std::move(options), std::move(sockets)));
+}
+
+}  // namespace stormo::transport

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/ids.h>
+#include <stormo/base/status.h>
+#include <stormo/transport/health.h>
+#include <stormo/transport/secret.h>
+#include <stormo/transport/socket.h>
+#include <stormo/transport/store.h>
+#include <stormo/transport/transport.h>
+
+namespace stormo::transport {
+
+struct TcpPeer {
+  Rank rank = 0;
+  std::string address;  ///< "10.0.0.2:4242" or "[fd00::2]:4242", as its TcpListener says
+};
+
+/// A rank's data port. Bound early, so that its address can be published before anyone connects.
+class TcpListener {
+ public:
+  /// `address` is a host, numeric or a name, with or without a port. The chosen interface only.
+  static Result<std::unique_ptr<TcpListener>> listen(std::string_view address, PortRange ports);
+  /// "10.0.0.2:4242".
+  const std::string& address() const { return address_; }
+  Descriptor release() { return std::move(socket_); }
+
+ private:
+  TcpListener(Descriptor socket, std::string address)
+      : socket_(std::move(socket)), address_(std::move(address)) {}
+  Descriptor socket_;
+  std::string address_;
+};
+
+struct TcpOptions {
+  Rank rank = 0;
+  int size = 1;
+  std::vector<TcpPeer> peers;  ///< only those reached by tcp
+  Secret secret;
+  Epoch epoch = 0;
+  /// Watched, never changed: when the group fails, waits end with its cause within 20 ms.
+  std::shared_ptr<Health> health;
+  /// XXH3 over every payload; the same on all ranks.
+  bool checksum = false;
+  /// One line per refused connection: "refused 10.0.0.7:4711: wrong secret".
+  std::function<void(std::string_view)> on_refused;
+};
+
+/// Connects every pair once (the higher rank to the lower), authenticated from the first byte;
+/// strangers are refused and delay nobody. The listener is closed once all peers are connected.
+/// The calling thread drives the sockets: no thread of its own, and no progress outside of
+/// exchange(). A peer that does not read for long is not judged here: that is the Store's task.
+Result<std::unique_ptr<Transport>> make_tcp_transport(TcpOptions options,
+                                                      std::unique_ptr<TcpListener> listener,
+                                                      Deadline by);
+
+}  // namespace stormo::transport

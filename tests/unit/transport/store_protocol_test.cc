@@ -1,0 +1,237 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stormo/base/clock.h>
+#include <stormo/base/rng.h>
+#include <stormo/transport/store_protocol.h>
+
+#include <string>
+#include <vector>
+
+namespace stormo::transport {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using namespace std::chrono_literals;
+
+constexpr std::size_t kLengthBytes = 4;
+
+StoreRequest request(StoreOp op, std::uint32_t id, std::string_view key = {},
+                     std::string_view value = {}, std::int64_t number = 0) {
+  return {op, id, number, key, value};
+}
+
+/// "1: reply 5 ok abc" for every delivery since the last call.
+std::vector<std::string> deliveries(StoreState& state) {
+  std::vector<std::string> out;
+  for (const auto& d : state.take_deliveries()) {
+    const auto reply = decode_reply(std::string_view(d.frame).substr(kLengthBytes));
+    EXPECT_TRUE(reply.ok());
+    out.push_back(std::to_string(d.to) + (reply->event ? ": event " : ": reply ") +
+                  std::to_string(reply->id) + " " + std::string(to_string(reply->code)) + " " +
+                  std::string(reply->value));
+  }
+  return out;
+}
+
+class StoreRules : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (StoreState::SessionId s : {1, 2, 3}) state.open(s, clock.now());
+  }
+  Status tell(StoreState::SessionId s, const StoreRequest& r) {
+    return state.receive(s, r, clock.now());
+  }
+  ManualClock clock;
+  StoreState state;
+};
+
+TEST_F(StoreRules, GetsAreAnsweredInTheOrderInWhichTheyWaited) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kGet, 10, "k")).ok());
+  ASSERT_TRUE(tell(2, request(StoreOp::kGet, 20, "k")).ok());
+  EXPECT_THAT(deliveries(state), IsEmpty());
+  ASSERT_TRUE(tell(3, request(StoreOp::kSet, 30, "k", "v")).ok());
+  EXPECT_THAT(deliveries(state),
+              ElementsAre("1: reply 10 ok v", "2: reply 20 ok v", "3: reply 30 ok "));
+  ASSERT_TRUE(tell(3, request(StoreOp::kSet, 31, "k", "w")).ok());
+  EXPECT_THAT(deliveries(state), ElementsAre("3: reply 31 ok ")) << "a get is answered once";
+}
+
+TEST_F(StoreRules, ACancelledGetIsForgotten) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kGet, 10, "k")).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kGet, 11, "k")).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kCancel, 10)).ok());
+  ASSERT_TRUE(state.set("k", "v").ok());
+  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 11 ok v"));
+}
+
+TEST_F(StoreRules, SilenceIsJudgedByTheManualClock) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "rank 0", Duration(5s).count())).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kBeat, 0, {}, "step 12, all_reduce #40")).ok());
+  EXPECT_EQ(state.wake_at(), clock.now() + 5s + Duration(1));
+  for (int i = 0; i < 25; ++i) {
+    state.tick(clock.now());
+    clock.advance(200ms);
+  }
+  state.tick(clock.now());
+  EXPECT_EQ(state.get("failure"), std::nullopt) << "exactly as long as promised";
+  clock.advance(200ms);
+  state.tick(clock.now());
+  EXPECT_EQ(state.get("failure"),
+            "rank 0; silent for 5.2 s; last reported: step 12, all_reduce #40");
+  EXPECT_EQ(state.wake_at(), TimePoint::max()) << "a will is executed once";
+}
+
+TEST_F(StoreRules, ThePauseOfTheServerItselfIsHeldAgainstNobody) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "rank 0", Duration(2s).count())).ok());
+  state.tick(clock.now());
+  clock.advance(60s);  // the server's process was stopped
+  state.tick(clock.now());
+  EXPECT_EQ(state.get("failure"), std::nullopt);
+  for (int i = 0; i < 11; ++i) {
+    clock.advance(200ms);
+    state.tick(clock.now());
+  }
+  EXPECT_THAT(state.get("failure").value_or(""), HasSubstr("silent for 2.2 s"));
+}
+
+TEST_F(StoreRules, ZeroSilenceIsNeverJudged) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "rank 0", 0)).ok());
+  for (int i = 0; i < 100; ++i) {
+    clock.advance(900ms);
+    state.tick(clock.now());
+  }
+  EXPECT_EQ(state.get("failure"), std::nullopt);
+  state.close(1, clock.now());
+  EXPECT_EQ(state.get("failure"), "rank 0; connection closed");
+}
+
+TEST_F(StoreRules, AWillNeverOverwritesTheFirstCause) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "second", 0)).ok());
+  ASSERT_TRUE(state.set("failure", "first").ok());
+  state.close(1, clock.now());
+  EXPECT_EQ(state.get("failure"), "first");
+}
+
+TEST_F(StoreRules, AClosedSessionGetsNothingMore) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kGet, 10, "k")).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kWatch, 11, "k")).ok());
+  ASSERT_TRUE(tell(2, request(StoreOp::kWatch, 21, "k")).ok());
+  state.close(1, clock.now());
+  ASSERT_TRUE(state.set("k", "v").ok());
+  EXPECT_THAT(deliveries(state), ElementsAre("2: event 21 ok v"));
+  EXPECT_EQ(state.num_sessions(), 2u);
+}
+
+TEST_F(StoreRules, CountersDoNotWrap) {
+  const auto most = std::numeric_limits<std::int64_t>::max();
+  ASSERT_TRUE(tell(1, request(StoreOp::kAdd, 1, "c", {}, most)).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kAdd, 2, "c", {}, 1)).ok());
+  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 1 ok " + std::to_string(most),
+                                             HasSubstr("1: reply 2 invalid argument")));
+  EXPECT_EQ(state.get("c"), std::to_string(most));
+}
+
+TEST_F(StoreRules, TheNumberOfKeysIsBounded) {
+  for (std::size_t i = 0; i < StoreState::kMaxKeys; ++i) {
+    ASSERT_TRUE(state.set("k" + std::to_string(i), "").ok());
+  }
+  EXPECT_EQ(state.set("one more", "").code(), Code::kExhausted);
+  EXPECT_TRUE(state.set("k0", "changed").ok());
+}
+
+TEST_F(StoreRules, TheTotalOfBytesIsBoundedAndReused) {
+  const std::string big(kMaxValueBytes, 'x');
+  Status last;
+  int fits = 0;
+  while ((last = state.set("k" + std::to_string(fits), big)).ok()) ++fits;
+  EXPECT_EQ(last.code(), Code::kExhausted);
+  EXPECT_EQ(fits, static_cast<int>(StoreState::kMaxTotalBytes / kMaxValueBytes) - 1);
+  ASSERT_TRUE(state.set("k0", "small").ok());
+  EXPECT_TRUE(state.set("other", big).ok());
+}
+
+TEST_F(StoreRules, TheWaitsOfASessionAreBounded) {
+  for (std::uint32_t i = 0; i < StoreState::kMaxWaits; ++i) {
+    ASSERT_TRUE(tell(1, request(StoreOp::kGet, i, "k")).ok());
+  }
+  EXPECT_EQ(tell(1, request(StoreOp::kGet, 99999, "k")).code(), Code::kExhausted);
+  EXPECT_TRUE(tell(2, request(StoreOp::kGet, 1, "k")).ok());
+}
+
+TEST(StoreMessages, RoundTrip) {
+  const std::vector<StoreRequest> requests = {
+      request(StoreOp::kSet, 1, "key", "value"),
+      request(StoreOp::kSetIfAbsent, 2, "k", std::string_view("\0x", 2)),
+      request(StoreOp::kGet, 3, "k"),
+      request(StoreOp::kCancel, 4),
+      request(StoreOp::kAdd, 5, "k", {}, -5),
+      request(StoreOp::kWatch, 6, "k"),
+      request(StoreOp::kWill, 7, "k", "v", 5),
+      request(StoreOp::kBeat, 0, {}, "note"),
+      request(StoreOp::kGoodbye, 9)};
+  for (const StoreRequest& r : requests) {
+    const std::string frame = encode(r);
+    const auto decoded = decode_request(std::string_view(frame).substr(kLengthBytes));
+    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+    EXPECT_EQ(*decoded, r);
+    // Strict: nothing missing, nothing left over.
+    EXPECT_FALSE(
+        decode_request(std::string_view(frame).substr(kLengthBytes, frame.size() - 5)).ok());
+    EXPECT_FALSE(decode_request((frame + "x").substr(kLengthBytes)).ok());
+  }
+}
+
+TEST(StoreMessages, AnImpossibleLengthIsRefusedBeforeItsBytesCome) {
+  FrameSplitter splitter;
+  splitter.append(std::string_view("\xff\xff\xff\xff", 4));
+  EXPECT_EQ(splitter.next().status().code(), Code::kCorrupt);
+  EXPECT_EQ(splitter.buffered(), 4u);
+}
+
+/// Streams of mutated requests through splitter, parser and state: the state stays within its
+/// bounds and every broken stream ends as kCorrupt or kExhausted.
+TEST(StoreMessages, SurviveRandomStreams) {
+  Rng rng(2, "store fuzz");
+  int executed = 0;
+  int refused = 0;
+  for (int stream = 0; stream < 5000; ++stream) {
+    StoreState state;
+    state.open(1, {});
+    FrameSplitter splitter;
+    bool open = true;
+    for (int frame = 0; frame < 10 && open; ++frame) {
+      const std::string key(rng.below(4), 'k');
+      const std::string value(rng.below(20), 'v');
+      const auto op = static_cast<StoreOp>(rng.below(11));
+      std::string bytes = encode(
+          request(op, rng.next_u32(), key, value, static_cast<std::int64_t>(rng.below(100)) - 2));
+      if (rng.below(4) == 0) bytes[rng.below(bytes.size())] = static_cast<char>(rng.next_u32());
+      if (rng.below(10) == 0) bytes.resize(rng.below(bytes.size() + 1));
+      splitter.append(bytes);
+      for (;;) {
+        const auto body = splitter.next();
+        const bool more = body.ok() && body->has_value();
+        if (body.ok() && !more) break;
+        const auto decoded =
+            body.ok() ? decode_request(**body) : Result<StoreRequest>(body.status());
+        if (!decoded.ok() || !state.receive(1, *decoded, {}).ok()) {
+          ++refused;
+          open = false;
+          break;
+        }
+        ++executed;
+      }
+    }
+    state.tick(TimePoint(1s));
+    state.close(1, TimePoint(2s));
+    ASSERT_EQ(state.num_sessions(), 0u);
+    ASSERT_LT(state.take_deliveries().size(), 40u);
+  }
+  EXPECT_GT(executed, 1000);
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace stormo::transport
