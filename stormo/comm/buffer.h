@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -25,8 +26,8 @@ struct Buffer {
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(count) * size_of(dtype); }
 };
 
-template <class T>
-Buffer buffer_of(std::span<T> s) {
+template <class T, std::size_t N>
+Buffer buffer_of(std::span<T, N> s) {
   return {s.data(), static_cast<std::int64_t>(s.size()), DTypeOf<T>::value};
 }
 

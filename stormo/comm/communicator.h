@@ -12,6 +12,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/buffer.h>
 #include <stormo/comm/work.h>
+#include <stormo/plan/schedule.h>
 #include <stormo/transport/arena.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/rendezvous.h>
@@ -22,10 +23,10 @@ namespace stormo::comm {
 /// A group of ranks able to run collectives.
 ///
 /// Every rank must call the same operations in the same order with the same dtype, count, reduction
-/// and root; a difference raises kMismatch on every rank, with a table of what each rank called, and
-/// data is never returned. Operations are executed in the order submitted. Blocking calls are
-/// submit-and-wait; when nothing is pending they run on the caller's thread. Any thread may call, but
-/// the order between threads must then be the same on all ranks.
+/// and root; a difference raises kMismatch on every rank, with a table of what each rank called,
+/// and data is never returned. Operations are executed in the order submitted. Blocking calls are
+/// submit-and-wait; when nothing is pending they run on the caller's thread. Any thread may call,
+/// but the order between threads must then be the same on all ranks.
 ///
 /// `by` bounds one call; never() is safe, because a dead or frozen peer ends the group by the
 /// heartbeat. After the first failure the group stays failed: every pending and later call returns
@@ -45,17 +46,19 @@ class Communicator {
   virtual const std::string& host() const = 0;
 
   /// In place. `weight` counts for kWeightedAverage only. Cost: docs/algorithms.md.
-  virtual Work all_reduce_async(std::span<const Buffer> buffers, ReduceOp op, double weight = 1) = 0;
+  virtual Work all_reduce_async(std::span<const Buffer> buffers, ReduceOp op,
+                                double weight = 1) = 0;
   /// From root's buffer into everyone's.
   virtual Work broadcast_async(std::span<const Buffer> buffers, Rank root) = 0;
-  /// out = the ranks' `in`, in rank order; out.count == size * in.count. `in` may be this rank's place
-  /// in `out`.
+  /// out = the ranks' `in`, in rank order; out.count == size * in.count. `in` may be this rank's
+  /// place in `out`.
   virtual Work all_gather_async(Buffer in, Buffer out) = 0;
   /// out = this rank's slice of the reduction of all `in`; in.count == size * out.count.
   /// `in` is left unspecified.
   virtual Work reduce_scatter_async(Buffer in, Buffer out, ReduceOp op) = 0;
   virtual Work barrier_async() = 0;
-  /// Messages between two ranks keep their order; `tag`, dtype and count must be equal on both sides.
+  /// Messages between two ranks keep their order; `tag`, dtype and count must be equal on both
+  /// sides.
   virtual Work send_async(Buffer data, Rank to, std::uint32_t tag) = 0;
   virtual Work recv_async(Buffer data, Rank from, std::uint32_t tag) = 0;
 
@@ -89,6 +92,8 @@ class Communicator {
   virtual void set_section(std::string_view text) = 0;
   /// Payload bytes that this rank has sent to other hosts since it joined.
   virtual std::uint64_t bytes_sent() const = 0;
+  /// Name of the builder that an operation with this goal would run, for reports.
+  virtual std::string algorithm(plan::GoalKind goal) const = 0;
   /// Receives a kCommunication and a kWait event per operation; null: none. Not owned.
   virtual void set_sink(Sink* sink) = 0;
   /// Leaves the group well: waits until every rank has called it (or the group failed), so that
@@ -102,8 +107,8 @@ class Communicator {
 Result<std::unique_ptr<Communicator>> join(const transport::Rendezvous& r,
                                            std::string version = {});
 
-/// `n` ranks as threads of this process, for tests and in-process replicas: element r is used by one
-/// thread. Same algorithms and synchronisation as processes on one host.
+/// `n` ranks as threads of this process, for tests and in-process replicas: element r is used by
+/// one thread. Same algorithms and synchronisation as processes on one host.
 Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_group(int n);
 
 }  // namespace stormo::comm

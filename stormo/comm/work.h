@@ -10,8 +10,8 @@ namespace stormo::comm {
 /// State of one pending operation, shared between its Work and the group's thread.
 class PendingOperation;
 
-/// Handle of a pending operation. Move-only. Buffers stay borrowed until it is complete; dropping an
-/// incomplete Work does not block: the operation goes on, and so does the borrowing.
+/// Handle of a pending operation. Move-only. Buffers stay borrowed until it is complete; dropping
+/// an incomplete Work does not block: the operation goes on, and so does the borrowing.
 class [[nodiscard]] Work {
  public:
   Work() = default;

@@ -1,0 +1,103 @@
+#include <stormo/comm/coordinator.h>
+
+#include <fmt/format.h>
+
+namespace stormo::comm {
+namespace {
+
+constexpr std::string_view kFailureKey = "failure";
+constexpr std::string_view kAlarmKey = "alarm";  // set: everybody says what it is doing
+constexpr Duration kExplanation = std::chrono::milliseconds(300);
+constexpr Duration kCollect = std::chrono::milliseconds(500);
+constexpr Duration kStoreCall = std::chrono::seconds(2);
+
+std::string activity_key(Rank rank) { return fmt::format("activity/{}", rank); }
+
+}  // namespace
+
+std::string encode_failure(const Status& status) { return status.to_string(); }
+
+Status decode_failure(std::string_view text) {
+  for (int c = 1; c <= static_cast<int>(Code::kException); ++c) {
+    const Code code = static_cast<Code>(c);
+    const std::string prefix = std::string(to_string(code)) + ": ";
+    if (text.starts_with(prefix)) return {code, std::string(text.substr(prefix.size()))};
+  }
+  return {Code::kPeerLost, std::string(text)};
+}
+
+Coordinator::Coordinator(std::unique_ptr<transport::StoreClient> store,
+                         std::shared_ptr<transport::Health> health, Options options)
+    : health_(std::move(health)),
+      options_(std::move(options)),
+      store_(std::move(store)),
+      lane_(std::make_unique<OperationLane>()) {}
+
+Coordinator::~Coordinator() {
+  std::unique_ptr<OperationLane> ending;
+  {
+    const std::lock_guard lock(answer_mutex_);
+    ending = std::move(lane_);
+  }
+  ending.reset();  // its last call still uses the store
+  store_.reset();
+}
+
+void Coordinator::answer_alarm() {
+  const std::lock_guard lock(answer_mutex_);
+  if (lane_ == nullptr) return;
+  answer_ = lane_->submit([this, text = options_.activity()] {
+    return store_->set(activity_key(options_.rank), text, Deadline::after(kStoreCall));
+  });
+}
+
+Result<std::unique_ptr<Coordinator>> Coordinator::start(
+    std::unique_ptr<transport::StoreClient> store, std::shared_ptr<transport::Health> health,
+    Options options, Deadline by) {
+  std::unique_ptr<Coordinator> c(
+      new Coordinator(std::move(store), std::move(health), std::move(options)));
+  c->store_->set_note_source(c->options_.activity);
+  c->store_->on_lost([health_of_group = c->health_](Status cause) {
+    health_of_group->fail(cause.within("lost the job's store"));
+  });
+  STORMO_RETURN_IF_ERROR(
+      c->store_->watch(kFailureKey, [health_of_group = c->health_](std::string_view value) {
+        health_of_group->fail(decode_failure(value));
+      }));
+  STORMO_RETURN_IF_ERROR(c->store_->watch(
+      kAlarmKey, [coordinator = c.get()](std::string_view) { coordinator->answer_alarm(); }));
+  const Status died(Code::kPeerLost, c->options_.identity + " died");
+  STORMO_RETURN_IF_ERROR(
+      c->store_->set_will(kFailureKey, encode_failure(died), c->options_.heartbeat_timeout, by));
+  return c;
+}
+
+std::string Coordinator::collect_activities() {
+  const Deadline by = Deadline::after(kCollect);
+  const auto raised = store_->set_if_absent(kAlarmKey, options_.identity, by);
+  std::string table;
+  for (Rank r = 0; raised.ok() && r < options_.size; ++r) {
+    const auto activity = store_->get(activity_key(r), by);
+    table += fmt::format("\n  rank {}: {}", r, activity.ok() ? *activity : "no answer");
+  }
+  return table;
+}
+
+Status Coordinator::report(const Status& local) {
+  if (local.code() == Code::kPeerLost || local.code() == Code::kCancelled) {
+    // the lost peer's own last will says more than "connection closed"
+    const auto will = store_->get(kFailureKey, Deadline::after(kExplanation));
+    if (will.ok()) return decode_failure(*will);
+  }
+  Status cause = local;
+  if (local.code() == Code::kMismatch && local.message().find("\n  rank ") == std::string::npos) {
+    cause = {Code::kMismatch, local.message() + collect_activities()};
+  }
+  const auto winner =
+      store_->set_if_absent(kFailureKey, encode_failure(cause), Deadline::after(kStoreCall));
+  return winner.ok() ? decode_failure(*winner) : cause;
+}
+
+Status Coordinator::goodbye(Deadline by) { return store_->goodbye(by); }
+
+}  // namespace stormo::comm

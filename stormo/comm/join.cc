@@ -1,0 +1,254 @@
+// How processes become a group: the Store first (liveness before anything else can hang), then
+// agreement on versions, then the memory of each host, then the sockets between hosts.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include <stormo/base/version.h>
+#include <stormo/comm/group.h>
+#include <stormo/comm/rendezvous_file.h>
+#include <stormo/transport/shm/host_exchange.h>
+#include <stormo/transport/shm/shm_transport.h>
+#include <stormo/transport/socket.h>
+#include <stormo/transport/tcp/tcp_transport.h>
+
+namespace stormo::comm {
+namespace {
+
+using transport::Rendezvous;
+
+class Joining {
+ public:
+  Joining(Rendezvous r, std::string version)
+      : r_(std::move(r)),
+        version_(version.empty() ? fmt::format("{} (protocol {})", kVersion, kProtocolVersion)
+                                 : std::move(version)),
+        by_(Deadline::after(r_.join_timeout)) {}
+
+  Result<std::unique_ptr<Communicator>> run() {
+    STORMO_ASSIGN_OR_RETURN(auto arena, transport::Arena::create({}));
+    arena_ = arena.release();  // leaked: tensors may outlive the group
+    health_ = std::make_shared<transport::Health>();
+    if (r_.store.empty() && r_.rendezvous_file.empty()) return alone();
+    STORMO_RETURN_IF_ERROR(reach_store());
+    const Status joined = join_others();
+    if (!joined.ok()) return coordinator_->report(joined).within(identity() + " joining the group");
+    group_->set_coordinator(std::move(coordinator_));
+    STORMO_RETURN_IF_ERROR(group_->barrier(by_));
+    return std::unique_ptr<Communicator>(std::move(group_));
+  }
+
+ private:
+  std::string identity() const {
+    return fmt::format("rank {} (host {}, pid {})", r_.rank, r_.host, getpid());
+  }
+
+  Result<std::unique_ptr<Communicator>> alone() {
+    if (r_.size != 1) {
+      return invalid_argument(
+          fmt::format("{} ranks, but no address of the job's store: start them with "
+                      "'stormo run', torchrun or srun",
+                      r_.size));
+    }
+    Group::Parts parts;
+    parts.ranks_per_host = {1};
+    parts.host = r_.host;
+    parts.health = health_;
+    STORMO_ASSIGN_OR_RETURN(auto host, transport::lone_host(*arena_));
+    parts.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
+    return std::unique_ptr<Communicator>(std::make_unique<Group>(std::move(parts)));
+  }
+
+  Status reach_store() {
+    if (r_.serve_store) STORMO_RETURN_IF_ERROR(serve_store());
+    if (!r_.serve_store && !r_.rendezvous_file.empty()) {
+      STORMO_ASSIGN_OR_RETURN(RendezvousTicket ticket,
+                              read_rendezvous_file(r_.rendezvous_file, by_));
+      r_.store = ticket.store;
+      r_.secret = ticket.secret;
+    }
+    auto client = transport::StoreClient::connect({.address = r_.store, .secret = r_.secret}, by_);
+    if (!client.ok()) return client.status().within(identity() + " reaching the job's store");
+    STORMO_ASSIGN_OR_RETURN(
+        coordinator_,
+        Coordinator::start(std::move(client).value(), health_,
+                           {.rank = r_.rank,
+                            .size = r_.size,
+                            .identity = identity(),
+                            .heartbeat_timeout = r_.heartbeat_timeout,
+                            .activity = [activity = activity_] { return activity->text(); }},
+                           by_));
+    return {};
+  }
+
+  /// Rank 0 of a job that a foreign launcher started.
+  Status serve_store() {
+    transport::StoreServer::Options options{.listen = r_.store.text, .ports = r_.ports};
+    if (!r_.rendezvous_file.empty()) {
+      if (r_.secret.empty()) r_.secret = transport::Secret::random();
+      if (!r_.interface.empty()) {
+        STORMO_ASSIGN_OR_RETURN(const std::string host, transport::interface_address(r_.interface));
+        options.listen = "tcp:" + transport::to_string(transport::HostPort{host, 0});
+      }
+    }
+    options.secret = r_.secret;
+    options.on_refused = [](std::string_view line) {
+      fmt::print(stderr, "stormo: store: {}\n", line);
+    };
+    STORMO_ASSIGN_OR_RETURN(server_, transport::StoreServer::start(std::move(options)));
+    r_.store = server_->address();
+    if (r_.rendezvous_file.empty()) return {};
+    return write_rendezvous_file(r_.rendezvous_file, {r_.store, r_.secret});
+  }
+
+  Status join_others() {
+    STORMO_RETURN_IF_ERROR(claim_rank());
+    STORMO_RETURN_IF_ERROR(agree_on_version());
+    STORMO_RETURN_IF_ERROR(count_hosts());
+    STORMO_RETURN_IF_ERROR(share_memory());
+    STORMO_RETURN_IF_ERROR(connect_hosts());
+    if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
+    parts_.rank = r_.rank;
+    parts_.host = r_.host;
+    parts_.health = health_;
+    parts_.server = std::move(server_);
+    group_ = std::make_unique<Group>(std::move(parts_));
+    activity_->follow(group_.get());
+    return {};
+  }
+
+  Status claim_rank() {
+    STORMO_ASSIGN_OR_RETURN(
+        const std::string owner,
+        store().set_if_absent(fmt::format("rank/{}", r_.rank), identity(), by_));
+    if (owner == identity()) return {};
+    return invalid_argument(
+        fmt::format("two processes claim to be rank {}: {} and {}", r_.rank, owner, identity()));
+  }
+
+  Status agree_on_version() {
+    STORMO_RETURN_IF_ERROR(store().set(fmt::format("version/{}", r_.rank), version_, by_));
+    STORMO_ASSIGN_OR_RETURN(const std::string first, store().get("version/0", by_));
+    if (first == version_) return {};
+    return {
+        Code::kRefused,
+        fmt::format("rank 0 runs stormo {}, rank {} (host {}) runs {}: install one version on all "
+                    "hosts",
+                    first, r_.rank, r_.host, version_)};
+  }
+
+  /// Ranks must be numbered host by host; everyone learns how many each host has.
+  Status count_hosts() {
+    STORMO_RETURN_IF_ERROR(
+        store().set(fmt::format("place/{}", r_.rank),
+                    fmt::format("{} {} {}", r_.cross_rank, r_.local_rank, r_.local_size), by_));
+    std::vector<int>& hosts = parts_.ranks_per_host;
+    for (Rank r = 0; r < r_.size;) {
+      auto got = store().get(fmt::format("place/{}", r), by_);
+      if (got.status().code() == Code::kDeadlineExceeded) return missing(r);
+      STORMO_ASSIGN_OR_RETURN(const std::string place, std::move(got));
+      int cross = -1;
+      int local = -1;
+      int local_size = 0;
+      const int fields = std::sscanf(place.c_str(), "%d %d %d", &cross, &local, &local_size);
+      const bool in_order = fields == 3 && cross == static_cast<int>(hosts.size()) && local == 0 &&
+                            local_size >= 1 && r + local_size <= r_.size;
+      if (!in_order) {
+        return invalid_argument(
+            fmt::format("rank {} says it is local rank {} of {} on host {}: ranks must "
+                        "be numbered host by host",
+                        r, local, local_size, cross));
+      }
+      hosts.push_back(local_size);
+      r += local_size;
+    }
+    return {};
+  }
+
+  Status missing(Rank r) const {
+    return {Code::kDeadlineExceeded,
+            fmt::format("rank {} of {} has not joined within {} s; did it start?", r, r_.size,
+                        std::chrono::duration_cast<std::chrono::seconds>(r_.join_timeout).count())};
+  }
+
+  Status share_memory() {
+    const std::string key = fmt::format("hub/{}", r_.cross_rank);
+    transport::HostParts host;
+    if (r_.local_size == 1) {
+      STORMO_ASSIGN_OR_RETURN(host, transport::lone_host(*arena_));
+    } else if (r_.local_rank == 0) {
+      STORMO_ASSIGN_OR_RETURN(auto hub, transport::HostHub::open());
+      STORMO_RETURN_IF_ERROR(store().set(key, hub->ticket(), by_));
+      STORMO_ASSIGN_OR_RETURN(host, hub->host(r_.local_size, *arena_, by_));
+    } else {
+      STORMO_ASSIGN_OR_RETURN(const std::string ticket, store().get(key, by_));
+      STORMO_ASSIGN_OR_RETURN(
+          host, transport::enter_hub(ticket, r_.local_rank, r_.local_size, *arena_, by_));
+    }
+    if (r_.local_size > 1) {
+      parts_.local = transport::make_shm_transport(r_.local_rank, host.region, host.cores, health_);
+    }
+    parts_.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
+    return {};
+  }
+
+  Status connect_hosts() {
+    if (r_.cross_size == 1) return {};
+    std::string address = store().local_address();
+    if (!r_.interface.empty()) {
+      STORMO_ASSIGN_OR_RETURN(address, transport::interface_address(r_.interface));
+    }
+    STORMO_ASSIGN_OR_RETURN(auto listener, transport::TcpListener::listen(address, r_.ports));
+    STORMO_RETURN_IF_ERROR(store().set(fmt::format("data/{}", r_.rank), listener->address(), by_));
+    transport::TcpOptions options{.rank = r_.rank, .size = r_.size, .secret = r_.secret};
+    options.health = health_;
+    options.on_refused = [](std::string_view line) {
+      fmt::print(stderr, "stormo: data port: {}\n", line);
+    };
+    const Rank first_here = r_.rank - r_.local_rank;
+    for (Rank r = 0; r < r_.size; ++r) {
+      if (r >= first_here && r < first_here + r_.local_size) continue;
+      STORMO_ASSIGN_OR_RETURN(std::string peer, store().get(fmt::format("data/{}", r), by_));
+      options.peers.push_back({r, std::move(peer)});
+    }
+    STORMO_ASSIGN_OR_RETURN(
+        parts_.wire, transport::make_tcp_transport(std::move(options), std::move(listener), by_));
+    return {};
+  }
+
+  transport::StoreClient& store() { return coordinator_->store(); }
+
+  /// The coordinator starts before the group: until then the activity is "joining".
+  class Activity {
+   public:
+    void follow(const Group* group) { group_.store(group, std::memory_order_release); }
+    std::string text() const {
+      const Group* group = group_.load(std::memory_order_acquire);
+      return group != nullptr ? group->activity() : "joining the group";
+    }
+
+   private:
+    std::atomic<const Group*> group_{nullptr};
+  };
+
+  Rendezvous r_;
+  const std::string version_;
+  const Deadline by_;
+  transport::Arena* arena_ = nullptr;
+  std::shared_ptr<transport::Health> health_;
+  std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
+  std::unique_ptr<transport::StoreServer> server_;
+  std::unique_ptr<Coordinator> coordinator_;
+  Group::Parts parts_;
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> join(const transport::Rendezvous& r, std::string version) {
+  return Joining(r, std::move(version)).run();
+}
+
+}  // namespace stormo::comm

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <stormo/comm/pending_operation.h>
+
+namespace stormo::comm {
+
+/// Runs operations one at a time, in the order submitted: on the caller's thread when nothing is
+/// pending and the caller waits anyway, else on one thread of its own, started at first need.
+class OperationLane {
+ public:
+  using Body = std::function<Status()>;
+  OperationLane() = default;
+  OperationLane(const OperationLane&) = delete;
+  /// Ends the thread after the operation in progress; pending ones complete with
+  /// `Code::kCancelled`.
+  ~OperationLane();
+
+  Work submit(Body body);
+  /// Submits and waits. `by` bounds the operations before it too.
+  template <class F>
+  Status run(F&& body, Deadline by) {
+    if (enter_if_idle()) {
+      const Status outcome = body();
+      leave();
+      return outcome;
+    }
+    return submit(std::forward<F>(body)).wait(by);
+  }
+
+ private:
+  struct Item {
+    Body body;
+    std::shared_ptr<PendingOperation> operation;
+  };
+  bool enter_if_idle();
+  void leave();
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  bool busy_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace stormo::comm

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include <stormo/comm/work.h>
+
+namespace stormo::comm {
+
+/// Outcome of an operation that runs on another thread. Completed exactly once.
+class PendingOperation {
+ public:
+  void complete(Status outcome);
+  bool done() const;
+  Status wait(Deadline by);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  Status outcome_;
+};
+
+}  // namespace stormo::comm

@@ -1,0 +1,44 @@
+#include <stormo/comm/pending_operation.h>
+
+namespace stormo::comm {
+
+Work::Work(std::shared_ptr<PendingOperation> operation) : operation_(std::move(operation)) {}
+
+Work Work::completed(Status outcome) {
+  auto operation = std::make_shared<PendingOperation>();
+  operation->complete(std::move(outcome));
+  return Work(std::move(operation));
+}
+
+Status Work::wait(Deadline by) {
+  return operation_ ? operation_->wait(by) : invalid_argument("wait() on an empty Work");
+}
+
+bool Work::test() const { return operation_ == nullptr || operation_->done(); }
+
+void PendingOperation::complete(Status outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    outcome_ = std::move(outcome);
+    done_ = true;
+  }
+  changed_.notify_all();
+}
+
+bool PendingOperation::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+Status PendingOperation::wait(Deadline by) {
+  std::unique_lock lock(mutex_);
+  const auto is_done = [this] { return done_; };
+  if (by.is_never()) {
+    changed_.wait(lock, is_done);
+  } else if (!changed_.wait_until(lock, by.when(), is_done)) {
+    return {Code::kDeadlineExceeded, "the operation is still pending"};
+  }
+  return outcome_;
+}
+
+}  // namespace stormo::comm
