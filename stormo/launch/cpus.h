@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/status.h>
+
+namespace stormo::launch {
+
+/// How ranks are bound to cores of their host.
+enum class BindPolicy {
+  kAuto,  ///< kCore while each rank has a core of its own, else kNone
+  kCore,  ///< an equal share of the cores each
+  kNuma,  ///< the cores of one memory node, nodes taken in turn
+  kNone,  ///< the system's scheduler decides
+};
+std::string_view to_string(BindPolicy policy);
+Result<BindPolicy> parse_bind_policy(std::string_view text);
+
+/// Logical processors, e.g. {0, 1, 2}.
+using CpuList = std::vector<int>;
+
+/// What this process may run on.
+struct Cpus {
+  std::vector<CpuList> cores;       ///< physical cores within the affinity mask
+  std::vector<CpuList> numa_nodes;  ///< likewise; at least one
+  double quota = 0;                 ///< processors' worth of time of the cgroup; 0: no limit
+  int logical = 1;                  ///< logical processors in the mask
+  bool operator==(const Cpus&) const = default;
+
+  /// Cores that can be busy at the same time: mask and quota.
+  int usable_cores() const;
+};
+
+/// Reads the affinity mask, the cgroup (v1 and v2) and /sys of this process.
+Cpus read_cpus();
+
+/// The processors of each of `local_ranks`; an empty list is not bound.
+std::vector<CpuList> bind_ranks(const Cpus& cpus, int local_ranks, BindPolicy policy);
+
+/// "0-3,8" is 0 1 2 3 8; what cannot be read is left out.
+CpuList parse_cpu_list(std::string_view text);
+
+/// Intra-op threads of one rank: an equal share of the cores, at least one.
+int threads_per_rank(const Cpus& cpus, int local_ranks);
+
+}  // namespace stormo::launch

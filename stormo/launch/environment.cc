@@ -1,0 +1,320 @@
+#include <stormo/launch/environment.h>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+#include <stormo/base/units.h>
+#include <stormo/launch/network.h>
+#include <stormo/launch/secret_file.h>
+
+namespace stormo::launch {
+namespace {
+
+std::optional<int> to_int(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Reads variables of one launcher and collects everything that is wrong with them.
+class Reading {
+ public:
+  Reading(const EnvironmentReader& read, std::string source)
+      : read_(read), source_(std::move(source)) {}
+
+  bool has(std::string_view name) const { return read_(name).has_value(); }
+  bool has_all(std::initializer_list<std::string_view> names) const {
+    return std::all_of(names.begin(), names.end(), [&](auto n) { return has(n); });
+  }
+  std::string text(std::string_view name) const { return read_(name).value_or(""); }
+
+  /// A number of at least `least`; `fallback` when not set, unless it has to be.
+  int number(std::string_view name, int least, std::optional<int> fallback = std::nullopt) {
+    const auto value = read_(name);
+    if (!value) {
+      if (!fallback) wrong(fmt::format("{} is not set", name));
+      return fallback.value_or(least);
+    }
+    const auto parsed = to_int(*value);
+    if (parsed && *parsed >= least) return *parsed;
+    wrong(fmt::format("{}='{}' must be a whole number of at least {}", name, *value, least));
+    return least;
+  }
+  void wrong(std::string what) { wrong_.push_back(std::move(what)); }
+  bool ok() const { return wrong_.empty(); }
+  Status status() const {
+    if (wrong_.empty()) return {};
+    std::string message = fmt::format("environment of {}:", source_);
+    for (const std::string& w : wrong_) message += "\n  " + w;
+    message += "\n  remedy: let one launcher set all of them, or unset them (docs/environment.md)";
+    return invalid_argument(std::move(message));
+  }
+
+ private:
+  const EnvironmentReader& read_;
+  std::string source_;
+  std::vector<std::string> wrong_;
+};
+
+void check_place(const transport::Rendezvous& r, Reading& in) {
+  if (!in.ok()) return;
+  if (r.size > kMaxRanks) in.wrong(fmt::format("{} ranks are more than {}", r.size, kMaxRanks));
+  if (r.rank >= r.size) in.wrong(fmt::format("rank {} is not below the size {}", r.rank, r.size));
+  if (r.local_rank >= r.local_size)
+    in.wrong(
+        fmt::format("local rank {} is not below the local size {}", r.local_rank, r.local_size));
+  if (r.cross_rank >= r.cross_size)
+    in.wrong(fmt::format("host index {} is not below the {} hosts", r.cross_rank, r.cross_size));
+  if (r.local_size > r.size)
+    in.wrong(fmt::format("local size {} exceeds the size {}", r.local_size, r.size));
+}
+
+/// What a person may set under any launcher.
+void read_options(transport::Rendezvous& r, Reading& in) {
+  r.interface = in.text("STORMO_INTERFACE");
+  if (in.has("STORMO_PORTS")) {
+    const auto ports = parse_port_range(in.text("STORMO_PORTS"));
+    if (ports.ok())
+      r.ports = *ports;
+    else
+      in.wrong("STORMO_PORTS: " + ports.status().message());
+  }
+  const auto duration = [&](std::string_view name, Duration& out) {
+    if (!in.has(name)) return;
+    const auto parsed = parse_duration(in.text(name));
+    if (parsed.ok())
+      out = *parsed;
+    else
+      in.wrong(fmt::format("{}: {}", name, parsed.status().message()));
+  };
+  duration("STORMO_HEARTBEAT", r.heartbeat_timeout);
+  duration("STORMO_JOIN_TIMEOUT", r.join_timeout);
+}
+
+/// Foreign launchers hand over no secret. On one host an abstract Unix socket, whose peers' uid is
+/// checked, needs none; between hosts a file that only this user can read carries it.
+void meet_without_launcher(transport::Rendezvous& r, std::string_view job, Reading& in) {
+  r.serve_store = r.rank == 0;
+  if (r.size == 1) return;
+  if (in.has("STORMO_RENDEZVOUS")) {
+    constexpr std::string_view kFile = "file:";
+    const std::string value = in.text("STORMO_RENDEZVOUS");
+    if (value.starts_with(kFile) && value.size() > kFile.size())
+      r.rendezvous_file = value.substr(kFile.size());
+    else
+      in.wrong(fmt::format("STORMO_RENDEZVOUS='{}' must be file:PATH", value));
+    return;
+  }
+  if (r.cross_size == 1) {
+    r.store.text = fmt::format("unix:stormo-{}-{}-{}", ::getuid(), r.source, job);
+    return;
+  }
+  in.wrong(fmt::format(
+      "{} hosts started by {}: set STORMO_RENDEZVOUS=file:PATH, a new file on a file system that "
+      "all "
+      "hosts share; rank 0 publishes address and secret there (or start with 'stormo run -H ...')",
+      r.cross_size, r.source));
+}
+
+void read_stormo(transport::Rendezvous& r, Reading& in) {
+  r.rank = in.number("STORMO_RANK", 0);
+  r.size = in.number("STORMO_WORLD_SIZE", 1);
+  r.local_rank = in.number("STORMO_LOCAL_RANK", 0, r.rank);
+  r.local_size = in.number("STORMO_LOCAL_SIZE", 1, r.size);
+  r.cross_rank = in.number("STORMO_CROSS_RANK", 0, 0);
+  r.cross_size = in.number("STORMO_CROSS_SIZE", 1, 1);
+  r.store.text = in.text("STORMO_STORE");
+  if (r.store.empty() && r.size > 1) in.wrong("STORMO_STORE is not set");
+  if (in.has("STORMO_SECRET_FD")) {
+    const int descriptor = in.number("STORMO_SECRET_FD", 3);
+    if (!in.ok()) return;
+    auto secret = take_secret(descriptor);
+    if (secret.ok())
+      r.secret = std::move(secret).value();
+    else
+      in.wrong(fmt::format("STORMO_SECRET_FD={}: {}", descriptor, secret.status().message()));
+  } else if (r.store.text.starts_with("tcp:")) {
+    in.wrong("STORMO_SECRET_FD is not set: the store speaks tcp, which needs the job's secret");
+  }
+}
+
+void read_torchrun(transport::Rendezvous& r, Reading& in) {
+  r.rank = in.number("RANK", 0);
+  r.size = in.number("WORLD_SIZE", 1);
+  const bool alone = r.size == 1;
+  r.local_rank = in.number("LOCAL_RANK", 0, alone ? std::optional(0) : std::nullopt);
+  r.local_size = in.number("LOCAL_WORLD_SIZE", 1, alone ? std::optional(1) : std::nullopt);
+  if (in.ok() && r.size % r.local_size != 0)
+    in.wrong(
+        fmt::format("WORLD_SIZE={} is no multiple of LOCAL_WORLD_SIZE={}", r.size, r.local_size));
+  r.cross_size = std::max(1, r.size / r.local_size);
+  r.cross_rank = in.number("GROUP_RANK", 0, r.rank / r.local_size);
+  const int port = in.number("MASTER_PORT", 0);
+  const std::string run = in.has("TORCHELASTIC_RUN_ID") ? in.text("TORCHELASTIC_RUN_ID") : "none";
+  const int restart = in.number("TORCHELASTIC_RESTART_COUNT", 0, 0);
+  meet_without_launcher(r, fmt::format("{}-{}-{}", run, port, restart), in);
+}
+
+void read_slurm(transport::Rendezvous& r, Reading& in) {
+  r.rank = in.number("SLURM_PROCID", 0);
+  r.size = in.has("SLURM_STEP_NUM_TASKS") ? in.number("SLURM_STEP_NUM_TASKS", 1)
+                                          : in.number("SLURM_NTASKS", 1);
+  r.local_rank = in.number("SLURM_LOCALID", 0);
+  r.cross_rank = in.number("SLURM_NODEID", 0);
+  r.cross_size = in.has("SLURM_STEP_NUM_NODES") ? in.number("SLURM_STEP_NUM_NODES", 1)
+                                                : in.number("SLURM_NNODES", 1);
+  const std::string tasks = in.text("SLURM_STEP_TASKS_PER_NODE");
+  const std::vector<int> per_node = expand_tasks_per_node(tasks);
+  if (static_cast<std::size_t>(r.cross_rank) < per_node.size())
+    r.local_size = per_node[static_cast<std::size_t>(r.cross_rank)];
+  else
+    in.wrong(fmt::format("SLURM_STEP_TASKS_PER_NODE='{}' says nothing about node {}", tasks,
+                         r.cross_rank));
+  if (in.has("SLURMD_NODENAME")) r.host = in.text("SLURMD_NODENAME");
+  meet_without_launcher(r,
+                        fmt::format("{}.{}-{}", in.text("SLURM_JOB_ID"), in.text("SLURM_STEP_ID"),
+                                    in.number("SLURM_RESTART_COUNT", 0, 0)),
+                        in);
+}
+
+void read_open_mpi(transport::Rendezvous& r, Reading& in) {
+  r.rank = in.number("OMPI_COMM_WORLD_RANK", 0);
+  r.size = in.number("OMPI_COMM_WORLD_SIZE", 1);
+  r.local_rank = in.number("OMPI_COMM_WORLD_LOCAL_RANK", 0);
+  r.local_size = in.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+  // Open MPI names no host index. Its default mapping fills host after host, so that it follows
+  // from the rank; any other mapping is recognised and refused.
+  const bool filled = r.size % r.local_size == 0 && r.rank % r.local_size == r.local_rank;
+  if (in.ok() && !filled)
+    in.wrong(
+        fmt::format("rank {} as local rank {} of {}: ranks must fill host after host, the same "
+                    "number on each; start with mpirun --map-by slot",
+                    r.rank, r.local_rank, r.local_size));
+  r.cross_size = std::max(1, r.size / r.local_size);
+  r.cross_rank = r.rank / r.local_size;
+  const std::string job =
+      in.has("PMIX_NAMESPACE") ? in.text("PMIX_NAMESPACE") : in.text("OMPI_MCA_ess_base_jobid");
+  meet_without_launcher(r, job, in);
+}
+
+}  // namespace
+
+EnvironmentReader process_environment() {
+  return [](std::string_view name) -> std::optional<std::string> {
+    const char* value = std::getenv(std::string(name).c_str());
+    if (!value) return std::nullopt;
+    return std::string(value);
+  };
+}
+
+Result<transport::Rendezvous> read_environment(const EnvironmentReader& read) {
+  struct Detector {
+    const char* source;
+    bool (*matches)(const Reading&);
+    void (*fill)(transport::Rendezvous&, Reading&);
+  };
+  static constexpr std::array<Detector, 4> kDetectors{{
+      {"stormo", [](const Reading& in) { return in.has("STORMO_RANK"); }, read_stormo},
+      {"torchrun",
+       [](const Reading& in) {
+         return in.has_all({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
+       },
+       read_torchrun},
+      {"slurm",
+       [](const Reading& in) {
+         return in.has_all({"SLURM_STEP_ID", "SLURM_PROCID"});
+       },
+       read_slurm},
+      {"openmpi",
+       [](const Reading& in) {
+         return in.has_all({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
+       },
+       read_open_mpi},
+  }};
+  transport::Rendezvous r;
+  r.host = read("STORMO_HOST").value_or("");
+  const auto detector = std::find_if(kDetectors.begin(), kDetectors.end(), [&](const Detector& d) {
+    return d.matches(Reading(read, d.source));
+  });
+  if (detector != kDetectors.end()) r.source = detector->source;
+  Reading in(read, r.source == "none" ? "this process" : r.source);
+  if (detector != kDetectors.end()) detector->fill(r, in);
+  read_options(r, in);
+  check_place(r, in);
+  if (r.host.empty()) r.host = own_host_name();
+  STORMO_RETURN_IF_ERROR(in.status());
+  return r;
+}
+
+std::vector<int> expand_tasks_per_node(std::string_view text) {
+  std::vector<int> out;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    std::string_view item = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    int repeat = 1;
+    if (const std::size_t open = item.find("(x"); open != std::string_view::npos) {
+      if (!item.ends_with(')')) return {};
+      const auto times = to_int(item.substr(open + 2, item.size() - open - 3));
+      if (!times || *times < 1 || *times > kMaxRanks) return {};
+      repeat = *times;
+      item = item.substr(0, open);
+    }
+    const auto tasks = to_int(item);
+    if (!tasks || *tasks < 1) return {};
+    out.insert(out.end(), static_cast<std::size_t>(repeat), *tasks);
+    if (out.size() > static_cast<std::size_t>(kMaxRanks)) return {};
+  }
+  return out;
+}
+
+Result<transport::PortRange> parse_port_range(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  const auto first = to_int(text.substr(0, dash));
+  const auto last = dash == std::string_view::npos ? first : to_int(text.substr(dash + 1));
+  if (!first || !last || *first < 1 || *last > 65535 || *first > *last)
+    return invalid_argument(
+        fmt::format("'{}' is not a range of ports; write 29500-29600 (1 to 65535)", text));
+  return transport::PortRange{static_cast<std::uint16_t>(*first),
+                              static_cast<std::uint16_t>(*last)};
+}
+
+bool places_a_rank(std::string_view name) {
+  static constexpr std::string_view kNames[] = {"RANK",
+                                                "WORLD_SIZE",
+                                                "LOCAL_RANK",
+                                                "LOCAL_WORLD_SIZE",
+                                                "GROUP_RANK",
+                                                "NODE_RANK",
+                                                "MASTER_ADDR",
+                                                "MASTER_PORT",
+                                                "GROUP_WORLD_SIZE",
+                                                "MPI_LOCALRANKID",
+                                                "STORMO_RANK",
+                                                "STORMO_WORLD_SIZE",
+                                                "STORMO_LOCAL_RANK",
+                                                "STORMO_LOCAL_SIZE",
+                                                "STORMO_CROSS_RANK",
+                                                "STORMO_CROSS_SIZE",
+                                                "STORMO_HOST",
+                                                "STORMO_STORE",
+                                                "STORMO_SECRET_FD",
+                                                "STORMO_RENDEZVOUS",
+                                                "MPI_LOCALNRANKS",
+                                                "ROLE_RANK",
+                                                "ROLE_NAME",
+                                                "ROLE_WORLD_SIZE"};
+  static constexpr std::string_view kPrefixes[] = {"TORCHELASTIC_", "SLURM_", "SLURMD_", "OMPI_",
+                                                   "PMI_",          "PMIX_",  "HYDRA_"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
+         std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view p) { return name.starts_with(p); });
+}
+
+}  // namespace stormo::launch

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/launch/cpus.h>
+#include <stormo/launch/output.h>
+#include <stormo/transport/store.h>
+
+namespace stormo::launch {
+
+/// What to start, where, and how it is shown.
+struct LaunchOptions {
+  std::vector<std::string> program;  ///< looked up in PATH, then its arguments
+  std::optional<int> ranks;          ///< empty: every slot of `hosts`
+  std::string hosts;                 ///< "a:2,b:2"; empty: all ranks on this host
+  std::string remote_shell = "ssh {host}";
+  BindPolicy bind = BindPolicy::kAuto;
+  std::string interface;
+  transport::PortRange ports;
+  OutputMode output = OutputMode::kPrefix;
+  std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
+  Duration heartbeat_timeout = std::chrono::seconds(5);
+  std::string agent_program;  ///< what runs `agent` on other hosts; empty: this program's own path
+};
+
+/// Key of the Store that holds the first cause of a failure.
+inline constexpr std::string_view kFailureKey = "failure";
+
+/// Runs the job to its end and returns the exit code for the calling program: 0, 1, 2, 75, 130 or
+/// 143 (protocol/supervisor.h). The report of a failure goes to standard error. kInvalidArgument
+/// lists all that is wrong with `options` before anything was started.
+///
+/// Call it on the main thread, before the program starts threads of its own: it blocks signals,
+/// forks, and its children die with the calling thread.
+Result<int> launch(const LaunchOptions& options);
+
+}  // namespace stormo::launch

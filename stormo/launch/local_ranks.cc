@@ -1,0 +1,179 @@
+#include <stormo/launch/local_ranks.h>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+
+#include <stormo/launch/network.h>
+#include <stormo/launch/secret_file.h>
+
+namespace stormo::launch {
+namespace {
+
+/// Read per wake-up and stream: enough for speed, little enough that no rank starves the others.
+constexpr std::size_t kReadBytes = 64 * 1024;
+
+/// Two pipes and a process descriptor per rank, and some for this process itself.
+Status provide_descriptors(int ranks) {
+  const rlim_t needed = static_cast<rlim_t>(ranks) * 3 + 64;
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return {};
+  if (limit.rlim_max < needed)
+    return Status(Code::kExhausted,
+                  fmt::format("{} ranks need {} open files, this host allows {}; raise the limit "
+                              "(ulimit -Hn) or start fewer ranks",
+                              ranks, needed, limit.rlim_max));
+  limit.rlim_cur = needed;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? Status{} : errno_error("raise ulimit -n");
+}
+
+}  // namespace
+
+std::string oversubscription_note(const Cpus& cpus, int local_ranks) {
+  const int cores = cpus.usable_cores();
+  if (local_ranks <= cores) return {};
+  return fmt::format(
+      "{} ranks share {} {}: they are not bound, use one thread each and wait for each other; "
+      "start at most {} per host for speed",
+      local_ranks, cores, cores == 1 ? "core" : "cores", cores);
+}
+
+Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, HostJob job, Guard guard,
+                                                      RankListener& listener) {
+  if (!job.interface.empty()) {
+    STORMO_ASSIGN_OR_RETURN(job.interface, choose_interface(job.interface));
+  }
+  STORMO_RETURN_IF_ERROR(provide_descriptors(job.local_size));
+  std::unique_ptr<LocalRanks> ranks(new LocalRanks(loop, std::move(guard), listener));
+  Child common;
+  STORMO_ASSIGN_OR_RETURN(common.file,
+                          find_program(job.program.front(), value_of(job.environment, "PATH")));
+  common.argv = job.program;
+  common.group = ranks->guard_.group();
+
+  Descriptor secret;
+  if (!job.secret.empty()) {
+    STORMO_ASSIGN_OR_RETURN(secret, make_secret_file(job.secret));
+    common.inherited = secret.get();
+  }
+  const Cpus cpus = read_cpus();
+  for (int local_rank = 0; local_rank < job.local_size; ++local_rank)
+    STORMO_RETURN_IF_ERROR(ranks->start_rank(job, local_rank, common, cpus, secret.get()));
+  if (const std::string note = oversubscription_note(cpus, job.local_size); !note.empty())
+    listener.on_message(job.host, note);
+  return ranks;
+}
+
+Status LocalRanks::start_rank(const HostJob& job, int local_rank, const Child& common,
+                              const Cpus& cpus, int secret_fd) {
+  const Rank rank = job.first_rank + local_rank;
+  Child child = common;
+  child.environment = rank_environment(job, local_rank, cpus, secret_fd);
+  child.cpus = bind_ranks(cpus, job.local_size, job.bind)[static_cast<std::size_t>(local_rank)];
+
+  const bool inherits = rank == 0 && job.rank0_inherits_output;
+  Pipe out;
+  Pipe err;
+  if (!inherits) {
+    STORMO_ASSIGN_OR_RETURN(out, make_pipe());
+    STORMO_ASSIGN_OR_RETURN(err, make_pipe());
+    child.output = out.write.get();
+    child.error = err.write.get();
+  }
+  const Result<pid_t> pid = spawn(child);
+  if (!pid.ok()) return pid.status().within(fmt::format("rank {} on host {}", rank, job.host));
+  Process& process = processes_.emplace_back();
+  process.rank = rank;
+  process.pid = *pid;
+  STORMO_ASSIGN_OR_RETURN(process.pidfd, open_process(*pid));
+  STORMO_RETURN_IF_ERROR(
+      loop_.watch_readable(process.pidfd.get(), [this, &process] { reap(process); }));
+  listener_.on_started(rank, *pid);
+  if (inherits) return {};
+  STORMO_RETURN_IF_ERROR(watch_output(rank, Stream::kOutput, std::move(out.read)));
+  return watch_output(rank, Stream::kError, std::move(err.read));
+}
+
+Status LocalRanks::watch_output(Rank rank, Stream stream, Descriptor fd) {
+  // Only this end: the program's own standard output stays blocking.
+  ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  Output& output = outputs_.emplace_back();
+  output.rank = rank;
+  output.stream = stream;
+  output.fd = std::move(fd);
+  return loop_.watch_readable(output.fd.get(), [this, &output] { read_output(output); });
+}
+
+LocalRanks::~LocalRanks() {
+  guard_.kill_all();
+  for (Process& p : processes_) {
+    if (p.pidfd.valid()) loop_.forget(p.pidfd.get());
+    if (!p.gone) ::waitpid(p.pid, nullptr, 0);
+  }
+  for (Output& o : outputs_)
+    if (o.fd.valid()) loop_.forget(o.fd.get());
+}
+
+void LocalRanks::send_signal(int signal) {
+  if (signal != SIGKILL) return guard_.signal(signal);
+  // The guard must outlive the ranks' exit reports, so the group is not killed as a whole here.
+  for (const Process& p : processes_)
+    if (!p.gone) ::kill(p.pid, SIGKILL);
+}
+
+void LocalRanks::pause_output(bool paused) {
+  if (paused == paused_) return;
+  paused_ = paused;
+  for (const Output& o : outputs_)
+    if (o.fd.valid()) loop_.pause(o.fd.get(), paused);
+}
+
+void LocalRanks::read_output(Output& output) {
+  std::array<char, kReadBytes> buffer;
+  const ssize_t n = ::read(output.fd.get(), buffer.data(), buffer.size());
+  if (n > 0)
+    listener_.on_output(output.rank, output.stream, {buffer.data(), static_cast<std::size_t>(n)});
+  else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+    close_output(output);
+}
+
+void LocalRanks::close_output(Output& output) {
+  loop_.forget(output.fd.get());
+  output.fd.reset();
+  listener_.on_output_end(output.rank, output.stream);
+}
+
+void LocalRanks::reap(Process& process) {
+  siginfo_t info{};
+  if (::waitid(P_PIDFD, static_cast<id_t>(process.pidfd.get()), &info, WEXITED | WNOHANG) != 0 ||
+      info.si_pid == 0)
+    return;
+  process.gone = true;
+  loop_.forget(process.pidfd.get());
+  process.pidfd.reset();
+  if (info.si_code == CLD_EXITED)
+    listener_.on_exited(process.rank, info.si_status);
+  else
+    listener_.on_signalled(process.rank, info.si_status);
+}
+
+void LocalRanks::end(Deadline by) {
+  guard_.kill_all();
+  // What the ranks had written before they ended is still in the pipes.
+  for (Output& output : outputs_) {
+    while (output.fd.valid() && !by.expired()) {
+      pollfd p{output.fd.get(), POLLIN, 0};
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(by.remaining()).count();
+      if (::poll(&p, 1, static_cast<int>(std::min<std::int64_t>(left, 1000))) > 0)
+        read_output(output);
+    }
+  }
+}
+
+}  // namespace stormo::launch

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <stormo/launch/host_job.h>
+#include <stormo/launch/host_ranks.h>
+#include <stormo/launch/spawn.h>
+
+namespace stormo::launch {
+
+/// The ranks of a host, as children of this process, in one process group under a guard.
+class LocalRanks final : public HostRanks {
+ public:
+  /// Starts all ranks or none. `loop` and `listener` must outlive the result; on_started and
+  /// on_message are called before this returns, the rest while the loop runs.
+  static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, HostJob job, Guard guard,
+                                                   RankListener& listener);
+  ~LocalRanks() override;
+
+  void send_signal(int signal) override;
+  void pause_output(bool paused) override;
+  void end(Deadline by) override;
+
+ private:
+  struct Output {
+    Rank rank = 0;
+    Stream stream = Stream::kOutput;
+    Descriptor fd;
+  };
+  struct Process {
+    Rank rank = 0;
+    pid_t pid = 0;
+    Descriptor pidfd;
+    bool gone = false;
+  };
+  LocalRanks(EventLoop& loop, Guard guard, RankListener& listener)
+      : loop_(loop), listener_(listener), guard_(std::move(guard)) {}
+
+  Status start_rank(const HostJob& job, int local_rank, const Child& common, const Cpus& cpus,
+                    int secret_fd);
+  Status watch_output(Rank rank, Stream stream, Descriptor fd);
+  void read_output(Output& output);
+  void close_output(Output& output);
+  void reap(Process& process);
+
+  EventLoop& loop_;
+  RankListener& listener_;
+  Guard guard_;
+  // Callbacks hold references to elements.
+  std::deque<Process> processes_;
+  std::deque<Output> outputs_;
+  bool paused_ = false;
+};
+
+/// What to tell the user about the use of cores on this host; empty: nothing.
+std::string oversubscription_note(const Cpus& cpus, int local_ranks);
+
+}  // namespace stormo::launch

@@ -1,0 +1,126 @@
+#include <stormo/launch/output.h>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+namespace stormo::launch {
+namespace {
+
+constexpr std::size_t kCongested = 1u << 20;
+/// A pipe that poll() calls writable takes this much without blocking (PIPE_BUF).
+constexpr std::size_t kAtOnce = 4096;
+
+}  // namespace
+
+OutputQueue::~OutputQueue() {
+  if (watched_) loop_.forget(fd_);
+}
+
+bool OutputQueue::writable_now() const {
+  pollfd p{fd_, POLLOUT, 0};
+  return ::poll(&p, 1, 0) > 0;
+}
+
+void OutputQueue::push(std::string_view bytes) {
+  if (broken_) return;
+  bytes_.append(bytes);
+  write_some();
+}
+
+void OutputQueue::write_some() {
+  while (pending() > 0 && !broken_ && writable_now()) {
+    const ssize_t n = ::write(fd_, bytes_.data() + written_, std::min(pending(), kAtOnce));
+    if (n > 0)
+      written_ += static_cast<std::size_t>(n);
+    else if (errno == EAGAIN)
+      break;
+    else if (errno != EINTR)
+      broken_ = true;
+  }
+  if (broken_ || pending() == 0) {
+    bytes_.clear();
+    written_ = 0;
+  } else if (written_ > kCongested) {
+    bytes_.erase(0, written_);
+    written_ = 0;
+  }
+  const bool wanted = pending() > 0;
+  if (wanted == watched_) return;
+  watched_ = wanted;
+  if (!wanted) {
+    loop_.forget(fd_);
+  } else if (!loop_.watch_writable(fd_, [this] { write_some(); }).ok()) {
+    // Regular files cannot be watched, and are always writable.
+    watched_ = false;
+    drain();
+  }
+}
+
+void OutputQueue::drain() {
+  while (pending() > 0 && !broken_) {
+    pollfd p{fd_, POLLOUT, 0};
+    if (::poll(&p, 1, -1) < 0 && errno != EINTR) return;
+    write_some();
+  }
+}
+
+JobOutput::JobOutput(EventLoop& loop, OutputMode mode)
+    : mode_(mode), out_(loop, STDOUT_FILENO), err_(loop, STDERR_FILENO) {}
+
+void JobOutput::write(Rank rank, Stream stream, std::string_view bytes) {
+  if (mode_ == OutputMode::kRaw && rank == 0) {
+    (stream == Stream::kOutput ? out_ : err_).push(bytes);
+    return;
+  }
+  partial_[{rank, stream}].feed(bytes, [&](std::string_view text) { line(rank, stream, text); });
+}
+
+void JobOutput::end(Rank rank, Stream stream) {
+  const auto it = partial_.find({rank, stream});
+  if (it == partial_.end()) return;
+  it->second.finish([&](std::string_view text) { line(rank, stream, text); });
+  partial_.erase(it);
+}
+
+void JobOutput::line(Rank rank, Stream stream, std::string_view text) {
+  if (mode_ == OutputMode::kJson) {
+    const nlohmann::json object{{"event", "output"},
+                                {"rank", rank},
+                                {"stream", stream == Stream::kOutput ? "stdout" : "stderr"},
+                                {"text", text}};
+    record(object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  const bool to_error = stream == Stream::kError || mode_ == OutputMode::kRaw;
+  (to_error ? err_ : out_).push(fmt::format("[{}] {}\n", rank, text));
+}
+
+void JobOutput::message(std::string_view text) { err_.push(fmt::format("stormo: {}\n", text)); }
+
+void JobOutput::host_line(std::string_view host, std::string_view text) {
+  err_.push(fmt::format("[{}] {}\n", host, text));
+}
+
+void JobOutput::record(std::string_view json) {
+  if (mode_ == OutputMode::kJson) out_.push(std::string(json) + "\n");
+}
+
+bool JobOutput::congested() const {
+  return out_.pending() > kCongested || err_.pending() > kCongested;
+}
+
+void JobOutput::finish() {
+  while (!partial_.empty()) {
+    const auto [rank, stream] = partial_.begin()->first;
+    end(rank, stream);
+  }
+  out_.drain();
+  err_.drain();
+}
+
+}  // namespace stormo::launch

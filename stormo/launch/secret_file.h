@@ -1,0 +1,19 @@
+#pragma once
+
+#include <stormo/base/status.h>
+#include <stormo/transport/secret.h>
+#include <stormo/transport/socket.h>
+
+namespace stormo::launch {
+
+using transport::Descriptor;
+
+/// A sealed memory file with the secret in hexadecimal digits: what a rank inherits. It has no name
+/// in any file system and does not appear in argv or environment. Close-on-exec until the child
+/// that is to inherit it clears that.
+Result<Descriptor> make_secret_file(const transport::Secret& secret);
+
+/// Reads the secret from an inherited descriptor and closes it.
+Result<transport::Secret> take_secret(int descriptor);
+
+}  // namespace stormo::launch

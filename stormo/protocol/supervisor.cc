@@ -1,0 +1,306 @@
+#include <stormo/protocol/supervisor.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+
+namespace stormo::protocol {
+namespace {
+
+constexpr int kConfiguration = 2;
+constexpr int kSavedTryAgain = 75;
+constexpr int kSignalBase = 128;
+constexpr std::size_t kMaxListedRanks = 8;
+
+/// Signals that another rank's orderly failure cannot cause: such a death is a first cause, even if
+/// a peer that noticed it was quicker to report.
+bool is_crash(int signal) {
+  return signal == SIGKILL || signal == SIGSEGV || signal == SIGBUS || signal == SIGILL ||
+         signal == SIGFPE;
+}
+
+std::optional<int> interruption(int code) {
+  if (code == kSignalBase + SIGINT || code == kSignalBase + SIGTERM) return code - kSignalBase;
+  return std::nullopt;
+}
+
+/// The text without a leading "rank N:", which the report says itself, with host and process.
+std::string_view without_rank_prefix(std::string_view text) {
+  if (!text.starts_with("rank ")) return text;
+  const std::size_t end = text.find_first_not_of("0123456789", 5);
+  if (end == std::string_view::npos || !text.substr(end).starts_with(": ")) return text;
+  return text.substr(end + 2);
+}
+
+}  // namespace
+
+std::optional<Rank> named_rank(std::string_view text) {
+  constexpr std::string_view kWord = "rank ";
+  for (std::size_t at = text.find(kWord); at != std::string_view::npos;
+       at = text.find(kWord, at + 1)) {
+    Rank rank = 0;
+    const char* begin = text.data() + at + kWord.size();
+    const auto [end, error] = std::from_chars(begin, text.data() + text.size(), rank);
+    if (error == std::errc{} && end != begin && rank >= 0) return rank;
+  }
+  return std::nullopt;
+}
+
+std::string signal_text(int signal) {
+  const char* abbreviation = ::sigabbrev_np(signal);
+  return abbreviation ? fmt::format("signal {} (SIG{})", signal, abbreviation)
+                      : fmt::format("signal {}", signal);
+}
+
+Supervisor::Supervisor(std::vector<RankPlace> places, Options options) : options_(options) {
+  members_.reserve(places.size());
+  for (RankPlace& place : places) members_.push_back({.place = std::move(place)});
+}
+
+std::vector<JobAction> Supervisor::handle(const JobEvent& event, TimePoint now) {
+  std::vector<JobAction> actions;
+  if (phase_ == Phase::kDone) return actions;
+  if (const auto* started = std::get_if<Started>(&event)) {
+    if (Member* m = open_member(started->rank)) m->pid = started->pid;
+  } else if (const auto* exited = std::get_if<Exited>(&event)) {
+    take(*exited);
+  } else if (const auto* signalled = std::get_if<Signalled>(&event)) {
+    take(*signalled);
+  } else if (const auto* reported = std::get_if<FailureReported>(&event)) {
+    if (!report_text_) {
+      report_text_ = reported->text;
+      report_rank_ = named_rank(reported->text);
+      if (report_rank_ && !valid(*report_rank_)) report_rank_.reset();
+      failed_ = true;
+    }
+  } else if (const auto* user = std::get_if<UserSignal>(&event)) {
+    take_user_signal(user->signal, actions);
+  } else if (const auto* lost = std::get_if<HostLost>(&event)) {
+    take(*lost);
+  }
+  advance(now, actions);
+  return actions;
+}
+
+std::optional<TimePoint> Supervisor::wakes_at() const {
+  if (phase_ == Phase::kDone || phase_ends_ == TimePoint::max()) return std::nullopt;
+  return phase_ends_;
+}
+
+Supervisor::Member* Supervisor::open_member(Rank rank) {
+  if (!valid(rank)) return nullptr;
+  Member& m = members_[static_cast<std::size_t>(rank)];
+  return m.gone ? nullptr : &m;
+}
+
+bool Supervisor::is_failure(const Member& m) const {
+  if (m.code) return *m.code != 0 && !interruption(*m.code);
+  if (m.signal) return !(user_signal_ && (*m.signal == SIGINT || *m.signal == SIGTERM));
+  return false;
+}
+
+void Supervisor::note_end(Rank rank) {
+  Member& m = members_[static_cast<std::size_t>(rank)];
+  m.gone = true;
+  m.by_itself = phase_ != Phase::kTerminating && phase_ != Phase::kKilling && !killed_by_user_;
+  if (!m.by_itself) return;
+  if (is_failure(m)) {
+    failed_ = true;
+    if (!first_failed_) first_failed_ = rank;
+    if (m.signal && is_crash(*m.signal) && !first_crashed_) first_crashed_ = rank;
+  } else if (m.code && interruption(*m.code)) {
+    if (!interrupted_by_) interrupted_by_ = interruption(*m.code);
+    if (!user_signal_) interruption_pending_ = true;
+  }
+}
+
+void Supervisor::take(const Exited& e) {
+  Member* m = open_member(e.rank);
+  if (!m) return;
+  m->code = e.code;
+  note_end(e.rank);
+}
+
+void Supervisor::take(const Signalled& e) {
+  Member* m = open_member(e.rank);
+  if (!m) return;
+  m->signal = e.signal;
+  note_end(e.rank);
+}
+
+void Supervisor::take(const HostLost& e) {
+  bool any = false;
+  for (Member& m : members_) {
+    if (m.place.cross_rank != e.cross_rank || m.gone) continue;
+    m.gone = m.lost = any = true;
+    m.by_itself = false;
+  }
+  // A host whose ranks have all ended may hang up; one that we are ending is no first cause.
+  if (!any || phase_ == Phase::kTerminating || phase_ == Phase::kKilling) return;
+  failed_ = true;
+  if (!lost_host_) lost_host_ = e;
+}
+
+void Supervisor::take_user_signal(int signal, std::vector<JobAction>& actions) {
+  if (signal != SIGINT && signal != SIGTERM) {
+    actions.emplace_back(SignalAll{signal});
+    return;
+  }
+  if (!user_signal_) {
+    user_signal_ = signal;
+    if (!failed_) interrupted_by_ = signal;
+    interruption_pending_ = false;
+    if (phase_ == Phase::kRunning) actions.emplace_back(SignalAll{signal});
+    return;
+  }
+  killed_by_user_ = true;
+}
+
+bool Supervisor::all_gone() const {
+  return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.gone; });
+}
+
+/// Whether waiting longer could not improve the report: its rank has spoken and ended.
+bool Supervisor::explained() const {
+  return report_rank_ && members_[static_cast<std::size_t>(*report_rank_)].gone;
+}
+
+void Supervisor::advance(TimePoint now, std::vector<JobAction>& actions) {
+  const auto enter = [&](Phase phase, Duration length) {
+    phase_ = phase;
+    phase_ends_ = length == Duration::max() ? TimePoint::max() : now + length;
+  };
+  const bool gone = all_gone();
+  if (killed_by_user_ && phase_ != Phase::kKilling) {
+    actions.emplace_back(SignalAll{SIGKILL});
+    enter(Phase::kKilling, options_.give_up);
+  }
+  if (phase_ == Phase::kRunning || phase_ == Phase::kLingering) {
+    if (failed_) {
+      enter(Phase::kSettling, options_.settle);
+    } else if (gone) {
+      if (phase_ == Phase::kRunning) enter(Phase::kLingering, options_.linger);
+      if (now >= phase_ends_) return finish(actions);
+    } else if (interruption_pending_) {
+      if (phase_ends_ == TimePoint::max()) phase_ends_ = now + options_.follow;
+      if (now < phase_ends_) return;
+      failed_ = late_ = true;
+      enter(Phase::kSettling, Duration::zero());
+    } else {
+      phase_ends_ = TimePoint::max();
+    }
+  }
+  if (phase_ == Phase::kSettling && (now >= phase_ends_ || explained())) {
+    if (gone) return finish(actions);
+    actions.emplace_back(SignalAll{SIGTERM});
+    enter(Phase::kTerminating, options_.grace);
+  }
+  if (phase_ == Phase::kTerminating) {
+    if (gone) return finish(actions);
+    if (now < phase_ends_) return;
+    actions.emplace_back(SignalAll{SIGKILL});
+    enter(Phase::kKilling, options_.give_up);
+  }
+  if (phase_ == Phase::kKilling && (gone || now >= phase_ends_)) finish(actions);
+}
+
+void Supervisor::finish(std::vector<JobAction>& actions) {
+  actions.emplace_back(JobDone{exit_code(), report()});
+  phase_ = Phase::kDone;
+}
+
+int Supervisor::exit_code() const {
+  if (killed_by_user_) return kSignalBase + *user_signal_;
+  const auto ended_with = [&](int code) {
+    return std::any_of(members_.begin(), members_.end(),
+                       [&](const Member& m) { return m.by_itself && m.code == code; });
+  };
+  const bool only_reported = !first_failed_ && !lost_host_ && !late_;
+  // Ranks that notice each other leave after the user's signal have not failed.
+  const bool wanted = user_signal_ && interrupted_by_ && only_reported;
+  if (failed_ && !wanted) {
+    if (ended_with(kSavedTryAgain)) return kSavedTryAgain;
+    return ended_with(kConfiguration) ? kConfiguration : 1;
+  }
+  return interrupted_by_ ? kSignalBase + *interrupted_by_ : 0;
+}
+
+std::string Supervisor::name(Rank rank) const {
+  const Member& m = members_[static_cast<std::size_t>(rank)];
+  if (m.pid == 0) return fmt::format("rank {} (host {})", rank, m.place.host);
+  return fmt::format("rank {} (host {}, pid {})", rank, m.place.host, m.pid);
+}
+
+std::string Supervisor::ending(const Member& m) const {
+  if (m.signal) return "killed by " + signal_text(*m.signal);
+  if (m.code) return fmt::format("exit status {}", *m.code);
+  return m.lost ? "lost with its host" : "still running";
+}
+
+std::string Supervisor::first_line() const {
+  std::optional<Rank> crashed = first_crashed_;
+  if (report_rank_ && first_crashed_) {
+    const Member& m = members_[static_cast<std::size_t>(*report_rank_)];
+    if (m.by_itself && m.signal && is_crash(*m.signal)) crashed = report_rank_;
+  }
+  if (crashed) {
+    const Member& m = members_[static_cast<std::size_t>(*crashed)];
+    std::string line = name(*crashed) + " " + ending(m);
+    if (report_text_ && report_rank_ == crashed)
+      line += fmt::format("; last reported: {}", without_rank_prefix(*report_text_));
+    return line;
+  }
+  if (lost_host_) {
+    const auto member = std::find_if(members_.begin(), members_.end(), [&](const Member& m) {
+      return m.place.cross_rank == lost_host_->cross_rank;
+    });
+    std::string line = fmt::format("host {} lost: {}", member->place.host, lost_host_->reason);
+    if (report_text_) line += fmt::format("; {}", *report_text_);
+    return line;
+  }
+  if (report_text_) {
+    if (!report_rank_) return *report_text_;
+    const Member& m = members_[static_cast<std::size_t>(*report_rank_)];
+    std::string line =
+        fmt::format("{}: {}", name(*report_rank_), without_rank_prefix(*report_text_));
+    if (m.gone && m.by_itself) line += fmt::format(" ({})", ending(m));
+    return line;
+  }
+  if (first_failed_) {
+    const Member& m = members_[static_cast<std::size_t>(*first_failed_)];
+    return fmt::format("{} {}{}", name(*first_failed_), m.code ? "ended with " : "", ending(m));
+  }
+  if (late_)
+    return fmt::format("a rank ended as interrupted by {}, but others ran on",
+                       signal_text(*interrupted_by_));
+  return fmt::format("interrupted by {}", signal_text(interrupted_by_.value_or(SIGTERM)));
+}
+
+std::string Supervisor::report() const {
+  if (!failed_ && !interrupted_by_ && !killed_by_user_) return {};
+  std::string text = first_line();
+  if (killed_by_user_) text += "\n  killed at the second signal";
+  std::size_t listed = 0;
+  std::size_t unconfirmed = 0;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Member& m = members_[i];
+    if (!m.gone) ++unconfirmed;
+    const Rank rank = static_cast<Rank>(i);
+    if (!m.gone || !m.by_itself || !is_failure(m)) continue;
+    if (rank == first_failed_ && !report_text_) continue;
+    if (++listed <= kMaxListedRanks) text += fmt::format("\n  {}: {}", name(rank), ending(m));
+  }
+  if (listed > kMaxListedRanks)
+    text += fmt::format("\n  and {} more ranks ended with a failure", listed - kMaxListedRanks);
+  if (unconfirmed > 0)
+    text += fmt::format("\n  {} ranks did not confirm their end in time", unconfirmed);
+  if (first_crashed_ && members_[static_cast<std::size_t>(*first_crashed_)].signal == SIGKILL)
+    text +=
+        "\n  SIGKILL comes from outside: a person, or the kernel when memory ran out (see dmesg)";
+  return text;
+}
+
+}  // namespace stormo::protocol

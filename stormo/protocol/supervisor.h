@@ -1,0 +1,144 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/ids.h>
+
+namespace stormo::protocol {
+
+/// What happens to a launched job.
+struct Started {
+  Rank rank = 0;
+  int pid = 0;
+};
+struct Exited {
+  Rank rank = 0;
+  int code = 0;
+};
+struct Signalled {
+  Rank rank = 0;
+  int signal = 0;
+};
+/// The Store's first-cause key was set: "rank 1: all_reduce #9: ...".
+struct FailureReported {
+  std::string text;
+};
+/// The person or scheduler that started the job sent a signal to the launcher.
+struct UserSignal {
+  int signal = 0;
+};
+/// Nothing more will be heard of this host; its ranks are gone or unreachable.
+struct HostLost {
+  int cross_rank = 0;
+  std::string reason;
+};
+/// Time has passed.
+struct Tick {};
+using JobEvent =
+    std::variant<Started, Exited, Signalled, FailureReported, UserSignal, HostLost, Tick>;
+
+/// What the launcher has to do.
+struct SignalAll {
+  int signal = 0;
+  bool operator==(const SignalAll&) const = default;
+};
+struct JobDone {
+  int exit_code = 0;
+  std::string report;  ///< empty on success; else its first line names the first cause
+  bool operator==(const JobDone&) const = default;
+};
+using JobAction = std::variant<SignalAll, JobDone>;
+
+/// Where a rank runs, for reports.
+struct RankPlace {
+  int cross_rank = 0;
+  std::string host;
+};
+
+/// Decides about a launched job: pure, copyable, no clock and no I/O.
+///
+/// The first failure ends all ranks: SIGTERM after `settle` (in which the cause's own account of
+/// the failure may still arrive), SIGKILL `grace` later. A rank that ends with 0 has not failed.
+/// SIGINT and SIGTERM of the user are forwarded; a second one kills. Exit codes: 0; 1 for a failed
+/// run; 2 and 75 when a rank ended so by itself; 130 and 143 for an interrupted run. JobDone comes
+/// exactly once, and within settle + grace + `give_up` of the first failure.
+class Supervisor {
+ public:
+  struct Options {
+    Duration settle = std::chrono::milliseconds(300);
+    Duration grace = std::chrono::milliseconds(1500);
+    /// After SIGKILL: a host that does not confirm in time is given up.
+    Duration give_up = std::chrono::milliseconds(700);
+    /// After the last clean exit: a late report of a rank that left without goodbye.
+    Duration linger = std::chrono::milliseconds(40);
+    /// After a rank ended as interrupted by itself: time for the others to do the same.
+    Duration follow = std::chrono::seconds(10);
+  };
+
+  Supervisor(std::vector<RankPlace> places, Options options);
+
+  /// Takes one event; the actions are due now and in this order.
+  std::vector<JobAction> handle(const JobEvent& event, TimePoint now);
+  /// When to send a Tick if nothing else happens before; empty: never.
+  std::optional<TimePoint> wakes_at() const;
+  bool done() const { return phase_ == Phase::kDone; }
+
+ private:
+  enum class Phase { kRunning, kLingering, kSettling, kTerminating, kKilling, kDone };
+  struct Member {
+    RankPlace place;
+    int pid = 0;
+    bool gone = false;
+    bool lost = false;      ///< with its host
+    bool by_itself = true;  ///< ended before we ended it
+    std::optional<int> code{};
+    std::optional<int> signal{};
+  };
+
+  void take(const Exited& e);
+  void take(const Signalled& e);
+  void take(const HostLost& e);
+  void take_user_signal(int signal, std::vector<JobAction>& actions);
+  void advance(TimePoint now, std::vector<JobAction>& actions);
+  void finish(std::vector<JobAction>& actions);
+
+  bool all_gone() const;
+  bool valid(Rank r) const { return r >= 0 && r < static_cast<int>(members_.size()); }
+  bool explained() const;
+  void note_end(Rank rank);
+  bool is_failure(const Member& m) const;
+  Member* open_member(Rank rank);
+  int exit_code() const;
+  std::string report() const;
+  std::string first_line() const;
+  std::string name(Rank rank) const;
+  std::string ending(const Member& m) const;
+
+  std::vector<Member> members_;
+  Options options_;
+  Phase phase_ = Phase::kRunning;
+  TimePoint phase_ends_ = TimePoint::max();
+  bool failed_ = false;
+  bool interruption_pending_ = false;  ///< a rank ended as interrupted; the others should follow
+  std::optional<int> user_signal_;
+  std::optional<int> interrupted_by_;  ///< signal that ended the run, of the user or of a rank
+  bool killed_by_user_ = false;
+  bool late_ = false;  ///< others did not follow an interrupted rank
+  std::optional<Rank> first_failed_;
+  std::optional<Rank> first_crashed_;
+  std::optional<std::string> report_text_;
+  std::optional<Rank> report_rank_;
+  std::optional<HostLost> lost_host_;
+};
+
+/// The rank that a failure text starts with or first mentions ("rank 3: ..."); empty when none.
+std::optional<Rank> named_rank(std::string_view text);
+/// "signal 9 (SIGKILL)".
+std::string signal_text(int signal);
+
+}  // namespace stormo::protocol

@@ -1,0 +1,399 @@
+// `stormo run` with real processes: output, failures, signals, orphans, secrets, remote shells.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace stormo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Words = std::vector<std::string>;
+
+const std::string kStormo = STORMO_PROGRAM;
+const std::string kWorker = STORMO_LAUNCH_WORKER;
+
+Words stormo_run(const Words& options, const Words& program) {
+  Words argv{kStormo, "run"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.push_back("--");
+  argv.insert(argv.end(), program.begin(), program.end());
+  return argv;
+}
+
+/// A script that plays the remote shell on this machine, in a folder of its own.
+class FakeShell {
+ public:
+  explicit FakeShell(const std::string& body) {
+    std::string folder = (std::filesystem::temp_directory_path() / "launch_test_XXXXXX").string();
+    folder_ = ::mkdtemp(folder.data());
+    std::ofstream(script()) << "#!/bin/sh\n" << body << "\n";
+    ::chmod(script().c_str(), 0700);
+  }
+  ~FakeShell() { std::filesystem::remove_all(folder_); }
+  std::string script() const { return folder_ + "/shell"; }
+  Words options(const std::string& hosts) const {
+    return {"-H", hosts, "--remote-shell", script() + " {host}", "--interface", "lo"};
+  }
+
+ private:
+  std::string folder_;
+};
+constexpr const char* kRunHere = "shift\nexec \"$@\"";
+
+pid_t rank_pid(const Process& job, const std::string& command_part, int rank) {
+  for (const auto& r : job.relatives()) {
+    if (r.command.find(command_part) == std::string::npos) continue;
+    std::ifstream in("/proc/" + std::to_string(r.pid) + "/environ");
+    const std::string environment{std::istreambuf_iterator<char>(in), {}};
+    if (environment.find("STORMO_RANK=" + std::to_string(rank) + '\0') != std::string::npos)
+      return r.pid;
+  }
+  return -1;
+}
+
+TEST(Run, AProgramThatKnowsNothingOfStormo) {
+  const Outcome o = run_to_end(stormo_run({"-n", "2"}, {"echo", "-n", "hello", "--", "-x"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  auto lines = split_lines(o.out);
+  std::sort(lines.begin(), lines.end());
+  EXPECT_EQ(lines, (Words{"[0] hello -- -x", "[1] hello -- -x"}));
+}
+
+TEST(Run, PlacesRanksAndSharesCores) {
+  const Outcome o = run_to_end(stormo_run({"-n", "3", "--bind", "none"}, {kWorker, "place"}),
+                               {"RANK=7", "SLURM_PROCID=9", "OMPI_COMM_WORLD_RANK=5"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  for (int r = 0; r < 3; ++r) {
+    const std::string n = std::to_string(r);
+    EXPECT_THAT(o.out, HasSubstr("[" + n + "] rank " + n + "/3 local " + n + "/3 host 0/1"));
+  }
+}
+
+TEST(Run, BindsEachRankToCoresOfItsOwn) {
+  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (cores < 2) GTEST_SKIP() << "one core: nothing to share out";
+  const Outcome o = run_to_end(stormo_run({"-n", "2", "--bind", "core"}, {kWorker, "place"}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  const auto lines = split_lines(o.out);
+  ASSERT_EQ(lines.size(), 2u);
+  const auto cpus = [](const std::string& line) { return line.substr(line.find("cpus ")); };
+  EXPECT_NE(cpus(lines[0]), cpus(lines[1]));
+}
+
+TEST(Run, OutputIsDeinterleavedByLines) {
+  constexpr int kLines = 2000;
+  const Outcome o = run_to_end(stormo_run({"-n", "3"}, {kWorker, "lines", std::to_string(kLines)}));
+  ASSERT_EQ(o.status, 0) << o.err;
+  std::vector<int> next(3, 0);
+  for (const std::string& line : split_lines(o.out)) {
+    const int rank = line[1] - '0';
+    ASSERT_THAT(line, StartsWith("[" + std::to_string(rank) + "] line " +
+                                 std::to_string(next[static_cast<std::size_t>(rank)]++) + " ."));
+    ASSERT_TRUE(line.ends_with(". end")) << line;
+  }
+  EXPECT_EQ(next, (std::vector{kLines, kLines, kLines}));
+  EXPECT_EQ(count(o.err, "] error "), 3 * kLines);
+}
+
+TEST(Run, MuchOutputToASlowReaderBlocksNobody) {
+  constexpr int kBytes = 6 << 20;
+  Process job(stormo_run({"-n", "2"}, {kWorker, "flood", std::to_string(kBytes)}));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.out().size(), 2u * kBytes / 1024 * (1024 + 4));
+}
+
+TEST(Run, RawPassesRankZeroThrough) {
+  const Outcome o = run_to_end(stormo_run({"-n", "2", "--output", "raw"}, {"printf", "a\\rb"}));
+  EXPECT_EQ(o.status, 0);
+  EXPECT_EQ(o.out, "a\rb");
+  EXPECT_THAT(o.err, HasSubstr("[1] a\rb\n"));
+}
+
+TEST(Run, JsonIsOneObjectPerLine) {
+  const Outcome o = run_to_end(stormo_run({"-n", "2", "--json"}, {"printf", "x\\377\\n"}));
+  EXPECT_EQ(o.status, 0);
+  std::vector<std::string> events;
+  for (const std::string& line : split_lines(o.out))
+    events.push_back(nlohmann::json::parse(line).at("event"));
+  EXPECT_EQ(events.front(), "start");
+  EXPECT_EQ(events.back(), "end");
+  EXPECT_EQ(std::count(events.begin(), events.end(), "output"), 2);
+  EXPECT_EQ(std::count(events.begin(), events.end(), "exit"), 2);
+}
+
+TEST(Failure, TheFirstEndsAllAndIsNamed) {
+  const Outcome o = run_to_end(stormo_run({"-n", "3"}, {kWorker, "exit1", "7"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("stormo: rank 1 (host "));
+  EXPECT_THAT(o.err, HasSubstr("ended with exit status 7"));
+  EXPECT_LT(o.took, 3s);
+}
+
+TEST(Failure, ConfigurationErrorsPassThrough) {
+  EXPECT_EQ(run_to_end(stormo_run({"-n", "2"}, {kWorker, "exit1", "2"})).status, 2);
+  EXPECT_EQ(run_to_end(stormo_run({"-n", "2"}, {kWorker, "exit1", "75"})).status, 75);
+}
+
+TEST(Failure, AKilledRankEndsAllWithinThreeSeconds) {
+  Process job(stormo_run({"-n", "3"}, {kWorker, "will"}));
+  ASSERT_TRUE(job.wait_for_output("joined", 3)) << job.err();
+  const pid_t victim = rank_pid(job, "launch_worker", 1);
+  ASSERT_GT(victim, 0);
+  ASSERT_EQ(::kill(victim, SIGKILL), 0);
+  EXPECT_EQ(job.wait(3s), 1);
+  EXPECT_TRUE(job.wait_until_all_gone(0s));
+  const std::string first = job.err().substr(job.err().find("stormo: rank"));
+  EXPECT_THAT(first.substr(0, first.find('\n')),
+              AllOf(StartsWith("stormo: rank 1 (host "),
+                    HasSubstr("pid " + std::to_string(victim) + ") killed by signal 9 (SIGKILL)"),
+                    HasSubstr("all_reduce #40")));
+}
+
+TEST(Failure, RanksThatIgnoreSigtermAreKilled) {
+  Process job(stormo_run({"-n", "2"}, {kWorker, "stubborn"}));
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+  ASSERT_EQ(::kill(rank_pid(job, "launch_worker", 0), SIGKILL), 0);
+  EXPECT_EQ(job.wait(3s), 1);
+  EXPECT_TRUE(job.wait_until_all_gone(0s));
+}
+
+TEST(Failure, AReportBeatsTheExitOfAnotherRank) {
+  const Outcome o = run_to_end(stormo_run({"-n", "2"}, {kWorker, "report"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("stormo: rank 1 (host "));
+  EXPECT_THAT(o.err, HasSubstr("): step 7: loss is not finite"));
+}
+
+TEST(UserSignals, AreForwardedAndSetTheExitCode) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Process job(stormo_run({"-n", "2"}, {kWorker, "interruptible"}));
+    ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+    job.signal(signal);
+    EXPECT_EQ(job.wait(), 128 + signal);
+    EXPECT_EQ(count(job.out(), "saved"), 2);
+  }
+}
+
+TEST(UserSignals, EndProgramsThatDoNotHandleThem) {
+  Process job(stormo_run({"-n", "2"}, {kWorker, "wait"}));
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(3s), 130);
+}
+
+TEST(UserSignals, ASecondOneKills) {
+  Process job(stormo_run({"-n", "2"}, {kWorker, "stubborn"}));
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+  job.signal(SIGTERM);
+  ASSERT_TRUE(job.wait_for_output("ignored", 2));
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(3s), 143);
+  EXPECT_TRUE(job.wait_until_all_gone(0s));
+}
+
+TEST(Orphans, NoneAfterTheLauncherIsKilled) {
+  Process job(stormo_run({"-n", "2"}, {kWorker, "grandchild"}));
+  ASSERT_TRUE(job.wait_for_output("grandchild started", 2)) << job.err();
+  EXPECT_GE(job.relatives().size(), 6u) << "launcher, guard, two ranks with a child each";
+  job.signal(SIGKILL);
+  EXPECT_TRUE(job.wait_until_all_gone(3s));
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+}
+
+TEST(Orphans, NoneAfterTheRanksEnded) {
+  const Outcome o = run_to_end(stormo_run({"-n", "2"}, {"sh", "-c", "sleep 1000 & echo started"}));
+  EXPECT_EQ(o.status, 0);
+  EXPECT_LT(o.took, 10s) << "a background process holds the output open, but not the job";
+  EXPECT_EQ(count(o.out, "started"), 2);
+}
+
+TEST(Orphans, NothingIsLeftInFileSystems) {
+  const std::string script =
+      "mount -t tmpfs none /dev/shm && mount -t tmpfs none /tmp || exit 99; \"$@\"; ls -A /tmp "
+      "/dev/shm | grep -v ':$' | grep .; exit 0";
+  const Outcome o = run_to_end({"/usr/bin/unshare", "-m", "sh", "-c", script, "sh", kStormo, "run",
+                                "-n", "2", "--", "false"});
+  if (o.status != 0) GTEST_SKIP() << "no private mounts here: " << o.err;
+  EXPECT_THAT(o.err, HasSubstr("exit status 1"));
+  EXPECT_THAT(o.out, IsEmpty());
+}
+
+TEST(Hosts, TwoLoopbackHostsMeetThroughTcp) {
+  const Outcome o = run_to_end(stormo_run({"-H", "localhost:2,127.0.0.1:1"}, {kWorker, "meet"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(count(o.out, "through tcp"), 3) << o.out;
+}
+
+TEST(Hosts, ASecretIsSeenNowhere) {
+  const Outcome o = run_to_end(stormo_run({"-H", "localhost:1,127.0.0.1:1"}, {kWorker, "secret"}));
+  EXPECT_EQ(o.status, 0) << o.out << o.err;
+  EXPECT_EQ(count(o.out, "hidden in"), 2);
+}
+
+TEST(RemoteShell, StartsRanksThatMeet) {
+  const FakeShell shell(kRunHere);
+  const Outcome o = run_to_end(stormo_run(shell.options("alpha:2,beta:2"), {kWorker, "meet"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(count(o.out, "met alpha alpha beta beta through tcp"), 4) << o.out;
+}
+
+TEST(RemoteShell, TheSecretTravelsOverStandardInput) {
+  const FakeShell shell(kRunHere);
+  const Outcome o = run_to_end(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "secret"}));
+  EXPECT_EQ(o.status, 0) << o.out << o.err;
+}
+
+TEST(RemoteShell, NoiseOfALoginIsShownNotMisread) {
+  const FakeShell shell(std::string("echo \"welcome to $1\"\necho careful >&2\n") + kRunHere);
+  const Outcome o = run_to_end(stormo_run(shell.options("alpha:1"), {"echo", "done"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[alpha] welcome to alpha"), HasSubstr("[alpha] careful")));
+  EXPECT_EQ(o.out, "[0] done\n");
+}
+
+TEST(RemoteShell, AHostThatCannotBeReachedIsNamed) {
+  const FakeShell shell(
+      std::string("if [ $1 = alpha ]; then echo no route to alpha >&2; exit 255; fi\n") + kRunHere);
+  const Outcome o = run_to_end(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "wait"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("stormo: host alpha lost: the remote shell ended with exit status "
+                               "255: no route to alpha"));
+}
+
+TEST(RemoteShell, AProgramThatIsNotThereIsNamedWithItsHost) {
+  const FakeShell shell(kRunHere);
+  const Outcome o = run_to_end(stormo_run(shell.options("alpha:1"), {"/no/such/program"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("host alpha lost: program '/no/such/program' does not exist"));
+}
+
+TEST(RemoteShell, SignalsAndExitsCrossIt) {
+  const FakeShell shell(kRunHere);
+  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "interruptible"}));
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait(), 143);
+  EXPECT_EQ(count(job.out(), "saved"), 2);
+}
+
+TEST(RemoteShell, ItsDeathEndsTheJob) {
+  const FakeShell shell(kRunHere);
+  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "grandchild"}));
+  ASSERT_TRUE(job.wait_for_output("grandchild started", 2)) << job.err();
+  const auto relatives = job.relatives();
+  const auto agent = std::find_if(relatives.begin(), relatives.end(), [&](const auto& r) {
+    return r.parent == job.pid() && r.command.ends_with("agent ");
+  });
+  ASSERT_NE(agent, relatives.end());
+  ASSERT_EQ(::kill(agent->pid, SIGKILL), 0);
+  EXPECT_EQ(job.wait(3s), 1);
+  EXPECT_TRUE(job.wait_until_all_gone(1s));
+  EXPECT_THAT(job.err(), HasSubstr("lost: the remote shell was killed by signal 9"));
+}
+
+TEST(RemoteShell, NoOrphansAfterTheLauncherIsKilled) {
+  // The shell stays between launcher and agent, as ssh does.
+  const FakeShell shell("shift\n\"$@\"");
+  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "grandchild"}));
+  ASSERT_TRUE(job.wait_for_output("grandchild started", 2)) << job.err();
+  job.signal(SIGKILL);
+  EXPECT_TRUE(job.wait_until_all_gone(3s));
+}
+
+struct BadInput {
+  Words options;
+  Words program;
+  const char* says;
+};
+
+TEST(BadInput, IsRefusedBeforeAnythingStarts) {
+  const std::vector<BadInput> inputs{
+      {{"-n", "0"}, {"hostname"}, "-n 0: the number of ranks must be 1 to 4096"},
+      {{"-n", "-3"}, {"hostname"}, "-n -3"},
+      {{"-n", "100000"}, {"hostname"}, "more than 4096 ranks are refused"},
+      {{"-n", "two"}, {"hostname"}, "two"},
+      {{}, {"hostname"}, "say how many ranks"},
+      {{"-n", "2"}, {}, "no program to run"},
+      {{"-n", "2"}, {"no-such-program"}, "'no-such-program' is in no folder of PATH"},
+      {{"-n", "2"}, {"/etc/passwd"}, "not an executable file"},
+      {{"-n", "3", "-H", "localhost:2"}, {"hostname"}, "2 slots of -H"},
+      {{"-H", "a:x,b:0"}, {"hostname"}, "'b:0'"},
+      {{"-H", "a:1", "--remote-shell", "ssh"}, {"hostname"}, "where the host goes"},
+      {{"-n", "2", "--bind", "moon"}, {"hostname"}, "'moon'"},
+      {{"-n", "2", "--ports", "9-1"}, {"hostname"}, "not a range of ports"},
+      {{"-n", "2", "--heartbeat", "soon"}, {"hostname"}, "not a duration"},
+      {{"-n", "2", "--interface", "nope0"}, {"hostname"}, "no network interface 'nope0'"},
+      {{"-n", "2", "--hots", "a"}, {"hostname"}, "did you mean '--hosts'"},
+  };
+  for (const BadInput& bad : inputs) {
+    const Outcome o = run_to_end(stormo_run(bad.options, bad.program));
+    EXPECT_EQ(o.status, 2) << bad.says << o.err;
+    EXPECT_THAT(o.err, HasSubstr(bad.says));
+    EXPECT_THAT(o.out, IsEmpty());
+  }
+}
+
+TEST(BadInput, AllProblemsAreListedAtOnce) {
+  const Outcome o = run_to_end(stormo_run({"-n", "0", "-H", "a:x"}, {"no-such-program"}));
+  EXPECT_EQ(o.status, 2);
+  EXPECT_THAT(o.err, HasSubstr("'a:x'"));
+  EXPECT_THAT(o.err, HasSubstr("no-such-program"));
+}
+
+TEST(Program, UnknownCommandsSuggestTheNearest) {
+  const Outcome o = run_to_end({kStormo, "docter"});
+  EXPECT_EQ(o.status, 2);
+  EXPECT_THAT(o.err, HasSubstr("did you mean 'doctor'?"));
+}
+
+TEST(Program, VersionNamesTheBuild) {
+  const Outcome o = run_to_end({kStormo, "--version"});
+  EXPECT_EQ(o.status, 0);
+  for (const char* fact :
+       {"stormo 0.", "protocol", "git", "compiler", "build", "libtorch", "OpenSSL"})
+    EXPECT_THAT(o.out, HasSubstr(fact));
+}
+
+TEST(Program, HelpStartsWithExamples) {
+  const Outcome o = run_to_end({kStormo, "run", "--help"});
+  EXPECT_EQ(o.status, 0);
+  EXPECT_THAT(o.out, StartsWith("  stormo run -n 2 --"));
+  EXPECT_THAT(o.out, HasSubstr("--remote-shell"));
+}
+
+TEST(Program, CompletionKnowsCommandsAndOptions) {
+  const Outcome o = run_to_end(
+      {"/bin/bash", "-c",
+       "source <(\"$0\" completion bash); COMP_WORDS=(stormo run --rem); COMP_CWORD=2; _stormo; "
+       "echo ${COMPREPLY[*]}; COMP_WORDS=(stormo doc); COMP_CWORD=1; _stormo; echo ${COMPREPLY[*]}",
+       kStormo});
+  EXPECT_EQ(o.out, "--remote-shell\ndoctor\n") << o.err;
+}
+
+TEST(Program, DoctorKnowsThisHost) {
+  const Outcome o = run_to_end({kStormo, "doctor", "--json"});
+  EXPECT_EQ(o.status, 0) << o.err;
+  const auto facts = nlohmann::json::parse(o.out);
+  EXPECT_GE(facts.at("usable_cores").get<int>(), 1);
+  EXPECT_TRUE(facts.at("memfd").get<bool>());
+  EXPECT_TRUE(facts.at("findings").is_array());
+  EXPECT_EQ(run_to_end({kStormo, "doctor"}).status, 0);
+}
+
+}  // namespace
+}  // namespace stormo::testing

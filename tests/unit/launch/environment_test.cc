@@ -1,0 +1,237 @@
+#include <stormo/launch/environment.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+
+#include <stormo/launch/secret_file.h>
+
+namespace stormo::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using transport::Rendezvous;
+
+using Variables = std::map<std::string, std::string, std::less<>>;
+
+Result<Rendezvous> read(const Variables& variables) {
+  return read_environment([&](std::string_view name) -> std::optional<std::string> {
+    const auto it = variables.find(name);
+    if (it == variables.end()) return std::nullopt;
+    return it->second;
+  });
+}
+
+Variables with(Variables base, const Variables& more) {
+  for (const auto& [name, value] : more) base[name] = value;
+  return base;
+}
+
+const Variables kStormo{{"STORMO_RANK", "3"},       {"STORMO_WORLD_SIZE", "4"},
+                        {"STORMO_LOCAL_RANK", "1"}, {"STORMO_LOCAL_SIZE", "2"},
+                        {"STORMO_CROSS_RANK", "1"}, {"STORMO_CROSS_SIZE", "2"},
+                        {"STORMO_HOST", "b"},       {"STORMO_STORE", "unix:abc"}};
+const Variables kTorchrun{{"RANK", "1"},
+                          {"WORLD_SIZE", "2"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "2"},
+                          {"GROUP_RANK", "0"},
+                          {"MASTER_ADDR", "127.0.0.1"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "j7"},
+                          {"TORCHELASTIC_RESTART_COUNT", "2"}};
+const Variables kSlurm{{"SLURM_STEP_ID", "0"},        {"SLURM_PROCID", "2"},
+                       {"SLURM_STEP_NUM_TASKS", "3"}, {"SLURM_LOCALID", "0"},
+                       {"SLURM_NODEID", "1"},         {"SLURM_STEP_NUM_NODES", "2"},
+                       {"SLURM_JOB_ID", "77"},        {"SLURM_STEP_TASKS_PER_NODE", "2,1"},
+                       {"SLURMD_NODENAME", "n1"}};
+const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "1"},
+                         {"OMPI_COMM_WORLD_SIZE", "2"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                         {"PMIX_NAMESPACE", "42.1"}};
+
+TEST(ReadEnvironment, NothingSetIsAWorldOfOne) {
+  const auto r = read({});
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(r->source, "none");
+  EXPECT_EQ(r->size, 1);
+  EXPECT_TRUE(r->store.empty());
+  EXPECT_FALSE(r->host.empty());
+}
+
+TEST(ReadEnvironment, OwnLauncher) {
+  const auto r = read(with(kStormo, {{"STORMO_INTERFACE", "eth1"},
+                                     {"STORMO_PORTS", "5000-5010"},
+                                     {"STORMO_HEARTBEAT", "250ms"},
+                                     {"STORMO_JOIN_TIMEOUT", "2min"}}));
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->source, "stormo");
+  EXPECT_EQ(r->rank, 3);
+  EXPECT_EQ(r->size, 4);
+  EXPECT_EQ(r->local_rank, 1);
+  EXPECT_EQ(r->local_size, 2);
+  EXPECT_EQ(r->cross_rank, 1);
+  EXPECT_EQ(r->cross_size, 2);
+  EXPECT_EQ(r->host, "b");
+  EXPECT_EQ(r->store.text, "unix:abc");
+  EXPECT_FALSE(r->serve_store);
+  EXPECT_EQ(r->interface, "eth1");
+  EXPECT_EQ(r->ports, (transport::PortRange{5000, 5010}));
+  EXPECT_EQ(r->heartbeat_timeout, std::chrono::milliseconds(250));
+  EXPECT_EQ(r->join_timeout, std::chrono::minutes(2));
+}
+
+TEST(ReadEnvironment, ReadsTheSecretFromItsDescriptorAndClosesIt) {
+  const auto secret = transport::Secret::random();
+  auto file = make_secret_file(secret);
+  ASSERT_TRUE(file.ok());
+  const int fd = ::dup(file->get());
+  const auto variables = with(
+      kStormo, {{"STORMO_STORE", "tcp:10.0.0.1:4000"}, {"STORMO_SECRET_FD", std::to_string(fd)}});
+  const auto r = read(variables);
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->secret.bytes(), secret.bytes());
+  EXPECT_EQ(::close(fd), -1) << "must be closed already";
+  EXPECT_FALSE(read(variables).ok());
+}
+
+TEST(ReadEnvironment, TcpWithoutSecretIsRefused) {
+  const auto r = read(with(kStormo, {{"STORMO_STORE", "tcp:10.0.0.1:4000"}}));
+  ASSERT_FALSE(r.ok());
+  EXPECT_THAT(r.status().message(), HasSubstr("STORMO_SECRET_FD is not set"));
+}
+
+TEST(ReadEnvironment, ListsEverythingThatIsWrong) {
+  const auto r = read(with(kStormo, {{"STORMO_RANK", "x"},
+                                     {"STORMO_WORLD_SIZE", "0"},
+                                     {"STORMO_PORTS", "9-1"},
+                                     {"STORMO_HEARTBEAT", "soon"}}));
+  ASSERT_FALSE(r.ok());
+  EXPECT_EQ(r.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(r.status().message(),
+              AllOf(HasSubstr("STORMO_RANK='x'"), HasSubstr("STORMO_WORLD_SIZE='0'"),
+                    HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_HEARTBEAT"), HasSubstr("remedy")));
+}
+
+TEST(ReadEnvironment, RanksOutOfBounds) {
+  for (const Variables& bad :
+       {Variables{{"STORMO_RANK", "4"}}, Variables{{"STORMO_LOCAL_RANK", "2"}},
+        Variables{{"STORMO_CROSS_RANK", "2"}}, Variables{{"STORMO_RANK", "-1"}},
+        Variables{{"STORMO_WORLD_SIZE", "100000"}}, Variables{{"STORMO_LOCAL_SIZE", "5"}}})
+    EXPECT_FALSE(read(with(kStormo, bad)).ok()) << bad.begin()->first;
+}
+
+TEST(ReadEnvironment, Torchrun) {
+  const auto r = read(kTorchrun);
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->source, "torchrun");
+  EXPECT_EQ(r->rank, 1);
+  EXPECT_EQ(r->local_size, 2);
+  EXPECT_EQ(r->cross_size, 1);
+  EXPECT_FALSE(r->serve_store);
+  EXPECT_EQ(r->store.text, "unix:stormo-" + std::to_string(::getuid()) + "-torchrun-j7-29500-2");
+  const auto zero = read(with(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}}));
+  ASSERT_TRUE(zero.ok());
+  EXPECT_TRUE(zero->serve_store);
+  EXPECT_EQ(zero->store, r->store) << "all ranks must meet at one name";
+  const auto restarted = read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}}));
+  ASSERT_TRUE(restarted.ok());
+  EXPECT_NE(restarted->store, r->store) << "a restarted job must not meet its predecessor";
+}
+
+TEST(ReadEnvironment, ARankWithoutMasterIsNotTorchrun) {
+  const auto r = read({{"RANK", "1"}, {"WORLD_SIZE", "2"}});
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(r->source, "none");
+}
+
+TEST(ReadEnvironment, TorchrunWithoutLocalRankSaysWhatIsMissing) {
+  Variables v = kTorchrun;
+  v.erase("LOCAL_RANK");
+  v.erase("LOCAL_WORLD_SIZE");
+  const auto r = read(v);
+  ASSERT_FALSE(r.ok());
+  EXPECT_THAT(r.status().message(),
+              AllOf(HasSubstr("LOCAL_RANK is not set"), HasSubstr("LOCAL_WORLD_SIZE is not set")));
+}
+
+TEST(ReadEnvironment, SeveralHostsNeedARendezvousFile) {
+  const Variables two_hosts =
+      with(kTorchrun, {{"WORLD_SIZE", "4"}, {"RANK", "3"}, {"GROUP_RANK", "1"}});
+  const auto refused = read(two_hosts);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("STORMO_RENDEZVOUS=file:PATH"));
+  const auto r = read(with(two_hosts, {{"STORMO_RENDEZVOUS", "file:/shared/job7"}}));
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->rendezvous_file, "/shared/job7");
+  EXPECT_TRUE(r->store.empty());
+  EXPECT_EQ(r->cross_rank, 1);
+  EXPECT_EQ(r->cross_size, 2);
+  EXPECT_FALSE(read(with(two_hosts, {{"STORMO_RENDEZVOUS", "/shared/job7"}})).ok());
+}
+
+TEST(ReadEnvironment, SlurmStepWithAnUnevenLastNode) {
+  const auto r = read(with(kSlurm, {{"STORMO_RENDEZVOUS", "file:x"}}));
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->source, "slurm");
+  EXPECT_EQ(r->rank, 2);
+  EXPECT_EQ(r->size, 3);
+  EXPECT_EQ(r->local_size, 1);
+  EXPECT_EQ(r->cross_rank, 1);
+  EXPECT_EQ(r->host, "n1");
+}
+
+TEST(ReadEnvironment, ABatchScriptIsNoSlurmStep) {
+  const auto r = read({{"SLURM_JOB_ID", "7"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}});
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(r->source, "none");
+}
+
+TEST(ReadEnvironment, OpenMpi) {
+  const auto r = read(kOpenMpi);
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->source, "openmpi");
+  EXPECT_EQ(r->rank, 1);
+  EXPECT_THAT(r->store.text, HasSubstr("openmpi-42.1"));
+  const auto scattered =
+      read(with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}));
+  ASSERT_FALSE(scattered.ok());
+  EXPECT_THAT(scattered.status().message(), HasSubstr("--map-by slot"));
+}
+
+TEST(ReadEnvironment, TheInnerLauncherWins) {
+  EXPECT_EQ(read(with(with(kTorchrun, kSlurm), kStormo))->source, "stormo");
+  EXPECT_EQ(read(with(kTorchrun, kSlurm))->source, "torchrun");
+  EXPECT_EQ(read(with(with(kOpenMpi, kSlurm), {{"STORMO_RENDEZVOUS", "file:x"}}))->source, "slurm");
+}
+
+TEST(ExpandTasksPerNode, Grammar) {
+  EXPECT_THAT(expand_tasks_per_node("2"), ElementsAre(2));
+  EXPECT_THAT(expand_tasks_per_node("2(x3),1"), ElementsAre(2, 2, 2, 1));
+  for (const char* bad : {"", "x", "2(x", "2(x0)", "0", "2(x999999)", "2(3)"})
+    EXPECT_THAT(expand_tasks_per_node(bad), IsEmpty()) << bad;
+}
+
+TEST(ParsePortRange, Grammar) {
+  EXPECT_EQ(*parse_port_range("29500-29600"), (transport::PortRange{29500, 29600}));
+  EXPECT_EQ(*parse_port_range("80"), (transport::PortRange{80, 80}));
+  for (const char* bad : {"", "x", "0", "5-4", "1-65536", "1-", "-1", "1-2-3"})
+    EXPECT_FALSE(parse_port_range(bad).ok()) << bad;
+}
+
+TEST(PlacesARank, KnowsLaunchersAndLeavesTheRestAlone) {
+  for (const char* name : {"RANK", "MASTER_PORT", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
+                           "PMI_RANK", "PMIX_RANK", "STORMO_SECRET_FD", "TORCHELASTIC_RUN_ID"})
+    EXPECT_TRUE(places_a_rank(name)) << name;
+  for (const char* name : {"PATH", "HOME", "STORMO_TORCH", "OMP_NUM_THREADS", "RANKING", ""})
+    EXPECT_FALSE(places_a_rank(name)) << name;
+}
+
+}  // namespace
+}  // namespace stormo::launch

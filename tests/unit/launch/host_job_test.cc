@@ -1,0 +1,130 @@
+#include <stormo/launch/host_job.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stormo/launch/environment.h>
+
+namespace stormo::launch {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+HostJob example() {
+  HostJob job;
+  job.program = {"./train", "", "a b", std::string("\xff\xc3\x28\x80 bytes"), "Größe"};
+  job.directory = "/work";
+  job.environment = {"PATH=/bin", "ODD=\x80\xff", "EMPTY="};
+  job.host = "b";
+  job.cross_rank = 1;
+  job.cross_size = 2;
+  job.size = 5;
+  job.first_rank = 2;
+  job.local_size = 3;
+  job.store.text = "tcp:10.0.0.1:4000";
+  job.secret = transport::Secret::random();
+  job.interface = "eth0";
+  job.ports = {5000, 5009};
+  job.heartbeat_timeout = std::chrono::milliseconds(1500);
+  job.bind = BindPolicy::kNuma;
+  return job;
+}
+
+TEST(HostJob, SurvivesItsJourney) {
+  const HostJob job = example();
+  const std::string text = to_json(job);
+  EXPECT_THAT(text, Not(HasSubstr("\n"))) << "one line";
+  const auto back = host_job_from_json(text);
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_EQ(to_json(*back), text);
+  EXPECT_EQ(back->program, job.program);
+  EXPECT_EQ(back->environment, job.environment);
+  EXPECT_EQ(back->secret.bytes(), job.secret.bytes());
+  EXPECT_EQ(back->first_rank, 2);
+  EXPECT_EQ(back->ports, job.ports);
+  EXPECT_EQ(back->bind, BindPolicy::kNuma);
+}
+
+TEST(HostJob, RefusesAnythingElse) {
+  for (const char* bad : {"", "{}", "[]", "nonsense", R"({"version":1})"})
+    EXPECT_FALSE(host_job_from_json(bad).ok()) << bad;
+  const std::string good = to_json(example());
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {R"("first_rank":2)", R"("first_rank":3)"},
+           {R"("first_rank":2)", R"("first_rank":-1)"},
+           {R"("local_size":3)", R"("local_size":2000000000)"},
+           {R"("cross_rank":1)", R"("cross_rank":2)"},
+           {R"("size":5)", R"("size":"5")"},
+           {R"("bind":"numa")", R"("bind":"moon")"}}) {
+    std::string text = good;
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    EXPECT_FALSE(host_job_from_json(text).ok()) << to;
+  }
+  // Every truncation ends in an error, none in a crash.
+  for (std::size_t n = 0; n < good.size(); n += 7)
+    EXPECT_FALSE(host_job_from_json(good.substr(0, n)).ok());
+}
+
+TEST(HostJob, AnotherVersionIsRefusedWithTheRemedy) {
+  std::string text = to_json(example());
+  const std::string key = R"("version":")";
+  text.insert(text.find(key) + key.size(), "9");
+  EXPECT_THAT(host_job_from_json(text).status().message(), HasSubstr("same version on all hosts"));
+}
+
+TEST(RankEnvironment, IsWhatReadEnvironmentReads) {
+  HostJob job = example();
+  job.store.text = "unix:x";
+  job.secret = {};
+  const Cpus cpus{{{0}, {1}, {2}, {3}, {4}, {5}}, {{0, 1, 2, 3, 4, 5}}, 0, 6};
+  const std::vector<std::string> list = rank_environment(job, 1, cpus, -1);
+  const auto r = read_environment([&](std::string_view name) -> std::optional<std::string> {
+    const std::string_view value = value_of(list, name);
+    if (value.empty()) return std::nullopt;
+    return std::string(value);
+  });
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->rank, 3);
+  EXPECT_EQ(r->size, 5);
+  EXPECT_EQ(r->local_rank, 1);
+  EXPECT_EQ(r->local_size, 3);
+  EXPECT_EQ(r->cross_rank, 1);
+  EXPECT_EQ(r->host, "b");
+  EXPECT_EQ(r->ports, job.ports);
+  EXPECT_EQ(r->heartbeat_timeout, job.heartbeat_timeout);
+  EXPECT_EQ(value_of(list, "STORMO_THREADS"), "2");
+  EXPECT_EQ(value_of(list, "OMP_NUM_THREADS"), "2");
+}
+
+TEST(RankEnvironment, KeepsTheUsersThreads) {
+  HostJob job = example();
+  job.environment = {"OMP_NUM_THREADS=7", "STORMO_THREADS=5"};
+  const auto list = rank_environment(job, 0, Cpus{{{0}}, {{0}}, 0, 1}, -1);
+  EXPECT_EQ(value_of(list, "OMP_NUM_THREADS"), "7");
+  EXPECT_EQ(value_of(list, "STORMO_THREADS"), "5");
+}
+
+TEST(RankEnvironment, NeverHoldsTheSecret) {
+  const HostJob job = example();
+  for (const std::string& e : rank_environment(job, 0, Cpus{{{0}}, {{0}}, 0, 1}, 9))
+    EXPECT_THAT(e, Not(HasSubstr(job.secret.to_hex())));
+}
+
+TEST(WithoutPlacement, DropsOuterLaunchers) {
+  EXPECT_THAT(
+      without_placement({"PATH=/bin", "RANK=1", "SLURM_JOB_ID=2", "STORMO_RANK=0", "X=RANK"}),
+      ElementsAre("PATH=/bin", "X=RANK"));
+}
+
+TEST(Portable, LeavesTheLoginAtHome) {
+  EXPECT_THAT(
+      portable({"PATH=/bin", "HOME=/root", "SSH_AUTH_SOCK=/x", "XDG_RUNTIME_DIR=/y", "A=1"}),
+      ElementsAre("PATH=/bin", "A=1"));
+}
+
+}  // namespace
+}  // namespace stormo::launch

@@ -1,0 +1,333 @@
+#include <stormo/protocol/supervisor.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include <stormo/base/rng.h>
+
+namespace stormo::protocol {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+/// A job of `ranks` on hosts a, b, ... of two ranks each, with everything it was told to do.
+struct Job {
+  explicit Job(int ranks) : supervisor(places(ranks), {}) {
+    for (int r = 0; r < ranks; ++r) tell(Started{r, 100 + r});
+  }
+  static std::vector<RankPlace> places(int ranks) {
+    std::vector<RankPlace> out;
+    for (int r = 0; r < ranks; ++r) out.push_back({r / 2, std::string(1, char('a' + r / 2))});
+    return out;
+  }
+  void tell(const JobEvent& event) { keep(supervisor.handle(event, clock.now())); }
+  void wait(Duration d) {
+    clock.advance(d);
+    tell(Tick{});
+  }
+  /// Lets time pass as far as the supervisor asks for; false when it asks for nothing.
+  bool wait_for_wish() {
+    const auto at = supervisor.wakes_at();
+    if (!at) return false;
+    if (*at > clock.now()) clock.advance(*at - clock.now());
+    tell(Tick{});
+    return true;
+  }
+  void keep(const std::vector<JobAction>& actions) {
+    for (const JobAction& a : actions) {
+      if (const auto* s = std::get_if<SignalAll>(&a)) signals.push_back(s->signal);
+      if (const auto* d = std::get_if<JobDone>(&a)) {
+        ++times_done;
+        done = *d;
+      }
+    }
+  }
+  std::string first_line() const { return done->report.substr(0, done->report.find('\n')); }
+
+  ManualClock clock;
+  Supervisor supervisor;
+  std::vector<int> signals;
+  std::optional<JobDone> done;
+  int times_done = 0;
+};
+
+TEST(Supervisor, EndsWithZeroWhenEveryRankDid) {
+  for (int n : {1, 2, 3, 7}) {
+    Job job(n);
+    for (int r = n - 1; r >= 0; --r) job.tell(Exited{r, 0});
+    EXPECT_FALSE(job.done) << "a late report must still find its job";
+    ASSERT_TRUE(job.wait_for_wish());
+    EXPECT_EQ(job.done, (JobDone{0, ""}));
+    EXPECT_TRUE(job.signals.empty());
+  }
+}
+
+TEST(Supervisor, ARankThatEndsWithZeroLeavesTheOthersAlone) {
+  Job job(2);
+  job.tell(Exited{1, 0});
+  job.wait(std::chrono::hours(10));
+  EXPECT_FALSE(job.done);
+  EXPECT_TRUE(job.signals.empty());
+  EXPECT_FALSE(job.supervisor.wakes_at());
+}
+
+TEST(Supervisor, TheFirstFailureEndsAll) {
+  Job job(3);
+  job.tell(Exited{1, 7});
+  EXPECT_TRUE(job.signals.empty());
+  ASSERT_TRUE(job.wait_for_wish());
+  EXPECT_EQ(job.signals, std::vector{SIGTERM});
+  job.tell(Signalled{0, SIGTERM});
+  ASSERT_TRUE(job.wait_for_wish());
+  EXPECT_EQ(job.signals, (std::vector{SIGTERM, SIGKILL}));
+  job.tell(Signalled{2, SIGKILL});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+  EXPECT_EQ(job.done->report, "rank 1 (host a, pid 101) ended with exit status 7");
+  EXPECT_LT(job.clock.now() - TimePoint{}, milliseconds(2900));
+}
+
+TEST(Supervisor, AReportBeatsABareExitInEitherOrder) {
+  for (const bool report_first : {false, true}) {
+    Job job(2);
+    const FailureReported report{"rank 1: all_reduce #9: bad input"};
+    if (report_first) job.tell(report);
+    job.tell(Exited{0, 1});
+    if (!report_first) job.tell(report);
+    job.tell(Exited{1, 3});
+    ASSERT_TRUE(job.done) << "explained and gone: nothing to wait for";
+    EXPECT_EQ(job.first_line(),
+              "rank 1 (host a, pid 101): all_reduce #9: bad input (exit status 3)");
+    EXPECT_THAT(job.done->report, HasSubstr("rank 0 (host a, pid 100): exit status 1"));
+  }
+}
+
+TEST(Supervisor, CombinesAKillWithTheLastReportedOperation) {
+  Job job(2);
+  job.tell(Signalled{1, SIGKILL});
+  job.tell(FailureReported{"rank 1: connection closed, at step 12, all_reduce #40"});
+  EXPECT_EQ(job.signals, std::vector{SIGTERM});
+  job.tell(Signalled{0, SIGTERM});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+  EXPECT_EQ(job.first_line(),
+            "rank 1 (host a, pid 101) killed by signal 9 (SIGKILL); last reported: connection "
+            "closed, at step 12, all_reduce #40");
+}
+
+TEST(Supervisor, ACrashBeatsTheReportOfAPeerThatNoticedIt) {
+  Job job(4);
+  job.tell(FailureReported{"rank 0: recv from 3: peer lost"});
+  job.tell(Signalled{3, SIGSEGV});
+  job.tell(Exited{0, 1});
+  job.tell(Exited{1, 1});
+  job.tell(Exited{2, 1});
+  job.wait_for_wish();
+  ASSERT_TRUE(job.done);
+  EXPECT_THAT(job.first_line(), StartsWith("rank 3 (host b, pid 103) killed by signal 11"));
+}
+
+TEST(Supervisor, AnAbortIsNoCrashWhenAnotherRankExplainsIt) {
+  Job job(2);
+  job.tell(Signalled{1, SIGABRT});  // an uncaught exception that the failure of rank 0 caused
+  job.tell(FailureReported{"rank 0: loss is not finite"});
+  job.tell(Exited{0, 1});
+  ASSERT_TRUE(job.done);
+  EXPECT_THAT(job.first_line(), StartsWith("rank 0 (host a, pid 100): loss is not finite"));
+}
+
+TEST(Supervisor, AFailureWithoutRankIsPrintedAsItIs) {
+  Job job(2);
+  job.tell(FailureReported{"store: out of descriptors"});
+  job.wait(milliseconds(300));
+  job.tell(Signalled{0, SIGTERM});
+  job.tell(Signalled{1, SIGTERM});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->report, "store: out of descriptors");
+}
+
+TEST(Supervisor, AReportAfterACleanExitFailsTheRun) {
+  Job job(2);
+  job.tell(Exited{0, 0});
+  job.tell(Exited{1, 0});
+  job.tell(FailureReported{"rank 1: left without goodbye"});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+  EXPECT_EQ(job.first_line(), "rank 1 (host a, pid 101): left without goodbye (exit status 0)");
+}
+
+TEST(Supervisor, ForwardsTheUsersSignal) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Job job(2);
+    job.tell(UserSignal{signal});
+    EXPECT_EQ(job.signals, std::vector{signal});
+    job.wait(std::chrono::minutes(5));
+    EXPECT_FALSE(job.done) << "saving may take its time";
+    job.tell(Exited{0, 128 + signal});
+    job.tell(Exited{1, 0});
+    job.wait_for_wish();
+    ASSERT_TRUE(job.done);
+    EXPECT_EQ(job.done->exit_code, 128 + signal);
+  }
+}
+
+TEST(Supervisor, RanksThatDieOfTheForwardedSignalHaveNotFailed) {
+  Job job(2);
+  job.tell(UserSignal{SIGINT});
+  job.tell(Signalled{0, SIGINT});
+  job.tell(FailureReported{"rank 0: connection closed"});
+  job.tell(Signalled{1, SIGINT});
+  job.wait_for_wish();
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 130);
+}
+
+TEST(Supervisor, AFailureWhileInterruptedIsAFailure) {
+  Job job(2);
+  job.tell(UserSignal{SIGTERM});
+  job.tell(Exited{0, 1});
+  job.wait(milliseconds(300));
+  job.tell(Signalled{1, SIGTERM});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+}
+
+TEST(Supervisor, ASecondSignalKills) {
+  Job job(2);
+  job.tell(UserSignal{SIGINT});
+  job.tell(UserSignal{SIGINT});
+  EXPECT_EQ(job.signals, (std::vector{SIGINT, SIGKILL}));
+  job.tell(Signalled{0, SIGKILL});
+  job.tell(Signalled{1, SIGKILL});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 130);
+  EXPECT_THAT(job.done->report, Not(HasSubstr("memory")));
+}
+
+TEST(Supervisor, OtherSignalsOfTheUserArePassedOn) {
+  Job job(1);
+  job.tell(UserSignal{SIGUSR1});
+  job.tell(UserSignal{SIGUSR1});
+  EXPECT_EQ(job.signals, (std::vector{SIGUSR1, SIGUSR1}));
+}
+
+TEST(Supervisor, PassesConfigurationAndSavedExitsThrough) {
+  for (const int code : {2, 75}) {
+    Job job(2);
+    job.tell(Exited{0, code});
+    job.tell(Exited{1, code});
+    job.wait(milliseconds(300));
+    ASSERT_TRUE(job.done);
+    EXPECT_EQ(job.done->exit_code, code);
+  }
+}
+
+TEST(Supervisor, RanksThatWereInterruptedThemselvesEndTheRunAsInterrupted) {
+  Job job(2);
+  job.tell(Exited{0, 143});
+  EXPECT_TRUE(job.signals.empty());
+  job.tell(Exited{1, 143});
+  while (!job.done) ASSERT_TRUE(job.wait_for_wish());
+  EXPECT_EQ(job.done->exit_code, 143);
+}
+
+TEST(Supervisor, RanksThatDoNotFollowAnInterruptedOneAreEnded) {
+  Job job(2);
+  job.tell(Exited{0, 130});
+  job.wait(std::chrono::seconds(10));
+  EXPECT_EQ(job.signals, std::vector{SIGTERM});
+  job.tell(Signalled{1, SIGTERM});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+}
+
+TEST(Supervisor, ALostHostEndsTheOthers) {
+  Job job(4);
+  job.tell(HostLost{1, "remote shell ended with exit status 255"});
+  job.wait(milliseconds(300));
+  EXPECT_EQ(job.signals, std::vector{SIGTERM});
+  job.tell(Signalled{0, SIGTERM});
+  job.tell(Signalled{1, SIGTERM});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.first_line(), "host b lost: remote shell ended with exit status 255");
+}
+
+TEST(Supervisor, AHostThatHangsUpAfterItsRanksIsNotLost) {
+  Job job(4);
+  job.tell(Exited{2, 0});
+  job.tell(Exited{3, 0});
+  job.tell(HostLost{1, "end of stream"});
+  EXPECT_FALSE(job.supervisor.wakes_at());
+}
+
+TEST(Supervisor, GivesUpOnAHostThatConfirmsNothing) {
+  Job job(3);
+  job.tell(Exited{0, 1});
+  while (job.wait_for_wish()) {
+  }
+  ASSERT_TRUE(job.done);
+  EXPECT_THAT(job.done->report, HasSubstr("2 ranks did not confirm their end"));
+  EXPECT_LE(job.clock.now() - TimePoint{}, milliseconds(2500));
+}
+
+TEST(Supervisor, NamedRankReadsTextsOfAnyForm) {
+  EXPECT_EQ(named_rank("rank 12: x"), 12);
+  EXPECT_EQ(named_rank("step 4: rank 3 (host b) died"), 3);
+  EXPECT_EQ(named_rank("rank x, rank 5"), 5);
+  EXPECT_EQ(named_rank("frank"), std::nullopt);
+  EXPECT_EQ(named_rank(""), std::nullopt);
+  EXPECT_EQ(named_rank("rank 99999999999999999999"), std::nullopt);
+}
+
+/// Whatever arrives in whatever order: the job is done exactly once, in bounded time after the
+/// first failure, never with 0 after a failure, and a failed job's first line is never empty.
+TEST(Supervisor, RandomEventOrders) {
+  int failed_jobs = 0;
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    Rng rng(seed, "supervisor");
+    const int n = 1 + static_cast<int>(rng.below(6));
+    Job job(n);
+    std::optional<TimePoint> failed_at;
+    for (int step = 0; step < 40 && !job.done; ++step) {
+      const Rank rank = static_cast<Rank>(rng.below(static_cast<std::uint64_t>(n) + 1));
+      const int before = job.times_done;
+      switch (rng.below(9)) {
+        case 0: job.tell(Exited{rank, 0}); break;
+        case 1: job.tell(Exited{rank, rng.below(2) ? 1 : 75}); break;
+        case 2: job.tell(Signalled{rank, rng.below(2) ? SIGKILL : SIGABRT}); break;
+        case 3: job.tell(FailureReported{"rank " + std::to_string(rank) + ": why"}); break;
+        case 4: job.tell(UserSignal{SIGINT}); break;
+        case 5: job.tell(HostLost{rank / 2, "gone"}); break;
+        case 6: job.wait(milliseconds(rng.below(400))); break;
+        default: job.wait_for_wish(); break;
+      }
+      EXPECT_LE(job.times_done - before, 1);
+      const bool terminating = std::count(job.signals.begin(), job.signals.end(), SIGTERM) > 0;
+      if (terminating && !failed_at) failed_at = job.clock.now();
+    }
+    for (int r = 0; r < n; ++r) job.tell(Exited{r, 0});
+    while (job.wait_for_wish()) {
+    }
+    ASSERT_EQ(job.times_done, 1) << "seed " << seed;
+    EXPECT_LE(std::count(job.signals.begin(), job.signals.end(), SIGKILL), 1);
+    if (failed_at) {
+      ++failed_jobs;
+      EXPECT_NE(job.done->exit_code, 0) << "seed " << seed;
+      EXPECT_FALSE(job.first_line().empty()) << "seed " << seed;
+    }
+    if (job.done->exit_code != 0) {
+      EXPECT_FALSE(job.first_line().empty());
+    }
+    const std::vector<JobAction> after = job.supervisor.handle(Exited{0, 1}, job.clock.now());
+    EXPECT_TRUE(after.empty());
+  }
+  EXPECT_GT(failed_jobs, 500);
+}
+
+}  // namespace
+}  // namespace stormo::protocol
