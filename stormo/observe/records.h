@@ -12,8 +12,8 @@ namespace stormo::observe {
 
 /// First record of a run.
 struct StartRecord {
-  std::string recipe;    ///< name of the recipe, or "program" for a library user's own
-  std::string strategy;
+  std::string recipe{};    ///< name of the recipe, or "program" for a library user's own
+  std::string strategy{};
   int ranks = 1;
   int hosts = 1;
   std::int64_t parameters = 0;
@@ -21,7 +21,7 @@ struct StartRecord {
   std::int64_t first_step = 0;    ///< > 0 after --resume
   std::int64_t global_batch = 0;
   std::uint64_t seed = 0;
-  std::string checkpoint;         ///< folder, empty when none is written
+  std::string checkpoint{};         ///< folder, empty when none is written
 };
 
 /// One logged training step; the loss is the global weighted mean of that step.
@@ -37,10 +37,10 @@ struct StepRecord {
 };
 
 struct EvalRecord {
-  std::string split;  ///< "validation", "test"
+  std::string split{};  ///< "validation", "test"
   std::int64_t step = 0;
   double loss = 0;
-  std::optional<double> accuracy;
+  std::optional<double> accuracy{};
   std::int64_t samples = 0;
 };
 
@@ -51,14 +51,14 @@ struct EndRecord {
   double wall_s = 0;
   double samples_per_s = 0;
   double train_loss = 0;             ///< of the last step
-  std::optional<double> val_loss;
-  std::optional<double> test_accuracy;
-  std::string weights_hash;          ///< 16 hexadecimal digits
+  std::optional<double> val_loss{};
+  std::optional<double> test_accuracy{};
+  std::string weights_hash{};          ///< 16 hexadecimal digits
   int ranks = 1;
   int hosts = 1;
-  std::vector<std::uint64_t> bytes_sent_per_rank;  ///< between hosts, index = rank
-  std::string checkpoint;            ///< path of the last one, empty when none
-  std::string sample;                ///< generated text, empty for other models
+  std::vector<std::uint64_t> bytes_sent_per_rank{};  ///< between hosts, index = rank
+  std::string checkpoint{};            ///< path of the last one, empty when none
+  std::string sample{};                ///< generated text, empty for other models
   bool interrupted = false;
 };
 

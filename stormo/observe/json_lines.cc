@@ -1,0 +1,75 @@
+#include <stormo/observe/json_lines.h>
+
+#include <nlohmann/json.hpp>
+
+namespace stormo::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Names come from users and files, so bytes that are no UTF-8 are replaced instead of thrown
+/// about.
+void write_line(std::ostream& out, const Json& line) {
+  out << line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n" << std::flush;
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+}  // namespace
+
+void JsonObserver::on_start(const StartRecord& r) {
+  write_line(out_, {{"event", "start"},
+                    {"schema", kJsonLinesSchema},
+                    {"recipe", r.recipe},
+                    {"strategy", r.strategy},
+                    {"ranks", r.ranks},
+                    {"hosts", r.hosts},
+                    {"parameters", r.parameters},
+                    {"steps", r.steps},
+                    {"first_step", r.first_step},
+                    {"global_batch", r.global_batch},
+                    {"seed", r.seed},
+                    {"checkpoint", text_or_null(r.checkpoint)}});
+}
+
+void JsonObserver::on_step(const StepRecord& r) {
+  Json share = Json::object();
+  for (int lane = 0; lane < kNumLanes; ++lane) {
+    share[std::string(to_string(static_cast<Lane>(lane)))] = r.share[lane];
+  }
+  write_line(out_, {{"event", "step"},
+                    {"step", r.step},
+                    {"steps", r.steps},
+                    {"epoch", r.epoch},
+                    {"loss", r.loss},
+                    {"learning_rate", r.learning_rate},
+                    {"samples_per_s", r.samples_per_s},
+                    {"eta_s", r.eta_s},
+                    {"share", std::move(share)}});
+}
+
+void JsonObserver::on_eval(const EvalRecord& r) {
+  Json line = {{"event", "eval"}, {"split", r.split}, {"step", r.step}, {"loss", r.loss}};
+  if (r.accuracy) line["accuracy"] = *r.accuracy;
+  line["samples"] = r.samples;
+  write_line(out_, line);
+}
+
+void JsonObserver::on_end(const EndRecord& r) {
+  Json line = {{"event", "end"},
+               {"steps", r.steps},
+               {"samples", r.samples},
+               {"wall_s", r.wall_s},
+               {"samples_per_s", r.samples_per_s},
+               {"train_loss", r.train_loss},
+               {"val_loss", r.val_loss ? Json(*r.val_loss) : Json(nullptr)}};
+  if (r.test_accuracy) line["test_accuracy"] = *r.test_accuracy;
+  line["weights_hash"] = r.weights_hash;
+  line["ranks"] = r.ranks;
+  line["hosts"] = r.hosts;
+  line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
+  line["checkpoint"] = text_or_null(r.checkpoint);
+  write_line(out_, line);
+}
+
+}  // namespace stormo::observe

@@ -1,0 +1,137 @@
+#include <stormo/observe/progress.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include <stormo/base/units.h>
+
+namespace stormo::observe {
+namespace {
+
+constexpr std::string_view kEraseLine = "\r\x1b[2K";
+constexpr int kBarWidth = 20;
+
+std::string seconds(double s) {
+  if (!std::isfinite(s) || s < 0) return "unknown";
+  // Far beyond any run, and still within the range of Duration.
+  s = std::min(s, 1e9);
+  return format_duration(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)));
+}
+
+std::string rate(double samples_per_s) {
+  return samples_per_s < 100 ? fmt::format("{:.1f} samples/s", samples_per_s)
+                             : fmt::format("{:.0f} samples/s", samples_per_s);
+}
+
+std::string shares(const std::array<double, kNumLanes>& share) {
+  static constexpr std::string_view kNames[kNumLanes] = {"compute", "comm", "wait", "data"};
+  std::string text;
+  for (int lane = 0; lane < kNumLanes; ++lane) {
+    text += fmt::format("{}{} {:.0f}%", lane == 0 ? "" : " ", kNames[lane], 100 * share[lane]);
+  }
+  return text;
+}
+
+std::string bar(std::int64_t step, std::int64_t steps) {
+  const double done = steps > 0 ? static_cast<double>(step) / static_cast<double>(steps) : 0;
+  const int filled = std::clamp(static_cast<int>(done * kBarWidth), 0, kBarWidth);
+  return fmt::format("[{:#<{}}{:.<{}}] ", "", filled, "", kBarWidth - filled);
+}
+
+std::string step_text(const StepRecord& r) {
+  const int width = static_cast<int>(std::to_string(r.steps).size());
+  return fmt::format("step {:>{}}/{}  loss {:.4f}  {}  ETA {}  {}", r.step, width, r.steps, r.loss,
+                     rate(r.samples_per_s), seconds(r.eta_s), shares(r.share));
+}
+
+/// Generated text may hold any byte: control characters must not reach the terminal.
+std::string indented(const std::string& text) {
+  std::string out = "  | ";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\n  | ";
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      out += byte < 0x20 || byte == 0x7f ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TerminalStyle terminal_style(bool is_terminal, int columns, const char* no_color,
+                             const char* term) {
+  TerminalStyle style;
+  if (columns > 0) style.columns = columns;
+  const bool dumb = term == nullptr || std::string_view(term) == "dumb";
+  style.live = is_terminal && !dumb;
+  style.color = style.live && (no_color == nullptr || *no_color == '\0');
+  return style;
+}
+
+std::string TextObserver::bold(const std::string& text) const {
+  return style_.color ? fmt::format("\x1b[1m{}\x1b[0m", text) : text;
+}
+
+std::string TextObserver::dim(const std::string& text) const {
+  return style_.color ? fmt::format("\x1b[2m{}\x1b[0m", text) : text;
+}
+
+void TextObserver::print_line(const std::string& line) {
+  out_ << fmt::format("{}{}\n", live_line_shown_ ? kEraseLine : "", line) << std::flush;
+  live_line_shown_ = false;
+}
+
+void TextObserver::on_start(const StartRecord& r) {
+  print_line(fmt::format("{}: {} parameters, {} on {} rank{} of {} host{}, batch {}, seed {}",
+                         bold(r.recipe), r.parameters, r.strategy, r.ranks, r.ranks == 1 ? "" : "s",
+                         r.hosts, r.hosts == 1 ? "" : "s", r.global_batch, r.seed));
+  if (r.first_step > 0) {
+    print_line(fmt::format("resumed after step {} of {}", r.first_step, r.steps));
+  }
+}
+
+void TextObserver::on_step(const StepRecord& r) {
+  const std::string text = step_text(r);
+  if (!style_.live) return print_line(text);
+  // One column stays free: a line that fills the terminal exactly would scroll it.
+  const auto width = static_cast<std::size_t>(std::max(1, style_.columns - 1));
+  std::string line = text.size() + kBarWidth + 3 <= width ? bar(r.step, r.steps) + text : text;
+  if (line.size() > width) line.resize(width);
+  out_ << fmt::format("{}{}", kEraseLine, line) << std::flush;
+  live_line_shown_ = true;
+}
+
+void TextObserver::on_eval(const EvalRecord& r) {
+  std::string line = fmt::format("{} after step {}: loss {:.4f}", r.split, r.step, r.loss);
+  if (r.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *r.accuracy);
+  print_line(line + dim(fmt::format(" ({} samples)", r.samples)));
+}
+
+void TextObserver::on_end(const EndRecord& r) {
+  print_line("");
+  print_line(fmt::format("{} {} steps, {} samples in {} ({}) on {} rank{}",
+                         bold(r.interrupted ? "interrupted after" : "done:"), r.steps, r.samples,
+                         seconds(r.wall_s), rate(r.samples_per_s), r.ranks,
+                         r.ranks == 1 ? "" : "s"));
+  const auto row = [&](std::string_view name, const std::string& value) {
+    print_line(fmt::format("  {:<16} {}", name, value));
+  };
+  row("train loss", fmt::format("{:.4f}", r.train_loss));
+  if (r.val_loss) row("validation loss", bold(fmt::format("{:.4f}", *r.val_loss)));
+  if (r.test_accuracy) row("test accuracy", bold(fmt::format("{:.2f} %", 100 * *r.test_accuracy)));
+  row("weights hash", r.weights_hash);
+  if (!r.checkpoint.empty()) row("checkpoint", r.checkpoint);
+  if (r.interrupted && !r.checkpoint.empty()) row("to continue", "the same command with --resume");
+  if (!r.sample.empty()) {
+    print_line("");
+    print_line(dim("a sample of what the model writes"));
+    print_line(indented(r.sample));
+  }
+}
+
+}  // namespace stormo::observe

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+
+#include <stormo/observe/records.h>
+
+namespace stormo::observe {
+
+/// What the stream behind a TextObserver can do. The default suits files and pipes.
+struct TerminalStyle {
+  bool live = false;   ///< redraw one progress line in place
+  bool color = false;  ///< bold and dim text
+  int columns = 100;   ///< width of the live line
+};
+
+/// The style for a stream that is or is not a terminal, given the values of NO_COLOR and TERM (null
+/// when unset): NO_COLOR that is set and not empty switches colour off, TERM=dumb everything.
+TerminalStyle terminal_style(bool is_terminal, int columns, const char* no_color, const char* term);
+
+/// A run told to a person: a progress line, evaluations, a summary. With a live style the progress
+/// line is redrawn in place and everything else scrolls above it; else every step is a line.
+class TextObserver final : public RunObserver {
+ public:
+  /// `out` must outlive the observer.
+  TextObserver(std::ostream& out, TerminalStyle style) : out_(out), style_(style) {}
+
+  void on_start(const StartRecord& record) override;
+  void on_step(const StepRecord& record) override;
+  void on_eval(const EvalRecord& record) override;
+  void on_end(const EndRecord& record) override;
+
+ private:
+  void print_line(const std::string& line);
+  std::string bold(const std::string& text) const;
+  std::string dim(const std::string& text) const;
+
+  std::ostream& out_;
+  TerminalStyle style_;
+  bool live_line_shown_ = false;
+};
+
+}  // namespace stormo::observe

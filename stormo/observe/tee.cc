@@ -1,0 +1,25 @@
+#include <stormo/observe/tee.h>
+
+namespace stormo::observe {
+
+void TeeObserver::on_start(const StartRecord& record) {
+  for (RunObserver* o : observers_) o->on_start(record);
+}
+
+void TeeObserver::on_step(const StepRecord& record) {
+  for (RunObserver* o : observers_) o->on_step(record);
+}
+
+void TeeObserver::on_eval(const EvalRecord& record) {
+  for (RunObserver* o : observers_) o->on_eval(record);
+}
+
+void TeeObserver::on_end(const EndRecord& record) {
+  for (RunObserver* o : observers_) o->on_end(record);
+}
+
+void TeeSink::record(const Event& event) {
+  for (Sink* s : sinks_) s->record(event);
+}
+
+}  // namespace stormo::observe

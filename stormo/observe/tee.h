@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include <stormo/observe/records.h>
+
+namespace stormo::observe {
+
+/// Hands every record to several observers, in order. Does not own them.
+class TeeObserver final : public RunObserver {
+ public:
+  explicit TeeObserver(std::vector<RunObserver*> observers) : observers_(std::move(observers)) {}
+
+  void on_start(const StartRecord& record) override;
+  void on_step(const StepRecord& record) override;
+  void on_eval(const EvalRecord& record) override;
+  void on_end(const EndRecord& record) override;
+
+ private:
+  std::vector<RunObserver*> observers_;
+};
+
+/// Hands every Event to several sinks, in order. Does not own them.
+class TeeSink final : public Sink {
+ public:
+  explicit TeeSink(std::vector<Sink*> sinks) : sinks_(std::move(sinks)) {}
+
+  void record(const Event& event) override;
+
+ private:
+  std::vector<Sink*> sinks_;
+};
+
+}  // namespace stormo::observe

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/event.h>
+#include <stormo/base/status.h>
+
+namespace stormo::observe {
+
+/// One interval, with its name as an index into RankTrace::names.
+struct TraceEvent {
+  Lane lane = Lane::kCompute;
+  std::uint32_t name = 0;
+  std::int64_t step = -1;
+  std::uint64_t bytes = 0;
+  std::int64_t start_ns = 0;  ///< monotonic clock of the rank's host
+  std::int64_t duration_ns = 0;
+  bool operator==(const TraceEvent&) const = default;
+};
+
+/// The events of one rank: a plain value that can be sent, stored and merged.
+struct RankTrace {
+  Rank rank = 0;
+  std::string host{};
+  /// Wall clock minus monotonic clock. Traces of several hosts are aligned as well as their wall
+  /// clocks are.
+  std::int64_t clock_offset_ns = 0;
+  std::uint64_t dropped = 0;  ///< events lost because the buffer was full, oldest first
+  std::vector<std::string> names{};
+  std::vector<TraceEvent> events{};
+  bool operator==(const RankTrace&) const = default;
+};
+
+/// Compact, versioned bytes of a trace; little-endian.
+std::string serialize(const RankTrace& trace);
+/// The inverse; kCorrupt for anything that `serialize` does not write. Allocates no more than a
+/// small multiple of `bytes.size()`.
+Result<RankTrace> parse_rank_trace(std::string_view bytes);
+
+/// Writes the traces as one Chrome trace (chrome://tracing, ui.perfetto.dev): a process per rank, a
+/// thread per lane, times in microseconds since the first event of all ranks.
+void write_chrome_trace(std::ostream& out, std::span<const RankTrace> traces);
+
+}  // namespace stormo::observe

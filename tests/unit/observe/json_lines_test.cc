@@ -1,0 +1,93 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include <stormo/observe/json_lines.h>
+
+namespace stormo::observe {
+namespace {
+
+std::vector<std::string> keys(const nlohmann::ordered_json& object) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : object.items()) names.push_back(key);
+  return names;
+}
+
+TEST(JsonObserver, PrintsTheStartLineOfTheDocs) {
+  std::ostringstream out;
+  JsonObserver(out).on_start({.recipe = "mnist",
+                              .strategy = "mirrored",
+                              .ranks = 2,
+                              .hosts = 1,
+                              .parameters = 421642,
+                              .steps = 30,
+                              .first_step = 0,
+                              .global_batch = 64,
+                              .seed = 7,
+                              .checkpoint = "runs/mnist"});
+  EXPECT_EQ(out.str(),
+            R"({"event":"start","schema":1,"recipe":"mnist","strategy":"mirrored","ranks":2,)"
+            R"("hosts":1,"parameters":421642,"steps":30,"first_step":0,"global_batch":64,"seed":7,)"
+            R"("checkpoint":"runs/mnist"})"
+            "\n");
+}
+
+TEST(JsonObserver, StepLossRoundTripsExactly) {
+  std::ostringstream out;
+  const double loss = 0.1 + 0.2;
+  JsonObserver(out).on_step(
+      {.step = 3, .steps = 30, .epoch = 0.5, .loss = loss, .share = {0.5, 0.25, 0.125, 0.125}});
+  const auto line = nlohmann::ordered_json::parse(out.str());
+  EXPECT_EQ(line["loss"].get<double>(), loss);
+  EXPECT_EQ(line["share"]["communication"].get<double>(), 0.25);
+  EXPECT_THAT(keys(line), testing::ElementsAre("event", "step", "steps", "epoch", "loss",
+                                               "learning_rate", "samples_per_s", "eta_s", "share"));
+}
+
+TEST(JsonObserver, EvalLineHasAccuracyOnlyWhereItHasAMeaning) {
+  std::ostringstream with, without;
+  JsonObserver(with).on_eval(
+      {.split = "test", .step = 4, .loss = 0.25, .accuracy = 0.5, .samples = 10});
+  JsonObserver(without).on_eval({.split = "validation", .step = 4, .loss = 0.25, .samples = 10});
+  EXPECT_EQ(with.str(),
+            R"({"event":"eval","split":"test","step":4,"loss":0.25,"accuracy":0.5,"samples":10})"
+            "\n");
+  EXPECT_EQ(without.str(),
+            R"({"event":"eval","split":"validation","step":4,"loss":0.25,"samples":10})"
+            "\n");
+}
+
+TEST(JsonObserver, EndLineHasTheKeysOfTheDocs) {
+  std::ostringstream out;
+  EndRecord end{.steps = 30, .samples = 1920, .wall_s = 2, .samples_per_s = 960, .train_loss = 0.5};
+  end.test_accuracy = 0.75;
+  end.weights_hash = "0123456789abcdef";
+  end.ranks = 2;
+  end.bytes_sent_per_rank = {10, 20};
+  JsonObserver(out).on_end(end);
+  EXPECT_EQ(out.str(),
+            R"({"event":"end","steps":30,"samples":1920,"wall_s":2.0,"samples_per_s":960.0,)"
+            R"("train_loss":0.5,"val_loss":null,"test_accuracy":0.75,)"
+            R"("weights_hash":"0123456789abcdef","ranks":2,"hosts":1,)"
+            R"("bytes_sent_per_rank":[10,20],"checkpoint":null})"
+            "\n");
+}
+
+TEST(JsonObserver, StaysValidJsonWhateverItIsGiven) {
+  std::ostringstream out;
+  JsonObserver observer(out);
+  observer.on_start({.recipe = "bad \xff bytes \"and\" quotes\n"});
+  observer.on_step({.step = 1, .loss = std::nan("")});
+  std::istringstream lines(out.str());
+  std::string start, step, more;
+  ASSERT_TRUE(std::getline(lines, start) && std::getline(lines, step));
+  EXPECT_FALSE(std::getline(lines, more));
+  EXPECT_TRUE(nlohmann::json::accept(start)) << start;
+  EXPECT_TRUE(nlohmann::json::parse(step)["loss"].is_null());
+}
+
+}  // namespace
+}  // namespace stormo::observe

@@ -1,0 +1,124 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <sstream>
+
+#include <stormo/observe/progress.h>
+
+namespace stormo::observe {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const StepRecord kStep{.step = 20,
+                       .steps = 400,
+                       .loss = 2.5,
+                       .samples_per_s = 1234.4,
+                       .eta_s = 125,
+                       .share = {0.7, 0.2, 0.08, 0.02}};
+
+TEST(TextObserver, PrintsOneLinePerStepIntoAFile) {
+  std::ostringstream out;
+  TextObserver observer(out, {});
+  observer.on_step(kStep);
+  observer.on_eval(
+      {.split = "validation", .step = 20, .loss = 2.25, .accuracy = 0.5, .samples = 9});
+  EXPECT_EQ(out.str(),
+            "step  20/400  loss 2.5000  1234 samples/s  ETA 2 min 5 s  "
+            "compute 70% comm 20% wait 8% data 2%\n"
+            "validation after step 20: loss 2.2500, accuracy 50.00 % (9 samples)\n");
+}
+
+TEST(TextObserver, RedrawsOneLineOnATerminal) {
+  std::ostringstream out;
+  TextObserver observer(out, {.live = true, .color = false, .columns = 160});
+  observer.on_step(kStep);
+  observer.on_step(kStep);
+  observer.on_eval({.split = "validation", .step = 20, .loss = 2.25, .samples = 9});
+  const std::string drawn =
+      "\r\x1b[2K[#...................] step  20/400  loss 2.5000  1234 samples/s  ETA 2 min 5 s  "
+      "compute 70% comm 20% wait 8% data 2%";
+  EXPECT_EQ(out.str(),
+            drawn + drawn + "\r\x1b[2Kvalidation after step 20: loss 2.2500 (9 samples)\n");
+}
+
+TEST(TextObserver, LiveLineFitsTheTerminal) {
+  for (const int columns : {1, 20, 80, 120, 400}) {
+    std::ostringstream out;
+    TextObserver(out, {.live = true, .color = false, .columns = columns}).on_step(kStep);
+    EXPECT_LE(out.str().size(), std::string("\r\x1b[2K").size() + std::max(1, columns - 1));
+  }
+}
+
+TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
+  std::ostringstream out;
+  EndRecord end{
+      .steps = 400, .samples = 4800, .wall_s = 10, .samples_per_s = 480, .train_loss = 1.5};
+  end.val_loss = 1.75;
+  end.test_accuracy = 0.9875;
+  end.weights_hash = "0123456789abcdef";
+  end.ranks = 2;
+  end.checkpoint = "runs/x/step-00000400";
+  end.sample = "ROMEO:\nwhat\x1b[31m?";
+  TextObserver(out, {}).on_end(end);
+  EXPECT_EQ(out.str(),
+            "\n"
+            "done: 400 steps, 4800 samples in 10.0 s (480 samples/s) on 2 ranks\n"
+            "  train loss       1.5000\n"
+            "  validation loss  1.7500\n"
+            "  test accuracy    98.75 %\n"
+            "  weights hash     0123456789abcdef\n"
+            "  checkpoint       runs/x/step-00000400\n"
+            "\n"
+            "a sample of what the model writes\n"
+            "  | ROMEO:\n"
+            "  | what [31m?\n");
+}
+
+TEST(TextObserver, InterruptedRunSaysHowToGoOn) {
+  std::ostringstream out;
+  EndRecord end{.steps = 3};
+  end.interrupted = true;
+  end.checkpoint = "runs/x/step-00000003";
+  TextObserver(out, {}).on_end(end);
+  EXPECT_THAT(out.str(), HasSubstr("interrupted after 3 steps"));
+  EXPECT_THAT(out.str(), HasSubstr("--resume"));
+}
+
+TEST(TextObserver, SurvivesNumbersWithoutAMeaning) {
+  std::ostringstream out;
+  StepRecord step = kStep;
+  step.eta_s = std::numeric_limits<double>::infinity();
+  step.loss = std::numeric_limits<double>::quiet_NaN();
+  TextObserver(out, {}).on_step(step);
+  EXPECT_THAT(out.str(), HasSubstr("loss nan"));
+  EXPECT_THAT(out.str(), HasSubstr("ETA unknown"));
+}
+
+TEST(TerminalStyle, HonoursNoColorAndDumbTerminals) {
+  EXPECT_TRUE(terminal_style(true, 80, nullptr, "xterm").live);
+  EXPECT_TRUE(terminal_style(true, 80, nullptr, "xterm").color);
+  EXPECT_TRUE(terminal_style(true, 80, "", "xterm").color);
+  EXPECT_FALSE(terminal_style(true, 80, "1", "xterm").color);
+  EXPECT_TRUE(terminal_style(true, 80, "1", "xterm").live);
+  EXPECT_FALSE(terminal_style(true, 80, nullptr, "dumb").live);
+  EXPECT_FALSE(terminal_style(true, 80, nullptr, nullptr).live);
+  EXPECT_FALSE(terminal_style(false, 80, nullptr, "xterm").live);
+  EXPECT_FALSE(terminal_style(false, 80, nullptr, "xterm").color);
+  EXPECT_EQ(terminal_style(true, 0, nullptr, "xterm").columns, 100);
+}
+
+TEST(TextObserver, ColoursOnlyWhenAllowed) {
+  std::ostringstream plain, colored;
+  EndRecord end;
+  end.val_loss = 1;
+  TextObserver(plain, {.live = true, .color = false}).on_end(end);
+  TextObserver(colored, {.live = true, .color = true}).on_end(end);
+  EXPECT_THAT(plain.str(), Not(HasSubstr("\x1b[1m")));
+  EXPECT_THAT(colored.str(), HasSubstr("\x1b[1m1.0000\x1b[0m"));
+}
+
+}  // namespace
+}  // namespace stormo::observe
