@@ -19,8 +19,8 @@ class Sampler {
   /// This rank's part of the global batch of `step` (0 = first step of the run).
   struct Slice {
     std::int64_t epoch = 0;
-    std::int64_t global_size = 0;         ///< samples of all ranks in this step
-    std::vector<std::int64_t> indices;    ///< of this rank: sizes differ by at most 1, may be empty
+    std::int64_t global_size = 0;       ///< samples of all ranks in this step
+    std::vector<std::int64_t> indices;  ///< of this rank: sizes differ by at most 1, may be empty
   };
   Slice slice(std::int64_t step);
 

@@ -19,8 +19,9 @@ class Segment : public torch::nn::Module {
   virtual std::int64_t flops_per_sample() const { return 0; }
 };
 
-/// A model as a chain of Segments, written for one device, that is also a plain module: parameters()
-/// and named_parameters() are those of the segments, in order; forward() runs all of them.
+/// A model as a chain of Segments, written for one device, that is also a plain module:
+/// parameters() and named_parameters() are those of the segments, in order; forward() runs all of
+/// them.
 class Chain : public torch::nn::Module {
  public:
   /// Runs all segments.

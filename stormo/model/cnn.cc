@@ -1,0 +1,46 @@
+#include <stormo/model/cnn.h>
+
+#include <torch/nn/modules/conv.h>
+
+#include <stormo/model/dense.h>
+
+namespace stormo::model {
+namespace {
+
+constexpr std::int64_t kImage = 28;
+constexpr std::int64_t kKernel = 5;
+
+/// Side of the feature map behind one convolution (no padding) and one 2 x 2 pooling.
+constexpr std::int64_t side_after(std::int64_t side) { return (side - kKernel + 1) / 2; }
+
+class ConvSegment final : public Segment {
+ public:
+  ConvSegment(std::int64_t in, std::int64_t out, std::int64_t side)
+      : Segment("ConvSegment"),
+        flops_(2 * in * kKernel * kKernel * out * (side - kKernel + 1) * (side - kKernel + 1)),
+        conv_(register_module("conv", torch::nn::Conv2d(in, out, kKernel))) {}
+
+  // Pooling before ReLU gives the same numbers (both are monotone) and rectifies a quarter of them.
+  torch::Tensor forward(torch::Tensor x) override {
+    return torch::relu(torch::max_pool2d(conv_(x), 2));
+  }
+  std::int64_t flops_per_sample() const override { return flops_; }
+
+ private:
+  std::int64_t flops_;
+  torch::nn::Conv2d conv_;
+};
+
+}  // namespace
+
+Cnn::Cnn(const CnnOptions& o) : Chain("Cnn") {
+  constexpr std::int64_t kSide1 = side_after(kImage);
+  constexpr std::int64_t kSide2 = side_after(kSide1);
+  append("conv1", std::make_shared<ConvSegment>(1, o.channels1, kImage));
+  append("conv2", std::make_shared<ConvSegment>(o.channels1, o.channels2, kSide1));
+  append("dense1", std::make_shared<Dense>(o.channels2 * kSide2 * kSide2, o.hidden,
+                                           Dense::Activation::kRelu));
+  append("dense2", std::make_shared<Dense>(o.hidden, o.classes, Dense::Activation::kNone));
+}
+
+}  // namespace stormo::model

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+#include <torch/types.h>
+
+namespace stormo::model {
+
+/// Mean cross entropy of `logits` [..., classes] against `target` [...] (int64), over all
+/// positions: the samples of a classifier ([B, C] and [B]) as well as the tokens of a text ([B, T,
+/// V], [B, T]).
+torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& target);
+
+/// At how many positions the largest logit is the target's.
+std::int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target);
+
+}  // namespace stormo::model

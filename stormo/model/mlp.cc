@@ -1,0 +1,20 @@
+#include <stormo/model/mlp.h>
+
+#include <string>
+
+#include <stormo/base/check.h>
+#include <stormo/model/dense.h>
+
+namespace stormo::model {
+
+Mlp::Mlp(const std::vector<std::int64_t>& sizes) : Chain("Mlp") {
+  STORMO_CHECK(sizes.size() >= 2, "an MLP has an input and an output size");
+  for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
+    const bool last = i + 2 == sizes.size();
+    const auto activation = last ? Dense::Activation::kNone : Dense::Activation::kRelu;
+    append("layer" + std::to_string(i),
+           std::make_shared<Dense>(sizes[i], sizes[i + 1], activation));
+  }
+}
+
+}  // namespace stormo::model

@@ -1,0 +1,184 @@
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <stormo/model/cnn.h>
+#include <stormo/model/gpt.h>
+#include <stormo/model/loss.h>
+#include <stormo/model/mlp.h>
+
+namespace stormo::model {
+namespace {
+
+/// What must hold for every model, with a batch that it accepts.
+struct Sample {
+  std::string name;
+  std::function<std::shared_ptr<Chain>()> make;
+  std::function<torch::Tensor(std::int64_t batch)> input;
+  std::vector<std::int64_t> output_per_sample;
+  std::int64_t classes;
+};
+
+std::vector<Sample> samples() {
+  const auto image = [](std::int64_t batch) { return torch::randn({batch, 1, 28, 28}); };
+  const auto text = [](std::int64_t batch) { return torch::randint(11, {batch, 6}); };
+  const GptOptions gpt{.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8};
+  GptOptions untied = gpt;
+  untied.tied = false;
+  return {
+      {"Mlp",
+       [] {
+         return std::make_shared<Mlp>(std::vector<std::int64_t>{784, 20, 10});
+       },
+       image,
+       {10},
+       10},
+      {"Cnn",
+       [] {
+         return std::make_shared<Cnn>(CnnOptions{4, 6, 16, 10});
+       },
+       image,
+       {10},
+       10},
+      {"GptTied", [gpt] { return std::make_shared<Gpt>(gpt); }, text, {6, 11}, 11},
+      {"GptUntied", [untied] { return std::make_shared<Gpt>(untied); }, text, {6, 11}, 11},
+  };
+}
+
+class EveryModel : public ::testing::TestWithParam<Sample> {
+ protected:
+  void SetUp() override {
+    torch::manual_seed(1);
+    torch::set_num_threads(1);
+    chain_ = GetParam().make();
+  }
+  torch::Tensor target(std::int64_t batch) const {
+    std::vector<std::int64_t> shape{batch};
+    shape.insert(shape.end(), GetParam().output_per_sample.begin(),
+                 GetParam().output_per_sample.end() - 1);
+    return torch::randint(GetParam().classes, shape);
+  }
+  std::shared_ptr<Chain> chain_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel, ::testing::ValuesIn(samples()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(EveryModel, HasTheOutputShape) {
+  for (const std::int64_t batch : {1, 2, 5}) {
+    std::vector<std::int64_t> expected{batch};
+    expected.insert(expected.end(), GetParam().output_per_sample.begin(),
+                    GetParam().output_per_sample.end());
+    EXPECT_EQ(chain_->forward(GetParam().input(batch)).sizes(), at::IntArrayRef(expected));
+  }
+}
+
+TEST_P(EveryModel, IsTheCompositionOfItsSegments) {
+  const torch::Tensor input = GetParam().input(3);
+  torch::Tensor x = input;
+  for (const auto& segment : chain_->segments()) x = segment->forward(x);
+  EXPECT_TRUE(chain_->forward(input).equal(x));
+}
+
+TEST_P(EveryModel, ListsTheParametersOfItsSegmentsInOrder) {
+  std::vector<torch::Tensor> expected;
+  for (const auto& segment : chain_->segments()) {
+    for (const auto& p : segment->parameters()) expected.push_back(p);
+  }
+  const auto actual = chain_->parameters();
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(actual[i].is_same(expected[i]));
+
+  const plan::ModelShape shape = chain_->shape();
+  ASSERT_EQ(shape.segments.size(), chain_->segments().size());
+  std::int64_t elements = 0;
+  for (const auto& segment : shape.segments) {
+    elements += segment.num_parameters;
+    EXPECT_GT(segment.flops_per_sample, 0) << segment.name;
+  }
+  std::int64_t total = 0;
+  for (const auto& p : actual) total += p.numel();
+  EXPECT_EQ(elements, total);
+}
+
+TEST_P(EveryModel, GivesEveryParameterAGradient) {
+  cross_entropy(chain_->forward(GetParam().input(4)), target(4)).backward();
+  for (const auto& item : chain_->named_parameters()) {
+    ASSERT_TRUE(item.value().grad().defined()) << item.key();
+    EXPECT_GT(item.value().grad().abs().sum().item<double>(), 0) << item.key();
+  }
+}
+
+TEST_P(EveryModel, RunsInFloat64) {
+  chain_->to(torch::kFloat64);
+  torch::Tensor input = GetParam().input(2);
+  if (input.is_floating_point()) input = input.to(torch::kFloat64);
+  const torch::Tensor loss = cross_entropy(chain_->forward(input), target(2));
+  EXPECT_EQ(loss.scalar_type(), torch::kFloat64);
+  loss.backward();
+  for (const auto& p : chain_->parameters()) EXPECT_EQ(p.grad().scalar_type(), torch::kFloat64);
+}
+
+TEST_P(EveryModel, LearnsATinyBatchByHeart) {
+  const torch::Tensor input = GetParam().input(4);
+  // a text must be learnable: the answer is a function of the token
+  const torch::Tensor answer =
+      input.is_floating_point() ? target(4) : (3 * input + 1).remainder(GetParam().classes);
+  torch::optim::AdamW optimizer(chain_->parameters(), torch::optim::AdamWOptions(1e-2));
+  const double first = cross_entropy(chain_->forward(input), answer).item<double>();
+  for (int step = 0; step < 200; ++step) {
+    optimizer.zero_grad();
+    cross_entropy(chain_->forward(input), answer).backward();
+    optimizer.step();
+  }
+  const torch::Tensor output = chain_->forward(input);
+  EXPECT_LT(cross_entropy(output, answer).item<double>(), first / 10);
+  EXPECT_EQ(count_correct(output, answer), answer.numel());
+}
+
+TEST(Mlp, CountsItsParametersAndFlops) {
+  const plan::ModelShape shape = Mlp({784, 512, 512, 10}).shape();
+  const std::vector<plan::SegmentShape> expected = {{"layer0", 784 * 512 + 512, 2 * 784 * 512},
+                                                    {"layer1", 512 * 512 + 512, 2 * 512 * 512},
+                                                    {"layer2", 512 * 10 + 10, 2 * 512 * 10}};
+  EXPECT_EQ(shape.segments, expected);
+}
+
+TEST(Cnn, CountsItsParametersAndFlops) {
+  const plan::ModelShape shape = Cnn({.channels1 = 3, .channels2 = 5, .hidden = 7}).shape();
+  const std::vector<plan::SegmentShape> expected = {
+      {"conv1", 25 * 3 + 3, 2 * 25 * 3 * 24 * 24},
+      {"conv2", 25 * 3 * 5 + 5, 2 * 25 * 3 * 5 * 8 * 8},
+      {"dense1", 5 * 4 * 4 * 7 + 7, 2 * 5 * 4 * 4 * 7},
+      {"dense2", 7 * 10 + 10, 2 * 7 * 10}};
+  EXPECT_EQ(shape.segments, expected);
+}
+
+TEST(CrossEntropy, IsTheMeanOverAllPositions) {
+  const torch::Tensor logits = torch::randn({3, 4, 5}, torch::kFloat64);
+  const torch::Tensor answer = torch::randint(5, {3, 4});
+  double sum = 0;
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 4; ++j) {
+      double total = 0;
+      for (int k = 0; k < 5; ++k) total += std::exp(logits[i][j][k].item<double>());
+      sum += std::log(total) - logits[i][j][answer[i][j].item<std::int64_t>()].item<double>();
+    }
+  }
+  EXPECT_NEAR(cross_entropy(logits, answer).item<double>(), sum / 12, 1e-12);
+}
+
+TEST(CountCorrect, CountsTheLargestLogits) {
+  const torch::Tensor logits = torch::tensor({{1.0, 3.0}, {5.0, 2.0}, {0.0, 1.0}});
+  EXPECT_EQ(count_correct(logits, torch::tensor({1, 0, 0})), 2);
+  EXPECT_EQ(count_correct(logits.unsqueeze(0), torch::tensor({{1, 0, 1}})), 3);
+}
+
+}  // namespace
+}  // namespace stormo::model
