@@ -8,11 +8,11 @@ namespace stormo::train {
 struct OptimizerOptions {
   enum class Kind { kSgd, kAdamW } kind = Kind::kSgd;
   double lr = 0.1;
-  double momentum = 0;       ///< kSgd
+  double momentum = 0;  ///< kSgd
   double weight_decay = 0;
-  double beta1 = 0.9;        ///< kAdamW
-  double beta2 = 0.999;      ///< kAdamW
-  double epsilon = 1e-8;     ///< kAdamW
+  double beta1 = 0.9;     ///< kAdamW
+  double beta2 = 0.999;   ///< kAdamW
+  double epsilon = 1e-8;  ///< kAdamW
 };
 
 struct LearningRateOptions {
@@ -28,17 +28,19 @@ struct CheckpointOptions {
 };
 
 struct TrainerOptions {
-  std::string name = "program";   ///< appears in records and manifests
+  std::string name = "program";       ///< appears in records and manifests
+  std::string recipe_json = "{}";     ///< resolved recipe; the Trainer copies it into Snapshots
   std::string strategy = "mirrored";  ///< "one_device" or "mirrored"
-  std::int64_t steps = 0;         ///< steps of the whole run; or
-  std::int64_t epochs = 0;        ///< whole epochs, used when steps == 0
-  std::int64_t global_batch = 0;  ///< samples per step over all ranks
+  std::int64_t steps = 0;             ///< steps of the whole run; or
+  std::int64_t epochs = 0;            ///< whole epochs, used when steps == 0
+  std::int64_t global_batch = 0;      ///< samples per step over all ranks
   std::uint64_t seed = 1;
   std::int64_t log_every = 10;
-  std::int64_t eval_every = 0;    ///< steps; 0: only at the end
-  double clip_norm = 0;           ///< global norm of the averaged gradient; 0: off
-  bool resume = false;            ///< continue from the newest complete checkpoint of the directory
-  std::int64_t verify_every = 0;  ///< compare replicas bitwise every so many steps; 0: at the end only
+  std::int64_t eval_every = 0;  ///< steps; 0: only at the end
+  double clip_norm = 0;         ///< global norm of the averaged gradient; 0: off
+  bool resume = false;          ///< continue from the newest complete checkpoint of the directory
+  std::int64_t verify_every =
+      0;  ///< compare replicas bitwise every so many steps; 0: at the end only
   OptimizerOptions optimizer;
   LearningRateOptions learning_rate;
   CheckpointOptions checkpoint;

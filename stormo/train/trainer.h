@@ -1,12 +1,7 @@
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
-
-#include <torch/nn/module.h>
 
 #include <stormo/base/event.h>
 #include <stormo/comm/communicator.h>
@@ -14,29 +9,9 @@
 #include <stormo/observe/records.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/options.h>
+#include <stormo/train/task.h>
 
 namespace stormo::train {
-
-/// What is trained: a module and how a batch becomes a loss.
-struct Task {
-  std::shared_ptr<torch::nn::Module> module;
-  std::function<torch::Tensor(const torch::Tensor& input)> forward;
-  /// Mean over the samples of the batch: scalar, differentiable.
-  std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
-  /// Number of right answers, where that has a meaning.
-  std::function<std::int64_t(const torch::Tensor& output, const torch::Tensor& target)> correct;
-  /// A sample to show at the end (generated text); rank 0 only.
-  std::function<std::string()> sample;
-  /// Segments, for plans; default: the whole module is one.
-  std::optional<plan::ModelShape> shape;
-};
-
-/// A held-out part of the data, evaluated on all ranks (every sample exactly once).
-struct EvalSplit {
-  std::string name;  ///< "validation", "test"
-  std::shared_ptr<const data::Dataset> dataset;
-  std::int64_t batch = 256;        ///< per rank
-};
 
 /// Trains `task` on all ranks of `world` as `options` says: composes the StepPlan, runs it, logs,
 /// evaluates, saves. The same call on every rank.
@@ -52,9 +27,12 @@ class Trainer {
   void set_sink(Sink* sink);
   /// The plan that run() will execute.
   const plan::StepPlan& plan() const;
-  /// Blocks until the run is over. kInterrupted after a signal, with the checkpoint saved; throws
-  /// nothing.
+  /// Blocks until the run is over; call once. kInterrupted after a signal that any rank received,
+  /// with the checkpoint saved; throws nothing. A failure of one rank fails the group with its
+  /// cause.
   Result<observe::EndRecord> run();
+  /// SIGINT or SIGTERM when run() returned kInterrupted, else 0. Equal on all ranks.
+  int interrupt_signal() const;
 
  private:
   struct State;

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/model/options.h>
+#include <stormo/train/options.h>
+
+namespace stormo::train {
+
+/// Where the samples come from.
+struct DataOptions {
+  std::string kind = "mnist";       ///< "mnist" or "text"
+  std::string path = "data/mnist";  ///< file or folder; "@recipe/..." lies beside the recipe
+  std::vector<std::string> extensions = {".txt"};  ///< of the files of a text folder
+  std::string tokens = "bytes";                    ///< "bytes" or "characters"
+};
+
+/// Text that a language model writes at the end of a run.
+struct SampleOptions {
+  std::int64_t length = 0;  ///< tokens; 0: none
+  double temperature = 0.8;
+  std::int64_t top_k = 0;  ///< 0: all tokens
+};
+
+/// A whole training run as a value: what `stormo train` needs to know beside the number of ranks.
+struct Recipe {
+  static constexpr std::int64_t kSchema = 1;
+
+  std::int64_t schema_version = kSchema;
+  std::string precision = "float32";  ///< "float32" or "float64"
+  std::int64_t threads = 0;           ///< per rank; 0: cores / local ranks
+  model::ModelOptions model;
+  DataOptions data;
+  SampleOptions sample;
+  TrainerOptions train;  ///< its name is the recipe's; recipe_json is filled by resolve
+};
+
+/// A recipe with everything that was wrong with it, one message per problem, and where each value
+/// that was given came from ("mnist.toml:12:3", "command line").
+struct ParsedRecipe {
+  Recipe recipe;
+  std::vector<std::string> errors;
+  std::map<std::string, std::string, std::less<>> origins;
+
+  /// "mnist.toml:12:3: train.steps: ", or "train.steps: " for a default.
+  std::string at(std::string_view key) const;
+};
+
+/// Reads the TOML `text`, then applies `overrides` of the form key=value. Keys are dotted; the last
+/// part alone will do where it is unique ("lr"), and "batch" stands for train.global_batch.
+/// `source` appears in messages, `folder` replaces "@recipe". Finds all problems, never throws.
+ParsedRecipe parse_recipe(std::string_view text, std::string_view source, std::string_view folder,
+                          std::span<const std::string> overrides);
+/// The same for a file; a file that cannot be read is an error in the list.
+ParsedRecipe load_recipe(const std::string& path, std::span<const std::string> overrides);
+
+/// What is wrong with the combination of values, for a job of `ranks` ranks; looks at no file.
+std::vector<std::string> check_recipe(const ParsedRecipe& parsed, int ranks);
+
+/// Every key with its value, as a recipe that parses to the same value.
+std::string to_toml(const Recipe& recipe);
+/// The same as one line of JSON, for manifests.
+std::string to_json(const Recipe& recipe);
+/// The reference of all keys, as Markdown.
+std::string recipe_reference();
+
+}  // namespace stormo::train

@@ -1,0 +1,95 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <stormo/model/registry.h>
+#include <stormo/train/recipe.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr std::int64_t kMnistPixels = 28 * 28;
+constexpr std::int64_t kMnistClasses = 10;
+
+class RecipeCheck {
+ public:
+  RecipeCheck(const ParsedRecipe& parsed, int ranks)
+      : parsed_(parsed), recipe_(parsed.recipe), train_(parsed.recipe.train), ranks_(ranks) {}
+
+  std::vector<std::string> run() {
+    check_training();
+    check_model();
+    check_strategy();
+    check_checkpoint();
+    return std::move(errors_);
+  }
+
+ private:
+  /// A key whose value could not be read holds its default, which is nobody's mistake.
+  void require(bool holds, std::string_view key, const std::string& message) {
+    const std::string prefix = parsed_.at(key);
+    const bool unread = std::any_of(parsed_.errors.begin(), parsed_.errors.end(),
+                                    [&](const std::string& e) { return e.starts_with(prefix); });
+    if (!holds && !unread) errors_.push_back(prefix + message);
+  }
+
+  void check_training() {
+    require(train_.steps > 0 || train_.epochs > 0, "train.steps",
+            "neither train.steps nor train.epochs is given; write steps=N or epochs=N");
+    require(train_.global_batch >= 1, "train.global_batch", "missing; write batch=N");
+    require(train_.global_batch < 1 || train_.global_batch >= ranks_, "train.global_batch",
+            fmt::format("a batch of {} gives {} ranks less than one sample each; raise it to at "
+                        "least {} (batch={}) or start fewer ranks (-n)",
+                        train_.global_batch, ranks_, ranks_, ranks_));
+    require(train_.optimizer.lr > 0, "optimizer.lr", "must be greater than 0");
+    const LearningRateOptions& rate = train_.learning_rate;
+    require(rate.kind == LearningRateOptions::Kind::kConstant || rate.min_lr <= train_.optimizer.lr,
+            "learning_rate.min_lr",
+            fmt::format("{} is greater than optimizer.lr, which is {}", rate.min_lr,
+                        train_.optimizer.lr));
+  }
+
+  void check_model() {
+    const model::ModelOptions& m = recipe_.model;
+    for (const std::string& error : model::validate(m)) errors_.push_back(error);
+    const bool language = m.kind == "gpt";
+    require(language == (recipe_.data.kind == "text"), "data.kind",
+            fmt::format("model \"{}\" cannot learn from data \"{}\"; it needs \"{}\"", m.kind,
+                        recipe_.data.kind, language ? "text" : "mnist"));
+    if (recipe_.data.kind != "mnist" || language) return;
+    if (m.kind == "cnn") {
+      require(m.classes >= kMnistClasses, "model.classes",
+              fmt::format("{}; the data have {} classes", m.classes, kMnistClasses));
+    } else if (m.sizes.size() >= 2) {
+      require(m.sizes.front() == kMnistPixels && m.sizes.back() >= kMnistClasses, "model.sizes",
+              fmt::format("must begin with {} (pixels) and end with {} (classes) for this data",
+                          kMnistPixels, kMnistClasses));
+    }
+  }
+
+  void check_strategy() {
+    require(train_.strategy != "one_device" || ranks_ == 1, "strategy.kind",
+            fmt::format("\"one_device\" trains on one rank, the job has {}; write "
+                        "strategy.kind=mirrored or -n 1",
+                        ranks_));
+  }
+
+  void check_checkpoint() {
+    require(!train_.resume || !train_.checkpoint.directory.empty(), "checkpoint.directory",
+            "--resume needs the folder of the checkpoints; add --checkpoint DIR");
+  }
+
+  const ParsedRecipe& parsed_;
+  const Recipe& recipe_;
+  const TrainerOptions& train_;
+  int ranks_;
+  std::vector<std::string> errors_;
+};
+
+}  // namespace
+
+std::vector<std::string> check_recipe(const ParsedRecipe& parsed, int ranks) {
+  return RecipeCheck(parsed, ranks).run();
+}
+
+}  // namespace stormo::train

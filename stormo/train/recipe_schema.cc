@@ -1,0 +1,203 @@
+#include <stormo/train/recipe_schema.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+namespace stormo::train {
+namespace {
+
+constexpr double kMost = 1e15;  // counts; well inside what a double and an int64 hold exactly
+
+std::vector<RecipeField> make_fields() {
+  return {
+      {"schema_version", "version of this table; this program reads 1",
+       [](Recipe& r) -> FieldPlace { return &r.schema_version; }, 1, 1},
+      {"name", "appears in reports and checkpoints",
+       [](Recipe& r) -> FieldPlace { return &r.train.name; }},
+      {"precision",
+       "of parameters and arithmetic",
+       [](Recipe& r) -> FieldPlace { return &r.precision; },
+       0,
+       0,
+       {"float32", "float64"}},
+      {"threads", "computing threads per rank; 0: cores / ranks of the host",
+       [](Recipe& r) -> FieldPlace { return &r.threads; }, 0, 4096},
+
+      {"model.kind",
+       "which reference model",
+       [](Recipe& r) -> FieldPlace { return &r.model.kind; },
+       0,
+       0,
+       {"mlp", "cnn", "gpt"}},
+      {"model.sizes", "mlp: size of the input, of each hidden layer and of the output",
+       [](Recipe& r) -> FieldPlace { return &r.model.sizes; }, 1, 1e9},
+      {"model.classes", "cnn: number of classes",
+       [](Recipe& r) -> FieldPlace { return &r.model.classes; }, 1, 1e6},
+      {"model.layers", "gpt: number of blocks",
+       [](Recipe& r) -> FieldPlace { return &r.model.layers; }, 1, 1e4},
+      {"model.heads", "gpt: attention heads per block; divides model.width",
+       [](Recipe& r) -> FieldPlace { return &r.model.heads; }, 1, 1e4},
+      {"model.width", "gpt: size of a token's vector",
+       [](Recipe& r) -> FieldPlace { return &r.model.width; }, 1, 1e6},
+      {"model.context", "gpt: tokens that the model sees; also the length of a sample",
+       [](Recipe& r) -> FieldPlace { return &r.model.context; }, 1, 1e6},
+      {"model.tied", "gpt: the output layer uses the embedding's weight",
+       [](Recipe& r) -> FieldPlace { return &r.model.tied; }},
+
+      {"data.kind",
+       "\"mnist\": images as IDX files; \"text\": files of text",
+       [](Recipe& r) -> FieldPlace { return &r.data.kind; },
+       0,
+       0,
+       {"mnist", "text"}},
+      {"data.path", "file or folder; relative to the current folder, or \"@recipe/...\"",
+       [](Recipe& r) -> FieldPlace { return &r.data.path; }},
+      {"data.extensions", "text: endings of the files that are read from a folder",
+       [](Recipe& r) -> FieldPlace { return &r.data.extensions; }},
+      {"data.tokens",
+       "text: what one token is",
+       [](Recipe& r) -> FieldPlace { return &r.data.tokens; },
+       0,
+       0,
+       {"bytes", "characters"}},
+
+      {"sample.length", "text: tokens to write at the end of the run; 0: none",
+       [](Recipe& r) -> FieldPlace { return &r.sample.length; }, 0, 1e6},
+      {"sample.temperature", "0: always the likeliest token",
+       [](Recipe& r) -> FieldPlace { return &r.sample.temperature; }, 0, 100},
+      {"sample.top_k", "draw among so many likeliest tokens; 0: among all",
+       [](Recipe& r) -> FieldPlace { return &r.sample.top_k; }, 0, 1e6},
+
+      {"train.steps", "optimizer steps of the whole run; 0: train.epochs decides",
+       [](Recipe& r) -> FieldPlace { return &r.train.steps; }, 0, kMost},
+      {"train.epochs", "passes over the data, when train.steps is 0",
+       [](Recipe& r) -> FieldPlace { return &r.train.epochs; }, 0, kMost},
+      {"train.global_batch", "samples per step over all ranks; `batch` for short",
+       [](Recipe& r) -> FieldPlace { return &r.train.global_batch; }, 1, kMost},
+      {"train.seed", "of weights, order of samples and generated text",
+       [](Recipe& r) -> FieldPlace { return &r.train.seed; }, 0, kMost},
+      {"train.log_every", "steps between reports",
+       [](Recipe& r) -> FieldPlace { return &r.train.log_every; }, 1, kMost},
+      {"train.eval_every", "steps between evaluations; 0: at the end only",
+       [](Recipe& r) -> FieldPlace { return &r.train.eval_every; }, 0, kMost},
+      {"train.clip_norm", "largest global norm of the gradient; 0: any",
+       [](Recipe& r) -> FieldPlace { return &r.train.clip_norm; }, 0, 1e30},
+      {"train.verify_every",
+       "steps between bitwise comparisons of the replicas; 0: at the end only",
+       [](Recipe& r) -> FieldPlace { return &r.train.verify_every; }, 0, kMost},
+
+      {"optimizer.kind",
+       "update rule",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.kind; },
+       0,
+       0,
+       {"sgd", "adamw"}},
+      {"optimizer.lr", "learning rate (its peak, with a schedule)",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.lr; }, 0, 1e6},
+      {"optimizer.momentum", "sgd",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.momentum; }, 0, 1},
+      {"optimizer.weight_decay", "sgd: L2 penalty; adamw: decoupled",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.weight_decay; }, 0, 1e6},
+      {"optimizer.beta1", "adamw: decay of the mean of gradients",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.beta1; }, 0, 0.9999999},
+      {"optimizer.beta2", "adamw: decay of the mean of squared gradients",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.beta2; }, 0, 0.9999999},
+      {"optimizer.epsilon", "adamw: added to the denominator",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.epsilon; }, 0, 1},
+
+      {"learning_rate.kind",
+       "schedule of the learning rate",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.kind; },
+       0,
+       0,
+       {"constant", "cosine"}},
+      {"learning_rate.warmup_steps", "linear rise at the start",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.warmup_steps; }, 0, kMost},
+      {"learning_rate.min_lr", "cosine: learning rate of the last step",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.min_lr; }, 0, 1e6},
+
+      {"strategy.kind",
+       "how the work is shared among ranks",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy; },
+       0,
+       0,
+       {"one_device", "mirrored"}},
+
+      {"checkpoint.directory", "where checkpoints go; empty: none are written",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.directory; }},
+      {"checkpoint.every", "steps between checkpoints; 0: at the end and when interrupted",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.every; }, 0, kMost},
+      {"checkpoint.keep", "newest checkpoints that stay",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.keep; }, 1, 1e6},
+  };
+}
+
+std::string text_value(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string number_value(double value) {
+  // The shortest form that reads back the same, with a point so that TOML takes it for a float.
+  const std::string text = fmt::format("{}", value);
+  const bool is_float = text.find_first_of(".en") != std::string::npos;
+  return is_float ? text : text + ".0";
+}
+
+struct Formatter {
+  const RecipeField& field;
+
+  template <class T>
+  std::string operator()(const T* value) const {
+    if constexpr (std::is_same_v<T, double>) {
+      return number_value(*value);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      return text_value(*value);
+    } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+      return fmt::format("[{}]", fmt::join(*value, ", "));
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      std::vector<std::string> texts;
+      for (const std::string& text : *value) texts.push_back(text_value(text));
+      return fmt::format("[{}]", fmt::join(texts, ", "));
+    } else if constexpr (std::is_enum_v<T>) {
+      return text_value(std::string(field.choices[static_cast<std::size_t>(*value)]));
+    } else {
+      return fmt::format("{}", *value);
+    }
+  }
+};
+
+struct TypeName {
+  template <class T>
+  std::string operator()(const T*) const {
+    if constexpr (std::is_same_v<T, double>) return "number";
+    if constexpr (std::is_same_v<T, bool>) return "true or false";
+    if constexpr (std::is_same_v<T, std::string>) return "text";
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of whole numbers";
+    if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list of texts";
+    return "whole number";
+  }
+};
+
+}  // namespace
+
+std::span<const RecipeField> recipe_fields() {
+  static const std::vector<RecipeField> fields = make_fields();
+  return fields;
+}
+
+std::string type_name(const RecipeField& field) {
+  if (!field.choices.empty()) return fmt::format("one of {}", fmt::join(field.choices, ", "));
+  Recipe any;
+  return std::visit(TypeName{}, field.place(any));
+}
+
+std::string format_value(const RecipeField& field, const Recipe& recipe) {
+  Recipe copy = recipe;
+  return std::visit([&](auto* value) { return Formatter{field}(value); }, field.place(copy));
+}
+
+}  // namespace stormo::train

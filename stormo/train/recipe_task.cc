@@ -1,0 +1,124 @@
+#include <stormo/train/recipe_task.h>
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include <stormo/base/rng.h>
+#include <stormo/data/image_dataset.h>
+#include <stormo/data/text.h>
+#include <stormo/data/text_windows.h>
+#include <stormo/model/generate.h>
+#include <stormo/model/gpt.h>
+#include <stormo/model/loss.h>
+#include <stormo/model/registry.h>
+#include <stormo/train/checkpoint.h>
+#include <stormo/train/manifest.h>
+
+namespace stormo::train {
+namespace {
+
+torch::ScalarType scalar_type(const Recipe& recipe) {
+  return recipe.precision == "float64" ? torch::kFloat64 : torch::kFloat32;
+}
+
+Result<RecipeData> load_images(const Recipe& recipe) {
+  const data::ImageOptions options{.dtype = scalar_type(recipe)};
+  const std::string& path = recipe.data.path;
+  STORMO_ASSIGN_OR_RETURN(auto train, data::load_mnist(path, data::MnistSplit::kTrain, options));
+  STORMO_ASSIGN_OR_RETURN(auto test, data::load_mnist(path, data::MnistSplit::kTest, options));
+  RecipeData images;
+  images.train = std::move(train);
+  images.splits = {{.name = "test", .dataset = std::move(test)}};
+  return images;
+}
+
+Result<RecipeData> load_text(const Recipe& recipe) {
+  STORMO_ASSIGN_OR_RETURN(const std::string text, data::read_texts(std::span(&recipe.data.path, 1),
+                                                                   recipe.data.extensions));
+  RecipeData texts;
+  texts.vocabulary = data::Vocabulary::bytes();
+  if (recipe.data.tokens == "characters") {
+    STORMO_ASSIGN_OR_RETURN(texts.vocabulary, data::Vocabulary::characters(text));
+  }
+  STORMO_ASSIGN_OR_RETURN(const data::Tokens tokens, texts.vocabulary->encode(text));
+  auto [train_tokens, held_out] = data::split_tokens(tokens);
+  const std::int64_t context = recipe.model.context;
+  const std::uint64_t seed = recipe.train.seed;
+  using Windows = data::TextWindows;
+  STORMO_ASSIGN_OR_RETURN(texts.train, Windows::create(std::move(train_tokens), context,
+                                                       Windows::Shift::kPerEpoch, seed));
+  STORMO_ASSIGN_OR_RETURN(
+      auto validation, Windows::create(std::move(held_out), context, Windows::Shift::kNone, seed));
+  texts.splits = {{.name = "validation", .dataset = std::move(validation), .batch = 64}};
+  return texts;
+}
+
+/// Text that begins with a line break, as every vocabulary of a real text can.
+std::string write_sample(model::Gpt& gpt, const data::Vocabulary& vocabulary,
+                         const Recipe& recipe) {
+  const auto start = vocabulary.encode("\n");
+  const std::int64_t first = start.ok() ? start->front() : 0;
+  const torch::Tensor prompt = torch::full({1}, first, torch::kInt64);
+  Rng rng(recipe.train.seed, "sample");
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor ids =
+      model::generate(gpt, prompt, recipe.sample.length,
+                      {.temperature = recipe.sample.temperature, .top_k = recipe.sample.top_k}, rng)
+          .contiguous();
+  return vocabulary.decode(
+      std::span(ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
+}
+
+}  // namespace
+
+Result<RecipeData> load_data(const Recipe& recipe) {
+  Result<RecipeData> data = recipe.data.kind == "text" ? load_text(recipe) : load_images(recipe);
+  return data.ok() ? std::move(data) : data.status().within("data");
+}
+
+Result<Task> make_task(const Recipe& recipe, const RecipeData& data) {
+  model::ModelOptions options = recipe.model;
+  if (data.vocabulary) options.vocabulary = data.vocabulary->size();
+  torch::manual_seed(recipe.train.seed);
+  STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
+  chain->to(scalar_type(recipe));
+  Task task;
+  task.module = chain;
+  task.forward = [chain](const torch::Tensor& input) { return chain->forward(input); };
+  task.loss = model::cross_entropy;
+  task.shape = chain->shape();
+  const auto gpt = std::dynamic_pointer_cast<model::Gpt>(chain);
+  // How many of the next tokens are guessed says little about a language model.
+  if (gpt == nullptr) task.correct = model::count_correct;
+  if (gpt != nullptr && data.vocabulary && recipe.sample.length > 0) {
+    task.sample = [gpt, vocabulary = *data.vocabulary, recipe] {
+      return write_sample(*gpt, vocabulary, recipe);
+    };
+  }
+  return task;
+}
+
+Status check_resume(const Recipe& recipe) {
+  STORMO_ASSIGN_OR_RETURN(const std::string path,
+                          newest_checkpoint(recipe.train.checkpoint.directory));
+  STORMO_ASSIGN_OR_RETURN(const Manifest manifest, check_checkpoint(path, true));
+  const std::string elsewhere = "; choose the run's own folder with --checkpoint DIR";
+  if (manifest.name != recipe.train.name) {
+    return invalid_argument(fmt::format("{} was written by '{}', this recipe is '{}'{}", path,
+                                        manifest.name, recipe.train.name, elsewhere));
+  }
+  const auto theirs = nlohmann::json::parse(manifest.recipe_json, nullptr, false);
+  const auto ours = nlohmann::json::parse(to_json(recipe), nullptr, false);
+  for (const char* part : {"model", "precision"}) {
+    if (!theirs.contains(part) || theirs[part] == ours[part]) continue;
+    return invalid_argument(fmt::format("{} has {} {}, this recipe {}{}", path, part,
+                                        theirs[part].dump(), ours[part].dump(), elsewhere));
+  }
+  return ok_status();
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <torch/nn/module.h>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/train/optimizer.h>
+#include <stormo/train/options.h>
+
+namespace stormo::train {
+
+/// What a run would need to go on after a stop: weights, optimizer state, progress. Equal on all
+/// ranks at the start and after each step; rank 0 alone reads and writes files.
+class RunState {
+ public:
+  /// All are borrowed.
+  RunState(comm::Communicator& world, torch::nn::Module& module, Optimizer& optimizer,
+           const TrainerOptions& options);
+
+  /// Gives every rank the weights of rank 0 or, with options.resume, those of the newest checkpoint
+  /// with the rest of its state. A collective.
+  Status start();
+  /// Writes a checkpoint and returns its path (rank 0; empty elsewhere). A collective.
+  Result<std::string> save();
+  /// Gives every rank the buffers of rank 0: running statistics differ between ranks. A collective.
+  Status share_buffers();
+
+  std::int64_t step = 0;     ///< done
+  std::int64_t samples = 0;  ///< seen over all ranks
+
+ private:
+  Status load_newest();
+  Status share_progress();
+
+  comm::Communicator& world_;
+  torch::nn::Module& module_;
+  Optimizer& optimizer_;
+  const TrainerOptions& options_;
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <torch/nn/module.h>
+
+#include <stormo/data/dataset.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::train {
+
+/// What is trained: a module and how a batch becomes a loss.
+struct Task {
+  std::shared_ptr<torch::nn::Module> module;
+  std::function<torch::Tensor(const torch::Tensor& input)> forward;
+  /// Mean over the samples of the batch: scalar, differentiable.
+  std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
+  /// Number of right answers, where that has a meaning.
+  std::function<std::int64_t(const torch::Tensor& output, const torch::Tensor& target)> correct;
+  /// A sample to show at the end (generated text); rank 0 only.
+  std::function<std::string()> sample;
+  /// Segments, for plans; default: the whole module is one.
+  std::optional<plan::ModelShape> shape;
+};
+
+/// A held-out part of the data, evaluated on all ranks (every sample exactly once).
+struct EvalSplit {
+  std::string name;  ///< "validation", "test"
+  std::shared_ptr<const data::Dataset> dataset;
+  std::int64_t batch = 256;  ///< samples per forward pass
+};
+
+}  // namespace stormo::train

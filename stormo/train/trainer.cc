@@ -1,0 +1,114 @@
+#include <stormo/train/trainer.h>
+
+#include <string>
+#include <utility>
+
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/training_run.h>
+
+namespace stormo::train {
+namespace {
+
+plan::ModelShape shape_of(const Task& task) {
+  if (task.shape) return *task.shape;
+  plan::SegmentShape whole{.name = "module"};
+  for (const torch::Tensor& p : task.module->parameters()) whole.num_parameters += p.numel();
+  return {.segments = {std::move(whole)}};
+}
+
+Result<plan::StepPlan> plan_for(const Task& task, const std::string& strategy, int ranks) {
+  if (strategy == "one_device") return parallel::compose(parallel::one_device(shape_of(task)));
+  if (strategy == "mirrored") {
+    return parallel::compose(parallel::one_device(shape_of(task)), parallel::mirrored(ranks));
+  }
+  return invalid_argument("strategy '" + strategy + "' is unknown; use one_device or mirrored");
+}
+
+// Everything that is wrong, one line each.
+Status validate(const RunSetup& setup) {
+  const TrainerOptions& o = setup.options;
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "\n") + message;
+  };
+  require(o.steps > 0 || o.epochs > 0, "set steps or epochs to a positive number");
+  require(setup.train != nullptr && setup.train->size() > 0, "the training data is empty");
+  require(o.global_batch >= setup.world.size(),
+          "the global batch of " + std::to_string(o.global_batch) + " is smaller than the " +
+              std::to_string(setup.world.size()) + " ranks; raise it or start fewer ranks");
+  require(o.strategy != "one_device" || setup.world.size() == 1,
+          "strategy 'one_device' trains on one rank, the job has " +
+              std::to_string(setup.world.size()) + "; use 'mirrored'");
+  require(o.log_every >= 0 && o.eval_every >= 0 && o.verify_every >= 0 && o.checkpoint.every >= 0,
+          "intervals in steps must not be negative");
+  require(!o.resume || !o.checkpoint.directory.empty(),
+          "resume needs the directory of the checkpoints");
+  require(o.optimizer.lr > 0 && o.clip_norm >= 0,
+          "the learning rate must be positive, clip_norm not negative");
+  for (const EvalSplit& split : setup.splits) {
+    require(split.dataset != nullptr && split.dataset->size() > 0 && split.batch > 0,
+            "split '" + split.name + "' has no samples, or no batch size");
+  }
+  return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
+}
+
+}  // namespace
+
+struct Trainer::State {
+  RunSetup setup;
+  Status composed;
+  int signal = 0;
+
+  Result<observe::EndRecord> run();
+};
+
+Result<observe::EndRecord> Trainer::State::run() {
+  STORMO_RETURN_IF_ERROR(validate(setup));
+  STORMO_RETURN_IF_ERROR(composed);
+  TrainingRun run(setup);
+  Result<observe::EndRecord> end = run.run();
+  signal = run.interrupt_signal();
+  return end;
+}
+
+Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const data::Dataset> train,
+                 std::vector<EvalSplit> splits, TrainerOptions options)
+    : state_(new State{.setup = {.world = world,
+                                 .task = std::move(task),
+                                 .train = std::move(train),
+                                 .splits = std::move(splits),
+                                 .options = std::move(options),
+                                 .plan = {}},
+                       .composed = {}}) {
+  RunSetup& setup = state_->setup;
+  Result<plan::StepPlan> plan = plan_for(setup.task, setup.options.strategy, world.size());
+  if (plan.ok()) {
+    setup.plan = std::move(plan).value();
+  } else {
+    state_->composed = plan.status();
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::set_observer(observe::RunObserver* observer) { state_->setup.observer = observer; }
+void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
+const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }
+int Trainer::interrupt_signal() const { return state_->signal; }
+
+Result<observe::EndRecord> Trainer::run() {
+  Result<observe::EndRecord> end = Status(Code::kException, "nothing was run");
+  try {
+    end = state_->run();
+  } catch (...) {
+    end = failure_of_current_exception();
+  }
+  const Code code = end.status().code();
+  if (!end.ok() && code != Code::kInterrupted) state_->setup.world.fail(end.status());
+  return end;
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,220 @@
+#include <stormo/train/training_run.h>
+
+#include <array>
+#include <csignal>
+
+#include <torch/utils.h>
+
+#include <stormo/base/rng.h>
+#include <stormo/train/checkpoint.h>
+#include <stormo/train/evaluate.h>
+#include <stormo/train/learning_rate.h>
+#include <stormo/train/replica_check.h>
+#include <stormo/train/stop_signal.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr int kPrefetchDepth = 2;
+
+bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+double seconds_since(TimePoint start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The generator's state is a function of seed, step and rank: so no checkpoint has to hold it, and
+// ranks draw different numbers.
+void seed_step(std::uint64_t seed, std::int64_t step, Rank rank) {
+  Rng rng(seed, "step", static_cast<std::uint64_t>(step));
+  torch::manual_seed(rng.next_u64() + static_cast<std::uint64_t>(rank));
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(const RunSetup& setup)
+    : setup_(setup),
+      world_(setup.world),
+      options_(setup.options),
+      sampler_(setup.train->size(), options_.global_batch, options_.seed, /*shuffle=*/true,
+               world_.rank(), world_.size()),
+      steps_(options_.steps > 0 ? options_.steps : options_.epochs * sampler_.steps_per_epoch()),
+      optimizer_(make_optimizer(options_.optimizer, trainable_parameters(*setup.task.module))),
+      state_(world_, *setup.task.module, *optimizer_, options_),
+      lanes_(world_.rank()),
+      log_(lanes_),
+      started_(std::chrono::steady_clock::now()) {
+  lanes_.pass_to(setup.sink);
+  world_.set_sink(&lanes_);
+}
+
+TrainingRun::~TrainingRun() { world_.set_sink(nullptr); }
+
+observe::RunObserver& TrainingRun::observer() const {
+  static observe::RunObserver silent;
+  return setup_.observer != nullptr && world_.rank() == 0 ? *setup_.observer : silent;
+}
+
+Result<observe::EndRecord> TrainingRun::run() {
+  const StopSignal stop;
+  STORMO_RETURN_IF_ERROR(start());
+  STORMO_RETURN_IF_ERROR(train());
+  STORMO_RETURN_IF_ERROR(finish());
+  if (signal_ == 0) return end_;
+  const std::string name = signal_ == SIGINT ? "SIGINT" : "SIGTERM";
+  return Status(
+      Code::kInterrupted,
+      name + " after step " + std::to_string(state_.step) + " of " + std::to_string(steps_) +
+          (options_.checkpoint.directory.empty()
+               ? "; no checkpoint directory is set, so nothing was saved"
+               : "; saved in " + options_.checkpoint.directory + ", resume to go on from there"));
+}
+
+Status TrainingRun::start() {
+  world_.set_section("start");
+  setup_.task.module->train();
+  STORMO_RETURN_IF_ERROR(state_.start());
+  first_sample_ = state_.samples;
+  prefetcher_ =
+      std::make_unique<data::Prefetcher>(setup_.train, sampler_, state_.step, kPrefetchDepth);
+  const auto load = [this]() -> Result<data::Batch> {
+    STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
+    return std::move(next.batch);
+  };
+  STORMO_ASSIGN_OR_RETURN(runner_, Runner::create(setup_.plan, world_, setup_.task, load,
+                                                  *optimizer_, options_.clip_norm, lanes_));
+  observe::StartRecord record{.recipe = options_.name,
+                              .strategy = setup_.plan.strategy,
+                              .ranks = world_.size(),
+                              .hosts = world_.cross_size(),
+                              .steps = steps_,
+                              .first_step = state_.step,
+                              .global_batch = options_.global_batch,
+                              .seed = options_.seed,
+                              .checkpoint = options_.checkpoint.directory};
+  for (const torch::Tensor& p : setup_.task.module->parameters()) record.parameters += p.numel();
+  observer().on_start(record);
+  return {};
+}
+
+Status TrainingRun::train() {
+  log_.resume();
+  while (state_.step < steps_ && signal_ == 0) {
+    const std::string section = "step " + std::to_string(state_.step + 1);
+    world_.set_section(section);
+    STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+    STORMO_RETURN_IF_ERROR(between_steps().within("after " + section));
+  }
+  log_.pause();
+  return {};
+}
+
+Status TrainingRun::train_one_step() {
+  seed_step(options_.seed, state_.step, world_.rank());
+  lanes_.set_step(state_.step + 1);
+  learning_rate_ =
+      learning_rate(options_.learning_rate, options_.optimizer.lr, state_.step, steps_);
+  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_));
+  return agree(outcome);
+}
+
+// Every rank learns the exact mean loss of the step, and whether any of them was told to stop: all
+// stop after the same step.
+Status TrainingRun::agree(const StepOutcome& mine) {
+  const int received = StopSignal::received();
+  std::array sums{mine.loss_sum, static_cast<double>(mine.samples), received == SIGINT ? 1.0 : 0.0,
+                  received == SIGTERM ? 1.0 : 0.0};
+  STORMO_RETURN_IF_ERROR(
+      world_.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::kSum));
+  const auto samples = static_cast<std::int64_t>(sums[1]);
+  end_.train_loss = sums[0] / sums[1];
+  state_.samples += samples;
+  ++state_.step;
+  log_.add_samples(samples);
+  if (state_.step < steps_ && sums[2] + sums[3] > 0) signal_ = sums[2] > 0 ? SIGINT : SIGTERM;
+  return {};
+}
+
+Status TrainingRun::between_steps() {
+  const std::int64_t step = state_.step;
+  const bool last = step == steps_ || signal_ != 0;
+  if (due(step, options_.log_every) || last) {
+    observe::StepRecord record = log_.take(steps_ - step);
+    record.step = step;
+    record.steps = steps_;
+    record.epoch = static_cast<double>(step) / static_cast<double>(sampler_.steps_per_epoch());
+    record.loss = end_.train_loss;
+    record.learning_rate = learning_rate_;
+    observer().on_step(record);
+  }
+  if (last) return {};
+  log_.pause();
+  if (due(step, options_.verify_every)) {
+    STORMO_RETURN_IF_ERROR(state_.share_buffers());
+    STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
+  }
+  if (due(step, options_.checkpoint.every)) STORMO_RETURN_IF_ERROR(save());
+  if (due(step, options_.eval_every)) STORMO_RETURN_IF_ERROR(evaluate_all());
+  log_.resume();
+  return {};
+}
+
+Status TrainingRun::save() {
+  if (options_.checkpoint.directory.empty() || saved_step_ == state_.step) return {};
+  STORMO_ASSIGN_OR_RETURN(end_.checkpoint, state_.save());
+  saved_step_ = state_.step;
+  return {};
+}
+
+Status TrainingRun::evaluate_all() {
+  STORMO_RETURN_IF_ERROR(state_.share_buffers());
+  for (const EvalSplit& split : setup_.splits) {
+    const Interval interval(lanes_, Lane::kCompute, "evaluate");
+    const Result<Evaluation> result = evaluate(world_, setup_.task, split);
+    if (!result.ok()) return result.status().within("evaluate '" + split.name + "'");
+    if (split.name == "validation") end_.val_loss = result->loss;
+    if (split.name == "test") end_.test_accuracy = result->accuracy;
+    observer().on_eval({.split = split.name,
+                        .step = state_.step,
+                        .loss = result->loss,
+                        .accuracy = result->accuracy,
+                        .samples = result->samples});
+  }
+  return {};
+}
+
+// Saves first: whatever goes wrong later, the training is not lost.
+Status TrainingRun::finish() {
+  world_.set_section("finish");
+  STORMO_RETURN_IF_ERROR(state_.share_buffers());
+  STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
+  STORMO_RETURN_IF_ERROR(save().within("checkpoint"));
+  end_.interrupted = signal_ != 0;
+  if (!end_.interrupted) {
+    STORMO_RETURN_IF_ERROR(evaluate_all());
+    if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
+  }
+  STORMO_RETURN_IF_ERROR(gather_bytes_sent());
+  end_.steps = state_.step;
+  end_.samples = state_.samples;
+  end_.wall_s = seconds_since(started_);
+  const double trained_s = log_.total_seconds();
+  const auto trained = static_cast<double>(state_.samples - first_sample_);
+  end_.samples_per_s = trained_s > 0 ? trained / trained_s : 0;
+  end_.weights_hash = weights_hash(named_state(*setup_.task.module));
+  end_.ranks = world_.size();
+  end_.hosts = world_.cross_size();
+  observer().on_end(end_);
+  return {};
+}
+
+Status TrainingRun::gather_bytes_sent() {
+  auto mine = static_cast<std::int64_t>(world_.bytes_sent());
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
+  STORMO_RETURN_IF_ERROR(
+      world_.all_gather(comm::Buffer{&mine, 1, DType::kInt64}, comm::buffer_of(std::span(all))));
+  end_.bytes_sent_per_rank.assign(all.begin(), all.end());
+  return {};
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/data/dataset.h>
+#include <stormo/data/prefetch.h>
+#include <stormo/observe/records.h>
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/options.h>
+#include <stormo/train/run_state.h>
+#include <stormo/train/runner.h>
+#include <stormo/train/step_log.h>
+#include <stormo/train/task.h>
+
+namespace stormo::train {
+
+/// What a Trainer was given; borrowed by the run.
+struct RunSetup {
+  comm::Communicator& world;
+  Task task;
+  std::shared_ptr<const data::Dataset> train;
+  std::vector<EvalSplit> splits;
+  TrainerOptions options;
+  plan::StepPlan plan;
+  observe::RunObserver* observer = nullptr;
+  Sink* sink = nullptr;
+};
+
+/// One run from its first to its last step. Every member function is a collective.
+class TrainingRun {
+ public:
+  explicit TrainingRun(const RunSetup& setup);
+  ~TrainingRun();
+  TrainingRun(const TrainingRun&) = delete;
+  TrainingRun& operator=(const TrainingRun&) = delete;
+
+  /// Trains until the last step or a signal, evaluates, saves. kInterrupted after a signal.
+  Result<observe::EndRecord> run();
+  /// The signal that any rank received first, or 0; equal on all ranks.
+  int interrupt_signal() const { return signal_; }
+
+ private:
+  Status start();
+  Status train();
+  Status train_one_step();
+  Status agree(const StepOutcome& mine);
+  Status between_steps();
+  Status evaluate_all();
+  Status save();
+  Status finish();
+  Status gather_bytes_sent();
+  observe::RunObserver& observer() const;
+
+  const RunSetup& setup_;
+  comm::Communicator& world_;
+  const TrainerOptions& options_;
+  data::Sampler sampler_;
+  std::int64_t steps_;  // of the whole run
+  std::unique_ptr<Optimizer> optimizer_;
+  RunState state_;
+  LaneTimer lanes_;
+  StepLog log_;
+  std::unique_ptr<data::Prefetcher> prefetcher_;
+  std::unique_ptr<Runner> runner_;
+
+  observe::EndRecord end_;
+  TimePoint started_;
+  std::int64_t first_sample_ = 0;
+  std::int64_t saved_step_ = -1;
+  double learning_rate_ = 0;
+  int signal_ = 0;
+};
+
+}  // namespace stormo::train

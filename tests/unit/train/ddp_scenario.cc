@@ -1,0 +1,228 @@
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <stdexcept>
+
+#include <torch/torch.h>
+
+#include <stormo/stormo.h>
+#include <stormo/tensor/allocator.h>
+#include <stormo/train/checkpoint.h>
+#include <stormo/train/replica_check.h>
+
+#include "scenarios.h"
+#include "toy.h"
+
+namespace stormo::test {
+namespace {
+
+void expect(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error("not as expected: " + what);
+}
+
+void expect_close(const torch::Tensor& got, const torch::Tensor& wanted, const std::string& what) {
+  expect(got.defined() && torch::allclose(got, wanted, 1e-12, 1e-14), what);
+}
+
+// The batch of all ranks; each one takes rows [rank * rows, (rank + 1) * rows).
+torch::Tensor global_batch(int size, std::int64_t rows, std::int64_t features) {
+  torch::manual_seed(42);
+  return torch::randn({size * rows, features}, torch::kFloat64);
+}
+
+// A module inside a module, built with other weights on every rank.
+void nested_module(World& world) {
+  auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()));
+  auto reference = make_toy_module(3);
+  DistributedDataParallel ddp(world, module);
+  const torch::Tensor all = global_batch(world.size(), 4, 20);
+  for (int step = 0; step < 3; ++step) {
+    module->zero_grad();
+    reference->zero_grad();
+    module->forward(all.narrow(0, world.rank() * 4, 4)).square().mean().backward();
+    reference->forward(all).square().mean().backward();
+    for (const auto& p : module->named_parameters()) {
+      expect_close(p.value().grad(), reference->named_parameters()[p.key()].grad(), p.key());
+      const torch::NoGradGuard no_grad;
+      p.value().sub_(p.value().grad(), 0.1);
+      auto& twin = reference->named_parameters()[p.key()];
+      twin.sub_(twin.grad(), 0.1);
+    }
+    throw_if_error(train::check_replicas(world, *module));
+  }
+  expect(tensor::in_arena(module->middle->weight.grad()),
+         "a large gradient lies where peers can read it");
+}
+
+// Two parameters whose gradients autograd gives one block: reduced in place, each would be reduced
+// twice.
+struct Aliasing : torch::nn::Module {
+  Aliasing()
+      : a(register_parameter("a", torch::zeros({128, 128}, torch::kFloat64))),
+        b(register_parameter("b", torch::zeros({128 * 128}, torch::kFloat64))),
+        c(register_parameter("c", torch::zeros({64, 128}, torch::kFloat64))),
+        d(register_parameter("d", torch::zeros({64, 128}, torch::kFloat64))) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor sum = a.view(-1) + b.view(-1);
+    return (sum * x).sum() + (torch::cat({c, d}).view(-1) * x).sum();
+  }
+  torch::Tensor a, b, c, d;
+};
+
+void aliased_gradients(World& world) {
+  auto module = std::make_shared<Aliasing>();
+  DistributedDataParallel ddp(world, module);
+  const torch::Tensor x =
+      torch::arange(128 * 128, torch::kFloat64) * static_cast<double>(world.rank() + 1);
+  const double mean_factor = (world.size() + 1) / 2.0;
+  const torch::Tensor wanted = torch::arange(128 * 128, torch::kFloat64) * mean_factor;
+  for (int step = 0; step < 2; ++step) {
+    module->zero_grad(/*set_to_none=*/step == 0);
+    module->forward(x).backward();
+    expect_close(module->a.grad().view(-1), wanted, "a");
+    expect_close(module->b.grad(), wanted, "b");
+    expect_close(torch::cat({module->c.grad(), module->d.grad()}).view(-1), wanted, "cat");
+  }
+}
+
+// Parameters that only some ranks use, or none.
+void unused_parameters(World& world) {
+  auto module = make_toy_module(3);
+  DistributedDataParallel ddp(world, module);
+  const torch::Tensor x = torch::ones({2, 20}, torch::kFloat64);
+  torch::Tensor hidden = module->first(x).sum();
+  if (world.rank() == 0) hidden = hidden + module->middle->weight.sum();
+  hidden.backward();
+  expect_close(module->middle->weight.grad(),
+               torch::full({64, 128}, 1.0 / world.size(), torch::kFloat64), "used by rank 0 alone");
+  expect(!module->last->weight.grad().defined() && !module->middle->bias.grad().defined(),
+         "what no rank uses has no gradient");
+  expect_close(module->first->bias.grad(), torch::full({128}, 2.0, torch::kFloat64), "used by all");
+}
+
+// Uneven batches, one of them empty.
+void weights(World& world) {
+  auto module = make_toy_module(3);
+  auto reference = make_toy_module(3);
+  DistributedDataParallel ddp(world, module);
+  // Rank r has r samples.
+  const std::int64_t total = world.size() * (world.size() - 1) / 2;
+  const torch::Tensor all = global_batch(1, total, 20);
+  const std::int64_t mine = world.rank(), first = mine * (mine - 1) / 2;
+  ddp.set_weight(static_cast<double>(mine));
+  if (mine == 0) {
+    ddp.reduce_gradients();
+  } else {
+    module->forward(all.narrow(0, first, mine)).square().mean().backward();
+  }
+  reference->forward(all).square().mean().backward();
+  for (const auto& p : module->named_parameters()) {
+    expect_close(p.value().grad(), reference->named_parameters()[p.key()].grad(), p.key());
+  }
+  for (const double bad : {-1.0, std::nan("")}) {
+    bool refused = false;
+    try {
+      ddp.set_weight(bad);
+    } catch (const Error& e) {
+      refused = e.status().code() == Code::kInvalidArgument;
+    }
+    expect(refused, "a bad weight is refused");
+  }
+}
+
+// Accumulation over two passes, and autograd::grad(), which must not reduce anything.
+void no_sync(World& world) {
+  auto module = make_toy_module(3);
+  DistributedDataParallel ddp(world, module);
+  const auto pass = [&] {
+    const auto x = torch::full({1, 20}, static_cast<double>(world.rank() + 1), torch::kFloat64);
+    return module->first(x).sum();
+  };
+  {
+    const auto local = ddp.no_sync();
+    pass().backward();
+    expect_close(module->first->weight.grad(),
+                 torch::full({128, 20}, world.rank() + 1.0, torch::kFloat64), "local gradient");
+  }
+  if (world.rank() == 0) (void)torch::autograd::grad({pass()}, {module->first->weight});
+  pass().backward();
+  expect_close(module->first->weight.grad(),
+               torch::full({128, 20}, world.size() + 1.0, torch::kFloat64), "sum of two passes");
+}
+
+// A pass that ends early must not keep the next one from being reduced.
+void backward_that_throws(World& world) {
+  auto module = make_toy_module(3);
+  DistributedDataParallel ddp(world, module);
+  const auto x = torch::full({1, 20}, static_cast<double>(world.rank()), torch::kFloat64);
+  torch::Tensor hidden = module->first(x);
+  hidden.register_hook(
+      [](const torch::Tensor&) -> torch::Tensor { throw std::runtime_error("hook"); });
+  bool thrown = false;
+  try {
+    (hidden.sum() + module->last->weight.sum()).backward();
+  } catch (const std::exception&) {
+    thrown = true;
+  }
+  expect(thrown, "the hook's exception arrives");
+  module->zero_grad();
+  module->first(x).sum().backward();
+  expect_close(module->first->weight.grad(),
+               torch::full({128, 20}, (world.size() - 1) / 2.0, torch::kFloat64), "next pass");
+}
+
+void different_modules(World& world) {
+  auto module = make_toy_module(3);
+  if (world.rank() + 1 == world.size()) {
+    module->register_buffer("odd_one", torch::zeros({2, 3}));
+  }
+  std::string message;
+  try {
+    DistributedDataParallel ddp(world, module);
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  expect(world.size() == 1 || message.find("'odd_one Float 2x3") != std::string::npos,
+         "the difference is named, got: " + message);
+}
+
+// Rank 0 leaves while the others are in backward: the group fails, and backward() throws.
+void failure_in_backward(World& world) {
+  auto module = make_toy_module(3);
+  DistributedDataParallel ddp(world, module);
+  if (world.rank() == 0) throw std::logic_error("rank 0 has had enough");
+  try {
+    module->first(torch::ones({1, 20}, torch::kFloat64)).sum().backward();
+  } catch (const Error& e) {
+    std::printf("backward threw: %s\n", e.what());
+    std::fflush(stdout);
+    throw;
+  }
+}
+
+}  // namespace
+
+int ddp_scenario(const std::string& name) {
+  static const std::map<std::string, std::function<void(World&)>> scenarios = {
+      {"nested_module", nested_module},
+      {"aliased_gradients", aliased_gradients},
+      {"unused_parameters", unused_parameters},
+      {"weights", weights},
+      {"no_sync", no_sync},
+      {"backward_that_throws", backward_that_throws},
+      {"different_modules", different_modules},
+      {"failure_in_backward", failure_in_backward},
+  };
+  World world = init();
+  if (name == "all") {  // one start of the processes for everything that succeeds
+    for (const auto& [each, run] : scenarios) {
+      if (each != "failure_in_backward") run(world);
+    }
+    return 0;
+  }
+  scenarios.at(name)(world);
+  return 0;
+}
+
+}  // namespace stormo::test

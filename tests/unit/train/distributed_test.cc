@@ -1,0 +1,176 @@
+// The Trainer and DistributedDataParallel on real processes. Free of libtorch itself: the launcher
+// forks before anything starts threads.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include <stormo/launch/launcher.h>
+
+namespace stormo {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Runs a job of the worker program in a child process; its exit code.
+int run_worker(int ranks, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), STORMO_TRAIN_WORKER);
+  const pid_t child = fork();
+  if (child == 0) {
+    launch::LaunchOptions options;
+    options.program = arguments;
+    options.ranks = ranks;
+    options.bind = launch::BindPolicy::kNone;
+    options.environment = {{"STORMO_THREADS", "1"}};
+    const Result<int> code = launch::launch(options);
+    if (!code.ok()) std::fprintf(stderr, "%s\n", code.status().to_string().c_str());
+    _exit(code.ok() ? *code : 99);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+struct RankFile {
+  std::map<long, double> losses;
+  std::string eval, hash, status;
+};
+
+RankFile read_rank(const std::string& folder, int rank) {
+  RankFile out;
+  std::ifstream in(folder + "/rank-" + std::to_string(rank));
+  std::string line;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::string kind;
+    words >> kind;
+    if (kind == "step") {
+      long step = 0;
+      std::string loss;
+      words >> step >> loss;
+      out.losses[step] = std::strtod(loss.c_str(), nullptr);
+    } else if (kind == "eval") {
+      out.eval = line;
+    } else if (kind == "end") {
+      words >> out.hash;
+      std::getline(words, out.status);
+    }
+  }
+  return out;
+}
+
+class DistributedTrainer : public testing::Test {
+ protected:
+  // Runs `ranks` workers; returns what rank 0 wrote, after comparing the end of all ranks with it.
+  RankFile train(int ranks, std::vector<std::string> arguments, int expected_exit = 0) {
+    const std::string folder = root + "/" + std::to_string(count++);
+    fs::create_directories(folder);
+    arguments.insert(arguments.begin(), {"train", folder});
+    EXPECT_EQ(run_worker(ranks, arguments), expected_exit);
+    const RankFile first = read_rank(folder, 0);
+    for (int r = 1; r < ranks && expected_exit == 0; ++r) {
+      EXPECT_EQ(read_rank(folder, r).hash, first.hash) << "rank " << r;
+    }
+    last_folder = folder;
+    return first;
+  }
+  void TearDown() override { fs::remove_all(root); }
+
+  std::string root = testing::TempDir() + "stormo_distributed_" + std::to_string(getpid());
+  std::string last_folder;
+  int count = 0;
+};
+
+void expect_equal_losses(const RankFile& got, const RankFile& wanted, const std::string& what) {
+  ASSERT_FALSE(wanted.losses.empty()) << what;
+  ASSERT_EQ(got.losses.size(), wanted.losses.size()) << what;
+  for (const auto& [step, loss] : wanted.losses) {
+    EXPECT_LE(std::fabs(got.losses.at(step) - loss), 1e-10 * std::fabs(loss))
+        << what << ", step " << step;
+  }
+}
+
+// 47 samples: with a batch of 12 the last one of an epoch has 11, with 10 it has 7, with 23 it has
+// 1, so that all ranks but one have none.
+TEST_F(DistributedTrainer, AnyNumberOfRanksGivesTheSameLosses) {
+  for (const std::string batch : {"batch=12", "batch=10", "batch=23"}) {
+    const RankFile one = train(1, {batch});
+    for (const int ranks : {2, 3, 4}) {
+      if (ranks == 2 && batch == "batch=10") continue;  // divides: batch=12 has that
+      expect_equal_losses(train(ranks, {batch, "verify_every=1"}), one,
+                          batch + " on " + std::to_string(ranks) + " ranks");
+    }
+  }
+}
+
+TEST_F(DistributedTrainer, AdamWToo) {
+  expect_equal_losses(train(3, {"adamw=1", "batch=10"}), train(1, {"adamw=1", "batch=10"}),
+                      "AdamW");
+}
+
+TEST_F(DistributedTrainer, TwoRunsAreBitwiseEqual) {
+  const RankFile a = train(3, {"batch=10"}), b = train(3, {"batch=10"});
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.hash, b.hash);
+  EXPECT_EQ(a.eval, b.eval);
+}
+
+TEST_F(DistributedTrainer, ASignalOnOneRankStopsAllAndTheRunGoesOnBitwise) {
+  const RankFile unbroken = train(2, {});
+  const RankFile broken =
+      train(2, {"checkpoint=1", "event=sigterm", "event_rank=1", "event_call=5"}, 128 + SIGTERM);
+  EXPECT_NE(broken.status.find("interrupted"), std::string::npos) << broken.status;
+  ASSERT_LT(broken.losses.size(), unbroken.losses.size());
+  ASSERT_GE(broken.losses.size(), 1u);
+  EXPECT_EQ(read_rank(last_folder, 1).status, broken.status);
+
+  fs::create_directories(root + "/" + std::to_string(count));
+  fs::rename(last_folder + "/ckpt", root + "/" + std::to_string(count) + "/ckpt");
+  const RankFile resumed = train(2, {"checkpoint=1", "resume=1"});
+  std::map<long, double> joined = broken.losses;
+  joined.insert(resumed.losses.begin(), resumed.losses.end());
+  EXPECT_EQ(joined, unbroken.losses);
+  EXPECT_EQ(resumed.hash, unbroken.hash);
+}
+
+TEST_F(DistributedTrainer, AnUnreadableSampleEndsAllRanksWithThatCause) {
+  train(3, {"event=throw", "event_rank=2"}, 1);
+  for (const int rank : {0, 1, 2}) {
+    const std::string status = read_rank(last_folder, rank).status;
+    EXPECT_NE(status.find("this sample cannot be read"), std::string::npos)
+        << "rank " << rank << ": " << status;
+  }
+}
+
+TEST_F(DistributedTrainer, AReplicaThatDriftsIsNamed) {
+  train(3, {"drift_rank=1", "verify_every=1"}, 1);
+  for (const int rank : {0, 1, 2}) {
+    const std::string status = read_rank(last_folder, rank).status;
+    EXPECT_NE(status.find("weights of rank(s) 1 differ from rank 0"), std::string::npos)
+        << "rank " << rank << ": " << status;
+  }
+}
+
+TEST(DistributedDataParallel, DoesWhatItPromises) {
+  for (const int ranks : {1, 2, 3}) {
+    if (ranks == 1) {
+      EXPECT_EQ(run_worker(1, {"nested_module"}), 0);
+      EXPECT_EQ(run_worker(1, {"unused_parameters"}), 0);
+    } else {
+      EXPECT_EQ(run_worker(ranks, {"all"}), 0) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(DistributedDataParallel, AFailureLeavesBackwardAsAnError) {
+  EXPECT_EQ(run_worker(2, {"failure_in_backward"}), 1);
+}
+
+}  // namespace
+}  // namespace stormo

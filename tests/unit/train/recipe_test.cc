@@ -1,0 +1,181 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include <stormo/train/recipe.h>
+#include <stormo/train/recipe_schema.h>
+
+namespace stormo::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+ParsedRecipe parse(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse_recipe("schema_version = 1\n" + text, "r.toml", "recipes", overrides);
+}
+
+TEST(Recipe, ReadsEveryTypeOfValue) {
+  const ParsedRecipe p = parse(R"(
+name = "small"
+precision = "float64"
+[model]
+kind = "mlp"
+sizes = [4, 3, 2]
+tied = false
+[data]
+extensions = [".md", ".h"]
+[train]
+global_batch = 12
+seed = 7
+[optimizer]
+kind = "adamw"
+lr = 1
+[learning_rate]
+kind = "cosine"
+)");
+  EXPECT_THAT(p.errors, IsEmpty());
+  EXPECT_EQ(p.recipe.train.name, "small");
+  EXPECT_EQ(p.recipe.precision, "float64");
+  EXPECT_THAT(p.recipe.model.sizes, ElementsAre(4, 3, 2));
+  EXPECT_FALSE(p.recipe.model.tied);
+  EXPECT_THAT(p.recipe.data.extensions, ElementsAre(".md", ".h"));
+  EXPECT_EQ(p.recipe.train.global_batch, 12);
+  EXPECT_EQ(p.recipe.train.seed, 7u);
+  EXPECT_EQ(p.recipe.train.optimizer.kind, OptimizerOptions::Kind::kAdamW);
+  EXPECT_EQ(p.recipe.train.optimizer.lr, 1.0);
+  EXPECT_EQ(p.recipe.train.learning_rate.kind, LearningRateOptions::Kind::kCosine);
+}
+
+TEST(Recipe, ListsEveryErrorWithItsPosition) {
+  const ParsedRecipe p = parse(R"([train]
+stepz = 10
+global_batch = "many"
+seed = 1.5
+[optimizer]
+kind = "adam"
+lr = -1.0
+[modle]
+layers = 2
+)",
+                               {"log_evry=1", "nonsense", "=3", "steps=ten"});
+  EXPECT_THAT(
+      p.errors,
+      testing::UnorderedElementsAre(
+          "r.toml:3:1: unknown key 'train.stepz'; did you mean 'train.steps'?",
+          R"(r.toml:4:16: train.global_batch: must be whole number, not "many")",
+          "r.toml:5:8: train.seed: must be whole number, not 1.5",
+          R"(r.toml:7:8: optimizer.kind: must be one of sgd, adamw, not "adam"; did you mean "adamw"?)",
+          "r.toml:8:6: optimizer.lr: must be at least 0, not -1",
+          testing::StartsWith("r.toml:9:2: unknown section 'modle'"),
+          "command line: unknown key 'log_evry'; did you mean 'train.log_every'?",
+          "command line: 'nonsense' is not an override; write key=value",
+          "command line: '=3' is not an override; write key=value",
+          R"(command line: train.steps: must be whole number, not "ten")"));
+}
+
+TEST(Recipe, SyntaxErrorsHaveAPositionToo) {
+  const ParsedRecipe p = parse("[train\nsteps = 1\n", {"stepz=1"});
+  ASSERT_EQ(p.errors.size(), 2u);
+  EXPECT_THAT(p.errors[0], testing::StartsWith("r.toml:2:"));
+  EXPECT_THAT(p.errors[1], HasSubstr("train.steps"));
+}
+
+TEST(Recipe, OverridesWinAndAreTypedByTheSchema) {
+  const std::string text = "[train]\nepochs = 3\n[optimizer]\nlr = 0.5\n";
+  const ParsedRecipe p =
+      parse(text, {"steps=40", "seed=9", "precision=float64", "log_every=1", "batch=6",
+                   "optimizer.lr=1e-3", "strategy.kind=one_device", "data.path=/a b/=c",
+                   "model.sizes=8,4", "data.extensions=[\".md\", .cc]", "name=123", "tied=false"});
+  EXPECT_THAT(p.errors, IsEmpty());
+  EXPECT_EQ(p.recipe.train.steps, 40);
+  EXPECT_EQ(p.recipe.train.epochs, 0);
+  EXPECT_EQ(p.recipe.train.seed, 9u);
+  EXPECT_EQ(p.recipe.precision, "float64");
+  EXPECT_EQ(p.recipe.train.log_every, 1);
+  EXPECT_EQ(p.recipe.train.global_batch, 6);
+  EXPECT_EQ(p.recipe.train.optimizer.lr, 1e-3);
+  EXPECT_EQ(p.recipe.train.strategy, "one_device");
+  EXPECT_EQ(p.recipe.data.path, "/a b/=c");
+  EXPECT_THAT(p.recipe.model.sizes, ElementsAre(8, 4));
+  EXPECT_THAT(p.recipe.data.extensions, ElementsAre(".md", ".cc"));
+  EXPECT_EQ(p.recipe.train.name, "123");
+  EXPECT_FALSE(p.recipe.model.tied);
+  EXPECT_EQ(p.at("train.steps"), "command line: train.steps: ");
+  EXPECT_EQ(p.at("train.eval_every"), "train.eval_every: ");
+}
+
+TEST(Recipe, EpochsOnTheCommandLineReplaceStepsOfTheFile) {
+  const ParsedRecipe p = parse("[train]\nsteps = 40\n", {"epochs=2"});
+  EXPECT_EQ(p.recipe.train.steps, 0);
+  EXPECT_EQ(p.recipe.train.epochs, 2);
+}
+
+TEST(Recipe, AmbiguousShortNamesAreRefused) {
+  EXPECT_THAT(parse("", {"kind=sgd"}).errors,
+              ElementsAre(testing::StartsWith("command line: unknown key 'kind'")));
+}
+
+TEST(Recipe, ResolvesPathsBesideTheRecipe) {
+  EXPECT_EQ(parse("[data]\npath = \"@recipe/..\"\n").recipe.data.path, ".");
+  EXPECT_EQ(parse("[data]\npath = \"@recipe/x\"\n").recipe.data.path, "recipes/x");
+  EXPECT_EQ(parse("[data]\npath = \"x\"\n").recipe.data.path, "x");
+}
+
+TEST(Recipe, RequiresItsSchemaVersion) {
+  EXPECT_THAT(parse_recipe("", "r.toml", ".", {}).errors,
+              ElementsAre("r.toml: schema_version is missing; write schema_version = 1"));
+  EXPECT_THAT(parse_recipe("schema_version = 2", "r.toml", ".", {}).errors,
+              ElementsAre("r.toml:1:18: schema_version: must be at most 1, not 2"));
+}
+
+TEST(Recipe, TomlRoundTripsToTheSameValue) {
+  const ParsedRecipe first =
+      parse("name = \"a \\\"quoted\\\" name\"\n",
+            {"lr=0.1", "epsilon=1e-9", "model.sizes=1,2,3", "beta2=0.95", "tied=false",
+             "optimizer.kind=adamw", "data.path=x\\y", "clip_norm=1"});
+  EXPECT_THAT(first.errors, IsEmpty());
+  const std::string text = to_toml(first.recipe);
+  const ParsedRecipe second = parse_recipe(text, "again", ".", {});
+  EXPECT_THAT(second.errors, IsEmpty());
+  EXPECT_EQ(to_toml(second.recipe), text);
+  EXPECT_EQ(to_json(second.recipe), to_json(first.recipe));
+}
+
+TEST(Recipe, JsonHoldsEveryKey) {
+  const nlohmann::json json = nlohmann::json::parse(to_json(parse("", {"lr=0.25"}).recipe));
+  for (const RecipeField& field : recipe_fields()) {
+    std::string pointer = "/" + std::string(field.key);
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    EXPECT_TRUE(json.contains(nlohmann::json::json_pointer(pointer))) << field.key;
+  }
+  EXPECT_EQ(json["optimizer"]["lr"], 0.25);
+}
+
+TEST(RecipeSchema, KeysAreUniqueAndDocumented) {
+  std::set<std::string_view> keys;
+  for (const RecipeField& field : recipe_fields()) {
+    EXPECT_TRUE(keys.insert(field.key).second) << field.key;
+    EXPECT_FALSE(field.doc.empty()) << field.key;
+    EXPECT_THAT(recipe_reference(), HasSubstr("`" + std::string(field.key) + "`"));
+  }
+}
+
+TEST(RecipeSchema, DefaultsAreValid) {
+  // A field whose default breaks its own rule could never be printed and read back.
+  const ParsedRecipe p = parse_recipe(to_toml(Recipe{}), "defaults", ".", {"batch=1"});
+  EXPECT_THAT(p.errors, testing::Each(HasSubstr("train.global_batch")));
+}
+
+TEST(Recipe, MissingFileIsOneOfTheErrors) {
+  const std::vector<std::string> overrides = {"stepz=1"};
+  const ParsedRecipe p = load_recipe("no/such/recipe.toml", overrides);
+  ASSERT_EQ(p.errors.size(), 2u);
+  EXPECT_THAT(p.errors[0], HasSubstr("no/such/recipe.toml does not exist"));
+}
+
+}  // namespace
+}  // namespace stormo::train

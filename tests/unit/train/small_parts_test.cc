@@ -1,0 +1,107 @@
+#include <csignal>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#include <stormo/train/failure.h>
+#include <stormo/train/lane_timer.h>
+#include <stormo/train/stop_signal.h>
+#include <stormo/train/thread_share.h>
+
+namespace stormo::train {
+namespace {
+
+CpuShare on(int host, std::initializer_list<int> cpus) {
+  CpuShare share{.host = host, .usable_cores = static_cast<std::int64_t>(cpus.size()), .bits = {}};
+  for (const int cpu : cpus) share.set(cpu);
+  return share;
+}
+
+TEST(ThreadShare, DividesCoresAmongTheRanksThatShareThem) {
+  const CpuShare all = on(0, {0, 1, 2, 3, 64, 65, 700, 1023});
+  for (const int ranks : {1, 2, 3, 8}) {
+    const ThreadShare share = share_threads(std::vector(static_cast<std::size_t>(ranks), all), 0);
+    EXPECT_EQ(share.threads, 8 / ranks);
+    EXPECT_FALSE(share.oversubscribed);
+  }
+  const ThreadShare crowded = share_threads(std::vector(9, all), 0);
+  EXPECT_EQ(crowded.threads, 1);
+  EXPECT_TRUE(crowded.oversubscribed);
+}
+
+TEST(ThreadShare, BoundRanksKeepTheirOwnCores) {
+  EXPECT_EQ(share_threads(std::vector{on(0, {0, 1}), on(0, {2, 3})}, 0).threads, 2);
+}
+
+TEST(ThreadShare, AllRanksGetTheLeast) {
+  EXPECT_EQ(share_threads(std::vector{on(0, {0, 1, 2, 3}), on(1, {0, 1})}, 0).threads, 2);
+}
+
+TEST(ThreadShare, ARequestWins) {
+  const ThreadShare share = share_threads(std::vector{on(0, {0, 1}), on(0, {0, 1})}, 4);
+  EXPECT_EQ(share.threads, 4);
+  EXPECT_TRUE(share.oversubscribed);
+}
+
+TEST(StopSignal, NotesTheFirstSignalWhileItLives) {
+  struct sigaction before {};
+  sigaction(SIGTERM, nullptr, &before);
+  {
+    const StopSignal stop;
+    const StopSignal nested;
+    EXPECT_EQ(StopSignal::received(), 0);
+    std::raise(SIGTERM);
+    std::raise(SIGINT);
+    EXPECT_EQ(StopSignal::received(), SIGTERM);
+  }
+  struct sigaction after {};
+  sigaction(SIGTERM, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  const StopSignal again;
+  EXPECT_EQ(StopSignal::received(), 0);
+}
+
+TEST(Failure, NamesTypeAndText) {
+  const auto describe = [](const auto& exception) {
+    try {
+      throw exception;
+    } catch (...) {
+      return failure_of_current_exception();
+    }
+  };
+  EXPECT_EQ(describe(std::runtime_error("boom")).to_string(),
+            "exception: std::runtime_error: boom");
+  EXPECT_EQ(describe(Error(invalid_argument("no"))), invalid_argument("no"));
+  EXPECT_EQ(describe(7).to_string(), "exception: int");
+}
+
+class LastEvent final : public Sink {
+ public:
+  void record(const Event& event) override {
+    rank = event.rank;
+    step = event.step;
+    ++count;
+  }
+  Rank rank = -1;
+  std::int64_t step = -2;
+  int count = 0;
+};
+
+TEST(LaneTimer, SumsLanesAndNamesRankAndStep) {
+  LastEvent sink;
+  LaneTimer timer(3);
+  timer.pass_to(&sink);
+  timer.set_step(7);
+  const TimePoint zero{};
+  timer.record({.lane = Lane::kWait, .start = zero, .end = zero + std::chrono::seconds(2)});
+  timer.record({.lane = Lane::kWait, .start = zero, .end = zero + std::chrono::seconds(1)});
+  { const Interval interval(timer, Lane::kData, "load"); }
+  EXPECT_EQ(sink.count, 3);
+  EXPECT_EQ(sink.rank, 3);
+  EXPECT_EQ(sink.step, 7);
+  EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 3.0);
+  EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 0.0);
+}
+
+}  // namespace
+}  // namespace stormo::train

@@ -1,0 +1,116 @@
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+
+#include <torch/torch.h>
+
+#include <stormo/stormo.h>
+
+#include "scenarios.h"
+#include "toy.h"
+
+namespace stormo::test {
+namespace {
+
+using Arguments = std::map<std::string, std::string>;
+
+std::int64_t number(const Arguments& arguments, const std::string& key, std::int64_t otherwise) {
+  const auto found = arguments.find(key);
+  return found == arguments.end() ? otherwise : std::stoll(found->second);
+}
+
+// The file that a test compares, in bits: %a prints a double without rounding.
+class FileObserver final : public observe::RunObserver {
+ public:
+  explicit FileObserver(const std::string& path) : out_(std::fopen(path.c_str(), "w")) {}
+  ~FileObserver() override { std::fclose(out_); }
+  void on_step(const observe::StepRecord& r) override {
+    std::fprintf(out_, "step %lld %a\n", static_cast<long long>(r.step), r.loss);
+  }
+  void on_eval(const observe::EvalRecord& r) override {
+    std::fprintf(out_, "eval %s %a %a\n", r.split.c_str(), r.loss, *r.accuracy);
+  }
+  void end(const std::string& hash, const std::string& status) {
+    std::fprintf(out_, "end %s %s\n", hash.c_str(), status.c_str());
+  }
+
+ private:
+  std::FILE* out_;
+};
+
+// Lets something happen on one rank while the batch of its n-th call is taken.
+class EventfulDataset final : public ToyDataset {
+ public:
+  EventfulDataset(std::int64_t samples, std::int64_t call, std::string event)
+      : ToyDataset(samples), call_(call), event_(std::move(event)) {}
+  data::Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override {
+    if (++calls_ == call_) {
+      if (event_ == "sigterm") raise(SIGTERM);
+      if (event_ == "sigint") raise(SIGINT);
+      if (event_ == "throw") throw std::runtime_error("this sample cannot be read");
+    }
+    return ToyDataset::get(indices, epoch);
+  }
+
+ private:
+  std::int64_t call_;
+  std::string event_;
+  mutable std::int64_t calls_ = 0;
+};
+
+train::TrainerOptions options_of(const Arguments& arguments, const std::string& folder) {
+  train::TrainerOptions options;
+  options.name = "toy";
+  options.steps = number(arguments, "steps", 0);
+  options.epochs = number(arguments, "epochs", 2);
+  options.global_batch = number(arguments, "batch", 12);
+  options.log_every = 1;
+  options.seed = 11;
+  options.clip_norm = 0.5;
+  options.verify_every = number(arguments, "verify_every", 0);
+  options.resume = number(arguments, "resume", 0) != 0;
+  options.optimizer = {.lr = 0.05, .momentum = 0.9};
+  if (number(arguments, "adamw", 0) != 0) {
+    options.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  }
+  if (number(arguments, "checkpoint", 0) != 0) options.checkpoint.directory = folder + "/ckpt";
+  return options;
+}
+
+}  // namespace
+
+int train_scenario(const std::vector<std::string>& words) {
+  const std::string folder = words.at(1);
+  Arguments arguments;
+  for (std::size_t i = 2; i < words.size(); ++i) {
+    const auto equals = words[i].find('=');
+    arguments[words[i].substr(0, equals)] = words[i].substr(equals + 1);
+  }
+  World world = init();
+  FileObserver observer(folder + "/rank-" + std::to_string(world.rank()));
+  const bool eventful = number(arguments, "event_rank", -1) == world.rank();
+  const auto dataset = std::make_shared<EventfulDataset>(
+      number(arguments, "samples", 47), eventful ? number(arguments, "event_call", 4) : -1,
+      eventful ? arguments["event"] : "");
+  // Different on every rank: the first broadcast has to make them equal.
+  auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()));
+  train::Task task = toy_task(module);
+  if (number(arguments, "drift_rank", -1) == world.rank()) {
+    task.loss = [module, calls = 0](const torch::Tensor& output,
+                                    const torch::Tensor& target) mutable {
+      if (++calls == 3) module->last->bias.mutable_data_ptr<double>()[0] += 1e-9;
+      return model::cross_entropy(output, target);
+    };
+  }
+  train::Trainer trainer(world, task, dataset, {{"test", std::make_shared<ToyDataset>(31), 7}},
+                         options_of(arguments, folder));
+  trainer.set_observer(&observer);
+  const Result<observe::EndRecord> end = trainer.run();
+  observer.end(end.ok() ? end->weights_hash : "-", end.status().to_string());
+  if (end.ok()) return 0;
+  return trainer.interrupt_signal() != 0 ? 128 + trainer.interrupt_signal() : 1;
+}
+
+}  // namespace stormo::test

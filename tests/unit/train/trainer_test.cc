@@ -1,0 +1,260 @@
+#include <stormo/train/trainer.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <stormo/data/sampler.h>
+#include <stormo/train/checkpoint.h>
+#include <stormo/train/optimizer.h>
+
+#include "toy.h"
+
+namespace stormo::train {
+namespace {
+
+using test::make_toy_module;
+using test::toy_task;
+using test::ToyDataset;
+using test::ToyModule;
+
+class Recorder final : public observe::RunObserver {
+ public:
+  void on_start(const observe::StartRecord& r) override { start = r; }
+  void on_step(const observe::StepRecord& r) override { steps.push_back(r); }
+  void on_eval(const observe::EvalRecord& r) override { evals.push_back(r); }
+  void on_end(const observe::EndRecord& r) override { end = r; }
+
+  std::optional<observe::StartRecord> start;
+  std::vector<observe::StepRecord> steps;
+  std::vector<observe::EvalRecord> evals;
+  std::optional<observe::EndRecord> end;
+};
+
+// A world of one rank, a folder of its own, and runs of the toy problem in them.
+class TrainerTest : public testing::Test {
+ protected:
+  TrainerTest() {
+    options.global_batch = 10;
+    options.epochs = 2;
+    options.log_every = 1;
+    options.seed = 11;
+    options.optimizer = {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4};
+  }
+  void SetUp() override {
+    auto group = comm::make_inproc_group(1);
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    world = std::move((*group)[0]);
+    folder = testing::TempDir() + "stormo_trainer_" + std::to_string(getpid());
+    std::filesystem::remove_all(folder);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  Result<observe::EndRecord> run(const std::shared_ptr<ToyModule>& module,
+                                 std::vector<EvalSplit> splits = {}) {
+    recorder = {};
+    Trainer trainer(*world, toy_task(module), dataset, std::move(splits), options);
+    trainer.set_observer(&recorder);
+    Result<observe::EndRecord> end = trainer.run();
+    signal = trainer.interrupt_signal();
+    return end;
+  }
+
+  std::unique_ptr<comm::Communicator> world;
+  std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(47);
+  std::string folder;
+  TrainerOptions options;
+  Recorder recorder;
+  int signal = -1;
+};
+
+// The loop that anybody would write, with nothing of this layer in it.
+std::vector<double> plain_loop(ToyModule& module, const data::Dataset& dataset,
+                               const TrainerOptions& options) {
+  torch::optim::SGD sgd(module.parameters(), torch::optim::SGDOptions(options.optimizer.lr)
+                                                 .momentum(options.optimizer.momentum)
+                                                 .weight_decay(options.optimizer.weight_decay));
+  data::Sampler sampler(dataset.size(), options.global_batch, options.seed, true, 0, 1);
+  std::vector<double> losses;
+  for (std::int64_t step = 0; step < options.epochs * sampler.steps_per_epoch(); ++step) {
+    const data::Sampler::Slice slice = sampler.slice(step);
+    const data::Batch batch = dataset.get(slice.indices, slice.epoch);
+    sgd.zero_grad();
+    const torch::Tensor loss =
+        torch::nn::functional::cross_entropy(module.forward(batch.input), batch.target);
+    loss.backward();
+    sgd.step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+TEST_F(TrainerTest, OneRankIsBitwiseAPlainLoop) {
+  for (const std::string strategy : {"one_device", "mirrored"}) {
+    options.strategy = strategy;
+    auto plain = make_toy_module(3), ours = make_toy_module(3);
+    const std::vector<double> losses = plain_loop(*plain, *dataset, options);
+    const auto end = run(ours);
+    ASSERT_TRUE(end.ok()) << end.status().to_string();
+    ASSERT_EQ(recorder.steps.size(), losses.size());
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      EXPECT_DOUBLE_EQ(recorder.steps[i].loss, losses[i]) << strategy << " step " << i + 1;
+    }
+    for (const auto& p : plain->named_parameters()) {
+      EXPECT_TRUE(torch::equal(p.value(), ours->named_parameters()[p.key()])) << p.key();
+    }
+    EXPECT_EQ(end->weights_hash, weights_hash(named_state(*plain)));
+  }
+}
+
+TEST_F(TrainerTest, RecordsSayWhatHappened) {
+  options.eval_every = 5;
+  auto module = make_toy_module(3);
+  const auto held_out = std::make_shared<ToyDataset>(31);
+  const auto end = run(module, {{"validation", held_out, 7}, {"test", held_out, 31}});
+  ASSERT_TRUE(end.ok()) << end.status().to_string();
+  EXPECT_EQ(recorder.start->steps, 10);
+  EXPECT_EQ(recorder.start->parameters, 20 * 128 + 128 + 128 * 64 + 64 + 64 * 3 + 3);
+  EXPECT_EQ(recorder.steps.back().epoch, 2.0);
+  EXPECT_EQ(end->samples, 2 * 47);
+  EXPECT_EQ(end->steps, 10);
+  EXPECT_EQ(end->bytes_sent_per_rank, std::vector<std::uint64_t>{0});
+  ASSERT_EQ(recorder.evals.size(), 4u);  // after step 5 and at the end, two splits each
+
+  const torch::NoGradGuard no_grad;
+  std::vector<std::int64_t> all(31);
+  std::iota(all.begin(), all.end(), 0);
+  const data::Batch batch = held_out->get(all, 0);
+  const torch::Tensor output = module->forward(batch.input);
+  const double loss = torch::nn::functional::cross_entropy(output, batch.target).item<double>();
+  const auto right = output.argmax(1).eq(batch.target).sum().item<std::int64_t>();
+  EXPECT_NEAR(*end->val_loss, loss, 1e-12);
+  EXPECT_NEAR(recorder.evals.back().loss, loss, 1e-12);
+  EXPECT_DOUBLE_EQ(*end->test_accuracy, static_cast<double>(right) / 31);
+  EXPECT_TRUE(module->is_training());
+}
+
+TEST_F(TrainerTest, TwoRunsWithOneSeedAreEqual) {
+  std::set<std::string> hashes;
+  for (const std::uint64_t seed : {1, 1, 2}) {
+    options.seed = seed;
+    const auto end = run(make_toy_module(3, /*dropout=*/0.3));
+    ASSERT_TRUE(end.ok()) << end.status().to_string();
+    hashes.insert(end->weights_hash);
+  }
+  EXPECT_EQ(hashes.size(), 2u);
+}
+
+// Raises a signal while the batch of the n-th call is taken.
+class SignalledDataset final : public ToyDataset {
+ public:
+  SignalledDataset(std::int64_t samples, int call, int number)
+      : ToyDataset(samples), call_(call), number_(number) {}
+  data::Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override {
+    if (++calls_ == call_) raise(number_);
+    return ToyDataset::get(indices, epoch);
+  }
+
+ private:
+  int call_, number_;
+  mutable int calls_ = 0;
+};
+
+TEST_F(TrainerTest, AnInterruptedRunGoesOnBitwise) {
+  for (const auto kind : {OptimizerOptions::Kind::kSgd, OptimizerOptions::Kind::kAdamW}) {
+    for (const int number : {SIGINT, SIGTERM}) {
+      std::filesystem::remove_all(folder);
+      options.resume = false;
+      options.checkpoint = {};
+      options.optimizer.kind = kind;
+      options.optimizer.lr = 0.01;
+      options.clip_norm = 0.5;
+      options.learning_rate = {.kind = LearningRateOptions::Kind::kCosine, .warmup_steps = 3};
+      dataset = std::make_shared<ToyDataset>(47);
+      const auto unbroken = run(make_toy_module(3, 0.3));
+      ASSERT_TRUE(unbroken.ok()) << unbroken.status().to_string();
+      const auto expected = recorder.steps;
+
+      options.checkpoint.directory = folder;
+      dataset = std::make_shared<SignalledDataset>(47, 4, number);
+      const auto broken = run(make_toy_module(3, 0.3));
+      ASSERT_EQ(broken.status().code(), Code::kInterrupted) << broken.status().to_string();
+      EXPECT_EQ(signal, number);
+      EXPECT_TRUE(recorder.end->interrupted);
+      const auto before = recorder.steps;
+      ASSERT_LT(before.size(), expected.size());
+      EXPECT_EQ(recorder.end->checkpoint, *newest_checkpoint(folder));
+
+      options.resume = true;
+      dataset = std::make_shared<ToyDataset>(47);
+      const auto resumed = run(make_toy_module(77, 0.3));  // other weights: they must not matter
+      ASSERT_TRUE(resumed.ok()) << resumed.status().to_string();
+      EXPECT_EQ(recorder.start->first_step, static_cast<std::int64_t>(before.size()));
+      ASSERT_EQ(before.size() + recorder.steps.size(), expected.size());
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        const double loss =
+            i < before.size() ? before[i].loss : recorder.steps[i - before.size()].loss;
+        EXPECT_EQ(loss, expected[i].loss) << "step " << i + 1;
+      }
+      EXPECT_EQ(resumed->weights_hash, unbroken->weights_hash);
+      EXPECT_EQ(resumed->samples, unbroken->samples);
+      EXPECT_EQ(signal, 0);
+    }
+  }
+}
+
+TEST_F(TrainerTest, RefusesAForeignCheckpoint) {
+  options.checkpoint.directory = folder;
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  options.resume = true;
+  auto other = make_toy_module(3);
+  other->register_parameter("extra", torch::zeros({2}, torch::kFloat64));
+  const auto end = run(other);
+  EXPECT_EQ(end.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(end.status().message().find("'extra'"), std::string::npos) << end.status().to_string();
+}
+
+TEST_F(TrainerTest, ListsEverythingThatIsWrong) {
+  options.steps = options.epochs = 0;
+  options.global_batch = 0;
+  options.resume = true;
+  const auto end = run(make_toy_module(3));
+  EXPECT_EQ(end.status().code(), Code::kInvalidArgument);
+  for (const char* part : {"steps or epochs", "global batch", "resume needs"}) {
+    EXPECT_NE(end.status().message().find(part), std::string::npos) << end.status().to_string();
+  }
+  EXPECT_FALSE(recorder.start);
+}
+
+TEST_F(TrainerTest, AnExceptionOfTheTaskFailsTheGroup) {
+  auto module = make_toy_module(3);
+  Task task = toy_task(module);
+  task.loss = [](const torch::Tensor&, const torch::Tensor&) -> torch::Tensor {
+    throw std::runtime_error("no loss today");
+  };
+  Trainer trainer(*world, task, dataset, {}, options);
+  const auto end = trainer.run();
+  EXPECT_EQ(end.status().code(), Code::kException);
+  EXPECT_NE(end.status().message().find("no loss today"), std::string::npos);
+  EXPECT_FALSE(world->status().ok());
+}
+
+TEST_F(TrainerTest, KeepsCheckpointsEverySoManySteps) {
+  options.checkpoint = {.directory = folder, .every = 3, .keep = 10};
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  int folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    folders += entry.is_directory() && entry.path().filename().string().starts_with("step-");
+  }
+  EXPECT_EQ(folders, 4);  // after steps 3, 6, 9 and 10
+}
+
+}  // namespace
+}  // namespace stormo::train

@@ -1,0 +1,20 @@
+// One rank of the multi-process tests: `train_worker SCENARIO [ARGUMENTS]`, started by the
+// launcher. A scenario returns 0, or prints what was not as expected and returns 1.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "scenarios.h"
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) return 2;
+  try {
+    if (arguments[0] == "train") return stormo::test::train_scenario(arguments);
+    return stormo::test::ddp_scenario(arguments[0]);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
