@@ -1,0 +1,25 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace stormo::cli {
+
+/// Exit codes of the program (README has the table).
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+/// Each adds one subcommand to `app`; its callback stores the exit code. `arguments` are those of the
+/// whole program, for commands that start copies of it.
+struct Invocation {
+  int exit_code = kExitOk;
+  int argc = 0;
+  char** argv = nullptr;
+};
+void add_plan_command(CLI::App& app, Invocation& invocation);
+void add_run_command(CLI::App& app, Invocation& invocation);
+void add_bench_command(CLI::App& app, Invocation& invocation);
+void add_doctor_command(CLI::App& app, Invocation& invocation);
+void add_train_command(CLI::App& app, Invocation& invocation);
+
+}  // namespace stormo::cli

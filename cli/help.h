@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include <CLI/App.hpp>
+#include <CLI/Formatter.hpp>
+
+namespace stormo::cli {
+
+/// Help pages that start with a command's examples, which it gives as its footer.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+};
+
+/// What to print about arguments that no command knows: each with the nearest one that exists.
+/// Empty when there are none.
+std::string unknown_arguments(const CLI::App& app);
+
+/// The same for the first word; empty when it is a command or an option.
+std::string unknown_command(const CLI::App& app, const std::string& word);
+
+}  // namespace stormo::cli

@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+#include <CLI/Config.hpp>  // defines what App.hpp only declares
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <cli/commands.h>
+#include <cli/completion.h>
+#include <cli/help.h>
+#include <cli/version.h>
+#include <stormo/launch/agent.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr const char* kProgramExamples =
+    "  stormo train recipes/quickstart.toml -n 2    train a model on 2 workers\n"
+    "  stormo run -n 2 -- ./my_trainer              run your own program on 2 workers\n"
+    "  stormo doctor                                what would be slow here, and why";
+
+void add_commands(CLI::App& app, Invocation& invocation) {
+#ifdef STORMO_HAVE_TORCH
+  add_train_command(app, invocation);
+#endif
+  add_run_command(app, invocation);
+  add_plan_command(app, invocation);
+  add_bench_command(app, invocation);
+  add_doctor_command(app, invocation);
+}
+
+void add_completion_command(CLI::App& app) {
+  CLI::App* completion = app.add_subcommand("completion", "Print a shell completion script");
+  completion->footer("  source <(stormo completion bash)");
+  completion->require_subcommand(1);
+  completion->add_subcommand("bash", "For bash")->callback([&app] {
+    fmt::print("{}", bash_completion(app));
+  });
+}
+
+/// What the launcher starts on other hosts; not for people.
+void add_agent_command(CLI::App& app, Invocation& invocation) {
+  app.add_subcommand("agent", "")->group("")->callback([&invocation] {
+    const Result<int> code = launch::run_agent();
+    if (!code.ok()) fmt::print(stderr, "stormo agent: {}\n", code.status().message());
+    invocation.exit_code = code.ok() ? *code : kExitFailed;
+  });
+}
+
+/// Everything after "--" of `run` is another program's business.
+int arguments_to_parse(int argc, char** argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "run") return argc;
+  for (int i = 2; i < argc; ++i)
+    if (std::string_view(argv[i]) == "--") return i;
+  return argc;
+}
+
+int fail_usage(std::string_view text) {
+  fmt::print(stderr, "stormo: {}\n", text);
+  return kExitUsage;
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("Distributed training of libtorch models", "stormo");
+  app.formatter(std::make_shared<HelpFormatter>());
+  app.footer(kProgramExamples);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", [] { return version_text(); });
+  Invocation invocation{kExitOk, argc, argv};
+  add_commands(app, invocation);
+  add_completion_command(app);
+  add_agent_command(app, invocation);
+
+  if (argc < 2) {
+    fmt::print(stderr, "{}", app.help());
+    return kExitUsage;
+  }
+  if (const std::string text = unknown_command(app, argv[1]); !text.empty())
+    return fail_usage(text);
+  try {
+    app.parse(arguments_to_parse(argc, argv), argv);
+  } catch (const CLI::ExtrasError& e) {
+    const std::string text = unknown_arguments(app);
+    return fail_usage(text.empty() ? e.what() : text);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);  // prints the help or the version
+  } catch (const CLI::ParseError& e) {
+    return fail_usage(e.what());
+  }
+  return invocation.exit_code;
+}
+
+}  // namespace
+}  // namespace stormo::cli
+
+int main(int argc, char** argv) {
+  try {
+    return stormo::cli::run_program(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "stormo: {}\n", e.what());
+    return stormo::cli::kExitFailed;
+  }
+}

@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <cli/commands.h>
+#include <stormo/base/units.h>
+#include <stormo/launch/environment.h>
+#include <stormo/launch/launcher.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr const char* kRunExamples =
+    "  stormo run -n 2 -- ./my_trainer --epochs 3         2 ranks on this host\n"
+    "  stormo run -H a:4,b:4 -- ./my_trainer              8 ranks on two hosts, over ssh\n"
+    "  stormo run -H a:4,b:4 --remote-shell \"ssh -p 2222 {host}\" --interface eth1 -- "
+    "./my_trainer\n"
+    "\n"
+    "Every rank's lines appear as '[rank] line'. The first failure ends all ranks and is reported\n"
+    "with its rank, host and cause. Exit codes: 0 all ranks ended with 0; 1 the run failed;\n"
+    "2 usage or configuration; 75 a peer was lost and state saved; 130, 143 interrupted.";
+
+struct RunArguments {
+  std::optional<int> ranks;
+  std::string hosts;
+  std::string remote_shell = "ssh {host}";
+  std::string bind = "auto";
+  std::string interface;
+  std::string ports;
+  std::string heartbeat = "5s";
+  std::string output = "prefix";
+  bool json = false;
+  std::vector<std::string> program;
+};
+
+/// The program's words: those that were parsed, and all after "--" untouched.
+std::vector<std::string> program_words(const RunArguments& arguments,
+                                       const Invocation& invocation) {
+  std::vector<std::string> words = arguments.program;
+  bool beyond = false;
+  for (int i = 2; i < invocation.argc; ++i) {
+    const std::string_view word = invocation.argv[i];
+    // With a program before it, "--" belongs to that program.
+    if (beyond || (word == "--" && !words.empty())) words.emplace_back(word);
+    beyond = beyond || word == "--";
+  }
+  return words;
+}
+
+Result<launch::LaunchOptions> to_options(const RunArguments& arguments,
+                                         const Invocation& invocation) {
+  launch::LaunchOptions options;
+  std::string wrong;
+  const auto note = [&](const char* flag, const Status& status) {
+    if (!status.ok())
+      wrong += fmt::format("{}{}: {}", wrong.empty() ? "" : "\n", flag, status.message());
+  };
+  options.program = program_words(arguments, invocation);
+  options.ranks = arguments.ranks;
+  options.hosts = arguments.hosts;
+  options.remote_shell = arguments.remote_shell;
+  options.interface = arguments.interface;
+  if (arguments.json)
+    options.output = launch::OutputMode::kJson;
+  else if (arguments.output == "raw")
+    options.output = launch::OutputMode::kRaw;
+  const auto bind = launch::parse_bind_policy(arguments.bind);
+  note("--bind", bind.status());
+  if (bind.ok()) options.bind = *bind;
+  if (!arguments.ports.empty()) {
+    const auto ports = launch::parse_port_range(arguments.ports);
+    note("--ports", ports.status());
+    if (ports.ok()) options.ports = *ports;
+  }
+  const auto heartbeat = parse_duration(arguments.heartbeat);
+  note("--heartbeat", heartbeat.status());
+  if (heartbeat.ok()) options.heartbeat_timeout = *heartbeat;
+  if (!wrong.empty()) return invalid_argument(wrong);
+  return options;
+}
+
+int run(const RunArguments& arguments, const Invocation& invocation) {
+  const auto options = to_options(arguments, invocation);
+  const Result<int> code = options.ok() ? launch::launch(*options) : Result<int>(options.status());
+  if (code.ok()) return *code;
+  fmt::print(stderr, "stormo run: {}\n", code.status().message());
+  return code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = app.add_subcommand("run", "Run a program on several ranks and hosts");
+  command->footer(kRunExamples);
+  const auto arguments = std::make_shared<RunArguments>();
+  command->add_option("-n,--ranks", arguments->ranks, "Number of ranks; default: all slots of -H");
+  command->add_option("-H,--hosts", arguments->hosts,
+                      "host:slots,host:slots; localhost is this one");
+  command->add_option("--bind", arguments->bind, "Bind ranks to: core, numa, none")
+      ->capture_default_str();
+  command->add_option("--interface", arguments->interface,
+                      "Network interface between hosts; of several (br0,eth0) each\nhost takes the "
+                      "first that it has");
+  command->add_option("--ports", arguments->ports, "Ports to listen on, e.g. 29500-29600");
+  command
+      ->add_option("--remote-shell", arguments->remote_shell,
+                   "How to run a program on another host")
+      ->capture_default_str();
+  command
+      ->add_option("--heartbeat", arguments->heartbeat,
+                   "A rank silent for so long is dead or frozen; 0s: never judged")
+      ->capture_default_str();
+  command
+      ->add_option("--output", arguments->output,
+                   "prefix: '[rank] line'; raw: rank 0's output as it is, the rest to stderr")
+      ->check(CLI::IsMember({"prefix", "raw"}))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "One JSON object per line on stdout");
+  command->add_option("program", arguments->program, "Program and its arguments, after --");
+  command->callback(
+      [arguments, &invocation] { invocation.exit_code = run(*arguments, invocation); });
+}
+
+}  // namespace stormo::cli

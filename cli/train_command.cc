@@ -1,0 +1,258 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cli/commands.h>
+#include <cli/train_rank.h>
+#include <stormo/base/units.h>
+#include <stormo/launch/environment.h>
+#include <stormo/launch/host_spec.h>
+#include <stormo/launch/launcher.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/checkpoint.h>
+#include <stormo/train/recipe_task.h>
+
+namespace stormo::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kExamples =
+    "  stormo train recipes/quickstart.toml -n 2\n"
+    "  stormo train recipes/mnist.toml -n 2 data.path=data/mnist optimizer.lr=0.05\n"
+    "  stormo train recipes/mnist.toml --dry-run            print recipe and plan, start nothing\n"
+    "  stormo train recipes/mnist.toml -H a:2,b:2 --resume\n"
+    "\n"
+    "key=value changes a value of the recipe; --help-recipe lists all keys. Exit codes: 0 done;\n"
+    "1 the run failed; 2 usage or configuration, nothing was started; 130, 143 interrupted, with\n"
+    "a checkpoint to --resume from.";
+
+struct TrainArguments {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::optional<std::int64_t> ranks;
+  std::string hosts;
+  std::string remote_shell = "ssh {host}";
+  std::string bind = "auto";
+  std::string interface;
+  std::string ports;
+  std::string heartbeat = "5s";
+  std::string trace;
+  std::string checkpoint;
+  bool resume = false;
+  bool dry_run = false;
+  bool json = false;
+  bool help_recipe = false;
+};
+
+using Errors = std::vector<std::string>;
+
+int fail_usage(const Errors& errors) {
+  for (const std::string& error : errors) fmt::print(stderr, "stormo train: {}\n", error);
+  return kExitUsage;
+}
+
+/// This process's place in a job, when something has started it as a rank. The job's secret stays
+/// unread: its descriptor can be read only once, and init() will.
+Result<transport::Rendezvous> place_in_job() {
+  return launch::read_environment([](std::string_view name) -> std::optional<std::string> {
+    if (name == "STORMO_SECRET_FD") return std::nullopt;
+    return launch::process_environment()(name);
+  });
+}
+
+/// Number of ranks that -n and -H ask for; notes what is wrong with them.
+int count_ranks(const TrainArguments& a, Errors& errors) {
+  if (a.ranks && (*a.ranks < 1 || *a.ranks > launch::kMaxRanks)) {
+    errors.push_back(fmt::format("-n {}: the number of ranks must be from 1 to {}", *a.ranks,
+                                 launch::kMaxRanks));
+    return 1;
+  }
+  int slots = 0;
+  if (!a.hosts.empty()) {
+    const auto hosts = launch::parse_hosts(a.hosts);
+    if (!hosts.ok()) errors.push_back("-H: " + hosts.status().message());
+    if (hosts.ok()) {
+      for (const launch::HostSlots& host : *hosts) slots += host.slots;
+    }
+  }
+  return a.ranks ? static_cast<int>(*a.ranks) : std::max(1, slots);
+}
+
+launch::LaunchOptions launch_options(const TrainArguments& a, Errors& errors) {
+  launch::LaunchOptions options;
+  if (a.ranks) options.ranks = static_cast<int>(*a.ranks);
+  options.hosts = a.hosts;
+  options.remote_shell = a.remote_shell;
+  options.interface = a.interface;
+  options.output = launch::OutputMode::kRaw;
+  const auto note = [&](const char* flag, const Status& status) {
+    if (!status.ok()) errors.push_back(fmt::format("{}: {}", flag, status.message()));
+    return status.ok();
+  };
+  const auto bind = launch::parse_bind_policy(a.bind);
+  if (note("--bind", bind.status())) options.bind = *bind;
+  if (!a.ports.empty()) {
+    const auto ports = launch::parse_port_range(a.ports);
+    if (note("--ports", ports.status())) options.ports = *ports;
+  }
+  const auto heartbeat = parse_duration(a.heartbeat);
+  if (note("--heartbeat", heartbeat.status())) options.heartbeat_timeout = *heartbeat;
+  const int columns = terminal_columns();
+  if (columns > 0) options.environment.emplace_back(kTerminalVariable, std::to_string(columns));
+  return options;
+}
+
+Status check_trace_path(const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  const std::string shown = folder.empty() ? "." : folder.string();
+  if (!path.empty() && (::access(shown.c_str(), W_OK) != 0 || fs::is_directory(path))) {
+    return invalid_argument(
+        fmt::format("--trace {}: cannot write a file there; give a path in a "
+                    "folder that exists and is writable",
+                    path));
+  }
+  return ok_status();
+}
+
+/// Everything that can be found out before a rank starts: nothing is written but a probe file.
+void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) errors.push_back(status.message());
+  };
+  const train::Recipe& recipe = parsed.recipe;
+  // A data key that could not be read would send the search to the default place.
+  const bool data_known =
+      std::none_of(parsed.errors.begin(), parsed.errors.end(),
+                   [](const auto& e) { return e.find("data.") != std::string::npos; });
+  if (data_known) note(train::load_data(recipe).status());
+  note(check_trace_path(a.trace));
+  const std::string& directory = recipe.train.checkpoint.directory;
+  if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
+  if (errors.empty() && !directory.empty()) note(train::probe_checkpoint_directory(directory));
+}
+
+Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
+  Result<train::RecipeData> data = train::load_data(recipe);
+  if (!data.ok()) {
+    fmt::print(stderr, "stormo train: warning: {}\n", data.status().message());
+    data = train::RecipeData{};
+  }
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, *data));
+  const plan::StepPlan start = parallel::one_device(task.shape.value_or(plan::ModelShape{}));
+  if (recipe.train.strategy == "one_device") return parallel::compose(start);
+  return parallel::compose(start, parallel::mirrored(ranks));
+}
+
+int dry_run(const train::Recipe& recipe, int ranks, bool json) {
+  const Result<plan::StepPlan> plan = plan_for(recipe, ranks);
+  if (!plan.ok()) return fail_usage({plan.status().message()});
+  if (json) {
+    const nlohmann::ordered_json line = {
+        {"event", "dry_run"},
+        {"schema", 1},
+        {"ranks", ranks},
+        {"recipe", nlohmann::ordered_json::parse(train::to_json(recipe))},
+        {"plan", plan::to_text(*plan)}};
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("# recipe, resolved\n{}\n# step plan of {} rank{}\n{}\n", train::to_toml(recipe),
+               ranks, ranks == 1 ? "" : "s", plan::to_text(*plan));
+  }
+  return kExitOk;
+}
+
+int launch_copies(launch::LaunchOptions options, const Invocation& invocation) {
+  std::error_code failed;
+  options.program = {fs::read_symlink("/proc/self/exe", failed).string()};
+  if (failed) return fail_usage({"cannot find this program's own file in /proc/self/exe"});
+  options.program.insert(options.program.end(), invocation.argv + 1,
+                         invocation.argv + invocation.argc);
+  const Result<int> code = launch::launch(options);
+  if (code.ok()) return *code;
+  fmt::print(stderr, "stormo train: {}\n", code.status().message());
+  return code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+train::ParsedRecipe parse(const TrainArguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (!a.checkpoint.empty()) overrides.push_back("checkpoint.directory=" + a.checkpoint);
+  train::ParsedRecipe parsed = train::load_recipe(a.recipe, overrides);
+  parsed.recipe.train.resume = a.resume;
+  return parsed;
+}
+
+int run(const TrainArguments& a, const Invocation& invocation) {
+  if (a.help_recipe) {
+    fmt::print("{}", train::recipe_reference());
+    return kExitOk;
+  }
+  const train::ParsedRecipe parsed = parse(a);
+  const Result<transport::Rendezvous> place = place_in_job();
+  const bool is_rank = !place.ok() || place->source != "none";
+  const TrainRun train_run{parsed.recipe, a.json, a.trace};
+  // A rank's recipe was checked by the launcher; under a foreign one, rank 0 speaks for all.
+  if (is_rank && parsed.errors.empty()) return run_rank(train_run);
+  if (is_rank) return place.ok() && place->rank > 0 ? kExitUsage : fail_usage(parsed.errors);
+
+  Errors errors = parsed.errors;
+  const int ranks = count_ranks(a, errors);
+  launch::LaunchOptions options = launch_options(a, errors);
+  const Errors wrong = train::check_recipe(parsed, ranks);
+  errors.insert(errors.end(), wrong.begin(), wrong.end());
+  if (a.dry_run && errors.empty()) return dry_run(parsed.recipe, ranks, a.json);
+  if (!a.dry_run) check_world(parsed, a, errors);
+  if (!errors.empty()) return fail_usage(errors);
+  if (ranks == 1 && a.hosts.empty()) return run_rank(train_run);
+  return launch_copies(std::move(options), invocation);
+}
+
+void add_launch_options(CLI::App& command, TrainArguments& a) {
+  command.add_option("-n,--ranks", a.ranks, "Number of ranks; default: all slots of -H, else 1");
+  command.add_option("-H,--hosts", a.hosts, "host:slots,host:slots; localhost is this one");
+  command.add_option("--bind", a.bind, "Bind ranks to: auto, core, numa, none")
+      ->capture_default_str();
+  command.add_option("--interface", a.interface, "Network interface for traffic between hosts");
+  command.add_option("--ports", a.ports, "Ports to listen on, e.g. 29500-29600");
+  command.add_option("--remote-shell", a.remote_shell, "How to run a program on another host")
+      ->capture_default_str();
+  command
+      .add_option("--heartbeat", a.heartbeat,
+                  "A rank silent for so long is dead or frozen; 0s: never judged")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = app.add_subcommand("train", "Train a model as a recipe says");
+  command->footer(kExamples);
+  const auto a = std::make_shared<TrainArguments>();
+  CLI::Option* recipe = command->add_option("recipe", a->recipe, "Recipe, a TOML file");
+  command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
+  command->add_flag("--resume", a->resume, "Continue from the newest checkpoint");
+  command->add_option("--checkpoint", a->checkpoint, "Folder of the checkpoints");
+  command->add_flag("--dry-run", a->dry_run, "Print the resolved recipe and the step plan");
+  command->add_flag("--json", a->json, "One JSON object per line on stdout");
+  command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
+  command->add_flag("--help-recipe", a->help_recipe, "List all keys of recipes");
+  add_launch_options(*command, *a);
+  command->callback([a, recipe, &invocation] {
+    if (recipe->count() == 0 && !a->help_recipe) throw CLI::RequiredError("recipe");
+    invocation.exit_code = run(*a, invocation);
+  });
+}
+
+}  // namespace stormo::cli

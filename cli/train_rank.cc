@@ -1,0 +1,151 @@
+#include <cli/train_rank.h>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <cli/commands.h>
+#include <stormo/observe/json_lines.h>
+#include <stormo/observe/progress.h>
+#include <stormo/observe/tee.h>
+#include <stormo/observe/trace_sink.h>
+#include <stormo/train/init.h>
+#include <stormo/train/recipe_task.h>
+#include <stormo/train/trainer.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr std::uint32_t kTraceTag = 0x7472;
+
+/// Rank 0's observers: JSON lines for programs, text for people.
+class Reports {
+ public:
+  explicit Reports(bool json) : text_(std::cerr, style()), json_(std::cout), tee_(choose(json)) {}
+
+  observe::RunObserver& observer() { return tee_; }
+
+ private:
+  static observe::TerminalStyle style() {
+    const int columns = terminal_columns();
+    return observe::terminal_style(columns > 0, columns, std::getenv("NO_COLOR"),
+                                   std::getenv("TERM"));
+  }
+  std::vector<observe::RunObserver*> choose(bool json) {
+    if (!json) return {&text_};
+    // A program reads standard output; a person may still be watching.
+    if (terminal_columns() > 0) return {&json_, &text_};
+    return {&json_};
+  }
+
+  observe::TextObserver text_;
+  observe::JsonObserver json_;
+  observe::TeeObserver tee_;
+};
+
+/// On rank 0: the traces of all ranks. A collective.
+Result<std::vector<observe::RankTrace>> gather_traces(comm::Communicator& world,
+                                                      observe::RankTrace mine) {
+  std::string bytes = observe::serialize(mine);
+  auto size = static_cast<std::int64_t>(bytes.size());
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()));
+  STORMO_RETURN_IF_ERROR(
+      world.all_gather({&size, 1, DType::kInt64}, {sizes.data(), world.size(), DType::kInt64}));
+  if (world.rank() != 0) {
+    STORMO_RETURN_IF_ERROR(world.send({bytes.data(), size, DType::kUInt8}, 0, kTraceTag));
+    return std::vector<observe::RankTrace>();
+  }
+  std::vector<observe::RankTrace> traces = {std::move(mine)};
+  for (Rank from = 1; from < world.size(); ++from) {
+    std::string theirs(static_cast<std::size_t>(sizes[static_cast<std::size_t>(from)]), '\0');
+    const auto count = static_cast<std::int64_t>(theirs.size());
+    STORMO_RETURN_IF_ERROR(world.recv({theirs.data(), count, DType::kUInt8}, from, kTraceTag));
+    STORMO_ASSIGN_OR_RETURN(observe::RankTrace trace, observe::parse_rank_trace(theirs));
+    traces.push_back(std::move(trace));
+  }
+  return traces;
+}
+
+Status write_trace(comm::Communicator& world, const observe::TraceSink& sink,
+                   const std::string& path) {
+  STORMO_ASSIGN_OR_RETURN(const auto traces, gather_traces(world, sink.snapshot()));
+  if (world.rank() != 0) return ok_status();
+  std::ofstream file(path);
+  observe::write_chrome_trace(file, traces);
+  file.close();
+  if (!file) return io_error("cannot write the trace to '" + path + "'");
+  std::cerr << "trace: " << path << " (open it at ui.perfetto.dev)\n";
+  return ok_status();
+}
+
+/// What the user can put right is told apart from what went wrong on the way.
+int exit_code_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk: return kExitOk;
+    case Code::kInvalidArgument:
+    case Code::kNotFound:
+    case Code::kCorrupt: return kExitUsage;
+    default: return kExitFailed;
+  }
+}
+
+int report(const Status& status, int rank) {
+  if (rank == 0) std::cerr << "stormo train: " << status.message() << "\n";
+  return exit_code_of(status);
+}
+
+Result<int> train_as_rank(World& world, const TrainRun& run) {
+  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(run.recipe));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data));
+  comm::Communicator& group = world.communicator();
+  train::Trainer trainer(group, std::move(task), data.train, data.splits, run.recipe.train);
+  std::optional<Reports> reports;
+  if (world.rank() == 0) trainer.set_observer(&reports.emplace(run.json).observer());
+  std::optional<observe::TraceSink> sink;
+  if (!run.trace.empty()) trainer.set_sink(&sink.emplace(world.rank(), group.host()));
+
+  const Result<observe::EndRecord> end = trainer.run();
+  const bool interrupted = end.status().code() == Code::kInterrupted;
+  if (!end.ok() && !interrupted) return end.status();
+  if (sink) STORMO_RETURN_IF_ERROR(write_trace(group, *sink, run.trace));
+  return interrupted ? 128 + trainer.interrupt_signal() : kExitOk;
+}
+
+}  // namespace
+
+int terminal_columns() {
+  if (const char* inherited = std::getenv(kTerminalVariable)) return std::atoi(inherited);
+  if (::isatty(STDERR_FILENO) == 0) return 0;
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+int run_rank(const TrainRun& run) {
+  if (run.recipe.threads > 0) {
+    ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
+  }
+  try {
+    World world = stormo::init();
+    const Result<int> code = train_as_rank(world, run);
+    if (code.ok()) return *code;
+    const int exit_code = report(code.status(), world.rank());
+    if (world.size() > 1) world.communicator().fail(code.status());
+    return exit_code;
+  } catch (const Error& e) {
+    return report(e.status(), 0);
+  } catch (const std::exception& e) {
+    std::cerr << "stormo train: " << e.what() << "\n";
+    return kExitFailed;
+  }
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,268 @@
+"""Runs the built program: what `stormo train` prints, refuses and leaves behind.
+
+Usage: train_cli_test.py PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+STORMO = ""
+REPOSITORY = pathlib.Path()
+DEADLINE_S = 120
+
+MLP = """schema_version = 1
+name = "small"
+[model]
+kind = "mlp"
+sizes = [784, 16, 10]
+[train]
+steps = 6
+global_batch = 8
+log_every = 1
+[checkpoint]
+directory = "run"
+"""
+
+GPT = """schema_version = 1
+name = "letters"
+[model]
+kind = "gpt"
+layers = 1
+heads = 2
+width = 16
+context = 16
+[data]
+kind = "text"
+path = "text"
+[train]
+steps = 3
+global_batch = 4
+log_every = 1
+[optimizer]
+kind = "adamw"
+lr = 1e-3
+[sample]
+length = 20
+"""
+
+
+def idx(magic, dims, data):
+    return struct.pack(f">I{len(dims)}I", magic, *dims) + data
+
+
+def write_mnist(folder, train=96, test=32):
+    """Images whose class is the bright row: learnable, 28 x 28."""
+    folder.mkdir(parents=True)
+    rng = random.Random(1)
+    for name, count in (("train", train), ("t10k", test)):
+        labels = bytes(rng.randrange(10) for _ in range(count))
+        images = bytearray()
+        for label in labels:
+            image = bytearray(28 * 28)
+            image[28 * label : 28 * label + 28] = bytes([200 + rng.randrange(50)] * 28)
+            images += image
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(idx(0x803, [count, 28, 28], images))
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(idx(0x801, [count], labels))
+
+
+class TrainTest(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temporary.cleanup)
+        self.folder = pathlib.Path(self.temporary.name)
+        (self.folder / "mlp.toml").write_text(MLP)
+        (self.folder / "gpt.toml").write_text(GPT)
+        write_mnist(self.folder / "data" / "mnist")
+        (self.folder / "text").mkdir()
+        (self.folder / "text" / "a.txt").write_text("to be or not to be, that is it\n" * 60)
+
+    def stormo(self, *arguments):
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        return subprocess.run(
+            [STORMO, *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+
+    def lines(self, *arguments):
+        done = self.stormo("train", *arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def refused(self, *arguments):
+        """The messages of a command that must start nothing and write nothing."""
+        before = sorted(self.folder.rglob("*"))
+        done = self.stormo("train", *arguments)
+        self.assertEqual(done.returncode, 2, f"{arguments}: {done.stdout}{done.stderr}")
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(before, sorted(self.folder.rglob("*")), arguments)
+        return done.stderr
+
+
+class JsonTest(TrainTest):
+    def test_lines_have_the_documented_shape(self):
+        for ranks in ("1", "2"):
+            lines = self.lines("mlp.toml", "-n", ranks)
+            self.assertEqual([line["event"] for line in lines],
+                             ["start"] + ["step"] * 6 + ["eval", "end"])
+            self.assertEqual(lines[0]["schema"], 1)
+            self.assertEqual([line["step"] for line in lines[1:7]], [1, 2, 3, 4, 5, 6])
+            self.assertEqual(lines[7]["split"], "test")
+            self.assertIn("accuracy", lines[7])
+            end = lines[-1]
+            self.assertEqual(
+                list(end),
+                ["event", "steps", "samples", "wall_s", "samples_per_s", "train_loss", "val_loss",
+                 "test_accuracy", "weights_hash", "ranks", "hosts", "bytes_sent_per_rank",
+                 "checkpoint"])
+            self.assertEqual((end["steps"], end["samples"], end["ranks"]), (6, 48, int(ranks)))
+            self.assertEqual(len(end["bytes_sent_per_rank"]), int(ranks))
+            self.assertRegex(end["weights_hash"], "^[0-9a-f]{16}$")
+            self.assertTrue((self.folder / end["checkpoint"] / "manifest.json").exists())
+
+    def test_losses_do_not_depend_on_the_number_of_ranks(self):
+        losses = []
+        for ranks in ("1", "2", "3"):
+            lines = self.lines("mlp.toml", "-n", ranks, "precision=float64", "checkpoint.directory=")
+            losses.append([line["loss"] for line in lines if line["event"] == "step"])
+        for other in losses[1:]:
+            for a, b in zip(losses[0], other, strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-10 * abs(a))
+
+    def test_text_run_shows_a_sample_and_its_validation_loss(self):
+        done = self.stormo("train", "gpt.toml", "-n", "2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("validation loss", done.stderr)
+        self.assertIn("a sample of what the model writes", done.stderr)
+        self.assertNotIn("\x1b", done.stderr)
+
+    def test_resume_goes_on_where_the_run_stopped(self):
+        whole = self.lines("mlp.toml", "-n", "2", "--checkpoint", "whole")
+        self.lines("mlp.toml", "-n", "2", "--checkpoint", "half", "steps=3")
+        rest = self.lines("mlp.toml", "-n", "2", "--checkpoint", "half", "--resume")
+        self.assertEqual(rest[0]["first_step"], 3)
+        self.assertEqual([s["loss"] for s in whole if s["event"] == "step"][3:],
+                         [s["loss"] for s in rest if s["event"] == "step"])
+        self.assertEqual(whole[-1]["weights_hash"], rest[-1]["weights_hash"])
+
+    def test_trace_has_every_rank(self):
+        self.lines("mlp.toml", "-n", "2", "--trace", "out.json")
+        trace = json.loads((self.folder / "out.json").read_text())
+        events = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+        self.assertEqual({e["pid"] for e in events}, {0, 1})
+        self.assertTrue(all(e["ts"] >= 0 and e["dur"] >= 0 for e in events))
+
+
+class DryRunTest(TrainTest):
+    def test_prints_recipe_and_plan_and_starts_nothing(self):
+        before = sorted(self.folder.rglob("*"))
+        done = self.stormo("train", "mlp.toml", "-n", "4", "--dry-run", "steps=40")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("steps = 40", done.stdout)
+        self.assertIn("mirrored", done.stdout)
+        self.assertEqual(before, sorted(self.folder.rglob("*")))
+
+    def test_every_recipe_of_the_repository_is_valid(self):
+        for recipe in sorted((REPOSITORY / "recipes").glob("*.toml")):
+            done = self.stormo("train", str(recipe), "-n", "2", "--dry-run", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["event"], "dry_run")
+
+    def test_the_reference_in_the_docs_is_the_programs(self):
+        done = self.stormo("train", "--help-recipe")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(done.stdout, (REPOSITORY / "docs" / "recipes.md").read_text())
+
+
+class BadInputTest(TrainTest):
+    def test_unknown_key_names_the_nearest(self):
+        self.assertIn("did you mean 'train.steps'", self.refused("mlp.toml", "stpes=3"))
+
+    def test_wrong_type(self):
+        self.assertIn("must be whole number", self.refused("mlp.toml", "steps=many"))
+
+    def test_several_errors_at_once_are_all_listed(self):
+        text = MLP.replace("steps = 6", "stepz = 6").replace('"mlp"', '"mpl"')
+        (self.folder / "bad.toml").write_text(text)
+        message = self.refused("bad.toml", "optimizer.lr=fast", "-n", "0")
+        for part in ("bad.toml:7:1: unknown key 'train.stepz'", "model.kind", "optimizer.lr", "-n 0"):
+            self.assertIn(part, message)
+
+    def test_no_such_recipe(self):
+        self.assertIn("nowhere.toml does not exist", self.refused("nowhere.toml"))
+
+    def test_missing_data(self):
+        self.assertIn("data.path", self.refused("mlp.toml", "-n", "2", "data.path=nowhere"))
+
+    def test_truncated_idx(self):
+        path = self.folder / "data" / "mnist" / "train-images-idx3-ubyte"
+        path.write_bytes(path.read_bytes()[:-5])
+        self.assertIn("train-images", self.refused("mlp.toml", "-n", "2"))
+
+    def test_idx_with_wrong_magic(self):
+        path = self.folder / "data" / "mnist" / "t10k-labels-idx1-ubyte"
+        path.write_bytes(b"\x01" + path.read_bytes()[1:])
+        self.assertIn("t10k-labels", self.refused("mlp.toml", "-n", "2"))
+
+    def test_empty_text(self):
+        (self.folder / "text" / "a.txt").write_text("")
+        self.assertIn("text", self.refused("gpt.toml", "-n", "2"))
+
+    def test_batch_smaller_than_ranks(self):
+        self.assertIn("batch", self.refused("mlp.toml", "-n", "3", "batch=2"))
+
+    def test_numbers_of_ranks(self):
+        for ranks in ("0", "100000"):
+            self.assertIn(f"-n {ranks}", self.refused("mlp.toml", "-n", ranks))
+        for ranks in ("-1", "x"):
+            self.assertRegex(self.refused("mlp.toml", "-n", ranks), "-n|--ranks")
+
+    def test_heads_do_not_divide_width(self):
+        self.assertIn("model.heads", self.refused("gpt.toml", "model.heads=3"))
+
+    def test_model_and_data_do_not_fit(self):
+        self.assertIn("cannot learn from", self.refused("mlp.toml", "data.kind=text", "data.path=text"))
+
+    def test_unwritable_checkpoint_directory(self):
+        (self.folder / "file").write_text("")
+        message = self.refused("mlp.toml", "-n", "2", "checkpoint.directory=file/below")
+        self.assertIn("file/below", message)
+
+    def test_resume_without_a_checkpoint(self):
+        self.assertIn("no complete checkpoint", self.refused("mlp.toml", "--resume"))
+
+    def test_resume_from_a_damaged_checkpoint(self):
+        checkpoint = self.folder / self.lines("mlp.toml")[-1]["checkpoint"]
+        for file in ("model.safetensors", "optimizer.safetensors", "manifest.json"):
+            whole = (checkpoint / file).read_bytes()
+            flipped = bytearray(whole)
+            flipped[len(flipped) // 2] ^= 1
+            for damaged in (whole[: len(whole) // 2], bytes(flipped)):
+                (checkpoint / file).write_bytes(damaged)
+                self.assertIn(file, self.refused("mlp.toml", "-n", "2", "--resume"))
+            (checkpoint / file).write_bytes(whole)
+
+    def test_resume_from_a_foreign_checkpoint(self):
+        self.lines("mlp.toml")
+        message = self.refused("mlp.toml", "-n", "2", "--resume", "name=other")
+        self.assertIn("was written by 'small'", message)
+        message = self.refused("mlp.toml", "-n", "2", "--resume", "model.sizes=784,8,10")
+        self.assertIn("model", message)
+
+    def test_trace_into_a_missing_folder(self):
+        self.assertIn("--trace", self.refused("mlp.toml", "--trace", "no/such/out.json"))
+
+
+if __name__ == "__main__":
+    STORMO, REPOSITORY = sys.argv[1], pathlib.Path(sys.argv[2])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

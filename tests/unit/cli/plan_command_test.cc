@@ -1,0 +1,219 @@
+// Runs `stormo plan ...` in this process, and holds the documents that quote its output or a test
+// equal to them.
+#include "cli/commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace stormo::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int exit_code = 0;
+  std::string out;
+  std::string err;
+};
+
+Outcome run(std::vector<std::string> arguments) {
+  CLI::App app("stormo");
+  Invocation invocation;
+  add_plan_command(app, invocation);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants a vector
+  arguments.push_back("plan");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& e) {
+    invocation.exit_code = e.get_exit_code() == 0 ? kExitOk : kExitUsage;
+  }
+  std::fflush(nullptr);
+  return {invocation.exit_code, ::testing::internal::GetCapturedStdout(),
+          ::testing::internal::GetCapturedStderr()};
+}
+
+std::vector<json> objects(const std::string& text) {
+  std::vector<json> out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) out.push_back(json::parse(line));
+  return out;
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+const std::filesystem::path kRoot = std::filesystem::path(STORMO_GOLDEN_DIR) / ".." / "..";
+
+/// A file of this test's own, removed at its end.
+class TextFile {
+ public:
+  TextFile(const std::string& name, const std::string& text)
+      : path_(std::filesystem::temp_directory_path() /
+              ("stormo_plan_test_" + std::to_string(getpid()) + "_" + name)) {
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~TextFile() { std::filesystem::remove(path_); }
+  TextFile(const TextFile&) = delete;
+  TextFile& operator=(const TextFile&) = delete;
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TEST(PlanCommand, ListsEveryAlgorithm) {
+  const Outcome text = run({"list"});
+  EXPECT_EQ(text.exit_code, kExitOk);
+  EXPECT_THAT(text.out, HasSubstr("hierarchical_all_reduce  all_reduce      --ranks --hosts"));
+  EXPECT_EQ(objects(run({"list", "--json"}).out).size(), 9u);
+}
+
+TEST(PlanCommand, ShowsSchedulesAndStepPlans) {
+  const Outcome ring = run({"show", "ring_reduce_scatter", "--ranks", "2"});
+  EXPECT_EQ(ring.exit_code, kExitOk);
+  EXPECT_THAT(ring.out,
+              StartsWith("schedule v1 ring_reduce_scatter reduce_scatter ranks=2 chunks=2\n"
+                         "round 0: 0>1 +c1 1>0 +c0\n# hash "));
+  const Outcome mirrored = run({"show", "mirrored", "--ranks", "3", "--json"});
+  const json object = objects(mirrored.out).at(0);
+  EXPECT_EQ(object["kind"], "step_plan");
+  EXPECT_THAT(object["text"].get<std::string>(), HasSubstr("all_reduce 0-2 over dp"));
+}
+
+TEST(PlanCommand, WhatItShowsItReads) {
+  const TextFile ring("ring", run({"show", "ring_all_reduce", "--ranks", "5"}).out);
+  EXPECT_EQ(run({"verify", ring.path()}).exit_code, kExitOk);
+  EXPECT_EQ(run({"show", ring.path()}).out, read(ring.path()));
+  const TextFile step("step", "# mine\n" + run({"show", "mirrored"}).out);
+  EXPECT_EQ(run({"verify", step.path()}).exit_code, kExitOk);
+}
+
+TEST(PlanCommand, VerifiesAllForARange) {
+  const Outcome all = run({"verify", "--all", "--ranks", "1..9", "--json"});
+  EXPECT_EQ(all.exit_code, kExitOk) << all.err;
+  const auto lines = objects(all.out);
+  EXPECT_EQ(lines.size(), 9u);
+  for (const json& line : lines) EXPECT_EQ(line["ok"], true);
+}
+
+TEST(PlanCommand, APlanThatFailsExitsWithOne) {
+  const TextFile wrong("wrong", "schedule v1 x all_reduce ranks=2 chunks=1\nround 0: 1>0 +c0\n");
+  const std::string reason = "at the end rank 1, chunk 0: holds the terms of 1 of 2 ranks";
+  for (const char* command : {"verify", "cost", "simulate"}) {
+    const Outcome o = run({command, wrong.path()});
+    EXPECT_EQ(o.exit_code, kExitFailed) << command;
+    EXPECT_EQ(o.out, "");
+    EXPECT_EQ(o.err, "stormo plan: " + wrong.path() + ": " + reason + "\n");
+  }
+  const json line = objects(run({"verify", wrong.path(), "--json"}).out).at(0);
+  EXPECT_EQ(line["ok"], false);
+  EXPECT_EQ(line["error"], reason);
+  const TextFile bad("bad", "schedule v1 x all_reduce ranks=2 chunks=1\nround 0: 1>9 +c0\n");
+  const Outcome o = run({"verify", bad.path()});
+  EXPECT_EQ(o.exit_code, kExitFailed);
+  EXPECT_THAT(o.err, HasSubstr(": 2:12: the receiving rank must be in 0..1"));
+}
+
+TEST(PlanCommand, BadUsageExitsWithTwoAndSaysTheRemedy) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"show", "ring_allreduce"}, "did you mean 'ring_all_reduce'?"},
+      {{"show", "mirored"}, "did you mean 'mirrored'?"},
+      {{"show", "/no/such/plan"}, "neither an algorithm nor a file"},
+      {{"show", "star_all_reduce", "--ranks", "0"}, "--ranks: '0' is neither"},
+      {{"show", "star_all_reduce", "--ranks", "4x"}, "--ranks: '4x' is neither"},
+      {{"show", "star_all_reduce", "--ranks", "99999"}, "from 1 to 65536"},
+      {{"show", "star_all_reduce", "--ranks", "2..3"}, "a range needs 'verify --all'"},
+      {{"verify", "--all", "--ranks", "3..2"}, "nor a range such as 1..33"},
+      {{"verify", "--all", "ring_all_reduce"}, "either a plan or --all"},
+      {{"verify"}, "give the name of an algorithm or a file"},
+      {{"show", "ring_all_reduce", "--ranks", "65536"}, "use fewer ranks"},
+      {{"show", "hierarchical_all_reduce", "--hosts", "3"}, "cannot be spread evenly"},
+      {{"show", "binomial_broadcast", "--root", "4"}, "root 4 is not a rank"},
+      {{"cost", "ring_all_reduce", "--bytes", "1x"}, "--bytes: '1x' is not a size"},
+      {{"cost", "ring_all_reduce", "--bytes", "2000000T"}, "--bytes: "},
+      {{"cost", "ring_all_reduce", "--hosts", "3"}, "--hosts: 4 ranks cannot be spread"},
+      {{"cost", "mirrored"}, "this command takes a collective"},
+      {{"simulate", "ring_all_reduce", "--topology", "/no/file"}, "cannot read '/no/file'"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Outcome o = run(arguments);
+    EXPECT_EQ(o.exit_code, kExitUsage) << message;
+    EXPECT_EQ(o.out, "");
+    EXPECT_THAT(o.err, StartsWith("stormo plan: "));
+    EXPECT_THAT(o.err, HasSubstr(message));
+  }
+  EXPECT_EQ(run({}).exit_code, kExitUsage);
+  EXPECT_EQ(run({"show"}).exit_code, kExitUsage);
+  EXPECT_EQ(run({"show", "ring_all_reduce", "--rank", "4"}).exit_code, kExitUsage);
+}
+
+TEST(PlanCommand, PricesACollective) {
+  const Outcome o = run({"cost", "hierarchical_all_reduce", "--ranks", "4", "--hosts", "2",
+                         "--bytes", "4000", "--json"});
+  const json c = objects(o.out).at(0);
+  EXPECT_EQ(c["rounds"], 4);
+  EXPECT_EQ(c["max_bytes_sent"], 4000 + 2000);
+  EXPECT_EQ(c["max_host_bytes_sent"], 4000);
+  EXPECT_THAT(run({"cost", "ring_all_reduce", "--bytes", "4MiB"}).out,
+              HasSubstr("most sent by a rank      6 MiB\n"));
+}
+
+TEST(PlanCommand, SimulatesWithTheTopologyOfAFile) {
+  const TextFile topology("topology",
+                          "topology v1\nhosts 2\nintra latency_s=1e-3 byte_s=1e-6\n"
+                          "inter latency_s=0 byte_s=0\nreduce byte_s=0\n");
+  const Outcome o = run({"simulate", "ring_all_reduce", "--ranks", "2", "--bytes", "2000",
+                         "--topology", topology.path(), "--json"});
+  EXPECT_EQ(o.exit_code, kExitOk) << o.err;
+  const auto lines = objects(o.out);
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[0]["event"], "transfer");
+  EXPECT_DOUBLE_EQ(lines[4]["duration_us"].get<double>(), 2 * (1000 + 1000));
+  const Outcome text = run({"simulate", "ring_all_reduce", "--ranks", "2", "--bytes", "2000",
+                            "--topology", topology.path()});
+  EXPECT_THAT(text.out, StartsWith("ring_all_reduce: 2 ranks on 1 host(s), 2.0 KiB: 4.0 ms\n"));
+  const Outcome wrong = run({"simulate", "ring_all_reduce", "--topology", topology.path()});
+  EXPECT_EQ(wrong.exit_code, kExitUsage);
+  EXPECT_THAT(wrong.err, HasSubstr("the topology has 2 ranks, the plan 4"));
+}
+
+TEST(PlanDocuments, TheCostTableIsTheGeneratorsOutput) {
+  const std::string document = read(kRoot / "docs" / "algorithms.md");
+  const std::string begin = "<!-- begin: stormo plan table --markdown -->\n";
+  const std::string end = "<!-- end: stormo plan table --markdown -->\n";
+  const std::size_t from = document.find(begin), to = document.find(end);
+  ASSERT_NE(from, std::string::npos);
+  ASSERT_NE(to, std::string::npos);
+  EXPECT_EQ(document.substr(from + begin.size(), to - from - begin.size()),
+            run({"table", "--markdown"}).out)
+      << "replace the text between the markers by this output";
+}
+
+TEST(PlanDocuments, TheGuideShowsTheExampleThatIsTested) {
+  const std::string example = read(kRoot / "tests" / "unit" / "analysis" / "guide_example_test.cc");
+  EXPECT_THAT(read(kRoot / "docs" / "guides" / "add-a-collective.md"),
+              HasSubstr("```cpp\n" + example + "```\n"))
+      << "copy the file into the guide's code block";
+}
+
+}  // namespace
+}  // namespace stormo::cli
