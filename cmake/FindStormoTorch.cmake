@@ -1,49 +1,61 @@
 # Finds libtorch without torch's own CMake files (those need a CUDA toolkit for CUDA wheels).
-#   STORMO_TORCH   folder that holds include/ and lib/ (a libtorch zip, or site-packages/torch)
-# Defines the imported target Stormo::torch and stormo_use_torch(target).
+#   STORMO_TORCH   folder that holds include/ and lib/ (a libtorch zip, or site-packages/torch);
+#                  variable or environment. Unset: the torch of the python3 on PATH.
+# Defines the imported target Stormo::torch and STORMO_TORCH_VERSION. Installed beside
+# StormoConfig.cmake, so it must not depend on anything of the project.
 set(STORMO_TORCH "$ENV{STORMO_TORCH}" CACHE PATH "libtorch: the folder with include/ and lib/")
-if(NOT STORMO_TORCH)
-  find_package(Python3 COMPONENTS Interpreter QUIET)
-  if(Python3_Interpreter_FOUND)
+set(stormo_torch_root "${STORMO_TORCH}")
+if(NOT stormo_torch_root)
+  find_program(STORMO_PYTHON python3)
+  if(STORMO_PYTHON)
     execute_process(
-      COMMAND ${Python3_EXECUTABLE} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
-      OUTPUT_VARIABLE stormo_torch_guess OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    set(STORMO_TORCH "${stormo_torch_guess}" CACHE PATH "" FORCE)
+      COMMAND ${STORMO_PYTHON} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+      OUTPUT_VARIABLE stormo_torch_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
 endif()
 
-find_path(STORMO_TORCH_INCLUDE ATen/ATen.h PATHS ${STORMO_TORCH}/include NO_DEFAULT_PATH)
-find_library(STORMO_TORCH_LIBRARY torch PATHS ${STORMO_TORCH}/lib NO_DEFAULT_PATH)
-find_library(STORMO_TORCH_CPU_LIBRARY torch_cpu PATHS ${STORMO_TORCH}/lib NO_DEFAULT_PATH)
-find_library(STORMO_C10_LIBRARY c10 PATHS ${STORMO_TORCH}/lib NO_DEFAULT_PATH)
+# a changed STORMO_TORCH must not leave half of the old one behind
+if(NOT stormo_torch_root STREQUAL "${STORMO_TORCH_LAST_ROOT}")
+  foreach(name INCLUDE LIBRARY CPU_LIBRARY CUDA_LIBRARY C10_LIBRARY)
+    unset(STORMO_TORCH_${name} CACHE)
+  endforeach()
+  set(STORMO_TORCH_LAST_ROOT "${stormo_torch_root}" CACHE INTERNAL "")
+endif()
+find_path(STORMO_TORCH_INCLUDE ATen/ATen.h PATHS ${stormo_torch_root}/include NO_DEFAULT_PATH)
+find_library(STORMO_TORCH_LIBRARY torch PATHS ${stormo_torch_root}/lib NO_DEFAULT_PATH)
+find_library(STORMO_TORCH_CPU_LIBRARY torch_cpu PATHS ${stormo_torch_root}/lib NO_DEFAULT_PATH)
+find_library(STORMO_TORCH_CUDA_LIBRARY torch_cuda PATHS ${stormo_torch_root}/lib NO_DEFAULT_PATH)
+find_library(STORMO_TORCH_C10_LIBRARY c10 PATHS ${stormo_torch_root}/lib NO_DEFAULT_PATH)
+mark_as_advanced(STORMO_TORCH_INCLUDE STORMO_TORCH_LIBRARY STORMO_TORCH_CPU_LIBRARY
+  STORMO_TORCH_CUDA_LIBRARY STORMO_TORCH_C10_LIBRARY)
+
+set(STORMO_TORCH_VERSION)
+foreach(file torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+  if(NOT STORMO_TORCH_VERSION AND EXISTS "${STORMO_TORCH_INCLUDE}/${file}")
+    file(STRINGS "${STORMO_TORCH_INCLUDE}/${file}" lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+    string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
+    list(JOIN numbers "." STORMO_TORCH_VERSION)
+  endif()
+endforeach()
+
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(StormoTorch
-  REQUIRED_VARS STORMO_TORCH_INCLUDE STORMO_TORCH_LIBRARY STORMO_TORCH_CPU_LIBRARY STORMO_C10_LIBRARY
-  REASON_FAILURE_MESSAGE "set STORMO_TORCH to the folder of libtorch (with include/ and lib/), or run ./quickstart, which installs one")
+  REQUIRED_VARS STORMO_TORCH_INCLUDE STORMO_TORCH_LIBRARY STORMO_TORCH_CPU_LIBRARY
+    STORMO_TORCH_C10_LIBRARY
+  VERSION_VAR STORMO_TORCH_VERSION
+  REASON_FAILURE_MESSAGE "set STORMO_TORCH to the folder of libtorch 2.11 or newer (with include/ and lib/), activate a Python that has torch, or run ./quickstart, which installs one")
 
 if(StormoTorch_FOUND AND NOT TARGET Stormo::torch)
   add_library(Stormo::torch INTERFACE IMPORTED)
+  set(stormo_torch_libraries
+    ${STORMO_TORCH_LIBRARY} ${STORMO_TORCH_CPU_LIBRARY} ${STORMO_TORCH_C10_LIBRARY})
+  if(STORMO_TORCH_CUDA_LIBRARY)  # registers its kernels when loaded; nothing refers to it by name
+    list(APPEND stormo_torch_libraries
+      -Wl,--push-state,--no-as-needed ${STORMO_TORCH_CUDA_LIBRARY} -Wl,--pop-state)
+  endif()
   set_target_properties(Stormo::torch PROPERTIES
-    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
+    INTERFACE_INCLUDE_DIRECTORIES
       "${STORMO_TORCH_INCLUDE};${STORMO_TORCH_INCLUDE}/torch/csrc/api/include"
     INTERFACE_COMPILE_DEFINITIONS "_GLIBCXX_USE_CXX11_ABI=1"
-    INTERFACE_LINK_LIBRARIES
-      "${STORMO_TORCH_LIBRARY};${STORMO_TORCH_CPU_LIBRARY};${STORMO_C10_LIBRARY}")
+    INTERFACE_LINK_LIBRARIES "${stormo_torch_libraries}")
 endif()
-
-# Links libtorch and shares one precompiled <torch/torch.h> among all torch targets.
-function(stormo_use_torch target)
-  if(NOT TARGET stormo_torch_pch)
-    file(WRITE ${CMAKE_BINARY_DIR}/generated/torch_pch.cc "// carries the precompiled header\n")
-    add_library(stormo_torch_pch STATIC ${CMAKE_BINARY_DIR}/generated/torch_pch.cc)
-    target_link_libraries(stormo_torch_pch PRIVATE Stormo::torch)
-    target_precompile_headers(stormo_torch_pch PRIVATE <torch/torch.h>)
-  endif()
-  get_target_property(type ${target} TYPE)
-  if(type STREQUAL "STATIC_LIBRARY")
-    target_link_libraries(${target} PUBLIC Stormo::torch)
-  else()
-    target_link_libraries(${target} PRIVATE Stormo::torch)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM stormo_torch_pch)
-endfunction()

@@ -16,12 +16,12 @@ std::string_view to_string(Lane lane);
 /// One finished interval on one rank. `name` must outlive the Sink call only.
 struct Event {
   Lane lane = Lane::kCompute;
-  std::string_view name;     ///< "forward", "all_reduce", ...
+  std::string_view name{};  ///< "forward", "all_reduce", ...
   Rank rank = 0;
-  std::int64_t step = -1;    ///< training step, or -1 outside of one
-  std::uint64_t bytes = 0;   ///< payload of the calling rank, 0 when it has none
-  TimePoint start;
-  TimePoint end;
+  std::int64_t step = -1;   ///< training step, or -1 outside of one
+  std::uint64_t bytes = 0;  ///< payload of the calling rank, 0 when it has none
+  TimePoint start{};
+  TimePoint end{};
 };
 
 /// Consumer of Events. `record` may be called from any thread, must not block and must not fail.

@@ -11,6 +11,18 @@ constexpr std::uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
 
 }  // namespace
 
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> x,
+                                        std::array<std::uint32_t, 2> k) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{kMul0} * x[0];
+    const std::uint64_t p1 = std::uint64_t{kMul1} * x[2];
+    x = {static_cast<std::uint32_t>(p1 >> 32) ^ x[1] ^ k[0], static_cast<std::uint32_t>(p1),
+         static_cast<std::uint32_t>(p0 >> 32) ^ x[3] ^ k[1], static_cast<std::uint32_t>(p0)};
+    k = {k[0] + kWeyl0, k[1] + kWeyl1};
+  }
+  return x;
+}
+
 std::uint64_t fnv1a(std::string_view text, std::uint64_t basis) {
   std::uint64_t h = basis;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
@@ -26,16 +38,7 @@ Rng::Rng(std::uint64_t seed, std::string_view purpose, std::uint64_t index) {
 }
 
 void Rng::refill() {
-  std::array<std::uint32_t, 4> x = counter_;
-  std::array<std::uint32_t, 2> k = key_;
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{kMul0} * x[0];
-    const std::uint64_t p1 = std::uint64_t{kMul1} * x[2];
-    x = {static_cast<std::uint32_t>(p1 >> 32) ^ x[1] ^ k[0], static_cast<std::uint32_t>(p1),
-         static_cast<std::uint32_t>(p0 >> 32) ^ x[3] ^ k[1], static_cast<std::uint32_t>(p0)};
-    k = {k[0] + kWeyl0, k[1] + kWeyl1};
-  }
-  block_ = x;
+  block_ = philox4x32(counter_, key_);
   used_ = 0;
   if (++counter_[0] == 0) ++counter_[1];
 }

@@ -7,9 +7,14 @@
 
 namespace stormo {
 
-/// Counter-based generator, Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-/// 1, 2, 3", SC11). A stream is named by (seed, purpose, index): two purposes never share numbers,
-/// and any stream can be made anywhere without drawing from another one first.
+/// Ten rounds of Philox4x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11): a
+/// block of four random words as a pure function of a counter and a key.
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key);
+
+/// Counter-based generator over philox4x32. A stream is named by (seed, purpose, index): two
+/// purposes never share numbers, and any stream can be made anywhere without drawing from another
+/// one first.
 class Rng {
  public:
   Rng(std::uint64_t seed, std::string_view purpose, std::uint64_t index = 0);

@@ -20,6 +20,7 @@ std::string_view to_string(Code code) {
     case Code::kExhausted: return "resource exhausted";
     case Code::kBadPlan: return "bad plan";
     case Code::kInterrupted: return "interrupted";
+    case Code::kException: return "exception";
   }
   return "unknown";
 }
@@ -42,7 +43,9 @@ std::string Status::to_string() const {
   return std::string(stormo::to_string(rep_->code)) + ": " + rep_->message;
 }
 
-Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+Status invalid_argument(std::string message) {
+  return {Code::kInvalidArgument, std::move(message)};
+}
 Status io_error(std::string message) { return {Code::kIo, std::move(message)}; }
 Status errno_error(std::string what) {
   const int saved = errno;

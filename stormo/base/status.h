@@ -12,7 +12,8 @@ namespace stormo {
 /// What went wrong, as a closed list. One vocabulary for the whole system.
 enum class Code : int {
   kOk = 0,
-  kInvalidArgument,   ///< the user's flag, recipe, file or call is wrong; the message says the remedy
+  kInvalidArgument,   ///< the user's flag, recipe, file or call is wrong; the message says the
+                      ///< remedy
   kNotFound,          ///< a file, key or name that must exist does not
   kDeadlineExceeded,  ///< the caller's deadline passed
   kPeerLost,          ///< a rank or the store died, froze or became unreachable
@@ -24,6 +25,7 @@ enum class Code : int {
   kExhausted,         ///< out of a bounded resource (arena, ports, descriptors)
   kBadPlan,           ///< a Schedule or StepPlan that verify rejects
   kInterrupted,       ///< SIGINT or SIGTERM, after saving
+  kException,         ///< the program threw; the message has the exception's type and text
 };
 
 /// The name of a code as it is printed, e.g. "peer lost".
@@ -68,7 +70,8 @@ Status errno_error(std::string what);
 /// public C++ API; carries the Status. No exception ever crosses a thread.
 class Error : public std::runtime_error {
  public:
-  explicit Error(Status status) : std::runtime_error(status.to_string()), status_(std::move(status)) {}
+  explicit Error(Status status)
+      : std::runtime_error(status.to_string()), status_(std::move(status)) {}
   const Status& status() const { return status_; }
 
  private:
@@ -115,10 +118,10 @@ class [[nodiscard]] Result {
 #define STORMO_CONCAT(a, b) STORMO_CONCAT_INNER(a, b)
 
 /// Returns the failure of `expr` (a Status) from the enclosing function.
-#define STORMO_RETURN_IF_ERROR(expr)                    \
-  do {                                                  \
-    ::stormo::Status stormo_status_ = (expr);           \
-    if (!stormo_status_.ok()) return stormo_status_;    \
+#define STORMO_RETURN_IF_ERROR(expr)                 \
+  do {                                               \
+    ::stormo::Status stormo_status_ = (expr);        \
+    if (!stormo_status_.ok()) return stormo_status_; \
   } while (false)
 
 /// `STORMO_ASSIGN_OR_RETURN(auto x, f())`: x = *f(), or returns f()'s failure.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace {
 /// Splits "64KiB" into its number and its unit; false when there is no number.
 bool split_number(std::string_view text, double& number, std::string_view& unit) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || number < 0) return false;
+  if (error != std::errc{} || !std::isfinite(number) || number < 0) return false;
   unit = text.substr(static_cast<std::size_t>(end - text.data()));
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   return true;
@@ -69,11 +70,16 @@ Result<Duration> parse_duration(std::string_view text) {
   std::string_view unit;
   double seconds = 0;
   if (split_number(text, number, unit)) {
-    if (unit == "us") seconds = 1e-6;
-    else if (unit == "ms") seconds = 1e-3;
-    else if (unit == "s" || unit.empty()) seconds = 1;
-    else if (unit == "min" || unit == "m") seconds = 60;
-    else if (unit == "h") seconds = 3600;
+    if (unit == "us")
+      seconds = 1e-6;
+    else if (unit == "ms")
+      seconds = 1e-3;
+    else if (unit == "s" || unit.empty())
+      seconds = 1;
+    else if (unit == "min" || unit == "m")
+      seconds = 60;
+    else if (unit == "h")
+      seconds = 3600;
   }
   if (seconds == 0 || number * seconds > 1e9)
     return invalid_argument(fmt::format("'{}' is not a duration; write 250ms, 5s or 2min", text));

@@ -1,0 +1,76 @@
+# Two groups: the torch-free layers (enough for Stormo::comm) and the rest. Relocatable: nothing
+# installed names the source tree, the build tree or the place of libtorch.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(stormo_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Stormo)
+
+# Layers that exist, their libraries for pkg-config in link order (users before what they use).
+function(stormo_install_layers export_set link_line)
+  set(libraries)
+  foreach(layer IN LISTS ARGN)
+    if(TARGET stormo_${layer})
+      install(TARGETS stormo_${layer} EXPORT ${export_set} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+      install(DIRECTORY ${PROJECT_SOURCE_DIR}/stormo/${layer}
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stormo FILES_MATCHING PATTERN "*.h")
+      list(PREPEND libraries -lstormo_${layer})
+    endif()
+  endforeach()
+  list(JOIN libraries " " libraries)
+  set(${link_line} "${libraries}" PARENT_SCOPE)
+endfunction()
+
+stormo_install_layers(StormoCommTargets STORMO_PC_COMM_LIBS ${STORMO_FREE_LAYERS})
+install(EXPORT StormoCommTargets NAMESPACE Stormo:: DESTINATION ${stormo_cmake_dir})
+install(FILES ${PROJECT_BINARY_DIR}/generated/stormo/base/version.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stormo/base)
+set(STORMO_PC_REQUIRES "fmt libcrypto libxxhash")
+configure_file(${PROJECT_SOURCE_DIR}/cmake/stormo-comm.pc.in ${PROJECT_BINARY_DIR}/stormo-comm.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/stormo-comm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(STORMO_WITH_TORCH)
+  add_library(stormo_everything INTERFACE)
+  add_library(Stormo::stormo ALIAS stormo_everything)
+  set_target_properties(stormo_everything PROPERTIES EXPORT_NAME stormo)
+  foreach(layer IN LISTS STORMO_TORCH_LAYERS STORMO_FREE_LAYERS)
+    if(TARGET stormo_${layer})
+      target_link_libraries(stormo_everything INTERFACE stormo_${layer})
+    endif()
+  endforeach()
+  stormo_install_layers(StormoTargets STORMO_PC_TORCH_LIBS ${STORMO_TORCH_LAYERS})
+  install(TARGETS stormo_everything EXPORT StormoTargets)
+  install(EXPORT StormoTargets NAMESPACE Stormo:: DESTINATION ${stormo_cmake_dir})
+  install(FILES ${PROJECT_SOURCE_DIR}/stormo/stormo.h
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stormo OPTIONAL)
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindStormoTorch.cmake DESTINATION ${stormo_cmake_dir})
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/stormo.pc.in ${PROJECT_BINARY_DIR}/stormo.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/stormo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/StormoConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/StormoConfig.cmake INSTALL_DESTINATION ${stormo_cmake_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/StormoConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/StormoConfig.cmake ${PROJECT_BINARY_DIR}/StormoConfigVersion.cmake
+  DESTINATION ${stormo_cmake_dir})
+
+# With libtorch the program needs its libraries at run time. Where they are is the machine's affair:
+# bin/stormo is a small script that finds them and starts libexec/stormo/stormo.
+if(TARGET stormo AND STORMO_WITH_TORCH)
+  set_target_properties(stormo PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}/stormo/torch/lib")
+  install(TARGETS stormo RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/stormo)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/stormo.sh.in ${PROJECT_BINARY_DIR}/stormo.sh @ONLY)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/stormo.sh DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME stormo)
+elseif(TARGET stormo)
+  install(TARGETS stormo RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(TARGET stormo)  # the program knows its own commands
+  install(CODE "
+    execute_process(COMMAND \"$<TARGET_FILE:stormo>\" completion bash
+      OUTPUT_VARIABLE script RESULT_VARIABLE failed)
+    if(NOT failed)
+      file(WRITE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/bash-completion/completions/stormo\" \"\${script}\")
+    endif()")
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo
+  FILES_MATCHING PATTERN "*.toml")

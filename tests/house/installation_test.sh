@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Installs a build, moves it elsewhere, and uses it as a stranger would: CMake, pkg-config, program.
+# usage: installation_test.sh SOURCE BUILD [LIBTORCH]
+set -euo pipefail
+source=$1 build=$2 torch=${3:+$(cd "$3" && pwd)}
+unset GTEST_OUTPUT STORMO_TORCH  # nothing but what the test says
+folder=$build/installation
+prefix=$folder/moved
+rm -rf "$folder"
+mkdir -p "$folder"
+cmake --install "$build" --prefix "$folder/first" >"$folder/install.log"
+mv "$folder/first" "$prefix"
+
+echo "== nothing installed knows where it was built"
+for path in "$source" "$build" ${torch:+"$torch"} "$folder/first"; do
+  if grep -rlF -- "$path" "$prefix"; then
+    echo "the files above contain $path" >&2
+    exit 1
+  fi
+done
+
+cache=$(command -v ccache || true)
+configure() {  # NAME SOURCE ARGUMENTS...
+  local name=$1 project=$2
+  shift 2
+  cmake -G Ninja -S "$project" -B "$folder/$name" -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" \
+    ${cache:+-DCMAKE_CXX_COMPILER_LAUNCHER="$cache"} "$@" >"$folder/$name.log" 2>&1 || { cat "$folder/$name.log"; exit 1; }
+  ninja -C "$folder/$name" --quiet
+}
+
+echo "== Stormo::comm without libtorch, by find_package"
+configure comm "$source/tests/house/comm_consumer"
+"$folder/comm/comm_consumer"
+
+echo "== and by pkg-config"
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+# shellcheck disable=SC2046
+$cache g++ $(pkg-config --cflags stormo-comm) -c "$source/tests/house/comm_consumer/main.cc" -o "$folder/main.o"
+# shellcheck disable=SC2046
+g++ "$folder/main.o" -o "$folder/by_pkg_config" $(pkg-config --libs stormo-comm)
+"$folder/by_pkg_config"
+
+echo "== the installed program"
+${torch:+env STORMO_TORCH="$torch"} "$prefix/bin/stormo" --version
+[ -n "$torch" ] || exit 0
+
+echo "== Stormo::stormo in a training loop of its own"
+configure consumer "$source/tests/consumer" -DSTORMO_TORCH="$torch"
+[ "$(ldd "$folder/consumer/consumer" | grep -c 'libgomp\|libomp')" = 1 ] ||
+  { echo "not exactly one OpenMP runtime:"; ldd "$folder/consumer/consumer" | grep omp; exit 1; }
+
+same_weights() {  # the lines of both ranks end with the same weights
+  tee /dev/stderr <"$1" | grep -oE 'rank [01] of 2: .*weights .*' | sed 's/.*weights //' | sort | uniq -c |
+    awk '{ n++; count = $1 } END { exit !(n == 1 && count == 2) }'
+}
+echo "== under stormo run"
+STORMO_TORCH=$torch timeout 120 "$prefix/bin/stormo" run -n 2 -- "$folder/consumer/consumer" >"$folder/run.out" </dev/null
+same_weights "$folder/run.out"
+
+torchrun=$(dirname "$torch")/../../../bin/torchrun
+if [ -x "$torchrun" ]; then
+  echo "== under torchrun"
+  OMP_NUM_THREADS=1 timeout 120 "$torchrun" --standalone --nproc-per-node 2 --no-python \
+    "$folder/consumer/consumer" >"$folder/torchrun.out" </dev/null
+  same_weights "$folder/torchrun.out"
+else
+  echo "== torchrun: not run, this libtorch has none"
+fi

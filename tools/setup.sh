@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# Set-up shared by ./quickstart and ./check; also runnable alone: tools/setup.sh [build|check|tidy ...]
+# Afterwards every package of the named groups is installed and build/torch-path names a libtorch.
+# Safe to repeat and to interrupt; what is done already costs milliseconds.
+set -euo pipefail
+stormo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+stormo_log=$stormo_root/build/setup.log
+stormo_torch_version=2.13.0
+
+say() { printf '%s\n' "stormo: $*" >&2; }
+stop() { say "$*"; exit 2; }
+
+# Runs a command quietly; when it fails, shows the end of its output.
+logged() {
+  if ! "$@" >>"$stormo_log" 2>&1 </dev/null; then
+    tail -n 20 "$stormo_log" >&2
+    return 1
+  fi
+}
+
+# Names of the packages of the given groups.
+packages_of() {
+  local pattern
+  pattern=$(printf '|%s' "$@")
+  awk -v groups="^(${pattern:1})\$" '!/^#/ && $2 ~ groups { print $1 }' "$stormo_root/packages.txt"
+}
+
+install_packages() {
+  local wanted missing
+  wanted=$(packages_of "$@")
+  if ! command -v dpkg-query >/dev/null; then
+    say "no dpkg here: make sure that what packages.txt lists is installed"
+    return 0
+  fi
+  # shellcheck disable=SC2086
+  missing=$(comm -23 <(sort <<<"$wanted") \
+    <(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' $wanted 2>/dev/null | awk '$1 == "ii" { print $2 }' | sort -u) | xargs)
+  [ -z "$missing" ] && return 0
+  local install="apt-get install -y --no-install-recommends $missing"
+  if [ "$(id -u)" -ne 0 ]; then
+    say "missing packages; run this, then run me again:"
+    printf '  sudo apt-get update && sudo %s\n' "$install" >&2
+    exit 2
+  fi
+  say "installing $(wc -w <<<"$missing") packages: $missing"
+  export DEBIAN_FRONTEND=noninteractive
+  if [ -n "$(dpkg --audit 2>/dev/null)" ]; then logged dpkg --configure -a || true; fi
+  # shellcheck disable=SC2086
+  if ! $install >>"$stormo_log" 2>&1 </dev/null; then  # lists absent or stale
+    logged apt-get update || stop "apt-get update failed (above); is the network up?"
+    logged $install || stop "$install failed (above)"
+  fi
+}
+
+is_torch() { [ -n "$1" ] && [ -e "$1/lib/libtorch_cpu.so" ] && [ -e "$1/include/ATen/ATen.h" ]; }
+
+# Folder of the torch of a Python, if it is 2.11 or newer; reads metadata, imports nothing.
+torch_of_python() {
+  "$1" - 2>/dev/null <<'PYTHON' || true
+import importlib.metadata, importlib.util
+version = importlib.metadata.version("torch").split("+")[0].split(".")
+if (int(version[0]), int(version[1])) >= (2, 11):
+    print(importlib.util.find_spec("torch").submodule_search_locations[0])
+PYTHON
+}
+
+# A private .venv; pip writes RECORD last, so an interrupted installation has none.
+install_torch() {
+  local venv=$stormo_root/.venv
+  if ! compgen -G "$venv/lib/python3*/site-packages/torch-$stormo_torch_version*.dist-info/RECORD" >/dev/null; then
+    say "installing torch $stormo_torch_version into .venv (about 200 MB to fetch)"
+    "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
+      logged python3 -m venv --clear "$venv" || stop "python3 -m venv failed (above)"
+    logged "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
+      "torch==$stormo_torch_version" ||
+      stop "pip install torch==$stormo_torch_version failed (above); or set STORMO_TORCH to a libtorch of yours"
+  fi
+  torch_of_python "$venv/bin/python"
+}
+
+# Order: STORMO_TORCH, the python3 on PATH, .venv. The choice is remembered with the python it was
+# made under: activating another one chooses anew.
+find_torch() {
+  local memory=$stormo_root/build/torch-path python remembered_torch='' remembered_python=''
+  python=$(command -v python3 || true)
+  if [ -n "${STORMO_TORCH:-}" ]; then
+    is_torch "$STORMO_TORCH" || stop "STORMO_TORCH=$STORMO_TORCH holds no libtorch (lib/libtorch_cpu.so and include/ATen/ATen.h); unset it, or correct it"
+    STORMO_TORCH=$(cd "$STORMO_TORCH" && pwd)
+  else
+    if [ -e "$memory" ]; then
+      { read -r remembered_torch && read -r remembered_python; } <"$memory" || true
+    fi
+    if is_torch "$remembered_torch" && [ "$remembered_python" = "$python" ]; then
+      STORMO_TORCH=$remembered_torch
+    else
+      STORMO_TORCH=$(torch_of_python "$python")
+      is_torch "$STORMO_TORCH" || STORMO_TORCH=$(install_torch)
+      is_torch "$STORMO_TORCH" || stop "no libtorch in .venv after its installation; remove .venv and run me again"
+      say "libtorch: $STORMO_TORCH"
+    fi
+  fi
+  export STORMO_TORCH
+  printf '%s\n%s\n' "$STORMO_TORCH" "$python" >"$memory.new"
+  mv "$memory.new" "$memory"
+}
+
+# Jobs that fit into cores and memory: a file with torch's headers takes up to 2 GB to compile.
+build_jobs() {
+  local cores gigabytes
+  cores=$(nproc)
+  gigabytes=$(awk '/^MemAvailable/ { print int($2 / 2000000) }' /proc/meminfo)
+  [ "$gigabytes" -lt 1 ] && gigabytes=1
+  echo $((cores < gigabytes ? cores : gigabytes))
+}
+
+# configure PRESET: only when the preset has not been configured or libtorch has changed.
+configure() {
+  local folder=$stormo_root/build/$1
+  if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/.torch" 2>/dev/null)" != "${STORMO_TORCH:-}" ]; then
+    say "configuring build/$1"
+    (cd "$stormo_root" && logged cmake --preset "$1" ${STORMO_TORCH:+-DSTORMO_TORCH="$STORMO_TORCH"}) || return 1
+    printf '%s' "${STORMO_TORCH:-}" >"$folder/.torch"
+  fi
+}
+
+mkdir -p "$stormo_root/build"
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  : >"$stormo_log"
+  install_packages "${@:-build}"
+  find_torch
+fi
