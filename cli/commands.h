@@ -9,8 +9,8 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
-/// Each adds one subcommand to `app`; its callback stores the exit code. `arguments` are those of the
-/// whole program, for commands that start copies of it.
+/// Each adds one subcommand to `app`; its callback stores the exit code. `arguments` are those of
+/// the whole program, for commands that start copies of it.
 struct Invocation {
   int exit_code = kExitOk;
   int argc = 0;

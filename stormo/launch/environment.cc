@@ -274,6 +274,17 @@ std::vector<int> expand_tasks_per_node(std::string_view text) {
   return out;
 }
 
+Result<int> threads_per_rank(const EnvironmentReader& read, int most) {
+  const std::string text = read("STORMO_THREADS").value_or("");
+  if (text.empty()) return 0;
+  const auto threads = to_int(text);
+  if (threads && *threads >= 1 && *threads <= most) return *threads;
+  return invalid_argument(
+      fmt::format("STORMO_THREADS='{}' must be a whole number from 1 to {}; correct it, or unset "
+                  "it to share the cores",
+                  text, most));
+}
+
 Result<transport::PortRange> parse_port_range(std::string_view text) {
   const std::size_t dash = text.find('-');
   const auto first = to_int(text.substr(0, dash));

@@ -24,6 +24,10 @@ EnvironmentReader process_environment();
 /// that holds the job's secret is read and closed.
 Result<transport::Rendezvous> read_environment(const EnvironmentReader& read);
 
+/// STORMO_THREADS: how many threads libtorch shall use in each rank; 0 when unset, for "share the
+/// cores". kInvalidArgument unless it is a number from 1 to `most`.
+Result<int> threads_per_rank(const EnvironmentReader& read, int most);
+
 /// Number of tasks on each node of a Slurm step: "2(x2),1" is 2, 2, 1. Empty when malformed.
 std::vector<int> expand_tasks_per_node(std::string_view text);
 

@@ -12,23 +12,23 @@ namespace stormo::observe {
 
 /// First record of a run.
 struct StartRecord {
-  std::string recipe{};    ///< name of the recipe, or "program" for a library user's own
+  std::string recipe{};  ///< name of the recipe, or "program" for a library user's own
   std::string strategy{};
   int ranks = 1;
   int hosts = 1;
   std::int64_t parameters = 0;
-  std::int64_t steps = 0;         ///< steps of the whole run
-  std::int64_t first_step = 0;    ///< > 0 after --resume
+  std::int64_t steps = 0;       ///< steps of the whole run
+  std::int64_t first_step = 0;  ///< > 0 after --resume
   std::int64_t global_batch = 0;
   std::uint64_t seed = 0;
-  std::string checkpoint{};         ///< folder, empty when none is written
+  std::string checkpoint{};  ///< folder, empty when none is written
 };
 
 /// One logged training step; the loss is the global weighted mean of that step.
 struct StepRecord {
-  std::int64_t step = 0;   ///< 1 after the first step
+  std::int64_t step = 0;  ///< 1 after the first step
   std::int64_t steps = 0;
-  double epoch = 0;        ///< fraction counts
+  double epoch = 0;  ///< fraction counts
   double loss = 0;
   double learning_rate = 0;
   double samples_per_s = 0;  ///< since the previous logged step
@@ -50,20 +50,20 @@ struct EndRecord {
   std::int64_t samples = 0;
   double wall_s = 0;
   double samples_per_s = 0;
-  double train_loss = 0;             ///< of the last step
+  double train_loss = 0;  ///< of the last step
   std::optional<double> val_loss{};
   std::optional<double> test_accuracy{};
-  std::string weights_hash{};          ///< 16 hexadecimal digits
+  std::string weights_hash{};  ///< 16 hexadecimal digits
   int ranks = 1;
   int hosts = 1;
   std::vector<std::uint64_t> bytes_sent_per_rank{};  ///< between hosts, index = rank
-  std::string checkpoint{};            ///< path of the last one, empty when none
-  std::string sample{};                ///< generated text, empty for other models
+  std::string checkpoint{};                          ///< path of the last one, empty when none
+  std::string sample{};                              ///< generated text, empty for other models
   bool interrupted = false;
 };
 
-/// What a run reports to people and programs. Only rank 0 has one that prints. Called on the training
-/// thread; must not block for long and must not throw.
+/// What a run reports to people and programs. Only rank 0 has one that prints. Called on the
+/// training thread; must not block for long and must not throw.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;

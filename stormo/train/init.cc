@@ -31,20 +31,10 @@ std::terminate_handler g_previous_handler = nullptr;
   std::abort();
 }
 
-Result<int> requested_threads() {
-  const char* text = std::getenv("STORMO_THREADS");
-  if (text == nullptr || *text == '\0') return 0;
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  if (*end != '\0' || value < 1 || value > train::CpuShare::kMaxCpus) {
-    return invalid_argument("STORMO_THREADS must be a number from 1 to " +
-                            std::to_string(train::CpuShare::kMaxCpus) + ", got '" + text + "'");
-  }
-  return static_cast<int>(value);
-}
-
 Result<int> set_threads(comm::Communicator& world) {
-  STORMO_ASSIGN_OR_RETURN(const int requested, requested_threads());
+  STORMO_ASSIGN_OR_RETURN(
+      const int requested,
+      launch::threads_per_rank(launch::process_environment(), train::CpuShare::kMaxCpus));
   train::CpuShare mine = train::current_cpu_share(world.cross_rank());
   std::vector<train::CpuShare> all(static_cast<std::size_t>(world.size()));
   const auto bytes = static_cast<std::int64_t>(sizeof mine);

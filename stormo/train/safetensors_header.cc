@@ -158,7 +158,7 @@ Status check_entry(const SafetensorsEntry& e) {
   if (!bytes) return bad_header("the size of its shape overflows");
   if (*bytes != e.end - e.begin) {
     return bad_header(fmt::format("shape and dtype need {} bytes, data_offsets span {}", *bytes,
-                               e.end - e.begin));
+                                  e.end - e.begin));
   }
   return ok_status();
 }
@@ -204,8 +204,9 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json,
     const std::string where = "tensor " + in_quotes(e.name);
     STORMO_RETURN_IF_ERROR(check_entry(e).within(where));
     if (e.begin != covered) {
-      return bad_header(fmt::format("{}: begins at byte {}, the one before it ends at {}: {}", where,
-                                 e.begin, covered, e.begin < covered ? "overlap" : "hole"));
+      return bad_header(fmt::format("{}: begins at byte {}, the one before it ends at {}: {}",
+                                    where, e.begin, covered,
+                                    e.begin < covered ? "overlap" : "hole"));
     }
     covered = e.end;
   }

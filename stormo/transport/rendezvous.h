@@ -15,18 +15,18 @@ struct Rendezvous {
   std::string source = "none";  ///< which detector matched: "stormo", "torchrun", "slurm", ...
   Rank rank = 0;
   int size = 1;
-  int local_rank = 0;   ///< position among the ranks of this host
+  int local_rank = 0;  ///< position among the ranks of this host
   int local_size = 1;
-  int cross_rank = 0;   ///< index of this host: the host's identity, given, never guessed
+  int cross_rank = 0;  ///< index of this host: the host's identity, given, never guessed
   int cross_size = 1;
-  std::string host;     ///< display name of this host
-  StoreAddress store;   ///< empty only when size == 1
+  std::string host;          ///< display name of this host
+  StoreAddress store;        ///< empty only when size == 1
   bool serve_store = false;  ///< this process hosts the Store (rank 0 under a foreign launcher)
   /// Rank 0 publishes address and secret in this 0600 file, the others read it; empty: not used.
   std::string rendezvous_file;
-  Secret secret;             ///< needed as soon as cross_size > 1
-  std::string interface;     ///< network interface for data between hosts; empty: the one that
-                             ///< reaches the Store
+  Secret secret;          ///< needed as soon as cross_size > 1
+  std::string interface;  ///< network interface for data between hosts; empty: the one that
+                          ///< reaches the Store
   PortRange ports;
   Duration join_timeout = std::chrono::seconds(60);
   /// A rank that stays silent for this long is dead or frozen; zero: never judged.

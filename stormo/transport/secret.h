@@ -11,8 +11,8 @@
 
 namespace stormo::transport {
 
-/// The job's 256-bit secret. Never in argv, environment or a log: it travels by inherited descriptor,
-/// standard input of a remote shell, or a 0600 file.
+/// The job's 256-bit secret. Never in argv, environment or a log: it travels by inherited
+/// descriptor, standard input of a remote shell, or a 0600 file.
 class Secret {
  public:
   static constexpr std::size_t kBytes = 32;

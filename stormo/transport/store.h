@@ -36,8 +36,8 @@ inline constexpr std::size_t kMaxValueBytes = 1u << 20;
 /// Single-threaded server on its own thread; never blocks on a client; holds nothing on disk.
 ///
 /// Liveness is a last will, as in MQTT: a session names a key and a value that the server sets (if
-/// absent) when the session ends without goodbye or misses its beats for longer than it promised. All
-/// ranks watch one key, so the first cause is whatever set it first.
+/// absent) when the session ends without goodbye or misses its beats for longer than it promised.
+/// All ranks watch one key, so the first cause is whatever set it first.
 class StoreServer {
  public:
   struct Options {
@@ -83,12 +83,12 @@ class StoreClient {
   virtual Result<std::string> get(std::string_view key, Deadline by) = 0;
   /// Adds to a counter (absent counts as 0) and returns the sum.
   virtual Result<std::int64_t> add(std::string_view key, std::int64_t delta, Deadline by) = 0;
-  /// Calls back on the client's thread, at once if the key has a value, and on every later set. When
-  /// the session is lost, `on_lost` (see below) is called instead.
+  /// Calls back on the client's thread, at once if the key has a value, and on every later set.
+  /// When the session is lost, `on_lost` (see below) is called instead.
   virtual Status watch(std::string_view key, std::function<void(std::string_view)> callback) = 0;
-  /// Last will: the server sets `key` to `value` (if absent) should this session end without goodbye,
-  /// or stay silent for `silence` (zero: never judged by silence). The server appends the reason, and
-  /// the latest note if any, to the value.
+  /// Last will: the server sets `key` to `value` (if absent) should this session end without
+  /// goodbye, or stay silent for `silence` (zero: never judged by silence). The server appends the
+  /// reason, and the latest note if any, to the value.
   virtual Status set_will(std::string_view key, std::string_view value, Duration silence,
                           Deadline by) = 0;
   /// Source of the note carried by each beat ("step 12, all_reduce #40"); called on the client's
@@ -98,8 +98,8 @@ class StoreClient {
   virtual void on_lost(std::function<void(Status)> callback) = 0;
   /// Ends the session well: the will is dropped.
   virtual Status goodbye(Deadline by) = 0;
-  /// Address of this end of the connection ("10.0.0.2"), empty for Unix sockets: an address by which
-  /// other hosts reach this one.
+  /// Address of this end of the connection ("10.0.0.2"), empty for Unix sockets: an address by
+  /// which other hosts reach this one.
   virtual std::string local_address() const = 0;
 };
 

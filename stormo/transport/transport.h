@@ -34,8 +34,8 @@ struct Counters {
 
 /// One rank's end of a fabric: ordered, tagged messages between two ranks. Nothing more.
 ///
-/// Between each ordered pair of ranks messages arrive in the order sent. Tag and length must be equal
-/// on both sides: a difference is kMismatch at the receiver and the payload is not delivered.
+/// Between each ordered pair of ranks messages arrive in the order sent. Tag and length must be
+/// equal on both sides: a difference is kMismatch at the receiver and the payload is not delivered.
 /// exchange() progresses all its parts at once, so that rings and pairwise swaps of any size cannot
 /// deadlock; several parts may name the same peer and keep their order. One thread at a time per
 /// endpoint, except fail() and counters(). After the first failure (deadline included) the

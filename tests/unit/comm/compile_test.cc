@@ -29,7 +29,8 @@ class Machine {
     for (std::size_t r = 0; r < n; ++r) {
       programs_.push_back(compile(schedule, static_cast<Rank>(r), map_));
       memory_.emplace_back(schedule.chunks);
-      for (int c = 0; c < schedule.chunks; ++c) memory_[r][static_cast<std::size_t>(c)] = input(r, c);
+      for (int c = 0; c < schedule.chunks; ++c)
+        memory_[r][static_cast<std::size_t>(c)] = input(r, c);
     }
     next_.assign(n, 0);
     meetings_.assign(n, 0);
@@ -51,7 +52,9 @@ class Machine {
     }
     return true;
   }
-  double at(std::size_t rank, int chunk) const { return memory_[rank][static_cast<std::size_t>(chunk)]; }
+  double at(std::size_t rank, int chunk) const {
+    return memory_[rank][static_cast<std::size_t>(chunk)];
+  }
   const Program& program(std::size_t rank) const { return programs_[rank]; }
 
  private:
@@ -104,7 +107,8 @@ class Machine {
   bool exchange(std::size_t r, const Step& s) {
     if (!sent_[r]) {
       for (const WireMove& m : s.sends) {
-        wire_[{static_cast<Rank>(r), m.peer}].push_back(memory_[r][static_cast<std::size_t>(m.chunk)]);
+        wire_[{static_cast<Rank>(r), m.peer}].push_back(
+            memory_[r][static_cast<std::size_t>(m.chunk)]);
       }
       sent_[r] = true;
     }
@@ -155,8 +159,8 @@ void expect_goal(const Schedule& s, const std::vector<int>& hosts) {
         const double got = machine.at(static_cast<std::size_t>(r), c);
         const auto from = static_cast<std::size_t>(
             s.goal.kind == plan::GoalKind::kBroadcast ? s.goal.root : owner(s, c));
-        const bool gathers = s.goal.kind == plan::GoalKind::kAllGather ||
-                             s.goal.kind == plan::GoalKind::kBroadcast;
+        const bool gathers =
+            s.goal.kind == plan::GoalKind::kAllGather || s.goal.kind == plan::GoalKind::kBroadcast;
         if (gathers) {
           ASSERT_EQ(got, Machine::input(from, c)) << s.name << " rank " << r << " chunk " << c;
         } else if (s.goal.kind == plan::GoalKind::kAllReduce || owner(s, c) == r) {
@@ -172,11 +176,11 @@ void expect_goal(const Schedule& s, const std::vector<int>& hosts) {
 TEST(Compile, EveryScheduleReachesItsGoalOnEveryPlacement) {
   for (const auto& hosts : kHosts) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
-    for (const Schedule& s :
-         {schedule::ring_all_reduce(n), schedule::ring_reduce_scatter(n),
-          schedule::ring_all_gather(n), schedule::star_all_reduce(n), schedule::direct_all_reduce(n),
-          schedule::direct_reduce_scatter(n), schedule::direct_all_gather(n),
-          schedule::binomial_broadcast(n, 0), schedule::binomial_broadcast(n, n - 1)}) {
+    for (const Schedule& s : {schedule::ring_all_reduce(n), schedule::ring_reduce_scatter(n),
+                              schedule::ring_all_gather(n), schedule::star_all_reduce(n),
+                              schedule::direct_all_reduce(n), schedule::direct_reduce_scatter(n),
+                              schedule::direct_all_gather(n), schedule::binomial_broadcast(n, 0),
+                              schedule::binomial_broadcast(n, n - 1)}) {
       expect_goal(s, hosts);
     }
     const int h = static_cast<int>(hosts.size());

@@ -92,7 +92,9 @@ TEST(SplitTokens, TakesNineTenthsForTraining) {
     const auto [train, validation] = split_tokens(counting(n));
     EXPECT_EQ(std::ssize(train), n * 9 / 10);
     EXPECT_EQ(std::ssize(train) + std::ssize(validation), n);
-    if (n > 1) EXPECT_EQ(validation.front(), train.back() + 1);
+    if (n > 1) {
+      EXPECT_EQ(validation.front(), train.back() + 1);
+    }
   }
 }
 

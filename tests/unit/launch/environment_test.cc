@@ -211,6 +211,17 @@ TEST(ReadEnvironment, TheInnerLauncherWins) {
   EXPECT_EQ(read(with(with(kOpenMpi, kSlurm), {{"STORMO_RENDEZVOUS", "file:x"}}))->source, "slurm");
 }
 
+TEST(ThreadsPerRank, ANumberWithinItsBoundsOrNothing) {
+  const auto threads = [](std::string value) {
+    return threads_per_rank([&](std::string_view) { return std::optional(value); }, 8);
+  };
+  EXPECT_EQ(*threads_per_rank([](std::string_view) { return std::nullopt; }, 8), 0);
+  EXPECT_EQ(*threads(""), 0);
+  EXPECT_EQ(*threads("1"), 1);
+  EXPECT_EQ(*threads("8"), 8);
+  for (const char* bad : {"0", "9", "-1", "x", "2 "}) EXPECT_FALSE(threads(bad).ok()) << bad;
+}
+
 TEST(ExpandTasksPerNode, Grammar) {
   EXPECT_THAT(expand_tasks_per_node("2"), ElementsAre(2));
   EXPECT_THAT(expand_tasks_per_node("2(x3),1"), ElementsAre(2, 2, 2, 1));

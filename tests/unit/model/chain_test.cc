@@ -1,3 +1,4 @@
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
@@ -55,7 +56,7 @@ class EveryModel : public ::testing::TestWithParam<Sample> {
  protected:
   void SetUp() override {
     torch::manual_seed(1);
-    torch::set_num_threads(1);
+    at::set_num_threads(1);
     chain_ = GetParam().make();
   }
   torch::Tensor target(std::int64_t batch) const {
@@ -68,7 +69,7 @@ class EveryModel : public ::testing::TestWithParam<Sample> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModel, ::testing::ValuesIn(samples()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& model) { return model.param.name; });
 
 TEST_P(EveryModel, HasTheOutputShape) {
   for (const std::int64_t batch : {1, 2, 5}) {

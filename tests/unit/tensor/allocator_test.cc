@@ -1,3 +1,4 @@
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/linear.h>

@@ -166,7 +166,8 @@ TEST(RecipeSchema, KeysAreUniqueAndDocumented) {
 
 TEST(RecipeSchema, DefaultsAreValid) {
   // A field whose default breaks its own rule could never be printed and read back.
-  const ParsedRecipe p = parse_recipe(to_toml(Recipe{}), "defaults", ".", {"batch=1"});
+  const std::vector<std::string> overrides = {"batch=1"};
+  const ParsedRecipe p = parse_recipe(to_toml(Recipe{}), "defaults", ".", overrides);
   EXPECT_THAT(p.errors, testing::Each(HasSubstr("train.global_batch")));
 }
 
