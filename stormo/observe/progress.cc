@@ -47,16 +47,39 @@ std::string step_text(const StepRecord& r) {
                      rate(r.samples_per_s), seconds(r.eta_s), shares(r.share));
 }
 
-/// Generated text may hold any byte: control characters must not reach the terminal.
-std::string indented(const std::string& text) {
+/// Bytes of the UTF-8 character that begins at `i`; 0 when none does.
+std::size_t character_length(std::string_view text, std::size_t i) {
+  const auto lead = static_cast<unsigned char>(text[i]);
+  const std::size_t length = lead < 0x80   ? 1
+                             : lead < 0xc2 ? 0
+                             : lead < 0xe0 ? 2
+                             : lead < 0xf0 ? 3
+                             : lead < 0xf5 ? 4
+                                           : 0;
+  if (i + length > text.size()) return 0;
+  for (std::size_t k = 1; k < length; ++k) {
+    if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return 0;
+  }
+  return length;
+}
+
+/// Generated text may hold any byte: control characters and broken UTF-8 must not reach the
+/// terminal.
+std::string indented(std::string_view text) {
   std::string out = "  | ";
-  for (const char c : text) {
-    if (c == '\n') {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = character_length(text, i);
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte == '\n') {
       out += "\n  | ";
+    } else if (length == 0) {
+      out += '?';
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += ' ';
     } else {
-      const auto byte = static_cast<unsigned char>(c);
-      out += byte < 0x20 || byte == 0x7f ? ' ' : c;
+      out += text.substr(i, length);
     }
+    i += std::max<std::size_t>(length, 1);
   }
   return out;
 }

@@ -35,6 +35,14 @@ std::string_view without_rank_prefix(std::string_view text) {
   return text.substr(end + 2);
 }
 
+/// What a rank was doing, out of the text that the Store got from it or wrote about it.
+std::string_view last_activity(std::string_view text) {
+  constexpr std::string_view kNote = "last reported: ";
+  const std::size_t note = text.rfind(kNote);
+  return note == std::string_view::npos ? without_rank_prefix(text)
+                                        : text.substr(note + kNote.size());
+}
+
 }  // namespace
 
 std::optional<Rank> named_rank(std::string_view text) {
@@ -250,7 +258,7 @@ std::string Supervisor::first_line() const {
     const Member& m = members_[static_cast<std::size_t>(*crashed)];
     std::string line = name(*crashed) + " " + ending(m);
     if (report_text_ && report_rank_ == crashed)
-      line += fmt::format("; last reported: {}", without_rank_prefix(*report_text_));
+      line += fmt::format("; last reported: {}", last_activity(*report_text_));
     return line;
   }
   if (lost_host_) {

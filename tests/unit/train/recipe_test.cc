@@ -136,7 +136,7 @@ TEST(Recipe, TomlRoundTripsToTheSameValue) {
   const ParsedRecipe first =
       parse("name = \"a \\\"quoted\\\" name\"\n",
             {"lr=0.1", "epsilon=1e-9", "model.sizes=1,2,3", "beta2=0.95", "tied=false",
-             "optimizer.kind=adamw", "data.path=x\\y", "clip_norm=1"});
+             "optimizer.kind=adamw", "data.path=x\\y", "clip_norm=1", "batch=8"});
   EXPECT_THAT(first.errors, IsEmpty());
   const std::string text = to_toml(first.recipe);
   const ParsedRecipe second = parse_recipe(text, "again", ".", {});

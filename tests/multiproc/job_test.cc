@@ -1,0 +1,104 @@
+// A group of real processes in which one goes wrong: everybody ends, and the first cause is named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+
+#include "process.h"
+
+namespace stormo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+const std::string kStormo = STORMO_PROGRAM;
+const std::string kWorker = STORMO_JOB_WORKER;
+
+Words job(const std::string& mode, int culprit, const Words& options = {"-n", "3"}) {
+  Words argv{kStormo, "run"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  for (const std::string& word : {std::string("--"), kWorker, mode, std::to_string(culprit)}) {
+    argv.push_back(word);
+  }
+  return argv;
+}
+
+pid_t pid_of_rank(const Process& process, int rank) {
+  for (const auto& relative : process.relatives()) {
+    if (relative.command.find(kWorker) != 0) continue;
+    std::ifstream in("/proc/" + std::to_string(relative.pid) + "/environ");
+    const std::string environment{std::istreambuf_iterator<char>(in), {}};
+    const std::string mine = "STORMO_RANK=" + std::to_string(rank) + '\0';
+    if (environment.find(mine) != std::string::npos) return relative.pid;
+  }
+  return -1;
+}
+
+TEST(Job, EndsWellWhenEveryRankDoes) {
+  const Outcome o = run_to_end(job("good", 1));
+  EXPECT_EQ(o.status, 0) << o.err;
+}
+
+TEST(Job, AnyKilledRankEndsAllWithinThreeSeconds) {
+  for (const int victim : {0, 1, 2}) {
+    Process process(job("forever", victim));
+    ASSERT_TRUE(process.wait_for_output("running", 3)) << process.err();
+    const pid_t pid = pid_of_rank(process, victim);
+    ASSERT_GT(pid, 0);
+    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    EXPECT_EQ(process.wait(3s), 1) << process.err();
+    EXPECT_TRUE(process.wait_until_all_gone(0s));
+    EXPECT_THAT(process.err(), HasSubstr("rank " + std::to_string(victim) + " (host "));
+    EXPECT_THAT(process.err(), HasSubstr("SIGKILL"));
+    EXPECT_THAT(process.err(), HasSubstr("all_reduce #")) << "the operation";
+  }
+}
+
+TEST(Job, AFrozenRankIsFoundByItsHeartbeat) {
+  Process process(job("forever", 1, {"-n", "2", "--heartbeat", "1s"}));
+  ASSERT_TRUE(process.wait_for_output("running", 2)) << process.err();
+  ASSERT_EQ(::kill(pid_of_rank(process, 1), SIGSTOP), 0);
+  EXPECT_EQ(process.wait(6s), 1);
+  EXPECT_THAT(process.err(), HasSubstr("rank 1 (host "));
+  EXPECT_THAT(process.err(), HasSubstr("silent for"));
+}
+
+TEST(Job, ARankThatLeavesWithoutFinalisingIsAFailure) {
+  const Outcome o = run_to_end(job("exit0", 1));
+  EXPECT_EQ(o.status, 1) << o.err;
+  EXPECT_LT(o.took, 5s);
+  EXPECT_THAT(o.err, HasSubstr("rank 1 (host "));
+}
+
+TEST(Job, AReportedFailureIsTheFirstCause) {
+  const Outcome o = run_to_end(job("throw", 2));
+  EXPECT_EQ(o.status, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("stormo: rank 2 (host ")) << "the report's first line";
+  EXPECT_GE(count(o.err, "no such luck"), 2) << "the rank's own word, and the report\n" << o.err;
+}
+
+TEST(Job, MismatchedCallsRaiseOnEveryRankWithATable) {
+  for (const char* mode : {"mismatch", "large-mismatch", "skip"}) {
+    const Outcome o = run_to_end(job(mode, 1));
+    EXPECT_EQ(o.status, 1) << o.err;
+    EXPECT_THAT(o.err, HasSubstr("mismatched operation")) << mode;
+    EXPECT_GE(count(o.err, "rank 0: all_reduce #"), 1) << o.err;
+    EXPECT_GE(count(o.err, "of 1000 float32"), 2) << o.err;
+  }
+}
+
+TEST(Job, MixedVersionsAreRefusedBeforeTheFirstStep) {
+  const Outcome o = run_to_end(job("version", 1));
+  EXPECT_EQ(o.status, 2) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("0.0.7"));
+  EXPECT_THAT(o.err, HasSubstr("install one version"));
+  EXPECT_EQ(o.out.find("running"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace stormo::testing
