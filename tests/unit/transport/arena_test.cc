@@ -1,0 +1,119 @@
+#include <stormo/transport/arena.h>
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+
+#include <stormo/base/rng.h>
+
+namespace stormo::transport {
+namespace {
+
+std::unique_ptr<Arena> make(std::uint64_t bytes = std::uint64_t{64} << 20) {
+  auto arena = Arena::create({.capacity_bytes = bytes});
+  EXPECT_TRUE(arena.ok()) << arena.status().to_string();
+  return std::move(arena).value();
+}
+
+TEST(Arena, HandsOutAlignedDisjointBlocks) {
+  const auto arena = make();
+  Rng rng(1, "arena_test");
+  std::vector<std::pair<unsigned char*, std::size_t>> live;
+  for (int i = 0; i < 2000; ++i) {
+    const std::size_t bytes = 1 + rng.below(i % 10 == 0 ? 200'000 : 3000);
+    auto* p = static_cast<unsigned char*>(arena->allocate(bytes));
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(p) % (bytes >= 4096 ? 4096 : 64), 0u);
+    ASSERT_TRUE(arena->contains(p) && arena->contains(p + bytes - 1));
+    std::memset(p, i % 251, bytes);
+    live.emplace_back(p, bytes);
+    if (live.size() > 100) {
+      const std::size_t k = rng.below(live.size());
+      arena->deallocate(live[k].first);
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+  }
+  for (const auto& [p, bytes] : live) {
+    for (std::size_t i = 1; i < bytes; ++i) ASSERT_EQ(p[i], p[0]) << "blocks overlap";
+  }
+}
+
+TEST(Arena, ReusesFreedBlocksBeforeTouchingNewMemory) {
+  const auto arena = make();
+  void* first = arena->allocate(100'000);
+  arena->deallocate(first);
+  const auto touched = arena->stats().touched_bytes;
+  for (int i = 0; i < 100; ++i) {
+    void* again = arena->allocate(100'000);
+    EXPECT_EQ(again, first);
+    arena->deallocate(again);
+  }
+  EXPECT_EQ(arena->stats().touched_bytes, touched);
+  EXPECT_EQ(arena->stats().in_use_bytes, 0u);
+}
+
+TEST(Arena, LosesAtMostAFifthToSizeClasses) {
+  const auto arena = make(std::uint64_t{1} << 30);
+  for (std::size_t bytes = 64; bytes < 10'000'000; bytes = bytes * 9 / 8 + 1) {
+    const auto before = arena->stats().in_use_bytes;
+    ASSERT_NE(arena->allocate(bytes), nullptr);
+    const auto taken = arena->stats().in_use_bytes - before;
+    EXPECT_GE(taken, bytes);
+    EXPECT_LE(taken * 4, bytes * 5 + 4 * 64) << bytes;
+  }
+}
+
+TEST(Arena, ExhaustionIsNullNotDeath) {
+  const auto arena = make(1 << 20);
+  EXPECT_EQ(arena->allocate(std::size_t{2} << 20), nullptr);
+  EXPECT_EQ(arena->allocate(SIZE_MAX), nullptr);
+  void* most = arena->allocate(900'000);
+  EXPECT_NE(most, nullptr);
+  EXPECT_EQ(arena->allocate(900'000), nullptr);
+  arena->deallocate(most);
+  EXPECT_NE(arena->allocate(900'000), nullptr);
+}
+
+TEST(Arena, IsSeenByWhoMapsItsFile) {
+  const auto arena = make();
+  auto* mine = static_cast<int*>(arena->allocate(4096));
+  *mine = 41;
+  auto peer = MemoryFile::map(dup(arena->fd()), arena->capacity());
+  ASSERT_TRUE(peer.ok()) << peer.status().to_string();
+  auto* theirs = reinterpret_cast<int*>(peer->data() + arena->offset_of(mine));
+  EXPECT_EQ(*theirs, 41);
+  *theirs = 42;
+  EXPECT_EQ(*mine, 42);
+}
+
+TEST(Arena, AChildAfterForkGetsNothingAndFreesNothing) {
+  const auto arena = make();
+  void* block = arena->allocate(100);
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = arena->allocate(100) == nullptr;
+    arena->deallocate(block);
+    _exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(arena->allocate(100), block);
+}
+
+TEST(MemoryFile, RefusesAFileThatCouldShrink) {
+  const int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+  EXPECT_EQ(MemoryFile::map(fd, 1 << 20).status().code(), Code::kRefused);
+  const auto arena = make(1 << 20);
+  EXPECT_EQ(MemoryFile::map(dup(arena->fd()), 1 << 30).status().code(), Code::kRefused)
+      << "too short";
+}
+
+}  // namespace
+}  // namespace stormo::transport
