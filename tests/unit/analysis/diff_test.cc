@@ -62,7 +62,7 @@ TEST(Diff, AnInsertedActionIsOneDifference) {
   b.mesh.axes.push_back({"dp", 2});
   EXPECT_EQ(diff(a, a), "");
   EXPECT_EQ(diff(a, b), "- mesh\n+ mesh dp=2\n+ action 4: all_reduce 0-0 over dp\n");
-  EXPECT_EQ(diff(b, a), "- mesh dp=2\n- action 4: all_reduce 0-0 over dp\n+ mesh\n");
+  EXPECT_EQ(diff(b, a), "- mesh dp=2\n+ mesh\n- action 4: all_reduce 0-0 over dp\n");
 }
 
 TEST(Diff, VeryLongPlansFallBackToListing) {
