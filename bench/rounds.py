@@ -1,4 +1,5 @@
 """What the comparisons share: interleaved rounds, per-round ratios, and how busy others kept the machine."""
+import math
 import os
 import resource
 import statistics
@@ -40,10 +41,12 @@ def run(command, **changes):
     return done.stdout
 
 
-def interleave(rounds, measure):
+def interleave(rounds, measure, limit=math.inf):
     """measure(round) gives {key: (ours, theirs)} in seconds; returns {key: [(ours, theirs), ...]}."""
-    seen, load = {}, OtherLoad()
+    seen, load, begun = {}, OtherLoad(), time.monotonic()
     for index in range(rounds):
+        if time.monotonic() - begun > limit:
+            break
         load.start()
         for key, pair in measure(index).items():
             seen.setdefault(key, []).append(pair)

@@ -53,6 +53,7 @@ Result<std::unique_ptr<Arena>> Arena::create(Options options) {
                                                : MemoryFile::create("stormo-arena", capacity));
   std::unique_ptr<Arena> arena(new Arena);
   arena->file_ = std::move(file);
+  arena->file_.advise_huge_pages();
   arena->owner_pid_ = getpid();
   arena->stats_.capacity_bytes = capacity;
   return arena;

@@ -54,6 +54,11 @@ Result<MemoryFile> MemoryFile::map_pages(int fd, std::uint64_t bytes) {
   return file;
 }
 
+void MemoryFile::advise_huge_pages() const {
+  // advice: a kernel without huge pages for memory files says no, and nothing is lost
+  static_cast<void>(madvise(data_, size_, MADV_HUGEPAGE));
+}
+
 MemoryFile::~MemoryFile() {
   if (data_ != nullptr) munmap(data_, size_);
   if (fd_ >= 0) close(fd_);
