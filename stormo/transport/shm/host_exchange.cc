@@ -6,14 +6,14 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <utility>
+
+#include <stormo/transport/socket.h>
 
 namespace stormo::transport {
 namespace {
@@ -33,24 +33,6 @@ struct Entry {
 struct Welcome {
   std::int32_t local_size;
   std::int32_t cores;
-};
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& o) noexcept {
-    std::swap(fd_, o.fd_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
 };
 
 Status wait_ready(int fd, short events, Deadline by) {
@@ -117,17 +99,8 @@ Status receive_packet(int fd, void* bytes, std::size_t size, std::vector<Descrip
   return {};
 }
 
-bool same_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
-std::pair<sockaddr_un, socklen_t> abstract_address(std::string_view name) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+const sockaddr* as_sockaddr(const SocketAddress& address) {
+  return reinterpret_cast<const sockaddr*>(&address.storage);
 }
 
 cpu_set_t own_mask() {
@@ -186,7 +159,7 @@ Status gather(int listener, std::string_view token, int local_size, std::vector<
         wait_ready(listener, POLLIN, by)
             .within(fmt::format("{} of {} ranks of this host", local_size - missing, local_size)));
     Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket.get() < 0 || !same_user(socket.get())) continue;
+    if (!socket.valid() || !check_same_user(socket.get()).ok()) continue;
     Entry entry{};
     std::vector<Descriptor> descriptors;
     const Deadline soon =
@@ -198,7 +171,7 @@ Status gather(int listener, std::string_view token, int local_size, std::vector<
       continue;
     }
     Guest& guest = guests[static_cast<std::size_t>(entry.local_rank)];
-    if (guest.socket.get() >= 0) continue;
+    if (guest.socket.valid()) continue;
     guest = {std::move(socket), std::move(descriptors[0]), entry.arena_bytes};
     CPU_OR(&mask, &mask, &entry.mask);
     --missing;
@@ -211,8 +184,8 @@ Status gather(int listener, std::string_view token, int local_size, std::vector<
 Result<std::unique_ptr<HostHub>> HostHub::open() {
   const std::string name = "stormo-hub-" + random_hex(8);
   Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const auto [address, size] = abstract_address(name);
-  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+  STORMO_ASSIGN_OR_RETURN(const SocketAddress address, unix_address(name));
+  if (!fd.valid() || bind(fd.get(), as_sockaddr(address), address.length) != 0 ||
       listen(fd.get(), HostRegion::kMaxRanks) != 0) {
     return errno_error("opening the meeting point of this host's ranks");
   }
@@ -259,15 +232,14 @@ Result<HostParts> enter_hub(const std::string& ticket, int local_rank, int local
     return Status(Code::kCorrupt, "the host's meeting point has a malformed ticket");
   }
   Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const auto [address, size] = abstract_address(std::string_view(ticket).substr(0, space));
-  if (fd.get() < 0 || connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
+  STORMO_ASSIGN_OR_RETURN(const SocketAddress address,
+                          unix_address(std::string_view(ticket).substr(0, space)));
+  if (!fd.valid() || connect(fd.get(), as_sockaddr(address), address.length) != 0) {
     return errno_error(
         "reaching local rank 0 (are both ranks on one host and in one network "
         "namespace?)");
   }
-  if (!same_user(fd.get())) {
-    return Status(Code::kRefused, "the host's meeting point belongs to another user");
-  }
+  STORMO_RETURN_IF_ERROR(check_same_user(fd.get()).within("the host's meeting point"));
   Entry entry{};
   std::copy_n(ticket.data() + space + 1, entry.token.size(), entry.token.data());
   entry.local_rank = local_rank;
