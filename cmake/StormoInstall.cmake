@@ -23,7 +23,7 @@ stormo_install_layers(StormoCommTargets STORMO_PC_COMM_LIBS ${STORMO_FREE_LAYERS
 install(EXPORT StormoCommTargets NAMESPACE Stormo:: DESTINATION ${stormo_cmake_dir})
 install(FILES ${PROJECT_BINARY_DIR}/generated/stormo/base/version.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stormo/base)
-set(STORMO_PC_REQUIRES "fmt libcrypto libxxhash")
+set(STORMO_PC_REQUIRES "fmt libcrypto libxxhash libhwy")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/stormo-comm.pc.in ${PROJECT_BINARY_DIR}/stormo-comm.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/stormo-comm.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
