@@ -20,7 +20,8 @@ Result<Duration> parse_duration(std::string_view text);
 /// The candidate closest to `word` by edit distance, if close enough to suggest; else empty.
 template <class Range>
 std::string_view nearest_match(std::string_view word, const Range& candidates);
-/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours count one each.
+/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours count one
+/// each.
 int edit_distance(std::string_view a, std::string_view b);
 
 template <class Range>

@@ -130,8 +130,9 @@ Status ShmTransport::exchange(std::span<const Outgoing> sends, std::span<const I
     if (!moved) {
       const Status waited = wait_for_peers(seen, by);
       if (!waited.ok()) {
-        health_->fail(waited.within(in.empty() ? fmt::format("send to rank {}", out.front().peer)
-                                               : fmt::format("recv from rank {}", in.front().peer)));
+        health_->fail(waited.within(in.empty()
+                                        ? fmt::format("send to rank {}", out.front().peer)
+                                        : fmt::format("recv from rank {}", in.front().peer)));
         return health_->status();
       }
     }
