@@ -148,10 +148,10 @@ void Group::post_payload(const Call& call) {
   std::byte* to = room(parts_.host_group->board(local_rank()));
   if (call.goal.kind == plan::GoalKind::kAllGather) {
     const std::size_t bytes = call.buffers[0].bytes() / static_cast<std::size_t>(size());
-    std::memcpy(
-        to,
-        static_cast<std::byte*>(call.buffers[0].data) + bytes * static_cast<std::size_t>(rank()),
-        bytes);
+    if (bytes == 0) return;
+    const auto* mine = static_cast<const std::byte*>(call.buffers[0].data) +
+                       bytes * static_cast<std::size_t>(rank());
+    std::memcpy(to, mine, bytes);
     return;
   }
   if (call.goal.kind == plan::GoalKind::kBroadcast && call.goal.root != rank()) return;
@@ -167,7 +167,9 @@ void Group::finish_inline(const Call& call) {
   if (call.goal.kind == plan::GoalKind::kAllGather) {
     auto* to = static_cast<std::byte*>(call.buffers[0].data);
     const std::size_t bytes = call.buffers[0].bytes() / static_cast<std::size_t>(size());
-    for (int r = 0; r < size(); ++r, to += bytes) std::memcpy(to, room(host.board(r)), bytes);
+    for (int r = 0; bytes > 0 && r < size(); ++r, to += bytes) {
+      std::memcpy(to, room(host.board(r)), bytes);
+    }
     return;
   }
   std::size_t offset = 0;

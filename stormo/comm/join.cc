@@ -29,7 +29,7 @@ class Joining {
 
   Result<std::unique_ptr<Communicator>> run() {
     STORMO_ASSIGN_OR_RETURN(auto arena, transport::Arena::create({}));
-    arena_ = arena.release();  // leaked: tensors may outlive the group
+    arena_ = &transport::Arena::immortal(std::move(arena));  // tensors may outlive the group
     health_ = std::make_shared<transport::Health>();
     if (r_.store.empty() && r_.rendezvous_file.empty()) return alone();
     STORMO_RETURN_IF_ERROR(reach_store());

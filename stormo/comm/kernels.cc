@@ -214,6 +214,7 @@ void reduce_integer(Combine how, std::span<const Operand> sources,
 
 void reduce(DType dtype, Combine how, std::span<const Operand> sources,
             std::span<void* const> destinations, std::int64_t count) {
+  if (count == 0) return;  // empty buffers may be null
   if (sources.empty()) {
     for (void* to : destinations)
       std::memset(to, 0, static_cast<std::size_t>(count) * size_of(dtype));

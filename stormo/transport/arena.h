@@ -36,6 +36,8 @@ class Arena {
   };
 
   static Result<std::unique_ptr<Arena>> create(Options options);
+  /// Gives the arena to the process for good: tensors in it may outlive every owner.
+  static Arena& immortal(std::unique_ptr<Arena> arena);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 

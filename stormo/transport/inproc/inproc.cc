@@ -19,7 +19,7 @@ Result<std::vector<InprocRank>> make_inproc_fabric(int n) {
     STORMO_ASSIGN_OR_RETURN(auto arena,
                             Arena::create({.capacity_bytes = kArenaBytes, .single_process = true}));
     bases.push_back(arena->base());
-    arenas.push_back(arena.release());
+    arenas.push_back(&Arena::immortal(std::move(arena)));
   }
   std::vector<InprocRank> ranks;
   for (int i = 0; i < n; ++i) {

@@ -268,6 +268,9 @@ TEST(Group, BoardsAreNotOverwrittenTooEarly) {
   });
 }
 
+/// Input of a rank that is about to call something wrong.
+thread_local std::vector<float> mine;
+
 struct Mismatch {
   const char* name;
   std::function<Status(Communicator&)> first;  // rank 0
@@ -275,7 +278,6 @@ struct Mismatch {
 };
 
 TEST(Group, MismatchedCallsRaiseOnEveryRankWithATable) {
-  thread_local std::vector<float> mine;
   const auto floats = [](std::int64_t n) {
     mine.assign(static_cast<std::size_t>(n), 1.0f);
     return buffer_of(std::span(mine));
