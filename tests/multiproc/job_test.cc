@@ -31,8 +31,7 @@ Words job(const std::string& mode, int culprit, const Words& options = {"-n", "3
 pid_t pid_of_rank(const Process& process, int rank) {
   for (const auto& relative : process.relatives()) {
     if (relative.command.find(kWorker) != 0) continue;
-    std::ifstream in("/proc/" + std::to_string(relative.pid) + "/environ");
-    const std::string environment{std::istreambuf_iterator<char>(in), {}};
+    const std::string environment = read_proc("/proc/" + std::to_string(relative.pid) + "/environ");
     const std::string mine = "STORMO_RANK=" + std::to_string(rank) + '\0';
     if (environment.find(mine) != std::string::npos) return relative.pid;
   }

@@ -58,8 +58,7 @@ constexpr const char* kRunHere = "shift\nexec \"$@\"";
 pid_t rank_pid(const Process& job, const std::string& command_part, int rank) {
   for (const auto& r : job.relatives()) {
     if (r.command.find(command_part) == std::string::npos) continue;
-    std::ifstream in("/proc/" + std::to_string(r.pid) + "/environ");
-    const std::string environment{std::istreambuf_iterator<char>(in), {}};
+    const std::string environment = read_proc("/proc/" + std::to_string(r.pid) + "/environ");
     if (environment.find("STORMO_RANK=" + std::to_string(rank) + '\0') != std::string::npos)
       return r.pid;
   }

@@ -26,11 +26,6 @@ int milliseconds_until(SteadyTime by) {
   return static_cast<int>(std::max<std::int64_t>(0, left.count()));
 }
 
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 }  // namespace
 
 Process::Process(std::vector<std::string> argv, const std::vector<std::string>& variables) {
@@ -117,14 +112,14 @@ std::vector<Process::Relative> Process::relatives() const {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string environment = contents(entry.path() / "environ");
+    const std::string environment = read_proc(entry.path() / "environ");
     if (environment.find(mark_ + '\0') == std::string::npos) continue;
     Relative r;
     r.pid = std::stoi(name);
-    r.command = contents(entry.path() / "cmdline");
+    r.command = read_proc(entry.path() / "cmdline");
     for (char& c : r.command)
       if (c == '\0') c = ' ';
-    std::istringstream status(contents(entry.path() / "status"));
+    std::istringstream status(read_proc(entry.path() / "status"));
     for (std::string line; std::getline(status, line);)
       if (line.starts_with("PPid:")) r.parent = std::stoi(line.substr(5));
     found.push_back(r);
@@ -152,6 +147,12 @@ Outcome run_to_end(const std::vector<std::string>& argv,
   outcome.out = process.out();
   outcome.err = process.err();
   return outcome;
+}
+
+std::string read_proc(const std::string& path) {
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();  // unlike iterators, turns a failing read into a bad stream
+  return out.str();
 }
 
 std::vector<std::string> split_lines(const std::string& text) {

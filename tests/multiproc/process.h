@@ -63,6 +63,8 @@ struct Outcome {
 Outcome run_to_end(const std::vector<std::string>& argv,
                    const std::vector<std::string>& variables = {});
 
+/// A file of /proc; what could be read, when its process ends meanwhile.
+std::string read_proc(const std::string& path);
 std::vector<std::string> split_lines(const std::string& text);
 int count(const std::string& text, const std::string& part);
 
