@@ -15,7 +15,7 @@ namespace stormo::data {
 class Scratch {
  public:
   Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "stormo-test-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "data-test-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) ADD_FAILURE() << "no temporary folder";
     root_ = name;
   }
