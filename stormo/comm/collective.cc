@@ -25,8 +25,10 @@ Combine combine_of(ReduceOp op) {
 
 std::uint64_t bytes_of(const Operation& o) { return o.count * size_of(o.dtype); }
 
-const Posting& posting_on(std::span<std::byte, transport::HostRegion::kBoardBytes> board) {
-  return *reinterpret_cast<const Posting*>(board.data());
+/// Bytes that one rank contributes to an operation whose payload is posted whole.
+std::uint64_t payload_bytes(const Operation& o, int ranks) {
+  const bool gathers = o.kind == OperationKind::kAllGather;
+  return gathers ? bytes_of(o) / static_cast<std::uint64_t>(ranks) : bytes_of(o);
 }
 
 }  // namespace
@@ -35,11 +37,7 @@ Status Group::run(Call call) {
   if (finalized_) return invalid_argument("the group was finalized");
   if (parts_.health->failed()) return status().within(to_text(call.operation));
   call.operation.sequence = ++sequence_;
-  {
-    const std::lock_guard lock(activity_mutex_);
-    current_ = call.operation;
-    in_operation_ = true;
-  }
+  activity_.begin(call.operation);
   return conclude(call.operation, run_checked(call));
 }
 
@@ -75,10 +73,9 @@ Status Group::run_checked(Call& call) {
 Status Group::meet_and_compare(Call& call, bool inline_payload) {
   transport::HostGroup& host = *parts_.host_group;
   host.next_operation();
-  auto& posting = *reinterpret_cast<Posting*>(host.board(local_rank()).data());
-  posting.operation = call.operation;
-  posting.fingerprint = fingerprint(call.operation);
-  posting.weight = call.weight;
+  const Posted mine(host, local_rank());
+  mine.note().fingerprint = fingerprint(call.operation);
+  mine.posting() = {.weight = call.weight, .operation = call.operation};
   if (inline_payload) {
     post_payload(call);
   } else {
@@ -91,15 +88,14 @@ Status Group::meet_and_compare(Call& call, bool inline_payload) {
 /// Every rank of the host sees every posting, so all of them come to the same verdict.
 Status Group::compare_postings() const {
   const transport::HostGroup& host = *parts_.host_group;
-  const Tag mine = posting_on(host.board(local_rank())).fingerprint;
+  const Tag mine = Posted(host, local_rank()).note().fingerprint;
   bool equal = true;
-  for (int r = 0; r < host.size(); ++r)
-    equal = equal && posting_on(host.board(r)).fingerprint == mine;
+  for (int r = 0; r < host.size(); ++r) equal &= Posted(host, r).note().fingerprint == mine;
   if (equal) return {};
   std::string table = fmt::format("ranks of host {} called different operations", parts_.host);
   if (cross_size() > 1) return {Code::kMismatch, table};  // the coordinator asks all hosts
   for (int r = 0; r < host.size(); ++r) {
-    table += fmt::format("\n  rank {}: {}", r, to_text(posting_on(host.board(r)).operation));
+    table += fmt::format("\n  rank {}: {}", r, to_text(Posted(host, r).posting().operation));
   }
   return {Code::kMismatch, table};
 }
@@ -123,7 +119,7 @@ void Group::prepare_scales(const Call& call, double weight_of_all) {
   if (call.operation.op != ReduceOp::kWeightedAverage) return;
   const auto weight_of = [&](std::size_t r) {
     return local_size() == 1 ? call.weight
-                             : posting_on(parts_.host_group->board(static_cast<int>(r))).weight;
+                             : Posted(*parts_.host_group, static_cast<int>(r)).posting().weight;
   };
   double total = weight_of_all;
   if (cross_size() == 1) {
@@ -137,18 +133,14 @@ void Group::prepare_scales(const Call& call, double weight_of_all) {
 
 bool Group::fits_inline(const Call& call) const {
   if (cross_size() > 1 || call.goal.kind == plan::GoalKind::kReduceScatter) return false;
-  const std::uint64_t bytes = bytes_of(call.operation);
-  const std::uint64_t per_rank = call.goal.kind == plan::GoalKind::kAllGather
-                                     ? bytes / static_cast<std::uint64_t>(size())
-                                     : bytes;
-  return per_rank <= Posting::kMaxInlineBytes;
+  return payload_bytes(call.operation, size()) <= Posting::kMaxInlineBytes;
 }
 
 void Group::post_payload(const Call& call) {
-  std::byte* to = room(parts_.host_group->board(local_rank()));
+  const std::size_t bytes = payload_bytes(call.operation, size());
+  if (bytes == 0) return;
+  std::byte* to = Posted(*parts_.host_group, local_rank()).payload(bytes);
   if (call.goal.kind == plan::GoalKind::kAllGather) {
-    const std::size_t bytes = call.buffers[0].bytes() / static_cast<std::size_t>(size());
-    if (bytes == 0) return;
     const auto* mine = static_cast<const std::byte*>(call.buffers[0].data) +
                        bytes * static_cast<std::size_t>(rank());
     std::memcpy(to, mine, bytes);
@@ -162,25 +154,24 @@ void Group::post_payload(const Call& call) {
 }
 
 void Group::finish_inline(const Call& call) {
-  transport::HostGroup& host = *parts_.host_group;
   if (alone()) return finish_alone(call);
+  const std::size_t bytes = payload_bytes(call.operation, size());
+  if (bytes == 0) return;
+  const auto payload_of = [&](int r) { return Posted(*parts_.host_group, r).payload(bytes); };
   if (call.goal.kind == plan::GoalKind::kAllGather) {
     auto* to = static_cast<std::byte*>(call.buffers[0].data);
-    const std::size_t bytes = call.buffers[0].bytes() / static_cast<std::size_t>(size());
-    for (int r = 0; bytes > 0 && r < size(); ++r, to += bytes) {
-      std::memcpy(to, room(host.board(r)), bytes);
-    }
+    for (int r = 0; r < size(); ++r, to += bytes) std::memcpy(to, payload_of(r), bytes);
     return;
   }
   std::size_t offset = 0;
   for (const Buffer& b : call.buffers) {
     if (call.goal.kind == plan::GoalKind::kBroadcast) {
-      if (b.count > 0) std::memcpy(b.data, room(host.board(call.goal.root)) + offset, b.bytes());
+      if (b.count > 0) std::memcpy(b.data, payload_of(call.goal.root) + offset, b.bytes());
     } else {
       sources_.clear();
       for (int r = 0; r < size(); ++r) {
         const double scale = operands_.scales[static_cast<std::size_t>(r)];
-        if (scale != 0) sources_.push_back({room(host.board(r)) + offset, scale});
+        if (scale != 0) sources_.push_back({payload_of(r) + offset, scale});
       }
       void* to = b.data;
       reduce(b.dtype, operands_.how, sources_, {&to, 1}, b.count);
@@ -218,7 +209,7 @@ Status Group::post_addresses(const Call& call) {
     }
   }
   const bool copy_in = call.goal.kind != plan::GoalKind::kBroadcast || call.goal.root == rank();
-  auto* offsets = reinterpret_cast<std::uint64_t*>(room(parts_.host_group->board(local_rank())));
+  auto* offsets = reinterpret_cast<std::uint64_t*>(Posted(*parts_.host_group, local_rank()).room());
   mine.clear();
   std::byte* next = bounce_;
   for (const Buffer& b : call.buffers) {
@@ -248,7 +239,7 @@ void Group::map_addresses(const Call& call) {
   const transport::HostGroup& host = *parts_.host_group;
   for (int r = 0; r < host.size(); ++r) {
     if (r == local_rank()) continue;
-    const auto* offsets = reinterpret_cast<const std::uint64_t*>(room(host.board(r)));
+    const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host, r).room());
     auto& theirs = operands_.memory[static_cast<std::size_t>(r)];
     theirs.resize(call.buffers.size());
     for (std::size_t b = 0; b < theirs.size(); ++b) theirs[b] = host.address(r, offsets[b]);
@@ -282,8 +273,7 @@ const Program& Group::program_for(const plan::Goal& goal) {
 
 Status Group::conclude(const Operation& operation, Status outcome) {
   if (outcome.ok()) {
-    const std::lock_guard lock(activity_mutex_);
-    in_operation_ = false;
+    activity_.end();
     return {};
   }
   const std::string text = to_text(operation);
@@ -294,14 +284,14 @@ Status Group::conclude(const Operation& operation, Status outcome) {
   parts_.health->fail(cause);
   if (!coordinator_) cause = parts_.health->status();
   {
-    const std::lock_guard lock(activity_mutex_);
+    const std::lock_guard lock(mutex_);
     if (first_cause_.ok()) first_cause_ = cause;
   }
   return cause.within(text);
 }
 
 Status Group::status() const {
-  const std::lock_guard lock(activity_mutex_);
+  const std::lock_guard lock(mutex_);
   return first_cause_.ok() ? parts_.health->status() : first_cause_;
 }
 

@@ -43,15 +43,16 @@ void Group::set_coordinator(std::unique_ptr<Coordinator> coordinator) {
 }
 
 std::string Group::activity() const {
-  const std::lock_guard lock(activity_mutex_);
+  const auto [operation, running] = activity_.snapshot();
+  const std::lock_guard lock(mutex_);
   const std::string section = section_.empty() ? "" : section_ + ", ";
-  if (in_operation_) return section + to_text(current_);
-  if (current_.sequence == 0) return section + "no operation yet";
-  return section + "computing after " + to_text(current_);
+  if (running) return section + to_text(operation);
+  if (operation.sequence == 0) return section + "no operation yet";
+  return section + "computing after " + to_text(operation);
 }
 
 void Group::set_section(std::string_view text) {
-  const std::lock_guard lock(activity_mutex_);
+  const std::lock_guard lock(mutex_);
   section_ = text;
 }
 
@@ -205,11 +206,7 @@ Status Group::do_message(OperationKind kind, Buffer data, Rank peer, std::uint32
   Operation operation = describe(kind, {&data, 1}, ReduceOp::kSum, peer);
   operation.tag = tag;
   if (parts_.health->failed()) return status().within(to_text(operation));
-  {
-    const std::lock_guard lock(activity_mutex_);
-    current_ = operation;
-    in_operation_ = true;
-  }
+  activity_.begin(operation);
   const auto index = static_cast<std::size_t>(peer);
   const bool here = hosts_.host[index] == cross_rank();
   transport::Transport& link = here ? *parts_.local : *parts_.wire;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/comm/activity.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/coordinator.h>
 #include <stormo/comm/execute.h>
@@ -124,11 +125,10 @@ class Group final : public Communicator {
   Sink* sink_ = nullptr;
   bool finalized_ = false;
 
-  mutable std::mutex activity_mutex_;
-  std::string section_;
-  Operation current_;
-  bool in_operation_ = false;
-  Status first_cause_;
+  Activity activity_;
+  mutable std::mutex mutex_;
+  std::string section_;  // guarded by mutex_
+  Status first_cause_;   // guarded by mutex_
 
   std::unique_ptr<Coordinator> coordinator_;
   OperationLane lane_;  // last: its thread uses everything above

@@ -13,20 +13,16 @@ OperationLane::~OperationLane() {
 }
 
 bool OperationLane::enter_if_idle() {
-  const std::lock_guard lock(mutex_);
-  if (busy_ || !queue_.empty()) return false;
-  busy_ = true;
-  return true;
+  std::uint32_t idle = 0;
+  return state_.compare_exchange_strong(idle, kRunning, std::memory_order_acquire,
+                                        std::memory_order_relaxed);
 }
 
 void OperationLane::leave() {
-  bool more = false;
-  {
-    const std::lock_guard lock(mutex_);
-    busy_ = false;
-    more = !queue_.empty();
-  }
-  if (more) changed_.notify_all();
+  if (state_.fetch_sub(kRunning, std::memory_order_acq_rel) == kRunning) return;
+  // Something is queued. Its thread either sees the lane free or already sleeps: the lock decides.
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
 }
 
 Work OperationLane::submit(Body body) {
@@ -34,6 +30,7 @@ Work OperationLane::submit(Body body) {
   {
     const std::lock_guard lock(mutex_);
     queue_.push_back({std::move(body), operation});
+    state_.fetch_add(kOneQueued, std::memory_order_release);
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   }
   changed_.notify_all();
@@ -41,19 +38,22 @@ Work OperationLane::submit(Body body) {
 }
 
 void OperationLane::loop() {
+  const auto free_to_run = [this] {
+    const std::uint32_t state = state_.load(std::memory_order_acquire);
+    return state >= kOneQueued && (state & kRunning) == 0;
+  };
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || (!busy_ && !queue_.empty()); });
+    changed_.wait(lock, [&] { return stopping_ || free_to_run(); });
     if (stopping_) return;
     Item item = std::move(queue_.front());
     queue_.pop_front();
-    busy_ = true;
+    // nobody else enters a lane with a queue
+    state_.fetch_sub(kOneQueued - kRunning, std::memory_order_acq_rel);
     lock.unlock();
     Status outcome = item.body();
     // free for the next one before anybody learns that this one is complete
-    lock.lock();
-    busy_ = false;
-    lock.unlock();
+    state_.fetch_sub(kRunning, std::memory_order_release);
     item.operation->complete(std::move(outcome));
     lock.lock();
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -43,10 +45,15 @@ class OperationLane {
   void leave();
   void loop();
 
+  // Who runs and what waits, in one word, so that a caller who finds the lane idle needs no lock:
+  // bit 0 is set while an operation runs, the rest counts the queue.
+  static constexpr std::uint32_t kRunning = 1;
+  static constexpr std::uint32_t kOneQueued = 2;
+  std::atomic<std::uint32_t> state_{0};
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> queue_;
-  bool busy_ = false;
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -1,18 +1,27 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include <stormo/base/ids.h>
 #include <stormo/comm/operation.h>
-#include <stormo/transport/shm/host_region.h>
+#include <stormo/transport/shm/host_group.h>
 
 namespace stormo::comm {
+
+/// The short form of a posting, on the cache line of the arrival flag. Fingerprints are compared
+/// here; the smallest payloads ride along.
+struct Note {
+  static constexpr std::size_t kMaxPayloadBytes = 16;
+  Tag fingerprint = 0;
+  std::array<std::byte, kMaxPayloadBytes> payload{};
+};
+static_assert(sizeof(Note) == transport::HostRegion::kNoteBytes);
 
 /// What a rank writes on its board about the operation it called: the operation itself, and either
 /// the data (small payloads: one meeting is enough) or where its buffers lie in its Arena.
 struct Posting {
-  Tag fingerprint = 0;
   double weight = 1;
   Operation operation;
 
@@ -22,9 +31,25 @@ struct Posting {
 };
 static_assert(sizeof(Posting) <= 64);
 
-/// Room behind a posting: payload or offsets.
-inline std::byte* room(std::span<std::byte, transport::HostRegion::kBoardBytes> board) {
-  return board.data() + 64;
-}
+/// What rank `local` of this host has posted about the current operation; the caller's own is
+/// there to be written.
+class Posted {
+ public:
+  Posted(const transport::HostGroup& host, int local)
+      : note_(host.note(local).data()), board_(host.board(local).data()) {}
+
+  Note& note() const { return *reinterpret_cast<Note*>(note_); }
+  Posting& posting() const { return *reinterpret_cast<Posting*>(board_); }
+  /// Room behind the posting: payload or offsets.
+  std::byte* room() const { return board_ + 64; }
+  /// Where an inline payload of that many bytes lies.
+  std::byte* payload(std::uint64_t bytes) const {
+    return bytes <= Note::kMaxPayloadBytes ? note().payload.data() : room();
+  }
+
+ private:
+  std::byte* note_;
+  std::byte* board_;
+};
 
 }  // namespace stormo::comm

@@ -38,8 +38,8 @@ void futex_wake_all(const std::atomic<std::uint32_t>& word) {
 
 WaitPolicy wait_policy(int ranks, int cores) {
   using std::chrono::microseconds;
-  if (ranks <= cores) return {.spin = microseconds(5), .yield = microseconds(50)};
-  return {.spin = Duration{0}, .yield = microseconds(10)};
+  if (ranks <= cores) return {.loads = 256, .spin = microseconds(5), .yield = microseconds(50)};
+  return {.loads = 0, .spin = Duration{0}, .yield = microseconds(10)};
 }
 
 int usable_cores() {
@@ -61,6 +61,7 @@ void Flag::ring() {
 }
 
 Status wait_for(Flag& flag, std::uint32_t target, const WaitBounds& bounds) {
+  if (look_for(flag, target, bounds.policy)) return {};
   for (int i = 0; i < bounds.policy.min_pauses; ++i) {
     if (reached(flag.load(), target)) return {};
     pause_cpu();

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include <stormo/base/clock.h>
@@ -12,7 +14,8 @@ namespace stormo::transport {
 /// How long to stay awake before sleeping in the kernel. Never unbounded: two ranks that spin on
 /// one core cost milliseconds per hop.
 struct WaitPolicy {
-  Duration spin{0};   ///< pause instructions
+  int loads = 0;      ///< first only look, so often: the answer of a peer that is as fast as we are
+  Duration spin{0};   ///< then pause instructions
   Duration yield{0};  ///< then sched_yield
   int min_pauses = 20;
   bool operator==(const WaitPolicy&) const = default;
@@ -28,7 +31,12 @@ int usable_cores();
 /// A counter that one rank raises and others wait for; lives in shared memory, all zeros at birth.
 /// Only flags cross processes: no lock is ever shared.
 struct alignas(64) Flag {
+  static constexpr std::size_t kBesideBytes = 56;
+
   std::atomic<std::uint32_t> value{0};  ///< written by its owner only; also the futex word
+  /// Rest of the value's cache line: what the owner writes here before it raises the flag reaches
+  /// the waiters together with the value, at no cost of its own.
+  alignas(8) std::array<std::byte, kBesideBytes> beside{};
   alignas(64) std::atomic<std::uint32_t> parked{0};  ///< waiters asleep on `value`
 
   std::uint32_t load() const { return value.load(std::memory_order_acquire); }
@@ -41,6 +49,14 @@ struct alignas(64) Flag {
 /// True when `value` has reached `target`, in modulo 2^32 arithmetic.
 inline bool reached(std::uint32_t value, std::uint32_t target) {
   return static_cast<std::int32_t>(value - target) >= 0;
+}
+
+/// The first part of a wait: looks `policy.loads` times. True when the target was reached.
+inline bool look_for(const Flag& flag, std::uint32_t target, const WaitPolicy& policy) {
+  for (int i = 0; i <= policy.loads; ++i) {
+    if (reached(flag.load(), target)) return true;
+  }
+  return false;
 }
 
 /// What ends a wait other than the flag: the group's failure, the caller's deadline.

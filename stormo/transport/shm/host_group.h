@@ -26,8 +26,8 @@ struct HostParts {
 /// The ranks of one host, as one of them sees them: their Arenas mapped here, their cells and
 /// boards, and a synchronisation that doubles as a barrier. One thread at a time.
 ///
-/// Protocol of an operation: write board(), arrive(), await_all(), read peers' boards and Arena
-/// memory, arrive(), await_all(). Boards alternate with next_operation().
+/// Protocol of an operation: write note() and board(), arrive(), await_all(), read peers' boards
+/// and Arena memory, arrive(), await_all(). Boards alternate with next_operation().
 class HostGroup {
  public:
   HostGroup(HostParts parts, std::shared_ptr<Health> health);
@@ -47,8 +47,13 @@ class HostGroup {
   std::span<std::byte, HostRegion::kBoardBytes> board(int rank) const {
     return parts_.region->board(rank, parity_);
   }
-  /// Switches to the other board. Safe without a barrier: a rank comes back to a board only after
-  /// all ranks have arrived in the operation between.
+  /// The part of rank's board that lies on the line of its arrival flag: whoever sees the arrival
+  /// has it at hand already.
+  std::span<std::byte, HostRegion::kNoteBytes> note(int rank) const {
+    return parts_.region->note(rank, parity_);
+  }
+  /// Switches to the other board and note. Safe without a barrier: a rank comes back to a board
+  /// only after all ranks have arrived in the operation between.
   void next_operation() { ++parity_; }
 
   /// Tells the others that everything this rank wrote so far may be read.

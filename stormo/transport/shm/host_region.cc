@@ -50,6 +50,12 @@ std::span<std::byte, HostRegion::kBoardBytes> HostRegion::board(int rank, unsign
   return std::span<std::byte, kBoardBytes>(p, kBoardBytes);
 }
 
+std::span<std::byte, HostRegion::kNoteBytes> HostRegion::note(int rank, unsigned parity) const {
+  static_assert(2 * kNoteBytes <= Flag::kBesideBytes);
+  std::byte* p = cell(rank).arrived.beside.data() + parity % 2 * kNoteBytes;
+  return std::span<std::byte, kNoteBytes>(p, kNoteBytes);
+}
+
 std::size_t HostRegion::ring_offset(int from, int to) const {
   const auto index = static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks_) +
                      static_cast<std::size_t>(to);

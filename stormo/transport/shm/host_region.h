@@ -25,13 +25,14 @@ struct RingHeader {
   alignas(64) std::atomic<std::uint32_t> read{0};
 };
 
-/// The one region that all ranks of a host share besides their Arenas: cells, two boards per rank
-/// for what it posts about an operation (opaque here; they alternate, so that a slow reader of one
-/// operation is never overwritten by the next), and a ring for each ordered pair of ranks.
-/// Created by one rank, all zeros; flags are its only synchronisation.
+/// The one region that all ranks of a host share besides their Arenas: cells, two boards and two
+/// notes per rank for what it posts about an operation (opaque here; they alternate, so that a slow
+/// reader of one operation is never overwritten by the next), and a ring for each ordered pair of
+/// ranks. Created by one rank, all zeros; flags are its only synchronisation.
 class HostRegion {
  public:
   static constexpr std::size_t kBoardBytes = 8192;
+  static constexpr std::size_t kNoteBytes = 24;  ///< beside the arrival flag
   static constexpr std::uint32_t kRingBytes = 256 * 1024;
   static constexpr int kMaxRanks = 1024;
 
@@ -43,6 +44,7 @@ class HostRegion {
   int fd() const { return file_.fd(); }
   Cell& cell(int rank) const;
   std::span<std::byte, kBoardBytes> board(int rank, unsigned parity) const;
+  std::span<std::byte, kNoteBytes> note(int rank, unsigned parity) const;
   RingHeader& ring_header(int from, int to) const;
   std::byte* ring_bytes(int from, int to) const;
 
