@@ -201,7 +201,7 @@ void Supervisor::advance(TimePoint now, std::vector<JobAction>& actions) {
       phase_ends_ = TimePoint::max();
     }
   }
-  if (phase_ == Phase::kSettling && (now >= phase_ends_ || explained())) {
+  if (phase_ == Phase::kSettling && (now >= phase_ends_ || (gone && explained()))) {
     if (gone) return finish(actions);
     actions.emplace_back(SignalAll{SIGTERM});
     enter(Phase::kTerminating, options_.grace);

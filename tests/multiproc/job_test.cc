@@ -78,7 +78,7 @@ TEST(Job, AReportedFailureIsTheFirstCause) {
   const Outcome o = run_to_end(job("throw", 2));
   EXPECT_EQ(o.status, 1) << o.err;
   EXPECT_THAT(o.err, HasSubstr("stormo: rank 2 (host ")) << "the report's first line";
-  EXPECT_GE(count(o.err, "no such luck"), 2) << "the rank's own word, and the report\n" << o.err;
+  EXPECT_GE(count(o.err, "no such luck"), 4) << "every rank's word, and the report\n" << o.err;
 }
 
 TEST(Job, MismatchedCallsRaiseOnEveryRankWithATable) {
@@ -88,6 +88,21 @@ TEST(Job, MismatchedCallsRaiseOnEveryRankWithATable) {
     EXPECT_THAT(o.err, HasSubstr("mismatched operation")) << mode;
     EXPECT_GE(count(o.err, "rank 0: all_reduce #"), 1) << o.err;
     EXPECT_GE(count(o.err, "of 1000 float32"), 2) << o.err;
+  }
+}
+
+TEST(Job, MismatchedCallsBetweenHostsRaiseOnEveryRankWithATable) {
+  for (const int culprit : {0, 2}) {  // two ranks on its host; alone there
+    for (const char* mode : {"mismatch", "large-mismatch", "skip"}) {
+      const Outcome o = run_to_end(job(mode, culprit, {"-H", "localhost:2,127.0.0.1:1"}));
+      EXPECT_EQ(o.status, 1) << o.err;
+      EXPECT_LT(o.took, 5s);
+      EXPECT_THAT(o.err, HasSubstr("mismatched operation")) << mode;
+      for (int r = 0; r < 3; ++r) {
+        EXPECT_THAT(o.err, HasSubstr("rank " + std::to_string(r) + ": testing, ")) << mode;
+      }
+      EXPECT_GE(count(o.err, "of 1000 float32"), 2) << o.err;
+    }
   }
 }
 
