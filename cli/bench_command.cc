@@ -1,18 +1,18 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cli/bench_all_reduce.h>
 #include <cli/commands.h>
+#include <cli/launch_flags.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/environment.h>
-#include <stormo/launch/launcher.h>
 
 namespace stormo::cli {
 namespace {
@@ -23,11 +23,7 @@ constexpr const char* kBenchExamples =
     "  stormo bench all_reduce -H a:1,b:1                    between two hosts, over ssh";
 
 struct BenchArguments {
-  std::optional<int> ranks;
-  std::string hosts;
-  std::string remote_shell = "ssh {host}";
-  std::string bind = "auto";
-  std::string interface;
+  LaunchFlags launch;
   std::vector<std::string> bytes = {"8", "4K", "64K", "1M", "16M"};
   std::string seconds = "300ms";
   std::string buffers = "arena";
@@ -111,21 +107,11 @@ int run_rank(const transport::Rendezvous& place, const BenchOptions& options, bo
 }
 
 int launch_ranks(const BenchArguments& arguments, const Invocation& invocation) {
-  launch::LaunchOptions options;
-  const auto bind = launch::parse_bind_policy(arguments.bind);
-  if (!bind.ok()) return fail(bind.status().within("--bind"));
-  options.bind = *bind;
-  options.ranks = arguments.ranks;
-  options.hosts = arguments.hosts;
-  options.remote_shell = arguments.remote_shell;
-  options.interface = arguments.interface;
+  std::vector<std::string> errors;
+  launch::LaunchOptions options = to_launch_options(arguments.launch, errors);
+  if (!errors.empty()) return fail(invalid_argument(fmt::format("{}", fmt::join(errors, "\n"))));
   options.output = launch::OutputMode::kRaw;
-  std::error_code failed;
-  options.program = {std::filesystem::read_symlink("/proc/self/exe", failed).string()};
-  options.program.insert(options.program.end(), invocation.argv + 1,
-                         invocation.argv + invocation.argc);
-  const Result<int> code = launch::launch(options);
-  return code.ok() ? *code : fail(code.status());
+  return launch_copies(std::move(options), invocation, "bench");
 }
 
 int run(const BenchArguments& arguments, const Invocation& invocation) {
@@ -133,7 +119,7 @@ int run(const BenchArguments& arguments, const Invocation& invocation) {
   if (!options.ok()) return fail(options.status());
   const auto place = launch::read_environment(launch::process_environment());
   if (!place.ok()) return fail(place.status());
-  if (place->source == "none" && (arguments.ranks.value_or(1) != 1 || !arguments.hosts.empty())) {
+  if (place->source == "none" && arguments.launch.wants_launch()) {
     return launch_ranks(arguments, invocation);
   }
   return run_rank(*place, *options, arguments.json);
@@ -149,12 +135,7 @@ void add_bench_command(CLI::App& app, Invocation& invocation) {
       bench->add_subcommand("all_reduce", "Sum float32 buffers over all ranks, in place");
   command->footer(kBenchExamples);
   const auto a = std::make_shared<BenchArguments>();
-  command->add_option("-n,--ranks", a->ranks, "Number of ranks");
-  command->add_option("-H,--hosts", a->hosts, "host:slots,host:slots");
-  command->add_option("--remote-shell", a->remote_shell, "How to run a program on another host")
-      ->capture_default_str();
-  command->add_option("--bind", a->bind, "Bind ranks to: core, numa, none")->capture_default_str();
-  command->add_option("--interface", a->interface, "Network interface between hosts");
+  add_launch_flags(*command, a->launch);
   command->add_option("--bytes", a->bytes, "Sizes, separated by commas")
       ->delimiter(',')
       ->capture_default_str();

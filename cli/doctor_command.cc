@@ -71,7 +71,8 @@ json to_json(const HostFacts& f) {
           {"memory_available_bytes", f.memory_available_bytes},
           {"memory_limit_bytes", f.memory_limit_bytes ? json(*f.memory_limit_bytes) : json()},
           {"pids_limit", f.pids_limit ? json(*f.pids_limit) : json()},
-          {"shared_memory_huge_pages", f.transparent_hugepages},
+          {"huge_pages", f.hugepages},
+          {"shared_memory_huge_pages", f.shared_hugepages},
           {"hugepages_free", f.hugepages_free},
           {"dev_shm_bytes", f.shm_bytes},
           {"limits", limits},
@@ -97,8 +98,8 @@ void print_facts(const HostFacts& f) {
                                    f.memory_limit_bytes
                                        ? ", cgroup limit " + format_bytes(*f.memory_limit_bytes)
                                        : std::string()));
-  print_line("huge pages", fmt::format("shared memory: {}; reserved and free: {}",
-                                       f.transparent_hugepages, f.hugepages_free));
+  print_line("huge pages", fmt::format("{}; shared memory: {}; reserved and free: {}", f.hugepages,
+                                       f.shared_hugepages, f.hugepages_free));
   print_line("/dev/shm", f.shm_bytes > 0 ? format_bytes(f.shm_bytes) : "none");
   std::string limits;
   for (const Limit& l : f.limits)

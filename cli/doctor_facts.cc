@@ -11,18 +11,12 @@
 #include <fstream>
 #include <sstream>
 
+#include <stormo/base/file.h>
 #include <stormo/launch/spawn.h>
 #include <stormo/transport/socket.h>
 
 namespace stormo::cli {
 namespace {
-
-std::string first_line(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 /// "MemTotal:  16384 kB" of /proc/meminfo, in bytes (or pages, where it has no unit).
 std::uint64_t meminfo(const std::string& name) {
@@ -92,8 +86,9 @@ void read_memory(HostFacts& facts) {
   facts.swap_used_bytes = meminfo("SwapTotal") - meminfo("SwapFree");
   facts.hugepages_free = meminfo("HugePages_Free");
   facts.memory_limit_bytes = cgroup_limit("memory", "memory.max", "memory.limit_in_bytes");
-  facts.transparent_hugepages =
-      bracketed(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
+  const std::filesystem::path pages = "/sys/kernel/mm/transparent_hugepage";
+  facts.hugepages = bracketed(first_line(pages / "enabled"));
+  facts.shared_hugepages = bracketed(first_line(pages / "shmem_enabled"));
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) == 0)
     facts.shm_bytes = std::uint64_t{shm.f_blocks} * shm.f_frsize;

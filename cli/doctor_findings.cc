@@ -55,10 +55,15 @@ void check_memory(const HostFacts& f, std::vector<Finding>& out) {
   if (f.swap_used_bytes > kLittleMemory)
     out.push_back({false, fmt::format("{} swapped out", format_bytes(f.swap_used_bytes)),
                    "a rank that waits for the disk holds up all others", "free memory"});
-  if (f.transparent_hugepages == "never" || f.transparent_hugepages == "deny")
+  if (f.shared_hugepages == "never" || f.shared_hugepages == "deny")
     out.push_back({false, "no huge pages for shared memory",
                    "large tensors cost more page faults and address look-ups",
                    "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)"});
+  if (!f.hugepages.empty() && f.hugepages != "always")
+    out.push_back({false, fmt::format("transparent huge pages are '{}'", f.hugepages),
+                   "random access to much memory misses the address cache: compilers and large "
+                   "models may run several times slower, most of all in virtual machines",
+                   "echo always > /sys/kernel/mm/transparent_hugepage/enabled (as root)"});
   if (f.shm_bytes > 0 && f.shm_bytes < (128ull << 20))
     out.push_back({false, fmt::format("/dev/shm holds {}", format_bytes(f.shm_bytes)),
                    "Stormo does not use it, but data loaders of other programs do",

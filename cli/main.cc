@@ -21,9 +21,7 @@ constexpr const char* kProgramExamples =
     "  stormo doctor                                what would be slow here, and why";
 
 void add_commands(CLI::App& app, Invocation& invocation) {
-#ifdef STORMO_HAVE_TORCH
   add_train_command(app, invocation);
-#endif
   add_run_command(app, invocation);
   add_plan_command(app, invocation);
   add_bench_command(app, invocation);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 #include <memory>
@@ -8,8 +9,7 @@
 #include <vector>
 
 #include <cli/commands.h>
-#include <stormo/base/units.h>
-#include <stormo/launch/environment.h>
+#include <cli/launch_flags.h>
 #include <stormo/launch/launcher.h>
 
 namespace stormo::cli {
@@ -26,13 +26,7 @@ constexpr const char* kRunExamples =
     "2 usage or configuration; 75 a peer was lost and state saved; 130, 143 interrupted.";
 
 struct RunArguments {
-  std::optional<int> ranks;
-  std::string hosts;
-  std::string remote_shell = "ssh {host}";
-  std::string bind = "auto";
-  std::string interface;
-  std::string ports;
-  std::string heartbeat = "5s";
+  LaunchFlags launch;
   std::string output = "prefix";
   bool json = false;
   std::vector<std::string> program;
@@ -54,33 +48,14 @@ std::vector<std::string> program_words(const RunArguments& arguments,
 
 Result<launch::LaunchOptions> to_options(const RunArguments& arguments,
                                          const Invocation& invocation) {
-  launch::LaunchOptions options;
-  std::string wrong;
-  const auto note = [&](const char* flag, const Status& status) {
-    if (!status.ok())
-      wrong += fmt::format("{}{}: {}", wrong.empty() ? "" : "\n", flag, status.message());
-  };
+  std::vector<std::string> errors;
+  launch::LaunchOptions options = to_launch_options(arguments.launch, errors);
   options.program = program_words(arguments, invocation);
-  options.ranks = arguments.ranks;
-  options.hosts = arguments.hosts;
-  options.remote_shell = arguments.remote_shell;
-  options.interface = arguments.interface;
   if (arguments.json)
     options.output = launch::OutputMode::kJson;
   else if (arguments.output == "raw")
     options.output = launch::OutputMode::kRaw;
-  const auto bind = launch::parse_bind_policy(arguments.bind);
-  note("--bind", bind.status());
-  if (bind.ok()) options.bind = *bind;
-  if (!arguments.ports.empty()) {
-    const auto ports = launch::parse_port_range(arguments.ports);
-    note("--ports", ports.status());
-    if (ports.ok()) options.ports = *ports;
-  }
-  const auto heartbeat = parse_duration(arguments.heartbeat);
-  note("--heartbeat", heartbeat.status());
-  if (heartbeat.ok()) options.heartbeat_timeout = *heartbeat;
-  if (!wrong.empty()) return invalid_argument(wrong);
+  if (!errors.empty()) return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
   return options;
 }
 
@@ -98,23 +73,7 @@ void add_run_command(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("run", "Run a program on several ranks and hosts");
   command->footer(kRunExamples);
   const auto arguments = std::make_shared<RunArguments>();
-  command->add_option("-n,--ranks", arguments->ranks, "Number of ranks; default: all slots of -H");
-  command->add_option("-H,--hosts", arguments->hosts,
-                      "host:slots,host:slots; localhost is this one");
-  command->add_option("--bind", arguments->bind, "Bind ranks to: core, numa, none")
-      ->capture_default_str();
-  command->add_option("--interface", arguments->interface,
-                      "Network interface between hosts; of several (br0,eth0) each\nhost takes the "
-                      "first that it has");
-  command->add_option("--ports", arguments->ports, "Ports to listen on, e.g. 29500-29600");
-  command
-      ->add_option("--remote-shell", arguments->remote_shell,
-                   "How to run a program on another host")
-      ->capture_default_str();
-  command
-      ->add_option("--heartbeat", arguments->heartbeat,
-                   "A rank silent for so long is dead or frozen; 0s: never judged")
-      ->capture_default_str();
+  add_launch_flags(*command, arguments->launch);
   command
       ->add_option("--output", arguments->output,
                    "prefix: '[rank] line'; raw: rank 0's output as it is, the rest to stderr")

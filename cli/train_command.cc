@@ -12,11 +12,10 @@
 #include <vector>
 
 #include <cli/commands.h>
+#include <cli/launch_flags.h>
 #include <cli/train_rank.h>
-#include <stormo/base/units.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/host_spec.h>
-#include <stormo/launch/launcher.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
@@ -42,13 +41,7 @@ constexpr const char* kExamples =
 struct TrainArguments {
   std::string recipe;
   std::vector<std::string> overrides;
-  std::optional<std::int64_t> ranks;
-  std::string hosts;
-  std::string remote_shell = "ssh {host}";
-  std::string bind = "auto";
-  std::string interface;
-  std::string ports;
-  std::string heartbeat = "5s";
+  LaunchFlags launch;
   std::string trace;
   std::string checkpoint;
   bool resume = false;
@@ -74,42 +67,26 @@ Result<transport::Rendezvous> place_in_job() {
 }
 
 /// Number of ranks that -n and -H ask for; notes what is wrong with them.
-int count_ranks(const TrainArguments& a, Errors& errors) {
-  if (a.ranks && (*a.ranks < 1 || *a.ranks > launch::kMaxRanks)) {
-    errors.push_back(fmt::format("-n {}: the number of ranks must be from 1 to {}", *a.ranks,
+int count_ranks(const LaunchFlags& flags, Errors& errors) {
+  if (flags.ranks && (*flags.ranks < 1 || *flags.ranks > launch::kMaxRanks)) {
+    errors.push_back(fmt::format("-n {}: the number of ranks must be from 1 to {}", *flags.ranks,
                                  launch::kMaxRanks));
     return 1;
   }
   int slots = 0;
-  if (!a.hosts.empty()) {
-    const auto hosts = launch::parse_hosts(a.hosts);
+  if (!flags.hosts.empty()) {
+    const auto hosts = launch::parse_hosts(flags.hosts);
     if (!hosts.ok()) errors.push_back("-H: " + hosts.status().message());
     if (hosts.ok()) {
       for (const launch::HostSlots& host : *hosts) slots += host.slots;
     }
   }
-  return a.ranks ? static_cast<int>(*a.ranks) : std::max(1, slots);
+  return flags.ranks.value_or(std::max(1, slots));
 }
 
-launch::LaunchOptions launch_options(const TrainArguments& a, Errors& errors) {
-  launch::LaunchOptions options;
-  if (a.ranks) options.ranks = static_cast<int>(*a.ranks);
-  options.hosts = a.hosts;
-  options.remote_shell = a.remote_shell;
-  options.interface = a.interface;
+launch::LaunchOptions launch_options(const LaunchFlags& flags, Errors& errors) {
+  launch::LaunchOptions options = to_launch_options(flags, errors);
   options.output = launch::OutputMode::kRaw;
-  const auto note = [&](const char* flag, const Status& status) {
-    if (!status.ok()) errors.push_back(fmt::format("{}: {}", flag, status.message()));
-    return status.ok();
-  };
-  const auto bind = launch::parse_bind_policy(a.bind);
-  if (note("--bind", bind.status())) options.bind = *bind;
-  if (!a.ports.empty()) {
-    const auto ports = launch::parse_port_range(a.ports);
-    if (note("--ports", ports.status())) options.ports = *ports;
-  }
-  const auto heartbeat = parse_duration(a.heartbeat);
-  if (note("--heartbeat", heartbeat.status())) options.heartbeat_timeout = *heartbeat;
   const int columns = terminal_columns();
   if (columns > 0) options.environment.emplace_back(kTerminalVariable, std::to_string(columns));
   return options;
@@ -174,18 +151,6 @@ int dry_run(const train::Recipe& recipe, int ranks, bool json) {
   return kExitOk;
 }
 
-int launch_copies(launch::LaunchOptions options, const Invocation& invocation) {
-  std::error_code failed;
-  options.program = {fs::read_symlink("/proc/self/exe", failed).string()};
-  if (failed) return fail_usage({"cannot find this program's own file in /proc/self/exe"});
-  options.program.insert(options.program.end(), invocation.argv + 1,
-                         invocation.argv + invocation.argc);
-  const Result<int> code = launch::launch(options);
-  if (code.ok()) return *code;
-  fmt::print(stderr, "stormo train: {}\n", code.status().message());
-  return code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
-
 train::ParsedRecipe parse(const TrainArguments& a) {
   std::vector<std::string> overrides = a.overrides;
   if (!a.checkpoint.empty()) overrides.push_back("checkpoint.directory=" + a.checkpoint);
@@ -208,30 +173,15 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   if (is_rank) return place.ok() && place->rank > 0 ? kExitUsage : fail_usage(parsed.errors);
 
   Errors errors = parsed.errors;
-  const int ranks = count_ranks(a, errors);
-  launch::LaunchOptions options = launch_options(a, errors);
+  const int ranks = count_ranks(a.launch, errors);
+  launch::LaunchOptions options = launch_options(a.launch, errors);
   const Errors wrong = train::check_recipe(parsed, ranks);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
   if (a.dry_run && errors.empty()) return dry_run(parsed.recipe, ranks, a.json);
   if (!a.dry_run) check_world(parsed, a, errors);
   if (!errors.empty()) return fail_usage(errors);
-  if (ranks == 1 && a.hosts.empty()) return run_rank(train_run);
-  return launch_copies(std::move(options), invocation);
-}
-
-void add_launch_options(CLI::App& command, TrainArguments& a) {
-  command.add_option("-n,--ranks", a.ranks, "Number of ranks; default: all slots of -H, else 1");
-  command.add_option("-H,--hosts", a.hosts, "host:slots,host:slots; localhost is this one");
-  command.add_option("--bind", a.bind, "Bind ranks to: auto, core, numa, none")
-      ->capture_default_str();
-  command.add_option("--interface", a.interface, "Network interface for traffic between hosts");
-  command.add_option("--ports", a.ports, "Ports to listen on, e.g. 29500-29600");
-  command.add_option("--remote-shell", a.remote_shell, "How to run a program on another host")
-      ->capture_default_str();
-  command
-      .add_option("--heartbeat", a.heartbeat,
-                  "A rank silent for so long is dead or frozen; 0s: never judged")
-      ->capture_default_str();
+  if (ranks == 1 && a.launch.hosts.empty()) return run_rank(train_run);
+  return launch_copies(std::move(options), invocation, "train");
 }
 
 }  // namespace
@@ -248,7 +198,7 @@ void add_train_command(CLI::App& app, Invocation& invocation) {
   command->add_flag("--json", a->json, "One JSON object per line on stdout");
   command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
   command->add_flag("--help-recipe", a->help_recipe, "List all keys of recipes");
-  add_launch_options(*command, *a);
+  add_launch_flags(*command, a->launch);
   command->callback([a, recipe, &invocation] {
     if (recipe->count() == 0 && !a->help_recipe) throw CLI::RequiredError("recipe");
     invocation.exit_code = run(*a, invocation);

@@ -15,7 +15,7 @@ std::string version_text() {
 #ifdef STORMO_HAVE_TORCH
   const std::string torch = torch_facts().version;
 #else
-  const std::string torch = "none (built without libtorch: no 'train' command)";
+  const std::string torch = "none (this build cannot train)";
 #endif
   return fmt::format(
       "stormo {}\n"

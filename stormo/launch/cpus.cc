@@ -12,17 +12,11 @@
 #include <set>
 #include <sstream>
 
+#include <stormo/base/file.h>
 #include <stormo/base/units.h>
 
 namespace stormo::launch {
 namespace {
-
-std::string first_line(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 CpuList affinity_mask() {
   // Large enough for any kernel's NR_CPUS.

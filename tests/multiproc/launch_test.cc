@@ -222,11 +222,11 @@ TEST(Orphans, NoneAfterTheRanksEnded) {
 }
 
 TEST(Orphans, NothingIsLeftInFileSystems) {
-  // /dev/shm is private to the run; /tmp cannot be (the program may lie there), so names count
+  // a private /dev/shm, and a layer over /tmp that catches whatever is written there
   const std::string script =
-      "mount -t tmpfs none /dev/shm || exit 99; list() { ls -A /tmp | grep -i 'stormo-'; }; "
-      "before=$(list); \"$@\"; ls -A /dev/shm; [ \"$before\" = \"$(list)\" ] || echo left in /tmp; "
-      "exit 0";
+      "mount -t tmpfs none /dev/shm && mount -t tmpfs none /mnt && mkdir /mnt/new /mnt/work && "
+      "mount -t overlay overlay -o lowerdir=/tmp,upperdir=/mnt/new,workdir=/mnt/work /tmp || "
+      "exit 99; \"$@\"; ls -A /dev/shm /mnt/new | grep -v -e '^/' -e '^$'; exit 0";
   const Outcome o = run_to_end({"/usr/bin/unshare", "-m", "sh", "-c", script, "sh", kStormo, "run",
                                 "-n", "2", "--", "false"});
   if (o.status != 0) GTEST_SKIP() << "no private mounts here: " << o.err;
@@ -360,6 +360,14 @@ TEST(Program, UnknownCommandsSuggestTheNearest) {
   const Outcome o = run_to_end({kStormo, "docter"});
   EXPECT_EQ(o.status, 2);
   EXPECT_THAT(o.err, HasSubstr("did you mean 'doctor'?"));
+}
+
+TEST(Program, ABuildWithoutLibtorchSaysThatItCannotTrain) {
+  const std::string version = run_to_end({kStormo, "--version"}).out;
+  const bool trains = version.find("libtorch   none") == std::string::npos;
+  const Outcome o = run_to_end({kStormo, "train", "no-such-recipe.toml", "-n", "2"});
+  EXPECT_EQ(o.status, 2);
+  EXPECT_THAT(o.err, HasSubstr(trains ? "no-such-recipe.toml" : "built without libtorch"));
 }
 
 TEST(Program, VersionNamesTheBuild) {

@@ -21,7 +21,8 @@ HostFacts good() {
   f.cpus = {{{0}, {1}, {2}, {3}}, {{0, 1, 2, 3}}, 0, 4};
   f.load = 0.5;
   f.memory_bytes = f.memory_available_bytes = 64ull << 30;
-  f.transparent_hugepages = "advise";
+  f.hugepages = "always";
+  f.shared_hugepages = "advise";
   f.shm_bytes = 32ull << 30;
   f.limits = {{"nofile", 65536, 65536}, {"nproc", std::nullopt, std::nullopt}};
   f.interfaces = {{"lo", "127.0.0.1", true}, {"eth0", "10.0.0.1", false}};
@@ -63,8 +64,11 @@ TEST(Findings, EachProblemIsFoundAlone) {
   f.swap_used_bytes = 2ull << 30;
   expect_one(f, "swapped");
   f = good();
-  f.transparent_hugepages = "never";
-  expect_one(f, "huge pages");
+  f.hugepages = "madvise";
+  expect_one(f, "transparent huge pages are 'madvise'");
+  f = good();
+  f.shared_hugepages = "never";
+  expect_one(f, "no huge pages for shared memory");
   f = good();
   f.shm_bytes = 64 << 20;
   expect_one(f, "/dev/shm holds 64 MiB");

@@ -1,0 +1,69 @@
+#include <cli/launch_flags.h>
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include <stormo/base/units.h>
+#include <stormo/launch/environment.h>
+
+namespace stormo::cli {
+
+void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
+  command.add_option("-n,--ranks", flags.ranks, "Number of ranks; default: all slots of -H");
+  command.add_option("-H,--hosts", flags.hosts, "host:slots,host:slots; localhost is this one");
+  command.add_option("--bind", flags.bind, "Bind ranks to: auto, core, numa, none")
+      ->capture_default_str();
+  command.add_option("--interface", flags.interface,
+                     "Network interface between hosts; of several (br0,eth0) each\nhost takes the "
+                     "first that it has");
+  command.add_option("--ports", flags.ports, "Ports to listen on, e.g. 29500-29600");
+  command.add_option("--remote-shell", flags.remote_shell, "How to run a program on another host")
+      ->capture_default_str();
+  command
+      .add_option("--heartbeat", flags.heartbeat,
+                  "A rank silent for so long is dead or frozen; 0s: never judged")
+      ->capture_default_str();
+}
+
+launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
+                                        std::vector<std::string>& errors) {
+  launch::LaunchOptions options;
+  options.ranks = flags.ranks;
+  options.hosts = flags.hosts;
+  options.remote_shell = flags.remote_shell;
+  options.interface = flags.interface;
+  const auto note = [&](const char* flag, const Status& status) {
+    if (!status.ok()) errors.push_back(fmt::format("{}: {}", flag, status.message()));
+    return status.ok();
+  };
+  const auto bind = launch::parse_bind_policy(flags.bind);
+  if (note("--bind", bind.status())) options.bind = *bind;
+  if (!flags.ports.empty()) {
+    const auto ports = launch::parse_port_range(flags.ports);
+    if (note("--ports", ports.status())) options.ports = *ports;
+  }
+  const auto heartbeat = parse_duration(flags.heartbeat);
+  if (note("--heartbeat", heartbeat.status())) options.heartbeat_timeout = *heartbeat;
+  return options;
+}
+
+int launch_copies(launch::LaunchOptions options, const Invocation& invocation,
+                  const char* command) {
+  std::error_code failed;
+  options.program = {std::filesystem::read_symlink("/proc/self/exe", failed).string()};
+  if (failed) {
+    fmt::print(stderr, "stormo {}: cannot find this program's own file in /proc/self/exe\n",
+               command);
+    return kExitFailed;
+  }
+  options.program.insert(options.program.end(), invocation.argv + 1,
+                         invocation.argv + invocation.argc);
+  const Result<int> code = launch::launch(options);
+  if (code.ok()) return *code;
+  fmt::print(stderr, "stormo {}: {}\n", command, code.status().message());
+  return code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <cli/commands.h>
+#include <stormo/launch/launcher.h>
+
+namespace stormo::cli {
+
+/// What the user says about where ranks run; the same flags in every command that starts ranks.
+struct LaunchFlags {
+  std::optional<int> ranks;
+  std::string hosts;
+  std::string remote_shell = "ssh {host}";
+  std::string bind = "auto";
+  std::string interface;
+  std::string ports;
+  std::string heartbeat = "5s";
+
+  bool wants_launch() const { return ranks.value_or(1) != 1 || !hosts.empty(); }
+};
+
+void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+/// Appends what is wrong to `errors`, one line each.
+launch::LaunchOptions to_launch_options(const LaunchFlags& flags, std::vector<std::string>& errors);
+
+/// Starts this program, with its own arguments, once per rank; returns the exit code. Problems are
+/// printed under the name of `command`.
+int launch_copies(launch::LaunchOptions options, const Invocation& invocation, const char* command);
+
+}  // namespace stormo::cli
