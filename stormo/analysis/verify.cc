@@ -31,7 +31,7 @@ Status in_round(std::size_t round, const Transfer& t, std::string reason) {
 Status check_ranges(const Schedule& s) {
   if (s.ranks < 1 || s.ranks > plan::kMaxRanks) return bad("ranks out of range");
   if (s.chunks < 1 || s.chunks > plan::kMaxChunks) return bad("chunks out of range");
-  if (s.goal.kind > GoalKind::kBroadcast) return bad("the goal is of no known kind");
+  if (s.goal.kind > plan::kGoalKinds.back()) return bad("the goal is of no known kind");
   if (s.goal.root < 0 || s.goal.root >= s.ranks) return bad("the root is not a rank");
   if (s.rounds.size() > static_cast<std::size_t>(plan::kMaxRounds)) return bad("too many rounds");
   const auto is_rank = [&](Rank r) { return r >= 0 && r < s.ranks; };
@@ -126,16 +126,22 @@ class Terms {
     of(r)[bit / 64] |= std::uint64_t{1} << (bit % 64);
   }
 
+  /// How many terms of ranks below `end` are in what rank r holds.
+  int count_terms(Rank r, Rank end) {
+    int count = 0;
+    const auto words = of(r);
+    const auto full = static_cast<std::size_t>(end) / 64;
+    for (std::size_t i = 0; i < full; ++i) count += std::popcount(words[i]);
+    if (end % 64 == 0) return count;
+    return count + std::popcount(words[full] & ((std::uint64_t{1} << (end % 64)) - 1));
+  }
+
   void start(int chunk) {
     std::ranges::fill(held_, 0);
     std::ranges::fill(use_, Use{});
-    switch (schedule_.goal.kind) {
-      case GoalKind::kAllReduce:
-      case GoalKind::kReduceScatter:
-        for (Rank r = 0; r < schedule_.ranks; ++r) add_own_term(r);
-        break;
-      case GoalKind::kAllGather: add_own_term(plan::owner(schedule_, chunk)); break;
-      case GoalKind::kBroadcast: add_own_term(schedule_.goal.root); break;
+    const auto source = plan::only_source(schedule_, chunk);
+    for (Rank r = 0; r < schedule_.ranks; ++r) {
+      if (!source || *source == r) add_own_term(r);
     }
   }
 
@@ -188,23 +194,24 @@ class Terms {
     return {};
   }
 
-  /// The ranks that must hold the outcome hold all of the terms, and no others' (a set cannot hold
-  /// others' terms where only one rank started with a value).
+  /// The ranks that must hold the outcome hold the terms that it is made of, and no others' (a set
+  /// cannot hold others' terms where only one rank started with a value).
   Status check_goal(int chunk) {
-    const GoalKind kind = schedule_.goal.kind;
-    const bool scatter = kind == GoalKind::kReduceScatter;
-    const bool reduces = scatter || kind == GoalKind::kAllReduce;
-    const Rank first = scatter ? plan::owner(schedule_, chunk) : 0;
-    const Rank last = scatter ? first : schedule_.ranks - 1;
+    const auto target = plan::only_target(schedule_, chunk);
+    const Rank first = target.value_or(0);
+    const Rank last = target.value_or(schedule_.ranks - 1);
+    const bool reduces = plan::reduces(schedule_.goal.kind);
     for (Rank r = first; r <= last; ++r) {
-      int terms = 0;
-      for (const std::uint64_t word : of(r)) terms += std::popcount(word);
-      if (terms == (reduces ? schedule_.ranks : 1)) continue;
+      const Rank terms = schedule_.goal.kind == GoalKind::kScan ? r + 1 : schedule_.ranks;
+      const int held = count_terms(r, schedule_.ranks);
+      const int strange = held - count_terms(r, terms);
+      if (strange == 0 && held == (reduces ? terms : 1)) continue;
       const std::string who =
           "at the end rank " + std::to_string(r) + ", chunk " + std::to_string(chunk) + ": ";
-      return bad(who + (reduces ? "holds the terms of " + std::to_string(terms) + " of " +
-                                      std::to_string(schedule_.ranks) + " ranks"
-                                : std::string("never received")));
+      if (!reduces) return bad(who + "never received");
+      if (strange > 0) return bad(who + "holds terms of ranks after it");
+      return bad(who + "holds the terms of " + std::to_string(held) + " of " +
+                 std::to_string(terms) + " ranks");
     }
     return {};
   }

@@ -131,10 +131,7 @@ class Compiler {
 
   /// What goes to the wire, or is combined with what comes from it, must already be scaled.
   void scale_for_wire(const Round& round) {
-    if (schedule_.goal.kind == plan::GoalKind::kAllGather ||
-        schedule_.goal.kind == plan::GoalKind::kBroadcast) {
-      return;
-    }
+    if (!plan::reduces(schedule_.goal.kind)) return;
     const auto scale = [&](Rank r, ChunkId chunk) {
       if (!here(r) || !combined_.insert({r, chunk}).second || r != me_) return;
       steps_->push_back({.kind = Step::Kind::kScale, .chunk = chunk});

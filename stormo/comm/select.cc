@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include <stormo/base/check.h>
 #include <stormo/schedule/binomial.h>
 #include <stormo/schedule/direct.h>
 #include <stormo/schedule/hierarchical.h>
@@ -30,8 +31,14 @@ plan::Schedule select(const plan::Goal& goal, const std::vector<int>& ranks_per_
     case plan::GoalKind::kAllGather:
       return one_host ? schedule::direct_all_gather(ranks) : schedule::ring_all_gather(ranks);
     case plan::GoalKind::kBroadcast: return schedule::binomial_broadcast(ranks, goal.root);
+    case plan::GoalKind::kReduce:
+    case plan::GoalKind::kGather:
+    case plan::GoalKind::kScatter:
+    case plan::GoalKind::kScan:
+    case plan::GoalKind::kAllToAll: break;
   }
-  return schedule::ring_all_reduce(ranks);
+  STORMO_CHECK(false, "select: no algorithm for this goal yet");
+  return {};
 }
 
 }  // namespace stormo::comm

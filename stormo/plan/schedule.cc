@@ -10,8 +10,43 @@ std::string_view to_string(GoalKind kind) {
     case GoalKind::kReduceScatter: return "reduce_scatter";
     case GoalKind::kAllGather: return "all_gather";
     case GoalKind::kBroadcast: return "broadcast";
+    case GoalKind::kReduce: return "reduce";
+    case GoalKind::kGather: return "gather";
+    case GoalKind::kScatter: return "scatter";
+    case GoalKind::kScan: return "scan";
+    case GoalKind::kAllToAll: return "all_to_all";
   }
   return "unknown";
+}
+
+std::optional<Rank> only_source(const Schedule& s, ChunkId chunk) {
+  switch (s.goal.kind) {
+    case GoalKind::kAllGather:
+    case GoalKind::kGather: return owner(s, chunk);
+    case GoalKind::kBroadcast:
+    case GoalKind::kScatter: return s.goal.root;
+    case GoalKind::kAllToAll: return sender(s, chunk);
+    case GoalKind::kAllReduce:
+    case GoalKind::kReduceScatter:
+    case GoalKind::kReduce:
+    case GoalKind::kScan: break;
+  }
+  return std::nullopt;
+}
+
+std::optional<Rank> only_target(const Schedule& s, ChunkId chunk) {
+  switch (s.goal.kind) {
+    case GoalKind::kReduceScatter:
+    case GoalKind::kScatter: return owner(s, chunk);
+    case GoalKind::kReduce:
+    case GoalKind::kGather: return s.goal.root;
+    case GoalKind::kAllToAll: return addressee(s, chunk);
+    case GoalKind::kAllReduce:
+    case GoalKind::kAllGather:
+    case GoalKind::kBroadcast:
+    case GoalKind::kScan: break;
+  }
+  return std::nullopt;
 }
 
 std::uint64_t hash(const Schedule& s) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,20 +35,47 @@ struct Transfer {
 /// Transfers that all read the state left by the previous round.
 using Round = std::vector<Transfer>;
 
-/// What must hold when a schedule is done.
+/// What a schedule is for. Every chunk has a value at one rank or a term of its own at every rank,
+/// and must end, as one value or as the reduction of all terms, at one rank or at every rank:
+///
+/// | goal           | starts at        | ends at           |
+/// |----------------|------------------|-------------------|
+/// | all_reduce     | every rank       | every rank        |
+/// | reduce_scatter | every rank       | owner(chunk)      |
+/// | reduce         | every rank       | root              |
+/// | scan           | every rank       | every rank r, the reduction of ranks 0 to r |
+/// | all_gather     | owner(chunk)     | every rank        |
+/// | gather         | owner(chunk)     | root              |
+/// | broadcast      | root             | every rank        |
+/// | scatter        | root             | owner(chunk)      |
+/// | all_to_all     | sender(chunk)    | addressee(chunk)  |
 enum class GoalKind : std::uint8_t {
-  kAllReduce,      ///< every rank holds the reduction of all ranks, in every chunk
-  kReduceScatter,  ///< owner(chunk) holds the reduction of all ranks of that chunk
-  kAllGather,      ///< chunk c starts valid at owner(c) only; every rank ends with every chunk
-  kBroadcast,      ///< every rank ends with the root's chunks
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kScan,
+  kAllToAll,
 };
 
-/// owner(chunk) = chunk * ranks / chunks: consecutive chunks belong to consecutive ranks.
 struct Goal {
   GoalKind kind = GoalKind::kAllReduce;
-  Rank root = 0;  ///< kBroadcast only
+  Rank root = 0;  ///< where the goal has one
   auto operator<=>(const Goal&) const = default;
 };
+
+constexpr bool has_root(GoalKind kind) {
+  return kind == GoalKind::kBroadcast || kind == GoalKind::kReduce || kind == GoalKind::kGather ||
+         kind == GoalKind::kScatter;
+}
+/// Whether the outcome of a chunk is a reduction of the ranks' terms.
+constexpr bool reduces(GoalKind kind) {
+  return kind == GoalKind::kAllReduce || kind == GoalKind::kReduceScatter ||
+         kind == GoalKind::kReduce || kind == GoalKind::kScan;
+}
 
 /// One collective among `ranks` ranks over a buffer cut into `chunks` chunks. A plain value:
 /// compare, hash, print, parse, verify, cost, simulate, execute.
@@ -59,10 +88,22 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// The rank that owns `chunk` at the start of an all_gather and at the end of a reduce_scatter.
+/// Consecutive chunks belong to consecutive ranks.
 constexpr Rank owner(const Schedule& s, ChunkId chunk) {
   return static_cast<Rank>(static_cast<std::int64_t>(chunk) * s.ranks / s.chunks);
 }
+/// In an all_to_all the buffer is ranks * ranks blocks, one for each pair, by sender and then by
+/// addressee.
+constexpr Rank sender(const Schedule& s, ChunkId chunk) { return owner(s, chunk); }
+constexpr Rank addressee(const Schedule& s, ChunkId chunk) {
+  const auto pairs = static_cast<std::int64_t>(s.ranks) * s.ranks;
+  return static_cast<Rank>(static_cast<std::int64_t>(chunk) * pairs / s.chunks % s.ranks);
+}
+
+/// The only rank that has a value of `chunk` at the start; empty: every rank has a term.
+std::optional<Rank> only_source(const Schedule& s, ChunkId chunk);
+/// The only rank that must have the outcome of `chunk` at the end; empty: every rank.
+std::optional<Rank> only_target(const Schedule& s, ChunkId chunk);
 
 /// Elements [begin, end) of chunk c of `chunks` over `count` elements.
 struct Extent {
@@ -76,6 +117,11 @@ constexpr Extent chunk_extent(ChunkId c, int chunks, std::int64_t count) {
 }
 
 std::string_view to_string(GoalKind kind);
+/// All of them, in the order of the enumeration.
+inline constexpr std::array kGoalKinds = {
+    GoalKind::kAllReduce, GoalKind::kReduceScatter, GoalKind::kAllGather,
+    GoalKind::kBroadcast, GoalKind::kReduce,        GoalKind::kGather,
+    GoalKind::kScatter,   GoalKind::kScan,          GoalKind::kAllToAll};
 
 /// Versioned text form, one line per round; docs/adr has the grammar. Example:
 ///   schedule v1 ring_reduce_scatter reduce_scatter ranks=4 chunks=4

@@ -1,5 +1,3 @@
-#include <array>
-
 #include <stormo/plan/limits.h>
 #include <stormo/plan/schedule.h>
 #include <stormo/plan/text.h>
@@ -7,18 +5,15 @@
 namespace stormo::plan {
 namespace {
 
-constexpr std::array kGoals = {GoalKind::kAllReduce, GoalKind::kReduceScatter, GoalKind::kAllGather,
-                               GoalKind::kBroadcast};
-
 GoalKind read_goal(TextReader& in) {
   const std::string word = in.word("a goal");
-  for (const GoalKind kind : kGoals) {
+  std::string known;
+  for (const GoalKind kind : kGoalKinds) {
     if (word == to_string(kind)) return kind;
+    known += known.empty() ? "" : ", ";
+    known += to_string(kind);
   }
-  if (in.ok()) {
-    in.fail_at_token("unknown goal '" + word +
-                     "'; write all_reduce, reduce_scatter, all_gather or broadcast");
-  }
+  if (in.ok()) in.fail_at_token("unknown goal '" + word + "'; write one of " + known);
   return {};
 }
 
@@ -44,7 +39,7 @@ std::string to_text(const Schedule& s) {
   append_word(out, s.name);
   out += ' ';
   out += to_string(s.goal.kind);
-  if (s.goal.kind == GoalKind::kBroadcast || s.goal.root != 0) {
+  if (has_root(s.goal.kind) || s.goal.root != 0) {
     out += " root=";
     append_integer(out, s.goal.root);
   }

@@ -49,25 +49,20 @@ bool reaches_goal(const Schedule& s, Order order) {
   for (const plan::Round& round : s.rounds) run_round(round, order, memory);
   for (int c = 0; c < s.chunks; ++c) {
     const auto chunk = static_cast<std::size_t>(c);
-    const Rank own = owner(s, c);
+    const auto source = only_source(s, c);
+    const auto target = only_target(s, c);
     std::uint64_t sum = 0;
-    for (const auto& chunks : start) sum += chunks[chunk];
     for (Rank r = 0; r < s.ranks; ++r) {
-      const std::uint64_t value = memory[static_cast<std::size_t>(r)][chunk];
-      switch (s.goal.kind) {
-        case GoalKind::kAllReduce:
-          if (value != sum) return false;
-          break;
-        case GoalKind::kReduceScatter:
-          if (r == own && value != sum) return false;
-          break;
-        case GoalKind::kAllGather:
-          if (value != start[static_cast<std::size_t>(own)][chunk]) return false;
-          break;
-        case GoalKind::kBroadcast:
-          if (value != start[static_cast<std::size_t>(s.goal.root)][chunk]) return false;
-          break;
+      sum += start[static_cast<std::size_t>(r)][chunk];
+      if (target && *target != r) continue;
+      std::uint64_t wanted = sum;
+      if (source) wanted = start[static_cast<std::size_t>(*source)][chunk];
+      if (reduces(s.goal.kind) && s.goal.kind != GoalKind::kScan) {
+        for (Rank later = r + 1; later < s.ranks; ++later) {
+          wanted += start[static_cast<std::size_t>(later)][chunk];
+        }
       }
+      if (memory[static_cast<std::size_t>(r)][chunk] != wanted) return false;
     }
   }
   return true;

@@ -150,24 +150,23 @@ double reduced(int ranks, int chunk) {
   return sum;
 }
 
+double wanted(const Schedule& s, int rank, int chunk) {
+  if (const auto source = only_source(s, chunk)) {
+    return Machine::input(static_cast<std::size_t>(*source), chunk);
+  }
+  return reduced(s.goal.kind == plan::GoalKind::kScan ? rank + 1 : s.ranks, chunk);
+}
+
 void expect_goal(const Schedule& s, const std::vector<int>& hosts) {
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
     Machine machine(s, hosts, seed);
     ASSERT_TRUE(machine.run()) << s.name << ": no rank can go on";
     for (int r = 0; r < s.ranks; ++r) {
       for (int c = 0; c < s.chunks; ++c) {
-        const double got = machine.at(static_cast<std::size_t>(r), c);
-        const auto from = static_cast<std::size_t>(
-            s.goal.kind == plan::GoalKind::kBroadcast ? s.goal.root : owner(s, c));
-        const bool gathers =
-            s.goal.kind == plan::GoalKind::kAllGather || s.goal.kind == plan::GoalKind::kBroadcast;
-        if (gathers) {
-          ASSERT_EQ(got, Machine::input(from, c)) << s.name << " rank " << r << " chunk " << c;
-        } else if (s.goal.kind == plan::GoalKind::kAllReduce || owner(s, c) == r) {
-          if (s.ranks > 1) {
-            ASSERT_EQ(got, reduced(s.ranks, c)) << s.name << " rank " << r << " chunk " << c;
-          }
-        }
+        const auto target = only_target(s, c);
+        if ((target && *target != r) || s.ranks == 1) continue;
+        ASSERT_EQ(machine.at(static_cast<std::size_t>(r), c), wanted(s, r, c))
+            << s.name << " rank " << r << " chunk " << c;
       }
     }
   }

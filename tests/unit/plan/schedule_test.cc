@@ -70,7 +70,8 @@ TEST(Schedule, ErrorsNameLineColumnAndReason) {
   EXPECT_EQ(message_of(""), "1:1: expected 'schedule v1', found nothing");
   EXPECT_EQ(message_of("schedule v2 x"), "1:10: version 'v2' is unknown; this program reads v1");
   EXPECT_EQ(message_of("schedule v1 x sum ranks=2 chunks=1"),
-            "1:15: unknown goal 'sum'; write all_reduce, reduce_scatter, all_gather or broadcast");
+            "1:15: unknown goal 'sum'; write one of all_reduce, reduce_scatter, all_gather, "
+            "broadcast, reduce, gather, scatter, scan, all_to_all");
   EXPECT_EQ(message_of("schedule v1 x broadcast root=2 ranks=2 chunks=1"),
             "1:38: there are fewer ranks than the root needs");
   EXPECT_EQ(message_of("schedule v1 \"x all_reduce"),
