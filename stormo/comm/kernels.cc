@@ -1,213 +1,15 @@
-// N-ary reductions in one pass: block by block, accumulate in a buffer that stays in the L1 cache,
-// then write the block to every destination. Two operands, the common case, skip the buffer.
-// Highway compiles the file once per instruction set and picks at run time.
-// Targets between the ones kept bring nothing to loops that memory bounds, but cost compile time.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "stormo/comm/kernels.cc"
-#include <hwy/foreach_target.h>
-//
-#include <hwy/highway.h>
-
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
-#include <stormo/comm/kernels.h>
+#include <stormo/comm/kernels_detail.h>
 
-HWY_BEFORE_NAMESPACE();
-namespace stormo::comm::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-constexpr std::int64_t kBlock = 1024;  // elements: at most 8 KiB of accumulators
-
-template <class D, class V>
-HWY_INLINE V scaled(D d, V x, double scale) {
-  return hn::Mul(x, hn::Set(d, static_cast<hn::TFromD<D>>(scale)));
-}
-
-/// acc = acc (+) s * x
-template <class D, class V>
-HWY_INLINE V combine(D d, Combine how, V acc, V x, double scale) {
-  switch (how) {
-    case Combine::kMin: return hn::Min(acc, x);
-    case Combine::kMax: return hn::Max(acc, x);
-    case Combine::kSum: break;
-  }
-  return hn::MulAdd(x, hn::Set(d, static_cast<hn::TFromD<D>>(scale)), acc);
-}
-
-/// One vector (or, with a one-lane D, one element) of a two-operand reduction.
-template <class D, class T>
-HWY_INLINE void reduce_two(D d, Combine how, const T* a, double sa, const T* b, double sb, T* out0,
-                           T* out1, std::int64_t i) {
-  const auto x = hn::LoadU(d, a + i);
-  const auto first = how == Combine::kSum ? scaled(d, x, sa) : x;
-  const auto sum = combine(d, how, first, hn::LoadU(d, b + i), sb);
-  hn::StoreU(sum, d, out0 + i);
-  hn::StoreU(sum, d, out1 + i);
-}
-
-template <class T>
-void reduce_pair(Combine how, const Operand& a, const Operand& b, T* out0, T* out1,
-                 std::int64_t count) {
-  const hn::ScalableTag<T> d;
-  const hn::CappedTag<T, 1> one;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const T* x = static_cast<const T*>(a.data);
-  const T* y = static_cast<const T*>(b.data);
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    reduce_two(d, how, x, a.scale, y, b.scale, out0, out1, i);
-  }
-  for (; i < count; ++i) reduce_two(one, how, x, a.scale, y, b.scale, out0, out1, i);
-}
-
-template <class D, class T>
-HWY_INLINE void accumulate(D d, Combine how, bool first, T* acc, const T* x, double scale,
-                           std::int64_t i) {
-  const auto v = hn::LoadU(d, x + i);
-  if (first) {
-    hn::StoreU(how == Combine::kSum ? scaled(d, v, scale) : v, d, acc + i);
-  } else {
-    hn::StoreU(combine(d, how, hn::LoadU(d, acc + i), v, scale), d, acc + i);
-  }
-}
-
-template <class T>
-void reduce_many(Combine how, std::span<const Operand> sources, std::span<void* const> destinations,
-                 std::int64_t count) {
-  const hn::ScalableTag<T> d;
-  const hn::CappedTag<T, 1> one;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  alignas(128) T acc[kBlock];
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - begin);
-    for (std::size_t s = 0; s < sources.size(); ++s) {
-      const T* x = static_cast<const T*>(sources[s].data) + begin;
-      std::int64_t i = 0;
-      for (; i + lanes <= n; i += lanes) {
-        accumulate(d, how, s == 0, acc, x, sources[s].scale, i);
-      }
-      for (; i < n; ++i) accumulate(one, how, s == 0, acc, x, sources[s].scale, i);
-    }
-    for (void* out : destinations) {
-      std::memcpy(static_cast<T*>(out) + begin, acc, static_cast<std::size_t>(n) * sizeof(T));
-    }
-  }
-}
-
-template <class T>
-void reduce_floating(Combine how, std::span<const Operand> sources,
-                     std::span<void* const> destinations, std::int64_t count) {
-  if (sources.size() == 2 && !destinations.empty() && destinations.size() <= 2) {
-    T* out0 = static_cast<T*>(destinations.front());
-    T* out1 = static_cast<T*>(destinations.back());
-    reduce_pair<T>(how, sources[0], sources[1], out0, out1, count);
-  } else {
-    reduce_many<T>(how, sources, destinations, count);
-  }
-}
-
-void reduce_float32(Combine how, std::span<const Operand> sources,
-                    std::span<void* const> destinations, std::int64_t count) {
-  reduce_floating<float>(how, sources, destinations, count);
-}
-
-void reduce_float64(Combine how, std::span<const Operand> sources,
-                    std::span<void* const> destinations, std::int64_t count) {
-  reduce_floating<double>(how, sources, destinations, count);
-}
-
-}  // namespace stormo::comm::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace stormo::comm {
-
-HWY_EXPORT(reduce_float32);
-HWY_EXPORT(reduce_float64);
-
 namespace {
 
-constexpr std::int64_t kScalarBlock = 1024;
-
-/// bfloat16 is the upper half of a float32.
-struct BFloat16 {
-  std::uint16_t bits;
-};
-
-float widen(BFloat16 x) {
-  const std::uint32_t bits = std::uint32_t{x.bits} << 16;
-  float f = 0;
-  std::memcpy(&f, &bits, sizeof f);
-  return f;
-}
-
-/// To nearest, ties to even; NaN stays NaN.
-BFloat16 narrow(float f) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &f, sizeof bits);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
-  bits += 0x7fffu + ((bits >> 16) & 1u);
-  return {static_cast<std::uint16_t>(bits >> 16)};
-}
-
-template <class A>
-A combine_scalar(Combine how, A acc, A x) {
-  switch (how) {
-    case Combine::kMin: return std::min(acc, x);
-    case Combine::kMax: return std::max(acc, x);
-    case Combine::kSum: break;
-  }
-  return static_cast<A>(acc + x);
-}
-
-void reduce_bfloat16(Combine how, std::span<const Operand> sources,
-                     std::span<void* const> destinations, std::int64_t count) {
-  float acc[kScalarBlock];
-  BFloat16 out[kScalarBlock];
-  for (std::int64_t begin = 0; begin < count; begin += kScalarBlock) {
-    const std::int64_t n = std::min(kScalarBlock, count - begin);
-    for (std::size_t s = 0; s < sources.size(); ++s) {
-      const auto* x = static_cast<const BFloat16*>(sources[s].data) + begin;
-      const float scale = how == Combine::kSum ? static_cast<float>(sources[s].scale) : 1.0f;
-      for (std::int64_t i = 0; i < n; ++i) {
-        const float v = widen(x[i]) * scale;
-        acc[i] = s == 0 ? v : combine_scalar(how, acc[i], v);
-      }
-    }
-    for (std::int64_t i = 0; i < n; ++i) out[i] = narrow(acc[i]);
-    for (void* to : destinations) {
-      std::memcpy(static_cast<BFloat16*>(to) + begin, out,
-                  static_cast<std::size_t>(n) * sizeof *out);
-    }
-  }
-}
-
-/// Integers: no scale; sums wrap around (computed in the unsigned type).
-template <class T>
-void reduce_integer(Combine how, std::span<const Operand> sources,
-                    std::span<void* const> destinations, std::int64_t count) {
-  using U = std::make_unsigned_t<T>;
-  T acc[kScalarBlock];
-  for (std::int64_t begin = 0; begin < count; begin += kScalarBlock) {
-    const std::int64_t n = std::min(kScalarBlock, count - begin);
-    for (std::size_t s = 0; s < sources.size(); ++s) {
-      const T* x = static_cast<const T*>(sources[s].data) + begin;
-      for (std::int64_t i = 0; i < n; ++i) {
-        if (s == 0) {
-          acc[i] = x[i];
-        } else if (how == Combine::kSum) {
-          acc[i] = static_cast<T>(static_cast<U>(static_cast<U>(acc[i]) + static_cast<U>(x[i])));
-        } else {
-          acc[i] = combine_scalar(how, acc[i], x[i]);
-        }
-      }
-    }
-    for (void* to : destinations) {
-      std::memcpy(static_cast<T*>(to) + begin, acc, static_cast<std::size_t>(n) * sizeof(T));
-    }
-  }
+void clear(DType dtype, std::span<void* const> destinations, std::int64_t count) {
+  for (void* to : destinations)
+    std::memset(to, 0, static_cast<std::size_t>(count) * size_of(dtype));
 }
 
 }  // namespace
@@ -215,22 +17,40 @@ void reduce_integer(Combine how, std::span<const Operand> sources,
 void reduce(DType dtype, Combine how, std::span<const Operand> sources,
             std::span<void* const> destinations, std::int64_t count) {
   if (count == 0) return;  // empty buffers may be null
-  if (sources.empty()) {
-    for (void* to : destinations)
-      std::memset(to, 0, static_cast<std::size_t>(count) * size_of(dtype));
-    return;
-  }
+  if (sources.empty()) return clear(dtype, destinations, count);
   switch (dtype) {
     case DType::kFloat32:
-      return HWY_DYNAMIC_DISPATCH(reduce_float32)(how, sources, destinations, count);
-    case DType::kFloat64:
-      return HWY_DYNAMIC_DISPATCH(reduce_float64)(how, sources, destinations, count);
-    case DType::kBFloat16: return reduce_bfloat16(how, sources, destinations, count);
-    case DType::kInt32: return reduce_integer<std::int32_t>(how, sources, destinations, count);
-    case DType::kInt64: return reduce_integer<std::int64_t>(how, sources, destinations, count);
-    case DType::kUInt8: return reduce_integer<std::uint8_t>(how, sources, destinations, count);
+    case DType::kFloat64: return reduce_float(dtype, how, sources, destinations, count);
+    case DType::kFloat16:
+    case DType::kBFloat16: return reduce_half(dtype, how, sources, destinations, count);
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUInt8:
+    case DType::kBool: return reduce_integer(dtype, how, sources, destinations, count);
+  }
+}
+
+void reduce(DType dtype, const CombineFunction& function, std::span<const Operand> sources,
+            std::span<void* const> destinations, std::int64_t count) {
+  if (count == 0) return;
+  if (sources.empty()) return clear(dtype, destinations, count);
+  constexpr std::int64_t kBlockBytes = 8192;
+  alignas(64) std::byte acc[kBlockBytes];
+  const auto width = static_cast<std::int64_t>(size_of(dtype));
+  for (std::int64_t begin = 0; begin < count; begin += kBlockBytes / width) {
+    const std::int64_t n = std::min(kBlockBytes / width, count - begin);
+    const auto bytes = static_cast<std::size_t>(n * width);
+    const auto at = [&](const Operand& o) {
+      return static_cast<const std::byte*>(o.data) + begin * width;
+    };
+    std::memcpy(acc, at(sources.front()), bytes);
+    for (const Operand& o : sources.subspan(1)) function(at(o), acc, n);
+    for (void* to : destinations) {
+      std::memcpy(static_cast<std::byte*>(to) + begin * width, acc, bytes);
+    }
   }
 }
 
 }  // namespace stormo::comm
-#endif  // HWY_ONCE

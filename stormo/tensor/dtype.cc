@@ -12,6 +12,8 @@ constexpr std::pair<DType, c10::ScalarType> kPairs[] = {
     {DType::kFloat32, c10::ScalarType::Float},     {DType::kFloat64, c10::ScalarType::Double},
     {DType::kBFloat16, c10::ScalarType::BFloat16}, {DType::kInt32, c10::ScalarType::Int},
     {DType::kInt64, c10::ScalarType::Long},        {DType::kUInt8, c10::ScalarType::Byte},
+    {DType::kFloat16, c10::ScalarType::Half},      {DType::kInt8, c10::ScalarType::Char},
+    {DType::kInt16, c10::ScalarType::Short},       {DType::kBool, c10::ScalarType::Bool},
 };
 
 }  // namespace

@@ -33,6 +33,15 @@ T expected(Combine how, const std::vector<std::vector<T>>& in, const std::vector
     const T x = in[s][i];
     if (how == Combine::kMin) acc = s == 0 ? x : std::min(acc, x);
     if (how == Combine::kMax) acc = s == 0 ? x : std::max(acc, x);
+    if (how == Combine::kProduct) acc = s == 0 ? x : static_cast<T>(acc * x);
+    if constexpr (std::is_integral_v<T>) {
+      if (how == Combine::kBitAnd) acc = s == 0 ? x : static_cast<T>(acc & x);
+      if (how == Combine::kBitOr) acc = static_cast<T>(acc | x);
+      if (how == Combine::kBitXor) acc = static_cast<T>(acc ^ x);
+      if (how == Combine::kLogicalAnd) acc = static_cast<T>((s == 0 || acc != 0) && x != 0);
+      if (how == Combine::kLogicalOr) acc = static_cast<T>(acc != 0 || x != 0);
+      if (how == Combine::kLogicalXor) acc = static_cast<T>((acc != 0) != (x != 0));
+    }
     if (how == Combine::kSum) {
       if constexpr (std::is_floating_point_v<T>) {
         const T scale = static_cast<T>(scales[s]);
@@ -84,6 +93,24 @@ TEST(Kernels, SumsIntegers) {
   sweep<std::int64_t>(Combine::kSum, false);
 }
 
+TEST(Kernels, KnowsEveryOperationOfIntegers) {
+  for (const Combine how :
+       {Combine::kSum, Combine::kMin, Combine::kMax, Combine::kBitAnd, Combine::kBitOr,
+        Combine::kBitXor, Combine::kLogicalAnd, Combine::kLogicalOr, Combine::kLogicalXor}) {
+    sweep<std::int8_t>(how, false);
+    sweep<std::int16_t>(how, false);
+    sweep<std::int32_t>(how, false);
+    sweep<std::int64_t>(how, false);
+    sweep<std::uint8_t>(how, false);
+  }
+}
+
+TEST(Kernels, Multiplies) {
+  sweep<float>(Combine::kProduct, false);
+  sweep<double>(Combine::kProduct, false);
+  sweep<std::int8_t>(Combine::kProduct, false);
+}
+
 TEST(Kernels, TakesMinimumAndMaximum) {
   sweep<float>(Combine::kMin, false);
   sweep<double>(Combine::kMax, false);
@@ -126,6 +153,76 @@ TEST(Kernels, BFloat16AccumulatesInFloat32AndRoundsToNearestEven) {
   reduce(DType::kBFloat16, Combine::kSum, operands, destination, 2);
   EXPECT_EQ(from_bfloat16(out[0]), 258.0f);
   EXPECT_EQ(from_bfloat16(out[1]), 1.0f) << "1 + 2^-8 is a tie: to even";
+}
+
+/// Integers from -2048 to 2048, which float16 holds exactly.
+std::uint16_t bits_of_float16(int x) {
+  if (x == 0) return 0;
+  const int magnitude = std::abs(x);
+  const int exponent = std::bit_width(static_cast<unsigned>(magnitude)) - 1;
+  const int mantissa = ((magnitude << 10) >> exponent) & 0x3ff;
+  return static_cast<std::uint16_t>((x < 0 ? 0x8000 : 0) | ((exponent + 15) << 10) | mantissa);
+}
+
+TEST(Kernels, SixteenBitFloatsOfEveryLength) {
+  for (const std::int64_t count : kCounts) {
+    std::vector<std::vector<std::uint16_t>> f16(3);
+    std::vector<std::vector<std::uint16_t>> bf16(3);
+    std::vector<std::uint16_t> sum16;
+    std::vector<std::uint16_t> sum_bf16;
+    for (int i = 0; i < count; ++i) {
+      int sum = 0;
+      for (std::size_t s = 0; s < 3; ++s) {
+        const int x = (i * 7 + static_cast<int>(s) * 13) % 65 - 32;
+        sum += x;
+        f16[s].push_back(bits_of_float16(x));
+        bf16[s].push_back(bits_of_bfloat16(static_cast<float>(x)));
+      }
+      sum16.push_back(bits_of_float16(sum));
+      sum_bf16.push_back(bits_of_bfloat16(static_cast<float>(sum)));
+    }
+    const auto total = [&](DType dtype, const auto& in) {
+      const Operand operands[] = {{in[0].data(), 1}, {in[1].data(), 1}, {in[2].data(), 1}};
+      std::vector<std::uint16_t> a(static_cast<std::size_t>(count) + 1, 42);
+      std::vector<std::uint16_t> b = a;
+      void* const destinations[] = {a.data(), b.data()};
+      reduce(dtype, Combine::kSum, operands, destinations, count);
+      EXPECT_EQ(a, b);
+      EXPECT_EQ(a.back(), 42) << "wrote past the end";
+      a.pop_back();
+      return a;
+    };
+    EXPECT_EQ(total(DType::kFloat16, f16), sum16);
+    EXPECT_EQ(total(DType::kBFloat16, bf16), sum_bf16);
+  }
+}
+
+TEST(Kernels, Float16RoundsToNearestEven) {
+  const std::vector<std::uint16_t> a{bits_of_float16(2048), bits_of_float16(2048)};
+  const std::vector<std::uint16_t> b{bits_of_float16(1), bits_of_float16(3)};
+  std::vector<std::uint16_t> out(2);
+  const Operand operands[] = {{a.data(), 1}, {b.data(), 1}};
+  void* const destination[] = {out.data()};
+  reduce(DType::kFloat16, Combine::kSum, operands, destination, 2);
+  EXPECT_EQ(out[0], bits_of_float16(2048)) << "2049 is a tie: to even";
+  EXPECT_EQ(out[1], 0x6802) << "2051 is a tie: 2052";
+}
+
+TEST(Kernels, AUsersOwnOperation) {
+  auto in = inputs<float>(3, 5000, 9);
+  std::vector<float> out(5000);
+  const Operand operands[] = {{in[0].data(), 1}, {in[1].data(), 1}, {in[2].data(), 1}};
+  void* const destination[] = {out.data()};
+  const CombineFunction hypotenuse = [](const void* x, void* acc, std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      auto& a = static_cast<float*>(acc)[i];
+      a = std::hypot(a, static_cast<const float*>(x)[i]);
+    }
+  };
+  reduce(DType::kFloat32, hypotenuse, operands, destination, 5000);
+  for (std::size_t i = 0; i < 5000; ++i) {
+    ASSERT_EQ(out[i], std::hypot(std::hypot(in[0][i], in[1][i]), in[2][i]));
+  }
 }
 
 TEST(Kernels, BFloat16KeepsNaNAndInfinity) {

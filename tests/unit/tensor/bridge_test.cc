@@ -13,8 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(DType, MapsEveryTypeBothWays) {
-  for (const DType t : {DType::kFloat32, DType::kFloat64, DType::kBFloat16, DType::kInt32,
-                        DType::kInt64, DType::kUInt8}) {
+  for (const DType t : kDTypes) {
     const auto theirs = scalar_type_of(t);
     EXPECT_EQ(c10::elementSize(theirs), size_of(t)) << to_string(t);
     const auto back = dtype_of(theirs);
