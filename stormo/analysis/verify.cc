@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <stormo/analysis/moves.h>
+#include <stormo/analysis/reduction_order.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::analysis {
@@ -49,42 +52,6 @@ Status check_ranges(const Schedule& s) {
   return {};
 }
 
-/// A transfer and its round.
-struct Move {
-  int round;
-  Transfer transfer;
-};
-
-/// The moves of each chunk, in order: chunks are independent of each other, so that the terms of
-/// only one chunk need to be in memory at a time.
-class MovesByChunk {
- public:
-  explicit MovesByChunk(const Schedule& s) : begin_(static_cast<std::size_t>(s.chunks) + 1) {
-    for_each(s, [&](int, const Transfer& t) { ++begin_[static_cast<std::size_t>(t.chunk) + 1]; });
-    for (std::size_t c = 1; c < begin_.size(); ++c) begin_[c] += begin_[c - 1];
-    moves_.resize(begin_.back());
-    std::vector<std::size_t> next(begin_.begin(), begin_.end() - 1);
-    for_each(s, [&](int round, const Transfer& t) {
-      moves_[next[static_cast<std::size_t>(t.chunk)]++] = {round, t};
-    });
-  }
-
-  std::span<const Move> of(std::size_t chunk) const {
-    return std::span(moves_).subspan(begin_[chunk], begin_[chunk + 1] - begin_[chunk]);
-  }
-
- private:
-  template <class F>
-  static void for_each(const Schedule& s, F&& f) {
-    for (std::size_t i = 0; i < s.rounds.size(); ++i) {
-      for (const Transfer& t : s.rounds[i]) f(static_cast<int>(i), t);
-    }
-  }
-
-  std::vector<std::size_t> begin_;
-  std::vector<Move> moves_;
-};
-
 /// For one chunk: the ranks whose terms are in the value that each rank holds, as bit sets.
 class Terms {
  public:
@@ -92,7 +59,9 @@ class Terms {
       : schedule_(s),
         words_((static_cast<std::size_t>(s.ranks) + 63) / 64),
         held_(static_cast<std::size_t>(s.ranks) * words_),
-        use_(static_cast<std::size_t>(s.ranks)) {}
+        use_(static_cast<std::size_t>(s.ranks)),
+        order_(s.ranks),
+        replicas_(s.goal.kind == GoalKind::kAllReduce) {}
 
   Status run(int chunk, std::span<const Move> moves) {
     start(chunk);
@@ -101,24 +70,35 @@ class Terms {
       while (end < moves.size() && moves[end].round == moves[begin].round) ++end;
       const auto round = moves.subspan(begin, end - begin);
       STORMO_RETURN_IF_ERROR(check_hazards(round));
-      // nothing that is read here is written here, so in-place order is the order of the list
+      stage_exchanges(round);
       for (const Move& move : round) STORMO_RETURN_IF_ERROR(apply(move));
+      if (replicas_) order_.play(round);
       begin = end;
     }
-    return check_goal(chunk);
+    STORMO_RETURN_IF_ERROR(check_goal(chunk));
+    return replicas_ ? check_order(chunk) : Status();
   }
 
  private:
+  static constexpr std::size_t kNotStaged = SIZE_MAX;
+
   /// What a rank does with the chunk in the round under way.
   struct Use {
     int round = -1;
     bool reads = false;
     bool copied = false;
     bool reduced = false;
+    std::size_t staged = kNotStaged;  // where staged_ keeps what it held before the round
   };
 
   std::span<std::uint64_t> of(Rank r) {
     return std::span(held_).subspan(static_cast<std::size_t>(r) * words_, words_);
+  }
+
+  /// What rank r held before the round under way.
+  std::span<const std::uint64_t> sent_by(Rank r) {
+    const std::size_t staged = use_[static_cast<std::size_t>(r)].staged;
+    return staged == kNotStaged ? of(r) : std::span(staged_).subspan(staged, words_);
   }
 
   void add_own_term(Rank r) {
@@ -143,6 +123,7 @@ class Terms {
     for (Rank r = 0; r < schedule_.ranks; ++r) {
       if (!source || *source == r) add_own_term(r);
     }
+    if (replicas_) order_.start();
   }
 
   Use& use_of(Rank r, int round) {
@@ -157,8 +138,8 @@ class Terms {
       const Transfer& t = move.transfer;
       const auto round = static_cast<std::size_t>(move.round);
       Use& use = use_of(t.to, move.round);
-      if (use.reads) {
-        return in_round(round, t, "the receiver also sends this chunk in this round");
+      if (use.reads && t.how == Combine::kCopy) {
+        return in_round(round, t, "would overwrite what the receiver sends in this round");
       }
       if (use.copied || (use.reduced && t.how == Combine::kCopy)) {
         return in_round(round, t, "the receiver gets this chunk twice, once by copy");
@@ -168,10 +149,22 @@ class Terms {
     return {};
   }
 
+  /// A rank that sends what it also reduces into sends what it held before.
+  void stage_exchanges(std::span<const Move> moves) {
+    staged_.clear();
+    for (const Move& move : moves) {
+      Use& use = use_of(move.transfer.to, move.round);
+      if (!use.reads || use.staged != kNotStaged) continue;
+      use.staged = staged_.size();
+      std::ranges::copy(of(move.transfer.to), std::back_inserter(staged_));
+    }
+  }
+
   Status apply(const Move& move) {
     const Transfer& t = move.transfer;
     const auto round = static_cast<std::size_t>(move.round);
-    const auto source = of(t.from), target = of(t.to);
+    const auto source = sent_by(t.from);
+    const auto target = of(t.to);
     const auto is_set = [](std::uint64_t w) { return w != 0; };
     if (std::ranges::none_of(source, is_set)) {
       return in_round(round, t, "the sender does not have this chunk");
@@ -216,10 +209,22 @@ class Terms {
     return {};
   }
 
+  /// Sums of floating-point numbers depend on the order: replicas must have been built alike.
+  Status check_order(int chunk) const {
+    const Rank other = order_.first_that_differs();
+    if (other < 0) return {};
+    return bad("at the end ranks 0 and " + std::to_string(other) + " have built chunk " +
+               std::to_string(chunk) +
+               " in different orders: the replicas would differ in their last bits");
+  }
+
   const Schedule& schedule_;
   std::size_t words_;
   std::vector<std::uint64_t> held_;
+  std::vector<std::uint64_t> staged_;
   std::vector<Use> use_;
+  ReductionOrder order_;
+  bool replicas_;
 };
 
 }  // namespace
@@ -229,7 +234,7 @@ Status verify(const Schedule& s) {
   const MovesByChunk moves(s);
   Terms terms(s);
   for (int chunk = 0; chunk < s.chunks; ++chunk) {
-    STORMO_RETURN_IF_ERROR(terms.run(chunk, moves.of(static_cast<std::size_t>(chunk))));
+    STORMO_RETURN_IF_ERROR(terms.run(chunk, moves.of(chunk)));
   }
   return {};
 }

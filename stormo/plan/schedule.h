@@ -32,7 +32,10 @@ struct Transfer {
   auto operator<=>(const Transfer&) const = default;
 };
 
-/// Transfers that all read the state left by the previous round.
+/// Transfers that all read the state left by the previous round: a rank may send a chunk that it
+/// reduces into in the same round (recursive doubling does), and sends what it held before. All
+/// that a rank reduces into one chunk in one round is combined at once, in ascending order of rank,
+/// its own value in its own place.
 using Round = std::vector<Transfer>;
 
 /// What a schedule is for. Every chunk has a value at one rank or a term of its own at every rank,

@@ -22,7 +22,7 @@ void expect_verified(const schedule::Builder& b, int ranks, int hosts, Rank root
 }
 
 TEST(Verify, AcceptsEveryBuilderForEverySize) {
-  std::vector<int> sizes{64};
+  std::vector<int> sizes{64, 100};
   for (int n = 1; n <= 33; ++n) sizes.push_back(n);
   int verified = 0;
   for (const schedule::Builder& b : schedule::builders()) {
@@ -61,10 +61,42 @@ TEST(Verify, SaysWhatIsWrongAndWhere) {
             "round 0: 2>0 =c0: the receiver gets this chunk twice, once by copy");
   EXPECT_EQ(message_of(kHead + "round 0: 1>0 =c0 2>0 +c0"),
             "round 0: 2>0 +c0: the receiver gets this chunk twice, once by copy");
-  EXPECT_EQ(message_of(kHead + "round 0: 0>1 +c0 1>0 +c0"),
-            "round 0: 0>1 +c0: the receiver also sends this chunk in this round");
+  EXPECT_EQ(message_of(kHead + "round 0: 1>0 +c0 0>2 =c0 2>1 +c0"),
+            "round 0: 0>2 =c0: would overwrite what the receiver sends in this round");
   EXPECT_EQ(message_of(kHead + "round 0: 1>1 =c0"), "round 0: 1>1 =c0: a rank sends to itself");
   EXPECT_EQ(message_of(kHead + "round 0:"), "round 0 has no transfers; remove it");
+}
+
+TEST(Verify, AnExchangeSendsWhatWasHeldBefore) {
+  const std::string head = "schedule v1 x all_reduce ranks=4 chunks=1\n";
+  const std::string doubling = "round 0: 0>1 +c0 1>0 +c0 2>3 +c0 3>2 +c0\n";
+  EXPECT_EQ(message_of(head + doubling + "round 1: 0>2 +c0 1>3 +c0 2>0 +c0 3>1 +c0\n"), "");
+  // in the order of the list 1 would pass the sum of 0 and 1 on to 2
+  EXPECT_EQ(message_of("schedule v1 x scan ranks=3 chunks=1\n"
+                       "round 0: 0>1 +c0 1>2 +c0\nround 1: 0>2 +c0\n"),
+            "");
+  EXPECT_EQ(message_of(head + doubling + "round 1: 0>2 +c0 1>3 +c0 2>0 =c0 3>1 +c0\n"),
+            "round 1: 2>0 =c0: would overwrite what the receiver sends in this round");
+  EXPECT_EQ(message_of(head + doubling + "round 1: 0>1 +c0"),
+            "round 1: 0>1 +c0: the term of rank 0 would be counted twice");
+}
+
+TEST(Verify, ReplicasMustBeBuiltInOneOrder) {
+  const std::string head = "schedule v1 x all_reduce ranks=4 chunks=1\n";
+  // (0+1)+(2+3) everywhere: which of two operands is a rank's own does not matter
+  const std::string doubling = "round 0: 0>1 +c0 1>0 +c0 2>3 +c0 3>2 +c0\n";
+  EXPECT_EQ(message_of(head + doubling + "round 1: 0>3 +c0 3>0 +c0 1>2 +c0 2>1 +c0\n"), "");
+  // ranks 0 and 3 build (0+1)+(2+3), ranks 1 and 2 build (1+3)+(0+2)
+  EXPECT_EQ(message_of(head + "round 0: 1>0 +c0 3>1 +c0 0>2 +c0 2>3 +c0\n"
+                              "round 1: 3>0 +c0 0>3 +c0 2>1 +c0 1>2 +c0\n"),
+            "at the end ranks 0 and 1 have built chunk 0 in different orders: the replicas would "
+            "differ in their last bits");
+  // one sum of three at every rank; against a sum of two and one more
+  EXPECT_EQ(message_of(kHead + "round 0: 0>1 +c0 0>2 +c0 1>0 +c0 1>2 +c0 2>0 +c0 2>1 +c0"), "");
+  const std::string copies = "round 1: 0>2 =c0\nround 2: 2>1 =c0\n";
+  EXPECT_EQ(message_of(kHead + "round 0: 2>0 +c0 1>0 +c0\n" + copies), "");
+  // only replicas have to agree
+  EXPECT_EQ(message_of("schedule v1 x scan ranks=2 chunks=1\nround 0: 0>1 +c0\n"), "");
 }
 
 TEST(Verify, FollowsWhereValuesComeFrom) {
