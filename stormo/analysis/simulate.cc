@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include <stormo/base/check.h>
 
@@ -23,6 +24,7 @@ struct RankState {
   Seconds ready = 0;   // when it may start its present round
   Seconds finish = 0;  // when all it has started is done
   int round = -1;      // its present round
+  Rank sends_to = -1;  // whom it sent to last in this round
   Resource out, in, core;
 };
 
@@ -64,6 +66,7 @@ class Run {
     if (state.round != round) {
       state.round = round;
       state.ready = state.finish;
+      state.sends_to = -1;
     }
     return state;
   }
@@ -73,18 +76,18 @@ class Run {
     RankState& to = enter(t.to, round);
     const int from_host = host_of_[static_cast<std::size_t>(t.from)];
     const int to_host = host_of_[static_cast<std::size_t>(t.to)];
+    const plan::Link& link = from_host == to_host ? topology_.intra : topology_.inter;
+    const bool goes_on = std::exchange(from.sends_to, t.to) == t.to;
+    const Seconds latency = goes_on ? 0 : link.latency_s;
+    const Seconds passing = size * link.seconds_per_byte;
     Seconds start = std::max({from.ready, to.ready, from.out.free, to.in.free});
-    Seconds received = 0;
-    if (from_host == to_host) {
-      received = start + topology_.intra.latency_s + size * topology_.intra.seconds_per_byte;
-    } else {
+    if (from_host != to_host) {
       HostState& out = hosts_[static_cast<std::size_t>(from_host)];
       HostState& in = hosts_[static_cast<std::size_t>(to_host)];
       start = std::max({start, out.out.free, in.in.free});
-      const Seconds passing = size * topology_.inter.seconds_per_byte;
       out.out.free = in.in.free = start + passing;
-      received = start + topology_.inter.latency_s + passing;
     }
+    const Seconds received = start + latency + passing;
     from.out.free = to.in.free = received;
     Seconds end = received;
     if (t.how == plan::Combine::kReduce) {

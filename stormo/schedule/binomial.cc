@@ -1,24 +1,24 @@
-// Binomial-tree broadcast.
+// Binomial-tree broadcast, reduce and all-reduce.
 //
 // Idea: in every round each rank that has the data sends it to one that has not, so that the number
-// of holders doubles. Ranks are counted from the root.
-// Cost: ceil(log2 n) rounds, the least possible; (n-1) K bytes in all, of which the root sends
-// ceil(log2 n) K. Good for small buffers; a large one wants scatter and all-gather.
-// Paper: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations
-// in MPICH", Int. J. High Performance Computing Applications 19(1), 2005, section 4.2.
+// of holders doubles. Ranks are counted from the root. The reduce is the same backwards, the
+// all-reduce one after the other.
+// Cost: broadcast and reduce ceil(log2 n) rounds each, the least possible; (n-1) K bytes in all, of
+// which the root sends or receives ceil(log2 n) K. Good for small buffers; a large one wants
+// scatter and all-gather. Paper: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective
+// communication operations in MPICH", Int. J. High Performance Computing Applications 19(1), 2005,
+// section 4.2.
 #include <stormo/schedule/binomial.h>
 
 #include <algorithm>
 
-#include <stormo/base/check.h>
-#include <stormo/plan/limits.h>
+#include <stormo/schedule/compose.h>
 
 namespace stormo::schedule {
 
 plan::Schedule binomial_broadcast(int ranks, Rank root) {
-  STORMO_CHECK(ranks >= 1 && ranks <= plan::kMaxRanks, "binomial: ranks out of range");
-  STORMO_CHECK(root >= 0 && root < ranks, "binomial: root out of range");
-  plan::Schedule s{"binomial_broadcast", {plan::GoalKind::kBroadcast, root}, ranks, 1, {}};
+  plan::Schedule s =
+      without_rounds("binomial_broadcast", {plan::GoalKind::kBroadcast, root}, ranks, 1);
   for (int holders = 1; holders < ranks; holders *= 2) {
     plan::Round& round = s.rounds.emplace_back();
     for (int i = 0; i < std::min(holders, ranks - holders); ++i) {
@@ -29,6 +29,16 @@ plan::Schedule binomial_broadcast(int ranks, Rank root) {
     }
   }
   return s;
+}
+
+plan::Schedule binomial_reduce(int ranks, Rank root) {
+  return with_goal(reversed(binomial_broadcast(ranks, root), plan::Combine::kReduce),
+                   "binomial_reduce", {plan::GoalKind::kReduce, root});
+}
+
+plan::Schedule binomial_all_reduce(int ranks) {
+  return with_goal(then(binomial_reduce(ranks, 0), binomial_broadcast(ranks, 0)),
+                   "binomial_all_reduce", {plan::GoalKind::kAllReduce});
 }
 
 }  // namespace stormo::schedule

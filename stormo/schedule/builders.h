@@ -6,33 +6,59 @@
 
 #include <stormo/base/status.h>
 #include <stormo/plan/schedule.h>
+#include <stormo/schedule/all_to_all.h>
 #include <stormo/schedule/binomial.h>
+#include <stormo/schedule/binomial_scatter.h>
+#include <stormo/schedule/brent_kung.h>
+#include <stormo/schedule/bruck.h>
+#include <stormo/schedule/chain.h>
 #include <stormo/schedule/direct.h>
+#include <stormo/schedule/double_tree.h>
+#include <stormo/schedule/halving_doubling.h>
 #include <stormo/schedule/hierarchical.h>
+#include <stormo/schedule/leader.h>
+#include <stormo/schedule/one_shot.h>
+#include <stormo/schedule/pat.h>
+#include <stormo/schedule/recursive_doubling.h>
 #include <stormo/schedule/ring.h>
+#include <stormo/schedule/rooted.h>
+#include <stormo/schedule/scatter_all_gather.h>
 #include <stormo/schedule/star.h>
+#include <stormo/schedule/swing.h>
+#include <stormo/schedule/torus.h>
 
 namespace stormo::schedule {
+
+/// What a schedule is built for.
+struct Shape {
+  int ranks = 1;
+  int hosts = 1;
+  Rank root = 0;
+  int pieces = 1;  ///< for algorithms in which pieces of the data follow one another
+};
 
 /// One algorithm, as the program, the documentation and the tests list it.
 struct Builder {
   std::string_view name;         ///< "ring_all_reduce"; also Schedule::name
   std::string_view description;  ///< one line
   plan::GoalKind goal;
-  bool takes_hosts = false;  ///< else `hosts` is ignored
-  bool takes_root = false;   ///< else `root` is ignored
-  /// For docs/algorithms.md; n ranks, h hosts, m = n/h, a buffer of K bytes, what the busiest rank
-  /// sends.
+  bool takes_hosts = false;   ///< else `hosts` is ignored
+  bool takes_root = false;    ///< else `root` is ignored
+  bool takes_pieces = false;  ///< else `pieces` is ignored
+  /// For docs/algorithms.md; n ranks, q the largest power of two <= n, h hosts, m = n/h, p pieces,
+  /// a buffer of K bytes, what the busiest rank sends.
   std::string_view rounds_formula;
   std::string_view bytes_formula;
-  /// Transfers of the schedule: known before it is built, so that no builder exhausts memory.
-  std::int64_t (*num_transfers)(int ranks, int hosts);
+  /// Transfers and chunks of the schedule: known before it is built, so that no builder exhausts
+  /// memory.
+  std::int64_t (*num_transfers)(const Shape& shape);
+  std::int64_t (*num_chunks)(const Shape& shape);
   /// Called by build() below with checked arguments.
-  plan::Schedule (*make)(int ranks, int hosts, Rank root);
+  plan::Schedule (*make)(const Shape& shape);
 
-  /// kInvalidArgument when ranks, hosts or root are out of range, hosts does not divide ranks, or
-  /// the schedule would have more than plan::kMaxTransfers transfers.
-  Result<plan::Schedule> build(int ranks, int hosts = 1, Rank root = 0) const;
+  /// kInvalidArgument when an argument is out of range, hosts does not divide ranks, or the
+  /// schedule would have more than plan::kMaxTransfers transfers or plan::kMaxChunks chunks.
+  Result<plan::Schedule> build(int ranks, int hosts = 1, Rank root = 0, int pieces = 1) const;
 };
 
 /// All algorithms, ordered by goal and name.

@@ -2,11 +2,21 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include <stormo/base/check.h>
+#include <stormo/plan/limits.h>
 
 namespace stormo::schedule {
+
+plan::Schedule without_rounds(std::string name, plan::Goal goal, int ranks, int chunks) {
+  STORMO_CHECK(ranks >= 1 && ranks <= plan::kMaxRanks, "schedule: ranks out of range");
+  STORMO_CHECK(chunks >= 1 && chunks <= plan::kMaxChunks, "schedule: chunks out of range");
+  STORMO_CHECK(goal.root >= 0 && goal.root < ranks, "schedule: root out of range");
+  return {std::move(name), goal, ranks, chunks, {}};
+}
 
 plan::Schedule then(plan::Schedule a, const plan::Schedule& b) {
   STORMO_CHECK(a.ranks == b.ranks && a.chunks == b.chunks, "then: schedules of different shape");
@@ -50,6 +60,42 @@ plan::Schedule side_by_side(std::span<const plan::Schedule> parts) {
     }
   }
   return out;
+}
+
+plan::Schedule reversed(plan::Schedule s, plan::Combine how) {
+  std::ranges::reverse(s.rounds);
+  for (plan::Round& round : s.rounds) {
+    for (plan::Transfer& t : round) t = {.from = t.to, .to = t.from, .chunk = t.chunk, .how = how};
+  }
+  return s;
+}
+
+plan::Schedule in_pieces(plan::Schedule s, int pieces) {
+  STORMO_CHECK(pieces >= 1 && s.chunks <= plan::kMaxChunks / pieces,
+               "in_pieces: chunks out of range");
+  if (pieces == 1) return s;
+  std::vector<Rank> all(static_cast<std::size_t>(s.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return on_group(s, all, s.ranks, {.offset = 0, .width = pieces, .chunks = s.chunks * pieces});
+}
+
+plan::Schedule without_repeats(plan::Schedule s) {
+  const auto chunks = static_cast<std::size_t>(s.chunks);
+  std::vector<bool> holds(static_cast<std::size_t>(s.ranks) * chunks);
+  const auto place = [&](Rank r, plan::ChunkId c) {
+    return static_cast<std::size_t>(r) * chunks + static_cast<std::size_t>(c);
+  };
+  for (plan::ChunkId c = 0; c < s.chunks; ++c) {
+    const auto source = plan::only_source(s, c);
+    STORMO_CHECK(source.has_value(), "without_repeats: the schedule does not only copy");
+    holds[place(*source, c)] = true;
+  }
+  for (plan::Round& round : s.rounds) {
+    std::erase_if(round, [&](const plan::Transfer& t) { return holds[place(t.to, t.chunk)]; });
+    for (const plan::Transfer& t : round) holds[place(t.to, t.chunk)] = true;
+  }
+  std::erase_if(s.rounds, [](const plan::Round& round) { return round.empty(); });
+  return s;
 }
 
 plan::Schedule with_goal(plan::Schedule s, std::string name, plan::Goal goal) {

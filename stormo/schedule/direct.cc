@@ -10,22 +10,12 @@
 // composes; here each by direct exchange).
 #include <stormo/schedule/direct.h>
 
-#include <stormo/base/check.h>
-#include <stormo/plan/limits.h>
 #include <stormo/schedule/compose.h>
 
 namespace stormo::schedule {
-namespace {
-
-plan::Schedule start(const char* name, plan::GoalKind goal, int ranks) {
-  STORMO_CHECK(ranks >= 1 && ranks <= plan::kMaxRanks, "direct: ranks out of range");
-  return {name, {goal}, ranks, ranks, {}};
-}
-
-}  // namespace
-
 plan::Schedule direct_reduce_scatter(int ranks) {
-  plan::Schedule s = start("direct_reduce_scatter", plan::GoalKind::kReduceScatter, ranks);
+  plan::Schedule s =
+      without_rounds("direct_reduce_scatter", {plan::GoalKind::kReduceScatter}, ranks, ranks);
   if (ranks == 1) return s;
   plan::Round& round = s.rounds.emplace_back();
   for (Rank to = 0; to < ranks; ++to) {
@@ -37,7 +27,8 @@ plan::Schedule direct_reduce_scatter(int ranks) {
 }
 
 plan::Schedule direct_all_gather(int ranks) {
-  plan::Schedule s = start("direct_all_gather", plan::GoalKind::kAllGather, ranks);
+  plan::Schedule s =
+      without_rounds("direct_all_gather", {plan::GoalKind::kAllGather}, ranks, ranks);
   if (ranks == 1) return s;
   plan::Round& round = s.rounds.emplace_back();
   for (Rank from = 0; from < ranks; ++from) {

@@ -21,44 +21,53 @@
 namespace stormo::schedule {
 namespace {
 
-/// `flat`, a schedule over one host's ranks, run by every host at once on the whole buffer.
-plan::Schedule inside_each_host(const plan::Schedule& flat, int hosts) {
-  const int ranks_per_host = flat.ranks;
-  const int total = hosts * ranks_per_host;
-  std::vector<plan::Schedule> parts;
-  for (int host = 0; host < hosts; ++host) {
-    std::vector<Rank> group;
-    for (int local = 0; local < ranks_per_host; ++local) {
-      group.push_back(host * ranks_per_host + local);
-    }
-    parts.push_back(on_group(flat, group, total, {.offset = 0, .width = hosts, .chunks = total}));
-  }
-  return side_by_side(parts);
-}
-
 /// `flat`, a schedule over one rank of each host, run by every local rank at once on its own slice.
 plan::Schedule across_hosts(const plan::Schedule& flat, int ranks_per_host) {
   const int hosts = flat.ranks;
-  const int total = hosts * ranks_per_host;
   std::vector<plan::Schedule> parts;
   for (int local = 0; local < ranks_per_host; ++local) {
     std::vector<Rank> group;
     for (int host = 0; host < hosts; ++host) group.push_back(host * ranks_per_host + local);
-    parts.push_back(
-        on_group(flat, group, total, {.offset = local * hosts, .width = 1, .chunks = total}));
+    parts.push_back(on_group(
+        flat, group, hosts * ranks_per_host,
+        {.offset = local * flat.chunks, .width = 1, .chunks = flat.chunks * ranks_per_host}));
   }
   return side_by_side(parts);
 }
 
 }  // namespace
 
-plan::Schedule hierarchical_all_reduce(int hosts, int ranks_per_host) {
-  STORMO_CHECK(hosts >= 1 && ranks_per_host >= 1 && hosts <= plan::kMaxRanks / ranks_per_host,
+plan::Schedule inside_each_host(const plan::Schedule& flat, int hosts, int width) {
+  const int ranks_per_host = flat.ranks;
+  STORMO_CHECK(hosts >= 1 && hosts <= plan::kMaxRanks / ranks_per_host,
                "hierarchical: ranks out of range");
-  plan::Schedule s = inside_each_host(direct_reduce_scatter(ranks_per_host), hosts);
-  s = then(std::move(s), across_hosts(ring_all_reduce(hosts), ranks_per_host));
-  s = then(std::move(s), inside_each_host(direct_all_gather(ranks_per_host), hosts));
-  return with_goal(std::move(s), "hierarchical_all_reduce", {plan::GoalKind::kAllReduce});
+  std::vector<plan::Schedule> parts;
+  for (int host = 0; host < hosts; ++host) {
+    std::vector<Rank> group;
+    for (int local = 0; local < ranks_per_host; ++local) {
+      group.push_back(host * ranks_per_host + local);
+    }
+    parts.push_back(on_group(flat, group, hosts * ranks_per_host,
+                             {.offset = 0, .width = width, .chunks = width * flat.chunks}));
+  }
+  return side_by_side(parts);
+}
+
+plan::Schedule hierarchical(const plan::Schedule& reduce_scatter, const plan::Schedule& all_reduce,
+                            const plan::Schedule& all_gather) {
+  const int ranks_per_host = reduce_scatter.ranks, hosts = all_reduce.ranks;
+  STORMO_CHECK(reduce_scatter.chunks == ranks_per_host && all_gather.ranks == ranks_per_host &&
+                   all_gather.chunks == ranks_per_host,
+               "hierarchical: parts of different shape");
+  plan::Schedule s = inside_each_host(reduce_scatter, hosts, all_reduce.chunks);
+  s = then(std::move(s), across_hosts(all_reduce, ranks_per_host));
+  return then(std::move(s), inside_each_host(all_gather, hosts, all_reduce.chunks));
+}
+
+plan::Schedule hierarchical_all_reduce(int hosts, int ranks_per_host) {
+  return with_goal(hierarchical(direct_reduce_scatter(ranks_per_host), ring_all_reduce(hosts),
+                                direct_all_gather(ranks_per_host)),
+                   "hierarchical_all_reduce", {plan::GoalKind::kAllReduce});
 }
 
 }  // namespace stormo::schedule

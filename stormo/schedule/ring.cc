@@ -4,13 +4,12 @@
 // travels once around the ring and grows at every stop; it ends at the rank that owns the chunk. In
 // all-gather the finished chunks travel around once more.
 // Cost: n-1 rounds and (n-1)/n K bytes sent and received by each rank per phase, which is the least
-// possible for bandwidth; latency grows with n.
+// possible for bandwidth; latency grows with n. Cut into pieces, a chunk moves in as many transfers
+// of a round, and all but the last are reduced while others arrive.
 // Paper: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations", J. Parallel and Distributed Computing 69(2), 2009.
 #include <stormo/schedule/ring.h>
 
-#include <stormo/base/check.h>
-#include <stormo/plan/limits.h>
 #include <stormo/schedule/compose.h>
 
 namespace stormo::schedule {
@@ -21,8 +20,7 @@ using plan::GoalKind;
 
 /// n-1 rounds in which rank r passes chunk (r + shift - step) mod n to its right.
 plan::Schedule once_around(const char* name, GoalKind goal, int ranks, int shift, Combine how) {
-  STORMO_CHECK(ranks >= 1 && ranks <= plan::kMaxRanks, "ring: ranks out of range");
-  plan::Schedule s{name, {goal}, ranks, ranks, {}};
+  plan::Schedule s = without_rounds(name, {goal}, ranks, ranks);
   for (int step = 0; step + 1 < ranks; ++step) {
     plan::Round& round = s.rounds.emplace_back();
     round.reserve(static_cast<std::size_t>(ranks));
@@ -36,18 +34,21 @@ plan::Schedule once_around(const char* name, GoalKind goal, int ranks, int shift
 
 }  // namespace
 
-plan::Schedule ring_reduce_scatter(int ranks) {
+plan::Schedule ring_reduce_scatter(int ranks, int pieces) {
   // chunk c sets out at rank c+1 and so arrives, complete, at rank c
-  return once_around("ring_reduce_scatter", GoalKind::kReduceScatter, ranks, -1, Combine::kReduce);
+  return in_pieces(
+      once_around("ring_reduce_scatter", GoalKind::kReduceScatter, ranks, -1, Combine::kReduce),
+      pieces);
 }
 
-plan::Schedule ring_all_gather(int ranks) {
-  return once_around("ring_all_gather", GoalKind::kAllGather, ranks, 0, Combine::kCopy);
+plan::Schedule ring_all_gather(int ranks, int pieces) {
+  return in_pieces(once_around("ring_all_gather", GoalKind::kAllGather, ranks, 0, Combine::kCopy),
+                   pieces);
 }
 
-plan::Schedule ring_all_reduce(int ranks) {
-  return with_goal(then(ring_reduce_scatter(ranks), ring_all_gather(ranks)), "ring_all_reduce",
-                   {GoalKind::kAllReduce});
+plan::Schedule ring_all_reduce(int ranks, int pieces) {
+  return with_goal(then(ring_reduce_scatter(ranks, pieces), ring_all_gather(ranks, pieces)),
+                   "ring_all_reduce", {GoalKind::kAllReduce});
 }
 
 }  // namespace stormo::schedule

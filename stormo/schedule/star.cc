@@ -7,22 +7,14 @@
 // it is the reduce and broadcast through a root that others are measured against.
 #include <stormo/schedule/star.h>
 
-#include <stormo/base/check.h>
-#include <stormo/plan/limits.h>
+#include <stormo/schedule/compose.h>
+#include <stormo/schedule/rooted.h>
 
 namespace stormo::schedule {
 
 plan::Schedule star_all_reduce(int ranks) {
-  STORMO_CHECK(ranks >= 1 && ranks <= plan::kMaxRanks, "star: ranks out of range");
-  plan::Schedule s{"star_all_reduce", {plan::GoalKind::kAllReduce}, ranks, 1, {}};
-  if (ranks == 1) return s;
-  plan::Round in, out;
-  for (Rank r = 1; r < ranks; ++r) {
-    in.push_back({.from = r, .to = 0, .chunk = 0, .how = plan::Combine::kReduce});
-    out.push_back({.from = 0, .to = r, .chunk = 0, .how = plan::Combine::kCopy});
-  }
-  s.rounds = {std::move(in), std::move(out)};
-  return s;
+  return with_goal(then(direct_reduce(ranks, 0), direct_broadcast(ranks, 0)), "star_all_reduce",
+                   {plan::GoalKind::kAllReduce});
 }
 
 }  // namespace stormo::schedule

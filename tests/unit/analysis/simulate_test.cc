@@ -64,6 +64,66 @@ TEST(Simulate, MeetsTheClosedFormulas) {
   }
 }
 
+/// B7: the formulas that the choice of algorithms starts from; reductions free, n a power of two
+/// where the algorithm prefers it.
+TEST(Simulate, MeetsTheFormulasOfLogarithmicAlgorithms) {
+  for (const int n : {2, 3, 4, 5, 8, 13, 16, 32}) {
+    const std::int64_t bytes = 96'000 * n * n;
+    const double k = static_cast<double>(bytes), share = k * (n - 1) / n;
+    const int up = std::bit_width(unsigned(n - 1)), down = std::bit_width(unsigned(n)) - 1;
+    const double all = kAlpha + k * kBeta;
+    struct Row {
+      Schedule s;
+      double expected;
+      bool any_size = true;
+    };
+    const Row rows[] = {
+        {schedule::binomial_all_reduce(n), 2 * up * all},
+        {schedule::one_shot_all_reduce(n), (n - 1) * all},
+        {schedule::recursive_doubling_all_reduce(n), down * all, false},
+        {schedule::halving_doubling_all_reduce(n), 2 * (up * kAlpha + share * kBeta), false},
+        {schedule::swing_all_reduce(n), 2 * (up * kAlpha + share * kBeta), false},
+        {schedule::recursive_halving_reduce_scatter(n), up * kAlpha + share * kBeta, false},
+        {schedule::bruck_all_gather(n), up * kAlpha + share * kBeta},
+        {schedule::pat_all_gather(n), up * kAlpha + share * kBeta},
+        {schedule::pat_reduce_scatter(n), up * kAlpha + share * kBeta},
+        {schedule::binomial_scatter(n, n / 2), up * kAlpha + share * kBeta, false},
+        {schedule::chain_broadcast(n, 1, 12), (n - 1 + 11) * (kAlpha + k / 12 * kBeta)},
+        {schedule::pairwise_all_to_all(n), (n - 1) * (kAlpha + k / n / n * kBeta)},
+    };
+    for (const Row& row : rows) {
+      if (!row.any_size && !std::has_single_bit(unsigned(n))) continue;
+      const Topology free_sums = Topology::uniform(1, n, kLink, {1, 1}, 0);
+      EXPECT_NEAR(simulated(row.s, free_sums, bytes), row.expected, kTick) << row.s.name << n;
+    }
+  }
+}
+
+/// B4: where the latency counts, a tree beats the ring; where bytes count, the ring does.
+TEST(Simulate, TreesBeatTheRingBelowTheCrossover) {
+  const int n = 16;
+  const Topology t = Topology::uniform(n, 1, {0, 0}, {2e-5, 8.4e-9}, 1e-10);
+  // 30 a + 30/16 K b = 8 a + 8 K b
+  const double crossover = 22 * 2e-5 / ((8 - 30.0 / 16) * 8.4e-9);
+  const auto below = static_cast<std::int64_t>(0.9 * crossover);
+  const auto above = static_cast<std::int64_t>(1.2 * crossover);
+  EXPECT_LT(simulated(schedule::binomial_all_reduce(n), t, below),
+            simulated(schedule::ring_all_reduce(n), t, below));
+  EXPECT_GT(simulated(schedule::binomial_all_reduce(n), t, above),
+            simulated(schedule::ring_all_reduce(n), t, above));
+  // two trees in pieces take 4 K b here, where a port does one transfer at a time and both ends
+  // must be free; one tree in one piece takes 2 log2 n of them
+  EXPECT_LT(1.9 * simulated(schedule::double_tree_all_reduce(n, 64), t, 1 << 24),
+            simulated(schedule::binomial_all_reduce(n), t, 1 << 24));
+}
+
+TEST(Simulate, PiecesHideTheReductions) {
+  const int n = 5, pieces = 4;
+  const double chunk = 20'000;
+  EXPECT_NEAR(simulated(schedule::ring_reduce_scatter(n, pieces), one_host(n), 100'000),
+              4 * (kAlpha + chunk * kBeta + chunk / pieces * kGamma), kTick);
+}
+
 TEST(Simulate, HostsShareOneInterface) {
   // 4 ranks of one host send to 4 of another: latencies overlap, bytes do not
   Schedule s{"pairs", {}, 8, 4, {{}}};
@@ -102,7 +162,8 @@ TEST(Simulate, TimelineKeepsPortsAndRoundsInOrder) {
     const Simulation sim = simulate(s, t, 60'000, clock);
     EXPECT_EQ(clock.now(), begin + sim.duration);
     EXPECT_EQ(sim.duration, std::ranges::max(sim.finish));
-    EXPECT_EQ(static_cast<std::int64_t>(sim.timeline.size()), b.num_transfers(6, hosts));
+    EXPECT_EQ(static_cast<std::int64_t>(sim.timeline.size()),
+              b.num_transfers({.ranks = 6, .hosts = hosts}));
     std::map<Rank, std::vector<SimulatedTransfer>> sends;
     for (const SimulatedTransfer& x : sim.timeline) {
       EXPECT_GE(x.start, begin);

@@ -29,7 +29,7 @@ Schedule random_schedule(Rng& rng) {
   s.name = random_name(rng);
   s.ranks = 1 + below(rng, 40);
   s.chunks = 1 + below(rng, 40);
-  s.goal = {static_cast<GoalKind>(below(rng, 4)), below(rng, s.ranks)};
+  s.goal = {kGoalKinds[rng.below(kGoalKinds.size())], below(rng, s.ranks)};
   s.rounds.resize(rng.below(5));
   for (Round& round : s.rounds) {
     for (int i = below(rng, 6); i > 0; --i) {

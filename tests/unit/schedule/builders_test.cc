@@ -33,7 +33,7 @@ TEST(Builders, AreSortedNamedAndDescribed) {
     EXPECT_LT(last, std::pair(to_string(b.goal), b.name));
     last = {to_string(b.goal), b.name};
   }
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.size(), 36u);
 }
 
 TEST(Builders, MakeWhatTheirRowSays) {
@@ -41,13 +41,16 @@ TEST(Builders, MakeWhatTheirRowSays) {
     for (int ranks = 1; ranks <= 24; ++ranks) {
       for (int hosts = 1; hosts <= (b.takes_hosts ? ranks : 1); ++hosts) {
         if (ranks % hosts != 0) continue;
-        const auto s = b.build(ranks, hosts, ranks - 1);
+        const int pieces = 1 + ranks % 3;
+        const auto s = b.build(ranks, hosts, ranks - 1, pieces);
         ASSERT_TRUE(s.ok()) << s.status().to_string();
+        const Shape shape{ranks, b.takes_hosts ? hosts : 1, 0, b.takes_pieces ? pieces : 1};
         EXPECT_EQ(s->name, b.name);
         EXPECT_EQ(s->goal.kind, b.goal);
         EXPECT_EQ(s->goal.root, b.takes_root ? ranks - 1 : 0);
         EXPECT_EQ(s->ranks, ranks);
-        EXPECT_EQ(count_transfers(*s), b.num_transfers(ranks, hosts)) << b.name << " " << ranks;
+        EXPECT_EQ(count_transfers(*s), b.num_transfers(shape)) << b.name << " " << ranks;
+        EXPECT_EQ(s->chunks, b.num_chunks(shape)) << b.name << " " << ranks;
       }
     }
   }
@@ -62,20 +65,31 @@ TEST(Builders, RefuseWrongArguments) {
     EXPECT_EQ(b.build(4, 0).ok(), !b.takes_hosts);
     EXPECT_EQ(b.build(4, 1, 4).ok(), !b.takes_root);
     EXPECT_EQ(b.build(4, 1, -1).ok(), !b.takes_root);
+    EXPECT_EQ(b.build(4, 1, 0, 0).ok(), !b.takes_pieces);
+    EXPECT_EQ(b.build(4, 1, 0, plan::kMaxChunks + 1).ok(), !b.takes_pieces);
   }
 }
 
 TEST(Builders, RefuseWhatWouldNotFitIntoMemory) {
   int refused = 0;
   for (const Builder& b : builders()) {
-    const bool quadratic = b.num_transfers(plan::kMaxRanks, 1) > plan::kMaxTransfers;
-    if (!quadratic) continue;
+    const Shape most{.ranks = plan::kMaxRanks};
+    if (b.num_transfers(most) <= plan::kMaxTransfers && b.num_chunks(most) <= plan::kMaxChunks) {
+      continue;
+    }
     ++refused;
     const auto s = b.build(plan::kMaxRanks);
     ASSERT_FALSE(s.ok());
     EXPECT_NE(s.status().message().find("use fewer ranks"), std::string::npos);
   }
-  EXPECT_EQ(refused, 7);  // all but star and binomial
+  // all but the two binomial ones of broadcast and reduce, binomial, double tree, leader, recursive
+  // doubling and star all-reduce, two scans, two scatters, two gathers, chain and direct broadcast,
+  // direct reduce
+  EXPECT_EQ(refused, 36 - 16);
+  EXPECT_TRUE(find_builder("direct_all_to_all").value()->build(256).ok());
+  EXPECT_EQ(find_builder("direct_all_to_all").value()->build(257).status().message(),
+            "direct_all_to_all: 257 ranks need 66049 chunks, more than the 65536 that one plan may "
+            "hold; use fewer ranks or another algorithm");
 }
 
 TEST(Builders, AreFoundByNameOrSuggested) {
@@ -158,6 +172,80 @@ TEST(Hierarchical, LocalRankOwnsItsSliceBetweenHosts) {
     }
   }
   EXPECT_EQ(between, per_host * 2 * hosts * (hosts - 1));
+}
+
+TEST(Hierarchical, TakesAnyPartsAndAnyNumberOfChunksBetweenHosts) {
+  const Schedule doubling =
+      hierarchical(direct_reduce_scatter(2), recursive_doubling_all_reduce(3), ring_all_gather(2));
+  EXPECT_EQ(doubling.chunks, 2);
+  EXPECT_EQ(doubling.rounds.size(), 1u + 3u + 1u);
+  EXPECT_EQ(torus_all_reduce(3, 2).chunks, 6);
+}
+
+TEST(Ring, PiecesFollowOneAnotherInARound) {
+  const Schedule s = ring_all_reduce(3, 2);
+  EXPECT_EQ(s.chunks, 6);
+  ASSERT_EQ(s.rounds.size(), 4u);
+  EXPECT_EQ(s.rounds[0][0], (Transfer{0, 1, 4, Combine::kReduce}));
+  EXPECT_EQ(s.rounds[0][1], (Transfer{0, 1, 5, Combine::kReduce}));
+}
+
+TEST(DoubleTree, NoRankIsInteriorInBothTrees) {
+  for (int n = 2; n <= 33; ++n) {
+    const int pieces = 3;
+    const Schedule s = double_tree_all_reduce(n, pieces);
+    std::set<Rank> interior[2];
+    std::map<std::pair<int, Rank>, int> children;
+    for (const plan::Round& round : s.rounds) {
+      for (const Transfer& t : round) {
+        if (t.how == Combine::kCopy) continue;
+        interior[t.chunk / pieces].insert(t.to);
+        const int count = ++children[{t.chunk, t.to}];
+        EXPECT_LE(count, 2) << n;
+      }
+    }
+    for (const Rank r : interior[0]) EXPECT_FALSE(interior[1].contains(r)) << n << " " << r;
+  }
+}
+
+TEST(Swing, PeersAreNearerThanPowersOfTwo) {
+  const Schedule s = swing_all_reduce(16);
+  const int distances[] = {1, 1, 3, 5};
+  for (std::size_t step = 0; step < 4; ++step) {
+    for (const Transfer& t : s.rounds[step]) {
+      const int right = (t.to - t.from + 16) % 16;
+      EXPECT_EQ(std::min(right, 16 - right), distances[step]);
+    }
+  }
+}
+
+TEST(HalvingDoubling, TheLargestMessagesTravelLeast) {
+  const Schedule s = halving_doubling_all_reduce(8);
+  ASSERT_EQ(s.rounds.size(), 6u);
+  for (std::size_t step = 0; step < 6; ++step) {
+    const int distance = 1 << (step < 3 ? step : 5 - step);
+    for (const Transfer& t : s.rounds[step]) EXPECT_EQ(t.from ^ t.to, distance);
+    EXPECT_EQ(static_cast<int>(s.rounds[step].size()), 8 * 4 / distance);
+  }
+}
+
+TEST(Pat, HalfOfTheDataTravelsOneRank) {
+  const Schedule s = pat_all_gather(8);
+  ASSERT_EQ(s.rounds.size(), 3u);
+  for (std::size_t step = 0; step < 3; ++step) {
+    for (const Transfer& t : s.rounds[step]) EXPECT_EQ((t.to - t.from + 8) % 8, 4 >> step);
+    EXPECT_EQ(s.rounds[step].size(), 8u << step);
+  }
+}
+
+TEST(ScatterAllGather, SendsEveryRankEveryChunkOnce) {
+  const Schedule s = scatter_all_gather_broadcast(6, 2);
+  std::map<std::pair<Rank, int>, int> received;
+  for (const plan::Round& round : s.rounds) {
+    for (const Transfer& t : round) ++received[{t.to, t.chunk}];
+  }
+  EXPECT_EQ(received.size(), 5u * 6u);
+  for (const auto& [place, times] : received) EXPECT_EQ(times, 1);
 }
 
 }  // namespace

@@ -46,6 +46,27 @@ TEST(Compose, SideBySideMergesRoundByRound) {
   EXPECT_EQ(side_by_side(std::array{kCopy}), kCopy);
 }
 
+TEST(Compose, ReversedTurnsRoundsAndTransfersAround) {
+  const Schedule s = reversed(kCopy, Combine::kReduce);
+  EXPECT_EQ(s.rounds,
+            (std::vector<Round>{{{1, 0, 0, Combine::kReduce}}, {{0, 1, 1, Combine::kReduce}}}));
+}
+
+TEST(Compose, InPiecesCutsChunksInPlace) {
+  const Schedule s = in_pieces(kReduce, 2);
+  EXPECT_EQ(s.chunks, 4);
+  EXPECT_EQ(s.rounds,
+            (std::vector<Round>{{{0, 1, 2, Combine::kReduce}, {0, 1, 3, Combine::kReduce}}}));
+  EXPECT_EQ(in_pieces(kReduce, 1), kReduce);
+}
+
+TEST(Compose, WithoutRepeatsKeepsTheFirstArrivals) {
+  EXPECT_EQ(without_repeats(then(kCopy, kCopy)), kCopy);
+  Schedule home = kCopy;  // chunk 0 starts at rank 0
+  home.rounds.push_back({{1, 0, 0, Combine::kCopy}});
+  EXPECT_EQ(without_repeats(home), kCopy);
+}
+
 TEST(Compose, WithGoalNamesTheWhole) {
   const Schedule s = with_goal(kReduce, "new", {GoalKind::kBroadcast, 1});
   EXPECT_EQ(s.name, "new");
@@ -59,6 +80,9 @@ TEST(ComposeDeathTest, WrongShapesAreBugs) {
   EXPECT_DEATH((void)then(kReduce, three), "different shape");
   EXPECT_DEATH((void)side_by_side(std::array{kReduce, three}), "different shape");
   EXPECT_DEATH((void)side_by_side({}), "nothing");
+  EXPECT_DEATH((void)without_repeats(kReduce), "does not only copy");
+  EXPECT_DEATH((void)in_pieces(kReduce, 0), "chunks out of range");
+  EXPECT_DEATH((void)without_rounds("x", {GoalKind::kBroadcast, 2}, 2, 1), "root out of range");
   EXPECT_DEATH((void)on_group(kReduce, std::array<Rank, 1>{0}, 2, {0, 1, 2}),
                "one rank per member");
   EXPECT_DEATH((void)on_group(kReduce, std::array<Rank, 2>{0, 2}, 2, {0, 1, 2}), "rank outside");

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <span>
+
+#include <stormo/schedule/builders.h>
+
+namespace stormo::schedule {
+
+/// The rows of the table of builders, ordered by goal and name: algorithms that reduce and those
+/// that only copy. Internal to schedule/.
+std::span<const Builder> reducing_builders();
+std::span<const Builder> copying_builders();
+
+/// Numbers of transfers and chunks that several rows share.
+inline std::int64_t one_chunk(const Shape&) { return 1; }
+inline std::int64_t chunk_per_rank(const Shape& s) { return s.ranks; }
+inline std::int64_t pieces_per_rank(const Shape& s) { return std::int64_t{s.ranks} * s.pieces; }
+inline std::int64_t chunk_per_piece(const Shape& s) { return s.pieces; }
+/// Every rank sends, or receives, one chunk of every other.
+inline std::int64_t pair_each(const Shape& s) { return std::int64_t{s.ranks} * (s.ranks - 1); }
+inline std::int64_t pair_each_in_pieces(const Shape& s) { return pair_each(s) * s.pieces; }
+inline std::int64_t once_each(const Shape& s) { return s.ranks - 1; }
+inline std::int64_t once_each_in_pieces(const Shape& s) {
+  return std::int64_t{s.ranks - 1} * s.pieces;
+}
+
+}  // namespace stormo::schedule
