@@ -59,7 +59,7 @@ Result<BenchOptions> to_options(const BenchArguments& arguments) {
 }
 
 void print_result(const comm::Communicator& world, const BenchResult& r, bool json) {
-  const std::string algorithm = world.algorithm(plan::GoalKind::kAllReduce);
+  const std::string algorithm = world.algorithm(plan::GoalKind::kAllReduce, r.bytes);
   const char* transport = world.cross_size() == 1  ? "shm"
                           : world.local_size() > 1 ? "shm+tcp"
                                                    : "tcp";
@@ -88,9 +88,8 @@ int run_rank(const transport::Rendezvous& place, const BenchOptions& options, bo
   if (!joined.ok()) return fail(joined.status());
   comm::Communicator& world = **joined;
   if (world.rank() == 0 && !json) {
-    fmt::print("all_reduce of float32, {} ranks on {} host{}, {}\n", world.size(),
-               world.cross_size(), world.cross_size() == 1 ? "" : "s",
-               world.algorithm(plan::GoalKind::kAllReduce));
+    fmt::print("all_reduce of float32, {} ranks on {} host{}\n", world.size(), world.cross_size(),
+               world.cross_size() == 1 ? "" : "s");
     fmt::print("{:>10}  {:>10}  {:>10}  {:>8}  {:>8}  {:>10}\n", "bytes", "p50", "p90", "alg GB/s",
                "bus GB/s", "iterations");
   }

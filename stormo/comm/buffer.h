@@ -31,12 +31,4 @@ Buffer buffer_of(std::span<T, N> s) {
   return {s.data(), static_cast<std::int64_t>(s.size()), DTypeOf<T>::value};
 }
 
-enum class ReduceOp : std::uint8_t {
-  kSum,
-  kAverage,          ///< sum / size
-  kWeightedAverage,  ///< sum of weight_r * x_r / sum of weight_r; ranks of weight 0 are not read
-  kMin,
-  kMax,
-};
-
 }  // namespace stormo::comm

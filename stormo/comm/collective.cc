@@ -3,11 +3,13 @@
 // memory.
 #include <fmt/format.h>
 
-#include <cstring>
+#include <numeric>
+#include <vector>
 
 #include <stormo/comm/group.h>
 #include <stormo/comm/posting.h>
 #include <stormo/comm/select.h>
+#include <stormo/schedule/compose.h>
 
 namespace stormo::comm {
 namespace {
@@ -16,24 +18,54 @@ Combine combine_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kMin: return Combine::kMin;
     case ReduceOp::kMax: return Combine::kMax;
+    case ReduceOp::kProduct: return Combine::kProduct;
+    case ReduceOp::kBitAnd: return Combine::kBitAnd;
+    case ReduceOp::kBitOr: return Combine::kBitOr;
+    case ReduceOp::kBitXor: return Combine::kBitXor;
+    case ReduceOp::kLogicalAnd: return Combine::kLogicalAnd;
+    case ReduceOp::kLogicalOr: return Combine::kLogicalOr;
+    case ReduceOp::kLogicalXor: return Combine::kLogicalXor;
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-    case ReduceOp::kWeightedAverage: break;
+    case ReduceOp::kWeightedAverage:
+    case ReduceOp::kUser: break;
   }
   return Combine::kSum;
 }
 
-std::uint64_t bytes_of(const Operation& o) { return o.count * size_of(o.dtype); }
+plan::GoalKind goal_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kReduceScatter: return plan::GoalKind::kReduceScatter;
+    case OperationKind::kAllGather: return plan::GoalKind::kAllGather;
+    case OperationKind::kBroadcast: return plan::GoalKind::kBroadcast;
+    case OperationKind::kReduce: return plan::GoalKind::kReduce;
+    case OperationKind::kGather: return plan::GoalKind::kGather;
+    case OperationKind::kScatter: return plan::GoalKind::kScatter;
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan: return plan::GoalKind::kScan;
+    case OperationKind::kAllToAll: return plan::GoalKind::kAllToAll;
+    case OperationKind::kAllReduce:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSend:
+    case OperationKind::kReceive: break;
+  }
+  return plan::GoalKind::kAllReduce;
+}
 
-/// Bytes that one rank contributes to an operation whose payload is posted whole.
-std::uint64_t payload_bytes(const Operation& o, int ranks) {
-  const bool gathers = o.kind == OperationKind::kAllGather;
-  return gathers ? bytes_of(o) / static_cast<std::uint64_t>(ranks) : bytes_of(o);
+Partition partition_of(const Request& r, int chunks, std::int64_t count, Rank me, int size) {
+  if (r.kind == OperationKind::kAllToAll) {
+    if (!r.counts.empty()) return Partition::pairs(chunks, me, r.counts, r.out_counts);
+    const std::vector<std::int64_t> blocks(static_cast<std::size_t>(size), count / size);
+    return Partition::pairs(chunks, me, blocks, blocks);
+  }
+  return r.counts.empty() ? Partition::even(chunks, count) : Partition::by_rank(chunks, r.counts);
 }
 
 }  // namespace
 
-Status Group::run(Call call) {
+Status Group::collective(const Request& request, Deadline by) {
+  Call call{request, describe(request, size()), by};
   if (finalized_) return invalid_argument("the group was finalized");
   if (parts_.health->failed()) return status().within(to_text(call.operation));
   call.operation.sequence = ++sequence_;
@@ -43,44 +75,46 @@ Status Group::run(Call call) {
 
 Status Group::run_checked(Call& call) {
   const bool weighted = call.operation.op == ReduceOp::kWeightedAverage;
-  double weight_of_all = call.weight;
+  double weight_of_all = call.request.weight;
   if (weighted && cross_size() > 1) {
     STORMO_ASSIGN_OR_RETURN(weight_of_all, total_weight(call));
   }
-  const bool inline_payload = fits_inline(call);
-  if (local_size() > 1) {
-    const TimePoint start = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
-    STORMO_RETURN_IF_ERROR(meet_and_compare(call, inline_payload));
-    if (sink_ != nullptr) {
-      record(Lane::kWait, call.operation, start, std::chrono::steady_clock::now());
-    }
+  const bool on_boards = cross_size() == 1 && inline_.fits(call.request);
+  const Program* program = nullptr;
+  if (!on_boards) {
+    const std::uint64_t bytes = call.operation.count * size_of(call.operation.dtype);
+    STORMO_ASSIGN_OR_RETURN(program, program_for(call.request, bytes));
   }
+  if (program != nullptr) describe_operands(call, *program);
   const TimePoint start = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
+  STORMO_RETURN_IF_ERROR(meet(call, program));
+  const TimePoint met = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
   prepare_scales(call, weight_of_all);
-  if (inline_payload) {
-    finish_inline(call);
+  if (on_boards) {
+    inline_.finish(call.request, operands_);
   } else {
-    map_addresses(call);
-    STORMO_RETURN_IF_ERROR(run_program(call));
-    copy_back(call);
+    STORMO_RETURN_IF_ERROR(run_program(call, *program));
   }
   if (sink_ != nullptr) {
-    record(Lane::kCommunication, call.operation, start, std::chrono::steady_clock::now());
+    if (local_size() > 1) record(Lane::kWait, call.operation, start, met);
+    record(Lane::kCommunication, call.operation, met, std::chrono::steady_clock::now());
   }
   return {};
 }
 
-Status Group::meet_and_compare(Call& call, bool inline_payload) {
+/// Posts this rank's operation with its data (no program) or addresses, and waits for the others'.
+Status Group::meet(const Call& call, const Program* program) {
   transport::HostGroup& host = *parts_.host_group;
   host.next_operation();
   const Posted mine(host, local_rank());
   mine.note().fingerprint = fingerprint(call.operation);
-  mine.posting() = {.weight = call.weight, .operation = call.operation};
-  if (inline_payload) {
-    post_payload(call);
+  mine.posting() = {.weight = call.request.weight, .operation = call.operation};
+  if (program == nullptr) {
+    inline_.post(call.request);
   } else {
-    STORMO_RETURN_IF_ERROR(post_addresses(call));
+    STORMO_RETURN_IF_ERROR(memory_.post(call.request, rank(), size(), *program, operands_));
   }
+  if (local_size() == 1) return {};
   STORMO_RETURN_IF_ERROR(host.sync(call.by));
   return compare_postings();
 }
@@ -102,23 +136,21 @@ Status Group::compare_postings() const {
 
 /// Between hosts the weights must be known before anything is scaled: one more small all-reduce.
 Result<double> Group::total_weight(const Call& call) {
-  double total = call.weight;
+  double total = call.request.weight;
   const Buffer buffer = buffer_of(std::span(&total, 1));
-  STORMO_RETURN_IF_ERROR(
-      run({.operation = describe(OperationKind::kAllReduce, {&buffer, 1}, ReduceOp::kSum, 0),
-           .buffers = {&buffer, 1},
-           .goal = {plan::GoalKind::kAllReduce, 0},
-           .by = call.by}));
+  STORMO_RETURN_IF_ERROR(collective(
+      {.kind = OperationKind::kAllReduce, .in = {&buffer, 1}, .out = {&buffer, 1}}, call.by));
   return total;
 }
 
 void Group::prepare_scales(const Call& call, double weight_of_all) {
   operands_.how = combine_of(call.operation.op);
+  operands_.user = call.request.reduction.user.get();
   const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
   operands_.scales.assign(operands_.scales.size(), each);
   if (call.operation.op != ReduceOp::kWeightedAverage) return;
   const auto weight_of = [&](std::size_t r) {
-    return local_size() == 1 ? call.weight
+    return local_size() == 1 ? call.request.weight
                              : Posted(*parts_.host_group, static_cast<int>(r)).posting().weight;
   };
   double total = weight_of_all;
@@ -131,144 +163,55 @@ void Group::prepare_scales(const Call& call, double weight_of_all) {
   }
 }
 
-bool Group::fits_inline(const Call& call) const {
-  if (cross_size() > 1 || call.goal.kind == plan::GoalKind::kReduceScatter) return false;
-  return payload_bytes(call.operation, size()) <= Posting::kMaxInlineBytes;
-}
-
-void Group::post_payload(const Call& call) {
-  const std::size_t bytes = payload_bytes(call.operation, size());
-  if (bytes == 0) return;
-  std::byte* to = Posted(*parts_.host_group, local_rank()).payload(bytes);
-  if (call.goal.kind == plan::GoalKind::kAllGather) {
-    const auto* mine = static_cast<const std::byte*>(call.buffers[0].data) +
-                       bytes * static_cast<std::size_t>(rank());
-    std::memcpy(to, mine, bytes);
-    return;
-  }
-  if (call.goal.kind == plan::GoalKind::kBroadcast && call.goal.root != rank()) return;
-  for (const Buffer& b : call.buffers) {
-    if (b.count > 0) std::memcpy(to, b.data, b.bytes());
-    to += b.bytes();
+void Group::describe_operands(const Call& call, const Program& program) {
+  const auto count = static_cast<std::int64_t>(call.operation.count);
+  operands_.dtype = call.operation.dtype;
+  operands_.tag = fingerprint(call.operation);
+  operands_.partition = partition_of(call.request, program.chunks, count, rank(), size());
+  if (in_place(call.request.kind)) {
+    operands_.layout.assign(call.request.in);
+  } else {
+    const Buffer whole{nullptr, count, call.operation.dtype};
+    operands_.layout.assign({&whole, 1});
   }
 }
 
-void Group::finish_inline(const Call& call) {
-  if (alone()) return finish_alone(call);
-  const std::size_t bytes = payload_bytes(call.operation, size());
-  if (bytes == 0) return;
-  const auto payload_of = [&](int r) { return Posted(*parts_.host_group, r).payload(bytes); };
-  if (call.goal.kind == plan::GoalKind::kAllGather) {
-    auto* to = static_cast<std::byte*>(call.buffers[0].data);
-    for (int r = 0; r < size(); ++r, to += bytes) std::memcpy(to, payload_of(r), bytes);
-    return;
-  }
-  std::size_t offset = 0;
-  for (const Buffer& b : call.buffers) {
-    if (call.goal.kind == plan::GoalKind::kBroadcast) {
-      if (b.count > 0) std::memcpy(b.data, payload_of(call.goal.root) + offset, b.bytes());
-    } else {
-      sources_.clear();
-      for (int r = 0; r < size(); ++r) {
-        const double scale = operands_.scales[static_cast<std::size_t>(r)];
-        if (scale != 0) sources_.push_back({payload_of(r) + offset, scale});
-      }
-      void* to = b.data;
-      reduce(b.dtype, operands_.how, sources_, {&to, 1}, b.count);
-    }
-    offset += b.bytes();
-  }
-}
-
-/// A world of one: everything is already where it belongs, but a weight of zero counts as nothing.
-void Group::finish_alone(const Call& call) {
-  if (operands_.scales[0] != 0) return;
-  for (const Buffer& b : call.buffers) {
-    void* to = b.data;
-    reduce(b.dtype, operands_.how, {}, {&to, 1}, b.count);
-  }
-}
-
-/// Posts where this rank's buffers lie. Private ones get a copy in the arena; what only others
-/// write is not copied in.
-Status Group::post_addresses(const Call& call) {
-  transport::Arena& memory = arena();
-  auto& mine = operands_.memory[static_cast<std::size_t>(local_rank())];
-  std::size_t private_bytes = 0;
-  for (const Buffer& b : call.buffers) {
-    if (!memory.contains(b.data)) private_bytes += (b.bytes() + 63) / 64 * 64;
-  }
-  if (private_bytes > bounce_bytes_) {
-    memory.deallocate(bounce_);
-    bounce_ = static_cast<std::byte*>(memory.allocate(private_bytes));
-    bounce_bytes_ = bounce_ != nullptr ? private_bytes : 0;
-    if (bounce_ == nullptr) {
-      return {Code::kExhausted,
-              fmt::format("the arena of rank {} has no room for a copy of {} bytes", rank(),
-                          private_bytes)};
-    }
-  }
-  const bool copy_in = call.goal.kind != plan::GoalKind::kBroadcast || call.goal.root == rank();
-  auto* offsets = reinterpret_cast<std::uint64_t*>(Posted(*parts_.host_group, local_rank()).room());
-  mine.clear();
-  std::byte* next = bounce_;
-  for (const Buffer& b : call.buffers) {
-    auto* data = static_cast<std::byte*>(b.data);
-    if (!memory.contains(b.data)) {
-      if (copy_in && b.count > 0) std::memcpy(next, data, b.bytes());
-      data = next;
-      next += (b.bytes() + 63) / 64 * 64;
-    }
-    mine.push_back(data);
-    *offsets++ = memory.offset_of(data);
-  }
+Status Group::run_program(const Call& call, const Program& program) {
+  memory_.find_others(call.request, operands_);
+  const Executor executor{parts_.wire.get(),
+                          [this](Deadline by) { return parts_.host_group->sync(by); }, &received_,
+                          &stage_};
+  STORMO_RETURN_IF_ERROR(execute(program, operands_, executor, call.by));
+  memory_.copy_back(call.request, rank());
   return {};
 }
 
-void Group::map_addresses(const Call& call) {
-  operands_.dtype = call.operation.dtype;
-  operands_.tag = fingerprint(call.operation);
-  operands_.layout.assign(call.buffers);
-  if (local_size() == 1) {
-    operands_.memory[0].clear();
-    for (const Buffer& b : call.buffers) {
-      operands_.memory[0].push_back(static_cast<std::byte*>(b.data));
-    }
-    return;
-  }
-  const transport::HostGroup& host = *parts_.host_group;
-  for (int r = 0; r < host.size(); ++r) {
-    if (r == local_rank()) continue;
-    const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host, r).room());
-    auto& theirs = operands_.memory[static_cast<std::size_t>(r)];
-    theirs.resize(call.buffers.size());
-    for (std::size_t b = 0; b < theirs.size(); ++b) theirs[b] = host.address(r, offsets[b]);
-  }
+Result<const Program*> Group::program_for(const Request& request, std::uint64_t bytes) {
+  const plan::GoalKind goal = goal_of(request.kind);
+  const ProgramKey key{request.kind, request.root, choose(goal, parts_.ranks_per_host, bytes)};
+  const auto it = programs_.find(key);
+  if (it != programs_.end()) return &it->second;
+  STORMO_ASSIGN_OR_RETURN(Program program, compile_for(request, key.choice));
+  return &programs_.emplace(key, std::move(program)).first->second;
 }
 
-Status Group::run_program(const Call& call) {
-  if (alone()) return {};
-  const Executor executor{parts_.wire.get(),
-                          [this](Deadline by) { return parts_.host_group->sync(by); }, &staging_};
-  return execute(program_for(call.goal), operands_, executor, call.by);
-}
-
-void Group::copy_back(const Call& call) {
-  if (local_size() == 1) return;
-  const auto& mine = operands_.memory[static_cast<std::size_t>(local_rank())];
-  for (std::size_t b = 0; b < call.buffers.size(); ++b) {
-    const Buffer& buffer = call.buffers[b];
-    if (mine[b] != buffer.data && buffer.count > 0) {
-      std::memcpy(buffer.data, mine[b], buffer.bytes());
-    }
+Result<Program> Group::compile_for(const Request& request, const Choice& choice) const {
+  const bool exclusive = request.kind == OperationKind::kExclusiveScan;
+  if (cross_size() == 1 && (exclusive || request.kind == OperationKind::kScan)) {
+    return compile_scan(size(), rank(), exclusive);
   }
-}
-
-const Program& Group::program_for(const plan::Goal& goal) {
-  const auto it = programs_.find(goal);
-  if (it != programs_.end()) return it->second;
-  return programs_.emplace(goal, compile(select(goal, parts_.ranks_per_host), rank(), hosts_))
-      .first->second;
+  const plan::Goal goal{goal_of(request.kind), request.root};
+  if (!exclusive) {
+    STORMO_ASSIGN_OR_RETURN(const auto schedule, build(choice, goal, parts_.ranks_per_host));
+    return compile(schedule, rank(), hosts_);
+  }
+  // the terms have moved to the next rank: a scan of all ranks but the first
+  std::vector<int> hosts = parts_.ranks_per_host;
+  if (--hosts.front() == 0) hosts.erase(hosts.begin());
+  std::vector<Rank> ranks(static_cast<std::size_t>(size()) - 1);
+  std::iota(ranks.begin(), ranks.end(), 1);
+  STORMO_ASSIGN_OR_RETURN(const plan::Schedule scan, build(choice, goal, hosts));
+  return compile(schedule::on_group(scan, ranks, size(), {.chunks = scan.chunks}), rank(), hosts_);
 }
 
 Status Group::conclude(const Operation& operation, Status outcome) {
@@ -301,7 +244,7 @@ void Group::record(Lane lane, const Operation& operation, TimePoint start, TimeP
                  .name = to_string(operation.kind),
                  .rank = rank(),
                  .step = -1,
-                 .bytes = bytes_of(operation),
+                 .bytes = operation.count * size_of(operation.dtype),
                  .start = start,
                  .end = end});
 }

@@ -5,12 +5,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/event.h>
 #include <stormo/base/status.h>
-#include <stormo/comm/buffer.h>
+#include <stormo/comm/request.h>
 #include <stormo/comm/work.h>
 #include <stormo/plan/schedule.h>
 #include <stormo/transport/arena.h>
@@ -45,41 +46,145 @@ class Communicator {
   virtual int cross_size() const = 0;
   virtual const std::string& host() const = 0;
 
-  /// In place. `weight` counts for kWeightedAverage only. Cost: docs/algorithms.md.
-  virtual Work all_reduce_async(std::span<const Buffer> buffers, ReduceOp op,
-                                double weight = 1) = 0;
-  /// From root's buffer into everyone's.
-  virtual Work broadcast_async(std::span<const Buffer> buffers, Rank root) = 0;
-  /// out = the ranks' `in`, in rank order; out.count == size * in.count. `in` may be this rank's
-  /// place in `out`.
-  virtual Work all_gather_async(Buffer in, Buffer out) = 0;
-  /// out = this rank's slice of the reduction of all `in`; in.count == size * out.count.
-  /// `in` is left unspecified.
-  virtual Work reduce_scatter_async(Buffer in, Buffer out, ReduceOp op) = 0;
-  virtual Work barrier_async() = 0;
-  /// Messages between two ranks keep their order; `tag`, dtype and count must be equal on both
-  /// sides.
-  virtual Work send_async(Buffer data, Rank to, std::uint32_t tag) = 0;
-  virtual Work recv_async(Buffer data, Rank from, std::uint32_t tag) = 0;
+  /// Runs one operation to its end; `by` bounds it and all that was submitted before it.
+  virtual Status run(const Request& request, Deadline by) = 0;
+  /// Starts one operation. The request's lists are copied; the memory of its buffers stays borrowed
+  /// until the Work is complete.
+  virtual Work submit(const Request& request) = 0;
 
-  // Blocking forms: submit, then wait.
-  virtual Status all_reduce(std::span<const Buffer> buffers, ReduceOp op, double weight = 1,
-                            Deadline by = Deadline::never()) = 0;
-  Status all_reduce(Buffer b, ReduceOp op, Deadline by = Deadline::never()) {
-    return all_reduce({&b, 1}, op, 1, by);
+  // Every operation, in a blocking and an asynchronous form. Their costs: docs/algorithms.md. A
+  // count of 0 is allowed; sizes are not limited by 2 GiB.
+
+  /// In place: every buffer becomes its reduction over all ranks. `weight` is for kWeightedAverage.
+  Status all_reduce(std::span<const Buffer> buffers, Reduction how, double weight = 1,
+                    Deadline by = Deadline::never()) {
+    return run(in_place_request(OperationKind::kAllReduce, buffers, std::move(how), 0, weight), by);
   }
-  virtual Status broadcast(std::span<const Buffer> buffers, Rank root,
-                           Deadline by = Deadline::never()) = 0;
+  Status all_reduce(Buffer b, Reduction how, Deadline by = Deadline::never()) {
+    return all_reduce({&b, 1}, std::move(how), 1, by);
+  }
+  Work all_reduce_async(std::span<const Buffer> buffers, Reduction how, double weight = 1) {
+    return submit(in_place_request(OperationKind::kAllReduce, buffers, std::move(how), 0, weight));
+  }
+
+  /// As all_reduce, but only root has the outcome; the others' buffers are left unspecified.
+  Status reduce(std::span<const Buffer> buffers, Reduction how, Rank root,
+                Deadline by = Deadline::never()) {
+    return run(in_place_request(OperationKind::kReduce, buffers, std::move(how), root), by);
+  }
+  Status reduce(Buffer b, Reduction how, Rank root, Deadline by = Deadline::never()) {
+    return reduce(std::span<const Buffer>(&b, 1), std::move(how), root, by);
+  }
+  Work reduce_async(std::span<const Buffer> buffers, Reduction how, Rank root) {
+    return submit(in_place_request(OperationKind::kReduce, buffers, std::move(how), root));
+  }
+
+  /// From root's buffers into everyone's.
+  Status broadcast(std::span<const Buffer> buffers, Rank root, Deadline by = Deadline::never()) {
+    return run(in_place_request(OperationKind::kBroadcast, buffers, ReduceOp::kSum, root), by);
+  }
   Status broadcast(Buffer b, Rank root, Deadline by = Deadline::never()) {
     return broadcast(std::span<const Buffer>(&b, 1), root, by);
   }
-  virtual Status all_gather(Buffer in, Buffer out, Deadline by = Deadline::never()) = 0;
-  virtual Status reduce_scatter(Buffer in, Buffer out, ReduceOp op,
-                                Deadline by = Deadline::never()) = 0;
-  virtual Status barrier(Deadline by = Deadline::never()) = 0;
-  virtual Status send(Buffer data, Rank to, std::uint32_t tag, Deadline by = Deadline::never()) = 0;
-  virtual Status recv(Buffer data, Rank from, std::uint32_t tag,
-                      Deadline by = Deadline::never()) = 0;
+  Work broadcast_async(std::span<const Buffer> buffers, Rank root) {
+    return submit(in_place_request(OperationKind::kBroadcast, buffers, ReduceOp::kSum, root));
+  }
+
+  /// In place: rank r gets the reduction of ranks 0 to r, in this order.
+  Status scan(Buffer b, Reduction how, Deadline by = Deadline::never()) {
+    return run(in_place_request(OperationKind::kScan, {&b, 1}, std::move(how)), by);
+  }
+  Work scan_async(Buffer b, Reduction how) {
+    return submit(in_place_request(OperationKind::kScan, {&b, 1}, std::move(how)));
+  }
+  /// In place: rank r gets the reduction of ranks 0 to r-1; rank 0's buffer stays as it is.
+  Status exclusive_scan(Buffer b, Reduction how, Deadline by = Deadline::never()) {
+    return run(in_place_request(OperationKind::kExclusiveScan, {&b, 1}, std::move(how)), by);
+  }
+  Work exclusive_scan_async(Buffer b, Reduction how) {
+    return submit(in_place_request(OperationKind::kExclusiveScan, {&b, 1}, std::move(how)));
+  }
+
+  // Operations with parts. The parts of the whole lie in rank order; `counts` has the elements of
+  // every rank's part and is equal on all ranks; without it parts are equal. A rank's part may be
+  // its own place in the whole, else they must not overlap.
+
+  /// out = the ranks' `in`.
+  Status all_gather(Buffer in, Buffer out, Deadline by = Deadline::never()) {
+    return all_gather(in, out, {}, by);
+  }
+  Status all_gather(Buffer in, Buffer out, std::span<const std::int64_t> counts,
+                    Deadline by = Deadline::never()) {
+    return run(request(OperationKind::kAllGather, in, out, 0, counts), by);
+  }
+  Work all_gather_async(Buffer in, Buffer out, std::span<const std::int64_t> counts = {}) {
+    return submit(request(OperationKind::kAllGather, in, out, 0, counts));
+  }
+
+  /// As all_gather, but only root has the outcome; `out` counts there only.
+  Status gather(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {},
+                Deadline by = Deadline::never()) {
+    return run(request(OperationKind::kGather, in, out, root, counts), by);
+  }
+  Work gather_async(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {}) {
+    return submit(request(OperationKind::kGather, in, out, root, counts));
+  }
+
+  /// out = this rank's part of root's `in`; `in` counts there only.
+  Status scatter(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {},
+                 Deadline by = Deadline::never()) {
+    return run(request(OperationKind::kScatter, in, out, root, counts), by);
+  }
+  Work scatter_async(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {}) {
+    return submit(request(OperationKind::kScatter, in, out, root, counts));
+  }
+
+  /// out = this rank's part of the reduction of all `in`. `in` is left unspecified.
+  Status reduce_scatter(Buffer in, Buffer out, Reduction how, Deadline by = Deadline::never()) {
+    return reduce_scatter(in, out, std::move(how), {}, by);
+  }
+  Status reduce_scatter(Buffer in, Buffer out, Reduction how, std::span<const std::int64_t> counts,
+                        Deadline by = Deadline::never()) {
+    return run(request(OperationKind::kReduceScatter, in, out, 0, counts, std::move(how)), by);
+  }
+  Work reduce_scatter_async(Buffer in, Buffer out, Reduction how,
+                            std::span<const std::int64_t> counts = {}) {
+    return submit(request(OperationKind::kReduceScatter, in, out, 0, counts, std::move(how)));
+  }
+
+  /// Part d of `in` goes to rank d, part s of `out` comes from rank s.
+  Status all_to_all(Buffer in, Buffer out, Deadline by = Deadline::never()) {
+    return all_to_all(in, {}, out, {}, by);
+  }
+  /// The counts are this rank's own: what it sends to and receives from each rank.
+  Status all_to_all(Buffer in, std::span<const std::int64_t> in_counts, Buffer out,
+                    std::span<const std::int64_t> out_counts, Deadline by = Deadline::never()) {
+    Request r = request(OperationKind::kAllToAll, in, out, 0, in_counts);
+    r.out_counts = out_counts;
+    return run(r, by);
+  }
+  Work all_to_all_async(Buffer in, Buffer out) {
+    return submit(request(OperationKind::kAllToAll, in, out, 0, {}));
+  }
+
+  /// Returns when every rank has called it.
+  Status barrier(Deadline by = Deadline::never()) { return run(Request{}, by); }
+  Work barrier_async() { return submit(Request{}); }
+
+  /// Messages between two ranks keep their order; `tag`, dtype and count must be equal on both
+  /// sides.
+  Status send(Buffer data, Rank to, std::uint32_t tag, Deadline by = Deadline::never()) {
+    return run(message(OperationKind::kSend, data, to, tag), by);
+  }
+  Work send_async(Buffer data, Rank to, std::uint32_t tag) {
+    return submit(message(OperationKind::kSend, data, to, tag));
+  }
+  Status recv(Buffer data, Rank from, std::uint32_t tag, Deadline by = Deadline::never()) {
+    return run(message(OperationKind::kReceive, data, from, tag), by);
+  }
+  Work recv_async(Buffer data, Rank from, std::uint32_t tag) {
+    return submit(message(OperationKind::kReceive, data, from, tag));
+  }
 
   /// Memory that the ranks of this host share; lives as long as the process (it is leaked on
   /// purpose: tensors may outlive the group).
@@ -92,13 +197,42 @@ class Communicator {
   virtual void set_section(std::string_view text) = 0;
   /// Payload bytes that this rank has sent to other hosts since it joined.
   virtual std::uint64_t bytes_sent() const = 0;
-  /// Name of the builder that an operation with this goal would run, for reports.
-  virtual std::string algorithm(plan::GoalKind goal) const = 0;
+  /// Name of the builder that an operation with this goal on `bytes` bytes in all would run.
+  virtual std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const = 0;
   /// Receives a kCommunication and a kWait event per operation; null: none. Not owned.
   virtual void set_sink(Sink* sink) = 0;
   /// Leaves the group well: waits until every rank has called it (or the group failed), so that
   /// nobody is left waiting. Called by the destructor of the world; later calls fail.
   virtual Status finalize(Deadline by) = 0;
+
+ private:
+  static Request in_place_request(OperationKind kind, std::span<const Buffer> buffers,
+                                  Reduction how, Rank root = 0, double weight = 1) {
+    Request r;
+    r.kind = kind;
+    r.in = r.out = buffers;
+    r.reduction = std::move(how);
+    r.root = root;
+    r.weight = weight;
+    return r;
+  }
+  /// Borrows `in` and `out`: they must be variables of the caller.
+  static Request request(OperationKind kind, const Buffer& in, const Buffer& out, Rank root,
+                         std::span<const std::int64_t> counts, Reduction how = ReduceOp::kSum) {
+    Request r;
+    r.kind = kind;
+    r.in = {&in, 1};
+    r.out = {&out, 1};
+    r.reduction = std::move(how);
+    r.root = root;
+    r.counts = counts;
+    return r;
+  }
+  static Request message(OperationKind kind, const Buffer& data, Rank peer, std::uint32_t tag) {
+    Request r = request(kind, data, data, peer, {});
+    r.tag = tag;
+    return r;
+  }
 };
 
 /// The world of ranks that `r` describes. Blocks until every rank has joined or r.join_timeout has

@@ -14,109 +14,162 @@ class Execution {
     switch (step.kind) {
       case Step::Kind::kSync: return executor_.meet(by_);
       case Step::Kind::kReduce: reduce_step(step); return {};
-      case Step::Kind::kPull: pull_step(step); return {};
-      case Step::Kind::kScale: scale_step(step); return {};
+      case Step::Kind::kCopy: copy_step(step); return {};
+      case Step::Kind::kPrefix: prefix_step(step); return {};
       case Step::Kind::kExchange: return exchange_step(step);
     }
     return {};
   }
 
  private:
-  plan::Extent extent(plan::ChunkId chunk) const {
-    return plan::chunk_extent(chunk, program_.chunks, o_.layout.count());
-  }
-  std::byte* at(int local_rank, std::size_t buffer, std::int64_t element) const {
-    return o_.memory[static_cast<std::size_t>(local_rank)][buffer] +
-           static_cast<std::size_t>(element) * size_of(o_.dtype);
-  }
   std::size_t bytes(std::int64_t elements) const {
     return static_cast<std::size_t>(elements) * size_of(o_.dtype);
   }
-  double scale(int local_rank) const { return o_.scales[static_cast<std::size_t>(local_rank)]; }
+
+  /// Calls f(buffer, offset, n) for each stretch of the chunk within one buffer; `offset` counts
+  /// elements from the chunk's beginning.
+  template <class F>
+  void for_pieces(plan::ChunkId chunk, F&& f) const {
+    const plan::Extent extent = o_.partition.of(chunk, Area::kOut);
+    if (o_.layout.num_buffers() == 1) {
+      if (extent.size() > 0) f(std::size_t{0}, std::int64_t{0}, extent.size());
+      return;
+    }
+    std::int64_t offset = 0;
+    o_.layout.for_pieces(extent, [&](std::size_t b, std::int64_t, std::int64_t n) {
+      f(b, offset, n);
+      offset += n;
+    });
+  }
+
+  /// Where element `offset` of the chunk, which lies in buffer `b`, is.
+  std::byte* at(Place place, plan::ChunkId chunk, std::size_t b, std::int64_t offset) {
+    const std::int64_t element = o_.partition.of(chunk, place.area).begin + offset;
+    if (place.area == Area::kStage) {
+      return staged(bytes(element), bytes(o_.partition.of(chunk, place.area).size() - offset));
+    }
+    const RankMemory& m = o_.memory[static_cast<std::size_t>(place.local)];
+    const std::uintptr_t base = place.area == Area::kScratch ? m.scratch
+                                : place.area == Area::kIn    ? m.in[b]
+                                                             : m.out[b];
+    const std::int64_t before = o_.layout.begin_of(b);
+    return reinterpret_cast<std::byte*>(base + bytes(element - before));
+  }
+
+  /// Grows as chunks are staged, which happens in the order of addresses only by chance: so it is
+  /// sized for the whole operation at once.
+  std::byte* staged(std::size_t offset, std::size_t size) {
+    std::vector<std::byte>& stage = *executor_.stage;
+    const std::size_t whole = std::max(offset + size, bytes(o_.layout.count()));
+    if (stage.size() < whole) stage.resize(whole);
+    return stage.data() + offset;
+  }
+
+  void combine(std::span<const Operand> sources, std::span<void* const> destinations,
+               std::int64_t n) {
+    if (o_.user != nullptr) {
+      reduce(o_.dtype, o_.user->combine, sources, destinations, n);
+    } else {
+      reduce(o_.dtype, o_.how, sources, destinations, n);
+    }
+  }
 
   void reduce_step(const Step& step) {
-    std::vector<Operand> sources;
-    std::vector<void*> destinations;
-    o_.layout.for_pieces(extent(step.chunk),
-                         [&](std::size_t b, std::int64_t first, std::int64_t n) {
-                           sources.clear();
-                           destinations.clear();
-                           for (std::size_t i = 0; i < step.sources.size(); ++i) {
-                             const int r = step.sources[i];
-                             const double s = step.raw[i] ? scale(r) : 1;
-                             if (s != 0) sources.push_back({at(r, b, first), s});
-                           }
-                           for (const int r : step.destinations)
-                             destinations.push_back(at(r, b, first));
-                           reduce(o_.dtype, o_.how, sources, destinations, n);
-                         });
+    for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+      sources_.clear();
+      destinations_.clear();
+      for (const Source& s : step.sources) {
+        if (s.received >= 0) {
+          const std::byte* at = received_[static_cast<std::size_t>(s.received)];
+          sources_.push_back({at + bytes(offset), 1});
+          continue;
+        }
+        const double scale = s.raw ? o_.scales[static_cast<std::size_t>(s.place.local)] : 1;
+        if (scale != 0) sources_.push_back({at(s.place, step.chunk, b, offset), scale});
+      }
+      for (const Place& d : step.destinations) {
+        destinations_.push_back(at(d, step.chunk, b, offset));
+      }
+      const bool nothing_to_do = sources_.size() == 1 && destinations_.size() == 1 &&
+                                 sources_[0].data == destinations_[0] &&
+                                 (sources_[0].scale == 1 || o_.how != Combine::kSum);
+      if (!nothing_to_do) combine(sources_, destinations_, n);
+    });
   }
 
-  void pull_step(const Step& step) {
-    o_.layout.for_pieces(
-        extent(step.chunk), [&](std::size_t b, std::int64_t first, std::int64_t n) {
-          std::memcpy(at(o_.local_rank, b, first), at(step.sources[0], b, first), bytes(n));
-        });
+  void copy_step(const Step& step) {
+    for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+      std::byte* to = at(step.destinations[0], step.chunk, b, offset);
+      const std::byte* from = at(step.sources[0].place, step.chunk, b, offset);
+      if (to != from) std::memcpy(to, from, bytes(n));
+    });
   }
 
-  void scale_step(const Step& step) {
-    const double s = scale(o_.local_rank);
-    if (s == 1 || o_.how != Combine::kSum) return;
-    o_.layout.for_pieces(extent(step.chunk),
-                         [&](std::size_t b, std::int64_t first, std::int64_t n) {
-                           const Operand source{at(o_.local_rank, b, first), s};
-                           void* destination = at(o_.local_rank, b, first);
-                           const std::span<const Operand> sources(&source, s != 0 ? 1 : 0);
-                           reduce(o_.dtype, o_.how, sources, {&destination, 1}, n);
-                         });
+  /// Block by block, so that the running reduction stays in the cache.
+  void prefix_step(const Step& step) {
+    constexpr std::int64_t kBlock = 512;  // elements
+    alignas(64) std::byte acc[kBlock * 8];
+    alignas(64) std::byte own[kBlock * 8];
+    for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t count) {
+      for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+        const std::int64_t n = std::min(kBlock, count - begin);
+        for (std::size_t r = 0; r < step.sources.size(); ++r) {
+          const std::byte* from = at(step.sources[r].place, step.chunk, b, offset + begin);
+          std::byte* to = at(step.destinations[r], step.chunk, b, offset + begin);
+          std::memcpy(own, from, bytes(n));
+          if (program_.exclusive && r > 0) std::memcpy(to, acc, bytes(n));
+          void* const result = acc;
+          const Operand terms[] = {{acc, 1}, {own, 1}};
+          combine(r == 0 ? std::span(terms).last(1) : std::span(terms), {&result, 1}, n);
+          if (!program_.exclusive) std::memcpy(to, acc, bytes(n));
+        }
+      }
+    });
   }
 
   Status exchange_step(const Step& step) {
     sends_.clear();
     receives_.clear();
+    received_.clear();
+    const Place mine{o_.local_rank, Area::kOut};
     for (const WireMove& m : step.sends) {
-      o_.layout.for_pieces(extent(m.chunk), [&](std::size_t b, std::int64_t first, std::int64_t n) {
-        sends_.push_back({m.peer, o_.tag, {at(o_.local_rank, b, first), bytes(n)}});
+      for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+        sends_.push_back(
+            {m.peer, o_.tag, {at({mine.local, m.area}, m.chunk, b, offset), bytes(n)}});
       });
     }
-    std::size_t staged = 0;
+    std::size_t kept = 0;
     for (const WireMove& m : step.receives) {
-      if (m.how == plan::Combine::kReduce) staged += bytes(extent(m.chunk).size());
+      if (m.how == plan::Combine::kReduce) kept += padded(m.chunk);
     }
-    if (executor_.staging->size() < staged) executor_.staging->resize(staged);
-    std::byte* next = executor_.staging->data();
+    if (executor_.received->size() < kept) executor_.received->resize(kept);
+    std::byte* next = executor_.received->data();
     for (const WireMove& m : step.receives) {
-      o_.layout.for_pieces(extent(m.chunk), [&](std::size_t b, std::int64_t first, std::int64_t n) {
-        const bool direct = m.how == plan::Combine::kCopy;
-        receives_.push_back(
-            {m.peer, o_.tag, {direct ? at(o_.local_rank, b, first) : next, bytes(n)}});
-        if (!direct) next += bytes(n);
+      const bool keep = m.how == plan::Combine::kReduce;
+      received_.push_back(next);
+      for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+        std::byte* to =
+            keep ? received_.back() + bytes(offset) : at({mine.local, m.area}, m.chunk, b, offset);
+        receives_.push_back({m.peer, o_.tag, {to, bytes(n)}});
       });
+      if (keep) next += padded(m.chunk);
     }
-    STORMO_RETURN_IF_ERROR(executor_.wire->exchange(sends_, receives_, by_));
-    combine_staged(step);
-    return {};
+    return executor_.wire->exchange(sends_, receives_, by_);
   }
 
-  void combine_staged(const Step& step) {
-    const std::byte* next = executor_.staging->data();
-    for (const WireMove& m : step.receives) {
-      if (m.how == plan::Combine::kCopy) continue;
-      o_.layout.for_pieces(extent(m.chunk), [&](std::size_t b, std::int64_t first, std::int64_t n) {
-        void* mine = at(o_.local_rank, b, first);
-        const Operand sources[] = {{mine, 1}, {next, 1}};
-        reduce(o_.dtype, o_.how, sources, {&mine, 1}, n);
-        next += bytes(n);
-      });
-    }
+  std::size_t padded(plan::ChunkId chunk) const {
+    return (bytes(o_.partition.of(chunk, Area::kOut).size()) + 63) / 64 * 64;
   }
 
   const Program& program_;
   const Operands& o_;
   const Executor& executor_;
   Deadline by_;
+  std::vector<Operand> sources_;
+  std::vector<void*> destinations_;
   std::vector<transport::Outgoing> sends_;
   std::vector<transport::Incoming> receives_;
+  std::vector<std::byte*> received_;  // by receive of the last exchange
 };
 
 }  // namespace

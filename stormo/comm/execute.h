@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
-#include <stormo/comm/buffer.h>
 #include <stormo/comm/kernels.h>
+#include <stormo/comm/partition.h>
 #include <stormo/comm/program.h>
+#include <stormo/comm/request.h>
 #include <stormo/transport/transport.h>
 
 namespace stormo::comm {
@@ -21,6 +23,8 @@ class Layout {
   void assign(std::span<const Buffer> buffers);
   std::int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
   std::size_t num_buffers() const { return ends_.size(); }
+  /// Elements before buffer b.
+  std::int64_t begin_of(std::size_t b) const { return b == 0 ? 0 : ends_[b - 1]; }
 
   /// Calls f(buffer index, first element in the buffer, number of elements) for each stretch of the
   /// extent that lies in one buffer.
@@ -38,23 +42,34 @@ class Layout {
   std::vector<std::int64_t> ends_;
 };
 
+/// One rank's memories as this process addresses them: where element 0 of each buffer is, or would
+/// be when only a part of the whole is there.
+struct RankMemory {
+  std::vector<std::uintptr_t> in;
+  std::vector<std::uintptr_t> out;
+  std::uintptr_t scratch = 0;
+};
+
 /// Everything a Program works on.
 struct Operands {
   DType dtype = DType::kFloat32;
   Combine how = Combine::kSum;
-  Tag tag = 0;  ///< of every message: the operation's fingerprint
-  Layout layout;
+  const UserReduction* user = nullptr;  ///< instead of `how`
+  Tag tag = 0;                          ///< of every message: the operation's fingerprint
+  Partition partition;
+  Layout layout;  ///< of several buffers, all in place; with one buffer it has one entry
   int local_rank = 0;
-  std::vector<std::vector<std::byte*>> memory;  ///< by local rank and buffer, all addressable here
-  std::vector<double> scales;                   ///< by local rank; 0: that rank is not read
+  std::vector<RankMemory> memory;  ///< by local rank
+  std::vector<double> scales;      ///< by local rank; 0: that rank is not read
 };
 
 /// What an execution needs of the world.
 struct Executor {
   transport::Transport* wire = nullptr;  ///< to other hosts; null when there are none
   std::function<Status(Deadline)> meet;  ///< all ranks of this host
-  std::vector<std::byte>* staging =
-      nullptr;  ///< kept between operations: received, not yet reduced
+  /// Kept between operations: received, not yet reduced; and reduced, not yet in its place.
+  std::vector<std::byte>* received = nullptr;
+  std::vector<std::byte>* stage = nullptr;
 };
 
 /// Runs this rank's program. Borrows everything until it returns. On error the data is unspecified.

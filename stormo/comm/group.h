@@ -11,9 +11,12 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/coordinator.h>
 #include <stormo/comm/execute.h>
+#include <stormo/comm/inline_payload.h>
+#include <stormo/comm/memory_map.h>
 #include <stormo/comm/operation.h>
 #include <stormo/comm/operation_lane.h>
 #include <stormo/comm/program.h>
+#include <stormo/comm/select.h>
 #include <stormo/transport/shm/host_group.h>
 
 namespace stormo::comm {
@@ -48,79 +51,62 @@ class Group final : public Communicator {
   int cross_size() const override { return static_cast<int>(parts_.ranks_per_host.size()); }
   const std::string& host() const override { return parts_.host; }
 
-  Work all_reduce_async(std::span<const Buffer> buffers, ReduceOp op, double weight) override;
-  Work broadcast_async(std::span<const Buffer> buffers, Rank root) override;
-  Work all_gather_async(Buffer in, Buffer out) override;
-  Work reduce_scatter_async(Buffer in, Buffer out, ReduceOp op) override;
-  Work barrier_async() override;
-  Work send_async(Buffer data, Rank to, std::uint32_t tag) override;
-  Work recv_async(Buffer data, Rank from, std::uint32_t tag) override;
-
-  Status all_reduce(std::span<const Buffer> buffers, ReduceOp op, double weight,
-                    Deadline by) override;
-  Status broadcast(std::span<const Buffer> buffers, Rank root, Deadline by) override;
-  Status all_gather(Buffer in, Buffer out, Deadline by) override;
-  Status reduce_scatter(Buffer in, Buffer out, ReduceOp op, Deadline by) override;
-  Status barrier(Deadline by) override;
-  Status send(Buffer data, Rank to, std::uint32_t tag, Deadline by) override;
-  Status recv(Buffer data, Rank from, std::uint32_t tag, Deadline by) override;
+  Status run(const Request& request, Deadline by) override;
+  Work submit(const Request& request) override;
 
   transport::Arena& arena() override { return parts_.host_group->arena(); }
   Status status() const override;
   void fail(Status cause) override;
   void set_section(std::string_view text) override;
   std::uint64_t bytes_sent() const override;
-  std::string algorithm(plan::GoalKind goal) const override;
+  std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const override;
   void set_sink(Sink* sink) override { sink_ = sink; }
   Status finalize(Deadline by) override;
 
  private:
   /// One collective on its way through the group.
   struct Call {
+    const Request& request;
     Operation operation;
-    std::span<const Buffer> buffers;
-    plan::Goal goal;
-    double weight = 1;
-    Deadline by = Deadline::never();
+    Deadline by;
   };
-  bool alone() const { return size() == 1; }
 
   // group.cc: what each operation is
-  Status do_all_reduce(std::span<const Buffer> buffers, ReduceOp op, double weight, Deadline by);
-  Status do_broadcast(std::span<const Buffer> buffers, Rank root, Deadline by);
-  Status do_all_gather(Buffer in, Buffer out, Deadline by);
-  Status do_reduce_scatter(Buffer in, Buffer out, ReduceOp op, Deadline by);
-  Status do_barrier(OperationKind kind, Deadline by);
-  Status do_message(OperationKind kind, Buffer data, Rank peer, std::uint32_t tag, Deadline by);
-  Status check_buffers(std::span<const Buffer> buffers, OperationKind kind, ReduceOp op) const;
+  Status perform(const Request& request, Deadline by);
+  Status perform_barrier(OperationKind kind, Deadline by);
+  Status perform_message(const Request& request, Deadline by);
+  Status perform_exclusive_scan(const Request& request, Deadline by);
+  Status shift_right(const Request& request, Deadline by);
+  transport::Transport& link_to(Rank peer, Rank& there) const;
 
   // collective.cc: how a collective runs
-  Status run(Call call);
+  Status collective(const Request& request, Deadline by);
   Status run_checked(Call& call);
-  Status meet_and_compare(Call& call, bool inline_payload);
+  Status meet(const Call& call, const Program* program);
   Status compare_postings() const;
   Result<double> total_weight(const Call& call);
   void prepare_scales(const Call& call, double weight_of_all);
-  bool fits_inline(const Call& call) const;
-  void post_payload(const Call& call);
-  void finish_inline(const Call& call);
-  void finish_alone(const Call& call);
-  Status post_addresses(const Call& call);
-  void map_addresses(const Call& call);
-  Status run_program(const Call& call);
-  void copy_back(const Call& call);
-  const Program& program_for(const plan::Goal& goal);
+  void describe_operands(const Call& call, const Program& program);
+  Status run_program(const Call& call, const Program& program);
+  Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
+  Result<Program> compile_for(const Request& request, const Choice& choice) const;
   Status conclude(const Operation& operation, Status outcome);
   void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
 
   Parts parts_;
   HostMap hosts_;
   Operands operands_;
-  std::vector<Operand> sources_;
-  std::vector<std::byte> staging_;
-  std::byte* bounce_ = nullptr;  // in the arena: copies of private buffers
-  std::size_t bounce_bytes_ = 0;
-  std::map<plan::Goal, Program> programs_;
+  InlinePayload inline_;
+  MemoryMap memory_;
+  std::vector<std::byte> received_;
+  std::vector<std::byte> stage_;
+  struct ProgramKey {
+    OperationKind kind;
+    Rank root;
+    Choice choice;
+    auto operator<=>(const ProgramKey&) const = default;
+  };
+  std::map<ProgramKey, Program> programs_;
   std::uint64_t sequence_ = 0;
   Sink* sink_ = nullptr;
   bool finalized_ = false;

@@ -39,6 +39,12 @@ std::string_view to_string(OperationKind kind) {
     case OperationKind::kSend: return "send";
     case OperationKind::kReceive: return "recv";
     case OperationKind::kFinalize: return "finalize";
+    case OperationKind::kReduce: return "reduce";
+    case OperationKind::kGather: return "gather";
+    case OperationKind::kScatter: return "scatter";
+    case OperationKind::kAllToAll: return "all_to_all";
+    case OperationKind::kScan: return "scan";
+    case OperationKind::kExclusiveScan: return "exclusive_scan";
   }
   return "unknown operation";
 }
@@ -50,6 +56,14 @@ std::string_view to_string(ReduceOp op) {
     case ReduceOp::kWeightedAverage: return "weighted average";
     case ReduceOp::kMin: return "min";
     case ReduceOp::kMax: return "max";
+    case ReduceOp::kProduct: return "product";
+    case ReduceOp::kBitAnd: return "bitwise and";
+    case ReduceOp::kBitOr: return "bitwise or";
+    case ReduceOp::kBitXor: return "bitwise xor";
+    case ReduceOp::kLogicalAnd: return "logical and";
+    case ReduceOp::kLogicalOr: return "logical or";
+    case ReduceOp::kLogicalXor: return "logical xor";
+    case ReduceOp::kUser: return "user's reduction";
   }
   return "unknown reduction";
 }
@@ -58,34 +72,57 @@ std::string to_text(const Operation& o) {
   const std::string elements =
       fmt::format("{} {}{}", o.count, to_string(o.dtype),
                   o.num_buffers > 1 ? fmt::format(" in {} buffers", o.num_buffers) : "");
+  std::string what =
+      reduces(o.kind) ? fmt::format("{} of {}", to_string(o.op), elements) : elements;
   switch (o.kind) {
-    case OperationKind::kAllReduce:
-    case OperationKind::kReduceScatter:
-      return fmt::format("{} #{} ({} of {})", to_string(o.kind), o.sequence, to_string(o.op),
-                         elements);
-    case OperationKind::kBroadcast:
-      return fmt::format("broadcast #{} ({} from rank {})", o.sequence, elements, o.root);
-    case OperationKind::kAllGather: return fmt::format("all_gather #{} ({})", o.sequence, elements);
-    case OperationKind::kBarrier:
-    case OperationKind::kFinalize: return fmt::format("{} #{}", to_string(o.kind), o.sequence);
     case OperationKind::kSend:
       return fmt::format("send to {} ({}, tag {})", o.root, elements, o.tag);
     case OperationKind::kReceive:
       return fmt::format("recv from {} ({}, tag {})", o.root, elements, o.tag);
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize: return fmt::format("{} #{}", to_string(o.kind), o.sequence);
+    case OperationKind::kBroadcast:
+    case OperationKind::kScatter: what += fmt::format(" from rank {}", o.root); break;
+    case OperationKind::kReduce:
+    case OperationKind::kGather: what += fmt::format(" to rank {}", o.root); break;
+    case OperationKind::kAllReduce:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllGather:
+    case OperationKind::kAllToAll:
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan: break;
   }
-  return "unknown operation";
+  return fmt::format("{} #{} ({})", to_string(o.kind), o.sequence, what);
 }
 
-Operation describe(OperationKind kind, std::span<const Buffer> buffers, ReduceOp op, Rank root) {
+Operation describe(const Request& r, int size) {
   Operation o;
-  o.kind = kind;
-  o.op = op;
-  o.root = root;
-  o.num_buffers = static_cast<std::uint32_t>(buffers.size());
-  if (!buffers.empty()) o.dtype = buffers.front().dtype;
-  for (const Buffer& b : buffers) {
-    o.count += static_cast<std::uint64_t>(b.count);
-    o.layout = mix(o.layout, static_cast<std::uint64_t>(b.count));
+  o.kind = r.kind;
+  o.op = reduces(r.kind) ? r.reduction.op : ReduceOp::kSum;
+  o.root = r.root;
+  o.tag = r.tag;
+  // the list that says the most on every rank: a root's long side is empty elsewhere
+  const bool by_parts = r.kind == OperationKind::kAllGather || r.kind == OperationKind::kGather;
+  const bool to_parts = r.kind == OperationKind::kScatter;
+  const auto& list = to_parts ? r.out : r.in;
+  o.num_buffers = static_cast<std::uint32_t>(list.size());
+  if (!list.empty()) o.dtype = list.front().dtype;
+  const auto parts = static_cast<std::uint64_t>(by_parts || to_parts ? size : 1);
+  if (r.counts.empty()) {
+    for (const Buffer& b : list) {
+      o.count += static_cast<std::uint64_t>(b.count) * parts;
+      o.layout = mix(o.layout, static_cast<std::uint64_t>(b.count));
+    }
+  } else if (r.kind != OperationKind::kAllToAll) {  // there every rank has counts of its own
+    for (const std::int64_t n : r.counts) {
+      o.count += static_cast<std::uint64_t>(n);
+      o.layout = mix(o.layout, static_cast<std::uint64_t>(n));
+    }
+  }
+  if (!r.counts.empty()) o.layout = mix(o.layout, 1);
+  if (r.reduction.user) {
+    for (const char c : r.reduction.user->name)
+      o.layout = mix(o.layout, static_cast<unsigned char>(c));
   }
   return o;
 }

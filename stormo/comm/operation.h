@@ -1,32 +1,20 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 
 #include <stormo/base/ids.h>
-#include <stormo/comm/buffer.h>
+#include <stormo/comm/request.h>
 
 namespace stormo::comm {
-
-enum class OperationKind : std::uint8_t {
-  kAllReduce,
-  kBroadcast,
-  kAllGather,
-  kReduceScatter,
-  kBarrier,
-  kSend,
-  kReceive,
-  kFinalize,
-};
 
 /// What a rank called, as a plain value that ranks compare. Also the wire format of a board: fixed
 /// layout, no padding.
 struct Operation {
   std::uint64_t sequence = 0;  ///< position among the group's collectives; 0 for send and receive
-  std::uint64_t count = 0;     ///< elements over all buffers
-  std::uint64_t layout = 0;    ///< hash of the buffers' counts
-  std::int32_t root = 0;       ///< broadcast: root; send, receive: the peer
+  std::uint64_t count = 0;     ///< elements of the whole: of all parts together
+  std::uint64_t layout = 0;    ///< hash of the parts' counts and of a user's operation
+  std::int32_t root = 0;       ///< send, receive: the peer
   std::uint32_t tag = 0;       ///< send, receive
   std::uint32_t num_buffers = 0;
   OperationKind kind = OperationKind::kBarrier;
@@ -47,7 +35,22 @@ std::string to_text(const Operation& operation);
 std::string_view to_string(OperationKind kind);
 std::string_view to_string(ReduceOp op);
 
-/// The operation that `kind` on `buffers` is; all buffers must have one dtype.
-Operation describe(OperationKind kind, std::span<const Buffer> buffers, ReduceOp op, Rank root);
+/// Whether the operation combines terms of several ranks.
+constexpr bool reduces(OperationKind kind) {
+  return kind == OperationKind::kAllReduce || kind == OperationKind::kReduceScatter ||
+         kind == OperationKind::kReduce || kind == OperationKind::kScan ||
+         kind == OperationKind::kExclusiveScan;
+}
+/// Whether `in` and `out` are always the same buffers (any number of them).
+constexpr bool in_place(OperationKind kind) {
+  return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce ||
+         kind == OperationKind::kBroadcast || kind == OperationKind::kScan ||
+         kind == OperationKind::kExclusiveScan || kind == OperationKind::kBarrier ||
+         kind == OperationKind::kFinalize || kind == OperationKind::kSend ||
+         kind == OperationKind::kReceive;
+}
+
+/// The operation that a checked request of a group of `size` ranks is.
+Operation describe(const Request& request, int size);
 
 }  // namespace stormo::comm

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -9,32 +10,34 @@
 #include <stormo/base/rng.h>
 #include <stormo/comm/program.h>
 #include <stormo/comm/select.h>
-#include <stormo/schedule/binomial.h>
-#include <stormo/schedule/direct.h>
-#include <stormo/schedule/hierarchical.h>
-#include <stormo/schedule/ring.h>
-#include <stormo/schedule/star.h>
+#include <stormo/schedule/builders.h>
 
 namespace stormo::comm {
 namespace {
 
 using plan::Schedule;
 
-/// One number per rank and chunk; ranks advance one step at a time in random order.
+/// One number per rank, memory and chunk; ranks advance one step at a time in random order.
+/// Memories that a rank does not have hold garbage.
 class Machine {
  public:
   Machine(const Schedule& schedule, const std::vector<int>& hosts, std::uint64_t seed)
-      : map_(HostMap::of(hosts)), rng_(seed, "compile_test") {
+      : schedule_(schedule), map_(HostMap::of(hosts)), rng_(seed, "compile_test") {
     const auto n = static_cast<std::size_t>(schedule.ranks);
     for (std::size_t r = 0; r < n; ++r) {
       programs_.push_back(compile(schedule, static_cast<Rank>(r), map_));
-      memory_.emplace_back(schedule.chunks);
-      for (int c = 0; c < schedule.chunks; ++c)
-        memory_[r][static_cast<std::size_t>(c)] = input(r, c);
+      Areas& areas = memory_.emplace_back();
+      areas.fill(std::vector<double>(static_cast<std::size_t>(schedule.chunks), kGarbage));
+      for (int c = 0; c < schedule.chunks; ++c) {
+        const auto source = plan::only_source(schedule, c);
+        if (source && *source != static_cast<Rank>(r)) continue;
+        memory(r, area_of(schedule, static_cast<Rank>(r), c, true), c) = input(r, c);
+      }
     }
     next_.assign(n, 0);
     meetings_.assign(n, 0);
     sent_.assign(n, false);
+    received_.resize(n);
   }
   static double input(std::size_t rank, int chunk) {
     return static_cast<double>((rank + 1) * 1000 + static_cast<std::size_t>(chunk));
@@ -52,63 +55,88 @@ class Machine {
     }
     return true;
   }
-  double at(std::size_t rank, int chunk) const {
-    return memory_[rank][static_cast<std::size_t>(chunk)];
+  /// The outcome of a chunk at a rank.
+  double at(std::size_t rank, int chunk) {
+    return memory(rank, area_of(schedule_, static_cast<Rank>(rank), chunk, false), chunk);
   }
-  const Program& program(std::size_t rank) const { return programs_[rank]; }
 
  private:
+  static constexpr double kGarbage = -1e9;
+  using Areas = std::array<std::vector<double>, 4>;
+
   bool done() const {
     for (std::size_t r = 0; r < next_.size(); ++r) {
       if (next_[r] < programs_[r].steps.size()) return false;
     }
     return true;
   }
-  std::size_t neighbour(std::size_t rank, int local) const {
-    return static_cast<std::size_t>(
-        map_.ranks_of(map_.host[rank])[static_cast<std::size_t>(local)]);
+  double& memory(std::size_t rank, Area area, int chunk) {
+    return memory_[rank][static_cast<std::size_t>(area)][static_cast<std::size_t>(chunk)];
+  }
+  /// As rank r sees it; other ranks may be looked at only where their programs say so.
+  double& memory(std::size_t r, const Place& place, int chunk) {
+    const auto owner = static_cast<std::size_t>(
+        map_.ranks_of(map_.host[r])[static_cast<std::size_t>(place.local)]);
+    if (owner != r) {
+      const Program& p = programs_[owner];
+      const bool shared = place.area == Area::kIn    ? p.shares_in
+                          : place.area == Area::kOut ? p.shares_out
+                                                     : p.uses_scratch;
+      EXPECT_TRUE(shared && place.area != Area::kStage) << "rank " << r << " looks at " << owner;
+    }
+    return memory(owner, place.area, chunk);
   }
 
   bool advance(std::size_t r) {
     if (next_[r] == programs_[r].steps.size()) return false;
     const Step& s = programs_[r].steps[next_[r]];
-    const auto c = static_cast<std::size_t>(s.chunk);
     switch (s.kind) {
-      case Step::Kind::kSync: {
-        if (!arrived_[r]) {
-          arrived_[r] = true;
-          ++meetings_[r];
-        }
-        for (const Rank p : map_.ranks_of(map_.host[r])) {
-          if (meetings_[static_cast<std::size_t>(p)] < meetings_[r]) return false;
-        }
-        arrived_[r] = false;
+      case Step::Kind::kSync:
+        if (!meet(r)) return false;
         break;
-      }
-      case Step::Kind::kReduce: {
-        double sum = 0;
-        for (std::size_t i = 0; i < s.sources.size(); ++i) {
-          const std::size_t p = neighbour(r, s.sources[i]);
-          sum += memory_[p][c] * (s.raw[i] ? scale(p) : 1);
-        }
-        for (const int d : s.destinations) memory_[neighbour(r, d)][c] = sum;
+      case Step::Kind::kReduce: reduce(r, s); break;
+      case Step::Kind::kCopy:
+        memory(r, s.destinations[0], s.chunk) = memory(r, s.sources[0].place, s.chunk);
         break;
-      }
-      case Step::Kind::kPull: memory_[r][c] = memory_[neighbour(r, s.sources[0])][c]; break;
-      case Step::Kind::kScale: memory_[r][c] *= scale(r); break;
       case Step::Kind::kExchange:
         if (!exchange(r, s)) return false;
         break;
+      case Step::Kind::kPrefix: ADD_FAILURE() << "no schedule compiles to this"; break;
     }
     ++next_[r];
     return true;
   }
 
+  bool meet(std::size_t r) {
+    if (!arrived_[r]) {
+      arrived_[r] = true;
+      ++meetings_[r];
+    }
+    for (const Rank p : map_.ranks_of(map_.host[r])) {
+      if (meetings_[static_cast<std::size_t>(p)] < meetings_[r]) return false;
+    }
+    arrived_[r] = false;
+    return true;
+  }
+
+  void reduce(std::size_t r, const Step& s) {
+    double sum = 0;
+    for (const Source& source : s.sources) {
+      if (source.received >= 0) {
+        sum += received_[r][static_cast<std::size_t>(source.received)];
+        continue;
+      }
+      const auto p = static_cast<std::size_t>(
+          map_.ranks_of(map_.host[r])[static_cast<std::size_t>(source.place.local)]);
+      sum += memory(r, source.place, s.chunk) * (source.raw ? scale(p) : 1);
+    }
+    for (const Place& d : s.destinations) memory(r, d, s.chunk) = sum;
+  }
+
   bool exchange(std::size_t r, const Step& s) {
     if (!sent_[r]) {
       for (const WireMove& m : s.sends) {
-        wire_[{static_cast<Rank>(r), m.peer}].push_back(
-            memory_[r][static_cast<std::size_t>(m.chunk)]);
+        wire_[{static_cast<Rank>(r), m.peer}].push_back(memory(r, m.area, m.chunk));
       }
       sent_[r] = true;
     }
@@ -117,23 +145,26 @@ class Machine {
     for (const auto& [peer, count] : needed) {
       if (wire_[{peer, static_cast<Rank>(r)}].size() < count) return false;
     }
+    received_[r].clear();
     for (const WireMove& m : s.receives) {
       auto& queue = wire_[{m.peer, static_cast<Rank>(r)}];
-      double& mine = memory_[r][static_cast<std::size_t>(m.chunk)];
-      mine = m.how == plan::Combine::kReduce ? mine + queue.front() : queue.front();
+      received_[r].push_back(queue.front());
+      if (m.how == plan::Combine::kCopy) memory(r, m.area, m.chunk) = queue.front();
       queue.pop_front();
     }
     sent_[r] = false;
     return true;
   }
 
+  const Schedule& schedule_;
   HostMap map_;
   Rng rng_;
   std::vector<Program> programs_;
-  std::vector<std::vector<double>> memory_;
+  std::vector<Areas> memory_;
   std::vector<std::size_t> next_;
   std::vector<int> meetings_;
   std::vector<bool> sent_;
+  std::vector<std::vector<double>> received_;
   std::map<std::size_t, bool> arrived_;
   std::map<std::pair<Rank, Rank>, std::deque<double>> wire_;
 };
@@ -164,7 +195,7 @@ void expect_goal(const Schedule& s, const std::vector<int>& hosts) {
     for (int r = 0; r < s.ranks; ++r) {
       for (int c = 0; c < s.chunks; ++c) {
         const auto target = only_target(s, c);
-        if ((target && *target != r) || s.ranks == 1) continue;
+        if (target && *target != r) continue;
         ASSERT_EQ(machine.at(static_cast<std::size_t>(r), c), wanted(s, r, c))
             << s.name << " rank " << r << " chunk " << c;
       }
@@ -175,20 +206,50 @@ void expect_goal(const Schedule& s, const std::vector<int>& hosts) {
 TEST(Compile, EveryScheduleReachesItsGoalOnEveryPlacement) {
   for (const auto& hosts : kHosts) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
-    for (const Schedule& s : {schedule::ring_all_reduce(n), schedule::ring_reduce_scatter(n),
-                              schedule::ring_all_gather(n), schedule::star_all_reduce(n),
-                              schedule::direct_all_reduce(n), schedule::direct_reduce_scatter(n),
-                              schedule::direct_all_gather(n), schedule::binomial_broadcast(n, 0),
-                              schedule::binomial_broadcast(n, n - 1)}) {
-      expect_goal(s, hosts);
-    }
     const int h = static_cast<int>(hosts.size());
-    if (n % h == 0) expect_goal(schedule::hierarchical_all_reduce(h, n / h), hosts);
-    for (const auto kind : {plan::GoalKind::kAllReduce, plan::GoalKind::kReduceScatter,
-                            plan::GoalKind::kAllGather, plan::GoalKind::kBroadcast}) {
-      expect_goal(select({kind, 0}, hosts), hosts);
+    for (const schedule::Builder& b : schedule::builders()) {
+      if (b.takes_hosts && n % h != 0) continue;
+      for (const int pieces : {1, 3}) {
+        if (pieces > 1 && !b.takes_pieces) continue;
+        expect_goal(b.build(n, h, b.takes_root ? n - 1 : 0, pieces).take_or_throw(), hosts);
+      }
     }
   }
+}
+
+TEST(Compile, EveryChoiceSuitsItsHosts) {
+  for (const auto& hosts : kHosts) {
+    for (const plan::GoalKind goal : plan::kGoalKinds) {
+      for (const std::uint64_t bytes : {0u, 10u, 10'000u, 100'000u, 100'000'000u}) {
+        const Schedule s = build(choose(goal, hosts, bytes), {goal, 0}, hosts).take_or_throw();
+        EXPECT_EQ(s.goal.kind, goal) << s.name;
+        EXPECT_EQ(s.ranks, std::accumulate(hosts.begin(), hosts.end(), 0));
+      }
+    }
+  }
+}
+
+TEST(Compile, RanksShareOnlyWhatOthersRead) {
+  const HostMap map = HostMap::of({3});
+  const Program gather = compile(schedule::direct_all_gather(3), 0, map);
+  EXPECT_TRUE(gather.shares_in);
+  EXPECT_FALSE(gather.shares_out) << "everybody writes its own output";
+  const Program scatter = compile(schedule::direct_scatter(3, 0), 1, map);
+  EXPECT_FALSE(scatter.shares_in || scatter.shares_out || scatter.uses_scratch);
+  EXPECT_TRUE(compile(schedule::binomial_gather(4, 0), 2, HostMap::of({4})).uses_scratch);
+}
+
+TEST(Compile, ReductionsOfARoundArePassesInTheOrderOfRanks) {
+  // one host of two ranks, one of one: what comes by wire takes its place among the ranks
+  const Program p = compile(schedule::one_shot_all_reduce(3), 1, HostMap::of({1, 2}));
+  const auto reduce = std::find_if(p.steps.begin(), p.steps.end(), [](const Step& s) {
+    return s.kind == Step::Kind::kReduce && s.sources.size() == 3;
+  });
+  ASSERT_NE(reduce, p.steps.end());
+  EXPECT_EQ(reduce->sources[0].received, 0);
+  EXPECT_EQ(reduce->sources[1].place.local, 0);
+  EXPECT_EQ(reduce->sources[2].place.local, 1);
+  EXPECT_EQ(reduce->destinations[0].area, Area::kStage) << "the peer still reads the old value";
 }
 
 TEST(Compile, DirectAllReduceOnOneHostIsOnePassAndOneMeeting) {
@@ -196,8 +257,12 @@ TEST(Compile, DirectAllReduceOnOneHostIsOnePassAndOneMeeting) {
   ASSERT_EQ(p.steps.size(), 2u);
   EXPECT_EQ(p.steps[0].kind, Step::Kind::kReduce);
   EXPECT_EQ(p.steps[0].chunk, 1);
-  EXPECT_EQ(p.steps[0].sources, (std::vector<int>{0, 1, 2, 3}));
-  EXPECT_EQ(p.steps[0].destinations, (std::vector<int>{0, 1, 2, 3}));
+  ASSERT_EQ(p.steps[0].sources.size(), 4u);
+  ASSERT_EQ(p.steps[0].destinations.size(), 4u);
+  for (int r = 0; r < 4; ++r) {
+    EXPECT_EQ(p.steps[0].sources[static_cast<std::size_t>(r)].place.local, r);
+    EXPECT_EQ(p.steps[0].destinations[static_cast<std::size_t>(r)].local, r);
+  }
   EXPECT_EQ(p.steps[1].kind, Step::Kind::kSync);
 }
 

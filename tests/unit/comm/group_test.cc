@@ -8,37 +8,13 @@
 #include <thread>
 #include <vector>
 
-#include <stormo/comm/communicator.h>
+#include "tests/unit/comm/ranks.h"
 
 namespace stormo::comm {
 namespace {
 
 constexpr int kSizes[] = {1, 2, 3, 4, 5, 7};
 constexpr std::int64_t kCounts[] = {0, 1, 2, 7, 64, 509, 1024, 1025, 4096, 50021};
-
-using Body = std::function<void(Communicator&)>;
-
-/// Runs `body` on every rank, each in a thread; leaves the groups well at the end.
-void on_ranks(int n, const Body& body, bool finalize = true) {
-  auto made = make_inproc_group(n);
-  ASSERT_TRUE(made.ok()) << made.status().to_string();
-  std::vector<std::thread> threads;
-  for (auto& communicator : *made) {
-    threads.emplace_back([&, c = communicator.get()] {
-      body(*c);
-      if (finalize) {
-        EXPECT_TRUE(c->finalize(Deadline::after(std::chrono::seconds(20))).ok());
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-}
-
-#define EXPECT_OK(expr)                               \
-  do {                                                \
-    const Status status_ = (expr);                    \
-    EXPECT_TRUE(status_.ok()) << status_.to_string(); \
-  } while (false)
 
 double value(int rank, std::int64_t i) { return rank + 1 + static_cast<double>(i % 100) * 0.25; }
 
@@ -49,29 +25,6 @@ std::vector<T> input(int rank, std::int64_t count) {
     v[static_cast<std::size_t>(i)] = static_cast<T>(value(rank, i));
   return v;
 }
-
-/// A private vector, or the same elements in the arena: both must work, also mixed between ranks.
-template <class T>
-class Memory {
- public:
-  Memory(Communicator& c, std::vector<T> contents, bool in_arena)
-      : arena_(in_arena ? &c.arena() : nullptr), private_(std::move(contents)) {
-    data_ = private_.data();
-    if (arena_ != nullptr) {
-      data_ = static_cast<T*>(arena_->allocate(private_.size() * sizeof(T)));
-      std::copy(private_.begin(), private_.end(), data_);
-    }
-  }
-  ~Memory() {
-    if (arena_ != nullptr) arena_->deallocate(data_);
-  }
-  std::span<T> span() { return {data_, private_.size()}; }
-
- private:
-  transport::Arena* arena_;
-  std::vector<T> private_;
-  T* data_;
-};
 
 TEST(Group, AllReduceSums) {
   for (const int n : kSizes) {

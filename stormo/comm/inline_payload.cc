@@ -1,0 +1,149 @@
+#include <stormo/comm/inline_payload.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include <stormo/comm/operation.h>
+#include <stormo/comm/posting.h>
+
+namespace stormo::comm {
+namespace {
+
+void copy(void* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+/// Elements of rank r's part, and of the parts before it.
+std::int64_t part(const Request& r, const Buffer& own, int rank) {
+  return r.counts.empty() ? own.count : r.counts[static_cast<std::size_t>(rank)];
+}
+std::int64_t before(const Request& r, const Buffer& own, int rank) {
+  return r.counts.empty()
+             ? own.count * rank
+             : std::accumulate(r.counts.begin(), r.counts.begin() + rank, std::int64_t{0});
+}
+
+std::uint64_t bytes_of(const Buffer& like, std::int64_t count) {
+  return static_cast<std::uint64_t>(count) * size_of(like.dtype);
+}
+
+}  // namespace
+
+/// Bytes that the rank with the most to say writes on its board.
+std::uint64_t InlinePayload::contribution(const Request& r) const {
+  const int n = host_.size();
+  switch (r.kind) {
+    case OperationKind::kAllGather:
+    case OperationKind::kGather:
+      return r.counts.empty()
+                 ? r.in[0].bytes()
+                 : bytes_of(r.in[0], *std::max_element(r.counts.begin(), r.counts.end()));
+    case OperationKind::kScatter:
+    case OperationKind::kReduceScatter: return bytes_of(r.out[0], before(r, r.out[0], n));
+    default: break;
+  }
+  std::uint64_t bytes = 0;
+  for (const Buffer& b : r.in) bytes += b.bytes();
+  return bytes;
+}
+
+bool InlinePayload::fits(const Request& r) const {
+  // what each rank sends may differ, so that ranks could not agree
+  if (r.kind == OperationKind::kAllToAll && !r.counts.empty()) return false;
+  return contribution(r) <= Posting::kMaxInlineBytes;
+}
+
+bool InlinePayload::contributes(const Request& r) const {
+  const bool from_root = r.kind == OperationKind::kBroadcast || r.kind == OperationKind::kScatter;
+  return !from_root || r.root == host_.rank();
+}
+
+const std::byte* InlinePayload::payload(int rank, const Request& r) const {
+  return Posted(host_, rank).payload(contribution(r));
+}
+
+void InlinePayload::post(const Request& r) const {
+  if (!contributes(r)) return;
+  std::byte* to = Posted(host_, host_.rank()).payload(contribution(r));
+  for (const Buffer& b : r.in) {
+    if (b.count > 0) std::memcpy(to, b.data, b.bytes());
+    to += b.bytes();
+  }
+}
+
+/// out = the terms of ranks first to last-1 that lie `offset` bytes into their payloads.
+void InlinePayload::reduce_ranks(const Request& r, const Operands& o, int first, int last,
+                                 std::size_t offset, const Buffer& out) {
+  sources_.clear();
+  for (int rank = first; rank < last; ++rank) {
+    const double scale = o.scales[static_cast<std::size_t>(rank)];
+    if (scale != 0) sources_.push_back({payload(rank, r) + offset, scale});
+  }
+  void* to = out.data;
+  if (o.user != nullptr) {
+    reduce(out.dtype, o.user->combine, sources_, {&to, 1}, out.count);
+  } else {
+    reduce(out.dtype, o.how, sources_, {&to, 1}, out.count);
+  }
+}
+
+void InlinePayload::finish_reduction(const Request& r, const Operands& o) {
+  const int me = host_.rank();
+  const int n = host_.size();
+  if (r.kind == OperationKind::kReduceScatter) {
+    const std::size_t offset = bytes_of(r.out[0], before(r, r.out[0], me));
+    return reduce_ranks(r, o, 0, n, offset, r.out[0]);
+  }
+  if (r.kind == OperationKind::kReduce && r.root != me) return;
+  if (r.kind == OperationKind::kExclusiveScan && me == 0) return;
+  const int last = r.kind == OperationKind::kScan            ? me + 1
+                   : r.kind == OperationKind::kExclusiveScan ? me
+                                                             : n;
+  std::size_t offset = 0;
+  for (const Buffer& b : r.out) {
+    reduce_ranks(r, o, 0, last, offset, b);
+    offset += b.bytes();
+  }
+}
+
+void InlinePayload::finish(const Request& r, const Operands& o) {
+  if (contribution(r) == 0) return;
+  if (reduces(r.kind)) return finish_reduction(r, o);
+  const int me = host_.rank();
+  const int n = host_.size();
+  switch (r.kind) {
+    case OperationKind::kBroadcast: {
+      std::size_t offset = 0;
+      for (const Buffer& b : r.out) {
+        if (r.root != me) copy(b.data, payload(r.root, r) + offset, b.bytes());
+        offset += b.bytes();
+      }
+      return;
+    }
+    case OperationKind::kGather:
+      if (r.root != me) return;
+      [[fallthrough]];
+    case OperationKind::kAllGather:
+      for (int rank = 0; rank < n; ++rank) {
+        auto* to =
+            static_cast<std::byte*>(r.out[0].data) + bytes_of(r.in[0], before(r, r.in[0], rank));
+        copy(to, payload(rank, r), bytes_of(r.in[0], part(r, r.in[0], rank)));
+      }
+      return;
+    case OperationKind::kScatter:
+      return copy(r.out[0].data, payload(r.root, r) + bytes_of(r.out[0], before(r, r.out[0], me)),
+                  r.out[0].bytes());
+    case OperationKind::kAllToAll: {
+      const std::size_t block = r.in[0].bytes() / static_cast<std::size_t>(n);
+      for (int rank = 0; rank < n; ++rank) {
+        copy(static_cast<std::byte*>(r.out[0].data) + block * static_cast<std::size_t>(rank),
+             payload(rank, r) + block * static_cast<std::size_t>(me), block);
+      }
+      return;
+    }
+    default: return;
+  }
+}
+
+}  // namespace stormo::comm

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <stormo/comm/execute.h>
+#include <stormo/comm/request.h>
+#include <stormo/transport/shm/host_group.h>
+
+namespace stormo::comm {
+
+/// Operations among the ranks of one host whose data fits on the boards: every rank posts all that
+/// it contributes, they meet once, and each takes what it needs. No memory is shared, nothing is
+/// left to wait for.
+class InlinePayload {
+ public:
+  explicit InlinePayload(const transport::HostGroup& host) : host_(host) {}
+
+  /// Whether the request can go this way; all ranks that call the same operation agree.
+  bool fits(const Request& request) const;
+  /// Before the meeting: this rank's contribution goes to its board.
+  void post(const Request& request) const;
+  /// After the meeting. Reads dtype, how, user and scales of `operands`.
+  void finish(const Request& request, const Operands& operands);
+
+ private:
+  std::uint64_t contribution(const Request& request) const;
+  bool contributes(const Request& request) const;
+  const std::byte* payload(int rank, const Request& request) const;
+  void reduce_ranks(const Request& request, const Operands& operands, int first, int last,
+                    std::size_t offset, const Buffer& out);
+  void finish_reduction(const Request& request, const Operands& operands);
+
+  const transport::HostGroup& host_;
+  std::vector<Operand> sources_;
+};
+
+}  // namespace stormo::comm

@@ -1,0 +1,173 @@
+#include <stormo/comm/memory_map.h>
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include <stormo/comm/posting.h>
+
+namespace stormo::comm {
+namespace {
+
+std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+std::size_t padded(const Buffer& b) { return (b.bytes() + 63) / 64 * 64; }
+
+/// Whether what this rank had in its buffers before the call matters.
+bool contributes(const Request& r, Rank me) {
+  return r.kind != OperationKind::kBroadcast || r.root == me;
+}
+/// Whether this rank's buffers, used in place, hold the outcome.
+bool has_outcome(const Request& r, Rank me) {
+  if (r.kind == OperationKind::kBroadcast) return r.root != me;
+  return r.kind != OperationKind::kReduce || r.root == me;
+}
+
+// What lies behind the posting of an operation on parts: distances from the Arena's beginning, by
+// which a missing part before the memory's beginning may also be negative (they wrap around).
+constexpr std::size_t kInAt = 0;
+constexpr std::size_t kOutAt = 1;
+constexpr std::size_t kScratchAt = 2;
+constexpr std::size_t kBlocksAt = 3;  // all_to_all: bytes from the input's beginning to each block
+
+}  // namespace
+
+MemoryMap::~MemoryMap() {
+  for (const Block& block : {in_, out_, scratch_}) host_.arena().deallocate(block.data);
+}
+
+Status MemoryMap::reserve(Block& block, std::size_t bytes) {
+  if (bytes <= block.bytes) return {};
+  host_.arena().deallocate(block.data);
+  block = {static_cast<std::byte*>(host_.arena().allocate(bytes)), bytes};
+  if (block.data != nullptr) return {};
+  block.bytes = 0;
+  return {Code::kExhausted,
+          fmt::format("the arena of local rank {} has no room for a copy of {} bytes", host_.rank(),
+                      bytes)};
+}
+
+Status MemoryMap::post(const Request& request, Rank me, int size, const Program& program,
+                       Operands& operands) {
+  return in_place(request.kind) ? post_in_place(request, me, program, operands)
+                                : post_parts(request, me, size, program, operands);
+}
+
+Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& program,
+                                Operands& operands) {
+  transport::Arena& arena = host_.arena();
+  const bool shared = program.shares_in || program.shares_out;
+  const auto is_private = [&](const Buffer& b) { return shared && !arena.contains(b.data); };
+  std::size_t copies = 0;
+  for (const Buffer& b : request.in) copies += is_private(b) ? padded(b) : 0;
+  STORMO_RETURN_IF_ERROR(reserve(in_, copies));
+  RankMemory& memory = operands.memory[static_cast<std::size_t>(host_.rank())];
+  auto* offsets = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room());
+  mine_.clear();
+  memory.out.clear();
+  std::byte* next = in_.data;
+  for (const Buffer& b : request.in) {
+    auto* data = static_cast<std::byte*>(b.data);
+    if (is_private(b)) {
+      if (contributes(request, me) && b.count > 0) std::memcpy(next, data, b.bytes());
+      data = next;
+      next += padded(b);
+    }
+    mine_.push_back(data);
+    memory.out.push_back(address_of(data));
+    if (shared) *offsets++ = arena.offset_of(data);
+  }
+  memory.in = memory.out;
+  return {};
+}
+
+Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Program& program,
+                             Operands& operands) {
+  transport::Arena& arena = host_.arena();
+  const auto width = size_of(operands.dtype);
+  RankMemory& memory = operands.memory[static_cast<std::size_t>(host_.rank())];
+  const Buffer in = request.in.empty() ? Buffer{} : request.in.front();
+  const Buffer out = request.out.empty() ? Buffer{} : request.out.front();
+  // a part stands where it would be in the whole
+  const auto before = static_cast<std::uintptr_t>(operands.partition.part_begin(me, size)) * width;
+  const bool gathers =
+      request.kind == OperationKind::kAllGather || request.kind == OperationKind::kGather;
+  const bool pairs = request.kind == OperationKind::kAllToAll;
+  const std::uintptr_t before_in = gathers ? before : 0;
+  const std::uintptr_t before_out = gathers || pairs ? 0 : before;
+
+  const auto* seen_in = static_cast<const std::byte*>(in.data);
+  if (program.shares_in && !arena.contains(in.data)) {
+    STORMO_RETURN_IF_ERROR(reserve(in_, in.bytes()));
+    if (in.count > 0) std::memcpy(in_.data, in.data, in.bytes());
+    seen_in = in_.data;
+  }
+  auto* real_out = static_cast<std::byte*>(out.data);
+  if (program.shares_out && !arena.contains(out.data)) {
+    STORMO_RETURN_IF_ERROR(reserve(out_, out.bytes()));
+    real_out = out_.data;
+  }
+  if (program.uses_scratch) {
+    const auto whole = static_cast<std::size_t>(operands.layout.count()) * width;
+    STORMO_RETURN_IF_ERROR(
+        reserve(scratch_, pairs ? whole * static_cast<std::size_t>(size) : whole));
+  }
+  mine_ = {real_out};
+  // reductions may overwrite the input, so all must use the one that others see
+  memory.in = {address_of(reduces(request.kind) ? seen_in : in.data) - before_in};
+  memory.out = {address_of(real_out) - before_out};
+  memory.scratch = address_of(scratch_.data);
+
+  auto* offsets = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room());
+  if (program.shares_in) offsets[kInAt] = arena.offset_of(seen_in) - before_in;
+  if (program.shares_out) offsets[kOutAt] = arena.offset_of(real_out) - before_out;
+  if (program.uses_scratch) offsets[kScratchAt] = arena.offset_of(scratch_.data);
+  if (pairs) post_blocks(request, operands, size);
+  return {};
+}
+
+void MemoryMap::post_blocks(const Request& request, Operands& operands, int size) const {
+  auto* begins = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room()) + kBlocksAt;
+  if (request.counts.empty()) return;  // equal blocks: everybody can tell
+  for (Rank to = 0; to < size; ++to) {
+    begins[to] = static_cast<std::uint64_t>(operands.partition.part_begin(to, size)) *
+                 size_of(operands.dtype);
+  }
+}
+
+void MemoryMap::find_others(const Request& request, Operands& operands) const {
+  const bool pairs = request.kind == OperationKind::kAllToAll;
+  for (int r = 0; r < host_.size(); ++r) {
+    if (r == host_.rank()) continue;
+    const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, r).room());
+    const std::uintptr_t base = address_of(host_.address(r, 0));
+    RankMemory& theirs = operands.memory[static_cast<std::size_t>(r)];
+    if (in_place(request.kind)) {
+      theirs.out.resize(request.in.size());
+      for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];
+      theirs.in = theirs.out;
+      continue;
+    }
+    theirs.in = {base + offsets[kInAt]};
+    theirs.out = {base + offsets[kOutAt]};
+    theirs.scratch = base + offsets[kScratchAt];
+    if (!pairs) continue;
+    const Rank me = operands.partition.me();
+    theirs.in[0] += request.counts.empty()
+                        ? static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) *
+                              size_of(operands.dtype)
+                        : offsets[kBlocksAt + static_cast<std::size_t>(me)];
+  }
+}
+
+void MemoryMap::copy_back(const Request& request, Rank me) const {
+  if (in_place(request.kind) && !has_outcome(request, me)) return;
+  for (std::size_t b = 0; b < request.out.size(); ++b) {
+    const Buffer& buffer = request.out[b];
+    if (mine_[b] != buffer.data && buffer.count > 0) {
+      std::memcpy(buffer.data, mine_[b], buffer.bytes());
+    }
+  }
+}
+
+}  // namespace stormo::comm

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/execute.h>
+#include <stormo/comm/operation.h>
+#include <stormo/transport/shm/host_group.h>
+
+namespace stormo::comm {
+
+/// Makes the memories of an operation reachable for all ranks of the host: posts where this rank's
+/// lie, finds those of the others, and lends private buffers that others must see a copy in the
+/// Arena. One operation at a time.
+class MemoryMap {
+ public:
+  explicit MemoryMap(transport::HostGroup& host) : host_(host) {}
+  ~MemoryMap();
+  MemoryMap(const MemoryMap&) = delete;
+
+  /// Before the host's ranks meet: fills operands.memory[local rank] and the room behind the
+  /// posting. `operands` must have its partition and layout. `size`: ranks of the group.
+  Status post(const Request& request, Rank me, int size, const Program& program,
+              Operands& operands);
+  /// After they have met: fills operands.memory of the others.
+  void find_others(const Request& request, Operands& operands) const;
+  /// At the end: outcomes that lie in a copy go to the user's buffers.
+  void copy_back(const Request& request, Rank me) const;
+
+ private:
+  /// Memory in the Arena that grows and is kept from operation to operation.
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  Status reserve(Block& block, std::size_t bytes);
+  Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
+  Status post_parts(const Request& request, Rank me, int size, const Program& program,
+                    Operands& operands);
+  void post_blocks(const Request& request, Operands& operands, int size) const;
+
+  transport::HostGroup& host_;
+  Block in_;       // copies of private inputs, or of private buffers of an operation in place
+  Block out_;      // stands in for a private output
+  Block scratch_;  // what only passes through
+  std::vector<std::byte*> mine_;  // where each output (or buffer in place) really is
+};
+
+}  // namespace stormo::comm

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <stormo/base/ids.h>
+#include <stormo/comm/buffer.h>
+#include <stormo/comm/kernels.h>
+
+namespace stormo::comm {
+
+/// Wire format: append only.
+enum class OperationKind : std::uint8_t {
+  kAllReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kBarrier,
+  kSend,
+  kReceive,
+  kFinalize,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kScan,
+  kExclusiveScan,
+};
+
+enum class ReduceOp : std::uint8_t {
+  kSum,
+  kAverage,          ///< sum / size; floating types
+  kWeightedAverage,  ///< sum of weight_r * x_r / sum of weight_r; ranks of weight 0 are not read
+  kMin,
+  kMax,
+  kProduct,
+  kBitAnd,  ///< bit and logical operations: integers and bool
+  kBitOr,
+  kBitXor,
+  kLogicalAnd,
+  kLogicalOr,
+  kLogicalXor,
+  kUser,
+};
+
+/// A user's own operation: associative and commutative. `name` is what ranks compare, so it must
+/// say which operation it is. Called on slices of any length, from any thread, on all ranks.
+struct UserReduction {
+  std::string name;
+  CombineFunction combine;
+};
+
+/// How terms are combined: one of the known operations, or the user's.
+struct Reduction {
+  Reduction(ReduceOp known) : op(known) {}  // NOLINT: a ReduceOp is a Reduction
+  explicit Reduction(std::shared_ptr<const UserReduction> own)
+      : op(ReduceOp::kUser), user(std::move(own)) {}
+  ReduceOp op = ReduceOp::kSum;
+  std::shared_ptr<const UserReduction> user;
+};
+
+/// One operation as a rank calls it. Everything is borrowed: see Communicator for how long.
+struct Request {
+  OperationKind kind = OperationKind::kBarrier;
+  std::span<const Buffer> in;   ///< what this rank contributes
+  std::span<const Buffer> out;  ///< where its part of the outcome goes; in place: the same buffers
+  Reduction reduction = ReduceOp::kSum;
+  Rank root = 0;  ///< send, receive: the peer
+  std::uint32_t tag = 0;
+  double weight = 1;
+  /// Elements of each rank, for operations on parts of different size; empty: equal parts.
+  /// all_to_all: elements for each rank in `in`.
+  std::span<const std::int64_t> counts;
+  std::span<const std::int64_t> out_counts;  ///< all_to_all: elements from each rank in `out`
+};
+
+/// A request that outlives the call which made it: owns its lists (not the memory of buffers).
+class OwnedRequest {
+ public:
+  explicit OwnedRequest(const Request& r)
+      : in_(r.in.begin(), r.in.end()),
+        out_(r.out.begin(), r.out.end()),
+        counts_(r.counts.begin(), r.counts.end()),
+        out_counts_(r.out_counts.begin(), r.out_counts.end()),
+        request_(r) {}
+  Request get() const {
+    Request r = request_;
+    r.in = in_;
+    r.out = out_;
+    r.counts = counts_;
+    r.out_counts = out_counts_;
+    return r;
+  }
+
+ private:
+  std::vector<Buffer> in_;
+  std::vector<Buffer> out_;
+  std::vector<std::int64_t> counts_;
+  std::vector<std::int64_t> out_counts_;
+  Request request_;
+};
+
+}  // namespace stormo::comm
