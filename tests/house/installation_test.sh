@@ -60,7 +60,9 @@ same_weights "$folder/run.out"
 torchrun=$(dirname "$torch")/../../../bin/torchrun
 if [ -x "$torchrun" ]; then
   echo "== under torchrun"
-  OMP_NUM_THREADS=1 timeout 120 "$torchrun" --standalone --nproc-per-node 2 --no-python \
+  # an address, not the name that it takes by itself: not every machine can resolve "localhost"
+  OMP_NUM_THREADS=1 timeout 120 "$torchrun" --nproc-per-node 2 --no-python \
+    --master-addr 127.0.0.1 --master-port $((20000 + $$ % 20000)) \
     "$folder/consumer/consumer" >"$folder/torchrun.out" </dev/null
   same_weights "$folder/torchrun.out"
 else
