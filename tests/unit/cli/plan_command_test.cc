@@ -83,12 +83,16 @@ class TextFile {
 TEST(PlanCommand, ListsEveryAlgorithm) {
   const Outcome text = run({"list"});
   EXPECT_EQ(text.exit_code, kExitOk);
-  EXPECT_THAT(text.out, HasSubstr("hierarchical_all_reduce  all_reduce      --ranks --hosts"));
-  EXPECT_EQ(objects(run({"list", "--json"}).out).size(), 9u);
+  EXPECT_THAT(text.out,
+              HasSubstr("hierarchical_all_reduce           all_reduce      --ranks --hosts"));
+  EXPECT_THAT(text.out,
+              HasSubstr("chain_broadcast                   broadcast       --ranks --root "
+                        "--pieces"));
+  EXPECT_EQ(objects(run({"list", "--json"}).out).size(), 36u);
 }
 
 TEST(PlanCommand, ShowsSchedulesAndStepPlans) {
-  const Outcome ring = run({"show", "ring_reduce_scatter", "--ranks", "2"});
+  const Outcome ring = run({"show", "ring_reduce_scatter", "--ranks", "2", "--text"});
   EXPECT_EQ(ring.exit_code, kExitOk);
   EXPECT_THAT(ring.out,
               StartsWith("schedule v1 ring_reduce_scatter reduce_scatter ranks=2 chunks=2\n"
@@ -99,10 +103,47 @@ TEST(PlanCommand, ShowsSchedulesAndStepPlans) {
   EXPECT_THAT(object["text"].get<std::string>(), HasSubstr("all_reduce 0-2 over dp"));
 }
 
+TEST(PlanCommand, ShowsTheRoundsAsATable) {
+  const Outcome o = run({"show", "halving_doubling_all_reduce", "--ranks", "4"});
+  EXPECT_EQ(o.exit_code, kExitOk) << o.err;
+  EXPECT_EQ(o.out,
+            "halving_doubling_all_reduce: all_reduce among 4 ranks; 4 chunks, 4 rounds, 24 "
+            "transfers\n"
+            "what each rank sends; + the receiver reduces, = it copies\n"
+            "\n"
+            "round  rank 0      rank 1      rank 2      rank 3\n"
+            "0      +c2,3 to 1  +c0,1 to 0  +c2,3 to 3  +c0,1 to 2\n"
+            "1      +c1 to 2    +c3 to 3    +c0 to 0    +c2 to 1\n"
+            "2      =c0 to 2    =c2 to 3    =c1 to 0    =c3 to 1\n"
+            "3      =c0,1 to 1  =c2,3 to 0  =c0,1 to 3  =c2,3 to 2\n");
+  const Outcome rooted = run({"show", "direct_broadcast", "--ranks", "9", "--root", "2"});
+  EXPECT_THAT(rooted.out, HasSubstr("9 ranks, root 2; 1 chunks, 1 rounds, 8 transfers\n"));
+  EXPECT_THAT(rooted.out, HasSubstr("  =c0 to 0,1,3-8\n"));
+}
+
+TEST(PlanCommand, CutsTablesOfLargeSchedules) {
+  const Outcome o = run({"show", "ring_all_reduce", "--ranks", "64"});
+  EXPECT_THAT(o.out, HasSubstr("of 64 ranks are shown. 40 of 126 rounds are shown. --text has "
+                               "all.\n"));
+  std::istringstream lines(o.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 120u);
+  EXPECT_THAT(run({"show", "direct_all_gather", "--ranks", "3"}).out, HasSubstr("=c0 to 1,2"));
+  EXPECT_THAT(run({"show", "direct_all_to_all", "--ranks", "9"}).out, HasSubstr("; 6 more"));
+}
+
+TEST(PlanCommand, DrawsPictures) {
+  EXPECT_THAT(run({"show", "ring_all_reduce", "--dot"}).out,
+              StartsWith("digraph \"ring_all_reduce\""));
+  EXPECT_THAT(run({"show", "ring_all_reduce", "--svg"}).out, StartsWith("<svg xmlns="));
+  EXPECT_EQ(run({"show", "ring_all_reduce", "--svg", "--dot"}).exit_code, kExitUsage);
+  EXPECT_EQ(run({"show", "ring_all_reduce", "--svg", "--json"}).exit_code, kExitUsage);
+  EXPECT_EQ(run({"show", "ring_all_reduce", "--text", "--json"}).exit_code, kExitUsage);
+}
+
 TEST(PlanCommand, WhatItShowsItReads) {
-  const TextFile ring("ring", run({"show", "ring_all_reduce", "--ranks", "5"}).out);
+  const TextFile ring("ring", run({"show", "ring_all_reduce", "--ranks", "5", "--text"}).out);
   EXPECT_EQ(run({"verify", ring.path()}).exit_code, kExitOk);
-  EXPECT_EQ(run({"show", ring.path()}).out, read(ring.path()));
+  EXPECT_EQ(run({"show", ring.path(), "--text"}).out, read(ring.path()));
   const TextFile step("step", "# mine\n" + run({"show", "mirrored"}).out);
   EXPECT_EQ(run({"verify", step.path()}).exit_code, kExitOk);
 }
@@ -111,7 +152,7 @@ TEST(PlanCommand, VerifiesAllForARange) {
   const Outcome all = run({"verify", "--all", "--ranks", "1..9", "--json"});
   EXPECT_EQ(all.exit_code, kExitOk) << all.err;
   const auto lines = objects(all.out);
-  EXPECT_EQ(lines.size(), 9u);
+  EXPECT_EQ(lines.size(), 36u);
   for (const json& line : lines) EXPECT_EQ(line["ok"], true);
 }
 
@@ -151,6 +192,9 @@ TEST(PlanCommand, BadUsageExitsWithTwoAndSaysTheRemedy) {
       {{"cost", "ring_all_reduce", "--bytes", "1x"}, "--bytes: '1x' is not a size"},
       {{"cost", "ring_all_reduce", "--bytes", "2000000T"}, "--bytes: "},
       {{"cost", "ring_all_reduce", "--hosts", "3"}, "--hosts: 4 ranks cannot be spread"},
+      {{"show", "mirrored", "--svg"}, "is a step plan and has no picture"},
+      {{"show", "ring_all_reduce", "--ranks", "64", "--svg"}, "give fewer ranks or pieces"},
+      {{"show", "chain_scan", "--pieces", "0"}, "0 pieces; give 1 or more"},
       {{"cost", "mirrored"}, "this command takes a collective"},
       {{"simulate", "ring_all_reduce", "--topology", "/no/file"}, "cannot read '/no/file'"},
   };
