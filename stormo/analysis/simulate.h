@@ -32,10 +32,10 @@ enum class Timeline : std::uint8_t { kKeep, kDrop };
 /// The model follows LogGP: every rank goes through its rounds in order and finishes one before it
 /// starts the next. A transfer takes latency + bytes * seconds_per_byte and keeps the sender's
 /// outgoing and the receiver's incoming port busy for that long; between hosts it also keeps both
-/// hosts' interfaces busy while its bytes pass. Transfers that follow one another from one rank to the
-/// same receiver in one round are one message and pay the latency once. A reduction keeps the
-/// receiver's core busy afterwards. Within a round each rank serves its nearest neighbours to the right first.
-/// Topology and schedule must have the same ranks. O(transfers + rounds).
+/// hosts' interfaces busy while its bytes pass. Transfers that follow one another from one rank to
+/// the same receiver in one round are one message and pay the latency once. A reduction keeps the
+/// receiver's core busy afterwards. Within a round each rank serves its nearest neighbours to the
+/// right first. Topology and schedule must have the same ranks. O(transfers + rounds).
 Simulation simulate(const plan::Schedule& s, const plan::Topology& topology, std::int64_t bytes,
                     ManualClock& clock, Timeline timeline = Timeline::kKeep);
 

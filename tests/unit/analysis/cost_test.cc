@@ -12,6 +12,7 @@ using std::int64_t;
 
 int ceil_log2(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }
 
+/// B2: 2 rounds and 2(n-1)/n K by direct exchange. B3: 2(n-1) rounds and as many bytes by a ring.
 TEST(Cost, RingsAndDirectMoveTheLeastPossible) {
   for (int n = 1; n <= 33; ++n) {
     const int64_t k = 1000 * n;
@@ -42,6 +43,7 @@ TEST(Cost, RingsAndDirectMoveTheLeastPossible) {
   }
 }
 
+/// B1: the root sends and receives (n-1) K.
 TEST(Cost, StarLoadsItsRoot) {
   for (int n = 1; n <= 33; ++n) {
     const int64_t k = 1000, all = (n - 1) * k;
@@ -71,6 +73,7 @@ TEST(Cost, BinomialTakesLogarithmicRounds) {
   }
 }
 
+/// B5: 2(m-1)/m K inside a host, 2(h-1)/h K/m between hosts for each rank.
 TEST(Cost, HierarchySendsLittleBetweenHosts) {
   for (int hosts = 1; hosts <= 6; ++hosts) {
     for (int local = 1; local <= 6; ++local) {
