@@ -5,6 +5,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <stormo/comm/operation.h>
 
@@ -51,6 +56,27 @@ class Activity {
   std::atomic<std::uint64_t> version_{0};
   std::array<std::atomic<std::uint64_t>, kWords> words_{};
   std::atomic<bool> running_{false};
+};
+
+/// What a rank is doing in all of its groups. Thread-safe.
+class Activities {
+ public:
+  /// Entry of a group, for its thread to write; listed as long as somebody holds it. `group`: its
+  /// name, empty for the world.
+  std::shared_ptr<Activity> add(std::string group);
+  /// What the program is doing between operations: "step 12".
+  void set_section(std::string_view text);
+  /// "step 12, all_reduce #40 (sum of 10 float32)".
+  std::string text() const;
+
+ private:
+  struct Entry {
+    std::string group;
+    std::weak_ptr<const Activity> activity;
+  };
+  mutable std::mutex mutex_;
+  std::string section_;
+  std::vector<Entry> entries_;
 };
 
 }  // namespace stormo::comm

@@ -47,6 +47,7 @@ plan::GoalKind goal_of(OperationKind kind) {
     case OperationKind::kAllReduce:
     case OperationKind::kBarrier:
     case OperationKind::kFinalize:
+    case OperationKind::kSubgroup:
     case OperationKind::kSend:
     case OperationKind::kReceive: break;
   }
@@ -69,7 +70,7 @@ Status Group::collective(const Request& request, Deadline by) {
   if (finalized_) return invalid_argument("the group was finalized");
   if (parts_.health->failed()) return status().within(to_text(call.operation));
   call.operation.sequence = ++sequence_;
-  activity_.begin(call.operation);
+  activity_->begin(call.operation);
   return conclude(call.operation, run_checked(call));
 }
 
@@ -104,7 +105,7 @@ Status Group::run_checked(Call& call) {
 
 /// Posts this rank's operation with its data (no program) or addresses, and waits for the others'.
 Status Group::meet(const Call& call, const Program* program) {
-  transport::HostGroup& host = *parts_.host_group;
+  transport::HostGroup& host = *parts_.connections.host_group;
   host.next_operation();
   const Posted mine(host, local_rank());
   mine.note().fingerprint = fingerprint(call.operation);
@@ -121,7 +122,7 @@ Status Group::meet(const Call& call, const Program* program) {
 
 /// Every rank of the host sees every posting, so all of them come to the same verdict.
 Status Group::compare_postings() const {
-  const transport::HostGroup& host = *parts_.host_group;
+  const transport::HostGroup& host = *parts_.connections.host_group;
   const Tag mine = Posted(host, local_rank()).note().fingerprint;
   bool equal = true;
   for (int r = 0; r < host.size(); ++r) equal &= Posted(host, r).note().fingerprint == mine;
@@ -150,8 +151,9 @@ void Group::prepare_scales(const Call& call, double weight_of_all) {
   operands_.scales.assign(operands_.scales.size(), each);
   if (call.operation.op != ReduceOp::kWeightedAverage) return;
   const auto weight_of = [&](std::size_t r) {
-    return local_size() == 1 ? call.request.weight
-                             : Posted(*parts_.host_group, static_cast<int>(r)).posting().weight;
+    return local_size() == 1
+               ? call.request.weight
+               : Posted(*parts_.connections.host_group, static_cast<int>(r)).posting().weight;
   };
   double total = weight_of_all;
   if (cross_size() == 1) {
@@ -178,9 +180,9 @@ void Group::describe_operands(const Call& call, const Program& program) {
 
 Status Group::run_program(const Call& call, const Program& program) {
   memory_.find_others(call.request, operands_);
-  const Executor executor{parts_.wire.get(),
-                          [this](Deadline by) { return parts_.host_group->sync(by); }, &received_,
-                          &stage_};
+  const Executor executor{parts_.connections.wire.get(),
+                          [this](Deadline by) { return parts_.connections.host_group->sync(by); },
+                          &received_, &stage_};
   STORMO_RETURN_IF_ERROR(execute(program, operands_, executor, call.by));
   memory_.copy_back(call.request, rank());
   return {};
@@ -216,16 +218,16 @@ Result<Program> Group::compile_for(const Request& request, const Choice& choice)
 
 Status Group::conclude(const Operation& operation, Status outcome) {
   if (outcome.ok()) {
-    activity_.end();
+    activity_->end();
     return {};
   }
   const std::string text = to_text(operation);
   if (outcome.code() != Code::kMismatch && !parts_.health->failed()) {
     outcome = outcome.within(fmt::format("rank {} (host {}), {}", rank(), parts_.host, text));
   }
-  Status cause = coordinator_ ? coordinator_->report(outcome) : outcome;
+  Status cause = parts_.coordinator ? parts_.coordinator->report(outcome) : outcome;
   parts_.health->fail(cause);
-  if (!coordinator_) cause = parts_.health->status();
+  if (!parts_.coordinator) cause = parts_.health->status();
   {
     const std::lock_guard lock(mutex_);
     if (first_cause_.ok()) first_cause_ = cause;

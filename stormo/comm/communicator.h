@@ -46,6 +46,15 @@ class Communicator {
   virtual int cross_size() const = 0;
   virtual const std::string& host() const = 0;
 
+  /// A group of some of this group's ranks, in ascending order; null for those that are no members.
+  /// Every rank of this group calls it with the same members, in the same place among the
+  /// operations. Operations of different groups do not wait for each other; asynchronous ones may
+  /// be submitted to overlapping groups in any order. A failure in a subgroup is one of the whole
+  /// job. Blocks until the members have met. It must not outlive this group. Cost: a region of
+  /// shared memory per host and, between hosts, a socket per pair of ranks.
+  virtual Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
+                                                         Deadline by) = 0;
+
   /// Runs one operation to its end; `by` bounds it and all that was submitted before it.
   virtual Status run(const Request& request, Deadline by) = 0;
   /// Starts one operation. The request's lists are copied; the memory of its buffers stays borrowed

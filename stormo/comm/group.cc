@@ -19,38 +19,27 @@ constexpr Duration kGoodbye = std::chrono::seconds(2);
 Group::Group(Parts parts)
     : parts_(std::move(parts)),
       hosts_(HostMap::of(parts_.ranks_per_host)),
-      inline_(*parts_.host_group),
-      memory_(*parts_.host_group) {
+      inline_(*parts_.connections.host_group),
+      memory_(*parts_.connections.host_group) {
   const auto n = static_cast<std::size_t>(local_size());
+  if (parts_.activities == nullptr) parts_.activities = std::make_shared<Activities>();
+  activity_ = parts_.activities->add(parts_.name);
   operands_.local_rank = local_rank();
   operands_.memory.resize(n);
   operands_.scales.assign(n, 1);
 }
 
 Group::~Group() {
-  if (!finalized_) parts_.health->fail({Code::kCancelled, "the group was destroyed"});
-}
-
-void Group::set_coordinator(std::unique_ptr<Coordinator> coordinator) {
-  coordinator_ = std::move(coordinator);
-}
-
-std::string Group::activity() const {
-  const auto [operation, running] = activity_.snapshot();
-  const std::lock_guard lock(mutex_);
-  const std::string section = section_.empty() ? "" : section_ + ", ";
-  if (running) return section + to_text(operation);
-  if (operation.sequence == 0) return section + "no operation yet";
-  return section + "computing after " + to_text(operation);
-}
-
-void Group::set_section(std::string_view text) {
-  const std::lock_guard lock(mutex_);
-  section_ = text;
+  if (finalized_) return;
+  if (parts_.name.empty()) {
+    parts_.health->fail({Code::kCancelled, "the group was destroyed"});
+  } else {
+    parts_.connections.host_group->leave();  // the job goes on
+  }
 }
 
 std::uint64_t Group::bytes_sent() const {
-  return parts_.wire ? parts_.wire->counters().payload_bytes_sent : 0;
+  return parts_.connections.wire ? parts_.connections.wire->counters().payload_bytes_sent : 0;
 }
 
 std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
@@ -58,8 +47,8 @@ std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
 }
 
 void Group::fail(Status cause) {
-  if (coordinator_) {
-    const Status first = coordinator_->report(cause);
+  if (parts_.coordinator) {
+    const Status first = parts_.coordinator->report(cause);
     static_cast<void>(first);  // every later call returns it
   }
   parts_.health->fail(std::move(cause));
@@ -67,26 +56,32 @@ void Group::fail(Status cause) {
 
 Status Group::finalize(Deadline by) {
   if (finalized_) return {};
-  STORMO_RETURN_IF_ERROR(
-      lane_.run([this, by] { return perform_barrier(OperationKind::kFinalize, by); }, by));
+  STORMO_RETURN_IF_ERROR(run_barrier(OperationKind::kFinalize, by));
   finalized_ = true;
-  parts_.host_group->leave();
-  if (coordinator_) {
+  parts_.connections.host_group->leave();
+  if (parts_.coordinator && parts_.name.empty()) {
     // the process that hosts the store may already be gone: everybody has finished well
-    const Status said = coordinator_->goodbye(Deadline::after(kGoodbye));
+    const Status said = parts_.coordinator->goodbye(Deadline::after(kGoodbye));
     static_cast<void>(said);
   }
   return {};
 }
 
 Status Group::run(const Request& request, Deadline by) {
-  // submitted to the lane's thread only when it is busy: then the request must live on
-  return lane_.run([&] { return perform(request, by); }, by);
+  if (auto outcome = lane_.run_if_idle([&] { return perform(request, by); })) return *outcome;
+  return submit(request).wait(by);
 }
 
 Work Group::submit(const Request& request) {
   return lane_.submit(
       [this, owned = OwnedRequest(request)] { return perform(owned.get(), Deadline::never()); });
+}
+
+/// A barrier of the group's own, in its place among the operations.
+Status Group::run_barrier(OperationKind kind, Deadline by, std::uint32_t tag) {
+  const auto body = [this, kind, by, tag] { return perform_barrier(kind, by, tag); };
+  if (auto outcome = lane_.run_if_idle(body)) return *outcome;
+  return lane_.submit(body).wait(by);
 }
 
 Status Group::perform(const Request& request, Deadline by) {
@@ -112,11 +107,11 @@ Status Group::perform(const Request& request, Deadline by) {
   return {};
 }
 
-Status Group::perform_barrier(OperationKind kind, Deadline by) {
+Status Group::perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag) {
   // between hosts a barrier is an all-reduce in which every chunk has an element, so that every
   // message is really sent
   std::vector<std::uint8_t> token;
-  Request request{.kind = kind, .reduction = ReduceOp::kMax};
+  Request request{.kind = kind, .reduction = ReduceOp::kMax, .tag = tag};
   if (cross_size() > 1) {
     const auto most = static_cast<std::size_t>(size());
     STORMO_ASSIGN_OR_RETURN(const Program* program, program_for(request, most));
@@ -132,13 +127,13 @@ transport::Transport& Group::link_to(Rank peer, Rank& there) const {
   const auto index = static_cast<std::size_t>(peer);
   const bool here = hosts_.host[index] == cross_rank();
   there = here ? hosts_.local[index] : peer;
-  return here ? *parts_.local : *parts_.wire;
+  return here ? *parts_.connections.local : *parts_.connections.wire;
 }
 
 Status Group::perform_message(const Request& request, Deadline by) {
   const Operation operation = describe(request, size());
   if (parts_.health->failed()) return status().within(to_text(operation));
-  activity_.begin(operation);
+  activity_->begin(operation);
   Rank there = 0;
   transport::Transport& link = link_to(request.root, there);
   const Buffer& data = request.in.front();

@@ -4,11 +4,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <stormo/comm/activity.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/comm/connector.h>
 #include <stormo/comm/coordinator.h>
 #include <stormo/comm/execute.h>
 #include <stormo/comm/inline_payload.h>
@@ -17,7 +19,6 @@
 #include <stormo/comm/operation_lane.h>
 #include <stormo/comm/program.h>
 #include <stormo/comm/select.h>
-#include <stormo/transport/shm/host_group.h>
 
 namespace stormo::comm {
 
@@ -29,35 +30,37 @@ class Group final : public Communicator {
     std::vector<int> ranks_per_host;  ///< ranks are numbered host by host
     std::string host = "localhost";
     std::shared_ptr<transport::Health> health;
-    std::unique_ptr<transport::HostGroup> host_group;
-    std::unique_ptr<transport::Transport>
-        local;                                   ///< messages inside this host; null if alone on it
-    std::unique_ptr<transport::Transport> wire;  ///< messages to other hosts; null on one host
+    Connections connections;
     std::unique_ptr<transport::StoreServer> server;  ///< when this process hosts the Store
+    /// Of the whole job; null for threads of one process and a world of one: failures then stay in
+    /// `health`.
+    std::shared_ptr<Coordinator> coordinator;
+    std::shared_ptr<Connector> connector;    ///< of subgroups; null: there can be none
+    std::shared_ptr<Activities> activities;  ///< of the world; null: this is the world
+    std::string name;                        ///< of a subgroup
   };
-  /// `coordinator` may be null (threads of one process, a world of one): failures then stay in
-  /// `health`.
   explicit Group(Parts parts);
   ~Group() override;
-  void set_coordinator(std::unique_ptr<Coordinator> coordinator);
-  /// What this rank is doing; any thread.
-  std::string activity() const;
+  /// What this rank is doing, in this group and its subgroups; any thread.
+  std::string activity() const { return parts_.activities->text(); }
 
   int rank() const override { return parts_.rank; }
   int size() const override { return static_cast<int>(hosts_.host.size()); }
-  int local_rank() const override { return parts_.host_group->rank(); }
-  int local_size() const override { return parts_.host_group->size(); }
+  int local_rank() const override { return parts_.connections.host_group->rank(); }
+  int local_size() const override { return parts_.connections.host_group->size(); }
   int cross_rank() const override { return hosts_.host[static_cast<std::size_t>(parts_.rank)]; }
   int cross_size() const override { return static_cast<int>(parts_.ranks_per_host.size()); }
   const std::string& host() const override { return parts_.host; }
 
+  Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
+                                                 Deadline by) override;
   Status run(const Request& request, Deadline by) override;
   Work submit(const Request& request) override;
 
-  transport::Arena& arena() override { return parts_.host_group->arena(); }
+  transport::Arena& arena() override { return parts_.connections.host_group->arena(); }
   Status status() const override;
   void fail(Status cause) override;
-  void set_section(std::string_view text) override;
+  void set_section(std::string_view text) override { parts_.activities->set_section(text); }
   std::uint64_t bytes_sent() const override;
   std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const override;
   void set_sink(Sink* sink) override { sink_ = sink; }
@@ -73,7 +76,8 @@ class Group final : public Communicator {
 
   // group.cc: what each operation is
   Status perform(const Request& request, Deadline by);
-  Status perform_barrier(OperationKind kind, Deadline by);
+  Status perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
+  Status run_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
   Status perform_message(const Request& request, Deadline by);
   Status perform_exclusive_scan(const Request& request, Deadline by);
   Status shift_right(const Request& request, Deadline by);
@@ -111,12 +115,12 @@ class Group final : public Communicator {
   Sink* sink_ = nullptr;
   bool finalized_ = false;
 
-  Activity activity_;
-  mutable std::mutex mutex_;
-  std::string section_;  // guarded by mutex_
-  Status first_cause_;   // guarded by mutex_
+  int num_subgroups_ = 0;
 
-  std::unique_ptr<Coordinator> coordinator_;
+  std::shared_ptr<Activity> activity_;
+  mutable std::mutex mutex_;
+  Status first_cause_;  // guarded by mutex_
+
   OperationLane lane_;  // last: its thread uses everything above
 };
 

@@ -9,10 +9,9 @@
 #include <stormo/base/version.h>
 #include <stormo/comm/group.h>
 #include <stormo/comm/rendezvous_file.h>
+#include <stormo/comm/store_connector.h>
 #include <stormo/transport/shm/host_exchange.h>
-#include <stormo/transport/shm/shm_transport.h>
 #include <stormo/transport/socket.h>
-#include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::comm {
 namespace {
@@ -35,7 +34,6 @@ class Joining {
     STORMO_RETURN_IF_ERROR(reach_store());
     const Status joined = join_others();
     if (!joined.ok()) return coordinator_->report(joined).within(identity() + " joining the group");
-    group_->set_coordinator(std::move(coordinator_));
     STORMO_RETURN_IF_ERROR(group_->barrier(by_));
     return std::unique_ptr<Communicator>(std::move(group_));
   }
@@ -57,7 +55,7 @@ class Joining {
     parts.host = r_.host;
     parts.health = health_;
     STORMO_ASSIGN_OR_RETURN(auto host, transport::lone_host(*arena_));
-    parts.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
+    parts.connections.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
     return std::unique_ptr<Communicator>(std::make_unique<Group>(std::move(parts)));
   }
 
@@ -107,13 +105,13 @@ class Joining {
     STORMO_RETURN_IF_ERROR(claim_rank());
     STORMO_RETURN_IF_ERROR(agree_on_version());
     STORMO_RETURN_IF_ERROR(count_hosts());
-    STORMO_RETURN_IF_ERROR(share_memory());
-    STORMO_RETURN_IF_ERROR(connect_hosts());
+    STORMO_RETURN_IF_ERROR(connect_members());
     if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
     parts_.rank = r_.rank;
     parts_.host = r_.host;
     parts_.health = health_;
     parts_.server = std::move(server_);
+    parts_.coordinator = coordinator_;
     group_ = std::make_unique<Group>(std::move(parts_));
     activity_->follow(group_.get());
     return {};
@@ -173,48 +171,14 @@ class Joining {
                         std::chrono::duration_cast<std::chrono::seconds>(r_.join_timeout).count())};
   }
 
-  Status share_memory() {
-    const std::string key = fmt::format("hub/{}", r_.cross_rank);
-    transport::HostParts host;
-    if (r_.local_size == 1) {
-      STORMO_ASSIGN_OR_RETURN(host, transport::lone_host(*arena_));
-    } else if (r_.local_rank == 0) {
-      STORMO_ASSIGN_OR_RETURN(auto hub, transport::HostHub::open());
-      STORMO_RETURN_IF_ERROR(store().set(key, hub->ticket(), by_));
-      STORMO_ASSIGN_OR_RETURN(host, hub->host(r_.local_size, *arena_, by_));
-    } else {
-      STORMO_ASSIGN_OR_RETURN(const std::string ticket, store().get(key, by_));
-      STORMO_ASSIGN_OR_RETURN(
-          host, transport::enter_hub(ticket, r_.local_rank, r_.local_size, *arena_, by_));
-    }
-    if (r_.local_size > 1) {
-      parts_.local = transport::make_shm_transport(r_.local_rank, host.region, host.cores, health_);
-    }
-    parts_.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
-    return {};
-  }
-
-  Status connect_hosts() {
-    if (r_.cross_size == 1) return {};
-    std::string address = store().local_address();
-    if (!r_.interface.empty()) {
-      STORMO_ASSIGN_OR_RETURN(address, transport::interface_address(r_.interface));
-    }
-    STORMO_ASSIGN_OR_RETURN(auto listener, transport::TcpListener::listen(address, r_.ports));
-    STORMO_RETURN_IF_ERROR(store().set(fmt::format("data/{}", r_.rank), listener->address(), by_));
-    transport::TcpOptions options{.rank = r_.rank, .size = r_.size, .secret = r_.secret};
-    options.health = health_;
-    options.on_refused = [](std::string_view line) {
-      fmt::print(stderr, "stormo: data port: {}\n", line);
-    };
-    const Rank first_here = r_.rank - r_.local_rank;
-    for (Rank r = 0; r < r_.size; ++r) {
-      if (r >= first_here && r < first_here + r_.local_size) continue;
-      STORMO_ASSIGN_OR_RETURN(std::string peer, store().get(fmt::format("data/{}", r), by_));
-      options.peers.push_back({r, std::move(peer)});
-    }
-    STORMO_ASSIGN_OR_RETURN(
-        parts_.wire, transport::make_tcp_transport(std::move(options), std::move(listener), by_));
+  Status connect_members() {
+    parts_.connector = std::make_shared<StoreConnector>(coordinator_, r_, *arena_, health_);
+    const Membership world{.name = "world",
+                           .rank = r_.rank,
+                           .ranks_per_host = parts_.ranks_per_host,
+                           .cross_rank = r_.cross_rank,
+                           .local_rank = r_.local_rank};
+    STORMO_ASSIGN_OR_RETURN(parts_.connections, parts_.connector->connect(world, by_));
     return {};
   }
 
@@ -240,7 +204,7 @@ class Joining {
   std::shared_ptr<transport::Health> health_;
   std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
   std::unique_ptr<transport::StoreServer> server_;
-  std::unique_ptr<Coordinator> coordinator_;
+  std::shared_ptr<Coordinator> coordinator_;
   Group::Parts parts_;
   std::unique_ptr<Group> group_;
 };

@@ -45,6 +45,7 @@ std::string_view to_string(OperationKind kind) {
     case OperationKind::kAllToAll: return "all_to_all";
     case OperationKind::kScan: return "scan";
     case OperationKind::kExclusiveScan: return "exclusive_scan";
+    case OperationKind::kSubgroup: return "subgroup";
   }
   return "unknown operation";
 }
@@ -79,6 +80,8 @@ std::string to_text(const Operation& o) {
       return fmt::format("send to {} ({}, tag {})", o.root, elements, o.tag);
     case OperationKind::kReceive:
       return fmt::format("recv from {} ({}, tag {})", o.root, elements, o.tag);
+    case OperationKind::kSubgroup:
+      return fmt::format("subgroup #{} (members hash to {:08x})", o.sequence, o.tag);
     case OperationKind::kBarrier:
     case OperationKind::kFinalize: return fmt::format("{} #{}", to_string(o.kind), o.sequence);
     case OperationKind::kBroadcast:

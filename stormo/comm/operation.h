@@ -46,8 +46,8 @@ constexpr bool in_place(OperationKind kind) {
   return kind == OperationKind::kAllReduce || kind == OperationKind::kReduce ||
          kind == OperationKind::kBroadcast || kind == OperationKind::kScan ||
          kind == OperationKind::kExclusiveScan || kind == OperationKind::kBarrier ||
-         kind == OperationKind::kFinalize || kind == OperationKind::kSend ||
-         kind == OperationKind::kReceive;
+         kind == OperationKind::kFinalize || kind == OperationKind::kSubgroup ||
+         kind == OperationKind::kSend || kind == OperationKind::kReceive;
 }
 
 /// The operation that a checked request of a group of `size` ranks is.

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <stormo/comm/pending_operation.h>
@@ -25,15 +26,13 @@ class OperationLane {
   ~OperationLane();
 
   Work submit(Body body);
-  /// Submits and waits. `by` bounds the operations before it too.
+  /// Runs `body` at once on the caller's thread if nothing is running or pending; else nothing.
   template <class F>
-  Status run(F&& body, Deadline by) {
-    if (enter_if_idle()) {
-      const Status outcome = body();
-      leave();
-      return outcome;
-    }
-    return submit(std::forward<F>(body)).wait(by);
+  std::optional<Status> run_if_idle(F&& body) {
+    if (!enter_if_idle()) return std::nullopt;
+    Status outcome = body();
+    leave();
+    return outcome;
   }
 
  private:

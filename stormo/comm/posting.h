@@ -26,7 +26,7 @@ struct Posting {
   Operation operation;
 
   static constexpr std::size_t kRoom = transport::HostRegion::kBoardBytes - 64;
-  static constexpr std::size_t kMaxInlineBytes = 4096;
+  static constexpr std::size_t kMaxInlineBytes = 512;
   static constexpr std::size_t kMaxBuffers = kRoom / sizeof(std::uint64_t);
 };
 static_assert(sizeof(Posting) <= 64);

@@ -28,6 +28,7 @@ enum class OperationKind : std::uint8_t {
   kAllToAll,
   kScan,
   kExclusiveScan,
+  kSubgroup,  ///< the agreement on who is a member
 };
 
 enum class ReduceOp : std::uint8_t {

@@ -43,6 +43,12 @@ TEST(Job, EndsWellWhenEveryRankDoes) {
   EXPECT_EQ(o.status, 0) << o.err;
 }
 
+TEST(Job, SubgroupsWithinAndBetweenHosts) {
+  const Outcome o = run_to_end(job("pairs", 0, {"-H", "localhost:2,127.0.0.1:2"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(count(o.out, "right sum"), 12) << o.out;
+}
+
 TEST(Job, AnyKilledRankEndsAllWithinThreeSeconds) {
   for (const int victim : {0, 1, 2}) {
     Process process(job("forever", victim));

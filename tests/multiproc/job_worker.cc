@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,37 @@ Status misbehave(Communicator& world, const std::string& mode) {
   return {};
 }
 
+/// Every pair of ranks is a group; all of them sum at once.
+Status sum_in_pairs(Communicator& world) {
+  std::vector<std::unique_ptr<Communicator>> groups;
+  std::vector<stormo::Rank> others;
+  for (stormo::Rank a = 0; a < world.size(); ++a) {
+    for (stormo::Rank b = a + 1; b < world.size(); ++b) {
+      const stormo::Rank members[] = {a, b};
+      STORMO_ASSIGN_OR_RETURN(
+          auto group, world.subgroup(members, stormo::Deadline::after(std::chrono::seconds(20))));
+      if (group == nullptr) continue;
+      groups.push_back(std::move(group));
+      others.push_back(a == world.rank() ? b : a);
+    }
+  }
+  std::vector<std::vector<double>> x(groups.size(), std::vector<double>(5000, world.rank()));
+  std::vector<stormo::comm::Work> pending;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const stormo::comm::Buffer b = stormo::comm::buffer_of(std::span(x[g]));
+    pending.push_back(groups[g]->all_reduce_async({&b, 1}, ReduceOp::kSum));
+  }
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    STORMO_RETURN_IF_ERROR(pending[g].wait());
+    const bool right = x[g] == std::vector<double>(5000, world.rank() + others[g]);
+    std::puts(right ? "right sum" : "wrong sum");
+  }
+  for (auto& group : groups) {
+    STORMO_RETURN_IF_ERROR(group->finalize(stormo::Deadline::never()));
+  }
+  return {};
+}
+
 int run(const std::string& mode, int culprit) {
   const auto place = stormo::launch::read_environment(stormo::launch::process_environment());
   if (!place.ok()) return 2;
@@ -47,6 +79,11 @@ int run(const std::string& mode, int culprit) {
   }
   Communicator& world = **joined;
   world.set_section("testing");
+  if (mode == "pairs") {
+    const Status outcome = sum_in_pairs(world);
+    if (!outcome.ok()) std::fprintf(stderr, "%s\n", outcome.message().c_str());
+    return outcome.ok() && world.finalize(stormo::Deadline::never()).ok() ? 0 : 1;
+  }
   const auto start = std::chrono::steady_clock::now();
   bool announced = false;
   for (int step = 0;; ++step) {

@@ -9,10 +9,10 @@ constexpr std::uint64_t kArenaBytes = std::uint64_t{4} << 30;  // address space,
 
 }  // namespace
 
-Result<std::vector<InprocRank>> make_inproc_fabric(int n) {
+Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health> health) {
   STORMO_ASSIGN_OR_RETURN(HostRegion made, HostRegion::anonymous(n));
   const auto region = std::make_shared<HostRegion>(std::move(made));
-  const auto health = std::make_shared<Health>();
+  if (health == nullptr) health = std::make_shared<Health>();
   std::vector<Arena*> arenas;
   std::vector<std::byte*> bases;
   for (int i = 0; i < n; ++i) {

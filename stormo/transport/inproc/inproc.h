@@ -17,7 +17,7 @@ struct InprocRank {
 
 /// `n` ranks as threads of this process, over one mapping: the algorithms and the synchronisation
 /// of shm/, without processes. Element r is used by one thread at a time. The arenas are leaked:
-/// tensors may outlive the fabric.
-Result<std::vector<InprocRank>> make_inproc_fabric(int n);
+/// tensors may outlive the fabric. `health`: of what the fabric belongs to; null: a fresh one.
+Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health> health = nullptr);
 
 }  // namespace stormo::transport

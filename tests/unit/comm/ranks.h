@@ -39,9 +39,9 @@ inline std::vector<std::unique_ptr<Communicator>> make_hosts(const std::vector<i
       parts.ranks_per_host = hosts;
       parts.host = "host" + std::to_string(h);
       parts.health = mine.health;
-      parts.host_group = std::move(mine.group);
-      parts.local = std::move(mine.transport);
-      parts.wire = std::move(wires[group.size()]);
+      parts.connections.host_group = std::move(mine.group);
+      parts.connections.local = std::move(mine.transport);
+      parts.connections.wire = std::move(wires[group.size()]);
       group.push_back(std::make_unique<Group>(std::move(parts)));
     }
   }
