@@ -8,7 +8,6 @@
 
 #include <stormo/comm/group.h>
 #include <stormo/comm/posting.h>
-#include <stormo/comm/select.h>
 #include <stormo/schedule/compose.h>
 
 namespace stormo::comm {
@@ -80,7 +79,8 @@ Status Group::run_checked(Call& call) {
   if (weighted && cross_size() > 1) {
     STORMO_ASSIGN_OR_RETURN(weight_of_all, total_weight(call));
   }
-  const bool on_boards = cross_size() == 1 && inline_.fits(call.request);
+  const bool on_boards =
+      cross_size() == 1 && call.request.algorithm.empty() && inline_.fits(call.request);
   const Program* program = nullptr;
   if (!on_boards) {
     const std::uint64_t bytes = call.operation.count * size_of(call.operation.dtype);
@@ -188,9 +188,20 @@ Status Group::run_program(const Call& call, const Program& program) {
   return {};
 }
 
-Result<const Program*> Group::program_for(const Request& request, std::uint64_t bytes) {
+/// What the caller asked for, else what the selection says.
+Result<Choice> Group::choice_for(const Request& request, std::uint64_t bytes) const {
   const plan::GoalKind goal = goal_of(request.kind);
-  const ProgramKey key{request.kind, request.root, choose(goal, parts_.ranks_per_host, bytes)};
+  if (request.algorithm.empty()) return selection().choose(goal, placement_, size(), bytes);
+  STORMO_ASSIGN_OR_RETURN(const schedule::Builder* builder,
+                          schedule::find_builder(request.algorithm));
+  const Choice choice{builder, request.pieces};
+  STORMO_RETURN_IF_ERROR(check_choice(choice, goal, parts_.ranks_per_host));
+  return choice;
+}
+
+Result<const Program*> Group::program_for(const Request& request, std::uint64_t bytes) {
+  STORMO_ASSIGN_OR_RETURN(const Choice choice, choice_for(request, bytes));
+  const ProgramKey key{request.kind, request.root, choice};
   const auto it = programs_.find(key);
   if (it != programs_.end()) return &it->second;
   STORMO_ASSIGN_OR_RETURN(Program program, compile_for(request, key.choice));

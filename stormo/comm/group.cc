@@ -7,7 +7,6 @@
 
 #include <stormo/comm/check_request.h>
 #include <stormo/comm/posting.h>
-#include <stormo/comm/select.h>
 
 namespace stormo::comm {
 namespace {
@@ -19,6 +18,7 @@ constexpr Duration kGoodbye = std::chrono::seconds(2);
 Group::Group(Parts parts)
     : parts_(std::move(parts)),
       hosts_(HostMap::of(parts_.ranks_per_host)),
+      placement_(placement_of(parts_.ranks_per_host)),
       inline_(*parts_.connections.host_group),
       memory_(*parts_.connections.host_group) {
   const auto n = static_cast<std::size_t>(local_size());
@@ -43,7 +43,7 @@ std::uint64_t Group::bytes_sent() const {
 }
 
 std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
-  return std::string(choose(goal, parts_.ranks_per_host, bytes).builder);
+  return std::string(selection().choose(goal, placement_, size(), bytes).builder->name);
 }
 
 void Group::fail(Status cause) {
@@ -86,6 +86,7 @@ Status Group::run_barrier(OperationKind kind, Deadline by, std::uint32_t tag) {
 
 Status Group::perform(const Request& request, Deadline by) {
   STORMO_RETURN_IF_ERROR(check_request(request, rank(), size()));
+  if (!request.algorithm.empty()) STORMO_RETURN_IF_ERROR(choice_for(request, 0).status());
   switch (request.kind) {
     case OperationKind::kBarrier: return perform_barrier(request.kind, by);
     case OperationKind::kSend:

@@ -18,7 +18,7 @@
 #include <stormo/comm/operation.h>
 #include <stormo/comm/operation_lane.h>
 #include <stormo/comm/program.h>
-#include <stormo/comm/select.h>
+#include <stormo/comm/selection.h>
 
 namespace stormo::comm {
 
@@ -38,6 +38,8 @@ class Group final : public Communicator {
     std::shared_ptr<Connector> connector;    ///< of subgroups; null: there can be none
     std::shared_ptr<Activities> activities;  ///< of the world; null: this is the world
     std::string name;                        ///< of a subgroup
+    /// Which algorithms run; equal on all ranks. Null: the shipped ones.
+    std::shared_ptr<const Selection> selection;
   };
   explicit Group(Parts parts);
   ~Group() override;
@@ -74,6 +76,10 @@ class Group final : public Communicator {
     Deadline by;
   };
 
+  const Selection& selection() const {
+    return parts_.selection ? *parts_.selection : Selection::shipped();
+  }
+
   // group.cc: what each operation is
   Status perform(const Request& request, Deadline by);
   Status perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
@@ -92,6 +98,7 @@ class Group final : public Communicator {
   void prepare_scales(const Call& call, double weight_of_all);
   void describe_operands(const Call& call, const Program& program);
   Status run_program(const Call& call, const Program& program);
+  Result<Choice> choice_for(const Request& request, std::uint64_t bytes) const;
   Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
   Result<Program> compile_for(const Request& request, const Choice& choice) const;
   Status conclude(const Operation& operation, Status outcome);
@@ -99,6 +106,7 @@ class Group final : public Communicator {
 
   Parts parts_;
   HostMap hosts_;
+  Placement placement_;
   Operands operands_;
   InlinePayload inline_;
   MemoryMap memory_;

@@ -123,6 +123,7 @@ Operation describe(const Request& r, int size) {
     }
   }
   if (!r.counts.empty()) o.layout = mix(o.layout, 1);
+  for (const char c : r.algorithm) o.layout = mix(o.layout, static_cast<unsigned char>(c));
   if (r.reduction.user) {
     for (const char c : r.reduction.user->name)
       o.layout = mix(o.layout, static_cast<unsigned char>(c));

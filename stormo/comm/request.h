@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <stormo/base/ids.h>
@@ -76,6 +77,9 @@ struct Request {
   /// all_to_all: elements for each rank in `in`.
   std::span<const std::int64_t> counts;
   std::span<const std::int64_t> out_counts;  ///< all_to_all: elements from each rank in `out`
+  /// Name of a builder that is to run instead of the selected one; equal on all ranks.
+  std::string_view algorithm;
+  int pieces = 1;  ///< of `algorithm`
 };
 
 /// A request that outlives the call which made it: owns its lists (not the memory of buffers).
@@ -86,6 +90,7 @@ class OwnedRequest {
         out_(r.out.begin(), r.out.end()),
         counts_(r.counts.begin(), r.counts.end()),
         out_counts_(r.out_counts.begin(), r.out_counts.end()),
+        algorithm_(r.algorithm),
         request_(r) {}
   Request get() const {
     Request r = request_;
@@ -93,6 +98,7 @@ class OwnedRequest {
     r.out = out_;
     r.counts = counts_;
     r.out_counts = out_counts_;
+    r.algorithm = algorithm_;
     return r;
   }
 
@@ -101,6 +107,7 @@ class OwnedRequest {
   std::vector<Buffer> out_;
   std::vector<std::int64_t> counts_;
   std::vector<std::int64_t> out_counts_;
+  std::string algorithm_;
   Request request_;
 };
 

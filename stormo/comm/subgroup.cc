@@ -78,6 +78,7 @@ Result<std::unique_ptr<Communicator>> Group::subgroup(std::span<const Rank> memb
   parts.connector = parts_.connector;
   parts.activities = parts_.activities;
   parts.name = m.name;
+  parts.selection = parts_.selection;
   return std::unique_ptr<Communicator>(std::make_unique<Group>(std::move(parts)));
 }
 

@@ -9,7 +9,7 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/comm/program.h>
-#include <stormo/comm/select.h>
+#include <stormo/comm/selection.h>
 #include <stormo/schedule/builders.h>
 
 namespace stormo::comm {
@@ -217,16 +217,49 @@ TEST(Compile, EveryScheduleReachesItsGoalOnEveryPlacement) {
   }
 }
 
-TEST(Compile, EveryChoiceSuitsItsHosts) {
+TEST(Selection, EveryShippedChoiceSuitsItsHosts) {
   for (const auto& hosts : kHosts) {
+    const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
     for (const plan::GoalKind goal : plan::kGoalKinds) {
       for (const std::uint64_t bytes : {0u, 10u, 10'000u, 100'000u, 100'000'000u}) {
-        const Schedule s = build(choose(goal, hosts, bytes), {goal, 0}, hosts).take_or_throw();
+        const Choice choice = Selection::shipped().choose(goal, placement_of(hosts), n, bytes);
+        EXPECT_TRUE(check_choice(choice, goal, hosts).ok());
+        const Schedule s = build(choice, {goal, 0}, hosts).take_or_throw();
         EXPECT_EQ(s.goal.kind, goal) << s.name;
-        EXPECT_EQ(s.ranks, std::accumulate(hosts.begin(), hosts.end(), 0));
+        EXPECT_EQ(s.ranks, n);
       }
     }
   }
+}
+
+TEST(Selection, TheFirstRuleThatFitsWinsAndTheShippedOnesFillIn) {
+  const auto selection = parse_selection(
+      "selection v1\n"
+      "all_reduce one_host ranks=4 bytes=100 star_all_reduce pieces=1\n"
+      "all_reduce one_host ranks=0 bytes=100 ring_all_reduce pieces=3\n");
+  ASSERT_TRUE(selection.ok()) << selection.status().to_string();
+  const auto name = [&](int ranks, std::uint64_t bytes) {
+    return selection->choose(plan::GoalKind::kAllReduce, Placement::kOneHost, ranks, bytes)
+        .builder->name;
+  };
+  EXPECT_EQ(name(4, 100), "star_all_reduce");
+  EXPECT_EQ(name(5, 100), "ring_all_reduce");
+  EXPECT_EQ(name(5, 101), "direct_all_reduce");
+  EXPECT_EQ(parse_selection(to_text(*selection)).take_or_throw(), *selection);
+  EXPECT_EQ(parse_selection(to_text(Selection::shipped())).take_or_throw(), Selection::shipped());
+}
+
+TEST(Selection, ErrorsNameThePlaceAndTheReason) {
+  const auto message = [](std::string_view line) {
+    return parse_selection("selection v1\n" + std::string(line)).status().message();
+  };
+  EXPECT_NE(message("all_reduce moon ranks=0 bytes=0 x pieces=1").find("2:12: unknown placement"),
+            std::string::npos);
+  EXPECT_NE(message("scan one_host ranks=0 bytes=0 ring_all_reduce pieces=1")
+                .find("ring_all_reduce is no algorithm for scan"),
+            std::string::npos);
+  EXPECT_NE(message("scan one_host ranks=0 bytes=0 brent_king_scan pieces=1").find("did you mean"),
+            std::string::npos);
 }
 
 TEST(Compile, RanksShareOnlyWhatOthersRead) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <stormo/schedule/builders.h>
+
 #include "tests/unit/comm/ranks.h"
 
 namespace stormo::comm {
@@ -244,6 +246,31 @@ TEST(Operations, SixteenBitFloatsAreAveraged) {
       }
     }
   });
+}
+
+TEST(Operations, EveryAlgorithmOnRequest) {
+  const std::vector<std::vector<int>> placements = {{3}, {4}, {1, 1, 1}, {2, 2}, {1, 2}};
+  for (const auto& hosts : placements) {
+    on_hosts(hosts, [&](Communicator& c) {
+      for (const schedule::Builder& b : schedule::builders()) {
+        if (b.goal != plan::GoalKind::kAllReduce) continue;
+        for (const std::int64_t count : {1, 3, 5000}) {
+          Memory<std::int64_t> x(c, input(c.rank(), count), true);
+          const Buffer buffer = x.buffer();
+          Request r{.kind = OperationKind::kAllReduce, .in = {&buffer, 1}, .out = {&buffer, 1}};
+          r.algorithm = b.name;
+          r.pieces = b.takes_pieces ? 2 : 1;
+          const Status s = c.run(r, Deadline::never());
+          if (b.takes_hosts && hosts.front() != hosts.back()) {
+            EXPECT_EQ(s.code(), Code::kInvalidArgument) << b.name;
+            continue;
+          }
+          EXPECT_OK(s);
+          ASSERT_EQ(x.values(), sum(0, c.size(), count)) << b.name;
+        }
+      }
+    });
+  }
 }
 
 TEST(Operations, AUsersOwnReduction) {
