@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include <stormo/base/units.h>
+#include <stormo/comm/selection.h>
 #include <stormo/launch/environment.h>
 
 namespace stormo::cli {
@@ -25,6 +26,8 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       .add_option("--heartbeat", flags.heartbeat,
                   "A rank silent for so long is dead or frozen; 0s: never judged")
       ->capture_default_str();
+  command.add_option("--selection", flags.selection,
+                     "File that says which algorithms run, from 'stormo tune'");
 }
 
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
@@ -46,6 +49,11 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
   }
   const auto heartbeat = parse_duration(flags.heartbeat);
   if (note("--heartbeat", heartbeat.status())) options.heartbeat_timeout = *heartbeat;
+  if (!flags.selection.empty() &&
+      note("--selection", comm::read_selection(flags.selection).status())) {
+    options.environment.emplace_back("STORMO_SELECTION",
+                                     std::filesystem::absolute(flags.selection).string());
+  }
   return options;
 }
 

@@ -20,6 +20,7 @@ struct LaunchFlags {
   std::string interface;
   std::string ports;
   std::string heartbeat = "5s";
+  std::string selection;
 
   bool wants_launch() const { return ranks.value_or(1) != 1 || !hosts.empty(); }
 };

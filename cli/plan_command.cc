@@ -54,6 +54,8 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
   CLI::App* cost_command = add(*plan, invocation, o, "cost", "What a collective moves", plan_cost);
   CLI::App* simulate_command =
       add(*plan, invocation, o, "simulate", "Play a collective in virtual time", simulate_plan);
+  CLI::App* choose_command =
+      add(*plan, invocation, o, "choose", "Which algorithms would run, and why", choose_plan);
   CLI::App* table_command =
       add(*plan, invocation, o, "table", "The costs of all algorithms", plan_cost_table);
   table_command->add_flag("--markdown", o->markdown, "As in docs/algorithms.md");
@@ -61,25 +63,30 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
 
   add_forms(*show_command, *o);
 
-  for (CLI::App* c : {show_command, verify_command, cost_command, simulate_command}) {
-    auto* name = c->add_option("plan", o->plan, "Name from 'stormo plan list', or a file");
-    if (c != verify_command) name->required();
+  choose_command->add_option("--selection", o->selection, "File from 'stormo tune'");
+  for (CLI::App* c :
+       {show_command, verify_command, cost_command, simulate_command, choose_command}) {
     c->add_option("-n,--ranks", o->ranks, "Number of ranks; verify --all takes 1..33")
         ->capture_default_str();
     c->add_option("--hosts", o->hosts, "Hosts that the ranks are spread over evenly")
         ->capture_default_str();
     c->add_option("--root", o->root, "Root of a broadcast, reduce, gather or scatter")
         ->capture_default_str();
+  }
+  for (CLI::App* c : {show_command, verify_command, cost_command, simulate_command}) {
+    auto* name = c->add_option("plan", o->plan, "Name from 'stormo plan list', or a file");
+    if (c != verify_command) name->required();
     c->add_option("--pieces", o->pieces, "Pieces that follow one another, where 'list' says so")
         ->capture_default_str();
   }
-  for (CLI::App* c : {cost_command, simulate_command}) {
+  for (CLI::App* c : {cost_command, simulate_command, choose_command}) {
     c->add_option("--bytes", o->bytes, "Size of the buffer: 4096, 64KiB, 1MiB")
         ->capture_default_str();
     c->add_option("--topology", o->topology,
                   "File that describes hosts and links; default: shared memory and 1 Gbit/s");
   }
-  for (CLI::App* c : {list_command, show_command, verify_command, cost_command, simulate_command}) {
+  for (CLI::App* c : {list_command, show_command, verify_command, cost_command, simulate_command,
+                      choose_command}) {
     auto* json = c->add_flag("--json", o->json, "One JSON object per line");
     for (const char* form : {"--text", "--dot", "--svg"}) {
       if (c == show_command) json->excludes(c->get_option(form));

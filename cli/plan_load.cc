@@ -27,12 +27,6 @@ using schedule::Builder;
 
 constexpr std::string_view kStrategies[] = {"one_device", "mirrored"};
 
-Result<int> single_ranks(const std::string& text) {
-  STORMO_ASSIGN_OR_RETURN(const RankRange range, parse_ranks(text));
-  if (range.first == range.last) return range.first;
-  return invalid_argument("--ranks: a range needs 'verify --all'; give one number");
-}
-
 Result<std::string> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return io_error("cannot read '" + path + "'");
@@ -77,6 +71,12 @@ Status unknown_plan(const std::string& name) {
 }
 
 }  // namespace
+
+Result<int> single_ranks(const std::string& text) {
+  STORMO_ASSIGN_OR_RETURN(const RankRange range, parse_ranks(text));
+  if (range.first == range.last) return range.first;
+  return invalid_argument("--ranks: a range needs 'verify --all'; give one number");
+}
 
 Result<RankRange> parse_ranks(const std::string& text) {
   RankRange range;

@@ -29,4 +29,7 @@ Result<std::int64_t> buffer_bytes(const PlanOptions& o, const plan::Schedule& s)
 /// --topology, or --hosts with shared memory inside and gigabit Ethernet between.
 Result<plan::Topology> load_topology(const PlanOptions& o, int ranks);
 
+/// --ranks as one number.
+Result<int> single_ranks(const std::string& text);
+
 }  // namespace stormo::cli

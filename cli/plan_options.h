@@ -18,7 +18,8 @@ struct PlanOptions {
   Rank root = 0;
   int pieces = 1;
   std::string bytes = "1MiB";
-  std::string topology;  ///< a file
+  std::string topology;   ///< a file
+  std::string selection;  ///< a file
   bool json = false;
   bool text = false;
   bool dot = false;
@@ -32,6 +33,7 @@ using Plan = std::variant<plan::Schedule, plan::StepPlan>;
 /// The subcommands. A plan that fails is kBadPlan; other failures are the user's arguments.
 Status list_plans(const PlanOptions& o);
 Status show_plan(const PlanOptions& o);
+Status choose_plan(const PlanOptions& o);
 Status verify_plan(const PlanOptions& o);
 Status plan_cost(const PlanOptions& o);
 Status simulate_plan(const PlanOptions& o);

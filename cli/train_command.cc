@@ -13,6 +13,7 @@
 
 #include <cli/commands.h>
 #include <cli/launch_flags.h>
+#include <cli/output_path.h>
 #include <cli/train_rank.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/host_spec.h>
@@ -92,18 +93,6 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags, Errors& errors) {
   return options;
 }
 
-Status check_trace_path(const std::string& path) {
-  const fs::path folder = fs::path(path).parent_path();
-  const std::string shown = folder.empty() ? "." : folder.string();
-  if (!path.empty() && (::access(shown.c_str(), W_OK) != 0 || fs::is_directory(path))) {
-    return invalid_argument(
-        fmt::format("--trace {}: cannot write a file there; give a path in a "
-                    "folder that exists and is writable",
-                    path));
-  }
-  return ok_status();
-}
-
 /// Everything that can be found out before a rank starts: nothing is written but a probe file.
 void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
   const auto note = [&](const Status& status) {
@@ -115,7 +104,7 @@ void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
       std::none_of(parsed.errors.begin(), parsed.errors.end(),
                    [](const auto& e) { return e.find("data.") != std::string::npos; });
   if (data_known) note(train::load_data(recipe).status());
-  note(check_trace_path(a.trace));
+  if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
   const std::string& directory = recipe.train.checkpoint.directory;
   if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
   if (errors.empty() && !directory.empty()) note(train::probe_checkpoint_directory(directory));

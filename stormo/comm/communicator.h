@@ -45,6 +45,8 @@ class Communicator {
   virtual int cross_rank() const = 0;  ///< index of this host
   virtual int cross_size() const = 0;
   virtual const std::string& host() const = 0;
+  /// By index of host; ranks are numbered host by host.
+  virtual const std::vector<int>& ranks_per_host() const = 0;
 
   /// A group of some of this group's ranks, in ascending order; null for those that are no members.
   /// Every rank of this group calls it with the same members, in the same place among the

@@ -53,6 +53,7 @@ class Group final : public Communicator {
   int cross_rank() const override { return hosts_.host[static_cast<std::size_t>(parts_.rank)]; }
   int cross_size() const override { return static_cast<int>(parts_.ranks_per_host.size()); }
   const std::string& host() const override { return parts_.host; }
+  const std::vector<int>& ranks_per_host() const override { return parts_.ranks_per_host; }
 
   Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
                                                  Deadline by) override;

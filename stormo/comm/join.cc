@@ -105,6 +105,7 @@ class Joining {
     STORMO_RETURN_IF_ERROR(claim_rank());
     STORMO_RETURN_IF_ERROR(agree_on_version());
     STORMO_RETURN_IF_ERROR(count_hosts());
+    STORMO_RETURN_IF_ERROR(agree_on_selection());
     STORMO_RETURN_IF_ERROR(connect_members());
     if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
     parts_.rank = r_.rank;
@@ -135,6 +136,23 @@ class Joining {
         fmt::format("rank 0 runs stormo {}, rank {} (host {}) runs {}: install one version on all "
                     "hosts",
                     first, r_.rank, r_.host, version_)};
+  }
+
+  /// Everyone must choose alike: what rank 0 has read counts.
+  Status agree_on_selection() {
+    if (r_.rank == 0) {
+      std::string text;
+      if (!r_.selection_file.empty()) {
+        STORMO_ASSIGN_OR_RETURN(const Selection selection, read_selection(r_.selection_file));
+        text = to_text(selection);
+      }
+      STORMO_RETURN_IF_ERROR(store().set("selection", text, by_));
+    }
+    STORMO_ASSIGN_OR_RETURN(const std::string text, store().get("selection", by_));
+    if (text.empty()) return {};
+    STORMO_ASSIGN_OR_RETURN(Selection selection, parse_selection(text));
+    parts_.selection = std::make_shared<const Selection>(std::move(selection));
+    return {};
   }
 
   /// Ranks must be numbered host by host; everyone learns how many each host has.

@@ -1,6 +1,8 @@
 #include <stormo/comm/selection.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <numeric>
 
@@ -136,16 +138,17 @@ const Selection& Selection::shipped() {
   return selection;
 }
 
-Choice Selection::choose(GoalKind goal, Placement placement, int ranks, std::uint64_t bytes) const {
+const Selection::Rule& Selection::rule_for(GoalKind goal, Placement placement, int ranks,
+                                           std::uint64_t bytes) const {
   for (const Rule& rule : rules) {
     if (rule.goal == goal && rule.placement == placement &&
         (rule.max_ranks == 0 || ranks <= rule.max_ranks) &&
         (rule.max_bytes == 0 || bytes <= rule.max_bytes)) {
-      return rule.choice;
+      return rule;
     }
   }
   STORMO_CHECK(this != &shipped(), "the shipped selection has a rule for everything");
-  return shipped().choose(goal, placement, ranks, bytes);
+  return shipped().rule_for(goal, placement, ranks, bytes);
 }
 
 std::string to_text(const Selection& selection) {
@@ -168,6 +171,15 @@ Result<Selection> parse_selection(std::string_view text) {
     if (selection.rules.size() > 10000) in.fail("too many rules");
   }
   if (!in.ok()) return in.status();
+  return selection;
+}
+
+Result<Selection> read_selection(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!file) return invalid_argument("cannot read the selection of algorithms '" + path + "'");
+  auto selection = parse_selection(text);
+  if (!selection.ok()) return invalid_argument(path + ":" + selection.status().message());
   return selection;
 }
 

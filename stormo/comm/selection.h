@@ -48,8 +48,12 @@ struct Selection {
   /// What this library ships: measured on hosts joined by 1 Gbit/s.
   static const Selection& shipped();
 
-  /// For hosts of that many ranks. A pure function; O(rules).
-  Choice choose(plan::GoalKind goal, Placement placement, int ranks, std::uint64_t bytes) const;
+  /// The rule that decides. A pure function; O(rules).
+  const Rule& rule_for(plan::GoalKind goal, Placement placement, int ranks,
+                       std::uint64_t bytes) const;
+  Choice choose(plan::GoalKind goal, Placement placement, int ranks, std::uint64_t bytes) const {
+    return rule_for(goal, placement, ranks, bytes).choice;
+  }
 };
 
 /// Versioned text form, a rule per line:
@@ -58,5 +62,7 @@ struct Selection {
 std::string to_text(const Selection& selection);
 /// Inverse of to_text; kBadPlan with line and column for anything else.
 Result<Selection> parse_selection(std::string_view text);
+/// The selection in a file; kInvalidArgument that names file, line and column otherwise.
+Result<Selection> read_selection(const std::string& path);
 
 }  // namespace stormo::comm

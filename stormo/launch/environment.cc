@@ -78,6 +78,7 @@ void check_place(const transport::Rendezvous& r, Reading& in) {
 /// What a person may set under any launcher.
 void read_options(transport::Rendezvous& r, Reading& in) {
   r.interface = in.text("STORMO_INTERFACE");
+  r.selection_file = in.text("STORMO_SELECTION");
   if (in.has("STORMO_PORTS")) {
     const auto ports = parse_port_range(in.text("STORMO_PORTS"));
     if (ports.ok())

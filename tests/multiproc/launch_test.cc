@@ -370,6 +370,27 @@ TEST(Program, ABuildWithoutLibtorchSaysThatItCannotTrain) {
   EXPECT_THAT(o.err, HasSubstr(trains ? "no-such-recipe.toml" : "built without libtorch"));
 }
 
+TEST(Program, TuneWritesASelectionThatOtherCommandsTake) {
+  const std::string path =
+      ::testing::TempDir() + "stormo-test-" + std::to_string(::getpid()) + ".selection";
+  const Words quick{"--time", "300ms", "--max-bytes", "64KiB", "--out", path};
+  Words argv{kStormo, "tune", "-n", "2"};
+  argv.insert(argv.end(), quick.begin(), quick.end());
+  const Outcome o = run_to_end(argv);
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("all_to_all"));
+  const Outcome used = run_to_end({kStormo, "bench", "all_reduce", "-n", "2", "--bytes", "8,64K",
+                                   "--time", "10ms", "--selection", path});
+  EXPECT_EQ(used.status, 0) << used.err;
+  EXPECT_EQ(::unlink(path.c_str()), 0);
+  const Outcome bad = run_to_end({kStormo, "tune", "--time", "x", "--out", "/no/such/folder/f",
+                                  "--selection", path, "-n", "2"});
+  EXPECT_EQ(bad.status, 2);
+  for (const char* wrong : {"--time", "--out /no/such/folder/f", "cannot read the selection"}) {
+    EXPECT_THAT(bad.err, HasSubstr(wrong));
+  }
+}
+
 TEST(Program, VersionNamesTheBuild) {
   const Outcome o = run_to_end({kStormo, "--version"});
   EXPECT_EQ(o.status, 0);

@@ -221,6 +221,25 @@ TEST(PlanCommand, PricesACollective) {
               HasSubstr("most sent by a rank      6 MiB\n"));
 }
 
+TEST(PlanCommand, SaysWhatWouldRunAndWhy) {
+  const Outcome o = run({"choose", "--ranks", "4", "--hosts", "2", "--bytes", "65536", "--json"});
+  EXPECT_EQ(o.exit_code, kExitOk) << o.err;
+  const auto lines = objects(o.out);
+  ASSERT_EQ(lines.size(), 9u) << "one per goal";
+  EXPECT_EQ(lines[0]["goal"], "all_reduce");
+  EXPECT_EQ(lines[0]["algorithm"], "hierarchical_all_reduce");
+  EXPECT_EQ(lines[0]["why"], "shipped rule for even");
+  const TextFile mine(
+      "selection", "selection v1\nall_reduce one_host ranks=0 bytes=99 star_all_reduce pieces=1\n");
+  const std::string text = run({"choose", "--bytes", "64", "--selection", mine.path()}).out;
+  EXPECT_THAT(text, HasSubstr("star_all_reduce"));
+  EXPECT_THAT(text, HasSubstr("the file's rule for one_host, up to 99 B"));
+  const TextFile wrong("selection", "selection v1\nall_reduce nowhere\n");
+  const Outcome bad = run({"choose", "--selection", wrong.path()});
+  EXPECT_EQ(bad.exit_code, kExitUsage);
+  EXPECT_THAT(bad.err, HasSubstr(":2:12: unknown placement"));
+}
+
 TEST(PlanCommand, SimulatesWithTheTopologyOfAFile) {
   const TextFile topology("topology",
                           "topology v1\nhosts 2\nintra latency_s=1e-3 byte_s=1e-6\n"

@@ -1,0 +1,182 @@
+#include <stormo/comm/tune.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include <stormo/base/check.h>
+#include <stormo/comm/operation.h>
+
+namespace stormo::comm {
+namespace {
+
+using plan::GoalKind;
+using Seconds = std::chrono::duration<double>;
+
+constexpr std::uint64_t kFirstBytes = 1 << 10;
+constexpr std::uint64_t kGrowth = 8;
+/// An algorithm whose first run takes so many times the best one's time is not run again.
+constexpr double kHopeless = 2.5;
+/// The shipped algorithm stays unless another one is clearly faster: measurements are noisy.
+constexpr double kClearly = 0.95;
+
+OperationKind kind_of(GoalKind goal) {
+  switch (goal) {
+    case GoalKind::kAllReduce: return OperationKind::kAllReduce;
+    case GoalKind::kReduceScatter: return OperationKind::kReduceScatter;
+    case GoalKind::kAllGather: return OperationKind::kAllGather;
+    case GoalKind::kBroadcast: return OperationKind::kBroadcast;
+    case GoalKind::kReduce: return OperationKind::kReduce;
+    case GoalKind::kGather: return OperationKind::kGather;
+    case GoalKind::kScatter: return OperationKind::kScatter;
+    case GoalKind::kScan: return OperationKind::kScan;
+    case GoalKind::kAllToAll: return OperationKind::kAllToAll;
+  }
+  return OperationKind::kAllReduce;
+}
+
+class Tuner {
+ public:
+  Tuner(Communicator& world, const TuneOptions& options,
+        const std::function<void(const TuneResult&)>& report)
+      : world_(world), options_(options), report_(report) {}
+
+  ~Tuner() {
+    world_.arena().deallocate(in_);
+    world_.arena().deallocate(out_);
+  }
+  Tuner(const Tuner&) = delete;
+
+  Result<Selection> run() {
+    in_ = static_cast<std::byte*>(world_.arena().allocate(options_.max_bytes));
+    out_ = static_cast<std::byte*>(world_.arena().allocate(options_.max_bytes));
+    if (in_ == nullptr || out_ == nullptr) {
+      return Status(Code::kExhausted, "tune: no room for its buffers in the arena");
+    }
+    std::fill_n(in_, options_.max_bytes, std::byte{0});
+    for (std::uint64_t b = kFirstBytes; b <= options_.max_bytes; b *= kGrowth) sizes_.push_back(b);
+    STORMO_CHECK(!sizes_.empty(), "tune: max_bytes is too small");
+    const auto cells = static_cast<double>(plan::kGoalKinds.size() * sizes_.size());
+    per_cell_ = Seconds(options_.budget).count() / cells;
+    Selection selection;
+    for (const GoalKind goal : plan::kGoalKinds) {
+      STORMO_RETURN_IF_ERROR(tune_goal(goal, selection));
+    }
+    return selection;
+  }
+
+ private:
+  Status tune_goal(GoalKind goal, Selection& selection) {
+    std::optional<Choice> last;
+    for (const std::uint64_t bytes : sizes_) {
+      STORMO_ASSIGN_OR_RETURN(const TuneResult result, best_for(goal, bytes));
+      if (report_) report_(result);
+      // rules reach half-way to the next size, on the scale of sizes
+      const auto reach = static_cast<std::uint64_t>(static_cast<double>(bytes) *
+                                                    std::sqrt(static_cast<double>(kGrowth)));
+      const Selection::Rule rule{goal, placement(), 0, reach, result.best};
+      if (last == result.best) {
+        selection.rules.back() = rule;
+      } else {
+        selection.rules.push_back(rule);
+      }
+      last = result.best;
+    }
+    selection.rules.back().max_bytes = 0;
+    return {};
+  }
+
+  Placement placement() const { return placement_of(world_.ranks_per_host()); }
+
+  std::vector<Choice> candidates(GoalKind goal, std::uint64_t bytes) const {
+    std::vector<Choice> out;
+    for (const schedule::Builder& b : schedule::builders()) {
+      for (const int pieces : {1, 4, 16}) {
+        if (pieces > 1 && (!b.takes_pieces || bytes < std::uint64_t{4096} * pieces)) continue;
+        const Choice choice{&b, pieces};
+        if (!check_choice(choice, goal, world_.ranks_per_host()).ok()) continue;
+        if (build(choice, {goal, 0}, world_.ranks_per_host()).ok()) out.push_back(choice);
+      }
+    }
+    return out;
+  }
+
+  Result<TuneResult> best_for(GoalKind goal, std::uint64_t bytes) {
+    const Choice shipped = Selection::shipped().choose(goal, placement(), world_.size(), bytes);
+    const std::vector<Choice> all = candidates(goal, bytes);
+    TuneResult result{goal, bytes, shipped};
+    STORMO_ASSIGN_OR_RETURN(result.shipped_seconds,
+                            measure(goal, bytes, shipped, std::numeric_limits<double>::max(),
+                                    per_cell_ / static_cast<double>(all.size() + 1)));
+    result.seconds = result.shipped_seconds * kClearly;
+    for (const Choice& choice : all) {
+      if (choice == shipped) continue;
+      STORMO_ASSIGN_OR_RETURN(const double seconds,
+                              measure(goal, bytes, choice, result.seconds,
+                                      per_cell_ / static_cast<double>(all.size() + 1)));
+      if (seconds >= result.seconds) continue;
+      result.seconds = seconds;
+      result.best = choice;
+    }
+    if (result.best == shipped) result.seconds = result.shipped_seconds;
+    return result;
+  }
+
+  /// Median time, as the slowest rank saw it; infinity when it is hopeless against `best`.
+  Result<double> measure(GoalKind goal, std::uint64_t bytes, const Choice& choice, double best,
+                         double seconds) {
+    STORMO_RETURN_IF_ERROR(once(goal, bytes, choice).status());  // compiles, connects, warms up
+    STORMO_ASSIGN_OR_RETURN(const double first, once(goal, bytes, choice));
+    if (first > kHopeless * best) return std::numeric_limits<double>::infinity();
+    const int runs = static_cast<int>(std::clamp(seconds / std::max(first, 1e-6), 2.0, 200.0));
+    std::vector<double> times{first};
+    for (int i = 0; i < runs; ++i) {
+      STORMO_ASSIGN_OR_RETURN(const double t, once(goal, bytes, choice));
+      times.push_back(t);
+    }
+    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+    return times[times.size() / 2];
+  }
+
+  Result<double> once(GoalKind goal, std::uint64_t bytes, const Choice& choice) {
+    const auto whole =
+        static_cast<std::int64_t>(bytes / sizeof(float)) / world_.size() * world_.size();
+    const std::int64_t part = whole / world_.size();
+    const bool gathers = goal == GoalKind::kAllGather || goal == GoalKind::kGather;
+    const bool scatters = goal == GoalKind::kReduceScatter || goal == GoalKind::kScatter;
+    Buffer in{in_, gathers ? part : whole, DType::kFloat32};
+    Buffer out{out_, scatters ? part : whole, DType::kFloat32};
+    Request r;
+    r.kind = kind_of(goal);
+    if (in_place(r.kind)) out = in;
+    r.in = {&in, 1};
+    r.out = {&out, 1};
+    r.algorithm = choice.builder->name;
+    r.pieces = choice.pieces;
+    STORMO_RETURN_IF_ERROR(world_.barrier());
+    const auto start = std::chrono::steady_clock::now();
+    STORMO_RETURN_IF_ERROR(world_.run(r, Deadline::never()));
+    double took = Seconds(std::chrono::steady_clock::now() - start).count();
+    STORMO_RETURN_IF_ERROR(world_.all_reduce(buffer_of(std::span(&took, 1)), ReduceOp::kMax));
+    return took;
+  }
+
+  Communicator& world_;
+  const TuneOptions& options_;
+  const std::function<void(const TuneResult&)>& report_;
+  std::byte* in_ = nullptr;
+  std::byte* out_ = nullptr;
+  std::vector<std::uint64_t> sizes_;
+  double per_cell_ = 0;
+};
+
+}  // namespace
+
+Result<Selection> tune(Communicator& world, const TuneOptions& options,
+                       const std::function<void(const TuneResult&)>& report) {
+  return Tuner(world, options, report).run();
+}
+
+}  // namespace stormo::comm

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/comm/selection.h>
+
+namespace stormo::comm {
+
+struct TuneOptions {
+  Duration budget = std::chrono::seconds(90);  ///< for everything
+  std::uint64_t max_bytes = 16 << 20;          ///< the largest buffer that is measured
+};
+
+/// What was measured for one goal and size.
+struct TuneResult {
+  plan::GoalKind goal = plan::GoalKind::kAllReduce;
+  std::uint64_t bytes = 0;
+  Choice best;
+  double seconds = 0;
+  double shipped_seconds = 0;  ///< of the algorithm that runs without tuning
+};
+
+/// Measures every algorithm that suits these hosts, over sizes, and returns the rules that pick the
+/// fastest. Collective: every rank calls it with the same options and returns the same. Blocks for
+/// about `budget`. `report` is called on every rank as sizes are done; may be empty.
+Result<Selection> tune(Communicator& world, const TuneOptions& options,
+                       const std::function<void(const TuneResult&)>& report);
+
+}  // namespace stormo::comm
