@@ -1,5 +1,5 @@
-// Float reductions in one pass: block by block, accumulate in a buffer that stays in the L1 cache,
-// then write the block to every destination. Two operands, the common case, skip the buffer.
+// Float reductions in one pass: strip by strip, accumulate in registers, then write the strip to
+// every destination. Two operands, the common case, have a loop of their own.
 // Highway compiles the file once per instruction set and picks at run time.
 // Targets between the ones kept bring nothing to loops that memory bounds, but cost compile time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
@@ -17,8 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace stormo::comm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-constexpr std::int64_t kBlock = 1024;  // elements: at most 8 KiB of accumulators
 
 template <class D, class V>
 HWY_INLINE V scaled(D d, V x, double scale) {
@@ -63,37 +61,48 @@ void reduce_pair(Combine how, const Operand& a, const Operand& b, T* out0, T* ou
   for (; i < count; ++i) reduce_two(one, how, x, a.scale, y, b.scale, out0, out1, i);
 }
 
-template <class D, class T>
-HWY_INLINE void accumulate(D d, Combine how, bool first, T* acc, const T* x, double scale,
-                           std::int64_t i) {
-  const auto v = hn::LoadU(d, x + i);
-  if (first) {
-    hn::StoreU(how == Combine::kSum ? scaled(d, v, scale) : v, d, acc + i);
-  } else {
-    hn::StoreU(combine(d, how, hn::LoadU(d, acc + i), v, scale), d, acc + i);
+/// `kVectors` vectors of all sources from element i, in registers, to every destination.
+template <std::size_t kVectors, class D, class T>
+HWY_INLINE void reduce_strip(D d, Combine how, std::span<const Operand> sources,
+                             std::span<void* const> destinations, std::int64_t i) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto load = [&](const Operand& o, std::size_t v) {
+    return hn::LoadU(d, static_cast<const T*>(o.data) + i + static_cast<std::int64_t>(v) * lanes);
+  };
+  hn::Vec<D> acc[kVectors];
+  for (std::size_t v = 0; v < kVectors; ++v) {
+    acc[v] = load(sources[0], v);
+    if (how == Combine::kSum) acc[v] = scaled(d, acc[v], sources[0].scale);
+  }
+  for (const Operand& o : sources.subspan(1)) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      acc[v] = combine(d, how, acc[v], load(o, v), o.scale);
+    }
+  }
+  for (void* to : destinations) {
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(acc[v], d, static_cast<T*>(to) + i + static_cast<std::int64_t>(v) * lanes);
+    }
   }
 }
 
 template <class T>
 void reduce_many(Combine how, std::span<const Operand> sources, std::span<void* const> destinations,
                  std::int64_t count) {
+  constexpr std::size_t kVectors = 8;
   const hn::ScalableTag<T> d;
   const hn::CappedTag<T, 1> one;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  alignas(128) T acc[kBlock];
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t n = std::min(kBlock, count - begin);
-    for (std::size_t s = 0; s < sources.size(); ++s) {
-      const T* x = static_cast<const T*>(sources[s].data) + begin;
-      std::int64_t i = 0;
-      for (; i + lanes <= n; i += lanes) {
-        accumulate(d, how, s == 0, acc, x, sources[s].scale, i);
-      }
-      for (; i < n; ++i) accumulate(one, how, s == 0, acc, x, sources[s].scale, i);
-    }
-    for (void* out : destinations) {
-      std::memcpy(static_cast<T*>(out) + begin, acc, static_cast<std::size_t>(n) * sizeof(T));
-    }
+  const std::int64_t strip = lanes * static_cast<std::int64_t>(kVectors);
+  std::int64_t i = 0;
+  for (; i + strip <= count; i += strip) {
+    reduce_strip<kVectors, decltype(d), T>(d, how, sources, destinations, i);
+  }
+  for (; i + lanes <= count; i += lanes) {
+    reduce_strip<1, decltype(d), T>(d, how, sources, destinations, i);
+  }
+  for (; i < count; ++i) {
+    reduce_strip<1, decltype(one), T>(one, how, sources, destinations, i);
   }
 }
 
