@@ -197,9 +197,22 @@ class Compiler {
                 [](const auto& a, const auto& b) { return a.first < b.first; });
       Step step{.kind = Step::Kind::kReduce, .chunk = chunk, .destinations = {target(me_, chunk)}};
       for (const auto& [rank, term] : terms) step.sources.push_back(term);
+      step.overlaps = overlaps(step, round);
       steps.push_back(std::move(step));
     }
     return steps;
+  }
+
+  bool overlaps(const Step& step, const Round& round) const {
+    const auto come = std::count_if(step.sources.begin(), step.sources.end(),
+                                    [](const Source& s) { return s.received >= 0; });
+    const bool own = std::all_of(step.sources.begin(), step.sources.end(), [&](const Source& s) {
+      return s.received >= 0 || s.place.local == local(me_);
+    });
+    const bool sent = std::any_of(round.begin(), round.end(), [&](const Transfer& t) {
+      return t.from == me_ && t.chunk == step.chunk;
+    });
+    return come == 1 && own && !sent;
   }
 
   /// What goes to the wire, or is combined with what comes from it, must already be scaled.

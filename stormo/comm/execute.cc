@@ -1,22 +1,57 @@
 #include <stormo/comm/execute.h>
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
+#include <functional>
+#include <utility>
 
 namespace stormo::comm {
 namespace {
+
+/// Combines what one message brings with this rank's own chunk while the rest is under way.
+class Overlap final : public transport::Progress {
+ public:
+  /// `apply(begin, end)` combines these elements.
+  Overlap(std::size_t width, std::function<void(std::int64_t, std::int64_t)> apply)
+      : width_(width), apply_(std::move(apply)) {}
+
+  void received(std::size_t bytes) override {
+    if (bytes >= done_ * width_ + kAtLeastBytes) advance(bytes);
+  }
+  void advance(std::size_t bytes) {
+    const std::size_t end = bytes / width_;
+    if (end > done_) apply_(static_cast<std::int64_t>(done_), static_cast<std::int64_t>(end));
+    done_ = std::max(done_, end);
+  }
+
+ private:
+  static constexpr std::size_t kAtLeastBytes = 64 << 10;
+  const std::size_t width_;
+  const std::function<void(std::int64_t, std::int64_t)> apply_;
+  std::size_t done_ = 0;  // elements
+};
 
 class Execution {
  public:
   Execution(const Program& program, const Operands& operands, const Executor& executor, Deadline by)
       : program_(program), o_(operands), executor_(executor), by_(by) {}
 
-  Status run(const Step& step) {
-    switch (step.kind) {
-      case Step::Kind::kSync: return executor_.meet(by_);
-      case Step::Kind::kReduce: reduce_step(step); return {};
-      case Step::Kind::kCopy: copy_step(step); return {};
-      case Step::Kind::kPrefix: prefix_step(step); return {};
-      case Step::Kind::kExchange: return exchange_step(step);
+  Status run() {
+    const std::span<const Step> steps = program_.steps;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const Step& step = steps[i];
+      switch (step.kind) {
+        case Step::Kind::kSync: STORMO_RETURN_IF_ERROR(executor_.meet(by_)); break;
+        case Step::Kind::kReduce:
+          if (!step.overlaps) reduce_step(step, 0, whole(step.chunk));
+          break;
+        case Step::Kind::kCopy: copy_step(step); break;
+        case Step::Kind::kPrefix: prefix_step(step); break;
+        case Step::Kind::kExchange:
+          STORMO_RETURN_IF_ERROR(exchange_step(step, steps.subspan(i + 1)));
+          break;
+      }
     }
     return {};
   }
@@ -74,8 +109,16 @@ class Execution {
     }
   }
 
-  void reduce_step(const Step& step) {
-    for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+  std::int64_t whole(plan::ChunkId chunk) const {
+    return o_.partition.of(chunk, Area::kOut).size();
+  }
+
+  /// Elements first to last-1 of the chunk.
+  void reduce_step(const Step& step, std::int64_t first, std::int64_t last) {
+    for_pieces(step.chunk, [&](std::size_t b, std::int64_t begin, std::int64_t length) {
+      const std::int64_t offset = std::max(begin, first);
+      const std::int64_t n = std::min(begin + length, last) - offset;
+      if (n <= 0) return;
       sources_.clear();
       destinations_.clear();
       for (const Source& s : step.sources) {
@@ -127,10 +170,12 @@ class Execution {
     });
   }
 
-  Status exchange_step(const Step& step) {
+  /// The reductions that may overlap with the exchange follow it.
+  Status exchange_step(const Step& step, std::span<const Step> following) {
     sends_.clear();
     receives_.clear();
     received_.clear();
+    overlaps_.clear();
     const Place mine{o_.local_rank, Area::kOut};
     for (const WireMove& m : step.sends) {
       for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
@@ -146,15 +191,40 @@ class Execution {
     std::byte* next = executor_.received->data();
     for (const WireMove& m : step.receives) {
       const bool keep = m.how == plan::Combine::kReduce;
+      const Step* reduction = overlapping(static_cast<int>(received_.size()), following);
       received_.push_back(next);
       for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
         std::byte* to =
             keep ? received_.back() + bytes(offset) : at({mine.local, m.area}, m.chunk, b, offset);
-        receives_.push_back({m.peer, o_.tag, {to, bytes(n)}});
+        receives_.push_back({m.peer, o_.tag, {to, bytes(n)}, overlap(reduction, offset)});
       });
       if (keep) next += padded(m.chunk);
     }
-    return executor_.wire->exchange(sends_, receives_, by_);
+    STORMO_RETURN_IF_ERROR(executor_.wire->exchange(sends_, receives_, by_));
+    for (const transport::Incoming& in : receives_) {
+      if (in.progress != nullptr) static_cast<Overlap*>(in.progress)->advance(in.bytes.size());
+    }
+    return {};
+  }
+
+  /// The reduction that takes what receive number `index` brings while it comes; null: none.
+  static const Step* overlapping(int index, std::span<const Step> following) {
+    for (const Step& step : following) {
+      if (step.kind != Step::Kind::kReduce) return nullptr;
+      const bool takes = std::any_of(step.sources.begin(), step.sources.end(),
+                                     [index](const Source& s) { return s.received == index; });
+      if (takes) return step.overlaps ? &step : nullptr;
+    }
+    return nullptr;
+  }
+
+  /// For the message that holds the chunk from element `offset` on.
+  transport::Progress* overlap(const Step* reduction, std::int64_t offset) {
+    if (reduction == nullptr) return nullptr;
+    return &overlaps_.emplace_back(size_of(o_.dtype),
+                                   [this, reduction, offset](std::int64_t begin, std::int64_t end) {
+                                     reduce_step(*reduction, offset + begin, offset + end);
+                                   });
   }
 
   std::size_t padded(plan::ChunkId chunk) const {
@@ -170,6 +240,7 @@ class Execution {
   std::vector<transport::Outgoing> sends_;
   std::vector<transport::Incoming> receives_;
   std::vector<std::byte*> received_;  // by receive of the last exchange
+  std::deque<Overlap> overlaps_;      // of the last exchange
 };
 
 }  // namespace
@@ -182,9 +253,7 @@ void Layout::assign(std::span<const Buffer> buffers) {
 
 Status execute(const Program& program, const Operands& operands, const Executor& executor,
                Deadline by) {
-  Execution execution(program, operands, executor, by);
-  for (const Step& step : program.steps) STORMO_RETURN_IF_ERROR(execution.run(step));
-  return {};
+  return Execution(program, operands, executor, by).run();
 }
 
 }  // namespace stormo::comm

@@ -65,6 +65,9 @@ struct Step {
   plan::ChunkId chunk = 0;
   std::vector<Source> sources;
   std::vector<Place> destinations;
+  /// kReduce: one term comes with the exchange before it, the others are this rank's own, and
+  /// nothing else looks at the chunk: may be done while the message is under way.
+  bool overlaps = false;
   std::vector<WireMove> sends;
   std::vector<WireMove> receives;
   bool operator==(const Step&) const = default;

@@ -17,11 +17,22 @@ struct Outgoing {
   std::span<const std::byte> bytes;
 };
 
+/// Is told how much of a message has come, so that it can be used while the rest is under way.
+class Progress {
+ public:
+  virtual ~Progress() = default;
+  /// On the exchanging thread, with the number of bytes from the beginning that may be read. What
+  /// they are is not checked before the message is complete. Not every transport calls it, nor for
+  /// every part.
+  virtual void received(std::size_t bytes) = 0;
+};
+
 /// A message to receive; `bytes.size()` is its exact length.
 struct Incoming {
   Rank from = 0;
   Tag tag = 0;
   std::span<std::byte> bytes;
+  Progress* progress = nullptr;  ///< may be null; borrowed
 };
 
 /// What an endpoint has moved so far. Tests hold these equal to analysis/cost.

@@ -108,8 +108,15 @@ Result<bool> Link::receive_some() {
     moved = true;
     turn += n;
     STORMO_RETURN_IF_ERROR(use_staged());
+    report_progress();
   }
   return moved;
+}
+
+void Link::report_progress() const {
+  if (!in_payload_) return;
+  Progress* progress = receives_[next_receive_].progress;
+  if (progress != nullptr) progress->received(received_);
 }
 
 /// Reads into the current payload and, behind it, ahead into the staging buffer; 0 when nothing has

@@ -52,6 +52,7 @@ class Link {
   void account_sent(std::size_t bytes);
   /// Uses what was read ahead; OK also when more is needed.
   Status use_staged();
+  void report_progress() const;
   Status accept_header();
   Status complete_receive();
   Result<std::size_t> read_socket();
