@@ -1,127 +1,214 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <cli/bench_all_reduce.h>
+#include <cli/bench_chart.h>
+#include <cli/bench_contenders.h>
+#include <cli/bench_hosts.h>
+#include <cli/bench_options.h>
+#include <cli/bench_rank.h>
+#include <cli/bench_rounds.h>
+#include <cli/bench_table.h>
 #include <cli/commands.h>
-#include <cli/launch_flags.h>
-#include <stormo/base/units.h>
+#include <stormo/launch/cpus.h>
 #include <stormo/launch/environment.h>
+#include <stormo/launch/host_spec.h>
+#include <stormo/launch/signals.h>
 
 namespace stormo::cli {
 namespace {
 
 constexpr const char* kBenchExamples =
     "  stormo bench all_reduce -n 2                          a table over sizes\n"
-    "  stormo bench all_reduce -n 2 --bytes 8,64K,1M --json  one JSON object per size\n"
-    "  stormo bench all_reduce -H a:1,b:1                    between two hosts, over ssh";
-
-struct BenchArguments {
-  LaunchFlags launch;
-  std::vector<std::string> bytes = {"8", "4K", "64K", "1M", "16M"};
-  std::string seconds = "300ms";
-  std::string buffers = "arena";
-  bool json = false;
-};
+    "  stormo bench all_gather -n 2 --bytes 8,64K,1M --json  one JSON object per size\n"
+    "  stormo bench all_reduce -H a:1,b:1                    between two hosts, over ssh\n"
+    "  stormo bench all_reduce -n 4 --against openmpi,gloo --rounds 7 --svg chart.svg\n"
+    "  stormo bench all_reduce --hosts 4 --rate 1gbit --against openmpi   (root)\n"
+    "\n"
+    "docs/benchmarks.md says how figures are made and what they mean.";
 
 int fail(const Status& status) {
   fmt::print(stderr, "stormo bench: {}\n", status.message());
+  if (status.code() == Code::kInterrupted) return kExitInterrupted;
   return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
-Result<BenchOptions> to_options(const BenchArguments& arguments) {
-  BenchOptions options;
-  std::string wrong;
-  for (const std::string& text : arguments.bytes) {
-    const auto bytes = parse_bytes(text);
-    if (!bytes.ok())
-      wrong += "--bytes: " + bytes.status().message() + "\n";
-    else if (*bytes % sizeof(float) != 0)
-      wrong += "--bytes: " + text + " is no multiple of 4 (float32)\n";
+/// A folder that vanishes with this object.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (std::filesystem::temp_directory_path() / "stormo-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Result<BenchSite> read_site(const BenchArguments& arguments, const Scratch& scratch) {
+  if (scratch.path().empty()) return errno_error("make a temporary folder");
+  BenchSite site;
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed) return io_error("cannot find this program's own file in /proc/self/exe");
+  site.program = program.string();
+  site.tools = arguments.tools.empty() ? program.parent_path().string() : arguments.tools;
+  site.scratch = scratch.path();
+  const char* path = std::getenv("PATH");
+  site.path = path == nullptr ? "" : path;
+  site.cores = launch::read_cpus().usable_cores();
+  site.root = ::geteuid() == 0;
+  site.launch = arguments.launch;
+  return site;
+}
+
+/// After hosts have been made: how many there are, and ranks on them.
+Status place(BenchSite& site) {
+  std::vector<launch::HostSlots> hosts;
+  if (!site.launch.hosts.empty()) {
+    STORMO_ASSIGN_OR_RETURN(hosts, launch::parse_hosts(site.launch.hosts));
+  }
+  const auto ranks = site.launch.hosts.empty() ? site.launch.ranks.value_or(1) : site.launch.ranks;
+  STORMO_ASSIGN_OR_RETURN(const auto shares, launch::place_ranks(ranks, hosts));
+  site.ranks = shares.back().first_rank + shares.back().ranks;
+  site.hosts = static_cast<int>(shares.size());
+  return {};
+}
+
+/// Stormo and those it is compared with; who cannot take part is an error or, if any will do, left
+/// out.
+Result<std::vector<Contender>> gather_contenders(const BenchSite& site, const BenchOptions& options,
+                                                 const BenchArguments& arguments) {
+  std::vector<Contender> contenders = {stormo_contender(site, options, arguments)};
+  std::vector<std::string> wrong;
+  for (const std::string& name : options.against) {
+    auto opponent = name == "openmpi" ? openmpi_contender(site, options)
+                                      : gloo_contender(site, options, arguments.python);
+    if (opponent.ok())
+      contenders.push_back(std::move(*opponent));
+    else if (opponent.status().code() != Code::kInvalidArgument)
+      return opponent.status();
+    else if (options.only_present)
+      fmt::print(stderr, "stormo bench: left out: {}\n", opponent.status().message());
     else
-      options.bytes.push_back(*bytes);
+      wrong.push_back("--against: " + opponent.status().message());
   }
-  const auto seconds = parse_duration(arguments.seconds);
-  if (!seconds.ok())
-    wrong += "--time: " + seconds.status().message() + "\n";
-  else
-    options.seconds_per_size = std::chrono::duration<double>(*seconds).count();
-  options.private_buffers = arguments.buffers == "private";
-  if (wrong.empty()) return options;
-  wrong.pop_back();
-  return invalid_argument(wrong);
+  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  return contenders;
 }
 
-void print_result(const comm::Communicator& world, const BenchResult& r, bool json) {
-  const std::string algorithm = world.algorithm(plan::GoalKind::kAllReduce, r.bytes);
-  const char* transport = world.cross_size() == 1  ? "shm"
-                          : world.local_size() > 1 ? "shm+tcp"
-                                                   : "tcp";
-  if (json) {
-    const nlohmann::ordered_json line = {
-        {"op", "all_reduce"},        {"ranks", world.size()}, {"hosts", world.cross_size()},
-        {"bytes", r.bytes},          {"dtype", "float32"},    {"algorithm", algorithm},
-        {"transport", transport},    {"p50_s", r.p50_s},      {"p90_s", r.p90_s},
-        {"algbw", r.algbw},          {"busbw", r.busbw},      {"verified", r.verified},
-        {"iterations", r.iterations}};
-    fmt::print("{}\n", line.dump());
-  } else {
-    const auto time = [](double s) {
-      return format_duration(
-          std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)));
-    };
-    fmt::print("{:>10}  {:>10}  {:>10}  {:>8.2f}  {:>8.2f}  {:>10}  {}\n", format_bytes(r.bytes),
-               time(r.p50_s), time(r.p90_s), r.algbw / 1e9, r.busbw / 1e9, r.iterations,
-               r.verified ? "ok" : "WRONG");
-  }
-  std::fflush(stdout);
+Status write_chart(const std::string& path, const std::string& heading,
+                   const std::vector<BenchRow>& rows) {
+  std::ofstream file(path);
+  file << bench_chart(heading.substr(0, heading.find('\n')), rows);
+  file.close();
+  return file ? Status{} : errno_error("write " + path);
 }
 
-int run_rank(const transport::Rendezvous& place, const BenchOptions& options, bool json) {
-  auto joined = comm::join(place);
-  if (!joined.ok()) return fail(joined.status());
-  comm::Communicator& world = **joined;
-  if (world.rank() == 0 && !json) {
-    fmt::print("all_reduce of float32, {} ranks on {} host{}\n", world.size(), world.cross_size(),
-               world.cross_size() == 1 ? "" : "s");
-    fmt::print("{:>10}  {:>10}  {:>10}  {:>8}  {:>8}  {:>10}\n", "bytes", "p50", "p90", "alg GB/s",
-               "bus GB/s", "iterations");
+/// The process that is no rank: runs all contenders, round by round. False when a result was wrong.
+Result<bool> compare(const BenchArguments& arguments, const BenchOptions& options) {
+  // between two children a signal waits for the next one: hosts are always taken away
+  STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
+  const Scratch scratch;
+  STORMO_ASSIGN_OR_RETURN(BenchSite site, read_site(arguments, scratch));
+  std::optional<BenchHosts> made;
+  if (options.namespaces > 0) {
+    STORMO_ASSIGN_OR_RETURN(BenchHosts hosts, BenchHosts::create(site.tools + "/hosts",
+                                                                 options.namespaces, options.rate));
+    made.emplace(std::move(hosts));
+    made->describe(arguments.ranks_per_host, site.launch);
   }
-  bool verified = true;
-  for (const std::uint64_t bytes : options.bytes) {
-    const auto result = bench_all_reduce(world, bytes, options);
-    if (!result.ok()) return fail(result.status());
-    verified = verified && result->verified;
-    if (world.rank() == 0) print_result(world, *result, json);
+  site.namespaces = site.launch.remote_shell.starts_with("ip netns exec");
+  STORMO_RETURN_IF_ERROR(place(site));
+  STORMO_ASSIGN_OR_RETURN(const auto contenders, gather_contenders(site, options, arguments));
+  for (const Contender& c : contenders)
+    fmt::print(stderr, "$ {}\n", fmt::join(c.command.words, " "));
+  STORMO_ASSIGN_OR_RETURN(const RoundResults results,
+                          run_rounds(contenders, options, [](const std::string& line) {
+                            fmt::print(stderr, "{}\n", line);
+                          }));
+  const std::vector<BenchRow> rows = rows_of(contenders, results, options.rate);
+  const std::string heading = bench_heading(options, site.ranks, site.hosts);
+  if (!arguments.json) fmt::print("{}{}\n", heading, bench_table(rows));
+  bool right = true;
+  for (const BenchRow& row : rows) {
+    if (arguments.json) fmt::print("{}\n", row_json(row));
+    right = right && row.ours.verified;
+    for (const Versus& v : row.against) right = right && v.theirs.verified;
   }
-  const Status left = world.finalize(Deadline::never());
-  if (!left.ok()) return fail(left);
-  return verified ? kExitOk : kExitFailed;
+  if (!arguments.svg.empty()) STORMO_RETURN_IF_ERROR(write_chart(arguments.svg, heading, rows));
+  return right;
 }
 
 int launch_ranks(const BenchArguments& arguments, const Invocation& invocation) {
-  std::vector<std::string> errors;
+  std::vector<std::string> errors;  // none: to_bench_options has looked
   launch::LaunchOptions options = to_launch_options(arguments.launch, errors);
-  if (!errors.empty()) return fail(invalid_argument(fmt::format("{}", fmt::join(errors, "\n"))));
   options.output = launch::OutputMode::kRaw;
   return launch_copies(std::move(options), invocation, "bench");
 }
 
-int run(const BenchArguments& arguments, const Invocation& invocation) {
-  const auto options = to_options(arguments);
+int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
+        const Invocation& invocation) {
+  const auto options = to_bench_options(arguments, facts);
   if (!options.ok()) return fail(options.status());
   const auto place = launch::read_environment(launch::process_environment());
   if (!place.ok()) return fail(place.status());
-  if (place->source == "none" && arguments.launch.wants_launch()) {
+  const bool alone = place->source == "none";
+  if (!alone && options->in_rounds(arguments))
+    return fail(invalid_argument(
+        "--rounds, --against, --svg and made hosts start the ranks themselves; leave the outer "
+        "launcher away"));
+  if (alone && !options->in_rounds(arguments) && arguments.launch.wants_launch())
     return launch_ranks(arguments, invocation);
-  }
-  return run_rank(*place, *options, arguments.json);
+  const Result<bool> right = options->in_rounds(arguments)
+                                 ? compare(arguments, *options)
+                                 : run_bench_rank(*place, *options, arguments.json);
+  if (!right.ok()) return fail(right.status());
+  return *right ? kExitOk : kExitFailed;
+}
+
+void add_flags(CLI::App& command, BenchArguments& a) {
+  add_launch_flags(command, a.launch);
+  command.add_option("--bytes", a.bytes, "Sizes of the whole, separated by commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--time", a.seconds, "Time to spend on each size")->capture_default_str();
+  command
+      .add_option("--buffers", a.buffers,
+                  "arena: where peers can read them; private: ordinary memory")
+      ->check(CLI::IsMember({"arena", "private"}))
+      ->capture_default_str();
+  command.add_option("--dtype", a.dtype, "Type of the elements")->capture_default_str();
+  command
+      .add_option("--against", a.against,
+                  "Compare with openmpi, gloo, or all that are present;\neach runs in every round")
+      ->delimiter(',');
+  command.add_option("--rounds", a.rounds, "Rounds of all contenders; default: 7 with --against");
+  command.add_option("--rate", a.rate,
+                     "With --hosts 4: make 4 hosts with links of this rate (1gbit; root)");
+  command.add_option("--ranks-per-host", a.ranks_per_host, "On hosts that are made")
+      ->capture_default_str();
+  command.add_option("--python", a.python, "An interpreter with torch, for gloo");
+  command.add_option("--tools", a.tools,
+                     "Folder of openmpi_bench, gloo_bench.py and hosts;\ndefault: this program's");
+  command.add_option("--svg", a.svg, "Draw time and bandwidth over size into this file");
+  command.add_flag("--json", a.json, "One JSON object per size on stdout");
 }
 
 }  // namespace
@@ -130,22 +217,15 @@ void add_bench_command(CLI::App& app, Invocation& invocation) {
   CLI::App* bench = app.add_subcommand("bench", "Measure collectives");
   bench->footer(kBenchExamples);
   bench->require_subcommand(1);
-  CLI::App* command =
-      bench->add_subcommand("all_reduce", "Sum float32 buffers over all ranks, in place");
-  command->footer(kBenchExamples);
-  const auto a = std::make_shared<BenchArguments>();
-  add_launch_flags(*command, a->launch);
-  command->add_option("--bytes", a->bytes, "Sizes, separated by commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--time", a->seconds, "Time to spend on each size")->capture_default_str();
-  command
-      ->add_option("--buffers", a->buffers,
-                   "arena: where peers can read them; private: ordinary memory")
-      ->check(CLI::IsMember({"arena", "private"}))
-      ->capture_default_str();
-  command->add_flag("--json", a->json, "One JSON object per size on stdout");
-  command->callback([a, &invocation] { invocation.exit_code = run(*a, invocation); });
+  for (const bench::OperationFacts& facts : bench::kOperations) {
+    const std::string name(facts.name);
+    CLI::App* command = bench->add_subcommand(name, "Measure " + name);
+    command->footer(kBenchExamples);
+    const auto a = std::make_shared<BenchArguments>();
+    add_flags(*command, *a);
+    command->callback(
+        [a, &facts, &invocation] { invocation.exit_code = run(*a, facts, invocation); });
+  }
 }
 
 }  // namespace stormo::cli

@@ -8,6 +8,7 @@ namespace stormo::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitInterrupted = 130;
 
 /// Each adds one subcommand to `app`; its callback stores the exit code. `arguments` are those of
 /// the whole program, for commands that start copies of it.

@@ -1,0 +1,180 @@
+#include <cli/bench_contenders.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include <stormo/base/file.h>
+#include <stormo/launch/spawn.h>
+
+namespace stormo::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+Words words_of(const std::string& text) {
+  Words words;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (end > at) words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+/// The launch flags of a child that is a `stormo` command.
+Words launch_words(const BenchSite& site) {
+  const LaunchFlags& flags = site.launch;
+  Words words = {"-n", std::to_string(site.ranks)};
+  if (!flags.hosts.empty())
+    append(words, {"-H", flags.hosts, "--remote-shell", flags.remote_shell});
+  if (!flags.interface.empty()) append(words, {"--interface", flags.interface});
+  if (!flags.ports.empty()) append(words, {"--ports", flags.ports});
+  append(words, {"--bind", flags.bind, "--heartbeat", flags.heartbeat});
+  return words;
+}
+
+/// What both opponents take: operation, type, seconds, then sizes.
+Words sizes_of(const BenchOptions& options) {
+  Words words;
+  for (const std::uint64_t bytes : options.bytes) words.push_back(std::to_string(bytes));
+  return words;
+}
+
+std::string name_of(const BenchOptions& options) {
+  return std::string(bench::facts_of(options.operation).name);
+}
+
+/// A program by which mpirun reaches a host: it is called with the host and one command line.
+Result<std::string> remote_agent(const BenchSite& site) {
+  const Words shell = words_of(site.launch.remote_shell);
+  const std::string path = site.scratch + "/remote_agent";
+  std::ofstream file(path);
+  file << "#!/bin/sh\nhost=$1\nshift\nexec";
+  for (const std::string& word : shell)
+    file << (word == "{host}" ? std::string(" \"$host\"") : " '" + word + "'");
+  if (site.namespaces)  // by a name of its own, or its shared memory takes that of its neighbours
+    file << " unshare --uts sh -c \"hostname $host; $*\"\n";
+  else
+    file << " \"$*\"\n";
+  file.close();
+  std::error_code failed;
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all, failed);
+  if (!file || failed) return io_error("write " + path);
+  return path;
+}
+
+/// Interfaces are listed as "bridge,eth0"; the ranks in namespaces have the last.
+std::string last_interface(const std::string& list) {
+  return list.substr(list.rfind(',') + 1);  // npos + 1 is 0
+}
+
+/// A shell line that runs its arguments where new connections use cubic: in host, some machines'
+/// default (bbr) paces the loopback interface, which slows Gloo down to half its speed.
+Words with_cubic_loopback(const BenchSite& site) {
+  const std::string control = first_line("/proc/sys/net/ipv4/tcp_congestion_control");
+  const bool able = site.root && launch::find_program("unshare", site.path).ok() &&
+                    launch::find_program("ip", site.path).ok();
+  if (site.hosts > 1 || control == "cubic" || !able) return {};
+  return {"unshare",
+          "--net",
+          "sh",
+          "-c",
+          "ip link set lo up; ip route change local 127.0.0.1 dev lo table local proto kernel "
+          "scope host src 127.0.0.1 congctl cubic; exec \"$@\"",
+          "sh"};
+}
+
+}  // namespace
+
+Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
+                           const BenchArguments& arguments) {
+  Contender c{.name = "stormo"};
+  c.command.words = {site.program, "bench", name_of(options), "--json"};
+  if (options.operation != bench::Operation::kBarrier)
+    append(c.command.words, {"--bytes", fmt::format("{}", fmt::join(sizes_of(options), ","))});
+  append(c.command.words,
+         {"--time", arguments.seconds, "--dtype", arguments.dtype, "--buffers", arguments.buffers});
+  append(c.command.words, launch_words(site));
+  return c;
+}
+
+std::vector<std::string> openmpi_flags(const BenchSite& site) {
+  const bool shares_cores = site.hosts == 1 || site.namespaces;
+  Words flags = {"--mca", "pml", "ob1",
+                 "--mca", "btl", site.hosts > 1 ? "self,vader,tcp" : "self,vader"};
+  if (shares_cores && (site.hosts > 1 || site.ranks > site.cores))
+    append(flags, {"--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
+  else
+    append(flags, {"--bind-to", "core"});
+  if (site.hosts > 1 && !site.launch.interface.empty())
+    append(flags, {"--mca", "btl_tcp_if_include", last_interface(site.launch.interface), "--mca",
+                   "oob_tcp_if_include", site.launch.interface});
+  return flags;
+}
+
+Result<Contender> openmpi_contender(const BenchSite& site, const BenchOptions& options) {
+  const std::string program = site.tools + "/openmpi_bench";
+  if (::access(program.c_str(), X_OK) != 0)
+    return invalid_argument(
+        fmt::format("openmpi: {} is missing; install libopenmpi-dev and build again", program));
+  if (!launch::find_program("mpirun", site.path).ok())
+    return invalid_argument("openmpi: mpirun is in no folder of PATH; install openmpi-bin");
+  if (options.dtype == DType::kBFloat16 || options.dtype == DType::kFloat16)
+    return invalid_argument(
+        fmt::format("openmpi: MPI has no {}; compare float32", to_string(options.dtype)));
+  Contender c{.name = "openmpi"};
+  c.command.words = {"mpirun", "-n", std::to_string(site.ranks)};
+  if (!site.launch.hosts.empty()) {
+    STORMO_ASSIGN_OR_RETURN(const std::string agent, remote_agent(site));
+    append(c.command.words, {"--host", site.launch.hosts, "--mca", "plm_rsh_agent", agent, "--mca",
+                             "plm_rsh_no_tree_spawn", "1"});
+  }
+  append(c.command.words, openmpi_flags(site));
+  append(c.command.words, {program, name_of(options), std::string(to_string(options.dtype)),
+                           fmt::format("{}", options.seconds)});
+  append(c.command.words, sizes_of(options));
+  if (site.root)
+    c.command.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                             {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+  return c;
+}
+
+Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
+                                 const std::string& python) {
+  if (options.operation == bench::Operation::kScan)
+    return invalid_argument("gloo: torch.distributed has no scan");
+  const std::string script = site.tools + "/gloo_bench.py";
+  if (::access(script.c_str(), R_OK) != 0)
+    return invalid_argument(fmt::format("gloo: {} is missing", script));
+  const char* active = std::getenv("VIRTUAL_ENV");
+  const std::string interpreter = !python.empty()     ? python
+                                  : active != nullptr ? std::string(active) + "/bin/python3"
+                                                      : "python3";
+  const auto tried = run_child({{interpreter, "-c", "import torch.distributed"}, {}});
+  if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
+  if (!tried.ok() || tried->status != 0)
+    return invalid_argument(fmt::format(
+        "gloo: '{}' does not import torch.distributed; name another by --python", interpreter));
+  Contender c{.name = "gloo", .rendezvous = site.scratch + "/gloo_rendezvous"};
+  c.command.words = with_cubic_loopback(site);
+  append(c.command.words, {site.program, "run"});
+  append(c.command.words, launch_words(site));
+  append(c.command.words,
+         {"--output", "raw", "--", interpreter, script, name_of(options),
+          std::string(to_string(options.dtype)), fmt::format("{}", options.seconds), c.rendezvous});
+  append(c.command.words, sizes_of(options));
+  const std::string interface = site.hosts == 1 ? "lo" : last_interface(site.launch.interface);
+  if (!interface.empty()) c.command.environment = {{"GLOO_SOCKET_IFNAME", interface}};
+  return c;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <bench/operations.h>
+#include <cli/launch_flags.h>
+#include <stormo/base/dtype.h>
+#include <stormo/base/status.h>
+
+namespace stormo::cli {
+
+/// The flags of `stormo bench`, as written.
+struct BenchArguments {
+  LaunchFlags launch;
+  std::vector<std::string> bytes = {"8", "4K", "64K", "1M", "16M"};
+  std::string seconds = "300ms";
+  std::string buffers = "arena";
+  std::string dtype = "float32";
+  int rounds = 0;
+  std::vector<std::string> against;
+  std::string rate;
+  int ranks_per_host = 1;
+  std::string python;
+  std::string tools;
+  std::string svg;
+  bool json = false;
+};
+
+/// What they mean.
+struct BenchOptions {
+  bench::Operation operation = bench::Operation::kAllReduce;
+  std::vector<std::uint64_t> bytes;
+  double seconds = 0.3;  ///< per size
+  DType dtype = DType::kFloat32;
+  bool private_buffers = false;
+  int rounds = 1;
+  std::vector<std::string> against;  ///< "openmpi", "gloo"
+  bool only_present = false;         ///< leave out who is not there, instead of refusing
+  int namespaces = 0;                ///< make so many hosts; 0: none
+  std::string rate;                  ///< of their links; empty: unshaped
+
+  /// Whether a process that is no rank has to run and compare several.
+  bool in_rounds(const BenchArguments& arguments) const {
+    return rounds > 1 || !against.empty() || namespaces > 0 || !arguments.svg.empty();
+  }
+};
+
+/// Lists everything that is wrong, one line each.
+Result<BenchOptions> to_bench_options(const BenchArguments& arguments,
+                                      const bench::OperationFacts& facts);
+
+/// Bytes per second of payload that a link of this rate carries in Ethernet frames of 1514 bytes; 0
+/// for no rate.
+double payload_rate(const std::string& rate);
+
+}  // namespace stormo::cli

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cli/bench_options.h>
+#include <stormo/transport/rendezvous.h>
+
+namespace stormo::cli {
+
+/// One rank of a measurement; rank 0 prints a line per size. False when a result was wrong.
+Result<bool> run_bench_rank(const transport::Rendezvous& place, const BenchOptions& options,
+                            bool json);
+
+}  // namespace stormo::cli

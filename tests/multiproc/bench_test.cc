@@ -1,0 +1,148 @@
+// `stormo bench` as users run it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "process.h"
+
+namespace stormo::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr const char* kOperations[] = {"all_reduce", "reduce", "broadcast", "all_gather",
+                                       "scan",       "gather", "scatter",   "reduce_scatter",
+                                       "all_to_all", "barrier"};
+
+Outcome bench(const Words& more) {
+  Words words = {STORMO_PROGRAM, "bench"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_to_end(words);
+}
+
+std::vector<nlohmann::json> lines_of(const Outcome& o) {
+  std::vector<nlohmann::json> lines;
+  for (const std::string& line : split_lines(o.out))
+    if (!line.empty()) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+class Bench : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Bench, VerifiesAndPrintsItsFields) {
+  for (const char* ranks : {"2", "3"}) {
+    const Outcome o =
+        bench({GetParam(), "-n", ranks, "--bytes", "8,1000", "--time", "1ms", "--json", "--buffers",
+               std::string(ranks) == "2" ? "arena" : "private"});
+    ASSERT_EQ(o.status, 0) << o.err;
+    const auto lines = lines_of(o);
+    ASSERT_EQ(lines.size(), std::string(GetParam()) == "barrier" ? 1u : 2u) << o.out;
+    for (const auto& line : lines) {
+      EXPECT_EQ(line.at("op"), GetParam());
+      EXPECT_EQ(line.at("ranks"), std::stoi(ranks));
+      EXPECT_EQ(line.at("verified"), true) << line;
+      EXPECT_GE(line.at("iterations"), 200);
+      EXPECT_GT(line.at("p50_s"), 0.0);
+      EXPECT_LE(line.at("p50_s"), line.at("p90_s"));
+      EXPECT_LE(line.at("p90_s"), line.at("p99_s"));
+      for (const char* field : {"algbw", "busbw", "cpu_s", "switches", "dtype", "transport"})
+        EXPECT_TRUE(line.contains(field)) << field;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Bench, ::testing::ValuesIn(kOperations),
+                         [](const auto& i) { return std::string(i.param); });
+
+TEST(BenchProgram, ProbesMemoryFromOneMebibyte) {
+  for (const char* op : {"all_reduce", "broadcast"}) {
+    const Outcome o = bench(
+        {op, "-n", "2", "--bytes", "64K,1M", "--time", "1ms", "--dtype", "bfloat16", "--json"});
+    ASSERT_EQ(o.status, 0) << o.err;
+    const auto lines = lines_of(o);
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_FALSE(lines[0].contains("roofline"));
+    EXPECT_GT(lines[1].at("roofline"), 0.0);
+  }
+}
+
+TEST(BenchProgram, ListsEverythingWrong) {
+  const Outcome o = bench({"all_reduce", "-n", "2", "--bytes", "8,9", "--against", "nonsense",
+                           "--dtype", "float128", "--time", "1parsec"});
+  EXPECT_EQ(o.status, 2);
+  for (const char* part : {"'nonsense'", "float128", "1parsec"})
+    EXPECT_THAT(o.err, HasSubstr(part));
+  const Outcome odd = bench({"all_reduce", "-n", "2", "--bytes", "9,10"});
+  EXPECT_EQ(odd.status, 2);
+  EXPECT_THAT(odd.err, HasSubstr("9 is no multiple of 4"));
+  EXPECT_THAT(odd.err, HasSubstr("10 is no multiple of 4"));
+  EXPECT_EQ(bench({"all_reduced", "-n", "2"}).status, 2);
+}
+
+TEST(BenchProgram, AnOpponentThatIsMissingIsAnErrorUnlessAnyWillDo) {
+  const Words nobody = {"all_reduce", "-n", "2",       "--bytes",   "8",        "--time",    "1ms",
+                        "--rounds",   "1",  "--tools", "/dev/null", "--python", "/bin/false"};
+  Words both = nobody, all = nobody;
+  both.insert(both.end(), {"--against", "openmpi,gloo"});
+  all.insert(all.end(), {"--against", "all", "--json"});
+  const Outcome refused = bench(both);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--against: openmpi: "));
+  EXPECT_THAT(refused.err, HasSubstr("--against: gloo: "));
+  const Outcome alone = bench(all);
+  EXPECT_EQ(alone.status, 0) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("left out: openmpi"));
+  EXPECT_EQ(lines_of(alone).at(0).at("verified"), true);
+}
+
+TEST(BenchProgram, ComparesWithOpenMpiInRounds) {
+  const std::string svg =
+      std::filesystem::temp_directory_path() / ("bench_test" + std::to_string(::getpid()) + ".svg");
+  const Outcome o = bench({"all_gather", "-n", "2", "--bytes", "8,64K", "--time", "1ms", "--json",
+                           "--rounds", "2", "--against", "openmpi", "--svg", svg});
+  if (o.status == 2 && o.err.find("install") != std::string::npos) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.status, 0) << o.err;
+  const auto lines = lines_of(o);
+  ASSERT_EQ(lines.size(), 2u);
+  for (const auto& line : lines) {
+    EXPECT_EQ(line.at("rounds"), 2);
+    const auto& theirs = line.at("against").at("openmpi");
+    EXPECT_EQ(theirs.at("verified"), true);
+    EXPECT_GT(theirs.at("p50_s"), 0.0);
+    EXPECT_LE(theirs.at("ratio_min"), theirs.at("ratio"));
+    EXPECT_LE(theirs.at("ratio"), theirs.at("ratio_max"));
+  }
+  std::ifstream file(svg);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, HasSubstr("</svg>"));
+  std::filesystem::remove(svg);
+}
+
+TEST(BenchProgram, MakesHostsAndTakesThemAway) {
+  const Outcome o = bench({"all_reduce", "--hosts", "2", "--rate", "1gbit", "--bytes", "8,64K",
+                           "--time", "1ms", "--json"});
+  if (::geteuid() != 0) {
+    EXPECT_EQ(o.status, 2);
+    EXPECT_THAT(o.err, HasSubstr("need root"));
+    return;
+  }
+  if (o.err.find("Operation not permitted") != std::string::npos) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.status, 0) << o.err;
+  const auto lines = lines_of(o);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].at("hosts"), 2);
+  EXPECT_EQ(lines[0].at("transport"), "tcp");
+  EXPECT_GT(lines[1].at("line"), 0.0);
+  // their names are in the command that was printed: -H bNNN-1:1,...
+  const std::size_t at = o.err.find("-H b") + 3;
+  const std::string name = o.err.substr(at, o.err.find('-', at) - at);
+  EXPECT_EQ(count(run_to_end({"/bin/sh", "-c", "ip netns list"}).out, name), 0);
+}
+
+}  // namespace
+}  // namespace stormo::testing
