@@ -36,15 +36,25 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
   return examples + "\n\n" + (at == std::string::npos ? page : page.substr(0, at));
 }
 
-std::string unknown_command(const CLI::App& app, const std::string& word) {
-  if (word.empty() || word.front() == '-') return {};
-  std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (sub->get_name() == word) return {};
-    if (!sub->get_group().empty()) names.push_back(sub->get_name());
+std::string unknown_command(const CLI::App& app, std::span<char* const> words) {
+  const CLI::App* at = &app;
+  std::string path = app.get_name();
+  for (const std::string word : words) {
+    const auto subcommands = at->get_subcommands([](const CLI::App*) { return true; });
+    if (subcommands.empty() || word.empty() || word.front() == '-') return {};
+    const CLI::App* next = nullptr;
+    std::vector<std::string> names;
+    for (const CLI::App* sub : subcommands) {
+      if (sub->get_name() == word) next = sub;
+      if (!sub->get_group().empty()) names.push_back(sub->get_name());
+    }
+    if (next == nullptr)
+      return fmt::format("'{}' is no command{}\n'{} --help' lists them all", word,
+                         suggestion(word, names), path);
+    at = next;
+    path += " " + word;
   }
-  return fmt::format("'{}' is no command{}\n'stormo --help' lists them all", word,
-                     suggestion(word, names));
+  return {};
 }
 
 std::string unknown_arguments(const CLI::App& app) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 
 #include <CLI/App.hpp>
@@ -18,7 +19,7 @@ class HelpFormatter final : public CLI::Formatter {
 /// Empty when there are none.
 std::string unknown_arguments(const CLI::App& app);
 
-/// The same for the first word; empty when it is a command or an option.
-std::string unknown_command(const CLI::App& app, const std::string& word);
+/// The same for the first words, as far as commands are expected: "plan", "bench".
+std::string unknown_command(const CLI::App& app, std::span<char* const> words);
 
 }  // namespace stormo::cli

@@ -75,7 +75,7 @@ int run_program(int argc, char** argv) {
     fmt::print(stderr, "{}", app.help());
     return kExitUsage;
   }
-  if (const std::string text = unknown_command(app, argv[1]); !text.empty())
+  if (const std::string text = unknown_command(app, {argv + 1, argv + argc}); !text.empty())
     return fail_usage(text);
   try {
     app.parse(arguments_to_parse(argc, argv), argv);

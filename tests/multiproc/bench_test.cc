@@ -81,7 +81,9 @@ TEST(BenchProgram, ListsEverythingWrong) {
   EXPECT_EQ(odd.status, 2);
   EXPECT_THAT(odd.err, HasSubstr("9 is no multiple of 4"));
   EXPECT_THAT(odd.err, HasSubstr("10 is no multiple of 4"));
-  EXPECT_EQ(bench({"all_reduced", "-n", "2"}).status, 2);
+  const Outcome unknown = bench({"all_reduced", "-n", "2"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean 'all_reduce'?"));
 }
 
 TEST(BenchProgram, AnOpponentThatIsMissingIsAnErrorUnlessAnyWillDo) {
