@@ -114,7 +114,7 @@ class Task {
     const std::size_t n = shared_.size();
     if (sums_)
       sum_lines(shared_, destinations_, lines_ * me_ / n, lines_ * (me_ + 1) / n);
-    else
+    else if (!copy_.empty())
       std::memcpy(copy_.data(), shared_[(me_ + 1) % n], copy_.size());
   }
 
