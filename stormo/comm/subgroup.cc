@@ -5,57 +5,15 @@
 #include <algorithm>
 
 #include <stormo/comm/group.h>
+#include <stormo/comm/members.h>
 
 namespace stormo::comm {
-namespace {
-
-Status check_members(std::span<const Rank> members, int size) {
-  if (members.empty()) return invalid_argument("subgroup: no members");
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (members[i] < 0 || members[i] >= size) {
-      return invalid_argument(
-          fmt::format("subgroup: there is no rank {} in a group of {}", members[i], size));
-    }
-    if (i > 0 && members[i] <= members[i - 1]) {
-      return invalid_argument(
-          fmt::format("subgroup: members {} are not in ascending order", fmt::join(members, ", ")));
-    }
-  }
-  return {};
-}
-
-std::uint32_t hash(std::span<const Rank> members) {
-  std::uint32_t h = 2166136261u;
-  for (const Rank r : members) h = (h ^ static_cast<std::uint32_t>(r)) * 16777619u;
-  return h;
-}
-
-/// The members as `me`, one of them, sees them.
-Membership membership_of(std::span<const Rank> members, Rank me, const HostMap& hosts) {
-  Membership m;
-  int host = -1;
-  for (const Rank& r : members) {
-    const int where = hosts.host[static_cast<std::size_t>(r)];
-    if (where != host) m.ranks_per_host.push_back(0);
-    host = where;
-    if (r == me) {
-      m.rank = static_cast<Rank>(&r - members.data());
-      m.cross_rank = static_cast<int>(m.ranks_per_host.size()) - 1;
-      m.local_rank = m.ranks_per_host.back();
-    }
-    ++m.ranks_per_host.back();
-  }
-  return m;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<Communicator>> Group::subgroup(std::span<const Rank> members, Deadline by) {
   STORMO_RETURN_IF_ERROR(check_members(members, size()));
   if (parts_.connector == nullptr) {
     return Status(Code::kInvalidArgument, "subgroup: this group cannot connect others");
   }
-  STORMO_RETURN_IF_ERROR(run_barrier(OperationKind::kSubgroup, by, hash(members)));
+  STORMO_RETURN_IF_ERROR(run_barrier(OperationKind::kSubgroup, by, hash_of_members(members)));
   const int number = ++num_subgroups_;
   const auto mine = std::find(members.begin(), members.end(), rank());
   if (mine == members.end()) return std::unique_ptr<Communicator>();
