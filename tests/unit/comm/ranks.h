@@ -51,8 +51,8 @@ inline std::vector<std::unique_ptr<Communicator>> make_hosts(const std::vector<i
 using Body = std::function<void(Communicator&)>;
 
 /// Runs `body` on every rank, each in a thread; leaves the groups well at the end.
-inline void on_hosts(const std::vector<int>& hosts, const Body& body, bool finalize = true) {
-  auto group = make_hosts(hosts);
+inline void on_group(std::vector<std::unique_ptr<Communicator>> group, const Body& body,
+                     bool finalize) {
   std::vector<std::thread> threads;
   for (auto& communicator : group) {
     threads.emplace_back([&, c = communicator.get()] {
@@ -61,6 +61,10 @@ inline void on_hosts(const std::vector<int>& hosts, const Body& body, bool final
     });
   }
   for (std::thread& t : threads) t.join();
+}
+
+inline void on_hosts(const std::vector<int>& hosts, const Body& body, bool finalize = true) {
+  on_group(make_hosts(hosts), body, finalize);
 }
 
 inline void on_ranks(int n, const Body& body, bool finalize = true) {

@@ -1,0 +1,80 @@
+// The engines whose ranks can be threads: shared memory over one mapping and over mappings of each
+// rank's own, as processes have; TCP; both.
+#include "tests/conformance/communicator_conformance.h"
+
+#include <stormo/transport/shm/host_exchange.h>
+#include <stormo/transport/shm/shm_transport.h>
+
+namespace stormo::comm {
+namespace {
+
+RanksFactory hosts(const std::string& name, const std::vector<int>& ranks_per_host) {
+  return {name, [=](const Body& body, bool finalize) { on_hosts(ranks_per_host, body, finalize); }};
+}
+
+/// As a program makes them.
+RanksFactory inproc(const std::string& name, int n) {
+  return {name, [n](const Body& body, bool finalize) {
+            auto group = make_inproc_group(n);
+            ASSERT_TRUE(group.ok()) << group.status().to_string();
+            on_group(std::move(*group), body, finalize);
+          }};
+}
+
+/// Ranks that met through a HostHub.
+RanksFactory mappings(const std::string& name, int n) {
+  return {name, [n](const Body& body, bool finalize) {
+            auto hub = transport::HostHub::open();
+            ASSERT_TRUE(hub.ok()) << hub.status().to_string();
+            const auto health = std::make_shared<transport::Health>();
+            std::vector<std::unique_ptr<transport::Arena>> arenas(static_cast<std::size_t>(n));
+            std::vector<std::unique_ptr<Communicator>> group(static_cast<std::size_t>(n));
+            std::vector<std::thread> threads;
+            for (int r = 0; r < n; ++r) {
+              threads.emplace_back([&, r] {
+                auto arena = transport::Arena::create({.capacity_bytes = 64 << 20});
+                ASSERT_TRUE(arena.ok()) << arena.status().to_string();
+                const Deadline by = Deadline::after(std::chrono::seconds(20));
+                auto host = r == 0 ? (*hub)->host(n, **arena, by)
+                                   : transport::enter_hub((*hub)->ticket(), r, n, **arena, by);
+                ASSERT_TRUE(host.ok()) << host.status().to_string();
+                Group::Parts parts;
+                parts.rank = r;
+                parts.ranks_per_host = {n};
+                parts.health = health;
+                parts.connections.local =
+                    transport::make_shm_transport(r, host->region, host->cores, health);
+                parts.connections.host_group =
+                    std::make_unique<transport::HostGroup>(std::move(*host), health);
+                group[static_cast<std::size_t>(r)] = std::make_unique<Group>(std::move(parts));
+                arenas[static_cast<std::size_t>(r)] = std::move(*arena);
+              });
+            }
+            for (std::thread& t : threads) t.join();
+            on_group(std::move(group), body, finalize);
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorConformance,
+                         ::testing::Values(hosts("of1", {1}), hosts("of2", {2}), hosts("of3", {3}),
+                                           hosts("of5", {5})),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Shm, CommunicatorConformance, ::testing::Values(mappings("of3", 3)),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Tcp, CommunicatorConformance,
+                         ::testing::Values(hosts("of2", {1, 1}), hosts("of3", {1, 1, 1})),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Mixed, CommunicatorConformance,
+                         ::testing::Values(hosts("of2and1", {2, 1}), hosts("of1and2", {1, 2}),
+                                           hosts("of2and2", {2, 2}),
+                                           hosts("of2and1and2", {2, 1, 2})),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorFailure,
+                         ::testing::Values(hosts("of2", {2}), hosts("of3", {3})), ranks_name);
+INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorSubgroups, ::testing::Values(inproc("of3", 3)),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Shm, CommunicatorFailure, ::testing::Values(mappings("of3", 3)),
+                         ranks_name);
+
+}  // namespace
+}  // namespace stormo::comm

@@ -1,0 +1,105 @@
+#pragma once
+
+#include "tests/conformance/communicator_conformance.h"
+
+/// For groups whose failures reach every rank by themselves, and which know what all ranks called.
+/// (A group of several hosts has its Coordinator for that, in jobs: tests/multiproc.)
+namespace stormo::comm {
+
+class CommunicatorFailure : public CommunicatorConformance {
+ protected:
+  static void on_each_until_it_fails(const Body& body) { GetParam().run(body, false); }
+};
+
+/// What the ranks call: rank 0 differs from the others.
+struct DifferentCalls {
+  const char* name;
+  std::function<Status(Communicator&)> first;
+  std::function<Status(Communicator&)> others;
+};
+
+inline std::vector<DifferentCalls> different_calls() {
+  const auto reduce = [](std::size_t n, ReduceOp op) {
+    return [=](Communicator& c) {
+      std::vector<float> x(n, 1.0f);
+      return c.all_reduce(buffer_of(std::span(x)), op);
+    };
+  };
+  const auto broadcast = [](Rank root) {
+    return [=](Communicator& c) {
+      float x = 1;
+      return c.broadcast(Buffer{&x, 1}, root);
+    };
+  };
+  const auto reduce_integers = [](Communicator& c) {
+    std::int32_t x[10] = {};
+    return c.all_reduce(buffer_of(std::span(x)), ReduceOp::kSum);
+  };
+  const auto barrier = [](Communicator& c) { return c.barrier(); };
+  const auto finalize = [](Communicator& c) { return c.finalize(Deadline::never()); };
+  return {
+      {"count", reduce(10, ReduceOp::kSum), reduce(11, ReduceOp::kSum)},
+      {"large count", reduce(10000, ReduceOp::kSum), reduce(10001, ReduceOp::kSum)},
+      {"small or large", reduce(10, ReduceOp::kSum), reduce(100000, ReduceOp::kSum)},
+      {"reduction", reduce(10, ReduceOp::kSum), reduce(10, ReduceOp::kMax)},
+      {"dtype", reduce(10, ReduceOp::kSum), reduce_integers},
+      {"kind", reduce(10, ReduceOp::kSum), barrier},
+      {"root", broadcast(0), broadcast(1)},
+      {"finalize", finalize, reduce(10, ReduceOp::kSum)},
+  };
+}
+
+TEST_P(CommunicatorFailure, DifferentCallsRaiseOnEveryRankWithATable) {
+  for (const DifferentCalls& calls : different_calls()) {
+    on_each_until_it_fails([&](Communicator& c) {
+      EXPECT_OK(c.barrier());
+      const Status s = c.rank() == 0 ? calls.first(c) : calls.others(c);
+      EXPECT_EQ(s.code(), Code::kMismatch) << calls.name << ": " << s.to_string();
+      for (int r = 0; r < c.size(); ++r) {
+        EXPECT_NE(s.message().find("rank " + std::to_string(r) + ": "), std::string::npos)
+            << s.to_string();
+      }
+      EXPECT_EQ(c.barrier().code(), Code::kMismatch) << "the group stays failed";
+      EXPECT_EQ(c.status().code(), Code::kMismatch);
+    });
+  }
+}
+
+TEST_P(CommunicatorFailure, AFailureEndsEveryWait) {
+  on_each_until_it_fails([](Communicator& c) {
+    if (c.rank() == 1) return c.fail({Code::kIo, "rank 1: disk full"});
+    for (const Status& s : {c.barrier(), c.barrier_async().wait(), c.status()}) {
+      EXPECT_EQ(s.code(), Code::kIo) << s.to_string();
+      EXPECT_NE(s.message().find("disk full"), std::string::npos) << s.to_string();
+    }
+  });
+}
+
+TEST_P(CommunicatorFailure, ADeadlineEndsTheWaitAndTheGroup) {
+  on_each_until_it_fails([](Communicator& c) {
+    if (c.rank() != 0) {
+      while (c.status().ok()) std::this_thread::yield();
+      return;
+    }
+    const Status s = c.barrier(Deadline::after(std::chrono::milliseconds(60)));
+    EXPECT_EQ(s.code(), Code::kDeadlineExceeded) << s.to_string();
+  });
+}
+
+TEST_P(CommunicatorFailure, AMessageOfAnotherTagIsRefused) {
+  on_each_until_it_fails([](Communicator& c) {
+    float x[4] = {};
+    if (c.rank() == 0) {
+      const Status sent = c.send(buffer_of(std::span(x)), 1, 7);
+      EXPECT_TRUE(sent.ok() || sent.code() == Code::kMismatch) << sent.to_string();
+    }
+    if (c.rank() == 1) {
+      const Status received = c.recv(buffer_of(std::span(x)), 0, 8);
+      EXPECT_EQ(received.code(), Code::kMismatch) << received.to_string();
+    }
+    while (c.status().ok()) std::this_thread::yield();
+    EXPECT_EQ(c.barrier().code(), Code::kMismatch);
+  });
+}
+
+}  // namespace stormo::comm
