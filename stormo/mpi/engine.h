@@ -1,0 +1,75 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <stormo/comm/communicator.h>
+#include <stormo/comm/connector.h>
+#include <stormo/comm/operation_lane.h>
+#include <stormo/mpi/execution.h>
+#include <stormo/mpi/join.h>
+#include <stormo/mpi/link.h>
+
+namespace stormo::mpi {
+
+/// The Communicator over MPI. Operations run one at a time, on its lane.
+class Engine final : public comm::Communicator {
+ public:
+  /// What the groups of a process have in common.
+  struct Process {
+    std::string host;
+    transport::Arena* arena = nullptr;  ///< outlives every use of the groups
+    Options options;
+  };
+  Engine(std::unique_ptr<Link> link, comm::Membership place, Process process);
+  /// A world that was not finalized fails on the other ranks.
+  ~Engine() override;
+
+  int rank() const override { return link_->rank(); }
+  int size() const override { return link_->size(); }
+  int local_rank() const override { return place_.local_rank; }
+  int local_size() const override { return place_.local_size(); }
+  int cross_rank() const override { return place_.cross_rank; }
+  int cross_size() const override { return static_cast<int>(place_.ranks_per_host.size()); }
+  const std::string& host() const override { return process_.host; }
+
+  const std::vector<int>& ranks_per_host() const override { return place_.ranks_per_host; }
+
+  Result<std::unique_ptr<comm::Communicator>> subgroup(std::span<const Rank> members,
+                                                       Deadline by) override;
+  Status run(const comm::Request& request, Deadline by) override;
+  comm::Work submit(const comm::Request& request) override;
+
+  transport::Arena& arena() override { return *process_.arena; }
+  Status status() const override;
+  void fail(Status cause) override { link_->fail(std::move(cause)); }
+  void set_section(std::string_view text) override;
+  std::uint64_t bytes_sent() const override { return 0; }
+  std::string algorithm(plan::GoalKind, std::uint64_t) const override { return "mpi"; }
+  void set_sink(Sink* sink) override { sink_ = sink; }
+  Status finalize(Deadline by) override;
+
+ private:
+  Status perform(const comm::Request& request, Deadline by);
+  Status execute(const Execution::Call& call);
+  Status conclude(const comm::Operation& operation, Status outcome);
+  void record(Lane lane, const comm::Operation& operation, TimePoint start, TimePoint end);
+
+  std::unique_ptr<Link> link_;
+  const comm::Membership place_;
+  const Process process_;
+  std::unique_ptr<Scratch> scratch_ = std::make_unique<Scratch>();
+  std::uint64_t sequence_ = 0;
+  Sink* sink_ = nullptr;
+  bool finalized_ = false;
+
+  std::mutex mutex_;
+  std::string section_;  // guarded by mutex_
+
+  comm::OperationLane lane_;  // last: its thread uses everything above
+};
+
+}  // namespace stormo::mpi

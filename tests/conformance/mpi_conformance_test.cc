@@ -1,0 +1,77 @@
+// The MPI engine. This program is one rank: mpirun starts several, which run the same tests.
+#include <stormo/mpi/join.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "tests/conformance/communicator_conformance.h"
+
+namespace stormo::comm {
+namespace {
+
+RanksFactory world(const std::string& name, const mpi::Options& options) {
+  return {name, [options](const Body& body, bool finalize) {
+            auto joined = mpi::join_mpi(options);
+            ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+            body(**joined);
+            if (finalize) EXPECT_OK((*joined)->finalize(Deadline::after(std::chrono::seconds(20))));
+          }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorConformance,
+                         ::testing::Values(world("compared", {}),
+                                           world("trusted", {.compare_calls = false}),
+                                           world("in_pieces", {.bytes_per_call = 4096})),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorFailure, ::testing::Values(world("compared", {})),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorSubgroups, ::testing::Values(world("compared", {})),
+                         ranks_name);
+
+TEST(MpiEngine, CountsThatDoNotFitTogetherRaiseOnEveryRank) {
+  auto joined = mpi::join_mpi();
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  Communicator& c = **joined;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(c.size()), 2);
+  std::vector<float> in(2 * counts.size());
+  std::vector<float> out(in.size() + 1);
+  auto expected = counts;
+  if (c.rank() == 0) expected.back() = 3;
+  const std::size_t n = c.rank() == 0 ? out.size() : in.size();
+  const Status s =
+      c.all_to_all(buffer_of(std::span(in)), counts, buffer_of(std::span(out).first(n)), expected);
+  EXPECT_EQ(s.code(), Code::kMismatch) << s.to_string();
+  const char* says = c.rank() == 0 ? "to rank 0, which expects 3" : "counts that other ranks gave";
+  EXPECT_NE(s.message().find(says), std::string::npos) << s.to_string();
+}
+
+/// Of all ranks but the first only failures are shown.
+class OnlyFailures : public ::testing::EmptyTestEventListener {
+  void OnTestPartResult(const ::testing::TestPartResult& part) override {
+    if (part.failed()) {
+      std::fprintf(stderr, "%s:%d: %s\n", part.file_name(), part.line_number(), part.message());
+    }
+  }
+};
+
+bool is_first_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
+  }
+  return true;
+}
+
+}  // namespace
+}  // namespace stormo::comm
+
+int main(int argc, char** argv) {
+  const bool first = stormo::comm::is_first_rank();
+  if (!first) unsetenv("GTEST_OUTPUT");  // one report of results is enough
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!first) {
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new stormo::comm::OnlyFailures);
+  }
+  return RUN_ALL_TESTS();
+}
