@@ -20,8 +20,8 @@
 #include <cli/bench_rounds.h>
 #include <cli/bench_table.h>
 #include <cli/commands.h>
+#include <cli/engine.h>
 #include <stormo/launch/cpus.h>
-#include <stormo/launch/environment.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/signals.h>
 
@@ -32,6 +32,7 @@ constexpr const char* kBenchExamples =
     "  stormo bench all_reduce -n 2                          a table over sizes\n"
     "  stormo bench all_gather -n 2 --bytes 8,64K,1M --json  one JSON object per size\n"
     "  stormo bench all_reduce -H a:1,b:1                    between two hosts, over ssh\n"
+    "  mpirun -n 2 stormo bench all_reduce --engine mpi      through the site's own MPI\n"
     "  stormo bench all_reduce -n 4 --against openmpi,gloo --rounds 7 --svg chart.svg\n"
     "  stormo bench all_reduce --hosts 4 --rate 1gbit --against openmpi   (root)\n"
     "\n"
@@ -167,7 +168,7 @@ int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
         const Invocation& invocation) {
   const auto options = to_bench_options(arguments, facts);
   if (!options.ok()) return fail(options.status());
-  const auto place = launch::read_environment(launch::process_environment());
+  const auto place = find_place(arguments.engine, arguments.launch);
   if (!place.ok()) return fail(place.status());
   const bool alone = place->source == "none";
   if (!alone && options->in_rounds(arguments))
@@ -176,15 +177,17 @@ int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
         "launcher away"));
   if (alone && !options->in_rounds(arguments) && arguments.launch.wants_launch())
     return launch_ranks(arguments, invocation);
-  const Result<bool> right = options->in_rounds(arguments)
-                                 ? compare(arguments, *options)
-                                 : run_bench_rank(*place, *options, arguments.json);
+  const Result<bool> right =
+      options->in_rounds(arguments)
+          ? compare(arguments, *options)
+          : run_bench_rank(*place, arguments.engine, *options, arguments.json);
   if (!right.ok()) return fail(right.status());
   return *right ? kExitOk : kExitFailed;
 }
 
 void add_flags(CLI::App& command, BenchArguments& a) {
   add_launch_flags(command, a.launch);
+  add_engine_flag(command, a.engine);
   command.add_option("--bytes", a.bytes, "Sizes of the whole, separated by commas")
       ->delimiter(',')
       ->capture_default_str();

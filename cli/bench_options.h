@@ -14,6 +14,7 @@ namespace stormo::cli {
 /// The flags of `stormo bench`, as written.
 struct BenchArguments {
   LaunchFlags launch;
+  std::string engine = "stormo";
   std::vector<std::string> bytes = {"8", "4K", "64K", "1M", "16M"};
   std::string seconds = "300ms";
   std::string buffers = "arena";

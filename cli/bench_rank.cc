@@ -8,6 +8,7 @@
 #include <cli/bench_engine.h>
 #include <cli/bench_probe.h>
 #include <cli/bench_table.h>
+#include <cli/engine.h>
 #include <stormo/comm/communicator.h>
 
 namespace stormo::cli {
@@ -25,7 +26,10 @@ Result<bench::Measurement> measure_size(comm::Communicator& world, StormoEngine&
   m.hosts = world.cross_size();
   m.buffers = options.private_buffers ? "private" : "arena";
   m.algorithm = algorithm_of(world, options.operation, bytes);
-  m.transport = world.cross_size() == 1 ? "shm" : world.local_size() > 1 ? "shm+tcp" : "tcp";
+  m.transport = m.algorithm == "mpi"      ? "mpi"
+                : world.cross_size() == 1 ? "shm"
+                : world.local_size() > 1  ? "shm+tcp"
+                                          : "tcp";
   if (engine.one_host() && world.size() > 1 && bytes >= kProbedBytes) {
     STORMO_ASSIGN_OR_RETURN(const double probe,
                             probe_memory(world, engine, facts, bytes, options.seconds / 3));
@@ -36,9 +40,9 @@ Result<bench::Measurement> measure_size(comm::Communicator& world, StormoEngine&
 
 }  // namespace
 
-Result<bool> run_bench_rank(const transport::Rendezvous& place, const BenchOptions& options,
-                            bool json) {
-  STORMO_ASSIGN_OR_RETURN(const auto world, comm::join(place));
+Result<bool> run_bench_rank(const transport::Rendezvous& place, const std::string& engine,
+                            const BenchOptions& options, bool json) {
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world(engine, place));
   StormoEngine engine(*world, options.private_buffers);
   const auto print = [&](const std::string& text) {
     if (world->rank() != 0) return;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <cli/commands.h>
+#include <cli/engine.h>
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
 #include <cli/train_rank.h>
@@ -34,6 +35,7 @@ constexpr const char* kExamples =
     "  stormo train recipes/mnist.toml -n 2 data.path=data/mnist optimizer.lr=0.05\n"
     "  stormo train recipes/mnist.toml --dry-run            print recipe and plan, start nothing\n"
     "  stormo train recipes/mnist.toml -H a:2,b:2 --resume\n"
+    "  mpirun -n 4 stormo train recipes/mnist.toml          --engine mpi: MPI moves the bytes too\n"
     "\n"
     "key=value changes a value of the recipe; --help-recipe lists all keys. Exit codes: 0 done;\n"
     "1 the run failed; 2 usage or configuration, nothing was started; 130, 143 interrupted, with\n"
@@ -43,6 +45,7 @@ struct TrainArguments {
   std::string recipe;
   std::vector<std::string> overrides;
   LaunchFlags launch;
+  std::string engine = "stormo";
   std::string trace;
   std::string checkpoint;
   bool resume = false;
@@ -154,9 +157,12 @@ int run(const TrainArguments& a, const Invocation& invocation) {
     return kExitOk;
   }
   const train::ParsedRecipe parsed = parse(a);
-  const Result<transport::Rendezvous> place = place_in_job();
+  const bool own_engine = a.engine == "stormo";
+  const Result<transport::Rendezvous> place =
+      own_engine ? place_in_job() : find_place(a.engine, a.launch);
+  if (!own_engine && !place.ok()) return fail_usage({place.status().message()});
   const bool is_rank = !place.ok() || place->source != "none";
-  const TrainRun train_run{parsed.recipe, a.json, a.trace};
+  const TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace};
   // A rank's recipe was checked by the launcher; under a foreign one, rank 0 speaks for all.
   if (is_rank && parsed.errors.empty()) return run_rank(train_run);
   if (is_rank) return place.ok() && place->rank > 0 ? kExitUsage : fail_usage(parsed.errors);
@@ -188,6 +194,7 @@ void add_train_command(CLI::App& app, Invocation& invocation) {
   command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
   command->add_flag("--help-recipe", a->help_recipe, "List all keys of recipes");
   add_launch_flags(*command, a->launch);
+  add_engine_flag(*command, a->engine);
   command->callback([a, recipe, &invocation] {
     if (recipe->count() == 0 && !a->help_recipe) throw CLI::RequiredError("recipe");
     invocation.exit_code = run(*a, invocation);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <cli/commands.h>
+#include <cli/engine.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
@@ -134,7 +135,8 @@ int run_rank(const TrainRun& run) {
     ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
   }
   try {
-    World world = stormo::init();
+    World world = run.engine == "stormo" ? stormo::init()
+                                         : stormo::init(join_world(run.engine, {}).take_or_throw());
     const Result<int> code = train_as_rank(world, run);
     if (code.ok()) return *code;
     const int exit_code = report(code.status(), world.rank());

@@ -9,6 +9,7 @@ namespace stormo::cli {
 /// What every rank of a `stormo train` job must know.
 struct TrainRun {
   train::Recipe recipe;
+  std::string engine = "stormo";  ///< see join_world
   bool json = false;
   std::string trace;  ///< file to write; empty: none
 };

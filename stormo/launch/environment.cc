@@ -184,24 +184,39 @@ void read_slurm(transport::Rendezvous& r, Reading& in) {
                         in);
 }
 
+/// mpirun names no host index. Its default mapping fills host after host, so that it follows from
+/// the rank; any other mapping is recognised and refused.
+void place_host_after_host(transport::Rendezvous& r, std::string_view remedy, Reading& in) {
+  const bool filled = r.size % r.local_size == 0 && r.rank % r.local_size == r.local_rank;
+  if (in.ok() && !filled)
+    in.wrong(
+        fmt::format("rank {} as local rank {} of {}: ranks must fill host after host, the same "
+                    "number on each; start with mpirun {}",
+                    r.rank, r.local_rank, r.local_size, remedy));
+  r.cross_size = std::max(1, r.size / r.local_size);
+  r.cross_rank = r.rank / r.local_size;
+}
+
 void read_open_mpi(transport::Rendezvous& r, Reading& in) {
   r.rank = in.number("OMPI_COMM_WORLD_RANK", 0);
   r.size = in.number("OMPI_COMM_WORLD_SIZE", 1);
   r.local_rank = in.number("OMPI_COMM_WORLD_LOCAL_RANK", 0);
   r.local_size = in.number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-  // Open MPI names no host index. Its default mapping fills host after host, so that it follows
-  // from the rank; any other mapping is recognised and refused.
-  const bool filled = r.size % r.local_size == 0 && r.rank % r.local_size == r.local_rank;
-  if (in.ok() && !filled)
-    in.wrong(
-        fmt::format("rank {} as local rank {} of {}: ranks must fill host after host, the same "
-                    "number on each; start with mpirun --map-by slot",
-                    r.rank, r.local_rank, r.local_size));
-  r.cross_size = std::max(1, r.size / r.local_size);
-  r.cross_rank = r.rank / r.local_size;
+  place_host_after_host(r, "--map-by slot", in);
   const std::string job =
       in.has("PMIX_NAMESPACE") ? in.text("PMIX_NAMESPACE") : in.text("OMPI_MCA_ess_base_jobid");
   meet_without_launcher(r, job, in);
+}
+
+/// MPICH and its relatives (Intel MPI, MVAPICH), whose launcher is Hydra.
+void read_mpich(transport::Rendezvous& r, Reading& in) {
+  r.rank = in.number("PMI_RANK", 0);
+  r.size = in.number("PMI_SIZE", 1);
+  r.local_rank = in.number("MPI_LOCALRANKID", 0);
+  r.local_size = in.number("MPI_LOCALNRANKS", 1);
+  place_host_after_host(r, "-ppn with the same number of ranks on each host", in);
+  // the ranks of a job on one host have one parent; nothing in the environment names the job
+  meet_without_launcher(r, fmt::format("{}", ::getppid()), in);
 }
 
 }  // namespace
@@ -220,7 +235,7 @@ Result<transport::Rendezvous> read_environment(const EnvironmentReader& read) {
     bool (*matches)(const Reading&);
     void (*fill)(transport::Rendezvous&, Reading&);
   };
-  static constexpr std::array<Detector, 4> kDetectors{{
+  static constexpr std::array<Detector, 5> kDetectors{{
       {"stormo", [](const Reading& in) { return in.has("STORMO_RANK"); }, read_stormo},
       {"torchrun",
        [](const Reading& in) {
@@ -237,6 +252,11 @@ Result<transport::Rendezvous> read_environment(const EnvironmentReader& read) {
          return in.has_all({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
        },
        read_open_mpi},
+      {"mpich",
+       [](const Reading& in) {
+         return in.has_all({"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
+       },
+       read_mpich},
   }};
   transport::Rendezvous r;
   r.host = read("STORMO_HOST").value_or("");

@@ -19,9 +19,9 @@ using EnvironmentReader = std::function<std::optional<std::string>(std::string_v
 EnvironmentReader process_environment();
 
 /// How this process finds its job. The first launcher whose variables are complete wins: Stormo's
-/// own, torchrun, a Slurm step, Open MPI; else a world of one. docs/environment.md has the table.
-/// Everything wrong is listed at once (kInvalidArgument). Call it once per process: a descriptor
-/// that holds the job's secret is read and closed.
+/// own, torchrun, a Slurm step, Open MPI, MPICH; else a world of one. docs/environment.md has the
+/// table. Everything wrong is listed at once (kInvalidArgument). Call it once per process: a
+/// descriptor that holds the job's secret is read and closed.
 Result<transport::Rendezvous> read_environment(const EnvironmentReader& read);
 
 /// STORMO_THREADS: how many threads libtorch shall use in each rank; 0 when unset, for "share the

@@ -74,7 +74,10 @@ World::~World() {
 World init() {
   const transport::Rendezvous rendezvous =
       launch::read_environment(launch::process_environment()).take_or_throw();
-  std::unique_ptr<comm::Communicator> group = comm::join(rendezvous).take_or_throw();
+  return init(comm::join(rendezvous).take_or_throw());
+}
+
+World init(std::unique_ptr<comm::Communicator> group) {
   tensor::install_arena_allocator(group->arena());
   g_group = group.get();
   g_previous_handler = std::set_terminate(fail_group_and_terminate);

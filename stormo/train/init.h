@@ -30,6 +30,7 @@ class World {
 
  private:
   friend World init();
+  friend World init(std::unique_ptr<comm::Communicator> group);
   explicit World(std::unique_ptr<comm::Communicator> communicator);
 
   std::unique_ptr<comm::Communicator> communicator_;
@@ -45,5 +46,9 @@ class World {
 ///    aborts, so that every rank reports it as the first cause.
 /// Call once, first thing in main(). Throws Error.
 World init();
+
+/// As init(), over a group that the caller has joined: through another engine, or with options of
+/// its own.
+World init(std::unique_ptr<comm::Communicator> group);
 
 }  // namespace stormo

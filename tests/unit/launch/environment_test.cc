@@ -207,6 +207,24 @@ TEST(ReadEnvironment, OpenMpi) {
   EXPECT_THAT(scattered.status().message(), HasSubstr("--map-by slot"));
 }
 
+TEST(ReadEnvironment, Mpich) {
+  const Variables mpich{
+      {"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const auto nowhere = read(mpich);
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_THAT(nowhere.status().message(), HasSubstr("STORMO_RENDEZVOUS=file:PATH"));
+  const auto r = read(with(mpich, {{"STORMO_RENDEZVOUS", "file:x"}}));
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_EQ(r->source, "mpich");
+  EXPECT_EQ(r->rank, 3);
+  EXPECT_EQ(r->cross_rank, 1);
+  EXPECT_EQ(r->cross_size, 2);
+  const auto one_host = read(with(mpich, {{"MPI_LOCALNRANKS", "4"}, {"MPI_LOCALRANKID", "3"}}));
+  ASSERT_TRUE(one_host.ok()) << one_host.status().to_string();
+  EXPECT_THAT(one_host->store.text, HasSubstr("mpich-"));
+  EXPECT_EQ(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->source, "none") << "srun sets these, too";
+}
+
 TEST(ReadEnvironment, TheInnerLauncherWins) {
   EXPECT_EQ(read(with(with(kTorchrun, kSlurm), kStormo))->source, "stormo");
   EXPECT_EQ(read(with(kTorchrun, kSlurm))->source, "torchrun");

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <memory>
+#include <string>
+
+#include <cli/launch_flags.h>
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/transport/rendezvous.h>
+
+namespace stormo::cli {
+
+/// Adds --engine: what moves the bytes between ranks.
+void add_engine_flag(CLI::App& command, std::string& engine);
+
+/// How this process finds its job: what its launcher says, or "mpi" as the source, when the engine
+/// is MPI, which knows by itself.
+Result<transport::Rendezvous> find_place(const std::string& engine, const LaunchFlags& flags);
+
+/// Joins the world through `engine`. Blocks as comm::join and mpi::join_mpi do.
+Result<std::unique_ptr<comm::Communicator>> join_world(const std::string& engine,
+                                                       const transport::Rendezvous& place);
+
+}  // namespace stormo::cli
