@@ -40,9 +40,9 @@ Result<bench::Measurement> measure_size(comm::Communicator& world, StormoEngine&
 
 }  // namespace
 
-Result<bool> run_bench_rank(const transport::Rendezvous& place, const std::string& engine,
+Result<bool> run_bench_rank(const transport::Rendezvous& place, const std::string& engine_name,
                             const BenchOptions& options, bool json) {
-  STORMO_ASSIGN_OR_RETURN(const auto world, join_world(engine, place));
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world(engine_name, place));
   StormoEngine engine(*world, options.private_buffers);
   const auto print = [&](const std::string& text) {
     if (world->rank() != 0) return;
