@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <poll.h>
+#include <sched.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/tcp/link.h>
 #include <stormo/transport/tcp/mesh.h>
@@ -14,8 +15,9 @@
 namespace stormo::transport {
 namespace {
 
-// Direct attempts before sleeping in poll(): saves the wake-up where the peer answers at once.
-constexpr Duration kSpin = std::chrono::microseconds(20);
+// Direct attempts, and yields to whoever shares the core, before sleeping in poll(): saves the
+// wake-up where the peer answers at once.
+constexpr Duration kSpin = std::chrono::microseconds(50);
 constexpr int kSliceMs = 20;
 
 class TcpTransport final : public Transport {
@@ -133,6 +135,8 @@ Status TcpTransport::run(Deadline by) {
       moved_at = now;
     } else if (now - moved_at >= kSpin) {
       wait(now, by);
+    } else {
+      ::sched_yield();  // whoever shares this core may be the one that we wait for
     }
   }
 }
