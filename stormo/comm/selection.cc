@@ -38,7 +38,7 @@ broadcast one_per_host ranks=0 bytes=65536 binomial_broadcast pieces=1
 broadcast one_per_host ranks=0 bytes=0 scatter_all_gather_broadcast pieces=1
 broadcast even ranks=0 bytes=0 binomial_broadcast pieces=1
 broadcast uneven ranks=0 bytes=0 binomial_broadcast pieces=1
-reduce one_host ranks=0 bytes=0 direct_reduce pieces=1
+reduce one_host ranks=0 bytes=0 scatter_gather_reduce pieces=1
 reduce one_per_host ranks=0 bytes=0 binomial_reduce pieces=1
 reduce even ranks=0 bytes=0 binomial_reduce pieces=1
 reduce uneven ranks=0 bytes=0 binomial_reduce pieces=1

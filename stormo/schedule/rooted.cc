@@ -4,10 +4,13 @@
 // the reduce it adds in ascending order of rank. Cost: 1 round; the root sends or receives (n-1) K
 // bytes in broadcast and reduce, (n-1)/n K bytes in scatter and gather, which is no more than it
 // must there. Good in shared memory, where all read the root's data at once, and for few ranks.
-// Paper: none needed; these are the flat trees that others are measured against.
+// A large reduce leaves no rank idle: reduce-scatter, then gather (Rabenseifner); in shared memory
+// both are one pass. Papers: none needed for the flat trees that others are measured against; R.
+// Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
 #include <stormo/schedule/rooted.h>
 
 #include <stormo/schedule/compose.h>
+#include <stormo/schedule/direct.h>
 
 namespace stormo::schedule {
 namespace {
@@ -36,6 +39,11 @@ plan::Schedule direct_broadcast(int ranks, Rank root) {
 plan::Schedule direct_reduce(int ranks, Rank root) {
   return reversed(from_root("direct_reduce", {GoalKind::kReduce, root}, ranks, 1),
                   Combine::kReduce);
+}
+
+plan::Schedule scatter_gather_reduce(int ranks, Rank root) {
+  return with_goal(then(direct_reduce_scatter(ranks), direct_gather(ranks, root)),
+                   "scatter_gather_reduce", {GoalKind::kReduce, root});
 }
 
 plan::Schedule direct_scatter(int ranks, Rank root) {

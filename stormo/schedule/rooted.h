@@ -4,10 +4,13 @@
 
 namespace stormo::schedule {
 
-/// One round each; 1 <= ranks <= plan::kMaxRanks, 0 <= root < ranks. Broadcast and reduce move one
-/// chunk, gather and scatter `ranks` chunks, of which the root keeps its own.
+/// One round each, if nothing else is said; 1 <= ranks <= plan::kMaxRanks, 0 <= root < ranks.
+/// Broadcast and reduce move one chunk, gather and scatter `ranks` chunks, of which the root keeps
+/// its own.
 plan::Schedule direct_broadcast(int ranks, Rank root);
 plan::Schedule direct_reduce(int ranks, Rank root);
+/// ranks chunks in two rounds: every rank reduces one, then the root collects them.
+plan::Schedule scatter_gather_reduce(int ranks, Rank root);
 plan::Schedule direct_scatter(int ranks, Rank root);
 plan::Schedule direct_gather(int ranks, Rank root);
 

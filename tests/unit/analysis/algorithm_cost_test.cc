@@ -222,6 +222,17 @@ TEST(AlgorithmCost, GatherAndScatterMirrorEachOther) {
   }
 }
 
+TEST(AlgorithmCost, AReduceThatLeavesNoRankIdle) {
+  for (const int n : sizes()) {
+    const int64_t k = 1000 * n;
+    const Cost c = cost(schedule::scatter_gather_reduce(n, n - 1), k);
+    EXPECT_EQ(c.rounds, 2);
+    EXPECT_EQ(c.total_bytes, (n - 1) * k + (n - 1) * (k / n));
+    EXPECT_EQ(c.max_bytes_sent, k) << "the root sends less";
+    EXPECT_EQ(c.max_bytes_reduced, k - k / n) << "no rank reduces more than another";
+  }
+}
+
 TEST(AlgorithmCost, Broadcasts) {
   for (const int n : sizes()) {
     const int64_t k = 1000 * n;

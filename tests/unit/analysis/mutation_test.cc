@@ -321,7 +321,7 @@ TEST(Mutation, EveryTransferIsNeeded) {
       }
     }
   }
-  EXPECT_EQ(dropped, 1339);
+  EXPECT_EQ(dropped, 1374);
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST(PlanCommand, ListsEveryAlgorithm) {
   EXPECT_THAT(text.out,
               HasSubstr("chain_broadcast                   broadcast       --ranks --root "
                         "--pieces"));
-  EXPECT_EQ(objects(run({"list", "--json"}).out).size(), 36u);
+  EXPECT_EQ(objects(run({"list", "--json"}).out).size(), 37u);
 }
 
 TEST(PlanCommand, ShowsSchedulesAndStepPlans) {
@@ -152,7 +152,7 @@ TEST(PlanCommand, VerifiesAllForARange) {
   const Outcome all = run({"verify", "--all", "--ranks", "1..9", "--json"});
   EXPECT_EQ(all.exit_code, kExitOk) << all.err;
   const auto lines = objects(all.out);
-  EXPECT_EQ(lines.size(), 36u);
+  EXPECT_EQ(lines.size(), 37u);
   for (const json& line : lines) EXPECT_EQ(line["ok"], true);
 }
 
