@@ -16,6 +16,12 @@
 
 namespace stormo::comm {
 
+#ifdef __SANITIZE_THREAD__
+inline constexpr bool kThreadSanitizer = true;
+#else
+inline constexpr bool kThreadSanitizer = false;
+#endif
+
 #define EXPECT_OK(expr)                               \
   do {                                                \
     const Status status_ = (expr);                    \
