@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include <stormo/comm/program.h>
@@ -24,7 +25,7 @@ class Compiler {
     program_.chunks = schedule_.chunks;
     for (std::size_t i = 0; i < schedule_.rounds.size(); ++i) {
       if (fusible(i)) {
-        fused_rounds(schedule_.rounds[i], schedule_.rounds[i + 1]);
+        fused_rounds(i);
         ++i;
       } else {
         plain_round(schedule_.rounds[i]);
@@ -71,7 +72,6 @@ class Compiler {
   bool fusible(std::size_t i) const {
     if (i + 1 >= schedule_.rounds.size()) return false;
     std::map<ChunkId, Rank> reducer;
-    std::set<std::pair<Rank, ChunkId>> read;
     bool any = false;
     for (const Transfer& t : schedule_.rounds[i]) {
       if (!here(t.from) && !here(t.to)) continue;
@@ -89,7 +89,22 @@ class Compiler {
     return any;
   }
 
-  void fused_rounds(const Round& reduces, const Round& copies) {
+  /// Whether I, or the goal, need what I hold of the chunk after round `done`.
+  bool needed_after(std::size_t done, ChunkId chunk) const {
+    const auto goal = plan::only_target(schedule_, chunk);
+    if (!goal || *goal == me_) return true;
+    const std::span<const Round> rest = std::span(schedule_.rounds).subspan(done + 1);
+    return std::any_of(rest.begin(), rest.end(), [&](const Round& round) {
+      return std::any_of(round.begin(), round.end(), [&](const Transfer& t) {
+        const bool reduced_into = t.to == me_ && t.how == plan::Combine::kReduce;
+        return t.chunk == chunk && (t.from == me_ || reduced_into);
+      });
+    });
+  }
+
+  void fused_rounds(std::size_t i) {
+    const Round& reduces = schedule_.rounds[i];
+    const Round& copies = schedule_.rounds[i + 1];
     meet();
     std::vector<Step> steps = reductions_into_me(reduces);
     for (const Transfer& t : reduces)
@@ -97,9 +112,7 @@ class Compiler {
     for (const Transfer& t : copies) note_peers(t, Area::kStage, true);
     for (const Round* round : {&reduces, &copies}) written_by(*round);
     for (Step& step : steps) {
-      const auto goal = plan::only_target(schedule_, step.chunk);
-      // my own copy, unless nobody will look at it
-      if (goal && *goal != me_) step.destinations.clear();
+      if (!needed_after(i + 1, step.chunk)) step.destinations.clear();
       for (const Transfer& t : copies) {
         if (t.from == me_ && t.chunk == step.chunk) {
           step.destinations.push_back(target(t.to, t.chunk));

@@ -262,6 +262,17 @@ TEST(Selection, ErrorsNameThePlaceAndTheReason) {
             std::string::npos);
 }
 
+TEST(Compile, AReducedChunkThatIsSentOnLaterIsKept) {
+  // rank 1 reduces, passes the sum to rank 2 and, a round later, to the root as well
+  const Schedule s = plan::parse_schedule(
+                         "schedule v1 detour reduce root=0 ranks=3 chunks=1\n"
+                         "round 0: 0>1 +c0 2>1 +c0\n"
+                         "round 1: 1>2 =c0\n"
+                         "round 2: 1>0 =c0\n")
+                         .take_or_throw();
+  for (const std::vector<int>& hosts : {std::vector{3}, std::vector{1, 2}}) expect_goal(s, hosts);
+}
+
 TEST(Compile, RanksShareOnlyWhatOthersRead) {
   const HostMap map = HostMap::of({3});
   const Program gather = compile(schedule::direct_all_gather(3), 0, map);
