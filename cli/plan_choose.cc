@@ -8,6 +8,7 @@
 #include <stormo/analysis/cost.h>
 #include <stormo/analysis/simulate.h>
 #include <stormo/base/units.h>
+#include <stormo/comm/posting.h>
 #include <stormo/comm/selection.h>
 
 #include "plan_load.h"
@@ -60,9 +61,12 @@ Status choose_plan(const PlanOptions& o) {
     }
   }
   if (!o.json) print_table(rows, false);
-  if (!o.json && topology.hosts() == 1 && *bytes <= 512) {
+  constexpr std::uint64_t kPosted = comm::Posting::kMaxInlineBytes;
+  if (!o.json && topology.hosts() == 1 && *bytes <= kPosted) {
     print_line(
-        "\nUp to 512 B per rank no algorithm runs inside a host: every rank posts all it has.");
+        fmt::format("\nUp to {} per rank no algorithm runs inside a host: every rank posts all "
+                    "it has.",
+                    format_bytes(kPosted)));
   }
   return {};
 }

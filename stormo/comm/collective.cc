@@ -32,27 +32,6 @@ Combine combine_of(ReduceOp op) {
   return Combine::kSum;
 }
 
-plan::GoalKind goal_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kReduceScatter: return plan::GoalKind::kReduceScatter;
-    case OperationKind::kAllGather: return plan::GoalKind::kAllGather;
-    case OperationKind::kBroadcast: return plan::GoalKind::kBroadcast;
-    case OperationKind::kReduce: return plan::GoalKind::kReduce;
-    case OperationKind::kGather: return plan::GoalKind::kGather;
-    case OperationKind::kScatter: return plan::GoalKind::kScatter;
-    case OperationKind::kScan:
-    case OperationKind::kExclusiveScan: return plan::GoalKind::kScan;
-    case OperationKind::kAllToAll: return plan::GoalKind::kAllToAll;
-    case OperationKind::kAllReduce:
-    case OperationKind::kBarrier:
-    case OperationKind::kFinalize:
-    case OperationKind::kSubgroup:
-    case OperationKind::kSend:
-    case OperationKind::kReceive: break;
-  }
-  return plan::GoalKind::kAllReduce;
-}
-
 Partition partition_of(const Request& r, int chunks, std::int64_t count, Rank me, int size) {
   if (r.kind == OperationKind::kAllToAll) {
     if (!r.counts.empty()) return Partition::pairs(chunks, me, r.counts, r.out_counts);

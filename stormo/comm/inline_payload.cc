@@ -54,18 +54,14 @@ bool InlinePayload::fits(const Request& r) const {
   return contribution(r) <= Posting::kMaxInlineBytes;
 }
 
-bool InlinePayload::contributes(const Request& r) const {
-  const bool from_root = r.kind == OperationKind::kBroadcast || r.kind == OperationKind::kScatter;
-  return !from_root || r.root == host_.rank();
+const std::byte* InlinePayload::payload(int rank) const {
+  return Posted(host_, rank).payload(posted_bytes_);
 }
 
-const std::byte* InlinePayload::payload(int rank, const Request& r) const {
-  return Posted(host_, rank).payload(contribution(r));
-}
-
-void InlinePayload::post(const Request& r) const {
-  if (!contributes(r)) return;
-  std::byte* to = Posted(host_, host_.rank()).payload(contribution(r));
+void InlinePayload::post(const Request& r) {
+  posted_bytes_ = contribution(r);
+  if (!contributes(r, host_.rank())) return;
+  std::byte* to = Posted(host_, host_.rank()).payload(posted_bytes_);
   for (const Buffer& b : r.in) {
     if (b.count > 0) std::memcpy(to, b.data, b.bytes());
     to += b.bytes();
@@ -73,12 +69,12 @@ void InlinePayload::post(const Request& r) const {
 }
 
 /// out = the terms of ranks first to last-1 that lie `offset` bytes into their payloads.
-void InlinePayload::reduce_ranks(const Request& r, const Operands& o, int first, int last,
-                                 std::size_t offset, const Buffer& out) {
+void InlinePayload::reduce_ranks(const Operands& o, int first, int last, std::size_t offset,
+                                 const Buffer& out) {
   sources_.clear();
   for (int rank = first; rank < last; ++rank) {
     const double scale = o.scales[static_cast<std::size_t>(rank)];
-    if (scale != 0) sources_.push_back({payload(rank, r) + offset, scale});
+    if (scale != 0) sources_.push_back({payload(rank) + offset, scale});
   }
   void* to = out.data;
   if (o.user != nullptr) {
@@ -93,7 +89,7 @@ void InlinePayload::finish_reduction(const Request& r, const Operands& o) {
   const int n = host_.size();
   if (r.kind == OperationKind::kReduceScatter) {
     const std::size_t offset = bytes_of(r.out[0], before(r, r.out[0], me));
-    return reduce_ranks(r, o, 0, n, offset, r.out[0]);
+    return reduce_ranks(o, 0, n, offset, r.out[0]);
   }
   if (r.kind == OperationKind::kReduce && r.root != me) return;
   if (r.kind == OperationKind::kExclusiveScan && me == 0) return;
@@ -102,13 +98,13 @@ void InlinePayload::finish_reduction(const Request& r, const Operands& o) {
                                                              : n;
   std::size_t offset = 0;
   for (const Buffer& b : r.out) {
-    reduce_ranks(r, o, 0, last, offset, b);
+    reduce_ranks(o, 0, last, offset, b);
     offset += b.bytes();
   }
 }
 
 void InlinePayload::finish(const Request& r, const Operands& o) {
-  if (contribution(r) == 0) return;
+  if (posted_bytes_ == 0) return;
   if (reduces(r.kind)) return finish_reduction(r, o);
   const int me = host_.rank();
   const int n = host_.size();
@@ -116,7 +112,7 @@ void InlinePayload::finish(const Request& r, const Operands& o) {
     case OperationKind::kBroadcast: {
       std::size_t offset = 0;
       for (const Buffer& b : r.out) {
-        if (r.root != me) copy(b.data, payload(r.root, r) + offset, b.bytes());
+        if (r.root != me) copy(b.data, payload(r.root) + offset, b.bytes());
         offset += b.bytes();
       }
       return;
@@ -128,17 +124,17 @@ void InlinePayload::finish(const Request& r, const Operands& o) {
       for (int rank = 0; rank < n; ++rank) {
         auto* to =
             static_cast<std::byte*>(r.out[0].data) + bytes_of(r.in[0], before(r, r.in[0], rank));
-        copy(to, payload(rank, r), bytes_of(r.in[0], part(r, r.in[0], rank)));
+        copy(to, payload(rank), bytes_of(r.in[0], part(r, r.in[0], rank)));
       }
       return;
     case OperationKind::kScatter:
-      return copy(r.out[0].data, payload(r.root, r) + bytes_of(r.out[0], before(r, r.out[0], me)),
+      return copy(r.out[0].data, payload(r.root) + bytes_of(r.out[0], before(r, r.out[0], me)),
                   r.out[0].bytes());
     case OperationKind::kAllToAll: {
       const std::size_t block = r.in[0].bytes() / static_cast<std::size_t>(n);
       for (int rank = 0; rank < n; ++rank) {
         copy(static_cast<std::byte*>(r.out[0].data) + block * static_cast<std::size_t>(rank),
-             payload(rank, r) + block * static_cast<std::size_t>(me), block);
+             payload(rank) + block * static_cast<std::size_t>(me), block);
       }
       return;
     }

@@ -20,19 +20,19 @@ class InlinePayload {
   /// Whether the request can go this way; all ranks that call the same operation agree.
   bool fits(const Request& request) const;
   /// Before the meeting: this rank's contribution goes to its board.
-  void post(const Request& request) const;
+  void post(const Request& request);
   /// After the meeting. Reads dtype, how, user and scales of `operands`.
   void finish(const Request& request, const Operands& operands);
 
  private:
   std::uint64_t contribution(const Request& request) const;
-  bool contributes(const Request& request) const;
-  const std::byte* payload(int rank, const Request& request) const;
-  void reduce_ranks(const Request& request, const Operands& operands, int first, int last,
-                    std::size_t offset, const Buffer& out);
+  const std::byte* payload(int rank) const;
+  void reduce_ranks(const Operands& operands, int first, int last, std::size_t offset,
+                    const Buffer& out);
   void finish_reduction(const Request& request, const Operands& operands);
 
   const transport::HostGroup& host_;
+  std::uint64_t posted_bytes_ = 0;  // of the rank with the most to say, from post() to finish()
   std::vector<Operand> sources_;
 };
 

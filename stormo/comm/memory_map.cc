@@ -13,10 +13,6 @@ std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_
 
 std::size_t padded(const Buffer& b) { return (b.bytes() + 63) / 64 * 64; }
 
-/// Whether what this rank had in its buffers before the call matters.
-bool contributes(const Request& r, Rank me) {
-  return r.kind != OperationKind::kBroadcast || r.root == me;
-}
 /// Whether this rank's buffers, used in place, hold the outcome.
 bool has_outcome(const Request& r, Rank me) {
   if (r.kind == OperationKind::kBroadcast) return r.root != me;

@@ -98,6 +98,42 @@ std::string to_text(const Operation& o) {
   return fmt::format("{} #{} ({})", to_string(o.kind), o.sequence, what);
 }
 
+plan::GoalKind goal_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kReduceScatter: return plan::GoalKind::kReduceScatter;
+    case OperationKind::kAllGather: return plan::GoalKind::kAllGather;
+    case OperationKind::kBroadcast: return plan::GoalKind::kBroadcast;
+    case OperationKind::kReduce: return plan::GoalKind::kReduce;
+    case OperationKind::kGather: return plan::GoalKind::kGather;
+    case OperationKind::kScatter: return plan::GoalKind::kScatter;
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan: return plan::GoalKind::kScan;
+    case OperationKind::kAllToAll: return plan::GoalKind::kAllToAll;
+    case OperationKind::kAllReduce:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSubgroup:
+    case OperationKind::kSend:
+    case OperationKind::kReceive: break;
+  }
+  return plan::GoalKind::kAllReduce;
+}
+
+OperationKind kind_of(plan::GoalKind goal) {
+  switch (goal) {
+    case plan::GoalKind::kAllReduce: return OperationKind::kAllReduce;
+    case plan::GoalKind::kReduceScatter: return OperationKind::kReduceScatter;
+    case plan::GoalKind::kAllGather: return OperationKind::kAllGather;
+    case plan::GoalKind::kBroadcast: return OperationKind::kBroadcast;
+    case plan::GoalKind::kReduce: return OperationKind::kReduce;
+    case plan::GoalKind::kGather: return OperationKind::kGather;
+    case plan::GoalKind::kScatter: return OperationKind::kScatter;
+    case plan::GoalKind::kScan: return OperationKind::kScan;
+    case plan::GoalKind::kAllToAll: return OperationKind::kAllToAll;
+  }
+  return OperationKind::kAllReduce;
+}
+
 Operation describe(const Request& r, int size) {
   Operation o;
   o.kind = r.kind;

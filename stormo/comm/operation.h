@@ -5,6 +5,7 @@
 
 #include <stormo/base/ids.h>
 #include <stormo/comm/request.h>
+#include <stormo/plan/schedule.h>
 
 namespace stormo::comm {
 
@@ -49,6 +50,18 @@ constexpr bool in_place(OperationKind kind) {
          kind == OperationKind::kFinalize || kind == OperationKind::kSubgroup ||
          kind == OperationKind::kSend || kind == OperationKind::kReceive;
 }
+
+/// Whether what this rank has before the call matters.
+constexpr bool contributes(const Request& request, Rank me) {
+  const bool from_root =
+      request.kind == OperationKind::kBroadcast || request.kind == OperationKind::kScatter;
+  return !from_root || request.root == me;
+}
+
+/// What the schedules of a collective are for; a barrier is an all-reduce.
+plan::GoalKind goal_of(OperationKind kind);
+/// The collective whose schedules have this goal.
+OperationKind kind_of(plan::GoalKind goal);
 
 /// The operation that a checked request of a group of `size` ranks is.
 Operation describe(const Request& request, int size);

@@ -22,21 +22,6 @@ constexpr double kHopeless = 2.5;
 /// The shipped algorithm stays unless another one is clearly faster: measurements are noisy.
 constexpr double kClearly = 0.95;
 
-OperationKind kind_of(GoalKind goal) {
-  switch (goal) {
-    case GoalKind::kAllReduce: return OperationKind::kAllReduce;
-    case GoalKind::kReduceScatter: return OperationKind::kReduceScatter;
-    case GoalKind::kAllGather: return OperationKind::kAllGather;
-    case GoalKind::kBroadcast: return OperationKind::kBroadcast;
-    case GoalKind::kReduce: return OperationKind::kReduce;
-    case GoalKind::kGather: return OperationKind::kGather;
-    case GoalKind::kScatter: return OperationKind::kScatter;
-    case GoalKind::kScan: return OperationKind::kScan;
-    case GoalKind::kAllToAll: return OperationKind::kAllToAll;
-  }
-  return OperationKind::kAllReduce;
-}
-
 class Tuner {
  public:
   Tuner(Communicator& world, const TuneOptions& options,
