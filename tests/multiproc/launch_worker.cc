@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <latch>
 #include <string>
 
 #include <stormo/launch/environment.h>
@@ -116,7 +117,13 @@ int meet(const Rendezvous& r) {
 int last_will(const Rendezvous& r) {
   const auto store = connect(r);
   const Deadline by = Deadline::after(std::chrono::seconds(20));
-  store->set_note_source([] { return std::string("all_reduce #40"); });
+  std::latch asked(
+      2);  // for the second time: the first note is on its way, and the will follows it
+  store->set_note_source([&asked, times = 0]() mutable {
+    if (++times <= 2) asked.count_down();
+    return std::string("all_reduce #40");
+  });
+  asked.wait();
   stormo::throw_if_error(
       store->set_will("failure", "rank " + std::to_string(r.rank) + ": left", {}, by));
   say("joined");
