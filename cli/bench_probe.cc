@@ -55,6 +55,7 @@ class SharedBuffers {
   static Result<SharedBuffers> create(comm::Communicator& world, std::uint64_t bytes) {
     SharedBuffers buffers;
     auto mine = MemoryFile::create("stormo-probe", bytes);
+    if (mine.ok()) mine->back_with_huge_pages(0, bytes);  // as the Arena does
     std::array<std::int64_t, 2> place = {::getpid(), mine.ok() ? mine->fd() : -1};
     std::vector<std::int64_t> places(2 * static_cast<std::size_t>(world.size()));
     STORMO_RETURN_IF_ERROR(
@@ -66,7 +67,6 @@ class SharedBuffers {
                       : map_other(places[2 * r], places[2 * r + 1], bytes);
       failed = file.status();
       if (!failed.ok()) break;
-      file->advise_huge_pages();
       buffers.data_.push_back(file->data());
       buffers.files_.push_back(std::move(*file));
     }

@@ -99,7 +99,7 @@ void print_facts(const HostFacts& f) {
                                        ? ", cgroup limit " + format_bytes(*f.memory_limit_bytes)
                                        : std::string()));
   print_line("huge pages", fmt::format("{}; shared memory: {}; reserved and free: {}", f.hugepages,
-                                       f.shared_hugepages, f.hugepages_free));
+                                       f.shared_hugepages ? "yes" : "no", f.hugepages_free));
   print_line("/dev/shm", f.shm_bytes > 0 ? format_bytes(f.shm_bytes) : "none");
   std::string limits;
   for (const Limit& l : f.limits)

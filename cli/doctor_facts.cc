@@ -13,6 +13,7 @@
 
 #include <stormo/base/file.h>
 #include <stormo/launch/spawn.h>
+#include <stormo/transport/memory_file.h>
 #include <stormo/transport/socket.h>
 
 namespace stormo::cli {
@@ -88,7 +89,9 @@ void read_memory(HostFacts& facts) {
   facts.memory_limit_bytes = cgroup_limit("memory", "memory.max", "memory.limit_in_bytes");
   const std::filesystem::path pages = "/sys/kernel/mm/transparent_hugepage";
   facts.hugepages = bracketed(first_line(pages / "enabled"));
-  facts.shared_hugepages = bracketed(first_line(pages / "shmem_enabled"));
+  const std::uint64_t page = transport::MemoryFile::kHugePage;
+  const auto file = transport::MemoryFile::create("stormo-doctor", page);
+  facts.shared_hugepages = file.ok() && file->back_with_huge_pages(0, page);
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) == 0)
     facts.shm_bytes = std::uint64_t{shm.f_blocks} * shm.f_frsize;

@@ -29,8 +29,8 @@ struct HostFacts {
   std::optional<std::uint64_t> memory_limit_bytes;  ///< of the cgroup
   std::optional<std::uint64_t> pids_limit;          ///< of the cgroup
   std::uint64_t swap_used_bytes = 0;
-  std::string hugepages;         ///< transparent, for private memory: "always", "madvise", "never"
-  std::string shared_hugepages;  ///< transparent, for shared memory: "never", "advise", ...
+  std::string hugepages;          ///< transparent, for private memory: "always", "madvise", "never"
+  bool shared_hugepages = false;  ///< an Arena gets them
   std::uint64_t hugepages_free = 0;
   std::uint64_t shm_bytes = 0;  ///< size of /dev/shm; 0: there is none
   std::vector<Limit> limits;    ///< nofile, nproc, memlock

@@ -55,10 +55,10 @@ void check_memory(const HostFacts& f, std::vector<Finding>& out) {
   if (f.swap_used_bytes > kLittleMemory)
     out.push_back({false, fmt::format("{} swapped out", format_bytes(f.swap_used_bytes)),
                    "a rank that waits for the disk holds up all others", "free memory"});
-  if (f.shared_hugepages == "never" || f.shared_hugepages == "deny")
+  if (!f.shared_hugepages)
     out.push_back({false, "no huge pages for shared memory",
                    "large tensors cost more page faults and address look-ups",
-                   "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (as root)"});
+                   "use Linux 6.1 or newer, and do not forbid huge pages (prctl, cgroup)"});
   if (!f.hugepages.empty() && f.hugepages != "always")
     out.push_back({false, fmt::format("transparent huge pages are '{}'", f.hugepages),
                    "random access to much memory misses the address cache: compilers and large "

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMinBlock = 64;
 constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kBackFrom = 256 << 10;  // smaller blocks touch their pages as they need
 
 struct SizeClass {
   std::uint32_t index;
@@ -53,7 +54,6 @@ Result<std::unique_ptr<Arena>> Arena::create(Options options) {
                                                : MemoryFile::create("stormo-arena", capacity));
   std::unique_ptr<Arena> arena(new Arena);
   arena->file_ = std::move(file);
-  arena->file_.advise_huge_pages();
   arena->owner_pid_ = getpid();
   arena->stats_.capacity_bytes = capacity;
   return arena;
@@ -83,11 +83,20 @@ void* Arena::allocate(std::size_t bytes) noexcept {
     next_ = begin + c.bytes;
     stats_.touched_bytes = next_;
     block = file_.data() + begin;
+    if (bytes >= kBackFrom) back(begin, begin + bytes);
   }
   class_of_.emplace(block, c.index);
   stats_.in_use_bytes += c.bytes;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
   return block;
+}
+
+/// [begin, end) was never handed out before.
+void Arena::back(std::uint64_t begin, std::uint64_t end) noexcept {
+  begin = std::max(begin, backed_);
+  if (begin >= end) return;
+  static_cast<void>(file_.back_with_huge_pages(begin, end));  // else pages come with faults
+  backed_ = (end + MemoryFile::kHugePage - 1) / MemoryFile::kHugePage * MemoryFile::kHugePage;
 }
 
 void Arena::deallocate(void* p) noexcept {

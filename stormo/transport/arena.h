@@ -17,9 +17,10 @@ namespace stormo::transport {
 /// lies where peers can read and write it: nothing has to be copied to be sent.
 ///
 /// Size-class free lists (four classes per power of two); metadata is private to the process, only
-/// payload is shared. The file is sparse: pages cost memory once touched, and freed blocks are
-/// reused before new ones are touched. Thread-safe. After fork() the child must not use it: there
-/// allocate() returns null and deallocate() does nothing.
+/// payload is shared. The file is sparse: memory is taken by touching it, or in huge pages by
+/// allocating 256 KiB or more, and freed blocks are reused before new ones are touched.
+/// Thread-safe. After fork() the child must not use it: there allocate() returns null and
+/// deallocate() does nothing.
 class Arena {
  public:
   struct Options {
@@ -32,7 +33,7 @@ class Arena {
     std::uint64_t capacity_bytes = 0;
     std::uint64_t in_use_bytes = 0;   ///< handed out, rounded up to size classes
     std::uint64_t peak_bytes = 0;     ///< highest in_use_bytes
-    std::uint64_t touched_bytes = 0;  ///< ever handed out: upper bound of the memory it costs
+    std::uint64_t touched_bytes = 0;  ///< ever handed out: what it costs, to a huge page
   };
 
   static Result<std::unique_ptr<Arena>> create(Options options);
@@ -64,6 +65,7 @@ class Arena {
  private:
   static constexpr std::size_t kNumClasses = 4 * 48;
   Arena() = default;
+  void back(std::uint64_t begin, std::uint64_t end) noexcept;
 
   MemoryFile file_;
   int owner_pid_ = 0;
@@ -71,6 +73,7 @@ class Arena {
   std::array<std::vector<std::byte*>, kNumClasses> free_;
   std::unordered_map<const void*, std::uint32_t> class_of_;  // live blocks
   std::uint64_t next_ = 0;                                   // first byte never handed out
+  std::uint64_t backed_ = 0;                                 // end of the last huge page
   Stats stats_;
 };
 

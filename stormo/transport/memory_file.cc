@@ -6,12 +6,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include <stormo/base/units.h>
 
 namespace stormo::transport {
+namespace {
+
+constexpr std::uint64_t kSmallPage = 4096;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
+
+/// Address space for `bytes`, aligned so that huge pages of a file can be mapped as such.
+void* reserve_aligned(std::uint64_t bytes) {
+  constexpr std::uint64_t align = MemoryFile::kHugePage;
+  const std::uint64_t mapped = (bytes + kSmallPage - 1) / kSmallPage * kSmallPage;
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const p = mmap(nullptr, mapped + align, PROT_NONE, flags, -1, 0);
+  if (p == MAP_FAILED) return p;
+  auto* const first = static_cast<std::byte*>(p);
+  const std::uint64_t before = (align - reinterpret_cast<std::uintptr_t>(p) % align) % align;
+  if (before > 0) munmap(first, before);
+  munmap(first + before + mapped, align - before);
+  return first + before;
+}
+
+}  // namespace
 
 Result<MemoryFile> MemoryFile::create(const char* name, std::uint64_t bytes) {
   const int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -40,7 +61,10 @@ Result<MemoryFile> MemoryFile::anonymous(std::uint64_t bytes) { return map_pages
 
 Result<MemoryFile> MemoryFile::map_pages(int fd, std::uint64_t bytes) {
   const int sharing = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, sharing | MAP_NORESERVE, fd, 0);
+  void* p = reserve_aligned(bytes);
+  if (p != MAP_FAILED) {
+    p = mmap(p, bytes, PROT_READ | PROT_WRITE, sharing | MAP_NORESERVE | MAP_FIXED, fd, 0);
+  }
   if (p == MAP_FAILED) {
     Status failure = errno_error(fmt::format(
         "mapping {} (is the address space limited? see 'ulimit -v')", format_bytes(bytes)));
@@ -54,9 +78,14 @@ Result<MemoryFile> MemoryFile::map_pages(int fd, std::uint64_t bytes) {
   return file;
 }
 
-void MemoryFile::advise_huge_pages() const {
-  // advice: a kernel without huge pages for memory files says no, and nothing is lost
-  static_cast<void>(madvise(data_, size_, MADV_HUGEPAGE));
+bool MemoryFile::back_with_huge_pages(std::uint64_t begin, std::uint64_t end) const {
+  begin = begin / kHugePage * kHugePage;
+  end = std::min((end + kHugePage - 1) / kHugePage * kHugePage, size_);
+  for (std::uint64_t page = begin; page < end; page += kHugePage) {
+    // the kernel takes a page as huge only when something of it is there
+    if (madvise(data_ + page, kSmallPage, MADV_POPULATE_READ) != 0) return false;
+  }
+  return begin >= end || madvise(data_ + begin, end - begin, kCollapse) == 0;
 }
 
 MemoryFile::~MemoryFile() {

@@ -13,6 +13,8 @@ namespace stormo::transport {
 /// name anywhere and vanishes with the last process that holds it.
 class MemoryFile {
  public:
+  static constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
+
   /// A memfd of `bytes`, sealed against shrinking (a shrunk file kills its mappers with SIGBUS).
   static Result<MemoryFile> create(const char* name, std::uint64_t bytes);
   /// Maps a file received from a peer; refused unless it is at least `bytes` long and cannot
@@ -29,9 +31,11 @@ class MemoryFile {
   }
   ~MemoryFile();
 
-  /// Asks for huge pages where the system grants them (transparent_hugepage/shmem_enabled=advise):
-  /// fewer page faults, far fewer address look-ups. Without effect elsewhere.
-  void advise_huge_pages() const;
+  /// Backs the huge pages that [begin, end) touches with memory now: far fewer page faults, here
+  /// and in other processes, and address look-ups. Needs Linux 6.1, no setting and no privilege.
+  /// False, and nothing changes, where the kernel cannot. Cost: about 0.2 ms for each page of 2
+  /// MiB, a quarter of what faults of 4 KiB take.
+  bool back_with_huge_pages(std::uint64_t begin, std::uint64_t end) const;
 
   std::byte* data() const { return data_; }
   std::uint64_t size() const { return size_; }

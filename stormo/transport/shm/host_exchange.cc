@@ -138,7 +138,6 @@ Result<HostParts> assemble(int rank, int local_size, int cores, Arena& arena,
     const auto i = static_cast<std::size_t>(r);
     STORMO_ASSIGN_OR_RETURN(MemoryFile file,
                             MemoryFile::map(descriptors[i + 1].release(), arena_bytes[i]));
-    file.advise_huge_pages();
     parts.arena_bases.push_back(file.data());
     parts.peer_arenas.push_back(std::move(file));
   }

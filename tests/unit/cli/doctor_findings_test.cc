@@ -22,7 +22,7 @@ HostFacts good() {
   f.load = 0.5;
   f.memory_bytes = f.memory_available_bytes = 64ull << 30;
   f.hugepages = "always";
-  f.shared_hugepages = "advise";
+  f.shared_hugepages = true;
   f.shm_bytes = 32ull << 30;
   f.limits = {{"nofile", 65536, 65536}, {"nproc", std::nullopt, std::nullopt}};
   f.interfaces = {{"lo", "127.0.0.1", true}, {"eth0", "10.0.0.1", false}};
@@ -67,7 +67,7 @@ TEST(Findings, EachProblemIsFoundAlone) {
   f.hugepages = "madvise";
   expect_one(f, "transparent huge pages are 'madvise'");
   f = good();
-  f.shared_hugepages = "never";
+  f.shared_hugepages = false;
   expect_one(f, "no huge pages for shared memory");
   f = good();
   f.shm_bytes = 64 << 20;

@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include <stormo/base/rng.h>
@@ -54,6 +57,42 @@ TEST(Arena, ReusesFreedBlocksBeforeTouchingNewMemory) {
   }
   EXPECT_EQ(arena->stats().touched_bytes, touched);
   EXPECT_EQ(arena->stats().in_use_bytes, 0u);
+}
+
+/// Pages of this process, in bytes, that are mapped as huge ones at `address`.
+std::uint64_t huge_bytes_at(const void* address) {
+  std::ifstream smaps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  bool there = false;
+  for (std::string line; std::getline(smaps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    unsigned long long kib = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      there = begin <= wanted && wanted < end;
+    } else if (there && std::sscanf(line.c_str(), "ShmemPmdMapped: %llu kB", &kib) == 1) {
+      return kib << 10;
+    }
+  }
+  return 0;
+}
+
+TEST(Arena, LargeBlocksLieInHugePagesHereAndAtThePeer) {
+  constexpr std::uint64_t kPage = MemoryFile::kHugePage;
+  const auto probe = MemoryFile::create("probe", kPage);
+  ASSERT_TRUE(probe.ok());
+  if (!probe->back_with_huge_pages(0, kPage)) GTEST_SKIP() << "this kernel has no MADV_COLLAPSE";
+  const auto arena = make();
+  auto* small = static_cast<char*>(arena->allocate(1000));
+  std::strcpy(small, "kept");
+  auto* large = static_cast<char*>(arena->allocate(5 * kPage));
+  EXPECT_STREQ(small, "kept");
+  EXPECT_GE(huge_bytes_at(large), 5 * kPage);
+  auto peer = MemoryFile::map(dup(arena->fd()), arena->capacity());
+  ASSERT_TRUE(peer.ok());
+  std::memset(peer->data() + arena->offset_of(large), 7, 5 * kPage);
+  EXPECT_EQ(large[5 * kPage - 1], 7);
+  EXPECT_GE(huge_bytes_at(peer->data()), 5 * kPage);
 }
 
 TEST(Arena, LosesAtMostAFifthToSizeClasses) {
