@@ -161,7 +161,7 @@ Status Group::run_program(const Call& call, const Program& program) {
   memory_.find_others(call.request, operands_);
   const Executor executor{parts_.connections.wire.get(),
                           [this](Deadline by) { return parts_.connections.host_group->sync(by); },
-                          &received_, &stage_};
+                          &received_, &stage_, &fetched_};
   STORMO_RETURN_IF_ERROR(execute(program, operands_, executor, call.by));
   memory_.copy_back(call.request, rank());
   return {};

@@ -6,6 +6,8 @@
 #include <functional>
 #include <utility>
 
+#include <stormo/comm/far_operands.h>
+
 namespace stormo::comm {
 namespace {
 
@@ -35,7 +37,7 @@ class Overlap final : public transport::Progress {
 class Execution {
  public:
   Execution(const Program& program, const Operands& operands, const Executor& executor, Deadline by)
-      : program_(program), o_(operands), executor_(executor), by_(by) {}
+      : program_(program), o_(operands), executor_(executor), by_(by), far_(*executor.fetched) {}
 
   Status run() {
     const std::span<const Step> steps = program_.steps;
@@ -44,10 +46,10 @@ class Execution {
       switch (step.kind) {
         case Step::Kind::kSync: STORMO_RETURN_IF_ERROR(executor_.meet(by_)); break;
         case Step::Kind::kReduce:
-          if (!step.overlaps) reduce_step(step, 0, whole(step.chunk));
+          if (!step.overlaps) STORMO_RETURN_IF_ERROR(reduce_step(step, 0, whole(step.chunk)));
           break;
-        case Step::Kind::kCopy: copy_step(step); break;
-        case Step::Kind::kPrefix: prefix_step(step); break;
+        case Step::Kind::kCopy: STORMO_RETURN_IF_ERROR(copy_step(step)); break;
+        case Step::Kind::kPrefix: STORMO_RETURN_IF_ERROR(prefix_step(step)); break;
         case Step::Kind::kExchange:
           STORMO_RETURN_IF_ERROR(exchange_step(step, steps.subspan(i + 1)));
           break;
@@ -62,19 +64,20 @@ class Execution {
   }
 
   /// Calls f(buffer, offset, n) for each stretch of the chunk within one buffer; `offset` counts
-  /// elements from the chunk's beginning.
+  /// elements from the chunk's beginning. The first error is the outcome.
   template <class F>
-  void for_pieces(plan::ChunkId chunk, F&& f) const {
+  Status for_pieces(plan::ChunkId chunk, F&& f) const {
     const plan::Extent extent = o_.partition.of(chunk, Area::kOut);
     if (o_.layout.num_buffers() == 1) {
-      if (extent.size() > 0) f(std::size_t{0}, std::int64_t{0}, extent.size());
-      return;
+      return extent.size() > 0 ? f(std::size_t{0}, std::int64_t{0}, extent.size()) : Status();
     }
+    Status outcome;
     std::int64_t offset = 0;
     o_.layout.for_pieces(extent, [&](std::size_t b, std::int64_t, std::int64_t n) {
-      f(b, offset, n);
+      if (outcome.ok()) outcome = f(b, offset, n);
       offset += n;
     });
+    return outcome;
   }
 
   /// Where element `offset` of the chunk, which lies in buffer `b`, is.
@@ -113,61 +116,105 @@ class Execution {
     return o_.partition.of(chunk, Area::kOut).size();
   }
 
+  /// Where `p`, which is in that place, lies when it is not mapped here; null: it is.
+  const transport::PeerMemory* beyond(Place place, const std::byte* p) const {
+    if (place.area == Area::kStage) return nullptr;
+    const transport::PeerMemory* const m = o_.memory[static_cast<std::size_t>(place.local)].beyond;
+    return m == nullptr || m->is_mapped(p) ? nullptr : m;
+  }
+
   /// Elements first to last-1 of the chunk.
-  void reduce_step(const Step& step, std::int64_t first, std::int64_t last) {
-    for_pieces(step.chunk, [&](std::size_t b, std::int64_t begin, std::int64_t length) {
+  Status reduce_step(const Step& step, std::int64_t first, std::int64_t last) {
+    return for_pieces(step.chunk, [&](std::size_t b, std::int64_t begin, std::int64_t length) {
       const std::int64_t offset = std::max(begin, first);
       const std::int64_t n = std::min(begin + length, last) - offset;
-      if (n <= 0) return;
-      sources_.clear();
-      destinations_.clear();
-      for (const Source& s : step.sources) {
-        if (s.received >= 0) {
-          const std::byte* at = received_[static_cast<std::size_t>(s.received)];
-          sources_.push_back({at + bytes(offset), 1});
-          continue;
-        }
-        const double scale = s.raw ? o_.scales[static_cast<std::size_t>(s.place.local)] : 1;
-        if (scale != 0) sources_.push_back({at(s.place, step.chunk, b, offset), scale});
-      }
-      for (const Place& d : step.destinations) {
-        destinations_.push_back(at(d, step.chunk, b, offset));
-      }
-      const bool nothing_to_do = sources_.size() == 1 && destinations_.size() == 1 &&
-                                 sources_[0].data == destinations_[0] &&
-                                 (sources_[0].scale == 1 || o_.how != Combine::kSum);
-      if (!nothing_to_do) combine(sources_, destinations_, n);
+      return n > 0 ? reduce_piece(step, b, offset, n) : Status();
     });
   }
 
-  void copy_step(const Step& step) {
-    for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
-      std::byte* to = at(step.destinations[0], step.chunk, b, offset);
-      const std::byte* from = at(step.sources[0].place, step.chunk, b, offset);
-      if (to != from) std::memcpy(to, from, bytes(n));
+  Status reduce_piece(const Step& step, std::size_t b, std::int64_t offset, std::int64_t n) {
+    sources_.clear();
+    destinations_.clear();
+    far_.clear();
+    for (const Source& s : step.sources) {
+      if (s.received >= 0) {
+        const std::byte* from = received_[static_cast<std::size_t>(s.received)];
+        sources_.push_back({from + bytes(offset), 1});
+        continue;
+      }
+      const double scale = s.raw ? o_.scales[static_cast<std::size_t>(s.place.local)] : 1;
+      if (scale == 0) continue;
+      const std::byte* from = at(s.place, step.chunk, b, offset);
+      if (const auto* m = beyond(s.place, from)) far_.add_source(sources_.size(), *m, from);
+      sources_.push_back({from, scale});
+    }
+    for (const Place& d : step.destinations) {
+      std::byte* to = at(d, step.chunk, b, offset);
+      if (const auto* m = beyond(d, to)) {
+        far_.add_destination(*m, to);
+      } else {
+        destinations_.push_back(to);
+      }
+    }
+    if (!far_.empty()) {
+      return far_.combine(
+          sources_, destinations_, n, size_of(o_.dtype),
+          [this](auto sources, auto to, std::int64_t count) { combine(sources, to, count); });
+    }
+    const bool nothing_to_do = sources_.size() == 1 && destinations_.size() == 1 &&
+                               sources_[0].data == destinations_[0] &&
+                               (sources_[0].scale == 1 || o_.how != Combine::kSum);
+    if (!nothing_to_do) combine(sources_, destinations_, n);
+    return {};
+  }
+
+  Status load(std::byte* to, Place place, const std::byte* from, std::size_t size) const {
+    if (const auto* m = beyond(place, from)) return m->read(to, from, size);
+    if (to != from) std::memcpy(to, from, size);
+    return {};
+  }
+  Status store(Place place, std::byte* to, const std::byte* from, std::size_t size) const {
+    if (const auto* m = beyond(place, to)) return m->write(to, from, size);
+    std::memcpy(to, from, size);
+    return {};
+  }
+
+  Status copy_step(const Step& step) {
+    return for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+      const Place from = step.sources[0].place;
+      return load(at(step.destinations[0], step.chunk, b, offset), from,
+                  at(from, step.chunk, b, offset), bytes(n));
     });
   }
+
+  static constexpr std::int64_t kBlock = 1024;  // elements
 
   /// Block by block, so that the running reduction stays in the cache.
-  void prefix_step(const Step& step) {
-    constexpr std::int64_t kBlock = 512;  // elements
+  Status prefix_step(const Step& step) {
+    return for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t count) {
+      for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+        STORMO_RETURN_IF_ERROR(
+            prefix_block(step, b, offset + begin, std::min(kBlock, count - begin)));
+      }
+      return Status();
+    });
+  }
+
+  Status prefix_block(const Step& step, std::size_t b, std::int64_t offset, std::int64_t n) {
     alignas(64) std::byte acc[kBlock * 8];
     alignas(64) std::byte own[kBlock * 8];
-    for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t count) {
-      for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-        const std::int64_t n = std::min(kBlock, count - begin);
-        for (std::size_t r = 0; r < step.sources.size(); ++r) {
-          const std::byte* from = at(step.sources[r].place, step.chunk, b, offset + begin);
-          std::byte* to = at(step.destinations[r], step.chunk, b, offset + begin);
-          std::memcpy(own, from, bytes(n));
-          if (program_.exclusive && r > 0) std::memcpy(to, acc, bytes(n));
-          void* const result = acc;
-          const Operand terms[] = {{acc, 1}, {own, 1}};
-          combine(r == 0 ? std::span(terms).last(1) : std::span(terms), {&result, 1}, n);
-          if (!program_.exclusive) std::memcpy(to, acc, bytes(n));
-        }
-      }
-    });
+    for (std::size_t r = 0; r < step.sources.size(); ++r) {
+      const Place from = step.sources[r].place;
+      const Place to = step.destinations[r];
+      std::byte* const outcome = at(to, step.chunk, b, offset);
+      STORMO_RETURN_IF_ERROR(load(own, from, at(from, step.chunk, b, offset), bytes(n)));
+      if (program_.exclusive && r > 0) STORMO_RETURN_IF_ERROR(store(to, outcome, acc, bytes(n)));
+      void* const result = acc;
+      const Operand terms[] = {{acc, 1}, {own, 1}};
+      combine(r == 0 ? std::span(terms).last(1) : std::span(terms), {&result, 1}, n);
+      if (!program_.exclusive) STORMO_RETURN_IF_ERROR(store(to, outcome, acc, bytes(n)));
+    }
+    return {};
   }
 
   /// The reductions that may overlap with the exchange follow it.
@@ -178,10 +225,12 @@ class Execution {
     overlaps_.clear();
     const Place mine{o_.local_rank, Area::kOut};
     for (const WireMove& m : step.sends) {
-      for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
-        sends_.push_back(
-            {m.peer, o_.tag, {at({mine.local, m.area}, m.chunk, b, offset), bytes(n)}});
-      });
+      STORMO_RETURN_IF_ERROR(
+          for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+            std::byte* from = at({mine.local, m.area}, m.chunk, b, offset);
+            sends_.push_back({m.peer, o_.tag, {from, bytes(n)}});
+            return Status();
+          }));
     }
     std::size_t kept = 0;
     for (const WireMove& m : step.receives) {
@@ -193,11 +242,13 @@ class Execution {
       const bool keep = m.how == plan::Combine::kReduce;
       const Step* reduction = overlapping(static_cast<int>(received_.size()), following);
       received_.push_back(next);
-      for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
-        std::byte* to =
-            keep ? received_.back() + bytes(offset) : at({mine.local, m.area}, m.chunk, b, offset);
-        receives_.push_back({m.peer, o_.tag, {to, bytes(n)}, overlap(reduction, offset)});
-      });
+      STORMO_RETURN_IF_ERROR(
+          for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
+            std::byte* to = keep ? received_.back() + bytes(offset)
+                                 : at({mine.local, m.area}, m.chunk, b, offset);
+            receives_.push_back({m.peer, o_.tag, {to, bytes(n)}, overlap(reduction, offset)});
+            return Status();
+          }));
       if (keep) next += padded(m.chunk);
     }
     STORMO_RETURN_IF_ERROR(executor_.wire->exchange(sends_, receives_, by_));
@@ -221,10 +272,11 @@ class Execution {
   /// For the message that holds the chunk from element `offset` on.
   transport::Progress* overlap(const Step* reduction, std::int64_t offset) {
     if (reduction == nullptr) return nullptr;
-    return &overlaps_.emplace_back(size_of(o_.dtype),
-                                   [this, reduction, offset](std::int64_t begin, std::int64_t end) {
-                                     reduce_step(*reduction, offset + begin, offset + end);
-                                   });
+    return &overlaps_.emplace_back(
+        size_of(o_.dtype), [this, reduction, offset](std::int64_t begin, std::int64_t end) {
+          // only this rank's own memory: nothing can fail
+          static_cast<void>(reduce_step(*reduction, offset + begin, offset + end));
+        });
   }
 
   std::size_t padded(plan::ChunkId chunk) const {
@@ -237,6 +289,7 @@ class Execution {
   Deadline by_;
   std::vector<Operand> sources_;
   std::vector<void*> destinations_;
+  FarOperands far_;
   std::vector<transport::Outgoing> sends_;
   std::vector<transport::Incoming> receives_;
   std::vector<std::byte*> received_;  // by receive of the last exchange

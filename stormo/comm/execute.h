@@ -13,6 +13,7 @@
 #include <stormo/comm/partition.h>
 #include <stormo/comm/program.h>
 #include <stormo/comm/request.h>
+#include <stormo/transport/shm/peer_memory.h>
 #include <stormo/transport/transport.h>
 
 namespace stormo::comm {
@@ -43,11 +44,12 @@ class Layout {
 };
 
 /// One rank's memories as this process addresses them: where element 0 of each buffer is, or would
-/// be when only a part of the whole is there.
+/// be when only a part of the whole is there, or its memory mapped.
 struct RankMemory {
   std::vector<std::uintptr_t> in;
   std::vector<std::uintptr_t> out;
   std::uintptr_t scratch = 0;
+  const transport::PeerMemory* beyond = nullptr;  ///< what is not mapped; null: everything is
 };
 
 /// Everything a Program works on.
@@ -67,9 +69,10 @@ struct Operands {
 struct Executor {
   transport::Transport* wire = nullptr;  ///< to other hosts; null when there are none
   std::function<Status(Deadline)> meet;  ///< all ranks of this host
-  /// Kept between operations: received, not yet reduced; and reduced, not yet in its place.
+  /// Kept between operations: received, not yet reduced; reduced, not yet in its place;
   std::vector<std::byte>* received = nullptr;
   std::vector<std::byte>* stage = nullptr;
+  std::vector<std::byte>* fetched = nullptr;  ///< blocks of what peers hold beyond their Arenas
 };
 
 /// Runs this rank's program. Borrows everything until it returns. On error the data is unspecified.

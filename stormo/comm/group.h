@@ -113,6 +113,7 @@ class Group final : public Communicator {
   MemoryMap memory_;
   std::vector<std::byte> received_;
   std::vector<std::byte> stage_;
+  std::vector<std::byte> fetched_;
   struct ProgramKey {
     OperationKind kind;
     Rank root;

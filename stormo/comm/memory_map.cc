@@ -43,6 +43,10 @@ Status MemoryMap::reserve(Block& block, std::size_t bytes) {
                       bytes)};
 }
 
+bool MemoryMap::needs_copy(const Buffer& buffer) const {
+  return !host_.arena().contains(buffer.data) && buffer.bytes() < host_.direct_from();
+}
+
 Status MemoryMap::post(const Request& request, Rank me, int size, const Program& program,
                        Operands& operands) {
   return in_place(request.kind) ? post_in_place(request, me, program, operands)
@@ -53,9 +57,9 @@ Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& 
                                 Operands& operands) {
   transport::Arena& arena = host_.arena();
   const bool shared = program.shares_in || program.shares_out;
-  const auto is_private = [&](const Buffer& b) { return shared && !arena.contains(b.data); };
+  const auto copied = [&](const Buffer& b) { return shared && needs_copy(b); };
   std::size_t copies = 0;
-  for (const Buffer& b : request.in) copies += is_private(b) ? padded(b) : 0;
+  for (const Buffer& b : request.in) copies += copied(b) ? padded(b) : 0;
   STORMO_RETURN_IF_ERROR(reserve(in_, copies));
   RankMemory& memory = operands.memory[static_cast<std::size_t>(host_.rank())];
   auto* offsets = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room());
@@ -64,7 +68,7 @@ Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& 
   std::byte* next = in_.data;
   for (const Buffer& b : request.in) {
     auto* data = static_cast<std::byte*>(b.data);
-    if (is_private(b)) {
+    if (copied(b)) {
       if (contributes(request, me) && b.count > 0) std::memcpy(next, data, b.bytes());
       data = next;
       next += padded(b);
@@ -93,13 +97,13 @@ Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Pr
   const std::uintptr_t before_out = gathers || pairs ? 0 : before;
 
   const auto* seen_in = static_cast<const std::byte*>(in.data);
-  if (program.shares_in && !arena.contains(in.data)) {
+  if (program.shares_in && needs_copy(in)) {
     STORMO_RETURN_IF_ERROR(reserve(in_, in.bytes()));
     if (in.count > 0) std::memcpy(in_.data, in.data, in.bytes());
     seen_in = in_.data;
   }
   auto* real_out = static_cast<std::byte*>(out.data);
-  if (program.shares_out && !arena.contains(out.data)) {
+  if (program.shares_out && needs_copy(out)) {
     STORMO_RETURN_IF_ERROR(reserve(out_, out.bytes()));
     real_out = out_.data;
   }
@@ -138,6 +142,7 @@ void MemoryMap::find_others(const Request& request, Operands& operands) const {
     const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, r).room());
     const std::uintptr_t base = address_of(host_.address(r, 0));
     RankMemory& theirs = operands.memory[static_cast<std::size_t>(r)];
+    theirs.beyond = host_.memory_of(r);
     if (in_place(request.kind)) {
       theirs.out.resize(request.in.size());
       for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];

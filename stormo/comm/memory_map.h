@@ -11,8 +11,8 @@
 namespace stormo::comm {
 
 /// Makes the memories of an operation reachable for all ranks of the host: posts where this rank's
-/// lie, finds those of the others, and lends private buffers that others must see a copy in the
-/// Arena. One operation at a time.
+/// lie and finds those of the others. Private buffers that others must see, but are small or cannot
+/// be reached, are lent a copy in the Arena. One operation at a time.
 class MemoryMap {
  public:
   explicit MemoryMap(transport::HostGroup& host) : host_(host) {}
@@ -35,6 +35,8 @@ class MemoryMap {
     std::size_t bytes = 0;
   };
   Status reserve(Block& block, std::size_t bytes);
+  /// Whether peers cannot, or had better not, use the buffer where it is.
+  bool needs_copy(const Buffer& buffer) const;
   Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
   Status post_parts(const Request& request, Rank me, int size, const Program& program,
                     Operands& operands);

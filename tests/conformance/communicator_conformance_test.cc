@@ -55,6 +55,18 @@ RanksFactory mappings(const std::string& name, int n) {
           }};
 }
 
+TEST(PrivateBuffers, OfSomeSizeAreUsedWhereTheyLie) {
+  const auto body = [](Communicator& c) {
+    std::vector<float> x(1 << 20, 1);
+    // all reach each other after the first meeting, and all know it after the second
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(c.barrier().ok());
+    EXPECT_TRUE(c.all_reduce(buffer_of(std::span(x)), ReduceOp::kSum).ok());
+    EXPECT_EQ(x.back(), 3.0F);
+    EXPECT_LT(c.arena().stats().in_use_bytes, x.size());  // no copy
+  };
+  mappings("", 3).run(body, true);
+}
+
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorConformance,
                          ::testing::Values(hosts("of1", {1}), hosts("of2", {2}), hosts("of3", {3}),
                                            hosts("of5", {5})),

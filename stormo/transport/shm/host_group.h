@@ -9,6 +9,7 @@
 #include <stormo/transport/arena.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/shm/host_region.h>
+#include <stormo/transport/shm/peer_memory.h>
 #include <stormo/transport/wait.h>
 
 namespace stormo::transport {
@@ -20,7 +21,8 @@ struct HostParts {
   std::shared_ptr<HostRegion> region;
   Arena* arena = nullptr;               ///< of this rank; outlives the group
   std::vector<std::byte*> arena_bases;  ///< where each rank's arena lies in this process
-  std::vector<MemoryFile> peer_arenas;  ///< mappings behind arena_bases, if of other processes
+  std::vector<MemoryFile> peer_arenas;  ///< mappings behind arena_bases, by rank but for this one;
+                                        ///< empty: the ranks are threads of one process
 };
 
 /// The ranks of one host, as one of them sees them: their Arenas mapped here, their cells and
@@ -37,12 +39,22 @@ class HostGroup {
   Arena& arena() const { return *parts_.arena; }
   const Health& health() const { return *health_; }
   const std::shared_ptr<HostRegion>& region() const { return parts_.region; }
-  const WaitPolicy& policy() const { return policy_; }
+  /// Whether the ranks of this host must share cores.
+  bool crowded() const { return size() > parts_.cores; }
 
   /// Memory of rank `peer`'s arena at `offset`, readable and writable.
   std::byte* address(int peer, std::uint64_t offset) const {
     return parts_.arena_bases[static_cast<std::size_t>(peer)] + offset;
   }
+
+  /// Memory of rank `peer` beyond its Arena; null when all of it can be addressed here, as among
+  /// threads of one process. Valid after the first await_all().
+  const PeerMemory* memory_of(int peer) const {
+    return peers_.empty() ? nullptr : &peers_[static_cast<std::size_t>(peer)];
+  }
+  /// From this size on a buffer of this rank outside its Arena is better given to the peers as it
+  /// is than copied; the largest size_t when some peer cannot reach it.
+  std::size_t direct_from();
 
   std::span<std::byte, HostRegion::kBoardBytes> board(int rank) const {
     return parts_.region->board(rank, parity_);
@@ -69,9 +81,15 @@ class HostGroup {
   void leave();
 
  private:
+  void reach_peers();
+
   HostParts parts_;
   std::shared_ptr<Health> health_;
   WaitPolicy policy_;
+  const bool threads_;                    // the ranks are threads of one process
+  std::unique_ptr<std::uint64_t> probe_;  // for peers to find by reading this process
+  std::vector<PeerMemory> peers_;         // by rank, this one too
+  bool reached_by_all_ = false;
   std::uint32_t phase_ = 0;
   unsigned parity_ = 0;
 };

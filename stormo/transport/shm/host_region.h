@@ -7,6 +7,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/transport/memory_file.h>
+#include <stormo/transport/shm/peer_memory.h>
 #include <stormo/transport/wait.h>
 
 namespace stormo::transport {
@@ -16,6 +17,10 @@ struct Cell {
   Flag arrived;   ///< phases that the owner has reached; raised by the owner
   Flag doorbell;  ///< rung by peers after they wrote to, or read from, a ring of the owner
   alignas(64) std::atomic<std::uint32_t> left{0};  ///< 1 once the owner has finished well
+  std::atomic<std::uint32_t> reaches_all{0};  ///< 1 once the owner has read memory of every peer
+  PeerMemory::Home home;                      ///< of the owner; valid once it has arrived
+  std::uintptr_t probe_at = 0;  ///< where the owner's memory holds `probe`; valid as `home` is
+  std::uint64_t probe = 0;
 };
 
 /// Bytes in flight from one rank to another: single producer, single consumer.

@@ -1,0 +1,51 @@
+#include <stormo/comm/far_operands.h>
+
+#include <algorithm>
+
+namespace stormo::comm {
+namespace {
+
+// Larger blocks cost fewer calls; all of them together must leave room in a core's cache.
+constexpr std::size_t kBlockBytes = 128 << 10;
+constexpr std::size_t kAllBlocksBytes = 512 << 10;
+constexpr std::size_t kLeastBlockBytes = 16 << 10;
+
+}  // namespace
+
+Status FarOperands::combine(std::span<const Operand> sources, std::span<void* const> destinations,
+                            std::int64_t count, std::size_t width, const Combine& combine) {
+  const std::size_t total = static_cast<std::size_t>(count) * width;
+  const std::size_t num_blocks = sources_.size() + 1;  // one for the result
+  const std::size_t block =
+      std::min(std::max(kLeastBlockBytes, std::min(kBlockBytes, kAllBlocksBytes / num_blocks)),
+               (total + 63) / 64 * 64);
+  if (blocks_.size() < block * num_blocks) blocks_.resize(block * num_blocks);
+  for (std::size_t offset = 0; offset < total; offset += block) {
+    STORMO_RETURN_IF_ERROR(combine_block(sources, destinations, offset,
+                                         std::min(block, total - offset), width, combine));
+  }
+  return {};
+}
+
+Status FarOperands::combine_block(std::span<const Operand> sources,
+                                  std::span<void* const> destinations, std::size_t offset,
+                                  std::size_t bytes, std::size_t width, const Combine& combine) {
+  near_sources_.assign(sources.begin(), sources.end());
+  for (Operand& s : near_sources_) s.data = static_cast<const std::byte*>(s.data) + offset;
+  std::byte* block = blocks_.data();
+  for (const Far& far : sources_) {
+    STORMO_RETURN_IF_ERROR(far.memory->read(block, far.at + offset, bytes));
+    near_sources_[far.index].data = block;
+    block += (bytes + 63) / 64 * 64;
+  }
+  near_destinations_.clear();
+  for (void* d : destinations) near_destinations_.push_back(static_cast<std::byte*>(d) + offset);
+  if (near_destinations_.empty()) near_destinations_.push_back(block);
+  combine(near_sources_, near_destinations_, static_cast<std::int64_t>(bytes / width));
+  for (const Far& far : destinations_) {
+    STORMO_RETURN_IF_ERROR(far.memory->write(far.at + offset, near_destinations_[0], bytes));
+  }
+  return {};
+}
+
+}  // namespace stormo::comm
