@@ -77,7 +77,9 @@ class Subject:
         dist.barrier()
         start = time.perf_counter()
         self.call()
-        return start, time.perf_counter()
+        end = time.perf_counter()
+        dist.barrier()
+        return start, end
 
     def expected(self, index):
         parts = lambda offset: torch.cat([self.pattern(s, index, self.part, offset) for s in range(self.n)])

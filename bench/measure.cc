@@ -42,13 +42,15 @@ class Subject {
   bool valid() const { return operands_.in != nullptr && operands_.out != nullptr; }
   std::uint64_t whole_bytes() const { return shape_.whole * size_of(operands_.dtype); }
 
-  /// The input is fresh, the ranks start together.
+  /// The input is fresh, the ranks start together and leave together.
   Result<Interval> iterate(int index) {
     payload_.rewrite(operands_.in, shape_.in, engine_.rank(), index);
     STORMO_RETURN_IF_ERROR(engine_.barrier());
     const double begin = now();
     STORMO_RETURN_IF_ERROR(engine_.run(facts_.operation, operands_));
-    return Interval{begin, now()};
+    const double end = now();
+    STORMO_RETURN_IF_ERROR(engine_.barrier());  // nobody rewrites while others still work
+    return Interval{begin, end};
   }
 
   Result<bool> verify(int index) {

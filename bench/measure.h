@@ -62,10 +62,11 @@ struct MeasureOptions {
 };
 
 /// One operation of one size. Every iteration rewrites the whole input on its owner before the
-/// clock starts (otherwise a rank finds its own part in its cache), all ranks start together, and
-/// results are verified bit by bit before and after. An operation in which all ranks meet counts as
-/// its slowest rank; others, on one host, from the first begin to the last end. Collective: equal
-/// arguments on all ranks.
+/// clock starts (otherwise a rank finds its own part in its cache), all ranks start together and
+/// wait for each other afterwards (otherwise one that shares its core finds its end only after the
+/// others' next rewriting), and results are verified bit by bit before and after. An operation in
+/// which all ranks meet counts as its slowest rank; others, on one host, from the first begin to
+/// the last end. Collective: equal arguments on all ranks.
 Result<Measurement> measure(Engine& engine, Operation operation, std::uint64_t bytes,
                             const MeasureOptions& options);
 

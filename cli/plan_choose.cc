@@ -61,12 +61,12 @@ Status choose_plan(const PlanOptions& o) {
     }
   }
   if (!o.json) print_table(rows, false);
-  constexpr std::uint64_t kPosted = comm::Posting::kMaxInlineBytes;
-  if (!o.json && topology.hosts() == 1 && *bytes <= kPosted) {
-    print_line(
-        fmt::format("\nUp to {} per rank no algorithm runs inside a host: every rank posts all "
-                    "it has.",
-                    format_bytes(kPosted)));
+  using comm::Posting;
+  if (!o.json && topology.hosts() == 1 && *bytes <= Posting::kMaxInlineBytesCrowded) {
+    print_line(fmt::format(
+        "\nUp to {} per rank ({} bytes where ranks share cores) no algorithm runs inside "
+        "a host: every rank posts all it has.",
+        format_bytes(Posting::kMaxInlineBytes), Posting::kMaxInlineBytesCrowded));
   }
   return {};
 }

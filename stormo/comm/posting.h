@@ -26,7 +26,10 @@ struct Posting {
   Operation operation;
 
   static constexpr std::size_t kRoom = transport::HostRegion::kBoardBytes - 64;
-  static constexpr std::size_t kMaxInlineBytes = 512;
+  /// Payloads up to this size are posted whole: with a core for each rank, and where ranks share
+  /// cores, so that a second meeting costs more than the copies.
+  static constexpr std::size_t kMaxInlineBytes = 1024;
+  static constexpr std::size_t kMaxInlineBytesCrowded = kRoom;
   static constexpr std::size_t kMaxBuffers = kRoom / sizeof(std::uint64_t);
 };
 static_assert(sizeof(Posting) <= 64);
