@@ -150,12 +150,14 @@ Result<plan::Topology> load_topology(const PlanOptions& o, int ranks) {
     return invalid_argument(
         fmt::format("{}: the topology has {} ranks, the plan {}", o.topology, t->ranks(), ranks));
   }
-  if (o.hosts < 1 || ranks % o.hosts != 0) {
-    return invalid_argument(
-        fmt::format("--hosts: {} ranks cannot be spread evenly over {} hosts", ranks, o.hosts));
+  if (o.hosts < 1 || o.hosts > ranks) {
+    return invalid_argument(fmt::format("--hosts: {} ranks cannot be on {} hosts", ranks, o.hosts));
   }
   // shared memory inside a host, gigabit Ethernet between hosts
-  return plan::Topology::uniform(o.hosts, ranks / o.hosts, {5e-7, 1e-10}, {2e-5, 8.4e-9}, 1e-10);
+  return plan::Topology{.host_sizes = schedule::spread_over(ranks, o.hosts),
+                        .intra = {5e-7, 1e-10},
+                        .inter = {2e-5, 8.4e-9},
+                        .reduce_seconds_per_byte = 1e-10};
 }
 
 }  // namespace stormo::cli

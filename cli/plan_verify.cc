@@ -27,7 +27,8 @@ void report_verified(const PlanOptions& o, const std::string& what, const Status
   }
 }
 
-/// A builder for every size of the range, every division into hosts, the outermost roots, and with
+/// A builder for every size of the range, every division into equal hosts and into two and
+/// three of any size, the outermost roots, and with
 /// and without pieces. Returns how many schedules that were.
 Result<int> verify_sizes(const Builder& b, const RankRange& range) {
   int verified = 0;
@@ -39,7 +40,7 @@ Result<int> verify_sizes(const Builder& b, const RankRange& range) {
   };
   for (int ranks = range.first; ranks <= range.last; ++ranks) {
     for (int hosts = 1; hosts <= (b.takes_hosts ? ranks : 1); ++hosts) {
-      if (ranks % hosts != 0) continue;
+      if (ranks % hosts != 0 && (b.even_hosts || hosts > 3)) continue;
       for (const Rank root : {0, ranks - 1}) {
         if (root != 0 && !b.takes_root) continue;
         STORMO_RETURN_IF_ERROR(check(ranks, hosts, root, 1));

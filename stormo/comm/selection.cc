@@ -22,26 +22,30 @@ all_reduce one_per_host ranks=0 bytes=131072 halving_doubling_all_reduce pieces=
 all_reduce one_per_host ranks=0 bytes=0 ring_all_reduce pieces=1
 all_reduce even ranks=0 bytes=4096 leader_all_reduce pieces=1
 all_reduce even ranks=0 bytes=0 hierarchical_all_reduce pieces=1
-all_reduce uneven ranks=0 bytes=8192 recursive_doubling_all_reduce pieces=1
-all_reduce uneven ranks=0 bytes=0 ring_all_reduce pieces=1
+all_reduce uneven ranks=0 bytes=4096 leader_all_reduce pieces=1
+all_reduce uneven ranks=0 bytes=0 hierarchical_all_reduce pieces=1
 reduce_scatter one_host ranks=0 bytes=0 direct_reduce_scatter pieces=1
 reduce_scatter one_per_host ranks=0 bytes=0 ring_reduce_scatter pieces=1
-reduce_scatter even ranks=0 bytes=0 ring_reduce_scatter pieces=1
-reduce_scatter uneven ranks=0 bytes=0 ring_reduce_scatter pieces=1
+reduce_scatter even ranks=0 bytes=0 hierarchical_reduce_scatter pieces=1
+reduce_scatter uneven ranks=0 bytes=0 hierarchical_reduce_scatter pieces=1
 all_gather one_host ranks=0 bytes=0 direct_all_gather pieces=1
 all_gather one_per_host ranks=0 bytes=32768 bruck_all_gather pieces=1
 all_gather one_per_host ranks=0 bytes=0 ring_all_gather pieces=1
-all_gather even ranks=0 bytes=0 ring_all_gather pieces=1
-all_gather uneven ranks=0 bytes=0 ring_all_gather pieces=1
+all_gather even ranks=0 bytes=0 hierarchical_all_gather pieces=1
+all_gather uneven ranks=0 bytes=0 hierarchical_all_gather pieces=1
 broadcast one_host ranks=0 bytes=0 direct_broadcast pieces=1
 broadcast one_per_host ranks=0 bytes=65536 binomial_broadcast pieces=1
 broadcast one_per_host ranks=0 bytes=0 scatter_all_gather_broadcast pieces=1
-broadcast even ranks=0 bytes=0 binomial_broadcast pieces=1
-broadcast uneven ranks=0 bytes=0 binomial_broadcast pieces=1
+broadcast even ranks=0 bytes=65536 leader_broadcast pieces=1
+broadcast even ranks=0 bytes=0 hierarchical_broadcast pieces=8
+broadcast uneven ranks=0 bytes=65536 leader_broadcast pieces=1
+broadcast uneven ranks=0 bytes=0 hierarchical_broadcast pieces=8
 reduce one_host ranks=0 bytes=0 scatter_gather_reduce pieces=1
 reduce one_per_host ranks=0 bytes=0 binomial_reduce pieces=1
-reduce even ranks=0 bytes=0 binomial_reduce pieces=1
-reduce uneven ranks=0 bytes=0 binomial_reduce pieces=1
+reduce even ranks=0 bytes=65536 leader_reduce pieces=1
+reduce even ranks=0 bytes=0 hierarchical_reduce pieces=8
+reduce uneven ranks=0 bytes=65536 leader_reduce pieces=1
+reduce uneven ranks=0 bytes=0 hierarchical_reduce pieces=8
 gather one_host ranks=0 bytes=0 direct_gather pieces=1
 gather one_per_host ranks=0 bytes=0 direct_gather pieces=1
 gather even ranks=0 bytes=0 direct_gather pieces=1
@@ -120,7 +124,7 @@ Status check_choice(const Choice& choice, GoalKind goal, const std::vector<int>&
   if (choice.builder->goal != goal) {
     return invalid_argument(name + " is no algorithm for " + std::string(to_string(goal)));
   }
-  if (choice.builder->takes_hosts && placement_of(ranks_per_host) == Placement::kUneven) {
+  if (choice.builder->even_hosts && placement_of(ranks_per_host) == Placement::kUneven) {
     return invalid_argument(name + " needs as many ranks on every host");
   }
   return {};
@@ -128,9 +132,10 @@ Status check_choice(const Choice& choice, GoalKind goal, const std::vector<int>&
 
 Result<plan::Schedule> build(const Choice& choice, const plan::Goal& goal,
                              const std::vector<int>& ranks_per_host) {
-  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
-  return choice.builder->build(ranks, static_cast<int>(ranks_per_host.size()), goal.root,
-                               choice.pieces);
+  return choice.builder->build({.ranks = schedule::ranks_of(ranks_per_host),
+                                .hosts = ranks_per_host,
+                                .root = goal.root,
+                                .pieces = choice.pieces});
 }
 
 const Selection& Selection::shipped() {

@@ -23,5 +23,11 @@ inline std::int64_t once_each(const Shape& s) { return s.ranks - 1; }
 inline std::int64_t once_each_in_pieces(const Shape& s) {
   return std::int64_t{s.ranks - 1} * s.pieces;
 }
+inline std::int64_t num_hosts(const Shape& s) { return static_cast<std::int64_t>(s.hosts.size()); }
+/// Pieces, each with a lane for every rank of the widest host.
+inline std::int64_t lanes_per_piece(const Shape& s) {
+  return std::int64_t{widest(s.hosts)} * s.pieces;
+}
+inline std::int64_t once_each_by_lane(const Shape& s) { return lanes_per_piece(s) * (s.ranks - 1); }
 
 }  // namespace stormo::schedule

@@ -1,6 +1,7 @@
 #include <stormo/schedule/builders.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <string>
 #include <tuple>
@@ -26,38 +27,53 @@ std::vector<Builder> sorted_rows() {
 }  // namespace
 
 Result<plan::Schedule> Builder::build(int ranks, int hosts, Rank root, int pieces) const {
+  Shape shape{.ranks = ranks, .root = root, .pieces = pieces};
+  if (takes_hosts && ranks >= 1 && (hosts < 1 || hosts > ranks)) {
+    return invalid_argument(std::string(name) + ": " + std::to_string(ranks) +
+                            " ranks cannot be on " + std::to_string(hosts) +
+                            " hosts; give 1 to as many hosts as ranks");
+  }
+  if (takes_hosts && ranks >= 1) shape.hosts = spread_over(ranks, hosts);
+  return build(shape);
+}
+
+Result<plan::Schedule> Builder::build(const Shape& shape) const {
+  const int ranks = shape.ranks;
   const auto bad = [&](std::string what) {
     return invalid_argument(std::string(name) + ": " + std::move(what));
   };
   if (ranks < 1 || ranks > plan::kMaxRanks) {
     return bad(std::to_string(ranks) + " ranks; give 1 to " + std::to_string(plan::kMaxRanks));
   }
-  if (takes_hosts && (hosts < 1 || ranks % hosts != 0)) {
+  if (even_hosts &&
+      std::ranges::adjacent_find(shape.hosts, std::not_equal_to()) != shape.hosts.end()) {
     return bad(std::to_string(ranks) + " ranks cannot be spread evenly over " +
-               std::to_string(hosts) + " hosts; give a number of hosts that divides the ranks");
+               std::to_string(shape.hosts.size()) + " hosts; it needs as many ranks on every host");
   }
-  if (takes_root && (root < 0 || root >= ranks)) {
-    return bad("root " + std::to_string(root) + " is not a rank; give 0 to " +
+  if (takes_root && (shape.root < 0 || shape.root >= ranks)) {
+    return bad("root " + std::to_string(shape.root) + " is not a rank; give 0 to " +
                std::to_string(ranks - 1));
   }
-  if (takes_pieces && pieces < 1) {
-    return bad(std::to_string(pieces) + " pieces; give 1 or more");
+  if (takes_pieces && shape.pieces < 1) {
+    return bad(std::to_string(shape.pieces) + " pieces; give 1 or more");
   }
-  const Shape shape{ranks, takes_hosts ? hosts : 1, takes_root ? root : 0,
-                    takes_pieces ? pieces : 1};
+  const Shape used{.ranks = ranks,
+                   .hosts = takes_hosts ? shape.hosts : HostSizes{ranks},
+                   .root = takes_root ? shape.root : 0,
+                   .pieces = takes_pieces ? shape.pieces : 1};
   const auto too_many = [&](std::int64_t count, const char* what, std::int64_t limit) {
-    return bad(std::to_string(ranks) + " ranks need " + std::to_string(count) + " " + what +
-               ", more than the " + std::to_string(limit) + " that one plan may hold; use fewer " +
-               (shape.pieces > 1 ? "ranks or pieces, or another algorithm"
-                                 : "ranks or another algorithm"));
+    return bad(
+        std::to_string(ranks) + " ranks need " + std::to_string(count) + " " + what +
+        ", more than the " + std::to_string(limit) + " that one plan may hold; use fewer " +
+        (used.pieces > 1 ? "ranks or pieces, or another algorithm" : "ranks or another algorithm"));
   };
-  if (const auto chunks = num_chunks(shape); chunks > plan::kMaxChunks) {
+  if (const auto chunks = num_chunks(used); chunks > plan::kMaxChunks) {
     return too_many(chunks, "chunks", plan::kMaxChunks);
   }
-  if (const auto transfers = num_transfers(shape); transfers > plan::kMaxTransfers) {
+  if (const auto transfers = num_transfers(used); transfers > plan::kMaxTransfers) {
     return too_many(transfers, "transfers", plan::kMaxTransfers);
   }
-  return make(shape);
+  return make(used);
 }
 
 std::span<const Builder> builders() {

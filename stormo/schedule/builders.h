@@ -16,6 +16,7 @@
 #include <stormo/schedule/double_tree.h>
 #include <stormo/schedule/halving_doubling.h>
 #include <stormo/schedule/hierarchical.h>
+#include <stormo/schedule/host_lanes.h>
 #include <stormo/schedule/leader.h>
 #include <stormo/schedule/one_shot.h>
 #include <stormo/schedule/pat.h>
@@ -32,7 +33,7 @@ namespace stormo::schedule {
 /// What a schedule is built for.
 struct Shape {
   int ranks = 1;
-  int hosts = 1;
+  HostSizes hosts = {1};  ///< ranks on each; read by algorithms that take hosts
   Rank root = 0;
   int pieces = 1;  ///< for algorithms in which pieces of the data follow one another
 };
@@ -43,6 +44,7 @@ struct Builder {
   std::string_view description;  ///< one line
   plan::GoalKind goal;
   bool takes_hosts = false;   ///< else `hosts` is ignored
+  bool even_hosts = false;    ///< needs as many ranks on every host
   bool takes_root = false;    ///< else `root` is ignored
   bool takes_pieces = false;  ///< else `pieces` is ignored
   /// For docs/algorithms.md; n ranks, q the largest power of two <= n, h hosts, m = n/h, p pieces,
@@ -56,8 +58,11 @@ struct Builder {
   /// Called by build() below with checked arguments.
   plan::Schedule (*make)(const Shape& shape);
 
-  /// kInvalidArgument when an argument is out of range, hosts does not divide ranks, or the
-  /// schedule would have more than plan::kMaxTransfers transfers or plan::kMaxChunks chunks.
+  /// kInvalidArgument when an argument is out of range, the algorithm needs even hosts and these
+  /// are not, or the schedule would have more than plan::kMaxTransfers transfers or
+  /// plan::kMaxChunks chunks.
+  Result<plan::Schedule> build(const Shape& shape) const;
+  /// The same on hosts of as equal sizes as possible (spread_over), 1 <= hosts <= ranks.
   Result<plan::Schedule> build(int ranks, int hosts = 1, Rank root = 0, int pieces = 1) const;
 };
 

@@ -1,22 +1,23 @@
 #pragma once
 
 #include <stormo/plan/schedule.h>
+#include <stormo/schedule/host_lanes.h>
 
 namespace stormo::schedule {
 
-/// All-reduce for `hosts` hosts of `ranks_per_host` ranks each, numbered host by host:
-/// rank = host * ranks_per_host + local. hosts * ranks_per_host chunks; during the phase between
-/// hosts, local rank l of every host works on chunks [l * hosts, (l + 1) * hosts).
-/// hosts >= 1, ranks_per_host >= 1, their product <= plan::kMaxRanks.
-plan::Schedule hierarchical_all_reduce(int hosts, int ranks_per_host);
+/// Collectives among `hosts`, which may have different numbers of ranks. Between hosts their ranks
+/// share the work: see HostLanes. w is the number of ranks of the widest host.
 
-/// The same of any parts: `reduce_scatter` and `all_gather` among the ranks of a host, with a chunk
-/// for each, and `all_reduce` among hosts, cut into any number of chunks.
-plan::Schedule hierarchical(const plan::Schedule& reduce_scatter, const plan::Schedule& all_reduce,
-                            const plan::Schedule& all_gather);
+/// hosts * w chunks; slice [i * hosts, (i + 1) * hosts) of them is the business of local rank i
+/// modulo the host's ranks. A single host: w chunks.
+plan::Schedule hierarchical_all_reduce(const HostSizes& hosts);
 
-/// `flat`, a schedule among the ranks of a host, run by each of `hosts` hosts at once on the whole
-/// buffer, each of its chunks cut into `width`.
-plan::Schedule inside_each_host(const plan::Schedule& flat, int hosts, int width);
+/// A chunk for each rank.
+plan::Schedule hierarchical_all_gather(const HostSizes& hosts);
+plan::Schedule hierarchical_reduce_scatter(const HostSizes& hosts);
+
+/// w * pieces chunks; pieces >= 1 follow one another from host to host. 0 <= root < ranks.
+plan::Schedule hierarchical_broadcast(const HostSizes& hosts, Rank root, int pieces = 1);
+plan::Schedule hierarchical_reduce(const HostSizes& hosts, Rank root, int pieces = 1);
 
 }  // namespace stormo::schedule

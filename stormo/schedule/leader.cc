@@ -1,33 +1,51 @@
-// Leader all-reduce ("hierarchical copy").
+// Leader all-reduce ("hierarchical copy"), broadcast and reduce.
 //
 // Idea: every host reduces to its leader, the leaders all-reduce by recursive doubling, each leader
-// broadcasts to its host.
-// Cost, for h hosts of m ranks: the rounds of recursive doubling among h, and 2; a leader sends
-// (m-1) K bytes inside its host and log2 h times K between hosts. Few messages, so for small
-// buffers; with large ones the leaders are the bottleneck, and hierarchical_all_reduce shares their
-// work among all ranks.
+// broadcasts to its host. A broadcast is a binomial tree among the leaders and then inside each
+// host, a reduce the same backwards.
+// Cost, for h hosts of m ranks: the all-reduce takes the rounds of recursive doubling among h, and
+// 2; a leader sends (m-1) K bytes inside its host and log2 h times K between hosts. Broadcast and
+// reduce take ceil(log2 h) + 1 rounds. Few messages, so for small buffers; with large ones the
+// leaders are the bottleneck, and the hierarchical ones share their work among all ranks.
 // Paper: E. Chan, R. van de Geijn, W. Gropp, R. Thakur, "Collective communication on architectures
 // that support simultaneous communication over multiple links", PPoPP 2006, for the leaders; the
 // scheme is that of most MPI libraries on clusters of multi-core hosts.
 #include <stormo/schedule/leader.h>
 
-#include <vector>
+#include <utility>
 
+#include <stormo/schedule/binomial.h>
 #include <stormo/schedule/compose.h>
-#include <stormo/schedule/hierarchical.h>
 #include <stormo/schedule/recursive_doubling.h>
-#include <stormo/schedule/rooted.h>
 
 namespace stormo::schedule {
+namespace {
 
-plan::Schedule leader_all_reduce(int hosts, int ranks_per_host) {
-  const int ranks = hosts * ranks_per_host;
-  std::vector<Rank> leaders;
-  for (int host = 0; host < hosts; ++host) leaders.push_back(host * ranks_per_host);
-  plan::Schedule s = inside_each_host(direct_reduce(ranks_per_host, 0), hosts, 1);
-  s = then(std::move(s), on_group(recursive_doubling_all_reduce(hosts), leaders, ranks, {}));
-  s = then(std::move(s), inside_each_host(direct_broadcast(ranks_per_host, 0), hosts, 1));
-  return with_goal(std::move(s), "leader_all_reduce", {plan::GoalKind::kAllReduce});
+using plan::Combine;
+using plan::GoalKind;
+
+int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
+
+}  // namespace
+
+plan::Schedule leader_all_reduce(const HostSizes& hosts) {
+  const HostLanes leaders = HostLanes::of_width(hosts, 1, 1);
+  plan::Schedule s = reversed(leaders.inside_hosts(), Combine::kReduce);
+  s = then(std::move(s), leaders.between_hosts(recursive_doubling_all_reduce(count(hosts))));
+  return with_goal(then(std::move(s), leaders.inside_hosts()), "leader_all_reduce",
+                   {GoalKind::kAllReduce});
+}
+
+plan::Schedule leader_broadcast(const HostSizes& hosts, Rank root) {
+  const HostLanes leaders = HostLanes::of_width(hosts, 1, 1).carried_by(root);
+  const plan::Schedule tree = binomial_broadcast(count(hosts), host_of(hosts, root));
+  return with_goal(then(leaders.between_hosts(tree), leaders.inside_hosts()), "leader_broadcast",
+                   {GoalKind::kBroadcast, root});
+}
+
+plan::Schedule leader_reduce(const HostSizes& hosts, Rank root) {
+  return with_goal(reversed(leader_broadcast(hosts, root), Combine::kReduce), "leader_reduce",
+                   {GoalKind::kReduce, root});
 }
 
 }  // namespace stormo::schedule

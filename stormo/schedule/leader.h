@@ -1,12 +1,18 @@
 #pragma once
 
 #include <stormo/plan/schedule.h>
+#include <stormo/schedule/host_lanes.h>
 
 namespace stormo::schedule {
 
-/// All-reduce for `hosts` hosts of `ranks_per_host` ranks each, numbered host by host; the first
-/// rank of a host is its leader. One chunk; leaders both send and reduce it in the same round.
-/// hosts >= 1, ranks_per_host >= 1, their product <= plan::kMaxRanks.
-plan::Schedule leader_all_reduce(int hosts, int ranks_per_host);
+/// Collectives among `hosts`, which may have different numbers of ranks, through one rank of each.
+/// One chunk.
+
+/// The first rank of a host is its leader; leaders both send and reduce in the same round.
+plan::Schedule leader_all_reduce(const HostSizes& hosts);
+
+/// The root is the leader of its host. 0 <= root < ranks.
+plan::Schedule leader_broadcast(const HostSizes& hosts, Rank root);
+plan::Schedule leader_reduce(const HostSizes& hosts, Rank root);
 
 }  // namespace stormo::schedule

@@ -26,13 +26,14 @@ int64_t by_halving(const Shape& s) {
   const Fold fold(s.ranks);
   return 2 * int64_t{fold.core} * (fold.core - 1 + fold.num_guests);
 }
+int64_t lanes_per_host(const Shape& s) { return num_hosts(s) * widest(s.hosts); }
 int64_t by_host(const Shape& s) {
-  const int64_t hosts = s.hosts, per_host = s.ranks / s.hosts;
-  // inside: h hosts, m(m-1) pairs, h chunks per slice; between: m rings of h; each forth and back
-  return 2 * hosts * hosts * per_host * (per_host - 1) + 2 * per_host * hosts * (hosts - 1);
+  // inside: every chunk to or from all but one of each host; between: a ring of hosts for each lane
+  return 2 * lanes_per_host(s) * (s.ranks - num_hosts(s)) +
+         2 * lanes_per_host(s) * (num_hosts(s) - 1);
 }
 int64_t by_leader(const Shape& s) {
-  return 2 * int64_t{s.ranks - s.hosts} + by_doubling({.ranks = s.hosts});
+  return 2 * (s.ranks - num_hosts(s)) + by_doubling({.ranks = static_cast<int>(num_hosts(s))});
 }
 int64_t up_and_down(const Shape& s) {
   const auto n = static_cast<unsigned>(s.ranks);
@@ -76,16 +77,15 @@ constexpr std::array kRows = {
             .num_transfers = by_halving,
             .num_chunks = chunk_per_core_rank,
             .make = [](const Shape& s) { return halving_doubling_all_reduce(s.ranks); }},
-    Builder{
-        .name = "hierarchical_all_reduce",
-        .description = "direct inside hosts, rings between hosts, every rank leads a slice",
-        .goal = GoalKind::kAllReduce,
-        .takes_hosts = true,
-        .rounds_formula = "2(h-1) + 2",
-        .bytes_formula = "2(m-1)/m K + 2(h-1)/h K/m",
-        .num_transfers = by_host,
-        .num_chunks = chunk_per_rank,
-        .make = [](const Shape& s) { return hierarchical_all_reduce(s.hosts, s.ranks / s.hosts); }},
+    Builder{.name = "hierarchical_all_reduce",
+            .description = "direct inside hosts, rings between hosts, every rank leads a slice",
+            .goal = GoalKind::kAllReduce,
+            .takes_hosts = true,
+            .rounds_formula = "2(h-1) + 2",
+            .bytes_formula = "2(m-1)/m K + 2(h-1)/h K/m",
+            .num_transfers = by_host,
+            .num_chunks = lanes_per_host,
+            .make = [](const Shape& s) { return hierarchical_all_reduce(s.hosts); }},
     Builder{
         .name = "leader_all_reduce",
         .description = "hosts reduce to their leaders, which double recursively among themselves",
@@ -95,7 +95,7 @@ constexpr std::array kRows = {
         .bytes_formula = "(m-1 + log2 h) K",
         .num_transfers = by_leader,
         .num_chunks = one_chunk,
-        .make = [](const Shape& s) { return leader_all_reduce(s.hosts, s.ranks / s.hosts); }},
+        .make = [](const Shape& s) { return leader_all_reduce(s.hosts); }},
     Builder{.name = "one_shot_all_reduce",
             .description = "every rank sends all it has to all others and reduces for itself",
             .goal = GoalKind::kAllReduce,
@@ -142,11 +142,15 @@ constexpr std::array kRows = {
             .description = "rings along the rows (hosts) and columns of a grid",
             .goal = GoalKind::kAllReduce,
             .takes_hosts = true,
+            .even_hosts = true,
             .rounds_formula = "2(m-1) + 2(h-1)",
             .bytes_formula = "2(n-1)/n K",
             .num_transfers = by_host,
             .num_chunks = chunk_per_rank,
-            .make = [](const Shape& s) { return torus_all_reduce(s.hosts, s.ranks / s.hosts); }},
+            .make =
+                [](const Shape& s) {
+                  return torus_all_reduce(static_cast<int>(s.hosts.size()), s.hosts[0]);
+                }},
     Builder{.name = "binomial_reduce",
             .description = "partial sums halve the number of ranks in every round",
             .goal = GoalKind::kReduce,
@@ -165,6 +169,27 @@ constexpr std::array kRows = {
             .num_transfers = once_each,
             .num_chunks = one_chunk,
             .make = [](const Shape& s) { return direct_reduce(s.ranks, s.root); }},
+    Builder{.name = "hierarchical_reduce",
+            .description = "reduced inside hosts, pieces travel from host to host to the root's",
+            .goal = GoalKind::kReduce,
+            .takes_hosts = true,
+            .takes_root = true,
+            .takes_pieces = true,
+            .rounds_formula = "h-1 + p-1 + 1",
+            .bytes_formula = "K",
+            .num_transfers = once_each_by_lane,
+            .num_chunks = lanes_per_piece,
+            .make = [](const Shape& s) { return hierarchical_reduce(s.hosts, s.root, s.pieces); }},
+    Builder{.name = "leader_reduce",
+            .description = "hosts reduce to their leaders, which reduce along a binomial tree",
+            .goal = GoalKind::kReduce,
+            .takes_hosts = true,
+            .takes_root = true,
+            .rounds_formula = "ceil(log2 h) + 1",
+            .bytes_formula = "K",
+            .num_transfers = once_each,
+            .num_chunks = one_chunk,
+            .make = [](const Shape& s) { return leader_reduce(s.hosts, s.root); }},
     Builder{.name = "scatter_gather_reduce",
             .description = "every rank reduces its chunk, then the root collects them",
             .goal = GoalKind::kReduce,
@@ -182,6 +207,16 @@ constexpr std::array kRows = {
             .num_transfers = pair_each,
             .num_chunks = chunk_per_rank,
             .make = [](const Shape& s) { return direct_reduce_scatter(s.ranks); }},
+    Builder{
+        .name = "hierarchical_reduce_scatter",
+        .description = "direct inside hosts, then rings between hosts, every rank leads a slice",
+        .goal = GoalKind::kReduceScatter,
+        .takes_hosts = true,
+        .rounds_formula = "h-1 + 1",
+        .bytes_formula = "(m-1)/m K + (h-1)/h K/m",
+        .num_transfers = pair_each,
+        .num_chunks = chunk_per_rank,
+        .make = [](const Shape& s) { return hierarchical_reduce_scatter(s.hosts); }},
     Builder{.name = "pat_reduce_scatter",
             .description = "a binomial tree for each chunk, nearest ranks first, for any n",
             .goal = GoalKind::kReduceScatter,

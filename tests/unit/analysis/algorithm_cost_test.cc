@@ -131,13 +131,69 @@ TEST(AlgorithmCost, TorusAndLeaderFormulasHold) {
                 2 * (hosts - 1) * (k / hosts / local));
 
       const Split split(hosts);
-      const Schedule leader = schedule::leader_all_reduce(hosts, local);
+      const Schedule leader = schedule::leader_all_reduce(schedule::HostSizes(hosts, local));
       const int64_t between = split.steps() + split.folds;
       EXPECT_EQ(cost(leader, k).rounds, (local > 1 ? 2 : 0) + split.steps() + 2 * split.folds);
       EXPECT_EQ(cost(leader, k).max_bytes_sent, (local - 1 + between) * k);
       EXPECT_EQ(inter_host_cost(leader, topology, k).max_rank_bytes_sent, between * k);
       EXPECT_EQ(inter_host_cost(leader, topology, k).messages,
                 int64_t{split.core} * split.steps() + 2 * split.guests);
+    }
+  }
+}
+
+/// B5 for the halves of an all-reduce, on hosts of equal and of different sizes.
+TEST(AlgorithmCost, HierarchicalHalvesCrossBetweenHostsOnce) {
+  for (const schedule::HostSizes& hosts :
+       std::vector<schedule::HostSizes>{{4}, {1, 1, 1}, {3, 3}, {3, 1}, {2, 4, 1}, {5, 5, 5, 5}}) {
+    const int n = schedule::ranks_of(hosts), h = static_cast<int>(hosts.size());
+    const int64_t k = 60 * n;
+    const plan::Topology topology{.host_sizes = hosts};
+    for (const bool gathers : {true, false}) {
+      const Schedule s = gathers ? schedule::hierarchical_all_gather(hosts)
+                                 : schedule::hierarchical_reduce_scatter(hosts);
+      EXPECT_EQ(cost(s, k).rounds, h - 1 + (n > h ? 1 : 0));
+      EXPECT_EQ(cost(s, k).total_bytes, n * (k - k / n)) << "nothing is sent twice";
+      const InterHostCost between = inter_host_cost(s, topology, k);
+      EXPECT_EQ(between.total_bytes, (h - 1) * k);
+      const int64_t least = *std::min_element(hosts.begin(), hosts.end());
+      EXPECT_EQ(between.max_host_bytes_sent, h > 1 ? k - least * (k / n) : 0);
+    }
+  }
+}
+
+/// On hosts of different sizes an all-reduce loads all hosts alike.
+TEST(AlgorithmCost, UnevenHostsShareTheWireEvenly) {
+  const schedule::HostSizes hosts{3, 1, 2};
+  const int64_t k = 3 * 3 * 100;
+  const auto between =
+      inter_host_cost(schedule::hierarchical_all_reduce(hosts), {.host_sizes = hosts}, k);
+  EXPECT_EQ(between.total_bytes, 3 * 2 * 2 * k / 3);
+  EXPECT_EQ(between.max_host_bytes_sent, 2 * 2 * k / 3);
+}
+
+TEST(AlgorithmCost, HierarchicalBroadcastAndReduceSendKFromHostToHost) {
+  for (const schedule::HostSizes& hosts :
+       std::vector<schedule::HostSizes>{{4}, {1, 1, 1}, {3, 3}, {3, 1}, {2, 4, 1}}) {
+    const int n = schedule::ranks_of(hosts), h = static_cast<int>(hosts.size());
+    const plan::Topology topology{.host_sizes = hosts};
+    const int64_t k = 12 * schedule::widest(hosts), inside = n > h ? 1 : 0;
+    for (const Rank root : {0, n - 1}) {
+      for (const int pieces : {1, 3}) {
+        for (const Schedule& s : {schedule::hierarchical_broadcast(hosts, root, pieces),
+                                  schedule::hierarchical_reduce(hosts, root, pieces)}) {
+          EXPECT_EQ(cost(s, k).rounds, (h > 1 ? h - 1 + pieces - 1 : 0) + inside);
+          EXPECT_EQ(cost(s, k).total_bytes, (n - 1) * k);
+          EXPECT_EQ(inter_host_cost(s, topology, k).total_bytes, (h - 1) * k);
+          EXPECT_EQ(inter_host_cost(s, topology, k).max_host_bytes_sent, h > 1 ? k : 0);
+        }
+      }
+      for (const Schedule& s :
+           {schedule::leader_broadcast(hosts, root), schedule::leader_reduce(hosts, root)}) {
+        EXPECT_EQ(cost(s, k).rounds, (h > 1 ? ceil_log2(h) : 0) + inside);
+        EXPECT_EQ(cost(s, k).total_bytes, (n - 1) * k);
+        EXPECT_EQ(inter_host_cost(s, topology, k).total_bytes, (h - 1) * k);
+      }
     }
   }
 }

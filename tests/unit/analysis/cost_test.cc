@@ -78,7 +78,7 @@ TEST(Cost, HierarchySendsLittleBetweenHosts) {
   for (int hosts = 1; hosts <= 6; ++hosts) {
     for (int local = 1; local <= 6; ++local) {
       const int64_t k = 420 * hosts * local;
-      const plan::Schedule s = schedule::hierarchical_all_reduce(hosts, local);
+      const plan::Schedule s = schedule::hierarchical_all_reduce(schedule::HostSizes(hosts, local));
       const int64_t inside = 2 * (local - 1) * (k / local);
       const int64_t between = 2 * (hosts - 1) * (k / hosts / local);
       const Cost c = cost(s, k);

@@ -138,8 +138,8 @@ TEST(Simulate, HierarchyNeedsLittleMoreThanItsBytesBetweenHosts) {
     const Topology t = Topology::uniform(4, local, {0, 0}, kLink);
     const double k = 3.2e7;
     const double bound = 2.0 * 3 / 4 * k * kBeta;
-    const double time =
-        simulated(schedule::hierarchical_all_reduce(4, local), t, static_cast<std::int64_t>(k));
+    const double time = simulated(schedule::hierarchical_all_reduce(schedule::HostSizes(4, local)),
+                                  t, static_cast<std::int64_t>(k));
     EXPECT_GE(time, bound);
     EXPECT_LE(time, bound + 6 * (kAlpha + k / 4 * kBeta / local)) << local;
   }
@@ -147,8 +147,9 @@ TEST(Simulate, HierarchyNeedsLittleMoreThanItsBytesBetweenHosts) {
 
 TEST(Simulate, HierarchyBeatsTheFlatRingOnSmallBuffersBetweenHosts) {
   const Topology t = Topology::uniform(2, 2, {5e-7, 1e-10}, {2e-5, 8.4e-9}, 1e-10);
-  EXPECT_LT(1.5 * simulated(schedule::hierarchical_all_reduce(2, 2), t, 16 << 10),
-            simulated(schedule::ring_all_reduce(4), t, 16 << 10));
+  EXPECT_LT(
+      1.5 * simulated(schedule::hierarchical_all_reduce(schedule::HostSizes(2, 2)), t, 16 << 10),
+      simulated(schedule::ring_all_reduce(4), t, 16 << 10));
 }
 
 TEST(Simulate, TimelineKeepsPortsAndRoundsInOrder) {
@@ -163,7 +164,7 @@ TEST(Simulate, TimelineKeepsPortsAndRoundsInOrder) {
     EXPECT_EQ(clock.now(), begin + sim.duration);
     EXPECT_EQ(sim.duration, std::ranges::max(sim.finish));
     EXPECT_EQ(static_cast<std::int64_t>(sim.timeline.size()),
-              b.num_transfers({.ranks = 6, .hosts = hosts}));
+              b.num_transfers({.ranks = 6, .hosts = schedule::HostSizes(hosts, 6 / hosts)}));
     std::map<Rank, std::vector<SimulatedTransfer>> sends;
     for (const SimulatedTransfer& x : sim.timeline) {
       EXPECT_GE(x.start, begin);

@@ -28,7 +28,7 @@ TEST(Verify, AcceptsEveryBuilderForEverySize) {
   for (const schedule::Builder& b : schedule::builders()) {
     for (const int ranks : sizes) {
       for (int hosts = 1; hosts <= (b.takes_hosts ? ranks : 1); ++hosts) {
-        if (ranks % hosts != 0) continue;
+        if (ranks % hosts != 0 && (b.even_hosts || hosts > 3)) continue;
         for (Rank root = 0; root < (b.takes_root ? ranks : 1); ++root, ++verified) {
           expect_verified(b, ranks, hosts, root);
         }

@@ -88,7 +88,7 @@ TEST(PlanCommand, ListsEveryAlgorithm) {
   EXPECT_THAT(text.out,
               HasSubstr("chain_broadcast                   broadcast       --ranks --root "
                         "--pieces"));
-  EXPECT_EQ(objects(run({"list", "--json"}).out).size(), 37u);
+  EXPECT_EQ(objects(run({"list", "--json"}).out).size(), 43u);
 }
 
 TEST(PlanCommand, ShowsSchedulesAndStepPlans) {
@@ -152,7 +152,7 @@ TEST(PlanCommand, VerifiesAllForARange) {
   const Outcome all = run({"verify", "--all", "--ranks", "1..9", "--json"});
   EXPECT_EQ(all.exit_code, kExitOk) << all.err;
   const auto lines = objects(all.out);
-  EXPECT_EQ(lines.size(), 37u);
+  EXPECT_EQ(lines.size(), 43u);
   for (const json& line : lines) EXPECT_EQ(line["ok"], true);
 }
 
@@ -187,11 +187,12 @@ TEST(PlanCommand, BadUsageExitsWithTwoAndSaysTheRemedy) {
       {{"verify", "--all", "ring_all_reduce"}, "either a plan or --all"},
       {{"verify"}, "give the name of an algorithm or a file"},
       {{"show", "ring_all_reduce", "--ranks", "65536"}, "use fewer ranks"},
-      {{"show", "hierarchical_all_reduce", "--hosts", "3"}, "cannot be spread evenly"},
+      {{"show", "torus_all_reduce", "--hosts", "3"}, "cannot be spread evenly"},
+      {{"show", "hierarchical_all_reduce", "--hosts", "5"}, "give 1 to as many hosts as ranks"},
       {{"show", "binomial_broadcast", "--root", "4"}, "root 4 is not a rank"},
       {{"cost", "ring_all_reduce", "--bytes", "1x"}, "--bytes: '1x' is not a size"},
       {{"cost", "ring_all_reduce", "--bytes", "2000000T"}, "--bytes: "},
-      {{"cost", "ring_all_reduce", "--hosts", "3"}, "--hosts: 4 ranks cannot be spread"},
+      {{"cost", "ring_all_reduce", "--hosts", "5"}, "--hosts: 4 ranks cannot be on 5 hosts"},
       {{"show", "mirrored", "--svg"}, "is a step plan and has no picture"},
       {{"show", "ring_all_reduce", "--ranks", "64", "--svg"}, "give fewer ranks or pieces"},
       {{"show", "chain_scan", "--pieces", "0"}, "0 pieces; give 1 or more"},

@@ -23,7 +23,7 @@ TEST(Operations, EveryAlgorithmOnRequest) {
           r.algorithm = b.name;
           r.pieces = b.takes_pieces ? 2 : 1;
           const Status s = c.run(r, Deadline::never());
-          if (b.takes_hosts && hosts.front() != hosts.back()) {
+          if (b.even_hosts && hosts.front() != hosts.back()) {
             EXPECT_EQ(s.code(), Code::kInvalidArgument) << b.name;
             continue;
           }

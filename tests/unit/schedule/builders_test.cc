@@ -33,18 +33,18 @@ TEST(Builders, AreSortedNamedAndDescribed) {
     EXPECT_LT(last, std::pair(to_string(b.goal), b.name));
     last = {to_string(b.goal), b.name};
   }
-  EXPECT_EQ(names.size(), 37u);
+  EXPECT_EQ(names.size(), 43u);
 }
 
 TEST(Builders, MakeWhatTheirRowSays) {
   for (const Builder& b : builders()) {
     for (int ranks = 1; ranks <= 24; ++ranks) {
       for (int hosts = 1; hosts <= (b.takes_hosts ? ranks : 1); ++hosts) {
-        if (ranks % hosts != 0) continue;
+        if (b.even_hosts && ranks % hosts != 0) continue;
         const int pieces = 1 + ranks % 3;
         const auto s = b.build(ranks, hosts, ranks - 1, pieces);
         ASSERT_TRUE(s.ok()) << s.status().to_string();
-        const Shape shape{ranks, b.takes_hosts ? hosts : 1, 0, b.takes_pieces ? pieces : 1};
+        const Shape shape{ranks, spread_over(ranks, hosts), 0, b.takes_pieces ? pieces : 1};
         EXPECT_EQ(s->name, b.name);
         EXPECT_EQ(s->goal.kind, b.goal);
         EXPECT_EQ(s->goal.root, b.takes_root ? ranks - 1 : 0);
@@ -61,7 +61,8 @@ TEST(Builders, RefuseWrongArguments) {
     for (const int ranks : {-1, 0, plan::kMaxRanks + 1}) {
       EXPECT_EQ(b.build(ranks).status().code(), Code::kInvalidArgument) << b.name;
     }
-    EXPECT_EQ(b.build(4, 3).ok(), !b.takes_hosts);
+    EXPECT_EQ(b.build(4, 3).ok(), !b.even_hosts);
+    EXPECT_EQ(b.build(4, 5).ok(), !b.takes_hosts);
     EXPECT_EQ(b.build(4, 0).ok(), !b.takes_hosts);
     EXPECT_EQ(b.build(4, 1, 4).ok(), !b.takes_root);
     EXPECT_EQ(b.build(4, 1, -1).ok(), !b.takes_root);
@@ -73,7 +74,7 @@ TEST(Builders, RefuseWrongArguments) {
 TEST(Builders, RefuseWhatWouldNotFitIntoMemory) {
   int refused = 0;
   for (const Builder& b : builders()) {
-    const Shape most{.ranks = plan::kMaxRanks};
+    const Shape most{.ranks = plan::kMaxRanks, .hosts = {plan::kMaxRanks}};
     if (b.num_transfers(most) <= plan::kMaxTransfers && b.num_chunks(most) <= plan::kMaxChunks) {
       continue;
     }
@@ -82,10 +83,10 @@ TEST(Builders, RefuseWhatWouldNotFitIntoMemory) {
     ASSERT_FALSE(s.ok());
     EXPECT_NE(s.status().message().find("use fewer ranks"), std::string::npos);
   }
-  // all but the two binomial ones of broadcast and reduce, binomial, double tree, leader, recursive
-  // doubling and star all-reduce, two scans, two scatters, two gathers, chain and direct broadcast,
-  // direct reduce
-  EXPECT_EQ(refused, 37 - 16);
+  // all but the binomial and leader ones of broadcast and reduce, binomial, double tree, leader,
+  // recursive doubling and star all-reduce, two scans, two scatters, two gathers, chain and direct
+  // broadcast, direct reduce
+  EXPECT_EQ(refused, 43 - 18);
   EXPECT_TRUE(find_builder("direct_all_to_all").value()->build(256).ok());
   EXPECT_EQ(find_builder("direct_all_to_all").value()->build(257).status().message(),
             "direct_all_to_all: 257 ranks need 66049 chunks, more than the 65536 that one plan may "
@@ -158,7 +159,7 @@ TEST(Binomial, StartsAtTheRootAndDoubles) {
 
 TEST(Hierarchical, LocalRankOwnsItsSliceBetweenHosts) {
   const int hosts = 3, per_host = 4;
-  const Schedule s = hierarchical_all_reduce(hosts, per_host);
+  const Schedule s = hierarchical_all_reduce(HostSizes(hosts, per_host));
   EXPECT_EQ(static_cast<int>(s.rounds.size()), 2 + 2 * (hosts - 1));
   int between = 0;
   for (const plan::Round& round : s.rounds) {
@@ -174,12 +175,34 @@ TEST(Hierarchical, LocalRankOwnsItsSliceBetweenHosts) {
   EXPECT_EQ(between, per_host * 2 * hosts * (hosts - 1));
 }
 
-TEST(Hierarchical, TakesAnyPartsAndAnyNumberOfChunksBetweenHosts) {
-  const Schedule doubling =
-      hierarchical(direct_reduce_scatter(2), recursive_doubling_all_reduce(3), ring_all_gather(2));
-  EXPECT_EQ(doubling.chunks, 2);
-  EXPECT_EQ(doubling.rounds.size(), 1u + 3u + 1u);
-  EXPECT_EQ(torus_all_reduce(3, 2).chunks, 6);
+TEST(Hierarchical, RanksOfASmallerHostLeadSeveralSlices) {
+  const Schedule s = hierarchical_all_reduce({3, 1});
+  EXPECT_EQ(s.chunks, 2 * 3);
+  std::map<Rank, int> sends;
+  for (const plan::Round& round : s.rounds) {
+    for (const Transfer& t : round) {
+      if ((t.from == 3) != (t.to == 3)) ++sends[t.from];
+    }
+  }
+  EXPECT_EQ(sends, (std::map<Rank, int>{{0, 2}, {1, 2}, {2, 2}, {3, 6}}));
+}
+
+TEST(HostLanes, HostsAreFilledAsEvenlyAsPossible) {
+  EXPECT_EQ(spread_over(7, 3), (HostSizes{3, 2, 2}));
+  EXPECT_EQ(spread_over(4, 4), (HostSizes{1, 1, 1, 1}));
+  EXPECT_EQ(host_of({3, 2, 2}, 2), 0);
+  EXPECT_EQ(host_of({3, 2, 2}, 3), 1);
+  EXPECT_EQ(host_of({3, 2, 2}, 6), 2);
+  EXPECT_EQ(widest({1, 4, 2}), 4);
+  EXPECT_EQ(ranks_of({1, 4, 2}), 7);
+}
+
+TEST(HostLanes, TheRootCarriesAllOfItsHost) {
+  const HostLanes lanes = HostLanes::of_width({2, 2}, 2, 1).carried_by(1);
+  const Schedule s = lanes.between_hosts(direct_broadcast(2, 0));
+  ASSERT_EQ(s.rounds.size(), 1u);
+  EXPECT_EQ(s.rounds[0], (plan::Round{{1, 2, 0, Combine::kCopy}, {1, 3, 1, Combine::kCopy}}));
+  EXPECT_EQ(s.chunks, 2);
 }
 
 TEST(Ring, PiecesFollowOneAnotherInARound) {

@@ -12,7 +12,7 @@ namespace {
 
 TEST(Golden, EachBuilderPrintsItsKnownText) {
   for (const Builder& b : builders()) {
-    const int ranks = b.takes_hosts ? 4 : 5;                 // others ignore hosts, root or pieces
+    const int ranks = b.even_hosts ? 4 : 5;                  // others ignore hosts, root or pieces
     const int pieces = b.name.starts_with("ring_") ? 1 : 2;  // rings are plain without
     const auto s = b.build(ranks, 2, 3, pieces);
     ASSERT_TRUE(s.ok()) << s.status().to_string();
