@@ -1,6 +1,6 @@
 """The opponent of `stormo bench` over Gloo: torch.distributed, one process per rank.
 
-Started by `stormo run`; arguments: OPERATION DTYPE SECONDS_PER_SIZE RENDEZVOUS_FILE BYTES... Measures as bench/measure.h
+Started by `stormo run`; arguments: OPERATION DTYPE SECONDS_PER_SIZE PAUSE RENDEZVOUS_FILE BYTES... Measures as bench/measure.h
 says: inputs rewritten in every iteration, ranks start together, results verified before and after. Rank 0 prints one
 JSON object per size.
 """
@@ -22,7 +22,8 @@ PARTS = {"all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"}
 
 
 class Subject:
-    def __init__(self, operation, dtype, size):
+    def __init__(self, operation, dtype, size, pause):
+        self.pause = pause
         self.operation, self.n, self.rank = operation, dist.get_world_size(), dist.get_rank()
         self.modulus = min(max(127 // self.n, 2), 16) if operation in REDUCES else 100
         elements = size // dtype.itemsize
@@ -74,6 +75,8 @@ class Subject:
     def iterate(self, index):
         if self.writes:
             self.input.copy_(self.own[index % ITERATIONS])
+        if self.pause > 0:
+            time.sleep(self.pause)
         dist.barrier()
         start = time.perf_counter()
         self.call()
@@ -122,8 +125,8 @@ def usage():
     return u.ru_utime + u.ru_stime, u.ru_nvcsw + u.ru_nivcsw
 
 
-def measure(operation, dtype, size, seconds):
-    subject = Subject(operation, getattr(torch, dtype), size)
+def measure(operation, dtype, size, seconds, pause):
+    subject = Subject(operation, getattr(torch, dtype), size, pause)
     n, verified = subject.n, subject.verify(1)
     for i in range(3):
         subject.iterate(i)
@@ -140,13 +143,13 @@ def measure(operation, dtype, size, seconds):
 
 
 def main():
-    operation, dtype, seconds, file, *sizes = sys.argv[1:]
+    operation, dtype, seconds, pause, file, *sizes = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=int(os.environ["STORMO_RANK"]),
                             world_size=int(os.environ["STORMO_WORLD_SIZE"]))
     right = True
     for size in sizes:
-        found = measure(operation, dtype, int(size), float(seconds))
+        found = measure(operation, dtype, int(size), float(seconds), float(pause))
         right = right and found["verified"]
         if dist.get_rank() == 0:
             print(json.dumps(found), flush=True)

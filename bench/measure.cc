@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <thread>
 
 #include <bench/payload.h>
 #include <bench/statistics.h>
@@ -22,16 +23,19 @@ double now() {
 /// The operands of one size on this rank, with what is written into them.
 class Subject {
  public:
-  Subject(Engine& engine, const OperationFacts& facts, DType dtype, std::uint64_t bytes)
+  Subject(Engine& engine, const OperationFacts& facts, const MeasureOptions& options,
+          std::uint64_t bytes)
       : engine_(engine),
         facts_(facts),
-        shape_(shape_of(facts, bytes / size_of(dtype), engine.size(), engine.rank())),
-        payload_(dtype, engine.size(), shape_.whole, facts.reduces) {
-    const std::size_t in = (facts.in_place ? shape_.whole : shape_.in) * size_of(dtype);
-    operands_ = {engine.allocate(std::max<std::size_t>(in, 1)), nullptr, shape_, dtype};
-    operands_.out = facts.in_place
-                        ? operands_.in
-                        : engine.allocate(std::max<std::size_t>(shape_.out * size_of(dtype), 1));
+        pause_(options.pause),
+        shape_(shape_of(facts, bytes / size_of(options.dtype), engine.size(), engine.rank())),
+        payload_(options.dtype, engine.size(), shape_.whole, facts.reduces) {
+    const std::size_t in = (facts.in_place ? shape_.whole : shape_.in) * size_of(options.dtype);
+    operands_ = {engine.allocate(std::max<std::size_t>(in, 1)), nullptr, shape_, options.dtype};
+    operands_.out =
+        facts.in_place
+            ? operands_.in
+            : engine.allocate(std::max<std::size_t>(shape_.out * size_of(options.dtype), 1));
   }
   ~Subject() {
     if (!facts_.in_place) engine_.deallocate(operands_.out);
@@ -45,6 +49,7 @@ class Subject {
   /// The input is fresh, the ranks start together and leave together.
   Result<Interval> iterate(int index) {
     payload_.rewrite(operands_.in, shape_.in, engine_.rank(), index);
+    if (pause_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(pause_));
     STORMO_RETURN_IF_ERROR(engine_.barrier());
     const double begin = now();
     STORMO_RETURN_IF_ERROR(engine_.run(facts_.operation, operands_));
@@ -69,6 +74,7 @@ class Subject {
  private:
   Engine& engine_;
   const OperationFacts& facts_;
+  const double pause_;
   Shape shape_;
   Payload payload_;
   Operands operands_;
@@ -126,7 +132,7 @@ Result<std::vector<double>> sample(Engine& engine, const Iteration& iteration, C
 Result<Measurement> measure(Engine& engine, Operation operation, std::uint64_t bytes,
                             const MeasureOptions& options) {
   const OperationFacts& facts = facts_of(operation);
-  Subject subject(engine, facts, options.dtype, bytes);
+  Subject subject(engine, facts, options, bytes);
   double lacks = subject.valid() ? 0 : 1;
   STORMO_RETURN_IF_ERROR(engine.largest({&lacks, 1}));
   if (lacks != 0) return Status(Code::kExhausted, "no room for the buffers; measure fewer bytes");

@@ -59,6 +59,8 @@ Result<std::vector<double>> sample(Engine& engine, const Iteration& iteration, C
 struct MeasureOptions {
   DType dtype = DType::kFloat32;
   double seconds = 0.3;  ///< per size; at least 200 iterations up to 64 KiB, else 10, all the same
+  double pause =
+      0;  ///< seconds of idleness before every iteration: a shaped link regains its burst
 };
 
 /// One operation of one size. Every iteration rewrites the whole input on its owner before the

@@ -1,5 +1,5 @@
 // The opponent of `stormo bench` over MPI, in the same measuring loop (bench/measure.h).
-//   mpirun -n 2 openmpi_bench OPERATION DTYPE SECONDS_PER_SIZE BYTES...
+//   mpirun -n 2 openmpi_bench OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES...
 // Prints one JSON object per size.
 #include <mpi.h>
 
@@ -116,16 +116,18 @@ bool measure_and_print(Engine& engine, Operation operation, std::uint64_t bytes,
 }
 
 int run_program(int argc, char** argv) {
-  const OperationFacts* facts = argc > 4 ? find_operation(argv[1]) : nullptr;
-  const auto dtype = argc > 4 ? find_dtype(argv[2]) : std::nullopt;
+  const OperationFacts* facts = argc > 5 ? find_operation(argv[1]) : nullptr;
+  const auto dtype = argc > 5 ? find_dtype(argv[2]) : std::nullopt;
   if (facts == nullptr || !dtype || mpi_type(*dtype) == MPI_DATATYPE_NULL) {
-    std::fputs("usage: openmpi_bench OPERATION DTYPE SECONDS_PER_SIZE BYTES...\n", stderr);
+    std::fputs("usage: openmpi_bench OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES...\n", stderr);
     return 2;
   }
   MpiEngine engine(*dtype);
-  const MeasureOptions options{.dtype = *dtype, .seconds = std::strtod(argv[3], nullptr)};
+  const MeasureOptions options{.dtype = *dtype,
+                               .seconds = std::strtod(argv[3], nullptr),
+                               .pause = std::strtod(argv[4], nullptr)};
   bool right = true;
-  for (int i = 4; i < argc; ++i) {
+  for (int i = 5; i < argc; ++i) {
     const std::uint64_t bytes = std::strtoull(argv[i], nullptr, 10);
     right = measure_and_print(engine, facts->operation, bytes, options) && right;
   }

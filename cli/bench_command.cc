@@ -135,7 +135,7 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
     made.emplace(std::move(hosts));
     made->describe(arguments.ranks_per_host, site.launch);
   }
-  site.namespaces = site.launch.remote_shell.starts_with("ip netns exec");
+  site.namespaces = site.launch.remote_shell.find("hosts exec {host}") != std::string::npos;
   STORMO_RETURN_IF_ERROR(place(site));
   STORMO_ASSIGN_OR_RETURN(const auto contenders, gather_contenders(site, options, arguments));
   for (const Contender& c : contenders)
@@ -192,6 +192,9 @@ void add_flags(CLI::App& command, BenchArguments& a) {
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--time", a.seconds, "Time to spend on each size")->capture_default_str();
+  command.add_option("--pause", a.pause,
+                     "Idleness before every call; default: with --rate until links regain\n"
+                     "their burst, else none");
   command
       .add_option("--buffers", a.buffers,
                   "arena: where peers can read them; private: ordinary memory")

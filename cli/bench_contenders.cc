@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -102,8 +103,9 @@ Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
   c.command.words = {site.program, "bench", name_of(options), "--json"};
   if (options.operation != bench::Operation::kBarrier)
     append(c.command.words, {"--bytes", fmt::format("{}", fmt::join(sizes_of(options), ","))});
-  append(c.command.words,
-         {"--time", arguments.seconds, "--dtype", arguments.dtype, "--buffers", arguments.buffers});
+  append(c.command.words, {"--time", arguments.seconds, "--pause",
+                           fmt::format("{}us", std::lround(options.pause * 1e6)), "--dtype",
+                           arguments.dtype, "--buffers", arguments.buffers});
   append(c.command.words, launch_words(site));
   return c;
 }
@@ -141,7 +143,7 @@ Result<Contender> openmpi_contender(const BenchSite& site, const BenchOptions& o
   }
   append(c.command.words, openmpi_flags(site));
   append(c.command.words, {program, name_of(options), std::string(to_string(options.dtype)),
-                           fmt::format("{}", options.seconds)});
+                           fmt::format("{}", options.seconds), fmt::format("{}", options.pause)});
   append(c.command.words, sizes_of(options));
   if (site.root)
     c.command.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
@@ -171,7 +173,8 @@ Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& opti
   append(c.command.words, launch_words(site));
   append(c.command.words,
          {"--output", "raw", "--", interpreter, script, name_of(options),
-          std::string(to_string(options.dtype)), fmt::format("{}", options.seconds), c.rendezvous});
+          std::string(to_string(options.dtype)), fmt::format("{}", options.seconds),
+          fmt::format("{}", options.pause), c.rendezvous});
   append(c.command.words, sizes_of(options));
   const std::string interface = site.hosts == 1 ? "lo" : last_interface(site.launch.interface);
   if (!interface.empty()) c.command.environment = {{"GLOO_SOCKET_IFNAME", interface}};

@@ -34,7 +34,7 @@ void BenchHosts::describe(int ranks, LaunchFlags& flags) const {
   for (int i = 1; i <= count_; ++i)
     flags.hosts += fmt::format("{}{}-{}:{}", i == 1 ? "" : ",", name_, i, ranks);
   flags.interface = name_ + "br,eth0";
-  flags.remote_shell = "ip netns exec {host}";
+  flags.remote_shell = tool_ + " exec {host}";
 }
 
 }  // namespace stormo::cli

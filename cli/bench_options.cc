@@ -38,6 +38,12 @@ void read_sizes(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
     wrong.push_back("--time: " + seconds.status().message());
   else
     options.seconds = std::chrono::duration<double>(*seconds).count();
+  const auto pause = parse_duration(a.pause.empty() ? "0s" : a.pause);
+  if (!pause.ok())
+    wrong.push_back("--pause: " + pause.status().message());
+  else
+    options.pause =
+        a.pause.empty() ? burst_time(a.rate) : std::chrono::duration<double>(*pause).count();
 }
 
 void read_opponents(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
@@ -79,15 +85,25 @@ void read_hosts(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
   options.rate = a.rate;
 }
 
-}  // namespace
-
-double payload_rate(const std::string& rate) {
+double bits_per_second(const std::string& rate) {
   double number = 0;
   const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), number);
   const std::string unit(static_cast<const char*>(end), rate.data() + rate.size());
   const double scale = unit == "kbit" ? 1e3 : unit == "mbit" ? 1e6 : unit == "gbit" ? 1e9 : 0;
+  return error == std::errc{} && number > 0 ? number * scale : 0;
+}
+
+}  // namespace
+
+double payload_rate(const std::string& rate) {
   constexpr double kPayload = 1448.0 / 1514.0;
-  return error == std::errc{} && number > 0 ? number * scale / 8 * kPayload : 0;
+  return bits_per_second(rate) / 8 * kPayload;
+}
+
+double burst_time(const std::string& rate) {
+  constexpr double kBurstBytes = 128 << 10;  // tools/hosts
+  const double bits = bits_per_second(rate);
+  return bits > 0 ? kBurstBytes * 8 / bits : 0;
 }
 
 Result<BenchOptions> to_bench_options(const BenchArguments& a, const bench::OperationFacts& facts) {

@@ -17,6 +17,7 @@ struct BenchArguments {
   std::string engine = "stormo";
   std::vector<std::string> bytes = {"8", "4K", "64K", "1M", "16M"};
   std::string seconds = "300ms";
+  std::string pause;
   std::string buffers = "arena";
   std::string dtype = "float32";
   int rounds = 0;
@@ -34,6 +35,7 @@ struct BenchOptions {
   bench::Operation operation = bench::Operation::kAllReduce;
   std::vector<std::uint64_t> bytes;
   double seconds = 0.3;  ///< per size
+  double pause = 0;      ///< seconds before every iteration
   DType dtype = DType::kFloat32;
   bool private_buffers = false;
   int rounds = 1;
@@ -55,5 +57,8 @@ Result<BenchOptions> to_bench_options(const BenchArguments& arguments,
 /// Bytes per second of payload that a link of this rate carries in Ethernet frames of 1514 bytes; 0
 /// for no rate.
 double payload_rate(const std::string& rate);
+
+/// Seconds in which a link of this rate, made by tools/hosts, regains its burst; 0 for no rate.
+double burst_time(const std::string& rate);
 
 }  // namespace stormo::cli

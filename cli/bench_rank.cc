@@ -20,9 +20,10 @@ constexpr std::uint64_t kProbedBytes = 1 << 20;
 Result<bench::Measurement> measure_size(comm::Communicator& world, StormoEngine& engine,
                                         const BenchOptions& options, std::uint64_t bytes) {
   const bench::OperationFacts& facts = bench::facts_of(options.operation);
-  STORMO_ASSIGN_OR_RETURN(bench::Measurement m,
-                          bench::measure(engine, options.operation, bytes,
-                                         {.dtype = options.dtype, .seconds = options.seconds}));
+  STORMO_ASSIGN_OR_RETURN(
+      bench::Measurement m,
+      bench::measure(engine, options.operation, bytes,
+                     {.dtype = options.dtype, .seconds = options.seconds, .pause = options.pause}));
   m.hosts = world.cross_size();
   m.buffers = options.private_buffers ? "private" : "arena";
   m.algorithm = algorithm_of(world, options.operation, bytes);
