@@ -16,8 +16,9 @@ namespace stormo::transport {
 namespace {
 
 // Direct attempts, and yields to whoever shares the core, before sleeping in poll(): saves the
-// wake-up where the peer answers at once.
-constexpr Duration kSpin = std::chrono::microseconds(50);
+// wake-up where the peer answers soon. Longer than a round of several hosts takes: to sleep just
+// before the answer comes costs more than not to have waited at all.
+constexpr Duration kSpin = std::chrono::microseconds(200);
 constexpr int kSliceMs = 20;
 
 class TcpTransport final : public Transport {
