@@ -36,15 +36,13 @@ class Group final : public Communicator {
     /// `health`.
     std::shared_ptr<Coordinator> coordinator;
     std::shared_ptr<Connector> connector;    ///< of subgroups; null: there can be none
-    std::shared_ptr<Activities> activities;  ///< of the world; null: this is the world
+    std::shared_ptr<Activities> activities;  ///< of the world and its subgroups; null: a fresh one
     std::string name;                        ///< of a subgroup
     /// Which algorithms run; equal on all ranks. Null: the shipped ones.
     std::shared_ptr<const Selection> selection;
   };
   explicit Group(Parts parts);
   ~Group() override;
-  /// What this rank is doing, in this group and its subgroups; any thread.
-  std::string activity() const { return parts_.activities->text(); }
 
   int rank() const override { return parts_.rank; }
   int size() const override { return static_cast<int>(hosts_.host.size()); }

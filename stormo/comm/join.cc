@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
 
 #include <stormo/base/version.h>
@@ -30,11 +29,14 @@ class Joining {
     STORMO_ASSIGN_OR_RETURN(auto arena, transport::Arena::create({}));
     arena_ = &transport::Arena::immortal(std::move(arena));  // tensors may outlive the group
     health_ = std::make_shared<transport::Health>();
+    activities_ = std::make_shared<Activities>();
+    activities_->set_section("joining the group");
     if (r_.store.empty() && r_.rendezvous_file.empty()) return alone();
     STORMO_RETURN_IF_ERROR(reach_store());
     const Status joined = join_others();
     if (!joined.ok()) return coordinator_->report(joined).within(identity() + " joining the group");
     STORMO_RETURN_IF_ERROR(group_->barrier(by_));
+    group_->set_section("");
     return std::unique_ptr<Communicator>(std::move(group_));
   }
 
@@ -76,7 +78,7 @@ class Joining {
                             .size = r_.size,
                             .identity = identity(),
                             .heartbeat_timeout = r_.heartbeat_timeout,
-                            .activity = [activity = activity_] { return activity->text(); }},
+                            .activity = [activities = activities_] { return activities->text(); }},
                            by_));
     return {};
   }
@@ -113,8 +115,8 @@ class Joining {
     parts_.health = health_;
     parts_.server = std::move(server_);
     parts_.coordinator = coordinator_;
+    parts_.activities = activities_;
     group_ = std::make_unique<Group>(std::move(parts_));
-    activity_->follow(group_.get());
     return {};
   }
 
@@ -202,25 +204,13 @@ class Joining {
 
   transport::StoreClient& store() { return coordinator_->store(); }
 
-  /// The coordinator starts before the group: until then the activity is "joining".
-  class Activity {
-   public:
-    void follow(const Group* group) { group_.store(group, std::memory_order_release); }
-    std::string text() const {
-      const Group* group = group_.load(std::memory_order_acquire);
-      return group != nullptr ? group->activity() : "joining the group";
-    }
-
-   private:
-    std::atomic<const Group*> group_{nullptr};
-  };
-
   Rendezvous r_;
   const std::string version_;
   const Deadline by_;
   transport::Arena* arena_ = nullptr;
   std::shared_ptr<transport::Health> health_;
-  std::shared_ptr<Activity> activity_ = std::make_shared<Activity>();
+  /// The coordinator, which tells of them, starts before the group and may outlive it.
+  std::shared_ptr<Activities> activities_;
   std::unique_ptr<transport::StoreServer> server_;
   std::shared_ptr<Coordinator> coordinator_;
   Group::Parts parts_;
