@@ -29,9 +29,10 @@ namespace stormo::comm {
 /// submit-and-wait; when nothing is pending they run on the caller's thread. Any thread may call,
 /// but the order between threads must then be the same on all ranks.
 ///
-/// `by` bounds one call; never() is safe, because a dead or frozen peer ends the group by the
-/// heartbeat. After the first failure the group stays failed: every pending and later call returns
-/// the same first cause (rank, host, operation).
+/// `by` bounds one call, and a call that is not complete by then fails the group, since the others
+/// would wait for it in vain (waiting for a Work does not). never() is safe, because a dead or
+/// frozen peer ends the group by the heartbeat. After the first failure the group stays failed:
+/// every pending and later call returns the same first cause (rank, host, operation).
 ///
 /// Buffers allocated from arena() are reduced where they lie. So are others from 16 KiB per rank on,
 /// where the kernel lets the ranks of a host copy from each other (process_vm_readv), which takes
@@ -60,7 +61,8 @@ class Communicator {
   virtual Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
                                                          Deadline by) = 0;
 
-  /// Runs one operation to its end; `by` bounds it and all that was submitted before it.
+  /// Runs one operation to its end; `by` bounds it and all that was submitted before it: when it
+  /// passes, the group fails.
   virtual Status run(const Request& request, Deadline by) = 0;
   /// Starts one operation. The request's lists are copied; the memory of its buffers stays borrowed
   /// until the Work is complete.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace stormo::comm {
 namespace {
 
@@ -9,6 +11,7 @@ constexpr std::string_view kFailureKey = "failure";
 constexpr std::string_view kAlarmKey = "alarm";  // set: everybody says what it is doing
 constexpr Duration kExplanation = std::chrono::milliseconds(300);
 constexpr Duration kCollect = std::chrono::milliseconds(500);
+constexpr Duration kCollectOne = std::chrono::milliseconds(10);  // at least, for each rank
 constexpr Duration kStoreCall = std::chrono::seconds(2);
 
 std::string activity_key(Rank rank) { return fmt::format("activity/{}", rank); }
@@ -77,7 +80,8 @@ std::string Coordinator::collect_activities() {
   const auto raised = store_->set_if_absent(kAlarmKey, options_.identity, by);
   std::string table;
   for (Rank r = 0; raised.ok() && r < options_.size; ++r) {
-    const auto activity = store_->get(activity_key(r), by);
+    const auto activity = store_->get(
+        activity_key(r), Deadline::at(std::max(by.when(), Deadline::after(kCollectOne).when())));
     table += fmt::format("\n  rank {}: {}", r, activity.ok() ? *activity : "no answer");
   }
   return table;
@@ -90,8 +94,9 @@ Status Coordinator::report(const Status& local) {
     if (will.ok()) return decode_failure(*will);
   }
   Status cause = local;
-  if (local.code() == Code::kMismatch && local.message().find("\n  rank ") == std::string::npos) {
-    cause = {Code::kMismatch, local.message() + collect_activities()};
+  const bool is_riddle = local.code() == Code::kMismatch || local.code() == Code::kDeadlineExceeded;
+  if (is_riddle && local.message().find("\n  rank ") == std::string::npos) {
+    cause = {local.code(), local.message() + collect_activities()};
   }
   const auto winner =
       store_->set_if_absent(kFailureKey, encode_failure(cause), Deadline::after(kStoreCall));

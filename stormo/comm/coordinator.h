@@ -39,8 +39,8 @@ class Coordinator {
   transport::StoreClient& store() { return *store_; }
 
   /// This rank failed with `local`: makes the whole group fail and returns the first cause. A lost
-  /// peer is given a moment to be explained by its last will; a mismatch gets a table of what every
-  /// rank was doing. Blocks for at most about a second.
+  /// peer is given a moment to be explained by its last will; a mismatch and a deadline get a table
+  /// of what every rank was doing. Blocks for at most about a second.
   Status report(const Status& local);
 
   /// Leaves well: from now on this rank's silence means nothing.

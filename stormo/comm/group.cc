@@ -47,10 +47,7 @@ std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
 }
 
 void Group::fail(Status cause) {
-  if (parts_.coordinator) {
-    const Status first = parts_.coordinator->report(cause);
-    static_cast<void>(first);  // every later call returns it
-  }
+  if (parts_.coordinator) cause = parts_.coordinator->report(cause);
   parts_.health->fail(std::move(cause));
 }
 
@@ -69,7 +66,7 @@ Status Group::finalize(Deadline by) {
 
 Status Group::run(const Request& request, Deadline by) {
   if (auto outcome = lane_.run_if_idle([&] { return perform(request, by); })) return *outcome;
-  return submit(request).wait(by);
+  return finish_in_turn(request.kind, submit(request), by);
 }
 
 Work Group::submit(const Request& request) {
@@ -81,7 +78,14 @@ Work Group::submit(const Request& request) {
 Status Group::run_barrier(OperationKind kind, Deadline by, std::uint32_t tag) {
   const auto body = [this, kind, by, tag] { return perform_barrier(kind, by, tag); };
   if (auto outcome = lane_.run_if_idle(body)) return *outcome;
-  return lane_.submit(body).wait(by);
+  return finish_in_turn(kind, lane_.submit(body), by);
+}
+
+Status Group::finish_in_turn(OperationKind kind, Work work, Deadline by) {
+  return comm::finish_in_turn(std::move(work), to_string(kind), by, [this](const Status& cause) {
+    fail(cause.within(
+        fmt::format("rank {} (host {}), {}", rank(), host(), parts_.activities->text())));
+  });
 }
 
 Status Group::perform(const Request& request, Deadline by) {
@@ -150,7 +154,7 @@ Status Group::perform_message(const Request& request, Deadline by) {
 /// Between hosts: every rank passes its term to the next one; from then on it is an inclusive scan
 /// of the ranks after the first.
 Status Group::perform_exclusive_scan(const Request& request, Deadline by) {
-  STORMO_RETURN_IF_ERROR(shift_right(request, by));
+  STORMO_RETURN_IF_ERROR(shift_right(request, by).within(to_string(request.kind)));
   return collective(request, by);
 }
 

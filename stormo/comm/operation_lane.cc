@@ -1,5 +1,7 @@
 #include <stormo/comm/operation_lane.h>
 
+#include <fmt/format.h>
+
 namespace stormo::comm {
 
 OperationLane::~OperationLane() {
@@ -57,6 +59,15 @@ void OperationLane::loop() {
     item.operation->complete(std::move(outcome));
     lock.lock();
   }
+}
+
+Status finish_in_turn(Work work, std::string_view call, Deadline by,
+                      const std::function<void(Status)>& fail) {
+  static_cast<void>(work.wait(by));
+  if (!work.test()) {
+    fail({Code::kDeadlineExceeded, fmt::format("the deadline of {} passed", call)});
+  }
+  return work.wait();
 }
 
 }  // namespace stormo::comm

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include <stormo/comm/pending_operation.h>
@@ -56,5 +57,11 @@ class OperationLane {
   bool stopping_ = false;
   std::thread thread_;
 };
+
+/// The end of a blocking call that has others before it. When `by` passes first, `fail` must end
+/// the group with its argument, and with it all that is pending: when this returns, nobody uses the
+/// caller's buffers any more. `call`: what was called, for the message.
+Status finish_in_turn(Work work, std::string_view call, Deadline by,
+                      const std::function<void(Status)>& fail);
 
 }  // namespace stormo::comm

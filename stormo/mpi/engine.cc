@@ -35,9 +35,14 @@ Engine::~Engine() {
 
 Status Engine::run(const Request& request, Deadline by) {
   if (auto outcome = lane_.run_if_idle([&] { return perform(request, by); })) return *outcome;
-  return lane_
-      .submit([this, owned = OwnedRequest(request), by] { return perform(owned.get(), by); })
-      .wait(by);
+  return finish_in_turn(request.kind, submit(request), by);
+}
+
+Status Engine::finish_in_turn(OperationKind kind, comm::Work work, Deadline by) {
+  return comm::finish_in_turn(
+      std::move(work), comm::to_string(kind), by, [this](const Status& cause) {
+        fail(cause.within(fmt::format("rank {} (host {})", rank(), host())));
+      });
 }
 
 comm::Work Engine::submit(const Request& request) {
@@ -50,20 +55,20 @@ Result<std::unique_ptr<comm::Communicator>> Engine::subgroup(std::span<const Ran
   STORMO_RETURN_IF_ERROR(comm::check_members(members, size()));
   const bool member = std::ranges::binary_search(members, rank());
   const Request agreement{.kind = OperationKind::kSubgroup, .tag = comm::hash_of_members(members)};
-  const auto made = std::make_shared<std::unique_ptr<Link>>();  // the wait may end before the body
-  const auto body = [this, agreement, member, by, made] {
+  std::unique_ptr<Link> made;
+  const auto body = [this, &agreement, member, by, &made] {
     STORMO_RETURN_IF_ERROR(perform(agreement, by));
     auto split = link_->split(member);
-    if (split.ok()) *made = std::move(*split);
+    if (split.ok()) made = std::move(*split);
     return split.status();
   };
   auto outcome = lane_.run_if_idle(body);
-  if (!outcome) outcome = lane_.submit(body).wait(by);
+  if (!outcome) outcome = finish_in_turn(OperationKind::kSubgroup, lane_.submit(body), by);
   STORMO_RETURN_IF_ERROR(*outcome);
   if (!member) return std::unique_ptr<comm::Communicator>();
   const auto hosts = comm::HostMap::of(place_.ranks_per_host);
   return std::unique_ptr<comm::Communicator>(std::make_unique<Engine>(
-      std::move(*made), comm::membership_of(members, rank(), hosts), process_));
+      std::move(made), comm::membership_of(members, rank(), hosts), process_));
 }
 
 Status Engine::finalize(Deadline by) {

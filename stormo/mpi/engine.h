@@ -54,6 +54,7 @@ class Engine final : public comm::Communicator {
 
  private:
   Status perform(const comm::Request& request, Deadline by);
+  Status finish_in_turn(comm::OperationKind kind, comm::Work work, Deadline by);
   Status execute(const Execution::Call& call);
   Status conclude(const comm::Operation& operation, Status outcome);
   void record(Lane lane, const comm::Operation& operation, TimePoint start, TimePoint end);

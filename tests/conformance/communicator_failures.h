@@ -86,6 +86,38 @@ TEST_P(CommunicatorFailure, ADeadlineEndsTheWaitAndTheGroup) {
   });
 }
 
+TEST_P(CommunicatorFailure, ADeadlineOfOneRankEndsTheWaitsOfAll) {
+  on_each_until_it_fails([](Communicator& c) {
+    if (c.rank() == c.size() - 1) {
+      while (c.status().ok()) std::this_thread::yield();
+      return;
+    }
+    const Status s = c.barrier(c.rank() == 0 ? Deadline::after(std::chrono::milliseconds(60))
+                                             : Deadline::never());
+    EXPECT_EQ(s.code(), Code::kDeadlineExceeded) << s.to_string();
+  });
+}
+
+TEST_P(CommunicatorFailure, ADeadlineEndsTheGroupAlsoWhileACallWaitsItsTurn) {
+  on_each_until_it_fails([](Communicator& c) {
+    if (c.rank() != 0) {
+      while (c.status().ok()) std::this_thread::yield();
+      return;
+    }
+    std::vector<float> x(5000), y(5000);
+    const Buffer first = buffer_of(std::span(x));
+    Work before = c.all_reduce_async({&first, 1}, ReduceOp::kSum);
+    const Status s = c.all_reduce(buffer_of(std::span(y)), ReduceOp::kSum,
+                                  Deadline::after(std::chrono::milliseconds(60)));
+    EXPECT_EQ(s.code(), Code::kDeadlineExceeded) << s.to_string();
+    EXPECT_NE(s.message().find("the deadline of all_reduce passed"), std::string::npos)
+        << s.to_string();
+    EXPECT_TRUE(before.test()) << "nobody uses the buffers any more";
+    EXPECT_EQ(before.wait().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(c.status().code(), Code::kDeadlineExceeded);
+  });
+}
+
 TEST_P(CommunicatorFailure, AMessageOfAnotherTagIsRefused) {
   on_each_until_it_fails([](Communicator& c) {
     float x[4] = {};

@@ -1,12 +1,14 @@
 #include <stormo/transport/shm/host_group.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <vector>
 
 namespace stormo::transport {
 namespace {
@@ -74,7 +76,8 @@ Status HostGroup::await_all(Deadline by) {
       const Deadline slice = Deadline::at(std::min(by.when(), Deadline::after(kLeftCheck).when()));
       const Status waited = wait_for(cell.arrived, phase_, {policy_, *health_, slice});
       if (waited.ok()) break;
-      if (waited.code() != Code::kDeadlineExceeded || by.expired()) return waited;
+      if (health_->failed()) return health_->status();  // its cause may be a deadline, too
+      if (by.expired()) STORMO_RETURN_IF_ERROR(missing());
       if (cell.left.load(std::memory_order_acquire) != 0 && !reached(cell.arrived.load(), phase_)) {
         return {Code::kPeerLost, fmt::format("rank {} of this host has left the group", peer)};
       }
@@ -82,6 +85,17 @@ Status HostGroup::await_all(Deadline by) {
   }
   if (peers_.empty() && !threads_) reach_peers();
   return {};
+}
+
+/// OK when nobody is.
+Status HostGroup::missing() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size(); ++r) {
+    if (!reached(region()->cell(r).arrived.load(), phase_)) ranks.push_back(r);
+  }
+  if (ranks.empty()) return {};
+  return {Code::kDeadlineExceeded,
+          fmt::format("the deadline passed before local rank {} arrived", fmt::join(ranks, ", "))};
 }
 
 void HostGroup::leave() { region()->cell(rank()).left.store(1, std::memory_order_release); }

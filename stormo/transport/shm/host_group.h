@@ -71,7 +71,7 @@ class HostGroup {
   /// Tells the others that everything this rank wrote so far may be read.
   void arrive();
   /// Waits until every rank has arrived as often as this one. kPeerLost when one of them has left
-  /// the group; its rank is in the message.
+  /// the group; its rank is in the message, as are those of the missing ones in kDeadlineExceeded.
   Status await_all(Deadline by);
   Status sync(Deadline by) {
     arrive();
@@ -82,6 +82,7 @@ class HostGroup {
 
  private:
   void reach_peers();
+  Status missing() const;
 
   HostParts parts_;
   std::shared_ptr<Health> health_;

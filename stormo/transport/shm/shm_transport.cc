@@ -74,7 +74,7 @@ class ShmTransport final : public Transport {
     return counters_;
   }
   void fail(Status cause) override {
-    health_->fail(std::move(cause));
+    failure_.fail(std::move(cause));
     region_->cell(rank_).doorbell.ring();
   }
 
@@ -92,7 +92,8 @@ class ShmTransport final : public Transport {
 
   int rank_;
   std::shared_ptr<HostRegion> region_;
-  std::shared_ptr<Health> health_;
+  std::shared_ptr<Health> health_;  // of the group: watched, never changed
+  Health failure_;                  // of this endpoint
   WaitPolicy policy_;
   mutable std::mutex counters_mutex_;
   Counters counters_;
@@ -117,23 +118,24 @@ Status ShmTransport::exchange(std::span<const Outgoing> sends, std::span<const I
     in.push_back({r.from, {r.tag, r.bytes.size()}, r.bytes});
   }
   for (;;) {
-    if (health_->failed()) return health_->status();
+    if (health_->failed()) failure_.fail(health_->status());
+    if (failure_.failed()) return failure_.status();
     const std::uint32_t seen = region_->cell(rank_).doorbell.load();
     bool moved = progress_sends(out);
     const Result<bool> received = progress_receives(in);
     if (!received.ok()) {
-      health_->fail(received.status());
-      return health_->status();
+      failure_.fail(received.status());
+      return failure_.status();
     }
     moved = moved || *received;
     if (out.empty() && in.empty()) break;
     if (!moved) {
       const Status waited = wait_for_peers(seen, by);
       if (!waited.ok()) {
-        health_->fail(waited.within(in.empty()
+        failure_.fail(waited.within(in.empty()
                                         ? fmt::format("send to rank {}", out.front().peer)
                                         : fmt::format("recv from rank {}", in.front().peer)));
-        return health_->status();
+        return failure_.status();
       }
     }
   }

@@ -72,5 +72,22 @@ TEST(Group, BoardsAreNotOverwrittenTooEarly) {
   });
 }
 
+TEST(Group, TheDeadlineOfAWaitForWorkEndsOnlyTheWait) {
+  std::atomic<bool> gave_up{false};
+  on_ranks(3, [&](Communicator& c) {
+    std::vector<float> x(5000);
+    const Buffer buffer = buffer_of(std::span(x));
+    while (c.rank() != 0 && !gave_up) std::this_thread::yield();
+    Work pending = c.all_reduce_async({&buffer, 1}, ReduceOp::kSum);
+    if (c.rank() == 0) {
+      const Status s = pending.wait(Deadline::after(std::chrono::milliseconds(20)));
+      EXPECT_EQ(s.code(), Code::kDeadlineExceeded) << s.to_string();
+      EXPECT_OK(c.status());
+      gave_up = true;
+    }
+    EXPECT_OK(pending.wait());
+  });
+}
+
 }  // namespace
 }  // namespace stormo::comm
