@@ -28,6 +28,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       ->capture_default_str();
   command.add_option("--selection", flags.selection,
                      "File that says which algorithms run, from 'stormo tune'");
+  command.add_flag("--checksum", flags.checksum, "Checksums over all data between hosts");
 }
 
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
@@ -54,6 +55,7 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
     options.environment.emplace_back("STORMO_SELECTION",
                                      std::filesystem::absolute(flags.selection).string());
   }
+  if (flags.checksum) options.environment.emplace_back("STORMO_CHECKSUM", "1");
   return options;
 }
 

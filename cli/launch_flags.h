@@ -21,6 +21,7 @@ struct LaunchFlags {
   std::string ports;
   std::string heartbeat = "5s";
   std::string selection;
+  bool checksum = false;
 
   bool wants_launch() const { return ranks.value_or(1) != 1 || !hosts.empty(); }
 };

@@ -69,7 +69,11 @@ class Joining {
       r_.store = ticket.store;
       r_.secret = ticket.secret;
     }
-    auto client = transport::StoreClient::connect({.address = r_.store, .secret = r_.secret}, by_);
+    auto client = transport::StoreClient::connect(
+        {.address = r_.store,
+         .secret = r_.secret,
+         .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)},
+        by_);
     if (!client.ok()) return client.status().within(identity() + " reaching the job's store");
     STORMO_ASSIGN_OR_RETURN(
         coordinator_,
@@ -108,6 +112,7 @@ class Joining {
     STORMO_RETURN_IF_ERROR(agree_on_version());
     STORMO_RETURN_IF_ERROR(count_hosts());
     STORMO_RETURN_IF_ERROR(agree_on_selection());
+    STORMO_RETURN_IF_ERROR(agree_on_checksums());
     STORMO_RETURN_IF_ERROR(connect_members());
     if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
     parts_.rank = r_.rank;
@@ -154,6 +159,16 @@ class Joining {
     if (text.empty()) return {};
     STORMO_ASSIGN_OR_RETURN(Selection selection, parse_selection(text));
     parts_.selection = std::make_shared<const Selection>(std::move(selection));
+    return {};
+  }
+
+  Status agree_on_checksums() {
+    constexpr std::string_view kYes = "yes";
+    if (r_.rank == 0) {
+      STORMO_RETURN_IF_ERROR(store().set("checksum", r_.checksum ? kYes : "no", by_));
+    }
+    STORMO_ASSIGN_OR_RETURN(const std::string text, store().get("checksum", by_));
+    r_.checksum = text == kYes;
     return {};
   }
 

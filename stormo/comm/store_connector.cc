@@ -54,11 +54,16 @@ Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const 
   STORMO_ASSIGN_OR_RETURN(auto listener,
                           transport::TcpListener::listen(address, rendezvous_.ports));
   STORMO_RETURN_IF_ERROR(store().set(key(m.rank), listener->address(), by));
-  transport::TcpOptions options{.rank = m.rank, .size = m.size(), .secret = rendezvous_.secret};
-  options.health = health_;
-  options.on_refused = [](std::string_view line) {
-    fmt::print(stderr, "stormo: data port: {}\n", line);
-  };
+  transport::TcpOptions options{.rank = m.rank,
+                                .size = m.size(),
+                                .peers = {},
+                                .secret = rendezvous_.secret,
+                                .epoch = rendezvous_.epoch,
+                                .health = health_,
+                                .checksum = rendezvous_.checksum,
+                                .on_refused = [](std::string_view line) {
+                                  fmt::print(stderr, "stormo: data port: {}\n", line);
+                                }};
   const Rank first_here = m.rank - m.local_rank;
   for (Rank r = 0; r < m.size(); ++r) {
     if (r >= first_here && r < first_here + m.local_size()) continue;

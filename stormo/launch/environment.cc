@@ -79,6 +79,11 @@ void check_place(const transport::Rendezvous& r, Reading& in) {
 void read_options(transport::Rendezvous& r, Reading& in) {
   r.interface = in.text("STORMO_INTERFACE");
   r.selection_file = in.text("STORMO_SELECTION");
+  if (in.has("STORMO_CHECKSUM")) {
+    const std::string value = in.text("STORMO_CHECKSUM");
+    r.checksum = value == "1";
+    if (value != "0" && value != "1") in.wrong("STORMO_CHECKSUM is '" + value + "': use 0 or 1");
+  }
   if (in.has("STORMO_PORTS")) {
     const auto ports = parse_port_range(in.text("STORMO_PORTS"));
     if (ports.ok())

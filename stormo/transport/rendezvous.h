@@ -32,6 +32,12 @@ struct Rendezvous {
   Duration join_timeout = std::chrono::seconds(60);
   /// A rank that stays silent for this long is dead or frozen; zero: never judged.
   Duration heartbeat_timeout = std::chrono::seconds(5);
+  /// Whether payloads between hosts carry a checksum (XXH3); what rank 0 says counts for all.
+  bool checksum = false;
+  /// Which of the groups that the job forms one after the other. After a failure those that are
+  /// left may join once more: with the next epoch, numbered anew, on a Store that outlived them.
+  /// Whoever still speaks of an earlier epoch is refused.
+  Epoch epoch = 0;
 };
 
 }  // namespace stormo::transport

@@ -69,6 +69,8 @@ class StoreClient {
     StoreAddress address;
     Secret secret;
     Duration beat = std::chrono::milliseconds(250);
+    /// Before every key: groups that share a Store, one after the other, keep theirs apart.
+    std::string prefix = {};
   };
   /// Retries until the server is there or `by` has passed.
   static Result<std::unique_ptr<StoreClient>> connect(Options options, Deadline by);

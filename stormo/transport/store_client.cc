@@ -31,8 +31,11 @@ struct Call {
 
 class SocketStoreClient final : public StoreClient {
  public:
-  SocketStoreClient(Descriptor socket, const StoreAddress& address, Duration beat)
-      : socket_(std::move(socket)), address_(address.text), beat_(beat) {}
+  SocketStoreClient(Descriptor socket, const Options& options)
+      : socket_(std::move(socket)),
+        address_(options.address.text),
+        beat_(options.beat),
+        prefix_(options.prefix) {}
   ~SocketStoreClient() override {
     {
       const std::lock_guard lock(mutex_);
@@ -102,6 +105,7 @@ class SocketStoreClient final : public StoreClient {
   Descriptor wake_;
   const std::string address_;
   const Duration beat_;
+  const std::string prefix_;
   FrameSplitter in_;  // client thread only
   std::array<char, 64 << 10> read_buffer_;
   std::string sending_;  // client thread only
@@ -148,6 +152,8 @@ Status SocketStoreClient::check_bounds(const StoreRequest& request) {
 Result<std::string> SocketStoreClient::call(StoreRequest request, Deadline by) {
   STORMO_CHECK(std::this_thread::get_id() != thread_.get_id(),
                "a blocking Store call inside one of the client's own callbacks");
+  const std::string key = prefix_ + std::string(request.key);
+  if (!request.key.empty()) request.key = key;
   STORMO_RETURN_IF_ERROR(check_bounds(request));
   Call waiting;
   std::unique_lock lock(mutex_);
@@ -179,7 +185,8 @@ Result<std::string> SocketStoreClient::call(StoreRequest request, Deadline by) {
 }
 
 Status SocketStoreClient::watch(std::string_view key, WatchCallback callback) {
-  StoreRequest request{StoreOp::kWatch, 0, 0, key, {}};
+  const std::string full_key = prefix_ + std::string(key);
+  StoreRequest request{StoreOp::kWatch, 0, 0, full_key, {}};
   STORMO_RETURN_IF_ERROR(check_bounds(request));
   const std::lock_guard lock(mutex_);
   if (!lost_.ok()) return lost_;
@@ -353,8 +360,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(Options options, Deadl
   hello.purpose = Purpose::kStore;
   Dialer dialer({std::move(addresses), options.secret, hello});
   STORMO_ASSIGN_OR_RETURN(Descriptor socket, dial(dialer, options.address.text, by));
-  auto client =
-      std::make_unique<SocketStoreClient>(std::move(socket), options.address, options.beat);
+  auto client = std::make_unique<SocketStoreClient>(std::move(socket), options);
   STORMO_RETURN_IF_ERROR(client->start());
   return std::unique_ptr<StoreClient>(std::move(client));
 }

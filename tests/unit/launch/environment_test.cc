@@ -68,6 +68,7 @@ TEST(ReadEnvironment, NothingSetIsAWorldOfOne) {
 TEST(ReadEnvironment, OwnLauncher) {
   const auto r = read(with(kStormo, {{"STORMO_INTERFACE", "eth1"},
                                      {"STORMO_SELECTION", "/etc/stormo.sel"},
+                                     {"STORMO_CHECKSUM", "1"},
                                      {"STORMO_PORTS", "5000-5010"},
                                      {"STORMO_HEARTBEAT", "250ms"},
                                      {"STORMO_JOIN_TIMEOUT", "2min"}}));
@@ -84,6 +85,7 @@ TEST(ReadEnvironment, OwnLauncher) {
   EXPECT_FALSE(r->serve_store);
   EXPECT_EQ(r->interface, "eth1");
   EXPECT_EQ(r->selection_file, "/etc/stormo.sel");
+  EXPECT_TRUE(r->checksum);
   EXPECT_EQ(r->ports, (transport::PortRange{5000, 5010}));
   EXPECT_EQ(r->heartbeat_timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(r->join_timeout, std::chrono::minutes(2));
@@ -113,12 +115,14 @@ TEST(ReadEnvironment, ListsEverythingThatIsWrong) {
   const auto r = read(with(kStormo, {{"STORMO_RANK", "x"},
                                      {"STORMO_WORLD_SIZE", "0"},
                                      {"STORMO_PORTS", "9-1"},
+                                     {"STORMO_CHECKSUM", "on"},
                                      {"STORMO_HEARTBEAT", "soon"}}));
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.status().code(), Code::kInvalidArgument);
   EXPECT_THAT(r.status().message(),
               AllOf(HasSubstr("STORMO_RANK='x'"), HasSubstr("STORMO_WORLD_SIZE='0'"),
-                    HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_HEARTBEAT"), HasSubstr("remedy")));
+                    HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_CHECKSUM"),
+                    HasSubstr("STORMO_HEARTBEAT"), HasSubstr("remedy")));
 }
 
 TEST(ReadEnvironment, RanksOutOfBounds) {
