@@ -17,6 +17,18 @@ void Activities::set_section(std::string_view text) {
   section_ = text;
 }
 
+std::vector<Activities::Call> Activities::running() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Call> calls;
+  for (const Entry& entry : entries_) {
+    const auto activity = entry.activity.lock();
+    if (activity == nullptr) continue;
+    const auto [operation, is_running] = activity->snapshot();
+    if (is_running) calls.push_back({entry.group, operation});
+  }
+  return calls;
+}
+
 std::string Activities::text() const {
   const std::lock_guard lock(mutex_);
   std::string running;

@@ -68,6 +68,13 @@ class Activities {
   void set_section(std::string_view text);
   /// "step 12, all_reduce #40 (sum of 10 float32)".
   std::string text() const;
+  /// An operation under way in the group of that name.
+  struct Call {
+    std::string group;
+    Operation operation;
+    bool operator==(const Call&) const = default;
+  };
+  std::vector<Call> running() const;
 
  private:
   struct Entry {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 namespace stormo::comm {
 namespace {
@@ -13,6 +14,9 @@ constexpr Duration kExplanation = std::chrono::milliseconds(300);
 constexpr Duration kCollect = std::chrono::milliseconds(500);
 constexpr Duration kCollectOne = std::chrono::milliseconds(10);  // at least, for each rank
 constexpr Duration kStoreCall = std::chrono::seconds(2);
+
+/// The latest operation that some rank of the group is stuck in.
+std::string stuck_key(const std::string& group) { return "stuck/" + group; }
 
 std::string activity_key(Rank rank) { return fmt::format("activity/{}", rank); }
 
@@ -49,7 +53,7 @@ Coordinator::~Coordinator() {
 void Coordinator::answer_alarm() {
   const std::lock_guard lock(answer_mutex_);
   if (lane_ == nullptr) return;
-  answer_ = lane_->submit([this, text = options_.activity()] {
+  answer_ = lane_->submit([this, text = options_.activities->text()] {
     return store_->set(activity_key(options_.rank), text, Deadline::after(kStoreCall));
   });
 }
@@ -59,7 +63,10 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
     Options options, Deadline by) {
   std::unique_ptr<Coordinator> c(
       new Coordinator(std::move(store), std::move(health), std::move(options)));
-  c->store_->set_note_source(c->options_.activity);
+  c->store_->set_note_source([coordinator = c.get()] {
+    coordinator->look_for_stuck_calls();
+    return coordinator->options_.activities->text();
+  });
   c->store_->on_lost([health_of_group = c->health_](Status cause) {
     health_of_group->fail(cause.within("lost the job's store"));
   });
@@ -75,8 +82,41 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
   return c;
 }
 
+/// On the store's thread, with every beat: a call that was there at the last one is compared with
+/// those of other ranks.
+void Coordinator::look_for_stuck_calls() {
+  std::vector<Activities::Call> now = options_.activities->running();
+  for (const Activities::Call& call : now) {
+    const bool is_message = call.operation.sequence == 0;
+    if (is_message || std::ranges::find(running_, call) == running_.end()) continue;
+    const std::lock_guard lock(answer_mutex_);
+    if (lane_ != nullptr) answer_ = lane_->submit([this, call] { return compare(call); });
+  }
+  running_ = std::move(now);
+}
+
+/// Ranks of a group that call the same operations have the same one in the same place.
+Status Coordinator::compare(const Activities::Call& call) {
+  const Operation& mine = call.operation;
+  const std::string text = fmt::format("{} {:x}", mine.sequence, fingerprint(mine));
+  const Deadline by = Deadline::after(kStoreCall);
+  STORMO_ASSIGN_OR_RETURN(const std::string latest,
+                          store_->set_if_absent(stuck_key(call.group), text, by));
+  unsigned long long sequence = 0;
+  unsigned long long print = 0;
+  if (std::sscanf(latest.c_str(), "%llu %llx", &sequence, &print) != 2) return {};
+  if (sequence < mine.sequence) return store_->set(stuck_key(call.group), text, by);
+  if (sequence > mine.sequence || print == fingerprint(mine) || health_->failed()) return {};
+  const Status cause =
+      report({Code::kMismatch, "ranks wait for each other in different operations"});
+  health_->fail(cause);
+  return cause;
+}
+
 std::string Coordinator::collect_activities() {
   const Deadline by = Deadline::after(kCollect);
+  static_cast<void>(  // the lane that answers the alarm may be the one that asks
+      store_->set(activity_key(options_.rank), options_.activities->text(), by));
   const auto raised = store_->set_if_absent(kAlarmKey, options_.identity, by);
   std::string table;
   for (Rank r = 0; raised.ok() && r < options_.size; ++r) {

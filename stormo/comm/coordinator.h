@@ -1,13 +1,14 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
+#include <stormo/comm/activity.h>
 #include <stormo/comm/operation_lane.h>
 #include <stormo/comm/work.h>
 #include <stormo/transport/health.h>
@@ -17,7 +18,8 @@ namespace stormo::comm {
 
 /// A rank's link to the rest of the job outside of collectives: liveness, the first cause of a
 /// failure, and what each rank was doing when it happened. Built on the Store's last wills and
-/// watches.
+/// watches. Between hosts it also finds ranks that wait for each other because they called
+/// different operations, when they have waited for two beats of the Store's session.
 class Coordinator {
  public:
   struct Options {
@@ -25,8 +27,7 @@ class Coordinator {
     int size = 1;
     std::string identity;  ///< "rank 1 (host a, pid 4711)"
     Duration heartbeat_timeout{0};
-    std::function<std::string()>
-        activity;  ///< what this rank is doing now; any thread, no blocking
+    std::shared_ptr<Activities> activities;  ///< what this rank is doing
   };
   /// Registers the last will and the watches. `health` fails as soon as any rank's failure is
   /// known.
@@ -51,6 +52,8 @@ class Coordinator {
               std::shared_ptr<transport::Health> health, Options options);
   std::string collect_activities();
   void answer_alarm();
+  void look_for_stuck_calls();
+  Status compare(const Activities::Call& call);
 
   std::shared_ptr<transport::Health> health_;
   Options options_;
@@ -58,6 +61,7 @@ class Coordinator {
   std::mutex answer_mutex_;              // the store's thread against the destructor
   std::unique_ptr<OperationLane> lane_;  // for calls that the store's own thread must not make
   Work answer_;
+  std::vector<Activities::Call> running_;  // at the last beat; the store's thread only
 };
 
 /// Text of a failure in the Store, and back.

@@ -75,15 +75,14 @@ class Joining {
          .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)},
         by_);
     if (!client.ok()) return client.status().within(identity() + " reaching the job's store");
-    STORMO_ASSIGN_OR_RETURN(
-        coordinator_,
-        Coordinator::start(std::move(client).value(), health_,
-                           {.rank = r_.rank,
-                            .size = r_.size,
-                            .identity = identity(),
-                            .heartbeat_timeout = r_.heartbeat_timeout,
-                            .activity = [activities = activities_] { return activities->text(); }},
-                           by_));
+    STORMO_ASSIGN_OR_RETURN(coordinator_,
+                            Coordinator::start(std::move(client).value(), health_,
+                                               {.rank = r_.rank,
+                                                .size = r_.size,
+                                                .identity = identity(),
+                                                .heartbeat_timeout = r_.heartbeat_timeout,
+                                                .activities = activities_},
+                                               by_));
     return {};
   }
 

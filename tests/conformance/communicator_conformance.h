@@ -348,6 +348,31 @@ TEST_P(CommunicatorConformance, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   });
 }
 
+TEST_P(CommunicatorConformance, MisuseIsRefusedWithARemedy) {
+  on_each([](Communicator& c) {
+    const auto refused = [](const Status& s, std::string_view why) {
+      EXPECT_EQ(s.code(), Code::kInvalidArgument) << s.to_string();
+      EXPECT_NE(s.message().find(why), std::string::npos) << s.to_string();
+    };
+    const auto n = static_cast<std::int64_t>(c.size());
+    Values x(static_cast<std::size_t>(8 * n));
+    const Buffer whole{x.data(), 4 * n, DType::kInt64};
+    Buffer on_gpu = whole;
+    on_gpu.device.kind = Device::Kind::kCuda;
+    refused(c.all_reduce(on_gpu, ReduceOp::kSum), "copy to the CPU first");
+    refused(c.all_gather({x.data(), 4, DType::kInt64}, on_gpu), "copy to the CPU first");
+    // one element away from this rank's place in the whole
+    const Buffer askew{x.data() + 4 * c.rank() + 1, 4, DType::kInt64};
+    refused(c.all_gather(askew, whole), "input and output overlap");
+    refused(c.reduce_scatter(whole, askew, ReduceOp::kSum), "input and output overlap");
+    const Buffer shifted{x.data() + 1, 4 * n, DType::kInt64};
+    refused(c.all_to_all(whole, shifted), "input and output overlap");
+    refused(c.all_reduce({nullptr, 4, DType::kInt64}, ReduceOp::kSum), "a buffer of 4 elements");
+    refused(Work().wait(), "empty Work");
+    EXPECT_OK(c.barrier());
+  });
+}
+
 TEST_P(CommunicatorConformance, NothingRunsAfterFinalize) {
   on_each([](Communicator& c) {
     float x = 1;

@@ -5,6 +5,8 @@
 #include <stormo/transport/shm/host_exchange.h>
 #include <stormo/transport/shm/shm_transport.h>
 
+#include "tests/conformance/job_ranks.h"
+
 namespace stormo::comm {
 namespace {
 
@@ -18,6 +20,13 @@ RanksFactory inproc(const std::string& name, int n) {
             auto group = make_inproc_group(n);
             ASSERT_TRUE(group.ok()) << group.status().to_string();
             on_group(std::move(*group), body, finalize);
+          }};
+}
+
+/// With a Store, as jobs have.
+RanksFactory job(const std::string& name, const std::vector<int>& ranks_per_host) {
+  return {name, [=](const Body& body, bool finalize) {
+            on_group(make_job(ranks_per_host), body, finalize);
           }};
 }
 
@@ -86,6 +95,11 @@ INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorFailure,
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorSubgroups, ::testing::Values(inproc("of3", 3)),
                          ranks_name);
 INSTANTIATE_TEST_SUITE_P(Shm, CommunicatorFailure, ::testing::Values(mappings("of3", 3)),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Tcp, CommunicatorFailure,
+                         ::testing::Values(job("of2", {1, 1}), job("of3", {1, 1, 1})), ranks_name);
+INSTANTIATE_TEST_SUITE_P(Mixed, CommunicatorFailure,
+                         ::testing::Values(job("of2and1", {2, 1}), job("of2and2", {2, 2})),
                          ranks_name);
 
 }  // namespace

@@ -1,9 +1,9 @@
 #pragma once
 
 #include "tests/conformance/communicator_conformance.h"
+#include "tests/conformance/every_operation.h"
 
 /// For groups whose failures reach every rank by themselves, and which know what all ranks called.
-/// (A group of several hosts has its Coordinator for that, in jobs: tests/multiproc.)
 namespace stormo::comm {
 
 class CommunicatorFailure : public CommunicatorConformance {
@@ -35,6 +35,18 @@ inline std::vector<DifferentCalls> different_calls() {
     std::int32_t x[10] = {};
     return c.all_reduce(buffer_of(std::span(x)), ReduceOp::kSum);
   };
+  const auto gather = [](std::size_t n) {
+    return [=](Communicator& c) {
+      std::vector<float> in(n), out(n * static_cast<std::size_t>(c.size()));
+      return c.all_gather(buffer_of(std::span(in)), buffer_of(std::span(out)));
+    };
+  };
+  const auto in_order = [=](auto first, auto second) {
+    return [=](Communicator& c) {
+      const Status s = first(c);
+      return s.ok() ? second(c) : s;
+    };
+  };
   const auto barrier = [](Communicator& c) { return c.barrier(); };
   const auto finalize = [](Communicator& c) { return c.finalize(Deadline::never()); };
   return {
@@ -45,6 +57,8 @@ inline std::vector<DifferentCalls> different_calls() {
       {"dtype", reduce(10, ReduceOp::kSum), reduce_integers},
       {"kind", reduce(10, ReduceOp::kSum), barrier},
       {"root", broadcast(0), broadcast(1)},
+      {"order", in_order(reduce(5000, ReduceOp::kSum), gather(5000)),
+       in_order(gather(5000), reduce(5000, ReduceOp::kSum))},
       {"finalize", finalize, reduce(10, ReduceOp::kSum)},
   };
 }
@@ -53,7 +67,11 @@ TEST_P(CommunicatorFailure, DifferentCallsRaiseOnEveryRankWithATable) {
   for (const DifferentCalls& calls : different_calls()) {
     on_each_until_it_fails([&](Communicator& c) {
       EXPECT_OK(c.barrier());
-      const Status s = c.rank() == 0 ? calls.first(c) : calls.others(c);
+      const TimePoint start = std::chrono::steady_clock::now();
+      Status s = c.rank() == 0 ? calls.first(c) : calls.others(c);
+      // between hosts, who only sends what others take for theirs learns it with its next call
+      if (s.ok() && c.cross_size() > 1) s = c.barrier();
+      EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1)) << calls.name;
       EXPECT_EQ(s.code(), Code::kMismatch) << calls.name << ": " << s.to_string();
       for (int r = 0; r < c.size(); ++r) {
         EXPECT_NE(s.message().find("rank " + std::to_string(r) + ": "), std::string::npos)
@@ -72,6 +90,23 @@ TEST_P(CommunicatorFailure, AFailureEndsEveryWait) {
       EXPECT_EQ(s.code(), Code::kIo) << s.to_string();
       EXPECT_NE(s.message().find("disk full"), std::string::npos) << s.to_string();
     }
+  });
+}
+
+TEST_P(CommunicatorFailure, EveryUseAfterAFailureReturnsItsCause) {
+  on_each_until_it_fails([](Communicator& c) {
+    if (c.rank() == 0) c.fail({Code::kIo, "rank 0: disk full"});
+    while (c.status().ok()) std::this_thread::yield();
+    for (const NamedOperation& operation : every_operation()) {
+      if (c.size() == 1 && operation.name == "send_and_recv") continue;
+      const Status s = operation.run(c, 1000, Deadline::never());
+      EXPECT_EQ(s.code(), Code::kIo) << operation.name << ": " << s.to_string();
+      EXPECT_NE(s.message().find("rank 0: disk full"), std::string::npos) << s.to_string();
+    }
+    EXPECT_EQ(c.finalize(Deadline::never()).code(), Code::kIo);
+    Work work = c.barrier_async();
+    EXPECT_EQ(work.wait().code(), Code::kIo);
+    EXPECT_EQ(work.wait().code(), Code::kIo) << "a second wait returns the same";
   });
 }
 

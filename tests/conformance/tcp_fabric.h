@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,16 +11,24 @@
 
 namespace stormo::transport {
 
+struct TcpFabricOptions {
+  bool checksum = false;
+  std::vector<std::shared_ptr<Health>> health;  ///< by rank; empty: none is watched
+  /// Where others find the rank that listens at `address`; null: there.
+  std::function<std::string(std::string address)> route;
+};
+
 /// The endpoints of ranks 0 .. n-1 over tcp on one host.
-inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(int n, std::string_view host,
-                                                               bool checksum) {
+inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(
+    int n, std::string_view host, const TcpFabricOptions& fabric_options) {
   const auto count = static_cast<std::size_t>(n);
   std::vector<std::unique_ptr<TcpListener>> listeners;
   std::vector<std::string> addresses;
   for (int r = 0; r < n; ++r) {
     auto listener = TcpListener::listen(host, {});
     EXPECT_TRUE(listener.ok()) << listener.status().to_string();
-    addresses.push_back((*listener)->address());
+    const std::string& address = (*listener)->address();
+    addresses.push_back(fabric_options.route ? fabric_options.route(address) : address);
     listeners.push_back(std::move(*listener));
   }
   const Secret secret = Secret::random();
@@ -35,7 +44,8 @@ inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(int n, std::strin
       }
       options.secret = secret;
       options.epoch = 3;
-      options.checksum = checksum;
+      options.checksum = fabric_options.checksum;
+      if (!fabric_options.health.empty()) options.health = fabric_options.health[r];
       auto made = make_tcp_transport(std::move(options), std::move(listeners[r]),
                                      Deadline::after(std::chrono::seconds(30)));
       EXPECT_TRUE(made.ok()) << made.status().to_string();
@@ -44,6 +54,12 @@ inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(int n, std::strin
   }
   for (std::thread& t : threads) t.join();
   return fabric;
+}
+
+inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(int n, std::string_view host,
+                                                               bool checksum) {
+  return make_tcp_fabric(n, host,
+                         TcpFabricOptions{.checksum = checksum, .health = {}, .route = {}});
 }
 
 }  // namespace stormo::transport
