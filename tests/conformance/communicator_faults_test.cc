@@ -1,0 +1,156 @@
+// Links between hosts that are late, cut, damaged or out of order, under every operation: late ones
+// change nothing, all others become one first cause for every rank, in time, and never wrong data.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stormo/transport/faulty/faulty.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "tests/conformance/bad_wire.h"
+#include "tests/conformance/every_operation.h"
+#include "tests/conformance/job_ranks.h"
+
+namespace stormo::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using transport::WireFault;
+
+constexpr std::int64_t kCount = 20011;
+constexpr Duration kDeadline = 500ms;
+constexpr Duration kMargin = 2000ms;
+constexpr int kAtOnce = 8;
+
+class BadLinks : public ::testing::TestWithParam<std::vector<int>> {};
+
+std::string hosts_name(const ::testing::TestParamInfo<std::vector<int>>& param) {
+  std::string name;
+  for (const int n : param.param) name += (name.empty() ? "of" : "and") + std::to_string(n);
+  return name;
+}
+
+/// Every rank repeats the operation until it fails, which all must do with one cause.
+void expect_one_cause(const NamedOperation& operation, const std::vector<int>& hosts,
+                      JobOptions options, const std::function<bool()>& happened) {
+  std::mutex mutex;
+  std::set<std::string> causes;
+  const auto body = [&](Communicator& c) {
+    Status outcome;
+    TimePoint start{};
+    for (int i = 0; i < 1000 && outcome.ok(); ++i) {
+      start = std::chrono::steady_clock::now();
+      outcome = operation.run(c, kCount, Deadline::after(kDeadline));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, kDeadline + kMargin);
+    EXPECT_THAT(outcome.to_string(), Not(HasSubstr("wrong data")));
+    EXPECT_THAT(outcome.message(), HasSubstr(c.status().message()));
+    const std::lock_guard lock(mutex);
+    causes.insert(c.status().to_string());
+  };
+  on_group(make_job(hosts, std::move(options)), body, /*finalize=*/false);
+  EXPECT_TRUE(happened());
+  EXPECT_EQ(causes.size(), 1u) << ::testing::PrintToString(causes);
+  EXPECT_THAT(*causes.begin(), ContainsRegex("rank [0-3] .host host[0-3].* (#|tag )[0-9]+"))
+      << "rank, host and operation";
+}
+
+/// Calls f(operation) for every operation, several at once: most of the time they wait.
+template <class F>
+void with_every_operation(F f) {
+  std::atomic<std::size_t> next{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kAtOnce; ++t) {
+    threads.emplace_back([&] {
+      for (std::size_t i = next++; i < every_operation().size(); i = next++) {
+        SCOPED_TRACE(std::string(every_operation()[i].name));
+        f(every_operation()[i]);
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+void break_the_wire(const std::vector<int>& hosts, WireFault fault) {
+  with_every_operation([&](const NamedOperation& operation) {
+    transport::BadWire wire(fault, 3);
+    JobOptions options;
+    options.tcp.checksum = true;
+    options.tcp.route = [&](const std::string& address) { return wire.route(address); };
+    expect_one_cause(operation, hosts, std::move(options), [&] { return wire.happened(); });
+  });
+}
+
+TEST_P(BadLinks, LateOnesChangeNothing) {
+  JobOptions options;
+  options.wrap = [](std::unique_ptr<transport::Transport> wire) {
+    transport::FaultPlan plan{.seed = 7};
+    plan.delay_probability = 0.3;
+    plan.max_delay = 3ms;
+    return transport::make_faulty(std::move(wire), plan);
+  };
+  on_group(
+      make_job(GetParam(), options),
+      [](Communicator& c) {
+        for (const NamedOperation& operation : every_operation()) {
+          for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, kCount}) {
+            EXPECT_OK(operation.run(c, count, Deadline::after(20s)).within(operation.name));
+          }
+        }
+      },
+      /*finalize=*/true);
+}
+
+TEST_P(BadLinks, DeadEndpointsAreOneCauseForAll) {
+  with_every_operation([](const NamedOperation& operation) {
+    JobOptions options;
+    options.wrap = [](std::unique_ptr<transport::Transport> wire) {
+      transport::FaultPlan plan;
+      plan.cut_before_message = 3;
+      return transport::make_faulty(std::move(wire), plan);
+    };
+    expect_one_cause(operation, GetParam(), options, [] { return true; });
+  });
+}
+
+TEST_P(BadLinks, ACutConnectionIsOneCauseForAll) { break_the_wire(GetParam(), WireFault::kCut); }
+
+TEST_P(BadLinks, AFlippedBitIsOneCauseForAll) {
+  break_the_wire(GetParam(), WireFault::kFlippedBit);
+}
+
+TEST_P(BadLinks, AReorderedMessageIsOneCauseForAll) {
+  break_the_wire(GetParam(), WireFault::kReordered);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tcp, BadLinks, ::testing::Values(std::vector<int>{1, 1, 1, 1}),
+                         hosts_name);
+INSTANTIATE_TEST_SUITE_P(Mixed, BadLinks, ::testing::Values(std::vector<int>{2, 2}), hosts_name);
+
+TEST(Checksums, FindWhatIsTakenForDataWithoutThem) {
+  for (const bool checksum : {false, true}) {
+    transport::BadWire wire(WireFault::kFlippedBit, 0);
+    JobOptions options;
+    options.tcp.checksum = checksum;
+    options.tcp.route = [&](const std::string& address) { return wire.route(address); };
+    const auto body = [&](Communicator& c) {
+      Elements x = c.rank() == 0 ? terms(0, kCount) : Elements(static_cast<std::size_t>(kCount));
+      const Status outcome = c.broadcast(buffer_of(std::span(x)), 0, Deadline::after(10s));
+      if (c.rank() == 0) return;
+      EXPECT_EQ(outcome.code(), checksum ? Code::kCorrupt : Code::kOk) << outcome.to_string();
+      EXPECT_EQ(outcome.message().find("checksum") != std::string::npos, checksum);
+      EXPECT_NE(x, terms(0, kCount)) << "the fault is there";
+    };
+    on_group(make_job({1, 1}, options), body, /*finalize=*/false);
+    EXPECT_TRUE(wire.happened());
+  }
+}
+
+}  // namespace
+}  // namespace stormo::comm
