@@ -2,13 +2,16 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <bench/statistics.h>
@@ -44,6 +47,9 @@ namespace {
 using transport::MemoryFile;
 
 constexpr std::size_t kLine = 64;
+/// So little costs less to read from everybody than a second meeting does.
+constexpr std::uint64_t kAloneBytes = 1024;
+constexpr std::uint64_t kShortBytes = 64 << 10;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -92,39 +98,77 @@ class SharedBuffers {
   std::vector<std::byte*> data_;
 };
 
-/// The least that one rank has to do.
-class Task {
+/// A meeting of all ranks and nothing else: a flag for each, which the others look at.
+class BareMeeting {
  public:
-  Task(const bench::OperationFacts& facts, const std::vector<std::byte*>& shared, std::size_t lines,
-       std::size_t me)
-      : shared_(shared), me_(me), lines_(lines), destinations_(shared) {
-    using bench::Operation;
-    const Operation op = facts.operation;
-    sums_ = facts.reduces;
-    if (op == Operation::kReduce) destinations_ = {shared[0]};
-    if (op == Operation::kReduceScatter) destinations_ = {shared[me]};
-    const bench::Share out = me == 0 ? facts.root_out : facts.out;
-    const bool has_it = op == Operation::kBroadcast && me == 0;
-    const std::size_t bytes = out == bench::Share::kWhole  ? lines * kLine
-                              : out == bench::Share::kPart ? lines * kLine / shared.size()
-                                                           : 0;
-    if (!sums_ && !has_it) copy_.resize(bytes);
-  }
-  void run() {
-    const std::size_t n = shared_.size();
-    if (sums_)
-      sum_lines(shared_, destinations_, lines_ * me_ / n, lines_ * (me_ + 1) / n);
-    else if (!copy_.empty())
-      std::memcpy(copy_.data(), shared_[(me_ + 1) % n], copy_.size());
+  /// `flags`: a line of every rank's, zero at first.
+  BareMeeting(std::vector<std::byte*> flags, std::size_t me) : flags_(std::move(flags)), me_(me) {}
+  void meet() {
+    flag(me_).store(++phase_, std::memory_order_release);
+    for (std::size_t r = 0; r < flags_.size(); ++r) {
+      for (int looks = 0; flag(r).load(std::memory_order_acquire) < phase_; ++looks) {
+        if (looks > 200) ::sched_yield();
+      }
+    }
   }
 
  private:
-  const std::vector<std::byte*>& shared_;
+  std::atomic_ref<std::uint64_t> flag(std::size_t r) const {
+    return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(flags_[r]));
+  }
+  std::vector<std::byte*> flags_;
   std::size_t me_;
-  std::size_t lines_;
+  std::uint64_t phase_ = 0;
+};
+
+/// The least that one rank has to do.
+class Task {
+ public:
+  /// `alone`: every rank makes its own output from what the others have.
+  Task(const bench::OperationFacts& facts, const std::vector<std::byte*>& shared, std::size_t lines,
+       std::size_t me, bool alone)
+      : shared_(shared), sums_(facts.reduces), destinations_(shared) {
+    using bench::Operation;
+    const std::size_t n = shared.size();
+    const Operation op = facts.operation;
+    const bench::Share out = me == 0 ? facts.root_out : facts.out;
+    const std::size_t begin = out == bench::Share::kPart ? lines * me / n : 0;
+    const std::size_t end = out == bench::Share::kWhole  ? lines
+                            : out == bench::Share::kPart ? lines * (me + 1) / n
+                                                         : begin;
+    const bool has_it = op == Operation::kBroadcast && me == 0;
+    own_.resize(has_it || (sums_ && !alone) ? 0 : lines);
+    from_ = shared[(me + 1) % n];
+    range_ = {has_it ? end : begin, end};
+    if (!sums_) return;
+    if (alone) {
+      destinations_ = {own_.data()->bytes.data()};
+      return;
+    }
+    range_ = {lines * me / n, lines * (me + 1) / n};
+    if (op == Operation::kReduce) destinations_ = {shared[0]};
+    if (op == Operation::kReduceScatter) destinations_ = {shared[me]};
+  }
+  void run() {
+    const auto [begin, end] = range_;
+    if (begin == end) return;
+    if (sums_) {
+      sum_lines(shared_, destinations_, begin, end);
+    } else {
+      std::memcpy(own_[begin].bytes.data(), from_ + begin * kLine, (end - begin) * kLine);
+    }
+  }
+
+ private:
+  struct alignas(kLine) Line {
+    std::array<std::byte, kLine> bytes;
+  };
+  const std::vector<std::byte*>& shared_;
+  const bool sums_;
   std::vector<std::byte*> destinations_;
-  bool sums_ = false;
-  std::vector<std::byte> copy_;
+  const std::byte* from_ = nullptr;
+  std::vector<Line> own_;
+  std::pair<std::size_t, std::size_t> range_;  // lines
 };
 
 }  // namespace
@@ -133,21 +177,29 @@ Result<double> probe_memory(comm::Communicator& world, bench::Engine& engine,
                             const bench::OperationFacts& facts, std::uint64_t bytes,
                             double seconds) {
   const std::size_t lines = (bytes + kLine - 1) / kLine;
-  STORMO_ASSIGN_OR_RETURN(const SharedBuffers shared, SharedBuffers::create(world, lines * kLine));
+  STORMO_ASSIGN_OR_RETURN(const SharedBuffers shared,
+                          SharedBuffers::create(world, (lines + 1) * kLine));
   const auto me = static_cast<std::size_t>(world.rank());
-  Task task(facts, shared.data(), lines, me);
+  std::vector<std::byte*> flags;
+  for (std::byte* buffer : shared.data()) flags.push_back(buffer + lines * kLine);
+  BareMeeting meeting(std::move(flags), me);
+  const bool alone = bytes <= kAloneBytes;
+  Task task(facts, shared.data(), lines, me, alone);
   const auto iterate = [&](int index) -> Result<bench::Interval> {
     std::memset(shared.data()[me], index & 1, lines * kLine);
     STORMO_RETURN_IF_ERROR(engine.barrier());
     const double begin = now();
+    meeting.meet();  // everybody's input is there
     task.run();
+    if (!alone) meeting.meet();  // nobody needs mine any more
     const double end = now();
     STORMO_RETURN_IF_ERROR(engine.barrier());  // nobody rewrites what others still read
     return bench::Interval{begin, end};
   };
   for (int i = 0; i < 2; ++i) STORMO_RETURN_IF_ERROR(iterate(i).status());
   STORMO_ASSIGN_OR_RETURN(std::vector<double> times,
-                          bench::sample(engine, iterate, bench::Count::kFirstToLast, 10, seconds));
+                          bench::sample(engine, iterate, bench::Count::kSlowestRank,
+                                        bytes <= kShortBytes ? 200 : 10, seconds));
   return bench::percentile(std::move(times), 0.5);
 }
 

@@ -14,9 +14,6 @@
 namespace stormo::cli {
 namespace {
 
-/// From here on memory is the limit; below, synchronisation is.
-constexpr std::uint64_t kProbedBytes = 1 << 20;
-
 Result<bench::Measurement> measure_size(comm::Communicator& world, StormoEngine& engine,
                                         const BenchOptions& options, std::uint64_t bytes) {
   const bench::OperationFacts& facts = bench::facts_of(options.operation);
@@ -31,7 +28,7 @@ Result<bench::Measurement> measure_size(comm::Communicator& world, StormoEngine&
                 : world.cross_size() == 1 ? "shm"
                 : world.local_size() > 1  ? "shm+tcp"
                                           : "tcp";
-  if (engine.one_host() && world.size() > 1 && bytes >= kProbedBytes) {
+  if (engine.one_host() && world.size() > 1) {
     STORMO_ASSIGN_OR_RETURN(const double probe,
                             probe_memory(world, engine, facts, bytes, options.seconds / 3));
     m.roofline = probe / m.p50_s;
