@@ -42,6 +42,11 @@ WaitPolicy wait_policy(int ranks, int cores) {
   return {.loads = 0, .spin = Duration{0}, .yield = microseconds(10), .min_pauses = 0};
 }
 
+WaitPolicy patient(WaitPolicy policy) {
+  policy.yield = std::chrono::microseconds(200);
+  return policy;
+}
+
 int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;

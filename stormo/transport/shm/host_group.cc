@@ -68,13 +68,14 @@ std::size_t HostGroup::direct_from() {
 
 void HostGroup::arrive() { region()->cell(rank()).arrived.raise(++phase_); }
 
-Status HostGroup::await_all(Deadline by) {
+Status HostGroup::await_all(Deadline by, bool at_work) {
+  const WaitPolicy policy = at_work ? patient(policy_) : policy_;
   for (int peer = 0; peer < size(); ++peer) {
     Cell& cell = region()->cell(peer);
     if (look_for(cell.arrived, phase_, policy_)) continue;  // the clock costs as much as a hop
     while (!reached(cell.arrived.load(), phase_)) {
       const Deadline slice = Deadline::at(std::min(by.when(), Deadline::after(kLeftCheck).when()));
-      const Status waited = wait_for(cell.arrived, phase_, {policy_, *health_, slice});
+      const Status waited = wait_for(cell.arrived, phase_, {policy, *health_, slice});
       if (waited.ok()) break;
       if (health_->failed()) return health_->status();  // its cause may be a deadline, too
       if (by.expired()) STORMO_RETURN_IF_ERROR(missing());

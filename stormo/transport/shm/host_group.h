@@ -72,10 +72,11 @@ class HostGroup {
   void arrive();
   /// Waits until every rank has arrived as often as this one. kPeerLost when one of them has left
   /// the group; its rank is in the message, as are those of the missing ones in kDeadlineExceeded.
-  Status await_all(Deadline by);
-  Status sync(Deadline by) {
+  /// `at_work`: the others come when they have done something, not at once.
+  Status await_all(Deadline by, bool at_work = false);
+  Status sync(Deadline by, bool at_work = false) {
     arrive();
-    return await_all(by);
+    return await_all(by, at_work);
   }
   /// Marks this rank as finished: whoever waits for it fails instead of waiting for ever.
   void leave();
