@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
 #include <stormo/base/units.h>
+#include <stormo/comm/regret.h>
 #include <stormo/comm/tune.h>
 #include <stormo/launch/environment.h>
 
@@ -25,13 +28,17 @@ constexpr const char* kTuneExamples =
     "  stormo train recipe.toml -H a:2,b:2 --selection cluster.selection\n"
     "\n"
     "Every algorithm of 'stormo plan list' that suits these hosts is measured over sizes. The\n"
-    "shipped choice stays where no other is clearly faster.";
+    "shipped choice stays where no other is clearly faster. --check writes nothing: it compares\n"
+    "what would run, with --selection or without, with the best that there is.";
 
 struct TuneArguments {
   LaunchFlags launch;
   std::string out = "stormo.selection";
   std::string time = "90s";
   std::string max_bytes = "16MiB";
+  std::string pause = "0s";
+  bool check = false;
+  bool json = false;
 };
 
 int fail(const Status& status) {
@@ -44,6 +51,9 @@ Result<comm::TuneOptions> to_options(const TuneArguments& a, std::vector<std::st
   const auto time = parse_duration(a.time);
   if (!time.ok()) errors.push_back("--time: " + time.status().message());
   if (time.ok()) options.budget = *time;
+  const auto pause = parse_duration(a.pause);
+  if (!pause.ok()) errors.push_back("--pause: " + pause.status().message());
+  if (pause.ok()) options.pause = *pause;
   const auto bytes = parse_bytes(a.max_bytes);
   if (!bytes.ok()) errors.push_back("--max-bytes: " + bytes.status().message());
   if (bytes.ok()) options.max_bytes = *bytes;
@@ -53,22 +63,73 @@ Result<comm::TuneOptions> to_options(const TuneArguments& a, std::vector<std::st
   return options;
 }
 
+std::string text_of(const comm::Choice& choice) {
+  return fmt::format("{}{}", choice.builder->name,
+                     choice.pieces > 1 ? fmt::format(" in {} pieces", choice.pieces) : "");
+}
+
+std::string seconds_text(double s) {
+  return format_duration(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)));
+}
+
 void print_result(const comm::TuneResult& r) {
-  const auto text = [](double s) {
-    return format_duration(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)));
-  };
   fmt::print("{:<15} {:>8}  {:<34} {:>10}  {:>5.2f}x\n", to_string(r.goal), format_bytes(r.bytes),
-             fmt::format("{}{}", r.best.builder->name,
-                         r.best.pieces > 1 ? fmt::format(" in {} pieces", r.best.pieces) : ""),
-             text(r.seconds), r.shipped_seconds / r.seconds);
+             text_of(r.best), seconds_text(r.seconds), r.shipped_seconds / r.seconds);
   std::fflush(stdout);
 }
 
+void print_regret(const comm::Regret& r, int ranks, bool json) {
+  if (json) {
+    fmt::print("{}\n", nlohmann::json{{"ranks", ranks},
+                                      {"bytes", r.bytes},
+                                      {"selected", text_of(r.selected)},
+                                      {"selected_s", r.selected_seconds},
+                                      {"best", text_of(r.best)},
+                                      {"best_s", r.best_seconds},
+                                      {"regret", r.ratio()}}
+                           .dump());
+  } else {
+    fmt::print("{:>8}  {:<34} {:>10}  {:<34} {:>5.2f}\n", format_bytes(r.bytes),
+               text_of(r.selected), seconds_text(r.selected_seconds), text_of(r.best), r.ratio());
+  }
+  std::fflush(stdout);
+}
+
+/// `stormo tune --check` on one rank.
+Status check(comm::Communicator& world, const comm::TuneOptions& options, bool json) {
+  const bool speaks = world.rank() == 0;
+  if (speaks && !json)
+    fmt::print("{:>8}  {:<34} {:>10}  {:<34} regret\n", "bytes", "selected", "time", "fastest");
+  comm::RegretOptions regret{.pause = options.pause};
+  std::erase_if(regret.sizes, [&](std::uint64_t bytes) { return bytes > options.max_bytes; });
+  STORMO_ASSIGN_OR_RETURN(
+      const auto found,
+      comm::measure_regret(dynamic_cast<comm::Group&>(world), regret, [&](const auto& r) {
+        if (speaks) print_regret(r, world.size(), json);
+      }));
+  if (!speaks || json) return {};
+  double sum = 0;
+  std::ptrdiff_t near = 0;
+  for (const comm::Regret& r : found) {
+    sum += r.ratio();
+    near += r.ratio() <= 1.1 ? 1 : 0;
+  }
+  fmt::print("\nmean regret {:.3f}; within 10 % of the best: {} of {}\n",
+             sum / static_cast<double>(found.size()), near, found.size());
+  return {};
+}
+
 int run_rank(const transport::Rendezvous& place, const comm::TuneOptions& options,
-             const std::string& path) {
+             const TuneArguments& a) {
+  const std::string& path = a.out;
   auto joined = comm::join(place);
   if (!joined.ok()) return fail(joined.status());
   comm::Communicator& world = **joined;
+  if (a.check) {
+    Status checked = check(world, options, a.json);
+    if (checked.ok()) checked = world.finalize(Deadline::never());
+    return checked.ok() ? kExitOk : fail(checked);
+  }
   const bool speaks = world.rank() == 0;
   if (speaks) {
     fmt::print("{:<15} {:>8}  {:<34} {:>10}  against the shipped choice\n", "goal", "bytes",
@@ -93,7 +154,8 @@ int run(const TuneArguments& a, const Invocation& invocation) {
   std::vector<std::string> errors;
   const auto tune_options = to_options(a, errors);
   launch::LaunchOptions options = to_launch_options(a.launch, errors);
-  const Status writable = check_output_path(a.out);
+  const Status writable = a.check ? Status{} : check_output_path(a.out);
+  if (a.json && !a.check) errors.push_back("--json: only with --check");
   if (!writable.ok()) errors.push_back("--out " + writable.message());
   if (!errors.empty()) return fail(invalid_argument(fmt::format("{}", fmt::join(errors, "\n"))));
   const auto place = launch::read_environment(launch::process_environment());
@@ -101,7 +163,7 @@ int run(const TuneArguments& a, const Invocation& invocation) {
   if (place->source == "none" && !a.launch.wants_launch()) {
     return fail(invalid_argument("one rank has nothing to choose; give -n or -H"));
   }
-  if (place->source != "none") return run_rank(*place, *tune_options, a.out);
+  if (place->source != "none") return run_rank(*place, *tune_options, a);
   options.output = launch::OutputMode::kRaw;
   return launch_copies(std::move(options), invocation, "tune");
 }
@@ -118,6 +180,10 @@ void add_tune_command(CLI::App& app, Invocation& invocation) {
   command->add_option("--time", a->time, "Time to spend, about")->capture_default_str();
   command->add_option("--max-bytes", a->max_bytes, "Largest buffer to measure")
       ->capture_default_str();
+  command->add_option("--pause", a->pause, "Idleness before every run, as that of stormo bench")
+      ->capture_default_str();
+  command->add_flag("--check", a->check, "Only say how far the selection is from the best");
+  command->add_flag("--json", a->json, "With --check: one JSON object per size on stdout");
   command->callback([a, &invocation] { invocation.exit_code = run(*a, invocation); });
 }
 

@@ -67,6 +67,11 @@ class Group final : public Communicator {
   void set_sink(Sink* sink) override { sink_ = sink; }
   Status finalize(Deadline by) override;
 
+  /// Which algorithms run.
+  const Selection& selection() const {
+    return parts_.selection ? *parts_.selection : Selection::shipped();
+  }
+
  private:
   /// One collective on its way through the group.
   struct Call {
@@ -74,10 +79,6 @@ class Group final : public Communicator {
     Operation operation;
     Deadline by;
   };
-
-  const Selection& selection() const {
-    return parts_.selection ? *parts_.selection : Selection::shipped();
-  }
 
   // group.cc: what each operation is
   Status perform(const Request& request, Deadline by);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <stormo/base/check.h>
-#include <stormo/comm/operation.h>
+#include <stormo/comm/trial.h>
 
 namespace stormo::comm {
 namespace {
@@ -28,19 +28,8 @@ class Tuner {
         const std::function<void(const TuneResult&)>& report)
       : world_(world), options_(options), report_(report) {}
 
-  ~Tuner() {
-    world_.arena().deallocate(in_);
-    world_.arena().deallocate(out_);
-  }
-  Tuner(const Tuner&) = delete;
-
   Result<Selection> run() {
-    in_ = static_cast<std::byte*>(world_.arena().allocate(options_.max_bytes));
-    out_ = static_cast<std::byte*>(world_.arena().allocate(options_.max_bytes));
-    if (in_ == nullptr || out_ == nullptr) {
-      return Status(Code::kExhausted, "tune: no room for its buffers in the arena");
-    }
-    std::fill_n(in_, options_.max_bytes, std::byte{0});
+    STORMO_ASSIGN_OR_RETURN(trial_, Trial::create(world_, options_.max_bytes, options_.pause));
     for (std::uint64_t b = kFirstBytes; b <= options_.max_bytes; b *= kGrowth) sizes_.push_back(b);
     STORMO_CHECK(!sizes_.empty(), "tune: max_bytes is too small");
     const auto cells = static_cast<double>(plan::kGoalKinds.size() * sizes_.size());
@@ -61,7 +50,7 @@ class Tuner {
       // rules reach half-way to the next size, on the scale of sizes
       const auto reach = static_cast<std::uint64_t>(static_cast<double>(bytes) *
                                                     std::sqrt(static_cast<double>(kGrowth)));
-      const Selection::Rule rule{goal, placement(), 0, reach, result.best};
+      const Selection::Rule rule{goal, trial_->placement(), 0, reach, result.best};
       if (last == result.best) {
         selection.rules.back() = rule;
       } else {
@@ -73,24 +62,10 @@ class Tuner {
     return {};
   }
 
-  Placement placement() const { return placement_of(world_.ranks_per_host()); }
-
-  std::vector<Choice> candidates(GoalKind goal, std::uint64_t bytes) const {
-    std::vector<Choice> out;
-    for (const schedule::Builder& b : schedule::builders()) {
-      for (const int pieces : {1, 4, 16}) {
-        if (pieces > 1 && (!b.takes_pieces || bytes < std::uint64_t{4096} * pieces)) continue;
-        const Choice choice{&b, pieces};
-        if (!check_choice(choice, goal, world_.ranks_per_host()).ok()) continue;
-        if (build(choice, {goal, 0}, world_.ranks_per_host()).ok()) out.push_back(choice);
-      }
-    }
-    return out;
-  }
-
   Result<TuneResult> best_for(GoalKind goal, std::uint64_t bytes) {
-    const Choice shipped = Selection::shipped().choose(goal, placement(), world_.size(), bytes);
-    const std::vector<Choice> all = candidates(goal, bytes);
+    const Choice shipped =
+        Selection::shipped().choose(goal, trial_->placement(), world_.size(), bytes);
+    const std::vector<Choice> all = trial_->candidates(goal, bytes, shipped);
     TuneResult result{goal, bytes, shipped};
     STORMO_ASSIGN_OR_RETURN(result.shipped_seconds,
                             measure(goal, bytes, shipped, std::numeric_limits<double>::max(),
@@ -112,47 +87,23 @@ class Tuner {
   /// Median time, as the slowest rank saw it; infinity when it is hopeless against `best`.
   Result<double> measure(GoalKind goal, std::uint64_t bytes, const Choice& choice, double best,
                          double seconds) {
-    STORMO_RETURN_IF_ERROR(once(goal, bytes, choice).status());  // compiles, connects, warms up
-    STORMO_ASSIGN_OR_RETURN(const double first, once(goal, bytes, choice));
+    STORMO_RETURN_IF_ERROR(
+        trial_->once(goal, bytes, choice).status());  // compiles, connects, warms up
+    STORMO_ASSIGN_OR_RETURN(const double first, trial_->once(goal, bytes, choice));
     if (first > kHopeless * best) return std::numeric_limits<double>::infinity();
     const int runs = static_cast<int>(std::clamp(seconds / std::max(first, 1e-6), 2.0, 200.0));
     std::vector<double> times{first};
     for (int i = 0; i < runs; ++i) {
-      STORMO_ASSIGN_OR_RETURN(const double t, once(goal, bytes, choice));
+      STORMO_ASSIGN_OR_RETURN(const double t, trial_->once(goal, bytes, choice));
       times.push_back(t);
     }
-    std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-    return times[times.size() / 2];
-  }
-
-  Result<double> once(GoalKind goal, std::uint64_t bytes, const Choice& choice) {
-    const auto whole =
-        static_cast<std::int64_t>(bytes / sizeof(float)) / world_.size() * world_.size();
-    const std::int64_t part = whole / world_.size();
-    const bool gathers = goal == GoalKind::kAllGather || goal == GoalKind::kGather;
-    const bool scatters = goal == GoalKind::kReduceScatter || goal == GoalKind::kScatter;
-    Buffer in{in_, gathers ? part : whole, DType::kFloat32};
-    Buffer out{out_, scatters ? part : whole, DType::kFloat32};
-    Request r;
-    r.kind = kind_of(goal);
-    if (in_place(r.kind)) out = in;
-    r.in = {&in, 1};
-    r.out = {&out, 1};
-    r.algorithm = choice.builder->name;
-    r.pieces = choice.pieces;
-    STORMO_RETURN_IF_ERROR(world_.barrier());
-    const auto start = std::chrono::steady_clock::now();
-    STORMO_RETURN_IF_ERROR(world_.run(r, Deadline::never()));
-    double took = Seconds(std::chrono::steady_clock::now() - start).count();
-    STORMO_RETURN_IF_ERROR(world_.all_reduce(buffer_of(std::span(&took, 1)), ReduceOp::kMax));
-    return took;
+    return median_of(std::move(times));
   }
 
   Communicator& world_;
   const TuneOptions& options_;
   const std::function<void(const TuneResult&)>& report_;
-  std::byte* in_ = nullptr;
-  std::byte* out_ = nullptr;
+  std::unique_ptr<Trial> trial_;
   std::vector<std::uint64_t> sizes_;
   double per_cell_ = 0;
 };

@@ -14,6 +14,7 @@ namespace stormo::comm {
 struct TuneOptions {
   Duration budget = std::chrono::seconds(90);  ///< for everything
   std::uint64_t max_bytes = 16 << 20;          ///< the largest buffer that is measured
+  Duration pause{0};                           ///< before every run; see bench/measure.h
 };
 
 /// What was measured for one goal and size.

@@ -1,4 +1,5 @@
 // Tuning as a whole: every rank comes to the same rules, and they are usable.
+#include <stormo/comm/regret.h>
 #include <stormo/comm/tune.h>
 
 #include <mutex>
@@ -36,6 +37,29 @@ TEST(Tune, EveryRankComesToTheSameRules) {
       EXPECT_EQ(rule.max_bytes, 0u) << "the last rule reaches to the end";
       EXPECT_EQ(rule.goal, goal);
     }
+  }
+}
+
+/// B7, in small: bench/regret measures whether the shipped selection is good.
+TEST(Regret, ComparesTheSelectionWithTheBestOnEveryRankAlike) {
+  for (const std::vector<int>& hosts : {std::vector{3}, std::vector{1, 1}}) {
+    std::mutex mutex;
+    std::set<std::pair<std::uint64_t, double>> ratios;
+    on_hosts(hosts, [&](Communicator& c) {
+      const RegretOptions options{.sizes = {1 << 10, 64 << 10}, .seconds = 0};
+      const auto found = measure_regret(dynamic_cast<Group&>(c), options, {});
+      ASSERT_TRUE(found.ok()) << found.status().to_string();
+      ASSERT_EQ(found->size(), 2u);
+      for (const Regret& r : *found) {
+        EXPECT_EQ(r.selected, Selection::shipped().choose(plan::GoalKind::kAllReduce,
+                                                          placement_of(hosts), c.size(), r.bytes));
+        EXPECT_GE(r.ratio(), 1);
+        EXPECT_EQ(r.ratio() == 1, r.best == r.selected);
+        const std::lock_guard lock(mutex);
+        ratios.emplace(r.bytes, r.ratio());
+      }
+    });
+    EXPECT_EQ(ratios.size(), 2u) << "all ranks found the same";
   }
 }
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/comm/selection.h>
+
+namespace stormo::comm {
+
+/// Runs collectives of any algorithm for the sake of their time. Internal to tune and regret.
+class Trial {
+ public:
+  /// Buffers up to `max_bytes`, in the world's arena. `pause` passes before every run. Collective.
+  static Result<std::unique_ptr<Trial>> create(Communicator& world, std::uint64_t max_bytes,
+                                               Duration pause);
+  ~Trial();
+  Trial(const Trial&) = delete;
+
+  /// `first`, then all other algorithms that suit the world's hosts, those that take pieces with
+  /// several numbers of them; of several that are the same schedule here one.
+  std::vector<Choice> candidates(plan::GoalKind goal, std::uint64_t bytes,
+                                 const Choice& first) const;
+
+  /// Seconds of the slowest rank, equal on all. The ranks start together. Collective.
+  Result<double> once(plan::GoalKind goal, std::uint64_t bytes, const Choice& choice);
+
+  Placement placement() const { return placement_of(world_.ranks_per_host()); }
+  const Communicator& world() const { return world_; }
+
+ private:
+  Trial(Communicator& world, Duration pause) : world_(world), pause_(pause) {}
+
+  Communicator& world_;
+  const Duration pause_;
+  std::byte* in_ = nullptr;
+  std::byte* out_ = nullptr;
+};
+
+/// The middle one; of two the larger.
+double median_of(std::vector<double> values);
+
+}  // namespace stormo::comm
