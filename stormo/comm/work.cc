@@ -14,15 +14,34 @@ Status Work::wait(Deadline by) {
   return operation_ ? operation_->wait(by) : invalid_argument("wait() on an empty Work");
 }
 
+void Work::then(std::function<void(const Status&)> f) {
+  if (operation_) return operation_->then(std::move(f));
+  f(invalid_argument("then() on an empty Work"));
+}
+
 bool Work::test() const { return operation_ == nullptr || operation_->done(); }
 
 void PendingOperation::complete(Status outcome) {
+  std::unique_lock lock(mutex_);
+  outcome_ = std::move(outcome);                             // and changes no more
+  for (std::size_t i = 0; i < continuations_.size(); ++i) {  // which may be given more meanwhile
+    const auto f = std::move(continuations_[i]);
+    lock.unlock();
+    f(outcome_);
+    lock.lock();
+  }
+  continuations_.clear();
+  done_ = true;
+  lock.unlock();
+  changed_.notify_all();
+}
+
+void PendingOperation::then(std::function<void(const Status&)> f) {
   {
     const std::lock_guard lock(mutex_);
-    outcome_ = std::move(outcome);
-    done_ = true;
+    if (!done_) return continuations_.push_back(std::move(f));
   }
-  changed_.notify_all();
+  f(outcome_);
 }
 
 bool PendingOperation::done() const {

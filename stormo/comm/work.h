@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include <stormo/base/clock.h>
@@ -23,6 +24,10 @@ class [[nodiscard]] Work {
   Status wait(Deadline by = Deadline::never());
   /// True once complete; never blocks.
   bool test() const;
+  /// Calls `f` with the outcome, once: at once when complete, else on the group's thread, before
+  /// wait() returns and the next operation begins. `f` must not throw, nor block on this group; it
+  /// may submit more. When several are given they run in that order.
+  void then(std::function<void(const Status&)> f);
 
  private:
   std::shared_ptr<PendingOperation> operation_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -308,6 +309,35 @@ TEST_P(CommunicatorConformance, AsynchronousWorkRunsInOrder) {
     for (const auto& t : tensors) {
       for (const auto v : t) ASSERT_EQ(v, c.size() * (c.rank() + 1));
     }
+  });
+}
+
+TEST_P(CommunicatorConformance, ContinuationsRunOnceInOrderAndMaySubmitMore) {
+  on_each([](Communicator& c) {
+    Values x(5000, 1);
+    const Buffer b = buffer_of(std::span(x));
+    std::vector<int> ran;  // in turn on the group's thread and, after it, on this one
+    Work second;
+    std::latch submitted(1);
+    Work first = c.all_reduce_async({&b, 1}, ReduceOp::kSum);
+    first.then([&](const Status& s) {
+      EXPECT_OK(s);
+      EXPECT_EQ(x[0], c.size());
+      ran.push_back(1);
+    });
+    first.then([&](const Status&) {
+      ran.push_back(2);
+      second = c.all_reduce_async({&b, 1}, ReduceOp::kSum);
+      submitted.count_down();
+    });
+    submitted.wait();
+    EXPECT_OK(second.wait());
+    second.then([&](const Status& s) {
+      EXPECT_OK(s);
+      ran.push_back(3);
+    });
+    EXPECT_EQ(ran, (std::vector<int>{1, 2, 3}));
+    EXPECT_EQ(x[0], c.size() * c.size());
   });
 }
 

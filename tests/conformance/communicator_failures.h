@@ -107,6 +107,7 @@ TEST_P(CommunicatorFailure, EveryUseAfterAFailureReturnsItsCause) {
     Work work = c.barrier_async();
     EXPECT_EQ(work.wait().code(), Code::kIo);
     EXPECT_EQ(work.wait().code(), Code::kIo) << "a second wait returns the same";
+    work.then([](const Status& s) { EXPECT_EQ(s.code(), Code::kIo) << s.to_string(); });
   });
 }
 
