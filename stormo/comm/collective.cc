@@ -177,11 +177,23 @@ Status Group::run_program(const Call& call, const Program& program) {
 /// What the caller asked for, else what the selection says.
 Result<Choice> Group::choice_for(const Request& request, std::uint64_t bytes) const {
   const plan::GoalKind goal = goal_of(request.kind);
-  if (request.algorithm.empty()) return selection().choose(goal, placement_, size(), bytes);
+  constexpr std::string_view kForUnequalParts = "pairwise_all_to_all";
+  const bool unequal = goal == plan::GoalKind::kAllToAll && !request.counts.empty();
+  if (request.algorithm.empty()) {
+    const Choice chosen = selection().choose(goal, placement_, size(), bytes);
+    if (!unequal || !chosen.builder->forwards) return chosen;
+    return Choice{*schedule::find_builder(kForUnequalParts), 1};
+  }
   STORMO_ASSIGN_OR_RETURN(const schedule::Builder* builder,
                           schedule::find_builder(request.algorithm));
   const Choice choice{builder, request.pieces};
   STORMO_RETURN_IF_ERROR(check_choice(choice, goal, parts_.ranks_per_host));
+  if (unequal && builder->forwards) {
+    return invalid_argument(
+        fmt::format("{} needs equal parts, because ranks pass on those of "
+                    "others; use {}",
+                    builder->name, kForUnequalParts));
+  }
   return choice;
 }
 

@@ -152,12 +152,12 @@ void MemoryMap::find_others(const Request& request, Operands& operands) const {
     theirs.in = {base + offsets[kInAt]};
     theirs.out = {base + offsets[kOutAt]};
     theirs.scratch = base + offsets[kScratchAt];
-    if (!pairs) continue;
+    if (!pairs || request.counts.empty()) continue;
+    // only the block for this rank is read: it shall be found where it would be in this rank's own
     const Rank me = operands.partition.me();
-    theirs.in[0] += request.counts.empty()
-                        ? static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) *
-                              size_of(operands.dtype)
-                        : offsets[kBlocksAt + static_cast<std::size_t>(me)];
+    theirs.in[0] +=
+        offsets[kBlocksAt + static_cast<std::size_t>(me)] -
+        static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) * size_of(operands.dtype);
   }
 }
 

@@ -63,14 +63,13 @@ plan::Extent Partition::pair(plan::ChunkId chunk, Area area) const {
   const auto block = static_cast<std::size_t>(chunk / pieces);
   const std::size_t from = block / ranks;
   const std::size_t to = block % ranks;
-  const auto me = static_cast<std::size_t>(me_);
   // a block that only passes through is as long as all others: parts of different size are sent
-  // directly
-  const bool mine = from == me;
+  // directly (Builder::forwards)
+  const bool mine = from == static_cast<std::size_t>(me_);
   const std::int64_t length =
       mine ? begins_[to + 1] - begins_[to] : out_begins_[from + 1] - out_begins_[from];
   std::int64_t begin = 0;
-  if (area == Area::kIn && mine) begin = begins_[to];
+  if (area == Area::kIn) begin = begins_[to];
   if (area == Area::kOut) begin = out_begins_[from];
   if (area == Area::kScratch) begin = static_cast<std::int64_t>(block) * length;
   return piece(begin, begin + length, chunk % pieces, pieces);

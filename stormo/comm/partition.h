@@ -16,8 +16,8 @@ class Partition {
   static Partition even(int chunks, std::int64_t count);
   /// Consecutive chunks belong to consecutive ranks; rank r's cover counts[r] elements.
   static Partition by_rank(int chunks, std::span<const std::int64_t> counts);
-  /// An all_to_all as rank `me` sees it. Blocks of `in` are addressed from the whole buffer on
-  /// `me`, and from the block's own beginning on peers.
+  /// An all_to_all as rank `me` sees it. Blocks of peers' inputs lie as they would in `me`'s: see
+  /// MemoryMap for parts of different size.
   static Partition pairs(int chunks, Rank me, std::span<const std::int64_t> in_counts,
                          std::span<const std::int64_t> out_counts);
 

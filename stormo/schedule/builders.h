@@ -47,6 +47,8 @@ struct Builder {
   bool even_hosts = false;    ///< needs as many ranks on every host
   bool takes_root = false;    ///< else `root` is ignored
   bool takes_pieces = false;  ///< else `pieces` is ignored
+  /// all_to_all: ranks pass on blocks of others, whose size they know only if all are equal.
+  bool forwards = false;
   /// For docs/algorithms.md; n ranks, q the largest power of two <= n, h hosts, m = n/h, p pieces,
   /// a buffer of K bytes, what the busiest rank sends.
   std::string_view rounds_formula;

@@ -76,6 +76,7 @@ constexpr std::array kRows = {
     Builder{.name = "bruck_all_to_all",
             .description = "blocks take the steps of the bits of their distance",
             .goal = GoalKind::kAllToAll,
+            .forwards = true,
             .rounds_formula = "ceil(log2 n)",
             .bytes_formula = "about (log2 n)/2n K",
             .num_transfers = by_bits_of_distance,

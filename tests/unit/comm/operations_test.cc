@@ -36,6 +36,43 @@ TEST(Operations, EveryAlgorithmOnRequest) {
   }
 }
 
+TEST(Operations, EveryAllToAllOnRequestAndUnequalPartsOnlyWhereTheyWork) {
+  for (const auto& hosts : {std::vector<int>{5}, {1, 1, 1}, {2, 2}, {1, 2}}) {
+    on_hosts(hosts, [&](Communicator& c) {
+      const int n = c.size();
+      for (const schedule::Builder& b : schedule::builders()) {
+        if (b.goal != plan::GoalKind::kAllToAll) continue;
+        for (const bool equal : {true, false}) {
+          Values in, want, in_counts, out_counts;
+          for (int r = 0; r < n; ++r) {
+            in_counts.push_back(equal ? 3 : c.rank() + 2 * r);
+            out_counts.push_back(equal ? 3 : r + 2 * c.rank());
+            in.insert(in.end(), static_cast<std::size_t>(in_counts.back()), c.rank() * 10 + r);
+            want.insert(want.end(), static_cast<std::size_t>(out_counts.back()), r * 10 + c.rank());
+          }
+          Values out(want.size());
+          const Buffer from = buffer_of(std::span(in));
+          const Buffer to = buffer_of(std::span(out));
+          Request r{.kind = OperationKind::kAllToAll, .in = {&from, 1}, .out = {&to, 1}};
+          r.algorithm = b.name;
+          if (!equal) {
+            r.counts = in_counts;
+            r.out_counts = out_counts;
+          }
+          const Status s = c.run(r, Deadline::never());
+          if (!equal && b.forwards) {
+            EXPECT_EQ(s.code(), Code::kInvalidArgument);
+            EXPECT_NE(s.message().find("needs equal parts"), std::string::npos) << s.message();
+            continue;
+          }
+          EXPECT_OK(s);
+          EXPECT_EQ(out, want) << b.name;
+        }
+      }
+    });
+  }
+}
+
 TEST(Operations, EveryWrongArgumentIsNamed) {
   on_ranks(2, [](Communicator& c) {
     std::vector<float> x(4);

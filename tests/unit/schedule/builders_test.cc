@@ -21,6 +21,16 @@ std::int64_t count_transfers(const Schedule& s) {
   return count;
 }
 
+bool forwards(const Schedule& s) {
+  if (s.goal.kind != GoalKind::kAllToAll) return false;
+  for (const plan::Round& round : s.rounds) {
+    for (const Transfer& t : round) {
+      if (t.from != plan::sender(s, t.chunk)) return true;
+    }
+  }
+  return false;
+}
+
 TEST(Builders, AreSortedNamedAndDescribed) {
   std::set<std::string_view> names;
   std::pair<std::string_view, std::string_view> last;
@@ -51,6 +61,7 @@ TEST(Builders, MakeWhatTheirRowSays) {
         EXPECT_EQ(s->ranks, ranks);
         EXPECT_EQ(count_transfers(*s), b.num_transfers(shape)) << b.name << " " << ranks;
         EXPECT_EQ(s->chunks, b.num_chunks(shape)) << b.name << " " << ranks;
+        EXPECT_TRUE(b.forwards ? ranks <= 3 || forwards(*s) : !forwards(*s)) << b.name;
       }
     }
   }
