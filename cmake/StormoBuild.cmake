@@ -35,6 +35,10 @@ target_compile_options(stormo_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Woverloaded-virtual
   -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
 
+option(STORMO_FUZZ "Build the fuzz targets of tests/fuzz for libFuzzer; needs clang" OFF)
+if(STORMO_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 set(STORMO_SANITIZE "" CACHE STRING "Sanitizers, e.g. address,undefined or thread")
 if(STORMO_SANITIZE)
   add_compile_options(-fsanitize=${STORMO_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
