@@ -61,7 +61,10 @@ Result<std::vector<Regret>> measure_regret(Group& group, const RegretOptions& op
     double elapsed = 0;
     for (int round = 0; round < kLeastRounds || (round < kMostRounds && elapsed < options.seconds);
          ++round) {
-      for (Contestant& c : contestants) {
+      for (std::size_t turn = 0; turn < contestants.size(); ++turn) {
+        // nobody always follows the same one
+        const std::size_t first = static_cast<std::size_t>(round) % contestants.size();
+        Contestant& c = contestants[(first + turn) % contestants.size()];
         double spent = 0;
         for (int run = 0; run < kMostRuns && (run == 0 || spent < kTurnSeconds); ++run) {
           STORMO_ASSIGN_OR_RETURN(const double took, trial->once(options.goal, bytes, c.choice));

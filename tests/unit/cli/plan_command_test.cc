@@ -228,8 +228,8 @@ TEST(PlanCommand, SaysWhatWouldRunAndWhy) {
   const auto lines = objects(o.out);
   ASSERT_EQ(lines.size(), 9u) << "one per goal";
   EXPECT_EQ(lines[0]["goal"], "all_reduce");
-  EXPECT_EQ(lines[0]["algorithm"], "hierarchical_all_reduce");
-  EXPECT_EQ(lines[0]["why"], "shipped rule for even");
+  EXPECT_EQ(lines[0]["algorithm"], "leader_all_reduce");
+  EXPECT_EQ(lines[0]["why"], "shipped rule for even, up to 4 ranks, up to 128 KiB");
   const TextFile mine(
       "selection", "selection v1\nall_reduce one_host ranks=0 bytes=99 star_all_reduce pieces=1\n");
   const std::string text = run({"choose", "--bytes", "64", "--selection", mine.path()}).out;
