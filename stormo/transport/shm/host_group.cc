@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -66,14 +67,24 @@ std::size_t HostGroup::direct_from() {
   return kDirectFrom * static_cast<std::size_t>(size());
 }
 
-void HostGroup::arrive() { region()->cell(rank()).arrived.raise(++phase_); }
+void HostGroup::arrive() {
+  region()->core(rank()).store(sched_getcpu() + 1, std::memory_order_relaxed);
+  region()->cell(rank()).arrived.raise(++phase_);
+}
+
+/// What was true of the cores when the group was made may have changed: a peer that was last seen
+/// on this very core comes only when this rank gives way.
+WaitPolicy HostGroup::policy_for(int peer) const {
+  const std::int32_t there = region()->core(peer).load(std::memory_order_relaxed);
+  return there == sched_getcpu() + 1 ? wait_policy(2, 1) : policy_;
+}
 
 Status HostGroup::await_all(Deadline by, bool at_work) {
-  const WaitPolicy policy = at_work ? patient(policy_) : policy_;
   for (int peer = 0; peer < size(); ++peer) {
     Cell& cell = region()->cell(peer);
     if (look_for(cell.arrived, phase_, policy_)) continue;  // the clock costs as much as a hop
     while (!reached(cell.arrived.load(), phase_)) {
+      const WaitPolicy policy = at_work ? patient(policy_for(peer)) : policy_for(peer);
       const Deadline slice = Deadline::at(std::min(by.when(), Deadline::after(kLeftCheck).when()));
       const Status waited = wait_for(cell.arrived, phase_, {policy, *health_, slice});
       if (waited.ok()) break;

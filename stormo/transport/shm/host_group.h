@@ -83,6 +83,7 @@ class HostGroup {
 
  private:
   void reach_peers();
+  WaitPolicy policy_for(int peer) const;
   Status missing() const;
 
   HostParts parts_;

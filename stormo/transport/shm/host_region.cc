@@ -51,9 +51,14 @@ std::span<std::byte, HostRegion::kBoardBytes> HostRegion::board(int rank, unsign
 }
 
 std::span<std::byte, HostRegion::kNoteBytes> HostRegion::note(int rank, unsigned parity) const {
-  static_assert(2 * kNoteBytes <= Flag::kBesideBytes);
   std::byte* p = cell(rank).arrived.beside.data() + parity % 2 * kNoteBytes;
   return std::span<std::byte, kNoteBytes>(p, kNoteBytes);
+}
+
+std::atomic<std::int32_t>& HostRegion::core(int rank) const {
+  static_assert(2 * kNoteBytes + sizeof(std::atomic<std::int32_t>) <= Flag::kBesideBytes);
+  std::byte* p = cell(rank).arrived.beside.data() + 2 * kNoteBytes;
+  return *reinterpret_cast<std::atomic<std::int32_t>*>(p);
 }
 
 std::size_t HostRegion::ring_offset(int from, int to) const {

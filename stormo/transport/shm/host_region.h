@@ -50,6 +50,9 @@ class HostRegion {
   Cell& cell(int rank) const;
   std::span<std::byte, kBoardBytes> board(int rank, unsigned parity) const;
   std::span<std::byte, kNoteBytes> note(int rank, unsigned parity) const;
+  /// Where the rank ran when it last arrived: the number of the core, plus one; 0: unknown. On the
+  /// line of the arrival flag, as the notes are.
+  std::atomic<std::int32_t>& core(int rank) const;
   RingHeader& ring_header(int from, int to) const;
   std::byte* ring_bytes(int from, int to) const;
 
