@@ -39,6 +39,7 @@ Words launch_words(const BenchSite& site) {
     append(words, {"-H", flags.hosts, "--remote-shell", flags.remote_shell});
   if (!flags.interface.empty()) append(words, {"--interface", flags.interface});
   if (!flags.ports.empty()) append(words, {"--ports", flags.ports});
+  if (flags.sockets != 1) append(words, {"--sockets", std::to_string(flags.sockets)});
   if (!flags.selection.empty()) append(words, {"--selection", flags.selection});
   append(words, {"--bind", flags.bind, "--heartbeat", flags.heartbeat});
   return words;

@@ -8,6 +8,7 @@
 #include <stormo/base/units.h>
 #include <stormo/comm/selection.h>
 #include <stormo/launch/environment.h>
+#include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::cli {
 
@@ -25,6 +26,12 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command
       .add_option("--heartbeat", flags.heartbeat,
                   "A rank silent for so long is dead or frozen; 0s: never judged")
+      ->capture_default_str();
+  command
+      .add_option("--sockets", flags.sockets,
+                  "Connections to each rank of another host: more than\none where a single flow "
+                  "does not get the whole line")
+      ->check(CLI::Range(1, transport::TcpOptions::kMaxSockets))
       ->capture_default_str();
   command.add_option("--selection", flags.selection,
                      "File that says which algorithms run, from 'stormo tune'");
@@ -50,6 +57,8 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
   }
   const auto heartbeat = parse_duration(flags.heartbeat);
   if (note("--heartbeat", heartbeat.status())) options.heartbeat_timeout = *heartbeat;
+  if (flags.sockets != 1)
+    options.environment.emplace_back("STORMO_SOCKETS", std::to_string(flags.sockets));
   if (!flags.selection.empty() &&
       note("--selection", comm::read_selection(flags.selection).status())) {
     options.environment.emplace_back("STORMO_SELECTION",

@@ -20,6 +20,7 @@ struct LaunchFlags {
   std::string interface;
   std::string ports;
   std::string heartbeat = "5s";
+  int sockets = 1;
   std::string selection;
   bool checksum = false;
 

@@ -60,6 +60,7 @@ Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const 
                                 .secret = rendezvous_.secret,
                                 .epoch = rendezvous_.epoch,
                                 .health = health_,
+                                .sockets = rendezvous_.sockets,
                                 .checksum = rendezvous_.checksum,
                                 .on_refused = [](std::string_view line) {
                                   fmt::print(stderr, "stormo: data port: {}\n", line);

@@ -84,6 +84,7 @@ void read_options(transport::Rendezvous& r, Reading& in) {
     r.checksum = value == "1";
     if (value != "0" && value != "1") in.wrong("STORMO_CHECKSUM is '" + value + "': use 0 or 1");
   }
+  r.sockets = in.number("STORMO_SOCKETS", 1, 1);
   if (in.has("STORMO_PORTS")) {
     const auto ports = parse_port_range(in.text("STORMO_PORTS"));
     if (ports.ok())

@@ -28,6 +28,7 @@ struct Rendezvous {
   std::string interface;  ///< network interface for data between hosts; empty: the one that
                           ///< reaches the Store
   PortRange ports;
+  int sockets = 1;             ///< tcp connections to each rank of another host
   std::string selection_file;  ///< which algorithms run, read by rank 0; empty: the shipped choice
   Duration join_timeout = std::chrono::seconds(60);
   /// A rank that stays silent for this long is dead or frozen; zero: never judged.

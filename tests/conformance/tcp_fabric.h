@@ -13,6 +13,7 @@ namespace stormo::transport {
 
 struct TcpFabricOptions {
   bool checksum = false;
+  int sockets = 1;
   std::vector<std::shared_ptr<Health>> health;  ///< by rank; empty: none is watched
   /// Where others find the rank that listens at `address`; null: there.
   std::function<std::string(std::string address)> route;
@@ -46,6 +47,7 @@ inline std::vector<std::unique_ptr<Transport>> make_tcp_fabric(
       options.epoch = 3;
       options.checksum = fabric_options.checksum;
       if (!fabric_options.health.empty()) options.health = fabric_options.health[r];
+      options.sockets = fabric_options.sockets;
       auto made = make_tcp_transport(std::move(options), std::move(listeners[r]),
                                      Deadline::after(std::chrono::seconds(30)));
       EXPECT_TRUE(made.ok()) << made.status().to_string();

@@ -63,10 +63,6 @@ void check_link(std::string_view text) {
       break;
     }
   }
-  const Counters done = link.take_counters();
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < done.messages_received; ++i) bytes += kLengths[i];
-  STORMO_CHECK(done.payload_bytes_received == bytes, "a message that was not complete");
   for (const auto& b : got) STORMO_CHECK(b.back() == std::byte{0xEE}, "written past the end");
 }
 

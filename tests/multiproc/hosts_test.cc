@@ -42,7 +42,7 @@ class Hosts : public ::testing::Test {
     if (!name_.empty()) run_to_end({STORMO_HOSTS, "down", "--name", name_});
   }
 
-  Figures measure(const Words& tasks) const {
+  Figures measure(const Words& tasks, int sockets = 1) const {
     Words words = {STORMO_PROGRAM,
                    "run",
                    "-H",
@@ -56,6 +56,7 @@ class Hosts : public ::testing::Test {
                    "--",
                    STORMO_HOSTS_WORKER};
     words.insert(words.end(), tasks.begin(), tasks.end());
+    words.insert(words.begin() + 2, {"--sockets", std::to_string(sockets)});
     const Outcome o = run_to_end(words);
     EXPECT_EQ(o.status, 0) << o.err;
     Figures figures;
@@ -163,6 +164,34 @@ TEST_F(Hosts, DisjointSetsTakeTheTimeOfOne) {
   expect({sets}, [&](Figures& f) {
     return outside("both sets over one", f[sets][1] / f[sets][0], 0.5, 1.25);
   });
+}
+
+/// B11: where each flow gets only a part of the line, four sockets carry at least three times as
+/// much as one.
+TEST_F(Hosts, FourSocketsCarryThriceAsMuchAsOneCappedFlow) {
+  make(2, 1);
+  if (IsSkipped()) return;
+  // flows fall into 64 classes of 100 Mbit/s by the port of the calling side, which is host 2
+  for (const auto& [host, port] : {std::pair("1", "dport"), std::pair("2", "sport")}) {
+    std::string script = "tc qdisc replace dev eth0 root handle 1: htb default 65";
+    script += " && (for i in $(seq 64); do";
+    script += " echo class add dev eth0 parent 1: classid 1:$(printf %x $i)";
+    script += " htb rate 100mbit ceil 100mbit burst 64k cburst 64k quantum 60000;";
+    script += " echo filter add dev eth0 parent 1: protocol ip u32 match ip ";
+    script += std::string(port) + " $((i - 1)) 0x003f flowid 1:$(printf %x $i);";
+    script += " done) | tc -batch -";
+    const Outcome o = run_to_end(
+        {"/bin/sh", "-c", "ip netns exec " + name_ + "-" + host + " sh -c '" + script + "'"});
+    if (o.status != 0) GTEST_SKIP() << "cannot cap flows: " << o.err;
+  }
+  const std::string ring = task("time", "ring_all_reduce", 4 << 20);
+  std::string said;
+  for (int attempt = 0; attempt < 4; ++attempt) {  // two ports may fall into one class
+    const double one = measure({ring})[ring][0], four = measure({ring}, 4)[ring][0];
+    said = outside("four sockets over one", one / four, 3, 5);
+    if (said.empty()) return;
+  }
+  ADD_FAILURE() << said;
 }
 
 /// B4: below the crossover that the probe's latency a and time per byte b give, the tree's

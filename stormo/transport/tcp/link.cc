@@ -36,8 +36,6 @@ void Link::clear() {
   next_send_ = prepared_ = next_receive_ = 0;
 }
 
-Counters Link::take_counters() { return std::exchange(done_, {}); }
-
 void Link::prepare(Send& send) {
   FrameHeader h;
   h.epoch = epoch_;
@@ -92,8 +90,6 @@ void Link::account_sent(std::size_t bytes) {
     s.sent += taken;
     bytes -= taken;
     if (s.sent < s.total()) return;
-    ++done_.messages_sent;
-    done_.payload_bytes_sent += s.message.bytes.size();
     ++next_send_;
   }
 }
@@ -197,8 +193,8 @@ Status Link::complete_receive() {
            fmt::format("payload has checksum {:#x}, sent was {:#x}", sum, header_.checksum)});
     }
   }
-  ++done_.messages_received;
-  done_.payload_bytes_received += payload.size();
+  Progress* progress = receives_[next_receive_].progress;
+  if (progress != nullptr) progress->received(payload.size());
   ++next_receive_;
   ++receive_sequence_;
   in_payload_ = false;

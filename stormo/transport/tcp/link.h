@@ -35,8 +35,6 @@ class Link {
 
   Rank peer() const { return peer_; }
   int fd() const { return socket_.get(); }
-  /// Messages and payload bytes completed since the last call.
-  Counters take_counters();
   /// "receive #4 from rank 1 (tag 0x7): 0 of 1024 bytes"; for the message of a deadline.
   std::string describe_wait() const;
 
@@ -82,8 +80,6 @@ class Link {
   std::unique_ptr<std::byte[]> staging_;
   std::size_t staged_begin_ = 0;
   std::size_t staged_end_ = 0;
-
-  Counters done_;
 };
 
 }  // namespace stormo::transport

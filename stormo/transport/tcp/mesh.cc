@@ -16,6 +16,7 @@ constexpr int kSliceMs = 20;
 
 struct Call {
   TcpPeer peer;
+  int index;  ///< of the connections to this peer
   Dialer dialer;
 };
 
@@ -25,7 +26,7 @@ class MeshSetup {
   MeshSetup(const TcpOptions& options, std::unique_ptr<TcpListener> listener)
       : options_(options), listener_(std::move(listener)) {}
 
-  Result<std::map<Rank, Descriptor>> run(Deadline by);
+  Result<std::map<Rank, std::vector<Descriptor>>> run(Deadline by);
 
  private:
   Status prepare();
@@ -34,26 +35,32 @@ class MeshSetup {
   void wait(TimePoint now, Deadline by);
   Status deadline_error() const;
   bool complete() const { return calls_.empty() && expected_.empty(); }
+  /// What ranks call themselves in a Hello: every connection has ends of its own.
+  Rank end_of(Rank rank, int index) const { return rank * options_.sockets + index; }
+  std::map<Rank, std::vector<Descriptor>> take_by_rank();
 
   const TcpOptions& options_;
   std::unique_ptr<TcpListener> listener_;
   std::unique_ptr<Gate> gate_;
   std::vector<Call> calls_;
-  std::set<Rank> expected_;  // higher ranks that have not come yet
+  std::set<Rank> expected_;  // ends of higher ranks that have not come yet
   std::set<Rank> arrived_;
-  std::map<Rank, Descriptor> connected_;
+  std::map<Rank, Descriptor> connected_;  // by the peer's end
 };
 
 Status MeshSetup::prepare() {
   for (const TcpPeer& peer : options_.peers) {
     if (peer.rank > options_.rank) {
-      expected_.insert(peer.rank);
+      for (int i = 0; i < options_.sockets; ++i) expected_.insert(end_of(peer.rank, i));
       continue;
     }
     STORMO_ASSIGN_OR_RETURN(const HostPort at, parse_host_port(peer.address));
     STORMO_ASSIGN_OR_RETURN(auto addresses, resolve(at));
-    Hello hello{Purpose::kData, options_.epoch, options_.rank, peer.rank, options_.size};
-    calls_.push_back({peer, Dialer({std::move(addresses), options_.secret, hello})});
+    for (int i = 0; i < options_.sockets; ++i) {
+      const Hello hello{Purpose::kData, options_.epoch, end_of(options_.rank, i),
+                        end_of(peer.rank, i), end_of(options_.size, 0)};
+      calls_.push_back({peer, i, Dialer({addresses, options_.secret, hello})});
+    }
   }
   if (expected_.empty()) return {};
   if (!listener_) return invalid_argument("tcp: a rank with higher peers needs a listener");
@@ -70,7 +77,8 @@ Status MeshSetup::prepare() {
 Refusal MeshSetup::admit(const Hello& hello) {
   if (hello.epoch != options_.epoch) return Refusal::kEpoch;
   if (arrived_.contains(hello.from)) return Refusal::kDuplicate;
-  const bool meant_for_us = hello.to == options_.rank && hello.size == options_.size;
+  const bool meant_for_us = hello.to == end_of(options_.rank, hello.from % options_.sockets) &&
+                            hello.size == end_of(options_.size, 0);
   if (!meant_for_us || !expected_.contains(hello.from)) return Refusal::kRank;
   arrived_.insert(hello.from);
   return Refusal::kNone;
@@ -84,7 +92,7 @@ Status MeshSetup::step(TimePoint now) {
       return socket.status().within(
           fmt::format("connect to rank {} at {}", call.peer.rank, call.peer.address));
     }
-    connected_.emplace(call.peer.rank, std::move(*socket));
+    connected_.emplace(end_of(call.peer.rank, call.index), std::move(*socket));
   }
   std::erase_if(calls_, [](const Call& c) { return c.dialer.finished(); });
   if (!gate_) return {};
@@ -119,20 +127,28 @@ Status MeshSetup::deadline_error() const {
     missing.push_back(fmt::format("rank {} at {} ({})", call.peer.rank, call.peer.address,
                                   call.dialer.last_failure()));
   }
-  for (const Rank r : expected_) missing.push_back(fmt::format("rank {} (has not connected)", r));
+  std::set<Rank> absent;
+  for (const Rank end : expected_) absent.insert(end / options_.sockets);
+  for (const Rank r : absent) missing.push_back(fmt::format("rank {} (has not connected)", r));
   return {Code::kDeadlineExceeded,
           fmt::format("rank {} is not connected to {}; check that these processes run and that "
                       "their ports can be reached",
                       options_.rank, fmt::join(missing, ", "))};
 }
 
-Result<std::map<Rank, Descriptor>> MeshSetup::run(Deadline by) {
+std::map<Rank, std::vector<Descriptor>> MeshSetup::take_by_rank() {
+  std::map<Rank, std::vector<Descriptor>> out;
+  for (auto& [end, socket] : connected_) out[end / options_.sockets].push_back(std::move(socket));
+  return out;
+}
+
+Result<std::map<Rank, std::vector<Descriptor>>> MeshSetup::run(Deadline by) {
   STORMO_RETURN_IF_ERROR(prepare());
   const RealClock clock;
   for (;;) {
     const TimePoint now = clock.now();
     STORMO_RETURN_IF_ERROR(step(now));
-    if (complete()) return std::move(connected_);
+    if (complete()) return take_by_rank();
     if (options_.health && options_.health->failed()) return options_.health->status();
     if (by.expired()) return deadline_error();
     wait(now, by);
@@ -141,9 +157,9 @@ Result<std::map<Rank, Descriptor>> MeshSetup::run(Deadline by) {
 
 }  // namespace
 
-Result<std::map<Rank, Descriptor>> connect_mesh(const TcpOptions& options,
-                                                std::unique_ptr<TcpListener> listener,
-                                                Deadline by) {
+Result<std::map<Rank, std::vector<Descriptor>>> connect_mesh(const TcpOptions& options,
+                                                             std::unique_ptr<TcpListener> listener,
+                                                             Deadline by) {
   return MeshSetup(options, std::move(listener)).run(by);
 }
 

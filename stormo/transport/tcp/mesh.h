@@ -2,13 +2,16 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::transport {
 
-/// An authenticated connection to each of `options.peers`.
-Result<std::map<Rank, Descriptor>> connect_mesh(const TcpOptions& options,
-                                                std::unique_ptr<TcpListener> listener, Deadline by);
+/// options.sockets authenticated connections to each of `options.peers`, in the same order on both
+/// sides.
+Result<std::map<Rank, std::vector<Descriptor>>> connect_mesh(const TcpOptions& options,
+                                                             std::unique_ptr<TcpListener> listener,
+                                                             Deadline by);
 
 }  // namespace stormo::transport

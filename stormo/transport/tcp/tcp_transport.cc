@@ -4,10 +4,12 @@
 #include <stormo/base/check.h>
 #include <stormo/transport/tcp/link.h>
 #include <stormo/transport/tcp/mesh.h>
+#include <stormo/transport/tcp/stripes.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <set>
 #include <utility>
@@ -23,12 +25,17 @@ constexpr int kSliceMs = 20;
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(TcpOptions options, std::map<Rank, Descriptor> sockets)
-      : rank_(options.rank), size_(options.size), health_(std::move(options.health)) {
+  TcpTransport(TcpOptions options, std::map<Rank, std::vector<Descriptor>> sockets)
+      : rank_(options.rank),
+        size_(options.size),
+        sockets_(options.sockets),
+        health_(std::move(options.health)) {
     links_.resize(static_cast<std::size_t>(size_));
-    for (auto& [peer, socket] : sockets) {
-      links_[static_cast<std::size_t>(peer)] =
-          std::make_unique<Link>(peer, std::move(socket), options.epoch, options.checksum);
+    for (auto& [peer, ends] : sockets) {
+      for (Descriptor& end : ends) {
+        links_[static_cast<std::size_t>(peer)].push_back(
+            std::make_unique<Link>(peer, std::move(end), options.epoch, options.checksum));
+      }
     }
   }
 
@@ -46,16 +53,17 @@ class TcpTransport final : public Transport {
     for (const Outgoing& m : sends) STORMO_RETURN_IF_ERROR(check_peer(m.to));
     for (const Incoming& m : receives) STORMO_RETURN_IF_ERROR(check_peer(m.from));
     active_.clear();
-    for (const Outgoing& m : sends) activate(m.to).add(m);
-    for (const Incoming& m : receives) activate(m.from).add(m);
+    stripes_.clear();
+    for (const Outgoing& m : sends) add(m);
+    for (const Incoming& m : receives) add(m);
     const Status done = run(by);
-    for (Link* link : active_) count(link->take_counters());
     if (!done.ok()) {
       // Streams may be cut in the middle of a message: nothing may follow.
       failure_.fail(done);
       return failure_.status();
     }
     for (Link* link : active_) link->clear();
+    count(sends, receives);
     return {};
   }
 
@@ -70,21 +78,46 @@ class TcpTransport final : public Transport {
       return invalid_argument(
           fmt::format("rank {} cannot exchange with rank {} in a group of {}", rank_, peer, size_));
     }
-    if (links_[static_cast<std::size_t>(peer)]) return {};
+    if (!links_[static_cast<std::size_t>(peer)].empty()) return {};
     return invalid_argument(fmt::format("rank {} is not reached by tcp from rank {}", peer, rank_));
   }
 
-  Link& activate(Rank peer) {
-    Link& link = *links_[static_cast<std::size_t>(peer)];
+  void activate(Link& link) {
     if (!link.busy()) active_.push_back(&link);
-    return link;
   }
 
-  void count(const Counters& c) {
-    messages_sent_ += c.messages_sent;
-    bytes_sent_ += c.payload_bytes_sent;
-    messages_received_ += c.messages_received;
-    bytes_received_ += c.payload_bytes_received;
+  void add(const Outgoing& m) {
+    add(m.to, m, [](Outgoing&, int) {});
+  }
+  void add(const Incoming& m) {
+    if (m.progress == nullptr) return add(m.from, m, [](Incoming&, int) {});
+    Stripes& stripes = stripes_.emplace_back(m.progress, m.bytes.size(), sockets_);
+    add(m.from, m, [&](Incoming& part, int i) { part.progress = stripes.progress(i); });
+  }
+  /// Over one connection, or a part of it over each; `prepare` is told of the parts.
+  template <class Message, class Prepare>
+  void add(Rank peer, const Message& m, Prepare&& prepare) {
+    auto& links = links_[static_cast<std::size_t>(peer)];
+    if (sockets_ == 1 || m.bytes.size() < Stripes::kLeastBytes) {
+      activate(*links.front());
+      links.front()->add(m);
+      return;
+    }
+    for (int i = 0; i < sockets_; ++i) {
+      Message part = m;
+      part.bytes = Stripes::part(m.bytes, i, sockets_);
+      prepare(part, i);
+      Link& link = *links[static_cast<std::size_t>(i)];
+      activate(link);
+      link.add(part);
+    }
+  }
+
+  void count(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+    messages_sent_ += sends.size();
+    messages_received_ += receives.size();
+    for (const Outgoing& m : sends) bytes_sent_ += m.bytes.size();
+    for (const Incoming& m : receives) bytes_received_ += m.bytes.size();
   }
 
   Result<bool> move_some();
@@ -97,10 +130,13 @@ class TcpTransport final : public Transport {
 
   const Rank rank_;
   const int size_;
+  const int sockets_;
   const std::shared_ptr<Health> health_;
-  Health failure_;                            // of this endpoint
-  std::vector<std::unique_ptr<Link>> links_;  // by rank; null for self and ranks not reached by tcp
-  std::vector<Link*> active_;                 // with parts of the current exchange
+  Health failure_;  // of this endpoint
+  // by rank; empty for self and ranks not reached by tcp
+  std::vector<std::vector<std::unique_ptr<Link>>> links_;
+  std::vector<Link*> active_;    // with parts of the current exchange
+  std::deque<Stripes> stripes_;  // of the current exchange
   std::vector<pollfd> fds_;
   std::atomic<std::uint64_t> messages_sent_{0};
   std::atomic<std::uint64_t> bytes_sent_{0};
@@ -166,6 +202,10 @@ Status check_options(const TcpOptions& o) {
   }
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size) {
     return invalid_argument(fmt::format("tcp: rank {} in a group of {}", o.rank, o.size));
+  }
+  if (o.sockets < 1 || o.sockets > TcpOptions::kMaxSockets) {
+    return invalid_argument(fmt::format("tcp: {} sockets for each peer; give 1 to {}", o.sockets,
+                                        TcpOptions::kMaxSockets));
   }
   std::set<Rank> seen;
   for (const TcpPeer& peer : o.peers) {

@@ -46,16 +46,21 @@ struct TcpOptions {
   Epoch epoch = 0;
   /// Watched, never changed: when the group fails, waits end with its cause within 20 ms.
   std::shared_ptr<Health> health;
+  /// Connections to each peer, the same on all ranks. Long messages use all of them: for networks
+  /// in which one flow does not get the whole line.
+  int sockets = 1;
+  static constexpr int kMaxSockets = 16;
   /// XXH3 over every payload; the same on all ranks.
   bool checksum = false;
   /// One line per refused connection: "refused 10.0.0.7:4711: wrong secret".
   std::function<void(std::string_view)> on_refused;
 };
 
-/// Connects every pair once (the higher rank to the lower), authenticated from the first byte;
-/// strangers are refused and delay nobody. The listener is closed once all peers are connected.
-/// The calling thread drives the sockets: no thread of its own, and no progress outside of
-/// exchange(). A peer that does not read for long is not judged here: that is the Store's task.
+/// Connects every pair (the higher rank calls the lower), options.sockets times, authenticated from
+/// the first byte; strangers are refused and delay nobody. The listener is closed once all peers
+/// are connected. The calling thread drives the sockets: no thread of its own, and no progress
+/// outside of exchange(). A peer that does not read for long is not judged here: that is the
+/// Store's task.
 Result<std::unique_ptr<Transport>> make_tcp_transport(TcpOptions options,
                                                       std::unique_ptr<TcpListener> listener,
                                                       Deadline by);

@@ -69,6 +69,7 @@ TEST(ReadEnvironment, OwnLauncher) {
   const auto r = read(with(kStormo, {{"STORMO_INTERFACE", "eth1"},
                                      {"STORMO_SELECTION", "/etc/stormo.sel"},
                                      {"STORMO_CHECKSUM", "1"},
+                                     {"STORMO_SOCKETS", "4"},
                                      {"STORMO_PORTS", "5000-5010"},
                                      {"STORMO_HEARTBEAT", "250ms"},
                                      {"STORMO_JOIN_TIMEOUT", "2min"}}));
@@ -86,6 +87,7 @@ TEST(ReadEnvironment, OwnLauncher) {
   EXPECT_EQ(r->interface, "eth1");
   EXPECT_EQ(r->selection_file, "/etc/stormo.sel");
   EXPECT_TRUE(r->checksum);
+  EXPECT_EQ(r->sockets, 4);
   EXPECT_EQ(r->ports, (transport::PortRange{5000, 5010}));
   EXPECT_EQ(r->heartbeat_timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(r->join_timeout, std::chrono::minutes(2));

@@ -5,6 +5,7 @@
 #include <stormo/transport/faulty/faulty.h>
 #include <stormo/transport/tcp/frame.h>
 #include <stormo/transport/tcp/link.h>
+#include <stormo/transport/tcp/stripes.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 #include <sys/socket.h>
 
@@ -143,6 +144,40 @@ TEST(LinkReceive, TellsAnEndOfTheConnectionInTheMiddleOfAMessage) {
   const auto done = pair.link->receive_some();
   EXPECT_EQ(done.status().code(), Code::kPeerLost);
   EXPECT_THAT(done.status().message(), HasSubstr("rank 1"));
+}
+
+/// What has been told may be read, and comes from the beginning on.
+class Heard final : public Progress {
+ public:
+  explicit Heard(const Bytes& expected, const Bytes& got) : expected_(expected), got_(got) {}
+  void received(std::size_t bytes) override {
+    EXPECT_GE(bytes, last);
+    EXPECT_TRUE(std::equal(got_.begin(), got_.begin() + static_cast<std::ptrdiff_t>(bytes),
+                           expected_.begin()));
+    last = bytes;
+  }
+  std::size_t last = 0;
+
+ private:
+  const Bytes& expected_;
+  const Bytes& got_;
+};
+
+TEST(Tcp, AMessageOverSeveralSocketsIsToldOfFromItsBeginning) {
+  auto fabric = make_tcp_fabric(2, "127.0.0.1", {.sockets = 4});
+  for (const std::size_t size : {Stripes::kLeastBytes - 1, Stripes::kLeastBytes, 3'000'001ul}) {
+    Bytes sent(size), got(size);
+    for (std::size_t i = 0; i < size; ++i) sent[i] = static_cast<std::byte>(i * 31 >> 3);
+    auto sending =
+        std::async(std::launch::async, [&] { return fabric[0]->send(1, 7, sent, soon()); });
+    Heard heard(sent, got);
+    const Incoming in{0, 7, got, &heard};
+    EXPECT_TRUE(fabric[1]->exchange({}, {&in, 1}, soon()).ok());
+    EXPECT_TRUE(sending.get().ok());
+    EXPECT_EQ(got, sent);
+    EXPECT_EQ(heard.last, size);
+  }
+  EXPECT_EQ(fabric[1]->counters().messages_received, 3u);
 }
 
 TEST(Tcp, ALostPeerIsNamed) {
