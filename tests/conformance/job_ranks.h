@@ -28,7 +28,7 @@ inline std::vector<std::unique_ptr<Communicator>> make_job(const std::vector<int
   EXPECT_TRUE(server.ok()) << server.status().to_string();
   std::vector<transport::InprocRank> ranks;
   for (const int here : hosts) {
-    auto made = transport::make_inproc_fabric(here);
+    auto made = transport::make_inproc_fabric(here, nullptr, kTestArenaBytes);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     for (transport::InprocRank& r : *made) ranks.push_back(std::move(r));
   }

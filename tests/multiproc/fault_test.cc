@@ -25,7 +25,11 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 4;
 constexpr int kVictim = 2;
 constexpr milliseconds kMargin = 2000ms;
+#ifdef __SANITIZE_ADDRESS__
+constexpr long kMaxGrowthKilobytes = 300 << 10;  // freed memory is kept for a while
+#else
 constexpr long kMaxGrowthKilobytes = 16 << 10;
+#endif
 constexpr int kAtOnce = 12;  // scenarios; most of the time they wait
 
 struct Scenario {

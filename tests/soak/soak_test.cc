@@ -29,7 +29,11 @@ std::uint64_t seed = 1;
 
 constexpr int kOperationsPerEra = 40;
 constexpr std::size_t kMaxPending = 5;
+#ifdef __SANITIZE_ADDRESS__
+constexpr long kMaxGrowthKilobytes = 400 << 10;  // freed memory is kept for a while
+#else
 constexpr long kMaxGrowthKilobytes = 64 << 10;
+#endif
 
 const std::vector<std::vector<int>>& layouts() {
   static const std::vector<std::vector<int>> all = {

@@ -3,13 +3,9 @@
 #include <stormo/transport/shm/shm_transport.h>
 
 namespace stormo::transport {
-namespace {
 
-constexpr std::uint64_t kArenaBytes = std::uint64_t{4} << 30;  // address space, not memory
-
-}  // namespace
-
-Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health> health) {
+Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health> health,
+                                                   std::uint64_t arena_bytes) {
   STORMO_ASSIGN_OR_RETURN(HostRegion made, HostRegion::anonymous(n));
   const auto region = std::make_shared<HostRegion>(std::move(made));
   if (health == nullptr) health = std::make_shared<Health>();
@@ -17,7 +13,7 @@ Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health
   std::vector<std::byte*> bases;
   for (int i = 0; i < n; ++i) {
     STORMO_ASSIGN_OR_RETURN(auto arena,
-                            Arena::create({.capacity_bytes = kArenaBytes, .single_process = true}));
+                            Arena::create({.capacity_bytes = arena_bytes, .single_process = true}));
     bases.push_back(arena->base());
     arenas.push_back(&Arena::immortal(std::move(arena)));
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct InprocRank {
 /// `n` ranks as threads of this process, over one mapping: the algorithms and the synchronisation
 /// of shm/, without processes. Element r is used by one thread at a time. The arenas are leaked:
 /// tensors may outlive the fabric. `health`: of what the fabric belongs to; null: a fresh one.
-Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health> health = nullptr);
+/// `arena_bytes`: of each rank; address space, not memory.
+Result<std::vector<InprocRank>> make_inproc_fabric(int n, std::shared_ptr<Health> health = nullptr,
+                                                   std::uint64_t arena_bytes = std::uint64_t{4}
+                                                                               << 30);
 
 }  // namespace stormo::transport

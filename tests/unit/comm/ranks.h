@@ -28,6 +28,9 @@ inline constexpr bool kThreadSanitizer = false;
     EXPECT_TRUE(status_.ok()) << status_.to_string(); \
   } while (false)
 
+/// Arenas are never given back, and sanitizers have little address space.
+inline constexpr std::uint64_t kTestArenaBytes = 256 << 20;
+
 /// Ranks as threads: those of one "host" share memory, hosts are joined by TCP over loopback.
 inline std::vector<std::unique_ptr<Communicator>> make_hosts(const std::vector<int>& hosts) {
   const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
@@ -37,7 +40,7 @@ inline std::vector<std::unique_ptr<Communicator>> make_hosts(const std::vector<i
           : std::vector<std::unique_ptr<transport::Transport>>(static_cast<std::size_t>(n));
   std::vector<std::unique_ptr<Communicator>> group;
   for (std::size_t h = 0; h < hosts.size(); ++h) {
-    auto ranks = transport::make_inproc_fabric(hosts[h]);
+    auto ranks = transport::make_inproc_fabric(hosts[h], nullptr, kTestArenaBytes);
     EXPECT_TRUE(ranks.ok()) << ranks.status().to_string();
     for (transport::InprocRank& mine : *ranks) {
       Group::Parts parts;
