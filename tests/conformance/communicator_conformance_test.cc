@@ -90,6 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Mixed, CommunicatorConformance,
                                            hosts("of2and2", {2, 2}),
                                            hosts("of2and1and2", {2, 1, 2})),
                          ranks_name);
+INSTANTIATE_TEST_SUITE_P(FourHostsOfFour, CommunicatorConformance,
+                         ::testing::Values(hosts("ranks", {4, 4, 4, 4})), ranks_name);
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorFailure,
                          ::testing::Values(hosts("of2", {2}), hosts("of3", {3})), ranks_name);
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorSubgroups, ::testing::Values(inproc("of3", 3)),
