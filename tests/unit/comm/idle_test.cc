@@ -13,6 +13,11 @@ namespace {
 constexpr int kRanks = 8;
 constexpr int kRounds = 5;
 constexpr double kBusy = 0.1;  // seconds
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kLongestWake = 2e-3;  // everything takes several times as long
+#else
+constexpr double kLongestWake = 200e-6;
+#endif
 
 double seconds_of(clockid_t clock) {
   timespec t{};
@@ -67,7 +72,7 @@ void expect_idle(const std::function<Status(Communicator&)>& meet) {
   ::testing::Test::RecordProperty("cpu", std::to_string(best.cpu));
   ::testing::Test::RecordProperty("wake_median", std::to_string(best.wake_median));
   EXPECT_LE(best.cpu, 0.02) << "share of a core that 7 waiters used together";
-  EXPECT_LE(best.wake_median, 200e-6) << "seconds";
+  EXPECT_LE(best.wake_median, kLongestWake) << "seconds";
 }
 
 TEST(Idle, WaitersLeaveTheCoresToTheBusyRankAndWakeAtOnce) {
