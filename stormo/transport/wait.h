@@ -25,9 +25,9 @@ struct WaitPolicy {
 /// few pauses and yields, then park.
 WaitPolicy wait_policy(int ranks, int cores);
 
-/// The same for those who wait while others work: stays awake for 200 us. Where ranks share cores it
-/// gives them away meanwhile, and is spared a sleep and a wake-up for each rank that it waits for;
-/// where they do not, a core that slept takes 100 us to wake.
+/// The same for those who wait while others work: stays awake for 200 us. Where ranks share cores
+/// it gives them away meanwhile, and is spared a sleep and a wake-up for each rank that it waits
+/// for; where they do not, a core that slept takes 100 us to wake.
 WaitPolicy patient(WaitPolicy policy);
 
 /// Cores that this thread may run on (affinity mask).

@@ -66,7 +66,7 @@ bool is_first_rank() {
 
 int main(int argc, char** argv) {
   const bool first = stormo::comm::is_first_rank();
-  if (!first) unsetenv("GTEST_OUTPUT");  // one report of results is enough
+  if (!first) GTEST_FLAG_SET(output, "");  // one report of results is enough
   ::testing::InitGoogleTest(&argc, argv);
   if (!first) {
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();

@@ -43,9 +43,12 @@ class Network : public ::testing::TestWithParam<bool> {
   }
   void TearDown() override {
     if (bridge_.empty()) return;
-    run_to_end(
-        {"/bin/sh", "-c",
-         "ip netns del " + hosts_[0] + "; ip netns del " + hosts_[1] + "; ip link del " + bridge_});
+    std::string script = "ip link del " + bridge_;
+    for (const std::string& host : hosts_) {
+      // with its namespace the link would go as well, but some time later
+      script += "; ip -n " + host + " link del eth0; ip netns del " + host;
+    }
+    run_to_end({"/bin/sh", "-c", script});
     bridge_.clear();
   }
   std::vector<std::string> run(const std::string& mode) const {
