@@ -205,6 +205,11 @@ class Communicator {
   /// Memory that the ranks of this host share; lives as long as the process (it is leaked on
   /// purpose: tensors may outlive the group).
   virtual transport::Arena& arena() = 0;
+  /// Where this process sees byte `offset` of the arena() of local rank `peer`, its own among them:
+  /// readable and writable as long as this group lives. Null when the ranks of a host share no
+  /// memory (engines over other libraries). Who writes what, and when, is the callers' affair: what
+  /// a rank wrote before an operation of the group, the others see after it. Any thread; no cost.
+  virtual std::byte* peer_address(int peer, std::uint64_t offset) = 0;
   /// OK, or the first cause of the group's failure.
   virtual Status status() const = 0;
   /// Ends the group on every rank with this cause, e.g. an exception of the program.

@@ -59,6 +59,9 @@ class Group final : public Communicator {
   Work submit(const Request& request) override;
 
   transport::Arena& arena() override { return parts_.connections.host_group->arena(); }
+  std::byte* peer_address(int peer, std::uint64_t offset) override {
+    return parts_.connections.host_group->address(peer, offset);
+  }
   Status status() const override;
   void fail(Status cause) override;
   void set_section(std::string_view text) override { parts_.activities->set_section(text); }

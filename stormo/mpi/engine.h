@@ -44,6 +44,7 @@ class Engine final : public comm::Communicator {
   comm::Work submit(const comm::Request& request) override;
 
   transport::Arena& arena() override { return *process_.arena; }
+  std::byte* peer_address(int, std::uint64_t) override { return nullptr; }
   Status status() const override;
   void fail(Status cause) override { link_->fail(std::move(cause)); }
   void set_section(std::string_view text) override;

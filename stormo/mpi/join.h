@@ -37,7 +37,8 @@ struct Options {
 ///  - MPI cannot cancel a collective. When one fails after its payload has begun to move, the
 ///    memory of its buffers must stay valid until the process ends.
 ///  - 16-bit floats are added in float32, but rounded after each addition, not once at the end.
-///  - arena() is memory of this process alone; bytes_sent() is 0 and algorithm() "mpi": MPI does
+///  - arena() is memory of this process alone, peer_address() null; bytes_sent() is 0 and
+///  algorithm() "mpi": MPI does
 ///    not tell.
 Result<std::unique_ptr<comm::Communicator>> join_mpi(const Options& options = {});
 

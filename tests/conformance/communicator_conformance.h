@@ -23,7 +23,8 @@
 /// the program may be one rank of several that run the same tests in the same order.
 ///
 /// CommunicatorFailure is for groups whose failures reach every rank by themselves,
-/// CommunicatorSubgroups for those that can make groups of some of their ranks.
+/// CommunicatorSubgroups for those that can make groups of some of their ranks,
+/// CommunicatorSharedMemory for those whose ranks see each other's Arena inside a host.
 namespace stormo::comm {
 
 struct RanksFactory {

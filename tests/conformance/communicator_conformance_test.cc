@@ -5,6 +5,7 @@
 #include <stormo/transport/shm/host_exchange.h>
 #include <stormo/transport/shm/shm_transport.h>
 
+#include "tests/conformance/communicator_shared_memory.h"
 #include "tests/conformance/job_ranks.h"
 
 namespace stormo::comm {
@@ -76,6 +77,16 @@ TEST(PrivateBuffers, OfSomeSizeAreUsedWhereTheyLie) {
   mappings("", 3).run(body, true);
 }
 
+TEST(SharedMemory, SubgroupsHaveTheirOwnNumbering) {
+  const auto body = [](Communicator& c) {
+    const auto made =
+        c.subgroup(std::vector<Rank>{1, 2}, Deadline::after(std::chrono::seconds(20)));
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    if (*made) exchange_through_arenas(**made);
+  };
+  inproc("", 3).run(body, true);
+}
+
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorConformance,
                          ::testing::Values(hosts("of1", {1}), hosts("of2", {2}), hosts("of3", {3}),
                                            hosts("of5", {5})),
@@ -92,6 +103,12 @@ INSTANTIATE_TEST_SUITE_P(Mixed, CommunicatorConformance,
                          ranks_name);
 INSTANTIATE_TEST_SUITE_P(FourHostsOfFour, CommunicatorConformance,
                          ::testing::Values(hosts("ranks", {4, 4, 4, 4})), ranks_name);
+INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorSharedMemory,
+                         ::testing::Values(hosts("of1", {1}), hosts("of3", {3})), ranks_name);
+INSTANTIATE_TEST_SUITE_P(Shm, CommunicatorSharedMemory, ::testing::Values(mappings("of3", 3)),
+                         ranks_name);
+INSTANTIATE_TEST_SUITE_P(Mixed, CommunicatorSharedMemory,
+                         ::testing::Values(hosts("of2and1and2", {2, 1, 2})), ranks_name);
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorFailure,
                          ::testing::Values(hosts("of2", {2}), hosts("of3", {3})), ranks_name);
 INSTANTIATE_TEST_SUITE_P(Inproc, CommunicatorSubgroups, ::testing::Values(inproc("of3", 3)),

@@ -45,6 +45,14 @@ TEST(MpiEngine, CountsThatDoNotFitTogetherRaiseOnEveryRank) {
   EXPECT_NE(s.message().find(says), std::string::npos) << s.to_string();
 }
 
+TEST(MpiEngine, RanksShareNoMemory) {
+  auto joined = mpi::join_mpi();
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  for (int peer = 0; peer < (*joined)->local_size(); ++peer) {
+    EXPECT_EQ((*joined)->peer_address(peer, 0), nullptr);
+  }
+}
+
 /// Of all ranks but the first only failures are shown.
 class OnlyFailures : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const ::testing::TestPartResult& part) override {

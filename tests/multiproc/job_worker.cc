@@ -37,6 +37,20 @@ Status misbehave(Communicator& world, const std::string& mode) {
   return {};
 }
 
+/// On one host: each of a pair reads from the other's Arena what the other has written there.
+Status see_each_other(Communicator& pair, const double& written, double expected) {
+  if (pair.local_size() == 1) return {};
+  auto offset = static_cast<std::int64_t>(pair.arena().offset_of(&written));
+  std::int64_t offsets[2];
+  STORMO_RETURN_IF_ERROR(
+      pair.all_gather({&offset, 1, stormo::DType::kInt64}, {offsets, 2, stormo::DType::kInt64}));
+  const int other = 1 - pair.local_rank();
+  const auto* seen = reinterpret_cast<const double*>(
+      pair.peer_address(other, static_cast<std::uint64_t>(offsets[other])));
+  if (*seen == expected) return {};
+  return stormo::invalid_argument("the other's Arena is not where peer_address says");
+}
+
 /// Every pair of ranks is a group; all of them sum at once.
 Status sum_in_pairs(Communicator& world) {
   std::vector<std::unique_ptr<Communicator>> groups;
@@ -61,6 +75,11 @@ Status sum_in_pairs(Communicator& world) {
     STORMO_RETURN_IF_ERROR(pending[g].wait());
     const bool right = x[g] == std::vector<double>(5000, world.rank() + others[g]);
     std::puts(right ? "right sum" : "wrong sum");
+  }
+  auto* written = static_cast<double*>(world.arena().allocate(sizeof(double)));
+  *written = world.rank();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    STORMO_RETURN_IF_ERROR(see_each_other(*groups[g], *written, others[g]));
   }
   for (auto& group : groups) {
     STORMO_RETURN_IF_ERROR(group->finalize(stormo::Deadline::never()));
