@@ -14,7 +14,6 @@ namespace stormo::bench {
 namespace {
 
 constexpr std::size_t kMostIterations = 1'000'000;
-constexpr std::uint64_t kShort = 64 << 10;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -147,7 +146,7 @@ Result<Measurement> measure(Engine& engine, Operation operation, std::uint64_t b
   const bool waits = facts.meets || !engine.one_host();
   STORMO_ASSIGN_OR_RETURN(const std::vector<double> times,
                           sample(engine, iterate, waits ? Count::kSlowestRank : Count::kFirstToLast,
-                                 bytes <= kShort ? 200 : 10, options.seconds));
+                                 least_iterations(bytes), options.seconds));
   std::array<double, 2> used = usage();
   for (std::size_t i = 0; i < used.size(); ++i)
     used[i] = (used[i] - before[i]) / static_cast<double>(times.size());

@@ -51,6 +51,9 @@ using Iteration = std::function<Result<Interval>(int index)>;
 /// none of it.
 enum class Count { kSlowestRank, kFirstToLast };
 
+/// How many iterations at least a figure is made of, for operations on so many bytes.
+constexpr int least_iterations(std::uint64_t bytes) { return bytes <= (64 << 10) ? 200 : 10; }
+
 /// Repeats `iteration` until at least `seconds` have passed and `at_least` are done, equally often
 /// on all ranks. Collective.
 Result<std::vector<double>> sample(Engine& engine, const Iteration& iteration, Count count,

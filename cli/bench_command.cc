@@ -135,7 +135,7 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
     made.emplace(std::move(hosts));
     made->describe(arguments.ranks_per_host, site.launch);
   }
-  site.namespaces = site.launch.remote_shell.find("hosts exec {host}") != std::string::npos;
+  site.namespaces = enters_namespaces(site.launch.remote_shell);
   STORMO_RETURN_IF_ERROR(place(site));
   STORMO_ASSIGN_OR_RETURN(const auto contenders, gather_contenders(site, options, arguments));
   for (const Contender& c : contenders)

@@ -98,6 +98,11 @@ Words with_cubic_loopback(const BenchSite& site) {
 
 }  // namespace
 
+bool enters_namespaces(const std::string& remote_shell) {
+  const auto has = [&](const char* part) { return remote_shell.find(part) != std::string::npos; };
+  return has("hosts exec {host}") || has("netns exec {host}");
+}
+
 Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
                            const BenchArguments& arguments) {
   Contender c{.name = "stormo"};

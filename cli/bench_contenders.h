@@ -29,6 +29,10 @@ struct BenchSite {
   LaunchFlags launch;  ///< with hosts as the launcher takes them
 };
 
+/// Whether hosts that are reached so are network namespaces of this machine: `tools/hosts` or plain
+/// `ip netns`.
+bool enters_namespaces(const std::string& remote_shell);
+
 Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
                            const BenchArguments& arguments);
 

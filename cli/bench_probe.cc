@@ -49,7 +49,6 @@ using transport::MemoryFile;
 constexpr std::size_t kLine = 64;
 /// So little costs less to read from everybody than a second meeting does.
 constexpr std::uint64_t kAloneBytes = 1024;
-constexpr std::uint64_t kShortBytes = 64 << 10;
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -199,7 +198,7 @@ Result<double> probe_memory(comm::Communicator& world, bench::Engine& engine,
   for (int i = 0; i < 2; ++i) STORMO_RETURN_IF_ERROR(iterate(i).status());
   STORMO_ASSIGN_OR_RETURN(std::vector<double> times,
                           bench::sample(engine, iterate, bench::Count::kSlowestRank,
-                                        bytes <= kShortBytes ? 200 : 10, seconds));
+                                        bench::least_iterations(bytes), seconds));
   return bench::percentile(std::move(times), 0.5);
 }
 

@@ -73,6 +73,14 @@ TEST(BenchContenders, OpenMpiNeverSpinsTwiceOnACore) {
   EXPECT_THAT(openmpi_flags(site), Not(Contains("mpi_yield_when_idle")));
 }
 
+TEST(BenchContenders, KnowRemoteShellsThatStayOnThisMachine) {
+  EXPECT_TRUE(enters_namespaces("/opt/stormo/bin/hosts exec {host}"));
+  EXPECT_TRUE(enters_namespaces("ip netns exec {host}"));
+  EXPECT_TRUE(enters_namespaces("sudo /sbin/ip netns exec {host} nice"));
+  EXPECT_FALSE(enters_namespaces("ssh -o BatchMode=yes {host}"));
+  EXPECT_FALSE(enters_namespaces(""));
+}
+
 /// Two contenders, three rounds, two sizes.
 RoundResults three_rounds() {
   const auto m = [](std::uint64_t bytes, double p50, bool verified = true) {
