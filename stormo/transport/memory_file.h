@@ -33,8 +33,8 @@ class MemoryFile {
 
   /// Backs the huge pages that [begin, end) touches with memory now: far fewer page faults, here
   /// and in other processes, and address look-ups. Needs Linux 6.1, no setting and no privilege.
-  /// False, and nothing changes, where the kernel cannot. Cost: about 0.2 ms for each page of 2
-  /// MiB, a quarter of what faults of 4 KiB take.
+  /// False where the kernel cannot: pages then come with faults, as without this call. Cost: about
+  /// 0.2 ms for each page of 2 MiB, a quarter of what faults of 4 KiB take.
   bool back_with_huge_pages(std::uint64_t begin, std::uint64_t end) const;
 
   std::byte* data() const { return data_; }

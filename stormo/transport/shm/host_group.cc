@@ -76,7 +76,7 @@ void HostGroup::arrive() {
 /// on this very core comes only when this rank gives way.
 WaitPolicy HostGroup::policy_for(int peer) const {
   const std::int32_t there = region()->core(peer).load(std::memory_order_relaxed);
-  return there == sched_getcpu() + 1 ? wait_policy(2, 1) : policy_;
+  return there == sched_getcpu() + 1 ? wait_policy(/*ranks=*/2, /*cores=*/1) : policy_;
 }
 
 Status HostGroup::await_all(Deadline by, bool at_work) {

@@ -26,8 +26,11 @@ Status copy_all(Copy copy, pid_t pid, std::uintptr_t here, std::uintptr_t there,
     if (done < 0 && errno == ESRCH) {
       return {Code::kPeerLost, fmt::format("process {} of this host is gone", pid)};
     }
-    return {Code::kInvalidArgument,
-            fmt::format("the buffer that process {} gave is not in its memory", pid)};
+    if (done == 0 || errno == EFAULT) {
+      return invalid_argument(
+          fmt::format("the buffer that process {} gave is not in its memory", pid));
+    }
+    return errno_error(fmt::format("copying from or to memory of process {}", pid));
   }
   return {};
 }

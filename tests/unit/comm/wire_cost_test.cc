@@ -14,25 +14,10 @@ namespace {
 
 using plan::GoalKind;
 
-OperationKind kind_for(GoalKind goal) {
-  switch (goal) {
-    case GoalKind::kAllReduce: return OperationKind::kAllReduce;
-    case GoalKind::kReduceScatter: return OperationKind::kReduceScatter;
-    case GoalKind::kAllGather: return OperationKind::kAllGather;
-    case GoalKind::kBroadcast: return OperationKind::kBroadcast;
-    case GoalKind::kReduce: return OperationKind::kReduce;
-    case GoalKind::kGather: return OperationKind::kGather;
-    case GoalKind::kScatter: return OperationKind::kScatter;
-    case GoalKind::kScan: return OperationKind::kScan;
-    case GoalKind::kAllToAll: return OperationKind::kAllToAll;
-  }
-  return OperationKind::kBarrier;
-}
-
 /// Runs the builder once on this rank, on a buffer of `whole` elements.
 void run_once(Communicator& c, const schedule::Builder& b, Rank root, int pieces,
               std::int64_t whole) {
-  const OperationKind kind = kind_for(b.goal);
+  const OperationKind kind = kind_of(b.goal);
   const std::int64_t part = whole / c.size();
   const bool parts_in = kind == OperationKind::kAllGather || kind == OperationKind::kGather;
   const bool parts_out = kind == OperationKind::kReduceScatter || kind == OperationKind::kScatter;

@@ -102,5 +102,21 @@ TEST(PeerMemory, SaysWhetherThePeerIsGoneOrTheAddressWrong) {
   EXPECT_EQ(memory.write(peer.there(0), &byte, 1).code(), Code::kPeerLost);
 }
 
+TEST(PeerMemory, SaysThatTheKernelDoesNotLetUs) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  const Peer peer;
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    if (setuid(65534) != 0) _exit(2);
+    char byte = 0;
+    const Status s = peer.memory().read(&byte, peer.there(0), 1);
+    const bool named = s.message().find("Operation not permitted") != std::string::npos;
+    _exit(s.code() == Code::kIo && named ? 0 : 1);
+  }
+  int outcome = -1;
+  waitpid(stranger, &outcome, 0);
+  EXPECT_EQ(outcome, 0);
+}
+
 }  // namespace
 }  // namespace stormo::transport
