@@ -21,6 +21,7 @@
 #include <cli/bench_table.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <stormo/base/temporary_folder.h>
 #include <stormo/launch/cpus.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/signals.h>
@@ -44,26 +45,7 @@ int fail(const Status& status) {
   return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
-/// A folder that vanishes with this object.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "stormo-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-Result<BenchSite> read_site(const BenchArguments& arguments, const Scratch& scratch) {
-  if (scratch.path().empty()) return errno_error("make a temporary folder");
+Result<BenchSite> read_site(const BenchArguments& arguments, const TemporaryFolder& scratch) {
   BenchSite site;
   std::error_code failed;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
@@ -126,7 +108,7 @@ Status write_chart(const std::string& path, const std::string& heading,
 Result<bool> compare(const BenchArguments& arguments, const BenchOptions& options) {
   // between two children a signal waits for the next one: hosts are always taken away
   STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
-  const Scratch scratch;
+  STORMO_ASSIGN_OR_RETURN(const auto scratch, TemporaryFolder::create("stormo-bench"));
   STORMO_ASSIGN_OR_RETURN(BenchSite site, read_site(arguments, scratch));
   std::optional<BenchHosts> made;
   if (options.namespaces > 0) {

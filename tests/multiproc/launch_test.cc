@@ -11,6 +11,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include <stormo/base/temporary_folder.h>
+
 #include "process.h"
 
 namespace stormo::testing {
@@ -39,19 +41,16 @@ Words stormo_run(const Words& options, const Words& program) {
 class FakeShell {
  public:
   explicit FakeShell(const std::string& body) {
-    std::string folder = (std::filesystem::temp_directory_path() / "launch_test_XXXXXX").string();
-    folder_ = ::mkdtemp(folder.data());
     std::ofstream(script()) << "#!/bin/sh\n" << body << "\n";
     ::chmod(script().c_str(), 0700);
   }
-  ~FakeShell() { std::filesystem::remove_all(folder_); }
-  std::string script() const { return folder_ + "/shell"; }
+  std::string script() const { return folder_.path() / "shell"; }
   Words options(const std::string& hosts) const {
     return {"-H", hosts, "--remote-shell", script() + " {host}", "--interface", "lo"};
   }
 
  private:
-  std::string folder_;
+  TemporaryFolder folder_ = TemporaryFolder::create("launch-test").take_or_throw();
 };
 constexpr const char* kRunHere = "shift\nexec \"$@\"";
 

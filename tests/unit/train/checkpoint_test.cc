@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include <stormo/base/temporary_folder.h>
 #include <stormo/train/checkpoint.h>
 #include <stormo/train/manifest.h>
 
@@ -22,12 +23,6 @@ using testing::UnorderedElementsAre;
 
 class CheckpointTest : public testing::Test {
  protected:
-  CheckpointTest() {
-    std::string pattern = (fs::temp_directory_path() / "checkpoint-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~CheckpointTest() override { fs::remove_all(folder_); }
-
   static Snapshot snapshot(std::int64_t step) {
     return {.model = {{"layer.weight", torch::full({2, 3}, static_cast<double>(step))},
                       {"layer.bias", torch::arange(2)}},
@@ -47,7 +42,8 @@ class CheckpointTest : public testing::Test {
     return found;
   }
 
-  fs::path folder_;
+  const TemporaryFolder own_ = TemporaryFolder::create("checkpoint").take_or_throw();
+  const fs::path& folder_ = own_.path();
 };
 
 void overwrite(const fs::path& path, const std::string& text) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <stormo/base/rng.h>
+#include <stormo/base/temporary_folder.h>
 #include <stormo/train/safetensors.h>
 #include <stormo/train/safetensors_header.h>
 
@@ -20,19 +21,14 @@ using testing::HasSubstr;
 
 class SafetensorsTest : public testing::Test {
  protected:
-  SafetensorsTest() {
-    std::string pattern = (fs::temp_directory_path() / "safetensors-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~SafetensorsTest() override { fs::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return folder_ / name; }
   std::string write_bytes(const std::string& bytes) {
     std::ofstream(path("raw"), std::ios::binary | std::ios::trunc) << bytes;
     return path("raw");
   }
 
-  fs::path folder_;
+  const TemporaryFolder own_ = TemporaryFolder::create("safetensors").take_or_throw();
+  const fs::path& folder_ = own_.path();
 };
 
 std::string file_of(const std::string& json, const std::string& data) {
