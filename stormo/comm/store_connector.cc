@@ -38,7 +38,10 @@ Result<transport::HostParts> StoreConnector::meet_on_host(const Membership& m, D
   if (m.local_rank == 0) {
     STORMO_ASSIGN_OR_RETURN(auto hub, transport::HostHub::open());
     STORMO_RETURN_IF_ERROR(store().set(key, hub->ticket(), by));
-    return hub->host(m.local_size(), arena_, by);
+    auto host = hub->host(m.local_size(), arena_, by);
+    // all have entered, so nobody will read it any more
+    if (host.ok()) STORMO_RETURN_IF_ERROR(store().erase(key, by));
+    return host;
   }
   STORMO_ASSIGN_OR_RETURN(const std::string ticket, store().get(key, by));
   return transport::enter_hub(ticket, m.local_rank, m.local_size(), arena_, by);
@@ -71,7 +74,10 @@ Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const 
     STORMO_ASSIGN_OR_RETURN(std::string peer, store().get(key(r), by));
     options.peers.push_back({r, std::move(peer)});
   }
-  return transport::make_tcp_transport(std::move(options), std::move(listener), by);
+  auto made = transport::make_tcp_transport(std::move(options), std::move(listener), by);
+  // the others answer only when they have read the addresses of all
+  if (made.ok()) STORMO_RETURN_IF_ERROR(store().erase(key(m.rank), by));
+  return made;
 }
 
 }  // namespace stormo::comm

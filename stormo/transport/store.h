@@ -85,6 +85,8 @@ class StoreClient {
   virtual Result<std::string> get(std::string_view key, Deadline by) = 0;
   /// Adds to a counter (absent counts as 0) and returns the sum.
   virtual Result<std::int64_t> add(std::string_view key, std::int64_t delta, Deadline by) = 0;
+  /// Takes the key and its value away, if it has one; a later get waits again, watches stay.
+  virtual Status erase(std::string_view key, Deadline by) = 0;
   /// Calls back on the client's thread, at once if the key has a value, and on every later set.
   /// When the session is lost, `on_lost` (see below) is called instead.
   virtual Status watch(std::string_view key, std::function<void(std::string_view)> callback) = 0;

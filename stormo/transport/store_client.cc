@@ -61,6 +61,9 @@ class SocketStoreClient final : public StoreClient {
     STORMO_ASSIGN_OR_RETURN(const std::string sum, call({StoreOp::kAdd, 0, delta, key, {}}, by));
     return std::int64_t{std::stoll(sum)};
   }
+  Status erase(std::string_view key, Deadline by) override {
+    return call({StoreOp::kErase, 0, 0, key, {}}, by).status();
+  }
   Status set_will(std::string_view key, std::string_view value, Duration silence,
                   Deadline by) override {
     return call({StoreOp::kWill, 0, silence.count(), key, value}, by).status();

@@ -52,7 +52,7 @@ Result<StoreRequest> decode_request(std::string_view body) {
   in.read_bytes(kMaxValueBytes, out.value);
   if (!in.done()) return corrupt("malformed request");
   if (op < static_cast<std::uint8_t>(StoreOp::kSet) ||
-      op > static_cast<std::uint8_t>(StoreOp::kGoodbye)) {
+      op > static_cast<std::uint8_t>(StoreOp::kErase)) {
     return corrupt(fmt::format("unknown operation {}", op));
   }
   out.op = static_cast<StoreOp>(op);

@@ -21,6 +21,7 @@ enum class StoreOp : std::uint8_t {
   kWill = 7,   ///< number: silence in nanoseconds
   kBeat = 8,   ///< value: note; no answer
   kGoodbye = 9,
+  kErase = 10,
 };
 
 inline constexpr std::size_t kMaxNoteBytes = 1024;

@@ -28,6 +28,7 @@ Status StoreState::receive(SessionId session, const StoreRequest& request, TimeP
       return answer(session, request.id, Code::kOk, {});
     case StoreOp::kBeat: s.note = request.value; return {};
     case StoreOp::kGoodbye: s.will.reset(); return answer(session, request.id, Code::kOk, {});
+    case StoreOp::kErase: erase(request.key); return answer(session, request.id, Code::kOk, {});
   }
   return {Code::kCorrupt, "Store protocol: unknown operation"};
 }
@@ -103,6 +104,13 @@ Status StoreState::set(std::string_view key, std::string_view value) {
     }
   }
   return {};
+}
+
+void StoreState::erase(std::string_view key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return;
+  total_bytes_ -= found->first.size() + found->second.size();
+  values_.erase(found);
 }
 
 Result<bool> StoreState::set_if_absent(std::string_view key, std::string_view value) {

@@ -77,6 +77,7 @@ class StoreState {
   Status on_set(SessionId session, const StoreRequest& request);
   Status on_add(SessionId session, const StoreRequest& request);
   Status add_wait(Waits& waits, SessionId session, const StoreRequest& request);
+  void erase(std::string_view key);
   void execute_will(Session& session, std::string_view reason);
   void forget(Waits& waits, SessionId session, std::optional<std::uint32_t> id);
 

@@ -150,6 +150,31 @@ TEST_F(StoreRules, TheTotalOfBytesIsBoundedAndReused) {
   EXPECT_EQ(fits, static_cast<int>(StoreState::kMaxTotalBytes / kMaxValueBytes) - 1);
   ASSERT_TRUE(state.set("k0", "small").ok());
   EXPECT_TRUE(state.set("other", big).ok());
+  EXPECT_FALSE(state.set("one more", big).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kErase, 1, "k1")).ok());
+  EXPECT_TRUE(state.set("one more", big).ok());
+}
+
+TEST_F(StoreRules, AnErasedKeyIsAbsentAndNoLongerCounts) {
+  for (std::size_t i = 0; i <= StoreState::kMaxKeys; ++i) {
+    const std::string key = "k" + std::to_string(i);
+    ASSERT_TRUE(state.set(key, "").ok());
+    ASSERT_TRUE(tell(1, request(StoreOp::kErase, 1, key)).ok());
+    ASSERT_FALSE(state.get(key).has_value());
+  }
+  EXPECT_TRUE(tell(1, request(StoreOp::kErase, 2, "never set")).ok());
+}
+
+TEST_F(StoreRules, AGetOfAnErasedKeyWaitsAndAWatchStays) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kSet, 10, "k", "old")).ok());
+  ASSERT_TRUE(tell(2, request(StoreOp::kWatch, 20, "k")).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kErase, 11, "k")).ok());
+  ASSERT_TRUE(tell(3, request(StoreOp::kGet, 30, "k")).ok());
+  EXPECT_THAT(deliveries(state),
+              ElementsAre("1: reply 10 ok ", "2: event 20 ok old", "1: reply 11 ok "));
+  ASSERT_TRUE(tell(1, request(StoreOp::kSet, 12, "k", "new")).ok());
+  EXPECT_THAT(deliveries(state),
+              ElementsAre("3: reply 30 ok new", "2: event 20 ok new", "1: reply 12 ok "));
 }
 
 TEST_F(StoreRules, TheWaitsOfASessionAreBounded) {
@@ -170,7 +195,8 @@ TEST(StoreMessages, RoundTrip) {
       request(StoreOp::kWatch, 6, "k"),
       request(StoreOp::kWill, 7, "k", "v", 5),
       request(StoreOp::kBeat, 0, {}, "note"),
-      request(StoreOp::kGoodbye, 9)};
+      request(StoreOp::kGoodbye, 9),
+      request(StoreOp::kErase, 10, "k")};
   for (const StoreRequest& r : requests) {
     const std::string frame = encode(r);
     const auto decoded = decode_request(std::string_view(frame).substr(kLengthBytes));
@@ -204,7 +230,7 @@ TEST(StoreMessages, SurviveRandomStreams) {
     for (int frame = 0; frame < 10 && open; ++frame) {
       const std::string key(rng.below(4), 'k');
       const std::string value(rng.below(20), 'v');
-      const auto op = static_cast<StoreOp>(rng.below(11));
+      const auto op = static_cast<StoreOp>(rng.below(12));
       std::string bytes = encode(
           request(op, rng.next_u32(), key, value, static_cast<std::int64_t>(rng.below(100)) - 2));
       if (rng.below(4) == 0) bytes[rng.below(bytes.size())] = static_cast<char>(rng.next_u32());

@@ -157,6 +157,14 @@ TEST_P(Store, AddCountsEveryCallOnce) {
   EXPECT_EQ(c->add("word", 1, soon()).status().code(), Code::kInvalidArgument);
 }
 
+TEST_P(Store, AnErasedKeyMayBeSetAnew) {
+  const auto a = client();
+  ASSERT_TRUE(a->set("k", "old", soon()).ok());
+  ASSERT_TRUE(a->erase("k", soon()).ok());
+  EXPECT_FALSE(server_->get("k").has_value());
+  EXPECT_EQ(*a->set_if_absent("k", "new", soon()), "new");
+}
+
 TEST_P(Store, WatchSeesThePresentAndEveryLaterValueInOrder) {
   const auto a = client();
   const auto b = client();
