@@ -37,8 +37,9 @@ function(stormo_test name)
     stormo_use_torch(${name})
     set_target_properties(${name} PROPERTIES UNITY_BUILD ${STORMO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   endif()
-  if(NOT STORMO_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)  # tests compile more often than they run
+  # tests compile more often than they run; a precompiled header must be used as it was compiled
+  if(NOT STORMO_SANITIZE AND (STORMO_UNITY OR NOT T_TORCH))
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
