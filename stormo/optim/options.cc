@@ -1,0 +1,32 @@
+#include <stormo/optim/options.h>
+
+namespace stormo::optim {
+
+std::vector<std::string_view> slot_names(const Options& options) {
+  switch (options.kind) {
+    case Options::Kind::kSgd:
+      return options.momentum != 0 ? std::vector<std::string_view>{"momentum_buffer"}
+                                   : std::vector<std::string_view>{};
+    case Options::Kind::kAdamW:
+    case Options::Kind::kAdam:
+    case Options::Kind::kLamb: return {"exp_avg", "exp_avg_sq"};
+    case Options::Kind::kAdagrad: return {"sum"};
+    case Options::Kind::kRmsProp:
+      return options.momentum != 0 ? std::vector<std::string_view>{"square_avg", "momentum_buffer"}
+                                   : std::vector<std::string_view>{"square_avg"};
+    case Options::Kind::kLion: return {"exp_avg"};
+    case Options::Kind::kLars: return {"momentum_buffer"};
+  }
+  return {};
+}
+
+bool counts_steps(Options::Kind kind) {
+  return kind == Options::Kind::kAdam || kind == Options::Kind::kAdamW ||
+         kind == Options::Kind::kLamb;
+}
+
+bool needs_norms(Options::Kind kind) {
+  return kind == Options::Kind::kLars || kind == Options::Kind::kLamb;
+}
+
+}  // namespace stormo::optim

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace stormo::optim {
+
+/// An update rule with its constants. g is the gradient, w the weights, lr the learning rate.
+struct Options {
+  enum class Kind {
+    kSgd,      ///< as torch::optim::SGD, bit for bit
+    kAdamW,    ///< Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019
+    kAdam,     ///< Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015
+    kAdagrad,  ///< Duchi et al., "Adaptive subgradient methods", JMLR 12, 2011
+    kRmsProp,  ///< Tieleman and Hinton, 2012; as torch::optim::RMSprop, not centered
+    kLion,     ///< Chen et al., "Symbolic discovery of optimization algorithms", 2023
+    kLars,     ///< You et al., "Large batch training of convolutional networks", 2017
+    kLamb,     ///< You et al., "Large batch optimization for deep learning", ICLR 2020
+  } kind = Kind::kSgd;
+  double lr = 0.1;
+  double momentum = 0;      ///< kSgd, kRmsProp, kLars
+  bool nesterov = false;    ///< kSgd
+  double weight_decay = 0;  ///< decoupled in kAdamW, kLion, kLamb; else an L2 penalty
+  double beta1 = 0.9;       ///< kAdam, kAdamW, kLion, kLamb: decay of the mean of gradients
+  double beta2 = 0.999;     ///< same: decay of the mean of squares (kLion: of gradients)
+  double epsilon = 1e-8;    ///< added to the denominator; all but kSgd, kLion, kLars
+  double alpha = 0.99;      ///< kRmsProp: decay of the mean of squares
+  double trust = 0.001;     ///< kLars: trust coefficient
+};
+
+inline constexpr int kMaxSlots = 2;
+
+/// Names of the arrays that the rule keeps for each weight, as in torch::optim where it has them;
+/// at most kMaxSlots. All begin as zeros.
+std::vector<std::string_view> slot_names(const Options& options);
+
+/// Whether the rule depends on how often a weight has been updated.
+bool counts_steps(Options::Kind kind);
+
+/// Whether the rule scales its update by a ratio of norms over a whole parameter, so that update()
+/// has to follow prepare().
+bool needs_norms(Options::Kind kind);
+
+}  // namespace stormo::optim

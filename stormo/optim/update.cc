@@ -1,0 +1,201 @@
+// One pass over memory: strip by strip, gradients are summed in registers, the rule is applied,
+// weights and slots are written where they were read. Highway compiles the file once per
+// instruction set and picks at run time. Targets between the ones kept bring nothing to loops that
+// memory bounds, but cost compile time.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "stormo/optim/update.cc"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <stormo/optim/update.h>
+#include <stormo/optim/gradient.inc>
+#include <stormo/optim/rules.inc>
+
+HWY_BEFORE_NAMESPACE();
+namespace stormo::optim::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class Rule>
+inline constexpr bool kReadsGradient = true;
+template <class T>
+inline constexpr bool kReadsGradient<Lamb<T>> = false;
+
+template <class Rule, class T>
+struct UpdateStrip {
+  const Piece& piece;
+  Rule rule;
+  T gradient_scale;
+  T* out;  // where the first element goes: to the weights, or elsewhere in a first phase
+
+  template <std::size_t kVectors, class D>
+  HWY_INLINE void run(D d, std::int64_t begin) const {
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    hn::Vec<D> sum[kVectors];
+    if constexpr (kReadsGradient<Rule>) {
+      load_sum<kVectors>(d, piece, begin, sum);
+    } else {
+      for (auto& v : sum) v = hn::Zero(d);
+    }
+    for (std::size_t v = 0; v < kVectors; ++v) {
+      const std::int64_t i = begin + static_cast<std::int64_t>(v) * lanes;
+      const auto g = hn::Mul(sum[v], hn::Set(d, gradient_scale));
+      hn::Vec<D> slots[std::max<std::size_t>(Rule::kSlots, 1)];
+      for (std::size_t s = 0; s < Rule::kSlots; ++s) slots[s] = hn::LoadU(d, slot(s) + i);
+      const auto w =
+          rule.apply(d, g, hn::LoadU(d, static_cast<const T*>(piece.weights) + i), slots);
+      hn::StoreU(w, d, out + (i - piece.begin));
+      for (std::size_t s = 0; s < Rule::kSlots; ++s) hn::StoreU(slots[s], d, slot(s) + i);
+      store_copy(d, w, i);
+    }
+  }
+
+ private:
+  HWY_INLINE T* slot(std::size_t s) const { return static_cast<T*>(piece.slots[s]); }
+
+  template <class D>
+  HWY_INLINE void store_copy(D d, hn::Vec<D> w, std::int64_t i) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (HWY_LIKELY(piece.copy == nullptr)) return;
+      auto* to = static_cast<std::uint16_t*>(piece.copy) + i;
+      if (piece.copy_dtype == DType::kBFloat16) {
+        stormo::HWY_NAMESPACE::BFloat16::store(d, w, to);
+      } else {
+        stormo::HWY_NAMESPACE::Float16::store(d, w, to);
+      }
+    }
+  }
+};
+
+template <class Rule, class T>
+void apply(const Options& options, const Step& step, const Piece& piece, T* out) {
+  const UpdateStrip<Rule, T> strip{piece, Rule(options, step), static_cast<T>(step.gradient_scale),
+                                   out};
+  for_each_strip<2, T>(piece.begin, piece.end, strip);
+}
+
+template <class T>
+void update_as(const Options& o, const Step& step, const Piece& piece) {
+  T* const weights = static_cast<T*>(piece.weights) + piece.begin;
+  switch (o.kind) {
+    case Options::Kind::kSgd:
+      return o.momentum != 0 ? apply<Sgd<T, true>>(o, step, piece, weights)
+                             : apply<Sgd<T, false>>(o, step, piece, weights);
+    case Options::Kind::kAdamW: return apply<Adam<T, true>>(o, step, piece, weights);
+    case Options::Kind::kAdam: return apply<Adam<T, false>>(o, step, piece, weights);
+    case Options::Kind::kAdagrad: return apply<Adagrad<T>>(o, step, piece, weights);
+    case Options::Kind::kRmsProp:
+      return o.momentum != 0 ? apply<RmsProp<T, true>>(o, step, piece, weights)
+                             : apply<RmsProp<T, false>>(o, step, piece, weights);
+    case Options::Kind::kLion: return apply<Lion<T>>(o, step, piece, weights);
+    case Options::Kind::kLars: return apply<Lars<T>>(o, step, piece, weights);
+    case Options::Kind::kLamb: return apply<Lamb<T>>(o, step, piece, weights);
+  }
+}
+
+/// Calls body(block of at most kBlock elements) over the piece.
+template <class Body>
+void for_each_block(Piece piece, const Body& body) {
+  const std::int64_t end = piece.end;
+  for (; piece.begin < end; piece.begin += kBlock) {
+    piece.end = std::min(end, piece.begin + kBlock);
+    body(piece);
+  }
+}
+
+template <class T>
+double sum_as(const Piece& piece, void* destination) {
+  alignas(64) std::array<T, kBlock> sum;
+  double squares = 0;
+  for_each_block(piece, [&](const Piece& block) {
+    T* out = destination != nullptr ? static_cast<T*>(destination) + block.begin : sum.data();
+    for_each_strip<4, T>(block.begin, block.end, SumStrip<T>{block, out});
+    squares += square_sum(out, block.end - block.begin);
+  });
+  return squares;
+}
+
+template <class T>
+SquareSums prepare_as(const Options& o, const Step& step, const Piece& piece) {
+  const T* weights = static_cast<const T*>(piece.weights);
+  if (o.kind == Options::Kind::kLars) {
+    const double gradients = sum_as<T>(piece, nullptr);
+    return {.weights = square_sum(weights + piece.begin, piece.end - piece.begin),
+            .direction = gradients * step.gradient_scale * step.gradient_scale};
+  }
+  SquareSums sums;
+  alignas(64) std::array<T, kBlock> direction;
+  for_each_block(piece, [&](Piece block) {
+    block.copy = nullptr;
+    apply<LambPrepare<T>>(o, step, block, direction.data());
+    sums.weights += square_sum(weights + block.begin, block.end - block.begin);
+    sums.direction += square_sum(direction.data(), block.end - block.begin);
+  });
+  return sums;
+}
+
+void update_float32(const Options& options, const Step& step, const Piece& piece) {
+  update_as<float>(options, step, piece);
+}
+void update_float64(const Options& options, const Step& step, const Piece& piece) {
+  update_as<double>(options, step, piece);
+}
+SquareSums prepare_float32(const Options& options, const Step& step, const Piece& piece) {
+  return prepare_as<float>(options, step, piece);
+}
+SquareSums prepare_float64(const Options& options, const Step& step, const Piece& piece) {
+  return prepare_as<double>(options, step, piece);
+}
+double sum_float32(const Piece& piece, void* destination) {
+  return sum_as<float>(piece, destination);
+}
+double sum_float64(const Piece& piece, void* destination) {
+  return sum_as<double>(piece, destination);
+}
+
+}  // namespace stormo::optim::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace stormo::optim {
+
+HWY_EXPORT(update_float32);
+HWY_EXPORT(update_float64);
+HWY_EXPORT(prepare_float32);
+HWY_EXPORT(prepare_float64);
+HWY_EXPORT(sum_float32);
+HWY_EXPORT(sum_float64);
+
+void update(const Options& options, const Step& step, const Piece& piece) {
+  if (piece.dtype == DType::kFloat32) {
+    HWY_DYNAMIC_DISPATCH(update_float32)(options, step, piece);
+  } else {
+    HWY_DYNAMIC_DISPATCH(update_float64)(options, step, piece);
+  }
+}
+
+SquareSums prepare(const Options& options, const Step& step, const Piece& piece) {
+  return piece.dtype == DType::kFloat32
+             ? HWY_DYNAMIC_DISPATCH(prepare_float32)(options, step, piece)
+             : HWY_DYNAMIC_DISPATCH(prepare_float64)(options, step, piece);
+}
+
+double sum_gradients(const Piece& piece, void* destination) {
+  return piece.dtype == DType::kFloat32 ? HWY_DYNAMIC_DISPATCH(sum_float32)(piece, destination)
+                                        : HWY_DYNAMIC_DISPATCH(sum_float64)(piece, destination);
+}
+
+double trust_ratio(const Options& options, const SquareSums& whole) {
+  const double weights = std::sqrt(whole.weights), direction = std::sqrt(whole.direction);
+  if (weights == 0 || direction == 0) return 1;
+  if (options.kind == Options::Kind::kLamb) return weights / direction;
+  return options.trust * weights / (direction + options.weight_decay * weights);
+}
+
+}  // namespace stormo::optim
+#endif  // HWY_ONCE

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include <stormo/base/dtype.h>
+#include <stormo/optim/options.h>
+
+// Updates of weights in one pass over memory, on raw contiguous ranges: what a range is a part of,
+// and who owns the rest, is the caller's business. The result for an element depends neither on its
+// position nor on the range, so any cut into pieces gives the same bits. Nothing is allocated,
+// nothing is checked; pieces may be updated by several threads at once if they do not overlap.
+namespace stormo::optim {
+
+/// One rank's part of a gradient.
+struct Source {
+  const void* data = nullptr;
+  double scale = 1;
+};
+
+/// Elements [begin, end) of arrays that belong together; borrowed. Pieces of the same arrays differ
+/// in begin and end only.
+struct Piece {
+  std::int64_t begin = 0, end = 0;
+  DType dtype = DType::kFloat32;  ///< of weights and slots: kFloat32 or kFloat64
+  void* weights = nullptr;
+  /// The gradient is the sum of scale * data over all sources, in their order: bit for bit what
+  /// comm::reduce gives for float32 and float64. At least one.
+  std::span<const Source> gradients;
+  DType gradient_dtype = DType::kFloat32;  ///< `dtype`, or with float32 also a 16-bit type
+  std::array<void*, kMaxSlots> slots{};    ///< in the order of slot_names()
+  void* copy = nullptr;  ///< receives the new weights, rounded to 16 bits; or null
+  DType copy_dtype = DType::kBFloat16;
+};
+
+/// What differs from one step to the next.
+struct Step {
+  double lr = 0;
+  std::int64_t number = 1;    ///< of this update of these weights, from 1
+  double gradient_scale = 1;  ///< multiplies the sum of gradients: clipping, 1 / loss scale
+  double trust_ratio = 1;     ///< of the whole parameter, from trust_ratio(); kLars, kLamb
+};
+
+/// Weights, slots and copy become those after one step. Memory traffic of AdamW in float32: 28
+/// bytes per weight, and 4 for each source after the first.
+void update(const Options& options, const Step& step, const Piece& piece);
+
+/// Sums of squares of the two vectors whose norms make up a trust ratio.
+struct SquareSums {
+  double weights = 0;
+  double direction = 0;  ///< kLars: gradient; kLamb: update before it is scaled
+};
+
+/// First phase of kLars and kLamb; updates the slots of kLamb. Sums over the pieces of a parameter
+/// give trust_ratio(), which update() needs with the same piece and step.
+SquareSums prepare(const Options& options, const Step& step, const Piece& piece);
+
+/// LARS: trust |w| / (|g| + weight_decay |w|); LAMB: |w| / |update|; 1 if a norm is zero.
+double trust_ratio(const Options& options, const SquareSums& whole);
+
+/// Writes the sum of piece.gradients to elements [begin, end) of `destination` (of piece.dtype; may
+/// be one of the sources; null: nowhere) and returns the sum of its squares, added in double
+/// precision. Neither weights nor slots are touched.
+double sum_gradients(const Piece& piece, void* destination);
+
+}  // namespace stormo::optim
