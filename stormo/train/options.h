@@ -3,17 +3,11 @@
 #include <cstdint>
 #include <string>
 
+#include <stormo/optim/options.h>
+
 namespace stormo::train {
 
-struct OptimizerOptions {
-  enum class Kind { kSgd, kAdamW } kind = Kind::kSgd;
-  double lr = 0.1;
-  double momentum = 0;  ///< kSgd
-  double weight_decay = 0;
-  double beta1 = 0.9;     ///< kAdamW
-  double beta2 = 0.999;   ///< kAdamW
-  double epsilon = 1e-8;  ///< kAdamW
-};
+using OptimizerOptions = optim::Options;
 
 struct LearningRateOptions {
   enum class Kind { kConstant, kCosine } kind = Kind::kConstant;

@@ -113,7 +113,7 @@ Result<Runner::Range> Runner::parameters_of(const plan::ModelShape& model,
 
 Result<StepOutcome> Runner::step(double learning_rate) {
   outcome_ = {};
-  clipped_ = false;
+  clip_scale_.reset();
   for (Operation& operation : operations_) {
     STORMO_RETURN_IF_ERROR(
         execute(operation, learning_rate).within(to_string(operation.action.kind)));
@@ -146,7 +146,7 @@ Status Runner::execute(Operation& operation, double learning_rate) {
       return {};
     case ActionKind::kAllReduce:  // the communicator records its Events
       return operation.reducer->reduce(static_cast<double>(outcome_.samples));
-    case ActionKind::kUpdate: update(operation.parameters, learning_rate); return {};
+    case ActionKind::kUpdate: return update(operation.parameters, learning_rate);
   }
   return {};
 }
@@ -164,12 +164,14 @@ void Runner::loss() {
   outcome_.loss_sum = loss_.item<double>() * static_cast<double>(outcome_.samples);
 }
 
-void Runner::update(const Range& range, double learning_rate) {
+Status Runner::update(const Range& range, double learning_rate) {
   const Interval interval(lanes_, Lane::kCompute, "update");
-  if (clip_norm_ > 0 && !std::exchange(clipped_, true)) {
-    clip_gradients(optimizer_.parameters(), clip_norm_);
+  if (clip_norm_ > 0 && !clip_scale_) {
+    STORMO_ASSIGN_OR_RETURN(const double norm, optimizer_.gradient_norm());
+    STORMO_ASSIGN_OR_RETURN(clip_scale_, clip_coefficient(norm, clip_norm_));
   }
-  optimizer_.step(learning_rate, range.first, range.last);
+  return optimizer_.step({.lr = learning_rate, .gradient_scale = clip_scale_.value_or(1)},
+                         range.first, range.last);
 }
 
 }  // namespace stormo::train

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -59,7 +60,7 @@ class Runner {
   Status execute(Operation& operation, double learning_rate);
   Status load();
   void loss();
-  void update(const Range& range, double learning_rate);
+  Status update(const Range& range, double learning_rate);
 
   Task task_;
   Load load_;
@@ -73,7 +74,7 @@ class Runner {
   torch::Tensor output_;
   torch::Tensor loss_;
   StepOutcome outcome_;
-  bool clipped_ = false;
+  std::optional<double> clip_scale_;  // known from the first update on
 };
 
 }  // namespace stormo::train

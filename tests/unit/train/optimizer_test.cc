@@ -31,7 +31,7 @@ std::pair<std::shared_ptr<ToyModule>, std::shared_ptr<ToyModule>> ten_steps(
   for (int step = 0; step < 10; ++step) {
     optimizer->zero_grad();
     loss_of(*ours, step).backward();
-    optimizer->step(options.lr);
+    EXPECT_TRUE(optimizer->step(options.lr).ok());
     reference.zero_grad();
     loss_of(*theirs, step).backward();
     reference.step();
@@ -40,13 +40,16 @@ std::pair<std::shared_ptr<ToyModule>, std::shared_ptr<ToyModule>> ten_steps(
 }
 
 TEST(Sgd, IsBitwiseThatOfLibtorch) {
-  for (const double momentum : {0.0, 0.9}) {
+  for (const auto& [momentum, nesterov] : {std::pair(0.0, false), {0.9, false}, {0.9, true}}) {
     for (const double decay : {0.0, 0.01}) {
-      const OptimizerOptions options{.lr = 0.003, .momentum = momentum, .weight_decay = decay};
+      const OptimizerOptions options{
+          .lr = 0.003, .momentum = momentum, .nesterov = nesterov, .weight_decay = decay};
+      const auto reference = torch::optim::SGDOptions(options.lr)
+                                 .momentum(momentum)
+                                 .nesterov(nesterov)
+                                 .weight_decay(decay);
       const auto [ours, theirs] = ten_steps(options, [&](const auto& parameters) {
-        return torch::optim::SGD(
-            parameters,
-            torch::optim::SGDOptions(options.lr).momentum(momentum).weight_decay(decay));
+        return torch::optim::SGD(parameters, reference);
       });
       for (const auto& p : ours->named_parameters()) {
         EXPECT_TRUE(torch::equal(p.value(), theirs->named_parameters()[p.key()]))
@@ -78,7 +81,7 @@ TEST(Optimizer, SkipsParametersWithoutAGradient) {
     auto optimizer =
         make_optimizer({.kind = kind, .weight_decay = 0.1}, trainable_parameters(*module));
     module->first(torch::ones({1, 20}, torch::kFloat64)).sum().backward();
-    optimizer->step(0.1);
+    EXPECT_TRUE(optimizer->step(0.1).ok());
     EXPECT_TRUE(torch::equal(module->last->weight, before));
     EXPECT_EQ(optimizer->state().count("optimizer.exp_avg.last.weight"), 0u);
   }
@@ -95,7 +98,7 @@ TEST(Optimizer, StateRoundTripIsBitwise) {
       for (int step = first; step < last; ++step) {
         o.zero_grad();
         loss_of(m, step).backward();
-        o.step(options.lr);
+        EXPECT_TRUE(o.step(options.lr).ok());
       }
     };
     steps(*a, *from, 0, 3);
@@ -142,8 +145,18 @@ TEST(ClipGradients, ScalesToTheNorm) {
   double count = 0;
   for (const torch::Tensor& p : module->parameters()) count += static_cast<double>(p.numel());
   const auto parameters = trainable_parameters(*module);
-  EXPECT_NEAR(clip_gradients(parameters, 2.0), std::sqrt(count), 1e-9);
-  EXPECT_NEAR(clip_gradients(parameters, 100.0), 2.0, 1e-5);
+  EXPECT_NEAR(*clip_gradients(parameters, 2.0), std::sqrt(count), 1e-9);
+  EXPECT_NEAR(*clip_gradients(parameters, 100.0), 2.0, 1e-5);
+}
+
+TEST(ClipGradients, RefusesANormThatIsNotPositive) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double max_norm : {0.0, -1.0, nan}) {
+    EXPECT_EQ(clip_coefficient(1, max_norm).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(clip_gradients({}, max_norm).status().code(), Code::kInvalidArgument);
+  }
+  EXPECT_EQ(*clip_coefficient(1, 2), 1);
+  EXPECT_NEAR(*clip_coefficient(4, 2), 0.5, 1e-6);
 }
 
 TEST(LearningRate, WarmsUpAndFallsAlongACosine) {
