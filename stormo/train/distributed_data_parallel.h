@@ -1,32 +1,49 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include <stormo/comm/communicator.h>
+#include <stormo/train/overlap_trial.h>
 
 namespace stormo::train {
+
+class BackwardHooks;
 
 /// Synchronous data parallel training of an unmodified module in the user's own loop.
 ///
 /// The constructor gives every rank rank 0's parameters and buffers. From then on, when
 /// `loss.backward()` returns, the gradients are the average over all ranks, weighted by
 /// set_weight(); the optimizer and everything else stay the user's own. Parameters that a step does
-/// not use are fine. Buffers (such as running statistics) are private to each rank afterwards.
+/// not use are fine, and so are frozen and shared ones, several forward passes before a backward, a
+/// module used in several losses, and backward passes inside backward (re-entrant checkpointing).
+/// Weights of torch::nn::Embedding and EmbeddingBag with sparse(true) are exchanged as rows and
+/// stay sparse. Buffers (such as running statistics) are private to each rank until
+/// broadcast_buffers().
+///
+/// Gradients are reduced where autograd put them: nothing is copied but those below 64 KiB. Where a
+/// wire or a spare core makes it pay, this happens in buckets during backward; by default the first
+/// steps measure whether it does (overlap()).
 ///
 /// Every rank must run the same number of backward passes, or call reduce_gradients() in place of
-/// one: a rank that has no samples in a step does so after set_weight(0). A failure of the group
-/// leaves backward() as a stormo::Error with the first cause. Wrap the module once; one thread at a
-/// time.
+/// one: a rank that has no samples in a step does so after set_weight(0); see any_rank_has(). A
+/// failure of the group leaves backward() as a stormo::Error with the first cause. Wrap the module
+/// once; one thread at a time.
 class DistributedDataParallel {
  public:
   /// Throws Error on every rank when the ranks' modules differ, naming the first difference.
-  DistributedDataParallel(comm::Communicator& world, std::shared_ptr<torch::nn::Module> module);
+  /// `overlap` must be equal on all ranks. A measured one may change the order of additions between
+  /// runs; fix it where runs must be equal bit for bit.
+  DistributedDataParallel(comm::Communicator& world, std::shared_ptr<torch::nn::Module> module,
+                          Overlap overlap = Overlap::measured());
   template <class Module>
-  DistributedDataParallel(comm::Communicator& world, const torch::nn::ModuleHolder<Module>& module)
-      : DistributedDataParallel(world, std::static_pointer_cast<torch::nn::Module>(module.ptr())) {}
+  DistributedDataParallel(comm::Communicator& world, const torch::nn::ModuleHolder<Module>& module,
+                          Overlap overlap = Overlap::measured())
+      : DistributedDataParallel(world, std::static_pointer_cast<torch::nn::Module>(module.ptr()),
+                                overlap) {}
   /// Removes the hooks; the module is as before.
   ~DistributedDataParallel();
   DistributedDataParallel(const DistributedDataParallel&) = delete;
@@ -47,13 +64,21 @@ class DistributedDataParallel {
     NoSync& operator=(const NoSync&) = delete;
 
    private:
-    bool& enabled_;
+    BackwardHooks& hooks_;
     bool before_;
   };
   NoSync no_sync() { return NoSync(*this); }
 
   /// The averaging alone, without a backward pass. Throws Error.
   void reduce_gradients();
+
+  /// Whether some rank says `mine`: the condition of a loop over unequal numbers of batches, in
+  /// which a rank without one calls set_weight(0) and reduce_gradients(). Throws Error.
+  bool any_rank_has(bool mine);
+  /// Gives every rank rank 0's buffers, e.g. before an evaluation. Throws Error.
+  void broadcast_buffers();
+  /// How gradients are reduced, for a log: "gradients are reduced at the end of backward".
+  std::string overlap() const;
 
  private:
   struct State;
@@ -64,4 +89,5 @@ class DistributedDataParallel {
 
 namespace stormo {
 using train::DistributedDataParallel;
+using train::Overlap;
 }  // namespace stormo

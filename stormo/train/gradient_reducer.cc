@@ -1,156 +1,157 @@
 #include <stormo/train/gradient_reducer.h>
 
-#include <stormo/tensor/bridge.h>
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <utility>
+
 #include <stormo/tensor/dtype.h>
 
 namespace stormo::train {
 namespace {
 
-// Stolen gradients may alias: autograd checks the tensor's use count only, not its storage's. An
-// average is written only where nobody else looks.
-bool may_be_written(const torch::Tensor& gradient) {
-  return gradient.layout() == torch::kStrided && gradient.is_non_overlapping_and_dense() &&
-         gradient.storage().use_count() == 1;
+std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters) {
+  for (const NamedParameter& p : parameters) {
+    Status supported = tensor::dtype_of(p.tensor.scalar_type()).status();
+    if (supported.ok() && !(p.tensor.is_cpu() && p.tensor.layout() == torch::kStrided)) {
+      supported = invalid_argument("only dense tensors on the CPU can be reduced");
+    }
+    throw_if_error(supported.within("gradient of '" + p.name + "'"));
+  }
+  return parameters;
 }
 
-// Memory that peers read where it lies, even below the allocator's threshold.
-torch::Tensor arena_tensor(comm::Communicator& world, std::int64_t count, torch::ScalarType type) {
-  transport::Arena& arena = world.arena();
-  void* block = arena.allocate(static_cast<std::size_t>(count) * torch::elementSize(type));
-  if (block == nullptr) return torch::zeros({count}, type);
-  return torch::from_blob(
-             block, {count}, [&arena](void* p) { arena.deallocate(p); }, type)
-      .zero_();
+std::int64_t bytes_of(const std::vector<NamedParameter>& parameters) {
+  std::int64_t bytes = 0;
+  for (const NamedParameter& p : parameters) bytes += static_cast<std::int64_t>(p.tensor.nbytes());
+  return bytes;
 }
 
 }  // namespace
 
-/// The parameters of one element type: what one all_reduce takes. The flat buffer holds a flag per
-/// parameter, then the values of the small ones.
-struct GradientReducer::Pack {
-  std::vector<NamedParameter> parameters;  ///< large ones first
-  std::size_t num_large = 0;
-  torch::Tensor flat;
-  std::vector<torch::Tensor> views;  ///< of the small ones, shaped
-
-  torch::Tensor flags() const {
-    return flat.narrow(0, 0, static_cast<std::int64_t>(parameters.size()));
-  }
-  void allocate(comm::Communicator& world);
-  /// Flags and small values into the flat buffer.
-  void gather();
-  /// The large gradients, or contiguous copies of those that must not be written.
-  std::vector<torch::Tensor> large_values() const;
-  /// The averages back into the gradients; drops what no rank has.
-  void scatter(const std::vector<torch::Tensor>& large);
-};
-
-void GradientReducer::Pack::allocate(comm::Communicator& world) {
-  auto offset = static_cast<std::int64_t>(parameters.size());
-  std::int64_t count = offset;
-  for (std::size_t i = num_large; i < parameters.size(); ++i) count += parameters[i].tensor.numel();
-  flat = arena_tensor(world, count, parameters.front().tensor.scalar_type());
-  for (std::size_t i = num_large; i < parameters.size(); ++i) {
-    const torch::Tensor& p = parameters[i].tensor;
-    views.push_back(flat.narrow(0, offset, p.numel()).view(p.sizes()));
-    offset += p.numel();
-  }
-}
-
-void GradientReducer::Pack::gather() {
-  std::vector<float> present;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const torch::Tensor& gradient = parameters[i].tensor.grad();
-    present.push_back(gradient.defined() ? 1.0f : 0.0f);
-    if (i < num_large) continue;
-    torch::Tensor& view = views[i - num_large];
-    if (gradient.defined()) {
-      view.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
-    } else {
-      view.zero_();
-    }
-  }
-  flags().copy_(torch::from_blob(present.data(), {static_cast<std::int64_t>(present.size())}));
-}
-
-std::vector<torch::Tensor> GradientReducer::Pack::large_values() const {
-  std::vector<torch::Tensor> out;
-  for (std::size_t i = 0; i < num_large; ++i) {
-    const torch::Tensor& p = parameters[i].tensor;
-    const torch::Tensor& gradient = p.grad();
-    if (!gradient.defined()) {
-      out.push_back(torch::zeros(p.sizes(), p.options()));
-    } else if (may_be_written(gradient) && gradient.is_contiguous()) {
-      out.push_back(gradient);
-    } else {
-      const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
-      out.push_back(dense.clone(torch::MemoryFormat::Contiguous));
-    }
-  }
-  return out;
-}
-
-void GradientReducer::Pack::scatter(const std::vector<torch::Tensor>& large) {
-  const torch::Tensor shares = flags().to(torch::kFloat64);
-  const double* share = shares.const_data_ptr<double>();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    torch::Tensor& gradient = parameters[i].tensor.mutable_grad();
-    if (share[i] == 0) {
-      gradient.reset();
-    } else if (i < num_large) {
-      if (gradient.defined() && gradient.is_same(large[i])) {
-        gradient.unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
-      } else {
-        gradient = large[i];
-      }
-    } else if (gradient.defined() && may_be_written(gradient)) {
-      gradient.copy_(views[i - num_large]);
-    } else {
-      gradient = views[i - num_large].clone();
-    }
-  }
-}
-
-GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters)
-    : world_(world) {
-  const auto pack_of = [this](torch::ScalarType type) -> Pack& {
-    for (auto& pack : packs_) {
-      if (pack->parameters.front().tensor.scalar_type() == type) return *pack;
-    }
-    return *packs_.emplace_back(std::make_unique<Pack>());
-  };
-  for (const bool large : {true, false}) {
-    for (const NamedParameter& p : parameters) {
-      const bool in_place = static_cast<std::int64_t>(p.tensor.nbytes()) >= kInPlaceBytes;
-      if (in_place != large) continue;
-      Status supported = tensor::dtype_of(p.tensor.scalar_type()).status();
-      if (supported.ok() && !(p.tensor.is_cpu() && p.tensor.layout() == torch::kStrided)) {
-        supported = invalid_argument("only dense tensors on the CPU can be reduced");
-      }
-      throw_if_error(supported.within("gradient of '" + p.name + "'"));
-      Pack& pack = pack_of(p.tensor.scalar_type());
-      pack.parameters.push_back(p);
-      if (large) ++pack.num_large;
-    }
-  }
-  for (auto& pack : packs_) pack->allocate(world_);
+GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
+                                 const Reduction& how)
+    : world_(world),
+      parameters_(checked(std::move(parameters))),
+      algorithm_(how.algorithm),
+      trial_(world, how.overlap, bytes_of(parameters_)),
+      order_(parameters_.size()) {
+  std::iota(order_.rbegin(), order_.rend(), std::size_t{0});
+  build_buckets();
 }
 
 GradientReducer::~GradientReducer() = default;
 
-Status GradientReducer::reduce(double weight) {
-  if (world_.size() == 1) return {};  // the average over one rank, bit for bit
-  const torch::NoGradGuard no_grad;
-  for (auto& pack : packs_) {
-    pack->gather();
-    const std::vector<torch::Tensor> large = pack->large_values();
-    std::vector<comm::Buffer> buffers;
-    for (const torch::Tensor& value : large) buffers.push_back(tensor::buffer_of(value));
-    buffers.push_back(tensor::buffer_of(pack->flat));
-    STORMO_RETURN_IF_ERROR(world_.all_reduce(buffers, comm::ReduceOp::kWeightedAverage, weight));
-    pack->scatter(large);
+// A bucket takes neighbours in order_ of one element type until it is full; inline, all of a type.
+void GradientReducer::build_buckets() {
+  struct Filling {
+    std::vector<std::size_t> members;
+    std::int64_t bytes = 0;
+  };
+  const bool split = trial_.current().kind == Overlap::Kind::kBuckets;
+  std::vector<Filling> full;
+  std::vector<Filling> filling;  // one per element type
+  const auto type_of = [this](std::size_t i) { return parameters_[i].tensor.scalar_type(); };
+  for (const std::size_t i : order_) {
+    auto bucket = std::find_if(filling.begin(), filling.end(), [&](const Filling& f) {
+      return type_of(f.members.front()) == type_of(i);
+    });
+    if (bucket == filling.end()) bucket = filling.emplace(filling.end());
+    bucket->members.push_back(i);
+    bucket->bytes += static_cast<std::int64_t>(parameters_[i].tensor.nbytes());
+    if (split && bucket->bytes >= trial_.current().bucket_bytes) {
+      full.push_back(std::move(*bucket));
+      filling.erase(bucket);
+    }
   }
+  full.insert(full.end(), filling.begin(), filling.end());
+
+  buckets_.clear();
+  missing_.clear();
+  bucket_of_.assign(parameters_.size(), 0);
+  for (const Filling& f : full) {
+    std::vector<NamedParameter> members;
+    for (const std::size_t i : f.members) {
+      bucket_of_[i] = buckets_.size();
+      members.push_back(parameters_[i]);
+    }
+    missing_.push_back(members.size());
+    buckets_.push_back(std::make_unique<GradientBucket>(world_, std::move(members), algorithm_));
+  }
+  is_ready_.assign(parameters_.size(), false);
+}
+
+void GradientReducer::ready(std::size_t index) {
+  // Whoever announces a gradient still holds it, so its bucket has to wait for the next
+  // announcement: then it may be written where it lies.
+  start_full_buckets();
+  if (is_ready_[index]) {
+    if (bucket_of_[index] >= started_) return;
+    throw Error(invalid_argument(
+        "the gradient of '" + parameters_[index].name +
+        "' changed after its bucket was sent: it is used by several checkpointed parts of the "
+        "model; reduce at the end of backward (Overlap::at_the_end())"));
+  }
+  is_ready_[index] = true;
+  --missing_[bucket_of_[index]];
+  if (!arrival_known_) arrival_.push_back(static_cast<std::int64_t>(index));
+}
+
+void GradientReducer::start_full_buckets() {
+  if (held_ || world_.size() == 1) return;
+  if (trial_.current().kind != Overlap::Kind::kBuckets) return;
+  while (started_ < buckets_.size() && missing_[started_] == 0) {
+    buckets_[started_++]->start(weight_);
+  }
+}
+
+Status GradientReducer::reduce() {
+  if (world_.size() == 1) return {};  // the average over one rank, bit for bit
+  if (trial_.current().kind == Overlap::Kind::kInline) {
+    for (const auto& bucket : buckets_) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_));
+  } else {
+    while (started_ < buckets_.size()) buckets_[started_++]->start(weight_);
+    for (const auto& bucket : buckets_) STORMO_RETURN_IF_ERROR(bucket->finish());
+  }
+  return next_pass();
+}
+
+Status GradientReducer::next_pass() {
+  STORMO_ASSIGN_OR_RETURN(const bool changed, trial_.step_done(world_));
+  if (!arrival_known_) STORMO_RETURN_IF_ERROR(follow_arrival());
+  if (changed) build_buckets();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (is_ready_[i]) ++missing_[bucket_of_[i]];
+  }
+  is_ready_.assign(parameters_.size(), false);
+  started_ = 0;
+  held_ = false;
   return {};
+}
+
+// Buckets fill in the order in which rank 0's gradients came; those that did not come go last.
+Status GradientReducer::follow_arrival() {
+  arrival_known_ = true;
+  std::vector<bool> came(parameters_.size(), false);
+  for (const std::int64_t i : arrival_) came[static_cast<std::size_t>(i)] = true;
+  for (const std::size_t i : order_) {
+    if (!came[i]) arrival_.push_back(static_cast<std::int64_t>(i));
+  }
+  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span(arrival_)), 0));
+  order_.assign(arrival_.begin(), arrival_.end());
+  if (trial_.current().kind == Overlap::Kind::kBuckets) build_buckets();
+  return {};
+}
+
+void GradientReducer::abandon() {
+  for (std::size_t b = 0; b < started_; ++b) buckets_[b]->abandon();
+  build_buckets();
+  started_ = 0;
+  held_ = false;
+}
+
+std::string GradientReducer::describe() const {
+  return "gradients are reduced " + trial_.describe();
 }
 
 }  // namespace stormo::train

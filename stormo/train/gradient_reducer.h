@@ -1,43 +1,80 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/train/gradient_bucket.h>
 #include <stormo/train/optimizer.h>
+#include <stormo/train/overlap_trial.h>
 
 namespace stormo::train {
 
-/// Averages the gradients of a fixed list of parameters over the ranks, by one fused all_reduce
-/// per element type.
+/// How gradients are averaged; equal on all ranks.
+struct Reduction {
+  Overlap overlap = Overlap::measured();
+  std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
+};
+
+/// Averages the gradients of a fixed list of parameters over the ranks, in buckets.
 ///
-/// Large gradients (kInPlaceBytes and up) are reduced where autograd left them; small ones travel
-/// packed, one flat buffer per element type in the Arena. Which is which depends on the parameters
-/// alone, so all ranks agree; a large gradient that cannot be reduced in place (aliased, strided,
-/// absent) goes through a copy. Along with the small ones travels one flag per parameter: a
-/// gradient that no rank of positive weight has is undefined on every rank afterwards, as it would
-/// be on one device; one that only some ranks have counts as zero on the others, and is defined on
-/// all afterwards.
+/// Inline, one bucket per element type is reduced at the end of backward, on the caller's thread.
+/// With overlap the buckets follow the order in which gradients become ready (at first the reverse
+/// of the parameters' order, after the first pass rank 0's order of arrival), and each is reduced
+/// on the group's thread as soon as it is full, while backward goes on. Paper: S. Li et al.,
+/// "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB 2020.
 class GradientReducer {
  public:
-  static constexpr std::int64_t kInPlaceBytes = 64 << 10;
-
   /// Both are borrowed or shared for the reducer's life. Throws Error(kInvalidArgument) naming a
-  /// parameter that is not dense, not on the CPU or of a type that cannot be reduced.
-  GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters);
+  /// parameter that is not dense, not on the CPU or of a type that cannot be reduced. A collective
+  /// where the overlap is kMeasured.
+  GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
+                  const Reduction& how = {});
   ~GradientReducer();
 
-  /// Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r) over the ranks r. A rank of
-  /// weight 0 contributes nothing and need not have run backward. The sum of weights must be
-  /// positive.
-  Status reduce(double weight);
+  /// What this rank's gradients count for in the passes that follow.
+  void set_weight(double weight) { weight_ = weight; }
+
+  /// Tells that the gradient of parameter `index` (of the list) is in place, once per pass; may
+  /// start reductions. Optional: reduce() takes what was not announced.
+  void ready(std::size_t index);
+  /// From here to the end of the pass ready() starts nothing: gradients may still change.
+  void hold() { held_ = true; }
+  /// The end of a pass: replaces each gradient g by sum(weight_r * g_r) / sum(weight_r) over the
+  /// ranks r. A rank of weight 0 contributes nothing and need not have run backward. The sum of
+  /// weights must be positive.
+  Status reduce();
+  /// Forgets a pass that ended early. What it started is waited for.
+  void abandon();
+
+  /// "inline", "overlap, 4 MiB buckets", with how it was chosen.
+  std::string describe() const;
 
  private:
-  struct Pack;
+  void build_buckets();
+  void start_full_buckets();
+  Status follow_arrival();
+  Status next_pass();
 
   comm::Communicator& world_;
-  std::vector<std::unique_ptr<Pack>> packs_;
+  std::vector<NamedParameter> parameters_;
+  double weight_ = 1;
+  std::string algorithm_;
+  OverlapTrial trial_;
+
+  std::vector<std::size_t> order_;  // of parameters in buckets
+  std::vector<std::unique_ptr<GradientBucket>> buckets_;
+  std::vector<std::size_t> bucket_of_;  // by parameter
+  std::vector<std::size_t> missing_;    // by bucket: gradients not ready in this pass
+  std::vector<bool> is_ready_;          // by parameter
+  std::size_t started_ = 0;             // buckets of this pass
+  bool held_ = false;
+
+  bool arrival_known_ = false;
+  std::vector<std::int64_t> arrival_;  // of the first pass
 };
 
 }  // namespace stormo::train

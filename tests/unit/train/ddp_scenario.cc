@@ -172,6 +172,129 @@ void backward_that_throws(World& world) {
                torch::full({128, 20}, (world.size() - 1) / 2.0, torch::kFloat64), "next pass");
 }
 
+// Reduced bucket by bucket, while backward goes on.
+void buckets(World& world) {
+  auto module = make_toy_module(3);
+  auto reference = make_toy_module(3);
+  DistributedDataParallel ddp(world, module, Overlap::buckets(1));
+  const torch::Tensor all = global_batch(world.size(), 4, 20);
+  for (int step = 0; step < 4; ++step) {
+    module->zero_grad();
+    reference->zero_grad();
+    // two forwards, and the module in two losses
+    const torch::Tensor mine = all.narrow(0, world.rank() * 4, 4);
+    (module->forward(mine).square().mean() + module->forward(mine).mean()).backward();
+    (reference->forward(all).square().mean() + reference->forward(all).mean()).backward();
+    for (const auto& p : module->named_parameters()) {
+      expect_close(p.value().grad(), reference->named_parameters()[p.key()].grad(), p.key());
+    }
+  }
+}
+
+// Recomputes its part of the forward pass inside backward, by a backward pass of its own.
+struct Recomputed : torch::autograd::Function<Recomputed> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               torch::nn::Linear layer) {
+    context->save_for_backward({x});
+    context->saved_data["layer"] = reinterpret_cast<std::int64_t>(layer.get());
+    const torch::NoGradGuard no_grad;
+    return layer(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto* layer = reinterpret_cast<torch::nn::LinearImpl*>(context->saved_data["layer"].toInt());
+    const torch::AutoGradMode with_grad(true);
+    const torch::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    layer->forward(x).backward(gradients[0]);
+    return {x.grad(), torch::Tensor()};
+  }
+};
+
+void reentrant_backward(World& world) {
+  for (const Overlap& overlap : {Overlap::at_the_end(), Overlap::buckets(1)}) {
+    torch::nn::Linear first(20, 128), last(128, 4);
+    first->to(torch::kFloat64);
+    last->to(torch::kFloat64);
+    torch::nn::Sequential net(first, last);
+    DistributedDataParallel ddp(world, net, overlap);
+    const torch::Tensor all = global_batch(world.size(), 4, 20);
+    const auto gradients = [&](const torch::Tensor& x, bool recompute) {
+      net->zero_grad();
+      const torch::Tensor input = x.clone().requires_grad_();
+      const torch::Tensor hidden = recompute ? Recomputed::apply(input, first) : first(input);
+      (recompute ? Recomputed::apply(hidden, last) : last(hidden)).square().mean().backward();
+      std::vector<torch::Tensor> out;
+      for (const torch::Tensor& p : net->parameters()) out.push_back(p.grad().clone());
+      return out;
+    };
+    for (int step = 0; step < 3; ++step) {
+      const auto got = gradients(all.narrow(0, world.rank() * 4, 4), true);
+      std::vector<torch::Tensor> wanted;
+      {
+        const auto local = ddp.no_sync();
+        wanted = gradients(all, false);
+      }
+      for (std::size_t i = 0; i < got.size(); ++i) expect_close(got[i], wanted[i], "recomputed");
+    }
+  }
+}
+
+void sparse_gradients(World& world) {
+  torch::nn::Embedding table(torch::nn::EmbeddingOptions(1000, 8).sparse(true));
+  table->to(torch::kFloat64);
+  DistributedDataParallel ddp(world, table);
+  ddp.set_weight(world.rank() + 1.0);
+  const double total = world.size() * (world.size() + 1) / 2.0;
+  torch::Tensor wanted = torch::zeros({1000, 8}, torch::kFloat64);
+  for (int r = 0; r < world.size(); ++r) {
+    wanted[7] += (r + 1) / total;            // a row of all ranks
+    wanted[100 + r] += 2 * (r + 1) / total;  // twice one of its own
+  }
+  const std::int64_t own = 100 + world.rank();
+  table(torch::tensor({std::int64_t{7}, own, own})).sum().backward();
+  expect(table->weight.grad().is_sparse(), "the gradient stays sparse");
+  expect_close(table->weight.grad().to_dense(), wanted, "rows");
+}
+
+// Ranks with unequal numbers of batches: everyone's samples count once.
+void uneven_inputs(World& world) {
+  auto module = make_toy_module(3);
+  DistributedDataParallel ddp(world, module);
+  const int mine = world.rank() + 1;
+  int step = 0;
+  for (; ddp.any_rank_has(step < mine); ++step) {
+    module->zero_grad();
+    const bool has = step < mine;
+    ddp.set_weight(has ? 1 : 0);
+    if (has) {
+      const double value = world.rank() + 1;
+      module->first(torch::full({1, 20}, value, torch::kFloat64)).sum().backward();
+    } else {
+      ddp.reduce_gradients();
+    }
+    double sum = 0, count = 0;
+    for (int r = step; r < world.size(); ++r, ++count) sum += r + 1;
+    expect_close(module->first->weight.grad(), torch::full({128, 20}, sum / count, torch::kFloat64),
+                 "live ranks");
+  }
+  expect(step == world.size(), "as many steps as the longest has batches");
+}
+
+void frozen_and_shared_parameters(World& world) {
+  auto module = make_toy_module(3);
+  module->last->bias.requires_grad_(false);
+  DistributedDataParallel ddp(world, module, Overlap::buckets(1));
+  for (int step = 0; step < 2; ++step) {
+    module->zero_grad();
+    const auto x = torch::full({2, 20}, world.rank() + 1.0, torch::kFloat64);
+    // one weight used twice
+    (module->first(x).sum() + 2 * module->first(x).sum()).backward();
+    expect_close(module->first->weight.grad(),
+                 torch::full({128, 20}, 3.0 * (world.size() + 1), torch::kFloat64), "used twice");
+    expect(!module->last->bias.grad().defined(), "frozen");
+  }
+}
+
 void different_modules(World& world) {
   auto module = make_toy_module(3);
   if (world.rank() + 1 == world.size()) {
@@ -210,6 +333,11 @@ int ddp_scenario(const std::string& name) {
       {"unused_parameters", unused_parameters},
       {"weights", weights},
       {"no_sync", no_sync},
+      {"buckets", buckets},
+      {"reentrant_backward", reentrant_backward},
+      {"sparse_gradients", sparse_gradients},
+      {"uneven_inputs", uneven_inputs},
+      {"frozen_and_shared_parameters", frozen_and_shared_parameters},
       {"backward_that_throws", backward_that_throws},
       {"different_modules", different_modules},
       {"failure_in_backward", failure_in_backward},
