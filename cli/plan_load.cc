@@ -13,8 +13,7 @@
 
 #include <stormo/analysis/verify.h>
 #include <stormo/base/units.h>
-#include <stormo/parallel/mirrored.h>
-#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/strategy.h>
 #include <stormo/plan/limits.h>
 #include <stormo/schedule/builders.h>
 
@@ -24,8 +23,6 @@ namespace {
 using plan::Schedule;
 using plan::StepPlan;
 using schedule::Builder;
-
-constexpr std::string_view kStrategies[] = {"one_device", "mirrored"};
 
 Result<std::string> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -61,7 +58,8 @@ plan::ModelShape sample_model() {
 }
 
 Status unknown_plan(const std::string& name) {
-  std::vector<std::string_view> names(std::begin(kStrategies), std::end(kStrategies));
+  const std::vector<std::string>& strategies = parallel::strategy_names();
+  std::vector<std::string_view> names(strategies.begin(), strategies.end());
   for (const Builder& b : schedule::builders()) names.push_back(b.name);
   const std::string_view near = nearest_match(name, names);
   return Status(Code::kNotFound,
@@ -102,9 +100,12 @@ Result<RankRange> parse_ranks(const std::string& text) {
 Result<Plan> load_plan(const PlanOptions& o) {
   if (o.plan.empty()) return invalid_argument("give the name of an algorithm or a file");
   STORMO_ASSIGN_OR_RETURN(const int ranks, single_ranks(o.ranks));
-  if (o.plan == "one_device") return Plan(parallel::one_device(sample_model()));
-  if (o.plan == "mirrored") {
-    auto p = parallel::compose(parallel::one_device(sample_model()), parallel::mirrored(ranks));
+  const std::vector<std::string>& strategies = parallel::strategy_names();
+  const auto strategy = std::find(strategies.begin(), strategies.end(), o.plan);
+  if (strategy != strategies.end()) {
+    const auto kind = static_cast<parallel::Strategy::Kind>(strategy - strategies.begin());
+    auto p = parallel::plan_for({.kind = kind}, sample_model(),
+                                {.ranks_per_host = schedule::spread_over(ranks, o.hosts)});
     if (!p.ok()) return p.status();
     return Plan(std::move(*p));
   }

@@ -1,11 +1,13 @@
 // `stormo plan list` and `stormo plan show`.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <variant>
 
+#include <stormo/parallel/strategy.h>
 #include <stormo/schedule/builders.h>
 
 #include "plan_load.h"
@@ -59,7 +61,8 @@ Status list_plans(const PlanOptions& o) {
   }
   if (o.json) return {};
   print_table(rows, false);
-  fmt::print("\nStep plans, for a sample model: one_device, mirrored (--ranks)\n");
+  fmt::print("\nStep plans, for a sample model (--ranks --hosts): {}\n",
+             fmt::join(parallel::strategy_names(), ", "));
   return {};
 }
 

@@ -18,9 +18,7 @@
 #include <cli/train_rank.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/host_spec.h>
-#include <stormo/parallel/mirrored.h>
-#include <stormo/parallel/one_device.h>
-#include <stormo/parallel/pass.h>
+#include <stormo/parallel/strategy.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/checkpoint.h>
 #include <stormo/train/recipe_task.h>
@@ -120,9 +118,8 @@ Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
     data = train::RecipeData{};
   }
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, *data));
-  const plan::StepPlan start = parallel::one_device(task.shape.value_or(plan::ModelShape{}));
-  if (recipe.train.strategy == "one_device") return parallel::compose(start);
-  return parallel::compose(start, parallel::mirrored(ranks));
+  return parallel::plan_for(recipe.train.strategy, task.shape.value_or(plan::ModelShape{}),
+                            {.ranks_per_host = {ranks}, .can_share = true});
 }
 
 int dry_run(const train::Recipe& recipe, int ranks, bool json) {

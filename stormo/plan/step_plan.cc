@@ -14,6 +14,11 @@ enum class Progress : std::uint8_t { kNothing, kForward, kBackward, kUpdate };
 
 Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
 
+bool is_collective(ActionKind kind) {
+  return kind == ActionKind::kAllReduce || kind == ActionKind::kAllGather ||
+         kind == ActionKind::kReduceScatter;
+}
+
 bool has_range(ActionKind kind) { return kind != ActionKind::kLoad && kind != ActionKind::kLoss; }
 
 Status check_mesh(const Mesh& mesh) {
@@ -34,7 +39,10 @@ Status check_mesh(const Mesh& mesh) {
 class ActionCheck {
  public:
   explicit ActionCheck(const StepPlan& plan)
-      : plan_(plan), segments_(plan.model.segments.size(), Progress::kNothing) {}
+      : plan_(plan),
+        segments_(plan.model.segments.size(), Progress::kNothing),
+        in_parts_(plan.model.segments.size()),
+        gathered_(plan.model.segments.size()) {}
 
   Status next(const Action& a) {
     STORMO_RETURN_IF_ERROR(check_shape(a));
@@ -52,6 +60,8 @@ class ActionCheck {
         return advance(a, Progress::kForward, Progress::kBackward);
       case ActionKind::kAllReduce: return advance(a, Progress::kBackward, Progress::kBackward);
       case ActionKind::kUpdate: return advance(a, Progress::kBackward, Progress::kUpdate);
+      case ActionKind::kAllGather: return gather(a);
+      case ActionKind::kReduceScatter: return scatter(a);
     }
     return bad("is of no known kind");
   }
@@ -60,6 +70,9 @@ class ActionCheck {
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       if (segments_[i] != Progress::kUpdate) {
         return bad("segment " + std::to_string(i) + " is never updated");
+      }
+      if (in_parts_[i] && !gathered_[i]) {
+        return bad("segment " + std::to_string(i) + " is updated in parts and never gathered");
       }
     }
     if (!lost_) return bad("no action computes the loss");
@@ -74,7 +87,7 @@ class ActionCheck {
                  ", but the model has " + std::to_string(count));
     }
     if (!has_range(a.kind) && (a.first != 0 || a.last != 0)) return bad("takes no segments");
-    if (a.kind != ActionKind::kAllReduce) {
+    if (!is_collective(a.kind)) {
       return a.axis.empty() ? Status() : bad("takes no axis");
     }
     if (plan_.mesh.find(a.axis) < 0) return bad("axis '" + a.axis + "' is not in the mesh");
@@ -112,6 +125,30 @@ class ActionCheck {
     return {};
   }
 
+  Status scatter(const Action& a) {
+    STORMO_RETURN_IF_ERROR(advance(a, Progress::kBackward, Progress::kBackward));
+    for (int i = a.first; i <= a.last; ++i) {
+      if (in_parts_[static_cast<std::size_t>(i)]) {
+        return bad("finds segment " + std::to_string(i) + " reduced to parts already");
+      }
+      in_parts_[static_cast<std::size_t>(i)] = true;
+    }
+    return {};
+  }
+
+  /// Before a forward or a backward, or after the update. A gather before the backward alone does
+  /// not count as one: the forward has used what was there.
+  Status gather(const Action& a) {
+    for (int s = a.first; s <= a.last; ++s) {
+      const auto i = static_cast<std::size_t>(s);
+      if (segments_[i] == Progress::kBackward) {
+        return bad("finds segment " + std::to_string(s) + " " + describe(segments_[i]));
+      }
+      if (segments_[i] != Progress::kForward) gathered_[i] = true;
+    }
+    return {};
+  }
+
   static std::string describe(Progress p) {
     switch (p) {
       case Progress::kNothing: return "before its forward";
@@ -124,6 +161,8 @@ class ActionCheck {
 
   const StepPlan& plan_;
   std::vector<Progress> segments_;
+  std::vector<bool> in_parts_;  ///< its gradient has been reduced to parts
+  std::vector<bool> gathered_;  ///< its parameters have been made whole for this or the next forward
   bool loaded_ = false;
   bool lost_ = false;
 };
@@ -138,6 +177,8 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kBackward: return "backward";
     case ActionKind::kAllReduce: return "all_reduce";
     case ActionKind::kUpdate: return "update";
+    case ActionKind::kAllGather: return "all_gather";
+    case ActionKind::kReduceScatter: return "reduce_scatter";
   }
   return "unknown";
 }

@@ -32,7 +32,10 @@ enum class ActionKind : std::uint8_t {
   kLoss,
   kBackward,   ///< segments [first, last], in reverse
   kAllReduce,  ///< weighted average of the gradients of segments [first, last] over `axis`
-  kUpdate,     ///< optimizer step of segments [first, last]
+  kUpdate,     ///< optimizer step of segments [first, last], or of this rank's part of them
+  // the ranks of `axis` own a part each of the parameters of segments [first, last]
+  kAllGather,      ///< makes the parameters whole
+  kReduceScatter,  ///< as kAllReduce, but each rank gets the gradients of its part only
 };
 
 struct Action {
@@ -62,8 +65,9 @@ std::uint64_t hash(const StepPlan& p);
 
 /// Structural rules every plan must meet, whatever strategy made it: ranges within the model,
 /// forward before loss before backward before update of the same segment, every segment computed
-/// exactly once and updated exactly once, collectives on axes of the mesh and after the backward
-/// they reduce.
+/// exactly once and updated exactly once, collectives on axes of the mesh, reductions after the
+/// backward and before the update, and what is updated in parts is gathered before its forward or
+/// after its update.
 Status validate(const StepPlan& p);
 
 }  // namespace stormo::plan

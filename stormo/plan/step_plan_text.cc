@@ -9,7 +9,8 @@ namespace stormo::plan {
 namespace {
 
 constexpr std::array kKinds = {ActionKind::kLoad,     ActionKind::kForward,   ActionKind::kLoss,
-                               ActionKind::kBackward, ActionKind::kAllReduce, ActionKind::kUpdate};
+                               ActionKind::kBackward, ActionKind::kAllReduce, ActionKind::kUpdate,
+                               ActionKind::kAllGather, ActionKind::kReduceScatter};
 
 /// Kinds without a range print none, unless the value carries one that validate would refuse.
 bool prints_range(const Action& a) {
@@ -47,7 +48,8 @@ ActionKind read_kind(TextReader& in) {
   }
   if (in.ok()) {
     in.fail_at_token("unknown action '" + word +
-                     "'; write load, forward, loss, backward, all_reduce or update");
+                     "'; write load, forward, loss, backward, all_reduce, all_gather, "
+                     "reduce_scatter or update");
   }
   return {};
 }

@@ -4,15 +4,35 @@
 #include <string>
 
 #include <stormo/optim/options.h>
+#include <stormo/parallel/strategy.h>
 
 namespace stormo::train {
 
 using OptimizerOptions = optim::Options;
+using parallel::Strategy;
+
+/// How replicated gradients are averaged; the numbers do not change but for the order of additions.
+enum class Reducer : std::uint8_t {
+  kAuto,          ///< the fastest, by size, ranks and hosts
+  kRing,          ///< around all ranks
+  kHierarchical,  ///< inside hosts, then between them
+  kReduceToOne,   ///< on rank 0, which sends the result to all
+};
+
+struct GradientOptions {
+  Reducer reducer = Reducer::kAuto;
+  std::int64_t bucket_bytes = 0;  ///< of what is reduced during backward; 0: measured
+  /// The same bits in every run with as many ranks and the same hosts, whatever is faster.
+  bool deterministic = false;
+};
 
 struct LearningRateOptions {
-  enum class Kind { kConstant, kCosine } kind = Kind::kConstant;
-  std::int64_t warmup_steps = 0;  ///< linear from 0 to lr
-  double min_lr = 0;              ///< end of the cosine
+  enum class Kind { kConstant, kCosine, kStep } kind = Kind::kConstant;
+  std::int64_t warmup_steps = 0;  ///< linear from 0 to the peak
+  double min_lr = 0;              ///< kCosine: its end
+  std::int64_t step_size = 0;     ///< kStep: steps after which the rate falls, again and again
+  double gamma = 0.1;             ///< kStep: what it is multiplied by then
+  std::int64_t base_batch = 0;    ///< global batch for which the rate was chosen; 0: the run's own
 };
 
 struct CheckpointOptions {
@@ -22,12 +42,14 @@ struct CheckpointOptions {
 };
 
 struct TrainerOptions {
-  std::string name = "program";       ///< appears in records and manifests
-  std::string recipe_json = "{}";     ///< resolved recipe; the Trainer copies it into Snapshots
-  std::string strategy = "mirrored";  ///< "one_device" or "mirrored"
-  std::int64_t steps = 0;             ///< steps of the whole run; or
-  std::int64_t epochs = 0;            ///< whole epochs, used when steps == 0
-  std::int64_t global_batch = 0;      ///< samples per step over all ranks
+  std::string name = "program";    ///< appears in records and manifests
+  std::string recipe_json = "{}";  ///< resolved recipe; the Trainer copies it into Snapshots
+  Strategy strategy;
+  GradientOptions gradients;
+  std::int64_t micro_batches = 1;  ///< passes that a rank's part of a batch is cut into
+  std::int64_t steps = 0;          ///< steps of the whole run; or
+  std::int64_t epochs = 0;         ///< whole epochs, used when steps == 0
+  std::int64_t global_batch = 0;   ///< samples per step over all ranks
   std::uint64_t seed = 1;
   std::int64_t log_every = 10;
   std::int64_t eval_every = 0;  ///< steps; 0: only at the end

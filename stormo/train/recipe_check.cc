@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <stormo/model/registry.h>
+#include <stormo/train/learning_rate.h>
 #include <stormo/train/recipe.h>
 
 namespace stormo::train {
@@ -18,6 +19,7 @@ class RecipeCheck {
 
   std::vector<std::string> run() {
     check_training();
+    check_optimizer();
     check_model();
     check_strategy();
     check_checkpoint();
@@ -41,12 +43,23 @@ class RecipeCheck {
             fmt::format("a batch of {} gives {} ranks less than one sample each; raise it to at "
                         "least {} (batch={}) or start fewer ranks (-n)",
                         train_.global_batch, ranks_, ranks_, ranks_));
-    require(train_.optimizer.lr > 0, "optimizer.lr", "must be greater than 0");
+  }
+
+  void check_optimizer() {
+    using Kind = OptimizerOptions::Kind;
+    const OptimizerOptions& o = train_.optimizer;
+    require(o.lr > 0, "optimizer.lr", "must be greater than 0");
+    require(!o.nesterov || (o.kind == Kind::kSgd && o.momentum > 0), "optimizer.nesterov",
+            "needs kind sgd and a momentum; write optimizer.momentum=0.9");
+    require(o.kind != Kind::kLars || o.trust > 0, "optimizer.trust", "must be greater than 0");
     const LearningRateOptions& rate = train_.learning_rate;
-    require(rate.kind == LearningRateOptions::Kind::kConstant || rate.min_lr <= train_.optimizer.lr,
-            "learning_rate.min_lr",
-            fmt::format("{} is greater than optimizer.lr, which is {}", rate.min_lr,
-                        train_.optimizer.lr));
+    const double peak = scaled_learning_rate(rate, o.lr, train_.global_batch);
+    require(
+        rate.kind != LearningRateOptions::Kind::kCosine || rate.min_lr <= peak,
+        "learning_rate.min_lr",
+        fmt::format("{} is greater than the learning rate's peak, which is {}", rate.min_lr, peak));
+    require(rate.kind != LearningRateOptions::Kind::kStep || rate.step_size > 0,
+            "learning_rate.step_size", "missing; write learning_rate.step_size=N");
   }
 
   void check_model() {
@@ -67,11 +80,12 @@ class RecipeCheck {
     }
   }
 
+  // On how many hosts the ranks will be is known only later: the Trainer looks at that.
   void check_strategy() {
-    require(train_.strategy != "one_device" || ranks_ == 1, "strategy.kind",
-            fmt::format("\"one_device\" trains on one rank, the job has {}; write "
-                        "strategy.kind=mirrored or -n 1",
-                        ranks_));
+    const auto plan = parallel::plan_for(train_.strategy, {{{"module"}}},
+                                         {.ranks_per_host = {ranks_}, .can_share = true});
+    require(plan.ok(), "strategy.kind", plan.status().message());
+    require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
   }
 
   void check_checkpoint() {

@@ -4,15 +4,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
 #include <stormo/plan/step_plan.h>
-#include <stormo/train/gradient_reducer.h>
 #include <stormo/train/lane_timer.h>
-#include <stormo/train/optimizer.h>
+#include <stormo/train/parameter_store.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {
@@ -23,58 +23,57 @@ struct StepOutcome {
   std::int64_t samples = 0;  ///< of this rank, may be 0
 };
 
+/// What a Runner works with; all but the functions borrowed for its life.
+struct RunnerParts {
+  /// This rank's part of the next global batch; it may be empty.
+  std::function<Result<data::Batch>()> load;
+  Task task;
+  ParameterStore& store;
+  LaneTimer& lanes;
+  double clip_norm = 0;  ///< 0: off
+  std::int64_t micro_batches =
+      1;  ///< passes that a rank's part is cut into; their gradients add up
+};
+
 /// Executes a StepPlan on one rank, action by action, and records an Event for each one. It knows
-/// nothing of strategies: all that differs between them is in the plan.
+/// nothing of strategies: what differs between them is in the plan and in the ParameterStore.
 class Runner {
  public:
-  /// This rank's part of the next global batch; it may be empty.
-  using Load = std::function<Result<data::Batch>()>;
-
-  /// `world`, `optimizer`, `lanes` are borrowed for the runner's life; `clip_norm` 0: off.
   /// kBadPlan for a plan that is invalid, or that needs what a Task does not offer: a Task computes
   /// all of its segments in one forward.
   static Result<std::unique_ptr<Runner>> create(const plan::StepPlan& plan,
-                                                comm::Communicator& world, Task task, Load load,
-                                                Optimizer& optimizer, double clip_norm,
-                                                LaneTimer& lanes);
+                                                const comm::Communicator& world, RunnerParts parts);
 
   /// One step. Exceptions of libtorch and of the task pass through; gradients are gone afterwards.
   Result<StepOutcome> step(double learning_rate);
 
  private:
-  struct Range {
-    std::size_t first = 0;
-    std::size_t last = 0;  ///< one past the end
-  };
   /// An Action with what it needs, found once.
   struct Operation {
     plan::Action action;
-    Range parameters;
-    std::unique_ptr<GradientReducer> reducer;  ///< kAllReduce
+    ParameterRange parameters;
   };
 
-  Runner(Task task, Load load, Optimizer& optimizer, double clip_norm, LaneTimer& lanes);
-  Result<Operation> prepare(const plan::StepPlan& plan, const plan::Action& action,
-                            comm::Communicator& world) const;
-  Result<Range> parameters_of(const plan::ModelShape& model, const plan::Action& action) const;
-  Status execute(Operation& operation, double learning_rate);
+  explicit Runner(RunnerParts parts) : parts_(std::move(parts)) {}
+  Status execute(const Operation& operation, double learning_rate);
   Status load();
-  void loss();
-  Status update(const Range& range, double learning_rate);
+  /// Forward, loss and backward of all micro-batches but the last, which follows the plan.
+  Status leading_micro_batches();
+  void forward();
+  Status loss();
+  void backward(bool last);
+  Status update(const ParameterRange& range, double learning_rate);
 
-  Task task_;
-  Load load_;
-  Optimizer& optimizer_;
-  double clip_norm_;
-  LaneTimer& lanes_;
+  RunnerParts parts_;
   std::vector<Operation> operations_;
 
   // The step that is being executed.
-  data::Batch batch_;
+  std::vector<data::Batch> batches_;  // micro-batches
+  std::size_t at_ = 0;                // of the current one
   torch::Tensor output_;
   torch::Tensor loss_;
   StepOutcome outcome_;
-  std::optional<double> clip_scale_;  // known from the first update on
+  std::optional<double> gradient_scale_;  // by clipping, known at the first update
 };
 
 }  // namespace stormo::train

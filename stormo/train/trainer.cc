@@ -3,10 +3,8 @@
 #include <string>
 #include <utility>
 
-#include <stormo/parallel/mirrored.h>
-#include <stormo/parallel/one_device.h>
-#include <stormo/parallel/pass.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/strategy.h>
 #include <stormo/train/training_run.h>
 
 namespace stormo::train {
@@ -17,14 +15,6 @@ plan::ModelShape shape_of(const Task& task) {
   plan::SegmentShape whole{.name = "module"};
   for (const torch::Tensor& p : task.module->parameters()) whole.num_parameters += p.numel();
   return {.segments = {std::move(whole)}};
-}
-
-Result<plan::StepPlan> plan_for(const Task& task, const std::string& strategy, int ranks) {
-  if (strategy == "one_device") return parallel::compose(parallel::one_device(shape_of(task)));
-  if (strategy == "mirrored") {
-    return parallel::compose(parallel::one_device(shape_of(task)), parallel::mirrored(ranks));
-  }
-  return invalid_argument("strategy '" + strategy + "' is unknown; use one_device or mirrored");
 }
 
 // Everything that is wrong, one line each.
@@ -39,13 +29,11 @@ Status validate(const RunSetup& setup) {
   require(o.global_batch >= setup.world.size(),
           "the global batch of " + std::to_string(o.global_batch) + " is smaller than the " +
               std::to_string(setup.world.size()) + " ranks; raise it or start fewer ranks");
-  require(o.strategy != "one_device" || setup.world.size() == 1,
-          "strategy 'one_device' trains on one rank, the job has " +
-              std::to_string(setup.world.size()) + "; use 'mirrored'");
   require(o.log_every >= 0 && o.eval_every >= 0 && o.verify_every >= 0 && o.checkpoint.every >= 0,
           "intervals in steps must not be negative");
   require(!o.resume || !o.checkpoint.directory.empty(),
           "resume needs the directory of the checkpoints");
+  require(o.micro_batches >= 1, "micro_batches must be at least 1");
   require(o.optimizer.lr > 0 && o.clip_norm >= 0,
           "the learning rate must be positive, clip_norm not negative");
   for (const EvalSplit& split : setup.splits) {
@@ -84,7 +72,8 @@ Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const dat
                                  .plan = {}},
                        .composed = {}}) {
   RunSetup& setup = state_->setup;
-  Result<plan::StepPlan> plan = plan_for(setup.task, setup.options.strategy, world.size());
+  Result<plan::StepPlan> plan = plan_for(setup.options.strategy, shape_of(setup.task),
+                                         trainable_parameters(*setup.task.module), world);
   if (plan.ok()) {
     setup.plan = std::move(plan).value();
   } else {

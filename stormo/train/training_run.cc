@@ -11,6 +11,7 @@
 #include <stormo/train/learning_rate.h>
 #include <stormo/train/replica_check.h>
 #include <stormo/train/stop_signal.h>
+#include <stormo/train/strategy.h>
 
 namespace stormo::train {
 namespace {
@@ -39,8 +40,8 @@ TrainingRun::TrainingRun(const RunSetup& setup)
       sampler_(setup.train->size(), options_.global_batch, options_.seed, /*shuffle=*/true,
                world_.rank(), world_.size()),
       steps_(options_.steps > 0 ? options_.steps : options_.epochs * sampler_.steps_per_epoch()),
-      optimizer_(make_optimizer(options_.optimizer, trainable_parameters(*setup.task.module))),
-      state_(world_, *setup.task.module, *optimizer_, options_),
+      store_(make_store(setup.plan, world_, trainable_parameters(*setup.task.module), options_)),
+      state_(world_, *setup.task.module, store_->optimizer(), options_),
       lanes_(world_.rank()),
       log_(lanes_),
       started_(std::chrono::steady_clock::now()) {
@@ -81,8 +82,13 @@ Status TrainingRun::start() {
     STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
     return std::move(next.batch);
   };
-  STORMO_ASSIGN_OR_RETURN(runner_, Runner::create(setup_.plan, world_, setup_.task, load,
-                                                  *optimizer_, options_.clip_norm, lanes_));
+  STORMO_ASSIGN_OR_RETURN(runner_, Runner::create(setup_.plan, world_,
+                                                  {.load = load,
+                                                   .task = setup_.task,
+                                                   .store = *store_,
+                                                   .lanes = lanes_,
+                                                   .clip_norm = options_.clip_norm,
+                                                   .micro_batches = options_.micro_batches}));
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = setup_.plan.strategy,
                               .ranks = world_.size(),
@@ -112,8 +118,9 @@ Status TrainingRun::train() {
 Status TrainingRun::train_one_step() {
   seed_step(options_.seed, state_.step, world_.rank());
   lanes_.set_step(state_.step + 1);
-  learning_rate_ =
-      learning_rate(options_.learning_rate, options_.optimizer.lr, state_.step, steps_);
+  const double peak =
+      scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
+  learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
   STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_));
   return agree(outcome);
 }

@@ -11,6 +11,7 @@
 #include <stormo/observe/records.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/options.h>
+#include <stormo/train/parameter_store.h>
 #include <stormo/train/run_state.h>
 #include <stormo/train/runner.h>
 #include <stormo/train/step_log.h>
@@ -60,7 +61,7 @@ class TrainingRun {
   const TrainerOptions& options_;
   data::Sampler sampler_;
   std::int64_t steps_;  // of the whole run
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<ParameterStore> store_;
   RunState state_;
   LaneTimer lanes_;
   StepLog log_;

@@ -114,6 +114,51 @@ TEST_F(DistributedTrainer, AdamWToo) {
                       "AdamW");
 }
 
+// Gradients are summed in the order of ranks both ways. The norm for clipping is not: it adds up
+// what the owners of slices found.
+TEST_F(DistributedTrainer, OneCopyPerHostGivesTheBitsOfReplicas) {
+  for (const std::string optimizer : {"adamw=0", "adamw=1"}) {
+    for (const int ranks : {2, 3, 4}) {
+      const RankFile replicas =
+          train(ranks, {"strategy=mirrored", "batch=10", "clip=0", optimizer});
+      const RankFile shared =
+          train(ranks, {"strategy=central_storage", "batch=10", "clip=0", optimizer});
+      EXPECT_EQ(shared.losses, replicas.losses) << ranks << " ranks, " << optimizer;
+      EXPECT_EQ(shared.hash, replicas.hash) << ranks << " ranks, " << optimizer;
+    }
+    expect_equal_losses(train(3, {"strategy=central_storage", "batch=10", optimizer}),
+                        train(1, {"batch=10", optimizer}), "clipped, " + optimizer);
+  }
+}
+
+TEST_F(DistributedTrainer, ReducersAndBucketsChangeNothingButTheOrderOfAdditions) {
+  const RankFile one = train(1, {"batch=10"});
+  for (const std::string how : {"reducer=ring", "reducer=hierarchical", "reducer=reduce_to_one",
+                                "bucket_bytes=1", "bucket_bytes=20000"}) {
+    expect_equal_losses(train(3, {how, "batch=10", "verify_every=1"}), one, how);
+  }
+}
+
+TEST_F(DistributedTrainer, MicroBatchesAddUp) {
+  const RankFile one = train(1, {"batch=10"});
+  expect_equal_losses(train(1, {"batch=10", "micro_batches=3"}), one, "one rank");
+  for (const std::string strategy : {"mirrored", "central_storage"}) {
+    expect_equal_losses(train(2, {"batch=10", "micro_batches=3", "strategy=" + strategy}), one,
+                        strategy);
+  }
+  expect_equal_losses(train(2, {"batch=10", "micro_batches=2", "bucket_bytes=1"}), one, "buckets");
+}
+
+TEST_F(DistributedTrainer, EveryStrategyIsOneDeviceOnOneRank) {
+  const RankFile one = train(1, {"strategy=one_device"});
+  for (const std::string strategy :
+       {"mirrored", "multi_worker_mirrored", "central_storage", "ddp", "fsdp"}) {
+    const RankFile same = train(1, {"strategy=" + strategy});
+    EXPECT_EQ(same.losses, one.losses) << strategy;
+    EXPECT_EQ(same.hash, one.hash) << strategy;
+  }
+}
+
 TEST_F(DistributedTrainer, TwoRunsAreBitwiseEqual) {
   const RankFile a = train(3, {"batch=10"}), b = train(3, {"batch=10"});
   EXPECT_EQ(a.losses, b.losses);

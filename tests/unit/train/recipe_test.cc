@@ -98,7 +98,7 @@ TEST(Recipe, OverridesWinAndAreTypedByTheSchema) {
   EXPECT_EQ(p.recipe.train.log_every, 1);
   EXPECT_EQ(p.recipe.train.global_batch, 6);
   EXPECT_EQ(p.recipe.train.optimizer.lr, 1e-3);
-  EXPECT_EQ(p.recipe.train.strategy, "one_device");
+  EXPECT_EQ(p.recipe.train.strategy.kind, Strategy::Kind::kOneDevice);
   EXPECT_EQ(p.recipe.data.path, "/a b/=c");
   EXPECT_THAT(p.recipe.model.sizes, ElementsAre(8, 4));
   EXPECT_THAT(p.recipe.data.extensions, ElementsAre(".md", ".cc"));

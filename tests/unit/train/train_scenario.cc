@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -60,15 +61,36 @@ class EventfulDataset final : public ToyDataset {
   mutable std::int64_t calls_ = 0;
 };
 
+template <class Enum>
+Enum named(const Arguments& arguments, const std::string& key,
+           const std::vector<std::string>& names, Enum otherwise) {
+  const auto found = arguments.find(key);
+  if (found == arguments.end()) return otherwise;
+  const auto at = std::find(names.begin(), names.end(), found->second);
+  if (at == names.end()) throw std::invalid_argument(key + "=" + found->second);
+  return static_cast<Enum>(at - names.begin());
+}
+
 train::TrainerOptions options_of(const Arguments& arguments, const std::string& folder) {
   train::TrainerOptions options;
+  train::Strategy& strategy = options.strategy;
+  strategy.kind = named(arguments, "strategy", parallel::strategy_names(),
+                        train::Strategy::Kind::kMultiWorkerMirrored);
+  strategy.parameters =
+      named(arguments, "parameters", parallel::parameter_names(), strategy.parameters);
+  strategy.stage = static_cast<int>(number(arguments, "stage", strategy.stage));
+  options.gradients.reducer =
+      named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one"},
+            train::Reducer::kAuto);
+  options.gradients.bucket_bytes = number(arguments, "bucket_bytes", 0);
+  options.micro_batches = number(arguments, "micro_batches", 1);
   options.name = "toy";
   options.steps = number(arguments, "steps", 0);
   options.epochs = number(arguments, "epochs", 2);
   options.global_batch = number(arguments, "batch", 12);
   options.log_every = 1;
   options.seed = 11;
-  options.clip_norm = 0.5;
+  options.clip_norm = number(arguments, "clip", 1) != 0 ? 0.5 : 0;
   options.verify_every = number(arguments, "verify_every", 0);
   options.resume = number(arguments, "resume", 0) != 0;
   options.optimizer = {.lr = 0.05, .momentum = 0.9};

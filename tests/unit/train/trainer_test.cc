@@ -97,15 +97,16 @@ std::vector<double> plain_loop(ToyModule& module, const data::Dataset& dataset,
 }
 
 TEST_F(TrainerTest, OneRankIsBitwiseAPlainLoop) {
-  for (const std::string strategy : {"one_device", "mirrored"}) {
-    options.strategy = strategy;
+  for (const auto kind : {Strategy::Kind::kOneDevice, Strategy::Kind::kMirrored}) {
+    options.strategy.kind = kind;
     auto plain = make_toy_module(3), ours = make_toy_module(3);
     const std::vector<double> losses = plain_loop(*plain, *dataset, options);
     const auto end = run(ours);
     ASSERT_TRUE(end.ok()) << end.status().to_string();
     ASSERT_EQ(recorder.steps.size(), losses.size());
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      EXPECT_DOUBLE_EQ(recorder.steps[i].loss, losses[i]) << strategy << " step " << i + 1;
+      EXPECT_DOUBLE_EQ(recorder.steps[i].loss, losses[i])
+          << static_cast<int>(kind) << " step " << i + 1;
     }
     for (const auto& p : plain->named_parameters()) {
       EXPECT_TRUE(torch::equal(p.value(), ours->named_parameters()[p.key()])) << p.key();

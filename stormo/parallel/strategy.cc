@@ -1,0 +1,113 @@
+#include <stormo/parallel/strategy.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <stormo/parallel/host_shared.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/parallel/sharded.h>
+
+namespace stormo::parallel {
+namespace {
+
+using Kind = Strategy::Kind;
+using Parameters = Strategy::Parameters;
+
+struct Shape {
+  int ranks = 1, hosts = 1, local = 1;
+  bool uniform = true;
+};
+
+Shape shape_of(const Workers& w) {
+  Shape s;
+  s.hosts = static_cast<int>(w.ranks_per_host.size());
+  s.local = w.ranks_per_host.front();
+  s.ranks = std::accumulate(w.ranks_per_host.begin(), w.ranks_per_host.end(), 0);
+  s.uniform = std::all_of(w.ranks_per_host.begin(), w.ranks_per_host.end(),
+                          [&s](int n) { return n == s.local; });
+  return s;
+}
+
+Status refuse(const Strategy& strategy, const std::string& why) {
+  return invalid_argument("strategy '" + strategy_names()[static_cast<std::size_t>(strategy.kind)] +
+                          "' " + why);
+}
+
+Status check(const Strategy& s, const Shape& shape, const Workers& w) {
+  const bool one_host = s.kind == Kind::kMirrored || s.kind == Kind::kCentralStorage;
+  if (s.kind == Kind::kOneDevice && shape.ranks > 1) {
+    return refuse(s, "trains on one rank, the job has " + std::to_string(shape.ranks) +
+                         "; use 'ddp', or start one rank");
+  }
+  if (one_host && shape.hosts > 1) {
+    return refuse(s, "keeps to one host, the job has " + std::to_string(shape.hosts) +
+                         "; use 'multi_worker_mirrored' or 'ddp'");
+  }
+  if (s.kind == Kind::kCentralStorage && s.parameters == Parameters::kReplicated) {
+    return refuse(s, "has one copy of the parameters; leave out parameters, or use 'mirrored'");
+  }
+  if (s.kind == Kind::kFsdp && s.parameters == Parameters::kReplicated) {
+    return refuse(s, "does not replicate parameters; leave out parameters, or use 'ddp'");
+  }
+  if (s.kind != Kind::kFsdp && s.parameters == Parameters::kSharded) {
+    return refuse(s, "does not shard parameters; use 'fsdp'");
+  }
+  if (s.stage < 1 || s.stage > 3) {
+    return refuse(s, "has stages 1 to 3, not " + std::to_string(s.stage));
+  }
+  const bool must_share =
+      s.parameters == Parameters::kHostShared || s.kind == Kind::kCentralStorage;
+  if (must_share && shape.local > 1 && !w.can_share) {
+    return refuse(s,
+                  "cannot share parameters inside a host: that takes Stormo's own engine and "
+                  "optimizers, and float32 or float64 parameters; use parameters=replicated");
+  }
+  const bool needs_uniform = must_share || (s.kind == Kind::kFsdp && s.hybrid);
+  if (needs_uniform && !shape.uniform) {
+    return refuse(s, "needs as many ranks on one host as on the others");
+  }
+  return {};
+}
+
+// Sharing costs nothing inside a host, and saves memory. Between hosts alone there is nothing to
+// share, and plain fsdp shards over all of them, which needs less memory than a copy per host.
+bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
+  if (s.parameters == Parameters::kHostShared || s.kind == Kind::kCentralStorage) return true;
+  if (s.parameters != Parameters::kAuto || !w.can_share || !shape.uniform) return false;
+  if (s.kind == Kind::kDdp) return shape.local > 1;
+  return s.kind == Kind::kFsdp && shape.local > 1 && (shape.hosts == 1 || s.hybrid);
+}
+
+}  // namespace
+
+const std::vector<std::string>& strategy_names() {
+  static const std::vector<std::string> names = {
+      "one_device", "mirrored", "multi_worker_mirrored", "central_storage", "ddp", "fsdp"};
+  return names;
+}
+
+const std::vector<std::string>& parameter_names() {
+  static const std::vector<std::string> names = {"auto", "replicated", "host_shared", "sharded"};
+  return names;
+}
+
+Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
+                                const Workers& workers) {
+  const Shape shape = shape_of(workers);
+  STORMO_RETURN_IF_ERROR(check(strategy, shape, workers));
+  plan::StepPlan one = one_device(std::move(model));
+  if (shape.ranks == 1) return compose(std::move(one));
+  if (shares(strategy, shape, workers)) {
+    return compose(std::move(one), host_shared(shape.hosts, shape.local));
+  }
+  if (strategy.kind != Kind::kFsdp) return compose(std::move(one), mirrored(shape.ranks));
+  if (strategy.hybrid && shape.hosts > 1) {
+    return compose(std::move(one), mirrored(shape.hosts), sharded(strategy.stage, shape.local));
+  }
+  return compose(std::move(one), sharded(strategy.stage, shape.ranks));
+}
+
+}  // namespace stormo::parallel

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::parallel {
+
+/// A way of sharing the work among ranks, by its name and its choices.
+struct Strategy {
+  enum class Kind {
+    kOneDevice,            ///< one rank
+    kMirrored,             ///< replicas on one host
+    kMultiWorkerMirrored,  ///< replicas on any hosts
+    kCentralStorage,       ///< one copy of parameters and optimizer state, on one host
+    kDdp,                  ///< data parallel on any hosts, in the form that is fastest there
+    kFsdp,                 ///< parameters, gradients or optimizer state sharded
+  } kind = Kind::kDdp;
+  /// How many copies of the parameters there are.
+  enum class Parameters {
+    kAuto,        ///< kDdp, kFsdp: host-shared where that is possible and serves, else as kind says
+    kReplicated,  ///< one for each rank
+    kHostShared,  ///< one for each host
+    kSharded,     ///< kFsdp: a part for each rank, even where the host's memory could be shared
+  } parameters = Parameters::kAuto;
+  int stage = 3;        ///< kFsdp: what is sharded; 1 optimizer state, 2 gradients too, 3 all
+  bool hybrid = false;  ///< kFsdp: shard inside hosts, replicate across them
+  bool operator==(const Strategy&) const = default;
+};
+
+/// Names as in recipes, in the order of the enumerators.
+const std::vector<std::string>& strategy_names();
+const std::vector<std::string>& parameter_names();
+
+/// What a strategy runs on.
+struct Workers {
+  std::vector<int> ranks_per_host = {1};
+  /// The ranks of a host can read each other's memory, and the parameters and the optimizer allow
+  /// for one copy: float32 or float64, updated by Stormo's own rules.
+  bool can_share = true;
+};
+
+/// The plan of one training step. On one rank every strategy is one_device. kInvalidArgument says
+/// why the strategy does not fit, and what does.
+Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
+                                const Workers& workers);
+
+}  // namespace stormo::parallel

@@ -1,0 +1,42 @@
+#include <stormo/train/host_shared_store.h>
+
+#include <utility>
+
+namespace stormo::train {
+
+HostSharedStore::HostSharedStore(comm::Communicator& world, const OptimizerOptions& options,
+                                 const std::vector<NamedParameter>& parameters,
+                                 const Reduction& how)
+    : shared_(world, parameters),
+      optimizer_(options, parameters, shared_.owned(),
+                 [&host = shared_.host()](std::span<double> v) {
+                   return host.all_reduce(comm::buffer_of(v), comm::ReduceOp::kSum);
+                 }) {
+  if (world.cross_size() == 1) return;
+  between_hosts_ = std::make_unique<BackwardReducer>(world, parameters, how);
+}
+
+void HostSharedStore::begin_backward(double weight, bool last) {
+  if (between_hosts_) between_hosts_->begin_backward(weight, last);
+}
+
+Status HostSharedStore::reduce(const ParameterRange&, double weight) {
+  return between_hosts_ ? between_hosts_->reduce(weight) : shared_.publish(weight);
+}
+
+Result<double> HostSharedStore::gradient_norm() {
+  return between_hosts_ ? optimizer_.gradient_norm()
+                        : optimizer_.gradient_norm(shared_.gradients());
+}
+
+Status HostSharedStore::update(const ParameterRange& all, const StepRate& rate) {
+  return between_hosts_ ? optimizer_.step(rate, all.first, all.last)
+                        : optimizer_.step(rate, shared_.gradients());
+}
+
+std::string HostSharedStore::describe() const {
+  const std::string one = "one copy of parameters and optimizer state per host";
+  return between_hosts_ ? one + "; " + between_hosts_->describe() : one;
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,68 @@
+#include <stormo/train/strategy.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <stormo/train/host_shared_store.h>
+#include <stormo/train/replicated_store.h>
+#include <stormo/train/segment_range.h>
+
+namespace stormo::train {
+namespace {
+
+std::string builder_of(Reducer reducer) {
+  switch (reducer) {
+    case Reducer::kAuto: return {};
+    case Reducer::kRing: return "ring_all_reduce";
+    case Reducer::kHierarchical: return "hierarchical_all_reduce";
+    case Reducer::kReduceToOne: return "star_all_reduce";
+  }
+  return {};
+}
+
+Reduction reduction_for(const GradientOptions& options) {
+  Reduction how;
+  how.algorithm = builder_of(options.reducer);
+  if (options.deterministic) {
+    how.overlap = Overlap::at_the_end();
+  } else if (options.bucket_bytes > 0) {
+    how.overlap = Overlap::buckets(options.bucket_bytes);
+  }
+  return how;
+}
+
+bool has(const plan::StepPlan& plan, plan::ActionKind kind) {
+  return std::any_of(plan.actions.begin(), plan.actions.end(),
+                     [kind](const plan::Action& a) { return a.kind == kind; });
+}
+
+}  // namespace
+
+Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
+                                const std::vector<NamedParameter>& parameters,
+                                comm::Communicator& world) {
+  const bool can_share =
+      HostSharedParameters::possible(world) &&
+      std::all_of(parameters.begin(), parameters.end(), HostSharedParameters::can_hold);
+  return parallel::plan_for(strategy, std::move(model),
+                            {.ranks_per_host = world.ranks_per_host(), .can_share = can_share});
+}
+
+std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Communicator& world,
+                                           const std::vector<NamedParameter>& parameters,
+                                           const TrainerOptions& options) {
+  const Reduction how = reduction_for(options.gradients);
+  if (has(plan, plan::ActionKind::kReduceScatter)) {
+    return std::make_unique<HostSharedStore>(world, options.optimizer, parameters, how);
+  }
+  std::vector<ParameterRange> ranges;
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind != plan::ActionKind::kAllReduce) continue;
+    ranges.push_back(parameters_of(plan.model, a, parameters).take_or_throw());
+  }
+  return std::make_unique<ReplicatedStore>(world, make_optimizer(options.optimizer, parameters),
+                                           ranges, how);
+}
+
+}  // namespace stormo::train

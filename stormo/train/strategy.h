@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/options.h>
+#include <stormo/train/parameter_store.h>
+
+namespace stormo::train {
+
+/// The plan of a step of `model` on the ranks of `world`.
+Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
+                                const std::vector<NamedParameter>& parameters,
+                                comm::Communicator& world);
+
+/// What holds the parameters as the plan wants it. A collective. `world` is borrowed. Throws Error.
+std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Communicator& world,
+                                           const std::vector<NamedParameter>& parameters,
+                                           const TrainerOptions& options);
+
+}  // namespace stormo::train
