@@ -159,6 +159,20 @@ TEST(ClipGradients, RefusesANormThatIsNotPositive) {
   EXPECT_NEAR(*clip_coefficient(4, 2), 0.5, 1e-6);
 }
 
+TEST(LearningRate, FallsInSteps) {
+  const LearningRateOptions steps{
+      .kind = LearningRateOptions::Kind::kStep, .warmup_steps = 2, .step_size = 5, .gamma = 0.5};
+  EXPECT_DOUBLE_EQ(learning_rate(steps, 1.0, 0, 100), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(steps, 1.0, 6, 100), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(steps, 1.0, 7, 100), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(steps, 1.0, 17, 100), 0.125);
+}
+
+TEST(LearningRate, ScalesWithTheBatch) {
+  EXPECT_EQ(scaled_learning_rate({}, 0.1, 4096), 0.1);
+  EXPECT_DOUBLE_EQ(scaled_learning_rate({.base_batch = 128}, 0.1, 1024), 0.8);
+}
+
 TEST(LearningRate, WarmsUpAndFallsAlongACosine) {
   LearningRateOptions constant;
   EXPECT_EQ(learning_rate(constant, 0.5, 0, 10), 0.5);

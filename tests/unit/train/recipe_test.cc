@@ -56,7 +56,7 @@ stepz = 10
 global_batch = "many"
 seed = 1.5
 [optimizer]
-kind = "adam"
+kind = "lamp"
 lr = -1.0
 [modle]
 layers = 2
@@ -68,7 +68,7 @@ layers = 2
           "r.toml:3:1: unknown key 'train.stepz'; did you mean 'train.steps'?",
           R"(r.toml:4:16: train.global_batch: must be whole number, not "many")",
           "r.toml:5:8: train.seed: must be whole number, not 1.5",
-          R"(r.toml:7:8: optimizer.kind: must be one of sgd, adamw, not "adam"; did you mean "adamw"?)",
+          R"(r.toml:7:8: optimizer.kind: must be one of sgd, adamw, adam, adagrad, rmsprop, lion, lars, lamb, not "lamp"; did you mean "lamb"?)",
           "r.toml:8:6: optimizer.lr: must be at least 0, not -1",
           testing::StartsWith("r.toml:9:2: unknown section 'modle'"),
           "command line: unknown key 'log_evry'; did you mean 'train.log_every'?",
@@ -169,6 +169,44 @@ TEST(RecipeSchema, DefaultsAreValid) {
   const std::vector<std::string> overrides = {"batch=1"};
   const ParsedRecipe p = parse_recipe(to_toml(Recipe{}), "defaults", ".", overrides);
   EXPECT_THAT(p.errors, testing::Each(HasSubstr("train.global_batch")));
+}
+
+TEST(Recipe, KnowsOptimizersAndSchedules) {
+  const ParsedRecipe p =
+      parse("", {"optimizer.kind=lamb", "trust=0.02", "nesterov=true", "alpha=0.5",
+                 "learning_rate.kind=step", "step_size=30", "gamma=0.5", "base_batch=128"});
+  EXPECT_THAT(p.errors, IsEmpty());
+  const TrainerOptions& t = p.recipe.train;
+  EXPECT_EQ(t.optimizer.kind, OptimizerOptions::Kind::kLamb);
+  EXPECT_EQ(t.optimizer.trust, 0.02);
+  EXPECT_TRUE(t.optimizer.nesterov);
+  EXPECT_EQ(t.optimizer.alpha, 0.5);
+  EXPECT_EQ(t.learning_rate.kind, LearningRateOptions::Kind::kStep);
+  EXPECT_EQ(t.learning_rate.step_size, 30);
+  EXPECT_EQ(t.learning_rate.gamma, 0.5);
+  EXPECT_EQ(t.learning_rate.base_batch, 128);
+}
+
+TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
+  const auto errors_of = [](std::vector<std::string> overrides) {
+    for (const char* basis : {"batch=8", "steps=1", "data.kind=mnist", "model.kind=mlp",
+                              "model.sizes=784,10", "data.path=."}) {
+      overrides.emplace_back(basis);
+    }
+    return check_recipe(parse("", overrides), 1);
+  };
+  EXPECT_THAT(errors_of({}), IsEmpty());
+  EXPECT_THAT(errors_of({"nesterov=true"}), ElementsAre(HasSubstr("optimizer.momentum=0.9")));
+  EXPECT_THAT(errors_of({"nesterov=true", "momentum=0.9"}), IsEmpty());
+  EXPECT_THAT(errors_of({"optimizer.kind=lars", "trust=0"}),
+              ElementsAre(HasSubstr("optimizer.trust: must be greater than 0")));
+  EXPECT_THAT(errors_of({"learning_rate.kind=step"}),
+              ElementsAre(HasSubstr("write learning_rate.step_size=N")));
+  const std::vector<std::string> cosine = {"lr=0.1", "min_lr=0.2", "learning_rate.kind=cosine"};
+  EXPECT_THAT(errors_of(cosine), ElementsAre(HasSubstr("0.2 is greater than")));
+  std::vector<std::string> scaled = cosine;
+  scaled.emplace_back("base_batch=2");  // a fourth of the batch: the peak is 0.4
+  EXPECT_THAT(errors_of(scaled), IsEmpty());
 }
 
 TEST(Recipe, MissingFileIsOneOfTheErrors) {
