@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "stormo/optim/update.cc"
 #include <hwy/foreach_target.h>
 //
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -36,6 +37,7 @@ struct UpdateStrip {
   template <std::size_t kVectors, class D>
   HWY_INLINE void run(D d, std::int64_t begin) const {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    if constexpr (kVectors > 1) prefetch(begin, kVectors * hn::Lanes(d));
     hn::Vec<D> sum[kVectors];
     if constexpr (kReadsGradient<Rule>) {
       load_sum<kVectors>(d, piece, begin, sum);
@@ -57,6 +59,20 @@ struct UpdateStrip {
 
  private:
   HWY_INLINE T* slot(std::size_t s) const { return static_cast<T*>(piece.slots[s]); }
+
+  // A core's own prefetching follows several streams at once late, and stops at every page.
+  HWY_INLINE void prefetch(std::int64_t begin, std::size_t count) const {
+    constexpr std::size_t kAhead = 1024, kLine = 64;  // bytes
+    const auto ahead = [&](const void* data, std::size_t size) HWY_ATTR {
+      const char* from = static_cast<const char*>(data) + begin * static_cast<std::int64_t>(size);
+      for (std::size_t b = 0; b < count * size; b += kLine) hwy::Prefetch(from + b + kAhead);
+    };
+    ahead(piece.weights, sizeof(T));
+    for (std::size_t s = 0; s < Rule::kSlots; ++s) ahead(piece.slots[s], sizeof(T));
+    if constexpr (kReadsGradient<Rule>) {
+      for (const Source& g : piece.gradients) ahead(g.data, size_of(piece.gradient_dtype));
+    }
+  }
 
   template <class D>
   HWY_INLINE void store_copy(D d, hn::Vec<D> w, std::int64_t i) const {
