@@ -62,16 +62,20 @@ struct UpdateStrip {
 
   // A core's own prefetching follows several streams at once late, and stops at every page.
   HWY_INLINE void prefetch(std::int64_t begin, std::size_t count) const {
-    constexpr std::size_t kAhead = 1024, kLine = 64;  // bytes
-    const auto ahead = [&](const void* data, std::size_t size) HWY_ATTR {
-      const char* from = static_cast<const char*>(data) + begin * static_cast<std::int64_t>(size);
-      for (std::size_t b = 0; b < count * size; b += kLine) hwy::Prefetch(from + b + kAhead);
-    };
-    ahead(piece.weights, sizeof(T));
-    for (std::size_t s = 0; s < Rule::kSlots; ++s) ahead(piece.slots[s], sizeof(T));
-    if constexpr (kReadsGradient<Rule>) {
-      for (const Source& g : piece.gradients) ahead(g.data, size_of(piece.gradient_dtype));
+    fetch_ahead(piece.weights, begin, count, sizeof(T));
+    for (std::size_t s = 0; s < Rule::kSlots; ++s) {
+      fetch_ahead(piece.slots[s], begin, count, sizeof(T));
     }
+    if constexpr (kReadsGradient<Rule>) {
+      const std::size_t size = piece.gradient_dtype == piece.dtype ? sizeof(T) : 2;
+      for (const Source& g : piece.gradients) fetch_ahead(g.data, begin, count, size);
+    }
+  }
+  static HWY_INLINE void fetch_ahead(const void* data, std::int64_t begin, std::size_t count,
+                                     std::size_t size) {
+    constexpr std::size_t kAhead = 1024, kLine = 64;  // bytes
+    const char* from = static_cast<const char*>(data) + begin * static_cast<std::int64_t>(size);
+    for (std::size_t b = 0; b < count * size; b += kLine) hwy::Prefetch(from + b + kAhead);
   }
 
   template <class D>
