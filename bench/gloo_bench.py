@@ -1,6 +1,6 @@
 """The opponent of `stormo bench` over Gloo: torch.distributed, one process per rank.
 
-Started by `stormo run`; arguments: OPERATION DTYPE SECONDS_PER_SIZE PAUSE RENDEZVOUS_FILE BYTES... Measures as bench/measure.h
+Started by `stormo run`; arguments: RENDEZVOUS_FILE OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES... Measures as bench/measure.h
 says: inputs rewritten in every iteration, ranks start together, results verified before and after. Rank 0 prints one
 JSON object per size.
 """
@@ -143,7 +143,7 @@ def measure(operation, dtype, size, seconds, pause):
 
 
 def main():
-    operation, dtype, seconds, pause, file, *sizes = sys.argv[1:]
+    file, operation, dtype, seconds, pause, *sizes = sys.argv[1:]
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=int(os.environ["STORMO_RANK"]),
                             world_size=int(os.environ["STORMO_WORLD_SIZE"]))

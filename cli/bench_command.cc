@@ -1,29 +1,22 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <cli/bench_chart.h>
 #include <cli/bench_contenders.h>
-#include <cli/bench_hosts.h>
 #include <cli/bench_options.h>
 #include <cli/bench_rank.h>
 #include <cli/bench_rounds.h>
+#include <cli/bench_site.h>
 #include <cli/bench_table.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
-#include <stormo/base/temporary_folder.h>
-#include <stormo/launch/cpus.h>
-#include <stormo/launch/host_spec.h>
 #include <stormo/launch/signals.h>
 
 namespace stormo::cli {
@@ -43,35 +36,6 @@ int fail(const Status& status) {
   fmt::print(stderr, "stormo bench: {}\n", status.message());
   if (status.code() == Code::kInterrupted) return kExitInterrupted;
   return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
-
-Result<BenchSite> read_site(const BenchArguments& arguments, const TemporaryFolder& scratch) {
-  BenchSite site;
-  std::error_code failed;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
-  if (failed) return io_error("cannot find this program's own file in /proc/self/exe");
-  site.program = program.string();
-  site.tools = arguments.tools.empty() ? program.parent_path().string() : arguments.tools;
-  site.scratch = scratch.path();
-  const char* path = std::getenv("PATH");
-  site.path = path == nullptr ? "" : path;
-  site.cores = launch::read_cpus().usable_cores();
-  site.root = ::geteuid() == 0;
-  site.launch = arguments.launch;
-  return site;
-}
-
-/// After hosts have been made: how many there are, and ranks on them.
-Status place(BenchSite& site) {
-  std::vector<launch::HostSlots> hosts;
-  if (!site.launch.hosts.empty()) {
-    STORMO_ASSIGN_OR_RETURN(hosts, launch::parse_hosts(site.launch.hosts));
-  }
-  const auto ranks = site.launch.hosts.empty() ? site.launch.ranks.value_or(1) : site.launch.ranks;
-  STORMO_ASSIGN_OR_RETURN(const auto shares, launch::place_ranks(ranks, hosts));
-  site.ranks = shares.back().first_rank + shares.back().ranks;
-  site.hosts = static_cast<int>(shares.size());
-  return {};
 }
 
 /// Stormo and those it is compared with; who cannot take part is an error or, if any will do, left
@@ -108,17 +72,10 @@ Status write_chart(const std::string& path, const std::string& heading,
 Result<bool> compare(const BenchArguments& arguments, const BenchOptions& options) {
   // between two children a signal waits for the next one: hosts are always taken away
   STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
-  STORMO_ASSIGN_OR_RETURN(const auto scratch, TemporaryFolder::create("stormo-bench"));
-  STORMO_ASSIGN_OR_RETURN(BenchSite site, read_site(arguments, scratch));
-  std::optional<BenchHosts> made;
-  if (options.namespaces > 0) {
-    STORMO_ASSIGN_OR_RETURN(BenchHosts hosts, BenchHosts::create(site.tools + "/hosts",
-                                                                 options.namespaces, options.rate));
-    made.emplace(std::move(hosts));
-    made->describe(arguments.ranks_per_host, site.launch);
-  }
-  site.namespaces = enters_namespaces(site.launch.remote_shell);
-  STORMO_RETURN_IF_ERROR(place(site));
+  STORMO_ASSIGN_OR_RETURN(const auto place,
+                          BenchPlace::create(arguments.launch, arguments.tools, options.namespaces,
+                                             options.rate, arguments.ranks_per_host));
+  const BenchSite& site = place->site;
   STORMO_ASSIGN_OR_RETURN(const auto contenders, gather_contenders(site, options, arguments));
   for (const Contender& c : contenders)
     fmt::print(stderr, "$ {}\n", fmt::join(c.command.words, " "));

@@ -157,13 +157,18 @@ Result<Contender> openmpi_contender(const BenchSite& site, const BenchOptions& o
   return c;
 }
 
-Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
-                                 const std::string& python) {
-  if (options.operation == bench::Operation::kScan)
-    return invalid_argument("gloo: torch.distributed has no scan");
-  const std::string script = site.tools + "/gloo_bench.py";
-  if (::access(script.c_str(), R_OK) != 0)
-    return invalid_argument(fmt::format("gloo: {} is missing", script));
+Words run_words(const BenchSite& site, Speaker speaker) {
+  Words words = {site.program, "run"};
+  append(words, launch_words(site));
+  append(words, {"--output", speaker == Speaker::kRankZero ? "raw" : "prefix", "--"});
+  return words;
+}
+
+Result<Contender> torch_contender(const BenchSite& site, const TorchScript& script,
+                                  const std::string& python) {
+  const std::string file = site.tools + "/" + script.file;
+  if (::access(file.c_str(), R_OK) != 0)
+    return invalid_argument(fmt::format("{}: {} is missing", script.name, file));
   const char* active = std::getenv("VIRTUAL_ENV");
   const std::string interpreter = !python.empty()     ? python
                                   : active != nullptr ? std::string(active) + "/bin/python3"
@@ -171,20 +176,30 @@ Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& opti
   const auto tried = run_child({{interpreter, "-c", "import torch.distributed"}, {}});
   if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
   if (!tried.ok() || tried->status != 0)
-    return invalid_argument(fmt::format(
-        "gloo: '{}' does not import torch.distributed; name another by --python", interpreter));
-  Contender c{.name = "gloo", .rendezvous = site.scratch + "/gloo_rendezvous"};
+    return invalid_argument(
+        fmt::format("{}: '{}' does not import torch.distributed; install it by 'pip install "
+                    "torch', or name another interpreter by --python",
+                    script.name, interpreter));
+  Contender c{.name = script.name, .rendezvous = site.scratch + "/gloo_rendezvous"};
   c.command.words = with_cubic_loopback(site);
-  append(c.command.words, {site.program, "run"});
-  append(c.command.words, launch_words(site));
-  append(c.command.words,
-         {"--output", "raw", "--", interpreter, script, name_of(options),
-          std::string(to_string(options.dtype)), fmt::format("{}", options.seconds),
-          fmt::format("{}", options.pause), c.rendezvous});
-  append(c.command.words, sizes_of(options));
+  append(c.command.words, run_words(site, script.speaker));
+  append(c.command.words, script.prefix);
+  append(c.command.words, {interpreter, file, c.rendezvous});
+  append(c.command.words, script.arguments);
   const std::string interface = site.hosts == 1 ? "lo" : last_interface(site.launch.interface);
   if (!interface.empty()) c.command.environment = {{"GLOO_SOCKET_IFNAME", interface}};
   return c;
+}
+
+Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
+                                 const std::string& python) {
+  if (options.operation == bench::Operation::kScan)
+    return invalid_argument("gloo: torch.distributed has no scan");
+  Words arguments = {name_of(options), std::string(to_string(options.dtype)),
+                     fmt::format("{}", options.seconds), fmt::format("{}", options.pause)};
+  append(arguments, sizes_of(options));
+  return torch_contender(
+      site, {.name = "gloo", .file = "gloo_bench.py", .arguments = std::move(arguments)}, python);
 }
 
 }  // namespace stormo::cli

@@ -5,6 +5,7 @@
 
 #include <cli/bench_child.h>
 #include <cli/bench_options.h>
+#include <cli/bench_site.h>
 
 namespace stormo::cli {
 
@@ -13,20 +14,6 @@ struct Contender {
   std::string name;
   ChildCommand command;
   std::string rendezvous;  ///< a file that must not exist when it starts; empty: none
-};
-
-/// Where the contenders run, and what is there.
-struct BenchSite {
-  std::string program;  ///< this one
-  std::string tools;    ///< folder of openmpi_bench, gloo_bench.py and hosts
-  std::string scratch;  ///< a folder for files of this run
-  std::string path;     ///< PATH
-  int ranks = 1;
-  int hosts = 1;
-  int cores = 1;            ///< of this machine
-  bool namespaces = false;  ///< the hosts share this machine's cores
-  bool root = false;
-  LaunchFlags launch;  ///< with hosts as the launcher takes them
 };
 
 /// Whether hosts that are reached so are network namespaces of this machine: `tools/hosts` or plain
@@ -40,8 +27,27 @@ Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
 /// copies in memory, the same network interfaces. kInvalidArgument says why it cannot take part.
 Result<Contender> openmpi_contender(const BenchSite& site, const BenchOptions& options);
 
-/// Gloo by torch.distributed, over the loopback interface or that of the hosts, with TCP's cubic
-/// congestion control where that can be chosen. As above.
+/// Whose standard output a contender is read from.
+enum class Speaker { kRankZero, kEveryRank /* lines after "[rank] " */ };
+
+/// `stormo run` as it starts the ranks of the site, up to the program.
+std::vector<std::string> run_words(const BenchSite& site, Speaker speaker);
+
+/// A Python script of the tools' folder that uses torch.distributed, one process per rank.
+struct TorchScript {
+  std::string name;  ///< of the contender
+  std::string file;  ///< called with a rendezvous file, then `arguments`
+  std::vector<std::string> arguments;
+  Speaker speaker = Speaker::kRankZero;
+  std::vector<std::string> prefix = {};  ///< before the interpreter: env A=B
+};
+
+/// It runs over the loopback interface or that of the hosts, with TCP's cubic congestion control
+/// where that can be chosen. `python` empty: the active environment's, or python3. As above.
+Result<Contender> torch_contender(const BenchSite& site, const TorchScript& script,
+                                  const std::string& python);
+
+/// Gloo by torch.distributed. As above.
 Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
                                  const std::string& python);
 

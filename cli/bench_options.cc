@@ -62,29 +62,6 @@ void read_opponents(const BenchArguments& a, BenchOptions& options, Wrong& wrong
   options.rounds = a.rounds > 0 ? a.rounds : options.against.empty() ? 1 : kDefaultRounds;
 }
 
-/// "-H 4" stands for four hosts that are made; every other list names hosts.
-void read_hosts(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
-  const std::string& text = a.launch.hosts;
-  const bool number = !text.empty() && std::all_of(text.begin(), text.end(),
-                                                   [](char c) { return c >= '0' && c <= '9'; });
-  if (number) {
-    std::from_chars(text.data(), text.data() + text.size(), options.namespaces);
-    if (options.namespaces < 1 || options.namespaces > kMostNamespaces)
-      wrong.push_back(
-          fmt::format("--hosts: {} hosts cannot be made; 1 to {}", text, kMostNamespaces));
-    if (a.launch.ranks)
-      wrong.push_back("--ranks: hosts that are made have --ranks-per-host ranks each");
-  }
-  if (a.ranks_per_host < 1) wrong.push_back("--ranks-per-host: at least 1");
-  if (!number && a.ranks_per_host != 1)
-    wrong.push_back("--ranks-per-host: only for hosts that are made (--hosts 4)");
-  if (!a.rate.empty() && !number)
-    wrong.push_back("--rate: only for hosts that are made (--hosts 4)");
-  if (!a.rate.empty() && payload_rate(a.rate) == 0)
-    wrong.push_back(fmt::format("--rate: '{}' is not a rate; write 100mbit or 1gbit", a.rate));
-  options.rate = a.rate;
-}
-
 double bits_per_second(const std::string& rate) {
   double number = 0;
   const auto [end, error] = std::from_chars(rate.data(), rate.data() + rate.size(), number);
@@ -94,6 +71,29 @@ double bits_per_second(const std::string& rate) {
 }
 
 }  // namespace
+
+int read_namespaces(const LaunchFlags& launch, const std::string& rate, int ranks_per_host,
+                    std::vector<std::string>& wrong) {
+  const std::string& text = launch.hosts;
+  const bool number = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                   [](char c) { return c >= '0' && c <= '9'; });
+  int namespaces = 0;
+  if (number) {
+    std::from_chars(text.data(), text.data() + text.size(), namespaces);
+    if (namespaces < 1 || namespaces > kMostNamespaces)
+      wrong.push_back(
+          fmt::format("--hosts: {} hosts cannot be made; 1 to {}", text, kMostNamespaces));
+    if (launch.ranks)
+      wrong.push_back("--ranks: hosts that are made have --ranks-per-host ranks each");
+  }
+  if (ranks_per_host < 1) wrong.push_back("--ranks-per-host: at least 1");
+  if (!number && ranks_per_host != 1)
+    wrong.push_back("--ranks-per-host: only for hosts that are made (--hosts 4)");
+  if (!rate.empty() && !number) wrong.push_back("--rate: only for hosts that are made (--hosts 4)");
+  if (!rate.empty() && payload_rate(rate) == 0)
+    wrong.push_back(fmt::format("--rate: '{}' is not a rate; write 100mbit or 1gbit", rate));
+  return namespaces;
+}
 
 double payload_rate(const std::string& rate) {
   constexpr double kPayload = 1448.0 / 1514.0;
@@ -121,7 +121,8 @@ Result<BenchOptions> to_bench_options(const BenchArguments& a, const bench::Oper
   if (facts.operation == bench::Operation::kBarrier && !a.svg.empty())
     wrong.push_back("--svg: a barrier has no sizes to draw");
   read_opponents(a, options, wrong);
-  read_hosts(a, options, wrong);
+  options.namespaces = read_namespaces(a.launch, a.rate, a.ranks_per_host, wrong);
+  options.rate = a.rate;
   if (options.namespaces == 0) static_cast<void>(to_launch_options(a.launch, wrong));
   if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
   return options;

@@ -54,6 +54,11 @@ struct BenchOptions {
 Result<BenchOptions> to_bench_options(const BenchArguments& arguments,
                                       const bench::OperationFacts& facts);
 
+/// How many hosts are to be made: "-H 4" stands for four, every other list names hosts (0). Appends
+/// what is wrong with that and with the flags that belong to it.
+int read_namespaces(const LaunchFlags& launch, const std::string& rate, int ranks_per_host,
+                    std::vector<std::string>& wrong);
+
 /// Bytes per second of payload that a link of this rate carries in Ethernet frames of 1514 bytes; 0
 /// for no rate.
 double payload_rate(const std::string& rate);

@@ -51,18 +51,6 @@ class OtherLoad {
   std::chrono::steady_clock::time_point begun_;
 };
 
-/// One contender in one round. Wrong results are results; fewer than asked for are a failure.
-Result<std::vector<Measurement>> run_once(const Contender& contender, const BenchOptions& options) {
-  if (!contender.rendezvous.empty()) ::unlink(contender.rendezvous.c_str());
-  auto outcome = run_child(contender.command);
-  if (!outcome.ok()) return outcome.status().within(contender.name);
-  auto found = bench::parse_measurements(outcome->out);
-  if (found.ok() && found->size() == options.bytes.size()) return found;
-  const std::string said = tail_of(outcome->err.empty() ? outcome->out : outcome->err);
-  return Status(Code::kIo, fmt::format("{} ended with {}: {}", contender.name, outcome->status,
-                                       said.empty() ? "it said nothing" : said));
-}
-
 double median_of(const std::vector<Measurement>& rounds, double Measurement::*field) {
   std::vector<double> values;
   for (const Measurement& m : rounds) values.push_back(m.*field);
@@ -89,20 +77,43 @@ Measurement merged(const std::vector<Measurement>& rounds) {
 
 }  // namespace
 
+Status unexpected(const Contender& contender, const ChildOutcome& outcome) {
+  const std::string said = tail_of(outcome.err.empty() ? outcome.out : outcome.err);
+  return Status(Code::kIo, fmt::format("{} ended with {}: {}", contender.name, outcome.status,
+                                       said.empty() ? "it said nothing" : said));
+}
+
+Status each_round(const std::vector<Contender>& contenders, int rounds,
+                  const std::function<Status(std::size_t, Result<ChildOutcome>)>& take,
+                  const std::function<void(const std::string&)>& note) {
+  for (int round = 0; round < rounds; ++round) {
+    const OtherLoad load;
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      const std::size_t turn = round % 2 == 0 ? i : contenders.size() - 1 - i;
+      const Contender& contender = contenders[turn];
+      if (!contender.rendezvous.empty()) ::unlink(contender.rendezvous.c_str());
+      STORMO_RETURN_IF_ERROR(take(turn, run_child(contender.command)));
+    }
+    note(
+        fmt::format("round {}/{}: others kept {:.2f} cores busy", round + 1, rounds, load.cores()));
+  }
+  return {};
+}
+
 Result<RoundResults> run_rounds(const std::vector<Contender>& contenders,
                                 const BenchOptions& options,
                                 const std::function<void(const std::string&)>& note) {
   RoundResults results(contenders.size());
-  for (int round = 0; round < options.rounds; ++round) {
-    const OtherLoad load;
-    for (std::size_t i = 0; i < contenders.size(); ++i) {
-      const std::size_t turn = round % 2 == 0 ? i : contenders.size() - 1 - i;
-      STORMO_ASSIGN_OR_RETURN(auto found, run_once(contenders[turn], options));
-      results[turn].push_back(std::move(found));
-    }
-    note(fmt::format("round {}/{}: others kept {:.2f} cores busy", round + 1, options.rounds,
-                     load.cores()));
-  }
+  // wrong results are results; fewer than asked for are a failure
+  const auto take = [&](std::size_t index, Result<ChildOutcome> outcome) -> Status {
+    STORMO_RETURN_IF_ERROR(outcome.status().within(contenders[index].name));
+    auto found = bench::parse_measurements(outcome->out);
+    if (!found.ok() || found->size() != options.bytes.size())
+      return unexpected(contenders[index], *outcome);
+    results[index].push_back(std::move(*found));
+    return {};
+  };
+  STORMO_RETURN_IF_ERROR(each_round(contenders, options.rounds, take, note));
   return results;
 }
 
