@@ -14,6 +14,7 @@
 #include <cli/bench_rank.h>
 #include <cli/bench_rounds.h>
 #include <cli/bench_site.h>
+#include <cli/bench_step.h>
 #include <cli/bench_table.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
@@ -159,9 +160,10 @@ void add_flags(CLI::App& command, BenchArguments& a) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure collectives");
+  CLI::App* bench = app.add_subcommand("bench", "Measure collectives and training steps");
   bench->footer(kBenchExamples);
   bench->require_subcommand(1);
+  add_bench_step_command(*bench, invocation);
   for (const bench::OperationFacts& facts : bench::kOperations) {
     const std::string name(facts.name);
     CLI::App* command = bench->add_subcommand(name, "Measure " + name);

@@ -1,19 +1,32 @@
-// What stands in for `stormo train` in a build without libtorch.
+// What stands in for `stormo train` and `stormo bench step` in a build without libtorch.
 #include <fmt/format.h>
 
+#include <cli/bench_step.h>
 #include <cli/commands.h>
 
 namespace stormo::cli {
 
-void add_train_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* train = app.add_subcommand("train", "Train a model (not in this build: no libtorch)");
-  train->prefix_command();  // whatever its options are
-  train->callback([&invocation] {
+namespace {
+
+void add_absent(CLI::App& app, const char* name, const char* help, Invocation& invocation) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->prefix_command();  // whatever its options are
+  command->callback([&invocation] {
     fmt::print(stderr,
                "stormo: this program was built without libtorch and cannot train; build it with "
                "'cmake --preset release' (./quickstart fetches libtorch)\n");
     invocation.exit_code = kExitUsage;
   });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Invocation& invocation) {
+  add_absent(app, "train", "Train a model (not in this build: no libtorch)", invocation);
+}
+
+void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
+  add_absent(bench, "step", "Measure training steps (not in this build: no libtorch)", invocation);
 }
 
 }  // namespace stormo::cli

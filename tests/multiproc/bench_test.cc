@@ -124,6 +124,39 @@ TEST(BenchProgram, ComparesWithOpenMpiInRounds) {
   std::filesystem::remove(svg);
 }
 
+TEST(BenchStep, ListsEverythingWrong) {
+  const Outcome o = bench({"step", "--model", "mpl,cnn", "--strategy", "none", "--against", "jax"});
+  EXPECT_EQ(o.status, 2);
+#ifdef STORMO_HAVE_TORCH
+  for (const char* part : {"'mpl'", "'none'", "'jax'"}) EXPECT_THAT(o.err, HasSubstr(part));
+#else
+  EXPECT_THAT(o.err, HasSubstr("without libtorch"));
+#endif
+}
+
+#ifdef STORMO_HAVE_TORCH
+TEST(BenchStep, TrainsLikeOneProcessAndGoesOnWithoutPython) {
+  Process p({STORMO_PROGRAM, "bench", "step", "--model", "mlp", "--strategy", "mirrored", "-n", "2",
+             "--rounds", "1", "--steps", "3", "--json", "--against", "arena,pytorch_ddp",
+             "--python", "/bin/false"});
+  ASSERT_EQ(p.wait(std::chrono::minutes(1)), 0) << p.err();
+  const auto line = nlohmann::json::parse(p.out());
+  EXPECT_EQ(line.at("model"), "mlp");
+  EXPECT_EQ(line.at("ranks"), 2);
+  EXPECT_EQ(line.at("rounds"), 1);
+  EXPECT_EQ(line.at("verified"), true) << line;
+  EXPECT_GT(line.at("p50_s"), 0.0);
+  EXPECT_LE(line.at("p50_s"), line.at("p90_s"));
+  // weights, gradients and two moments of 669706 parameters
+  EXPECT_GT(line.at("memory").at("pss_per_rank"), 4.0 * 4 * 669706);
+  EXPECT_LE(line.at("memory").at("pss_per_rank"), line.at("memory").at("pss_per_host"));
+  EXPECT_GT(line.at("over_no_communication").at("ratio"), 0.0);
+  EXPECT_EQ(line.at("over_no_communication").at("malloc_p50_s").size(), 2u);
+  EXPECT_EQ(line.at("against").at("arena").at("verified"), true) << line;
+  EXPECT_THAT(line.at("left_out").at("pytorch_ddp").get<std::string>(), HasSubstr("pip install"));
+}
+#endif
+
 /// What is in the way of network namespaces here; empty: nothing.
 std::string no_namespaces() {
   const std::string name = "stp-" + std::to_string(::getpid());

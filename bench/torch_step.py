@@ -1,0 +1,171 @@
+"""The opponents of `stormo bench step`: training steps of PyTorch, one process per rank.
+
+Started by `stormo run`; arguments: RENDEZVOUS_FILE NAME INPUTS_FILE DESCRIPTION. NAME is pytorch_ddp or
+pytorch_fsdp (over Gloo), or pytorch (every rank for itself). The inputs are Stormo's weights before the first step
+and its batches, as raw numbers; the description says what model they belong to. Every rank prints one JSON object.
+"""
+import json
+import math
+import os
+import re
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        empty = lambda *sizes: nn.Parameter(torch.empty(sizes))
+        self.attention_norm, self.qkv, self.projection = empty(width), empty(3 * width, width), empty(width, width)
+        self.mlp_norm, self.up, self.down = empty(width), empty(4 * width, width), empty(width, 4 * width)
+
+    def attention(self, x):
+        batch, length, width = x.shape
+        parts = functional.linear(x, self.qkv).view(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return functional.linear(mixed.transpose(1, 2).reshape(batch, length, width), self.projection)
+
+    def forward(self, x):
+        x = x + self.attention(functional.layer_norm(x, x.shape[-1:], self.attention_norm))
+        hidden = functional.gelu(functional.linear(functional.layer_norm(x, x.shape[-1:], self.mlp_norm), self.up))
+        return x + functional.linear(hidden, self.down)
+
+
+class Gpt(nn.Module):
+    def __init__(self, vocabulary, context, layers, heads, width):
+        super().__init__()
+        self.token = nn.Parameter(torch.empty(vocabulary, width))
+        self.position = nn.Parameter(torch.empty(context, width))
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.Parameter(torch.empty(width))
+
+    def forward(self, x):
+        x = functional.embedding(x, self.token) + self.position[: x.size(1)]
+        for block in self.blocks:
+            x = block(x)
+        return functional.linear(functional.layer_norm(x, x.shape[-1:], self.norm), self.token)
+
+
+def mlp(sizes):
+    layers = [nn.Flatten()]
+    for i, (rows, columns) in enumerate(zip(sizes, sizes[1:])):
+        layers += [nn.ReLU()] if i else []
+        layers.append(nn.Linear(rows, columns))
+    return nn.Sequential(*layers)
+
+
+def cnn(classes):
+    return nn.Sequential(nn.Conv2d(1, 16, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(16, 32, 5), nn.MaxPool2d(2),
+                         nn.ReLU(), nn.Flatten(), nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, classes))
+
+
+def make_model(description):
+    m = description["model"]
+    if m["kind"] == "mlp":
+        return mlp(m["sizes"])
+    if m["kind"] == "cnn":
+        return cnn(m["classes"])
+    return Gpt(description["vocabulary"], m["context"], m["layers"], m["heads"], m["width"])
+
+
+class Inputs:
+    """Weights into the model, and the batches, from the file, in order."""
+
+    def __init__(self, path, description):
+        self.data, self.offset, self.description = bytearray(open(path, "rb").read()), 0, description
+
+    def take(self, shape, dtype):
+        count = math.prod(shape)
+        values = torch.frombuffer(self.data, dtype=dtype, count=count, offset=self.offset).view(shape).clone()
+        self.offset += count * dtype.itemsize
+        return values
+
+    def read(self, model):
+        """The file must end where the batches do: else it belongs to another model."""
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(self.take(parameter.shape, parameter.dtype))
+        d = self.description
+        shape, batches = [d["batch"], *d["sample"]], []
+        for _ in range(d["batches"]):
+            sample = self.take(shape, torch.int64 if d["tokens"] else torch.float32)
+            batches.append((sample, self.take(shape if d["tokens"] else shape[:1], torch.int64)))
+        if self.offset != len(self.data):
+            sys.exit(f"{len(self.data)} bytes of inputs, the model here takes {self.offset}")
+        return batches
+
+
+def sharded(model):
+    """FSDP2 over CPUs: a group of parameters per layer or block, the rest in the root's."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in list(model.modules()):
+        if isinstance(module, (nn.Linear, nn.Conv2d, Block)):
+            fully_shard(module, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def distribute(name, model):
+    if name == "pytorch_ddp":
+        return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return sharded(model) if name == "pytorch_fsdp" else model
+
+
+def kilobytes_of(path, key):
+    with open(path, encoding="ascii") as file:
+        return int(re.search(rf"^{key}:\s+(\d+) kB", file.read(), re.M)[1]) << 10
+
+
+def run(model, batches, d):
+    """Times between the losses of consecutive steps, the losses, and the memory at the end of the last backward."""
+    o = d["optimizer"]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["epsilon"],
+                                  weight_decay=o["weight_decay"], fused=True)
+    times, losses, total = [], [], d["warmup"] + d["steps"] + 1
+    for step in range(total):
+        inputs, targets = batches[step % len(batches)]
+        loss = functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+        losses.append(loss.item())
+        times.append(time.perf_counter())
+        loss.backward()
+        if step + 1 == total:
+            dist.barrier()
+            memory = (kilobytes_of("/proc/self/smaps_rollup", "Pss"), kilobytes_of("/proc/self/status", "VmHWM"))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return [b - a for a, b in zip(times, times[1:])][d["warmup"]:], losses, memory
+
+
+def percentile(times, p):
+    return sorted(times)[max(math.ceil(p * len(times)), 1) - 1]
+
+
+def main():
+    file, name, inputs, text = sys.argv[1:]
+    d, rank = json.loads(text), int(os.environ["STORMO_RANK"])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank,
+                            world_size=int(os.environ["STORMO_WORLD_SIZE"]))
+    model = make_model(d)
+    batches = Inputs(inputs, d).read(model)
+    model = distribute(name, model)
+    dist.barrier()
+    times, losses, (pss, peak) = run(model, batches, d)
+    print(json.dumps({"rank": rank, "host": int(os.environ["STORMO_CROSS_RANK"]), "p50_s": percentile(times, 0.5),
+                      "p90_s": percentile(times, 0.9), "steps": len(times), "pss": pss, "peak_rss": peak,
+                      "first_loss": losses[0], "compared_loss": losses[d["compared"]], "last_loss": losses[-1]}) + "\n",
+          end="", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <cli/launch_flags.h>
+#include <stormo/base/status.h>
+
+namespace stormo::cli {
+
+/// A model whose training step is measured.
+struct StepModel {
+  std::string_view name;
+  std::vector<std::string> recipe;   ///< keys of a recipe with their values: "model.kind=mlp"
+  std::vector<std::int64_t> sample;  ///< shape of an input
+  bool tokens;                       ///< of a text, each to be followed by the next; else an image
+  int batch;                         ///< samples per rank
+  int steps;                         ///< that are timed in every round
+};
+std::span<const StepModel> step_models();
+
+/// A way to train by a short name, and the keys of a recipe that it stands for.
+struct StepStrategy {
+  std::string_view name;
+  std::vector<std::string> recipe;
+};
+/// The one place that knows these names.
+std::span<const StepStrategy> step_strategies();
+
+/// The systems that may be asked for beside Stormo and libtorch without communication.
+inline constexpr std::string_view kStepOpponents[] = {"pytorch_ddp", "pytorch_fsdp", "pytorch",
+                                                      "arena"};
+
+/// Numbers of the classes that images have, and of the tokens of a text.
+inline constexpr int kStepClasses = 10;
+inline constexpr int kStepVocabulary = 65;
+/// Different batches, used in turn: all ranks have the same, so that losses can be compared with
+/// those of one process.
+inline constexpr int kStepBatches = 8;
+inline constexpr int kStepWarmup = 10;
+
+/// The flags of `stormo bench step`, as written.
+struct StepArguments {
+  LaunchFlags launch;
+  std::vector<std::string> models = {"mlp"};
+  std::string strategy = "mirrored";
+  int batch = 0;
+  int steps = 0;
+  int rounds = 0;
+  std::vector<std::string> against;
+  std::string rate;
+  int ranks_per_host = 1;
+  std::string python;
+  std::string tools;
+  bool json = false;
+  std::string contender;  ///< what a process of a round is; empty: the one that runs the rounds
+};
+
+/// One model under one strategy, as all contenders of a round run it.
+struct StepJob {
+  const StepModel* model = nullptr;
+  const StepStrategy* strategy = nullptr;
+  int batch = 0;  ///< per rank
+  int steps = 0;  ///< timed, after kStepWarmup others
+};
+
+/// What they mean.
+struct StepOptions {
+  std::vector<StepJob> jobs;
+  int rounds = 1;
+  std::vector<std::string> against;
+  int namespaces = 0;  ///< make so many hosts; 0: none
+  std::string rate;
+};
+
+/// Lists everything that is wrong, one line each.
+Result<StepOptions> to_step_options(const StepArguments& arguments);
+
+}  // namespace stormo::cli
