@@ -16,11 +16,11 @@
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
 #include <cli/train_rank.h>
+#include <stormo/checkpoint/folder.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/step_plan.h>
-#include <stormo/train/checkpoint.h>
 #include <stormo/train/recipe_task.h>
 
 namespace stormo::cli {
@@ -108,7 +108,7 @@ void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
   if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
   const std::string& directory = recipe.train.checkpoint.directory;
   if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
-  if (errors.empty() && !directory.empty()) note(train::probe_checkpoint_directory(directory));
+  if (errors.empty() && !directory.empty()) note(checkpoint::probe_checkpoint_directory(directory));
 }
 
 Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {

@@ -6,10 +6,12 @@
 #include <torch/utils.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/checkpoint/exchange.h>
 
 namespace stormo::train {
 namespace {
 
+using checkpoint::broadcast_text;
 using Tensors = std::map<std::string, torch::Tensor>;
 
 // A broadcast moves bytes and never computes, so element types that cannot be reduced pass too.
@@ -51,14 +53,6 @@ std::string first_difference(const std::string& a, const std::string& b, Rank ra
          readable(line_b) + " (name, type, shape, strides)";
 }
 
-Status broadcast_text_from(comm::Communicator& world, std::string& text, Rank root) {
-  auto length = static_cast<std::int64_t>(text.size());
-  STORMO_RETURN_IF_ERROR(world.broadcast(comm::Buffer{&length, 1, DType::kInt64}, root));
-  text.resize(static_cast<std::size_t>(length));
-  if (length == 0) return {};
-  return world.broadcast(bytes_of(text.data(), text.size()), root);
-}
-
 // Rank 0's table: names with the type and shape to allocate for each.
 Tensors allocate_like(const std::string& table, const std::vector<torch::ScalarType>& types) {
   Tensors out;
@@ -79,10 +73,6 @@ Tensors allocate_like(const std::string& table, const std::vector<torch::ScalarT
 }
 
 }  // namespace
-
-Status broadcast_text(comm::Communicator& world, std::string& text) {
-  return broadcast_text_from(world, text, 0);
-}
 
 Status broadcast_values(comm::Communicator& world, const Tensors& tensors) {
   const torch::NoGradGuard no_grad;
@@ -129,8 +119,8 @@ Status check_same_tensors(comm::Communicator& world, const Tensors& tensors) {
   for (Rank r = 1; r < world.size(); ++r) {
     if (all[static_cast<std::size_t>(r)] == all[0]) continue;
     std::string first = table, other = table;
-    STORMO_RETURN_IF_ERROR(broadcast_text_from(world, first, 0));
-    STORMO_RETURN_IF_ERROR(broadcast_text_from(world, other, r));
+    STORMO_RETURN_IF_ERROR(broadcast_text(world, first, 0));
+    STORMO_RETURN_IF_ERROR(broadcast_text(world, other, r));
     return invalid_argument(
         "the ranks hold different models: " + first_difference(first, other, r) +
         "; build the same module on every rank");

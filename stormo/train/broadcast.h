@@ -10,9 +10,6 @@
 
 namespace stormo::train {
 
-/// `text` of rank 0 on every rank.
-Status broadcast_text(comm::Communicator& world, std::string& text);
-
 /// Values of rank 0's tensors into everyone's, in place. All ranks hold the same names, shapes and
 /// types: see check_same_tensors().
 Status broadcast_values(comm::Communicator& world,

@@ -36,9 +36,10 @@ struct LearningRateOptions {
 };
 
 struct CheckpointOptions {
-  std::string directory;   ///< empty: none is written
-  std::int64_t every = 0;  ///< steps; 0: only at the end and when interrupted
-  int keep = 2;            ///< newest complete ones that stay
+  std::string directory;     ///< empty: none is written
+  std::int64_t every = 0;    ///< steps; 0: only at the end and when interrupted
+  int keep = 2;              ///< newest complete ones that stay
+  bool asynchronous = true;  ///< those of `every` are written while training goes on
 };
 
 struct TrainerOptions {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include <stormo/base/units.h>
-#include <stormo/train/checked_file.h>
+#include <stormo/checkpoint/checked_file.h>
 #include <stormo/train/recipe_schema.h>
 #include <stormo/train/recipe_value.h>
 
@@ -186,7 +186,7 @@ ParsedRecipe parse_recipe(std::string_view text, std::string_view source, std::s
 }
 
 ParsedRecipe load_recipe(const std::string& path, std::span<const std::string> overrides) {
-  const Result<std::string> text = read_text_file(path, kMaxRecipeBytes);
+  const Result<std::string> text = checkpoint::read_text_file(path, kMaxRecipeBytes);
   if (text.ok()) {
     const std::string folder = std::filesystem::path(path).parent_path().string();
     return parse_recipe(*text, path, folder.empty() ? "." : folder, overrides);

@@ -168,6 +168,9 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.every; }, 0, kMost},
       {"checkpoint.keep", "newest checkpoints that stay",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.keep; }, 1, 1e6},
+      {"checkpoint.asynchronous",
+       "write those of checkpoint.every while training goes on; costs a copy in memory",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.asynchronous; }},
   };
 }
 

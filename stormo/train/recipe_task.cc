@@ -8,6 +8,8 @@
 #include <utility>
 
 #include <stormo/base/rng.h>
+#include <stormo/checkpoint/folder.h>
+#include <stormo/checkpoint/manifest.h>
 #include <stormo/data/image_dataset.h>
 #include <stormo/data/text.h>
 #include <stormo/data/text_windows.h>
@@ -15,8 +17,6 @@
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/registry.h>
-#include <stormo/train/checkpoint.h>
-#include <stormo/train/manifest.h>
 
 namespace stormo::train {
 namespace {
@@ -104,10 +104,12 @@ Result<Task> make_task(const Recipe& recipe, const RecipeData& data) {
 
 Status check_resume(const Recipe& recipe) {
   STORMO_ASSIGN_OR_RETURN(const std::string path,
-                          newest_checkpoint(recipe.train.checkpoint.directory));
-  STORMO_ASSIGN_OR_RETURN(const Manifest manifest, check_checkpoint(path, true));
+                          checkpoint::newest_checkpoint(recipe.train.checkpoint.directory));
+  STORMO_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                          checkpoint::check_checkpoint(path, true));
   const std::string elsewhere = "; choose the run's own folder with --checkpoint DIR";
-  if (manifest.name != recipe.train.name) {
+  // What was imported has no name.
+  if (!manifest.name.empty() && manifest.name != recipe.train.name) {
     return invalid_argument(fmt::format("{} was written by '{}', this recipe is '{}'{}", path,
                                         manifest.name, recipe.train.name, elsewhere));
   }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include <torch/nn/module.h>
 
 #include <stormo/base/status.h>
+#include <stormo/checkpoint/async.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer.h>
 #include <stormo/train/options.h>
@@ -13,7 +15,8 @@
 namespace stormo::train {
 
 /// What a run would need to go on after a stop: weights, optimizer state, progress. Equal on all
-/// ranks at the start and after each step; rank 0 alone reads and writes files.
+/// ranks at the start and after each step; rank 0
+/// reads checkpoints, the ranks of its host write them.
 class RunState {
  public:
   /// All are borrowed.
@@ -23,8 +26,16 @@ class RunState {
   /// Gives every rank the weights of rank 0 or, with options.resume, those of the newest checkpoint
   /// with the rest of its state. A collective.
   Status start();
-  /// Writes a checkpoint and returns its path (rank 0; empty elsewhere). A collective.
+  /// Writes a checkpoint and returns its path. A collective.
   Result<std::string> save();
+  /// Starts to write one while training goes on, and returns the path it will have: values are
+  /// copied until before_update() returns. Waits for the save before it and returns its failure. A
+  /// collective.
+  Result<std::string> begin_save();
+  /// To be called before every update of parameters and optimizer state.
+  void before_update();
+  /// Waits for a save that was begun; its failure, once. The same on all ranks.
+  Result<std::string> finish_save();
   /// Gives every rank the buffers of rank 0: running statistics differ between ranks. A collective.
   Status share_buffers();
 
@@ -33,12 +44,14 @@ class RunState {
 
  private:
   Status load_newest();
+  Result<checkpoint::Snapshot> snapshot() const;
   Status share_progress();
 
   comm::Communicator& world_;
   torch::nn::Module& module_;
   Optimizer& optimizer_;
   const TrainerOptions& options_;
+  std::unique_ptr<checkpoint::AsyncCheckpoint> background_;
 };
 
 }  // namespace stormo::train

@@ -156,6 +156,7 @@ Status Runner::update(const ParameterRange& range, double learning_rate) {
       STORMO_ASSIGN_OR_RETURN(gradient_scale_, clip_coefficient(norm, parts_.clip_norm));
     }
   }
+  parts_.before_update();
   return parts_.store.update(range, {.lr = learning_rate, .gradient_scale = *gradient_scale_});
 }
 

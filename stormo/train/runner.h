@@ -30,6 +30,8 @@ struct RunnerParts {
   Task task;
   ParameterStore& store;
   LaneTimer& lanes;
+  /// Called before every update: whoever still reads the state waits there until it has.
+  std::function<void()> before_update = [] {};
   double clip_norm = 0;  ///< 0: off
   std::int64_t micro_batches =
       1;  ///< passes that a rank's part is cut into; their gradients add up

@@ -2,19 +2,20 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
 #include <optional>
 #include <utility>
 
-#include <stormo/train/safetensors_header.h>
+#include <stormo/checkpoint/safetensors_file.h>
 
 namespace stormo::train {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+using checkpoint::FileDigest;
+using checkpoint::FileReader;
+using checkpoint::FileWriter;
+using checkpoint::SafetensorsEntry;
+using checkpoint::SafetensorsHeader;
 
 constexpr std::array<std::pair<const char*, torch::ScalarType>, 16> kDTypes = {
     {{"BOOL", torch::kBool},
@@ -34,75 +35,21 @@ constexpr std::array<std::pair<const char*, torch::ScalarType>, 16> kDTypes = {
      {"U64", torch::kUInt64},
      {"C64", torch::kComplexFloat}}};
 
-const char* name_of(torch::ScalarType type) {
-  for (const auto& [name, known] : kDTypes) {
-    if (known == type) return name;
-  }
-  return nullptr;
-}
-
-std::optional<torch::ScalarType> type_of(const std::string& name) {
-  for (const auto& [known, type] : kDTypes) {
-    if (known == name) return type;
-  }
-  return std::nullopt;
-}
-
-/// The tensor's values as plain memory in C order on the host.
-Result<torch::Tensor> plain(const std::string& name, const torch::Tensor& tensor) {
-  if (!tensor.defined()) return invalid_argument("tensor '" + name + "' is undefined");
-  if (tensor.layout() != torch::kStrided || name_of(tensor.scalar_type()) == nullptr) {
-    return invalid_argument("tensor '" + name + "' (" + tensor.toString() +
-                            ") cannot be stored in a safetensors file");
-  }
-  return tensor.detach().resolve_conj().resolve_neg().to(torch::kCPU).contiguous();
-}
-
-Status write_file(FileWriter& file, const SafetensorsHeader& header, std::string_view json,
-                  const TensorMap& plain_tensors) {
-  const std::uint64_t length = json.size();
-  STORMO_RETURN_IF_ERROR(file.write(&length, sizeof(length)));
-  STORMO_RETURN_IF_ERROR(file.write(json));
-  for (const SafetensorsEntry& e : header.entries) {
-    const torch::Tensor& t = plain_tensors.at(e.name);
-    STORMO_RETURN_IF_ERROR(file.write(t.const_data_ptr(), static_cast<std::size_t>(t.nbytes())));
-  }
-  return ok_status();
-}
-
-Result<SafetensorsHeader> read_header(const FileReader& file) {
-  std::uint64_t length = 0;
-  if (file.size() < sizeof(length)) return Status(Code::kCorrupt, "too short for a header");
-  STORMO_RETURN_IF_ERROR(file.read(0, &length, sizeof(length)));
-  if (length > kMaxSafetensorsHeaderBytes) {
-    return Status(Code::kCorrupt, "header longer than 16 MiB; not a safetensors file?");
-  }
-  if (length > file.size() - sizeof(length)) return Status(Code::kCorrupt, "header is cut short");
-  std::string json(static_cast<std::size_t>(length), '\0');
-  STORMO_RETURN_IF_ERROR(file.read(sizeof(length), json.data(), json.size()));
-  return parse_safetensors_header(json, file.size() - sizeof(length) - length);
-}
-
-/// Other values than 0 and 1 in a bool are undefined behaviour for whoever reads it.
-bool is_valid_bool(const torch::Tensor& t) {
-  const auto* bytes = static_cast<const std::uint8_t*>(t.const_data_ptr());
-  return std::all_of(bytes, bytes + t.numel(), [](std::uint8_t b) { return b <= 1; });
-}
-
 Result<TensorMap> read_tensors(const FileReader& file) {
-  STORMO_ASSIGN_OR_RETURN(const SafetensorsHeader header, read_header(file));
-  const std::uint64_t data_bytes = header.entries.empty() ? 0 : header.entries.back().end;
-  const std::uint64_t data_begin = file.size() - data_bytes;
+  const auto read_at = [&](std::uint64_t offset, void* data, std::size_t bytes) {
+    return file.read(offset, data, bytes);
+  };
+  STORMO_ASSIGN_OR_RETURN(const checkpoint::SafetensorsLayout layout,
+                          checkpoint::read_safetensors_layout(file.size(), read_at));
   TensorMap tensors;
-  for (const SafetensorsEntry& e : header.entries) {
-    const auto type = type_of(e.dtype);
+  for (const SafetensorsEntry& e : layout.header.entries) {
+    const auto type = safetensors_type(e.dtype);
     if (!type) return Status(Code::kCorrupt, "unknown dtype " + e.dtype);
     torch::Tensor t = torch::empty(e.shape, *type);
-    STORMO_RETURN_IF_ERROR(file.read(data_begin + e.begin, t.mutable_data_ptr(),
-                                     static_cast<std::size_t>(e.end - e.begin)));
-    if (*type == torch::kBool && !is_valid_bool(t)) {
-      return Status(Code::kCorrupt, "tensor '" + e.name + "': a bool that is neither 0 nor 1");
-    }
+    const auto bytes = static_cast<std::size_t>(e.end - e.begin);
+    STORMO_RETURN_IF_ERROR(file.read(layout.data_begin + e.begin, t.mutable_data_ptr(), bytes));
+    STORMO_RETURN_IF_ERROR(checkpoint::check_values(e.dtype, t.const_data_ptr(), bytes)
+                               .within("tensor '" + e.name + "'"));
     tensors.emplace(e.name, std::move(t));
   }
   return tensors;
@@ -110,23 +57,46 @@ Result<TensorMap> read_tensors(const FileReader& file) {
 
 }  // namespace
 
+const char* safetensors_name(torch::ScalarType type) {
+  for (const auto& [name, known] : kDTypes) {
+    if (known == type) return name;
+  }
+  return nullptr;
+}
+
+std::optional<torch::ScalarType> safetensors_type(const std::string& name) {
+  for (const auto& [known, type] : kDTypes) {
+    if (known == name) return type;
+  }
+  return std::nullopt;
+}
+
+Result<torch::Tensor> plain_values(const std::string& name, const torch::Tensor& tensor) {
+  if (!tensor.defined()) return invalid_argument("tensor '" + name + "' is undefined");
+  if (tensor.layout() != torch::kStrided || safetensors_name(tensor.scalar_type()) == nullptr) {
+    return invalid_argument("tensor '" + name + "' (" + tensor.toString() +
+                            ") cannot be stored in a safetensors file");
+  }
+  return tensor.detach().resolve_conj().resolve_neg().to(torch::kCPU).contiguous();
+}
+
 Result<FileDigest> write_safetensors(const std::string& path, const TensorMap& tensors,
                                      const std::map<std::string, std::string>& metadata) {
   SafetensorsHeader header;
   header.metadata = metadata;
-  TensorMap plain_tensors;
+  TensorMap values;
   for (const auto& [name, tensor] : tensors) {
-    STORMO_ASSIGN_OR_RETURN(torch::Tensor t, plain(name, tensor));
+    STORMO_ASSIGN_OR_RETURN(torch::Tensor t, plain_values(name, tensor));
     if (name == "__metadata__") return invalid_argument("'__metadata__' cannot name a tensor");
     header.entries.push_back(
-        {.name = name, .dtype = name_of(t.scalar_type()), .shape = t.sizes().vec()});
-    plain_tensors.emplace(name, std::move(t));
+        {.name = name, .dtype = safetensors_name(t.scalar_type()), .shape = t.sizes().vec()});
+    values.emplace(name, std::move(t));
   }
-  STORMO_ASSIGN_OR_RETURN(const std::string json, format_safetensors_header(header));
-  FileWriter file;
-  STORMO_RETURN_IF_ERROR(file.create(path));
-  STORMO_RETURN_IF_ERROR(write_file(file, header, json, plain_tensors));
-  return file.finish();
+  return checkpoint::write_safetensors_file(
+      path, header, [&](const SafetensorsEntry& e, FileWriter& file) {
+        const torch::Tensor& t = values.at(e.name);
+        return file.write(t.const_data_ptr(), static_cast<std::size_t>(t.nbytes()));
+      });
 }
 
 Result<TensorMap> read_safetensors(const std::string& path) {

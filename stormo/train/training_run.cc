@@ -82,13 +82,15 @@ Status TrainingRun::start() {
     STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
     return std::move(next.batch);
   };
-  STORMO_ASSIGN_OR_RETURN(runner_, Runner::create(setup_.plan, world_,
-                                                  {.load = load,
-                                                   .task = setup_.task,
-                                                   .store = *store_,
-                                                   .lanes = lanes_,
-                                                   .clip_norm = options_.clip_norm,
-                                                   .micro_batches = options_.micro_batches}));
+  STORMO_ASSIGN_OR_RETURN(runner_,
+                          Runner::create(setup_.plan, world_,
+                                         {.load = load,
+                                          .task = setup_.task,
+                                          .store = *store_,
+                                          .lanes = lanes_,
+                                          .before_update = [this] { state_.before_update(); },
+                                          .clip_norm = options_.clip_norm,
+                                          .micro_batches = options_.micro_batches}));
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = setup_.plan.strategy,
                               .ranks = world_.size(),
@@ -160,15 +162,18 @@ Status TrainingRun::between_steps() {
     STORMO_RETURN_IF_ERROR(state_.share_buffers());
     STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
   }
-  if (due(step, options_.checkpoint.every)) STORMO_RETURN_IF_ERROR(save());
+  if (due(step, options_.checkpoint.every)) {
+    STORMO_RETURN_IF_ERROR(save(options_.checkpoint.asynchronous).within("checkpoint"));
+  }
   if (due(step, options_.eval_every)) STORMO_RETURN_IF_ERROR(evaluate_all());
   log_.resume();
   return {};
 }
 
-Status TrainingRun::save() {
-  if (options_.checkpoint.directory.empty() || saved_step_ == state_.step) return {};
-  STORMO_ASSIGN_OR_RETURN(end_.checkpoint, state_.save());
+Status TrainingRun::save(bool in_background) {
+  if (options_.checkpoint.directory.empty()) return {};
+  if (saved_step_ == state_.step) return state_.finish_save().status();
+  STORMO_ASSIGN_OR_RETURN(end_.checkpoint, in_background ? state_.begin_save() : state_.save());
   saved_step_ = state_.step;
   return {};
 }
@@ -195,7 +200,7 @@ Status TrainingRun::finish() {
   world_.set_section("finish");
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
   STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
-  STORMO_RETURN_IF_ERROR(save().within("checkpoint"));
+  STORMO_RETURN_IF_ERROR(save(false).within("checkpoint"));
   end_.interrupted = signal_ != 0;
   if (!end_.interrupted) {
     STORMO_RETURN_IF_ERROR(evaluate_all());

@@ -51,7 +51,7 @@ class TrainingRun {
   Status agree(const StepOutcome& mine);
   Status between_steps();
   Status evaluate_all();
-  Status save();
+  Status save(bool in_background);
   Status finish();
   Status gather_bytes_sent();
   observe::RunObserver& observer() const;

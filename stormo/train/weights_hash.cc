@@ -2,11 +2,13 @@
 
 #include <cstdint>
 
-#include <stormo/train/checked_file.h>
+#include <stormo/checkpoint/checked_file.h>
 #include <stormo/train/checkpoint.h>
 
 namespace stormo::train {
 namespace {
+
+using checkpoint::Hasher;
 
 void add_number(Hasher& hasher, std::uint64_t value) { hasher.add(&value, sizeof(value)); }
 
@@ -28,7 +30,7 @@ std::string weights_hash(const std::map<std::string, torch::Tensor>& tensors) {
     for (const std::int64_t dim : t.sizes()) add_number(hasher, static_cast<std::uint64_t>(dim));
     hasher.add(t.const_data_ptr(), static_cast<std::size_t>(t.nbytes()));
   }
-  return to_hex(hasher.digest());
+  return checkpoint::to_hex(hasher.digest());
 }
 
 std::map<std::string, torch::Tensor> named_state(const torch::nn::Module& module) {

@@ -10,8 +10,8 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/base/temporary_folder.h>
+#include <stormo/checkpoint/safetensors_header.h>
 #include <stormo/train/safetensors.h>
-#include <stormo/train/safetensors_header.h>
 
 namespace stormo::train {
 namespace {
@@ -71,7 +71,7 @@ TEST_F(SafetensorsTest, RoundTripsEveryKindOfTensor) {
   const auto written = write_safetensors(path("all"), tensors, {{"format", "pt"}});
   ASSERT_TRUE(written.ok()) << written.status().to_string();
   EXPECT_EQ(written->bytes, fs::file_size(path("all")));
-  EXPECT_EQ(*written, *digest_file(path("all")));
+  EXPECT_EQ(*written, *checkpoint::digest_file(path("all")));
   const auto read = read_safetensors(path("all"));
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   ASSERT_EQ(read->size(), tensors.size());
@@ -221,8 +221,8 @@ TEST_F(SafetensorsTest, MutatedFilesAreReadOrRefusedAndNeverCrash) {
     if (bytes.size() < 8) continue;
     std::memcpy(&length, bytes.data(), 8);
     const std::uint64_t json_bytes = std::min<std::uint64_t>(length, bytes.size() - 8);
-    const auto header = parse_safetensors_header(std::string_view(bytes).substr(8, json_bytes),
-                                                 bytes.size() - 8 - json_bytes);
+    const auto header = checkpoint::parse_safetensors_header(
+        std::string_view(bytes).substr(8, json_bytes), bytes.size() - 8 - json_bytes);
     refused += header.ok() ? 0 : 1;
     if (i % 50 == 0) static_cast<void>(read_safetensors(write_bytes(bytes)).ok());
   }

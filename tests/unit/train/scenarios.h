@@ -6,7 +6,8 @@
 namespace stormo::test {
 
 /// "train FOLDER key=value ...": one run of the Trainer on the toy problem; rank r leaves the file
-/// FOLDER/rank-r with a line "step N LOSS" per step and a line "end HASH STATUS".
+/// FOLDER/rank-r with a line "step N LOSS" per step and a line "end HASH STATUS", and
+/// FOLDER/samples-r with a line "EPOCH:INDEX ..." per step.
 int train_scenario(const std::vector<std::string>& arguments);
 
 /// Checks of DistributedDataParallel and GradientReducer, by name.

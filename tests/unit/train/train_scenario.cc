@@ -41,13 +41,18 @@ class FileObserver final : public observe::RunObserver {
   std::FILE* out_;
 };
 
-// Lets something happen on one rank while the batch of its n-th call is taken.
+// Writes the samples of every call into a file, a line each, and lets something happen on one rank
+// while the batch of its n-th call is taken.
 class EventfulDataset final : public ToyDataset {
  public:
-  EventfulDataset(std::int64_t samples, std::int64_t call, std::string event)
-      : ToyDataset(samples), call_(call), event_(std::move(event)) {}
+  EventfulDataset(std::int64_t samples, std::int64_t call, std::string event,
+                  const std::string& log)
+      : ToyDataset(samples), call_(call), event_(std::move(event)), log_(log) {}
   data::Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override {
+    for (const std::int64_t i : indices) log_ << epoch << ':' << i << ' ';
+    log_ << std::endl;
     if (++calls_ == call_) {
+      if (event_ == "sigkill") raise(SIGKILL);
       if (event_ == "sigterm") raise(SIGTERM);
       if (event_ == "sigint") raise(SIGINT);
       if (event_ == "throw") throw std::runtime_error("this sample cannot be read");
@@ -59,6 +64,7 @@ class EventfulDataset final : public ToyDataset {
   std::int64_t call_;
   std::string event_;
   mutable std::int64_t calls_ = 0;
+  mutable std::ofstream log_;
 };
 
 template <class Enum>
@@ -98,6 +104,7 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
     options.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 0.01};
   }
   if (number(arguments, "checkpoint", 0) != 0) options.checkpoint.directory = folder + "/ckpt";
+  options.checkpoint.every = number(arguments, "checkpoint_every", 0);
   return options;
 }
 
@@ -115,7 +122,7 @@ int train_scenario(const std::vector<std::string>& words) {
   const bool eventful = number(arguments, "event_rank", -1) == world.rank();
   const auto dataset = std::make_shared<EventfulDataset>(
       number(arguments, "samples", 47), eventful ? number(arguments, "event_call", 4) : -1,
-      eventful ? arguments["event"] : "");
+      eventful ? arguments["event"] : "", folder + "/samples-" + std::to_string(world.rank()));
   // Different on every rank: the first broadcast has to make them equal.
   auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()));
   train::Task task = toy_task(module);

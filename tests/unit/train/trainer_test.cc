@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <stormo/checkpoint/folder.h>
 #include <stormo/data/sampler.h>
 #include <stormo/train/checkpoint.h>
 #include <stormo/train/optimizer.h>
@@ -191,7 +192,7 @@ TEST_F(TrainerTest, AnInterruptedRunGoesOnBitwise) {
       EXPECT_TRUE(recorder.end->interrupted);
       const auto before = recorder.steps;
       ASSERT_LT(before.size(), expected.size());
-      EXPECT_EQ(recorder.end->checkpoint, *newest_checkpoint(folder));
+      EXPECT_EQ(recorder.end->checkpoint, *checkpoint::newest_checkpoint(folder));
 
       options.resume = true;
       dataset = std::make_shared<ToyDataset>(47);

@@ -10,7 +10,7 @@
 
 #include <stormo/base/status.h>
 
-namespace stormo::train {
+namespace stormo::checkpoint {
 
 /// One tensor as the header of a safetensors file describes it.
 struct SafetensorsEntry {
@@ -45,4 +45,4 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
 /// kInvalidArgument for names that are no UTF-8.
 Result<std::string> format_safetensors_header(SafetensorsHeader& header);
 
-}  // namespace stormo::train
+}  // namespace stormo::checkpoint

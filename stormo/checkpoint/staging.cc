@@ -1,4 +1,4 @@
-#include <stormo/train/staging.h>
+#include <stormo/checkpoint/staging.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,9 +12,9 @@
 #include <random>
 #include <string_view>
 
-#include <stormo/train/checked_file.h>
+#include <stormo/checkpoint/checked_file.h>
 
-namespace stormo::train {
+namespace stormo::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ void retire_folder(const std::string& path) {
   if (!failed) fs::remove_all(target, failed);
 }
 
-}  // namespace stormo::train
+}  // namespace stormo::checkpoint

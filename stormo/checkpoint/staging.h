@@ -4,7 +4,7 @@
 
 #include <stormo/base/status.h>
 
-namespace stormo::train {
+namespace stormo::checkpoint {
 
 /// A folder under construction inside `parent`, named ".staging-<label>-<random>" and locked for as
 /// long as this object lives: a folder that nobody has locked belongs to a dead run. What is not
@@ -35,4 +35,4 @@ void retire_folder(const std::string& path);
 /// 16 random hexadecimal digits.
 std::string random_suffix();
 
-}  // namespace stormo::train
+}  // namespace stormo::checkpoint

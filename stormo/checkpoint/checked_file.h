@@ -5,15 +5,20 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <stormo/base/status.h>
 
-namespace stormo::train {
+namespace stormo::checkpoint {
 
-/// Size and XXH3-64 checksum of a file's content.
+/// What a file's content must be: its size, and the XXH3-64 checksum of every block of it; the last
+/// block may be shorter. So any part can be checked as it is read, and parts at the same time.
 struct FileDigest {
+  static constexpr std::uint64_t kBlockBytes = 1u << 20;  ///< of the files that we write
+
   std::uint64_t bytes = 0;
-  std::uint64_t xxh3 = 0;
+  std::uint64_t block_bytes = kBlockBytes;
+  std::vector<std::uint64_t> blocks{};  ///< as many as `bytes` need
   bool operator==(const FileDigest&) const = default;
 };
 
@@ -27,6 +32,7 @@ class Hasher {
 
   void add(const void* data, std::size_t bytes);
   std::uint64_t digest() const;
+  void reset();
 
  private:
   struct State;
@@ -52,10 +58,14 @@ class FileWriter {
   Result<FileDigest> finish();
 
  private:
+  Status append(const char* data, std::size_t bytes);
+  Status flush();
+
   std::string path_;
   int fd_ = -1;
-  std::uint64_t bytes_ = 0;
-  Hasher hasher_;
+  std::string pending_;  ///< small writes on their way to one large one
+  FileDigest digest_;
+  Hasher hasher_;  ///< of the block that is not full yet
 };
 
 /// A regular file open for reading; links are refused.
@@ -78,11 +88,36 @@ class FileReader {
   std::uint64_t size_ = 0;
 };
 
+/// A file that is compared with its digest as it is read: no byte gets out of it unchecked. Not
+/// thread-safe.
+class VerifiedFile {
+ public:
+  /// kCorrupt when the size is another one. Blocks larger than 16 MiB are verified here.
+  Status open(const std::string& path, const FileDigest& expected);
+  std::uint64_t size() const { return file_.size(); }
+  /// Fills `data` from `offset`; reads whole blocks, the last one is kept for the next call. After
+  /// kCorrupt `data` holds what was found.
+  Status read(std::uint64_t offset, void* data, std::size_t bytes);
+  /// Reads and compares everything, keeps nothing.
+  Status verify();
+
+ private:
+  Status read_block(std::size_t index, char* into);
+
+  std::string path_;
+  FileReader file_;
+  FileDigest expected_;
+  bool verified_ = false;
+  std::size_t block_index_ = SIZE_MAX;  ///< which one `block_` holds
+  std::vector<char> block_;
+};
+
 /// Reads the whole file once.
-Result<FileDigest> digest_file(const std::string& path);
+Result<FileDigest> digest_file(const std::string& path,
+                               std::uint64_t block_bytes = FileDigest::kBlockBytes);
 /// The whole file as text; kCorrupt when it has more than `max_bytes`.
 Result<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes);
 /// Waits until the entries of a folder are on the disk.
 Status sync_directory(const std::string& path);
 
-}  // namespace stormo::train
+}  // namespace stormo::checkpoint

@@ -1,4 +1,4 @@
-#include <stormo/train/safetensors_header.h>
+#include <stormo/checkpoint/safetensors_header.h>
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-namespace stormo::train {
+namespace stormo::checkpoint {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -245,4 +245,4 @@ Result<std::string> format_safetensors_header(SafetensorsHeader& header) {
   }
 }
 
-}  // namespace stormo::train
+}  // namespace stormo::checkpoint

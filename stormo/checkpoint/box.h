@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace stormo::checkpoint {
+
+/// A box of a tensor: sizes[d] elements from offsets[d] on, in every dimension d.
+struct Box {
+  std::vector<std::int64_t> offsets;
+  std::vector<std::int64_t> sizes;
+  bool operator==(const Box&) const = default;
+};
+
+using Shape = std::span<const std::int64_t>;
+
+/// Elements of a tensor of this shape, 1 without dimensions; nothing when a size is negative or a
+/// product of sizes passes 2^63 - 1 (sizes of 0 count as 1 there, as in strides).
+std::optional<std::int64_t> num_elements(Shape shape);
+
+/// Whether `box` lies in a tensor of this shape. Both must pass num_elements().
+bool is_inside(const Box& box, Shape shape);
+
+/// The elements [begin, end) of a tensor in C order as boxes, in this order, at most
+/// 2 * dimensions - 1 of them; the whole tensor, when it has no elements, is one box.
+/// 0 <= begin <= end <= num_elements(shape).
+std::vector<Box> boxes_of_range(Shape shape, std::int64_t begin, std::int64_t end);
+
+/// Elements of a box that lie side by side in the tensor and in the box.
+struct Run {
+  std::int64_t in_tensor = 0;  ///< index of the first one in the tensor, in C order
+  std::int64_t in_box = 0;     ///< and in the box
+  std::int64_t count = 0;
+};
+
+/// Calls `f` for the runs of `box` that meet [begin, end) of the tensor, cut to it, in ascending
+/// order. Costs nothing for runs outside of it.
+void for_runs(const Box& box, Shape shape, std::int64_t begin, std::int64_t end,
+              const std::function<void(const Run&)>& f);
+
+/// Whether the boxes, all inside, cover a tensor of this shape exactly once. O(n log n) for boxes
+/// that are flat ranges; of others at most 1000 are taken.
+bool cover_exactly(const std::vector<Box>& boxes, Shape shape);
+
+}  // namespace stormo::checkpoint

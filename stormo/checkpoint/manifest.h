@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/checkpoint/box.h>
+#include <stormo/checkpoint/checked_file.h>
+
+namespace stormo::checkpoint {
+
+/// A box of a tensor, and the tensor of that shape in a safetensors file that holds its values.
+struct SavedBox {
+  Box box;
+  std::string file;
+  std::string key;
+  bool operator==(const SavedBox&) const = default;
+};
+
+struct SavedTensor {
+  std::string dtype;  ///< as in safetensors files
+  std::vector<std::int64_t> shape;
+  std::vector<SavedBox> boxes;
+  bool operator==(const SavedTensor&) const = default;
+};
+
+/// What a checkpoint says about itself in manifest.json, the file that makes it complete.
+struct Manifest {
+  static constexpr int kSchema = 2;
+  static constexpr const char* kFile = "manifest.json";
+
+  std::int64_t schema = kSchema;  ///< 1: two whole files, and no table of tensors
+  std::string name{};             ///< of the recipe or program
+  std::int64_t step = 0;
+  std::int64_t samples = 0;
+  std::string stormo_version{};
+  std::string torch_version{};
+  std::map<std::string, FileDigest> files{};
+  std::map<std::string, SavedTensor> tensors{};
+  std::string recipe_json = "{}";
+  std::string state_json = "{}";  ///< places in the data, random seeds
+  bool operator==(const Manifest&) const = default;
+};
+
+/// Longer texts are refused before anything is parsed.
+inline constexpr std::uint64_t kMaxManifestBytes = 64u << 20;
+
+/// JSON of schema 2, a line per tensor, that ends in a checksum over everything before it.
+std::string format_manifest(const Manifest& manifest);
+
+/// Reads schemas 1 and 2. kCorrupt for what is no undamaged manifest, kInvalidArgument for one of a
+/// newer schema. Everything in it is checked but what other files say: file names stay inside the
+/// checkpoint, files of boxes are listed, boxes lie in their tensors.
+Result<Manifest> parse_manifest(std::string_view text);
+
+/// kCorrupt names a tensor whose boxes do not cover it exactly once.
+Status check_coverage(const Manifest& manifest);
+
+/// The manifest of the checkpoint at `path`: kNotFound when it has none (it is not complete),
+/// kCorrupt when it or a file it lists is missing, of another size or damaged. `deep` reads all
+/// files and compares their checksums; otherwise only sizes are compared.
+Result<Manifest> check_checkpoint(const std::string& path, bool deep);
+
+}  // namespace stormo::checkpoint

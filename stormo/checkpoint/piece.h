@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
+
+namespace stormo::checkpoint {
+
+/// Elements [begin, end) of a tensor in C order, as one rank holds them.
+struct Piece {
+  std::string name;                 ///< dotted
+  std::string dtype;                ///< as in safetensors files: "F32", "I64", ...
+  std::vector<std::int64_t> shape;  ///< of the whole tensor
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  const void* data = nullptr;           ///< the values, side by side
+  std::shared_ptr<const void> owner{};  ///< keeps `data` alive; null: the caller does
+};
+
+/// Bytes of its values.
+std::size_t bytes_of(const Piece& piece);
+
+/// kInvalidArgument names a piece with an unknown dtype or a range outside of its shape.
+Status check_piece(const Piece& piece);
+
+/// What every rank holds alike, spread evenly by bytes: the part that rank `index` of `count` is to
+/// write. The parts of all of them cover the pieces exactly once.
+std::vector<Piece> share_of(const std::vector<Piece>& pieces, int index, int count);
+
+/// One rank's part of what a checkpoint holds; the rest is equal on all ranks (rank 0's counts).
+struct Snapshot {
+  std::vector<Piece> pieces;       ///< over all ranks they cover every tensor exactly once
+  std::int64_t step = 0;           ///< steps done
+  std::int64_t samples = 0;        ///< seen over all ranks
+  std::string name;                ///< of the recipe or program
+  std::string recipe_json = "{}";  ///< resolved recipe
+  std::string state_json = "{}";   ///< what else is needed to go on: places in data, random seeds
+  std::string torch_version;
+};
+
+}  // namespace stormo::checkpoint

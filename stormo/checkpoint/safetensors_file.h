@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <stormo/base/status.h>
+#include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/safetensors_header.h>
+
+namespace stormo::checkpoint {
+
+/// The header of a file, and where the bytes begin that it describes.
+struct SafetensorsLayout {
+  SafetensorsHeader header;
+  std::uint64_t data_begin = 0;
+};
+
+/// Fills memory from an offset of a file.
+using ReadAt = std::function<Status(std::uint64_t offset, void* data, std::size_t bytes)>;
+
+/// Reads and checks the header of a file of `file_bytes` bytes that is not trusted: nothing is
+/// allocated before the length in it is known to lie in the file.
+Result<SafetensorsLayout> read_safetensors_layout(std::uint64_t file_bytes, const ReadAt& read);
+
+/// Writes the values of one entry.
+using WriteValues = std::function<Status(const SafetensorsEntry& entry, FileWriter& file)>;
+
+/// Writes a new file and waits until it is on the disk; orders the entries of `header`.
+Result<FileDigest> write_safetensors_file(const std::string& path, SafetensorsHeader& header,
+                                          const WriteValues& write);
+
+/// kCorrupt for booleans that are neither 0 nor 1: using one is undefined behaviour.
+Status check_values(const std::string& dtype, const void* values, std::size_t bytes);
+
+}  // namespace stormo::checkpoint

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/checkpoint/manifest.h>
+#include <stormo/checkpoint/piece.h>
+
+namespace stormo::checkpoint {
+
+/// Writes the pieces, cut into boxes, as the safetensors file `name` in `folder`, and adds file and
+/// boxes to `manifest`. A tensor that one box covers keeps its name there; others are called
+/// "name[0:2,3:5]", as in Python.
+Status write_shard(const std::string& folder, const std::string& name,
+                   const std::vector<Piece>& pieces, Manifest& manifest);
+
+}  // namespace stormo::checkpoint
