@@ -1,27 +1,80 @@
 #include <stormo/train/replica_check.h>
 
-#include <string>
-#include <vector>
+#include <algorithm>
 
 #include <stormo/base/rng.h>
 #include <stormo/train/checkpoint.h>
 
 namespace stormo::train {
+namespace {
+
+using Hashes = std::vector<std::int64_t>;
+
+std::int64_t hash_of(const TensorMap& tensors) {
+  return static_cast<std::int64_t>(fnv1a(weights_hash(tensors)));
+}
+
+Result<Hashes> gather(comm::Communicator& world, Hashes mine) {
+  Hashes all(mine.size() * static_cast<std::size_t>(world.size()));
+  STORMO_RETURN_IF_ERROR(
+      world.all_gather(comm::buffer_of(std::span(mine)), comm::buffer_of(std::span(all))));
+  return all;
+}
+
+/// The first tensor in which `rank` differs from what most ranks hold.
+Result<std::string> first_difference(comm::Communicator& world, const TensorMap& tensors,
+                                     Rank rank) {
+  Hashes mine;
+  for (const auto& [name, t] : tensors) mine.push_back(hash_of({{name, t}}));
+  const std::size_t n = mine.size();
+  STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, std::move(mine)));
+  std::size_t i = 0;
+  for (const auto& [name, t] : tensors) {
+    Hashes column;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(world.size()); ++r) {
+      column.push_back(all[r * n + i]);
+    }
+    ++i;
+    const Verdict verdict = majority_vote(column);
+    const auto& wrong = verdict.differing;
+    if (std::find(wrong.begin(), wrong.end(), rank) != wrong.end()) return name;
+  }
+  return std::string("?");
+}
+
+}  // namespace
+
+Verdict majority_vote(std::span<const std::int64_t> hashes) {
+  Verdict verdict;
+  std::int64_t right = hashes.front();
+  const auto votes = [&](std::int64_t h) { return std::count(hashes.begin(), hashes.end(), h); };
+  const auto half = static_cast<std::ptrdiff_t>(hashes.size() / 2);
+  const auto found =
+      std::find_if(hashes.begin(), hashes.end(), [&](std::int64_t h) { return votes(h) > half; });
+  verdict.majority = found != hashes.end();
+  if (verdict.majority) right = *found;
+  for (std::size_t r = 0; r < hashes.size(); ++r) {
+    if (hashes[r] != right) verdict.differing.push_back(static_cast<Rank>(r));
+  }
+  return verdict;
+}
 
 Status check_replicas(comm::Communicator& world, const torch::nn::Module& module) {
-  auto mine = static_cast<std::int64_t>(fnv1a(weights_hash(named_state(module))));
-  std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(
-      world.all_gather(comm::Buffer{&mine, 1, DType::kInt64}, comm::buffer_of(std::span(all))));
-  std::string differing;
-  for (std::size_t r = 1; r < all.size(); ++r) {
-    if (all[r] != all[0]) differing += (differing.empty() ? "" : ", ") + std::to_string(r);
-  }
-  if (differing.empty()) return {};
-  return Status(Code::kMismatch,
-                "replicas are no longer equal: the weights of rank(s) " + differing +
-                    " differ from rank 0; something outside the gradients changed them (random "
-                    "numbers, unequal threads or libraries)");
+  const TensorMap tensors = named_state(module);
+  STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, {hash_of(tensors)}));
+  const Verdict verdict = majority_vote(all);
+  if (verdict.differing.empty()) return {};
+  STORMO_ASSIGN_OR_RETURN(const std::string tensor,
+                          first_difference(world, tensors, verdict.differing.front()));
+  std::string ranks;
+  for (const Rank r : verdict.differing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+  return Status(
+      Code::kMismatch,
+      "replicas are no longer equal: the weights of rank(s) " + ranks + " differ from " +
+          (verdict.majority ? "those of the majority" : "rank 0, and none has a majority") +
+          ", first in '" + tensor +
+          "'; something outside the gradients changed them (a memory error, random "
+          "numbers, unequal threads or libraries)");
 }
 
 }  // namespace stormo::train

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
 #include <torch/nn/module.h>
 
 #include <stormo/base/status.h>
@@ -7,8 +12,19 @@
 
 namespace stormo::train {
 
-/// kMismatch on every rank, naming the ranks that differ from rank 0, unless names, shapes, types
-/// and bytes of all parameters and buffers are equal on all ranks.
+/// Who is wrong when ranks that must be equal are not.
+struct Verdict {
+  std::vector<Rank> differing;  ///< from what more than half of the ranks hold; empty: all equal
+  bool majority = true;         ///< false: no value has one, and `differing` differ from rank 0
+};
+
+/// By one value per rank.
+Verdict majority_vote(std::span<const std::int64_t> hashes);
+
+/// kMismatch on every rank, naming the ranks that differ from the majority and the first tensor
+/// they differ in, unless names, shapes, types and bytes of all parameters and buffers are equal on
+/// all ranks. Buffers that differ by design (running statistics) must have been broadcast before. A
+/// collective; costs one pass over the values and 8 bytes per rank.
 Status check_replicas(comm::Communicator& world, const torch::nn::Module& module);
 
 }  // namespace stormo::train

@@ -249,12 +249,18 @@ TEST_F(DistributedTrainer, AnUnreadableSampleEndsAllRanksWithThatCause) {
   }
 }
 
-TEST_F(DistributedTrainer, AReplicaThatDriftsIsNamed) {
-  train(3, {"drift_rank=1", "verify_every=1"}, 1);
-  for (const int rank : {0, 1, 2}) {
-    const std::string status = read_rank(last_folder, rank).status;
-    EXPECT_NE(status.find("weights of rank(s) 1 differ from rank 0"), std::string::npos)
-        << "rank " << rank << ": " << status;
+// Rank 0 too: it is not believed more than the others.
+TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsNamedByTheMajority) {
+  for (const std::string wrong : {"0", "1"}) {
+    train(3, {"drift_rank=" + wrong, "verify_every=1"}, 1);
+    for (const int rank : {0, 1, 2}) {
+      const std::string status = read_rank(last_folder, rank).status;
+      EXPECT_NE(status.find("weights of rank(s) " + wrong + " differ from those of the majority"),
+                std::string::npos)
+          << "rank " << rank << ": " << status;
+      EXPECT_NE(status.find("first in 'last.bias'"), std::string::npos) << status;
+      EXPECT_NE(status.find("after step 3"), std::string::npos) << status;
+    }
   }
 }
 
