@@ -23,6 +23,7 @@ constexpr const char* kProgramExamples =
 void add_commands(CLI::App& app, Invocation& invocation) {
   add_train_command(app, invocation);
   add_run_command(app, invocation);
+  add_checkpoint_command(app, invocation);
   add_plan_command(app, invocation);
   add_bench_command(app, invocation);
   add_tune_command(app, invocation);

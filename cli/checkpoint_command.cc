@@ -1,0 +1,180 @@
+// `stormo checkpoint`: looks at checkpoints and turns them into files of others and back.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include <cli/commands.h>
+#include <stormo/base/units.h>
+#include <stormo/checkpoint/export.h>
+#include <stormo/checkpoint/folder.h>
+#include <stormo/checkpoint/reader.h>
+
+namespace stormo::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using checkpoint::Manifest;
+
+constexpr const char* kExamples =
+    "  stormo checkpoint inspect runs/mnist                     the newest one in there\n"
+    "  stormo checkpoint verify runs/mnist/step-00000938        reads and compares everything\n"
+    "  stormo checkpoint export runs/mnist model.safetensors    for Python's safetensors package\n"
+    "  stormo checkpoint import model.safetensors runs/new      then: stormo train ... --resume\n"
+    "\n"
+    "Exit codes: 0 done; 1 a checkpoint is damaged, or a file cannot be written; 2 usage, or "
+    "there\n"
+    "is no such checkpoint.";
+
+struct CheckpointArguments {
+  std::string path;
+  std::string target;
+  bool optimizer = false;
+  bool json = false;
+};
+
+int exit_code(const Status& status, const char* command) {
+  if (status.ok()) return kExitOk;
+  fmt::print(stderr, "stormo checkpoint {}: {}\n", command, status.message());
+  const bool usage = status.code() == Code::kInvalidArgument || status.code() == Code::kNotFound;
+  return usage ? kExitUsage : kExitFailed;
+}
+
+void print_json(const Json& json) {
+  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+std::uint64_t total_bytes(const Manifest& m) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, digest] : m.files) bytes += digest.bytes;
+  return bytes;
+}
+
+Json to_json(const std::string& path, const Manifest& m) {
+  Json tensors = Json::array();
+  for (const auto& [name, t] : m.tensors) {
+    tensors.push_back(
+        {{"name", name}, {"dtype", t.dtype}, {"shape", t.shape}, {"boxes", t.boxes.size()}});
+  }
+  Json files = Json::object();
+  for (const auto& [name, digest] : m.files) files[name] = digest.bytes;
+  return {{"event", "checkpoint"},
+          {"schema", 1},
+          {"path", path},
+          {"name", m.name},
+          {"step", m.step},
+          {"samples", m.samples},
+          {"stormo_version", m.stormo_version},
+          {"torch_version", m.torch_version},
+          {"bytes", total_bytes(m)},
+          {"files", std::move(files)},
+          {"tensors", std::move(tensors)},
+          {"state", Json::parse(m.state_json)},
+          {"recipe", Json::parse(m.recipe_json)}};
+}
+
+/// A name out of a file, without what could steer a terminal.
+std::string printable(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return c < 32 || c == 127; }, '?');
+  return name;
+}
+
+void print_text(const std::string& path, const Manifest& m) {
+  std::int64_t elements = 0;
+  std::size_t width = 0;
+  for (const auto& [name, t] : m.tensors) {
+    elements += *checkpoint::num_elements(t.shape);
+    width = std::max(width, name.size());
+  }
+  fmt::print("{}\n  name        {}\n  step        {} ({} samples)\n", path,
+             m.name.empty() ? "-" : printable(m.name), m.step, m.samples);
+  fmt::print("  written by  stormo {}{}\n", printable(m.stormo_version),
+             m.torch_version.empty() ? "" : ", libtorch " + printable(m.torch_version));
+  fmt::print("  files       {}, {}\n  tensors     {}, {} elements\n", m.files.size(),
+             format_bytes(total_bytes(m)), m.tensors.size(), elements);
+  for (const auto& [name, t] : m.tensors) {
+    fmt::print("    {:<{}}  {:<4}  [{}]{}\n", printable(name), width, t.dtype,
+               fmt::join(t.shape, ", "),
+               t.boxes.size() == 1 ? "" : fmt::format("  in {} boxes", t.boxes.size()));
+  }
+}
+
+Status inspect(const CheckpointArguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::find_checkpoint(a.path));
+  STORMO_ASSIGN_OR_RETURN(const auto reader, checkpoint::CheckpointReader::open(path));
+  if (a.json) {
+    print_json(to_json(path, reader.manifest()));
+  } else {
+    print_text(path, reader.manifest());
+  }
+  return ok_status();
+}
+
+Status verify(const CheckpointArguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::find_checkpoint(a.path));
+  const Result<Manifest> manifest = checkpoint::check_checkpoint(path, true);
+  if (a.json) {
+    print_json({{"event", "verified"},
+                {"schema", 1},
+                {"path", path},
+                {"ok", manifest.ok()},
+                {"error", manifest.status().message()}});
+  } else if (manifest.ok()) {
+    fmt::print("{}: whole, {} files, {}\n", path, manifest->files.size(),
+               format_bytes(total_bytes(*manifest)));
+  }
+  return manifest.status();
+}
+
+Status report(const CheckpointArguments& a, const char* event, const std::string& path) {
+  if (a.json) {
+    print_json({{"event", event}, {"schema", 1}, {"path", path}});
+  } else {
+    fmt::print("{}\n", path);
+  }
+  return ok_status();
+}
+
+Status export_file(const CheckpointArguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::find_checkpoint(a.path));
+  STORMO_RETURN_IF_ERROR(checkpoint::export_checkpoint(path, a.target, a.optimizer));
+  return report(a, "exported", a.target);
+}
+
+Status import_file(const CheckpointArguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::import_checkpoint(a.path, a.target));
+  return report(a, "imported", path);
+}
+
+}  // namespace
+
+void add_checkpoint_command(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = app.add_subcommand("checkpoint", "Inspect, verify, export, import");
+  command->footer(kExamples);
+  command->require_subcommand(1);
+  const auto a = std::make_shared<CheckpointArguments>();
+  const auto add = [&](const char* name, const char* what,
+                       Status (*run)(const CheckpointArguments&), const char* path) {
+    CLI::App* sub = command->add_subcommand(name, what);
+    sub->add_option("path", a->path, path)->required();
+    sub->add_flag("--json", a->json, "One JSON object on stdout");
+    sub->callback([a, run, name, &invocation] { invocation.exit_code = exit_code(run(*a), name); });
+    return sub;
+  };
+  const char* const any = "A checkpoint, or a folder of them: then the newest";
+  add("inspect", "What a checkpoint holds", inspect, any);
+  add("verify", "Read all of it and compare the checksums", verify, any);
+  CLI::App* out = add("export", "Write the model as one safetensors file", export_file, any);
+  out->add_option("file", a->target, "The new file")->required();
+  out->add_flag("--optimizer", a->optimizer, "The optimizer's state too");
+  CLI::App* in = add("import", "Make a checkpoint of step 0 out of a safetensors file", import_file,
+                     "File with the names of torch.nn.Module.state_dict()");
+  in->add_option("directory", a->target, "Folder of the checkpoints")->required();
+}
+
+}  // namespace stormo::cli
