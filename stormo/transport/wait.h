@@ -21,13 +21,14 @@ struct WaitPolicy {
   bool operator==(const WaitPolicy&) const = default;
 };
 
-/// A core for each rank: spin for microseconds, then yield, then park. Fewer cores than ranks: a
-/// few pauses and yields, then park.
+/// A core for each rank: spin for microseconds, then yield for 2 ms, then park. The ranks of a
+/// training step differ by as much, and a core that slept takes 0.1 to 1 ms to wake in a virtual
+/// machine. Fewer cores than ranks: a few pauses and yields, then park.
 WaitPolicy wait_policy(int ranks, int cores);
 
-/// The same for those who wait while others work: stays awake for 200 us. Where ranks share cores
-/// it gives them away meanwhile, and is spared a sleep and a wake-up for each rank that it waits
-/// for; where they do not, a core that slept takes 100 us to wake.
+/// The same for those who wait while others work: stays awake for 200 us at least. Where ranks
+/// share cores it gives them away meanwhile, and is spared a sleep and a wake-up for each rank that
+/// it waits for.
 WaitPolicy patient(WaitPolicy policy);
 
 /// Cores that this thread may run on (affinity mask).
