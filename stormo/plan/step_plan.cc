@@ -162,7 +162,7 @@ class ActionCheck {
   const StepPlan& plan_;
   std::vector<Progress> segments_;
   std::vector<bool> in_parts_;  ///< its gradient has been reduced to parts
-  std::vector<bool> gathered_;  ///< its parameters have been made whole for this or the next forward
+  std::vector<bool> gathered_;  ///< its parameters have been made whole for a forward
   bool loaded_ = false;
   bool lost_ = false;
 };

@@ -8,8 +8,9 @@
 namespace stormo::plan {
 namespace {
 
-constexpr std::array kKinds = {ActionKind::kLoad,     ActionKind::kForward,   ActionKind::kLoss,
-                               ActionKind::kBackward, ActionKind::kAllReduce, ActionKind::kUpdate,
+constexpr std::array kKinds = {ActionKind::kLoad,      ActionKind::kForward,
+                               ActionKind::kLoss,      ActionKind::kBackward,
+                               ActionKind::kAllReduce, ActionKind::kUpdate,
                                ActionKind::kAllGather, ActionKind::kReduceScatter};
 
 /// Kinds without a range print none, unless the value carries one that validate would refuse.

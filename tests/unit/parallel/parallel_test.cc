@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/sharded.h>
 
 #include "tests/golden/golden.h"
 
@@ -94,6 +97,68 @@ TEST(Compose, StopsAtTheFirstInvalidPlan) {
   const auto p = compose(one_device(shape(1)), breaks, counts);
   EXPECT_EQ(p.status().message(), "one_device+breaks: segment 0 is never updated");
   EXPECT_EQ(called, 0);
+}
+
+TEST(Sharded, PrintsItsKnownText) {
+  for (const int stage : {1, 2, 3}) {
+    const auto p = compose(one_device(shape(2)), sharded(stage, 4));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    testing::expect_golden("step_plan_sharded" + std::to_string(stage) + ".txt", to_text(*p));
+  }
+}
+
+// The elements that each kind of collective moves, over the mesh axis `axis`.
+std::int64_t moved(const StepPlan& p, ActionKind kind, const std::string& axis) {
+  std::int64_t elements = 0;
+  for (const plan::Action& a : p.actions) {
+    if (a.kind != kind || a.axis != axis) continue;
+    for (int s = a.first; s <= a.last; ++s) {
+      elements += p.model.segments[static_cast<std::size_t>(s)].num_parameters;
+    }
+  }
+  return elements;
+}
+
+TEST(Sharded, MovesEveryParameterTwiceOrThrice) {
+  for (const int segments : {1, 2, 7}) {
+    for (const int stage : {1, 2, 3}) {
+      for (const int ranks : {1, 2, 5}) {
+        const auto p = compose(one_device(shape(segments)), sharded(stage, ranks));
+        ASSERT_TRUE(p.ok()) << p.status().to_string();
+        EXPECT_EQ(p->mesh, (plan::Mesh{{{"shard", ranks}}}));
+        std::int64_t all = 0;
+        for (const auto& s : p->model.segments) all += s.num_parameters;
+        EXPECT_EQ(moved(*p, ActionKind::kReduceScatter, "shard"), all);
+        EXPECT_EQ(moved(*p, ActionKind::kAllGather, "shard"), stage == 3 ? 2 * all : all);
+        EXPECT_EQ(moved(*p, ActionKind::kAllReduce, "shard"), 0);
+      }
+    }
+  }
+}
+
+TEST(Sharded, AfterMirroredReducesPartsOverHosts) {
+  const auto p = compose(one_device(shape(2)), mirrored(2), sharded(3, 4));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 2}, {"shard", 4}}}));
+  const auto at = [&](ActionKind kind, int segment) {
+    return std::find_if(p->actions.begin(), p->actions.end(), [&](const plan::Action& a) {
+      return a.kind == kind && a.first <= segment && segment <= a.last;
+    });
+  };
+  for (const int segment : {0, 1}) {
+    EXPECT_LT(at(ActionKind::kReduceScatter, segment), at(ActionKind::kAllReduce, segment));
+    EXPECT_LT(at(ActionKind::kAllReduce, segment), at(ActionKind::kUpdate, segment));
+  }
+}
+
+TEST(Sharded, RefusesWhatCannotBe) {
+  EXPECT_EQ(sharded(0, 2)(one_device(shape(1))).status().message(),
+            "sharded: stage 0; give 1, 2 or 3");
+  EXPECT_EQ(sharded(3, 0)(one_device(shape(1))).status().message(),
+            "sharded: 0 ranks; give at least 1");
+  EXPECT_EQ(compose(one_device(shape(1)), sharded(3, 2), sharded(3, 2)).status().message(),
+            "after one_device+sharded3: sharded: the mesh already has an axis 'shard'; apply it "
+            "once");
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ StepPlan random_step_plan(Rng& rng) {
                                 static_cast<std::int64_t>(rng.next_u64() >> 1)});
   }
   for (int i = below(rng, 8); i > 0; --i) {
-    Action a{static_cast<ActionKind>(below(rng, 6)), 0, 0, random_name(rng)};
+    Action a{static_cast<ActionKind>(below(rng, 8)), 0, 0, random_name(rng)};
     if (a.kind != ActionKind::kLoad && a.kind != ActionKind::kLoss) {
       a.first = below(rng, 100);
       a.last = a.first + below(rng, 100);

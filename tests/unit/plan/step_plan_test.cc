@@ -63,8 +63,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   EXPECT_EQ(message_of(head + "segment 0: a parameters=-1 flops=1"),
             "3:25: parameters must be in 0..9223372036854775807");
   EXPECT_EQ(message_of(head + "action 0: sleep"),
-            "3:11: unknown action 'sleep'; write load, forward, loss, backward, all_reduce or "
-            "update");
+            "3:11: unknown action 'sleep'; write load, forward, loss, backward, all_reduce, "
+            "all_gather, reduce_scatter or update");
   EXPECT_EQ(message_of(head + "action 0: update 2-1"),
             "3:20: the last segment must be in 2..65535");
   EXPECT_EQ(message_of(head + "action 0: load 1-1"),
@@ -144,6 +144,56 @@ TEST(Validate, RefusesEveryBrokenRule) {
     EXPECT_EQ(st.code(), Code::kBadPlan);
     EXPECT_EQ(st.message(), c.message);
   }
+}
+
+// Two segments that are updated in parts and gathered before forward and backward.
+StepPlan in_parts() {
+  StepPlan p = sample();
+  const auto gather = [](int s) { return Action{ActionKind::kAllGather, s, s, "dp"}; };
+  p.actions = {{ActionKind::kLoad},
+               gather(0),
+               {ActionKind::kForward, 0, 0},
+               gather(1),
+               {ActionKind::kForward, 1, 1},
+               {ActionKind::kLoss},
+               gather(1),
+               {ActionKind::kBackward, 1, 1},
+               {ActionKind::kReduceScatter, 1, 1, "dp"},
+               gather(0),
+               {ActionKind::kBackward, 0, 0},
+               {ActionKind::kReduceScatter, 0, 0, "dp"},
+               {ActionKind::kUpdate, 0, 1}};
+  return p;
+}
+
+TEST(Validate, WhatIsUpdatedInPartsIsGathered) {
+  EXPECT_TRUE(validate(in_parts()).ok()) << validate(in_parts()).to_string();
+  EXPECT_EQ(*parse_step_plan(to_text(in_parts())), in_parts());
+  StepPlan after_update = in_parts();
+  std::erase_if(after_update.actions,
+                [](const Action& a) { return a.kind == ActionKind::kAllGather; });
+  EXPECT_EQ(validate(after_update).message(), "segment 0 is updated in parts and never gathered");
+  after_update.actions.push_back({ActionKind::kAllGather, 0, 1, "dp"});
+  EXPECT_TRUE(validate(after_update).ok()) << validate(after_update).to_string();
+
+  StepPlan p = in_parts();
+  p.actions[3] = p.actions[1];  // segment 1 has no gather but the one before its backward
+  EXPECT_EQ(validate(p).message(), "segment 1 is updated in parts and never gathered");
+  p = in_parts();
+  std::swap(p.actions[7], p.actions[8]);
+  EXPECT_EQ(validate(p).message(),
+            "action 7 (reduce_scatter): finds segment 1 after its forward, before its backward");
+  p = in_parts();
+  p.actions[9] = {ActionKind::kReduceScatter, 1, 1, "dp"};
+  EXPECT_EQ(validate(p).message(),
+            "action 9 (reduce_scatter): finds segment 1 reduced to parts already");
+  p = in_parts();
+  p.actions[9] = {ActionKind::kAllGather, 1, 1, "dp"};
+  EXPECT_EQ(validate(p).message(),
+            "action 9 (all_gather): finds segment 1 after its backward, before its update");
+  p = in_parts();
+  p.actions[1].axis = "tp";
+  EXPECT_EQ(validate(p).message(), "action 1 (all_gather): axis 'tp' is not in the mesh");
 }
 
 }  // namespace
