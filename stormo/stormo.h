@@ -3,12 +3,14 @@
 /// The public C++ API of Stormo in one include.
 ///
 /// A user's own training loop needs two names of it: `stormo::init()` and
-/// `stormo::DistributedDataParallel`. `stormo::train::Trainer` is the loop ready made.
+/// `stormo::DistributedDataParallel`, or `stormo::FullyShardedDataParallel`.
+/// `stormo::train::Trainer` is the loop ready made.
 
 #include <stormo/base/status.h>
 #include <stormo/base/version.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
 #include <stormo/train/distributed_data_parallel.h>
+#include <stormo/train/fully_sharded_data_parallel.h>
 #include <stormo/train/init.h>
 #include <stormo/train/trainer.h>

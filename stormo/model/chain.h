@@ -17,6 +17,8 @@ class Segment : public torch::nn::Module {
   virtual torch::Tensor forward(torch::Tensor x) = 0;
   /// Multiply-adds count as two; per sample; 0 when unknown.
   virtual std::int64_t flops_per_sample() const { return 0; }
+  /// Parameters of other segments that forward() reads.
+  virtual std::vector<torch::Tensor> borrowed_parameters() const { return {}; }
 };
 
 /// A model as a chain of Segments, written for one device, that is also a plain module:

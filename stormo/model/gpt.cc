@@ -97,7 +97,7 @@ class Head final : public Segment {
   /// `tied` is the weight to share, undefined for one of its own. Being the same tensor, it follows
   /// every in-place change and every Module::to() of its owner.
   Head(const GptOptions& o, const torch::Tensor& tied)
-      : Segment("Head"), flops_(2 * o.context * o.width * o.vocabulary) {
+      : Segment("Head"), flops_(2 * o.context * o.width * o.vocabulary), tied_(tied.defined()) {
     norm_ = register_parameter("norm", torch::ones({o.width}));
     weight_ = tied.defined()
                   ? tied
@@ -108,9 +108,13 @@ class Head final : public Segment {
     return at::linear(layer_norm(x, norm_), weight_);
   }
   std::int64_t flops_per_sample() const override { return flops_; }
+  std::vector<torch::Tensor> borrowed_parameters() const override {
+    return tied_ ? std::vector<torch::Tensor>{weight_} : std::vector<torch::Tensor>();
+  }
 
  private:
   std::int64_t flops_;
+  bool tied_;
   torch::Tensor norm_, weight_;
 };
 

@@ -1,6 +1,5 @@
 // The Trainer and DistributedDataParallel on real processes. Free of libtorch itself: the launcher
 // forks before anything starts threads.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -12,30 +11,17 @@
 
 #include <gtest/gtest.h>
 
-#include <stormo/launch/launcher.h>
+#include "tests/unit/train/run_job.h"
 
 namespace stormo {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Runs a job of the worker program in a child process; its exit code.
+// Runs a job of the worker program; its exit code.
 int run_worker(int ranks, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), STORMO_TRAIN_WORKER);
-  const pid_t child = fork();
-  if (child == 0) {
-    launch::LaunchOptions options;
-    options.program = arguments;
-    options.ranks = ranks;
-    options.bind = launch::BindPolicy::kNone;
-    options.environment = {{"STORMO_THREADS", "1"}};
-    const Result<int> code = launch::launch(options);
-    if (!code.ok()) std::fprintf(stderr, "%s\n", code.status().to_string().c_str());
-    _exit(code.ok() ? *code : 99);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return test::run_job(ranks, arguments);
 }
 
 struct RankFile {

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <stormo/comm/communicator.h>
+#include <stormo/train/flat_parameter.h>
+
+namespace stormo::train {
+
+/// Types other than the parameters' own, which are what the optimizer updates (float32 masters).
+struct ShardPrecision {
+  /// Of the parameters that forward and backward see, and of what is gathered: kBFloat16, kHalf.
+  std::optional<torch::ScalarType> compute;
+  /// Of gradients on their way and until the update; default: the parameters' own.
+  std::optional<torch::ScalarType> reduce;
+};
+
+struct ShardingOptions {
+  int stage = 3;  ///< 1, 2: gradients and optimizer state are sharded; 3: parameters too
+  bool reshard_after_forward = true;  ///< stage 3; else units stay whole until their backward
+  /// So many units are gathered ahead and reduced behind, while others compute. 0: each transfer
+  /// blocks the caller, which is faster where no core is idle and no wire between the ranks.
+  int prefetch = 1;
+  /// Cut over the ranks of each host only, and average gradients over hosts (HSDP). Hosts have
+  /// equal numbers of ranks.
+  bool hybrid = false;
+  ShardPrecision precision;
+};
+
+/// Who shares one copy, and who holds the same part of another copy. All borrowed.
+struct ShardingGroups {
+  comm::Communicator* world = nullptr;
+  comm::Communicator* shards = nullptr;    ///< parameters are cut over these ranks
+  comm::Communicator* replicas = nullptr;  ///< null: nobody holds the same part
+};
+
+/// The units of a sharded model: when each is gathered, released and reduced. Knows nothing of
+/// modules and hooks: it is told which unit computes next, and every rank is told the same.
+///
+/// A backward pass runs the recorded forwards in reverse. Autograd takes ready nodes in the reverse
+/// order of their creation, so when the backward of a forward begins, all that was computed after
+/// that forward is done: units which no earlier forward uses are complete, with or without a
+/// gradient for each parameter, on all ranks at the same place among the transfers. Errors of the
+/// group are thrown.
+class ShardedUnits {
+ public:
+  ShardedUnits(const ShardingGroups& groups, const ShardingOptions& options);
+
+  /// `borrowed`: parameters that the unit reads as well; those that no unit has are left alone.
+  /// Returns its index. Without parameters of its own it may borrow all the same.
+  int add(std::vector<NamedParameter> parameters, const std::vector<torch::Tensor>& borrowed,
+          const ShardPrecision& precision);
+  bool has(const torch::Tensor& parameter) const;
+  bool trainable(int unit) const;
+
+  /// Returns when the unit can be read.
+  void before_forward(int unit);
+  /// `recorded`: it has a backward, and record() follows or came before.
+  void after_forward(int unit, bool recorded);
+  /// A forward that may have a backward, as long as somebody holds the token.
+  using Token = std::shared_ptr<const std::int64_t>;
+  Token record(int unit);
+
+  /// `weight`: what this rank's gradients count for; unless `synchronise`, they stay where they
+  /// are.
+  void begin_pass(double weight, bool synchronise);
+  void before_backward(int unit, std::int64_t call);
+  void end_pass();
+
+  void gather_all();
+  void release_all();
+  /// The ranks' parts may have changed; those of frozen parameters too?
+  void make_stale(bool frozen);
+
+  std::vector<FlatParameter*> flats() const;  ///< in the order of units
+  const ShardingGroups& groups() const { return groups_; }
+  const ShardingOptions& options() const { return options_; }
+
+ private:
+  struct Unit {
+    std::vector<std::unique_ptr<FlatParameter>> flats;
+    std::vector<int> uses;  ///< itself, and the units whose parameters it borrows
+    int last_user = 0;      ///< the last unit that uses it
+    std::vector<comm::Work> gathering;
+    bool done = false;  ///< in this pass
+  };
+  struct Call {
+    int unit;
+    std::weak_ptr<const std::int64_t> token;
+  };
+  /// A gradient on its way.
+  struct Reduction {
+    FlatParameter* flat;
+    std::size_t first_flag;
+    torch::Tensor whole, part;
+    comm::Work work;
+  };
+
+  Unit& at(int unit) { return *units_[static_cast<std::size_t>(unit)]; }
+  const Unit& at(int unit) const { return *units_[static_cast<std::size_t>(unit)]; }
+  void start_gather(Unit& unit);
+  void end_gather(Unit& unit);
+  void release(Unit& unit);
+  void complete_after(std::int64_t call);
+  void complete(Unit& unit);
+  void reduce(FlatParameter& flat);
+  void settle(Reduction& reduction);
+  void accept_reduced();
+
+  ShardingGroups groups_;
+  ShardingOptions options_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  std::map<const c10::TensorImpl*, int> owner_;
+  std::map<const FlatParameter*, std::size_t> first_flag_;
+
+  std::int64_t next_call_ = 0;
+  std::map<std::int64_t, Call> calls_;
+
+  bool synchronise_ = true;
+  double scale_ = 1;
+  std::vector<std::int64_t> consumed_;
+  std::vector<std::uint8_t> present_;  ///< a flag per trainable parameter
+  std::deque<Reduction> scattering_;   ///< oldest first
+  std::vector<Reduction> scattered_;   ///< and on their way to the replicas
+};
+
+}  // namespace stormo::train

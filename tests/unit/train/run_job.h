@@ -1,0 +1,32 @@
+#pragma once
+
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <stormo/launch/launcher.h>
+
+namespace stormo::test {
+
+/// Runs a program as a job of `ranks` ranks with one thread each, in a child process; its exit
+/// code. Only for programs that have not started threads, nor linked what does: it forks.
+inline int run_job(int ranks, const std::vector<std::string>& program) {
+  const pid_t child = fork();
+  if (child == 0) {
+    launch::LaunchOptions options;
+    options.program = program;
+    options.ranks = ranks;
+    options.bind = launch::BindPolicy::kNone;
+    options.environment = {{"STORMO_THREADS", "1"}};
+    const Result<int> code = launch::launch(options);
+    if (!code.ok()) std::fprintf(stderr, "%s\n", code.status().to_string().c_str());
+    _exit(code.ok() ? *code : 99);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace stormo::test
