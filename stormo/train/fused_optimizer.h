@@ -112,6 +112,7 @@ class FusedOptimizer final : public Optimizer {
   std::vector<std::string> slots_of(std::size_t i) const;
   std::vector<torch::Tensor> tensors_of(std::size_t i) const;
   torch::ScalarType type_of(std::size_t i, const std::string& slot) const;
+  torch::ScalarType weights_type(std::size_t i) const;
 
   OptimizerOptions options_;
   std::vector<OwnedRange> owned_;

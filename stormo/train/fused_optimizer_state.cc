@@ -38,12 +38,18 @@ std::vector<std::string> FusedOptimizer::slots_of(std::size_t i) const {
   std::vector<std::string> out;
   for (const std::string_view slot : optim::slot_names(options_)) out.emplace_back(slot);
   if (optim::counts_steps(options_.kind)) out.emplace_back(kStepSlot);
-  if (c10::elementSize(parameters_[i].tensor.scalar_type()) == 2) out.emplace_back(kMasterSlot);
+  if (c10::elementSize(weights_type(i)) == 2) out.emplace_back(kMasterSlot);
   return out;
 }
 
+// The range may lie elsewhere, in another type than the parameter's: a shard in float32.
+torch::ScalarType FusedOptimizer::weights_type(std::size_t i) const {
+  const torch::Tensor& elsewhere = owned_[i].weights;
+  return (elsewhere.defined() ? elsewhere : parameters_[i].tensor).scalar_type();
+}
+
 torch::ScalarType FusedOptimizer::type_of(std::size_t i, const std::string& slot) const {
-  const auto type = parameters_[i].tensor.scalar_type();
+  const auto type = weights_type(i);
   return slot == kStepSlot || c10::elementSize(type) == 2 ? torch::kFloat32 : type;
 }
 
