@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   stormo::train::OptimizerOptions adamw;
   adamw.kind = stormo::train::OptimizerOptions::Kind::kAdamW;
   adamw.lr = 1e-3;
-  const auto optimizer = stormo::train::make_optimizer(adamw, fsdp.shards());
+  const auto optimizer = fsdp.make_optimizer(adamw);
 
   const int global_batch = 64, mine = global_batch / world.size();
   fsdp.set_weight(mine);  // batches of unequal sizes count by their samples

@@ -160,28 +160,22 @@ void FlatParameter::accept(const torch::Tensor& reduced, std::span<const std::ui
   }
 }
 
-std::vector<torch::Tensor> FlatParameter::piece_gradients() const {
-  std::vector<torch::Tensor> out;
+std::vector<OwnedRange> FlatParameter::owned() const {
+  std::vector<OwnedRange> out(parameters_.size());
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const torch::Tensor& gradient = narrow() ? narrow_gradients_[i] : pieces_[i].tensor.grad();
-    if (gradient.defined()) out.push_back(gradient);
+    const Place& place = places_[i];
+    out[place.parameter] = {place.begin, place.end, pieces_[i].tensor};
   }
   return out;
 }
 
-FlatParameter::Widened::Widened(FlatParameter& flat) : flat_(flat) {
-  if (!flat_.narrow()) return;
-  for (std::size_t i = 0; i < flat_.pieces_.size(); ++i) {
-    const torch::Tensor& gradient = flat_.narrow_gradients_[i];
-    if (gradient.defined()) {
-      flat_.pieces_[i].tensor.mutable_grad() = gradient.to(flat_.own_type_);
-    }
+std::vector<FlatParameter::PieceGradient> FlatParameter::gradients() const {
+  std::vector<PieceGradient> out;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    const torch::Tensor& gradient = narrow() ? narrow_gradients_[i] : pieces_[i].tensor.grad();
+    if (gradient.defined()) out.push_back({places_[i].parameter, gradient});
   }
-}
-
-FlatParameter::Widened::~Widened() {
-  if (!flat_.narrow()) return;
-  for (NamedParameter& p : flat_.pieces_) p.tensor.mutable_grad().reset();
+  return out;
 }
 
 std::vector<TensorPiece> FlatParameter::state() const {

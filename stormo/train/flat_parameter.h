@@ -9,6 +9,7 @@
 
 #include <stormo/comm/buffer.h>
 #include <stormo/parallel/model_state.h>
+#include <stormo/train/fused_optimizer.h>
 #include <stormo/train/optimizer.h>
 
 namespace stormo::train {
@@ -77,20 +78,14 @@ class FlatParameter {
   /// What an optimizer updates: this rank's piece of each parameter that it has a part of, in the
   /// parameters' own type. A gradient in that type is the tensor's grad().
   const std::vector<NamedParameter>& pieces() const { return pieces_; }
-  /// The gradients there are, in the type of their reduction.
-  std::vector<torch::Tensor> piece_gradients() const;
-  /// While it lives, gradients of another type are grad() of the pieces, in the parameters' own.
-  class [[nodiscard]] Widened {
-   public:
-    explicit Widened(FlatParameter& flat);
-    ~Widened();
-    Widened(const Widened&) = delete;
-    Widened& operator=(const Widened&) = delete;
-
-   private:
-    FlatParameter& flat_;
+  /// For each parameter what this rank owns of it, and where that lies.
+  std::vector<OwnedRange> owned() const;
+  /// A gradient of a piece, where the reduction left it.
+  struct PieceGradient {
+    std::size_t parameter;  ///< index into parameters()
+    torch::Tensor values;
   };
-  Widened widen_gradients() { return Widened(*this); }
+  std::vector<PieceGradient> gradients() const;
   std::vector<TensorPiece> state() const;
   /// Gradients of parameters and pieces.
   void drop_gradients();

@@ -272,18 +272,45 @@ std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
   return out;
 }
 
-void FullyShardedDataParallel::step(Optimizer& optimizer, double lr) {
-  std::size_t first = 0;
-  for (FlatParameter* flat : state_->units.flats()) {
+std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
+    const OptimizerOptions& options) const {
+  std::vector<NamedParameter> parameters;
+  std::vector<OwnedRange> owned;
+  for (const FlatParameter* flat : state_->units.flats()) {
     if (!flat->trainable()) continue;
-    const std::size_t last = first + flat->pieces().size();
-    if (last > optimizer.parameters().size()) {
-      check(invalid_argument("step(): the optimizer was not built on shards()"));
-    }
-    const auto widened = flat->widen_gradients();
-    optimizer.step(lr, first, last);
-    first = last;
+    const auto ranges = flat->owned();
+    parameters.insert(parameters.end(), flat->parameters().begin(), flat->parameters().end());
+    owned.insert(owned.end(), ranges.begin(), ranges.end());
   }
+  return std::make_unique<FusedOptimizer>(
+      options, std::move(parameters), std::move(owned),
+      [&ranks = *state_->units.groups().shards](std::span<double> sums) {
+        return ranks.all_reduce(comm::buffer_of(sums), comm::ReduceOp::kSum);
+      });
+}
+
+void FullyShardedDataParallel::step(FusedOptimizer& optimizer, double lr) {
+  std::size_t first = 0;
+  std::vector<FlatParameter::PieceGradient> pieces;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    if (!flat->trainable()) continue;
+    for (FlatParameter::PieceGradient& piece : flat->gradients()) {
+      pieces.push_back({first + piece.parameter, std::move(piece.values)});
+    }
+    first += flat->parameters().size();
+  }
+  if (first != optimizer.parameters().size()) {
+    check(invalid_argument("step(): the optimizer is not from make_optimizer()"));
+  }
+  std::vector<optim::Source> sources;
+  for (const auto& piece : pieces) sources.push_back({piece.values.const_data_ptr()});
+  std::vector<RangeGradient> gradients;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    gradients.push_back({pieces[i].parameter,
+                         {&sources[i], 1},
+                         tensor::dtype_of(pieces[i].values.scalar_type()).take_or_throw()});
+  }
+  check(optimizer.step({.lr = lr}, gradients));
 }
 
 double FullyShardedDataParallel::clip_gradients(double max_norm) {
@@ -293,9 +320,8 @@ double FullyShardedDataParallel::clip_gradients(double max_norm) {
   }
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> gradients;
-  for (FlatParameter* flat : state_->units.flats()) {
-    const auto some = flat->piece_gradients();
-    gradients.insert(gradients.end(), some.begin(), some.end());
+  for (const FlatParameter* flat : state_->units.flats()) {
+    for (const auto& piece : flat->gradients()) gradients.push_back(piece.values);
   }
   double squares = 0;
   for (const torch::Tensor& g : gradients) {
@@ -329,13 +355,15 @@ std::vector<TensorPiece> FullyShardedDataParallel::state() const {
 
 void FullyShardedDataParallel::parameters_changed() { state_->units.make_stale(/*frozen=*/true); }
 
-ShardingMemory FullyShardedDataParallel::memory_report(const Optimizer* optimizer) const {
+ShardingMemory FullyShardedDataParallel::memory_report(const FusedOptimizer* optimizer) const {
   ShardingMemory out;
   const ShardingOptions& options = state_->units.options();
   const int ranks = state_->units.groups().shards->size();
   std::int64_t slots = 0;
   if (optimizer != nullptr) {
-    for (const auto& [name, t] : optimizer->state()) slots += static_cast<std::int64_t>(t.nbytes());
+    for (const StatePiece& piece : optimizer->state_pieces()) {
+      slots += static_cast<std::int64_t>(piece.values.nbytes());
+    }
   }
   std::int64_t updated = 0;
   for (const NamedParameter& p : shards()) updated += p.tensor.numel();

@@ -40,7 +40,7 @@ struct ShardingMemory {
 /// and 2 only, and reads released memory in stage 3.
 ///
 ///   FullyShardedDataParallel fsdp(world, model);
-///   auto optimizer = train::make_optimizer(options, fsdp.shards());
+///   auto optimizer = fsdp.make_optimizer(options);
 ///   loss(fsdp.forward(x)).backward();   // gradients of the shards: average over the ranks
 ///   fsdp.step(*optimizer, lr);
 ///   fsdp.zero_grad();
@@ -140,12 +140,16 @@ class FullyShardedDataParallel {
   };
   Gathered gathered() { return Gathered(*this); }
 
-  /// What an optimizer updates: this rank's piece (one dimension) of each trainable parameter that
-  /// it has a part of. Any optimizer that treats elements alone may be built on them, torch::optim
-  /// too, unless precision.reduce is narrower than the parameters.
+  /// Any of Stormo's optimizers on this rank's ranges of the trainable parameters, also those that
+  /// need norms of whole parameters. Its state is its
+  /// state_pieces(). It must not outlive this.
+  std::unique_ptr<FusedOptimizer> make_optimizer(const OptimizerOptions& options) const;
+  /// One step, from the gradients where their reduction left them, of make_optimizer()'s.
+  void step(FusedOptimizer& optimizer, double lr);
+  /// For other optimizers: this rank's piece (one dimension) of each trainable parameter that it
+  /// has a part of, with its gradient. Any that treats elements alone will do, those of
+  /// torch::optim too, unless precision.reduce is another type than the parameters'.
   std::vector<NamedParameter> shards() const;
-  /// optimizer.step(), whatever the type of the gradients. The optimizer was built on shards().
-  void step(Optimizer& optimizer, double lr);
   /// Scales the gradients so that their norm over all ranks is at most max_norm > 0; returns the
   /// norm before. Blocks.
   double clip_gradients(double max_norm);
@@ -158,7 +162,7 @@ class FullyShardedDataParallel {
   /// backward pass and the next forward.
   void parameters_changed();
 
-  ShardingMemory memory_report(const Optimizer* optimizer = nullptr) const;
+  ShardingMemory memory_report(const FusedOptimizer* optimizer = nullptr) const;
 
  private:
   struct State;

@@ -19,15 +19,15 @@ constexpr std::int64_t kRows = 7;  // 2, 3 and 4 ranks get batches of different 
 const OptimizerOptions kAdamW{
     .kind = OptimizerOptions::Kind::kAdamW, .lr = 1e-2, .weight_decay = 0.1};
 
-Outcome alone(const Problem& problem, double max_norm = 0) {
+Outcome alone(const Problem& problem, double max_norm = 0, const OptimizerOptions& rule = kAdamW) {
   Outcome out;
   const auto model = problem.model(1);
-  const auto optimizer = make_optimizer(kAdamW, trainable_parameters(*model));
+  const auto optimizer = make_optimizer(rule, trainable_parameters(*model));
   for (const Batch& batch : problem.batches(kSteps, kRows)) {
     const torch::Tensor loss = model::cross_entropy(model->forward(batch.x), batch.target);
     loss.backward();
-    if (max_norm > 0) clip_gradients(optimizer->parameters(), max_norm);
-    optimizer->step(kAdamW.lr);
+    if (max_norm > 0) clip_gradients(optimizer->parameters(), max_norm).take_or_throw();
+    throw_if_error(optimizer->step(rule.lr));
     optimizer->zero_grad();
     out.losses.push_back(loss.item<double>());
   }
@@ -51,6 +51,7 @@ std::vector<std::shared_ptr<model::Chain>> models(const Problem& problem, int ra
 struct Run {
   ShardingOptions options;
   double max_norm = 0;
+  OptimizerOptions rule = kAdamW;
 };
 
 Outcome sharded(const Problem& problem, int ranks, const Run& run) {
@@ -61,7 +62,7 @@ Outcome sharded(const Problem& problem, int ranks, const Run& run) {
   test::on_ranks(ranks, [&](comm::Communicator& c) {
     const auto model = replicas[static_cast<std::size_t>(c.rank())];
     FullyShardedDataParallel fsdp(c, model, run.options);
-    const auto optimizer = make_optimizer(kAdamW, fsdp.shards());
+    const auto optimizer = fsdp.make_optimizer(run.rule);
     for (const Batch& batch : batches) {
       const Batch mine = part_of(batch, c.rank(), ranks);
       const auto rows = static_cast<double>(mine.x.size(0));
@@ -69,7 +70,7 @@ Outcome sharded(const Problem& problem, int ranks, const Run& run) {
       const torch::Tensor loss = model::cross_entropy(fsdp.forward(mine.x), mine.target);
       loss.backward();
       if (run.max_norm > 0) fsdp.clip_gradients(run.max_norm);
-      fsdp.step(*optimizer, kAdamW.lr);
+      fsdp.step(*optimizer, run.rule.lr);
       fsdp.zero_grad();
       losses[static_cast<std::size_t>(c.rank())].push_back(loss.item<double>() * rows / kRows);
     }
@@ -122,6 +123,14 @@ TEST(FullySharded, ClippingIsByTheNormOverAllRanks) {
     EXPECT_LE(test::difference(sharded(test::mlp_problem(), 3, {{.stage = stage}, 0.05}), wanted),
               1e-10);
   }
+}
+
+// The norms of LAMB are those of whole parameters, which lie on several ranks.
+TEST(FullySharded, NormsOfParametersAreOverAllRanks) {
+  const OptimizerOptions lamb{
+      .kind = OptimizerOptions::Kind::kLamb, .lr = 1e-2, .weight_decay = 0.1};
+  const Outcome wanted = alone(test::mlp_problem(), 0, lamb);
+  EXPECT_LE(test::difference(sharded(test::mlp_problem(), 3, {.rule = lamb}), wanted), 1e-10);
 }
 
 }  // namespace

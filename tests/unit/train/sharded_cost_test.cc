@@ -55,7 +55,7 @@ TEST(ShardingCost, ModelStateIsThatOfTheFormula) {
             c, models[static_cast<std::size_t>(c.rank())],
             {.stage = stage,
              .precision = {.compute = torch::kBFloat16, .reduce = torch::kBFloat16}});
-        const auto optimizer = make_optimizer(kAdamW, fsdp.shards());
+        const auto optimizer = fsdp.make_optimizer(kAdamW);
         backward(fsdp, batch);
         fsdp.step(*optimizer, kAdamW.lr);
         fsdp.zero_grad();
@@ -163,7 +163,7 @@ TEST(ShardingCost, HybridSendsPartsBetweenHosts) {
   const auto alone = make_optimizer(kAdamW, trainable_parameters(*models[4]));
   for (int i = 0; i < 2; ++i) {
     model::cross_entropy(models[4]->forward(batch.x), batch.target).backward();
-    alone->step(kAdamW.lr);
+    throw_if_error(alone->step(kAdamW.lr));
     alone->zero_grad();
   }
   std::mutex mutex;
@@ -174,7 +174,7 @@ TEST(ShardingCost, HybridSendsPartsBetweenHosts) {
     const auto model = models[static_cast<std::size_t>(c.rank())];
     FullyShardedDataParallel fsdp({&c, hosts[host][local].get(), &replicas}, {});
     fsdp.shard(model);
-    const auto optimizer = make_optimizer(kAdamW, fsdp.shards());
+    const auto optimizer = fsdp.make_optimizer(kAdamW);
     backward(fsdp, batch.rows(c.rank(), 1));
     fsdp.step(*optimizer, kAdamW.lr);
     fsdp.zero_grad();

@@ -268,13 +268,13 @@ TEST(ShardedUse, RanksWithoutSamples) {
       const auto alone = make_optimizer(sgd, trainable_parameters(*reference));
       for (int step = 0; step < 2; ++step) {
         model::cross_entropy(reference->forward(all.x), all.target).backward();
-        alone->step(sgd.lr);
+        throw_if_error(alone->step(sgd.lr));
         alone->zero_grad();
       }
       test::on_ranks(kRanks, [&](comm::Communicator& c) {
         const auto model = models[static_cast<std::size_t>(c.rank())];
         FullyShardedDataParallel fsdp(c, model, {.stage = stage});
-        const auto optimizer = make_optimizer(sgd, fsdp.shards());
+        const auto optimizer = fsdp.make_optimizer(sgd);
         const bool idle = c.rank() == 0;
         fsdp.set_weight(idle ? 0 : 1);
         for (int step = 0; step < 2; ++step) {
@@ -348,7 +348,7 @@ TEST(ShardedUse, SameAsReplicatedInFloat32) {
                b = replicated[static_cast<std::size_t>(c.rank())];
     FullyShardedDataParallel fsdp(c, a);
     DistributedDataParallel ddp(c, b);
-    const auto of_a = make_optimizer(sgd, fsdp.shards());
+    const auto of_a = fsdp.make_optimizer(sgd);
     const auto of_b = make_optimizer(sgd, trainable_parameters(*b));
     for (const test::Batch& all : batches) {
       const test::Batch mine = all.rows(c.rank() * kRows, kRows);
@@ -358,7 +358,7 @@ TEST(ShardedUse, SameAsReplicatedInFloat32) {
       loss_a.backward();
       loss_b.backward();
       fsdp.step(*of_a, sgd.lr);
-      of_b->step(sgd.lr);
+      throw_if_error(of_b->step(sgd.lr));
       fsdp.zero_grad();
       of_b->zero_grad();
     }
@@ -378,7 +378,7 @@ TEST(ShardedUse, MixedPrecisionFollowsFloat32) {
     test::on_ranks(kRanks, [&](comm::Communicator& c) {
       FullyShardedDataParallel fsdp(c, models[static_cast<std::size_t>(c.rank())],
                                     {.precision = precision});
-      const auto optimizer = make_optimizer({.lr = 0.1}, fsdp.shards());
+      const auto optimizer = fsdp.make_optimizer({.lr = 0.1});
       for (std::size_t i = 0; i < batches.size(); ++i) {
         const test::Batch mine = batches[i % 3].rows(c.rank() * kRows, kRows);
         const torch::Tensor y = fsdp.forward(mine.x);
@@ -483,8 +483,8 @@ TEST(ShardedUse, WhatCannotBeIsRefusedWithTheRemedy) {
     expect([&] { fsdp.forward(x); }, "call forward(block, x)");
     expect([&] { fsdp.set_weight(-1); }, "must be a number >= 0");
     expect([&] { fsdp.clip_gradients(0); }, "must be positive");
-    const auto other = make_optimizer({}, {});
-    expect([&] { fsdp.step(*other, 0.1); }, "was not built on shards()");
+    FusedOptimizer other({}, {});
+    expect([&] { fsdp.step(other, 0.1); }, "is not from make_optimizer()");
   });
 }
 
