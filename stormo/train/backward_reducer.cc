@@ -17,7 +17,7 @@ BackwardReducer::BackwardReducer(comm::Communicator& world, std::vector<NamedPar
                                      .abandoned = [this] { reducer_.abandon(); }});
 }
 
-void BackwardReducer::begin_backward(double weight, bool last) {
+void BackwardReducer::begin_pass(double weight, bool last) {
   reducer_.set_weight(weight);
   if (hooks_ != nullptr) hooks_->enable(last);
 }

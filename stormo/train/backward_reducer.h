@@ -19,7 +19,7 @@ class BackwardReducer {
 
   /// Before a pass of a loss that counts for `weight`; gradients stay local unless it is the
   /// `last` pass of the step.
-  void begin_backward(double weight, bool last);
+  void begin_pass(double weight, bool last);
   /// The average of the gradients; a collective.
   Status reduce(double weight);
   std::string describe() const { return reducer_.describe(); }

@@ -59,6 +59,29 @@ Status add_pieces(const TensorMap& tensors, std::vector<checkpoint::Piece>& piec
   return ok_status();
 }
 
+Status add_piece(const TensorPiece& part, std::vector<checkpoint::Piece>& pieces) {
+  STORMO_ASSIGN_OR_RETURN(const torch::Tensor values, plain_values(part.name, part.values));
+  pieces.push_back({.name = part.name,
+                    .dtype = safetensors_name(values.scalar_type()),
+                    .shape = part.shape,
+                    .begin = part.begin,
+                    .end = part.end,
+                    .data = values.const_data_ptr(),
+                    .owner = std::make_shared<const torch::Tensor>(values)});
+  return ok_status();
+}
+
+Result<torch::Tensor> read_range(checkpoint::CheckpointReader& reader, const std::string& name,
+                                 std::int64_t begin, std::int64_t end) {
+  const auto found = reader.manifest().tensors.find(name);
+  if (found == reader.manifest().tensors.end()) return torch::Tensor();
+  const auto type = safetensors_type(found->second.dtype);
+  if (!type) return Status(Code::kCorrupt, "'" + name + "' has an unknown dtype");
+  torch::Tensor values = torch::empty({end - begin}, *type);
+  STORMO_RETURN_IF_ERROR(reader.read(name, begin, end, values.mutable_data_ptr()));
+  return values;
+}
+
 Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors) {
   STORMO_RETURN_IF_ERROR(check_fits(reader.manifest(), tensors));
   for (const auto& [name, t] : tensors) STORMO_RETURN_IF_ERROR(read_tensor(reader, name, t));

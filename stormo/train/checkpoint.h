@@ -11,6 +11,7 @@
 #include <stormo/checkpoint/piece.h>
 #include <stormo/checkpoint/reader.h>
 #include <stormo/train/safetensors.h>
+#include <stormo/train/tensor_piece.h>
 
 // Checkpoints of tensors; the format itself is the layer stormo/checkpoint.
 namespace stormo::train {
@@ -24,6 +25,14 @@ bool is_optimizer_state(const std::string& name);
 /// A piece per tensor that covers all of it, appended to `pieces`. Tensors that lie on the host in
 /// C order are borrowed, as state that changes only in updates may be; others are copied.
 Status add_pieces(const TensorMap& tensors, std::vector<checkpoint::Piece>& pieces);
+
+/// A part of a tensor, appended to `pieces`; borrowed as by add_pieces().
+Status add_piece(const TensorPiece& part, std::vector<checkpoint::Piece>& pieces);
+
+/// Elements [begin, end) of the checkpoint's tensor `name`, in one dimension; undefined when it has
+/// none of that name.
+Result<torch::Tensor> read_range(checkpoint::CheckpointReader& reader, const std::string& name,
+                                 std::int64_t begin, std::int64_t end);
 
 /// Fills `tensors` with the values of the same names. All names, shapes and dtypes are checked
 /// first: kInvalidArgument names one that differs, and nothing is changed then.

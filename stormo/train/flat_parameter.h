@@ -11,17 +11,9 @@
 #include <stormo/parallel/model_state.h>
 #include <stormo/train/fused_optimizer.h>
 #include <stormo/train/optimizer.h>
+#include <stormo/train/tensor_piece.h>
 
 namespace stormo::train {
-
-/// A rank's part of one tensor, for checkpoints: the elements [begin, end) in C order.
-struct TensorPiece {
-  std::string name;                 ///< of the whole tensor
-  std::vector<std::int64_t> shape;  ///< of the whole tensor
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  torch::Tensor values;  ///< one dimension; shared, not copied
-};
 
 /// How a FlatParameter keeps its memory.
 struct FlatLayout {

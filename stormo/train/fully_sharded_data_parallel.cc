@@ -289,7 +289,7 @@ std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
       });
 }
 
-void FullyShardedDataParallel::step(FusedOptimizer& optimizer, double lr) {
+void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& rate) {
   std::size_t first = 0;
   std::vector<FlatParameter::PieceGradient> pieces;
   for (const FlatParameter* flat : state_->units.flats()) {
@@ -310,32 +310,33 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, double lr) {
                          {&sources[i], 1},
                          tensor::dtype_of(pieces[i].values.scalar_type()).take_or_throw()});
   }
-  check(optimizer.step({.lr = lr}, gradients));
+  check(optimizer.step(rate, gradients));
 }
 
-double FullyShardedDataParallel::clip_gradients(double max_norm) {
-  if (!(max_norm > 0)) {
-    check(invalid_argument("clip_gradients: the norm must be positive, got " +
-                           std::to_string(max_norm)));
-  }
+double FullyShardedDataParallel::gradient_norm() const {
   const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> gradients;
-  for (const FlatParameter* flat : state_->units.flats()) {
-    for (const auto& piece : flat->gradients()) gradients.push_back(piece.values);
-  }
   double squares = 0;
-  for (const torch::Tensor& g : gradients) {
-    const double norm = at::linalg_vector_norm(g, 2, {}, false, torch::kFloat64).item<double>();
-    squares += norm * norm;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    for (const auto& piece : flat->gradients()) {
+      const double norm =
+          at::linalg_vector_norm(piece.values, 2, {}, false, torch::kFloat64).item<double>();
+      squares += norm * norm;
+    }
   }
   comm::Communicator& ranks = *state_->units.groups().shards;
   if (ranks.size() > 1) {
     check(ranks.all_reduce(comm::buffer_of(std::span(&squares, 1)), comm::ReduceOp::kSum));
   }
-  const double norm = std::sqrt(squares);
-  const double scale = max_norm / (norm + 1e-6);
-  if (!(scale >= 1)) {
-    for (torch::Tensor& g : gradients) g.mul_(scale);
+  return std::sqrt(squares);
+}
+
+double FullyShardedDataParallel::clip_gradients(double max_norm) {
+  const double norm = gradient_norm();
+  const double scale = clip_coefficient(norm, max_norm).take_or_throw();
+  if (scale >= 1) return norm;
+  const torch::NoGradGuard no_grad;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    for (auto& piece : flat->gradients()) piece.values.mul_(scale);
   }
   return norm;
 }
@@ -361,7 +362,7 @@ ShardingMemory FullyShardedDataParallel::memory_report(const FusedOptimizer* opt
   const int ranks = state_->units.groups().shards->size();
   std::int64_t slots = 0;
   if (optimizer != nullptr) {
-    for (const StatePiece& piece : optimizer->state_pieces()) {
+    for (const TensorPiece& piece : optimizer->state_pieces()) {
       slots += static_cast<std::int64_t>(piece.values.nbytes());
     }
   }

@@ -145,7 +145,8 @@ class FullyShardedDataParallel {
   /// state_pieces(). It must not outlive this.
   std::unique_ptr<FusedOptimizer> make_optimizer(const OptimizerOptions& options) const;
   /// One step, from the gradients where their reduction left them, of make_optimizer()'s.
-  void step(FusedOptimizer& optimizer, double lr);
+  void step(FusedOptimizer& optimizer, double lr) { step(optimizer, StepRate{.lr = lr}); }
+  void step(FusedOptimizer& optimizer, const StepRate& rate);
   /// For other optimizers: this rank's piece (one dimension) of each trainable parameter that it
   /// has a part of, with its gradient. Any that treats elements alone will do, those of
   /// torch::optim too, unless precision.reduce is another type than the parameters'.
@@ -153,6 +154,8 @@ class FullyShardedDataParallel {
   /// Scales the gradients so that their norm over all ranks is at most max_norm > 0; returns the
   /// norm before. Blocks.
   double clip_gradients(double max_norm);
+  /// The 2-norm of the gradients over all ranks. Blocks.
+  double gradient_norm() const;
   void zero_grad();
 
   /// Every parameter's part on this rank, for checkpoints, frozen ones too; the pieces of all ranks

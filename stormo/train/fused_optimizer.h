@@ -7,6 +7,7 @@
 #include <stormo/base/dtype.h>
 #include <stormo/optim/update.h>
 #include <stormo/train/optimizer.h>
+#include <stormo/train/tensor_piece.h>
 
 namespace stormo::train {
 
@@ -22,14 +23,6 @@ struct RangeGradient {
   std::size_t parameter = 0;  ///< index into parameters()
   std::span<const optim::Source> sources;
   DType dtype = DType::kFloat32;  ///< of the weights; or, when those are float32, a 16-bit type
-};
-
-/// Optimizer state of an owned range, for checkpoints of any sharding.
-struct StatePiece {
-  std::string name;                 ///< "optimizer.<slot>.<parameter>"
-  std::vector<std::int64_t> shape;  ///< of the whole
-  std::int64_t begin = 0, end = 0;  ///< which of its elements, in C order
-  torch::Tensor values;             ///< those, one-dimensional; shared, not copied
 };
 
 /// Elements [begin, end) of the checkpoint's tensor `name`; an undefined tensor when it has none of
@@ -72,7 +65,7 @@ class FusedOptimizer final : public Optimizer {
 
   /// State of the owned ranges; a parameter has none before its first step. A number that belongs
   /// to a whole parameter ("step") comes from the owner of its first element.
-  std::vector<StatePiece> state_pieces() const;
+  std::vector<TensorPiece> state_pieces() const;
   /// Reads the state of the owned ranges. As load_state(map): all or nothing.
   Status load_state(const ReadState& read);
 

@@ -53,8 +53,8 @@ torch::ScalarType FusedOptimizer::type_of(std::size_t i, const std::string& slot
   return slot == kStepSlot || c10::elementSize(type) == 2 ? torch::kFloat32 : type;
 }
 
-std::vector<StatePiece> FusedOptimizer::state_pieces() const {
-  std::vector<StatePiece> out;
+std::vector<TensorPiece> FusedOptimizer::state_pieces() const {
+  std::vector<TensorPiece> out;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!states_[i].begun) continue;
     const auto tensors = tensors_of(i);
@@ -74,7 +74,7 @@ std::vector<StatePiece> FusedOptimizer::state_pieces() const {
 
 std::map<std::string, torch::Tensor> FusedOptimizer::state() const {
   std::map<std::string, torch::Tensor> out;
-  for (const StatePiece& piece : state_pieces()) {
+  for (const TensorPiece& piece : state_pieces()) {
     const torch::Tensor& values = piece.values;
     if (values.numel() != c10::multiply_integers(piece.shape)) {
       throw Error(invalid_argument("this rank holds a part of '" + piece.name +

@@ -7,7 +7,8 @@ namespace stormo::train {
 HostSharedStore::HostSharedStore(comm::Communicator& world, const OptimizerOptions& options,
                                  const std::vector<NamedParameter>& parameters,
                                  const Reduction& how)
-    : shared_(world, parameters),
+    : saves_(world.cross_rank() == 0),
+      shared_(world, parameters),
       optimizer_(options, parameters, shared_.owned(),
                  [&host = shared_.host()](std::span<double> v) {
                    return host.all_reduce(comm::buffer_of(v), comm::ReduceOp::kSum);
@@ -16,8 +17,8 @@ HostSharedStore::HostSharedStore(comm::Communicator& world, const OptimizerOptio
   between_hosts_ = std::make_unique<BackwardReducer>(world, parameters, how);
 }
 
-void HostSharedStore::begin_backward(double weight, bool last) {
-  if (between_hosts_) between_hosts_->begin_backward(weight, last);
+void HostSharedStore::begin_pass(double weight, bool last) {
+  if (between_hosts_) between_hosts_->begin_pass(weight, last);
 }
 
 Status HostSharedStore::reduce(const ParameterRange&, double weight) {
@@ -32,6 +33,21 @@ Result<double> HostSharedStore::gradient_norm() {
 Status HostSharedStore::update(const ParameterRange& all, const StepRate& rate) {
   return between_hosts_ ? optimizer_.step(rate, all.first, all.last)
                         : optimizer_.step(rate, shared_.gradients());
+}
+
+std::vector<TensorPiece> HostSharedStore::pieces() const {
+  if (!saves_) return {};
+  std::vector<TensorPiece> out = optimizer_.state_pieces();
+  for (std::size_t i = 0; i < optimizer_.parameters().size(); ++i) {
+    const NamedParameter& p = optimizer_.parameters()[i];
+    const OwnedRange& own = shared_.owned()[i];
+    out.push_back({.name = p.name,
+                   .shape = p.tensor.sizes().vec(),
+                   .begin = own.begin,
+                   .end = own.end,
+                   .values = p.tensor.detach().flatten().slice(0, own.begin, own.end)});
+  }
+  return out;
 }
 
 std::string HostSharedStore::describe() const {

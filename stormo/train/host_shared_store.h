@@ -20,15 +20,19 @@ class HostSharedStore final : public ParameterStore {
   HostSharedStore(comm::Communicator& world, const OptimizerOptions& options,
                   const std::vector<NamedParameter>& parameters, const Reduction& how);
 
-  void begin_backward(double weight, bool last) override;
+  void begin_pass(double weight, bool last) override;
   Status reduce(const ParameterRange& all, double weight) override;
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& all, const StepRate& rate) override;
   Status gather() override { return shared_.release(); }
   Optimizer& optimizer() override { return optimizer_; }
+  bool whole() const override { return false; }
+  std::vector<TensorPiece> pieces() const override;
+  Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
   std::string describe() const override;
 
  private:
+  bool saves_;  // this host's copy is the one that is saved
   HostSharedParameters shared_;
   FusedOptimizer optimizer_;
   std::unique_ptr<BackwardReducer> between_hosts_;  // null on one host

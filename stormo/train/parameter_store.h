@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/train/optimizer.h>
+#include <stormo/train/fused_optimizer.h>
+#include <stormo/train/task.h>
+#include <stormo/train/tensor_piece.h>
 
 namespace stormo::train {
 
@@ -24,9 +28,14 @@ class ParameterStore {
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
-  /// Brackets a backward pass of loss that counts for `weight`; more passes of the step follow when
-  /// `last` is false. What a store reduces while backward goes on it starts here. Not a collective.
-  virtual void begin_backward(double weight, bool last) = 0;
+  /// Before a forward and backward pass of a loss that counts for `weight`; more passes of the step
+  /// follow when `last` is false. What a store reduces while backward goes on it starts there.
+  virtual void begin_pass(double weight, bool last) = 0;
+  virtual torch::Tensor forward(const Task& task, const torch::Tensor& input) {
+    return task.forward(input);
+  }
+  /// In place of a step's passes, on a rank that has no samples.
+  virtual void skip_passes() {}
   /// The rest of kAllReduce or kReduceScatter: afterwards the gradients of the range, or this
   /// rank's part of them, are sum(weight_r * g_r) / sum(weight_r).
   virtual Status reduce(const ParameterRange& range, double weight) = 0;
@@ -37,10 +46,24 @@ class ParameterStore {
   /// kAllGather: afterwards the next forward may begin.
   virtual Status gather() { return {}; }
   /// Drops the gradients, when no other rank needs them any more. Not a collective.
-  void zero_grad() { optimizer().zero_grad(); }
+  virtual void zero_grad() { optimizer().zero_grad(); }
+
+  /// Whether the module's parameters can be read at any time; else only while what readable()
+  /// returns lives. Not a collective.
+  virtual bool always_readable() const { return true; }
+  virtual std::shared_ptr<void> readable() { return nullptr; }
 
   virtual Optimizer& optimizer() = 0;
-  /// For logs: "gradients are reduced at the end of backward".
+  /// Whether every rank holds the whole state: then optimizer() gives and takes it. Else pieces()
+  /// and load_state() do.
+  virtual bool whole() const { return true; }
+  /// Parameters and optimizer state that this rank is to save; those of all ranks cover everything
+  /// that requires a gradient once. Not a collective.
+  virtual std::vector<TensorPiece> pieces() const { return {}; }
+  /// Reads the optimizer state of what this rank owns. Not a collective.
+  virtual Status load_state(const ReadState&) { return {}; }
+
+  /// For logs: "gradients are reduced at the end of backward". Not a collective.
   virtual std::string describe() const = 0;
 
  protected:

@@ -18,8 +18,8 @@ ReplicatedStore::ReplicatedStore(comm::Communicator& world, std::unique_ptr<Opti
   }
 }
 
-void ReplicatedStore::begin_backward(double weight, bool last) {
-  for (const Part& p : parts_) p.reducer->begin_backward(weight, last);
+void ReplicatedStore::begin_pass(double weight, bool last) {
+  for (const Part& p : parts_) p.reducer->begin_pass(weight, last);
 }
 
 Status ReplicatedStore::reduce(const ParameterRange& range, double weight) {

@@ -17,7 +17,7 @@ class ReplicatedStore final : public ParameterStore {
   ReplicatedStore(comm::Communicator& world, std::unique_ptr<Optimizer> optimizer,
                   const std::vector<ParameterRange>& ranges, Reduction how);
 
-  void begin_backward(double weight, bool last) override;
+  void begin_pass(double weight, bool last) override;
   Status reduce(const ParameterRange& range, double weight) override;
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override;

@@ -6,6 +6,7 @@
 #include <torch/utils.h>
 #include <torch/version.h>
 
+#include <stormo/checkpoint/exchange.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/reader.h>
 #include <stormo/checkpoint/writer.h>
@@ -48,9 +49,9 @@ Status check_no_others(const checkpoint::Manifest& manifest, const Tensors& tens
 
 }  // namespace
 
-RunState::RunState(comm::Communicator& world, torch::nn::Module& module, Optimizer& optimizer,
+RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
                    const TrainerOptions& options)
-    : world_(world), module_(module), optimizer_(optimizer), options_(options) {}
+    : world_(world), module_(module), options_(options) {}
 
 Status RunState::start() {
   const Tensors tensors = named_state(module_);
@@ -60,39 +61,59 @@ Status RunState::start() {
     if (!options_.checkpoint.directory.empty()) {
       STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(options_.checkpoint.directory));
     }
-    if (options_.resume) STORMO_RETURN_IF_ERROR(load_newest().within("resume"));
+    if (options_.resume) STORMO_RETURN_IF_ERROR(load_weights().within("resume"));
   }
   STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
-  return options_.resume ? share_progress() : Status();
+  if (!options_.resume) return {};
+  std::array progress{step, samples};
+  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(progress)), 0));
+  step = progress[0];
+  samples = progress[1];
+  return checkpoint::broadcast_text(world_, resumed_from_);
 }
 
-Status RunState::load_newest() {
-  STORMO_ASSIGN_OR_RETURN(const std::string path,
+Status RunState::load_weights() {
+  STORMO_ASSIGN_OR_RETURN(resumed_from_,
                           checkpoint::newest_checkpoint(options_.checkpoint.directory));
-  STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(path));
+  STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
   const Tensors tensors = named_state(module_);
-  STORMO_RETURN_IF_ERROR(check_no_others(reader.manifest(), tensors).within(path));
-  Result<Tensors> state = read_optimizer_state(reader);
-  if (!state.ok()) return state.status().within(path);
-  STORMO_RETURN_IF_ERROR(read_into(reader, tensors).within(path));
-  STORMO_RETURN_IF_ERROR(optimizer_.load_state(*state).within(path));
+  STORMO_RETURN_IF_ERROR(check_no_others(reader.manifest(), tensors).within(resumed_from_));
+  STORMO_RETURN_IF_ERROR(read_into(reader, tensors).within(resumed_from_));
   step = reader.manifest().step;
   samples = reader.manifest().samples;
   return {};
 }
 
-Status RunState::share_progress() {
-  std::array progress{step, samples};
-  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(progress)), 0));
-  step = progress[0];
-  samples = progress[1];
-  Tensors tensors = optimizer_.state();
-  STORMO_RETURN_IF_ERROR(broadcast_tensors(world_, tensors));
-  return world_.rank() == 0 ? Status() : optimizer_.load_state(tensors);
+Status RunState::attach(ParameterStore& store) {
+  store_ = &store;
+  if (!options_.resume) return {};
+  return (store.whole() ? load_optimizer() : load_parts()).within("resume");
 }
 
-// The state is equal on all ranks: those of the first host write it together, so that hosts need no
-// common file system.
+// Rank 0 reads, the others get what it has.
+Status RunState::load_optimizer() {
+  Optimizer& optimizer = store_->optimizer();
+  if (world_.rank() == 0) {
+    STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+    Result<Tensors> state = read_optimizer_state(reader);
+    if (!state.ok()) return state.status().within(resumed_from_);
+    STORMO_RETURN_IF_ERROR(optimizer.load_state(*state).within(resumed_from_));
+  }
+  Tensors tensors = optimizer.state();
+  STORMO_RETURN_IF_ERROR(broadcast_tensors(world_, tensors));
+  return world_.rank() == 0 ? Status() : optimizer.load_state(tensors);
+}
+
+// Every rank reads what it owns.
+Status RunState::load_parts() {
+  STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+  const auto read = [&reader](const std::string& name, std::int64_t begin, std::int64_t end) {
+    return read_range(reader, name, begin, end);
+  };
+  return store_->load_state(read).within(resumed_from_);
+}
+
+// A forward changes buffers: they are copied now, parameters before the next update.
 Result<checkpoint::Snapshot> RunState::snapshot() const {
   checkpoint::Snapshot s{.pieces = {},
                          .step = step,
@@ -101,13 +122,20 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
                          .recipe_json = options_.recipe_json,
                          .state_json = state_json(options_.seed),
                          .torch_version = TORCH_VERSION};
-  if (world_.cross_rank() != 0) return s;
-  Tensors model = named_state(module_);
-  // A forward changes buffers: they are copied now, parameters before the next update.
-  for (const auto& b : module_.named_buffers()) model[b.key()] = b.value().detach().clone();
-  STORMO_RETURN_IF_ERROR(add_pieces(model, s.pieces));
-  STORMO_RETURN_IF_ERROR(add_pieces(optimizer_.state(), s.pieces));
-  s.pieces = checkpoint::share_of(s.pieces, world_.local_rank(), world_.local_size());
+  Tensors equal;  // on all ranks
+  for (const auto& b : module_.named_buffers()) equal[b.key()] = b.value().detach().clone();
+  for (const auto& p : module_.named_parameters()) {
+    if (store_->whole() || !p.value().requires_grad()) equal[p.key()] = p.value().detach();
+  }
+  if (store_->whole()) equal.merge(store_->optimizer().state());
+  // Those of the first host write them together, so that hosts need no common file system.
+  if (world_.cross_rank() == 0) {
+    STORMO_RETURN_IF_ERROR(add_pieces(equal, s.pieces));
+    s.pieces = checkpoint::share_of(s.pieces, world_.local_rank(), world_.local_size());
+  }
+  for (const TensorPiece& piece : store_->pieces()) {
+    STORMO_RETURN_IF_ERROR(add_piece(piece, s.pieces));
+  }
   return s;
 }
 

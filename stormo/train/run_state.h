@@ -9,23 +9,25 @@
 #include <stormo/base/status.h>
 #include <stormo/checkpoint/async.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/train/optimizer.h>
 #include <stormo/train/options.h>
+#include <stormo/train/parameter_store.h>
 
 namespace stormo::train {
 
-/// What a run would need to go on after a stop: weights, optimizer state, progress. Equal on all
-/// ranks at the start and after each step; rank 0
-/// reads checkpoints, the ranks of its host write them.
+/// What a run would need to go on after a stop: weights, optimizer state, progress. What every rank
+/// holds is read by rank 0 and written by the ranks of its host; parts are read and written by
+/// those who own them, in a folder that all of them see.
 class RunState {
  public:
   /// All are borrowed.
-  RunState(comm::Communicator& world, torch::nn::Module& module, Optimizer& optimizer,
-           const TrainerOptions& options);
+  RunState(comm::Communicator& world, torch::nn::Module& module, const TrainerOptions& options);
 
   /// Gives every rank the weights of rank 0 or, with options.resume, those of the newest checkpoint
-  /// with the rest of its state. A collective.
+  /// and its progress. A collective.
   Status start();
+  /// Takes over the store that was made of these weights; with options.resume it gets the
+  /// checkpoint's optimizer state. Borrowed. A collective.
+  Status attach(ParameterStore& store);
   /// Writes a checkpoint and returns its path. A collective.
   Result<std::string> save();
   /// Starts to write one while training goes on, and returns the path it will have: values are
@@ -43,14 +45,16 @@ class RunState {
   std::int64_t samples = 0;  ///< seen over all ranks
 
  private:
-  Status load_newest();
+  Status load_weights();
+  Status load_optimizer();
+  Status load_parts();
   Result<checkpoint::Snapshot> snapshot() const;
-  Status share_progress();
 
   comm::Communicator& world_;
   torch::nn::Module& module_;
-  Optimizer& optimizer_;
+  ParameterStore* store_ = nullptr;
   const TrainerOptions& options_;
+  std::string resumed_from_;  // a checkpoint
   std::unique_ptr<checkpoint::AsyncCheckpoint> background_;
 };
 

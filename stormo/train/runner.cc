@@ -78,13 +78,16 @@ Status Runner::execute(const Operation& operation, double learning_rate) {
   switch (operation.action.kind) {
     case ActionKind::kLoad: return load();
     case ActionKind::kForward:
-      if (!has_samples) return {};
+      if (!has_samples) {
+        parts_.store.skip_passes();
+        return {};
+      }
       STORMO_RETURN_IF_ERROR(leading_micro_batches());
-      forward();
+      forward(/*last=*/true);
       return {};
     case ActionKind::kLoss: return has_samples ? loss() : Status();
     case ActionKind::kBackward:
-      if (has_samples) backward(/*last=*/true);
+      if (has_samples) backward();
       return {};
     case ActionKind::kAllReduce:  // the communicator records its Events
     case ActionKind::kReduceScatter: return parts_.store.reduce(operation.parameters, weight);
@@ -112,16 +115,17 @@ Status Runner::load() {
 
 Status Runner::leading_micro_batches() {
   for (; at_ + 1 < batches_.size(); ++at_) {
-    forward();
+    forward(/*last=*/false);
     STORMO_RETURN_IF_ERROR(loss());
-    backward(/*last=*/false);
+    backward();
   }
   return {};
 }
 
-void Runner::forward() {
+void Runner::forward(bool last) {
   const Interval interval(parts_.lanes, Lane::kCompute, "forward");
-  output_ = parts_.task.forward(batches_[at_].input);
+  parts_.store.begin_pass(static_cast<double>(outcome_.samples), last);
+  output_ = parts_.store.forward(parts_.task, batches_[at_].input);
 }
 
 Status Runner::loss() {
@@ -132,14 +136,18 @@ Status Runner::loss() {
   outcome_.loss_sum += value * static_cast<double>(batch.size());
   if (std::isfinite(value)) return {};
   return invalid_argument("the loss is " + std::to_string(value) +
-                          "; not finite first: " + first_non_finite(parts_.task, batch) +
+                          "; not finite first: " + where_not_finite(batch) +
                           "; lower the learning rate, clip gradients or check the data");
 }
 
+std::string Runner::where_not_finite(const data::Batch& batch) const {
+  return parts_.store.always_readable() ? first_non_finite(parts_.task, batch)
+                                        : "not looked for in shards";
+}
+
 // The gradients of all passes add up to that of the mean over this rank's samples.
-void Runner::backward(bool last) {
+void Runner::backward() {
   const Interval interval(parts_.lanes, Lane::kCompute, "backward");
-  parts_.store.begin_backward(static_cast<double>(outcome_.samples), last);
   if (batches_.size() > 1) {
     loss_ =
         loss_ * (static_cast<double>(batches_[at_].size()) / static_cast<double>(outcome_.samples));

@@ -61,9 +61,10 @@ class Runner {
   Status load();
   /// Forward, loss and backward of all micro-batches but the last, which follows the plan.
   Status leading_micro_batches();
-  void forward();
+  void forward(bool last);
   Status loss();
-  void backward(bool last);
+  std::string where_not_finite(const data::Batch& batch) const;
+  void backward();
   Status update(const ParameterRange& range, double learning_rate);
 
   RunnerParts parts_;

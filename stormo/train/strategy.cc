@@ -7,6 +7,7 @@
 #include <stormo/train/host_shared_store.h>
 #include <stormo/train/replicated_store.h>
 #include <stormo/train/segment_range.h>
+#include <stormo/train/sharded_store.h>
 
 namespace stormo::train {
 namespace {
@@ -32,11 +33,6 @@ Reduction reduction_for(const GradientOptions& options) {
   return how;
 }
 
-bool has(const plan::StepPlan& plan, plan::ActionKind kind) {
-  return std::any_of(plan.actions.begin(), plan.actions.end(),
-                     [kind](const plan::Action& a) { return a.kind == kind; });
-}
-
 }  // namespace
 
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
@@ -50,10 +46,17 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
 }
 
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Communicator& world,
-                                           const std::vector<NamedParameter>& parameters,
+                                           const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options) {
+  const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const Reduction how = reduction_for(options.gradients);
-  if (has(plan, plan::ActionKind::kReduceScatter)) {
+  if (plan.mesh.find("shard") >= 0) {
+    const ShardingOptions sharding{.stage = options.strategy.stage,
+                                   .prefetch = world.cross_size() > 1 ? 1 : 0,
+                                   .hybrid = options.strategy.hybrid};
+    return std::make_unique<ShardedStore>(world, module, options.optimizer, sharding);
+  }
+  if (plan.mesh.find("host") >= 0) {
     return std::make_unique<HostSharedStore>(world, options.optimizer, parameters, how);
   }
   std::vector<ParameterRange> ranges;

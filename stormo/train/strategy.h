@@ -16,9 +16,10 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
                                 const std::vector<NamedParameter>& parameters,
                                 comm::Communicator& world);
 
-/// What holds the parameters as the plan wants it. A collective. `world` is borrowed. Throws Error.
+/// What holds the module's parameters as the plan wants it; their values are equal on all ranks. A
+/// collective. `world` is borrowed. Throws Error.
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Communicator& world,
-                                           const std::vector<NamedParameter>& parameters,
+                                           const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options);
 
 }  // namespace stormo::train

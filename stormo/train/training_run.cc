@@ -40,8 +40,7 @@ TrainingRun::TrainingRun(const RunSetup& setup)
       sampler_(setup.train->size(), options_.global_batch, options_.seed, /*shuffle=*/true,
                world_.rank(), world_.size()),
       steps_(options_.steps > 0 ? options_.steps : options_.epochs * sampler_.steps_per_epoch()),
-      store_(make_store(setup.plan, world_, trainable_parameters(*setup.task.module), options_)),
-      state_(world_, *setup.task.module, store_->optimizer(), options_),
+      state_(world_, *setup.task.module, options_),
       lanes_(world_.rank()),
       log_(lanes_),
       started_(std::chrono::steady_clock::now()) {
@@ -75,6 +74,8 @@ Status TrainingRun::start() {
   world_.set_section("start");
   setup_.task.module->train();
   STORMO_RETURN_IF_ERROR(state_.start());
+  store_ = make_store(setup_.plan, world_, setup_.task.module, options_);
+  STORMO_RETURN_IF_ERROR(state_.attach(*store_));
   first_sample_ = state_.samples;
   prefetcher_ =
       std::make_unique<data::Prefetcher>(setup_.train, sampler_, state_.step, kPrefetchDepth);
@@ -159,13 +160,17 @@ Status TrainingRun::between_steps() {
   if (last) return {};
   log_.pause();
   if (due(step, options_.verify_every)) {
+    const std::shared_ptr<void> readable = store_->readable();
     STORMO_RETURN_IF_ERROR(state_.share_buffers());
     STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
   }
   if (due(step, options_.checkpoint.every)) {
     STORMO_RETURN_IF_ERROR(save(options_.checkpoint.asynchronous).within("checkpoint"));
   }
-  if (due(step, options_.eval_every)) STORMO_RETURN_IF_ERROR(evaluate_all());
+  if (due(step, options_.eval_every)) {
+    const std::shared_ptr<void> readable = store_->readable();
+    STORMO_RETURN_IF_ERROR(evaluate_all());
+  }
   log_.resume();
   return {};
 }
@@ -198,6 +203,7 @@ Status TrainingRun::evaluate_all() {
 // Saves first: whatever goes wrong later, the training is not lost.
 Status TrainingRun::finish() {
   world_.set_section("finish");
+  const std::shared_ptr<void> readable = store_->readable();
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
   STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
   STORMO_RETURN_IF_ERROR(save(false).within("checkpoint"));

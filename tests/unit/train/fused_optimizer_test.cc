@@ -250,7 +250,7 @@ TEST(FusedOptimizer, PiecesLoadIntoOtherRanges) {
   // together the pieces are the file again
   std::map<std::string, std::int64_t> covered;
   for (const FusedOptimizer* o : {&first, &second}) {
-    for (const StatePiece& piece : o->state_pieces()) {
+    for (const TensorPiece& piece : o->state_pieces()) {
       EXPECT_EQ(piece.shape, file.at(piece.name).sizes().vec()) << piece.name;
       EXPECT_TRUE(torch::equal(piece.values,
                                file.at(piece.name).flatten().slice(0, piece.begin, piece.end)));

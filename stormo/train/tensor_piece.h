@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+namespace stormo::train {
+
+/// A rank's part of one tensor, for checkpoints of any sharding: the elements [begin, end) in C
+/// order.
+struct TensorPiece {
+  std::string name;                 ///< of the whole tensor
+  std::vector<std::int64_t> shape;  ///< of the whole tensor
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  torch::Tensor values;  ///< one dimension; shared, not copied
+};
+
+}  // namespace stormo::train
