@@ -126,16 +126,16 @@ void HostSharedParameters::share_values() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].tensor.set_data(shared[i]);
 }
 
-// Slices of equal size, cut at cache lines.
+// An equal part of every parameter, cut at cache lines: so every rank has as much of what was
+// computed last, and lies in a cache, as the others.
 void HostSharedParameters::divide() {
   const std::int64_t rank = world_.local_rank(), ranks = world_.local_size();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Block& block = blocks_[block_of_[i]];
-    const std::int64_t begin = aligned(block.count * rank / ranks, block.type) - position_[i];
-    const std::int64_t end = aligned(block.count * (rank + 1) / ranks, block.type) - position_[i];
-    const std::int64_t size = parameters_[i].tensor.numel();
-    owned_.push_back({.begin = std::clamp<std::int64_t>(begin, 0, size),
-                      .end = std::clamp<std::int64_t>(end, 0, size)});
+  for (const NamedParameter& p : parameters_) {
+    const std::int64_t size = p.tensor.numel();
+    const auto cut = [&](std::int64_t r) {
+      return std::min(size, aligned(size * r / ranks, p.tensor.scalar_type()));
+    };
+    owned_.push_back({.begin = cut(rank), .end = cut(rank + 1)});
   }
 }
 
