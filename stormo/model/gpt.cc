@@ -5,20 +5,10 @@
 #include <utility>
 
 #include <stormo/base/check.h>
+#include <stormo/model/transformer_parts.h>
 
 namespace stormo::model {
 namespace {
-
-constexpr double kStddev = 0.02;
-constexpr double kNormEpsilon = 1e-5;
-
-torch::Tensor normal(at::IntArrayRef sizes, double stddev) {
-  return torch::randn(sizes).mul_(stddev);
-}
-
-torch::Tensor layer_norm(const torch::Tensor& x, const torch::Tensor& gain) {
-  return at::layer_norm(x, gain.sizes(), gain, {}, kNormEpsilon);
-}
 
 /// Token embedding plus learned position embedding.
 class Embedding final : public Segment {
@@ -27,8 +17,8 @@ class Embedding final : public Segment {
       : Segment("Embedding"),
         flops_(o.context * o.width),
         context_(o.context),
-        token_(register_parameter("token", normal({o.vocabulary, o.width}, kStddev))),
-        position_(register_parameter("position", normal({o.context, o.width}, kStddev))) {}
+        token_(register_parameter("token", normal({o.vocabulary, o.width}))),
+        position_(register_parameter("position", normal({o.context, o.width}))) {}
 
   torch::Tensor forward(torch::Tensor x) override {
     const std::int64_t length = x.size(1);
@@ -52,13 +42,13 @@ class Block final : public Segment {
  public:
   explicit Block(const GptOptions& o) : Segment("Block"), heads_(o.heads), flops_(flops(o)) {
     // As in GPT-2, so that the sum over all residual branches keeps the scale of one.
-    const double residual = kStddev / std::sqrt(2.0 * static_cast<double>(o.layers));
+    const double residual = kTransformerStddev / std::sqrt(2.0 * static_cast<double>(o.layers));
     const std::int64_t c = o.width;
     attention_norm_ = register_parameter("attention_norm", torch::ones({c}));
-    qkv_ = register_parameter("qkv", normal({3 * c, c}, kStddev));
+    qkv_ = register_parameter("qkv", normal({3 * c, c}));
     projection_ = register_parameter("projection", normal({c, c}, residual));
     mlp_norm_ = register_parameter("mlp_norm", torch::ones({c}));
-    up_ = register_parameter("up", normal({4 * c, c}, kStddev));
+    up_ = register_parameter("up", normal({4 * c, c}));
     down_ = register_parameter("down", normal({c, 4 * c}, residual));
   }
 
@@ -99,9 +89,7 @@ class Head final : public Segment {
   Head(const GptOptions& o, const torch::Tensor& tied)
       : Segment("Head"), flops_(2 * o.context * o.width * o.vocabulary), tied_(tied.defined()) {
     norm_ = register_parameter("norm", torch::ones({o.width}));
-    weight_ = tied.defined()
-                  ? tied
-                  : register_parameter("weight", normal({o.vocabulary, o.width}, kStddev));
+    weight_ = tied.defined() ? tied : register_parameter("weight", normal({o.vocabulary, o.width}));
   }
 
   torch::Tensor forward(torch::Tensor x) override {

@@ -8,15 +8,16 @@ namespace stormo::model {
 
 /// What a recipe says about its model. Fields that a kind does not use are ignored.
 struct ModelOptions {
-  std::string kind = "mlp";                               ///< "mlp", "cnn" or "gpt"
+  std::string kind = "mlp";  ///< "mlp", "cnn", "gpt", "resnet20" or "text_classifier"
   std::vector<std::int64_t> sizes = {784, 512, 512, 10};  ///< mlp
-  std::int64_t classes = 10;                              ///< cnn
-  std::int64_t layers = 4;                                ///< gpt, and the following
+  std::int64_t classes = 10;                              ///< cnn, resnet20, text_classifier
+  std::int64_t layers = 4;  ///< gpt, text_classifier, and the following
   std::int64_t heads = 4;
   std::int64_t width = 128;
   std::int64_t context = 64;
   std::int64_t vocabulary = 256;
-  bool tied = true;
+  bool tied = true;                               ///< gpt
+  std::vector<std::int64_t> image = {3, 32, 32};  ///< resnet20: channels, height, width
 };
 
 }  // namespace stormo::model

@@ -10,6 +10,8 @@
 #include <stormo/model/cnn.h>
 #include <stormo/model/gpt.h>
 #include <stormo/model/mlp.h>
+#include <stormo/model/resnet20.h>
+#include <stormo/model/text_classifier.h>
 
 namespace stormo::model {
 namespace {
@@ -38,22 +40,68 @@ void check_mlp(const ModelOptions& o, Problems& problems) {
   }
 }
 
-void check_gpt(const ModelOptions& o, Problems& problems) {
-  problems.require_positive("layers", o.layers);
+void check_heads(const ModelOptions& o, Problems& problems) {
   problems.require_positive("heads", o.heads);
-  problems.require_positive("width", o.width);
-  problems.require_positive("context", o.context);
-  problems.require_positive("vocabulary", o.vocabulary);
   if (o.heads > 0 && o.width > 0 && o.width % o.heads != 0) {
     problems.add(fmt::format("model.width {} is not divisible by model.heads {}; use e.g. {}",
                              o.width, o.heads, (o.width / o.heads + 1) * o.heads));
   }
 }
 
+void check_gpt(const ModelOptions& o, Problems& problems) {
+  problems.require_positive("layers", o.layers);
+  problems.require_positive("width", o.width);
+  problems.require_positive("context", o.context);
+  problems.require_positive("vocabulary", o.vocabulary);
+  check_heads(o, problems);
+}
+
+void check_resnet20(const ModelOptions& o, Problems& problems) {
+  problems.require_positive("classes", o.classes);
+  if (o.image.size() != 3 || std::ranges::any_of(o.image, [](auto n) { return n < 1; })) {
+    problems.add(fmt::format("model.image is [{}]; it must be channels, height and width",
+                             fmt::join(o.image, ", ")));
+  }
+}
+
+void check_text_classifier(const ModelOptions& o, Problems& problems) {
+  problems.require_positive("classes", o.classes);
+  problems.require_positive("width", o.width);
+  problems.require_positive("context", o.context);
+  problems.require_positive("vocabulary", o.vocabulary);
+  if (o.layers < 0)
+    problems.add(fmt::format("model.layers is {}; it must be at least 0", o.layers));
+  if (o.layers > 0) check_heads(o, problems);
+}
+
+std::shared_ptr<Chain> build(const ModelOptions& o) {
+  if (o.kind == "mlp") return std::make_shared<Mlp>(o.sizes);
+  if (o.kind == "cnn") return std::make_shared<Cnn>(CnnOptions{.classes = o.classes});
+  if (o.kind == "resnet20") {
+    return std::make_shared<ResNet20>(ResNet20Options{
+        .channels = o.image[0], .height = o.image[1], .width = o.image[2], .classes = o.classes});
+  }
+  if (o.kind == "text_classifier") {
+    return std::make_shared<TextClassifier>(TextClassifierOptions{.vocabulary = o.vocabulary,
+                                                                  .classes = o.classes,
+                                                                  .width = o.width,
+                                                                  .layers = o.layers,
+                                                                  .heads = o.heads,
+                                                                  .context = o.context});
+  }
+  return std::make_shared<Gpt>(GptOptions{.vocabulary = o.vocabulary,
+                                          .context = o.context,
+                                          .layers = o.layers,
+                                          .heads = o.heads,
+                                          .width = o.width,
+                                          .tied = o.tied});
+}
+
 }  // namespace
 
 const std::vector<std::string>& model_kinds() {
-  static const std::vector<std::string> kinds = {"mlp", "cnn", "gpt"};
+  static const std::vector<std::string> kinds = {"mlp", "cnn", "gpt", "resnet20",
+                                                 "text_classifier"};
   return kinds;
 }
 
@@ -65,6 +113,10 @@ std::vector<std::string> validate(const ModelOptions& o) {
     problems.require_positive("classes", o.classes);
   } else if (o.kind == "gpt") {
     check_gpt(o, problems);
+  } else if (o.kind == "resnet20") {
+    check_resnet20(o, problems);
+  } else if (o.kind == "text_classifier") {
+    check_text_classifier(o, problems);
   } else {
     const std::string_view near = nearest_match(o.kind, model_kinds());
     problems.add(fmt::format("model.kind \"{}\" is unknown; choose one of {}{}", o.kind,
@@ -78,15 +130,7 @@ Result<std::shared_ptr<Chain>> make_model(const ModelOptions& o) {
   if (const auto problems = validate(o); !problems.empty()) {
     return invalid_argument(fmt::format("{}", fmt::join(problems, "\n")));
   }
-  if (o.kind == "mlp") return std::shared_ptr<Chain>(std::make_shared<Mlp>(o.sizes));
-  if (o.kind == "cnn")
-    return std::shared_ptr<Chain>(std::make_shared<Cnn>(CnnOptions{.classes = o.classes}));
-  return std::shared_ptr<Chain>(std::make_shared<Gpt>(GptOptions{.vocabulary = o.vocabulary,
-                                                                 .context = o.context,
-                                                                 .layers = o.layers,
-                                                                 .heads = o.heads,
-                                                                 .width = o.width,
-                                                                 .tied = o.tied}));
+  return build(o);
 }
 
 }  // namespace stormo::model

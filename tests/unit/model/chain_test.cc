@@ -13,6 +13,8 @@
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/mlp.h>
+#include <stormo/model/resnet20.h>
+#include <stormo/model/text_classifier.h>
 
 namespace stormo::model {
 namespace {
@@ -30,6 +32,14 @@ std::vector<Sample> samples() {
   const auto image = [](std::int64_t batch) { return torch::randn({batch, 1, 28, 28}); };
   const auto text = [](std::int64_t batch) { return torch::randint(11, {batch, 6}); };
   const GptOptions gpt{.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 8};
+  const auto words = [](std::int64_t batch) {
+    torch::Tensor ids = torch::randint(1, 11, {batch, 6});
+    ids[0].slice(0, 4) = 0;  // a shorter text
+    return ids;
+  };
+  const TextClassifierOptions bag{.vocabulary = 11, .classes = 3, .width = 8, .context = 6};
+  TextClassifierOptions encoder = bag;
+  encoder.layers = encoder.heads = 2;
   GptOptions untied = gpt;
   untied.tied = false;
   return {
@@ -47,6 +57,22 @@ std::vector<Sample> samples() {
        image,
        {10},
        10},
+      {"ResNet20",
+       [] {
+         return std::make_shared<ResNet20>(
+             ResNet20Options{.channels = 2, .height = 9, .width = 8, .classes = 4});
+       },
+       [](std::int64_t batch) {
+         return torch::randn({batch, 2, 9, 8});
+       },
+       {4},
+       4},
+      {"BagOfWords", [bag] { return std::make_shared<TextClassifier>(bag); }, words, {3}, 3},
+      {"TextEncoder",
+       [encoder] { return std::make_shared<TextClassifier>(encoder); },
+       words,
+       {3},
+       3},
       {"GptTied", [gpt] { return std::make_shared<Gpt>(gpt); }, text, {6, 11}, 11},
       {"GptUntied", [untied] { return std::make_shared<Gpt>(untied); }, text, {6, 11}, 11},
   };
@@ -129,8 +155,9 @@ TEST_P(EveryModel, RunsInFloat64) {
 TEST_P(EveryModel, LearnsATinyBatchByHeart) {
   const torch::Tensor input = GetParam().input(4);
   // a text must be learnable: the answer is a function of the token
-  const torch::Tensor answer =
-      input.is_floating_point() ? target(4) : (3 * input + 1).remainder(GetParam().classes);
+  const torch::Tensor answer = GetParam().output_per_sample.size() == 1
+                                   ? target(4)
+                                   : (3 * input + 1).remainder(GetParam().classes);
   torch::optim::AdamW optimizer(chain_->parameters(), torch::optim::AdamWOptions(1e-2));
   const double first = cross_entropy(chain_->forward(input), answer).item<double>();
   for (int step = 0; step < 200; ++step) {
@@ -159,6 +186,56 @@ TEST(Cnn, CountsItsParametersAndFlops) {
       {"dense1", 5 * 4 * 4 * 7 + 7, 2 * 5 * 4 * 4 * 7},
       {"dense2", 7 * 10 + 10, 2 * 7 * 10}};
   EXPECT_EQ(shape.segments, expected);
+}
+
+TEST(ResNet20, CountsItsParametersAndFlops) {
+  // He et al. 2016, section 4.2: 0.27 million parameters; 41 million multiply-adds per image
+  const plan::ModelShape shape = ResNet20().shape();
+  ASSERT_EQ(shape.segments.size(), 11u);
+  std::int64_t parameters = 0, flops = 0;
+  for (const auto& segment : shape.segments) {
+    parameters += segment.num_parameters;
+    flops += segment.flops_per_sample;
+  }
+  EXPECT_EQ(parameters, 269722);
+  EXPECT_NEAR(static_cast<double>(flops), 2 * 40.8e6, 2 * 0.3e6);
+  EXPECT_EQ(shape.segments[4], (plan::SegmentShape{"block3", 9 * (16 * 32 + 32 * 32) + 4 * 32,
+                                                   2 * 9 * (16 * 32 + 32 * 32) * 16 * 16}));
+}
+
+TEST(ResNet20, KeepsRunningStatisticsInBuffersAndUsesThemInEvaluation) {
+  torch::manual_seed(1);
+  ResNet20 model;
+  EXPECT_EQ(model.named_buffers().size(), 3u * 19);  // mean, variance and count of each norm
+  const torch::Tensor one = torch::randn({1, 3, 32, 32});
+  for (int step = 0; step < 3; ++step) model.forward(torch::randn({8, 3, 32, 32}));
+  model.eval();
+  const torch::Tensor alone = model.forward(one);
+  const torch::Tensor among = model.forward(torch::cat({torch::randn({5, 3, 32, 32}), one}));
+  EXPECT_TRUE(among[5].allclose(alone[0], 1e-4, 1e-5));
+}
+
+TEST(TextClassifier, DoesNotSeePadding) {
+  torch::manual_seed(1);
+  for (const std::int64_t layers : {0, 2}) {
+    TextClassifier model({.vocabulary = 9, .width = 8, .layers = layers, .heads = 2});
+    model.to(torch::kFloat64);
+    const torch::Tensor text = torch::tensor({{3, 1, 8}}, torch::kInt64);
+    const torch::Tensor longer =
+        torch::tensor({{4, 4, 4, 5, 6, 7}, {3, 1, 8, 0, 0, 0}}, torch::kInt64);
+    EXPECT_TRUE(model.forward(longer)[1].allclose(model.forward(text)[0], 1e-12, 1e-12)) << layers;
+    EXPECT_EQ(model.forward(torch::zeros({0, 4}, torch::kInt64)).sizes(), at::IntArrayRef({0, 2}));
+  }
+}
+
+TEST(TextClassifier, BagOfWordsIsALinearLayerOverTheMeanVector) {
+  torch::manual_seed(1);
+  TextClassifier model({.vocabulary = 9, .classes = 3, .width = 4});
+  const auto p = model.named_parameters();
+  const torch::Tensor words = torch::tensor({5, 2, 5, 7}, torch::kInt64);
+  const torch::Tensor mean = p["embedding.token"].index_select(0, words).mean(0);
+  const torch::Tensor expected = at::linear(mean, p["head.linear.weight"], p["head.linear.bias"]);
+  EXPECT_TRUE(model.forward(words.unsqueeze(0))[0].allclose(expected, 1e-5, 1e-6));
 }
 
 TEST(CrossEntropy, IsTheMeanOverAllPositions) {

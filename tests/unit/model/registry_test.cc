@@ -25,6 +25,17 @@ TEST(MakeModel, PassesTheSizesOn) {
   EXPECT_EQ((*mlp)->forward(torch::zeros({2, 6})).sizes(), at::IntArrayRef({2, 3}));
   const auto cnn = make_model({.kind = "cnn", .classes = 7});
   EXPECT_EQ((*cnn)->forward(torch::zeros({2, 1, 28, 28})).sizes(), at::IntArrayRef({2, 7}));
+  const auto resnet = make_model({.kind = "resnet20", .classes = 5, .image = {1, 9, 8}});
+  EXPECT_EQ((*resnet)->forward(torch::zeros({2, 1, 9, 8})).sizes(), at::IntArrayRef({2, 5}));
+  const auto texts = make_model({.kind = "text_classifier",
+                                 .classes = 3,
+                                 .layers = 1,
+                                 .heads = 2,
+                                 .width = 8,
+                                 .context = 5,
+                                 .vocabulary = 9});
+  EXPECT_EQ((*texts)->segments().size(), 3u);
+  EXPECT_EQ((*texts)->forward(torch::ones({2, 5}, torch::kInt64)).sizes(), at::IntArrayRef({2, 3}));
   const auto gpt = make_model({.kind = "gpt",
                                .layers = 3,
                                .heads = 2,
@@ -58,6 +69,11 @@ TEST(MakeModel, ListsAllProblemsAtOnce) {
   EXPECT_THAT(validate({.kind = "mlp", .sizes = {784, 0, -3}}), SizeIs(2));
   EXPECT_THAT(validate({.kind = "mlp", .sizes = {784}}), SizeIs(1));
   EXPECT_THAT(validate({.kind = "cnn", .classes = 0}), SizeIs(1));
+  EXPECT_THAT(validate({.kind = "resnet20", .classes = 0, .image = {3, 0, 8}}), SizeIs(2));
+  EXPECT_THAT(validate({.kind = "resnet20", .image = {3, 8}}), SizeIs(1));
+  EXPECT_THAT(validate({.kind = "text_classifier", .layers = -1, .heads = 3}), SizeIs(1));
+  EXPECT_THAT(validate({.kind = "text_classifier", .layers = 1, .heads = 3}), SizeIs(1));
+  EXPECT_THAT(validate({.kind = "text_classifier", .layers = 0, .heads = 3}), SizeIs(0));
 }
 
 TEST(MakeModel, SuggestsTheNearestKind) {

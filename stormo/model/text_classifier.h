@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+#include <stormo/model/chain.h>
+
+namespace stormo::model {
+
+/// Sizes of a TextClassifier; all positive but layers, width divisible by heads.
+struct TextClassifierOptions {
+  std::int64_t vocabulary = 20000;  ///< ids of words, 0 being padding
+  std::int64_t classes = 2;
+  std::int64_t width = 64;
+  std::int64_t layers = 0;  ///< of the encoder; 0: a bag of words
+  std::int64_t heads = 4;
+  std::int64_t context = 64;  ///< longest text; with layers > 0
+};
+
+/// Classes of texts, from ids of words [B, T] int64 where 0 is padding, which changes nothing: the
+/// result does not depend on T. Every text has at least one word. Output [B, classes] logits.
+///
+/// layers = 0: the mean of the words' vectors and a linear layer (Joulin et al., "Bag of tricks for
+/// efficient text classification", 2017); Segments "embedding" and "head".
+/// layers > 0: a transformer encoder between them, pre-norm blocks as in Gpt with attention over
+/// the whole text; Segments "embedding", "block0" ..., "head". Between these, [B, T, width + 1]
+/// travels: the last channel is 1 for words and 0 for padding.
+class TextClassifier : public Chain {
+ public:
+  explicit TextClassifier(const TextClassifierOptions& options);
+};
+
+}  // namespace stormo::model
