@@ -8,13 +8,11 @@
 
 namespace stormo::data {
 
-Prefetcher::Prefetcher(std::shared_ptr<const Dataset> dataset, Sampler sampler,
-                       std::int64_t first_step, int depth)
-    : dataset_(std::move(dataset)),
-      sampler_(std::move(sampler)),
-      depth_(static_cast<std::size_t>(depth)) {
-  STORMO_CHECK(depth >= 1, "a prefetcher keeps at least one batch");
-  thread_ = std::thread([this, first_step] { run(first_step); });
+Prefetcher::Prefetcher(std::shared_ptr<const Dataset> dataset, Sampler sampler, std::int64_t first,
+                       int depth, int threads)
+    : dataset_(std::move(dataset)), depth_(depth), sampler_(std::move(sampler)), cursor_(first) {
+  STORMO_CHECK(depth >= 1 && threads >= 1, "a prefetcher keeps a batch and has a thread");
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
 }
 
 Prefetcher::~Prefetcher() {
@@ -23,47 +21,45 @@ Prefetcher::~Prefetcher() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 Result<StepBatch> Prefetcher::next() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !ready_.empty() || !failure_.ok(); });
-  if (ready_.empty()) return failure_;
-  StepBatch first = std::move(ready_.front());
-  ready_.pop_front();
+  changed_.wait(lock, [this] { return ready_.contains(delivered_); });
+  const auto first = ready_.find(delivered_);
+  if (!first->second.ok()) return first->second.status();
+  Result<StepBatch> batch = std::move(first->second);
+  ready_.erase(first);
+  ++delivered_;
   lock.unlock();
   changed_.notify_all();
-  return first;
+  return batch;
 }
 
-void Prefetcher::run(std::int64_t step) {
-  for (;; ++step) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return stop_ || ready_.size() < depth_; });
-      if (stop_) return;
-    }
-    Result<StepBatch> loaded = load(step);
-    {
-      const std::lock_guard lock(mutex_);
-      if (loaded.ok()) {
-        ready_.push_back(std::move(loaded).value());
-      } else {
-        failure_ = loaded.status();
-      }
-    }
+void Prefetcher::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || begun_ < delivered_ + depth_; });
+    if (stop_) return;
+    const std::int64_t number = begun_++;
+    Sampler::Slice slice = sampler_.slice(cursor_);
+    cursor_ = slice.next;
+    lock.unlock();
+    Result<StepBatch> loaded = load(std::move(slice));
+    lock.lock();
+    if (!loaded.ok()) stop_ = true;  // what others have begun is still delivered before it
+    ready_.emplace(number, std::move(loaded));
     changed_.notify_all();
-    if (!loaded.ok()) return;
   }
 }
 
-Result<StepBatch> Prefetcher::load(std::int64_t step) {
-  const std::string context = "load the batch of step " + std::to_string(step);
+Result<StepBatch> Prefetcher::load(Sampler::Slice slice) {
+  const std::string context =
+      "load the batch at sample " + std::to_string(slice.next - slice.global_size);
   try {
-    Sampler::Slice slice = sampler_.slice(step);
     Batch batch = dataset_->get(slice.indices, slice.epoch);
-    return StepBatch{step, std::move(slice), std::move(batch)};
+    return StepBatch{std::move(slice), std::move(batch)};
   } catch (const Error& e) {
     return e.status().within(context);
   } catch (const std::exception& e) {

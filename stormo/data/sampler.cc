@@ -1,11 +1,19 @@
 #include <stormo/data/sampler.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <stormo/base/check.h>
 #include <stormo/base/rng.h>
 
 namespace stormo::data {
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+}  // namespace
 
 Sampler::Sampler(std::int64_t samples, std::int64_t global_batch, std::uint64_t seed, bool shuffle,
                  int rank, int size)
@@ -19,33 +27,71 @@ Sampler::Sampler(std::int64_t samples, std::int64_t global_batch, std::uint64_t 
   STORMO_CHECK(0 <= rank && rank < size, "rank must be in [0, size)");
 }
 
-std::int64_t Sampler::steps_per_epoch() const {
-  return samples_ / global_batch_ + (samples_ % global_batch_ != 0 ? 1 : 0);
+void Sampler::balance(std::span<const std::int32_t> lengths) {
+  STORMO_CHECK(lengths.empty() || std::ssize(lengths) == samples_, "one length per sample");
+  lengths_ = lengths;
 }
 
-Sampler::Slice Sampler::slice(std::int64_t step) {
-  STORMO_CHECK(step >= 0, "steps count from 0");
-  Slice slice;
-  slice.epoch = step / steps_per_epoch();
-  const std::int64_t first = step % steps_per_epoch() * global_batch_;
-  slice.global_size = std::min(global_batch_, samples_ - first);
+std::int64_t Sampler::steps_per_epoch() const { return divide_up(samples_, global_batch_); }
 
+std::int64_t Sampler::steps_until(std::int64_t cursor, std::int64_t epochs) const {
+  const std::int64_t epoch = cursor / samples_;
+  if (epoch >= epochs) return 0;
+  const std::int64_t rest = samples_ - cursor % samples_;
+  return divide_up(rest, global_batch_) + (epochs - epoch - 1) * steps_per_epoch();
+}
+
+Sampler::Slice Sampler::slice(std::int64_t cursor) {
+  STORMO_CHECK(cursor >= 0, "cursors count from 0");
+  Slice slice;
+  slice.epoch = cursor / samples_;
+  const std::int64_t first = cursor % samples_;
+  slice.global_size = std::min(global_batch_, samples_ - first);
+  slice.next = cursor + slice.global_size;
+  const Indices batch = draw(slice, first);
+  if (!lengths_.empty() && size_ > 1) {
+    slice.indices = deal(batch);
+    return slice;
+  }
   const std::int64_t share = slice.global_size / size_;
   const std::int64_t larger = slice.global_size % size_;  // the first ranks take one more
-  const std::int64_t begin = first + rank_ * share + std::min<std::int64_t>(rank_, larger);
-  const std::int64_t count = share + (rank_ < larger ? 1 : 0);
+  const auto begin = batch.begin() + rank_ * share + std::min<std::int64_t>(rank_, larger);
+  slice.indices.assign(begin, begin + share + (rank_ < larger ? 1 : 0));
+  return slice;
+}
 
-  if (shuffle_ && order_epoch_ != slice.epoch) {
+// The global batch, in the order of the epoch.
+Indices Sampler::draw(const Slice& slice, std::int64_t first) {
+  Indices batch(static_cast<std::size_t>(slice.global_size));
+  if (!shuffle_) {
+    std::iota(batch.begin(), batch.end(), first);
+    return batch;
+  }
+  if (order_epoch_ != slice.epoch) {
     order_.resize(static_cast<std::size_t>(samples_));
     Rng rng(seed_, "order", static_cast<std::uint64_t>(slice.epoch));
     permutation(rng, order_);
     order_epoch_ = slice.epoch;
   }
-  slice.indices.reserve(static_cast<std::size_t>(count));
-  for (std::int64_t i = begin; i < begin + count; ++i) {
-    slice.indices.push_back(shuffle_ ? order_[static_cast<std::size_t>(i)] : i);
+  std::copy_n(order_.begin() + first, slice.global_size, batch.begin());
+  return batch;
+}
+
+Indices Sampler::deal(std::span<const std::int64_t> batch) const {
+  const auto length = [this](std::int64_t i) { return lengths_[static_cast<std::size_t>(i)]; };
+  Indices sorted(batch.begin(), batch.end());
+  std::ranges::stable_sort(sorted, std::greater(), length);
+  std::vector<std::int64_t> load(static_cast<std::size_t>(size_));
+  std::vector<std::size_t> ranks(load.size());
+  std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  Indices mine;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const std::size_t turn = i % ranks.size();
+    if (turn == 0) std::ranges::stable_sort(ranks, {}, [&](std::size_t r) { return load[r]; });
+    load[ranks[turn]] += length(sorted[i]);
+    if (ranks[turn] == static_cast<std::size_t>(rank_)) mine.push_back(sorted[i]);
   }
-  return slice;
+  return mine;
 }
 
 }  // namespace stormo::data

@@ -52,6 +52,7 @@ struct TrainerOptions {
   std::int64_t epochs = 0;         ///< whole epochs, used when steps == 0
   std::int64_t global_batch = 0;   ///< samples per step over all ranks
   std::uint64_t seed = 1;
+  int data_threads = 1;  ///< of each rank, loading batches ahead
   std::int64_t log_every = 10;
   std::int64_t eval_every = 0;  ///< steps; 0: only at the end
   double clip_norm = 0;         ///< global norm of the averaged gradient; 0: off

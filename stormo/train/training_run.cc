@@ -39,7 +39,7 @@ TrainingRun::TrainingRun(const RunSetup& setup)
       options_(setup.options),
       sampler_(setup.train->size(), options_.global_batch, options_.seed, /*shuffle=*/true,
                world_.rank(), world_.size()),
-      steps_(options_.steps > 0 ? options_.steps : options_.epochs * sampler_.steps_per_epoch()),
+      steps_(options_.steps),
       state_(world_, *setup.task.module, options_),
       lanes_(world_.rank()),
       log_(lanes_),
@@ -77,8 +77,13 @@ Status TrainingRun::start() {
   store_ = make_store(setup_.plan, world_, setup_.task.module, options_);
   STORMO_RETURN_IF_ERROR(state_.attach(*store_));
   first_sample_ = state_.samples;
-  prefetcher_ =
-      std::make_unique<data::Prefetcher>(setup_.train, sampler_, state_.step, kPrefetchDepth);
+  if (options_.steps == 0) {
+    steps_ = state_.step + sampler_.steps_until(state_.samples, options_.epochs);
+  }
+  sampler_.balance(setup_.train->lengths());
+  prefetcher_ = std::make_unique<data::Prefetcher>(setup_.train, sampler_, state_.samples,
+                                                   kPrefetchDepth + options_.data_threads - 1,
+                                                   options_.data_threads);
   const auto load = [this]() -> Result<data::Batch> {
     STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
     return std::move(next.batch);
@@ -152,7 +157,7 @@ Status TrainingRun::between_steps() {
     observe::StepRecord record = log_.take(steps_ - step);
     record.step = step;
     record.steps = steps_;
-    record.epoch = static_cast<double>(step) / static_cast<double>(sampler_.steps_per_epoch());
+    record.epoch = static_cast<double>(state_.samples) / static_cast<double>(setup_.train->size());
     record.loss = end_.train_loss;
     record.learning_rate = learning_rate_;
     observer().on_step(record);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <semaphore>
 #include <stdexcept>
+#include <thread>
 
 namespace stormo::data {
 namespace {
@@ -38,24 +39,38 @@ class Numbers final : public Dataset {
 Sampler sampler(int rank = 0, int size = 1) { return Sampler(20, 6, 1, true, rank, size); }
 
 TEST(Prefetcher, DeliversTheStepsInOrderAsTheSamplerSays) {
-  for (const int depth : {1, 2, 5}) {
-    for (const int rank : {0, 1, 2}) {
-      Sampler expected = sampler(rank, 3);
-      Prefetcher prefetcher(std::make_shared<Numbers>(), sampler(rank, 3), 5, depth);
-      for (std::int64_t step = 5; step < 30; ++step) {
-        auto loaded = prefetcher.next();
-        ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-        const auto slice = expected.slice(step);
-        EXPECT_EQ(loaded->step, step);
-        EXPECT_EQ(loaded->slice.indices, slice.indices);
-        EXPECT_EQ(loaded->slice.epoch, slice.epoch);
-        EXPECT_EQ(loaded->slice.global_size, slice.global_size);
-        EXPECT_EQ(loaded->batch.size(), std::ssize(slice.indices));
-        EXPECT_TRUE(loaded->batch.input.equal(torch::tensor(slice.indices, torch::kInt64)));
-        EXPECT_TRUE(loaded->batch.target.eq(slice.epoch).all().item<bool>());
+  for (const int threads : {1, 2, 4}) {
+    for (const int depth : {1, 2, 5}) {
+      for (const int rank : {0, 1, 2}) {
+        Sampler expected = sampler(rank, 3);
+        std::int64_t cursor = 32;
+        Prefetcher prefetcher(std::make_shared<Numbers>(), sampler(rank, 3), cursor, depth,
+                              threads);
+        for (int step = 0; step < 25; ++step) {
+          auto loaded = prefetcher.next();
+          ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+          const auto slice = expected.slice(cursor);
+          cursor = slice.next;
+          EXPECT_EQ(loaded->slice.next, cursor);
+          EXPECT_EQ(loaded->slice.indices, slice.indices);
+          EXPECT_EQ(loaded->slice.epoch, slice.epoch);
+          EXPECT_EQ(loaded->slice.global_size, slice.global_size);
+          EXPECT_EQ(loaded->batch.size(), std::ssize(slice.indices));
+          EXPECT_TRUE(loaded->batch.input.equal(torch::tensor(slice.indices, torch::kInt64)));
+          EXPECT_TRUE(loaded->batch.target.eq(slice.epoch).all().item<bool>());
+        }
       }
     }
   }
+}
+
+TEST(Prefetcher, LoadsAsManyBatchesAtATimeAsItHasThreads) {
+  const auto numbers = std::make_shared<Numbers>();
+  numbers->gated = true;
+  Prefetcher prefetcher(numbers, sampler(), 0, 3, 3);
+  while (numbers->calls.load() < 3) std::this_thread::yield();  // all three wait at the gate
+  numbers->gate.release(1 << 20);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(prefetcher.next().ok());
 }
 
 TEST(Prefetcher, CarriesAnExceptionBehindTheBatchesBeforeIt) {
@@ -69,7 +84,7 @@ TEST(Prefetcher, CarriesAnExceptionBehindTheBatchesBeforeIt) {
       const Status status = prefetcher.next().status();
       EXPECT_EQ(status.code(), error ? Code::kCorrupt : Code::kIo);
       EXPECT_THAT(status.message(),
-                  AllOf(HasSubstr("load the batch of step 3"),
+                  AllOf(HasSubstr("load the batch at sample 18"),
                         HasSubstr(error ? "sample 7 is damaged" : "disk on fire")));
     }
     EXPECT_EQ(numbers->calls.load(), 4);

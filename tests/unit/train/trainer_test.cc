@@ -84,8 +84,9 @@ std::vector<double> plain_loop(ToyModule& module, const data::Dataset& dataset,
                                                  .weight_decay(options.optimizer.weight_decay));
   data::Sampler sampler(dataset.size(), options.global_batch, options.seed, true, 0, 1);
   std::vector<double> losses;
-  for (std::int64_t step = 0; step < options.epochs * sampler.steps_per_epoch(); ++step) {
-    const data::Sampler::Slice slice = sampler.slice(step);
+  for (std::int64_t cursor = 0; cursor < options.epochs * dataset.size();) {
+    const data::Sampler::Slice slice = sampler.slice(cursor);
+    cursor = slice.next;
     const data::Batch batch = dataset.get(slice.indices, slice.epoch);
     sgd.zero_grad();
     const torch::Tensor loss =
