@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/data/dataset.h>
+
+namespace stormo::data {
+
+/// Samples that lie in tensors already: row i of the inputs, with the class targets[i]. Rows are
+/// converted batch by batch, so inputs may be mapped files that are larger than the memory.
+class TensorDataset final : public Dataset {
+ public:
+  /// `inputs` [N, ...], contiguous, of a floating type or of whole numbers: bytes (uint8) become
+  /// byte / 255, all others keep their value. `targets` [N], whole numbers from 0 on. Batches are
+  /// [B, ...] of `dtype` (float32 or float64) and [B] int64; inputs [N, H, W] are grey images and
+  /// give [B, 1, H, W]. kInvalidArgument says what does not fit.
+  static Result<std::shared_ptr<const TensorDataset>> create(torch::Tensor inputs,
+                                                             const torch::Tensor& targets,
+                                                             torch::ScalarType dtype);
+
+  std::int64_t size() const override { return std::ssize(targets_); }
+  Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
+
+  /// Of one sample, e.g. {1, 28, 28}.
+  const std::vector<std::int64_t>& sample_shape() const { return sample_shape_; }
+  /// Largest target + 1.
+  std::int64_t classes() const { return classes_; }
+
+ private:
+  TensorDataset() = default;
+
+  torch::Tensor inputs_;
+  std::vector<std::int64_t> targets_;
+  std::vector<std::int64_t> sample_shape_;
+  std::int64_t classes_ = 0;
+  torch::ScalarType dtype_ = torch::kFloat32;
+};
+
+}  // namespace stormo::data

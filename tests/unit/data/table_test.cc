@@ -1,0 +1,136 @@
+#include <stormo/data/table.h>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include <stormo/data/classes.h>
+#include <stormo/data/word_vocabulary.h>
+
+#include "mutate.h"
+#include "scratch.h"
+
+namespace stormo::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class TableTest : public ::testing::Test {
+ protected:
+  Result<Table> read(std::string_view text, const DelimitedOptions& options = {}) {
+    return read_table(scratch_.write("t.csv", text), options);
+  }
+  std::string message(std::string_view text, const DelimitedOptions& options = {}) {
+    const Status status = read(text, options).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    return status.message();
+  }
+  Scratch scratch_;
+};
+
+TEST_F(TableTest, ReadsNumbersAndTheLabelByNameOrNumber) {
+  const std::string text = "a,kind,b\n1,cat,-2.5\n3e2, dog,+4 \r\n\n5,\"a \"\"cat\"\", old\",6\n";
+  for (const char* label : {"kind", "1"}) {
+    const auto table = read(text, {.label = label});
+    ASSERT_TRUE(table.ok()) << table.status().to_string();
+    EXPECT_EQ(table->num_features, 2);
+    EXPECT_THAT(table->features, ElementsAre(1, -2.5, 300, 4, 5, 6));
+    EXPECT_THAT(table->labels, ElementsAre("cat", " dog", "a \"cat\", old"));
+  }
+  const auto last = read("1\t2\n3\t4", {.separator = '\t', .header = false});
+  ASSERT_TRUE(last.ok());
+  EXPECT_THAT(last->features, ElementsAre(1, 3));
+  EXPECT_THAT(last->labels, ElementsAre("2", "4"));
+  EXPECT_THAT(read("\xef\xbb\xbfx,y\n1,2\n", {.label = "x"})->labels, ElementsAre("1"));
+}
+
+TEST_F(TableTest, NamesFileLineAndRemedy) {
+  EXPECT_THAT(message("a,b\n1,2\n\n1,2,3\n"),
+              AllOf(HasSubstr("t.csv:4: "), HasSubstr("3 fields, the first line has 2")));
+  EXPECT_THAT(message("a,b\n1,x\nnan,y\n"),
+              AllOf(HasSubstr("t.csv:3: a: \"nan\" is no finite number")));
+  for (const char* bad : {"", "1.5x", "1,5", "0x10", "inf", "1e999", "--1"}) {
+    EXPECT_THAT(message("a\tb\n" + std::string(bad) + "\ty\n", {.separator = '\t'}),
+                HasSubstr("is no finite number"))
+        << bad;
+  }
+  EXPECT_THAT(message("a,b\n1,\"x\n"), HasSubstr("t.csv:2: the quotes of field 1 do not end"));
+  EXPECT_THAT(message("a,b\n1,\"x\"y\n"), HasSubstr("the quotes of field 1"));
+  EXPECT_THAT(message("a,b\n1,2\n", {.label = "c"}),
+              AllOf(HasSubstr("data.label \"c\""), HasSubstr("a, b")));
+  EXPECT_THAT(message("1,2\n", {.header = false, .label = "2"}), HasSubstr("columns 0 to 1"));
+  EXPECT_THAT(message("a\n1\n"), HasSubstr("one column only"));
+  EXPECT_THAT(message("a,b\n"), HasSubstr("no rows"));
+  EXPECT_THAT(message("\n\n"), HasSubstr("empty"));
+  EXPECT_EQ(read_table(scratch_.path("none"), {}).status().code(), Code::kNotFound);
+}
+
+TEST_F(TableTest, SurvivesMutations) {
+  const std::string text = "a,kind,b\n1,cat,-2.5\n3e2,\"d,og\",+4\r\n5,\"a \"\"cat\"\"\",6\n";
+  int read_whole = 0;
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    const auto table = read(mutate(text, seed), {.label = "1"});
+    if (!table.ok()) continue;
+    ++read_whole;
+    ASSERT_EQ(std::ssize(table->features), std::ssize(table->labels) * table->num_features);
+    for (const double value : table->features) ASSERT_TRUE(std::isfinite(value));
+  }
+  EXPECT_GT(read_whole, 60);
+  EXPECT_LT(read_whole, 540);
+}
+
+TEST_F(TableTest, ReadsTextsOfTwoColumnsWithoutQuotes) {
+  const std::string path = scratch_.write("t.tsv", "a \"film\t1\nno , thanks\t0\n");
+  const auto texts = read_labelled_texts(path, {.separator = '\t', .header = false});
+  ASSERT_TRUE(texts.ok()) << texts.status().to_string();
+  EXPECT_THAT(texts->texts, ElementsAre("a \"film", "no , thanks"));
+  EXPECT_THAT(texts->labels, ElementsAre("1", "0"));
+  const auto swapped =
+      read_labelled_texts(path, {.separator = '\t', .header = false, .label = "0"});
+  EXPECT_THAT(swapped->texts, ElementsAre("1", "0"));
+  const std::string three = scratch_.write("3.tsv", "a\tb\tc\n");
+  EXPECT_THAT(read_labelled_texts(three, {.separator = '\t', .header = false}).status().message(),
+              HasSubstr("3 columns"));
+}
+
+TEST(Classes, AreTheNumbersOrTheSortedTexts) {
+  const auto numbers = Classes::of(std::vector<std::string>{"0", "3", "1"});
+  EXPECT_EQ(numbers.size(), 4);
+  EXPECT_EQ(*numbers.find("2"), 2);
+  EXPECT_THAT(numbers.find("4").status().message(), HasSubstr("classes 0 to 3"));
+  EXPECT_FALSE(numbers.find("x").ok());
+  for (const char* odd : {"01", "-1", "1.0", "+1", "99999999999999999999", ""}) {
+    EXPECT_EQ(Classes::of(std::vector<std::string>{"7", odd}).size(), 2) << odd;
+  }
+  const auto texts = Classes::of(std::vector<std::string>{"pine", "oak", "pine"});
+  EXPECT_EQ(texts.size(), 2);
+  EXPECT_EQ(*texts.find("oak"), 0);
+  EXPECT_EQ(*texts.find("pine"), 1);
+  EXPECT_THAT(texts.find("elm").status().message(), HasSubstr("has oak, pine"));
+}
+
+TEST(WordVocabulary, CountsWordsAndCapsTheirNumber) {
+  const std::vector<std::string> texts = {"b a  c", "a\tb d", " b "};
+  const auto all = WordVocabulary::of(texts, 100);
+  EXPECT_EQ(all.size(), 6);  // b a c d, padding, unknown
+  EXPECT_THAT(all.encode("b a c d x", 9), ElementsAre(2, 3, 4, 5, WordVocabulary::kUnknown));
+  const auto two = WordVocabulary::of(texts, 2);
+  EXPECT_EQ(two.size(), 4);
+  EXPECT_THAT(two.encode("d a b c", 3), ElementsAre(1, 3, 2));
+  EXPECT_THAT(two.encode(" \n", 3), ElementsAre(WordVocabulary::kUnknown));
+}
+
+TEST(WordVocabulary, TakesPairsOfNeighboursOnRequest) {
+  const std::vector<std::string> texts = {"not good", "good"};
+  const auto pairs = WordVocabulary::of(texts, 100, true);  // good: 2, not: 3, not good: 4
+  EXPECT_EQ(pairs.size(), 5);
+  EXPECT_THAT(pairs.encode("not good", 9), ElementsAre(3, 2, 4));
+  EXPECT_THAT(pairs.encode("good not good", 9), ElementsAre(2, 3, 2, 1, 4));
+  EXPECT_THAT(pairs.encode("good not good", 4), ElementsAre(2, 3, 2, 1));
+  EXPECT_THAT(pairs.encode("good", 9), ElementsAre(2));
+}
+
+}  // namespace
+}  // namespace stormo::data

@@ -1,0 +1,123 @@
+#include <stormo/data/tensor_dataset.h>
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include <stormo/data/npy.h>
+#include <stormo/data/text_classification.h>
+#include <stormo/data/torch_dataset.h>
+
+#include <torch/data/datasets/map.h>
+#include <torch/data/transforms/stack.h>
+
+#include "npy_bytes.h"
+#include "scratch.h"
+
+namespace stormo::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(TensorDataset, ConvertsRowsOfEveryType) {
+  const torch::Tensor numbers = torch::arange(24, torch::kFloat64).view({4, 2, 3});
+  const torch::Tensor targets = torch::tensor({1, 0, 2, 1}, torch::kInt32);
+  for (const auto type : {torch::kUInt8, torch::kInt8, torch::kInt16, torch::kInt32, torch::kInt64,
+                          torch::kHalf, torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
+    for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
+      const auto made = TensorDataset::create(numbers.to(type), targets, dtype);
+      ASSERT_TRUE(made.ok()) << made.status().to_string();
+      EXPECT_EQ((*made)->classes(), 3);
+      EXPECT_THAT((*made)->sample_shape(), ElementsAre(1, 2, 3));
+      const Batch batch = (*made)->get(std::vector<std::int64_t>{3, 0, 3}, 7);
+      torch::Tensor expected = torch::stack({numbers[3], numbers[0], numbers[3]}).unsqueeze(1);
+      if (type == torch::kUInt8) expected = expected / 255;
+      EXPECT_EQ(batch.input.scalar_type(), dtype);
+      EXPECT_TRUE(batch.input.to(torch::kFloat64).allclose(expected, 1e-6, 0));
+      EXPECT_TRUE(batch.target.equal(torch::tensor({1, 1, 1}, torch::kInt64)));
+    }
+  }
+}
+
+TEST(TensorDataset, SaysWhatDoesNotFit) {
+  const auto message = [](const torch::Tensor& inputs, const torch::Tensor& targets) {
+    const Status status = TensorDataset::create(inputs, targets, torch::kFloat32).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    return status.message();
+  };
+  const torch::Tensor good = torch::zeros({2, 3}), labels = torch::zeros({2}, torch::kInt64);
+  EXPECT_THAT(message(torch::zeros({2}), labels), HasSubstr("of shape [2]"));
+  EXPECT_THAT(message(good.t(), labels), HasSubstr("contiguous"));
+  EXPECT_THAT(message(good, torch::zeros({2})), HasSubstr("whole numbers"));
+  EXPECT_THAT(message(good, torch::zeros({3}, torch::kInt64)), HasSubstr("3 targets"));
+  EXPECT_THAT(message(torch::zeros({0, 3}), torch::zeros({0}, torch::kInt64)),
+              HasSubstr("at least one"));
+  EXPECT_THAT(message(good, torch::tensor({0, -4}, torch::kInt64)), HasSubstr("sample 1 is -4"));
+}
+
+TEST(LoadNpy, MapsTheElementsAndNamesTheFile) {
+  const Scratch scratch;
+  const std::vector<float> values = {1, -2, 3.5, 0, 5, 6};
+  std::string elements(values.size() * sizeof(float), '\0');
+  std::memcpy(elements.data(), values.data(), elements.size());
+  const std::string file =
+      npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", elements);
+  const auto array = load_npy(scratch.write("x.npy", file));
+  ASSERT_TRUE(array.ok()) << array.status().to_string();
+  EXPECT_TRUE(array->equal(torch::tensor(values).view({3, 2})));
+  const Status bad = load_npy(scratch.write("y.npy", file.substr(0, 99))).status();
+  EXPECT_EQ(bad.code(), Code::kCorrupt);
+  EXPECT_THAT(bad.message(), HasSubstr("y.npy"));
+  EXPECT_EQ(load_npy(scratch.path("none.npy")).status().code(), Code::kNotFound);
+  EXPECT_EQ(load_npy(scratch.write("empty.npy", "")).status().code(), Code::kCorrupt);
+  EXPECT_EQ(load_npy(scratch.path()).status().code(), Code::kCorrupt);
+}
+
+TEST(TextClassification, PadsToTheLongestOfTheBatchAndCutsLongTexts) {
+  const LabelledTexts texts{.texts = {"a b a", "c", "a b c d e f", ""},
+                            .labels = {"1", "0", "1", "0"}};
+  const auto vocabulary = WordVocabulary::of(texts.texts, 2);  // a: 2, b: 3
+  const auto made = TextClassification::create(texts, vocabulary, Classes::of(texts.labels), 4);
+  ASSERT_TRUE(made.ok());
+  EXPECT_THAT((*made)->lengths(), ElementsAre(3, 1, 4, 1));
+  const Batch two = (*made)->get(std::vector<std::int64_t>{1, 0}, 0);
+  EXPECT_TRUE(two.input.equal(torch::tensor({{1, 0, 0}, {2, 3, 2}}, torch::kInt64)));
+  EXPECT_TRUE(two.target.equal(torch::tensor({0, 1}, torch::kInt64)));
+  const Batch cut = (*made)->get(std::vector<std::int64_t>{3, 2}, 0);
+  EXPECT_TRUE(cut.input.equal(torch::tensor({{1, 0, 0, 0}, {2, 3, 1, 1}}, torch::kInt64)));
+  EXPECT_EQ((*made)->get({}, 0).input.size(0), 0);
+  const LabelledTexts other{.texts = {"a"}, .labels = {"2"}};
+  EXPECT_FALSE(TextClassification::create(other, vocabulary, Classes::of(texts.labels), 4).ok());
+}
+
+TEST(TorchDataset, GivesTheSamplesOfLibtorchsDatasets) {
+  const torch::Tensor numbers = torch::arange(10, torch::kFloat32).view({5, 2});
+  /// Sample i: row i, and the class i % 2.
+  struct Rows : torch::data::datasets::Dataset<Rows> {
+    explicit Rows(torch::Tensor t) : rows(std::move(t)) {}
+    torch::data::Example<> get(std::size_t i) override {
+      return {rows[static_cast<std::int64_t>(i)],
+              torch::tensor(static_cast<std::int64_t>(i % 2), torch::kInt64)};
+    }
+    torch::optional<std::size_t> size() const override {
+      return static_cast<std::size_t>(rows.size(0));
+    }
+    torch::Tensor rows;
+  };
+  const std::vector<std::int64_t> indices = {4, 1};
+  for (const auto& dataset :
+       {from_torch_dataset(Rows(numbers)),
+        from_torch_dataset(Rows(numbers).map(torch::data::transforms::Stack<>()))}) {
+    EXPECT_EQ(dataset->size(), 5);
+    EXPECT_TRUE(dataset->lengths().empty());
+    const Batch batch = dataset->get(indices, 0);
+    EXPECT_TRUE(batch.input.equal(torch::tensor({{8.f, 9.f}, {2.f, 3.f}})));
+    EXPECT_TRUE(batch.target.equal(torch::tensor({0, 1}, torch::kInt64)));
+    EXPECT_EQ(dataset->get({}, 0).input.sizes(), at::IntArrayRef({0, 2}));
+  }
+  EXPECT_THROW(from_torch_dataset(Rows(torch::zeros({0, 2}))), Error);
+}
+
+}  // namespace
+}  // namespace stormo::data
