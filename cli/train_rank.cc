@@ -107,6 +107,9 @@ Result<int> train_as_rank(World& world, const TrainRun& run) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(run.recipe));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data));
   comm::Communicator& group = world.communicator();
+  if (world.rank() == 0) {
+    for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+  }
   train::Trainer trainer(group, std::move(task), data.train, data.splits, run.recipe.train);
   std::optional<Reports> reports;
   if (world.rank() == 0) trainer.set_observer(&reports.emplace(run.json).observer());

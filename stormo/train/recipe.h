@@ -12,12 +12,23 @@
 
 namespace stormo::train {
 
-/// Where the samples come from.
+/// Where the samples come from. docs/data.md describes the kinds and their files.
 struct DataOptions {
-  std::string kind = "mnist";       ///< "mnist" or "text"
+  /// "mnist", "text", "image_folder", "csv", "tsv", "text_classification", "npy", "safetensors"
+  std::string kind = "mnist";
   std::string path = "data/mnist";  ///< file or folder; "@recipe/..." lies beside the recipe
   std::vector<std::string> extensions = {".txt"};  ///< of the files of a text folder
   std::string tokens = "bytes";                    ///< "bytes" or "characters"
+  /// File or folder of each part, below path; all kinds but mnist and text.
+  std::string train;                              ///< empty: path itself
+  std::string validation;                         ///< empty: no such part
+  std::string test;                               ///< empty: no such part
+  std::vector<std::int64_t> image = {3, 32, 32};  ///< image_folder: channels, height, width
+  std::string on_error = "fail";                  ///< image_folder: "fail" or "skip" a broken image
+  bool header = true;                             ///< tables: the first line holds names
+  std::string label;                ///< tables: name or number of the column; empty: the last one
+  std::int64_t vocabulary = 20000;  ///< text_classification: most words that are told apart
+  bool pairs = false;  ///< text_classification: pairs of neighbouring words are words too
 };
 
 /// Text that a language model writes at the end of a run.

@@ -65,15 +65,32 @@ class RecipeCheck {
   void check_model() {
     const model::ModelOptions& m = recipe_.model;
     for (const std::string& error : model::validate(m)) errors_.push_back(error);
-    const bool language = m.kind == "gpt";
-    require(language == (recipe_.data.kind == "text"), "data.kind",
-            fmt::format("model \"{}\" cannot learn from data \"{}\"; it needs \"{}\"", m.kind,
-                        recipe_.data.kind, language ? "text" : "mnist"));
-    if (recipe_.data.kind != "mnist" || language) return;
-    if (m.kind == "cnn") {
+    const std::string& data = recipe_.data.kind;
+    const std::string needed = needed_data(m.kind);
+    const bool numbers = data != "text" && data != "text_classification";
+    require(needed.empty() ? numbers : data == needed, "data.kind",
+            fmt::format("model \"{}\" cannot learn from data \"{}\"; it needs {}", m.kind, data,
+                        needed.empty() ? "numbers, e.g. \"mnist\" or \"csv\""
+                                       : fmt::format("\"{}\"", needed)));
+    const std::vector<std::int64_t>& image = recipe_.data.image;
+    require(image.size() == 3 && (image[0] == 1 || image[0] == 3), "data.image",
+            "must be three numbers: channels (1 or 3), height, width");
+    check_mnist();
+  }
+
+  /// The only data that models of numbers and words can learn from; empty: any numbers.
+  static std::string needed_data(const std::string& model) {
+    if (model == "gpt") return "text";
+    return model == "text_classifier" ? "text_classification" : "";
+  }
+
+  void check_mnist() {
+    const model::ModelOptions& m = recipe_.model;
+    if (recipe_.data.kind != "mnist") return;
+    if (m.kind == "cnn" || m.kind == "resnet20") {
       require(m.classes >= kMnistClasses, "model.classes",
               fmt::format("{}; the data have {} classes", m.classes, kMnistClasses));
-    } else if (m.sizes.size() >= 2) {
+    } else if (m.kind == "mlp" && m.sizes.size() >= 2) {
       require(m.sizes.front() == kMnistPixels && m.sizes.back() >= kMnistClasses, "model.sizes",
               fmt::format("must begin with {} (pixels) and end with {} (classes) for this data",
                           kMnistPixels, kMnistClasses));

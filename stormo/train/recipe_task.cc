@@ -3,16 +3,11 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include <stormo/base/rng.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/manifest.h>
-#include <stormo/data/image_dataset.h>
-#include <stormo/data/text.h>
-#include <stormo/data/text_windows.h>
 #include <stormo/model/generate.h>
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
@@ -20,42 +15,6 @@
 
 namespace stormo::train {
 namespace {
-
-torch::ScalarType scalar_type(const Recipe& recipe) {
-  return recipe.precision == "float64" ? torch::kFloat64 : torch::kFloat32;
-}
-
-Result<RecipeData> load_images(const Recipe& recipe) {
-  const data::ImageOptions options{.dtype = scalar_type(recipe)};
-  const std::string& path = recipe.data.path;
-  STORMO_ASSIGN_OR_RETURN(auto train, data::load_mnist(path, data::MnistSplit::kTrain, options));
-  STORMO_ASSIGN_OR_RETURN(auto test, data::load_mnist(path, data::MnistSplit::kTest, options));
-  RecipeData images;
-  images.train = std::move(train);
-  images.splits = {{.name = "test", .dataset = std::move(test)}};
-  return images;
-}
-
-Result<RecipeData> load_text(const Recipe& recipe) {
-  STORMO_ASSIGN_OR_RETURN(const std::string text, data::read_texts(std::span(&recipe.data.path, 1),
-                                                                   recipe.data.extensions));
-  RecipeData texts;
-  texts.vocabulary = data::Vocabulary::bytes();
-  if (recipe.data.tokens == "characters") {
-    STORMO_ASSIGN_OR_RETURN(texts.vocabulary, data::Vocabulary::characters(text));
-  }
-  STORMO_ASSIGN_OR_RETURN(const data::Tokens tokens, texts.vocabulary->encode(text));
-  auto [train_tokens, held_out] = data::split_tokens(tokens);
-  const std::int64_t context = recipe.model.context;
-  const std::uint64_t seed = recipe.train.seed;
-  using Windows = data::TextWindows;
-  STORMO_ASSIGN_OR_RETURN(texts.train, Windows::create(std::move(train_tokens), context,
-                                                       Windows::Shift::kPerEpoch, seed));
-  STORMO_ASSIGN_OR_RETURN(
-      auto validation, Windows::create(std::move(held_out), context, Windows::Shift::kNone, seed));
-  texts.splits = {{.name = "validation", .dataset = std::move(validation), .batch = 64}};
-  return texts;
-}
 
 /// Text that begins with a line break, as every vocabulary of a real text can.
 std::string write_sample(model::Gpt& gpt, const data::Vocabulary& vocabulary,
@@ -75,14 +34,11 @@ std::string write_sample(model::Gpt& gpt, const data::Vocabulary& vocabulary,
 
 }  // namespace
 
-Result<RecipeData> load_data(const Recipe& recipe) {
-  Result<RecipeData> data = recipe.data.kind == "text" ? load_text(recipe) : load_images(recipe);
-  return data.ok() ? std::move(data) : data.status().within("data");
-}
-
 Result<Task> make_task(const Recipe& recipe, const RecipeData& data) {
   model::ModelOptions options = recipe.model;
   if (data.vocabulary) options.vocabulary = data.vocabulary->size();
+  if (data.words > 0) options.vocabulary = data.words;
+  if (data.input.size() == 3) options.image = data.input;
   torch::manual_seed(recipe.train.seed);
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
   chain->to(scalar_type(recipe));
