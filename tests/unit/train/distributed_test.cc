@@ -154,6 +154,56 @@ TEST_F(DistributedTrainer, EveryStrategyIsOneDeviceOnOneRank) {
   }
 }
 
+struct Placed {
+  int ranks;
+  std::vector<std::string> strategy;
+};
+
+std::vector<std::string> on_chain(const Placed& placed, std::vector<std::string> more = {}) {
+  more.insert(more.end(), {"model=mlp", "batch=10", "adamw=1"});
+  more.insert(more.end(), placed.strategy.begin(), placed.strategy.end());
+  return more;
+}
+
+const std::vector<Placed> kEveryStrategy = {
+    {2, {"strategy=mirrored"}},
+    {3, {"strategy=central_storage"}},
+    {2, {"strategy=fsdp", "parameters=sharded", "stage=1"}},
+    {3, {"strategy=fsdp", "parameters=sharded", "stage=2"}},
+    {4, {"strategy=fsdp", "parameters=sharded", "stage=3"}},
+    {2, {"strategy=ddp", "parameters=replicated", "bucket_bytes=4096"}},
+};
+
+TEST_F(DistributedTrainer, EveryStrategyHasTheLossesOfOneProcess) {
+  const RankFile one = train(1, on_chain({1, {}}));
+  for (const Placed& placed : kEveryStrategy) {
+    expect_equal_losses(train(placed.ranks, on_chain(placed)), one, placed.strategy.back());
+    expect_equal_losses(train(placed.ranks, on_chain(placed, {"micro_batches=2"})), one,
+                        placed.strategy.back() + ", micro-batches");
+  }
+}
+
+// What one strategy has saved, the next one loads, on another number of ranks.
+TEST_F(DistributedTrainer, EveryStrategyGoesOnFromTheCheckpointOfAnother) {
+  const RankFile one = train(1, on_chain({1, {}}));
+  for (std::size_t i = 0; i < kEveryStrategy.size(); ++i) {
+    const Placed& saver = kEveryStrategy[i];
+    const Placed& loader = kEveryStrategy[(i + 1) % kEveryStrategy.size()];
+    const RankFile broken =
+        train(saver.ranks,
+              on_chain(saver, {"checkpoint=1", "event=sigterm", "event_rank=0", "event_call=5"}),
+              128 + SIGTERM);
+    ASSERT_GE(broken.losses.size(), 1u);
+    ASSERT_LT(broken.losses.size(), one.losses.size());
+    fs::create_directories(root + "/" + std::to_string(count));
+    fs::rename(last_folder + "/ckpt", root + "/" + std::to_string(count) + "/ckpt");
+    const RankFile resumed = train(loader.ranks, on_chain(loader, {"checkpoint=1", "resume=1"}));
+    RankFile joined = broken;
+    joined.losses.insert(resumed.losses.begin(), resumed.losses.end());
+    expect_equal_losses(joined, one, saver.strategy.back() + " to " + loader.strategy.back());
+  }
+}
+
 TEST_F(DistributedTrainer, TwoRunsAreBitwiseEqual) {
   const RankFile a = train(3, {"batch=10"}), b = train(3, {"batch=10"});
   EXPECT_EQ(a.losses, b.losses);

@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include <stormo/model/registry.h>
 #include <stormo/stormo.h>
 
 #include "scenarios.h"
@@ -110,6 +111,31 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   return options;
 }
 
+int run(train::Trainer& trainer, FileObserver& observer) {
+  trainer.set_observer(&observer);
+  const Result<observe::EndRecord> end = trainer.run();
+  observer.end(end.ok() ? end->weights_hash : "-", end.status().to_string());
+  if (end.ok()) return 0;
+  return trainer.interrupt_signal() != 0 ? 128 + trainer.interrupt_signal() : 1;
+}
+
+/// The same problem for a chain of segments, which every strategy can train.
+int train_chain(World& world, const Arguments& arguments, const std::string& folder,
+                FileObserver& observer, const std::shared_ptr<data::Dataset>& dataset) {
+  torch::manual_seed(3 + static_cast<std::uint64_t>(world.rank()));
+  const auto chain = model::make_model({.kind = "mlp", .sizes = {20, 130, 70, 3}}).take_or_throw();
+  chain->to(torch::kFloat64);
+  train::Task task;
+  task.module = chain;
+  task.forward = [chain](const torch::Tensor& x) { return chain->forward(x); };
+  task.loss = model::cross_entropy;
+  task.correct = model::count_correct;
+  task.shape = chain->shape();
+  train::Trainer trainer(world, task, dataset, {{"test", std::make_shared<ToyDataset>(31), 7}},
+                         options_of(arguments, folder));
+  return run(trainer, observer);
+}
+
 }  // namespace
 
 int train_scenario(const std::vector<std::string>& words) {
@@ -126,6 +152,7 @@ int train_scenario(const std::vector<std::string>& words) {
       number(arguments, "samples", 47), eventful ? number(arguments, "event_call", 4) : -1,
       eventful ? arguments["event"] : "", folder + "/samples-" + std::to_string(world.rank()));
   // Different on every rank: the first broadcast has to make them equal.
+  if (arguments.contains("model")) return train_chain(world, arguments, folder, observer, dataset);
   auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()));
   train::Task task = toy_task(module);
   if (number(arguments, "drift_rank", -1) == world.rank()) {
@@ -137,11 +164,7 @@ int train_scenario(const std::vector<std::string>& words) {
   }
   train::Trainer trainer(world, task, dataset, {{"test", std::make_shared<ToyDataset>(31), 7}},
                          options_of(arguments, folder));
-  trainer.set_observer(&observer);
-  const Result<observe::EndRecord> end = trainer.run();
-  observer.end(end.ok() ? end->weights_hash : "-", end.status().to_string());
-  if (end.ok()) return 0;
-  return trainer.interrupt_signal() != 0 ? 128 + trainer.interrupt_signal() : 1;
+  return run(trainer, observer);
 }
 
 }  // namespace stormo::test
