@@ -34,6 +34,9 @@ class ParameterStore {
   virtual torch::Tensor forward(const Task& task, const torch::Tensor& input) {
     return task.forward(input);
   }
+  /// Whether forward() and its backward gather and reduce each segment when it is its turn: then
+  /// the actions of single segments need nothing of their own.
+  virtual bool by_segment() const { return false; }
   /// In place of a step's passes, on a rank that has no samples.
   virtual void skip_passes() {}
   /// The rest of kAllReduce or kReduceScatter: afterwards the gradients of the range, or this

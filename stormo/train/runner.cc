@@ -1,5 +1,6 @@
 #include <stormo/train/runner.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -46,16 +47,25 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan,
   for (const plan::Action& action : plan.actions) {
     const bool computes =
         action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward;
-    if (computes && !covers_all(plan.model, action)) {
+    if (runner->parts_.store.by_segment()) {
+      // a step's first action of a kind is about all segments, the others have been done then
+      if (runner->has(action.kind)) continue;
+    } else if (computes && !covers_all(plan.model, action)) {
       return bad_plan(action, "the task computes all segments");
     }
     Operation operation{.action = action};
-    if (action.kind != ActionKind::kLoad && action.kind != ActionKind::kLoss) {
+    if (!runner->parts_.store.by_segment() && action.kind != ActionKind::kLoad &&
+        action.kind != ActionKind::kLoss) {
       STORMO_ASSIGN_OR_RETURN(operation.parameters, parameters_of(plan.model, action, all));
     }
     runner->operations_.push_back(std::move(operation));
   }
   return runner;
+}
+
+bool Runner::has(ActionKind kind) const {
+  return std::any_of(operations_.begin(), operations_.end(),
+                     [kind](const Operation& o) { return o.action.kind == kind; });
 }
 
 Result<StepOutcome> Runner::step(double learning_rate) {
@@ -73,7 +83,7 @@ Result<StepOutcome> Runner::step(double learning_rate) {
 }
 
 Status Runner::execute(const Operation& operation, double learning_rate) {
-  const bool has_samples = outcome_.samples > 0;
+  const bool has_samples = outcome_.samples > 0 || needs_equal_passes();
   const auto weight = static_cast<double>(outcome_.samples);
   switch (operation.action.kind) {
     case ActionKind::kLoad: return load();
@@ -107,10 +117,18 @@ Status Runner::load() {
     return {};
   }
   batches_.clear();
-  const auto inputs = batch.input.chunk(parts_.micro_batches);
-  const auto targets = batch.target.chunk(parts_.micro_batches);
-  for (std::size_t i = 0; i < inputs.size(); ++i) batches_.push_back({inputs[i], targets[i]});
+  const auto inputs = batch.input.tensor_split(parts_.micro_batches);
+  const auto targets = batch.target.tensor_split(parts_.micro_batches);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool empty = targets[i].size(0) == 0;
+    if (!empty || needs_equal_passes()) batches_.push_back({inputs[i], targets[i]});
+  }
   return {};
+}
+
+// Every pass of a store that works by segment gathers and reduces together with the others'.
+bool Runner::needs_equal_passes() const {
+  return parts_.micro_batches > 1 && parts_.store.by_segment();
 }
 
 Status Runner::leading_micro_batches() {
@@ -131,6 +149,10 @@ void Runner::forward(bool last) {
 Status Runner::loss() {
   const Interval interval(parts_.lanes, Lane::kCompute, "loss");
   const data::Batch& batch = batches_[at_];
+  if (batch.size() == 0) {
+    loss_ = output_.sum();  // a sum of nothing: zero, with gradients of zero
+    return {};
+  }
   loss_ = parts_.task.loss(output_, batch.target);
   const double value = loss_.item<double>();
   outcome_.loss_sum += value * static_cast<double>(batch.size());
@@ -148,7 +170,7 @@ std::string Runner::where_not_finite(const data::Batch& batch) const {
 // The gradients of all passes add up to that of the mean over this rank's samples.
 void Runner::backward() {
   const Interval interval(parts_.lanes, Lane::kCompute, "backward");
-  if (batches_.size() > 1) {
+  if (batches_.size() > 1 && outcome_.samples > 0) {
     loss_ =
         loss_ * (static_cast<double>(batches_[at_].size()) / static_cast<double>(outcome_.samples));
   }

@@ -57,8 +57,10 @@ class Runner {
   };
 
   explicit Runner(RunnerParts parts) : parts_(std::move(parts)) {}
+  bool has(plan::ActionKind kind) const;
   Status execute(const Operation& operation, double learning_rate);
   Status load();
+  bool needs_equal_passes() const;
   /// Forward, loss and backward of all micro-batches but the last, which follows the plan.
   Status leading_micro_batches();
   void forward(bool last);

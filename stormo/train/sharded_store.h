@@ -22,6 +22,7 @@ class ShardedStore final : public ParameterStore {
 
   void begin_pass(double weight, bool last) override;
   torch::Tensor forward(const Task& task, const torch::Tensor& input) override;
+  bool by_segment() const override { return true; }
   void skip_passes() override { fsdp_.join_step(); }
   Status reduce(const ParameterRange& all, double weight) override;
   Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }
