@@ -1,3 +1,4 @@
+#include <stormo/train/activation_checkpoint.h>
 #include <stormo/train/recipe_task.h>
 
 #include <fmt/format.h>
@@ -44,7 +45,10 @@ Result<Task> make_task(const Recipe& recipe, const RecipeData& data) {
   chain->to(scalar_type(recipe));
   Task task;
   task.module = chain;
-  task.forward = [chain](const torch::Tensor& input) { return chain->forward(input); };
+  task.forward = [chain, recompute = recipe.recompute](const torch::Tensor& input) {
+    return recompute ? checkpointed_forward(chain, input) : chain->forward(input);
+  };
+  if (recipe.precision == "bfloat16") task.autocast = torch::kBFloat16;
   task.loss = model::cross_entropy;
   task.shape = chain->shape();
   const auto gpt = std::dynamic_pointer_cast<model::Gpt>(chain);

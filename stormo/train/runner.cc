@@ -5,6 +5,7 @@
 #include <string>
 
 #include <stormo/train/non_finite.h>
+#include <stormo/train/precision.h>
 #include <stormo/train/segment_range.h>
 
 namespace stormo::train {
@@ -143,7 +144,10 @@ Status Runner::leading_micro_batches() {
 void Runner::forward(bool last) {
   const Interval interval(parts_.lanes, Lane::kCompute, "forward");
   parts_.store.begin_pass(static_cast<double>(outcome_.samples), last);
+  std::optional<Autocast> autocast;
+  if (parts_.task.autocast) autocast.emplace(at::kCPU, *parts_.task.autocast);
   output_ = parts_.store.forward(parts_.task, batches_[at_].input);
+  if (autocast) output_ = output_.to(torch::kFloat32);  // for the loss
 }
 
 Status Runner::loss() {
