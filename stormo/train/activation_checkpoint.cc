@@ -55,8 +55,8 @@ class RestoreSurroundings {
   Surroundings before_;
 };
 
-/// Autocast's rounded parameters know the graph in which they were rounded, if any: they must not
-/// pass from one run to the other.
+/// Parameters that autocast has rounded stay until the outermost Autocast ends. A second run is
+/// inside none: they would be there still after the optimizer's step.
 class NoAutocastCache {
  public:
   NoAutocastCache() { autocast::set_autocast_cache_enabled(false); }
@@ -71,15 +71,12 @@ class NoAutocastCache {
 struct Call : torch::CustomClassHolder {
   explicit Call(std::function<torch::Tensor(torch::Tensor)> f) : function(std::move(f)) {}
 
-  torch::Tensor run(const torch::Tensor& input) const {
-    const NoAutocastCache no_cache;
-    return function(input);
-  }
   torch::Tensor run_again(const torch::Tensor& input) const {
     const RestoreSurroundings restore;
+    const NoAutocastCache no_cache;
     surroundings.set();
     const torch::AutoGradMode record(true);
-    return run(input);
+    return function(input);
   }
 
   std::function<torch::Tensor(torch::Tensor)> function;
@@ -93,7 +90,7 @@ struct Checkpoint : autograd::Function<Checkpoint> {
                                const c10::intrusive_ptr<Call>& call) {
     context->save_for_backward({input});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
-    return call->run(input);
+    return call->function(input);
   }
 
   static autograd::variable_list backward(autograd::AutogradContext* context,

@@ -158,6 +158,32 @@ TEST(ActivationCheckpoint, RecordsNothingWhereNothingIsRecorded) {
   EXPECT_FALSE(x.grad().defined());
 }
 
+TEST(ActivationCheckpoint, LeavesAutocastsRoundedParametersToOthers) {
+  const torch::Tensor w = torch::randn({3, 3}, torch::requires_grad());
+  const auto f = [w](const torch::Tensor& x) { return torch::mm(x, w); };
+  const torch::Tensor x = torch::ones({2, 3});
+  torch::Tensor loss;
+  {
+    const Autocast autocast(at::kCPU, torch::kBFloat16);
+    loss = checkpoint(f, x).sum() + f(x).sum();
+  }
+  loss.backward();
+  EXPECT_TRUE(w.grad().equal(torch::full({3, 3}, 4.0)));
+}
+
+TEST(ActivationCheckpoint, RoundsParametersAnewInEachStep) {
+  torch::manual_seed(1);
+  const auto chain = std::make_shared<Layers>(4, 16, 0);
+  const torch::Tensor x = torch::randn({8, 16}), target = torch::randint(16, {8});
+  run(chain, x, target, checkpointed(1), true);
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& p : chain->parameters()) p.mul_(1.5);
+  }
+  const Result got = run(chain, x, target, checkpointed(1), true);
+  expect_equal(got, run(chain, x, target, plain(), true), "second step");
+}
+
 TEST(ActivationCheckpoint, RefusesGradientsOfGradients) {
   const torch::Tensor w = torch::randn({3, 3}, torch::requires_grad());
   const torch::Tensor input = torch::randn({2, 3}, torch::requires_grad());
