@@ -20,7 +20,9 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-void check(const Status& status) { throw_if_error(status.within("FullyShardedDataParallel")); }
+void throw_if_failed(const Status& status) {
+  throw_if_error(status.within("FullyShardedDataParallel"));
+}
 
 std::vector<Rank> ranks_from(Rank first, int count, int stride) {
   std::vector<Rank> out;
@@ -72,7 +74,7 @@ void FullyShardedDataParallel::State::before_backward(int unit, std::int64_t cal
     units.begin_pass(weight, synchronise);
     autograd::Engine::get_default_engine().queue_callback([state = shared_from_this()] {
       if (autograd::get_current_node() != nullptr) {
-        check(invalid_argument(
+        throw_if_failed(invalid_argument(
             "backward() was called inside a backward pass, over a whole unit; put activation "
             "checkpointing inside of units, not around them"));
       }
@@ -95,7 +97,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(comm::Communicator& world,
   if (options.hybrid && world.cross_size() > 1) {
     const int hosts = world.cross_size(), each = world.local_size();
     if (std::ranges::count(world.ranks_per_host(), each) != hosts) {
-      check(invalid_argument(
+      throw_if_failed(invalid_argument(
           "hybrid: hosts have different numbers of ranks; start equal numbers, or shard over all"));
     }
     const auto make = [&world](const std::vector<Rank>& members) {
@@ -137,14 +139,14 @@ void FullyShardedDataParallel::add_unit(const std::string& name,
     if (supported.ok() && !(p.value().is_cpu() && p.value().layout() == torch::kStrided)) {
       supported = invalid_argument("only dense tensors on the CPU can be sharded");
     }
-    check(supported.within("parameter '" + prefix + p.key() + "'"));
+    throw_if_failed(supported.within("parameter '" + prefix + p.key() + "'"));
     own.push_back({prefix + p.key(), p.value()});
     tensors.emplace(own.back().name, p.value());
   }
   for (const auto& b : block->named_buffers()) tensors.emplace(prefix + b.key(), b.value());
   comm::Communicator& world = *units.groups().world;
-  check(check_same_tensors(world, tensors));
-  check(broadcast_values(world, tensors));
+  throw_if_failed(check_same_tensors(world, tensors));
+  throw_if_failed(broadcast_values(world, tensors));
   const ShardPrecision chosen = precision.value_or(units.options().precision);
   state_->modules.push_back(block);
   state_->compute.push_back(chosen.compute);
@@ -165,7 +167,8 @@ void FullyShardedDataParallel::shard(std::shared_ptr<model::Chain> chain) {
          [segment](torch::Tensor x) { return segment->forward(std::move(x)); }});
   }
   if (covered != chain->parameters().size()) {
-    check(invalid_argument("the chain has parameters outside of its segments; move them into one"));
+    throw_if_failed(
+        invalid_argument("the chain has parameters outside of its segments; move them into one"));
   }
 }
 
@@ -187,8 +190,8 @@ int FullyShardedDataParallel::unit_of(const torch::nn::Module& block) const {
   const auto found = std::ranges::find_if(
       state_->modules, [&block](const auto& module) { return module.get() == &block; });
   if (found == state_->modules.end()) {
-    check(invalid_argument("forward() of a " + block.name() +
-                           " that is no unit; give it to shard() first"));
+    throw_if_failed(invalid_argument("forward() of a " + block.name() +
+                                     " that is no unit; give it to shard() first"));
   }
   return static_cast<int>(found - state_->modules.begin());
 }
@@ -212,7 +215,8 @@ torch::Tensor FullyShardedDataParallel::cast_tensor(int unit, const torch::Tenso
 
 torch::Tensor FullyShardedDataParallel::forward(torch::Tensor x) {
   if (state_->chain.empty()) {
-    check(invalid_argument("forward(x) without a chain or sequential; call forward(block, x)"));
+    throw_if_failed(
+        invalid_argument("forward(x) without a chain or sequential; call forward(block, x)"));
   }
   for (const State::Step& step : state_->chain) {
     if (step.unit < 0) {
@@ -229,7 +233,8 @@ torch::Tensor FullyShardedDataParallel::forward(torch::Tensor x) {
 
 void FullyShardedDataParallel::set_weight(double weight) {
   if (!std::isfinite(weight) || weight < 0) {
-    check(invalid_argument("the weight must be a number >= 0, got " + std::to_string(weight)));
+    throw_if_failed(
+        invalid_argument("the weight must be a number >= 0, got " + std::to_string(weight)));
   }
   state_->weight = weight;
 }
@@ -300,7 +305,7 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& r
     first += flat->parameters().size();
   }
   if (first != optimizer.parameters().size()) {
-    check(invalid_argument("step(): the optimizer is not from make_optimizer()"));
+    throw_if_failed(invalid_argument("step(): the optimizer is not from make_optimizer()"));
   }
   std::vector<optim::Source> sources;
   for (const auto& piece : pieces) sources.push_back({piece.values.const_data_ptr()});
@@ -310,7 +315,7 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& r
                          {&sources[i], 1},
                          tensor::dtype_of(pieces[i].values.scalar_type()).take_or_throw()});
   }
-  check(optimizer.step(rate, gradients));
+  throw_if_failed(optimizer.step(rate, gradients));
 }
 
 double FullyShardedDataParallel::gradient_norm() const {
@@ -325,7 +330,8 @@ double FullyShardedDataParallel::gradient_norm() const {
   }
   comm::Communicator& ranks = *state_->units.groups().shards;
   if (ranks.size() > 1) {
-    check(ranks.all_reduce(comm::buffer_of(std::span(&squares, 1)), comm::ReduceOp::kSum));
+    throw_if_failed(
+        ranks.all_reduce(comm::buffer_of(std::span(&squares, 1)), comm::ReduceOp::kSum));
   }
   return std::sqrt(squares);
 }

@@ -21,8 +21,14 @@ void HostSharedStore::begin_pass(double weight, bool last) {
   if (between_hosts_) between_hosts_->begin_pass(weight, last);
 }
 
-Status HostSharedStore::reduce(const ParameterRange&, double weight) {
-  return between_hosts_ ? between_hosts_->reduce(weight) : shared_.publish(weight);
+// Between hosts one all-reduce does both: it too is a reduction inside hosts, then one of parts
+// between them, and can overlap with backward.
+Status HostSharedStore::reduce_scatter(const ParameterRange&, double weight) {
+  return between_hosts_ ? Status() : shared_.publish(weight);
+}
+
+Status HostSharedStore::all_reduce(const ParameterRange&, double weight) {
+  return between_hosts_->reduce(weight);
 }
 
 Result<double> HostSharedStore::gradient_norm() {

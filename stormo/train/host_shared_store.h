@@ -21,7 +21,8 @@ class HostSharedStore final : public ParameterStore {
                   const std::vector<NamedParameter>& parameters, const Reduction& how);
 
   void begin_pass(double weight, bool last) override;
-  Status reduce(const ParameterRange& all, double weight) override;
+  Status reduce_scatter(const ParameterRange& all, double weight) override;
+  Status all_reduce(const ParameterRange& all, double weight) override;
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& all, const StepRate& rate) override;
   Status gather() override { return shared_.release(); }

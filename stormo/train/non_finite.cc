@@ -5,7 +5,7 @@
 namespace stormo::train {
 namespace {
 
-bool finite(const torch::Tensor& t) {
+bool is_finite(const torch::Tensor& t) {
   return !t.is_floating_point() || torch::isfinite(t).all().item<bool>();
 }
 
@@ -13,22 +13,22 @@ bool finite(const torch::Tensor& t) {
 
 std::string first_non_finite(const Task& task, const data::Batch& batch) {
   const torch::NoGradGuard no_grad;
-  if (!finite(batch.input)) return "the input";
+  if (!is_finite(batch.input)) return "the input";
   for (const auto& p : task.module->named_parameters()) {
-    if (!finite(p.value())) return "parameter '" + p.key() + "'";
+    if (!is_finite(p.value())) return "parameter '" + p.key() + "'";
   }
   torch::Tensor x = batch.input;
   if (const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module)) {
     const plan::ModelShape shape = chain->shape();
     for (std::size_t i = 0; i < chain->segments().size(); ++i) {
       x = chain->segments()[i]->forward(x);
-      if (!finite(x)) return "the output of segment '" + shape.segments[i].name + "'";
+      if (!is_finite(x)) return "the output of segment '" + shape.segments[i].name + "'";
     }
   } else {
     x = task.forward(x);
-    if (!finite(x)) return "the output of the model";
+    if (!is_finite(x)) return "the output of the model";
   }
-  return finite(batch.target) ? "the loss" : "the target";
+  return is_finite(batch.target) ? "the loss" : "the target";
 }
 
 }  // namespace stormo::train

@@ -39,9 +39,10 @@ class ParameterStore {
   virtual bool by_segment() const { return false; }
   /// In place of a step's passes, on a rank that has no samples.
   virtual void skip_passes() {}
-  /// The rest of kAllReduce or kReduceScatter: afterwards the gradients of the range, or this
-  /// rank's part of them, are sum(weight_r * g_r) / sum(weight_r).
-  virtual Status reduce(const ParameterRange& range, double weight) = 0;
+  /// The rest of kReduceScatter and kAllReduce, in the plan's order: after the last of them the
+  /// gradients of the range, or this rank's part of them, are sum(weight_r * g_r) / sum(weight_r).
+  virtual Status reduce_scatter(const ParameterRange&, double /*weight*/) { return {}; }
+  virtual Status all_reduce(const ParameterRange&, double /*weight*/) { return {}; }
   /// The 2-norm of the whole gradient, after it was reduced.
   virtual Result<double> gradient_norm() = 0;
   /// kUpdate, of what this rank owns of the range. Not a collective, but for rules that need norms.

@@ -22,7 +22,7 @@ void ReplicatedStore::begin_pass(double weight, bool last) {
   for (const Part& p : parts_) p.reducer->begin_pass(weight, last);
 }
 
-Status ReplicatedStore::reduce(const ParameterRange& range, double weight) {
+Status ReplicatedStore::all_reduce(const ParameterRange& range, double weight) {
   const auto found =
       std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.range == range; });
   return found->reducer->reduce(weight);

@@ -18,7 +18,7 @@ class ReplicatedStore final : public ParameterStore {
                   const std::vector<ParameterRange>& ranges, Reduction how);
 
   void begin_pass(double weight, bool last) override;
-  Status reduce(const ParameterRange& range, double weight) override;
+  Status all_reduce(const ParameterRange& range, double weight) override;
   Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override;
   Optimizer& optimizer() override { return *optimizer_; }

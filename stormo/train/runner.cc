@@ -100,8 +100,10 @@ Status Runner::execute(const Operation& operation, double learning_rate) {
     case ActionKind::kBackward:
       if (has_samples) backward();
       return {};
-    case ActionKind::kAllReduce:  // the communicator records its Events
-    case ActionKind::kReduceScatter: return parts_.store.reduce(operation.parameters, weight);
+    // the communicator records their Events
+    case ActionKind::kReduceScatter:
+      return parts_.store.reduce_scatter(operation.parameters, weight);
+    case ActionKind::kAllReduce: return parts_.store.all_reduce(operation.parameters, weight);
     case ActionKind::kUpdate: return update(operation.parameters, learning_rate);
     case ActionKind::kAllGather: return parts_.store.gather();
   }

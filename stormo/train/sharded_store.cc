@@ -33,9 +33,6 @@ torch::Tensor ShardedStore::forward(const Task&, const torch::Tensor& input) {
   return fsdp_.forward(input);
 }
 
-// Every segment's gradient was reduced as soon as it was there.
-Status ShardedStore::reduce(const ParameterRange&, double) { return {}; }
-
 Status ShardedStore::update(const ParameterRange&, const StepRate& rate) {
   fsdp_.step(*optimizer_, rate);
   return {};

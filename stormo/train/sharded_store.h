@@ -24,7 +24,6 @@ class ShardedStore final : public ParameterStore {
   torch::Tensor forward(const Task& task, const torch::Tensor& input) override;
   bool by_segment() const override { return true; }
   void skip_passes() override { fsdp_.join_step(); }
-  Status reduce(const ParameterRange& all, double weight) override;
   Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }
   Status update(const ParameterRange& all, const StepRate& rate) override;
   void zero_grad() override { fsdp_.zero_grad(); }

@@ -1,10 +1,13 @@
 #include <algorithm>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/strategy.h>
 
 #include "tests/golden/golden.h"
 
@@ -159,6 +162,58 @@ TEST(Sharded, RefusesWhatCannotBe) {
   EXPECT_EQ(compose(one_device(shape(1)), sharded(3, 2), sharded(3, 2)).status().message(),
             "after one_device+sharded3: sharded: the mesh already has an axis 'shard'; apply it "
             "once");
+}
+
+std::string passes(const Strategy& strategy, std::vector<int> hosts, bool can_share = true) {
+  const auto p = plan_for(strategy, shape(2), {std::move(hosts), can_share});
+  return p.ok() ? p->strategy : p.status().message();
+}
+
+TEST(StrategyByName, IsOneDeviceOnOneRank) {
+  for (std::size_t k = 0; k < strategy_names().size(); ++k) {
+    EXPECT_EQ(passes({.kind = static_cast<Strategy::Kind>(k)}, {1}), "one_device");
+  }
+}
+
+TEST(StrategyByName, SharesAHostsMemoryWhereThatIsPossible) {
+  using enum Strategy::Kind;
+  using enum Strategy::Parameters;
+  const std::string replicated = "one_device+mirrored", shared = "one_device+host_shared";
+  EXPECT_EQ(passes({.kind = kMirrored}, {4}), replicated);
+  EXPECT_EQ(passes({.kind = kCentralStorage}, {4}), shared);
+  EXPECT_EQ(passes({.kind = kDdp}, {4}), shared);
+  EXPECT_EQ(passes({.kind = kDdp}, {2, 2}), shared);
+  EXPECT_EQ(passes({.kind = kDdp}, {1, 1}), replicated);
+  EXPECT_EQ(passes({.kind = kDdp}, {2, 1}), replicated);
+  EXPECT_EQ(passes({.kind = kDdp}, {4}, /*can_share=*/false), replicated);
+  EXPECT_EQ(passes({.kind = kDdp, .parameters = kReplicated}, {4}), replicated);
+  EXPECT_EQ(passes({.kind = kFsdp}, {4}), shared);
+  EXPECT_EQ(passes({.kind = kFsdp}, {2, 2}), "one_device+sharded3");
+  EXPECT_EQ(passes({.kind = kFsdp, .hybrid = true}, {2, 2}), shared);
+  EXPECT_EQ(passes({.kind = kFsdp, .parameters = kSharded, .stage = 1}, {4}),
+            "one_device+sharded1");
+  EXPECT_EQ(passes({.kind = kFsdp, .parameters = kSharded, .stage = 2, .hybrid = true}, {2, 2}),
+            "one_device+mirrored+sharded2");
+}
+
+TEST(StrategyByName, SaysWhatFitsInstead) {
+  using enum Strategy::Kind;
+  using enum Strategy::Parameters;
+  using ::testing::HasSubstr;
+  EXPECT_THAT(passes({.kind = kOneDevice}, {2}), HasSubstr("use 'ddp'"));
+  EXPECT_THAT(passes({.kind = kMirrored}, {1, 1}), HasSubstr("'multi_worker_mirrored'"));
+  EXPECT_THAT(passes({.kind = kFsdp, .parameters = kReplicated}, {2}), HasSubstr("use 'ddp'"));
+  EXPECT_THAT(passes({.kind = kDdp, .parameters = kSharded}, {2}), HasSubstr("use 'fsdp'"));
+  EXPECT_THAT(passes({.kind = kFsdp, .stage = 4}, {2}), HasSubstr("stages 1 to 3"));
+  EXPECT_THAT(passes({.kind = kCentralStorage}, {2}, false), HasSubstr("parameters=replicated"));
+  EXPECT_THAT(passes({.kind = kDdp, .parameters = kHostShared}, {2, 1}),
+              HasSubstr("as many ranks on one host"));
+}
+
+TEST(HostShared, PrintsItsKnownText) {
+  const auto p = compose(one_device(shape(2)), host_shared(2, 2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  testing::expect_golden("step_plan_host_shared.txt", to_text(*p));
 }
 
 }  // namespace
