@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   Problem problem;
   std::vector<train::NamedParameter> named;
   for (std::size_t i = 0; i < problem.weights.size(); ++i) {
-    named.push_back({"p" + std::to_string(i), problem.weights[i]});
+    named.push_back({std::to_string(i), problem.weights[i]});
   }
   train::FusedOptimizer ours(
       {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = kLr, .weight_decay = 0.01}, named);
