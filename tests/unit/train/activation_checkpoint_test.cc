@@ -65,7 +65,7 @@ struct Layers final : model::Chain {
   }
 };
 
-struct Result {
+struct Pass {
   double loss = 0;
   Values gradients;
   torch::Tensor next_random;  // whether the generator stands where it would
@@ -73,11 +73,11 @@ struct Result {
 
 using Forward = std::function<torch::Tensor(const std::shared_ptr<model::Chain>&, torch::Tensor)>;
 
-Result run(const std::shared_ptr<model::Chain>& chain, const torch::Tensor& input,
-           const torch::Tensor& target, const Forward& forward, bool autocast = false) {
+Pass run(const std::shared_ptr<model::Chain>& chain, const torch::Tensor& input,
+         const torch::Tensor& target, const Forward& forward, bool autocast = false) {
   chain->zero_grad();
   torch::manual_seed(5);
-  Result result;
+  Pass result;
   const torch::Tensor output = [&] {
     if (!autocast) return forward(chain, input);
     const Autocast in_16_bits(at::kCPU, torch::kBFloat16);
@@ -103,7 +103,7 @@ Forward checkpointed(std::size_t k) {
   };
 }
 
-void expect_equal(const Result& a, const Result& b, const std::string& what) {
+void expect_equal(const Pass& a, const Pass& b, const std::string& what) {
   EXPECT_EQ(a.loss, b.loss) << what;
   EXPECT_TRUE(a.next_random.equal(b.next_random)) << what;
   for (const auto& [name, gradient] : a.gradients) {
@@ -117,7 +117,7 @@ TEST(ActivationCheckpoint, ChangesNoBit) {
       torch::manual_seed(1);
       const auto chain = std::make_shared<Layers>(7, 16, dropout);
       const torch::Tensor x = torch::randn({8, 16}), target = torch::randint(16, {8});
-      const Result expected = run(chain, x, target, plain(), autocast);
+      const Pass expected = run(chain, x, target, plain(), autocast);
       for (const std::size_t k : {0, 1, 2, 7, 9}) {
         expect_equal(run(chain, x, target, checkpointed(k), autocast), expected,
                      "dropout " + std::to_string(dropout) + ", autocast " +
@@ -137,7 +137,7 @@ TEST(ActivationCheckpoint, ChangesNoBitOfATiedGpt) {
     };
   };
   const torch::Tensor target = batch.target.flatten();
-  const Result expected = run(chain, batch.x, target, flat(plain()));
+  const Pass expected = run(chain, batch.x, target, flat(plain()));
   for (const std::size_t k : {1, 2}) {
     expect_equal(run(chain, batch.x, target, flat(checkpointed(k))), expected, "gpt");
   }
@@ -180,7 +180,7 @@ TEST(ActivationCheckpoint, RoundsParametersAnewInEachStep) {
     const torch::NoGradGuard no_grad;
     for (const auto& p : chain->parameters()) p.mul_(1.5);
   }
-  const Result got = run(chain, x, target, checkpointed(1), true);
+  const Pass got = run(chain, x, target, checkpointed(1), true);
   expect_equal(got, run(chain, x, target, plain(), true), "second step");
 }
 
@@ -227,7 +227,7 @@ TEST(ActivationCheckpoint, WorksUnderDistributedDataParallel) {
   const auto alone = build();
   std::vector<std::shared_ptr<Layers>> models = {build(), build()};
   const torch::Tensor x = torch::randn({8, 144}), target = torch::randint(144, {8});
-  const Result expected = run(alone, x, target, plain());
+  const Pass expected = run(alone, x, target, plain());
   for (const Overlap& overlap : {Overlap::at_the_end(), Overlap::buckets(1 << 16)}) {
     test::on_ranks(2, [&](comm::Communicator& world) {
       const auto& model = models[static_cast<std::size_t>(world.rank())];

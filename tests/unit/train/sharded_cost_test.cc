@@ -12,7 +12,7 @@ namespace {
 using test::Batch;
 using test::Problem;
 
-const OptimizerOptions kAdamW{.kind = OptimizerOptions::Kind::kAdamW, .lr = 1e-3};
+const OptimizerOptions kMixedAdamW{.kind = OptimizerOptions::Kind::kAdamW, .lr = 1e-3};
 
 Problem wide_problem() {
   return {.name = "wide mlp",
@@ -55,9 +55,9 @@ TEST(ShardingCost, ModelStateIsThatOfTheFormula) {
             c, models[static_cast<std::size_t>(c.rank())],
             {.stage = stage,
              .precision = {.compute = torch::kBFloat16, .reduce = torch::kBFloat16}});
-        const auto optimizer = fsdp.make_optimizer(kAdamW);
+        const auto optimizer = fsdp.make_optimizer(kMixedAdamW);
         backward(fsdp, batch);
-        fsdp.step(*optimizer, kAdamW.lr);
+        fsdp.step(*optimizer, kMixedAdamW.lr);
         fsdp.zero_grad();
         backward(fsdp, batch);
         const ShardingMemory memory = fsdp.memory_report(optimizer.get());
@@ -160,10 +160,10 @@ TEST(ShardingCost, HybridSendsPartsBetweenHosts) {
   test::Group world = comm::make_hosts({2, 2});
   test::Group hosts[] = {comm::make_hosts({2}), comm::make_hosts({2})};
   test::Group pairs[] = {comm::make_hosts({1, 1}), comm::make_hosts({1, 1})};
-  const auto alone = make_optimizer(kAdamW, trainable_parameters(*models[4]));
+  const auto alone = make_optimizer(kMixedAdamW, trainable_parameters(*models[4]));
   for (int i = 0; i < 2; ++i) {
     model::cross_entropy(models[4]->forward(batch.x), batch.target).backward();
-    throw_if_error(alone->step(kAdamW.lr));
+    throw_if_error(alone->step(kMixedAdamW.lr));
     alone->zero_grad();
   }
   std::mutex mutex;
@@ -174,9 +174,9 @@ TEST(ShardingCost, HybridSendsPartsBetweenHosts) {
     const auto model = models[static_cast<std::size_t>(c.rank())];
     FullyShardedDataParallel fsdp({&c, hosts[host][local].get(), &replicas}, {});
     fsdp.shard(model);
-    const auto optimizer = fsdp.make_optimizer(kAdamW);
+    const auto optimizer = fsdp.make_optimizer(kMixedAdamW);
     backward(fsdp, batch.rows(c.rank(), 1));
-    fsdp.step(*optimizer, kAdamW.lr);
+    fsdp.step(*optimizer, kMixedAdamW.lr);
     fsdp.zero_grad();
     const std::uint64_t before = replicas.bytes_sent(), world_before = c.bytes_sent();
     backward(fsdp, batch.rows(c.rank(), 1));
@@ -186,7 +186,7 @@ TEST(ShardingCost, HybridSendsPartsBetweenHosts) {
     const std::uint64_t sent = replicas.bytes_sent() - before;
     EXPECT_GE(sent, part);             // 2(M-1)/M K/L, M = 2
     EXPECT_LE(sent, part + 3 * 1024);  // alignment of 3 units
-    fsdp.step(*optimizer, kAdamW.lr);
+    fsdp.step(*optimizer, kMixedAdamW.lr);
     const auto whole = fsdp.gathered();
     const std::lock_guard lock(mutex);
     for (const auto& p : model->named_parameters()) {

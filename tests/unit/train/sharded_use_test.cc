@@ -13,7 +13,7 @@ namespace {
 using test::Values;
 
 constexpr int kRanks = 3;
-constexpr std::int64_t kRows = 2;  // of each rank
+constexpr std::int64_t kRowsPerRank = 2;  // of each rank
 
 /// Two blocks and a function of both; `side` is used when asked for.
 struct Blocks {
@@ -36,7 +36,7 @@ std::vector<Blocks> make_blocks() {
 
 torch::Tensor inputs() {
   torch::manual_seed(5);
-  return torch::randn({kRanks * kRows, 6}, torch::kFloat64);
+  return torch::randn({kRanks * kRowsPerRank, 6}, torch::kFloat64);
 }
 
 /// The gradients of all parameters, put together from the ranks' pieces; undefined ones are absent.
@@ -102,7 +102,7 @@ void compare(const OnRank& rank,
       const Blocks& mine = blocks[static_cast<std::size_t>(c.rank())];
       FullyShardedDataParallel fsdp(c, {.stage = stage});
       shard_all(fsdp, mine);
-      rank(c, fsdp, mine, x.narrow(0, c.rank() * kRows, kRows));
+      rank(c, fsdp, mine, x.narrow(0, c.rank() * kRowsPerRank, kRowsPerRank));
       collected.add(fsdp);
     });
     whole(blocks.back(), x);
@@ -151,14 +151,15 @@ TEST(ShardedUse, ParametersThatOneRankUses) {
       fsdp.shard("first", first);
       fsdp.shard("second", maybe);
       const torch::Tensor h =
-          torch::tanh(fsdp.forward(first, x.narrow(0, c.rank() * kRows, kRows)));
+          torch::tanh(fsdp.forward(first, x.narrow(0, c.rank() * kRowsPerRank, kRowsPerRank)));
       fsdp.forward(maybe, h, c.rank() == 1).square().mean().backward();
       collected.add(fsdp);
     });
     const Blocks& b = blocks.back();
     torch::Tensor sum;
     for (int r = 0; r < kRanks; ++r) {
-      const torch::Tensor h = torch::tanh(b.first->forward(x.narrow(0, r * kRows, kRows)));
+      const torch::Tensor h =
+          torch::tanh(b.first->forward(x.narrow(0, r * kRowsPerRank, kRowsPerRank)));
       const torch::Tensor loss = use(b, h, r == 1).square().mean() / kRanks;
       sum = sum.defined() ? sum + loss : loss;
     }
@@ -242,7 +243,8 @@ TEST(ShardedUse, FrozenBlocksAndFrozenParameters) {
       for (int i = 0; i < 2; ++i) {  // the second finds the first's state
         fsdp.zero_grad();
         forward(fsdp, b,
-                fsdp.forward(b.side, forward(fsdp, b, x.narrow(0, c.rank() * kRows, kRows))))
+                fsdp.forward(b.side,
+                             forward(fsdp, b, x.narrow(0, c.rank() * kRowsPerRank, kRowsPerRank))))
             .square()
             .mean()
             .backward();
@@ -323,7 +325,7 @@ TEST(ShardedUse, SequentialAndAnOptimizerOfLibtorch) {
     torch::optim::Adam optimizer(shards, 0.01);
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
-      fsdp.forward(x.narrow(0, c.rank() * kRows, kRows)).square().mean().backward();
+      fsdp.forward(x.narrow(0, c.rank() * kRowsPerRank, kRowsPerRank)).square().mean().backward();
       optimizer.step();
     }
     const auto whole = fsdp.gathered();
@@ -341,7 +343,7 @@ TEST(ShardedUse, SameAsReplicatedInFloat32) {
     sharded.push_back(problem.model(1));
     replicated.push_back(problem.model(1));
   }
-  const auto batches = problem.batches(6, kRanks * kRows);
+  const auto batches = problem.batches(6, kRanks * kRowsPerRank);
   const OptimizerOptions sgd{.lr = 0.05, .momentum = 0.9};
   test::on_ranks(kRanks, [&](comm::Communicator& c) {
     const auto a = sharded[static_cast<std::size_t>(c.rank())],
@@ -351,7 +353,7 @@ TEST(ShardedUse, SameAsReplicatedInFloat32) {
     const auto of_a = fsdp.make_optimizer(sgd);
     const auto of_b = make_optimizer(sgd, trainable_parameters(*b));
     for (const test::Batch& all : batches) {
-      const test::Batch mine = all.rows(c.rank() * kRows, kRows);
+      const test::Batch mine = all.rows(c.rank() * kRowsPerRank, kRowsPerRank);
       const auto loss_a = model::cross_entropy(fsdp.forward(mine.x), mine.target),
                  loss_b = model::cross_entropy(b->forward(mine.x), mine.target);
       EXPECT_NEAR(loss_a.item<double>(), loss_b.item<double>(), 1e-5);
@@ -369,7 +371,7 @@ TEST(ShardedUse, SameAsReplicatedInFloat32) {
 TEST(ShardedUse, MixedPrecisionFollowsFloat32) {
   test::Problem problem = test::mlp_problem();
   problem.type = torch::kFloat32;
-  const auto batches = problem.batches(30, kRanks * kRows);
+  const auto batches = problem.batches(30, kRanks * kRowsPerRank);
   const auto final_loss = [&](const ShardPrecision& precision) {
     std::vector<std::shared_ptr<model::Chain>> models;
     for (int r = 0; r < kRanks; ++r) models.push_back(problem.model(1));
@@ -380,7 +382,7 @@ TEST(ShardedUse, MixedPrecisionFollowsFloat32) {
                                     {.precision = precision});
       const auto optimizer = fsdp.make_optimizer({.lr = 0.1});
       for (std::size_t i = 0; i < batches.size(); ++i) {
-        const test::Batch mine = batches[i % 3].rows(c.rank() * kRows, kRows);
+        const test::Batch mine = batches[i % 3].rows(c.rank() * kRowsPerRank, kRowsPerRank);
         const torch::Tensor y = fsdp.forward(mine.x);
         EXPECT_EQ(y.scalar_type(), torch::kFloat32);
         const torch::Tensor loss = model::cross_entropy(y, mine.target);
