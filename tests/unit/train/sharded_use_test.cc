@@ -484,7 +484,7 @@ TEST(ShardedUse, WhatCannotBeIsRefusedWithTheRemedy) {
     expect([&] { fsdp.forward(blocks[0].second, x); }, "give it to shard() first");
     expect([&] { fsdp.forward(x); }, "call forward(block, x)");
     expect([&] { fsdp.set_weight(-1); }, "must be a number >= 0");
-    expect([&] { fsdp.clip_gradients(0); }, "must be positive");
+    expect([&] { fsdp.clip_gradients(0); }, "give one greater than 0");
     FusedOptimizer other({}, {});
     expect([&] { fsdp.step(other, 0.1); }, "is not from make_optimizer()");
   });
