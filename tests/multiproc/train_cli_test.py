@@ -333,7 +333,7 @@ class DryRunTest(TrainTest):
         done = self.stormo("train", "mlp.toml", "-n", "4", "--dry-run", "steps=40")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("steps = 40", done.stdout)
-        self.assertIn("mirrored", done.stdout)
+        self.assertIn("host_shared", done.stdout)
         self.assertEqual(before, sorted(self.folder.rglob("*")))
 
     def test_every_recipe_of_the_repository_is_valid(self):
