@@ -20,10 +20,6 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-void throw_if_failed(const Status& status) {
-  throw_if_error(status.within("FullyShardedDataParallel"));
-}
-
 std::vector<Rank> ranks_from(Rank first, int count, int stride) {
   std::vector<Rank> out;
   for (int i = 0; i < count; ++i) out.push_back(first + i * stride);

@@ -6,6 +6,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/tensor/allocator.h>
 #include <stormo/train/optimizer.h>
 
 namespace stormo::train {
@@ -20,7 +21,8 @@ namespace stormo::train {
 /// one that only some ranks have counts as zero on the others, and is defined on all afterwards.
 class GradientBucket {
  public:
-  static constexpr std::int64_t kInPlaceBytes = 64 << 10;
+  /// What libtorch puts into the Arena.
+  static constexpr std::int64_t kInPlaceBytes = tensor::kArenaThresholdBytes;
 
   /// `parameters` must not be empty and have one element type; `world` is borrowed. `algorithm`:
   /// the builder that reduces; empty: the communicator chooses.

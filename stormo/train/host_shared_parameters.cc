@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <stormo/base/units.h>
+#include <stormo/tensor/allocator.h>
 #include <stormo/tensor/dtype.h>
 
 namespace stormo::train {
@@ -13,7 +14,6 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;  // bytes, of parameters and of slices
 constexpr std::uint64_t kNoGradient = ~std::uint64_t{0};
-constexpr std::int64_t kSmallBytes = 64 << 10;  // below it libtorch's tensors are not in the Arena
 
 std::int64_t aligned(std::int64_t elements, torch::ScalarType type) {
   const auto step = kAlignment / static_cast<std::int64_t>(torch::elementSize(type));
@@ -150,7 +150,7 @@ void HostSharedParameters::exchange_postings() {
   };
   for (const NamedParameter& p : parameters_) {
     const std::size_t bytes = p.tensor.nbytes();
-    rooms_.push_back(static_cast<std::int64_t>(bytes) < kSmallBytes
+    rooms_.push_back(bytes < tensor::kArenaThresholdBytes
                          ? room(bytes, "the gradient of '" + p.name + "'")
                          : nullptr);
   }

@@ -40,7 +40,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan,
   if (plan.mesh.size() != world.size()) {
     return Status(Code::kBadPlan, "the plan is for " + std::to_string(plan.mesh.size()) +
                                       " rank(s), the job has " + std::to_string(world.size()) +
-                                      "; choose strategy 'mirrored', or start one rank");
+                                      "; compose it for these ranks (parallel::plan_for)");
   }
   if (parts.clip_norm > 0) STORMO_RETURN_IF_ERROR(check_clipping(plan));
   std::unique_ptr<Runner> runner(new Runner(std::move(parts)));

@@ -6,18 +6,16 @@
 #include <stormo/tensor/dtype.h>
 
 namespace stormo::train {
-namespace {
-
-void check(const Status& status) { throw_if_error(status.within("FullyShardedDataParallel")); }
-
-}  // namespace
+void throw_if_failed(const Status& status) {
+  throw_if_error(status.within("FullyShardedDataParallel"));
+}
 
 ShardedUnits::ShardedUnits(const ShardingGroups& groups, const ShardingOptions& options)
     : groups_(groups), options_(options) {
   if (options_.stage < 1 || options_.stage > 3 || options_.prefetch < 0) {
-    check(invalid_argument("stage " + std::to_string(options_.stage) + ", prefetch " +
-                           std::to_string(options_.prefetch) +
-                           "; a stage is 1, 2 or 3, prefetch at least 0"));
+    throw_if_failed(invalid_argument("stage " + std::to_string(options_.stage) + ", prefetch " +
+                                     std::to_string(options_.prefetch) +
+                                     "; a stage is 1, 2 or 3, prefetch at least 0"));
   }
 }
 
@@ -78,7 +76,7 @@ void ShardedUnits::start_gather(Unit& unit) {
     if (groups_.shards->size() == 1) {
       flat->end_gather();
     } else if (options_.prefetch == 0) {
-      check(groups_.shards->all_gather(flat->part(), flat->whole()));
+      throw_if_failed(groups_.shards->all_gather(flat->part(), flat->whole()));
       flat->end_gather();
     } else {
       unit.gathering.push_back(groups_.shards->all_gather_async(flat->part(), flat->whole()));
@@ -88,7 +86,7 @@ void ShardedUnits::start_gather(Unit& unit) {
 
 void ShardedUnits::end_gather(Unit& unit) {
   if (unit.gathering.empty()) return;
-  for (comm::Work& work : unit.gathering) check(work.wait());
+  for (comm::Work& work : unit.gathering) throw_if_failed(work.wait());
   unit.gathering.clear();
   for (const auto& flat : unit.flats) {
     if (!flat->gathered()) flat->end_gather();
@@ -134,9 +132,11 @@ void ShardedUnits::begin_pass(double weight, bool synchronise) {
   scale_ = 1;
   if (!synchronise || groups_.world->size() == 1) return;
   double total = weight;
-  check(groups_.world->all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
+  throw_if_failed(
+      groups_.world->all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
   if (!(total > 0)) {
-    check(invalid_argument("the weights of all ranks are 0; some rank must have samples"));
+    throw_if_failed(
+        invalid_argument("the weights of all ranks are 0; some rank must have samples"));
   }
   scale_ = weight / total;
 }
@@ -189,7 +189,7 @@ void ShardedUnits::reduce(FlatParameter& flat) {
   if (groups_.shards->size() == 1) {
     r.work = comm::Work::completed({});
   } else if (options_.prefetch == 0) {
-    check(groups_.shards->reduce_scatter(whole, part, comm::ReduceOp::kSum));
+    throw_if_failed(groups_.shards->reduce_scatter(whole, part, comm::ReduceOp::kSum));
     r.work = comm::Work::completed({});
   } else {
     r.work = groups_.shards->reduce_scatter_async(whole, part, comm::ReduceOp::kSum);
@@ -202,7 +202,7 @@ void ShardedUnits::reduce(FlatParameter& flat) {
 }
 
 void ShardedUnits::settle(Reduction& r) {
-  check(r.work.wait());
+  throw_if_failed(r.work.wait());
   r.whole.reset();
   if (groups_.replicas != nullptr) {
     const comm::Buffer part = tensor::buffer_of(r.part);
@@ -227,11 +227,12 @@ void ShardedUnits::accept_reduced() {
     scattering_.pop_front();
   }
   if (groups_.world->size() > 1) {
-    check(groups_.world->all_reduce(comm::buffer_of(std::span(present_)), comm::ReduceOp::kMax));
+    throw_if_failed(
+        groups_.world->all_reduce(comm::buffer_of(std::span(present_)), comm::ReduceOp::kMax));
   }
   const torch::NoGradGuard no_grad;
   for (Reduction& r : scattered_) {
-    if (groups_.replicas != nullptr) check(r.work.wait());
+    if (groups_.replicas != nullptr) throw_if_failed(r.work.wait());
     r.flat->accept(r.part, std::span(present_).subspan(r.first_flag, r.flat->parameters().size()));
   }
   scattered_.clear();

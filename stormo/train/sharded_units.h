@@ -15,6 +15,9 @@
 
 namespace stormo::train {
 
+/// Throws Error, naming FullyShardedDataParallel, unless `status` is OK.
+void throw_if_failed(const Status& status);
+
 /// Types other than the parameters' own, which are what the optimizer updates (float32 masters).
 struct ShardPrecision {
   /// Of the parameters that forward and backward see, and of what is gathered: kBFloat16, kHalf.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/base/temporary_folder.h>
 #include <stormo/checkpoint/box.h>
 #include <stormo/checkpoint/reader.h>
 #include <stormo/checkpoint/safetensors_header.h>
@@ -26,13 +26,8 @@ using checkpoint::Snapshot;
 /// A folder of its own for each test.
 class FolderTest : public testing::Test {
  protected:
-  FolderTest() {
-    std::string pattern = (fs::temp_directory_path() / "checkpoint-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~FolderTest() override { fs::remove_all(folder_); }
-
-  fs::path folder_;
+  const TemporaryFolder own_ = TemporaryFolder::create("checkpoint").take_or_throw();
+  const fs::path& folder_ = own_.path();
 };
 
 struct TestTensor {
