@@ -44,13 +44,13 @@ class Gpt(nn.Module):
         self.token = nn.Parameter(torch.empty(vocabulary, width))
         self.position = nn.Parameter(torch.empty(context, width))
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.norm = nn.Parameter(torch.empty(width))
+        self.head = nn.ParameterDict({"norm": torch.empty(width)})  # as a module: the file has it last
 
     def forward(self, x):
         x = functional.embedding(x, self.token) + self.position[: x.size(1)]
         for block in self.blocks:
             x = block(x)
-        return functional.linear(functional.layer_norm(x, x.shape[-1:], self.norm), self.token)
+        return functional.linear(functional.layer_norm(x, x.shape[-1:], self.head["norm"]), self.token)
 
 
 def mlp(sizes):
