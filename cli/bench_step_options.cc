@@ -67,10 +67,13 @@ std::span<const StepStrategy> step_strategies() {
       {"multi_worker_mirrored", {"strategy.kind=multi_worker_mirrored"}},
       {"central_storage", {"strategy.kind=central_storage"}},
       {"ddp", {"strategy.kind=ddp", "strategy.parameters=replicated"}},
+      {"ddp_bfloat16",
+       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.reduce_type=bfloat16"}},
       {"host_shared", {"strategy.kind=ddp", "strategy.parameters=host_shared"}},
       {"fsdp1", {"strategy.kind=fsdp", "strategy.stage=1"}},
       {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
       {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
+      {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
   };
   return strategies;
 }

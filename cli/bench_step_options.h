@@ -45,7 +45,7 @@ inline constexpr int kStepWarmup = 10;
 struct StepArguments {
   LaunchFlags launch;
   std::vector<std::string> models = {"mlp"};
-  std::string strategy = "mirrored";
+  std::string strategy = "host_shared";
   int batch = 0;
   int steps = 0;
   int rounds = 0;

@@ -22,6 +22,7 @@
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/recipe_task.h>
+#include <stormo/train/strategy.h>
 
 namespace stormo::cli {
 namespace {
@@ -118,7 +119,8 @@ Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
     data = train::RecipeData{};
   }
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, *data));
-  return parallel::plan_for(recipe.train.strategy, task.shape.value_or(plan::ModelShape{}),
+  STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
+  return parallel::plan_for(strategy, task.shape.value_or(plan::ModelShape{}),
                             {.ranks_per_host = {ranks}, .can_share = true});
 }
 

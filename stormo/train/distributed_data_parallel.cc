@@ -16,12 +16,12 @@
 namespace stormo::train {
 
 struct DistributedDataParallel::State {
-  State(comm::Communicator& w, std::shared_ptr<torch::nn::Module> m, Overlap overlap)
+  State(comm::Communicator& w, std::shared_ptr<torch::nn::Module> m, const Reduction& how)
       : world(w),
         module(std::move(m)),
         sparse(w, *module),
         dense(sparse.others(trainable_parameters(*module))),
-        reducer(w, dense, {.overlap = overlap}),
+        reducer(w, dense, how),
         hooks(tensors(), {.ready =
                               [this](std::size_t i) {
                                 if (i < dense.size()) reducer.ready(i);
@@ -53,11 +53,11 @@ struct DistributedDataParallel::State {
 
 DistributedDataParallel::DistributedDataParallel(comm::Communicator& world,
                                                  std::shared_ptr<torch::nn::Module> module,
-                                                 Overlap overlap) {
+                                                 const Reduction& how) {
   const auto tensors = named_state(*module);
   throw_if_error(check_same_tensors(world, tensors).within("DistributedDataParallel"));
   throw_if_error(broadcast_values(world, tensors).within("DistributedDataParallel"));
-  state_ = std::make_unique<State>(world, std::move(module), overlap);
+  state_ = std::make_unique<State>(world, std::move(module), how);
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;

@@ -7,7 +7,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <stormo/comm/communicator.h>
-#include <stormo/train/overlap_trial.h>
+#include <stormo/train/reduction.h>
 
 namespace stormo::train {
 
@@ -35,15 +35,16 @@ class BackwardHooks;
 class DistributedDataParallel {
  public:
   /// Throws Error on every rank when the ranks' modules differ, naming the first difference.
-  /// `overlap` must be equal on all ranks. A measured one may change the order of additions between
-  /// runs; fix it where runs must be equal bit for bit.
+  /// `how` must be equal on all ranks: `{.overlap = Overlap::buckets(4 << 20)}`, or
+  /// `{.travels_as = torch::kBFloat16}` for half the bytes. A measured overlap may change the order
+  /// of additions between runs; fix it where runs must be equal bit for bit.
   DistributedDataParallel(comm::Communicator& world, std::shared_ptr<torch::nn::Module> module,
-                          Overlap overlap = Overlap::measured());
+                          const Reduction& how = {});
   template <class Module>
   DistributedDataParallel(comm::Communicator& world, const torch::nn::ModuleHolder<Module>& module,
-                          Overlap overlap = Overlap::measured())
+                          const Reduction& how = {})
       : DistributedDataParallel(world, std::static_pointer_cast<torch::nn::Module>(module.ptr()),
-                                overlap) {}
+                                how) {}
   /// Removes the hooks; the module is as before.
   ~DistributedDataParallel();
   DistributedDataParallel(const DistributedDataParallel&) = delete;
@@ -89,5 +90,4 @@ class DistributedDataParallel {
 
 namespace stormo {
 using train::DistributedDataParallel;
-using train::Overlap;
 }  // namespace stormo

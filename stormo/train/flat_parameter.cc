@@ -149,8 +149,8 @@ void FlatParameter::accept(const torch::Tensor& reduced, std::span<const std::ui
     const Place& place = places_[i];
     if (present[place.parameter] == 0) continue;
     // no view: torch::optim::Optimizer::zero_grad() detaches gradients in place
-    const torch::Tensor piece =
-        reduced.narrow(0, place.offset, place.end - place.begin).variable_data();
+    torch::Tensor piece = reduced.narrow(0, place.offset, place.end - place.begin).variable_data();
+    if (!narrow()) piece = piece.to(own_type_);
     torch::Tensor& gradient = narrow() ? narrow_gradients_[i] : pieces_[i].tensor.mutable_grad();
     if (gradient.defined()) {
       gradient.add_(piece);

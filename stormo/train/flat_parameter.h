@@ -107,8 +107,9 @@ class FlatParameter {
 
   void lay_out();
   void obtain();
-  /// Gradients of the pieces are kept in narrow_gradients_.
-  bool narrow() const { return layout_.reduce != own_type_; }
+  /// Gradients of the pieces are kept in narrow_gradients_, as they came: an update of float32
+  /// takes 16 bits.
+  bool narrow() const { return layout_.reduce != own_type_ && own_type_ == torch::kFloat32; }
   bool mixed() const { return layout_.compute != own_type_; }
   std::int64_t part_size() const { return full_.numel() / layout_.ranks; }
 

@@ -138,6 +138,14 @@ Status FusedOptimizer::step(const StepRate& rate, std::size_t first, std::size_t
 }
 
 Status FusedOptimizer::step(const StepRate& rate, std::span<const RangeGradient> gradients) {
+  for (const RangeGradient& g : gradients) {
+    const NamedParameter& p = parameters_[g.parameter];
+    const DType own = dtype_of(p.tensor);
+    if (g.dtype != own && (own == DType::kFloat64 || size_of(g.dtype) != 2)) {
+      return invalid_argument("gradient of '" + p.name + "': " + std::string(to_string(g.dtype)) +
+                              " cannot update " + std::string(to_string(own)));
+    }
+  }
   std::vector<Work> works = range_work(gradients);
   return run(works, rate);
 }

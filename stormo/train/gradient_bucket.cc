@@ -32,14 +32,17 @@ torch::Tensor arena_tensor(comm::Communicator& world, std::int64_t count, torch:
 }  // namespace
 
 GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                               std::string algorithm)
+                               std::string algorithm, std::optional<torch::ScalarType> travels_as)
     : world_(world), parameters_(std::move(parameters)), algorithm_(std::move(algorithm)) {
-  const auto small = std::stable_partition(parameters_.begin(), parameters_.end(), is_large);
+  const torch::ScalarType own = parameters_.front().tensor.scalar_type();
+  const torch::ScalarType type = travels_as.value_or(own);
+  const auto in_place = [&](const NamedParameter& p) { return type == own && is_large(p); };
+  const auto small = std::stable_partition(parameters_.begin(), parameters_.end(), in_place);
   num_large_ = static_cast<std::size_t>(small - parameters_.begin());
   auto offset = static_cast<std::int64_t>(parameters_.size());
   std::int64_t count = offset;
   for (auto p = small; p != parameters_.end(); ++p) count += p->tensor.numel();
-  flat_ = arena_tensor(world, count, parameters_.front().tensor.scalar_type());
+  flat_ = arena_tensor(world, count, type);
   for (auto p = small; p != parameters_.end(); ++p) {
     views_.push_back(flat_.narrow(0, offset, p->tensor.numel()).view(p->tensor.sizes()));
     offset += p->tensor.numel();
@@ -99,7 +102,8 @@ void GradientBucket::scatter() {
     } else if (gradient.defined() && may_be_written(gradient)) {
       gradient.copy_(views_[i - num_large_]);
     } else {
-      gradient = views_[i - num_large_].clone();
+      gradient = views_[i - num_large_].to(parameters_[i].tensor.scalar_type(),
+                                           /*non_blocking=*/false, /*copy=*/true);
     }
   }
   large_.clear();

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include <torch/types.h>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
@@ -19,15 +22,19 @@ namespace stormo::train {
 /// through a copy. Along with the small ones travels one flag per parameter: a gradient that no
 /// rank of positive weight has is undefined on every rank afterwards, as it would be on one device;
 /// one that only some ranks have counts as zero on the others, and is defined on all afterwards.
+///
+/// In 16 bits all of them travel packed: each gradient is rounded once on its way into the flat
+/// buffer, and at every addition between ranks.
 class GradientBucket {
  public:
   /// What libtorch puts into the Arena.
   static constexpr std::int64_t kInPlaceBytes = tensor::kArenaThresholdBytes;
 
   /// `parameters` must not be empty and have one element type; `world` is borrowed. `algorithm`:
-  /// the builder that reduces; empty: the communicator chooses.
+  /// the builder that reduces; empty: the communicator chooses. `travels_as`: kBFloat16 or kHalf,
+  /// else the parameters' own type.
   GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                 std::string algorithm);
+                 std::string algorithm, std::optional<torch::ScalarType> travels_as = {});
   GradientBucket(const GradientBucket&) = delete;
 
   /// Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on the caller's thread.

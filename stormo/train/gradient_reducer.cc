@@ -34,6 +34,7 @@ GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedPar
     : world_(world),
       parameters_(checked(std::move(parameters))),
       algorithm_(how.algorithm),
+      travels_as_(how.travels_as),
       trial_(world, how.overlap, bytes_of(parameters_)),
       order_(parameters_.size()) {
   std::iota(order_.rbegin(), order_.rend(), std::size_t{0});
@@ -76,7 +77,8 @@ void GradientReducer::build_buckets() {
       members.push_back(parameters_[i]);
     }
     missing_.push_back(members.size());
-    buckets_.push_back(std::make_unique<GradientBucket>(world_, std::move(members), algorithm_));
+    buckets_.push_back(
+        std::make_unique<GradientBucket>(world_, std::move(members), algorithm_, travels_as_));
   }
   is_ready_.assign(parameters_.size(), false);
 }
@@ -151,7 +153,8 @@ void GradientReducer::abandon() {
 }
 
 std::string GradientReducer::describe() const {
-  return "gradients are reduced " + trial_.describe();
+  const std::string in = travels_as_ ? std::string(" in ") + torch::toString(*travels_as_) : "";
+  return "gradients are reduced " + trial_.describe() + in;
 }
 
 }  // namespace stormo::train

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,14 +11,9 @@
 #include <stormo/train/gradient_bucket.h>
 #include <stormo/train/optimizer.h>
 #include <stormo/train/overlap_trial.h>
+#include <stormo/train/reduction.h>
 
 namespace stormo::train {
-
-/// How gradients are averaged; equal on all ranks.
-struct Reduction {
-  Overlap overlap = Overlap::measured();
-  std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
-};
 
 /// Averages the gradients of a fixed list of parameters over the ranks, in buckets.
 ///
@@ -63,6 +59,7 @@ class GradientReducer {
   std::vector<NamedParameter> parameters_;
   double weight_ = 1;
   std::string algorithm_;
+  std::optional<torch::ScalarType> travels_as_;
   OverlapTrial trial_;
 
   std::vector<std::size_t> order_;  // of parameters in buckets

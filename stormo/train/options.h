@@ -19,9 +19,17 @@ enum class Reducer : std::uint8_t {
   kReduceToOne,   ///< on rank 0, which sends the result to all
 };
 
+/// What gradients are rounded to where they travel between ranks.
+enum class ReduceType : std::uint8_t {
+  kOwn,       ///< nothing: the parameters' own type
+  kBFloat16,  ///< half the bytes of float32, its range, 8 bits of its precision
+  kFloat16,   ///< half the bytes, 11 bits of precision, but nothing above 65504
+};
+
 struct GradientOptions {
   Reducer reducer = Reducer::kAuto;
   std::int64_t bucket_bytes = 0;  ///< of what is reduced during backward; 0: measured
+  ReduceType reduce_type = ReduceType::kOwn;
   /// The same bits in every run with as many ranks and the same hosts, whatever is faster.
   bool deterministic = false;
 };

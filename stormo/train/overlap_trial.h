@@ -7,25 +7,9 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/train/reduction.h>
 
 namespace stormo::train {
-
-/// Whether gradients are reduced while backward goes on.
-struct Overlap {
-  enum class Kind : std::uint8_t {
-    kInline,    ///< at the end of backward
-    kBuckets,   ///< in buckets of `bucket_bytes`, during backward
-    kMeasured,  ///< whichever makes steps shortest, tried out in the first steps
-  } kind = Kind::kMeasured;
-  std::int64_t bucket_bytes = 0;
-
-  static Overlap measured() { return {}; }
-  static Overlap at_the_end() { return {Kind::kInline, 0}; }
-  static Overlap buckets(std::int64_t bytes) { return {Kind::kBuckets, bytes}; }
-  bool operator==(const Overlap&) const = default;
-};
-
-std::string to_string(const Overlap& overlap);
 
 /// Finds the best Overlap by trying a few of them for some steps each. All ranks decide alike.
 /// Where overlap cannot pay (one host whose cores are all computing) it stays inline and nothing is

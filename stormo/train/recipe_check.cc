@@ -5,6 +5,7 @@
 #include <stormo/model/registry.h>
 #include <stormo/train/learning_rate.h>
 #include <stormo/train/recipe.h>
+#include <stormo/train/strategy.h>
 
 namespace stormo::train {
 namespace {
@@ -99,6 +100,8 @@ class RecipeCheck {
 
   // On how many hosts the ranks will be is known only later: the Trainer looks at that.
   void check_strategy() {
+    const Result<Strategy> chosen = strategy_of(train_);
+    require(chosen.ok(), "strategy.reducer", chosen.status().message());
     const auto plan = parallel::plan_for(train_.strategy, {{{"module"}}},
                                          {.ranks_per_host = {ranks_}, .can_share = true});
     require(plan.ok(), "strategy.kind", plan.status().message());

@@ -1,6 +1,7 @@
 #include <stormo/train/strategy.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,9 +23,19 @@ std::string builder_of(Reducer reducer) {
   return {};
 }
 
+std::optional<torch::ScalarType> scalar_type_of(ReduceType type) {
+  switch (type) {
+    case ReduceType::kOwn: return {};
+    case ReduceType::kBFloat16: return torch::kBFloat16;
+    case ReduceType::kFloat16: return torch::kHalf;
+  }
+  return {};
+}
+
 Reduction reduction_for(const GradientOptions& options) {
   Reduction how;
   how.algorithm = builder_of(options.reducer);
+  how.travels_as = scalar_type_of(options.reduce_type);
   if (options.bucket_bytes > 0) {
     how.overlap = Overlap::buckets(options.bucket_bytes);
   } else if (options.deterministic) {
@@ -34,6 +45,21 @@ Reduction reduction_for(const GradientOptions& options) {
 }
 
 }  // namespace
+
+Result<Strategy> strategy_of(const TrainerOptions& options) {
+  Strategy strategy = options.strategy;
+  const GradientOptions& gradients = options.gradients;
+  if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
+  if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage) {
+    return invalid_argument(
+        "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
+        "leave them out, or use 'ddp'");
+  }
+  if (strategy.parameters == Strategy::Parameters::kAuto) {
+    strategy.parameters = Strategy::Parameters::kReplicated;
+  }
+  return strategy;
+}
 
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const std::vector<NamedParameter>& parameters,
@@ -53,7 +79,8 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Com
   if (plan.mesh.find("shard") >= 0) {
     const ShardingOptions sharding{.stage = options.strategy.stage,
                                    .prefetch = world.cross_size() > 1 ? 1 : 0,
-                                   .hybrid = options.strategy.hybrid};
+                                   .hybrid = options.strategy.hybrid,
+                                   .precision = {.reduce = how.travels_as}};
     return std::make_unique<ShardedStore>(world, module, options.optimizer, sharding);
   }
   if (plan.mesh.find("host") >= 0) {

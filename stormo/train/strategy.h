@@ -11,6 +11,10 @@
 
 namespace stormo::train {
 
+/// The strategy that a run has by its options: a reducer or a bucket size means replicas.
+/// kInvalidArgument for one that has none.
+Result<Strategy> strategy_of(const TrainerOptions& options);
+
 /// The plan of a step of `model` on the ranks of `world`.
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const std::vector<NamedParameter>& parameters,

@@ -72,8 +72,11 @@ Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const dat
                                  .plan = {}},
                        .composed = {}}) {
   RunSetup& setup = state_->setup;
-  Result<plan::StepPlan> plan = plan_for(setup.options.strategy, shape_of(setup.task),
-                                         trainable_parameters(*setup.task.module), world);
+  const Result<Strategy> strategy = strategy_of(setup.options);
+  Result<plan::StepPlan> plan = strategy.ok()
+                                    ? plan_for(*strategy, shape_of(setup.task),
+                                               trainable_parameters(*setup.task.module), world)
+                                    : strategy.status();
   if (plan.ok()) {
     setup.plan = std::move(plan).value();
   } else {

@@ -136,7 +136,7 @@ TEST(BenchStep, ListsEverythingWrong) {
 
 #ifdef STORMO_HAVE_TORCH
 TEST(BenchStep, TrainsLikeOneProcessAndGoesOnWithoutPython) {
-  Process p({STORMO_PROGRAM, "bench", "step", "--model", "mlp", "--strategy", "mirrored", "-n", "2",
+  Process p({STORMO_PROGRAM, "bench", "step", "--model", "mlp", "--strategy", "ddp", "-n", "2",
              "--rounds", "1", "--steps", "3", "--json", "--against", "arena,pytorch_ddp",
              "--python", "/bin/false"});
   ASSERT_EQ(p.wait(std::chrono::minutes(1)), 0) << p.err();

@@ -232,7 +232,7 @@ TEST(ActivationCheckpoint, WorksUnderDistributedDataParallel) {
     test::on_ranks(2, [&](comm::Communicator& world) {
       const auto& model = models[static_cast<std::size_t>(world.rank())];
       model->zero_grad();
-      DistributedDataParallel ddp(world, model, overlap);
+      DistributedDataParallel ddp(world, model, {.overlap = overlap});
       const torch::Tensor output = checkpointed_forward(model, x.narrow(0, 4 * world.rank(), 4), 2);
       model::cross_entropy(output, target.narrow(0, 4 * world.rank(), 4)).backward();
       for (const auto& p : model->named_parameters()) {

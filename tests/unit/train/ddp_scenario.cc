@@ -176,7 +176,7 @@ void backward_that_throws(World& world) {
 void buckets(World& world) {
   auto module = make_toy_module(3);
   auto reference = make_toy_module(3);
-  DistributedDataParallel ddp(world, module, Overlap::buckets(1));
+  DistributedDataParallel ddp(world, module, {.overlap = Overlap::buckets(1)});
   const torch::Tensor all = global_batch(world.size(), 4, 20);
   for (int step = 0; step < 4; ++step) {
     module->zero_grad();
@@ -216,7 +216,7 @@ void reentrant_backward(World& world) {
     first->to(torch::kFloat64);
     last->to(torch::kFloat64);
     torch::nn::Sequential net(first, last);
-    DistributedDataParallel ddp(world, net, overlap);
+    DistributedDataParallel ddp(world, net, {.overlap = overlap});
     const torch::Tensor all = global_batch(world.size(), 4, 20);
     const auto gradients = [&](const torch::Tensor& x, bool recompute) {
       net->zero_grad();
@@ -283,7 +283,7 @@ void uneven_inputs(World& world) {
 void frozen_and_shared_parameters(World& world) {
   auto module = make_toy_module(3);
   module->last->bias.requires_grad_(false);
-  DistributedDataParallel ddp(world, module, Overlap::buckets(1));
+  DistributedDataParallel ddp(world, module, {.overlap = Overlap::buckets(1)});
   for (int step = 0; step < 2; ++step) {
     module->zero_grad();
     const auto x = torch::full({2, 20}, world.rank() + 1.0, torch::kFloat64);

@@ -6,6 +6,7 @@
 
 #include <stormo/train/recipe.h>
 #include <stormo/train/recipe_schema.h>
+#include <stormo/train/strategy.h>
 
 namespace stormo::train {
 namespace {
@@ -185,6 +186,25 @@ TEST(Recipe, KnowsOptimizersAndSchedules) {
   EXPECT_EQ(t.learning_rate.step_size, 30);
   EXPECT_EQ(t.learning_rate.gamma, 0.5);
   EXPECT_EQ(t.learning_rate.base_batch, 128);
+}
+
+TEST(RecipeCheck, AReducerMeansReplicas) {
+  const auto errors_of = [](std::vector<std::string> overrides) {
+    for (const char* basis : {"batch=8", "steps=1", "data.kind=mnist", "model.kind=mlp",
+                              "model.sizes=784,10", "data.path=."}) {
+      overrides.emplace_back(basis);
+    }
+    return check_recipe(parse("", overrides), 2);
+  };
+  EXPECT_THAT(errors_of({"reducer=ring"}), IsEmpty());
+  EXPECT_THAT(errors_of({"reducer=ring", "strategy.kind=fsdp"}),
+              ElementsAre(HasSubstr("leave them out, or use 'ddp'")));
+  EXPECT_THAT(errors_of({"bucket_bytes=4096", "strategy.kind=central_storage"}),
+              ElementsAre(HasSubstr("leave them out, or use 'ddp'")));
+  TrainerOptions options;
+  EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kAuto);
+  options.gradients.reducer = Reducer::kRing;
+  EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kReplicated);
 }
 
 TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {

@@ -11,13 +11,19 @@
 namespace stormo::test {
 
 /// Runs a program as a job of `ranks` ranks with one thread each, in a child process; its exit
-/// code. Only for programs that have not started threads, nor linked what does: it forks.
-inline int run_job(int ranks, const std::vector<std::string>& program) {
+/// code. `hosts` may be 2: two names of this machine, the first with the larger half of the ranks,
+/// between which nothing is shared but a network. Only for programs that have not started threads,
+/// nor linked what does: it forks.
+inline int run_job(int ranks, const std::vector<std::string>& program, int hosts = 1) {
   const pid_t child = fork();
   if (child == 0) {
     launch::LaunchOptions options;
     options.program = program;
     options.ranks = ranks;
+    if (hosts == 2) {
+      options.hosts = "localhost:" + std::to_string((ranks + 1) / 2) +
+                      ",127.0.0.1:" + std::to_string(ranks / 2);
+    }
     options.bind = launch::BindPolicy::kNone;
     options.environment = {{"STORMO_THREADS", "1"}};
     const Result<int> code = launch::launch(options);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -33,15 +34,11 @@ inline std::shared_ptr<ToyModule> make_toy_module(std::uint64_t seed, double dro
   return std::make_shared<ToyModule>(dropout);
 }
 
-/// Points whose class is a function of their first coordinates.
-class ToyDataset : public data::Dataset {
+/// Rows of two tensors.
+class RowsDataset : public data::Dataset {
  public:
-  explicit ToyDataset(std::int64_t samples) {
-    const auto generator = at::make_generator<at::CPUGeneratorImpl>(99);
-    inputs_ = torch::randn({samples, 20}, generator, torch::kFloat64);
-    targets_ = (inputs_.select(1, 0) > 0).to(torch::kInt64) +
-               (inputs_.select(1, 1) > 0.5).to(torch::kInt64);
-  }
+  RowsDataset(torch::Tensor inputs, torch::Tensor targets)
+      : inputs_(std::move(inputs)), targets_(std::move(targets)) {}
   std::int64_t size() const override { return inputs_.size(0); }
   data::Batch get(std::span<const std::int64_t> indices, std::int64_t) const override {
     const torch::Tensor index =
@@ -51,6 +48,22 @@ class ToyDataset : public data::Dataset {
 
  private:
   torch::Tensor inputs_, targets_;
+};
+
+/// Numbers that depend on the shape alone.
+inline torch::Tensor toy_numbers(at::IntArrayRef shape) {
+  return torch::randn(shape, at::make_generator<at::CPUGeneratorImpl>(99), torch::kFloat64);
+}
+
+/// Points whose class is a function of their first coordinates.
+class ToyDataset : public RowsDataset {
+ public:
+  explicit ToyDataset(std::int64_t samples) : ToyDataset(toy_numbers({samples, 20})) {}
+
+ private:
+  explicit ToyDataset(const torch::Tensor& points)
+      : RowsDataset(points, (points.select(1, 0) > 0).to(torch::kInt64) +
+                                (points.select(1, 1) > 0.5).to(torch::kInt64)) {}
 };
 
 inline train::Task toy_task(const std::shared_ptr<ToyModule>& module) {

@@ -88,9 +88,12 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   strategy.parameters =
       named(arguments, "parameters", parallel::parameter_names(), strategy.parameters);
   strategy.stage = static_cast<int>(number(arguments, "stage", strategy.stage));
+  strategy.hybrid = number(arguments, "hybrid", 0) != 0;
   options.gradients.reducer =
       named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one"},
             train::Reducer::kAuto);
+  options.gradients.reduce_type =
+      named(arguments, "reduce_type", {"own", "bfloat16", "float16"}, train::ReduceType::kOwn);
   options.gradients.bucket_bytes = number(arguments, "bucket_bytes", 0);
   options.micro_batches = number(arguments, "micro_batches", 1);
   options.name = "toy";
@@ -119,11 +122,40 @@ int run(train::Trainer& trainer, FileObserver& observer) {
   return trainer.interrupt_signal() != 0 ? 128 + trainer.interrupt_signal() : 1;
 }
 
-/// The same problem for a chain of segments, which every strategy can train.
+/// A chain of segments, which every strategy can train, and what it is trained and tested on.
+struct ChainProblem {
+  model::ModelOptions model;
+  std::shared_ptr<const data::Dataset> train, test;
+};
+
+std::shared_ptr<data::Dataset> toy_images(std::int64_t samples) {
+  const torch::Tensor images = toy_numbers({samples, 1, 28, 28});
+  return std::make_shared<RowsDataset>(images,
+                                       (images.select(2, 0).sum({1, 2}) > 0).to(torch::kInt64));
+}
+
+std::shared_ptr<data::Dataset> toy_texts(std::int64_t samples) {
+  const torch::Tensor texts = (toy_numbers({samples, 9}) * 4).to(torch::kInt64).remainder(19);
+  return std::make_shared<RowsDataset>(texts.slice(1, 0, 8), texts.slice(1, 1));
+}
+
+ChainProblem chain_problem(const std::string& name, std::shared_ptr<const data::Dataset> points) {
+  if (name == "cnn") return {{.kind = "cnn", .classes = 2}, toy_images(47), toy_images(31)};
+  if (name == "gpt") {
+    return {{.kind = "gpt", .layers = 2, .heads = 2, .width = 32, .context = 8, .vocabulary = 19},
+            toy_texts(47),
+            toy_texts(31)};
+  }
+  return {{.kind = "mlp", .sizes = {20, 130, 70, 3}},
+          std::move(points),
+          std::make_shared<ToyDataset>(31)};
+}
+
 int train_chain(World& world, const Arguments& arguments, const std::string& folder,
-                FileObserver& observer, const std::shared_ptr<data::Dataset>& dataset) {
+                FileObserver& observer, const std::shared_ptr<data::Dataset>& points) {
+  const ChainProblem problem = chain_problem(arguments.at("model"), points);
   torch::manual_seed(3 + static_cast<std::uint64_t>(world.rank()));
-  const auto chain = model::make_model({.kind = "mlp", .sizes = {20, 130, 70, 3}}).take_or_throw();
+  const auto chain = model::make_model(problem.model).take_or_throw();
   chain->to(torch::kFloat64);
   train::Task task;
   task.module = chain;
@@ -131,7 +163,7 @@ int train_chain(World& world, const Arguments& arguments, const std::string& fol
   task.loss = model::cross_entropy;
   task.correct = model::count_correct;
   task.shape = chain->shape();
-  train::Trainer trainer(world, task, dataset, {{"test", std::make_shared<ToyDataset>(31), 7}},
+  train::Trainer trainer(world, task, problem.train, {{"test", problem.test, 7}},
                          options_of(arguments, folder));
   return run(trainer, observer);
 }

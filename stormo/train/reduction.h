@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <torch/types.h>
+
+namespace stormo::train {
+
+/// Whether gradients are reduced while backward goes on.
+struct Overlap {
+  enum class Kind : std::uint8_t {
+    kInline,    ///< at the end of backward
+    kBuckets,   ///< in buckets of `bucket_bytes`, during backward
+    kMeasured,  ///< whichever makes steps shortest, tried out in the first steps
+  } kind = Kind::kMeasured;
+  std::int64_t bucket_bytes = 0;
+
+  static Overlap measured() { return {}; }
+  static Overlap at_the_end() { return {Kind::kInline, 0}; }
+  static Overlap buckets(std::int64_t bytes) { return {Kind::kBuckets, bytes}; }
+  bool operator==(const Overlap&) const = default;
+};
+
+std::string to_string(const Overlap& overlap);
+
+/// How gradients are averaged; equal on all ranks.
+struct Reduction {
+  Overlap overlap = Overlap::measured();
+  std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
+  /// kBFloat16 or kHalf: what wider gradients are rounded to while they travel.
+  std::optional<torch::ScalarType> travels_as{};
+};
+
+}  // namespace stormo::train
+
+namespace stormo {
+using train::Overlap;
+using train::Reduction;
+}  // namespace stormo

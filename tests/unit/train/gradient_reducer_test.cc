@@ -1,0 +1,101 @@
+// What GradientReducer sends, and how exact its averages are.
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <stormo/train/gradient_reducer.h>
+
+#include "tests/unit/train/sharded_problem.h"
+
+namespace stormo {
+namespace {
+
+using train::GradientReducer;
+using train::NamedParameter;
+using train::Reduction;
+
+constexpr std::int64_t kElements = 1 << 16;
+constexpr std::uint64_t kBytes = kElements * sizeof(float);
+constexpr std::uint64_t kSmall = 200;  // flags, weights
+
+struct Average {
+  std::vector<std::uint64_t> sent;  ///< by rank
+  double worst = 0;                 ///< difference from the true average, relative to the largest
+};
+
+// Rank r contributes (r + 1) x with weight r + 1.
+Average average(const std::vector<int>& hosts, const Reduction& how) {
+  test::Group group = comm::make_hosts(hosts);
+  Average out{.sent = std::vector<std::uint64_t>(group.size())};
+  torch::manual_seed(5);
+  const torch::Tensor x = torch::randn({kElements});
+  double squares = 0, weights = 0;
+  for (std::size_t r = 1; r <= group.size(); ++r) {
+    squares += static_cast<double>(r * r);
+    weights += static_cast<double>(r);
+  }
+  const torch::Tensor wanted = x.to(torch::kFloat64) * (squares / weights);
+  std::mutex mutex;
+  test::on_ranks(group, [&](comm::Communicator& world) {
+    const torch::Tensor p = torch::zeros({kElements}).requires_grad_();
+    GradientReducer reducer(world, {{"p", p}}, how);
+    reducer.set_weight(world.rank() + 1.0);
+    p.mutable_grad() = x * (world.rank() + 1.0);
+    const std::uint64_t before = world.bytes_sent();
+    throw_if_error(reducer.reduce());
+    const std::lock_guard lock(mutex);
+    out.sent[static_cast<std::size_t>(world.rank())] = world.bytes_sent() - before;
+    EXPECT_EQ(p.grad().scalar_type(), torch::kFloat32);
+    const torch::Tensor error = (p.grad().to(torch::kFloat64) - wanted).abs().max();
+    out.worst = std::max(out.worst, (error / wanted.abs().max()).item<double>());
+  });
+  return out;
+}
+
+std::uint64_t total(const Average& a) {
+  return std::accumulate(a.sent.begin(), a.sent.end(), std::uint64_t{0});
+}
+
+TEST(GradientReducer, SixteenBitsAreHalfTheBytes) {
+  const std::vector<int> hosts = {1, 1, 1};
+  const train::Overlap overlap = train::Overlap::at_the_end();
+  const Average own = average(hosts, {.overlap = overlap});
+  EXPECT_LT(own.worst, 1e-6);
+  struct Row {
+    torch::ScalarType type;
+    double rounding;
+  };
+  for (const Row& row : {Row{torch::kBFloat16, 1.0 / 256}, Row{torch::kHalf, 1.0 / 2048}}) {
+    const Average half = average(hosts, {.overlap = overlap, .travels_as = row.type});
+    EXPECT_LE(2 * total(half), total(own) + 2 * kSmall * hosts.size());
+    EXPECT_LT(half.worst, 3 * row.rounding) << row.type;
+    EXPECT_GT(half.worst, row.rounding / 100) << row.type;
+  }
+}
+
+// A2: which algorithm reduces changes who sends how much, and nothing else.
+TEST(GradientReducer, ReducersDifferInWhatTheySend) {
+  const train::Overlap overlap = train::Overlap::at_the_end();
+  const Average ring = average({1, 1, 1}, {.overlap = overlap, .algorithm = "ring_all_reduce"});
+  for (const std::uint64_t sent : ring.sent) {
+    EXPECT_GE(sent, 2 * kBytes * 2 / 3);
+    EXPECT_LE(sent, 2 * kBytes * 2 / 3 + kSmall);
+  }
+  const Average one = average({1, 1, 1}, {.overlap = overlap, .algorithm = "star_all_reduce"});
+  EXPECT_GE(one.sent[0], 2 * kBytes);
+  EXPECT_LE(one.sent[0], 2 * kBytes + kSmall);
+  EXPECT_LE(one.sent[1], kBytes + kSmall);
+  EXPECT_LE(one.sent[2], kBytes + kSmall);
+  const Average hierarchical =
+      average({2, 2}, {.overlap = overlap, .algorithm = "hierarchical_all_reduce"});
+  EXPECT_GE(total(hierarchical), 2 * kBytes);
+  EXPECT_LE(total(hierarchical), 2 * kBytes + 4 * kSmall);
+  for (const Average& a : {ring, one, hierarchical}) EXPECT_LT(a.worst, 1e-6);
+}
+
+}  // namespace
+}  // namespace stormo

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/train/run_job.h"
+
+// Jobs of the worker program that train the same small problem, and what each of their ranks says.
+// Free of libtorch itself: the launcher forks before anything starts threads.
+namespace stormo::test {
+
+namespace fs = std::filesystem;
+
+/// Where the ranks of a job run.
+struct Placement {
+  Placement(int ranks_, int hosts_ = 1) : ranks(ranks_), hosts(hosts_) {}  // a number will do
+  int ranks;
+  int hosts;  ///< 1 or 2: names of this machine, between which ranks share no memory
+};
+
+/// Runs a job of the worker program; its exit code.
+inline int run_worker(Placement placement, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), STORMO_TRAIN_WORKER);
+  return run_job(placement.ranks, arguments, placement.hosts);
+}
+
+/// What a rank left behind.
+struct RankFile {
+  std::map<long, double> losses;
+  std::string eval, hash, status;
+};
+
+inline RankFile read_rank(const std::string& folder, int rank) {
+  RankFile out;
+  std::ifstream in(folder + "/rank-" + std::to_string(rank));
+  std::string line;
+  while (std::getline(in, line)) {
+    std::istringstream words(line);
+    std::string kind;
+    words >> kind;
+    if (kind == "step") {
+      long step = 0;
+      std::string loss;
+      words >> step >> loss;
+      out.losses[step] = std::strtod(loss.c_str(), nullptr);
+    } else if (kind == "eval") {
+      out.eval = line;
+    } else if (kind == "end") {
+      words >> out.hash;
+      std::getline(words, out.status);
+    }
+  }
+  return out;
+}
+
+/// Which rank's end the launcher reports depends on who notices first.
+inline constexpr int kAnyFailure = -1;
+
+class DistributedTrainer : public testing::Test {
+ protected:
+  // Runs the workers; returns what rank 0 wrote, after comparing the end of all ranks with it.
+  RankFile train(Placement placement, std::vector<std::string> arguments, int expected_exit = 0) {
+    const std::string folder = root + "/" + std::to_string(count++);
+    fs::create_directories(folder);
+    arguments.insert(arguments.begin(), {"train", folder});
+    const int code = run_worker(placement, arguments);
+    if (expected_exit == kAnyFailure) {
+      EXPECT_NE(code, 0);
+    } else {
+      EXPECT_EQ(code, expected_exit);
+    }
+    const RankFile first = read_rank(folder, 0);
+    for (int r = 1; r < placement.ranks && expected_exit == 0; ++r) {
+      EXPECT_EQ(read_rank(folder, r).hash, first.hash) << "rank " << r;
+    }
+    last_folder = folder;
+    return first;
+  }
+  void TearDown() override { fs::remove_all(root); }
+
+  std::string root = testing::TempDir() + "stormo_distributed_" + std::to_string(getpid());
+  std::string last_folder;
+  int count = 0;
+};
+
+inline void expect_equal_losses(const RankFile& got, const RankFile& wanted,
+                                const std::string& what) {
+  ASSERT_FALSE(wanted.losses.empty()) << what;
+  ASSERT_EQ(got.losses.size(), wanted.losses.size()) << what;
+  for (const auto& [step, loss] : wanted.losses) {
+    EXPECT_LE(std::fabs(got.losses.at(step) - loss), 1e-10 * std::fabs(loss))
+        << what << ", step " << step;
+  }
+}
+
+}  // namespace stormo::test
