@@ -121,6 +121,7 @@ Status Group::compare_postings() const {
 
 /// Between hosts the weights must be known before anything is scaled: one more small all-reduce.
 Result<double> Group::total_weight(const Call& call) {
+  if (call.request.total_weight > 0) return call.request.total_weight;
   double total = call.request.weight;
   const Buffer buffer = buffer_of(std::span(&total, 1));
   STORMO_RETURN_IF_ERROR(collective(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,12 +21,18 @@ class BackwardReducer {
   /// Before a pass of a loss that counts for `weight`; gradients stay local unless it is the
   /// `last` pass of the step.
   void begin_pass(double weight, bool last);
-  /// The average of the gradients; a collective.
-  Status reduce(double weight);
+  /// The gradients are complete: sends what has not been sent. A collective, as the following.
+  Status start(double weight);
+  /// Waits until all are averaged.
+  Status finish();
+  /// As GradientReducer::finish(), also after finish().
+  Status each_averaged(const GradientReducer::Averaged& averaged);
   std::string describe() const { return reducer_.describe(); }
 
  private:
   GradientReducer reducer_;
+  std::size_t count_;  // of parameters
+  bool travelling_ = false;
   std::unique_ptr<BackwardHooks> hooks_;  // null: nothing happens before the end of backward
 };
 

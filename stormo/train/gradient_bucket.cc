@@ -109,25 +109,26 @@ void GradientBucket::scatter() {
   large_.clear();
 }
 
-comm::Request GradientBucket::request(double weight) const {
+comm::Request GradientBucket::request(double weight, double total_weight) const {
   return {.kind = comm::OperationKind::kAllReduce,
           .in = buffers_,
           .out = buffers_,
           .reduction = comm::ReduceOp::kWeightedAverage,
           .weight = weight,
+          .total_weight = total_weight,
           .algorithm = algorithm_};
 }
 
 Status GradientBucket::reduce(double weight) {
   gather();
-  STORMO_RETURN_IF_ERROR(world_.run(request(weight), Deadline::never()));
+  STORMO_RETURN_IF_ERROR(world_.run(request(weight, 0), Deadline::never()));
   scatter();
   return {};
 }
 
-void GradientBucket::start(double weight) {
+void GradientBucket::start(double weight, double total_weight) {
   gather();
-  work_ = world_.submit(request(weight));
+  work_ = world_.submit(request(weight, total_weight));
 }
 
 Status GradientBucket::finish() {

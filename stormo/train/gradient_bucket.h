@@ -40,7 +40,8 @@ class GradientBucket {
   /// Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on the caller's thread.
   Status reduce(double weight);
   /// The same in two steps. From start() to finish() nobody may touch the gradients.
-  void start(double weight);
+  /// `total_weight`: sum(weight_r) where all ranks know it, else 0.
+  void start(double weight, double total_weight);
   Status finish();
   /// Waits for what start() began, and leaves the gradients as they are.
   void abandon();
@@ -51,7 +52,7 @@ class GradientBucket {
   /// The averages back into the gradients; drops what no rank has.
   void scatter();
   torch::Tensor flags() const;
-  comm::Request request(double weight) const;
+  comm::Request request(double weight, double total_weight) const;
 
   comm::Communicator& world_;
   std::vector<NamedParameter> parameters_;  // large ones first

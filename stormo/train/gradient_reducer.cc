@@ -68,19 +68,42 @@ void GradientReducer::build_buckets() {
   full.insert(full.end(), filling.begin(), filling.end());
 
   buckets_.clear();
+  members_.clear();
   missing_.clear();
   bucket_of_.assign(parameters_.size(), 0);
-  for (const Filling& f : full) {
+  for (Filling& f : full) {
     std::vector<NamedParameter> members;
     for (const std::size_t i : f.members) {
       bucket_of_[i] = buckets_.size();
       members.push_back(parameters_[i]);
     }
+    std::sort(f.members.begin(), f.members.end());
+    members_.push_back(std::move(f.members));
     missing_.push_back(members.size());
     buckets_.push_back(
         std::make_unique<GradientBucket>(world_, std::move(members), algorithm_, travels_as_));
   }
   is_ready_.assign(parameters_.size(), false);
+}
+
+bool GradientReducer::overlaps() const {
+  return world_.size() > 1 && trial_.current().kind == Overlap::Kind::kBuckets;
+}
+
+// Between hosts every bucket needs the sum of the weights: it is asked for once.
+void GradientReducer::begin_pass() {
+  if (total_asked_ || !overlaps() || world_.cross_size() == 1) return;
+  total_asked_ = true;
+  total_weight_ = weight_;
+  const comm::Buffer total = comm::buffer_of(std::span(&total_weight_, 1));
+  total_known_ = world_.all_reduce_async(std::span(&total, 1), comm::ReduceOp::kSum);
+}
+
+void GradientReducer::start_next_bucket() {
+  begin_pass();
+  // a failure is the group's: the bucket will tell
+  if (total_asked_) static_cast<void>(total_known_.wait());
+  buckets_[started_++]->start(weight_, total_asked_ ? total_weight_ : 0);
 }
 
 void GradientReducer::ready(std::size_t index) {
@@ -100,22 +123,48 @@ void GradientReducer::ready(std::size_t index) {
 }
 
 void GradientReducer::start_full_buckets() {
-  if (held_ || world_.size() == 1) return;
-  if (trial_.current().kind != Overlap::Kind::kBuckets) return;
-  while (started_ < buckets_.size() && missing_[started_] == 0) {
-    buckets_[started_++]->start(weight_);
-  }
+  if (held_ || !overlaps()) return;
+  begin_pass();
+  while (started_ < buckets_.size() && missing_[started_] == 0) start_next_bucket();
 }
 
 Status GradientReducer::reduce() {
-  if (world_.size() == 1) return {};  // the average over one rank, bit for bit
+  STORMO_RETURN_IF_ERROR(start());
+  return finish([](std::size_t, std::size_t) { return Status(); });
+}
+
+Status GradientReducer::start() {
+  if (world_.size() == 1) return {};
   if (trial_.current().kind == Overlap::Kind::kInline) {
     for (const auto& bucket : buckets_) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_));
-  } else {
-    while (started_ < buckets_.size()) buckets_[started_++]->start(weight_);
-    for (const auto& bucket : buckets_) STORMO_RETURN_IF_ERROR(bucket->finish());
+    return {};
+  }
+  while (started_ < buckets_.size()) start_next_bucket();
+  return {};
+}
+
+Status GradientReducer::finish(const Averaged& averaged) {
+  // the average over one rank, bit for bit
+  if (world_.size() == 1) return averaged(0, parameters_.size());
+  if (trial_.current().kind == Overlap::Kind::kInline) {
+    STORMO_RETURN_IF_ERROR(averaged(0, parameters_.size()));
+    return next_pass();
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    STORMO_RETURN_IF_ERROR(buckets_[b]->finish());
+    STORMO_RETURN_IF_ERROR(tell(b, averaged));
   }
   return next_pass();
+}
+
+// Neighbours together.
+Status GradientReducer::tell(std::size_t bucket, const Averaged& averaged) const {
+  const std::vector<std::size_t>& members = members_[bucket];
+  for (std::size_t i = 0, end = 0; i < members.size(); i = end) {
+    for (end = i + 1; end < members.size() && members[end] == members[end - 1] + 1;) ++end;
+    STORMO_RETURN_IF_ERROR(averaged(members[i], members[end - 1] + 1));
+  }
+  return {};
 }
 
 Status GradientReducer::next_pass() {
@@ -128,6 +177,7 @@ Status GradientReducer::next_pass() {
   is_ready_.assign(parameters_.size(), false);
   started_ = 0;
   held_ = false;
+  total_asked_ = false;
   return {};
 }
 
@@ -147,6 +197,8 @@ Status GradientReducer::follow_arrival() {
 
 void GradientReducer::abandon() {
   for (std::size_t b = 0; b < started_; ++b) buckets_[b]->abandon();
+  if (total_asked_) static_cast<void>(total_known_.wait());
+  total_asked_ = false;
   build_buckets();
   started_ = 0;
   held_ = false;

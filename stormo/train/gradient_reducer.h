@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,8 @@ class GradientReducer {
 
   /// What this rank's gradients count for in the passes that follow.
   void set_weight(double weight) { weight_ = weight; }
+  /// A pass begins that will be reduced. Optional; early, it hides the exchange of weights.
+  void begin_pass();
 
   /// Tells that the gradient of parameter `index` (of the list) is in place, once per pass; may
   /// start reductions. Optional: reduce() takes what was not announced.
@@ -43,6 +46,12 @@ class GradientReducer {
   /// ranks r. A rank of weight 0 contributes nothing and need not have run backward. The sum of
   /// weights must be positive.
   Status reduce();
+  /// The same in two steps: what is not on its way yet is sent; with overlap this does not wait.
+  Status start();
+  /// Calls `averaged(first, last)` as soon as the gradients of the parameters [first, last) are,
+  /// while others still travel: every parameter once, in the same order on all ranks.
+  using Averaged = std::function<Status(std::size_t first, std::size_t last)>;
+  Status finish(const Averaged& averaged);
   /// Forgets a pass that ended early. What it started is waited for.
   void abandon();
 
@@ -51,7 +60,10 @@ class GradientReducer {
 
  private:
   void build_buckets();
+  bool overlaps() const;
   void start_full_buckets();
+  void start_next_bucket();
+  Status tell(std::size_t bucket, const Averaged& averaged) const;
   Status follow_arrival();
   Status next_pass();
 
@@ -64,11 +76,15 @@ class GradientReducer {
 
   std::vector<std::size_t> order_;  // of parameters in buckets
   std::vector<std::unique_ptr<GradientBucket>> buckets_;
-  std::vector<std::size_t> bucket_of_;  // by parameter
-  std::vector<std::size_t> missing_;    // by bucket: gradients not ready in this pass
-  std::vector<bool> is_ready_;          // by parameter
-  std::size_t started_ = 0;             // buckets of this pass
+  std::vector<std::vector<std::size_t>> members_;  // by bucket, ascending
+  std::vector<std::size_t> bucket_of_;             // by parameter
+  std::vector<std::size_t> missing_;               // by bucket: gradients not ready in this pass
+  std::vector<bool> is_ready_;                     // by parameter
+  std::size_t started_ = 0;                        // buckets of this pass
   bool held_ = false;
+  double total_weight_ = 0;  // of this pass, once known
+  comm::Work total_known_;
+  bool total_asked_ = false;
 
   bool arrival_known_ = false;
   std::vector<std::int64_t> arrival_;  // of the first pass

@@ -28,17 +28,21 @@ Status HostSharedStore::reduce_scatter(const ParameterRange&, double weight) {
 }
 
 Status HostSharedStore::all_reduce(const ParameterRange&, double weight) {
-  return between_hosts_->reduce(weight);
+  return between_hosts_->start(weight);
 }
 
 Result<double> HostSharedStore::gradient_norm() {
-  return between_hosts_ ? optimizer_.gradient_norm()
-                        : optimizer_.gradient_norm(shared_.gradients());
+  if (!between_hosts_) return optimizer_.gradient_norm(shared_.gradients());
+  STORMO_RETURN_IF_ERROR(between_hosts_->finish());
+  return optimizer_.gradient_norm();
 }
 
-Status HostSharedStore::update(const ParameterRange& all, const StepRate& rate) {
-  return between_hosts_ ? optimizer_.step(rate, all.first, all.last)
-                        : optimizer_.step(rate, shared_.gradients());
+Status HostSharedStore::update(const ParameterRange&, const StepRate& rate) {
+  if (!between_hosts_) return optimizer_.step(rate, shared_.gradients());
+  // others of this host may still read parameters in their backward until all has been averaged
+  if (shared_.host().size() > 1) STORMO_RETURN_IF_ERROR(between_hosts_->finish());
+  return between_hosts_->each_averaged(
+      [&](std::size_t first, std::size_t last) { return optimizer_.step(rate, first, last); });
 }
 
 std::vector<TensorPiece> HostSharedStore::pieces() const {

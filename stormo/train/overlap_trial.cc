@@ -15,7 +15,10 @@ namespace stormo::train {
 namespace {
 
 constexpr int kStepsEach = 4;  // the first one pays for the change and does not count
-constexpr std::int64_t kSmallestBucket = 1 << 20;
+// Few large buckets keep a fast network busy, many small ones begin early and leave little for the
+// end: so many of them.
+constexpr std::int64_t kBucketCounts[] = {3, 8, 20};
+constexpr std::int64_t kSmallestBucket = 64 << 10;
 constexpr std::int64_t kLargestBucket = 25 << 20;
 
 // A wire works while cores compute; without one it takes a core that has nothing else to do.
@@ -45,8 +48,9 @@ OverlapTrial::OverlapTrial(comm::Communicator& world, Overlap wanted, std::int64
   const comm::Buffer vote = comm::buffer_of(std::span(&pays, 1));
   throw_if_error(world.all_reduce(vote, comm::ReduceOp::kMax));
   if (pays == 0) return;
-  for (std::int64_t size = kSmallestBucket; size <= kLargestBucket && size < bytes; size *= 5) {
-    candidates_.push_back(Overlap::buckets(size));
+  for (const std::int64_t count : kBucketCounts) {
+    const std::int64_t size = std::min(bytes / count, kLargestBucket);
+    if (size >= kSmallestBucket) candidates_.push_back(Overlap::buckets(size));
   }
   over_ = candidates_.size() == 1;
   seconds_.assign(candidates_.size(), std::numeric_limits<double>::infinity());

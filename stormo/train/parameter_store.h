@@ -39,8 +39,9 @@ class ParameterStore {
   virtual bool by_segment() const { return false; }
   /// In place of a step's passes, on a rank that has no samples.
   virtual void skip_passes() {}
-  /// The rest of kReduceScatter and kAllReduce, in the plan's order: after the last of them the
-  /// gradients of the range, or this rank's part of them, are sum(weight_r * g_r) / sum(weight_r).
+  /// The rest of kReduceScatter and kAllReduce, in the plan's order: the gradients of the range, or
+  /// this rank's part of them, become sum(weight_r * g_r) / sum(weight_r). They may still travel
+  /// when this returns: gradient_norm() waits for all of them, update() for each before its use.
   virtual Status reduce_scatter(const ParameterRange&, double /*weight*/) { return {}; }
   virtual Status all_reduce(const ParameterRange&, double /*weight*/) { return {}; }
   /// The 2-norm of the whole gradient, after it was reduced.

@@ -22,14 +22,28 @@ void ReplicatedStore::begin_pass(double weight, bool last) {
   for (const Part& p : parts_) p.reducer->begin_pass(weight, last);
 }
 
-Status ReplicatedStore::all_reduce(const ParameterRange& range, double weight) {
+ReplicatedStore::Part* ReplicatedStore::part_of(const ParameterRange& range) {
   const auto found =
       std::find_if(parts_.begin(), parts_.end(), [&](const Part& p) { return p.range == range; });
-  return found->reducer->reduce(weight);
+  return found == parts_.end() ? nullptr : &*found;
 }
 
+Status ReplicatedStore::all_reduce(const ParameterRange& range, double weight) {
+  return part_of(range)->reducer->start(weight);
+}
+
+Result<double> ReplicatedStore::gradient_norm() {
+  for (const Part& p : parts_) STORMO_RETURN_IF_ERROR(p.reducer->finish());
+  return optimizer_->gradient_norm();
+}
+
+// Some are updated while the gradients of others travel.
 Status ReplicatedStore::update(const ParameterRange& range, const StepRate& rate) {
-  return optimizer_->step(rate, range.first, range.last);
+  const Part* part = part_of(range);
+  if (part == nullptr) return optimizer_->step(rate, range.first, range.last);
+  return part->reducer->each_averaged([&](std::size_t first, std::size_t last) {
+    return optimizer_->step(rate, range.first + first, range.first + last);
+  });
 }
 
 std::string ReplicatedStore::describe() const {

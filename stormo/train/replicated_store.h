@@ -19,7 +19,7 @@ class ReplicatedStore final : public ParameterStore {
 
   void begin_pass(double weight, bool last) override;
   Status all_reduce(const ParameterRange& range, double weight) override;
-  Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
+  Result<double> gradient_norm() override;
   Status update(const ParameterRange& range, const StepRate& rate) override;
   Optimizer& optimizer() override { return *optimizer_; }
   std::string describe() const override;
@@ -29,6 +29,7 @@ class ReplicatedStore final : public ParameterStore {
     ParameterRange range;
     std::unique_ptr<BackwardReducer> reducer;
   };
+  Part* part_of(const ParameterRange& range);
 
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<Part> parts_;

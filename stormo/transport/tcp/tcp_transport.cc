@@ -22,6 +22,11 @@ namespace {
 // before the answer comes costs more than not to have waited at all.
 constexpr Duration kSpin = std::chrono::microseconds(200);
 constexpr int kSliceMs = 20;
+// A yield that takes longer has let another thread run: one that computes, while this one reduces
+// gradients. Bulk data is better waited for in poll() then: the kernel wakes us when something has
+// come, while after a yield the other keeps the core until its time is over.
+constexpr Duration kShared = std::chrono::microseconds(50);
+constexpr std::size_t kBulkBytes = 64 << 10;
 
 class TcpTransport final : public Transport {
  public:
@@ -56,7 +61,7 @@ class TcpTransport final : public Transport {
     stripes_.clear();
     for (const Outgoing& m : sends) add(m);
     for (const Incoming& m : receives) add(m);
-    const Status done = run(by);
+    const Status done = run(is_bulk(sends, receives), by);
     if (!done.ok()) {
       // Streams may be cut in the middle of a message: nothing may follow.
       failure_.fail(done);
@@ -121,7 +126,8 @@ class TcpTransport final : public Transport {
   }
 
   Result<bool> move_some();
-  Status run(Deadline by);
+  static bool is_bulk(std::span<const Outgoing> sends, std::span<const Incoming> receives);
+  Status run(bool bulk, Deadline by);
   void wait(TimePoint now, Deadline by);
   Status deadline_error() const;
   bool complete() const {
@@ -159,9 +165,17 @@ Result<bool> TcpTransport::move_some() {
   return moved;
 }
 
-Status TcpTransport::run(Deadline by) {
+bool TcpTransport::is_bulk(std::span<const Outgoing> sends, std::span<const Incoming> receives) {
+  std::size_t bytes = 0;
+  for (const Outgoing& m : sends) bytes += m.bytes.size();
+  for (const Incoming& m : receives) bytes += m.bytes.size();
+  return bytes >= kBulkBytes;
+}
+
+Status TcpTransport::run(bool bulk, Deadline by) {
   const RealClock clock;
   TimePoint moved_at = clock.now();
+  bool shared = false;  // this core, with a thread that computes
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(const bool moved, move_some());
     if (complete()) return {};
@@ -170,10 +184,11 @@ Status TcpTransport::run(Deadline by) {
     if (now >= by.when() && !by.is_never()) return deadline_error();
     if (moved) {
       moved_at = now;
-    } else if (now - moved_at >= kSpin) {
+    } else if (now - moved_at >= kSpin || (bulk && shared)) {
       wait(now, by);
     } else {
       ::sched_yield();  // whoever shares this core may be the one that we wait for
+      shared = clock.now() - now > kShared;
     }
   }
 }
