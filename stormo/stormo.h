@@ -3,14 +3,17 @@
 /// The public C++ API of Stormo in one include.
 ///
 /// A user's own training loop needs two names of it: `stormo::init()` and
-/// `stormo::DistributedDataParallel`, or `stormo::FullyShardedDataParallel`.
+/// `stormo::DistributedDataParallel`, or `stormo::FullyShardedDataParallel`; in one process
+/// `stormo::run_replicas()` takes the place of the first.
 /// `stormo::train::Trainer` is the loop ready made.
 
 #include <stormo/base/status.h>
 #include <stormo/base/version.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
+#include <stormo/train/data_parallel.h>
 #include <stormo/train/distributed_data_parallel.h>
 #include <stormo/train/fully_sharded_data_parallel.h>
 #include <stormo/train/init.h>
+#include <stormo/train/run_replicas.h>
 #include <stormo/train/trainer.h>

@@ -13,13 +13,17 @@ namespace {
 constexpr std::size_t kAlignment = 64;  // as libtorch's own allocator: its kernels rely on it
 constexpr std::uint8_t kPriority = 100;
 
-/// The arenas installed so far, newest first. Nodes are never freed, so that readers need no lock:
+/// The arenas known so far, newest first. Nodes are never freed, so that readers need no lock:
 /// tensors are released from any thread, even while static objects are destroyed.
 struct Installed {
   transport::Arena* arena;
   const Installed* older;
 };
 std::atomic<const Installed*> newest{nullptr};
+
+// Where large tensors go.
+std::atomic<transport::Arena*> arena_of_process{nullptr};
+thread_local transport::Arena* arena_of_thread = nullptr;
 
 transport::Arena* arena_holding(const void* p) {
   for (const Installed* i = newest.load(std::memory_order_acquire); i; i = i->older) {
@@ -40,8 +44,11 @@ void release(void* p) {
 
 void* obtain(std::size_t bytes) {
   if (bytes >= kArenaThresholdBytes) {
-    const Installed* i = newest.load(std::memory_order_acquire);
-    if (void* p = i->arena->allocate(bytes)) return p;
+    transport::Arena* arena = arena_of_thread;
+    if (arena == nullptr) arena = arena_of_process.load(std::memory_order_acquire);
+    if (arena != nullptr) {
+      if (void* p = arena->allocate(bytes)) return p;
+    }
   }
   void* p = nullptr;
   return posix_memalign(&p, kAlignment, bytes) == 0 ? p : nullptr;
@@ -72,9 +79,8 @@ class ArenaAllocator final : public c10::Allocator {
   }
 };
 
-}  // namespace
-
-void install_arena_allocator(transport::Arena& arena) {
+/// From here on libtorch gives tensors back through release().
+void make_known(transport::Arena& arena) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   const Installed* first = newest.load(std::memory_order_relaxed);
@@ -86,6 +92,20 @@ void install_arena_allocator(transport::Arena& arena) {
     c10::SetCPUAllocator(new ArenaAllocator, kPriority);  // never freed: static tensors need it
   }
 }
+
+}  // namespace
+
+void install_arena_allocator(transport::Arena& arena) {
+  make_known(arena);
+  arena_of_process.store(&arena, std::memory_order_release);
+}
+
+ThreadArena::ThreadArena(transport::Arena& arena) : before_(arena_of_thread) {
+  make_known(arena);
+  arena_of_thread = &arena;
+}
+
+ThreadArena::~ThreadArena() { arena_of_thread = before_; }
 
 bool in_arena(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() &&

@@ -21,6 +21,20 @@ inline constexpr std::size_t kArenaThresholdBytes = 64u << 10;
 /// forked child, which never frees a block of the arena.
 void install_arena_allocator(transport::Arena& arena);
 
+/// As install_arena_allocator(), but while it lives, and for the tensors that this thread makes:
+/// ranks that are threads of one process have an arena each. Threads without one use the process's.
+/// From then on the release of any tensor looks at one more arena.
+class ThreadArena {
+ public:
+  explicit ThreadArena(transport::Arena& arena);
+  ~ThreadArena();
+  ThreadArena(const ThreadArena&) = delete;
+  ThreadArena& operator=(const ThreadArena&) = delete;
+
+ private:
+  transport::Arena* before_;
+};
+
 /// Whether the tensor's storage lies in an installed arena.
 bool in_arena(const at::Tensor& tensor);
 

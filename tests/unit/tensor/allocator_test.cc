@@ -133,6 +133,30 @@ TEST_F(ArenaAllocator, AutogradLeavesFreshGradientsInTheArena) {
   }
 }
 
+TEST_F(ArenaAllocator, AThreadMayHaveItsOwn) {
+  auto made =
+      transport::Arena::create({.capacity_bytes = std::uint64_t{16} << 20, .single_process = true});
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  transport::Arena& own = transport::Arena::immortal(std::move(made).value());
+  const std::uint64_t before = in_use();
+  torch::Tensor theirs;
+  std::thread([&] {
+    const ThreadArena guard(own);
+    theirs = bytes(kThreshold);
+    const torch::Tensor too_large = bytes(std::int64_t{32} << 20);
+    EXPECT_FALSE(in_arena(too_large));
+  }).join();
+  EXPECT_TRUE(own.contains(theirs.data_ptr()));
+  EXPECT_EQ(in_use(), before);
+  {
+    const ThreadArena guard(own);
+    EXPECT_TRUE(own.contains(bytes(kThreshold).data_ptr()));
+  }
+  EXPECT_TRUE(arena_.contains(bytes(kThreshold).data_ptr()));
+  theirs.reset();  // on another thread than it was made
+  EXPECT_EQ(own.stats().in_use_bytes, 0u);
+}
+
 TEST_F(ArenaAllocator, TakesAndFreesOnAnyThread) {
   const std::uint64_t before = in_use();
   std::vector<torch::Tensor> made(8);
