@@ -16,4 +16,5 @@
 #include <stormo/train/fully_sharded_data_parallel.h>
 #include <stormo/train/init.h>
 #include <stormo/train/run_replicas.h>
+#include <stormo/train/sync_batch_norm.h>
 #include <stormo/train/trainer.h>

@@ -204,7 +204,7 @@ TEST(DataParallel, WorksInsideDistributedDataParallel) {
   std::vector<TwiceNet> nets = {make_twice_net(), make_twice_net()};
   run_replicas(2, [&](comm::Communicator& world) {
     const TwiceNet& net = nets[static_cast<std::size_t>(world.rank())];
-    DistributedDataParallel ddp(world, net, Overlap::buckets(1));
+    DistributedDataParallel ddp(world, net, {.overlap = Overlap::buckets(1)});
     DataParallel parallel(net, 2);
     const torch::Tensor mine = x.narrow(0, 4 * world.rank(), 4);
     {
