@@ -67,6 +67,8 @@ std::span<const StepStrategy> step_strategies() {
       {"multi_worker_mirrored", {"strategy.kind=multi_worker_mirrored"}},
       {"central_storage", {"strategy.kind=central_storage"}},
       {"ddp", {"strategy.kind=ddp", "strategy.parameters=replicated"}},
+      {"ddp_no_overlap",
+       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.overlap=false"}},
       {"ddp_bfloat16",
        {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.reduce_type=bfloat16"}},
       {"host_shared", {"strategy.kind=ddp", "strategy.parameters=host_shared"}},

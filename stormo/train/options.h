@@ -29,6 +29,7 @@ enum class ReduceType : std::uint8_t {
 struct GradientOptions {
   Reducer reducer = Reducer::kAuto;
   std::int64_t bucket_bytes = 0;  ///< of what is reduced during backward; 0: measured
+  bool overlap = true;  ///< during backward, where that is faster; else at its end
   ReduceType reduce_type = ReduceType::kOwn;
   /// The same bits in every run with as many ranks and the same hosts, whatever is faster.
   bool deterministic = false;

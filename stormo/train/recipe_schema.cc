@@ -189,6 +189,8 @@ std::vector<RecipeField> make_fields() {
        {"auto", "ring", "hierarchical", "reduce_to_one"}},
       {"strategy.bucket_bytes", "gradients that travel together during backward; 0: measured",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.bucket_bytes; }, 0, kMost},
+      {"strategy.overlap", "reduce gradients during backward where that is faster",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
       {"strategy.reduce_type",
        "what gradients are rounded to on their way between ranks",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.reduce_type; },

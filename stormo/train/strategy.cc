@@ -38,7 +38,7 @@ Reduction reduction_for(const GradientOptions& options) {
   how.travels_as = scalar_type_of(options.reduce_type);
   if (options.bucket_bytes > 0) {
     how.overlap = Overlap::buckets(options.bucket_bytes);
-  } else if (options.deterministic) {
+  } else if (options.deterministic || !options.overlap) {
     how.overlap = Overlap::at_the_end();  // what a measurement chooses may differ between runs
   }
   return how;
@@ -78,7 +78,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Com
   const Reduction how = reduction_for(options.gradients);
   if (plan.mesh.find("shard") >= 0) {
     const ShardingOptions sharding{.stage = options.strategy.stage,
-                                   .prefetch = world.cross_size() > 1 ? 1 : 0,
+                                   .prefetch = options.gradients.overlap && world.cross_size() > 1,
                                    .hybrid = options.strategy.hybrid,
                                    .precision = {.reduce = how.travels_as}};
     return std::make_unique<ShardedStore>(world, module, options.optimizer, sharding);
