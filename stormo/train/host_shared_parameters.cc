@@ -20,13 +20,19 @@ std::int64_t aligned(std::int64_t elements, torch::ScalarType type) {
   return (elements + step - 1) / step * step;
 }
 
-Status no_room(comm::Communicator& world, std::int64_t bytes, const std::string& what) {
-  const transport::Arena::Stats stats = world.arena().stats();
-  return Status(Code::kExhausted, "no room in the Arena for " +
-                                      format_bytes(static_cast<std::uint64_t>(bytes)) + " of " +
-                                      what + ": " + format_bytes(stats.in_use_bytes) + " of " +
-                                      format_bytes(stats.capacity_bytes) +
-                                      " are in use; use a smaller batch or model, or more hosts");
+/// In the Arena of `holder`, a local rank; how full that of another rank is, is not known here.
+Status no_room(comm::Communicator& world, int holder, std::int64_t bytes, const std::string& what) {
+  std::string message = "no room in the Arena of local rank " + std::to_string(holder) + " for " +
+                        format_bytes(static_cast<std::uint64_t>(bytes)) + " of " + what;
+  if (holder == world.local_rank()) {
+    const transport::Arena::Stats stats = world.arena().stats();
+    message += ": " + format_bytes(stats.in_use_bytes) + " of " +
+               format_bytes(stats.capacity_bytes) + " are in use";
+  }
+  return Status(Code::kExhausted,
+                message +
+                    "; use a smaller batch or model, more hosts, or strategy \"fsdp\" with "
+                    "parameters = \"sharded\"");
 }
 
 std::unique_ptr<comm::Communicator> ranks_of_host(comm::Communicator& world) {
@@ -111,7 +117,7 @@ void HostSharedParameters::share_values() {
     auto offset = std::bit_cast<std::int64_t>(block.offset);
     throw_if_error(host().broadcast(comm::buffer_of(std::span(&offset, 1)), 0));
     block.offset = std::bit_cast<std::uint64_t>(offset);
-    if (block.offset == kNoGradient) throw Error(no_room(world_, bytes, "parameters"));
+    if (block.offset == kNoGradient) throw Error(no_room(world_, 0, bytes, "parameters"));
   }
   std::vector<torch::Tensor> shared;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -144,7 +150,7 @@ void HostSharedParameters::exchange_postings() {
   const auto room = [&](std::size_t bytes, const std::string& what) {
     void* memory = arena.allocate(bytes);
     if (memory == nullptr) {
-      throw Error(no_room(world_, static_cast<std::int64_t>(bytes), what));
+      throw Error(no_room(world_, world_.local_rank(), static_cast<std::int64_t>(bytes), what));
     }
     return static_cast<std::byte*>(memory);
   };
@@ -179,7 +185,7 @@ Result<std::uint64_t> HostSharedParameters::show(std::size_t index) {
              ? torch::from_blob(rooms_[index], like.sizes(), like.options().requires_grad(false))
              : torch::empty_like(like, torch::MemoryFormat::Contiguous);
   if (!arena.contains(copy.const_data_ptr())) {
-    return no_room(world_, static_cast<std::int64_t>(like.nbytes()),
+    return no_room(world_, world_.local_rank(), static_cast<std::int64_t>(like.nbytes()),
                    "the gradient of '" + parameters_[index].name + "'");
   }
   copy.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);

@@ -31,4 +31,15 @@ std::string first_non_finite(const Task& task, const data::Batch& batch) {
   return is_finite(batch.target) ? "the loss" : "the target";
 }
 
+std::string first_non_finite(const std::vector<TensorPiece>& parts, const data::Batch& batch,
+                             const torch::Tensor& output) {
+  const torch::NoGradGuard no_grad;
+  if (!is_finite(batch.input)) return "the input";
+  for (const TensorPiece& part : parts) {
+    if (!is_finite(part.values)) return "this rank's part of '" + part.name + "'";
+  }
+  if (!is_finite(output)) return "the output of the model, or what other ranks hold of it";
+  return is_finite(batch.target) ? "the loss" : "the target";
+}
+
 }  // namespace stormo::train

@@ -43,7 +43,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan,
                                       "; compose it for these ranks (parallel::plan_for)");
   }
   if (parts.clip_norm > 0) STORMO_RETURN_IF_ERROR(check_clipping(plan));
-  std::unique_ptr<Runner> runner(new Runner(std::move(parts)));
+  std::unique_ptr<Runner> runner(new Runner(world.rank(), std::move(parts)));
   const std::vector<NamedParameter>& all = runner->parts_.store.optimizer().parameters();
   for (const plan::Action& action : plan.actions) {
     const bool computes =
@@ -163,14 +163,14 @@ Status Runner::loss() {
   const double value = loss_.item<double>();
   outcome_.loss_sum += value * static_cast<double>(batch.size());
   if (std::isfinite(value)) return {};
-  return invalid_argument("the loss is " + std::to_string(value) +
-                          "; not finite first: " + where_not_finite(batch) +
+  return invalid_argument("rank " + std::to_string(rank_) + ": the loss is " +
+                          std::to_string(value) + "; not finite first: " + where_not_finite(batch) +
                           "; lower the learning rate, clip gradients or check the data");
 }
 
 std::string Runner::where_not_finite(const data::Batch& batch) const {
   return parts_.store.always_readable() ? first_non_finite(parts_.task, batch)
-                                        : "not looked for in shards";
+                                        : first_non_finite(parts_.store.pieces(), batch, output_);
 }
 
 // The gradients of all passes add up to that of the mean over this rank's samples.

@@ -56,7 +56,7 @@ class Runner {
     ParameterRange parameters;
   };
 
-  explicit Runner(RunnerParts parts) : parts_(std::move(parts)) {}
+  Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
   bool has(plan::ActionKind kind) const;
   Status execute(const Operation& operation, double learning_rate);
   Status load();
@@ -69,6 +69,7 @@ class Runner {
   void backward();
   Status update(const ParameterRange& range, double learning_rate);
 
+  Rank rank_;
   RunnerParts parts_;
   std::vector<Operation> operations_;
 

@@ -296,18 +296,36 @@ void frozen_and_shared_parameters(World& world) {
 }
 
 void different_modules(World& world) {
+  const bool odd = world.rank() + 1 == world.size();
+  const auto refused = [&](const std::shared_ptr<ToyModule>& module, const std::string& named) {
+    std::string message;
+    try {
+      DistributedDataParallel ddp(world, module);
+    } catch (const Error& e) {
+      message = e.what();
+    }
+    expect(world.size() == 1 || message.find(named) != std::string::npos,
+           "the difference is named, got: " + message);
+  };
+  auto more = make_toy_module(3), wider = make_toy_module(3);
+  if (odd) more->register_buffer("odd_one", torch::zeros({2, 3}));
+  refused(more, "'odd_one Float 2x3");
+  if (odd) wider->last->bias.set_data(torch::zeros({4}, torch::kFloat64));
+  refused(wider, "'last.bias Double ");
+}
+
+// Whoever forgets the wrapper gets replicas that drift apart, and is told so.
+void unwrapped_module(World& world) {
   auto module = make_toy_module(3);
-  if (world.rank() + 1 == world.size()) {
-    module->register_buffer("odd_one", torch::zeros({2, 3}));
+  module->first(torch::full({1, 20}, world.rank() + 1.0, torch::kFloat64)).sum().backward();
+  {
+    const torch::NoGradGuard no_grad;
+    module->first->weight.sub_(module->first->weight.grad(), 0.1);
   }
-  std::string message;
-  try {
-    DistributedDataParallel ddp(world, module);
-  } catch (const Error& e) {
-    message = e.what();
-  }
-  expect(world.size() == 1 || message.find("'odd_one Float 2x3") != std::string::npos,
-         "the difference is named, got: " + message);
+  const Status status = train::check_replicas(world, *module);
+  expect(world.size() == 1 || status.code() == Code::kMismatch, "replicas that differ are noticed");
+  expect(world.size() == 1 || status.message().find("'first.weight'") != std::string::npos,
+         "the tensor is named, got: " + status.message());
 }
 
 // Rank 0 leaves while the others are in backward: the group fails, and backward() throws.
@@ -320,6 +338,47 @@ void failure_in_backward(World& world) {
   } catch (const Error& e) {
     std::printf("backward threw: %s\n", e.what());
     std::fflush(stdout);
+    throw;
+  }
+}
+
+void expect_table(const Error& e, const std::string& call_of_rank_1) {
+  std::printf("%s\n", e.what());
+  std::fflush(stdout);
+  const std::string message = e.what();
+  expect(e.status().code() == Code::kMismatch, "a mismatch, got: " + message);
+  expect(message.find("rank 0: all_reduce") != std::string::npos &&
+             message.find("rank 1: " + call_of_rank_1) != std::string::npos,
+         "what each rank called, got: " + message);
+}
+
+// Rank 1 leaves out a backward pass, so that its next call meets another one of rank 0.
+void skipped_backward(World& world) {
+  auto module = make_toy_module(3);
+  DistributedDataParallel ddp(world, module, Overlap::at_the_end());
+  try {
+    for (int step = 0; step < 3; ++step) {
+      const bool skip = world.rank() == 1 && step == 1;
+      if (!skip) module->forward(torch::ones({1, 20}, torch::kFloat64)).sum().backward();
+      throw_if_error(train::check_replicas(world, *module));
+    }
+  } catch (const Error& e) {
+    expect_table(e, "all_gather");
+    throw;
+  }
+}
+
+// The same in a loop that calls nothing else: rank 1 is at its end while rank 0 still waits for it.
+void skipped_last_backward(World& world) {
+  auto module = make_toy_module(3);
+  DistributedDataParallel ddp(world, module, Overlap::at_the_end());
+  try {
+    const int passes = world.rank() == 1 ? 2 : 3;
+    for (int step = 0; step < passes; ++step) {
+      module->forward(torch::ones({1, 20}, torch::kFloat64)).sum().backward();
+    }
+  } catch (const Error& e) {
+    expect_table(e, "finalize");
     throw;
   }
 }
@@ -340,12 +399,15 @@ int ddp_scenario(const std::string& name) {
       {"frozen_and_shared_parameters", frozen_and_shared_parameters},
       {"backward_that_throws", backward_that_throws},
       {"different_modules", different_modules},
+      {"unwrapped_module", unwrapped_module},
+      {"skipped_backward", skipped_backward},
+      {"skipped_last_backward", skipped_last_backward},
       {"failure_in_backward", failure_in_backward},
   };
   World world = init();
   if (name == "all") {  // one start of the processes for everything that succeeds
     for (const auto& [each, run] : scenarios) {
-      if (each != "failure_in_backward") run(world);
+      if (each != "failure_in_backward" && !each.starts_with("skipped")) run(world);
     }
     return 0;
   }

@@ -204,6 +204,32 @@ TEST_F(DistributedTrainer, AnUnreadableSampleEndsAllRanksWithThatCause) {
   }
 }
 
+// A NaN ends all ranks before it reaches their gradients: what they say names where it came from.
+TEST_F(DistributedTrainer, ANonFiniteLossNamesRankPlaceAndStep) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string place;
+  };
+  const std::string event = "event=nan";
+  const std::vector<Case> cases = {
+      {{"strategy=mirrored", event, "event_rank=1"}, "the input"},
+      {{"strategy=central_storage", event, "event_rank=1"}, "the input"},
+      {{"strategy=fsdp", "parameters=sharded", "model=mlp", event, "event_rank=1"}, "the input"},
+      {{"strategy=mirrored", "drift_rank=1", "drift_nan=1"}, "parameter 'last.bias'"},
+  };
+  for (const Case& c : cases) {
+    train(3, c.arguments, 1);
+    for (const int rank : {0, 1, 2}) {
+      const std::string status = read_rank(last_folder, rank).status;
+      for (const std::string& part :
+           {std::string("step 4"), std::string("rank 1: the loss is nan"), c.place}) {
+        EXPECT_NE(status.find(part), std::string::npos)
+            << c.arguments.front() << ", rank " << rank << ": " << status;
+      }
+    }
+  }
+}
+
 // Rank 0 too: it is not believed more than the others.
 TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsNamedByTheMajority) {
   for (const std::string wrong : {"0", "1"}) {
@@ -232,6 +258,11 @@ TEST(DistributedDataParallel, DoesWhatItPromises) {
 
 TEST(DistributedDataParallel, AFailureLeavesBackwardAsAnError) {
   EXPECT_EQ(run_worker(2, {"failure_in_backward"}), 1);
+}
+
+TEST(DistributedDataParallel, ARankThatSkipsAPassEndsAllOfThem) {
+  EXPECT_EQ(run_worker(2, {"skipped_backward"}), 1);
+  EXPECT_EQ(run_worker(2, {"skipped_last_backward"}), 1);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -58,7 +59,9 @@ class EventfulDataset final : public ToyDataset {
       if (event_ == "sigint") raise(SIGINT);
       if (event_ == "throw") throw std::runtime_error("this sample cannot be read");
     }
-    return ToyDataset::get(indices, epoch);
+    data::Batch batch = ToyDataset::get(indices, epoch);
+    if (calls_ == call_ && event_ == "nan") batch.input.fill_(std::nan(""));
+    return batch;
   }
 
  private:
@@ -79,6 +82,7 @@ Enum named(const Arguments& arguments, const std::string& key,
 }
 
 void flip_bit(const torch::Tensor& t) { static_cast<std::uint8_t*>(t.mutable_data_ptr())[2] ^= 1; }
+void make_nan(const torch::Tensor& t) { t.data().fill_(std::nan("")); }
 
 train::TrainerOptions options_of(const Arguments& arguments, const std::string& folder) {
   train::TrainerOptions options;
@@ -188,9 +192,10 @@ int train_scenario(const std::vector<std::string>& words) {
   auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()));
   train::Task task = toy_task(module);
   if (number(arguments, "drift_rank", -1) == world.rank()) {
-    task.loss = [module, calls = 0](const torch::Tensor& output,
-                                    const torch::Tensor& target) mutable {
-      if (++calls == 3) flip_bit(module->last->bias);
+    const auto spoil = number(arguments, "drift_nan", 0) != 0 ? make_nan : flip_bit;
+    task.loss = [module, spoil, calls = 0](const torch::Tensor& output,
+                                           const torch::Tensor& target) mutable {
+      if (++calls == 3) spoil(module->last->bias);
       return model::cross_entropy(output, target);
     };
   }
