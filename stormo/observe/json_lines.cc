@@ -62,6 +62,7 @@ void JsonObserver::on_end(const EndRecord& r) {
                {"wall_s", r.wall_s},
                {"samples_per_s", r.samples_per_s},
                {"train_loss", r.train_loss},
+               {"skipped_steps", r.skipped_steps},
                {"val_loss", r.val_loss ? Json(*r.val_loss) : Json(nullptr)}};
   if (r.test_accuracy) line["test_accuracy"] = *r.test_accuracy;
   line["weights_hash"] = r.weights_hash;

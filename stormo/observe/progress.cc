@@ -145,6 +145,7 @@ void TextObserver::on_end(const EndRecord& r) {
     print_line(fmt::format("  {:<16} {}", name, value));
   };
   row("train loss", fmt::format("{:.4f}", r.train_loss));
+  if (r.skipped_steps > 0) row("skipped steps", std::to_string(r.skipped_steps));
   if (r.val_loss) row("validation loss", bold(fmt::format("{:.4f}", *r.val_loss)));
   if (r.test_accuracy) row("test accuracy", bold(fmt::format("{:.2f} %", 100 * *r.test_accuracy)));
   row("weights hash", r.weights_hash);

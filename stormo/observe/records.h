@@ -50,7 +50,8 @@ struct EndRecord {
   std::int64_t samples = 0;
   double wall_s = 0;
   double samples_per_s = 0;
-  double train_loss = 0;  ///< of the last step
+  double train_loss = 0;           ///< of the last step
+  std::int64_t skipped_steps = 0;  ///< without an update, since a gradient overflowed in float16
   std::optional<double> val_loss{};
   std::optional<double> test_accuracy{};
   std::string weights_hash{};  ///< 16 hexadecimal digits

@@ -1,6 +1,9 @@
 #include <stormo/train/non_finite.h>
 
+#include <optional>
+
 #include <stormo/model/chain.h>
+#include <stormo/train/precision.h>
 
 namespace stormo::train {
 namespace {
@@ -17,6 +20,8 @@ std::string first_non_finite(const Task& task, const data::Batch& batch) {
   for (const auto& p : task.module->named_parameters()) {
     if (!is_finite(p.value())) return "parameter '" + p.key() + "'";
   }
+  std::optional<Autocast> autocast;
+  if (task.autocast) autocast.emplace(at::kCPU, *task.autocast);
   torch::Tensor x = batch.input;
   if (const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module)) {
     const plan::ModelShape shape = chain->shape();

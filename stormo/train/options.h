@@ -51,6 +51,14 @@ struct CheckpointOptions {
   bool asynchronous = true;  ///< those of `every` are written while training goes on
 };
 
+/// How the loss is scaled in float16; see GradScaler.
+struct GradScalerOptions {
+  double initial_scale = 65536;
+  double growth_factor = 2;     ///< after growth_interval good steps in a row; > 1
+  double backoff_factor = 0.5;  ///< after a step that overflowed; between 0 and 1
+  std::int64_t growth_interval = 2000;
+};
+
 struct TrainerOptions {
   std::string name = "program";    ///< appears in records and manifests
   std::string recipe_json = "{}";  ///< resolved recipe; the Trainer copies it into Snapshots
@@ -63,9 +71,10 @@ struct TrainerOptions {
   std::uint64_t seed = 1;
   int data_threads = 1;  ///< of each rank, loading batches ahead
   std::int64_t log_every = 10;
-  std::int64_t eval_every = 0;  ///< steps; 0: only at the end
-  double clip_norm = 0;         ///< global norm of the averaged gradient; 0: off
-  bool resume = false;          ///< continue from the newest complete checkpoint of the directory
+  std::int64_t eval_every = 0;   ///< steps; 0: only at the end
+  double clip_norm = 0;          ///< global norm of the averaged gradient; 0: off
+  GradScalerOptions loss_scale;  ///< where the task computes in float16
+  bool resume = false;           ///< continue from the newest complete checkpoint of the directory
   std::int64_t verify_every =
       0;  ///< compare replicas bitwise every so many steps; 0: at the end only
   OptimizerOptions optimizer;

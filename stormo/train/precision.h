@@ -45,13 +45,6 @@ class [[nodiscard]] Autocast {
   torch::ScalarType type_before_;
 };
 
-struct GradScalerOptions {
-  double initial_scale = 65536;
-  double growth_factor = 2;     ///< after growth_interval good steps in a row; > 1
-  double backoff_factor = 0.5;  ///< after a step that overflowed; between 0 and 1
-  std::int64_t growth_interval = 2000;
-};
-
 /// Dynamic loss scaling for float16 (P. Micikevicius et al., Mixed Precision Training, 2018): the
 /// loss is multiplied by a scale, so that small gradients do not vanish. A step whose gradients
 /// overflow is skipped on all ranks, and the scale falls; it rises after many good steps. bfloat16

@@ -43,7 +43,7 @@ struct Recipe {
   static constexpr std::int64_t kSchema = 1;
 
   std::int64_t schema_version = kSchema;
-  std::string precision = "float32";  ///< "float32", "float64" or "bfloat16" (autocast)
+  std::string precision = "float32";  ///< "float32", "float64"; autocast: "bfloat16", "float16"
   bool recompute = false;             ///< activation checkpointing
   std::int64_t threads = 0;           ///< per rank; 0: cores / local ranks
   model::ModelOptions model;

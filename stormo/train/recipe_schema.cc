@@ -23,11 +23,13 @@ std::vector<RecipeField> make_fields() {
       {"name", "appears in reports and checkpoints",
        [](Recipe& r) -> FieldPlace { return &r.train.name; }},
       {"precision",
-       "of parameters and arithmetic; bfloat16: float32 parameters, products in 16 bits (autocast)",
+       "of parameters and arithmetic; 16 bits: of products only, parameters are float32 "
+       "(autocast); "
+       "float16 scales the loss",
        [](Recipe& r) -> FieldPlace { return &r.precision; },
        0,
        0,
-       {"float32", "float64", "bfloat16"}},
+       {"float32", "float64", "bfloat16", "float16"}},
       {"threads", "computing threads per rank; 0: cores / ranks of the host",
        [](Recipe& r) -> FieldPlace { return &r.threads; }, 0, 4096},
 

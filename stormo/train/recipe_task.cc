@@ -49,6 +49,7 @@ Result<Task> make_task(const Recipe& recipe, const RecipeData& data) {
     return recompute ? checkpointed_forward(chain, input) : chain->forward(input);
   };
   if (recipe.precision == "bfloat16") task.autocast = torch::kBFloat16;
+  if (recipe.precision == "float16") task.autocast = torch::kHalf;
   task.loss = model::cross_entropy;
   task.shape = chain->shape();
   const auto gpt = std::dynamic_pointer_cast<model::Gpt>(chain);

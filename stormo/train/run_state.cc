@@ -5,6 +5,7 @@
 
 #include <torch/utils.h>
 #include <torch/version.h>
+#include <nlohmann/json.hpp>
 
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/checkpoint/folder.h>
@@ -19,9 +20,13 @@ namespace {
 using Tensors = std::map<std::string, torch::Tensor>;
 
 /// Step and seed say which samples come next, on any number of ranks, and what the generators give.
-std::string state_json(std::uint64_t seed) {
-  return R"({"seed":)" + std::to_string(seed) +
-         R"(,"data_order":"seed, epoch","generators":"seed, step, rank"})";
+std::string state_json(std::uint64_t seed, const GradScaler* scaler) {
+  nlohmann::json state = {
+      {"seed", seed}, {"data_order", "seed, epoch"}, {"generators", "seed, step, rank"}};
+  if (scaler != nullptr) {
+    for (const auto& [name, value] : scaler->state()) state[name] = value.item<double>();
+  }
+  return state.dump();
 }
 
 /// A model tensor under the optimizer's name could not be told from its state.
@@ -84,10 +89,12 @@ Status RunState::load_weights() {
   return {};
 }
 
-Status RunState::attach(ParameterStore& store) {
+Status RunState::attach(ParameterStore& store, GradScaler* scaler) {
   store_ = &store;
+  scaler_ = scaler;
   if (!options_.resume) return {};
-  return (store.whole() ? load_optimizer() : load_parts()).within("resume");
+  STORMO_RETURN_IF_ERROR((store.whole() ? load_optimizer() : load_parts()).within("resume"));
+  return scaler == nullptr ? Status() : load_scaler().within("resume");
 }
 
 // Rank 0 reads, the others get what it has.
@@ -113,6 +120,20 @@ Status RunState::load_parts() {
   return store_->load_state(read).within(resumed_from_);
 }
 
+// What another precision has saved holds no scale: then it begins anew.
+Status RunState::load_scaler() {
+  Tensors state = scaler_->state();
+  if (world_.rank() == 0) {
+    STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+    const auto saved = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
+    for (auto& [name, value] : state) {
+      if (saved.contains(name) && saved[name].is_number()) value.fill_(saved[name].get<double>());
+    }
+  }
+  STORMO_RETURN_IF_ERROR(broadcast_tensors(world_, state));
+  return scaler_->load_state(state).within(resumed_from_);
+}
+
 // A forward changes buffers: they are copied now, parameters before the next update.
 Result<checkpoint::Snapshot> RunState::snapshot() const {
   checkpoint::Snapshot s{.pieces = {},
@@ -120,7 +141,7 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
                          .samples = samples,
                          .name = options_.name,
                          .recipe_json = options_.recipe_json,
-                         .state_json = state_json(options_.seed),
+                         .state_json = state_json(options_.seed, scaler_),
                          .torch_version = TORCH_VERSION};
   Tensors equal;  // on all ranks
   for (const auto& b : module_.named_buffers()) equal[b.key()] = b.value().detach().clone();

@@ -11,6 +11,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameter_store.h>
+#include <stormo/train/precision.h>
 
 namespace stormo::train {
 
@@ -25,9 +26,9 @@ class RunState {
   /// Gives every rank the weights of rank 0 or, with options.resume, those of the newest checkpoint
   /// and its progress. A collective.
   Status start();
-  /// Takes over the store that was made of these weights; with options.resume it gets the
-  /// checkpoint's optimizer state. Borrowed. A collective.
-  Status attach(ParameterStore& store);
+  /// Takes over the store that was made of these weights, and the scale of the loss, if there is
+  /// one; with options.resume they get the checkpoint's state. Borrowed. A collective.
+  Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
   /// Writes a checkpoint and returns its path. A collective.
   Result<std::string> save();
   /// Starts to write one while training goes on, and returns the path it will have: values are
@@ -48,11 +49,13 @@ class RunState {
   Status load_weights();
   Status load_optimizer();
   Status load_parts();
+  Status load_scaler();
   Result<checkpoint::Snapshot> snapshot() const;
 
   comm::Communicator& world_;
   torch::nn::Module& module_;
   ParameterStore* store_ = nullptr;
+  GradScaler* scaler_ = nullptr;
   const TrainerOptions& options_;
   std::string resumed_from_;  // a checkpoint
   std::unique_ptr<checkpoint::AsyncCheckpoint> background_;

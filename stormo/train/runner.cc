@@ -20,13 +20,14 @@ Status bad_plan(const plan::Action& action, const std::string& why) {
 }
 
 // The global norm exists only once every gradient is final.
-Status check_clipping(const plan::StepPlan& plan) {
+Status check_norm(const plan::StepPlan& plan) {
   bool updated = false;
   for (const plan::Action& a : plan.actions) {
     if (a.kind == ActionKind::kUpdate) updated = true;
     if (updated && (a.kind == ActionKind::kBackward || a.kind == ActionKind::kAllReduce ||
                     a.kind == ActionKind::kReduceScatter)) {
-      return bad_plan(a, "clipping by the global norm needs all gradients before the first update");
+      return bad_plan(
+          a, "clipping and the scale of the loss need all gradients before the first update");
     }
   }
   return {};
@@ -42,7 +43,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan,
                                       " rank(s), the job has " + std::to_string(world.size()) +
                                       "; compose it for these ranks (parallel::plan_for)");
   }
-  if (parts.clip_norm > 0) STORMO_RETURN_IF_ERROR(check_clipping(plan));
+  if (parts.clip_norm > 0 || parts.scaler != nullptr) STORMO_RETURN_IF_ERROR(check_norm(plan));
   std::unique_ptr<Runner> runner(new Runner(world.rank(), std::move(parts)));
   const std::vector<NamedParameter>& all = runner->parts_.store.optimizer().parameters();
   for (const plan::Action& action : plan.actions) {
@@ -180,18 +181,33 @@ void Runner::backward() {
     loss_ =
         loss_ * (static_cast<double>(batches_[at_].size()) / static_cast<double>(outcome_.samples));
   }
+  if (parts_.scaler != nullptr) loss_ = parts_.scaler->scale(loss_);
   loss_.backward();
+}
+
+// What all gradients are multiplied by: it undoes the scale of the loss, and clips.
+Status Runner::find_gradient_scale() {
+  gradient_scale_ = 1;
+  if (parts_.scaler == nullptr && parts_.clip_norm == 0) return {};
+  STORMO_ASSIGN_OR_RETURN(double norm, parts_.store.gradient_norm());
+  if (parts_.scaler != nullptr) {
+    gradient_scale_ = parts_.scaler->gradient_scale();
+    STORMO_ASSIGN_OR_RETURN(const bool finite, parts_.scaler->check(std::isfinite(norm)));
+    parts_.scaler->update();
+    outcome_.skipped = !finite;
+    norm *= *gradient_scale_;
+  }
+  if (parts_.clip_norm > 0 && !outcome_.skipped) {
+    STORMO_ASSIGN_OR_RETURN(const double clip, clip_coefficient(norm, parts_.clip_norm));
+    *gradient_scale_ *= clip;
+  }
+  return {};
 }
 
 Status Runner::update(const ParameterRange& range, double learning_rate) {
   const Interval interval(parts_.lanes, Lane::kCompute, "update");
-  if (!gradient_scale_) {
-    gradient_scale_ = 1;
-    if (parts_.clip_norm > 0) {
-      STORMO_ASSIGN_OR_RETURN(const double norm, parts_.store.gradient_norm());
-      STORMO_ASSIGN_OR_RETURN(gradient_scale_, clip_coefficient(norm, parts_.clip_norm));
-    }
-  }
+  if (!gradient_scale_) STORMO_RETURN_IF_ERROR(find_gradient_scale());
+  if (outcome_.skipped) return {};
   parts_.before_update();
   return parts_.store.update(range, {.lr = learning_rate, .gradient_scale = *gradient_scale_});
 }

@@ -13,6 +13,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/lane_timer.h>
 #include <stormo/train/parameter_store.h>
+#include <stormo/train/precision.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {
@@ -21,6 +22,7 @@ namespace stormo::train {
 struct StepOutcome {
   double loss_sum = 0;       ///< over this rank's samples, before the update
   std::int64_t samples = 0;  ///< of this rank, may be 0
+  bool skipped = false;      ///< no update, on any rank: a gradient overflowed in float16
 };
 
 /// What a Runner works with; all but the functions borrowed for its life.
@@ -32,9 +34,9 @@ struct RunnerParts {
   LaneTimer& lanes;
   /// Called before every update: whoever still reads the state waits there until it has.
   std::function<void()> before_update = [] {};
-  double clip_norm = 0;  ///< 0: off
-  std::int64_t micro_batches =
-      1;  ///< passes that a rank's part is cut into; their gradients add up
+  GradScaler* scaler = nullptr;    ///< multiplies the loss; null: nothing does
+  double clip_norm = 0;            ///< 0: off
+  std::int64_t micro_batches = 1;  ///< passes of a rank's part; their gradients add up
 };
 
 /// Executes a StepPlan on one rank, action by action, and records an Event for each one. It knows
@@ -67,6 +69,7 @@ class Runner {
   Status loss();
   std::string where_not_finite(const data::Batch& batch) const;
   void backward();
+  Status find_gradient_scale();
   Status update(const ParameterRange& range, double learning_rate);
 
   Rank rank_;
@@ -79,7 +82,7 @@ class Runner {
   torch::Tensor output_;
   torch::Tensor loss_;
   StepOutcome outcome_;
-  std::optional<double> gradient_scale_;  // by clipping, known at the first update
+  std::optional<double> gradient_scale_;  // known at the first update
 };
 
 }  // namespace stormo::train

@@ -23,7 +23,8 @@ struct Task {
   std::function<std::int64_t(const torch::Tensor& output, const torch::Tensor& target)> correct;
   /// A sample to show at the end (generated text); rank 0 only.
   std::function<std::string()> sample;
-  /// The 16-bit type in which training computes what loses little by it; see Autocast.
+  /// The 16-bit type in which training computes what loses little by it; see Autocast. With kHalf
+  /// the loss is scaled, see GradScaler.
   std::optional<torch::ScalarType> autocast;
   /// Segments, for plans; default: the whole module is one.
   std::optional<plan::ModelShape> shape;

@@ -75,7 +75,10 @@ Status TrainingRun::start() {
   setup_.task.module->train();
   STORMO_RETURN_IF_ERROR(state_.start());
   store_ = make_store(setup_.plan, world_, setup_.task.module, options_);
-  STORMO_RETURN_IF_ERROR(state_.attach(*store_));
+  if (setup_.task.autocast == torch::kHalf) {
+    scaler_ = std::make_unique<GradScaler>(world_, options_.loss_scale);
+  }
+  STORMO_RETURN_IF_ERROR(state_.attach(*store_, scaler_.get()));
   first_sample_ = state_.samples;
   if (options_.steps == 0) {
     steps_ = state_.step + sampler_.steps_until(state_.samples, options_.epochs);
@@ -95,6 +98,7 @@ Status TrainingRun::start() {
                                           .store = *store_,
                                           .lanes = lanes_,
                                           .before_update = [this] { state_.before_update(); },
+                                          .scaler = scaler_.get(),
                                           .clip_norm = options_.clip_norm,
                                           .micro_batches = options_.micro_batches}));
   observe::StartRecord record{.recipe = options_.name,
@@ -143,6 +147,7 @@ Status TrainingRun::agree(const StepOutcome& mine) {
       world_.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::kSum));
   const auto samples = static_cast<std::int64_t>(sums[1]);
   end_.train_loss = sums[0] / sums[1];
+  end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   state_.samples += samples;
   ++state_.step;
   log_.add_samples(samples);

@@ -12,6 +12,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameter_store.h>
+#include <stormo/train/precision.h>
 #include <stormo/train/run_state.h>
 #include <stormo/train/runner.h>
 #include <stormo/train/step_log.h>
@@ -62,6 +63,7 @@ class TrainingRun {
   data::Sampler sampler_;
   std::int64_t steps_;  // of the whole run
   std::unique_ptr<ParameterStore> store_;
+  std::unique_ptr<GradScaler> scaler_;  // in float16
   RunState state_;
   LaneTimer lanes_;
   StepLog log_;

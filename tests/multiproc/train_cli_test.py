@@ -151,9 +151,9 @@ class JsonTest(TrainTest):
             end = lines[-1]
             self.assertEqual(
                 list(end),
-                ["event", "steps", "samples", "wall_s", "samples_per_s", "train_loss", "val_loss",
-                 "test_accuracy", "weights_hash", "ranks", "hosts", "bytes_sent_per_rank",
-                 "checkpoint"])
+                ["event", "steps", "samples", "wall_s", "samples_per_s", "train_loss",
+                 "skipped_steps", "val_loss", "test_accuracy", "weights_hash", "ranks", "hosts",
+                 "bytes_sent_per_rank", "checkpoint"])
             self.assertEqual((end["steps"], end["samples"], end["ranks"]), (6, 48, int(ranks)))
             self.assertEqual(len(end["bytes_sent_per_rank"]), int(ranks))
             self.assertRegex(end["weights_hash"], "^[0-9a-f]{16}$")

@@ -56,6 +56,7 @@ TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
   std::ostringstream out;
   EndRecord end{
       .steps = 400, .samples = 4800, .wall_s = 10, .samples_per_s = 480, .train_loss = 1.5};
+  end.skipped_steps = 3;
   end.val_loss = 1.75;
   end.test_accuracy = 0.9875;
   end.weights_hash = "0123456789abcdef";
@@ -67,6 +68,7 @@ TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
             "\n"
             "done: 400 steps, 4800 samples in 10.0 s (480 samples/s) on 2 ranks\n"
             "  train loss       1.5000\n"
+            "  skipped steps    3\n"
             "  validation loss  1.7500\n"
             "  test accuracy    98.75 %\n"
             "  weights hash     0123456789abcdef\n"

@@ -114,8 +114,7 @@ TEST_F(DistributedTrainer, EveryStrategyGoesOnFromTheCheckpointOfAnother) {
               128 + SIGTERM);
     ASSERT_GE(broken.losses.size(), 1u);
     ASSERT_LT(broken.losses.size(), one.losses.size());
-    fs::create_directories(root + "/" + std::to_string(count));
-    fs::rename(last_folder + "/ckpt", root + "/" + std::to_string(count) + "/ckpt");
+    keep_checkpoint();
     const RankFile resumed = train(loader.ranks, on_chain(loader, {"checkpoint=1", "resume=1"}));
     RankFile joined = broken;
     joined.losses.insert(resumed.losses.begin(), resumed.losses.end());
@@ -139,8 +138,7 @@ TEST_F(DistributedTrainer, ASignalOnOneRankStopsAllAndTheRunGoesOnBitwise) {
   ASSERT_GE(broken.losses.size(), 1u);
   EXPECT_EQ(read_rank(last_folder, 1).status, broken.status);
 
-  fs::create_directories(root + "/" + std::to_string(count));
-  fs::rename(last_folder + "/ckpt", root + "/" + std::to_string(count) + "/ckpt");
+  keep_checkpoint();
   const RankFile resumed = train(2, {"checkpoint=1", "resume=1"});
   std::map<long, double> joined = broken.losses;
   joined.insert(resumed.losses.begin(), resumed.losses.end());
@@ -242,6 +240,79 @@ TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsNamedByTheMajority) {
       EXPECT_NE(status.find("first in 'last.bias'"), std::string::npos) << status;
       EXPECT_NE(status.find("after step 3"), std::string::npos) << status;
     }
+  }
+}
+
+// In 16 bits.
+using Words = std::vector<std::string>;
+
+const std::vector<Words> kSixteenBits = {
+    {"strategy=mirrored"},
+    {"strategy=central_storage"},
+    {"strategy=fsdp", "parameters=sharded", "stage=1"},
+    {"strategy=fsdp", "parameters=sharded", "stage=2"},
+    {"strategy=fsdp", "parameters=sharded", "stage=3"},
+};
+
+Words joined(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Words in(const std::string& precision, Words more = {}) {
+  return joined({"model=mlp", "batch=10", "precision=" + precision}, more);
+}
+
+double last_losses(const RankFile& run) {
+  double sum = 0;
+  auto step = run.losses.rbegin();
+  for (int i = 0; i < 5; ++i) sum += (step++)->second / 5;
+  return sum;
+}
+
+TEST_F(DistributedTrainer, InSixteenBitsEveryStrategyEndsWithinAPercentOfSinglePrecision) {
+  const Words fifty = {"epochs=0", "steps=50"};
+  const RankFile single = train(1, in("float32", fifty));
+  ASSERT_EQ(single.losses.size(), 50u);
+  EXPECT_LT(last_losses(single), 0.8 * single.losses.at(1));
+  for (const std::string precision : {"bfloat16", "float16"}) {
+    for (const Words& strategy : kSixteenBits) {
+      const RankFile mixed = train(2, in(precision, joined(fifty, strategy)));
+      EXPECT_NEAR(last_losses(mixed), last_losses(single), 0.01 * last_losses(single))
+          << precision << ", " << strategy.back();
+      EXPECT_NE(mixed.losses, single.losses) << precision << ", " << strategy.back();
+      EXPECT_EQ(mixed.skipped, 0) << strategy.back();
+    }
+  }
+}
+
+TEST_F(DistributedTrainer, AnOverflowOnOneRankSkipsOneStepOnAll) {
+  for (const Words& strategy : kSixteenBits) {
+    const RankFile first =
+        train(3, in("float16", joined({"overflow_rank=1", "micro_batches=2"}, strategy)));
+    EXPECT_EQ(first.skipped, 1) << strategy.back();
+    EXPECT_EQ(first.losses.size(), 10u) << strategy.back();
+  }
+}
+
+// The scale starts where all gradients overflow and grows every other step: a run that lost it
+// would skip other steps.
+TEST_F(DistributedTrainer, ARunGoesOnBitwiseWithTheScaleThatWasSaved) {
+  const Words scale = {"loss_scale=16777216", "growth_interval=2", "checkpoint=1"};
+  for (const std::size_t i : {0u, 1u, 4u}) {
+    const Words arguments = in("float16", joined(scale, kSixteenBits[i]));
+    const RankFile unbroken = train(2, arguments);
+    EXPECT_GT(unbroken.skipped, 1) << kSixteenBits[i].back();
+    EXPECT_LT(unbroken.skipped, 10) << kSixteenBits[i].back();
+    const RankFile broken = train(
+        2, joined(arguments, {"event=sigterm", "event_rank=1", "event_call=5"}), 128 + SIGTERM);
+    ASSERT_LT(broken.losses.size(), unbroken.losses.size());
+    keep_checkpoint();
+    const RankFile resumed = train(2, joined(arguments, {"resume=1"}));
+    RankFile whole = broken;
+    whole.losses.insert(resumed.losses.begin(), resumed.losses.end());
+    EXPECT_EQ(whole.losses, unbroken.losses) << kSixteenBits[i].back();
+    EXPECT_EQ(resumed.hash, unbroken.hash) << kSixteenBits[i].back();
   }
 }
 

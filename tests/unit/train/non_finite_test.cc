@@ -52,6 +52,16 @@ TEST(NonFinite, NamesTheFirstPlaceOfAPass) {
   EXPECT_EQ(s.found(), "the input");
 }
 
+// What is finite in float32 is not in the 16 bits that the pass computed in.
+TEST(NonFinite, ComputesAsThePassDid) {
+  Spoilt s;
+  s.parameter(0).fill_(3e4);
+  Task task = s.task();
+  EXPECT_EQ(first_non_finite(task, s.batch), "the loss");
+  task.autocast = torch::kHalf;
+  EXPECT_EQ(first_non_finite(task, s.batch), "the output of segment 'layer0'");
+}
+
 TEST(NonFinite, LooksAtAModuleWithoutSegmentsAsAWhole) {
   const auto module = test::make_toy_module(3);
   const data::Batch batch{torch::full({2, 20}, 1e200, torch::kFloat64), torch::ones({2})};

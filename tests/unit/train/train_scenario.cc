@@ -35,8 +35,10 @@ class FileObserver final : public observe::RunObserver {
   void on_eval(const observe::EvalRecord& r) override {
     std::fprintf(out_, "eval %s %a %a\n", r.split.c_str(), r.loss, *r.accuracy);
   }
-  void end(const std::string& hash, const std::string& status) {
-    std::fprintf(out_, "end %s %s\n", hash.c_str(), status.c_str());
+  void end(const Result<observe::EndRecord>& r) {
+    if (r.ok()) std::fprintf(out_, "skipped %lld\n", static_cast<long long>(r->skipped_steps));
+    std::fprintf(out_, "end %s %s\n", r.ok() ? r->weights_hash.c_str() : "-",
+                 r.status().to_string().c_str());
   }
 
  private:
@@ -48,8 +50,8 @@ class FileObserver final : public observe::RunObserver {
 class EventfulDataset final : public ToyDataset {
  public:
   EventfulDataset(std::int64_t samples, std::int64_t call, std::string event,
-                  const std::string& log)
-      : ToyDataset(samples), call_(call), event_(std::move(event)), log_(log) {}
+                  const std::string& log, torch::ScalarType type)
+      : ToyDataset(samples), call_(call), event_(std::move(event)), log_(log), type_(type) {}
   data::Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override {
     for (const std::int64_t i : indices) log_ << epoch << ':' << i << ' ';
     log_ << std::endl;
@@ -60,6 +62,7 @@ class EventfulDataset final : public ToyDataset {
       if (event_ == "throw") throw std::runtime_error("this sample cannot be read");
     }
     data::Batch batch = ToyDataset::get(indices, epoch);
+    batch.input = batch.input.to(type_);
     if (calls_ == call_ && event_ == "nan") batch.input.fill_(std::nan(""));
     return batch;
   }
@@ -69,6 +72,7 @@ class EventfulDataset final : public ToyDataset {
   std::string event_;
   mutable std::int64_t calls_ = 0;
   mutable std::ofstream log_;
+  torch::ScalarType type_;
 };
 
 template <class Enum>
@@ -113,6 +117,8 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   if (number(arguments, "adamw", 0) != 0) {
     options.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 0.01};
   }
+  options.loss_scale.initial_scale = static_cast<double>(number(arguments, "loss_scale", 65536));
+  options.loss_scale.growth_interval = number(arguments, "growth_interval", 2000);
   if (number(arguments, "checkpoint", 0) != 0) options.checkpoint.directory = folder + "/ckpt";
   options.checkpoint.every = number(arguments, "checkpoint_every", 0);
   return options;
@@ -121,9 +127,26 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
 int run(train::Trainer& trainer, FileObserver& observer) {
   trainer.set_observer(&observer);
   const Result<observe::EndRecord> end = trainer.run();
-  observer.end(end.ok() ? end->weights_hash : "-", end.status().to_string());
+  observer.end(end);
   if (end.ok()) return 0;
   return trainer.interrupt_signal() != 0 ? 128 + trainer.interrupt_signal() : 1;
+}
+
+torch::ScalarType parameter_type(const Arguments& arguments) {
+  return arguments.contains("precision") ? torch::kFloat32 : torch::kFloat64;
+}
+
+std::shared_ptr<data::Dataset> held_out(const Arguments& arguments) {
+  return std::make_shared<EventfulDataset>(31, -1, "", "/dev/null", parameter_type(arguments));
+}
+
+/// A loss whose gradient is infinite in the third pass.
+torch::Tensor overflowing_loss(const torch::Tensor& output, const torch::Tensor& target,
+                               int& calls) {
+  if (++calls == 3) {
+    output.register_hook([](const torch::Tensor& g) { return g / torch::zeros_like(g); });
+  }
+  return model::cross_entropy(output, target);
 }
 
 /// A chain of segments, which every strategy can train, and what it is trained and tested on.
@@ -143,30 +166,38 @@ std::shared_ptr<data::Dataset> toy_texts(std::int64_t samples) {
   return std::make_shared<RowsDataset>(texts.slice(1, 0, 8), texts.slice(1, 1));
 }
 
-ChainProblem chain_problem(const std::string& name, std::shared_ptr<const data::Dataset> points) {
+ChainProblem chain_problem(const Arguments& arguments,
+                           std::shared_ptr<const data::Dataset> points) {
+  const std::string& name = arguments.at("model");
   if (name == "cnn") return {{.kind = "cnn", .classes = 2}, toy_images(47), toy_images(31)};
   if (name == "gpt") {
     return {{.kind = "gpt", .layers = 2, .heads = 2, .width = 32, .context = 8, .vocabulary = 19},
             toy_texts(47),
             toy_texts(31)};
   }
-  return {{.kind = "mlp", .sizes = {20, 130, 70, 3}},
-          std::move(points),
-          std::make_shared<ToyDataset>(31)};
+  return {{.kind = "mlp", .sizes = {20, 130, 70, 3}}, std::move(points), held_out(arguments)};
 }
 
 int train_chain(World& world, const Arguments& arguments, const std::string& folder,
                 FileObserver& observer, const std::shared_ptr<data::Dataset>& points) {
-  const ChainProblem problem = chain_problem(arguments.at("model"), points);
+  const ChainProblem problem = chain_problem(arguments, points);
   torch::manual_seed(3 + static_cast<std::uint64_t>(world.rank()));
   const auto chain = model::make_model(problem.model).take_or_throw();
-  chain->to(torch::kFloat64);
+  chain->to(parameter_type(arguments));
   train::Task task;
   task.module = chain;
   task.forward = [chain](const torch::Tensor& x) { return chain->forward(x); };
   task.loss = model::cross_entropy;
   task.correct = model::count_correct;
   task.shape = chain->shape();
+  if (arguments.contains("precision") && arguments.at("precision") != "float32") {
+    task.autocast = arguments.at("precision") == "float16" ? torch::kHalf : torch::kBFloat16;
+  }
+  if (number(arguments, "overflow_rank", -1) == world.rank()) {
+    task.loss = [calls = 0](const torch::Tensor& output, const torch::Tensor& target) mutable {
+      return overflowing_loss(output, target, calls);
+    };
+  }
   train::Trainer trainer(world, task, problem.train, {{"test", problem.test, 7}},
                          options_of(arguments, folder));
   return run(trainer, observer);
@@ -186,7 +217,8 @@ int train_scenario(const std::vector<std::string>& words) {
   const bool eventful = number(arguments, "event_rank", -1) == world.rank();
   const auto dataset = std::make_shared<EventfulDataset>(
       number(arguments, "samples", 47), eventful ? number(arguments, "event_call", 4) : -1,
-      eventful ? arguments["event"] : "", folder + "/samples-" + std::to_string(world.rank()));
+      eventful ? arguments["event"] : "", folder + "/samples-" + std::to_string(world.rank()),
+      parameter_type(arguments));
   // Different on every rank: the first broadcast has to make them equal.
   if (arguments.contains("model")) return train_chain(world, arguments, folder, observer, dataset);
   auto module = make_toy_module(3 + static_cast<std::uint64_t>(world.rank()));
@@ -199,7 +231,7 @@ int train_scenario(const std::vector<std::string>& words) {
       return model::cross_entropy(output, target);
     };
   }
-  train::Trainer trainer(world, task, dataset, {{"test", std::make_shared<ToyDataset>(31), 7}},
+  train::Trainer trainer(world, task, dataset, {{"test", held_out(arguments), 7}},
                          options_of(arguments, folder));
   return run(trainer, observer);
 }

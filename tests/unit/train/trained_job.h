@@ -39,6 +39,7 @@ inline int run_worker(Placement placement, std::vector<std::string> arguments) {
 struct RankFile {
   std::map<long, double> losses;
   std::string eval, hash, status;
+  long skipped = 0;  ///< steps that overflowed
 };
 
 inline RankFile read_rank(const std::string& folder, int rank) {
@@ -56,6 +57,8 @@ inline RankFile read_rank(const std::string& folder, int rank) {
       out.losses[step] = std::strtod(loss.c_str(), nullptr);
     } else if (kind == "eval") {
       out.eval = line;
+    } else if (kind == "skipped") {
+      words >> out.skipped;
     } else if (kind == "end") {
       words >> out.hash;
       std::getline(words, out.status);
@@ -86,6 +89,11 @@ class DistributedTrainer : public testing::Test {
     }
     last_folder = folder;
     return first;
+  }
+  // The next run finds the checkpoints of the last one.
+  void keep_checkpoint() const {
+    fs::create_directories(root + "/" + std::to_string(count));
+    fs::rename(last_folder + "/ckpt", root + "/" + std::to_string(count) + "/ckpt");
   }
   void TearDown() override { fs::remove_all(root); }
 
