@@ -7,10 +7,12 @@
 // the leader of one slice, so the work between hosts is spread over all of them. An all-gather is
 // the second half of that, a reduce-scatter the same backwards; a broadcast passes pieces along a
 // chain of hosts, whose ranks take turns, and a reduce is that backwards. Where a host has fewer
-// ranks than another they lead several slices.
-// Cost, for h hosts of m ranks: the all-reduce takes 2(h-1) + 2 rounds; per rank 2(m-1)/m K bytes
-// inside the host and 2(h-1)/h K/m between hosts, that is 2(h-1)/h K per host however many ranks it
-// has. All-gather and reduce-scatter are half of it, broadcast and reduce send K from host to host.
+// ranks than another they lead several slices. The canonical all-reduce has a direct one in place
+// of the ring, so that all slices are added up in one order.
+// Cost, for h hosts of m ranks: the all-reduce takes 2(h-1) + 2 rounds, the canonical one 4; per
+// rank 2(m-1)/m K bytes inside the host and 2(h-1)/h K/m between hosts, that is 2(h-1)/h K per host
+// however many ranks it has. All-gather and reduce-scatter are half of it, broadcast and reduce
+// send K from host to host.
 // Paper: M. Bayatpour, S. Chakraborty, H. Subramoni, X. Lu, D. K. Panda, "Scalable reduction
 // collectives with data partitioning-based multi-leader design", SC17.
 #include <stormo/schedule/hierarchical.h>
@@ -19,6 +21,7 @@
 
 #include <stormo/schedule/chain.h>
 #include <stormo/schedule/compose.h>
+#include <stormo/schedule/direct.h>
 #include <stormo/schedule/ring.h>
 
 namespace stormo::schedule {
@@ -29,14 +32,23 @@ using plan::GoalKind;
 
 int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
 
+plan::Schedule all_reduce_through(const HostSizes& hosts, const plan::Schedule& among_hosts,
+                                  std::string name) {
+  const HostLanes lanes = HostLanes::of_width(hosts, widest(hosts), count(hosts));
+  plan::Schedule s = reversed(lanes.inside_hosts(), Combine::kReduce);
+  s = then(std::move(s), lanes.between_hosts(among_hosts));
+  return with_goal(then(std::move(s), lanes.inside_hosts()), std::move(name),
+                   {GoalKind::kAllReduce});
+}
+
 }  // namespace
 
 plan::Schedule hierarchical_all_reduce(const HostSizes& hosts) {
-  const HostLanes lanes = HostLanes::of_width(hosts, widest(hosts), count(hosts));
-  plan::Schedule s = reversed(lanes.inside_hosts(), Combine::kReduce);
-  s = then(std::move(s), lanes.between_hosts(ring_all_reduce(count(hosts))));
-  return with_goal(then(std::move(s), lanes.inside_hosts()), "hierarchical_all_reduce",
-                   {GoalKind::kAllReduce});
+  return all_reduce_through(hosts, ring_all_reduce(count(hosts)), "hierarchical_all_reduce");
+}
+
+plan::Schedule canonical_all_reduce(const HostSizes& hosts) {
+  return all_reduce_through(hosts, direct_all_reduce(count(hosts)), "canonical_all_reduce");
 }
 
 plan::Schedule hierarchical_all_gather(const HostSizes& hosts) {

@@ -12,6 +12,11 @@ namespace stormo::schedule {
 /// modulo the host's ranks. A single host: w chunks.
 plan::Schedule hierarchical_all_reduce(const HostSizes& hosts);
 
+/// The same with one order of additions for all chunks: ranks in ascending order inside their host,
+/// then hosts in ascending order. So a sum's bits depend on ranks and hosts alone, not on where in
+/// a buffer it stands. Between hosts every carrier reads from those of all others at once.
+plan::Schedule canonical_all_reduce(const HostSizes& hosts);
+
 /// A chunk for each rank.
 plan::Schedule hierarchical_all_gather(const HostSizes& hosts);
 plan::Schedule hierarchical_reduce_scatter(const HostSizes& hosts);

@@ -31,7 +31,8 @@ struct GradientOptions {
   std::int64_t bucket_bytes = 0;  ///< of what is reduced during backward; 0: measured
   bool overlap = true;  ///< during backward, where that is faster; else at its end
   ReduceType reduce_type = ReduceType::kOwn;
-  /// The same bits in every run with as many ranks and the same hosts, whatever is faster.
+  /// One order of additions: bits depend on the ranks and hosts, not on buckets, arrival or what
+  /// is fastest. Not with a `reducer`, which has an order of its own.
   bool deterministic = false;
 };
 

@@ -199,7 +199,8 @@ std::vector<RecipeField> make_fields() {
        0,
        0,
        {"own", "bfloat16", "float16"}},
-      {"strategy.deterministic", "the same bits in every run on as many ranks and the same hosts",
+      {"strategy.deterministic",
+       "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},
 
       {"checkpoint.directory", "where checkpoints go; empty: none are written",

@@ -34,12 +34,12 @@ std::optional<torch::ScalarType> scalar_type_of(ReduceType type) {
 
 Reduction reduction_for(const GradientOptions& options) {
   Reduction how;
-  how.algorithm = builder_of(options.reducer);
+  how.algorithm = options.deterministic ? "canonical_all_reduce" : builder_of(options.reducer);
   how.travels_as = scalar_type_of(options.reduce_type);
   if (options.bucket_bytes > 0) {
     how.overlap = Overlap::buckets(options.bucket_bytes);
-  } else if (options.deterministic || !options.overlap) {
-    how.overlap = Overlap::at_the_end();  // what a measurement chooses may differ between runs
+  } else if (!options.overlap) {
+    how.overlap = Overlap::at_the_end();
   }
   return how;
 }
@@ -49,6 +49,10 @@ Reduction reduction_for(const GradientOptions& options) {
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;
   const GradientOptions& gradients = options.gradients;
+  if (gradients.deterministic && gradients.reducer != Reducer::kAuto) {
+    return invalid_argument(
+        "deterministic gradients have a reduction of their own; leave out the reducer");
+  }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage) {
     return invalid_argument(

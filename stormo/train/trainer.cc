@@ -33,6 +33,8 @@ Status validate(const RunSetup& setup) {
           "intervals in steps must not be negative");
   require(!o.resume || !o.checkpoint.directory.empty(),
           "resume needs the directory of the checkpoints");
+  const Result<Strategy> strategy = strategy_of(o);
+  require(strategy.ok(), strategy.status().message());
   require(o.micro_batches >= 1, "micro_batches must be at least 1");
   require(o.optimizer.lr > 0 && o.clip_norm >= 0,
           "the learning rate must be positive, clip_norm not negative");

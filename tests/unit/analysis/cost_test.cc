@@ -93,6 +93,11 @@ TEST(Cost, HierarchySendsLittleBetweenHosts) {
                                    .max_host_bytes_received = local * between,
                                    .max_rank_bytes_sent = between};
       EXPECT_EQ(inter_host_cost(s, topology, k), expected) << hosts << "x" << local;
+      const auto canonical = schedule::canonical_all_reduce(schedule::HostSizes(hosts, local));
+      Cost same = c;
+      same.rounds = (local > 1 ? 2 : 0) + (hosts > 1 ? 2 : 0);
+      EXPECT_EQ(cost(canonical, k), same);
+      EXPECT_EQ(inter_host_cost(canonical, topology, k), expected) << hosts << "x" << local;
     }
   }
 }

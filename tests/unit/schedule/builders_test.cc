@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace stormo::schedule {
 namespace {
@@ -192,6 +195,45 @@ TEST(Hierarchical, RanksOfASmallerHostLeadSeveralSlices) {
     }
   }
   EXPECT_EQ(sends, (std::map<Rank, int>{{0, 2}, {1, 2}, {2, 2}, {3, 6}}));
+}
+
+/// How the value of each chunk that each rank ends with was added up: "((0+1)+2)".
+using Additions = std::map<std::pair<Rank, plan::ChunkId>, std::string>;
+
+Additions additions(const Schedule& s) {
+  Additions held;
+  for (Rank r = 0; r < s.ranks; ++r) {
+    for (plan::ChunkId c = 0; c < s.chunks; ++c) held[{r, c}] = std::to_string(r);
+  }
+  for (const plan::Round& round : s.rounds) {
+    std::map<std::pair<Rank, plan::ChunkId>, std::map<Rank, std::string>> terms;
+    for (const Transfer& t : round) {
+      auto& of_place = terms[{t.to, t.chunk}];
+      of_place[t.from] = held[{t.from, t.chunk}];
+      if (t.how == Combine::kReduce) of_place[t.to] = held[{t.to, t.chunk}];
+    }
+    for (const auto& [place, of_place] : terms) {
+      std::string sum;
+      for (const auto& [rank, term] : of_place) sum += (sum.empty() ? "" : "+") + term;
+      held[place] = of_place.size() > 1 ? "(" + sum + ")" : sum;
+    }
+  }
+  return held;
+}
+
+TEST(Canonical, EveryChunkIsAddedUpInOneOrder) {
+  const std::map<HostSizes, std::string> orders = {
+      {{4}, "(0+1+2+3)"},
+      {{1, 1, 1}, "(0+1+2)"},
+      {{2, 2}, "((0+1)+(2+3))"},
+      {{3, 1, 2}, "((0+1+2)+3+(4+5))"},
+  };
+  for (const auto& [hosts, order] : orders) {
+    for (const auto& [place, sum] : additions(canonical_all_reduce(hosts))) EXPECT_EQ(sum, order);
+  }
+  std::set<std::string> of_ring;
+  for (const auto& [place, sum] : additions(ring_all_reduce(4))) of_ring.insert(sum);
+  EXPECT_EQ(of_ring.size(), 4u) << "the test can tell orders apart";
 }
 
 TEST(HostLanes, HostsAreFilledAsEvenlyAsPossible) {

@@ -54,6 +54,28 @@ TEST_F(DistributedTrainer, ReducersAndBucketsChangeNothingButTheOrderOfAdditions
   }
 }
 
+TEST_F(DistributedTrainer, DeterministicBitsDependOnRanksAndHostsAlone) {
+  const auto run = [this](Placement placement, const std::string& bucket_bytes,
+                          const std::string& how) {
+    return train(placement, {"batch=10", "clip=0", "bucket_bytes=" + bucket_bytes, how});
+  };
+  const auto expect_same = [&](Placement placement, const std::string& how) {
+    const RankFile measured = run(placement, "0", how);
+    for (const std::string bucket_bytes : {"1", "4096", "1000000"}) {
+      const RankFile other = run(placement, bucket_bytes, how);
+      EXPECT_EQ(other.losses, measured.losses) << placement.ranks << " ranks, " << bucket_bytes;
+      EXPECT_EQ(other.hash, measured.hash) << placement.ranks << " ranks, " << bucket_bytes;
+    }
+    return measured.hash;
+  };
+  for (const int ranks : {3, 4}) {
+    EXPECT_EQ(train(ranks, {"batch=10", "clip=0", "strategy=central_storage"}).hash,
+              expect_same(ranks, "deterministic=1"));
+  }
+  EXPECT_NE(run(4, "1", "reducer=ring").hash, run(4, "1000000", "reducer=ring").hash);
+  expect_same({4, 2}, "deterministic=1");
+}
+
 TEST_F(DistributedTrainer, MicroBatchesAddUp) {
   const RankFile one = train(1, {"batch=10"});
   expect_equal_losses(train(1, {"batch=10", "micro_batches=3"}), one, "one rank");

@@ -228,9 +228,10 @@ TEST_F(TrainerTest, ListsEverythingThatIsWrong) {
   options.steps = options.epochs = 0;
   options.global_batch = 0;
   options.resume = true;
+  options.gradients = {.reducer = Reducer::kRing, .deterministic = true};
   const auto end = run(make_toy_module(3));
   EXPECT_EQ(end.status().code(), Code::kInvalidArgument);
-  for (const char* part : {"steps or epochs", "global batch", "resume needs"}) {
+  for (const char* part : {"steps or epochs", "global batch", "resume needs", "the reducer"}) {
     EXPECT_NE(end.status().message().find(part), std::string::npos) << end.status().to_string();
   }
   EXPECT_FALSE(recorder.start);
