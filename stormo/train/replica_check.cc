@@ -21,7 +21,13 @@ Result<Hashes> gather(comm::Communicator& world, Hashes mine) {
   return all;
 }
 
-/// The first tensor in which `rank` differs from what most ranks hold.
+std::string list(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (const Rank r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
+}
+
+/// The first tensor in which `rank` differs from what most ranks hold; empty when none does.
 Result<std::string> first_difference(comm::Communicator& world, const TensorMap& tensors,
                                      Rank rank) {
   Hashes mine;
@@ -39,7 +45,7 @@ Result<std::string> first_difference(comm::Communicator& world, const TensorMap&
     const auto& wrong = verdict.differing;
     if (std::find(wrong.begin(), wrong.end(), rank) != wrong.end()) return name;
   }
-  return std::string("?");
+  return std::string();
 }
 
 }  // namespace
@@ -59,22 +65,34 @@ Verdict majority_vote(std::span<const std::int64_t> hashes) {
   return verdict;
 }
 
+std::string compare_looks(std::span<const std::int64_t> first,
+                          std::span<const std::int64_t> second) {
+  std::vector<Rank> changed;
+  for (std::size_t r = 0; r < first.size(); ++r) {
+    if (first[r] != second[r]) changed.push_back(static_cast<Rank>(r));
+  }
+  if (changed.empty()) {
+    return "a second look found the same, so the values stay: something outside the gradients "
+           "changed them (a memory error, random numbers, unequal threads or libraries)";
+  }
+  return "a second look found other values on rank(s) " + list(changed) +
+         ", so the error is transient: memory or processor there cannot be trusted";
+}
+
 Status check_replicas(comm::Communicator& world, const torch::nn::Module& module) {
   const TensorMap tensors = named_state(module);
   STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, {hash_of(tensors)}));
   const Verdict verdict = majority_vote(all);
   if (verdict.differing.empty()) return {};
+  STORMO_ASSIGN_OR_RETURN(const Hashes again, gather(world, {hash_of(tensors)}));
   STORMO_ASSIGN_OR_RETURN(const std::string tensor,
                           first_difference(world, tensors, verdict.differing.front()));
-  std::string ranks;
-  for (const Rank r : verdict.differing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
   return Status(
       Code::kMismatch,
-      "replicas are no longer equal: the weights of rank(s) " + ranks + " differ from " +
+      "replicas are no longer equal: the weights of rank(s) " + list(verdict.differing) +
+          " differ from " +
           (verdict.majority ? "those of the majority" : "rank 0, and none has a majority") +
-          ", first in '" + tensor +
-          "'; something outside the gradients changed them (a memory error, random "
-          "numbers, unequal threads or libraries)");
+          (tensor.empty() ? "" : ", first in '" + tensor + "'") + "; " + compare_looks(all, again));
 }
 
 }  // namespace stormo::train

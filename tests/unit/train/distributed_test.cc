@@ -61,7 +61,7 @@ TEST_F(DistributedTrainer, DeterministicBitsDependOnRanksAndHostsAlone) {
   };
   const auto expect_same = [&](Placement placement, const std::string& how) {
     const RankFile measured = run(placement, "0", how);
-    for (const std::string bucket_bytes : {"1", "4096", "1000000"}) {
+    for (const std::string bucket_bytes : {"1", "4096"}) {
       const RankFile other = run(placement, bucket_bytes, how);
       EXPECT_EQ(other.losses, measured.losses) << placement.ranks << " ranks, " << bucket_bytes;
       EXPECT_EQ(other.hash, measured.hash) << placement.ranks << " ranks, " << bucket_bytes;
@@ -260,6 +260,7 @@ TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsNamedByTheMajority) {
                 std::string::npos)
           << "rank " << rank << ": " << status;
       EXPECT_NE(status.find("first in 'last.bias'"), std::string::npos) << status;
+      EXPECT_NE(status.find("so the values stay"), std::string::npos) << status;
       EXPECT_NE(status.find("after step 3"), std::string::npos) << status;
     }
   }
