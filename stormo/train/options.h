@@ -29,7 +29,7 @@ enum class ReduceType : std::uint8_t {
 struct GradientOptions {
   Reducer reducer = Reducer::kAuto;
   std::int64_t bucket_bytes = 0;  ///< of what is reduced during backward; 0: measured
-  bool overlap = true;  ///< during backward, where that is faster; else at its end
+  bool overlap = true;            ///< during backward, where that is faster; else at its end
   ReduceType reduce_type = ReduceType::kOwn;
   /// One order of additions: bits depend on the ranks and hosts, not on buckets, arrival or what
   /// is fastest. Not with a `reducer`, which has an order of its own.

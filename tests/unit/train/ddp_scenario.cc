@@ -355,7 +355,7 @@ void expect_table(const Error& e, const std::string& call_of_rank_1) {
 // Rank 1 leaves out a backward pass, so that its next call meets another one of rank 0.
 void skipped_backward(World& world) {
   auto module = make_toy_module(3);
-  DistributedDataParallel ddp(world, module, Overlap::at_the_end());
+  DistributedDataParallel ddp(world, module, {.overlap = Overlap::at_the_end()});
   try {
     for (int step = 0; step < 3; ++step) {
       const bool skip = world.rank() == 1 && step == 1;
@@ -371,7 +371,7 @@ void skipped_backward(World& world) {
 // The same in a loop that calls nothing else: rank 1 is at its end while rank 0 still waits for it.
 void skipped_last_backward(World& world) {
   auto module = make_toy_module(3);
-  DistributedDataParallel ddp(world, module, Overlap::at_the_end());
+  DistributedDataParallel ddp(world, module, {.overlap = Overlap::at_the_end()});
   try {
     const int passes = world.rank() == 1 ? 2 : 3;
     for (int step = 0; step < passes; ++step) {

@@ -224,7 +224,7 @@ TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
               ElementsAre(HasSubstr("write learning_rate.step_size=N")));
   EXPECT_THAT(errors_of({"deterministic=true"}), IsEmpty());
   EXPECT_THAT(errors_of({"deterministic=true", "reducer=ring"}),
-              ElementsAre(HasSubstr("strategy.deterministic has a reduction of its own")));
+              ElementsAre(HasSubstr("gradients have a reduction of their own")));
   const std::vector<std::string> cosine = {"lr=0.1", "min_lr=0.2", "learning_rate.kind=cosine"};
   EXPECT_THAT(errors_of(cosine), ElementsAre(HasSubstr("0.2 is greater than")));
   std::vector<std::string> scaled = cosine;
