@@ -73,8 +73,8 @@ struct Request {
   Rank root = 0;  ///< send, receive: the peer
   std::uint32_t tag = 0;
   double weight = 1;
-  /// kWeightedAverage: the sum of all ranks' weights, where all ranks know it; 0: not known. Between
-  /// hosts that saves a round.
+  /// kWeightedAverage: the sum of all ranks' weights, where all ranks know it; 0: not known.
+  /// Between hosts that saves a round.
   double total_weight = 0;
   /// Elements of each rank, for operations on parts of different size; empty: equal parts.
   /// all_to_all: elements for each rank in `in`.
