@@ -18,6 +18,7 @@
 #include <torch/types.h>
 
 #include <bench/statistics.h>
+#include <stormo/tensor/parallel_for.h>
 #include <stormo/train/fused_optimizer.h>
 
 namespace {
@@ -79,7 +80,7 @@ void move_all(const AtenFused& all) {
   for (std::size_t t = 0; t < all.weights.size(); ++t) {
     auto *w = all.weights[t].data_ptr<float>(), *g = all.gradients[t].data_ptr<float>();
     auto *m = all.averages[t].data_ptr<float>(), *v = all.squares[t].data_ptr<float>();
-    at::parallel_for(0, all.weights[t].numel(), 32768, [&](std::int64_t a, std::int64_t b) {
+    tensor::parallel_for(all.weights[t].numel(), 32768, [&](std::int64_t a, std::int64_t b) {
       move_only(w + a, g + a, m + a, v + a, b - a);
     });
   }

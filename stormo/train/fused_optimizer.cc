@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include <ATen/Parallel.h>
 
 #include <stormo/tensor/dtype.h>
+#include <stormo/tensor/parallel_for.h>
 
 namespace stormo::train {
 namespace {
@@ -171,7 +171,7 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
     total += work.piece.end;
   }
   if (optim::needs_norms(options_.kind)) STORMO_RETURN_IF_ERROR(find_trust_ratios(works));
-  at::parallel_for(0, total, kGrain, [&](std::int64_t begin, std::int64_t end) {
+  tensor::parallel_for(total, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::int64_t passed = 0;
     for (const Work& work : works) {
       optim::Piece part = work.piece;
@@ -208,16 +208,17 @@ std::vector<optim::SquareSums> FusedOptimizer::square_sums(
     total += numel(works[w].parameter);
   }
   const auto count = static_cast<std::int64_t>(blocks.size());
-  at::parallel_for(0, count, total < kGrain ? count : 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b) {
-      Block& block = blocks[static_cast<std::size_t>(b)];
-      const Work& work = works[block.work];
-      optim::Piece part = work.piece;
-      part.begin = block.begin;
-      part.end = std::min(block.begin + kNormBlock, numel(work.parameter));
-      block.sums = of(work, part);
-    }
-  });
+  tensor::parallel_for(count, total < kGrain ? count : 1,
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t b = begin; b < end; ++b) {
+                           Block& block = blocks[static_cast<std::size_t>(b)];
+                           const Work& work = works[block.work];
+                           optim::Piece part = work.piece;
+                           part.begin = block.begin;
+                           part.end = std::min(block.begin + kNormBlock, numel(work.parameter));
+                           block.sums = of(work, part);
+                         }
+                       });
   std::vector<optim::SquareSums> sums(works.size());
   for (const Block& block : blocks) {
     sums[block.work].weights += block.sums.weights;
