@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-
 #include <stormo/tensor/dtype.h>
 #include <stormo/tensor/parallel_for.h>
 
