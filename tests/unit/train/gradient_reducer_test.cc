@@ -1,12 +1,18 @@
 // What GradientReducer sends, and how exact its averages are.
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <stormo/base/event.h>
+#include <stormo/train/distributed_data_parallel.h>
 #include <stormo/train/gradient_reducer.h>
 
 #include "tests/unit/train/sharded_problem.h"
@@ -95,6 +101,51 @@ TEST(GradientReducer, ReducersDifferInWhatTheySend) {
   EXPECT_GE(total(hierarchical), 2 * kBytes);
   EXPECT_LE(total(hierarchical), 2 * kBytes + 4 * kSmall);
   for (const Average& a : {ring, one, hierarchical}) EXPECT_LT(a.worst, 1e-6);
+}
+
+class Begins final : public Sink {
+ public:
+  void record(const Event& event) override {
+    const std::lock_guard lock(mutex_);
+    if (event.name == "all_reduce" && event.bytes > kSmall) first_ = std::min(first_, event.start);
+  }
+  TimePoint first() const {
+    const std::lock_guard lock(mutex_);
+    return first_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  TimePoint first_ = TimePoint::max();
+};
+
+// A8: the last layer's gradients are on their way while backward computes the first layer's.
+TEST(DistributedDataParallel, TheFirstBucketIsSentBeforeBackwardEnds) {
+  test::Group group = comm::make_hosts({1, 1});
+  std::vector<torch::nn::Sequential> nets;
+  for (std::size_t r = 0; r < group.size(); ++r) {
+    nets.emplace_back(torch::nn::Linear(64, 64), torch::nn::Linear(64, 64),
+                      torch::nn::Linear(64, 64));
+  }
+  const torch::Tensor x = torch::ones({2, 64});
+  test::on_ranks(group, [&](comm::Communicator& world) {
+    torch::nn::Sequential& net = nets[static_cast<std::size_t>(world.rank())];
+    train::DistributedDataParallel ddp(world, net, {.overlap = train::Overlap::buckets(1)});
+    for (int pass = 0; pass < 3; ++pass) {  // the order of arrival is followed after the first
+      Begins begins;
+      world.set_sink(&begins);
+      torch::Tensor hidden = net[0]->as<torch::nn::Linear>()->forward(x);
+      hidden.register_hook([](const torch::Tensor& g) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        return g;
+      });
+      const torch::Tensor rest = net[1]->as<torch::nn::Linear>()->forward(hidden);
+      net[2]->as<torch::nn::Linear>()->forward(rest).sum().backward();
+      const TimePoint end = std::chrono::steady_clock::now();
+      world.set_sink(nullptr);
+      EXPECT_LT(begins.first(), end - std::chrono::milliseconds(90)) << "pass " << pass;
+    }
+  });
 }
 
 }  // namespace
