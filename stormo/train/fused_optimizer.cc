@@ -137,14 +137,6 @@ Status FusedOptimizer::step(const StepRate& rate, std::size_t first, std::size_t
 }
 
 Status FusedOptimizer::step(const StepRate& rate, std::span<const RangeGradient> gradients) {
-  for (const RangeGradient& g : gradients) {
-    const NamedParameter& p = parameters_[g.parameter];
-    const DType own = dtype_of(p.tensor);
-    if (g.dtype != own && (own == DType::kFloat64 || size_of(g.dtype) != 2)) {
-      return invalid_argument("gradient of '" + p.name + "': " + std::string(to_string(g.dtype)) +
-                              " cannot update " + std::string(to_string(own)));
-    }
-  }
   std::vector<Work> works = range_work(gradients);
   return run(works, rate);
 }
@@ -159,11 +151,20 @@ Result<double> FusedOptimizer::gradient_norm(std::span<const RangeGradient> grad
   return norm_of(works);
 }
 
+Status FusedOptimizer::check_types(const Work& work) const {
+  const DType own = work.piece.dtype, gradient = work.piece.gradient_dtype;
+  if (gradient == own || (own == DType::kFloat32 && size_of(gradient) == 2)) return {};
+  return invalid_argument("gradient of '" + parameters_[work.parameter].name +
+                          "': " + std::string(to_string(gradient)) + " cannot update " +
+                          std::string(to_string(own)));
+}
+
 Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
   const torch::NoGradGuard no_grad;
   std::int64_t total = 0;
   for (Work& work : works) {
     add_weights(work);
+    STORMO_RETURN_IF_ERROR(check_types(work));
     work.step = {.lr = rate.lr,
                  .number = ++states_[work.parameter].steps,
                  .gradient_scale = rate.gradient_scale};

@@ -92,6 +92,7 @@ class FusedOptimizer final : public Optimizer {
   std::int64_t numel(std::size_t i) const { return owned_[i].end - owned_[i].begin; }
   std::vector<Work> autograd_work(std::size_t first, std::size_t last);
   std::vector<Work> range_work(std::span<const RangeGradient> gradients);
+  Status check_types(const Work& work) const;
   void add_weights(Work& work);
   Status run(std::vector<Work>& works, const StepRate& rate);
   Status find_trust_ratios(std::vector<Work>& works);

@@ -27,7 +27,8 @@ class Trainer {
   void set_sink(Sink* sink);
   /// The plan that run() will execute.
   const plan::StepPlan& plan() const;
-  /// Blocks until the run is over; call once. kInterrupted after a signal that any rank received,
+  /// Blocks until the run is over; call once. Afterwards the module holds the trained values on
+  /// every rank, whatever the strategy. kInterrupted after a signal that any rank received,
   /// with the checkpoint saved; throws nothing. A failure of one rank fails the group with its
   /// cause.
   Result<observe::EndRecord> run();

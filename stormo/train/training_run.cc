@@ -230,6 +230,7 @@ Status TrainingRun::finish() {
   const auto trained = static_cast<double>(state_.samples - first_sample_);
   end_.samples_per_s = trained_s > 0 ? trained / trained_s : 0;
   end_.weights_hash = weights_hash(named_state(*setup_.task.module));
+  store_->keep_values();
   end_.ranks = world_.size();
   end_.hosts = world_.cross_size();
   observer().on_end(end_);

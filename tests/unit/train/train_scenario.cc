@@ -201,7 +201,13 @@ int train_chain(World& world, const Arguments& arguments, const std::string& fol
   }
   train::Trainer trainer(world, task, problem.train, {{"test", problem.test, 7}},
                          options_of(arguments, folder));
-  return run(trainer, observer);
+  const int code = run(trainer, observer);
+  if (code != 0) return code;
+  // the module has its values again, whatever they were cut into
+  const torch::NoGradGuard no_grad;
+  const std::int64_t first = 0;
+  const torch::Tensor output = chain->forward(problem.test->get({&first, 1}, 0).input);
+  return output.isfinite().all().item<bool>() ? 0 : 1;
 }
 
 }  // namespace
