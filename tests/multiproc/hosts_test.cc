@@ -20,6 +20,11 @@ using Words = std::vector<std::string>;
 using Figures = std::map<std::string, std::vector<double>>;  // by task
 
 constexpr std::int64_t kLarge = 8 << 20;
+#ifdef __SANITIZE_ADDRESS__
+constexpr double kSmallGain = 1.1;  // instrumented code takes longer than the rounds that it saves
+#else
+constexpr double kSmallGain = 1.8;
+#endif
 
 class Hosts : public ::testing::Test {
  protected:
@@ -151,7 +156,7 @@ TEST_F(Hosts, HierarchicalBeatsTheFlatRing) {
     const double time = predicted("hierarchical_all_reduce", kLarge, f["probe"]);
     return outside(wire, f[wire][0], kLarge, 1.02 * kLarge) +
            outside(large, f[large][0], time / 1.25, 1.25 * time) +
-           outside("ring over leader", f[small_ring][0] / f[small][0], 1.8, 1e9) +
+           outside("ring over leader", f[small_ring][0] / f[small][0], kSmallGain, 1e9) +
            outside("ring over hierarchical", f[large_ring][0] / f[large][0], 1.3, 1e9);
   });
 }
