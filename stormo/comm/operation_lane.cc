@@ -1,6 +1,7 @@
 #include <stormo/comm/operation_lane.h>
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,8 +25,9 @@ struct SchedulingAttributes {
 
 /// Asks for short turns on a core, often: operations mostly wait for others, next to threads that
 /// compute without end, and a wake-up that is late by their turn (3 ms) leaves the network idle.
-/// Linux 6.12 and newer; older ones take no notice.
+/// Linux 6.12 and newer; older ones take no notice. Who has chosen another policy keeps it.
 void take_short_turns() {
+  if (::sched_getscheduler(0) != SCHED_OTHER) return;
   SchedulingAttributes wanted;
   wanted.nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()));
   wanted.runtime_ns = 100'000;

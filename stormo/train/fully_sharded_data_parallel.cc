@@ -265,6 +265,11 @@ FullyShardedDataParallel::Gathered::Gathered(FullyShardedDataParallel& fsdp) : f
 
 FullyShardedDataParallel::Gathered::~Gathered() { fsdp_.state_->units.release_all(); }
 
+void FullyShardedDataParallel::leave_whole() {
+  state_->units.gather_all();
+  state_->units.keep_all();
+}
+
 std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
   std::vector<NamedParameter> out;
   for (const FlatParameter* flat : state_->units.flats()) {

@@ -70,7 +70,7 @@ class FullyShardedDataParallel {
       : FullyShardedDataParallel(world, options) {
     shard(sequential);
   }
-  /// Parameters that were released have no values afterwards: see Gathered.
+  /// Parameters that were released have no values afterwards: see leave_whole().
   ~FullyShardedDataParallel();
   FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
   FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
@@ -139,6 +139,9 @@ class FullyShardedDataParallel {
     FullyShardedDataParallel& fsdp_;
   };
   Gathered gathered() { return Gathered(*this); }
+  /// Gathers the module for good: it keeps its values, without another copy, when this has gone.
+  /// Nothing is trained after it. Blocks; every rank does it in the same place.
+  void leave_whole();
 
   /// Any of Stormo's optimizers on this rank's ranges of the trainable parameters, also those that
   /// need norms of whole parameters. Its state is its

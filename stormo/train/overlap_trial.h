@@ -11,6 +11,8 @@
 
 namespace stormo::train {
 
+std::string to_string(const Overlap& overlap);
+
 /// Finds the best Overlap by trying a few of them for some steps each. All ranks decide alike.
 /// Where overlap cannot pay (one host whose cores are all computing) it stays inline and nothing is
 /// tried.

@@ -57,8 +57,7 @@ class ParameterStore {
   /// returns lives. Not a collective.
   virtual bool always_readable() const { return true; }
   virtual std::shared_ptr<void> readable() { return nullptr; }
-  /// While they are readable: lets the module keep them, whole, when this has gone. Nothing is
-  /// trained after it. Not a collective.
+  /// The module keeps its values when this has gone. Nothing is trained after it.
   virtual void keep_values() {}
 
   virtual Optimizer& optimizer() = 0;

@@ -102,10 +102,10 @@ class RecipeCheck {
   void check_strategy() {
     const Result<Strategy> chosen = strategy_of(train_);
     require(chosen.ok(), "strategy.reducer", chosen.status().message());
-    const auto plan = parallel::plan_for(train_.strategy, {{{"module"}}},
+    const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
+    const auto plan = parallel::plan_for(strategy, {{{"module"}}},
                                          {.ranks_per_host = {ranks_}, .can_share = true});
     require(plan.ok(), "strategy.kind", plan.status().message());
-    const Strategy& strategy = train_.strategy;
     const bool may_shard = strategy.kind == Strategy::Kind::kFsdp &&
                            strategy.parameters != Strategy::Parameters::kHostShared;
     require(!recipe_.recompute || !may_shard, "train.recompute",

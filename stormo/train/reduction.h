@@ -23,13 +23,12 @@ struct Overlap {
   bool operator==(const Overlap&) const = default;
 };
 
-std::string to_string(const Overlap& overlap);
-
 /// How gradients are averaged; equal on all ranks.
 struct Reduction {
   Overlap overlap = Overlap::measured();
   std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
-  /// kBFloat16 or kHalf: what wider gradients are rounded to while they travel.
+  /// kBFloat16 or kHalf: what wider gradients are rounded to while they travel. Sparse ones keep
+  /// their type.
   std::optional<torch::ScalarType> travels_as{};
 };
 

@@ -17,8 +17,7 @@ std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>&
 ShardedStore::ShardedStore(comm::Communicator& world,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const OptimizerOptions& options, const ShardingOptions& sharding)
-    : module_(module),
-      saves_(!sharding.hybrid || world.cross_rank() == 0),
+    : saves_(!sharding.hybrid || world.cross_rank() == 0),
       fsdp_(world, chain_of(module), sharding),
       optimizer_(fsdp_.make_optimizer(options)),
       description_("stage " + std::to_string(sharding.stage) +
@@ -41,10 +40,6 @@ Status ShardedStore::update(const ParameterRange&, const StepRate& rate) {
 
 std::shared_ptr<void> ShardedStore::readable() {
   return std::make_shared<FullyShardedDataParallel::Gathered>(fsdp_);
-}
-
-void ShardedStore::keep_values() {
-  for (torch::Tensor& p : module_->parameters()) p.set_data(p.detach().clone());
 }
 
 std::vector<TensorPiece> ShardedStore::pieces() const {

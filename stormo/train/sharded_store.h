@@ -29,7 +29,7 @@ class ShardedStore final : public ParameterStore {
   void zero_grad() override { fsdp_.zero_grad(); }
   bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
-  void keep_values() override;
+  void keep_values() override { fsdp_.leave_whole(); }
   Optimizer& optimizer() override { return *optimizer_; }
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
@@ -37,7 +37,6 @@ class ShardedStore final : public ParameterStore {
   std::string describe() const override;
 
  private:
-  std::shared_ptr<torch::nn::Module> module_;
   bool saves_;  // this rank's parts are not a copy of another's
   FullyShardedDataParallel fsdp_;
   std::unique_ptr<FusedOptimizer> optimizer_;

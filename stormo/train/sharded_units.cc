@@ -249,6 +249,10 @@ void ShardedUnits::release_all() {
   for (const auto& unit : units_) release(*unit);
 }
 
+void ShardedUnits::keep_all() {
+  for (FlatParameter* flat : flats()) flat->keep_whole();
+}
+
 void ShardedUnits::make_stale(bool frozen) {
   for (const auto& unit : units_) {
     end_gather(*unit);

@@ -80,6 +80,8 @@ class ShardedUnits {
 
   void gather_all();
   void release_all();
+  /// Units that are gathered stay whole.
+  void keep_all();
   /// The ranks' parts may have changed; those of frozen parameters too?
   void make_stale(bool frozen);
 

@@ -81,10 +81,11 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Com
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const Reduction how = reduction_for(options.gradients);
   if (plan.mesh.find("shard") >= 0) {
-    const ShardingOptions sharding{.stage = options.strategy.stage,
-                                   .prefetch = options.gradients.overlap && world.cross_size() > 1,
-                                   .hybrid = options.strategy.hybrid,
-                                   .precision = {.reduce = how.travels_as}};
+    const ShardingOptions sharding{
+        .stage = options.strategy.stage,
+        .prefetch = options.gradients.overlap && world.cross_size() > 1 ? 1 : 0,
+        .hybrid = options.strategy.hybrid,
+        .precision = {.reduce = how.travels_as}};
     return std::make_unique<ShardedStore>(world, module, options.optimizer, sharding);
   }
   if (plan.mesh.find("host") >= 0) {

@@ -175,7 +175,7 @@ bool TcpTransport::is_bulk(std::span<const Outgoing> sends, std::span<const Inco
 Status TcpTransport::run(bool bulk, Deadline by) {
   const RealClock clock;
   TimePoint moved_at = clock.now();
-  bool shared = false;  // this core, with a thread that computes
+  bool shared = false;  // bulk data, and a thread that computes on this core
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(const bool moved, move_some());
     if (complete()) return {};
@@ -184,11 +184,11 @@ Status TcpTransport::run(bool bulk, Deadline by) {
     if (now >= by.when() && !by.is_never()) return deadline_error();
     if (moved) {
       moved_at = now;
-    } else if (now - moved_at >= kSpin || (bulk && shared)) {
+    } else if (now - moved_at >= kSpin || shared) {
       wait(now, by);
     } else {
       ::sched_yield();  // whoever shares this core may be the one that we wait for
-      shared = clock.now() - now > kShared;
+      shared = bulk && clock.now() - now > kShared;
     }
   }
 }

@@ -188,14 +188,16 @@ TEST(Recipe, KnowsOptimizersAndSchedules) {
   EXPECT_EQ(t.learning_rate.base_batch, 128);
 }
 
+/// Of a recipe that is right but for the overrides.
+std::vector<std::string> errors_of(std::vector<std::string> overrides) {
+  for (const char* basis : {"batch=8", "steps=1", "data.kind=mnist", "model.kind=mlp",
+                            "model.sizes=784,10", "data.path=."}) {
+    overrides.emplace_back(basis);
+  }
+  return check_recipe(parse("", overrides), 2);
+}
+
 TEST(RecipeCheck, AReducerMeansReplicas) {
-  const auto errors_of = [](std::vector<std::string> overrides) {
-    for (const char* basis : {"batch=8", "steps=1", "data.kind=mnist", "model.kind=mlp",
-                              "model.sizes=784,10", "data.path=."}) {
-      overrides.emplace_back(basis);
-    }
-    return check_recipe(parse("", overrides), 2);
-  };
   EXPECT_THAT(errors_of({"reducer=ring"}), IsEmpty());
   EXPECT_THAT(errors_of({"reducer=ring", "strategy.kind=fsdp"}),
               ElementsAre(HasSubstr("leave them out, or use 'ddp'")));
@@ -208,13 +210,6 @@ TEST(RecipeCheck, AReducerMeansReplicas) {
 }
 
 TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
-  const auto errors_of = [](std::vector<std::string> overrides) {
-    for (const char* basis : {"batch=8", "steps=1", "data.kind=mnist", "model.kind=mlp",
-                              "model.sizes=784,10", "data.path=."}) {
-      overrides.emplace_back(basis);
-    }
-    return check_recipe(parse("", overrides), 1);
-  };
   EXPECT_THAT(errors_of({}), IsEmpty());
   EXPECT_THAT(errors_of({"nesterov=true"}), ElementsAre(HasSubstr("optimizer.momentum=0.9")));
   EXPECT_THAT(errors_of({"nesterov=true", "momentum=0.9"}), IsEmpty());

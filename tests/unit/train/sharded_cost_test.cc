@@ -1,4 +1,5 @@
 // What sharded training costs: bytes of model state, and bytes between hosts.
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -93,6 +94,28 @@ TEST(ShardingCost, AUnitHasNoMemoryBetweenItsUses) {
     loss.backward();
     EXPECT_EQ(bytes(), 0u);
   });
+}
+
+// Where each unit has gathered them: no copy is made.
+TEST(ShardingCost, AModuleThatIsLeftWholeKeepsItsValuesInPlace) {
+  for (const int stage : {1, 3}) {
+    const auto model = wide_problem().model(1), other = wide_problem().model(2);
+    const test::Values wanted = test::values_of(*model);
+    test::on_ranks(2, [&](comm::Communicator& c) {
+      const auto mine = c.rank() == 0 ? model : other;
+      std::map<std::string, const void*> places;
+      {
+        FullyShardedDataParallel fsdp(c, mine, {.stage = stage});
+        const auto whole = fsdp.gathered();
+        for (const auto& p : mine->named_parameters()) places[p.key()] = p.value().data_ptr();
+        fsdp.leave_whole();
+      }
+      for (const auto& p : mine->named_parameters()) {
+        EXPECT_EQ(p.value().data_ptr(), places.at(p.key())) << p.key();
+        EXPECT_TRUE(p.value().equal(wanted.at(p.key()))) << p.key() << ", stage " << stage;
+      }
+    });
+  }
 }
 
 /// Bytes of one step after the first, all ranks together, and what one copy of the model has with
