@@ -18,7 +18,7 @@
 namespace stormo::checkpoint {
 namespace {
 
-constexpr std::size_t kPieceBytes = 256u << 10;      // fits into a core's cache
+constexpr std::size_t kPieceBytes = 1u << 20;  // a disk is fastest with; fits into a core's cache
 constexpr std::uint64_t kMaxBlockBytes = 16u << 20;  // that are held in memory
 
 Status damaged(const std::string& path, const FileDigest& expected, std::size_t block) {
