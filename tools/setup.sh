@@ -64,18 +64,32 @@ if (int(version[0]), int(version[1])) >= (2, 11):
 PYTHON
 }
 
-# A private .venv; pip writes RECORD last, so an interrupted installation has none.
-install_torch() {
+# in_venv PACKAGE VERSION: whether the private .venv has it. pip writes RECORD last, so an interrupted
+# installation has none.
+in_venv() { compgen -G "$stormo_root/.venv/lib/python3*/site-packages/$1-$2*.dist-info/RECORD" >/dev/null; }
+
+install_into_venv() {
   local venv=$stormo_root/.venv
-  if ! compgen -G "$venv/lib/python3*/site-packages/torch-$stormo_torch_version*.dist-info/RECORD" >/dev/null; then
+  "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
+    logged python3 -m venv --clear "$venv" || stop "python3 -m venv failed (above)"
+  logged "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@"
+}
+
+install_torch() {
+  if ! in_venv torch "$stormo_torch_version"; then
     say "installing torch $stormo_torch_version into .venv (about 200 MB to fetch)"
-    "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
-      logged python3 -m venv --clear "$venv" || stop "python3 -m venv failed (above)"
-    logged "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-      "torch==$stormo_torch_version" ||
+    install_into_venv "torch==$stormo_torch_version" ||
       stop "pip install torch==$stormo_torch_version failed (above); or set STORMO_TORCH to a libtorch of yours"
   fi
-  torch_of_python "$venv/bin/python"
+  torch_of_python "$stormo_root/.venv/bin/python"
+}
+
+# What the tests in Python import besides the standard library.
+install_test_modules() {
+  if ! in_venv safetensors "" || ! in_venv numpy ""; then
+    say "installing safetensors and numpy into .venv, for the tests"
+    install_into_venv safetensors numpy || stop "pip install safetensors numpy failed (above)"
+  fi
 }
 
 # Order: STORMO_TORCH, the python3 on PATH, .venv. The choice is remembered with the python it was

@@ -86,18 +86,18 @@ class CheckpointTest(TrainTest):
 
     def test_python_reads_the_export(self):
         try:
-            from safetensors.torch import load_file, save_file
+            from safetensors.numpy import load_file, save_file
         except ImportError:
-            self.skipTest("python3 has no safetensors and torch; the bytes are compared by the test above")
+            self.skipTest("this Python has no safetensors and numpy (./check installs them)")
         path = self.lines("mlp.toml", "-n", "2")[-1]["checkpoint"]
         self.checkpoint("export", path, "model.safetensors", "--optimizer")
         read = load_file(self.folder / "model.safetensors")
         wanted = tensors_of(self.folder / "model.safetensors")
         self.assertEqual(set(read), set(wanted))
-        for name, tensor in read.items():
-            self.assertEqual(list(tensor.shape), wanted[name][1])
-            self.assertEqual(tensor.contiguous().numpy().tobytes(), wanted[name][2])
-        save_file({f"module.{name}": tensor for name, tensor in read.items()}, self.folder / "python.safetensors")
+        for name, array in read.items():
+            self.assertEqual(list(array.shape), wanted[name][1])
+            self.assertEqual(array.tobytes(), wanted[name][2])
+        save_file({f"module.{name}": array for name, array in read.items()}, self.folder / "python.safetensors")
         self.checkpoint("import", "python.safetensors", "new")
         self.checkpoint("export", "new", "again.safetensors", "--optimizer")
         self.assertEqual(wanted, tensors_of(self.folder / "again.safetensors"))
