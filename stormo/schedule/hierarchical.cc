@@ -7,8 +7,8 @@
 // the leader of one slice, so the work between hosts is spread over all of them. An all-gather is
 // the second half of that, a reduce-scatter the same backwards; a broadcast passes pieces along a
 // chain of hosts, whose ranks take turns, and a reduce is that backwards. Where a host has fewer
-// ranks than another they lead several slices. The canonical all-reduce has a direct one in place
-// of the ring, so that all slices are added up in one order.
+// ranks than another they lead several slices. The canonical ones are direct between hosts instead
+// of rings, so that all slices are added up in one order.
 // Cost, for h hosts of m ranks: the all-reduce takes 2(h-1) + 2 rounds, the canonical one 4; per
 // rank 2(m-1)/m K bytes inside the host and 2(h-1)/h K/m between hosts, that is 2(h-1)/h K per host
 // however many ranks it has. All-gather and reduce-scatter are half of it, broadcast and reduce
@@ -41,6 +41,17 @@ plan::Schedule all_reduce_through(const HostSizes& hosts, const plan::Schedule& 
                    {GoalKind::kAllReduce});
 }
 
+plan::Schedule all_gather_through(const HostSizes& hosts, const plan::Schedule& among_hosts) {
+  const HostLanes lanes = HostLanes::by_rank(hosts);
+  return then(lanes.between_hosts(among_hosts), lanes.inside_hosts());
+}
+
+plan::Schedule reduce_scatter_through(const HostSizes& hosts, const plan::Schedule& among_hosts,
+                                      std::string name) {
+  return with_goal(reversed(all_gather_through(hosts, among_hosts), Combine::kReduce),
+                   std::move(name), {GoalKind::kReduceScatter});
+}
+
 }  // namespace
 
 plan::Schedule hierarchical_all_reduce(const HostSizes& hosts) {
@@ -52,14 +63,17 @@ plan::Schedule canonical_all_reduce(const HostSizes& hosts) {
 }
 
 plan::Schedule hierarchical_all_gather(const HostSizes& hosts) {
-  const HostLanes lanes = HostLanes::by_rank(hosts);
-  return with_goal(then(lanes.between_hosts(ring_all_gather(count(hosts))), lanes.inside_hosts()),
+  return with_goal(all_gather_through(hosts, ring_all_gather(count(hosts))),
                    "hierarchical_all_gather", {GoalKind::kAllGather});
 }
 
 plan::Schedule hierarchical_reduce_scatter(const HostSizes& hosts) {
-  return with_goal(reversed(hierarchical_all_gather(hosts), Combine::kReduce),
-                   "hierarchical_reduce_scatter", {GoalKind::kReduceScatter});
+  return reduce_scatter_through(hosts, ring_all_gather(count(hosts)),
+                                "hierarchical_reduce_scatter");
+}
+
+plan::Schedule canonical_reduce_scatter(const HostSizes& hosts) {
+  return reduce_scatter_through(hosts, direct_all_gather(count(hosts)), "canonical_reduce_scatter");
 }
 
 plan::Schedule hierarchical_broadcast(const HostSizes& hosts, Rank root, int pieces) {

@@ -20,6 +20,8 @@ plan::Schedule canonical_all_reduce(const HostSizes& hosts);
 /// A chunk for each rank.
 plan::Schedule hierarchical_all_gather(const HostSizes& hosts);
 plan::Schedule hierarchical_reduce_scatter(const HostSizes& hosts);
+/// In the order of additions of canonical_all_reduce.
+plan::Schedule canonical_reduce_scatter(const HostSizes& hosts);
 
 /// w * pieces chunks; pieces >= 1 follow one another from host to host. 0 <= root < ranks.
 plan::Schedule hierarchical_broadcast(const HostSizes& hosts, Rank root, int pieces = 1);

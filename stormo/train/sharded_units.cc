@@ -179,6 +179,11 @@ void ShardedUnits::complete(Unit& unit) {
   release(unit);
 }
 
+/// The builder that is to run; empty: the selected one.
+std::string_view ShardedUnits::named(std::string_view canonical) const {
+  return options_.deterministic ? canonical : std::string_view();
+}
+
 void ShardedUnits::reduce(FlatParameter& flat) {
   const std::size_t first = first_flag_.at(&flat);
   Reduction r{&flat, first, {}, {}, {}};
@@ -186,13 +191,17 @@ void ShardedUnits::reduce(FlatParameter& flat) {
       flat.take_gradients(scale_, std::span(present_).subspan(first, flat.parameters().size()));
   r.part = flat.reduced_part(r.whole);
   const comm::Buffer whole = tensor::buffer_of(r.whole), part = tensor::buffer_of(r.part);
+  const comm::Request request{.kind = comm::OperationKind::kReduceScatter,
+                              .in = {&whole, 1},
+                              .out = {&part, 1},
+                              .algorithm = named("canonical_reduce_scatter")};
   if (groups_.shards->size() == 1) {
     r.work = comm::Work::completed({});
   } else if (options_.prefetch == 0) {
-    throw_if_failed(groups_.shards->reduce_scatter(whole, part, comm::ReduceOp::kSum));
+    throw_if_failed(groups_.shards->run(request, Deadline::never()));
     r.work = comm::Work::completed({});
   } else {
-    r.work = groups_.shards->reduce_scatter_async(whole, part, comm::ReduceOp::kSum);
+    r.work = groups_.shards->submit(request);
   }
   scattering_.push_back(std::move(r));
   while (scattering_.size() > static_cast<std::size_t>(options_.prefetch)) {
@@ -206,7 +215,10 @@ void ShardedUnits::settle(Reduction& r) {
   r.whole.reset();
   if (groups_.replicas != nullptr) {
     const comm::Buffer part = tensor::buffer_of(r.part);
-    r.work = groups_.replicas->all_reduce_async({&part, 1}, comm::ReduceOp::kSum);
+    r.work = groups_.replicas->submit({.kind = comm::OperationKind::kAllReduce,
+                                       .in = {&part, 1},
+                                       .out = {&part, 1},
+                                       .algorithm = named("canonical_all_reduce")});
   }
   scattered_.push_back(std::move(r));
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/types.h>
@@ -35,6 +36,9 @@ struct ShardingOptions {
   /// Cut over the ranks of each host only, and average gradients over hosts (HSDP). Hosts have
   /// equal numbers of ranks.
   bool hybrid = false;
+  /// Gradients are added in one order: bits depend on the ranks and hosts, not on the sizes of
+  /// units or what is fastest for them.
+  bool deterministic = false;
   ShardPrecision precision;
 };
 
@@ -116,6 +120,7 @@ class ShardedUnits {
   void release(Unit& unit);
   void complete_after(std::int64_t call);
   void complete(Unit& unit);
+  std::string_view named(std::string_view canonical) const;
   void reduce(FlatParameter& flat);
   void settle(Reduction& reduction);
   void accept_reduced();

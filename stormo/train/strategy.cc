@@ -85,6 +85,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Com
         .stage = options.strategy.stage,
         .prefetch = options.gradients.overlap && world.cross_size() > 1 ? 1 : 0,
         .hybrid = options.strategy.hybrid,
+        .deterministic = options.gradients.deterministic,
         .precision = {.reduce = how.travels_as}};
     return std::make_unique<ShardedStore>(world, module, options.optimizer, sharding);
   }

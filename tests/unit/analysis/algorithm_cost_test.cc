@@ -159,6 +159,10 @@ TEST(AlgorithmCost, HierarchicalHalvesCrossBetweenHostsOnce) {
       const int64_t least = *std::min_element(hosts.begin(), hosts.end());
       EXPECT_EQ(between.max_host_bytes_sent, h > 1 ? k - least * (k / n) : 0);
     }
+    const Schedule canonical = schedule::canonical_reduce_scatter(hosts);
+    EXPECT_EQ(cost(canonical, k).rounds, (h > 1 ? 1 : 0) + (n > h ? 1 : 0));
+    EXPECT_EQ(cost(canonical, k).total_bytes, n * (k - k / n));
+    EXPECT_EQ(inter_host_cost(canonical, topology, k).total_bytes, (h - 1) * k);
   }
 }
 

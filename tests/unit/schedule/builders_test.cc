@@ -230,6 +230,8 @@ TEST(Canonical, EveryChunkIsAddedUpInOneOrder) {
   };
   for (const auto& [hosts, order] : orders) {
     for (const auto& [place, sum] : additions(canonical_all_reduce(hosts))) EXPECT_EQ(sum, order);
+    const auto scattered = additions(canonical_reduce_scatter(hosts));
+    for (Rank r = 0; r < ranks_of(hosts); ++r) EXPECT_EQ(scattered.at({r, r}), order);
   }
   std::set<std::string> of_ring;
   for (const auto& [place, sum] : additions(ring_all_reduce(4))) of_ring.insert(sum);

@@ -76,6 +76,22 @@ TEST_F(DistributedTrainer, DeterministicBitsDependOnRanksAndHostsAlone) {
   expect_same({4, 2}, "deterministic=1");
 }
 
+TEST_F(DistributedTrainer, DeterministicBitsOfShardsDoNotDependOnTheSelection) {
+  const std::string file = root + ".selection";
+  std::ofstream(file) << "selection v1\n"
+                         "reduce_scatter one_host ranks=0 bytes=0 ring_reduce_scatter pieces=1\n";
+  const auto hash = [&](bool selected, const std::string& how) {
+    if (selected) setenv("STORMO_SELECTION", file.c_str(), 1);
+    const RankFile end =
+        train(4, {"model=mlp", "batch=10", "strategy=fsdp", "parameters=sharded", how});
+    unsetenv("STORMO_SELECTION");
+    return end.hash;
+  };
+  EXPECT_NE(hash(true, "deterministic=0"), hash(false, "deterministic=0"));
+  EXPECT_EQ(hash(true, "deterministic=1"), hash(false, "deterministic=1"));
+  fs::remove(file);
+}
+
 TEST_F(DistributedTrainer, MicroBatchesAddUp) {
   const RankFile one = train(1, {"batch=10"});
   expect_equal_losses(train(1, {"batch=10", "micro_batches=3"}), one, "one rank");
