@@ -20,11 +20,12 @@ all_reduce one_host ranks=2 bytes=4096 star_all_reduce pieces=1
 all_reduce one_host ranks=0 bytes=0 direct_all_reduce pieces=1
 all_reduce one_per_host ranks=2 bytes=2097152 recursive_doubling_all_reduce pieces=1
 all_reduce one_per_host ranks=3 bytes=8192 binomial_all_reduce pieces=1
+all_reduce one_per_host ranks=4 bytes=8192 star_all_reduce pieces=1
 all_reduce one_per_host ranks=0 bytes=8192 recursive_doubling_all_reduce pieces=1
 all_reduce one_per_host ranks=0 bytes=131072 halving_doubling_all_reduce pieces=1
 all_reduce one_per_host ranks=0 bytes=0 ring_all_reduce pieces=1
 all_reduce even ranks=4 bytes=131072 leader_all_reduce pieces=1
-all_reduce even ranks=0 bytes=32768 leader_all_reduce pieces=1
+all_reduce even ranks=0 bytes=65536 leader_all_reduce pieces=1
 all_reduce even ranks=0 bytes=0 hierarchical_all_reduce pieces=1
 all_reduce uneven ranks=0 bytes=32768 leader_all_reduce pieces=1
 all_reduce uneven ranks=0 bytes=0 hierarchical_all_reduce pieces=1
