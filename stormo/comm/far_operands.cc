@@ -9,16 +9,17 @@ namespace {
 constexpr std::size_t kBlockBytes = 128 << 10;
 constexpr std::size_t kAllBlocksBytes = 512 << 10;
 constexpr std::size_t kLeastBlockBytes = 16 << 10;
+constexpr std::size_t kLine = 64;
 
 }  // namespace
 
 Status FarOperands::combine(std::span<const Operand> sources, std::span<void* const> destinations,
                             std::int64_t count, std::size_t width, const Combine& combine) {
   const std::size_t total = static_cast<std::size_t>(count) * width;
-  const std::size_t num_blocks = sources_.size() + 1;  // one for the result
-  const std::size_t block =
-      std::min(std::max(kLeastBlockBytes, std::min(kBlockBytes, kAllBlocksBytes / num_blocks)),
-               (total + 63) / 64 * 64);
+  const std::size_t num_blocks = sources_.size() + 1;                      // one for the result
+  const std::size_t share = kAllBlocksBytes / num_blocks / kLine * kLine;  // whole elements
+  const std::size_t block = std::min(std::max(kLeastBlockBytes, std::min(kBlockBytes, share)),
+                                     (total + kLine - 1) / kLine * kLine);
   if (blocks_.size() < block * num_blocks) blocks_.resize(block * num_blocks);
   for (std::size_t offset = 0; offset < total; offset += block) {
     STORMO_RETURN_IF_ERROR(combine_block(sources, destinations, offset,
@@ -36,7 +37,7 @@ Status FarOperands::combine_block(std::span<const Operand> sources,
   for (const Far& far : sources_) {
     STORMO_RETURN_IF_ERROR(far.memory->read(block, far.at + offset, bytes));
     near_sources_[far.index].data = block;
-    block += (bytes + 63) / 64 * 64;
+    block += (bytes + kLine - 1) / kLine * kLine;
   }
   near_destinations_.clear();
   for (void* d : destinations) near_destinations_.push_back(static_cast<std::byte*>(d) + offset);
