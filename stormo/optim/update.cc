@@ -78,15 +78,20 @@ struct UpdateStrip {
     for (std::size_t b = 0; b < count * size; b += kLine) hwy::Prefetch(from + b + kAhead);
   }
 
+  template <class Half, class D>
+  static HWY_INLINE void store_as(D d, hn::Vec<D> w, std::uint16_t* to) {
+    Half::store(d, Half::narrow(d, w), to);
+  }
+
   template <class D>
   HWY_INLINE void store_copy(D d, hn::Vec<D> w, std::int64_t i) const {
     if constexpr (std::is_same_v<T, float>) {
       if (HWY_LIKELY(piece.copy == nullptr)) return;
       auto* to = static_cast<std::uint16_t*>(piece.copy) + i;
       if (piece.copy_dtype == DType::kBFloat16) {
-        stormo::HWY_NAMESPACE::BFloat16::store(d, w, to);
+        store_as<stormo::HWY_NAMESPACE::BFloat16>(d, w, to);
       } else {
-        stormo::HWY_NAMESPACE::Float16::store(d, w, to);
+        store_as<stormo::HWY_NAMESPACE::Float16>(d, w, to);
       }
     }
   }
