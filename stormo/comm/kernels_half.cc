@@ -100,8 +100,7 @@ void reduce_16(Combine how, std::span<const Operand> sources, std::span<void* co
     std::memcpy(half.data(), static_cast<const std::uint16_t*>(sources[s].data) + whole, rest);
     const Operand one{half.data(), sources[s].scale};
     const auto x = s == 0 ? first_term<Half>(how, one, 0)
-                          : combine(how, hn::Load(F32(), acc.data()),
-                                    Half::load(F32(), half.data()), static_cast<float>(one.scale));
+                          : next_term<Half>(how, hn::Load(F32(), acc.data()), one, 0);
     hn::Store(x, F32(), acc.data());
   }
   Half::store(F32(), Half::narrow(F32(), hn::Load(F32(), acc.data())), half.data());

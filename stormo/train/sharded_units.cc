@@ -179,8 +179,8 @@ void ShardedUnits::complete(Unit& unit) {
   release(unit);
 }
 
-/// The builder that is to run; empty: the selected one.
-std::string_view ShardedUnits::named(std::string_view canonical) const {
+/// What is to run, for Request::algorithm: the canonical one, or the selected one (empty).
+std::string_view ShardedUnits::algorithm(std::string_view canonical) const {
   return options_.deterministic ? canonical : std::string_view();
 }
 
@@ -194,7 +194,7 @@ void ShardedUnits::reduce(FlatParameter& flat) {
   const comm::Request request{.kind = comm::OperationKind::kReduceScatter,
                               .in = {&whole, 1},
                               .out = {&part, 1},
-                              .algorithm = named("canonical_reduce_scatter")};
+                              .algorithm = algorithm("canonical_reduce_scatter")};
   if (groups_.shards->size() == 1) {
     r.work = comm::Work::completed({});
   } else if (options_.prefetch == 0) {
@@ -218,7 +218,7 @@ void ShardedUnits::settle(Reduction& r) {
     r.work = groups_.replicas->submit({.kind = comm::OperationKind::kAllReduce,
                                        .in = {&part, 1},
                                        .out = {&part, 1},
-                                       .algorithm = named("canonical_all_reduce")});
+                                       .algorithm = algorithm("canonical_all_reduce")});
   }
   scattered_.push_back(std::move(r));
 }

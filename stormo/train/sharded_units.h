@@ -120,7 +120,7 @@ class ShardedUnits {
   void release(Unit& unit);
   void complete_after(std::int64_t call);
   void complete(Unit& unit);
-  std::string_view named(std::string_view canonical) const;
+  std::string_view algorithm(std::string_view canonical) const;
   void reduce(FlatParameter& flat);
   void settle(Reduction& reduction);
   void accept_reduced();
