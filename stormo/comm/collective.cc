@@ -200,7 +200,8 @@ Result<Choice> Group::choice_for(const Request& request, std::uint64_t bytes) co
 
 Result<const Program*> Group::program_for(const Request& request, std::uint64_t bytes) {
   STORMO_ASSIGN_OR_RETURN(const Choice choice, choice_for(request, bytes));
-  const ProgramKey key{request.kind, request.root, choice};
+  const Rank root = plan::has_root(goal_of(request.kind)) ? request.root : 0;
+  const ProgramKey key{request.kind, root, choice};
   const auto it = programs_.find(key);
   if (it != programs_.end()) return &it->second;
   STORMO_ASSIGN_OR_RETURN(Program program, compile_for(request, key.choice));

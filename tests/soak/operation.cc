@@ -43,10 +43,18 @@ std::vector<ReduceOp> reductions_of(DType dtype, OperationKind kind) {
   return ops;
 }
 
+std::vector<std::vector<std::int64_t>> equal_lengths(std::size_t ranks, std::int64_t count) {
+  return {ranks, std::vector<std::int64_t>(ranks, count)};
+}
+
 bool has_parts(OperationKind kind) {
   return kind == OperationKind::kAllGather || kind == OperationKind::kGather ||
          kind == OperationKind::kScatter || kind == OperationKind::kReduceScatter ||
          kind == OperationKind::kAllToAll;
+}
+
+bool has_algorithms(OperationKind kind) {
+  return kind != OperationKind::kSend && kind != OperationKind::kBarrier;
 }
 
 void choose_algorithm(Operation& o, Rng& rng, const std::vector<int>& ranks_per_host) {
@@ -54,7 +62,7 @@ void choose_algorithm(Operation& o, Rng& rng, const std::vector<int>& ranks_per_
   const schedule::Builder& b = all[rng.below(all.size())];
   const plan::GoalKind goal = comm::goal_of(o.kind);
   const comm::Choice choice{&b, b.takes_pieces ? 1 + static_cast<int>(rng.below(3)) : 1};
-  if (b.goal != goal || o.kind == OperationKind::kSend || o.kind == OperationKind::kBarrier) return;
+  if (b.goal != goal || !has_algorithms(o.kind)) return;
   if (!comm::check_choice(choice, goal, ranks_per_host).ok()) return;
   if (b.forwards && !o.equal_parts) return;
   o.algorithm = std::string(b.name);
@@ -157,11 +165,11 @@ Operation random_operation(Rng& rng, const std::vector<int>& ranks_per_host,
   if (o.peer == o.root) o.peer = (o.root + 1) % o.ranks;
   o.count = std::min(any_of(kCounts, rng), has_parts(o.kind) ? max_count / o.ranks : max_count);
   o.equal_parts = rng.below(2) == 0;
-  for (std::size_t a = 0; a < n; ++a) {
-    auto& row = o.lengths.emplace_back();
-    for (std::size_t b = 0; b < n; ++b) {
+  o.lengths = equal_lengths(n, o.count);
+  for (auto& row : o.lengths) {
+    for (auto& length : row) {
       const auto limit = static_cast<std::uint64_t>(o.count) + 1;
-      row.push_back(o.equal_parts ? o.count : static_cast<std::int64_t>(rng.below(limit)));
+      if (!o.equal_parts) length = static_cast<std::int64_t>(rng.below(limit));
     }
   }
   const bool many = comm::in_place(o.kind) && o.kind != OperationKind::kSend &&
@@ -170,6 +178,26 @@ Operation random_operation(Rng& rng, const std::vector<int>& ranks_per_host,
   if (rng.below(3) == 0) choose_algorithm(o, rng, ranks_per_host);
   o.asynchronous = rng.below(3) == 0;
   o.seed = rng.next_u64();
+  return o;
+}
+
+std::optional<Operation> greatest_operation(const schedule::Builder& builder,
+                                            const std::vector<int>& ranks_per_host,
+                                            std::int64_t max_count) {
+  const auto kind = std::find_if(kKinds.begin(), kKinds.end(), [&](OperationKind k) {
+    return has_algorithms(k) && comm::goal_of(k) == builder.goal;
+  });
+  const comm::Choice choice{&builder, 1};
+  if (kind == kKinds.end() || !comm::check_choice(choice, builder.goal, ranks_per_host).ok()) {
+    return std::nullopt;
+  }
+  Operation o;
+  o.kind = *kind;
+  o.dtype = DType::kFloat64;
+  o.ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
+  o.count = has_parts(o.kind) ? max_count / o.ranks : max_count;
+  o.lengths = equal_lengths(static_cast<std::size_t>(o.ranks), o.count);
+  o.algorithm = std::string(builder.name);
   return o;
 }
 

@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <stormo/base/dtype.h>
 #include <stormo/base/rng.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/schedule/builders.h>
 
 /// Random operations and their serial oracle: what every rank has before and must have after.
 namespace stormo::soak {
@@ -38,6 +40,11 @@ struct Operation {
 /// For a group of `ranks_per_host`; `max_count` bounds each rank's buffers.
 Operation random_operation(Rng& rng, const std::vector<int>& ranks_per_host,
                            std::int64_t max_count);
+
+/// The largest of those by `builder`, summing float64; none: it is not for such groups.
+std::optional<Operation> greatest_operation(const schedule::Builder& builder,
+                                            const std::vector<int>& ranks_per_host,
+                                            std::int64_t max_count);
 
 /// Values, one for each element. Of the buffer that rank `me` gives to the operation.
 std::vector<double> input(const Operation& o, Rank me);
