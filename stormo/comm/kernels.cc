@@ -20,9 +20,9 @@ void reduce(DType dtype, Combine how, std::span<const Operand> sources,
   if (sources.empty()) return clear(dtype, destinations, count);
   switch (dtype) {
     case DType::kFloat32:
-    case DType::kFloat64: return reduce_float(dtype, how, sources, destinations, count);
+    case DType::kFloat64:
     case DType::kFloat16:
-    case DType::kBFloat16: return reduce_half(dtype, how, sources, destinations, count);
+    case DType::kBFloat16: return reduce_float(dtype, how, sources, destinations, count);
     case DType::kInt8:
     case DType::kInt16:
     case DType::kInt32:

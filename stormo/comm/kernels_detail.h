@@ -10,8 +10,6 @@ namespace stormo::comm {
 
 void reduce_float(DType dtype, Combine how, std::span<const Operand> sources,
                   std::span<void* const> destinations, std::int64_t count);
-void reduce_half(DType dtype, Combine how, std::span<const Operand> sources,
-                 std::span<void* const> destinations, std::int64_t count);
 void reduce_integer(DType dtype, Combine how, std::span<const Operand> sources,
                     std::span<void* const> destinations, std::int64_t count);
 

@@ -1,5 +1,6 @@
 // Float reductions in one pass: strip by strip, accumulate in registers, then write the strip to
-// every destination. Two operands, the common case, have a loop of their own.
+// every destination. 16-bit floats are added as float32 and rounded once. Two operands, the common
+// case, have a loop of their own.
 // Highway compiles the file once per instruction set and picks at run time.
 // Targets between the ones kept bring nothing to loops that memory bounds, but cost compile time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
@@ -13,10 +14,12 @@
 #include <cstring>
 
 #include <stormo/comm/kernels_detail.h>
+#include <stormo/base/float_vectors.inc>
 
 HWY_BEFORE_NAMESPACE();
 namespace stormo::comm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using namespace stormo::HWY_NAMESPACE;  // the formats
 
 template <class D, class V>
 HWY_INLINE V scaled(D d, V x, double scale) {
@@ -35,97 +38,134 @@ HWY_INLINE V combine(D d, Combine how, V acc, V x, double scale) {
   return hn::MulAdd(x, hn::Set(d, static_cast<hn::TFromD<D>>(scale)), acc);
 }
 
-/// One vector (or, with a one-lane D, one element) of a two-operand reduction.
-template <class D, class T>
-HWY_INLINE void reduce_two(D d, Combine how, const T* a, double sa, const T* b, double sb, T* out0,
-                           T* out1, std::int64_t i) {
-  const auto x = hn::LoadU(d, a + i);
-  const auto first = how == Combine::kSum ? scaled(d, x, sa) : x;
-  const auto sum = combine(d, how, first, hn::LoadU(d, b + i), sb);
-  hn::StoreU(sum, d, out0 + i);
-  hn::StoreU(sum, d, out1 + i);
+#if HWY_TARGET != HWY_SCALAR
+template <class D, class V>
+HWY_INLINE Pair<V> scaled(D d, Pair<V> x, double scale) {
+  return {scaled(d, x.even, scale), scaled(d, x.odd, scale)};
 }
 
-template <class T>
-void reduce_pair(Combine how, const Operand& a, const Operand& b, T* out0, T* out1,
-                 std::int64_t count) {
-  const hn::ScalableTag<T> d;
-  const hn::CappedTag<T, 1> one;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const T* x = static_cast<const T*>(a.data);
-  const T* y = static_cast<const T*>(b.data);
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    reduce_two(d, how, x, a.scale, y, b.scale, out0, out1, i);
-  }
-  for (; i < count; ++i) reduce_two(one, how, x, a.scale, y, b.scale, out0, out1, i);
+template <class D, class V>
+HWY_INLINE Pair<V> combine(D d, Combine how, Pair<V> acc, Pair<V> x, double scale) {
+  return {combine(d, how, acc.even, x.even, scale), combine(d, how, acc.odd, x.odd, scale)};
+}
+#endif
+
+/// Vectors of D in a step, which is what Format::load takes at a time.
+template <class Format, class D>
+inline constexpr std::size_t kVectorsOf =
+    sizeof(decltype(Format::load(D(), nullptr))) / sizeof(hn::Vec<D>);
+
+/// Elements of a step.
+template <class Format, class D>
+HWY_INLINE std::int64_t step(D d) {
+  return static_cast<std::int64_t>(kVectorsOf<Format, D> * hn::Lanes(d));
 }
 
-/// `kVectors` vectors of all sources from element i, in registers, to every destination.
-template <std::size_t kVectors, class D, class T>
+/// `kSteps` steps of all sources from element i, in registers, to every destination.
+template <std::size_t kSteps, class Format, class D>
 HWY_INLINE void reduce_strip(D d, Combine how, std::span<const Operand> sources,
                              std::span<void* const> destinations, std::int64_t i) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto load = [&](const Operand& o, std::size_t v) {
-    return hn::LoadU(d, static_cast<const T*>(o.data) + i + static_cast<std::int64_t>(v) * lanes);
+  using Stored = typename Format::Stored;
+  const auto at = [&](std::size_t k) { return i + static_cast<std::int64_t>(k) * step<Format>(d); };
+  const auto load = [&](const Operand& o, std::size_t k) HWY_ATTR {
+    return Format::load(d, static_cast<const Stored*>(o.data) + at(k));
   };
-  hn::Vec<D> acc[kVectors];
-  for (std::size_t v = 0; v < kVectors; ++v) {
-    acc[v] = load(sources[0], v);
-    if (how == Combine::kSum) acc[v] = scaled(d, acc[v], sources[0].scale);
+  decltype(Format::load(d, nullptr)) acc[kSteps];
+  for (std::size_t k = 0; k < kSteps; ++k) {
+    acc[k] = load(sources[0], k);
+    if (how == Combine::kSum) acc[k] = scaled(d, acc[k], sources[0].scale);
   }
   for (const Operand& o : sources.subspan(1)) {
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      acc[v] = combine(d, how, acc[v], load(o, v), o.scale);
+    for (std::size_t k = 0; k < kSteps; ++k) {
+      acc[k] = combine(d, how, acc[k], load(o, k), o.scale);
     }
   }
+  decltype(Format::narrow(d, acc[0])) narrow[kSteps];
+  for (std::size_t k = 0; k < kSteps; ++k) narrow[k] = Format::narrow(d, acc[k]);
   for (void* to : destinations) {
-    for (std::size_t v = 0; v < kVectors; ++v) {
-      hn::StoreU(acc[v], d, static_cast<T*>(to) + i + static_cast<std::int64_t>(v) * lanes);
+    for (std::size_t k = 0; k < kSteps; ++k) {
+      Format::store(d, narrow[k], static_cast<Stored*>(to) + at(k));
     }
   }
 }
 
-template <class T>
+/// The sum of two from element i.
+template <class Format, class D>
+HWY_INLINE void sum_two(D d, const Operand& a, const Operand& b, typename Format::Stored* out0,
+                        typename Format::Stored* out1, std::int64_t i) {
+  using Stored = typename Format::Stored;
+  const auto x = Format::load(d, static_cast<const Stored*>(a.data) + i);
+  const auto y = Format::load(d, static_cast<const Stored*>(b.data) + i);
+  const auto sum = combine(d, Combine::kSum, scaled(d, x, a.scale), y, b.scale);
+  const auto narrow = Format::narrow(d, sum);
+  Format::store(d, narrow, out0 + i);
+  Format::store(d, narrow, out1 + i);
+}
+
+// The operands are copies, which stay in registers: what is written could be the caller's.
+template <class Format, class Single>
+void sum_pair(const Operand a, const Operand b, typename Format::Stored* out0,
+              typename Format::Stored* out1, std::int64_t count) {
+  const hn::ScalableTag<typename Format::Computed> d;
+  const hn::CappedTag<typename Format::Computed, 1> one;
+  const std::int64_t each = step<Format>(d);
+  std::int64_t i = 0;
+  for (; i + each <= count; i += each) sum_two<Format>(d, a, b, out0, out1, i);
+  for (; i < count; ++i) sum_two<Single>(one, a, b, out0, out1, i);
+}
+
+template <class Format, class Single>
 void reduce_many(Combine how, std::span<const Operand> sources, std::span<void* const> destinations,
                  std::int64_t count) {
-  constexpr std::size_t kVectors = 8;
-  const hn::ScalableTag<T> d;
-  const hn::CappedTag<T, 1> one;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const std::int64_t strip = lanes * static_cast<std::int64_t>(kVectors);
+  const hn::ScalableTag<typename Format::Computed> d;
+  const hn::CappedTag<typename Format::Computed, 1> one;
+  constexpr std::size_t kSteps = 8 / kVectorsOf<Format, decltype(d)>;  // about half the registers
+  const std::int64_t each = step<Format>(d);
+  const std::int64_t strip = each * static_cast<std::int64_t>(kSteps);
   std::int64_t i = 0;
   for (; i + strip <= count; i += strip) {
-    reduce_strip<kVectors, decltype(d), T>(d, how, sources, destinations, i);
+    reduce_strip<kSteps, Format>(d, how, sources, destinations, i);
   }
-  for (; i + lanes <= count; i += lanes) {
-    reduce_strip<1, decltype(d), T>(d, how, sources, destinations, i);
+  for (; i + each <= count; i += each) {
+    reduce_strip<1, Format>(d, how, sources, destinations, i);
   }
-  for (; i < count; ++i) {
-    reduce_strip<1, decltype(one), T>(one, how, sources, destinations, i);
-  }
+  for (; i < count; ++i) reduce_strip<1, Single>(one, how, sources, destinations, i);
 }
 
-template <class T>
-void reduce_floating(Combine how, std::span<const Operand> sources,
-                     std::span<void* const> destinations, std::int64_t count) {
-  if (sources.size() == 2 && !destinations.empty() && destinations.size() <= 2) {
-    T* out0 = static_cast<T*>(destinations.front());
-    T* out1 = static_cast<T*>(destinations.back());
-    reduce_pair<T>(how, sources[0], sources[1], out0, out1, count);
+/// Strips, then single steps, then elements one by one as `Single`.
+template <class Format, class Single = Format>
+void reduce_as(Combine how, std::span<const Operand> sources, std::span<void* const> destinations,
+               std::int64_t count) {
+  using Stored = typename Format::Stored;
+  if (how == Combine::kSum && sources.size() == 2 && !destinations.empty() &&
+      destinations.size() <= 2) {
+    auto* const out0 = static_cast<Stored*>(destinations.front());
+    auto* const out1 = static_cast<Stored*>(destinations.back());
+    sum_pair<Format, Single>(sources[0], sources[1], out0, out1, count);
   } else {
-    reduce_many<T>(how, sources, destinations, count);
+    reduce_many<Format, Single>(how, sources, destinations, count);
   }
 }
 
+// One function per type, since HWY_EXPORT takes no templates.
 void reduce_float32(Combine how, std::span<const Operand> sources,
                     std::span<void* const> destinations, std::int64_t count) {
-  reduce_floating<float>(how, sources, destinations, count);
+  reduce_as<Plain<float>>(how, sources, destinations, count);
 }
 
 void reduce_float64(Combine how, std::span<const Operand> sources,
                     std::span<void* const> destinations, std::int64_t count) {
-  reduce_floating<double>(how, sources, destinations, count);
+  reduce_as<Plain<double>>(how, sources, destinations, count);
+}
+
+void reduce_bfloat16(Combine how, std::span<const Operand> sources,
+                     std::span<void* const> destinations, std::int64_t count) {
+  reduce_as<BFloat16Pairs, BFloat16>(how, sources, destinations, count);
+}
+
+void reduce_float16(Combine how, std::span<const Operand> sources,
+                    std::span<void* const> destinations, std::int64_t count) {
+  reduce_as<Float16>(how, sources, destinations, count);
 }
 
 }  // namespace stormo::comm::HWY_NAMESPACE
@@ -136,13 +176,19 @@ namespace stormo::comm {
 
 HWY_EXPORT(reduce_float32);
 HWY_EXPORT(reduce_float64);
+HWY_EXPORT(reduce_bfloat16);
+HWY_EXPORT(reduce_float16);
 
 void reduce_float(DType dtype, Combine how, std::span<const Operand> sources,
                   std::span<void* const> destinations, std::int64_t count) {
-  if (dtype == DType::kFloat32) {
-    HWY_DYNAMIC_DISPATCH(reduce_float32)(how, sources, destinations, count);
-  } else {
-    HWY_DYNAMIC_DISPATCH(reduce_float64)(how, sources, destinations, count);
+  switch (dtype) {
+    case DType::kFloat64:
+      return HWY_DYNAMIC_DISPATCH(reduce_float64)(how, sources, destinations, count);
+    case DType::kBFloat16:
+      return HWY_DYNAMIC_DISPATCH(reduce_bfloat16)(how, sources, destinations, count);
+    case DType::kFloat16:
+      return HWY_DYNAMIC_DISPATCH(reduce_float16)(how, sources, destinations, count);
+    default: return HWY_DYNAMIC_DISPATCH(reduce_float32)(how, sources, destinations, count);
   }
 }
 
