@@ -34,7 +34,7 @@ namespace stormo::comm {
 /// frozen peer ends the group by the heartbeat. After the first failure the group stays failed:
 /// every pending and later call returns the same first cause (rank, host, operation).
 ///
-/// Buffers allocated from arena() are reduced where they lie. So are others from 16 KiB per rank
+/// Buffers allocated from arena() are reduced where they lie. So are others from 128 KiB per rank
 /// on, where the kernel lets the ranks of a host copy from each other (process_vm_readv), which
 /// takes about twice as long; else they are copied through the arena. After a failure a peer that
 /// has not noticed may still write into a buffer of its last operation.

@@ -10,6 +10,17 @@ constexpr std::size_t kBlockBytes = 128 << 10;
 constexpr std::size_t kAllBlocksBytes = 512 << 10;
 constexpr std::size_t kLeastBlockBytes = 16 << 10;
 constexpr std::size_t kLine = 64;
+constexpr std::size_t kPage = 4096;
+
+/// The first address from `p` on that lies half a page from `other`, in terms of offsets in a page.
+/// The kernel copies with `rep movsb`, which some processors (Zen 3) execute at a fifth of the
+/// speed where the destination lies less than a line after the source.
+std::byte* half_a_page_off(std::byte* p, const std::byte* other) {
+  const auto offset = [](const std::byte* q) {
+    return reinterpret_cast<std::uintptr_t>(q) % kPage;
+  };
+  return p + (offset(other) + kPage / 2 + kPage - offset(p)) % kPage;
+}
 
 }  // namespace
 
@@ -20,7 +31,8 @@ Status FarOperands::combine(std::span<const Operand> sources, std::span<void* co
   const std::size_t share = kAllBlocksBytes / num_blocks / kLine * kLine;  // whole elements
   const std::size_t block = std::min(std::max(kLeastBlockBytes, std::min(kBlockBytes, share)),
                                      (total + kLine - 1) / kLine * kLine);
-  if (blocks_.size() < block * num_blocks) blocks_.resize(block * num_blocks);
+  const std::size_t room = (block + kPage) * num_blocks;
+  if (blocks_.size() < room) blocks_.resize(room);
   for (std::size_t offset = 0; offset < total; offset += block) {
     STORMO_RETURN_IF_ERROR(combine_block(sources, destinations, offset,
                                          std::min(block, total - offset), width, combine));
@@ -35,10 +47,12 @@ Status FarOperands::combine_block(std::span<const Operand> sources,
   for (Operand& s : near_sources_) s.data = static_cast<const std::byte*>(s.data) + offset;
   std::byte* block = blocks_.data();
   for (const Far& far : sources_) {
+    block = half_a_page_off(block, far.at + offset);
     STORMO_RETURN_IF_ERROR(far.memory->read(block, far.at + offset, bytes));
     near_sources_[far.index].data = block;
-    block += (bytes + kLine - 1) / kLine * kLine;
+    block += bytes;
   }
+  if (!destinations_.empty()) block = half_a_page_off(block, destinations_[0].at + offset);
   near_destinations_.clear();
   for (void* d : destinations) near_destinations_.push_back(static_cast<std::byte*>(d) + offset);
   if (near_destinations_.empty()) near_destinations_.push_back(block);

@@ -17,7 +17,7 @@ namespace {
 /// How often a waiter looks whether the rank that it waits for has left.
 constexpr Duration kLeftCheck = std::chrono::milliseconds(50);
 /// A rank's share from which on the kernel's copy is faster than our two.
-constexpr std::size_t kDirectFrom = 16 << 10;
+constexpr std::size_t kDirectFrom = 128 << 10;
 
 }  // namespace
 
