@@ -76,19 +76,27 @@ TEST_F(DistributedTrainer, DeterministicBitsDependOnRanksAndHostsAlone) {
   expect_same({4, 2}, "deterministic=1");
 }
 
+// Also where shards of a host have replicas on others, among which gradients are summed.
 TEST_F(DistributedTrainer, DeterministicBitsOfShardsDoNotDependOnTheSelection) {
   const std::string file = root + ".selection";
   std::ofstream(file) << "selection v1\n"
-                         "reduce_scatter one_host ranks=0 bytes=0 ring_reduce_scatter pieces=1\n";
-  const auto hash = [&](bool selected, const std::string& how) {
+                         "reduce_scatter one_host ranks=0 bytes=0 ring_reduce_scatter pieces=1\n"
+                         "all_reduce one_per_host ranks=0 bytes=0 ring_all_reduce pieces=1\n";
+  const auto hash = [&](Placement placement, bool selected, const std::string& deterministic,
+                        const std::string& hybrid) {
     if (selected) setenv("STORMO_SELECTION", file.c_str(), 1);
-    const RankFile end =
-        train(4, {"model=mlp", "batch=10", "strategy=fsdp", "parameters=sharded", how});
+    const RankFile end = train(placement, {"model=mlp", "batch=10", "strategy=fsdp",
+                                           "parameters=sharded", deterministic, hybrid});
     unsetenv("STORMO_SELECTION");
     return end.hash;
   };
-  EXPECT_NE(hash(true, "deterministic=0"), hash(false, "deterministic=0"));
-  EXPECT_EQ(hash(true, "deterministic=1"), hash(false, "deterministic=1"));
+  for (const auto& [placement, hybrid] :
+       {std::pair<Placement, std::string>{4, "hybrid=0"}, {{6, 3}, "hybrid=1"}}) {
+    EXPECT_NE(hash(placement, true, "deterministic=0", hybrid),
+              hash(placement, false, "deterministic=0", hybrid));
+    EXPECT_EQ(hash(placement, true, "deterministic=1", hybrid),
+              hash(placement, false, "deterministic=1", hybrid));
+  }
   fs::remove(file);
 }
 
