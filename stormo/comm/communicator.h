@@ -36,8 +36,8 @@ namespace stormo::comm {
 ///
 /// Buffers allocated from arena() are reduced where they lie. So are others from 128 KiB per rank
 /// on, where the kernel lets the ranks of a host copy from each other (process_vm_readv), which
-/// takes about twice as long; else they are copied through the arena. After a failure a peer that
-/// has not noticed may still write into a buffer of its last operation.
+/// takes two to five times as long; else they are copied through the arena. After a failure a peer
+/// that has not noticed may still write into a buffer of its last operation.
 class Communicator {
  public:
   virtual ~Communicator() = default;

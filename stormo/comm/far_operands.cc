@@ -13,8 +13,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kPage = 4096;
 
 /// The first address from `p` on that lies half a page from `other`, in terms of offsets in a page.
-/// The kernel copies with `rep movsb`, which some processors (Zen 3) execute at a fifth of the
-/// speed where the destination lies less than a line after the source.
+/// The kernel copies with `rep movsb`, which Zen 3 executes at a fifth of the speed where the
+/// destination lies 1 to 31 bytes after the source.
 std::byte* half_a_page_off(std::byte* p, const std::byte* other) {
   const auto offset = [](const std::byte* q) {
     return reinterpret_cast<std::uintptr_t>(q) % kPage;
@@ -52,10 +52,11 @@ Status FarOperands::combine_block(std::span<const Operand> sources,
     near_sources_[far.index].data = block;
     block += bytes;
   }
-  if (!destinations_.empty()) block = half_a_page_off(block, destinations_[0].at + offset);
   near_destinations_.clear();
   for (void* d : destinations) near_destinations_.push_back(static_cast<std::byte*>(d) + offset);
-  if (near_destinations_.empty()) near_destinations_.push_back(block);
+  if (near_destinations_.empty()) {
+    near_destinations_.push_back(half_a_page_off(block, destinations_.front().at + offset));
+  }
   combine(near_sources_, near_destinations_, static_cast<std::int64_t>(bytes / width));
   for (const Far& far : destinations_) {
     STORMO_RETURN_IF_ERROR(far.memory->write(far.at + offset, near_destinations_[0], bytes));

@@ -114,6 +114,7 @@ void sum_pair(const Operand a, const Operand b, typename Format::Stored* out0,
   for (; i < count; ++i) sum_two<Single>(one, a, b, out0, out1, i);
 }
 
+/// Strips, then single steps, then single elements.
 template <class Format, class Single>
 void reduce_many(Combine how, std::span<const Operand> sources, std::span<void* const> destinations,
                  std::int64_t count) {
@@ -132,7 +133,7 @@ void reduce_many(Combine how, std::span<const Operand> sources, std::span<void* 
   for (; i < count; ++i) reduce_strip<1, Single>(one, how, sources, destinations, i);
 }
 
-/// Strips, then single steps, then elements one by one as `Single`.
+/// Elements that fill no step are taken as `Single`, which reads vectors of any length.
 template <class Format, class Single = Format>
 void reduce_as(Combine how, std::span<const Operand> sources, std::span<void* const> destinations,
                std::int64_t count) {

@@ -167,9 +167,9 @@ Operation random_operation(Rng& rng, const std::vector<int>& ranks_per_host,
   o.equal_parts = rng.below(2) == 0;
   o.lengths = equal_lengths(n, o.count);
   for (auto& row : o.lengths) {
+    if (o.equal_parts) break;
     for (auto& length : row) {
-      const auto limit = static_cast<std::uint64_t>(o.count) + 1;
-      if (!o.equal_parts) length = static_cast<std::int64_t>(rng.below(limit));
+      length = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(o.count) + 1));
     }
   }
   const bool many = comm::in_place(o.kind) && o.kind != OperationKind::kSend &&

@@ -16,7 +16,8 @@ namespace {
 
 /// How often a waiter looks whether the rank that it waits for has left.
 constexpr Duration kLeftCheck = std::chrono::milliseconds(50);
-/// A rank's share from which on the kernel's copy is faster than our two.
+/// A rank's share from which on the kernel's copy is faster than our two; processors differ
+/// (docs/adr/0005-private-buffers.md).
 constexpr std::size_t kDirectFrom = 128 << 10;
 
 }  // namespace

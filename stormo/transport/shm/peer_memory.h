@@ -29,8 +29,8 @@ class PeerMemory {
   bool is_mapped(const void* p) const { return to_offset(p) < mapped_bytes_; }
   /// What is not mapped. kPeerLost when the process is gone; kInvalidArgument when it has no such
   /// memory; kIo when the kernel does not let us. Cost of a call: 0.5 us and, from 16 KiB on,
-  /// between one and four times a memcpy; far more on Zen 3 where `to` lies up to 63 bytes after
-  /// `from` in terms of page offsets.
+  /// between one and four times a memcpy; five times that on Zen 3 where `to` lies 1 to 31 bytes
+  /// after `from` in terms of page offsets.
   Status read(void* to, const void* from, std::size_t bytes) const;
   Status write(void* to, const void* from, std::size_t bytes) const;
 

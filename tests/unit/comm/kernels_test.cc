@@ -235,5 +235,26 @@ TEST(Kernels, BFloat16KeepsNaNAndInfinity) {
   EXPECT_EQ(from_bfloat16(out[1]), std::numeric_limits<float>::infinity());
 }
 
+// Whole vectors, whose even and odd elements are rounded apart, of one source, two and three.
+TEST(Kernels, BFloat16KeepsNaNAndInfinityInVectors) {
+  constexpr std::size_t kCount = 512;
+  std::vector<std::uint16_t> a(kCount), zero(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    a[i] = i % 3 == 0 ? 0x7fff : i % 3 == 1 ? 0xff80 : 0x3f80;  // NaN, -infinity, 1
+  }
+  const Operand operands[] = {{a.data(), 1}, {zero.data(), 1}, {zero.data(), 1}};
+  for (std::size_t sources = 1; sources <= 3; ++sources) {
+    std::vector<std::uint16_t> out(kCount);
+    void* const destination[] = {out.data()};
+    reduce(DType::kBFloat16, Combine::kSum, std::span(operands).first(sources), destination,
+           kCount);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      wrong += i % 3 == 0 ? !std::isnan(from_bfloat16(out[i])) : out[i] != a[i];
+    }
+    EXPECT_EQ(wrong, 0u) << sources << " sources";
+  }
+}
+
 }  // namespace
 }  // namespace stormo::comm
