@@ -36,10 +36,11 @@ Status choose_plan(const PlanOptions& o) {
   if (!o.selection.empty()) {
     STORMO_ASSIGN_OR_RETURN(selection, comm::read_selection(o.selection));
   }
+  const bool crowded = o.cores > 0 && ranks > o.cores;
+  const comm::Placement placement = comm::placement_of(topology.host_sizes, crowded);
   Rows rows{{"goal", "algorithm", "pieces", "rounds", "simulated", "why"}};
   for (const plan::GoalKind goal : plan::kGoalKinds) {
-    const auto& rule =
-        selection.rule_for(goal, comm::placement_of(topology.host_sizes), ranks, *bytes);
+    const auto& rule = selection.rule_for(goal, placement, ranks, *bytes);
     STORMO_ASSIGN_OR_RETURN(const plan::Schedule s,
                             comm::build(rule.choice, {goal, o.root}, topology.host_sizes));
     ManualClock clock;

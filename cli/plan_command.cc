@@ -64,6 +64,9 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
   add_forms(*show_command, *o);
 
   choose_command->add_option("--selection", o->selection, "File from 'stormo tune'");
+  choose_command
+      ->add_option("--cores", o->cores, "Cores of a host that has fewer of them than ranks")
+      ->check(CLI::PositiveNumber);
   for (CLI::App* c :
        {show_command, verify_command, cost_command, simulate_command, choose_command}) {
     c->add_option("-n,--ranks", o->ranks, "Number of ranks; verify --all takes 1..33")

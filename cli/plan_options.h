@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string bytes = "1MiB";
   std::string topology;   ///< a file
   std::string selection;  ///< a file
+  int cores = 0;          ///< of one host; 0: one for each rank
   bool json = false;
   bool text = false;
   bool dot = false;

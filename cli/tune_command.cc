@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,10 @@ std::string text_of(const comm::Choice& choice) {
                      choice.pieces > 1 ? fmt::format(" in {} pieces", choice.pieces) : "");
 }
 
+std::string text_of(const std::optional<comm::Choice>& choice) {
+  return choice ? text_of(*choice) : "none: posted whole";
+}
+
 std::string seconds_text(double s) {
   return format_duration(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(s)));
 }
@@ -96,17 +101,15 @@ void print_regret(const comm::Regret& r, int ranks, bool json) {
 }
 
 /// `stormo tune --check` on one rank.
-Status check(comm::Communicator& world, const comm::TuneOptions& options, bool json) {
+Status check(comm::Group& world, const comm::TuneOptions& options, bool json) {
   const bool speaks = world.rank() == 0;
   if (speaks && !json)
     fmt::print("{:>8}  {:<34} {:>10}  {:<34} regret\n", "bytes", "selected", "time", "fastest");
   comm::RegretOptions regret{.pause = options.pause};
   std::erase_if(regret.sizes, [&](std::uint64_t bytes) { return bytes > options.max_bytes; });
-  STORMO_ASSIGN_OR_RETURN(
-      const auto found,
-      comm::measure_regret(dynamic_cast<comm::Group&>(world), regret, [&](const auto& r) {
-        if (speaks) print_regret(r, world.size(), json);
-      }));
+  STORMO_ASSIGN_OR_RETURN(const auto found, comm::measure_regret(world, regret, [&](const auto& r) {
+                            if (speaks) print_regret(r, world.size(), json);
+                          }));
   if (!speaks || json) return {};
   double sum = 0;
   std::ptrdiff_t near = 0;
@@ -124,7 +127,7 @@ int run_rank(const transport::Rendezvous& place, const comm::TuneOptions& option
   const std::string& path = a.out;
   auto joined = comm::join(place);
   if (!joined.ok()) return fail(joined.status());
-  comm::Communicator& world = **joined;
+  auto& world = dynamic_cast<comm::Group&>(**joined);
   if (a.check) {
     Status checked = check(world, options, a.json);
     if (checked.ok()) checked = world.finalize(Deadline::never());

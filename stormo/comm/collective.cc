@@ -63,10 +63,9 @@ Status Group::run_checked(Call& call) {
   if (weighted && cross_size() > 1) {
     STORMO_ASSIGN_OR_RETURN(weight_of_all, total_weight(call));
   }
-  const bool on_boards =
-      cross_size() == 1 && call.request.algorithm.empty() && inline_.fits(call.request);
+  const bool posted_whole = posts_whole(call.request);
   const Program* program = nullptr;
-  if (!on_boards) {
+  if (!posted_whole) {
     const std::uint64_t bytes = call.operation.count * size_of(call.operation.dtype);
     STORMO_ASSIGN_OR_RETURN(program, program_for(call.request, bytes));
   }
@@ -75,7 +74,7 @@ Status Group::run_checked(Call& call) {
   STORMO_RETURN_IF_ERROR(meet(call, program));
   const TimePoint met = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
   prepare_scales(call, weight_of_all);
-  if (on_boards) {
+  if (posted_whole) {
     inline_.finish(call.request, operands_);
   } else {
     STORMO_RETURN_IF_ERROR(run_program(call, *program));

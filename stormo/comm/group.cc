@@ -18,7 +18,7 @@ constexpr Duration kGoodbye = std::chrono::seconds(2);
 Group::Group(Parts parts)
     : parts_(std::move(parts)),
       hosts_(HostMap::of(parts_.ranks_per_host)),
-      placement_(placement_of(parts_.ranks_per_host)),
+      placement_(placement_of(parts_.ranks_per_host, parts_.connections.host_group->crowded())),
       inline_(*parts_.connections.host_group),
       memory_(*parts_.connections.host_group) {
   const auto n = static_cast<std::size_t>(local_size());

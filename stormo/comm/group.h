@@ -74,6 +74,11 @@ class Group final : public Communicator {
   const Selection& selection() const {
     return parts_.selection ? *parts_.selection : Selection::shipped();
   }
+  Placement placement() const { return placement_; }
+  /// Whether no algorithm runs: every rank posts all it has to say, because that is little.
+  bool posts_whole(const Request& request) const {
+    return cross_size() == 1 && request.algorithm.empty() && inline_.fits(request);
+  }
 
  private:
   /// One collective on its way through the group.

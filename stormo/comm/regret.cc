@@ -18,7 +18,7 @@ constexpr int kLeastRounds = 5;
 constexpr int kMostRounds = 50;
 
 struct Contestant {
-  Choice choice;
+  std::optional<Choice> choice;  ///< none: what the group runs
   double first_sight = 0;
   std::vector<double> times;
 };
@@ -29,11 +29,14 @@ double typical(std::vector<double> times) {
   return *quarter;
 }
 
-/// `selected`, then the fastest few others at first sight.
+/// What the group runs, then the fastest few others at first sight.
 Result<std::vector<Contestant>> finalists(Trial& trial, plan::GoalKind goal, std::uint64_t bytes,
                                           const Choice& selected) {
+  std::vector<std::optional<Choice>> choices;
+  if (trial.posted_whole(goal, bytes)) choices.emplace_back();
+  for (const Choice& choice : trial.candidates(goal, bytes, selected)) choices.emplace_back(choice);
   std::vector<Contestant> all;
-  for (const Choice& choice : trial.candidates(goal, bytes, selected)) {
+  for (const std::optional<Choice>& choice : choices) {
     double best = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 3; ++i) {  // the first compiles and connects
       STORMO_ASSIGN_OR_RETURN(const double took, trial.once(goal, bytes, choice));
@@ -56,7 +59,7 @@ Result<std::vector<Regret>> measure_regret(Group& group, const RegretOptions& op
   std::vector<Regret> out;
   for (const std::uint64_t bytes : options.sizes) {
     const Choice selected =
-        group.selection().choose(options.goal, trial->placement(), group.size(), bytes);
+        group.selection().choose(options.goal, group.placement(), group.size(), bytes);
     STORMO_ASSIGN_OR_RETURN(auto contestants, finalists(*trial, options.goal, bytes, selected));
     double elapsed = 0;
     for (int round = 0; round < kLeastRounds || (round < kMostRounds && elapsed < options.seconds);
@@ -74,7 +77,8 @@ Result<std::vector<Regret>> measure_regret(Group& group, const RegretOptions& op
         elapsed += spent;
       }
     }
-    Regret regret{.bytes = bytes, .selected = selected, .best = selected};
+    Regret regret{
+        .bytes = bytes, .selected = contestants.front().choice, .best = contestants.front().choice};
     regret.selected_seconds = regret.best_seconds = typical(contestants.front().times);
     for (const Contestant& c : contestants) {
       const double seconds = typical(c.times);

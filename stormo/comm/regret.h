@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <stormo/base/clock.h>
@@ -21,14 +22,15 @@ struct RegretOptions {
 /// How good the selection is for one size.
 struct Regret {
   std::uint64_t bytes = 0;
-  Choice selected;
+  /// None: no algorithm runs, see Group::posts_whole.
+  std::optional<Choice> selected;
   double selected_seconds = 0;
-  Choice best;  ///< the fastest of all that suit these hosts
+  std::optional<Choice> best;  ///< the fastest of `selected` and all that suit these hosts
   double best_seconds = 0;
   double ratio() const { return selected_seconds / best_seconds; }  ///< >= 1
 };
 
-/// Measures every algorithm that suits these hosts against the one that the group would run. All
+/// Measures every algorithm that suits these hosts against what the group runs for a caller. All
 /// run a few times; then the fastest few and the selected one take turns, and lower quartiles
 /// count: others on the machine only ever add to a time. Collective: equal arguments on all ranks,
 /// equal outcome. `report` is called on every rank as sizes are done; may be empty.

@@ -16,6 +16,8 @@ namespace {
 using plan::GoalKind;
 
 constexpr std::string_view kShipped = R"(selection v1
+all_reduce crowded_host ranks=3 bytes=0 double_tree_all_reduce pieces=1
+all_reduce crowded_host ranks=0 bytes=32768 leader_all_reduce pieces=1
 all_reduce one_host ranks=2 bytes=4096 star_all_reduce pieces=1
 all_reduce one_host ranks=0 bytes=0 direct_all_reduce pieces=1
 all_reduce one_per_host ranks=2 bytes=2097152 recursive_doubling_all_reduce pieces=1
@@ -69,8 +71,8 @@ all_to_all even ranks=0 bytes=0 pairwise_all_to_all pieces=1
 all_to_all uneven ranks=0 bytes=0 pairwise_all_to_all pieces=1
 )";
 
-constexpr Placement kPlacements[] = {Placement::kOneHost, Placement::kOnePerHost, Placement::kEven,
-                                     Placement::kUneven};
+constexpr Placement kPlacements[] = {Placement::kOneHost, Placement::kCrowdedHost,
+                                     Placement::kOnePerHost, Placement::kEven, Placement::kUneven};
 
 template <class Kinds>
 auto read_kind(plan::TextReader& in, const Kinds& kinds, std::string_view what) {
@@ -103,10 +105,14 @@ Selection::Rule read_rule(plan::TextReader& in) {
   return rule;
 }
 
+bool holds_for(Placement rule, Placement placement) {
+  return rule == placement || (rule == Placement::kOneHost && placement == Placement::kCrowdedHost);
+}
+
 }  // namespace
 
-Placement placement_of(const std::vector<int>& ranks_per_host) {
-  if (ranks_per_host.size() == 1) return Placement::kOneHost;
+Placement placement_of(const std::vector<int>& ranks_per_host, bool crowded) {
+  if (ranks_per_host.size() == 1) return crowded ? Placement::kCrowdedHost : Placement::kOneHost;
   const int first = ranks_per_host.front();
   const bool even = std::all_of(ranks_per_host.begin(), ranks_per_host.end(),
                                 [first](int n) { return n == first; });
@@ -117,6 +123,7 @@ Placement placement_of(const std::vector<int>& ranks_per_host) {
 std::string_view to_string(Placement placement) {
   switch (placement) {
     case Placement::kOneHost: return "one_host";
+    case Placement::kCrowdedHost: return "crowded_host";
     case Placement::kOnePerHost: return "one_per_host";
     case Placement::kEven: return "even";
     case Placement::kUneven: return "uneven";
@@ -151,7 +158,7 @@ const Selection& Selection::shipped() {
 const Selection::Rule& Selection::rule_for(GoalKind goal, Placement placement, int ranks,
                                            std::uint64_t bytes) const {
   for (const Rule& rule : rules) {
-    if (rule.goal == goal && rule.placement == placement &&
+    if (rule.goal == goal && holds_for(rule.placement, placement) &&
         (rule.max_ranks == 0 || ranks <= rule.max_ranks) &&
         (rule.max_bytes == 0 || bytes <= rule.max_bytes)) {
       return rule;

@@ -12,9 +12,11 @@
 
 namespace stormo::comm {
 
-/// How ranks lie on hosts, as far as algorithms care.
-enum class Placement : std::uint8_t { kOneHost, kOnePerHost, kEven, kUneven };
-Placement placement_of(const std::vector<int>& ranks_per_host);
+/// How ranks lie on hosts, as far as algorithms care. kCrowdedHost: one host with fewer cores than
+/// ranks, where it counts how many ranks have work at once.
+enum class Placement : std::uint8_t { kOneHost, kCrowdedHost, kOnePerHost, kEven, kUneven };
+/// `crowded` counts only for one host.
+Placement placement_of(const std::vector<int>& ranks_per_host, bool crowded = false);
 std::string_view to_string(Placement placement);
 
 /// An algorithm and how finely it cuts its data.
@@ -42,7 +44,9 @@ struct Selection {
     Choice choice;
     bool operator==(const Rule&) const = default;
   };
-  std::vector<Rule> rules;  ///< the first that fits wins; where none fits, the shipped ones
+  /// The first that fits wins; where none fits, the shipped ones. A rule for one host fits a
+  /// crowded one, too.
+  std::vector<Rule> rules;
   bool operator==(const Selection&) const = default;
 
   /// What this library ships: measured on hosts joined by 1 Gbit/s.

@@ -11,7 +11,7 @@ namespace stormo::comm {
 
 using plan::GoalKind;
 
-Result<std::unique_ptr<Trial>> Trial::create(Communicator& world, std::uint64_t max_bytes,
+Result<std::unique_ptr<Trial>> Trial::create(Group& world, std::uint64_t max_bytes,
                                              Duration pause) {
   std::unique_ptr<Trial> trial(new Trial(world, pause));
   trial->in_ = static_cast<std::byte*>(world.arena().allocate(max_bytes));
@@ -50,23 +50,30 @@ std::vector<Choice> Trial::candidates(GoalKind goal, std::uint64_t bytes,
   return out;
 }
 
-Result<double> Trial::once(GoalKind goal, std::uint64_t bytes, const Choice& choice) {
+Trial::Buffers Trial::buffers(GoalKind goal, std::uint64_t bytes) const {
   const auto whole =
       static_cast<std::int64_t>(bytes / sizeof(float)) / world_.size() * world_.size();
   const std::int64_t part = whole / world_.size();
   const bool gathers = goal == GoalKind::kAllGather || goal == GoalKind::kGather;
   const bool scatters = goal == GoalKind::kReduceScatter || goal == GoalKind::kScatter;
-  Buffer in{in_, gathers ? part : whole, DType::kFloat32};
-  Buffer out{out_, scatters ? part : whole, DType::kFloat32};
-  Request r;
-  r.kind = kind_of(goal);
-  if (in_place(r.kind)) out = in;
-  r.in = {&in, 1};
-  r.out = {&out, 1};
-  r.algorithm = choice.builder->name;
-  r.pieces = choice.pieces;
+  const Buffer in{in_, gathers ? part : whole, DType::kFloat32};
+  const Buffer out{out_, scatters ? part : whole, DType::kFloat32};
+  return {in, in_place(kind_of(goal)) ? in : out};
+}
+
+bool Trial::posted_whole(GoalKind goal, std::uint64_t bytes) const {
+  const Buffers b = buffers(goal, bytes);
+  return world_.posts_whole({.kind = kind_of(goal), .in = {&b.in, 1}, .out = {&b.out, 1}});
+}
+
+Result<double> Trial::once(GoalKind goal, std::uint64_t bytes,
+                           const std::optional<Choice>& choice) {
+  const Buffers b = buffers(goal, bytes);
+  Request r{.kind = kind_of(goal), .in = {&b.in, 1}, .out = {&b.out, 1}};
+  if (choice) r.algorithm = choice->builder->name;
+  if (choice) r.pieces = choice->pieces;
   // otherwise a rank finds what it contributes in its cache
-  std::fill_n(in_, static_cast<std::size_t>(in.count) * sizeof(float), std::byte{0});
+  std::fill_n(in_, b.in.bytes(), std::byte{0});
   if (pause_ > Duration{0}) std::this_thread::sleep_for(pause_);
   STORMO_RETURN_IF_ERROR(world_.barrier());
   const auto start = std::chrono::steady_clock::now();

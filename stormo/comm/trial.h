@@ -3,10 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <stormo/base/clock.h>
-#include <stormo/comm/communicator.h>
+#include <stormo/comm/group.h>
 #include <stormo/comm/selection.h>
 
 namespace stormo::comm {
@@ -15,7 +16,7 @@ namespace stormo::comm {
 class Trial {
  public:
   /// Buffers up to `max_bytes`, in the world's arena. `pause` passes before every run. Collective.
-  static Result<std::unique_ptr<Trial>> create(Communicator& world, std::uint64_t max_bytes,
+  static Result<std::unique_ptr<Trial>> create(Group& world, std::uint64_t max_bytes,
                                                Duration pause);
   ~Trial();
   Trial(const Trial&) = delete;
@@ -25,16 +26,24 @@ class Trial {
   std::vector<Choice> candidates(plan::GoalKind goal, std::uint64_t bytes,
                                  const Choice& first) const;
 
-  /// Seconds of the slowest rank, equal on all. The ranks start together. Collective.
-  Result<double> once(plan::GoalKind goal, std::uint64_t bytes, const Choice& choice);
+  /// Seconds of the slowest rank, equal on all. The ranks start together. Without a choice: of what
+  /// any caller gets. Collective.
+  Result<double> once(plan::GoalKind goal, std::uint64_t bytes,
+                      const std::optional<Choice>& choice = std::nullopt);
 
-  Placement placement() const { return placement_of(world_.ranks_per_host()); }
-  const Communicator& world() const { return world_; }
+  /// Group::posts_whole of what once() runs without a choice.
+  bool posted_whole(plan::GoalKind goal, std::uint64_t bytes) const;
 
  private:
-  Trial(Communicator& world, Duration pause) : world_(world), pause_(pause) {}
+  Trial(Group& world, Duration pause) : world_(world), pause_(pause) {}
 
-  Communicator& world_;
+  struct Buffers {
+    Buffer in;
+    Buffer out;
+  };
+  Buffers buffers(plan::GoalKind goal, std::uint64_t bytes) const;
+
+  Group& world_;
   const Duration pause_;
   std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;

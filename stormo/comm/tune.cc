@@ -24,7 +24,7 @@ constexpr double kClearly = 0.95;
 
 class Tuner {
  public:
-  Tuner(Communicator& world, const TuneOptions& options,
+  Tuner(Group& world, const TuneOptions& options,
         const std::function<void(const TuneResult&)>& report)
       : world_(world), options_(options), report_(report) {}
 
@@ -50,7 +50,7 @@ class Tuner {
       // rules reach half-way to the next size, on the scale of sizes
       const auto reach = static_cast<std::uint64_t>(static_cast<double>(bytes) *
                                                     std::sqrt(static_cast<double>(kGrowth)));
-      const Selection::Rule rule{goal, trial_->placement(), 0, reach, result.best};
+      const Selection::Rule rule{goal, world_.placement(), 0, reach, result.best};
       if (last == result.best) {
         selection.rules.back() = rule;
       } else {
@@ -64,7 +64,7 @@ class Tuner {
 
   Result<TuneResult> best_for(GoalKind goal, std::uint64_t bytes) {
     const Choice shipped =
-        Selection::shipped().choose(goal, trial_->placement(), world_.size(), bytes);
+        Selection::shipped().choose(goal, world_.placement(), world_.size(), bytes);
     const std::vector<Choice> all = trial_->candidates(goal, bytes, shipped);
     TuneResult result{goal, bytes, shipped};
     STORMO_ASSIGN_OR_RETURN(result.shipped_seconds,
@@ -100,7 +100,7 @@ class Tuner {
     return median_of(std::move(times));
   }
 
-  Communicator& world_;
+  Group& world_;
   const TuneOptions& options_;
   const std::function<void(const TuneResult&)>& report_;
   std::unique_ptr<Trial> trial_;
@@ -110,7 +110,7 @@ class Tuner {
 
 }  // namespace
 
-Result<Selection> tune(Communicator& world, const TuneOptions& options,
+Result<Selection> tune(Group& world, const TuneOptions& options,
                        const std::function<void(const TuneResult&)>& report) {
   return Tuner(world, options, report).run();
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <stormo/base/clock.h>
-#include <stormo/comm/communicator.h>
+#include <stormo/comm/group.h>
 #include <stormo/comm/selection.h>
 
 namespace stormo::comm {
@@ -29,7 +29,7 @@ struct TuneResult {
 /// Measures every algorithm that suits these hosts, over sizes, and returns the rules that pick the
 /// fastest. Collective: every rank calls it with the same options and returns the same. Blocks for
 /// about `budget`. `report` is called on every rank as sizes are done; may be empty.
-Result<Selection> tune(Communicator& world, const TuneOptions& options,
+Result<Selection> tune(Group& world, const TuneOptions& options,
                        const std::function<void(const TuneResult&)>& report);
 
 }  // namespace stormo::comm

@@ -23,6 +23,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct Outcome {
@@ -236,6 +237,9 @@ TEST(PlanCommand, SaysWhatWouldRunAndWhy) {
   const std::string text = run({"choose", "--bytes", "64", "--selection", mine.path()}).out;
   EXPECT_THAT(text, HasSubstr("star_all_reduce"));
   EXPECT_THAT(text, HasSubstr("the file's rule for one_host, up to 99 B"));
+  const std::string crowded = run({"choose", "--ranks", "3", "--cores", "2"}).out;
+  EXPECT_THAT(crowded, HasSubstr("shipped rule for crowded_host, up to 3 ranks"));
+  EXPECT_THAT(run({"choose", "--ranks", "3", "--cores", "3"}).out, Not(HasSubstr("crowded_host")));
   const TextFile wrong("selection", "selection v1\nall_reduce nowhere\n");
   const Outcome bad = run({"choose", "--selection", wrong.path()});
   EXPECT_EQ(bad.exit_code, kExitUsage);

@@ -17,7 +17,7 @@ TEST(Tune, EveryRankComesToTheSameRules) {
     std::size_t reports = 0;
     on_hosts(hosts, [&](Communicator& c) {
       const TuneOptions options{.budget = std::chrono::milliseconds(200), .max_bytes = 64 << 10};
-      const auto selection = tune(c, options, [&](const TuneResult& r) {
+      const auto selection = tune(dynamic_cast<Group&>(c), options, [&](const TuneResult& r) {
         const std::lock_guard lock(mutex);
         ++reports;
         EXPECT_GT(r.seconds, 0);
@@ -40,6 +40,23 @@ TEST(Tune, EveryRankComesToTheSameRules) {
   }
 }
 
+TEST(Selection, RulesForOneHostHoldForACrowdedOneUnlessItHasItsOwn) {
+  const Selection mine = parse_selection(
+                             "selection v1\n"
+                             "all_reduce crowded_host ranks=3 bytes=0 star_all_reduce pieces=1\n"
+                             "all_reduce one_host ranks=0 bytes=0 ring_all_reduce pieces=1\n")
+                             .take_or_throw();
+  const auto name = [&](Placement placement, int ranks) {
+    return mine.choose(plan::GoalKind::kAllReduce, placement, ranks, 100).builder->name;
+  };
+  EXPECT_EQ(name(Placement::kCrowdedHost, 3), "star_all_reduce");
+  EXPECT_EQ(name(Placement::kCrowdedHost, 4), "ring_all_reduce");
+  EXPECT_EQ(name(Placement::kOneHost, 3), "ring_all_reduce");
+  EXPECT_EQ(placement_of({3}, true), Placement::kCrowdedHost);
+  EXPECT_EQ(placement_of({3}), Placement::kOneHost);
+  EXPECT_EQ(placement_of({1, 1}, true), Placement::kOnePerHost);
+}
+
 /// B7, in small: bench/regret measures whether the shipped selection is good.
 TEST(Regret, ComparesTheSelectionWithTheBestOnEveryRankAlike) {
   for (const std::vector<int>& hosts : {std::vector{3}, std::vector{1, 1}}) {
@@ -47,12 +64,17 @@ TEST(Regret, ComparesTheSelectionWithTheBestOnEveryRankAlike) {
     std::set<std::pair<std::uint64_t, double>> ratios;
     on_hosts(hosts, [&](Communicator& c) {
       const RegretOptions options{.sizes = {1 << 10, 64 << 10}, .seconds = 0};
-      const auto found = measure_regret(dynamic_cast<Group&>(c), options, {});
+      auto& group = dynamic_cast<Group&>(c);
+      const auto found = measure_regret(group, options, {});
       ASSERT_TRUE(found.ok()) << found.status().to_string();
       ASSERT_EQ(found->size(), 2u);
+      EXPECT_EQ(found->front().selected.has_value(), hosts.size() > 1)
+          << "1 KiB among the ranks of one host is posted whole";
       for (const Regret& r : *found) {
-        EXPECT_EQ(r.selected, Selection::shipped().choose(plan::GoalKind::kAllReduce,
-                                                          placement_of(hosts), c.size(), r.bytes));
+        if (r.selected) {
+          EXPECT_EQ(*r.selected, Selection::shipped().choose(plan::GoalKind::kAllReduce,
+                                                             group.placement(), c.size(), r.bytes));
+        }
         EXPECT_GE(r.ratio(), 1);
         EXPECT_EQ(r.ratio() == 1, r.best == r.selected);
         const std::lock_guard lock(mutex);
