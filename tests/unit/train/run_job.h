@@ -10,20 +10,26 @@
 
 namespace stormo::test {
 
+/// So many names of this machine with their shares of the ranks; the first have one more.
+inline std::string names_of_hosts(int hosts, int ranks) {
+  std::string names;
+  for (int h = 0; h < hosts; ++h) {
+    names += (h == 0 ? "localhost:" : ",127.0.0." + std::to_string(h) + ":") +
+             std::to_string(ranks / hosts + (h < ranks % hosts ? 1 : 0));
+  }
+  return names;
+}
+
 /// Runs a program as a job of `ranks` ranks with one thread each, in a child process; its exit
-/// code. `hosts` may be 2: two names of this machine, the first with the larger half of the ranks,
-/// between which nothing is shared but a network. Only for programs that have not started threads,
-/// nor linked what does: it forks.
+/// code. Between `hosts`, names of this machine, nothing is shared but a network. Only for programs
+/// that have not started threads, nor linked what does: it forks.
 inline int run_job(int ranks, const std::vector<std::string>& program, int hosts = 1) {
   const pid_t child = fork();
   if (child == 0) {
     launch::LaunchOptions options;
     options.program = program;
     options.ranks = ranks;
-    if (hosts == 2) {
-      options.hosts = "localhost:" + std::to_string((ranks + 1) / 2) +
-                      ",127.0.0.1:" + std::to_string(ranks / 2);
-    }
+    if (hosts > 1) options.hosts = names_of_hosts(hosts, ranks);
     options.bind = launch::BindPolicy::kNone;
     options.environment = {{"STORMO_THREADS", "1"}};
     const Result<int> code = launch::launch(options);

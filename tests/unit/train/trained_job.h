@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 struct Placement {
   Placement(int ranks_, int hosts_ = 1) : ranks(ranks_), hosts(hosts_) {}  // a number will do
   int ranks;
-  int hosts;  ///< 1 or 2: names of this machine, between which ranks share no memory
+  int hosts;  ///< names of this machine, between which ranks share no memory
 };
 
 /// Runs a job of the worker program; its exit code.
