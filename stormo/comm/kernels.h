@@ -30,9 +30,9 @@ struct Operand {
 };
 
 /// Every destination = combination of all sources, element by element, in the order of `sources`
-/// (floating sums use fused multiply-add, 16-bit floats accumulate in float32 and are rounded once,
-/// to nearest even). One pass over memory; destinations may be sources. No sources: destinations
-/// become zero. Result of an element does not depend on its position, nor on `count`.
+/// (a scaled term is rounded before it is added, 16-bit floats accumulate in float32 and are
+/// rounded once, to nearest even). One pass over memory; destinations may be sources. No sources:
+/// destinations become zero. Result of an element does not depend on its position, nor on `count`.
 void reduce(DType dtype, Combine how, std::span<const Operand> sources,
             std::span<void* const> destinations, std::int64_t count);
 

@@ -26,7 +26,8 @@ HWY_INLINE V scaled(D d, V x, double scale) {
   return hn::Mul(x, hn::Set(d, static_cast<hn::TFromD<D>>(scale)));
 }
 
-/// acc = acc (+) s * x
+/// acc = acc (+) s * x. The product is rounded, as that of a rank that scales what it sends: a sum
+/// has the same bits wherever its terms come from, and with or without an instruction for both.
 template <class D, class V>
 HWY_INLINE V combine(D d, Combine how, V acc, V x, double scale) {
   switch (how) {
@@ -35,7 +36,7 @@ HWY_INLINE V combine(D d, Combine how, V acc, V x, double scale) {
     case Combine::kProduct: return hn::Mul(acc, x);
     default: break;
   }
-  return hn::MulAdd(x, hn::Set(d, static_cast<hn::TFromD<D>>(scale)), acc);
+  return hn::Add(acc, scaled(d, x, scale));
 }
 
 #if HWY_TARGET != HWY_SCALAR

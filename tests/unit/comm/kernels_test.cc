@@ -24,7 +24,7 @@ std::vector<std::vector<T>> inputs(int n, std::int64_t count, std::uint64_t seed
   return all;
 }
 
-/// The definition: first source scaled, then fused multiply-adds in order.
+/// The definition: every source scaled, rounded and added in order.
 template <class T>
 T expected(Combine how, const std::vector<std::vector<T>>& in, const std::vector<double>& scales,
            std::size_t i) {
@@ -44,8 +44,8 @@ T expected(Combine how, const std::vector<std::vector<T>>& in, const std::vector
     }
     if (how == Combine::kSum) {
       if constexpr (std::is_floating_point_v<T>) {
-        const T scale = static_cast<T>(scales[s]);
-        acc = s == 0 ? x * scale : std::fma(x, scale, acc);
+        const volatile T term = x * static_cast<T>(scales[s]);  // rounded: not fused with the sum
+        acc = s == 0 ? T(term) : acc + term;
       } else {
         acc = static_cast<T>(acc + x);
       }

@@ -76,6 +76,17 @@ TEST_F(DistributedTrainer, DeterministicBitsDependOnRanksAndHostsAlone) {
   expect_same({4, 2}, "deterministic=1");
 }
 
+// Ranks in ascending order, whether memory or a network carries what they add.
+TEST_F(DistributedTrainer, DeterministicBitsDoNotDependOnTheTransport) {
+  const auto hash = [&](Placement placement, const std::string& deterministic) {
+    return train(placement,
+                 {"model=mlp", "batch=10", "strategy=ddp", "parameters=replicated", deterministic})
+        .hash;
+  };
+  EXPECT_EQ(hash(4, "deterministic=1"), hash({4, 4}, "deterministic=1"));
+  EXPECT_NE(hash(4, "deterministic=0"), hash({4, 4}, "deterministic=0"));
+}
+
 // Also where shards of a host have replicas on others, among which gradients are summed.
 TEST_F(DistributedTrainer, DeterministicBitsOfShardsDoNotDependOnTheSelection) {
   const std::string file = root + ".selection";
