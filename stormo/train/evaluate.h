@@ -17,8 +17,9 @@ struct Evaluation {
 
 /// Evaluates `split` on all ranks together, every sample exactly once. Batches are the same for any
 /// number of ranks, which take them in turn; so the result depends on that number only by the order
-/// of one float64 sum. The module is in evaluation mode meanwhile. A collective: call on every
-/// rank.
+/// of one float64 sum. The module is in evaluation mode meanwhile, and computes in the type of its
+/// parameters whatever Task::autocast says: what is judged is what is saved. A collective: call on
+/// every rank.
 Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split);
 
 }  // namespace stormo::train
