@@ -23,7 +23,8 @@ struct TuneResult {
   std::uint64_t bytes = 0;
   Choice best;
   double seconds = 0;
-  double shipped_seconds = 0;  ///< of the algorithm that runs without tuning
+  double shipped_seconds = 0;  ///< of the shipped algorithm, though it may not run for so little
+                               ///< (Group::posts_whole)
 };
 
 /// Measures every algorithm that suits these hosts, over sizes, and returns the rules that pick the
