@@ -62,12 +62,13 @@ Status choose_plan(const PlanOptions& o) {
     }
   }
   if (!o.json) print_table(rows, false);
-  using comm::Posting;
-  if (!o.json && topology.hosts() == 1 && *bytes <= Posting::kMaxInlineBytesCrowded) {
+  const std::size_t inlined = comm::Posting::max_inline_bytes(ranks, crowded);
+  if (!o.json && topology.hosts() == 1 && *bytes <= inlined) {
     print_line(fmt::format(
-        "\nUp to {} per rank ({} bytes where ranks share cores) no algorithm runs inside "
-        "a host: every rank posts all it has.",
-        format_bytes(Posting::kMaxInlineBytes), Posting::kMaxInlineBytesCrowded));
+        "\nUp to {} per rank no algorithm runs inside a host where {}: every rank posts "
+        "all it has.",
+        format_bytes(inlined),
+        crowded ? "ranks share cores" : "each rank has a core (see --cores)"));
   }
   return {};
 }

@@ -51,8 +51,7 @@ std::uint64_t InlinePayload::contribution(const Request& r) const {
 bool InlinePayload::fits(const Request& r) const {
   // what each rank sends may differ, so that ranks could not agree
   if (r.kind == OperationKind::kAllToAll && !r.counts.empty()) return false;
-  return contribution(r) <=
-         (host_.crowded() ? Posting::kMaxInlineBytesCrowded : Posting::kMaxInlineBytes);
+  return contribution(r) <= Posting::max_inline_bytes(host_.size(), host_.crowded());
 }
 
 const std::byte* InlinePayload::payload(int rank) const {

@@ -26,10 +26,13 @@ struct Posting {
   Operation operation;
 
   static constexpr std::size_t kRoom = transport::HostRegion::kBoardBytes - 64;
-  /// Payloads up to this size are posted whole: with a core for each rank, and where ranks share
-  /// cores, so that a second meeting costs more than the copies.
-  static constexpr std::size_t kMaxInlineBytes = 1024;
-  static constexpr std::size_t kMaxInlineBytesCrowded = kRoom;
+  /// Payloads up to this size are posted whole. That spares a second meeting, which where ranks
+  /// share cores costs more than any copy; else more than reading so much from one peer, or a
+  /// quarter of it from each of several.
+  static constexpr std::size_t max_inline_bytes(int ranks, bool crowded) {
+    if (crowded) return kRoom;
+    return ranks <= 2 ? 4096 : 1024;
+  }
   static constexpr std::size_t kMaxBuffers = kRoom / sizeof(std::uint64_t);
 };
 static_assert(sizeof(Posting) <= 64);
