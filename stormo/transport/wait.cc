@@ -39,7 +39,7 @@ void futex_wake_all(const std::atomic<std::uint32_t>& word) {
 WaitPolicy wait_policy(int ranks, int cores) {
   using std::chrono::microseconds;
   if (ranks <= cores) return {.loads = 2048, .spin = microseconds(5), .yield = microseconds(2000)};
-  return {.loads = 0, .spin = Duration{0}, .yield = microseconds(10), .min_pauses = 0};
+  return {.loads = 0, .spin = Duration{0}, .yield = microseconds(50), .min_pauses = 0};
 }
 
 WaitPolicy patient(WaitPolicy policy) {

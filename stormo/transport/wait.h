@@ -23,7 +23,8 @@ struct WaitPolicy {
 
 /// A core for each rank: spin for microseconds, then yield for 2 ms, then park. The ranks of a
 /// training step differ by as much, and a core that slept takes 0.1 to 1 ms to wake in a virtual
-/// machine. Fewer cores than ranks: a few pauses and yields, then park.
+/// machine. Fewer cores than ranks: yields for 50 us, then park. Ranks that park sooner, each for
+/// want of one that a core has yet to wake, wake each other from then on: 0.2 ms for every meeting.
 WaitPolicy wait_policy(int ranks, int cores);
 
 /// The same for those who wait while others work: stays awake for 200 us at least. Where ranks
