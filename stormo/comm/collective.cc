@@ -32,11 +32,6 @@ Combine combine_of(ReduceOp op) {
   return Combine::kSum;
 }
 
-/// Whether peers that are about to arrive may still have much to copy or reduce.
-bool takes_long(const Operation& operation) {
-  return operation.count * size_of(operation.dtype) >= 128 << 10;
-}
-
 Partition partition_of(const Request& r, int chunks, std::int64_t count, Rank me, int size) {
   if (r.kind == OperationKind::kAllToAll) {
     if (!r.counts.empty()) return Partition::pairs(chunks, me, r.counts, r.out_counts);
@@ -99,7 +94,7 @@ Status Group::meet(const Call& call, const Program* program) {
     STORMO_RETURN_IF_ERROR(memory_.post(call.request, rank(), size(), *program, operands_));
   }
   if (local_size() == 1) return {};
-  STORMO_RETURN_IF_ERROR(host.sync(call.by, takes_long(call.operation)));
+  STORMO_RETURN_IF_ERROR(host.sync(call.by));
   return compare_postings();
 }
 
@@ -165,9 +160,7 @@ void Group::describe_operands(const Call& call, const Program& program) {
 Status Group::run_program(const Call& call, const Program& program) {
   memory_.find_others(call.request, operands_);
   const Executor executor{parts_.connections.wire.get(),
-                          [this, long_wait = takes_long(call.operation)](Deadline by) {
-                            return parts_.connections.host_group->sync(by, long_wait);
-                          },
+                          [this](Deadline by) { return parts_.connections.host_group->sync(by); },
                           &received_, &stage_, &fetched_};
   STORMO_RETURN_IF_ERROR(execute(program, operands_, executor, call.by));
   memory_.copy_back(call.request, rank());

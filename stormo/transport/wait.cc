@@ -39,12 +39,7 @@ void futex_wake_all(const std::atomic<std::uint32_t>& word) {
 WaitPolicy wait_policy(int ranks, int cores) {
   using std::chrono::microseconds;
   if (ranks <= cores) return {.loads = 2048, .spin = microseconds(5), .yield = microseconds(2000)};
-  return {.loads = 0, .spin = Duration{0}, .yield = microseconds(50), .min_pauses = 0};
-}
-
-WaitPolicy patient(WaitPolicy policy) {
-  policy.yield = std::max<Duration>(policy.yield, std::chrono::microseconds(200));
-  return policy;
+  return {.loads = 0, .spin = Duration{0}, .yield = microseconds(200), .min_pauses = 0};
 }
 
 int usable_cores() {

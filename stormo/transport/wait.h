@@ -23,14 +23,10 @@ struct WaitPolicy {
 
 /// A core for each rank: spin for microseconds, then yield for 2 ms, then park. The ranks of a
 /// training step differ by as much, and a core that slept takes 0.1 to 1 ms to wake in a virtual
-/// machine. Fewer cores than ranks: yields for 50 us, then park. Ranks that park sooner, each for
-/// want of one that a core has yet to wake, wake each other from then on: 0.2 ms for every meeting.
+/// machine. Fewer cores than ranks: yield for 0.2 ms, then park. Whoever yields gives its core to
+/// those who have something to do, and is spared a sleep and a wake-up; ranks that park at once,
+/// each for want of one that a core has yet to wake, have to wake each other at every meeting.
 WaitPolicy wait_policy(int ranks, int cores);
-
-/// The same for those who wait while others work: stays awake for 200 us at least. Where ranks
-/// share cores it gives them away meanwhile, and is spared a sleep and a wake-up for each rank that
-/// it waits for.
-WaitPolicy patient(WaitPolicy policy);
 
 /// Cores that this thread may run on (affinity mask).
 int usable_cores();

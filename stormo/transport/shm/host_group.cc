@@ -80,12 +80,12 @@ WaitPolicy HostGroup::policy_for(int peer) const {
   return there == sched_getcpu() + 1 ? wait_policy(/*ranks=*/2, /*cores=*/1) : policy_;
 }
 
-Status HostGroup::await_all(Deadline by, bool at_work) {
+Status HostGroup::await_all(Deadline by) {
   for (int peer = 0; peer < size(); ++peer) {
     Cell& cell = region()->cell(peer);
     if (look_for(cell.arrived, phase_, policy_)) continue;  // the clock costs as much as a hop
     while (!reached(cell.arrived.load(), phase_)) {
-      const WaitPolicy policy = at_work ? patient(policy_for(peer)) : policy_for(peer);
+      const WaitPolicy policy = policy_for(peer);
       const Deadline slice = Deadline::at(std::min(by.when(), Deadline::after(kLeftCheck).when()));
       const Status waited = wait_for(cell.arrived, phase_, {policy, *health_, slice});
       if (waited.ok()) break;

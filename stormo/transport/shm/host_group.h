@@ -72,11 +72,10 @@ class HostGroup {
   void arrive();
   /// Waits until every rank has arrived as often as this one. kPeerLost when one of them has left
   /// the group; its rank is in the message, as are those of the missing ones in kDeadlineExceeded.
-  /// `at_work`: the others come when they have done something, not at once.
-  Status await_all(Deadline by, bool at_work = false);
-  Status sync(Deadline by, bool at_work = false) {
+  Status await_all(Deadline by);
+  Status sync(Deadline by) {
     arrive();
-    return await_all(by, at_work);
+    return await_all(by);
   }
   /// Marks this rank as finished: whoever waits for it fails instead of waiting for ever.
   void leave();
