@@ -100,14 +100,17 @@ Status Group::perform(const Request& request, Deadline by) {
       break;
     default: break;
   }
-  // a board has room for so many addresses
-  Request part = request;
-  for (std::size_t i = 0; i == 0 || i < request.in.size(); i += Posting::kMaxBuffers) {
-    if (in_place(request.kind)) {
-      part.in = request.in.subspan(i, std::min(Posting::kMaxBuffers, request.in.size() - i));
-      part.out = part.in;
-    }
-    STORMO_RETURN_IF_ERROR(collective(part, by));
+  return in_place(request.kind) ? perform_in_turns(request, by) : collective(request, by);
+}
+
+/// A board has room for so many addresses.
+Status Group::perform_in_turns(const Request& request, Deadline by) {
+  if (request.in.size() <= Posting::kMaxBuffers) return collective(request, by);
+  Request turn = request;
+  for (std::size_t i = 0; i < request.in.size(); i += Posting::kMaxBuffers) {
+    turn.in = request.in.subspan(i, std::min(Posting::kMaxBuffers, request.in.size() - i));
+    turn.out = turn.in;
+    STORMO_RETURN_IF_ERROR(collective(turn, by));
   }
   return {};
 }

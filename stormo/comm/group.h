@@ -90,6 +90,7 @@ class Group final : public Communicator {
 
   // group.cc: what each operation is
   Status perform(const Request& request, Deadline by);
+  Status perform_in_turns(const Request& request, Deadline by);
   Status finish_in_turn(OperationKind kind, Work work, Deadline by);
   Status perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
   Status run_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);

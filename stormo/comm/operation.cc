@@ -21,12 +21,16 @@ static_assert(std::has_unique_object_representations_v<Operation>);
 Tag fingerprint(const Operation& o) {
   const bool message = o.kind == OperationKind::kSend || o.kind == OperationKind::kReceive;
   const auto kind = message ? OperationKind::kSend : o.kind;
-  std::uint64_t h = mix(o.sequence, o.count);
-  h = mix(h, o.layout);
-  h = mix(h, (std::uint64_t{o.tag} << 32) | (message ? 0u : static_cast<std::uint32_t>(o.root)));
-  h = mix(h, (static_cast<std::uint64_t>(kind) << 16) | (static_cast<std::uint64_t>(o.op) << 8) |
-                 static_cast<std::uint64_t>(o.dtype));
-  return h;
+  const std::uint64_t peer = message ? 0u : static_cast<std::uint32_t>(o.root);
+  const std::uint64_t facts = (static_cast<std::uint64_t>(kind) << 16) |
+                              (static_cast<std::uint64_t>(o.op) << 8) |
+                              static_cast<std::uint64_t>(o.dtype);
+  // Odd factors: operations that differ in one word never have the same sum. The products do not
+  // wait for each other, and every operation does.
+  return o.sequence * 0x9e3779b97f4a7c15ull + o.count * 0xbf58476d1ce4e5b9ull +
+         o.layout * 0x94d049bb133111ebull +
+         ((std::uint64_t{o.tag} << 32) | peer) * 0xd6e8feb86659fd93ull +
+         facts * 0xff51afd7ed558ccdull;
 }
 
 std::string_view to_string(OperationKind kind) {

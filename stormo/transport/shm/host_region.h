@@ -47,22 +47,39 @@ class HostRegion {
 
   int ranks() const { return ranks_; }
   int fd() const { return file_.fd(); }
-  Cell& cell(int rank) const;
-  std::span<std::byte, kBoardBytes> board(int rank, unsigned parity) const;
-  std::span<std::byte, kNoteBytes> note(int rank, unsigned parity) const;
+  Cell& cell(int rank) const {
+    return *reinterpret_cast<Cell*>(file_.data() + static_cast<std::size_t>(rank) * kCellStride);
+  }
+  std::span<std::byte, kBoardBytes> board(int rank, unsigned parity) const {
+    const auto index = static_cast<std::size_t>(rank) * 2 + parity % 2;
+    return std::span<std::byte, kBoardBytes>(boards_ + index * kBoardBytes, kBoardBytes);
+  }
+  std::span<std::byte, kNoteBytes> note(int rank, unsigned parity) const {
+    std::byte* p = cell(rank).arrived.beside.data() + parity % 2 * kNoteBytes;
+    return std::span<std::byte, kNoteBytes>(p, kNoteBytes);
+  }
   /// Where the rank ran when it last arrived: the number of the core, plus one; 0: unknown. On the
   /// line of the arrival flag, as the notes are.
-  std::atomic<std::int32_t>& core(int rank) const;
+  std::atomic<std::int32_t>& core(int rank) const {
+    static_assert(2 * kNoteBytes + sizeof(std::atomic<std::int32_t>) <= Flag::kBesideBytes);
+    std::byte* p = cell(rank).arrived.beside.data() + 2 * kNoteBytes;
+    return *reinterpret_cast<std::atomic<std::int32_t>*>(p);
+  }
   RingHeader& ring_header(int from, int to) const;
   std::byte* ring_bytes(int from, int to) const;
 
  private:
-  HostRegion(MemoryFile file, int ranks) : file_(std::move(file)), ranks_(ranks) {}
+  static constexpr std::size_t kCellStride =
+      (sizeof(Cell) + 127) / 128 * 128;  // no pair prefetch across cells
+  HostRegion(MemoryFile file, int ranks);
+  static std::size_t boards_offset(int ranks);
+  static std::size_t rings_offset(int ranks);
   static std::uint64_t size_for(int ranks);
   std::size_t ring_offset(int from, int to) const;
 
   MemoryFile file_;
   int ranks_ = 0;
+  std::byte* boards_ = nullptr;
 };
 
 }  // namespace stormo::transport
