@@ -48,7 +48,6 @@ Status Group::collective(const Request& request, Deadline by) {
   if (finalized_) return invalid_argument("the group was finalized");
   if (parts_.health->failed()) return status().within(to_text(call.operation));
   call.operation.sequence = ++sequence_;
-  activity_->begin(call.operation);
   return conclude(call.operation, run_checked(call));
 }
 
@@ -68,7 +67,7 @@ Status Group::run_checked(Call& call) {
   const TimePoint start = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
   STORMO_RETURN_IF_ERROR(meet(call, program));
   const TimePoint met = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
-  prepare_scales(call, weight_of_all);
+  if (weighted) weigh_scales(call, weight_of_all);
   if (posted_whole) {
     inline_.finish(call.request, operands_);
   } else {
@@ -82,6 +81,7 @@ Status Group::run_checked(Call& call) {
 }
 
 /// Posts this rank's operation with its data (no program) or addresses, and waits for the others'.
+/// What needs nothing of theirs is done while the arrivals are on their way.
 Status Group::meet(const Call& call, const Program* program) {
   transport::HostGroup& host = *parts_.connections.host_group;
   host.next_operation();
@@ -93,8 +93,14 @@ Status Group::meet(const Call& call, const Program* program) {
   } else {
     STORMO_RETURN_IF_ERROR(memory_.post(call.request, rank(), size(), *program, operands_));
   }
+  if (local_size() > 1) host.arrive();
+  activity_->begin(call.operation);
+  operands_.how = combine_of(call.operation.op);
+  operands_.user = call.request.reduction.user.get();
+  const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
+  operands_.scales.assign(operands_.scales.size(), each);
   if (local_size() == 1) return {};
-  STORMO_RETURN_IF_ERROR(host.sync(call.by));
+  STORMO_RETURN_IF_ERROR(host.await_all(call.by));
   return compare_postings();
 }
 
@@ -123,12 +129,8 @@ Result<double> Group::total_weight(const Call& call) {
   return total;
 }
 
-void Group::prepare_scales(const Call& call, double weight_of_all) {
-  operands_.how = combine_of(call.operation.op);
-  operands_.user = call.request.reduction.user.get();
-  const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
-  operands_.scales.assign(operands_.scales.size(), each);
-  if (call.operation.op != ReduceOp::kWeightedAverage) return;
+/// The ranks' shares in a weighted average.
+void Group::weigh_scales(const Call& call, double weight_of_all) {
   const auto weight_of = [&](std::size_t r) {
     return local_size() == 1
                ? call.request.weight
