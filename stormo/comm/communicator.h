@@ -34,9 +34,10 @@ namespace stormo::comm {
 /// frozen peer ends the group by the heartbeat. After the first failure the group stays failed:
 /// every pending and later call returns the same first cause (rank, host, operation).
 ///
-/// Buffers allocated from arena() are reduced where they lie. So are others from 128 KiB per rank
-/// on, where the kernel lets the ranks of a host copy from each other (process_vm_readv), which
-/// takes two to five times as long; else they are copied through the arena. After a failure a peer
+/// Buffers allocated from arena() are reduced where they lie. So are others from 2 MiB per rank on,
+/// where the kernel lets the ranks of a host copy from each other (process_vm_readv), which takes
+/// two to five times as long; below 16 KiB per rank they are copied through the arena, and between
+/// the two goes what proves to be faster. After a failure a peer
 /// that has not noticed may still write into a buffer of its last operation.
 class Communicator {
  public:

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+#include <chrono>
 #include <cstring>
+#include <limits>
 
 #include <stormo/comm/posting.h>
 
@@ -18,6 +22,11 @@ bool has_outcome(const Request& r, Rank me) {
   if (r.kind == OperationKind::kBroadcast) return r.root != me;
   return r.kind != OperationKind::kReduce || r.root == me;
 }
+
+/// A rank's share of a private buffer from which on the kernel's copy is the faster way on some
+/// processors, and on all that are known (docs/adr/0005-private-buffers.md).
+constexpr std::size_t kDirectFrom = 16 << 10;
+constexpr std::size_t kAlwaysDirectFrom = 2 << 20;
 
 // What lies behind the posting of an operation on parts: distances from the Arena's beginning, by
 // which a missing part before the memory's beginning may also be negative (they wrap around).
@@ -43,12 +52,43 @@ Status MemoryMap::reserve(Block& block, std::size_t bytes) {
                       bytes)};
 }
 
+/// Copies are the faster way for little, the kernel for much; in between time will tell.
+void MemoryMap::decide_copies(const Request& request) {
+  trial_ = nullptr;
+  direct_from_ = host_.threads() ? 0 : std::numeric_limits<std::size_t>::max();
+  if (host_.threads() || !host_.reached_by_all()) return;
+  const auto n = static_cast<std::size_t>(host_.size());
+  direct_from_ = kAlwaysDirectFrom * n;
+  std::size_t most = 0;
+  for (const auto& list : {request.in, request.out}) {
+    for (const Buffer& b : list) {
+      if (!host_.arena().contains(b.data) && b.bytes() < direct_from_) {
+        most = std::max(most, b.bytes());
+      }
+    }
+  }
+  if (most < kDirectFrom * n) return;
+  trial_ = &trials_[{request.kind, static_cast<int>(std::bit_width(most))}];
+  if (!trial_->copies()) direct_from_ = kDirectFrom * n;
+  Posted(host_, host_.rank()).posting().next_time =
+      trial_->proposes_copies() ? Posting::NextTime::kCopy : Posting::NextTime::kFetch;
+}
+
 bool MemoryMap::needs_copy(const Buffer& buffer) const {
-  return !host_.arena().contains(buffer.data) && buffer.bytes() < host_.direct_from();
+  return !host_.arena().contains(buffer.data) && buffer.bytes() < direct_from_;
 }
 
 Status MemoryMap::post(const Request& request, Rank me, int size, const Program& program,
                        Operands& operands) {
+  decide_copies(request);
+  const TimePoint start = std::chrono::steady_clock::now();
+  STORMO_RETURN_IF_ERROR(post_memory(request, me, size, program, operands));
+  posting_ = std::chrono::steady_clock::now() - start;
+  return {};
+}
+
+Status MemoryMap::post_memory(const Request& request, Rank me, int size, const Program& program,
+                              Operands& operands) {
   return in_place(request.kind) ? post_in_place(request, me, program, operands)
                                 : post_parts(request, me, size, program, operands);
 }
@@ -135,40 +175,57 @@ void MemoryMap::post_blocks(const Request& request, Operands& operands, int size
   }
 }
 
-void MemoryMap::find_others(const Request& request, Operands& operands) const {
-  const bool pairs = request.kind == OperationKind::kAllToAll;
+void MemoryMap::find_others(const Request& request, Operands& operands) {
+  met_ = std::chrono::steady_clock::now();
+  proposal_ = Posted(host_, 0).posting().next_time;
   for (int r = 0; r < host_.size(); ++r) {
-    if (r == host_.rank()) continue;
-    const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, r).room());
-    const std::uintptr_t base = address_of(host_.address(r, 0));
-    RankMemory& theirs = operands.memory[static_cast<std::size_t>(r)];
-    theirs.beyond = host_.memory_of(r);
-    if (in_place(request.kind)) {
-      theirs.out.resize(request.in.size());
-      for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];
-      theirs.in = theirs.out;
-      continue;
-    }
-    theirs.in = {base + offsets[kInAt]};
-    theirs.out = {base + offsets[kOutAt]};
-    theirs.scratch = base + offsets[kScratchAt];
-    if (!pairs || request.counts.empty()) continue;
-    // only the block for this rank is read: it shall be found where it would be in this rank's own
-    const Rank me = operands.partition.me();
-    theirs.in[0] +=
-        offsets[kBlocksAt + static_cast<std::size_t>(me)] -
-        static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) * size_of(operands.dtype);
+    if (r != host_.rank()) find_memory_of(r, request, operands);
   }
 }
 
-void MemoryMap::copy_back(const Request& request, Rank me) const {
-  if (in_place(request.kind) && !has_outcome(request, me)) return;
-  for (std::size_t b = 0; b < request.out.size(); ++b) {
+void MemoryMap::find_memory_of(int local, const Request& request, Operands& operands) const {
+  const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, local).room());
+  const std::uintptr_t base = address_of(host_.address(local, 0));
+  RankMemory& theirs = operands.memory[static_cast<std::size_t>(local)];
+  theirs.beyond = host_.memory_of(local);
+  if (in_place(request.kind)) {
+    theirs.out.resize(request.in.size());
+    for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];
+    theirs.in = theirs.out;
+    return;
+  }
+  theirs.in = {base + offsets[kInAt]};
+  theirs.out = {base + offsets[kOutAt]};
+  theirs.scratch = base + offsets[kScratchAt];
+  if (request.kind != OperationKind::kAllToAll || request.counts.empty()) return;
+  // only the block for this rank is read: it shall be found where it would be in this rank's own
+  const Rank me = operands.partition.me();
+  theirs.in[0] +=
+      offsets[kBlocksAt + static_cast<std::size_t>(me)] -
+      static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) * size_of(operands.dtype);
+}
+
+void MemoryMap::copy_back(const Request& request, Rank me) {
+  const bool brings = !in_place(request.kind) || has_outcome(request, me);
+  for (std::size_t b = 0; brings && b < request.out.size(); ++b) {
     const Buffer& buffer = request.out[b];
     if (mine_[b] != buffer.data && buffer.count > 0) {
       std::memcpy(buffer.data, mine_[b], buffer.bytes());
     }
   }
+  if (trial_ != nullptr) judge_copies(request);
+}
+
+void MemoryMap::judge_copies(const Request& request) {
+  const std::chrono::duration<double> took = posting_ + (std::chrono::steady_clock::now() - met_);
+  std::size_t bytes = 0;
+  for (const auto& list : {request.in, request.out}) {
+    for (const Buffer& b : list) bytes += b.bytes();
+  }
+  const bool copies_next = proposal_ == Posting::NextTime::kNoProposal
+                               ? trial_->proposes_copies()
+                               : proposal_ == Posting::NextTime::kCopy;
+  trial_->took(took.count() / static_cast<double>(bytes), copies_next);
 }
 
 }  // namespace stormo::comm

@@ -1,11 +1,16 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <utility>
 #include <vector>
 
+#include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/comm/copy_or_fetch.h>
 #include <stormo/comm/execute.h>
 #include <stormo/comm/operation.h>
+#include <stormo/comm/posting.h>
 #include <stormo/transport/shm/host_group.h>
 
 namespace stormo::comm {
@@ -24,9 +29,9 @@ class MemoryMap {
   Status post(const Request& request, Rank me, int size, const Program& program,
               Operands& operands);
   /// After they have met: fills operands.memory of the others.
-  void find_others(const Request& request, Operands& operands) const;
+  void find_others(const Request& request, Operands& operands);
   /// At the end: outcomes that lie in a copy go to the user's buffers.
-  void copy_back(const Request& request, Rank me) const;
+  void copy_back(const Request& request, Rank me);
 
  private:
   /// Memory in the Arena that grows and is kept from operation to operation.
@@ -35,14 +40,25 @@ class MemoryMap {
     std::size_t bytes = 0;
   };
   Status reserve(Block& block, std::size_t bytes);
+  void decide_copies(const Request& request);
+  void judge_copies(const Request& request);
   /// Whether peers cannot, or had better not, use the buffer where it is.
   bool needs_copy(const Buffer& buffer) const;
+  Status post_memory(const Request& request, Rank me, int size, const Program& program,
+                     Operands& operands);
+  void find_memory_of(int local, const Request& request, Operands& operands) const;
   Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
   Status post_parts(const Request& request, Rank me, int size, const Program& program,
                     Operands& operands);
   void post_blocks(const Request& request, Operands& operands, int size) const;
 
   transport::HostGroup& host_;
+  std::size_t direct_from_ = 0;   // private buffers of so many bytes are not copied, this time
+  CopyOrFetch* trial_ = nullptr;  // of the operation under way, where either way may be the faster
+  std::map<std::pair<OperationKind, int>, CopyOrFetch> trials_;  // by bytes, as a power of two
+  Posting::NextTime proposal_ = Posting::NextTime::kNoProposal;
+  Duration posting_{0};
+  TimePoint met_;
   Block in_;       // copies of private inputs, or of private buffers of an operation in place
   Block out_;      // stands in for a private output
   Block scratch_;  // what only passes through

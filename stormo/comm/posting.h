@@ -22,8 +22,11 @@ static_assert(sizeof(Note) == transport::HostRegion::kNoteBytes);
 /// What a rank writes on its board about the operation it called: the operation itself, and either
 /// the data (small payloads: one meeting is enough) or where its buffers lie in its Arena.
 struct Posting {
+  /// What local rank 0 proposes for private buffers next time (CopyOrFetch).
+  enum class NextTime : std::uint8_t { kNoProposal, kCopy, kFetch };
   double weight = 1;
   Operation operation;
+  NextTime next_time = NextTime::kNoProposal;
 
   static constexpr std::size_t kRoom = transport::HostRegion::kBoardBytes - 64;
   /// Payloads up to this size are posted whole. That spares a second meeting, which where ranks

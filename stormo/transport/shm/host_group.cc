@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <vector>
 
 namespace stormo::transport {
@@ -16,9 +15,6 @@ namespace {
 
 /// How often a waiter looks whether the rank that it waits for has left.
 constexpr Duration kLeftCheck = std::chrono::milliseconds(50);
-/// A rank's share from which on the kernel's copy is faster than our two; processors differ
-/// (docs/adr/0005-private-buffers.md).
-constexpr std::size_t kDirectFrom = 128 << 10;
 
 }  // namespace
 
@@ -57,15 +53,12 @@ void HostGroup::reach_peers() {
   if (all) region()->cell(rank()).reaches_all.store(1, std::memory_order_release);
 }
 
-std::size_t HostGroup::direct_from() {
-  if (threads_) return 0;
-  for (int r = 0; !reached_by_all_ && r < size(); ++r) {
-    if (region()->cell(r).reaches_all.load(std::memory_order_acquire) == 0) {
-      return std::numeric_limits<std::size_t>::max();
-    }
+bool HostGroup::reached_by_all() {
+  for (int r = 0; !threads_ && !reached_by_all_ && r < size(); ++r) {
+    if (region()->cell(r).reaches_all.load(std::memory_order_acquire) == 0) return false;
   }
   reached_by_all_ = true;
-  return kDirectFrom * static_cast<std::size_t>(size());
+  return true;
 }
 
 void HostGroup::arrive() {

@@ -52,9 +52,10 @@ class HostGroup {
   const PeerMemory* memory_of(int peer) const {
     return peers_.empty() ? nullptr : &peers_[static_cast<std::size_t>(peer)];
   }
-  /// From this size on a buffer of this rank outside its Arena is better given to the peers as it
-  /// is than copied; the largest size_t when some peer cannot reach it.
-  std::size_t direct_from();
+  /// Whether every peer can read and write this rank's memory beyond its Arena.
+  bool reached_by_all();
+  /// Whether the ranks are threads of one process, which all memory is near to.
+  bool threads() const { return threads_; }
 
   std::span<std::byte, HostRegion::kBoardBytes> board(int rank) const {
     return parts_.region->board(rank, parity_);
