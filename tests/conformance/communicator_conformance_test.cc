@@ -67,7 +67,7 @@ RanksFactory mappings(const std::string& name, int n) {
 
 TEST(PrivateBuffers, OfSomeSizeAreUsedWhereTheyLie) {
   const auto body = [](Communicator& c) {
-    std::vector<float> x(1 << 20, 1);
+    std::vector<float> x(2 << 20, 1);
     // all reach each other after the first meeting, and all know it after the second
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(c.barrier().ok());
     EXPECT_TRUE(c.all_reduce(buffer_of(std::span(x)), ReduceOp::kSum).ok());
@@ -77,25 +77,28 @@ TEST(PrivateBuffers, OfSomeSizeAreUsedWhereTheyLie) {
   mappings("", 3).run(body, true);
 }
 
-// They are fetched in blocks whose size depends on the number of peers.
+// They are fetched in blocks whose size depends on the number of peers. Of this size, they are
+// copied the first time and fetched the second (CopyOrFetch).
 TEST(PrivateBuffers, AreReducedWholeWhateverTheNumberOfPeers) {
   constexpr std::int64_t kPart = 100'003;  // elements: several blocks, and an odd end
   for (int n = 2; n <= 8; ++n) {
     const auto body = [n](Communicator& c) {
       for (int i = 0; i < 2; ++i) EXPECT_TRUE(c.barrier().ok());
-      std::vector<float> in(static_cast<std::size_t>(n * kPart)), out(kPart);
-      for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 1009);
-      std::vector<float> sum = in;
-      const Buffer whole = buffer_of(std::span(in)), part = buffer_of(std::span(out));
-      EXPECT_TRUE(c.all_reduce(buffer_of(std::span(sum)), ReduceOp::kSum).ok());
-      EXPECT_TRUE(c.reduce_scatter(whole, part, ReduceOp::kSum).ok());
-      std::int64_t wrong = 0;
-      for (std::size_t i = 0; i < sum.size(); ++i)
-        wrong += sum[i] != static_cast<float>(n) * static_cast<float>(i % 1009);
-      const std::size_t begin = static_cast<std::size_t>(c.rank() * kPart);
-      for (std::size_t i = 0; i < out.size(); ++i)
-        wrong += out[i] != static_cast<float>(n) * static_cast<float>((begin + i) % 1009);
-      EXPECT_EQ(wrong, 0) << "rank " << c.rank() << " of " << n;
+      for (const char* way : {"copied", "fetched"}) {
+        std::vector<float> in(static_cast<std::size_t>(n * kPart)), out(kPart);
+        for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 1009);
+        std::vector<float> sum = in;
+        const Buffer whole = buffer_of(std::span(in)), part = buffer_of(std::span(out));
+        EXPECT_TRUE(c.all_reduce(buffer_of(std::span(sum)), ReduceOp::kSum).ok());
+        EXPECT_TRUE(c.reduce_scatter(whole, part, ReduceOp::kSum).ok());
+        std::int64_t wrong = 0;
+        for (std::size_t i = 0; i < sum.size(); ++i)
+          wrong += sum[i] != static_cast<float>(n) * static_cast<float>(i % 1009);
+        const std::size_t begin = static_cast<std::size_t>(c.rank() * kPart);
+        for (std::size_t i = 0; i < out.size(); ++i)
+          wrong += out[i] != static_cast<float>(n) * static_cast<float>((begin + i) % 1009);
+        EXPECT_EQ(wrong, 0) << "rank " << c.rank() << " of " << n << ", " << way;
+      }
     };
     mappings("", n).run(body, true);
   }
