@@ -81,9 +81,9 @@ bool MemoryMap::needs_copy(const Buffer& buffer) const {
 Status MemoryMap::post(const Request& request, Rank me, int size, const Program& program,
                        Operands& operands) {
   decide_copies(request);
-  const TimePoint start = std::chrono::steady_clock::now();
+  const TimePoint start = now();
   STORMO_RETURN_IF_ERROR(post_memory(request, me, size, program, operands));
-  posting_ = std::chrono::steady_clock::now() - start;
+  posting_ = now() - start;
   return {};
 }
 
@@ -176,7 +176,7 @@ void MemoryMap::post_blocks(const Request& request, Operands& operands, int size
 }
 
 void MemoryMap::find_others(const Request& request, Operands& operands) {
-  met_ = std::chrono::steady_clock::now();
+  met_ = now();
   proposal_ = Posted(host_, 0).posting().next_time;
   for (int r = 0; r < host_.size(); ++r) {
     if (r != host_.rank()) find_memory_of(r, request, operands);
@@ -217,7 +217,7 @@ void MemoryMap::copy_back(const Request& request, Rank me) {
 }
 
 void MemoryMap::judge_copies(const Request& request) {
-  const std::chrono::duration<double> took = posting_ + (std::chrono::steady_clock::now() - met_);
+  const std::chrono::duration<double> took = posting_ + (now() - met_);
   std::size_t bytes = 0;
   for (const auto& list : {request.in, request.out}) {
     for (const Buffer& b : list) bytes += b.bytes();

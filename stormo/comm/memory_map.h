@@ -42,6 +42,10 @@ class MemoryMap {
   Status reserve(Block& block, std::size_t bytes);
   void decide_copies(const Request& request);
   void judge_copies(const Request& request);
+  /// Now, where that matters.
+  TimePoint now() const {
+    return trial_ == nullptr ? TimePoint{} : std::chrono::steady_clock::now();
+  }
   /// Whether peers cannot, or had better not, use the buffer where it is.
   bool needs_copy(const Buffer& buffer) const;
   Status post_memory(const Request& request, Rank me, int size, const Program& program,
