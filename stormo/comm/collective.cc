@@ -95,10 +95,7 @@ Status Group::meet(const Call& call, const Program* program) {
   }
   if (local_size() > 1) host.arrive();
   activity_->begin(call.operation);
-  operands_.how = combine_of(call.operation.op);
-  operands_.user = call.request.reduction.user.get();
-  const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
-  operands_.scales.assign(operands_.scales.size(), each);
+  prepare_reduction(call);
   if (local_size() == 1) return {};
   STORMO_RETURN_IF_ERROR(host.await_all(call.by));
   return compare_postings();
@@ -127,6 +124,13 @@ Result<double> Group::total_weight(const Call& call) {
   STORMO_RETURN_IF_ERROR(collective(
       {.kind = OperationKind::kAllReduce, .in = {&buffer, 1}, .out = {&buffer, 1}}, call.by));
   return total;
+}
+
+void Group::prepare_reduction(const Call& call) {
+  operands_.how = combine_of(call.operation.op);
+  operands_.user = call.request.reduction.user.get();
+  const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
+  operands_.scales.assign(operands_.scales.size(), each);
 }
 
 /// The ranks' shares in a weighted average.

@@ -105,6 +105,7 @@ class Group final : public Communicator {
   Status meet(const Call& call, const Program* program);
   Status compare_postings() const;
   Result<double> total_weight(const Call& call);
+  void prepare_reduction(const Call& call);
   void weigh_scales(const Call& call, double weight_of_all);
   void describe_operands(const Call& call, const Program& program);
   Status run_program(const Call& call, const Program& program);

@@ -60,13 +60,11 @@ void MemoryMap::decide_copies(const Request& request) {
   const auto n = static_cast<std::size_t>(host_.size());
   direct_from_ = kAlwaysDirectFrom * n;
   std::size_t most = 0;
-  for (const auto& list : {request.in, request.out}) {
-    for (const Buffer& b : list) {
-      if (!host_.arena().contains(b.data) && b.bytes() < direct_from_) {
-        most = std::max(most, b.bytes());
-      }
-    }
-  }
+  const auto look_at = [&](std::span<const Buffer> buffers) {
+    for (const Buffer& b : buffers) most = std::max(most, needs_copy(b) ? b.bytes() : 0);
+  };
+  look_at(request.in);
+  if (!in_place(request.kind)) look_at(request.out);
   if (most < kDirectFrom * n) return;
   trial_ = &trials_[{request.kind, static_cast<int>(std::bit_width(most))}];
   if (!trial_->copies()) direct_from_ = kDirectFrom * n;

@@ -16,8 +16,8 @@
 namespace stormo::comm {
 
 /// Makes the memories of an operation reachable for all ranks of the host: posts where this rank's
-/// lie and finds those of the others. Private buffers that others must see, but are small or cannot
-/// be reached, are lent a copy in the Arena. One operation at a time.
+/// lie and finds those of the others. Private buffers that others must see are lent a copy in the
+/// Arena where they are small, cannot be reached, or are better off so. One operation at a time.
 class MemoryMap {
  public:
   explicit MemoryMap(transport::HostGroup& host) : host_(host) {}
