@@ -45,8 +45,10 @@ class CommunicatorConformance : public ::testing::TestWithParam<RanksFactory> {
   static std::int64_t value(int rank, std::int64_t i) { return (rank + 1) * 1000 + i % 97; }
 
   static Values input(int rank, std::int64_t count, std::int64_t from = 0) {
-    Values v;
-    for (std::int64_t i = from; i < from + count; ++i) v.push_back(value(rank, i));
+    Values v(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) {
+      v[static_cast<std::size_t>(i)] = value(rank, from + i);
+    }
     return v;
   }
 

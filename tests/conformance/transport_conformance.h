@@ -5,6 +5,8 @@
 #include <stormo/base/status.h>
 #include <stormo/transport/transport.h>
 
+#include <algorithm>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -50,11 +52,11 @@ class TransportConformance : public ::testing::TestWithParam<FabricFactory> {
   static Bytes pattern(std::size_t size, std::uint64_t salt) {
     Bytes out(size);
     std::uint64_t x = salt * 0x9E3779B97F4A7C15ull + 1;
-    for (std::byte& b : out) {
+    for (std::size_t i = 0; i < size; i += sizeof(x)) {
       x ^= x << 13;
       x ^= x >> 7;
       x ^= x << 17;
-      b = static_cast<std::byte>(x);
+      std::memcpy(out.data() + i, &x, std::min(sizeof(x), size - i));
     }
     return out;
   }
