@@ -298,23 +298,25 @@ std::string to_text(const Footprint& f) {
 TEST(Soak, RandomOperationsAgreeWithTheSerialOracle) {
   std::printf("seed %llu, %lld s\n", static_cast<unsigned long long>(seed),
               static_cast<long long>(duration.count()));
-  const auto start = std::chrono::steady_clock::now();
   const bool is_long = duration >= 60s;
   const std::size_t num_worlds = is_long ? layouts().size() : 4;
   const std::int64_t max_count = is_long ? 262147 : 20011;
   std::vector<World> worlds;
+  while (worlds.size() < num_worlds) {
+    worlds.push_back(make_world(layouts()[worlds.size()]));
+    ASSERT_FALSE(HasFailure());
+    on_each_rank(static_cast<int>(worlds.back().ranks.size()), [&](Rank r) {
+      run_greatest(*worlds.back().ranks[static_cast<std::size_t>(r)], max_count);
+    });
+    ASSERT_FALSE(HasFailure());
+  }
+  const auto start = std::chrono::steady_clock::now();
   Footprint warm;
   std::uint64_t era = 0;
   auto report_at = start;
-  for (auto now = start; now - start < duration; now = std::chrono::steady_clock::now()) {
-    if (worlds.size() < num_worlds) {
-      worlds.push_back(make_world(layouts()[worlds.size()]));
-      ASSERT_FALSE(HasFailure());
-      on_each_rank(static_cast<int>(worlds.back().ranks.size()), [&](Rank r) {
-        run_greatest(*worlds.back().ranks[static_cast<std::size_t>(r)], max_count);
-      });
-    }
-    ASSERT_FALSE(HasFailure());
+  for (auto now = start; now - start < duration || warm.descriptors == 0;
+       now = std::chrono::steady_clock::now()) {
+    if (warm.descriptors == 0 && now - start > duration / 2) warm = footprint(worlds);
     Rng rng(seed, "soak world", era);
     World& w = worlds[rng.below(worlds.size())];
     const int n = static_cast<int>(w.ranks.size());
@@ -322,7 +324,6 @@ TEST(Soak, RandomOperationsAgreeWithTheSerialOracle) {
                  [&](Rank r) { run_era(*w.ranks[static_cast<std::size_t>(r)], era, max_count); });
     ASSERT_FALSE(HasFailure());
     ++era;
-    if (warm.descriptors == 0 && now - start > duration / 2) warm = footprint(worlds);
     if (is_long && now >= report_at) {
       const Footprint f = footprint(worlds);
       std::printf("%4lld s: %llu operations on %zu worlds, %s\n",
