@@ -25,6 +25,8 @@ using ::testing::HasSubstr;
 constexpr int kRanks = 4;
 constexpr int kVictim = 2;
 constexpr milliseconds kMargin = 2000ms;
+// Long enough for ranks that join while many other processes want the same two cores.
+constexpr milliseconds kHeartbeat = 2000ms;
 #ifdef __SANITIZE_ADDRESS__
 constexpr long kMaxGrowthKilobytes = 300 << 10;  // freed memory is kept for a while
 #else
@@ -65,8 +67,8 @@ std::vector<Scenario> scenarios(const std::string& hosts) {
       const std::string name(operation.name);
       by_deadline = !by_deadline;
       all.push_back({name, hosts, "kill", moment, 5000ms, 10000ms});
-      all.push_back(
-          {name, hosts, "stop", moment, by_deadline ? 0ms : 600ms, by_deadline ? 600ms : 10000ms});
+      all.push_back({name, hosts, "stop", moment, by_deadline ? 0ms : kHeartbeat,
+                     by_deadline ? 600ms : 10000ms});
     }
   }
   return all;
