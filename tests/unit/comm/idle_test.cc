@@ -15,6 +15,13 @@ constexpr int kRounds = 5;
 constexpr double kBusy = 0.1;  // seconds
 /// Waking an idle virtual CPU alone takes 50 to 250 us; a wake-up that is lost takes 20 ms.
 constexpr double kLongestWake = 2e-3;
+/// Share of a core that all waiters may use. Virtual machines differ: a sleep of 20 ms costs 10 to
+/// 60 us of a virtual CPU, and what is not asleep runs 3 times slower under the sanitizer.
+#ifdef __SANITIZE_ADDRESS__
+constexpr double kMostCpu = 0.08;
+#else
+constexpr double kMostCpu = 0.02;
+#endif
 
 double seconds_of(clockid_t clock) {
   timespec t{};
@@ -35,6 +42,7 @@ Idleness wait_for_a_busy_rank(const std::function<Status(Communicator&)>& meet) 
   std::vector<double> wakes;
   std::atomic<double> arrived{0};
   on_ranks(kRanks, [&](Communicator& c) {
+    EXPECT_OK(meet(c));  // the first of a kind also compiles its plan
     for (int round = 0; round < kRounds; ++round) {
       EXPECT_OK(c.barrier(Deadline::after(std::chrono::seconds(20))));
       const double begin = now(), cpu_begin = seconds_of(CLOCK_THREAD_CPUTIME_ID);
@@ -56,19 +64,19 @@ Idleness wait_for_a_busy_rank(const std::function<Status(Communicator&)>& meet) 
   return {cpu / (kRounds * kBusy), wakes[wakes.size() / 2]};
 }
 
-/// The targets are 2 % and 50 us. Others on the machine only add to a wake-up, so the best of a few
-/// attempts counts, and there is room.
+/// The targets are kMostCpu and 50 us. Others on the machine only add to a wake-up, so the best of
+/// a few attempts counts, and there is room.
 void expect_idle(const std::function<Status(Communicator&)>& meet) {
   Idleness best{1, 1};
   for (int attempt = 0; attempt < 5; ++attempt) {
     const Idleness i = wait_for_a_busy_rank(meet);
     best.cpu = std::min(best.cpu, i.cpu);
     best.wake_median = std::min(best.wake_median, i.wake_median);
-    if (best.cpu <= 0.02 && best.wake_median <= 50e-6) break;
+    if (best.cpu <= kMostCpu && best.wake_median <= 50e-6) break;
   }
   ::testing::Test::RecordProperty("cpu", std::to_string(best.cpu));
   ::testing::Test::RecordProperty("wake_median", std::to_string(best.wake_median));
-  EXPECT_LE(best.cpu, 0.02) << "share of a core that 7 waiters used together";
+  EXPECT_LE(best.cpu, kMostCpu) << "share of a core that 7 waiters used together";
   EXPECT_LE(best.wake_median, kLongestWake) << "seconds";
 }
 
