@@ -64,15 +64,15 @@ Idleness wait_for_a_busy_rank(const std::function<Status(Communicator&)>& meet) 
   return {cpu / (kRounds * kBusy), wakes[wakes.size() / 2]};
 }
 
-/// The targets are kMostCpu and 50 us. Others on the machine only add to a wake-up, so the best of
-/// a few attempts counts, and there is room.
+/// The targets are 2 % and 50 us. Others on the machine only add to both, for seconds at a time, so
+/// the best of some attempts counts; a wake-up has room besides.
 void expect_idle(const std::function<Status(Communicator&)>& meet) {
   Idleness best{1, 1};
-  for (int attempt = 0; attempt < 5; ++attempt) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
     const Idleness i = wait_for_a_busy_rank(meet);
     best.cpu = std::min(best.cpu, i.cpu);
     best.wake_median = std::min(best.wake_median, i.wake_median);
-    if (best.cpu <= kMostCpu && best.wake_median <= 50e-6) break;
+    if (best.cpu <= kMostCpu && best.wake_median <= kLongestWake) break;
   }
   ::testing::Test::RecordProperty("cpu", std::to_string(best.cpu));
   ::testing::Test::RecordProperty("wake_median", std::to_string(best.wake_median));
