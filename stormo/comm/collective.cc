@@ -13,6 +13,9 @@
 namespace stormo::comm {
 namespace {
 
+/// How long a mismatch waits for ranks that have not called anything, for its table.
+constexpr Duration kAllAtTheTable = std::chrono::milliseconds(200);
+
 Combine combine_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::kMin: return Combine::kMin;
@@ -80,10 +83,11 @@ Status Group::run_checked(Call& call) {
   return {};
 }
 
-/// Posts this rank's operation with its data (no program) or addresses, and waits for the others'.
-/// What needs nothing of theirs is done while the arrivals are on their way.
+/// Posts this rank's operation with its data (no program) or addresses, and waits for those it
+/// needs something of. What needs nothing of theirs is done while the arrivals are on their way.
 Status Group::meet(const Call& call, const Program* program) {
   transport::HostGroup& host = *parts_.connections.host_group;
+  if (not_all_met_) STORMO_RETURN_IF_ERROR(meet_all(call.by));
   host.next_operation();
   const Posted mine(host, local_rank());
   mine.note().fingerprint = fingerprint(call.operation);
@@ -97,21 +101,41 @@ Status Group::meet(const Call& call, const Program* program) {
   activity_->begin(call.operation);
   prepare_reduction(call);
   if (local_size() == 1) return {};
-  STORMO_RETURN_IF_ERROR(host.await_all(call.by));
-  return compare_postings();
+  const LocalRanks all{0, local_size()};
+  const LocalRanks needed = program == nullptr ? inline_.sources(call.request) : all;
+  if (needed == all) return meet_all(call.by);
+  not_all_met_ = true;
+  for (int r = needed.first; r < needed.last; ++r) STORMO_RETURN_IF_ERROR(host.await(r, call.by));
+  return compare_postings(needed);
 }
 
-/// Every rank of the host sees every posting, so all of them come to the same verdict.
-Status Group::compare_postings() const {
-  const transport::HostGroup& host = *parts_.connections.host_group;
+/// Waits for every rank of this host to call the last operation that was posted, and compares.
+/// A rank that needed nothing of some others went on without them; it does this first in its next
+/// operation, so that no posting is overwritten before all have seen it.
+Status Group::meet_all(Deadline by) {
+  not_all_met_ = false;
+  STORMO_RETURN_IF_ERROR(parts_.connections.host_group->await_all(by));
+  return compare_postings({0, local_size()});
+}
+
+/// Every rank of the host sees every posting sooner or later, so all of them come to the same
+/// verdict.
+Status Group::compare_postings(LocalRanks whose) {
+  transport::HostGroup& host = *parts_.connections.host_group;
   const Tag mine = Posted(host, local_rank()).note().fingerprint;
   bool equal = true;
-  for (int r = 0; r < host.size(); ++r) equal &= Posted(host, r).note().fingerprint == mine;
+  for (int r = whose.first; r < whose.last; ++r) {
+    equal &= Posted(host, r).note().fingerprint == mine;
+  }
   if (equal) return {};
   std::string table = fmt::format("ranks of host {} called different operations", parts_.host);
   if (cross_size() > 1) return {Code::kMismatch, table};  // the coordinator asks all hosts
+  // the table wants everybody, but says it also of those who do not come
+  static_cast<void>(host.await_all(Deadline::after(kAllAtTheTable)));
   for (int r = 0; r < host.size(); ++r) {
-    table += fmt::format("\n  rank {}: {}", r, to_text(Posted(host, r).posting().operation));
+    table += fmt::format(
+        "\n  rank {}: {}", r,
+        host.has_arrived(r) ? to_text(Posted(host, r).posting().operation) : "nothing yet");
   }
   return {Code::kMismatch, table};
 }

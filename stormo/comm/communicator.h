@@ -25,9 +25,11 @@ namespace stormo::comm {
 ///
 /// Every rank must call the same operations in the same order with the same dtype, count, reduction
 /// and root; a difference raises kMismatch on every rank, with a table of what each rank called,
-/// and data is never returned. Operations are executed in the order submitted. Blocking calls are
-/// submit-and-wait; when nothing is pending they run on the caller's thread. Any thread may call,
-/// but the order between threads must then be the same on all ranks.
+/// and data is never returned. A rank that needs nothing of some others (the root of a small
+/// broadcast, all but the root of a small reduce) may return before they have called; it learns of
+/// a difference from its next operation. Operations are executed in the order submitted. Blocking
+/// calls are submit-and-wait; when nothing is pending they run on the caller's thread. Any thread
+/// may call, but the order between threads must then be the same on all ranks.
 ///
 /// `by` bounds one call, and a call that is not complete by then fails the group, since the others
 /// would wait for it in vain (waiting for a Work does not). never() is safe, because a dead or

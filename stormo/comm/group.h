@@ -103,7 +103,8 @@ class Group final : public Communicator {
   Status collective(const Request& request, Deadline by);
   Status run_checked(Call& call);
   Status meet(const Call& call, const Program* program);
-  Status compare_postings() const;
+  Status meet_all(Deadline by);
+  Status compare_postings(LocalRanks whose);
   Result<double> total_weight(const Call& call);
   void prepare_reduction(const Call& call);
   void weigh_scales(const Call& call, double weight_of_all);
@@ -132,6 +133,7 @@ class Group final : public Communicator {
   };
   std::map<ProgramKey, Program> programs_;
   std::uint64_t sequence_ = 0;
+  bool not_all_met_ = false;  ///< the last operation ended before every rank of this host called it
   Sink* sink_ = nullptr;
   bool finalized_ = false;
 

@@ -54,6 +54,21 @@ bool InlinePayload::fits(const Request& r) const {
   return contribution(r) <= Posting::max_inline_bytes(host_.size(), host_.crowded());
 }
 
+LocalRanks InlinePayload::sources(const Request& r) const {
+  const int me = host_.rank();
+  const LocalRanks all{0, host_.size()};
+  const LocalRanks none{};
+  switch (r.kind) {
+    case OperationKind::kBroadcast:
+    case OperationKind::kScatter: return r.root == me ? none : LocalRanks{r.root, r.root + 1};
+    case OperationKind::kReduce:
+    case OperationKind::kGather: return r.root == me ? all : none;
+    case OperationKind::kScan: return {0, me + 1};
+    case OperationKind::kExclusiveScan: return {0, me};
+    default: return all;
+  }
+}
+
 const std::byte* InlinePayload::payload(int rank) const {
   return Posted(host_, rank).payload(posted_bytes_);
 }
@@ -91,14 +106,11 @@ void InlinePayload::finish_reduction(const Request& r, const Operands& o) {
     const std::size_t offset = bytes_of(r.out[0], before(r, r.out[0], me));
     return reduce_ranks(o, 0, n, offset, r.out[0]);
   }
-  if (r.kind == OperationKind::kReduce && r.root != me) return;
-  if (r.kind == OperationKind::kExclusiveScan && me == 0) return;
-  const int last = r.kind == OperationKind::kScan            ? me + 1
-                   : r.kind == OperationKind::kExclusiveScan ? me
-                                                             : n;
+  const LocalRanks from = sources(r);
+  if (from == LocalRanks{}) return;
   std::size_t offset = 0;
   for (const Buffer& b : r.out) {
-    reduce_ranks(o, 0, last, offset, b);
+    reduce_ranks(o, from.first, from.last, offset, b);
     offset += b.bytes();
   }
 }

@@ -10,15 +10,24 @@
 
 namespace stormo::comm {
 
+/// Local ranks first to last-1.
+struct LocalRanks {
+  int first = 0;
+  int last = 0;
+  bool operator==(const LocalRanks&) const = default;
+};
+
 /// Operations among the ranks of one host whose data fits on the boards: every rank posts all that
-/// it contributes, they meet once, and each takes what it needs. No memory is shared, nothing is
-/// left to wait for.
+/// it contributes, waits for those whose data it needs, and takes it from their boards. No memory
+/// is shared, nothing is left to wait for.
 class InlinePayload {
  public:
   explicit InlinePayload(const transport::HostGroup& host) : host_(host) {}
 
   /// Whether the request can go this way; all ranks that call the same operation agree.
   bool fits(const Request& request) const;
+  /// Whose contributions this rank needs: a root's, all, or none.
+  LocalRanks sources(const Request& request) const;
   /// Before the meeting: this rank's contribution goes to its board.
   void post(const Request& request);
   /// After the meeting. Reads dtype, how, user and scales of `operands`.

@@ -73,22 +73,25 @@ WaitPolicy HostGroup::policy_for(int peer) const {
   return there == sched_getcpu() + 1 ? wait_policy(/*ranks=*/2, /*cores=*/1) : policy_;
 }
 
-Status HostGroup::await_all(Deadline by) {
-  for (int peer = 0; peer < size(); ++peer) {
-    Cell& cell = region()->cell(peer);
-    if (look_for(cell.arrived, phase_, policy_)) continue;  // the clock costs as much as a hop
-    while (!reached(cell.arrived.load(), phase_)) {
-      const WaitPolicy policy = policy_for(peer);
-      const Deadline slice = Deadline::at(std::min(by.when(), Deadline::after(kLeftCheck).when()));
-      const Status waited = wait_for(cell.arrived, phase_, {policy, *health_, slice});
-      if (waited.ok()) break;
-      if (health_->failed()) return health_->status();  // its cause may be a deadline, too
-      if (by.expired()) STORMO_RETURN_IF_ERROR(missing());
-      if (cell.left.load(std::memory_order_acquire) != 0 && !reached(cell.arrived.load(), phase_)) {
-        return {Code::kPeerLost, fmt::format("rank {} of this host has left the group", peer)};
-      }
+Status HostGroup::await(int peer, Deadline by) {
+  Cell& cell = region()->cell(peer);
+  if (look_for(cell.arrived, phase_, policy_)) return {};  // the clock costs as much as a hop
+  while (!has_arrived(peer)) {
+    const WaitPolicy policy = policy_for(peer);
+    const Deadline slice = Deadline::at(std::min(by.when(), Deadline::after(kLeftCheck).when()));
+    const Status waited = wait_for(cell.arrived, phase_, {policy, *health_, slice});
+    if (waited.ok()) break;
+    if (health_->failed()) return health_->status();  // its cause may be a deadline, too
+    if (by.expired()) STORMO_RETURN_IF_ERROR(missing());
+    if (cell.left.load(std::memory_order_acquire) != 0 && !has_arrived(peer)) {
+      return {Code::kPeerLost, fmt::format("rank {} of this host has left the group", peer)};
     }
   }
+  return {};
+}
+
+Status HostGroup::await_all(Deadline by) {
+  for (int peer = 0; peer < size(); ++peer) STORMO_RETURN_IF_ERROR(await(peer, by));
   if (peers_.empty() && !threads_) reach_peers();
   return {};
 }
@@ -97,7 +100,7 @@ Status HostGroup::await_all(Deadline by) {
 Status HostGroup::missing() const {
   std::vector<int> ranks;
   for (int r = 0; r < size(); ++r) {
-    if (!reached(region()->cell(r).arrived.load(), phase_)) ranks.push_back(r);
+    if (!has_arrived(r)) ranks.push_back(r);
   }
   if (ranks.empty()) return {};
   return {Code::kDeadlineExceeded,

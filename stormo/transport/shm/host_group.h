@@ -74,6 +74,10 @@ class HostGroup {
   /// Waits until every rank has arrived as often as this one. kPeerLost when one of them has left
   /// the group; its rank is in the message, as are those of the missing ones in kDeadlineExceeded.
   Status await_all(Deadline by);
+  /// The same for one rank.
+  Status await(int peer, Deadline by);
+  /// Whether that rank has arrived as often as this one.
+  bool has_arrived(int peer) const { return reached(region()->cell(peer).arrived.load(), phase_); }
   Status sync(Deadline by) {
     arrive();
     return await_all(by);

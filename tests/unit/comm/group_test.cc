@@ -72,6 +72,92 @@ TEST(Group, BoardsAreNotOverwrittenTooEarly) {
   });
 }
 
+/// Small operations with a root, which some ranks can leave before others have come.
+struct Rooted {
+  const char* name;
+  bool root_goes_on;  ///< else all but the root do
+  std::function<void(Communicator&, Rank root, std::int64_t i)> run_and_check;
+};
+
+std::vector<Rooted> rooted_operations() {
+  const auto broadcast = [](Communicator& c, Rank root, std::int64_t i) {
+    std::int64_t x = c.rank() == root ? i : -1;
+    ASSERT_TRUE(c.broadcast(buffer_of(std::span(&x, 1)), root).ok());
+    ASSERT_EQ(x, i);
+  };
+  const auto reduce = [](Communicator& c, Rank root, std::int64_t i) {
+    std::int64_t x = i + c.rank();
+    ASSERT_TRUE(c.reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum, root).ok());
+    if (c.rank() == root) ASSERT_EQ(x, c.size() * i + c.size() * (c.size() - 1) / 2);
+  };
+  const auto scatter = [](Communicator& c, Rank root, std::int64_t i) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(c.size()));
+    std::iota(all.begin(), all.end(), i);
+    std::int64_t x = -1;
+    ASSERT_TRUE(c.scatter(buffer_of(std::span(all)), buffer_of(std::span(&x, 1)), root).ok());
+    ASSERT_EQ(x, i + c.rank());
+  };
+  const auto gather = [](Communicator& c, Rank root, std::int64_t i) {
+    std::int64_t x = i + c.rank();
+    std::vector<std::int64_t> all(static_cast<std::size_t>(c.size()));
+    ASSERT_TRUE(c.gather(buffer_of(std::span(&x, 1)), buffer_of(std::span(all)), root).ok());
+    for (int r = 0; c.rank() == root && r < c.size(); ++r) {
+      ASSERT_EQ(all[static_cast<std::size_t>(r)], i + r);
+    }
+  };
+  return {{"broadcast", true, broadcast},
+          {"scatter", true, scatter},
+          {"reduce", false, reduce},
+          {"gather", false, gather}};
+}
+
+TEST(Group, WhoNeedsNothingOfTheOthersGoesOn) {
+  for (const Rooted& operation : rooted_operations()) {
+    for (const Rank root : {0, 2}) {
+      std::atomic<int> gone_on{0};
+      on_ranks(3, [&](Communicator& c) {
+        const bool goes_on = (c.rank() == root) == operation.root_goes_on;
+        const int all_of_them = operation.root_goes_on ? 1 : 2;
+        while (!goes_on && gone_on < all_of_them) std::this_thread::yield();
+        operation.run_and_check(c, root, 7);
+        if (goes_on) ++gone_on;
+        EXPECT_OK(c.barrier());
+      });
+    }
+  }
+}
+
+TEST(Group, OperationsWithARootBackToBack) {
+  // roots that run ahead must neither overwrite what others still read nor read what is not there
+  const std::vector<Rooted> operations = rooted_operations();
+  for (const int n : {2, 3, 5}) {
+    on_ranks(n, [&](Communicator& c) {
+      for (std::int64_t i = 0; i < 3000; ++i) {
+        const auto root = static_cast<Rank>(i * i % 7 % n);
+        operations[static_cast<std::size_t>(i * 5 % 11) % 4].run_and_check(c, root, i);
+        if (i % 5 == c.rank()) std::this_thread::yield();
+      }
+    });
+  }
+}
+
+TEST(Group, ADifferenceInAnOperationThatWasLeftEarlyIsFoundByTheNext) {
+  const auto body = [](Communicator& c) {
+    std::int64_t x = 1;
+    const Buffer b = buffer_of(std::span(&x, 1));
+    // every rank is the root of its own broadcast, so nobody waits
+    EXPECT_OK(c.broadcast(b, c.rank()));
+    const Status s = c.all_reduce(b, ReduceOp::kSum);
+    EXPECT_EQ(s.code(), Code::kMismatch) << s.to_string();
+    for (int r = 0; r < 3; ++r) {
+      const std::string called = "rank " + std::to_string(r) +
+                                 ": broadcast #1 (1 int64 from rank " + std::to_string(r) + ")";
+      EXPECT_NE(s.message().find(called), std::string::npos) << s.to_string();
+    }
+  };
+  on_ranks(3, body, /*finalize=*/false);
+}
+
 TEST(Group, TheDeadlineOfAWaitForWorkEndsOnlyTheWait) {
   std::atomic<bool> gave_up{false};
   on_ranks(3, [&](Communicator& c) {
