@@ -127,14 +127,28 @@ build_jobs() {
   echo $((cores < gigabytes ? cores : gigabytes))
 }
 
-# configure PRESET: only when the preset has not been configured or libtorch has changed.
+# What configuring may have found: libtorch, a .venv, and which of our packages are installed.
+found_here() {
+  printf 'libtorch %s\nvenv %s\n' "${STORMO_TORCH:-}" "$(ls -d "$stormo_root/.venv" 2>/dev/null)"
+  awk '!/^#/ && NF { print $1 }' "$stormo_root/packages.txt" |
+    xargs dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 2>/dev/null | awk '$1 == "ii" { print $2 }' | sort -u
+}
+
+# configure PRESET: only when the preset has not been configured, or when one of these is another than
+# then: what is optional (MPI) is looked for again.
 configure() {
-  local folder=$stormo_root/build/$1
-  if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/.torch" 2>/dev/null)" != "${STORMO_TORCH:-}" ]; then
+  local folder=$stormo_root/build/$1 found
+  found=$(found_here || true)
+  if [ ! -e "$folder/build.ninja" ] || [ "$(cat "$folder/.found" 2>/dev/null)" != "$found" ]; then
     say "configuring build/$1"
     (cd "$stormo_root" && logged cmake --preset "$1" ${STORMO_TORCH:+-DSTORMO_TORCH="$STORMO_TORCH"}) || return 1
-    printf '%s' "${STORMO_TORCH:-}" >"$folder/.torch"
+    printf '%s' "$found" >"$folder/.found"
   fi
+}
+
+# build PRESET TARGET LABEL: shows how far it is.
+build() {
+  "$stormo_root/tools/progress" "$3" -C "$stormo_root/build/$1" -j "$(build_jobs)" "$2"
 }
 
 mkdir -p "$stormo_root/build"
