@@ -106,7 +106,8 @@ TEST(BenchProgram, ComparesWithOpenMpiInRounds) {
       std::filesystem::temp_directory_path() / ("bench_test" + std::to_string(::getpid()) + ".svg");
   const Outcome o = bench({"all_gather", "-n", "2", "--bytes", "8,64K", "--time", "1ms", "--json",
                            "--rounds", "2", "--against", "openmpi", "--svg", svg});
-  if (o.status == 2 && o.err.find("install") != std::string::npos) GTEST_SKIP() << o.err;
+  if (o.status == 2 && o.err.find("install") != std::string::npos)
+    GTEST_SKIP() << "set-up: " << o.err;
   ASSERT_EQ(o.status, 0) << o.err;
   const auto lines = lines_of(o);
   ASSERT_EQ(lines.size(), 2u);
@@ -174,7 +175,7 @@ TEST(BenchProgram, MakesHostsAndTakesThemAway) {
     EXPECT_THAT(o.err, HasSubstr("need root"));
     return;
   }
-  if (const std::string reason = no_namespaces(); !reason.empty()) GTEST_SKIP() << reason;
+  if (const std::string reason = no_namespaces(); !reason.empty()) GTEST_SKIP() << "root: " << reason;
   ASSERT_EQ(o.status, 0) << o.err;
   const auto lines = lines_of(o);
   ASSERT_EQ(lines.size(), 2u);

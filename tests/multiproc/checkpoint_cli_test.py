@@ -88,7 +88,7 @@ class CheckpointTest(TrainTest):
         try:
             from safetensors.numpy import load_file, save_file
         except ImportError:
-            self.skipTest("this Python has no safetensors and numpy (./check installs them)")
+            self.skipTest("set-up: this Python has no safetensors and numpy; ./check installs them")
         path = self.lines("mlp.toml", "-n", "2")[-1]["checkpoint"]
         self.checkpoint("export", path, "model.safetensors", "--optimizer")
         read = load_file(self.folder / "model.safetensors")

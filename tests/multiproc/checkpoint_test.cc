@@ -89,7 +89,7 @@ TEST_F(FullDisk, IsSaidAndWhatWasSavedAndWhatIsTrainedStayIntact) {
   if (::unshare(CLONE_NEWNS) != 0 ||
       ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
       ::mount("none", folder_.c_str(), "tmpfs", 0, "size=1m") != 0) {
-    GTEST_SKIP() << "needs the right to mount a small tmpfs";
+    GTEST_SKIP() << "root: needs the right to mount a small tmpfs";
   }
   const auto state = test_state(1, 100);  // 400 KB: two fit, three do not
   on_ranks(2, [&](comm::Communicator& world) {

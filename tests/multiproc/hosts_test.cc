@@ -30,13 +30,13 @@ class Hosts : public ::testing::Test {
  protected:
   /// Makes the hosts; skips the test where that is not possible.
   void make(int hosts, int ranks_per_host) {
-    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+    if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
     name_ = "t" + std::to_string(::getpid() % 1000000);
     const Outcome up =
         run_to_end({STORMO_HOSTS, "up", std::to_string(hosts), "--rate", "1gbit", "--name", name_});
     if (up.status != 0) {
       name_.clear();
-      GTEST_SKIP() << "cannot make network namespaces: " << up.err;
+      GTEST_SKIP() << "root: cannot make network namespaces: " << up.err;
     }
     for (int i = 1; i <= hosts; ++i)
       list_ += (i > 1 ? "," : "") + name_ + "-" + std::to_string(i) + ":" +
@@ -187,7 +187,7 @@ TEST_F(Hosts, FourSocketsCarryThriceAsMuchAsOneCappedFlow) {
     script += " done) | tc -batch -";
     const Outcome o = run_to_end(
         {"/bin/sh", "-c", "ip netns exec " + name_ + "-" + host + " sh -c '" + script + "'"});
-    if (o.status != 0) GTEST_SKIP() << "cannot cap flows: " << o.err;
+    if (o.status != 0) GTEST_SKIP() << "machine: cannot cap flows: " << o.err;
   }
   const std::string ring = task("time", "ring_all_reduce", 4 << 20);
   std::string said;

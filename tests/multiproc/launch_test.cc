@@ -84,7 +84,7 @@ TEST(Run, PlacesRanksAndSharesCores) {
 
 TEST(Run, BindsEachRankToCoresOfItsOwn) {
   const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
-  if (cores < 2) GTEST_SKIP() << "one core: nothing to share out";
+  if (cores < 2) GTEST_SKIP() << "machine: one core: nothing to share out";
   const Outcome o = run_to_end(stormo_run({"-n", "2", "--bind", "core"}, {kWorker, "place"}));
   ASSERT_EQ(o.status, 0) << o.err;
   const auto lines = split_lines(o.out);
@@ -228,7 +228,7 @@ TEST(Orphans, NothingIsLeftInFileSystems) {
       "exit 99; \"$@\"; ls -A /dev/shm /mnt/new | grep -v -e '^/' -e '^$'; exit 0";
   const Outcome o = run_to_end({"/usr/bin/unshare", "-m", "sh", "-c", script, "sh", kStormo, "run",
                                 "-n", "2", "--", "false"});
-  if (o.status != 0) GTEST_SKIP() << "no private mounts here: " << o.err;
+  if (o.status != 0) GTEST_SKIP() << "root: no private mounts here: " << o.err;
   EXPECT_THAT(o.err, HasSubstr("exit status 1"));
   EXPECT_THAT(o.out, IsEmpty());
 }

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 class Network : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+    if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
     const std::string id = std::to_string(::getpid() % 10000);
     bridge_ = "stb" + id;
     const bool v6 = GetParam();
@@ -38,7 +38,7 @@ class Network : public ::testing::TestWithParam<bool> {
     const Outcome o = run_to_end({"/bin/sh", "-c", script});
     if (o.status != 0) {
       TearDown();
-      GTEST_SKIP() << "cannot make network namespaces: " << o.err;
+      GTEST_SKIP() << "root: cannot make network namespaces: " << o.err;
     }
   }
   void TearDown() override {

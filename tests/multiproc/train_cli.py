@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
+FILE = pathlib.Path(sys.argv[0])
 STORMO = sys.argv[1]
 REPOSITORY = pathlib.Path(sys.argv[2])
 DEADLINE_S = 120
@@ -109,5 +111,22 @@ class TrainTest(unittest.TestCase):
         return done.stderr
 
 
+class Results(unittest.TextTestResult):
+    """Also leaves skips for tools/test_report, as GoogleTest does: in the folder of GTEST_OUTPUT."""
+
+    def stopTestRun(self):
+        super().stopTestRun()
+        folder = os.environ.get("GTEST_OUTPUT", "").removeprefix("xml:")
+        if folder:
+            suite = xml.etree.ElementTree.Element("testsuite")
+            reasons = {test.id(): reason for test, reason in self.skipped}
+            for name in [*reasons, *[""] * (self.testsRun - len(reasons))]:
+                case = xml.etree.ElementTree.SubElement(suite, "testcase", classname=FILE.stem, name=name)
+                if name:
+                    xml.etree.ElementTree.SubElement(case, "skipped", message=reasons[name])
+            xml.etree.ElementTree.ElementTree(suite).write(pathlib.Path(folder) / f"{FILE.stem}.xml")
+
+
 def main():
-    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
+    runner = unittest.TextTestRunner(resultclass=Results)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], testRunner=runner)

@@ -98,7 +98,7 @@ TEST(MnistFiles, LoadAsPublished) {
   const std::filesystem::path data =
       chosen != nullptr ? chosen : std::filesystem::path(STORMO_SOURCE_DIR) / "../shared/data";
   if (!std::filesystem::exists(data / "mnist")) {
-    GTEST_SKIP() << "no mnist folder in " << data << "; set STORMO_TEST_DATA";
+    GTEST_SKIP() << "data: no mnist folder in " << data << "; set STORMO_TEST_DATA";
   }
   const auto train = load_mnist((data / "mnist").string(), MnistSplit::kTrain);
   const auto test = load_mnist((data / "mnist").string(), MnistSplit::kTest);

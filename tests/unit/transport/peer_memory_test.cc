@@ -103,7 +103,7 @@ TEST(PeerMemory, SaysWhetherThePeerIsGoneOrTheAddressWrong) {
 }
 
 TEST(PeerMemory, SaysThatTheKernelDoesNotLetUs) {
-  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  if (::geteuid() != 0) GTEST_SKIP() << "root: becoming another user needs root";
   const Peer peer;
   const pid_t stranger = fork();
   if (stranger == 0) {

@@ -57,7 +57,7 @@ TEST(ListenTcp, SkipsOccupiedPorts) {
   const auto first = listen_tcp({"127.0.0.1", 0}, {});
   ASSERT_TRUE(first.ok());
   const std::uint16_t taken = parse_host_port(local_address_of(first->get())->to_string())->port;
-  if (taken > 65000) GTEST_SKIP() << "the system chose a port without room above it";
+  if (taken > 65000) GTEST_SKIP() << "machine: the system chose a port without room above it";
   const PortRange range{taken, static_cast<std::uint16_t>(taken + 200)};
   const auto second = listen_tcp({"127.0.0.1", 0}, range);
   ASSERT_TRUE(second.ok()) << second.status().to_string();
