@@ -10,6 +10,7 @@
 
 #include <cli/bench_chart.h>
 #include <cli/bench_contenders.h>
+#include <cli/bench_mpi.h>
 #include <cli/bench_options.h>
 #include <cli/bench_rank.h>
 #include <cli/bench_rounds.h>
@@ -28,7 +29,7 @@ constexpr const char* kBenchExamples =
     "  stormo bench all_gather -n 2 --bytes 8,64K,1M --json  one JSON object per size\n"
     "  stormo bench all_reduce -H a:1,b:1                    between two hosts, over ssh\n"
     "  mpirun -n 2 stormo bench all_reduce --engine mpi      through the site's own MPI\n"
-    "  stormo bench all_reduce -n 4 --against openmpi,gloo --rounds 7 --svg chart.svg\n"
+    "  stormo bench all_reduce -n 4 --against intelmpi,mpich,openmpi,gloo --svg chart.svg\n"
     "  stormo bench all_reduce --hosts 4 --rate 1gbit --against openmpi   (root)\n"
     "\n"
     "docs/benchmarks.md says how figures are made and what they mean.";
@@ -46,8 +47,9 @@ Result<std::vector<Contender>> gather_contenders(const BenchSite& site, const Be
   std::vector<Contender> contenders = {stormo_contender(site, options, arguments)};
   std::vector<std::string> wrong;
   for (const std::string& name : options.against) {
-    auto opponent = name == "openmpi" ? openmpi_contender(site, options)
-                                      : gloo_contender(site, options, arguments.python);
+    const MpiOpponent* mpi = find_mpi_opponent(name);
+    auto opponent = mpi != nullptr ? mpi_contender(*mpi, site, options)
+                                   : gloo_contender(site, options, arguments.python);
     if (opponent.ok())
       contenders.push_back(std::move(*opponent));
     else if (opponent.status().code() != Code::kInvalidArgument)
@@ -143,7 +145,8 @@ void add_flags(CLI::App& command, BenchArguments& a) {
   command.add_option("--dtype", a.dtype, "Type of the elements")->capture_default_str();
   command
       .add_option("--against", a.against,
-                  "Compare with openmpi, gloo, or all that are present;\neach runs in every round")
+                  "Compare with openmpi, mpich, intelmpi, gloo, or all that are\npresent; each "
+                  "runs in every round")
       ->delimiter(',');
   command.add_option("--rounds", a.rounds, "Rounds of all contenders; default: 7 with --against");
   command.add_option("--rate", a.rate,
@@ -151,8 +154,9 @@ void add_flags(CLI::App& command, BenchArguments& a) {
   command.add_option("--ranks-per-host", a.ranks_per_host, "On hosts that are made")
       ->capture_default_str();
   command.add_option("--python", a.python, "An interpreter with torch, for gloo");
-  command.add_option("--tools", a.tools,
-                     "Folder of openmpi_bench, gloo_bench.py and hosts;\ndefault: this program's");
+  command.add_option(
+      "--tools", a.tools,
+      "Folder of openmpi_bench and others, gloo_bench.py, hosts;\ndefault: this program's");
   command.add_option("--svg", a.svg, "Draw time and bandwidth over size into this file");
   command.add_flag("--json", a.json, "One JSON object per size on stdout");
 }

@@ -6,8 +6,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include <stormo/base/file.h>
 #include <stormo/launch/spawn.h>
@@ -19,16 +17,6 @@ using Words = std::vector<std::string>;
 
 void append(Words& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
-}
-
-Words words_of(const std::string& text) {
-  Words words;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    if (end > at) words.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
 }
 
 /// The launch flags of a child that is a `stormo` command.
@@ -43,41 +31,6 @@ Words launch_words(const BenchSite& site) {
   if (!flags.selection.empty()) append(words, {"--selection", flags.selection});
   append(words, {"--bind", flags.bind, "--heartbeat", flags.heartbeat});
   return words;
-}
-
-/// What both opponents take: operation, type, seconds, then sizes.
-Words sizes_of(const BenchOptions& options) {
-  Words words;
-  for (const std::uint64_t bytes : options.bytes) words.push_back(std::to_string(bytes));
-  return words;
-}
-
-std::string name_of(const BenchOptions& options) {
-  return std::string(bench::facts_of(options.operation).name);
-}
-
-/// A program by which mpirun reaches a host: it is called with the host and one command line.
-Result<std::string> remote_agent(const BenchSite& site) {
-  const Words shell = words_of(site.launch.remote_shell);
-  const std::string path = site.scratch + "/remote_agent";
-  std::ofstream file(path);
-  file << "#!/bin/sh\nhost=$1\nshift\nexec";
-  for (const std::string& word : shell)
-    file << (word == "{host}" ? std::string(" \"$host\"") : " '" + word + "'");
-  if (site.namespaces)  // by a name of its own, or its shared memory takes that of its neighbours
-    file << " unshare --uts sh -c \"hostname $host; $*\"\n";
-  else
-    file << " \"$*\"\n";
-  file.close();
-  std::error_code failed;
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all, failed);
-  if (!file || failed) return io_error("write " + path);
-  return path;
-}
-
-/// Interfaces are listed as "bridge,eth0"; the ranks in namespaces have the last.
-std::string last_interface(const std::string& list) {
-  return list.substr(list.rfind(',') + 1);  // npos + 1 is 0
 }
 
 /// A shell line that runs its arguments where new connections use cubic: in host, some machines'
@@ -98,6 +51,18 @@ Words with_cubic_loopback(const BenchSite& site) {
 
 }  // namespace
 
+std::string last_interface(const std::string& list) {
+  return list.substr(list.rfind(',') + 1);  // npos + 1 is 0
+}
+
+Words arguments_of_bench(const BenchOptions& options) {
+  Words words = {std::string(bench::facts_of(options.operation).name),
+                 std::string(to_string(options.dtype)), fmt::format("{}", options.seconds),
+                 fmt::format("{}", options.pause)};
+  for (const std::uint64_t bytes : options.bytes) words.push_back(std::to_string(bytes));
+  return words;
+}
+
 bool enters_namespaces(const std::string& remote_shell) {
   const auto has = [&](const char* part) { return remote_shell.find(part) != std::string::npos; };
   return has("hosts exec {host}") || has("netns exec {host}");
@@ -106,54 +71,14 @@ bool enters_namespaces(const std::string& remote_shell) {
 Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
                            const BenchArguments& arguments) {
   Contender c{.name = "stormo"};
-  c.command.words = {site.program, "bench", name_of(options), "--json"};
+  c.command.words = {site.program, "bench", std::string(bench::facts_of(options.operation).name),
+                     "--json"};
   if (options.operation != bench::Operation::kBarrier)
-    append(c.command.words, {"--bytes", fmt::format("{}", fmt::join(sizes_of(options), ","))});
+    append(c.command.words, {"--bytes", fmt::format("{}", fmt::join(options.bytes, ","))});
   append(c.command.words, {"--time", arguments.seconds, "--pause",
                            fmt::format("{}us", std::lround(options.pause * 1e6)), "--dtype",
                            arguments.dtype, "--buffers", arguments.buffers});
   append(c.command.words, launch_words(site));
-  return c;
-}
-
-std::vector<std::string> openmpi_flags(const BenchSite& site) {
-  const bool shares_cores = site.hosts == 1 || site.namespaces;
-  Words flags = {"--mca", "pml", "ob1",
-                 "--mca", "btl", site.hosts > 1 ? "self,vader,tcp" : "self,vader"};
-  if (shares_cores && (site.hosts > 1 || site.ranks > site.cores))
-    append(flags, {"--bind-to", "none", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
-  else
-    append(flags, {"--bind-to", "core"});
-  if (site.hosts > 1 && !site.launch.interface.empty())
-    append(flags, {"--mca", "btl_tcp_if_include", last_interface(site.launch.interface), "--mca",
-                   "oob_tcp_if_include", site.launch.interface});
-  return flags;
-}
-
-Result<Contender> openmpi_contender(const BenchSite& site, const BenchOptions& options) {
-  const std::string program = site.tools + "/openmpi_bench";
-  if (::access(program.c_str(), X_OK) != 0)
-    return invalid_argument(
-        fmt::format("openmpi: {} is missing; install libopenmpi-dev and build again", program));
-  if (!launch::find_program("mpirun", site.path).ok())
-    return invalid_argument("openmpi: mpirun is in no folder of PATH; install openmpi-bin");
-  if (options.dtype == DType::kBFloat16 || options.dtype == DType::kFloat16)
-    return invalid_argument(
-        fmt::format("openmpi: MPI has no {}; compare float32", to_string(options.dtype)));
-  Contender c{.name = "openmpi"};
-  c.command.words = {"mpirun", "-n", std::to_string(site.ranks)};
-  if (!site.launch.hosts.empty()) {
-    STORMO_ASSIGN_OR_RETURN(const std::string agent, remote_agent(site));
-    append(c.command.words, {"--host", site.launch.hosts, "--mca", "plm_rsh_agent", agent, "--mca",
-                             "plm_rsh_no_tree_spawn", "1"});
-  }
-  append(c.command.words, openmpi_flags(site));
-  append(c.command.words, {program, name_of(options), std::string(to_string(options.dtype)),
-                           fmt::format("{}", options.seconds), fmt::format("{}", options.pause)});
-  append(c.command.words, sizes_of(options));
-  if (site.root)
-    c.command.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
-                             {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
   return c;
 }
 
@@ -195,11 +120,9 @@ Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& opti
                                  const std::string& python) {
   if (options.operation == bench::Operation::kScan)
     return invalid_argument("gloo: torch.distributed has no scan");
-  Words arguments = {name_of(options), std::string(to_string(options.dtype)),
-                     fmt::format("{}", options.seconds), fmt::format("{}", options.pause)};
-  append(arguments, sizes_of(options));
   return torch_contender(
-      site, {.name = "gloo", .file = "gloo_bench.py", .arguments = std::move(arguments)}, python);
+      site, {.name = "gloo", .file = "gloo_bench.py", .arguments = arguments_of_bench(options)},
+      python);
 }
 
 }  // namespace stormo::cli

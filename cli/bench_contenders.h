@@ -23,9 +23,11 @@ bool enters_namespaces(const std::string& remote_shell);
 Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
                            const BenchArguments& arguments);
 
-/// With the flags under which Open MPI is fastest: never two spinning ranks on a core, single
-/// copies in memory, the same network interfaces. kInvalidArgument says why it cannot take part.
-Result<Contender> openmpi_contender(const BenchSite& site, const BenchOptions& options);
+/// What the programs of opponents take: operation, type, seconds and pause, then sizes.
+std::vector<std::string> arguments_of_bench(const BenchOptions& options);
+
+/// Interfaces are listed as "bridge,eth0"; the ranks in namespaces have the last.
+std::string last_interface(const std::string& list);
 
 /// Whose standard output a contender is read from.
 enum class Speaker { kRankZero, kEveryRank /* lines after "[rank] " */ };
@@ -50,8 +52,5 @@ Result<Contender> torch_contender(const BenchSite& site, const TorchScript& scri
 /// Gloo by torch.distributed. As above.
 Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
                                  const std::string& python);
-
-/// The Open MPI flags of above, for tests.
-std::vector<std::string> openmpi_flags(const BenchSite& site);
 
 }  // namespace stormo::cli

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 
@@ -47,12 +48,14 @@ void read_sizes(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
 }
 
 void read_opponents(const BenchArguments& a, BenchOptions& options, Wrong& wrong) {
+  constexpr std::array<const char*, 4> kKnown = {"openmpi", "mpich", "intelmpi", "gloo"};
   for (const std::string& name : a.against) {
     if (name == "all") {
       options.only_present = true;
-      options.against = {"openmpi", "gloo"};
-    } else if (name != "openmpi" && name != "gloo") {
-      wrong.push_back(fmt::format("--against: '{}' is unknown; write openmpi, gloo or all", name));
+      options.against.assign(kKnown.begin(), kKnown.end());
+    } else if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
+      wrong.push_back(fmt::format("--against: '{}' is unknown; write {} or all", name,
+                                  fmt::join(kKnown, ", ")));
     } else if (std::find(options.against.begin(), options.against.end(), name) ==
                options.against.end()) {
       options.against.push_back(name);

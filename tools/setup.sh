@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Set-up shared by ./quickstart and ./check; also runnable alone: tools/setup.sh [build|check|tidy ...]
-# Afterwards every package of the named groups is installed and build/torch-path names a libtorch.
+# Set-up shared by ./quickstart and ./check; also runnable alone: tools/setup.sh [build|check|tidy|bench|fuzz ...]
+# Afterwards every package of the named groups is installed and build/torch-path names a libtorch; with
+# bench there is also an Intel MPI in build/intelmpi.
 # Safe to repeat and to interrupt; what is done already costs milliseconds.
 set -euo pipefail
 stormo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 stormo_log=$stormo_root/build/setup.log
 stormo_torch_version=2.13.0
+stormo_intelmpi_version=2021.18.0
 
 say() { printf '%s\n' "stormo: $*" >&2; }
 stop() { say "$*"; exit 2; }
@@ -64,21 +66,23 @@ if (int(version[0]), int(version[1])) >= (2, 11):
 PYTHON
 }
 
-# in_venv PACKAGE VERSION: whether the private .venv has it. pip writes RECORD last, so an interrupted
+# in_venv FOLDER PACKAGE VERSION: whether it is there. pip writes RECORD last, so an interrupted
 # installation has none.
-in_venv() { compgen -G "$stormo_root/.venv/lib/python3*/site-packages/$1-$2*.dist-info/RECORD" >/dev/null; }
+in_venv() { compgen -G "$stormo_root/$1/lib/python3*/site-packages/$2-$3*.dist-info/RECORD" >/dev/null; }
 
+# install_into_venv FOLDER PACKAGE...
 install_into_venv() {
-  local venv=$stormo_root/.venv
+  local venv=$stormo_root/$1
+  shift
   "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
     logged python3 -m venv --clear "$venv" || stop "python3 -m venv failed (above)"
   logged "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@"
 }
 
 install_torch() {
-  if ! in_venv torch "$stormo_torch_version"; then
+  if ! in_venv .venv torch "$stormo_torch_version"; then
     say "installing torch $stormo_torch_version into .venv (about 200 MB to fetch)"
-    install_into_venv "torch==$stormo_torch_version" ||
+    install_into_venv .venv "torch==$stormo_torch_version" ||
       stop "pip install torch==$stormo_torch_version failed (above); or set STORMO_TORCH to a libtorch of yours"
   fi
   torch_of_python "$stormo_root/.venv/bin/python"
@@ -86,9 +90,19 @@ install_torch() {
 
 # What the tests in Python import besides the standard library.
 install_test_modules() {
-  if ! in_venv safetensors "" || ! in_venv numpy ""; then
+  if ! in_venv .venv safetensors "" || ! in_venv .venv numpy ""; then
     say "installing safetensors and numpy into .venv, for the tests"
-    install_into_venv safetensors numpy || stop "pip install safetensors numpy failed (above)"
+    install_into_venv .venv safetensors numpy || stop "pip install safetensors numpy failed (above)"
+  fi
+}
+
+# The opponent of the benchmarks that Debian has no package of; in a folder of its own, so that no
+# environment takes its mpirun for that of the site.
+install_intelmpi() {
+  if ! in_venv build/intelmpi impi_devel "$stormo_intelmpi_version"; then
+    say "installing Intel MPI $stormo_intelmpi_version into build/intelmpi (130 MB to fetch)"
+    install_into_venv build/intelmpi "impi-devel==$stormo_intelmpi_version" "impi-rt==$stormo_intelmpi_version" ||
+      stop "pip install impi-devel==$stormo_intelmpi_version failed (above)"
   fi
 }
 
@@ -127,9 +141,9 @@ build_jobs() {
   echo $((cores < gigabytes ? cores : gigabytes))
 }
 
-# What configuring may have found: libtorch, a .venv, and which of our packages are installed.
+# What configuring may have found: libtorch, a .venv, an Intel MPI, and which of our packages are installed.
 found_here() {
-  printf 'libtorch %s\nvenv %s\n' "${STORMO_TORCH:-}" "$(ls -d "$stormo_root/.venv" 2>/dev/null)"
+  printf 'libtorch %s\nvenv %s\n' "${STORMO_TORCH:-}" "$(ls -d "$stormo_root/.venv" "$stormo_root/build/intelmpi" 2>/dev/null)"
   awk '!/^#/ && NF { print $1 }' "$stormo_root/packages.txt" |
     xargs dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' 2>/dev/null | awk '$1 == "ii" { print $2 }' | sort -u
 }
@@ -156,4 +170,5 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   : >"$stormo_log"
   install_packages "${@:-build}"
   find_torch
+  if [[ " $* " == *" bench "* ]]; then install_intelmpi; fi
 fi

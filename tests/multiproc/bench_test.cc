@@ -89,24 +89,48 @@ TEST(BenchProgram, AnOpponentThatIsMissingIsAnErrorUnlessAnyWillDo) {
   const Words nobody = {"all_reduce", "-n", "2",       "--bytes",   "8",        "--time",    "1ms",
                         "--rounds",   "1",  "--tools", "/dev/null", "--python", "/bin/false"};
   Words both = nobody, all = nobody;
-  both.insert(both.end(), {"--against", "openmpi,gloo"});
+  both.insert(both.end(), {"--against", "openmpi,mpich,intelmpi,gloo"});
   all.insert(all.end(), {"--against", "all", "--json"});
   const Outcome refused = bench(both);
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.err, HasSubstr("--against: openmpi: "));
-  EXPECT_THAT(refused.err, HasSubstr("--against: gloo: "));
+  for (const char* name : {"openmpi", "mpich", "intelmpi", "gloo"})
+    EXPECT_THAT(refused.err, HasSubstr(std::string("--against: ") + name + ": "));
   const Outcome alone = bench(all);
   EXPECT_EQ(alone.status, 0) << alone.err;
   EXPECT_THAT(alone.err, HasSubstr("left out: openmpi"));
   EXPECT_EQ(lines_of(alone).at(0).at("verified"), true);
 }
 
+class BenchMpi : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BenchMpi, TakesPartInEveryOperation) {
+  const std::string name = GetParam();
+  for (const char* operation : kOperations) {
+    const Outcome o = bench({operation, "-n", "2", "--bytes", "8,64K", "--time", "1ms", "--json",
+                             "--rounds", "1", "--against", name});
+    if (o.status == 2 && o.err.find("is missing") != std::string::npos) {
+      if (name == "openmpi") GTEST_SKIP() << "set-up: " << o.err;
+      GTEST_SKIP() << "optional: " << o.err;
+    }
+    ASSERT_EQ(o.status, 0) << o.err;
+    const auto lines = lines_of(o);
+    ASSERT_EQ(lines.size(), std::string(operation) == "barrier" ? 1u : 2u);
+    for (const auto& line : lines) {
+      EXPECT_EQ(line.at("against").at(name).at("verified"), true) << line;
+      EXPECT_GT(line.at("against").at(name).at("p50_s"), 0.0);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BenchMpi, ::testing::Values("openmpi", "mpich", "intelmpi"),
+                         [](const auto& i) { return std::string(i.param); });
+
 TEST(BenchProgram, ComparesWithOpenMpiInRounds) {
   const std::string svg =
       std::filesystem::temp_directory_path() / ("bench_test" + std::to_string(::getpid()) + ".svg");
   const Outcome o = bench({"all_gather", "-n", "2", "--bytes", "8,64K", "--time", "1ms", "--json",
                            "--rounds", "2", "--against", "openmpi", "--svg", svg});
-  if (o.status == 2 && o.err.find("install") != std::string::npos)
+  if (o.status == 2 && o.err.find("is missing") != std::string::npos)
     GTEST_SKIP() << "set-up: " << o.err;
   ASSERT_EQ(o.status, 0) << o.err;
   const auto lines = lines_of(o);
@@ -175,7 +199,8 @@ TEST(BenchProgram, MakesHostsAndTakesThemAway) {
     EXPECT_THAT(o.err, HasSubstr("need root"));
     return;
   }
-  if (const std::string reason = no_namespaces(); !reason.empty()) GTEST_SKIP() << "root: " << reason;
+  if (const std::string reason = no_namespaces(); !reason.empty())
+    GTEST_SKIP() << "root: " << reason;
   ASSERT_EQ(o.status, 0) << o.err;
   const auto lines = lines_of(o);
   ASSERT_EQ(lines.size(), 2u);

@@ -1,6 +1,7 @@
 // What `stormo bench` makes of flags, and of what contenders measured.
 #include <cli/bench_chart.h>
 #include <cli/bench_contenders.h>
+#include <cli/bench_mpi.h>
 #include <cli/bench_rounds.h>
 #include <cli/bench_table.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// The opponent of `stormo bench` over MPI, in the same measuring loop (bench/measure.h).
+// The opponents of `stormo bench` over MPI, in the same measuring loop (bench/measure.h). Built
+// once with each MPI: openmpi_bench, mpich_bench, intelmpi_bench.
 //   mpirun -n 2 openmpi_bench OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES...
 // Prints one JSON object per size.
 #include <mpi.h>
@@ -100,12 +101,12 @@ Status MpiEngine::run(Operation operation, const Operands& o) {
 bool measure_and_print(Engine& engine, Operation operation, std::uint64_t bytes,
                        const MeasureOptions& options) {
   if (bytes / size_of(options.dtype) > std::numeric_limits<int>::max() - 4096) {
-    std::fprintf(stderr, "openmpi_bench: MPI counts elements in an int\n");
+    std::fprintf(stderr, STORMO_NAME ": MPI counts elements in an int\n");
     return false;
   }
   auto m = measure(engine, operation, bytes, options);
   if (!m.ok()) {
-    std::fprintf(stderr, "openmpi_bench: %s\n", m.status().message().c_str());
+    std::fprintf(stderr, STORMO_NAME ": %s\n", m.status().message().c_str());
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   if (engine.rank() == 0) {
@@ -119,7 +120,7 @@ int run_program(int argc, char** argv) {
   const OperationFacts* facts = argc > 5 ? find_operation(argv[1]) : nullptr;
   const auto dtype = argc > 5 ? find_dtype(argv[2]) : std::nullopt;
   if (facts == nullptr || !dtype || mpi_type(*dtype) == MPI_DATATYPE_NULL) {
-    std::fputs("usage: openmpi_bench OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES...\n", stderr);
+    std::fputs("usage: " STORMO_NAME " OPERATION DTYPE SECONDS_PER_SIZE PAUSE BYTES...\n", stderr);
     return 2;
   }
   MpiEngine engine(*dtype);
