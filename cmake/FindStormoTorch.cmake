@@ -1,15 +1,25 @@
-# Finds libtorch without torch's own CMake files (those need a CUDA toolkit for CUDA wheels).
-#   STORMO_TORCH   folder that holds include/ and lib/ (a libtorch zip, or site-packages/torch);
-#                  variable or environment. Unset: the torch of the python3 on PATH.
-# Defines the imported target Stormo::torch and STORMO_TORCH_VERSION. Installed beside
-# StormoConfig.cmake, so it must not depend on anything of the project.
-set(STORMO_TORCH "$ENV{STORMO_TORCH}" CACHE PATH "libtorch: the folder with include/ and lib/")
+# Finds libtorch without torch's own CMake files (those need a CUDA toolkit for CUDA wheels). The first of
+#   STORMO_TORCH            folder with include/ and lib/ (a libtorch zip, or site-packages/torch)
+#   STORMO_TORCH            of the environment
+#   what was found before   in this build folder, so that a later run does not need the environment
+#   python3                 its torch
+# A search that failed is not remembered. Defines the imported target Stormo::torch and
+# STORMO_TORCH_VERSION. Installed beside StormoConfig.cmake, so it must not depend on anything of the
+# project.
+set(STORMO_TORCH "" CACHE PATH "libtorch: the folder with include/ and lib/")
 set(stormo_torch_root "${STORMO_TORCH}")
 if(NOT stormo_torch_root)
-  find_program(STORMO_PYTHON python3)
-  if(STORMO_PYTHON)
+  set(stormo_torch_root "$ENV{STORMO_TORCH}")
+endif()
+if(NOT stormo_torch_root AND EXISTS "${STORMO_TORCH_LAST_ROOT}/lib")
+  set(stormo_torch_root "${STORMO_TORCH_LAST_ROOT}")
+endif()
+if(NOT stormo_torch_root)
+  unset(stormo_python)
+  find_program(stormo_python python3 NO_CACHE)
+  if(stormo_python)
     execute_process(
-      COMMAND ${STORMO_PYTHON} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+      COMMAND ${stormo_python} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
       OUTPUT_VARIABLE stormo_torch_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
 endif()
@@ -28,6 +38,9 @@ find_library(STORMO_TORCH_CUDA_LIBRARY torch_cuda PATHS ${stormo_torch_root}/lib
 find_library(STORMO_TORCH_C10_LIBRARY c10 PATHS ${stormo_torch_root}/lib NO_DEFAULT_PATH)
 mark_as_advanced(STORMO_TORCH_INCLUDE STORMO_TORCH_LIBRARY STORMO_TORCH_CPU_LIBRARY
   STORMO_TORCH_CUDA_LIBRARY STORMO_TORCH_C10_LIBRARY)
+if(NOT (STORMO_TORCH_INCLUDE AND STORMO_TORCH_LIBRARY AND STORMO_TORCH_CPU_LIBRARY AND STORMO_TORCH_C10_LIBRARY))
+  unset(STORMO_TORCH_LAST_ROOT CACHE)
+endif()
 
 set(STORMO_TORCH_VERSION)
 foreach(file torch/headeronly/version.h torch/csrc/api/include/torch/version.h)

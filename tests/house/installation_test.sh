@@ -49,6 +49,35 @@ configure consumer "$source/tests/consumer" -DSTORMO_TORCH="$torch"
 [ "$(ldd "$folder/consumer/consumer" | grep -c 'libgomp\|libomp')" = 1 ] ||
   { echo "not exactly one OpenMP runtime:"; ldd "$folder/consumer/consumer" | grep omp; exit 1; }
 
+echo "== a configure that found no libtorch is forgotten: all that its message advises helps"
+without_torch=$folder/no_python
+mkdir -p "$without_torch"
+printf '#!/bin/sh\nexit 1\n' >"$without_torch/python3"
+printf '#!/bin/sh\necho "%s"\n' "$torch" >"$folder/python3"
+chmod +x "$without_torch/python3" "$folder/python3"
+configured() {  # NAME ARGUMENTS...   in build folder NAME, with no python3 but one without torch
+  local name=$1
+  shift
+  PATH=${python:-$without_torch}:$PATH cmake -G Ninja -S "$source/tests/consumer" -B "$folder/$name" \
+    -DCMAKE_PREFIX_PATH="$prefix" "$@" >"$folder/$name.log" 2>&1
+}
+must() { "$@" || { cat "$folder/$2.log"; echo "must configure: $*" >&2; exit 1; }; }
+must_not() {
+  if "$@" || ! grep -q 'configure again with -DSTORMO_TORCH=FOLDER' "$folder/$2.log"; then
+    cat "$folder/$2.log"
+    echo "must fail and say what helps: $*" >&2
+    exit 1
+  fi
+}
+must_not configured by_variable
+must configured by_variable -DSTORMO_TORCH="$torch"
+must_not configured by_environment
+STORMO_TORCH=/usr must_not configured by_environment  # a folder that is none
+STORMO_TORCH=$torch must configured by_environment
+must configured by_environment  # what was found is remembered, as when ninja configures again
+must_not configured by_python
+python=$folder must configured by_python
+
 same_weights() {  # the lines of both ranks end with the same weights
   tee /dev/stderr <"$1" | grep -oE 'rank [01] of 2: .*weights .*' | sed 's/.*weights //' | sort | uniq -c |
     awk '{ n++; count = $1 } END { exit !(n == 1 && count == 2) }'
