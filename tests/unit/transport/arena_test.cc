@@ -81,7 +81,8 @@ TEST(Arena, LargeBlocksLieInHugePagesHereAndAtThePeer) {
   constexpr std::uint64_t kPage = MemoryFile::kHugePage;
   const auto probe = MemoryFile::create("probe", kPage);
   ASSERT_TRUE(probe.ok());
-  if (!probe->back_with_huge_pages(0, kPage)) GTEST_SKIP() << "machine: this kernel has no MADV_COLLAPSE";
+  if (!probe->back_with_huge_pages(0, kPage))
+    GTEST_SKIP() << "machine: this kernel has no MADV_COLLAPSE";
   const auto arena = make();
   auto* small = static_cast<char*>(arena->allocate(1000));
   std::strcpy(small, "kept");
