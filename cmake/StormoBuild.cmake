@@ -29,6 +29,21 @@ if(STORMO_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
+# Hardening (docs/security.md). Programs are position-independent, with their tables of functions
+# resolved at the start and read-only from then on; no element of their search path for libraries is
+# empty or relative, see StormoInstall.cmake.
+add_link_options(-Wl,-z,relro -Wl,-z,now $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>)
+# Bounds of containers, of the stack and of the C library's copies. Without optimisation the last do
+# not exist; sanitizers check more, and want the calls as written.
+option(STORMO_HARDENED "Compile bounds checks into optimised builds" OFF)
+if(STORMO_HARDENED)
+  add_compile_options(-fstack-protector-strong)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STORMO_SANITIZE)
+    add_compile_options("SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3")
+  endif()
+endif()
+
 # Our own code only: linked PRIVATE by every target of the project.
 add_library(stormo_warnings INTERFACE)
 target_compile_options(stormo_warnings INTERFACE

@@ -62,14 +62,20 @@ install(FILES ${PROJECT_BINARY_DIR}/StormoConfig.cmake ${PROJECT_BINARY_DIR}/Sto
 
 # With libtorch the program needs its libraries at run time. Where they are is the machine's affair:
 # bin/stormo is a small script that finds them and starts libexec/stormo/stormo.
+# install(TARGETS) would have the built program linked with a search path that ends in ":", and an
+# empty element of it is the current folder. So the program is copied and its search path set here;
+# that of the build contains the new one, hence there is room for it.
 if(TARGET stormo AND STORMO_WITH_TORCH)
-  set_target_properties(stormo PROPERTIES
-    INSTALL_RPATH "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}/stormo/torch/lib")
-  install(TARGETS stormo RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/stormo)
+  set(stormo_rpath "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}/stormo/torch/lib")
+  set_target_properties(stormo PROPERTIES BUILD_RPATH "${stormo_rpath}")
+  install(PROGRAMS $<TARGET_FILE:stormo> DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/stormo)
+  install(CODE "file(RPATH_SET
+    FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBEXECDIR}/stormo/stormo\"
+    NEW_RPATH [[${stormo_rpath}]])")
   configure_file(${PROJECT_SOURCE_DIR}/cmake/stormo.sh.in ${PROJECT_BINARY_DIR}/stormo.sh @ONLY)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/stormo.sh DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME stormo)
 elseif(TARGET stormo)
-  install(TARGETS stormo RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(PROGRAMS $<TARGET_FILE:stormo> DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 if(TARGET stormo)  # the program knows its own commands
   install(CODE "

@@ -39,7 +39,7 @@ function(stormo_test name)
   endif()
   # tests compile more often than they run; a precompiled header must be used as it was compiled
   if(NOT STORMO_SANITIZE AND (STORMO_UNITY OR NOT T_TORCH))
-    target_compile_options(${name} PRIVATE -O0)
+    target_compile_options(${name} PRIVATE "SHELL:-O0 -U_FORTIFY_SOURCE")
   endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)

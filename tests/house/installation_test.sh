@@ -19,6 +19,40 @@ for path in "$source" "$build" ${torch:+"$torch"} "$folder/first"; do
   fi
 done
 
+echo "== how it is linked"
+"$source/tools/elf_check" "$prefix"
+
+echo "== no code from the current folder"
+# Whoever loads one of these tells the file that DECOY_TELLS names.
+decoys=$folder/decoys
+mkdir -p "$decoys/torch/lib"
+cat >"$decoys/decoy.c" <<'DECOY'
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void tell(void) {
+  FILE* file = fopen(getenv("DECOY_TELLS"), "a");
+  if (file) fputs("loaded\n", file);
+}
+DECOY
+gcc -shared -fPIC -o "$decoys/libhwy.so.1" "$decoys/decoy.c"
+cp "$decoys/libhwy.so.1" "$decoys/torch/lib/libtorch_cpu.so"
+: >"$decoys/torch/__init__.py"
+export DECOY_TELLS=$decoys/told
+program=$prefix/libexec/stormo/stormo
+[ -n "$torch" ] || program=$prefix/bin/stormo
+in_decoys() { (cd "$decoys" && "$@" >/dev/null 2>&1) || true; }
+in_decoys env LD_LIBRARY_PATH=. "$program" --version
+[ -s "$DECOY_TELLS" ] || { echo "the decoy does not work: nothing below is proven" >&2; exit 1; }
+rm "$DECOY_TELLS"
+in_decoys "$build/bin/stormo" --version
+in_decoys "$program" --version
+in_decoys "$prefix/bin/stormo" --version
+if [ -n "$torch" ]; then
+  in_decoys env STORMO_TORCH="$torch" LD_LIBRARY_PATH=:lib: "$prefix/bin/stormo" --version
+fi
+[ ! -e "$DECOY_TELLS" ] || { echo "a library of the current folder was loaded" >&2; exit 1; }
+unset DECOY_TELLS
+
 cache=$(command -v ccache || true)
 configure() {  # NAME SOURCE ARGUMENTS...
   local name=$1 project=$2
