@@ -71,6 +71,8 @@ Result<MemoryFile> MemoryFile::map_pages(int fd, std::uint64_t bytes) {
     if (fd >= 0) close(fd);
     return failure;
   }
+  // A core dump of a rank would hold every rank's memory, and much of it: gradients, not causes.
+  (void)madvise(p, bytes, MADV_DONTDUMP);
   MemoryFile file;
   file.data_ = static_cast<std::byte*>(p);
   file.size_ = bytes;

@@ -10,7 +10,7 @@ namespace stormo::transport {
 
 /// A mapped stretch of memory: an anonymous memory file that other processes can map through its
 /// descriptor, or private anonymous memory. Sparse: pages cost memory once touched. The file has no
-/// name anywhere and vanishes with the last process that holds it.
+/// name anywhere and vanishes with the last process that holds it. Core dumps leave it out.
 class MemoryFile {
  public:
   static constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;

@@ -1,6 +1,8 @@
+#include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/secret.h>
+#include <sys/mman.h>
 
 namespace stormo::transport {
 namespace {
@@ -12,11 +14,27 @@ int hex_digit(char c) {
   return -1;
 }
 
+constexpr std::size_t kPage = 4096;
+
 }  // namespace
+
+std::shared_ptr<Secret::Bytes> Secret::new_bytes() {
+  void* const page =
+      mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  STORMO_CHECK(page != MAP_FAILED, "no memory for a secret");
+  (void)madvise(page, kPage, MADV_DONTDUMP);
+  return {new (page) Bytes{}, [](Bytes* bytes) {
+            OPENSSL_cleanse(bytes->data(), bytes->size());
+            munmap(bytes, kPage);
+          }};
+}
+
+void cleanse(std::string& text) { OPENSSL_cleanse(text.data(), text.size()); }
 
 Secret Secret::random() {
   Secret secret;
-  auto& bytes = secret.bytes_.emplace();
+  secret.bytes_ = new_bytes();
+  Bytes& bytes = *secret.bytes_;
   STORMO_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1,
                "the system's random number generator failed");
   return secret;
@@ -30,7 +48,8 @@ Result<Secret> Secret::from_hex(std::string_view text) {
                             " characters; use the text that the launcher or rendezvous file gave");
   }
   Secret secret;
-  auto& bytes = secret.bytes_.emplace();
+  secret.bytes_ = new_bytes();
+  Bytes& bytes = *secret.bytes_;
   for (std::size_t i = 0; i < kBytes; ++i) {
     const int high = hex_digit(text[2 * i]);
     const int low = hex_digit(text[2 * i + 1]);
@@ -48,6 +67,7 @@ std::string Secret::to_hex() const {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
   if (!bytes_) return text;
+  text.reserve(2 * kBytes);  // growing would leave pieces of it behind
   for (const std::uint8_t b : *bytes_) {
     text.push_back(kDigits[b >> 4]);
     text.push_back(kDigits[b & 15]);

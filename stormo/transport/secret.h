@@ -3,7 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -12,21 +12,28 @@
 namespace stormo::transport {
 
 /// The job's 256-bit secret. Never in argv, environment or a log: it travels by inherited
-/// descriptor, standard input of a remote shell, or a 0600 file.
+/// descriptor, standard input of a remote shell, or a 0600 file. Its bytes lie in one page that no
+/// core dump contains, shared by all copies of the object and overwritten with the last of them.
 class Secret {
  public:
   static constexpr std::size_t kBytes = 32;
-  Secret() = default;  ///< no secret: enough for Unix sockets, refused for tcp
+  Secret() = default;  ///< no secret: ranks as threads of one process; refused for jobs and tcp
   static Secret random();
   /// 64 hexadecimal digits, as in the rendezvous file and on a remote shell's standard input.
   static Result<Secret> from_hex(std::string_view text);
+  /// The caller overwrites the text after use: see cleanse().
   std::string to_hex() const;
 
-  bool empty() const { return !bytes_.has_value(); }
+  bool empty() const { return bytes_ == nullptr; }
   const std::array<std::uint8_t, kBytes>& bytes() const { return *bytes_; }
 
  private:
-  std::optional<std::array<std::uint8_t, kBytes>> bytes_;
+  using Bytes = std::array<std::uint8_t, kBytes>;
+  static std::shared_ptr<Bytes> new_bytes();
+  std::shared_ptr<Bytes> bytes_;
 };
+
+/// Overwrites text that held a secret, before its memory goes back to the heap.
+void cleanse(std::string& text);
 
 }  // namespace stormo::transport
