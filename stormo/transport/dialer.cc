@@ -15,6 +15,8 @@ namespace {
 
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(2);
 constexpr Duration kLongestBackoff = std::chrono::milliseconds(200);
+/// After an answer by a stranger: each attempt costs both sides a line in a log.
+constexpr Duration kStrangerBackoff = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -46,7 +48,7 @@ void Dialer::retry(TimePoint now, Status why) {
   handshake_.reset();
   stage_ = Stage::kIdle;
   ++attempt_;
-  next_attempt_ = now + backoff_;
+  next_attempt_ = now + (last_.code() == Code::kRefused ? kStrangerBackoff : backoff_);
   backoff_ = std::min(2 * backoff_, kLongestBackoff);
 }
 
@@ -60,8 +62,7 @@ bool Dialer::check_connected(TimePoint now) {
   }
   if (to.family() == AF_UNIX) {
     if (const Status same = check_same_user(socket_.get()); !same.ok()) {
-      last_ = same.within(to.to_string());
-      stage_ = Stage::kRefused;
+      retry(now, same.within(to.to_string()));
       return false;
     }
   } else {
@@ -99,7 +100,12 @@ bool Dialer::shake_hands(TimePoint now) {
   if (handshake_->state() == Handshake::State::kRefused) {
     const std::span<const std::byte> out = handshake_->output();
     (void)::send(socket_.get(), out.data(), out.size(), MSG_NOSIGNAL);
-    last_ = Status(Code::kRefused, handshake_->reason());
+    Status why(Code::kRefused, handshake_->reason());
+    if (!handshake_->authentic_refusal()) {
+      retry(now, std::move(why));
+      return false;
+    }
+    last_ = std::move(why);
     stage_ = Stage::kRefused;
     return false;
   }

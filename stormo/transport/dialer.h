@@ -14,8 +14,8 @@
 namespace stormo::transport {
 
 /// One outgoing connection on its way to being authenticated: connects, shakes hands, and starts
-/// over while nobody listens yet or the peer had no place for it. Never blocks; one thread at a
-/// time.
+/// over while nobody listens yet, the peer had no place for it, or somebody without the secret
+/// answers: only a refusal that is signed with it is final. Never blocks; one thread at a time.
 class Dialer {
  public:
   struct Options {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,15 +17,17 @@
 namespace stormo::transport {
 
 /// The door of a listening socket: accepts connections, lets each prove itself by the handshake,
-/// and hands over those that did. Strangers cost at most kMaxUnproven descriptors and a fixed-size
-/// buffer each, for at most kHandshakeTime, and never keep a real peer waiting for long: when all
-/// places are taken, the oldest unproven connection gives way after kCrowdedGrace (a real peer
-/// that lost its place tries again). Never blocks; one thread at a time.
+/// and hands over those that did. Strangers cost at most kMaxUnproven descriptors, a fixed-size
+/// buffer each from their first byte on, for at most kHandshakeTime, and never keep a real peer
+/// waiting for long: when all places are taken, the oldest connection that has said nothing gives
+/// way after kCrowdedGrace, then the oldest of all (a real peer that lost its place tries again).
+/// So 12,800 strangers a second are let in and out without a queue. Never blocks; one thread at a
+/// time.
 class Gate {
  public:
-  static constexpr std::size_t kMaxUnproven = 64;
+  static constexpr std::size_t kMaxUnproven = 256;
   static constexpr Duration kHandshakeTime = std::chrono::seconds(3);
-  static constexpr Duration kCrowdedGrace = std::chrono::milliseconds(50);
+  static constexpr Duration kCrowdedGrace = std::chrono::milliseconds(20);
 
   struct Options {
     Descriptor listener;
@@ -56,16 +59,19 @@ class Gate {
  private:
   struct Pending {
     Descriptor socket;
-    Handshake handshake;
-    std::string peer;
+    SocketAddress address;
     TimePoint since;
+    std::optional<Handshake> handshake = {};  ///< from its first byte on
     bool gone = false;
   };
 
   Gate() = default;
-  void accept_waiting(TimePoint now);
-  void enter(Descriptor socket, TimePoint now);
+  void accept_waiting(TimePoint now, std::vector<Visitor>& admitted);
+  void enter(Descriptor socket, const SocketAddress& address, TimePoint now,
+             std::vector<Visitor>& admitted);
   bool make_room(TimePoint now);
+  std::string name_of(const Pending& p) const;
+  bool begin(Pending& p);
   void expire(TimePoint now);
   void progress(Pending& p, std::vector<Visitor>& admitted);
   void conclude(Pending& p);

@@ -69,9 +69,7 @@ Nonce random_nonce() {
 }
 
 Handshake::Handshake(const Secret& secret, bool server, const Nonce& nonce)
-    : nonce_(nonce), server_(server) {
-  if (!secret.empty()) key_ = secret.bytes();
-}
+    : secret_(secret), nonce_(nonce), server_(server) {}
 
 Handshake Handshake::as_client(const Secret& secret, const Hello& hello, const Nonce& nonce) {
   Handshake h(secret, false, nonce);
@@ -165,25 +163,24 @@ void Handshake::send_server_hello(Refusal refusal) {
   std::memcpy(m.data(), kMagic.data(), kMagic.size());
   store_at(m, 8, version_);
   store_at(m, 10, static_cast<std::uint8_t>(refusal));
-  Mac proof{};
-  // Nothing is signed for a client that is refused.
-  if (refusal == Refusal::kNone) std::memcpy(m.data() + 16, nonce_.data(), nonce_.size());
+  std::memcpy(m.data() + 16, nonce_.data(), nonce_.size());
   append(m);
-  if (refusal == Refusal::kNone) proof = mac(kServerLabel);
-  append(proof);
+  append(mac(kServerLabel));  // a refusal, too: the client gives up for nobody else's
   queue_from(begin);
 }
 
 void Handshake::on_server_hello() {
   const std::span<const std::byte> m(transcript_.data() + kClientHelloBytes, kServerHelloBytes);
+  const bool proven = ends_with_mac(kServerLabel);
+  authentic_refusal_ = proven;
   const auto version = load_at<std::uint16_t>(m, 8);
   if (version != version_) return fail(Refusal::kVersion, version_reason(version, version_));
   const auto refusal = static_cast<Refusal>(load_at<std::uint8_t>(m, 10));
   if (refusal != Refusal::kNone) {
     return fail(refusal, fmt::format("the peer refused: {}", to_string(refusal)));
   }
+  authentic_refusal_ = false;
   const std::size_t begin = length_;
-  const bool proven = ends_with_mac(kServerLabel);
   // A proof of zeros tells an honest server why this side leaves; it reveals nothing.
   const Mac proof = proven ? mac(kClientLabel) : Mac{};
   append(proof);
@@ -215,6 +212,7 @@ void Handshake::on_verdict() {
     return fail(Refusal::kMalformed, "the peer's verdict is not authentic");
   }
   const auto refusal = static_cast<Refusal>(transcript_[begin]);
+  authentic_refusal_ = refusal != Refusal::kNone;
   if (refusal != Refusal::kNone) {
     return fail(refusal, fmt::format("the peer refused: {}", to_string(refusal)));
   }
@@ -244,10 +242,12 @@ Handshake::Mac Handshake::mac(std::string_view label) const {
   std::array<std::byte, 64 + kTranscriptBytes> input{};
   std::memcpy(input.data(), label.data(), label.size());
   std::memcpy(input.data() + label.size() + 1, transcript_.data(), length_);
+  static constexpr std::array<std::uint8_t, Secret::kBytes> kNoSecret{};
+  const auto& key = secret_.empty() ? kNoSecret : secret_.bytes();
   Mac out;
   unsigned int out_bytes = 0;
   const unsigned char* done =
-      HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
            reinterpret_cast<const unsigned char*>(input.data()), label.size() + 1 + length_,
            reinterpret_cast<unsigned char*>(out.data()), &out_bytes);
   STORMO_CHECK(done != nullptr && out_bytes == out.size(), "HMAC-SHA256 failed");

@@ -89,6 +89,9 @@ class Handshake {
   Refusal refusal() const { return refusal_; }
   /// "wrong secret", "speaks protocol version 2, this side 1"; empty until refused.
   const std::string& reason() const { return reason_; }
+  /// At the client: the refusal comes from a peer that has proven to know the secret. Any other one
+  /// may come from anybody.
+  bool authentic_refusal() const { return authentic_refusal_; }
 
  private:
   static constexpr std::size_t kMacBytes = 32;
@@ -112,7 +115,7 @@ class Handshake {
   Mac mac(std::string_view label) const;
   bool ends_with_mac(std::string_view label);
 
-  std::array<std::uint8_t, Secret::kBytes> key_{};
+  Secret secret_;
   Nonce nonce_;
   bool server_;
   Hello hello_;
@@ -121,6 +124,7 @@ class Handshake {
   State state_ = State::kWaiting;
   Refusal refusal_ = Refusal::kNone;
   std::string reason_;
+  bool authentic_refusal_ = false;
 
   std::array<std::byte, kTranscriptBytes> transcript_{};
   std::size_t length_ = 0;        // of the transcript's complete messages

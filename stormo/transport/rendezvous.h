@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/ids.h>
@@ -24,7 +25,11 @@ struct Rendezvous {
   bool serve_store = false;  ///< this process hosts the Store (rank 0 under a foreign launcher)
   /// Rank 0 publishes address and secret in this 0600 file, the others read it; empty: not used.
   std::string rendezvous_file;
-  Secret secret;          ///< needed as soon as cross_size > 1
+  /// The same on one host, where nobody has to name a file: it has this name, in the first of these
+  /// folders that is this user's alone or can be made so. Empty: not used.
+  std::string meeting_name;
+  std::vector<std::string> meeting_folders;
+  Secret secret;          ///< empty where a file brings it; else needed as soon as size > 1
   std::string interface;  ///< network interface for data between hosts; empty: the one that
                           ///< reaches the Store
   PortRange ports;

@@ -129,6 +129,7 @@ std::string SocketAddress::to_string() const {
   const auto* un = reinterpret_cast<const sockaddr_un*>(&storage);
   constexpr std::size_t kHead = offsetof(sockaddr_un, sun_path) + 1;
   if (length <= kHead) return "unix:";
+  if (un->sun_path[0] == '/') return "unix:" + std::string(un->sun_path, length - kHead);
   return "unix:" + std::string(un->sun_path + 1, length - kHead);
 }
 
@@ -162,7 +163,8 @@ Result<SocketAddress> unix_address(std::string_view name) {
                                         sizeof un.sun_path - 1));
   }
   un.sun_family = AF_UNIX;
-  std::memcpy(un.sun_path + 1, name.data(), name.size());  // leading zero: abstract
+  const bool is_path = name.starts_with('/');  // its closing zero counts; an abstract name's leads
+  std::memcpy(un.sun_path + (is_path ? 0 : 1), name.data(), name.size());
   SocketAddress out;
   std::memcpy(&out.storage, &un, sizeof un);
   out.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -221,9 +223,10 @@ std::string local_host_of(int fd) {
   return numeric_host(*a);
 }
 
-Result<Descriptor> accept_from(int listener) {
+Result<Descriptor> accept_from(int listener, SocketAddress* peer) {
   for (;;) {
-    Descriptor fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    peer->length = sizeof peer->storage;
+    Descriptor fd(::accept4(listener, raw(*peer), &peer->length, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.valid()) return fd;
     switch (errno) {
       case EINTR:

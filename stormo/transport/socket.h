@@ -54,14 +54,16 @@ struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;
   int family() const { return storage.ss_family; }
-  /// "10.0.0.2:4242", "[fd00::1]:4242", "unix:NAME".
+  /// "10.0.0.2:4242", "[fd00::1]:4242", "unix:NAME", "unix:/PATH".
   std::string to_string() const;
 };
 
 /// Addresses of a host; numeric ones without asking a name server, names by getaddrinfo (may
 /// block).
 Result<std::vector<SocketAddress>> resolve(const HostPort& address);
-/// An abstract Unix socket: no file, gone with its last owner.
+/// A name is that of an abstract Unix socket: no file, gone with its last owner, within reach of
+/// every user of the network namespace. An absolute path is a file: within reach of who may enter
+/// its folder.
 Result<SocketAddress> unix_address(std::string_view name);
 
 /// Listens on `host`, on the first free port of `ports` (`port` alone when it is not zero).
@@ -73,9 +75,9 @@ Result<SocketAddress> peer_address_of(int fd);
 /// This end's address without the port ("10.0.0.2", "fd00::1"); empty for Unix sockets.
 std::string local_host_of(int fd);
 
-/// The next waiting connection, non-blocking; an invalid Descriptor when there is none, kExhausted
-/// when the process is out of descriptors.
-Result<Descriptor> accept_from(int listener);
+/// The next waiting connection, non-blocking, and who called; an invalid Descriptor when there is
+/// none, kExhausted when the process is out of descriptors.
+Result<Descriptor> accept_from(int listener, SocketAddress* peer);
 /// Starts a non-blocking connect; when the socket is writable, connect_outcome() tells.
 Result<Descriptor> start_connect(const SocketAddress& to);
 Status connect_outcome(int fd);

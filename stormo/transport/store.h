@@ -13,8 +13,9 @@
 
 namespace stormo::transport {
 
-/// Where a Store listens: "unix:NAME" (abstract Unix socket: no file, peer's uid checked) or
-/// "tcp:HOST:PORT" / "tcp:[V6]:PORT" (mutual HMAC challenge with the job's secret).
+/// Where a Store listens: "unix:NAME" (abstract Unix socket: no file), "unix:/PATH" (a file in a
+/// folder that only this user enters) or "tcp:HOST:PORT" / "tcp:[V6]:PORT". On all of them both
+/// ends prove that they know the job's secret; on Unix sockets they are of one user, too.
 struct StoreAddress {
   std::string text;
   bool empty() const { return text.empty(); }
@@ -41,7 +42,8 @@ inline constexpr std::size_t kMaxValueBytes = 1u << 20;
 class StoreServer {
  public:
   struct Options {
-    /// "unix:" picks a random abstract name; "tcp:HOST" or "tcp:HOST:PORT" binds that address.
+    /// "unix:" picks a random abstract name; "unix:/PATH" makes a socket there and removes it in
+    /// the end; "tcp:HOST" or "tcp:HOST:PORT" binds that address.
     std::string listen = "unix:";
     PortRange ports;
     Secret secret;  ///< required for tcp

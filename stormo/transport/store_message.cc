@@ -33,12 +33,21 @@ std::string encode(const StoreRequest& request) {
 }
 
 std::string encode(const StoreReply& reply) {
-  std::string body;
-  put(body, static_cast<std::uint8_t>(reply.event ? 1 : 0));
-  put(body, reply.id);
-  put(body, static_cast<std::uint8_t>(reply.code));
-  put_bytes(body, reply.value);
-  return with_length(std::move(body));
+  std::string frame = encode_head(reply);
+  frame += reply.value;
+  return frame;
+}
+
+std::string encode_head(const StoreReply& reply) {
+  constexpr std::size_t kFields = 1 + 4 + 1 + 4;
+  std::string head;
+  head.reserve(kLengthBytes + kFields);
+  put(head, static_cast<std::uint32_t>(kFields + reply.value.size()));
+  put(head, static_cast<std::uint8_t>(reply.event ? 1 : 0));
+  put(head, reply.id);
+  put(head, static_cast<std::uint8_t>(reply.code));
+  put(head, static_cast<std::uint32_t>(reply.value.size()));
+  return head;
 }
 
 Result<StoreRequest> decode_request(std::string_view body) {

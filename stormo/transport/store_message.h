@@ -49,6 +49,9 @@ struct StoreReply {
 /// Frames with their length in front, ready to send.
 std::string encode(const StoreRequest& request);
 std::string encode(const StoreReply& reply);
+/// All of encode(reply) but the bytes of its value, which follow on the stream: a value that many
+/// wait for is not copied for each of them.
+std::string encode_head(const StoreReply& reply);
 /// Of a frame without its length; views into `body`. Strict: anything out of bounds, unknown or
 /// left over is kCorrupt.
 Result<StoreRequest> decode_request(std::string_view body);

@@ -5,12 +5,15 @@
 #include <stormo/transport/store_protocol.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -21,7 +24,14 @@ namespace {
 using SessionId = StoreState::SessionId;
 
 constexpr std::size_t kMaxSessions = 16384;
+/// A session whose unsent replies exceed this is not read from until it has taken some.
+constexpr std::size_t kPauseBytes = std::size_t{2} << 20;
+/// What others set comes on top: a session that leaves so much unread is dropped, and so is the one
+/// that leaves most when values that are kept for such sessions alone exceed the second bound.
 constexpr std::size_t kMaxUnsentBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxUnsentInAll = std::size_t{256} << 20;
+/// What a queued reply takes besides its value.
+constexpr std::size_t kReplyBytes = 128;
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr int kTickMs = 250;
 // Vanished hosts; a living server always reads, and so does a living client's thread.
@@ -34,9 +44,11 @@ struct Session {
   Descriptor socket;
   std::string peer;
   FrameSplitter in;
-  std::string out;
-  std::size_t sent = 0;
-  bool wants_write = false;
+  std::deque<StoreState::Delivery> out;
+  std::size_t sent = 0;    // of the first of `out`
+  std::size_t unsent = 0;  // bytes that `out` stands for
+  bool paused = false;
+  std::uint32_t events = EPOLLIN;
 };
 
 /// Shell around StoreState: sockets, the thread, and the clock.
@@ -46,6 +58,7 @@ class EpollStoreServer final : public StoreServer {
     stopping_.store(true, std::memory_order_release);
     wake();
     if (thread_.joinable()) thread_.join();
+    if (!socket_file_.empty()) (void)::unlink(socket_file_.c_str());
   }
 
   Status open(Options options);
@@ -78,18 +91,25 @@ class EpollStoreServer final : public StoreServer {
   void run();
   int timeout_ms(TimePoint now);
   void admit(Gate::Visitor visitor, TimePoint now);
-  void read_from(SessionId id, TimePoint now);
-  Status handle_input(SessionId id, Session& s, std::string_view bytes, TimePoint now);
+  void serve(SessionId id, std::uint32_t events, TimePoint now);
+  Status handle_input(SessionId id, Session& s, TimePoint now);
+  void queue_deliveries();
   void deliver(TimePoint now);
+  void send_to(SessionId id, TimePoint now);
+  bool too_much_unsent() const;
+  void drop_the_slowest(TimePoint now);
   bool flush(SessionId id, Session& s);
+  void watch_session(SessionId id, Session& s);
   void drop(SessionId id, std::string_view why, TimePoint now);
 
   Options options_;
   StoreAddress address_;
+  std::string socket_file_;
   Descriptor epoll_;
   Descriptor wake_;
   std::unique_ptr<Gate> gate_;
   std::unordered_map<SessionId, Session> sessions_;  // server thread only
+  std::vector<SessionId> to_flush_;
   SessionId next_session_ = kFirstSession;
   std::array<char, kReadBytes> read_buffer_;
   RealClock clock_;
@@ -113,7 +133,9 @@ Result<Descriptor> EpollStoreServer::listen(const StoreEndpoint& at, PortRange p
   const std::string name =
       at.unix_name.empty() ? "stormo-" + Secret::random().to_hex().substr(0, 24) : at.unix_name;
   address_.text = "unix:" + name;
-  return listen_unix(name);
+  Result<Descriptor> fd = listen_unix(name);
+  if (fd.ok() && name.starts_with('/')) socket_file_ = name;
+  return fd;
 }
 
 Status EpollStoreServer::open(Options options) {
@@ -165,7 +187,7 @@ void EpollStoreServer::run() {
         std::uint64_t count = 0;
         (void)!::read(wake_.get(), &count, sizeof count);
       } else if (id != kGateEvent) {
-        read_from(id, now);
+        serve(id, events[static_cast<std::size_t>(i)].events, now);
       }
     }
     for (Gate::Visitor& visitor : gate_->step(now)) admit(std::move(visitor), now);
@@ -189,80 +211,127 @@ void EpollStoreServer::admit(Gate::Visitor visitor, TimePoint now) {
   state_.open(id, now);
 }
 
-void EpollStoreServer::read_from(SessionId id, TimePoint now) {
+void EpollStoreServer::serve(SessionId id, std::uint32_t events, TimePoint now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   Session& s = found->second;
-  if (s.wants_write && !flush(id, s)) return drop(id, {}, now);
-  // One buffer a turn: level-triggered epoll comes back for the rest, and nobody is starved.
-  const ssize_t n = ::recv(s.socket.get(), read_buffer_.data(), read_buffer_.size(), 0);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (n <= 0) return drop(id, {}, now);
-  const std::string_view bytes(read_buffer_.data(), static_cast<std::size_t>(n));
-  const Status done = handle_input(id, s, bytes, now);
-  if (!done.ok()) drop(id, done.message(), now);
+  if (!s.out.empty() && !flush(id, s)) return drop(id, {}, now);
+  if (s.paused && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) return drop(id, {}, now);
+  if (s.paused && s.unsent > kPauseBytes) return;
+  if (!s.paused) {
+    // One buffer a turn: level-triggered epoll comes back for the rest, and nobody is starved.
+    const ssize_t n = ::recv(s.socket.get(), read_buffer_.data(), read_buffer_.size(), 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) return drop(id, {}, now);
+    s.in.append({read_buffer_.data(), static_cast<std::size_t>(n)});
+  }
+  const Status done = handle_input(id, s, now);
+  if (!done.ok()) return drop(id, done.message(), now);
+  watch_session(id, s);
 }
 
-Status EpollStoreServer::handle_input(SessionId id, Session& s, std::string_view bytes,
-                                      TimePoint now) {
-  s.in.append(bytes);
+/// Works off what was received, until the session has enough replies to read.
+Status EpollStoreServer::handle_input(SessionId id, Session& s, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  for (;;) {
+  for (s.paused = false; !s.paused; s.paused = s.unsent > kPauseBytes) {
     STORMO_ASSIGN_OR_RETURN(const auto body, s.in.next());
     if (!body) return {};
     STORMO_ASSIGN_OR_RETURN(const StoreRequest request, decode_request(*body));
     STORMO_RETURN_IF_ERROR(state_.receive(id, request, now));
+    queue_deliveries();
+  }
+  return {};
+}
+
+/// Behind what each session has yet to be sent. The lock is held.
+void EpollStoreServer::queue_deliveries() {
+  for (StoreState::Delivery& d : state_.take_deliveries()) {
+    const auto found = sessions_.find(d.to);
+    if (found == sessions_.end()) continue;
+    Session& s = found->second;
+    s.unsent += d.size() + kReplyBytes;
+    if (s.out.empty() || s.unsent > kMaxUnsentBytes) to_flush_.push_back(d.to);
+    s.out.push_back(std::move(d));
   }
 }
 
 /// Sends what the state wants sent and reports what was set, until nothing new comes of it.
 void EpollStoreServer::deliver(TimePoint now) {
   for (;;) {
-    std::vector<StoreState::Delivery> deliveries;
     std::vector<StoreState::KeyValue> sets;
     {
       const std::lock_guard lock(mutex_);
-      deliveries = state_.take_deliveries();
+      queue_deliveries();
       sets = state_.take_sets();
     }
-    if (deliveries.empty() && sets.empty()) return;
-    for (StoreState::Delivery& d : deliveries) {
-      const auto found = sessions_.find(d.to);
-      if (found == sessions_.end()) continue;
-      Session& s = found->second;
-      s.out += d.frame;
-      const bool overflows = s.out.size() - s.sent > kMaxUnsentBytes;
-      if (overflows) {
-        drop(d.to, "does not read its replies", now);
-      } else if (!s.wants_write && !flush(d.to, s)) {
-        drop(d.to, {}, now);
-      }
-    }
+    if (to_flush_.empty() && sets.empty()) return;
+    for (const SessionId id : std::exchange(to_flush_, {})) send_to(id, now);
+    if (too_much_unsent()) drop_the_slowest(now);
     if (!options_.on_set) continue;
     for (const auto& [key, value] : sets) options_.on_set(key, value);
   }
 }
 
-/// False when the connection is gone.
+void EpollStoreServer::send_to(SessionId id, TimePoint now) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  Session& s = found->second;
+  if (!flush(id, s)) return drop(id, {}, now);
+  if (!s.paused || s.unsent > kPauseBytes) return;
+  const Status done = handle_input(id, s, now);
+  if (!done.ok()) return drop(id, done.message(), now);
+  watch_session(id, s);
+}
+
+bool EpollStoreServer::too_much_unsent() const {
+  const std::lock_guard lock(mutex_);
+  return state_.bytes_on_their_way() > kMaxUnsentInAll;
+}
+
+void EpollStoreServer::drop_the_slowest(TimePoint now) {
+  const auto slowest = std::max_element(
+      sessions_.begin(), sessions_.end(),
+      [](const auto& a, const auto& b) { return a.second.unsent < b.second.unsent; });
+  if (slowest != sessions_.end()) drop(slowest->first, "does not read its replies", now);
+}
+
+/// False when the connection is gone, or is to go.
 bool EpollStoreServer::flush(SessionId id, Session& s) {
-  while (s.sent < s.out.size()) {
-    const ssize_t n =
-        ::send(s.socket.get(), s.out.data() + s.sent, s.out.size() - s.sent, MSG_NOSIGNAL);
+  while (!s.out.empty()) {
+    const StoreState::Delivery& d = s.out.front();
+    const std::size_t head = std::min(s.sent, d.head.size());
+    const std::string_view value = d.value ? std::string_view(*d.value) : std::string_view();
+    const std::string_view rest = value.substr(s.sent - head);
+    std::array<iovec, 2> parts{iovec{const_cast<char*>(d.head.data()) + head, d.head.size() - head},
+                               iovec{const_cast<char*>(rest.data()), rest.size()}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    const ssize_t n = ::sendmsg(s.socket.get(), &message, MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno != EAGAIN) return false;
     if (n < 0) break;
     s.sent += static_cast<std::size_t>(n);
-  }
-  const bool pending = s.sent < s.out.size();
-  if (!pending) {
-    s.out.clear();
+    if (s.sent < d.size()) continue;
+    s.unsent -= d.size() + kReplyBytes;
+    s.out.pop_front();
     s.sent = 0;
   }
-  if (pending != s.wants_write) {
-    s.wants_write = pending;
-    watch_fd(s.socket.get(), id, pending ? EPOLLIN | EPOLLOUT : EPOLLIN, EPOLL_CTL_MOD);
+  watch_session(id, s);
+  if (s.unsent <= kMaxUnsentBytes) return true;
+  if (options_.on_refused) {
+    options_.on_refused(fmt::format("refused {}: does not read its replies", s.peer));
   }
-  return true;
+  return false;
+}
+
+void EpollStoreServer::watch_session(SessionId id, Session& s) {
+  // a paused session's end shows as EPOLLRDHUP, as nobody reads up to it
+  const std::uint32_t in = s.paused ? EPOLLRDHUP : EPOLLIN;
+  const std::uint32_t events = in | (s.out.empty() ? 0u : EPOLLOUT);
+  if (events == s.events) return;
+  s.events = events;
+  watch_fd(s.socket.get(), id, events, EPOLL_CTL_MOD);
 }
 
 /// `why` is empty for an ordinary end of the connection.

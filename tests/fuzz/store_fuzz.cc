@@ -36,7 +36,8 @@ bool check_request(StoreState& state, std::string_view body) {
   STORMO_CHECK(encode(*request).substr(kLengthBytes) == body, "another request");
   const bool kept = state.receive(0, *request, TimePoint{}).ok();
   for (const auto& delivery : state.take_deliveries()) {
-    STORMO_CHECK(decode_reply(std::string_view(delivery.frame).substr(kLengthBytes)).ok(),
+    const std::string frame = delivery.frame();
+    STORMO_CHECK(decode_reply(std::string_view(frame).substr(kLengthBytes)).ok(),
                  "an answer that its client cannot read");
   }
   return kept;

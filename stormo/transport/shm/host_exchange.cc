@@ -1,5 +1,6 @@
 #include <stormo/transport/shm/host_exchange.h>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
@@ -150,32 +151,91 @@ struct Guest {
   std::uint64_t arena_bytes = 0;
 };
 
-/// Accepts ranks until all have entered; strangers are dropped and waiting goes on.
-Status gather(int listener, std::string_view token, int local_size, std::vector<Guest>& guests,
-              cpu_set_t& mask, Deadline by) {
-  for (int missing = local_size - 1; missing > 0;) {
-    STORMO_RETURN_IF_ERROR(
-        wait_ready(listener, POLLIN, by)
-            .within(fmt::format("{} of {} ranks of this host", local_size - missing, local_size)));
-    Descriptor socket(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.valid() || !check_same_user(socket.get()).ok()) continue;
-    Entry entry{};
-    std::vector<Descriptor> descriptors;
-    const Deadline soon =
-        Deadline::at(std::min(by.when(), Deadline::after(std::chrono::seconds(3)).when()));
-    if (!receive_packet(socket.get(), &entry, sizeof entry, descriptors, soon).ok()) continue;
-    const bool known = CRYPTO_memcmp(entry.token.data(), token.data(), token.size()) == 0;
-    if (!known || descriptors.size() != 1 || entry.local_rank <= 0 ||
-        entry.local_rank >= local_size) {
-      continue;
+/// Local rank 0's waiting room: whoever connects is heard when it speaks, so that a silent stranger
+/// keeps nobody waiting. When all places are taken, the one that is silent longest gives way.
+class WaitingRoom {
+ public:
+  WaitingRoom(int listener, std::string_view token, int local_size)
+      : listener_(listener), token_(token), local_size_(local_size) {}
+
+  /// Until all other ranks of the host have entered.
+  Result<std::vector<Guest>> gather(cpu_set_t& mask, Deadline by);
+
+ private:
+  static constexpr std::size_t kPlaces = 256;
+
+  Status wait(Deadline by) const;
+  void accept_one();
+  bool enter(Descriptor socket, cpu_set_t& mask);
+
+  const int listener_;
+  const std::string_view token_;
+  const int local_size_;
+  std::vector<Guest> guests_;       // by local rank
+  std::vector<Descriptor> silent_;  // oldest first
+};
+
+Status WaitingRoom::wait(Deadline by) const {
+  std::vector<pollfd> fds{{listener_, POLLIN, 0}};
+  for (const Descriptor& s : silent_) fds.push_back({s.get(), POLLIN, 0});
+  for (;;) {
+    const auto left = std::min<Duration>(by.remaining(), std::chrono::seconds(1));
+    const int ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+    const int ready = poll(fds.data(), fds.size(), ms);
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return errno_error("poll");
+    if (by.expired()) {
+      return {Code::kDeadlineExceeded, "the ranks of this host did not all arrive in time"};
     }
-    Guest& guest = guests[static_cast<std::size_t>(entry.local_rank)];
-    if (guest.socket.valid()) continue;
-    guest = {std::move(socket), std::move(descriptors[0]), entry.arena_bytes};
-    CPU_OR(&mask, &mask, &entry.mask);
-    --missing;
   }
-  return {};
+}
+
+void WaitingRoom::accept_one() {
+  Descriptor socket(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid() || !check_same_user(socket.get()).ok()) return;
+  if (silent_.size() >= kPlaces) silent_.erase(silent_.begin());
+  silent_.push_back(std::move(socket));
+}
+
+/// Hears what a visitor says; false when that is not what a rank of this host would say.
+bool WaitingRoom::enter(Descriptor socket, cpu_set_t& mask) {
+  Entry entry{};
+  std::vector<Descriptor> descriptors;
+  const Deadline now = Deadline::after(Duration::zero());  // its packet is there
+  if (!receive_packet(socket.get(), &entry, sizeof entry, descriptors, now).ok()) return false;
+  const bool known = CRYPTO_memcmp(entry.token.data(), token_.data(), token_.size()) == 0;
+  if (!known || descriptors.size() != 1 || entry.local_rank <= 0 ||
+      entry.local_rank >= local_size_) {
+    return false;
+  }
+  Guest& guest = guests_[static_cast<std::size_t>(entry.local_rank)];
+  if (guest.socket.valid()) return false;
+  // from here on packets are waited for
+  const int flags = fcntl(socket.get(), F_GETFL);
+  if (fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) return false;
+  guest = {std::move(socket), std::move(descriptors[0]), entry.arena_bytes};
+  CPU_OR(&mask, &mask, &entry.mask);
+  return true;
+}
+
+Result<std::vector<Guest>> WaitingRoom::gather(cpu_set_t& mask, Deadline by) {
+  guests_.resize(static_cast<std::size_t>(local_size_));
+  for (int missing = local_size_ - 1; missing > 0;) {
+    STORMO_RETURN_IF_ERROR(wait(by).within(
+        fmt::format("{} of {} ranks of this host", local_size_ - missing, local_size_)));
+    for (std::size_t i = 0; i < silent_.size();) {
+      pollfd p{silent_[i].get(), POLLIN, 0};
+      if (poll(&p, 1, 0) <= 0) {
+        ++i;
+        continue;
+      }
+      Descriptor socket = std::move(silent_[i]);
+      silent_.erase(silent_.begin() + static_cast<std::ptrdiff_t>(i));
+      if (enter(std::move(socket), mask)) --missing;
+    }
+    accept_one();
+  }
+  return std::move(guests_);
 }
 
 }  // namespace
@@ -184,6 +244,7 @@ Result<std::unique_ptr<HostHub>> HostHub::open() {
   const std::string name = "stormo-hub-" + random_hex(8);
   Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   STORMO_ASSIGN_OR_RETURN(const SocketAddress address, unix_address(name));
+  if (fd.valid()) fcntl(fd.get(), F_SETFL, O_NONBLOCK);
   if (!fd.valid() || bind(fd.get(), as_sockaddr(address), address.length) != 0 ||
       listen(fd.get(), HostRegion::kMaxRanks) != 0) {
     return errno_error("opening the meeting point of this host's ranks");
@@ -196,10 +257,10 @@ HostHub::~HostHub() { close(fd_); }
 
 Result<HostParts> HostHub::host(int local_size, Arena& arena, Deadline by) {
   STORMO_ASSIGN_OR_RETURN(HostRegion region, HostRegion::create(local_size));
-  std::vector<Guest> guests(static_cast<std::size_t>(local_size));
   cpu_set_t mask = own_mask();
   const std::string token = ticket_.substr(ticket_.find(' ') + 1);
-  STORMO_RETURN_IF_ERROR(gather(fd_, token, local_size, guests, mask, by));
+  WaitingRoom room(fd_, token, local_size);
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Guest> guests, room.gather(mask, by));
 
   std::vector<int> descriptors{region.fd(), arena.fd()};
   std::vector<std::uint64_t> arena_bytes{arena.capacity()};

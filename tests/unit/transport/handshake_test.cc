@@ -125,6 +125,28 @@ TEST(Handshake, RefusesAConnectionForAnotherPurpose) {
   EXPECT_EQ(p.client.refusal(), Refusal::kPurpose);
 }
 
+/// Anybody can say no; only who knows the secret can mean it.
+TEST(Handshake, ARefusalIsAuthenticWhenItIsSignedWithTheSecret) {
+  Hello store = kHello;
+  store.purpose = Purpose::kStore;
+  Hello newer = kHello;
+  newer.version = kProtocolVersion + 1;
+  const Secret secret = Secret::random();
+  for (const Hello& hello : {store, newer}) {
+    Pair honest = make_pair_of(secret, secret, hello);
+    honest.run();
+    EXPECT_TRUE(honest.client.authentic_refusal());
+    Pair forged = make_pair_of(secret, Secret::random(), hello);
+    forged.run();
+    EXPECT_EQ(forged.client.refusal(), honest.client.refusal());
+    EXPECT_FALSE(forged.client.authentic_refusal());
+  }
+  Pair wrong = make_pair_of(secret, Secret::random());
+  wrong.run();
+  EXPECT_EQ(wrong.client.state(), State::kRefused);
+  EXPECT_FALSE(wrong.client.authentic_refusal());
+}
+
 TEST(Handshake, CarriesTheServersDecision) {
   const Secret secret = Secret::random();
   for (const Refusal why : {Refusal::kEpoch, Refusal::kRank, Refusal::kDuplicate, Refusal::kFull}) {
@@ -136,6 +158,7 @@ TEST(Handshake, CarriesTheServersDecision) {
     p.server.refuse(why);
     feed(p.client, take_output(p.server));
     EXPECT_EQ(p.client.refusal(), why);
+    EXPECT_TRUE(p.client.authentic_refusal());
     EXPECT_EQ(p.client.reason(), "the peer refused: " + std::string(to_string(why)));
   }
 }

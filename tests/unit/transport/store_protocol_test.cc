@@ -26,7 +26,8 @@ StoreRequest request(StoreOp op, std::uint32_t id, std::string_view key = {},
 std::vector<std::string> deliveries(StoreState& state) {
   std::vector<std::string> out;
   for (const auto& d : state.take_deliveries()) {
-    const auto reply = decode_reply(std::string_view(d.frame).substr(kLengthBytes));
+    const std::string frame = d.frame();
+    const auto reply = decode_reply(std::string_view(frame).substr(kLengthBytes));
     EXPECT_TRUE(reply.ok());
     out.push_back(std::to_string(d.to) + (reply->event ? ": event " : ": reply ") +
                   std::to_string(reply->id) + " " + std::string(to_string(reply->code)) + " " +
@@ -175,6 +176,75 @@ TEST_F(StoreRules, AGetOfAnErasedKeyWaitsAndAWatchStays) {
   ASSERT_TRUE(tell(1, request(StoreOp::kSet, 12, "k", "new")).ok());
   EXPECT_THAT(deliveries(state),
               ElementsAre("3: reply 30 ok new", "2: event 20 ok new", "1: reply 12 ok "));
+}
+
+TEST_F(StoreRules, WhatOneSessionSetsIsBoundedAndLeavesRoomForOthers) {
+  const std::string big(kMaxValueBytes, 'x');
+  std::size_t fits = 0;
+  const auto set = [&](StoreState::SessionId s, const std::string& key, std::string_view value) {
+    EXPECT_TRUE(tell(s, request(StoreOp::kSet, 7, key, value)).ok());
+    return deliveries(state).back();
+  };
+  while (set(1, "k" + std::to_string(fits), big) == "1: reply 7 ok ") ++fits;
+  EXPECT_EQ(fits, StoreState::kMaxSessionBytes / kMaxValueBytes - 1);
+  EXPECT_THAT(set(1, "more", big), HasSubstr("exhausted"));
+  EXPECT_EQ(set(1, "k0", big), "1: reply 7 ok ") << "a value in another's place";
+  EXPECT_EQ(set(2, "other", big), "2: reply 7 ok ");
+  EXPECT_EQ(set(2, "k0", "small"), "2: reply 7 ok ") << "who sets it last pays for it";
+  EXPECT_EQ(set(1, "more", big), "1: reply 7 ok ");
+}
+
+TEST_F(StoreRules, WillsCountAsMuchAsValues) {
+  const std::string big(kMaxWillBytes, 'x');
+  for (int i = 0; i < 3; ++i) {  // in each other's place
+    ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", big)).ok());
+    EXPECT_THAT(deliveries(state), ElementsAre("1: reply 1 ok "));
+  }
+  const std::string value(kMaxValueBytes, 'x');
+  std::string last;
+  std::size_t fits = 0;
+  do {
+    ASSERT_TRUE(tell(1, request(StoreOp::kSet, 2, "k" + std::to_string(fits), value)).ok());
+    last = deliveries(state).back();
+  } while (last == "1: reply 2 ok " && ++fits > 0);
+  EXPECT_EQ(fits, StoreState::kMaxSessionBytes / kMaxValueBytes - 2) << last;
+  ASSERT_TRUE(tell(1, request(StoreOp::kGoodbye, 3)).ok());
+  ASSERT_TRUE(tell(1, request(StoreOp::kSet, 2, "more", value)).ok());
+  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 3 ok ", "1: reply 2 ok "));
+}
+
+TEST_F(StoreRules, AValueOnItsWayToManyIsOneObject) {
+  const std::string big(kMaxValueBytes, 'x');
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    ASSERT_TRUE(tell(2, request(StoreOp::kWatch, i, "k")).ok());
+  }
+  ASSERT_TRUE(state.set("k", big).ok());
+  EXPECT_EQ(state.bytes_on_their_way(), 0u) << "all of them are the stored one";
+  auto first = state.take_deliveries();
+  ASSERT_EQ(first.size(), 100u);
+  ASSERT_TRUE(state.set("k", "small").ok());
+  EXPECT_EQ(state.bytes_on_their_way(), big.size());
+  first.clear();
+  EXPECT_EQ(state.bytes_on_their_way(), 0u);
+}
+
+TEST_F(StoreRules, TheWaitsOfAllSessionsAreBounded) {
+  const std::string key(kMaxKeyBytes - 8, 'k');
+  StoreState::SessionId session = 100;
+  Status last;
+  std::size_t waits = 0;
+  for (; last.ok() && waits < StoreState::kMaxWaitBytes / key.size() + 1; ++session) {
+    state.open(session, clock.now());
+    for (std::uint32_t i = 0; i < StoreState::kMaxWaits && last.ok(); ++i) {
+      last = tell(session, request(StoreOp::kGet, i, key + std::to_string(i)));
+      if (last.ok()) ++waits;
+    }
+  }
+  EXPECT_EQ(last.code(), Code::kExhausted);
+  EXPECT_GT(waits, StoreState::kMaxWaitBytes / (kMaxKeyBytes + 64));
+  EXPECT_LT(waits, StoreState::kMaxWaitBytes / key.size());
+  state.close(100, clock.now());
+  EXPECT_TRUE(tell(1, request(StoreOp::kGet, 1, key)).ok()) << "who leaves makes room";
 }
 
 TEST_F(StoreRules, TheWaitsOfASessionAreBounded) {
