@@ -1,15 +1,19 @@
 // Runs a fuzz target without a fuzzer: its seeds, the given files (inputs that once failed), and
-// seeded mutations of all of them.
-//   replay [--runs N] [--seed N] [--write FOLDER] [FILE...]
-// --write puts the seeds into a folder, for libFuzzer to start from.
+// mutations of all of them.
+//   replay [--runs N] [--seed N] [--only I] [--write FOLDER] [FILE...]
+// The mutations are new ones every time. The seed is printed before they start, and --seed or
+// STORMO_FUZZ_SEED repeats them; a target that aborts says which mutation it was, and --only I runs
+// that one alone. --write puts the seeds into a folder, for libFuzzer to start from.
 #include <stormo/base/rng.h>
 
-#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <random>
 
 #include "tests/fuzz/fuzz.h"
 
@@ -43,11 +47,41 @@ std::string mutate(std::string text, const std::vector<std::string>& others, Rng
   return text;
 }
 
+// What a failure is reproduced with; read by the handler of SIGABRT.
+unsigned long long g_seed = 0;
+volatile unsigned long long g_mutation = 0;
+
+extern "C" void say_which_mutation(int) {
+  // not safe in every signal handler; here it follows abort(), in a program of one thread
+  std::fprintf(stderr, "mutation %llu failed; repeat it with --seed %llu --only %llu\n", g_mutation,
+               g_seed, g_mutation);
+}
+
+std::uint64_t choose_seed() {
+  if (const char* const text = std::getenv("STORMO_FUZZ_SEED"); text != nullptr && *text != '\0') {
+    return std::strtoull(text, nullptr, 10);
+  }
+  std::random_device device;
+  return device();
+}
+
+void run_mutations(const std::vector<std::string>& inputs, std::uint64_t runs, std::uint64_t seed,
+                   std::optional<std::uint64_t> only) {
+  g_seed = seed;
+  std::signal(SIGABRT, say_which_mutation);
+  for (std::uint64_t i = only.value_or(0); i < (only ? *only + 1 : runs); ++i) {
+    g_mutation = i;
+    Rng rng(seed, "fuzz replay", i);
+    run(mutate(inputs[rng.below(inputs.size())], inputs, rng));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::uint64_t runs = 0;
-  std::uint64_t seed = 1;
+  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> only;
   std::string folder;
   std::vector<std::string> inputs = stormo::fuzz::seeds();
   for (int i = 1; i < argc; ++i) {
@@ -57,6 +91,8 @@ int main(int argc, char** argv) {
       runs = std::strtoull(argv[++i], nullptr, 10);
     } else if (word == "--seed" && has_value) {
       seed = std::strtoull(argv[++i], nullptr, 10);
+    } else if (word == "--only" && has_value) {
+      only = std::strtoull(argv[++i], nullptr, 10);
     } else if (word == "--write" && has_value) {
       folder = argv[++i];
     } else {
@@ -71,12 +107,11 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
+  if (!seed) seed = choose_seed();
+  std::printf("%zu inputs and %llu mutations, --seed %llu\n", inputs.size(),
+              static_cast<unsigned long long>(runs), static_cast<unsigned long long>(*seed));
+  std::fflush(stdout);
   for (const std::string& input : inputs) run(input);
-  for (std::uint64_t i = 0; i < runs; ++i) {
-    Rng rng(seed, "fuzz replay", i);
-    run(mutate(inputs[rng.below(inputs.size())], inputs, rng));
-  }
-  std::printf("%zu inputs and %llu mutations, seed %llu\n", inputs.size(),
-              static_cast<unsigned long long>(runs), static_cast<unsigned long long>(seed));
+  run_mutations(inputs, runs, *seed, only);
   return 0;
 }
