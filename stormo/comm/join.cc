@@ -7,6 +7,8 @@
 
 #include <stormo/base/version.h>
 #include <stormo/comm/group.h>
+#include <stormo/comm/meeting_file.h>
+#include <stormo/comm/refusal_lines.h>
 #include <stormo/comm/rendezvous_file.h>
 #include <stormo/comm/store_connector.h>
 #include <stormo/transport/shm/host_exchange.h>
@@ -31,7 +33,7 @@ class Joining {
     health_ = std::make_shared<transport::Health>();
     activities_ = std::make_shared<Activities>();
     activities_->set_section("joining the group");
-    if (r_.store.empty() && r_.rendezvous_file.empty()) return alone();
+    if (r_.store.empty() && r_.rendezvous_file.empty() && r_.meeting_name.empty()) return alone();
     STORMO_RETURN_IF_ERROR(reach_store());
     const Status joined = join_others();
     if (!joined.ok()) return coordinator_->report(joined).within(identity() + " joining the group");
@@ -62,12 +64,15 @@ class Joining {
   }
 
   Status reach_store() {
-    if (r_.serve_store) STORMO_RETURN_IF_ERROR(serve_store());
-    if (!r_.serve_store && !r_.rendezvous_file.empty()) {
-      STORMO_ASSIGN_OR_RETURN(RendezvousTicket ticket,
-                              read_rendezvous_file(r_.rendezvous_file, by_));
-      r_.store = ticket.store;
-      r_.secret = ticket.secret;
+    if (r_.serve_store) {
+      STORMO_RETURN_IF_ERROR(serve_store());
+    } else if (!r_.rendezvous_file.empty()) {
+      STORMO_RETURN_IF_ERROR(use(read_rendezvous_file(r_.rendezvous_file, by_)));
+    } else if (!r_.meeting_name.empty()) {
+      STORMO_RETURN_IF_ERROR(use(read_meeting_file(r_.meeting_folders, r_.meeting_name, by_)));
+    }
+    if (r_.secret.empty()) {
+      return invalid_argument("the job's store asks for the job's secret, and this rank has none");
     }
     auto client = transport::StoreClient::connect(
         {.address = r_.store,
@@ -86,22 +91,29 @@ class Joining {
     return {};
   }
 
+  Status use(Result<RendezvousTicket> ticket) {
+    STORMO_RETURN_IF_ERROR(ticket.status());
+    r_.store = ticket->store;
+    r_.secret = ticket->secret;
+    return {};
+  }
+
   /// Rank 0 of a job that a foreign launcher started.
   Status serve_store() {
     transport::StoreServer::Options options{.listen = r_.store.text, .ports = r_.ports};
-    if (!r_.rendezvous_file.empty()) {
-      if (r_.secret.empty()) r_.secret = transport::Secret::random();
-      if (!r_.interface.empty()) {
-        STORMO_ASSIGN_OR_RETURN(const std::string host, transport::interface_address(r_.interface));
-        options.listen = "tcp:" + transport::to_string(transport::HostPort{host, 0});
-      }
+    if (r_.secret.empty()) r_.secret = transport::Secret::random();
+    if (!r_.meeting_name.empty()) {
+      STORMO_ASSIGN_OR_RETURN(meeting_, MeetingFile::open(r_.meeting_folders, r_.meeting_name));
+      options.listen = "unix:" + meeting_->socket_path();
+    } else if (r_.store.empty()) {
+      STORMO_ASSIGN_OR_RETURN(const std::string host, transport::interface_address(r_.interface));
+      options.listen = "tcp:" + transport::to_string(transport::HostPort{host, 0});
     }
     options.secret = r_.secret;
-    options.on_refused = [](std::string_view line) {
-      fmt::print(stderr, "stormo: store: {}\n", line);
-    };
+    options.on_refused = say_refusals("store");
     STORMO_ASSIGN_OR_RETURN(server_, transport::StoreServer::start(std::move(options)));
     r_.store = server_->address();
+    if (meeting_) return meeting_->publish({r_.store, r_.secret});
     if (r_.rendezvous_file.empty()) return {};
     return write_rendezvous_file(r_.rendezvous_file, {r_.store, r_.secret});
   }
@@ -113,7 +125,9 @@ class Joining {
     STORMO_RETURN_IF_ERROR(agree_on_selection());
     STORMO_RETURN_IF_ERROR(agree_on_checksums());
     STORMO_RETURN_IF_ERROR(connect_members());
+    // all have read it
     if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
+    meeting_.reset();
     parts_.rank = r_.rank;
     parts_.host = r_.host;
     parts_.health = health_;
@@ -226,6 +240,7 @@ class Joining {
   /// The coordinator, which tells of them, starts before the group and may outlive it.
   std::shared_ptr<Activities> activities_;
   std::unique_ptr<transport::StoreServer> server_;
+  std::unique_ptr<MeetingFile> meeting_;
   std::shared_ptr<Coordinator> coordinator_;
   Group::Parts parts_;
   std::unique_ptr<Group> group_;

@@ -17,7 +17,16 @@ namespace {
 constexpr std::string_view kMagic = "stormo-rendezvous 1";
 constexpr Duration kPoll = std::chrono::milliseconds(20);
 
-Result<RendezvousTicket> parse(const std::string& path, std::string_view text) {
+}  // namespace
+
+std::string to_text(const RendezvousTicket& ticket) {
+  std::string digits = ticket.secret.to_hex();
+  std::string text = fmt::format("{}\n{}\n{}\n", kMagic, ticket.store.text, digits);
+  transport::cleanse(digits);
+  return text;
+}
+
+Result<RendezvousTicket> parse_ticket(const std::string& path, std::string_view text) {
   const std::size_t first = text.find('\n');
   const std::size_t second = first == std::string_view::npos ? first : text.find('\n', first + 1);
   if (second == std::string_view::npos || text.substr(0, first) != kMagic) {
@@ -31,17 +40,15 @@ Result<RendezvousTicket> parse(const std::string& path, std::string_view text) {
   return ticket;
 }
 
-}  // namespace
-
 Status write_rendezvous_file(const std::string& path, const RendezvousTicket& ticket) {
-  const std::string text =
-      fmt::format("{}\n{}\n{}\n", kMagic, ticket.store.text, ticket.secret.to_hex());
+  std::string text = to_text(ticket);
   const std::string staged = fmt::format("{}.{}", path, getpid());
   transport::Descriptor fd(open(staged.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const bool written =
       fd.valid() &&
       write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
       fsync(fd.get()) == 0;
+  transport::cleanse(text);
   // link() refuses to replace: a file of an earlier run must not be mistaken for this one
   if (!written || link(staged.c_str(), path.c_str()) != 0) {
     Status failure =
@@ -66,10 +73,12 @@ Result<RendezvousTicket> read_rendezvous_file(const std::string& path, Deadline 
         return Status(Code::kRefused,
                       fmt::format("rendezvous file {} must be yours alone (mode 0600)", path));
       }
-      char text[1024];
-      const ssize_t n = read(fd.get(), text, sizeof text);
+      std::string text(1024, '\0');
+      const ssize_t n = read(fd.get(), text.data(), text.size());
       if (n < 0) return errno_error("reading the rendezvous file " + path);
-      return parse(path, {text, static_cast<std::size_t>(n)});
+      auto ticket = parse_ticket(path, {text.data(), static_cast<std::size_t>(n)});
+      transport::cleanse(text);
+      return ticket;
     }
     if (errno != ENOENT) return errno_error("opening the rendezvous file " + path);
     if (by.expired()) {

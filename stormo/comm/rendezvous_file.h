@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
@@ -15,6 +16,11 @@ struct RendezvousTicket {
   transport::StoreAddress store;
   transport::Secret secret;
 };
+
+/// The text of such a file. The caller overwrites it after use: transport::cleanse().
+std::string to_text(const RendezvousTicket& ticket);
+/// `path` is for the message of a failure.
+Result<RendezvousTicket> parse_ticket(const std::string& path, std::string_view text);
 
 /// Creates the file with mode 0600 under a temporary name and renames it; refuses to replace one.
 Status write_rendezvous_file(const std::string& path, const RendezvousTicket& ticket);

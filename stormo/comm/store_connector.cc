@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
+#include <stormo/comm/refusal_lines.h>
 #include <stormo/transport/shm/host_exchange.h>
 #include <stormo/transport/shm/shm_transport.h>
 #include <stormo/transport/socket.h>
@@ -65,9 +64,7 @@ Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const 
                                 .health = health_,
                                 .sockets = rendezvous_.sockets,
                                 .checksum = rendezvous_.checksum,
-                                .on_refused = [](std::string_view line) {
-                                  fmt::print(stderr, "stormo: data port: {}\n", line);
-                                }};
+                                .on_refused = say_refusals("data port")};
   const Rank first_here = m.rank - m.local_rank;
   for (Rank r = 0; r < m.size(); ++r) {
     if (r >= first_here && r < first_here + m.local_size()) continue;

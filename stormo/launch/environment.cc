@@ -1,13 +1,16 @@
 #include <stormo/launch/environment.h>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 
+#include <stormo/base/rng.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/secret_file.h>
@@ -104,8 +107,27 @@ void read_options(transport::Rendezvous& r, Reading& in) {
   duration("STORMO_JOIN_TIMEOUT", r.join_timeout);
 }
 
-/// Foreign launchers hand over no secret. On one host an abstract Unix socket, whose peers' uid is
-/// checked, needs none; between hosts a file that only this user can read carries it.
+/// A file name that says whose it is, and is another one for every job.
+std::string meeting_name(std::string_view source, std::string_view job) {
+  std::string name = fmt::format("{}-{}", source, job).substr(0, 64);
+  for (char& c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
+  }
+  return fmt::format("{}-{:016x}", name, fnv1a(job));
+}
+
+/// That of the login first, where others cannot even take the name; then /tmp; then the user's own.
+std::vector<std::string> meeting_folders(const Reading& in) {
+  std::vector<std::string> folders;
+  if (in.text("XDG_RUNTIME_DIR").starts_with('/'))
+    folders.push_back(in.text("XDG_RUNTIME_DIR") + "/stormo");
+  folders.push_back(fmt::format("/tmp/stormo-{}", ::geteuid()));
+  if (in.text("HOME").starts_with('/')) folders.push_back(in.text("HOME") + "/.stormo-run");
+  return folders;
+}
+
+/// Foreign launchers hand over no secret: a file that only this user can read carries it. On one
+/// host everybody knows where it is, between hosts the user says.
 void meet_without_launcher(transport::Rendezvous& r, std::string_view job, Reading& in) {
   r.serve_store = r.rank == 0;
   if (r.size == 1) return;
@@ -119,7 +141,8 @@ void meet_without_launcher(transport::Rendezvous& r, std::string_view job, Readi
     return;
   }
   if (r.cross_size == 1) {
-    r.store.text = fmt::format("unix:stormo-{}-{}-{}", ::getuid(), r.source, job);
+    r.meeting_name = meeting_name(r.source, job);
+    r.meeting_folders = meeting_folders(in);
     return;
   }
   in.wrong(fmt::format(
@@ -127,6 +150,28 @@ void meet_without_launcher(transport::Rendezvous& r, std::string_view job, Readi
       "all "
       "hosts share; rank 0 publishes address and secret there (or start with 'stormo run -H ...')",
       r.cross_size, r.source));
+}
+
+/// Where rank 0 listens when a rendezvous file tells the others: an address that they can reach.
+void choose_listener(transport::Rendezvous& r, Reading& in) {
+  if (!r.serve_store || r.rendezvous_file.empty()) return;
+  if (r.cross_size == 1) {
+    r.store.text = "unix:";
+    return;
+  }
+  if (!r.interface.empty()) return;
+  std::vector<InterfaceAddress> choice = interface_addresses();
+  std::erase_if(choice, [](const InterfaceAddress& i) { return i.loopback; });
+  const bool one =
+      !choice.empty() && std::all_of(choice.begin(), choice.end(), [&](const InterfaceAddress& i) {
+        return i.name == choice.front().name;
+      });
+  if (one)
+    r.interface = choice.front().name;
+  else
+    in.wrong(
+        "STORMO_INTERFACE is not set: this host has several network interfaces, or none, so "
+        "name the one by which the other hosts reach it");
 }
 
 void read_stormo(transport::Rendezvous& r, Reading& in) {
@@ -146,8 +191,8 @@ void read_stormo(transport::Rendezvous& r, Reading& in) {
       r.secret = std::move(secret).value();
     else
       in.wrong(fmt::format("STORMO_SECRET_FD={}: {}", descriptor, secret.status().message()));
-  } else if (r.store.text.starts_with("tcp:")) {
-    in.wrong("STORMO_SECRET_FD is not set: the store speaks tcp, which needs the job's secret");
+  } else if (!r.store.empty()) {
+    in.wrong("STORMO_SECRET_FD is not set: the store asks everybody for the job's secret");
   }
 }
 
@@ -214,6 +259,12 @@ void read_open_mpi(transport::Rendezvous& r, Reading& in) {
   meet_without_launcher(r, job, in);
 }
 
+/// Process numbers are only unique within it; containers may share a folder.
+std::uint64_t process_namespace() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
+}
+
 /// MPICH and its relatives (Intel MPI, MVAPICH), whose launcher is Hydra.
 void read_mpich(transport::Rendezvous& r, Reading& in) {
   r.rank = in.number("PMI_RANK", 0);
@@ -222,7 +273,7 @@ void read_mpich(transport::Rendezvous& r, Reading& in) {
   r.local_size = in.number("MPI_LOCALNRANKS", 1);
   place_host_after_host(r, "-ppn with the same number of ranks on each host", in);
   // the ranks of a job on one host have one parent; nothing in the environment names the job
-  meet_without_launcher(r, fmt::format("{}", ::getppid()), in);
+  meet_without_launcher(r, fmt::format("{}-{}", ::getppid(), process_namespace()), in);
 }
 
 }  // namespace
@@ -273,6 +324,7 @@ Result<transport::Rendezvous> read_environment(const EnvironmentReader& read) {
   Reading in(read, r.source == "none" ? "this process" : r.source);
   if (detector != kDetectors.end()) detector->fill(r, in);
   read_options(r, in);
+  choose_listener(r, in);
   check_place(r, in);
   if (r.host.empty()) r.host = own_host_name();
   STORMO_RETURN_IF_ERROR(in.status());

@@ -26,7 +26,7 @@ struct HostJob {
   Rank first_rank = 0;
   int local_size = 1;
   transport::StoreAddress store;
-  transport::Secret secret;  ///< empty when the Store listens on a Unix socket
+  transport::Secret secret;
   std::string interface;
   transport::PortRange ports;
   Duration heartbeat_timeout = std::chrono::seconds(5);

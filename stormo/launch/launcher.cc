@@ -128,10 +128,8 @@ Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalRead
 Status RunningJob::start_store() {
   transport::StoreServer::Options options;
   options.listen = plan_.listen;
-  if (options.listen != "unix:") {
-    options.secret = transport::Secret::random();
-    options.ports = plan_.hosts.front().ports;
-  }
+  options.secret = transport::Secret::random();
+  if (options.listen != "unix:") options.ports = plan_.hosts.front().ports;
   // Both are called on the server's thread.
   options.on_refused = [this](std::string_view text) {
     loop_.post([this, line = std::string(text)] { refused(line); });

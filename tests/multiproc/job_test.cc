@@ -1,6 +1,7 @@
 // A group of real processes in which one goes wrong: everybody ends, and the first cause is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stormo/transport/store.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,6 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Words = std::vector<std::string>;
 
 const std::string kStormo = STORMO_PROGRAM;
@@ -110,6 +112,36 @@ TEST(Job, MismatchedCallsBetweenHostsRaiseOnEveryRankWithATable) {
       EXPECT_GE(count(o.err, "of 1000 float32"), 2) << o.err;
     }
   }
+}
+
+/// A variable in the environment of a running process.
+std::string variable_of(pid_t pid, const std::string& name) {
+  const std::string environment = read_proc("/proc/" + std::to_string(pid) + "/environ");
+  const std::size_t at = environment.find(name + "=");
+  if (at == std::string::npos) return {};
+  return environment.substr(at + name.size() + 1).c_str();
+}
+
+TEST(Job, WhoHasNoSecretCannotSayThatItFailed) {
+  Process process(job("forever", 1, {"-n", "2"}));
+  ASSERT_TRUE(process.wait_for_output("running", 2)) << process.err();
+  const pid_t rank = pid_of_rank(process, 1);
+  ASSERT_GT(rank, 0);
+  // the same user, the same network namespace: only the secret is missing
+  const transport::StoreAddress address{variable_of(rank, "STORMO_STORE")};
+  ASSERT_THAT(address.text, HasSubstr("unix:"));
+  for (const auto& secret : {transport::Secret(), transport::Secret::random()}) {
+    const auto stranger = transport::StoreClient::connect({.address = address, .secret = secret},
+                                                          Deadline::after(300ms));
+    EXPECT_FALSE(stranger.ok());
+    if (stranger.ok()) {
+      (void)(*stranger)->set("failure", "forged by a stranger", Deadline::after(1s));
+    }
+  }
+  ASSERT_EQ(::kill(rank, SIGKILL), 0);
+  EXPECT_EQ(process.wait(3s), 1) << process.err();
+  EXPECT_THAT(process.err(), Not(HasSubstr("forged")));
+  EXPECT_THAT(process.err(), HasSubstr("wrong secret")) << "and the visit was reported";
 }
 
 TEST(Job, MixedVersionsAreRefusedBeforeTheFirstStep) {

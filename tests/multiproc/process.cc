@@ -33,7 +33,11 @@ Process::Process(std::vector<std::string> argv, const std::vector<std::string>& 
   mark_ = "STORMO_TEST_MARK=" + std::to_string(::getpid()) + "." + std::to_string(++next);
   std::vector<std::string> environment;
   for (char** e = environ; *e; ++e) environment.emplace_back(*e);
-  environment.insert(environment.end(), variables.begin(), variables.end());
+  for (const std::string& variable : variables) {  // the last of a name is the one that counts
+    const std::string name = variable.substr(0, variable.find('=') + 1);
+    std::erase_if(environment, [&](const std::string& e) { return e.starts_with(name); });
+    environment.push_back(variable);
+  }
   environment.push_back(mark_);
   std::vector<char*> args;
   for (std::string& a : argv) args.push_back(a.data());

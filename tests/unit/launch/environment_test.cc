@@ -15,6 +15,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
 using transport::Rendezvous;
 
 using Variables = std::map<std::string, std::string, std::less<>>;
@@ -36,6 +38,12 @@ const Variables kStormo{{"STORMO_RANK", "3"},       {"STORMO_WORLD_SIZE", "4"},
                         {"STORMO_LOCAL_RANK", "1"}, {"STORMO_LOCAL_SIZE", "2"},
                         {"STORMO_CROSS_RANK", "1"}, {"STORMO_CROSS_SIZE", "2"},
                         {"STORMO_HOST", "b"},       {"STORMO_STORE", "unix:abc"}};
+
+/// The number of a descriptor with a secret, which a reading takes and closes.
+std::string secret_fd() {
+  return std::to_string(::dup(make_secret_file(transport::Secret::random())->get()));
+}
+
 const Variables kTorchrun{{"RANK", "1"},
                           {"WORLD_SIZE", "2"},
                           {"LOCAL_RANK", "1"},
@@ -66,7 +74,8 @@ TEST(ReadEnvironment, NothingSetIsAWorldOfOne) {
 }
 
 TEST(ReadEnvironment, OwnLauncher) {
-  const auto r = read(with(kStormo, {{"STORMO_INTERFACE", "eth1"},
+  const auto r = read(with(kStormo, {{"STORMO_SECRET_FD", secret_fd()},
+                                     {"STORMO_INTERFACE", "eth1"},
                                      {"STORMO_SELECTION", "/etc/stormo.sel"},
                                      {"STORMO_CHECKSUM", "1"},
                                      {"STORMO_SOCKETS", "4"},
@@ -107,10 +116,12 @@ TEST(ReadEnvironment, ReadsTheSecretFromItsDescriptorAndClosesIt) {
   EXPECT_FALSE(read(variables).ok());
 }
 
-TEST(ReadEnvironment, TcpWithoutSecretIsRefused) {
-  const auto r = read(with(kStormo, {{"STORMO_STORE", "tcp:10.0.0.1:4000"}}));
-  ASSERT_FALSE(r.ok());
-  EXPECT_THAT(r.status().message(), HasSubstr("STORMO_SECRET_FD is not set"));
+TEST(ReadEnvironment, AStoreWithoutSecretIsRefused) {
+  for (const char* store : {"tcp:10.0.0.1:4000", "unix:abc"}) {
+    const auto r = read(with(kStormo, {{"STORMO_STORE", store}}));
+    ASSERT_FALSE(r.ok());
+    EXPECT_THAT(r.status().message(), HasSubstr("STORMO_SECRET_FD is not set"));
+  }
 }
 
 TEST(ReadEnvironment, ListsEverythingThatIsWrong) {
@@ -132,7 +143,10 @@ TEST(ReadEnvironment, RanksOutOfBounds) {
        {Variables{{"STORMO_RANK", "4"}}, Variables{{"STORMO_LOCAL_RANK", "2"}},
         Variables{{"STORMO_CROSS_RANK", "2"}}, Variables{{"STORMO_RANK", "-1"}},
         Variables{{"STORMO_WORLD_SIZE", "100000"}}, Variables{{"STORMO_LOCAL_SIZE", "5"}}})
-    EXPECT_FALSE(read(with(kStormo, bad)).ok()) << bad.begin()->first;
+    EXPECT_THAT(
+        read(with(with(kStormo, {{"STORMO_SECRET_FD", secret_fd()}}), bad)).status().message(),
+        Not(HasSubstr("SECRET")))
+        << bad.begin()->first;
 }
 
 TEST(ReadEnvironment, Torchrun) {
@@ -143,14 +157,50 @@ TEST(ReadEnvironment, Torchrun) {
   EXPECT_EQ(r->local_size, 2);
   EXPECT_EQ(r->cross_size, 1);
   EXPECT_FALSE(r->serve_store);
-  EXPECT_EQ(r->store.text, "unix:stormo-" + std::to_string(::getuid()) + "-torchrun-j7-29500-2");
+  EXPECT_TRUE(r->store.empty());
+  EXPECT_TRUE(r->rendezvous_file.empty());
+  EXPECT_THAT(r->meeting_name, StartsWith("torchrun-j7-29500-2-"));
   const auto zero = read(with(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}}));
   ASSERT_TRUE(zero.ok());
   EXPECT_TRUE(zero->serve_store);
-  EXPECT_EQ(zero->store, r->store) << "all ranks must meet at one name";
+  EXPECT_EQ(zero->meeting_name, r->meeting_name) << "all ranks must meet at one name";
   const auto restarted = read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}}));
   ASSERT_TRUE(restarted.ok());
-  EXPECT_NE(restarted->store, r->store) << "a restarted job must not meet its predecessor";
+  EXPECT_NE(restarted->meeting_name, r->meeting_name)
+      << "a restarted job must not meet its predecessor";
+}
+
+TEST(ReadEnvironment, RanksOfOneHostMeetInAFolderOfTheirUser) {
+  const auto r =
+      read(with(kTorchrun, {{"XDG_RUNTIME_DIR", "/run/user/7"}, {"HOME", "/people/me"}}));
+  ASSERT_TRUE(r.ok()) << r.status().to_string();
+  EXPECT_THAT(r->meeting_folders,
+              ElementsAre("/run/user/7/stormo", "/tmp/stormo-" + std::to_string(::geteuid()),
+                          StartsWith("/people/me/.stormo-run-")));
+  const auto odd = read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "../a/b c"}}));
+  ASSERT_TRUE(odd.ok());
+  EXPECT_THAT(odd->meeting_name, Not(HasSubstr("/")));
+  const auto other = read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "../a/b_c"}}));
+  EXPECT_NE(odd->meeting_name, other->meeting_name);
+}
+
+TEST(ReadEnvironment, RankZeroOfSeveralHostsListensWhereOthersReachIt) {
+  const Variables zero = with(kTorchrun, {{"WORLD_SIZE", "4"},
+                                          {"RANK", "0"},
+                                          {"LOCAL_RANK", "0"},
+                                          {"GROUP_RANK", "0"},
+                                          {"STORMO_RENDEZVOUS", "file:/shared/job7"}});
+  const auto named = read(with(zero, {{"STORMO_INTERFACE", "lo"}}));
+  ASSERT_TRUE(named.ok()) << named.status().to_string();
+  EXPECT_EQ(named->interface, "lo");
+  const auto found = read(zero);
+  if (found.ok())
+    EXPECT_FALSE(found->interface.empty());
+  else
+    EXPECT_THAT(found.status().message(), HasSubstr("STORMO_INTERFACE is not set"));
+  const auto one_host = read(with(zero, {{"WORLD_SIZE", "2"}}));
+  ASSERT_TRUE(one_host.ok()) << one_host.status().to_string();
+  EXPECT_EQ(one_host->store.text, "unix:");
 }
 
 TEST(ReadEnvironment, ARankWithoutMasterIsNotTorchrun) {
@@ -206,7 +256,7 @@ TEST(ReadEnvironment, OpenMpi) {
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->source, "openmpi");
   EXPECT_EQ(r->rank, 1);
-  EXPECT_THAT(r->store.text, HasSubstr("openmpi-42.1"));
+  EXPECT_THAT(r->meeting_name, HasSubstr("openmpi-42.1"));
   const auto scattered =
       read(with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}));
   ASSERT_FALSE(scattered.ok());
@@ -227,7 +277,7 @@ TEST(ReadEnvironment, Mpich) {
   EXPECT_EQ(r->cross_size, 2);
   const auto one_host = read(with(mpich, {{"MPI_LOCALNRANKS", "4"}, {"MPI_LOCALRANKID", "3"}}));
   ASSERT_TRUE(one_host.ok()) << one_host.status().to_string();
-  EXPECT_THAT(one_host->store.text, HasSubstr("mpich-"));
+  EXPECT_THAT(one_host->meeting_name, StartsWith("mpich-"));
   EXPECT_EQ(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->source, "none") << "srun sets these, too";
 }
 
