@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <stormo/checkpoint/safetensors_header.h>
+#include <stormo/checkpoint/json_parts.inc>
 
 namespace stormo::checkpoint {
 namespace {
@@ -26,21 +27,6 @@ constexpr const char* kManifestChecksum = "manifest_xxh3_64";
 constexpr std::size_t kMaxLegacyBytes = 1u << 20;  // a recipe and two files
 constexpr std::size_t kMaxDims = 64;
 constexpr std::size_t kHexDigits = 16;  // of one checksum
-
-/// Null unless `text` is an object that nests within reason: printing one recurses.
-template <class Json>
-Json parse_object(std::string_view text) {
-  constexpr int kMaxDepth = 32;
-  bool too_deep = false;
-  Json json = Json::parse(
-      text.begin(), text.end(),
-      [&](int depth, typename Json::parse_event_t, Json&) {
-        too_deep = too_deep || depth > kMaxDepth;
-        return !too_deep;
-      },
-      /*allow_exceptions=*/false);
-  return too_deep || !json.is_object() ? Json() : json;
-}
 
 template <class Json, class T>
 bool take(const Json& json, const char* key, T& value) {
@@ -89,7 +75,7 @@ Status corrupt(std::string message) { return Status(Code::kCorrupt, std::move(me
 std::string json_text(const std::string& text) { return dump(Json(text)); }
 
 std::string object_text(const std::string& json) {
-  const Json object = parse_object<Json>(json);
+  const Json object = parse_json_object<Json>(json);
   return object.is_object() ? dump(object) : "{}";
 }
 
@@ -143,7 +129,7 @@ bool take_sizes(const Json& json, const char* key, std::vector<std::int64_t>& si
   return true;
 }
 
-Result<SavedBox> read_box(const Json& json, const SavedTensor& tensor, const Manifest& m) {
+Result<SavedBox> read_box(const Json& json, const SavedTensor& tensor) {
   SavedBox b;
   if (!json.is_object() || !take_sizes(json, "offsets", b.box.offsets) ||
       !take_sizes(json, "sizes", b.box.sizes) || !take(json, "file", b.file) ||
@@ -153,7 +139,6 @@ Result<SavedBox> read_box(const Json& json, const SavedTensor& tensor, const Man
   if (!num_elements(b.box.sizes) || !is_inside(b.box, tensor.shape)) {
     return corrupt("a box that does not lie in the tensor");
   }
-  if (!m.files.contains(b.file)) return corrupt("a box in a file that is not listed");
   return b;
 }
 
@@ -172,7 +157,7 @@ Status read_tensor(const Json& json, Manifest& m) {
     return corrupt(where + ": the size of its shape overflows");
   }
   for (const Json& box : json["boxes"]) {
-    Result<SavedBox> read = read_box(box, t, m);
+    Result<SavedBox> read = read_box(box, t);
     if (!read.ok()) return read.status().within(where);
     t.boxes.push_back(std::move(read).value());
   }
@@ -180,14 +165,34 @@ Status read_tensor(const Json& json, Manifest& m) {
   return ok_status();
 }
 
-Status read_tables(const Json& json, Manifest& m) {
-  for (const auto& [name, entry] : json["files"].items()) {
-    if (!is_plain_name(name)) return corrupt("a file name that leads out of the checkpoint");
-    Result<FileDigest> digest = read_digest(entry);
-    if (!digest.ok()) return digest.status().within(name);
-    m.files.emplace(name, std::move(digest).value());
+Status read_file(const std::string& name, const Json& json, Manifest& m) {
+  if (!is_plain_name(name)) return corrupt("a file name that leads out of the checkpoint");
+  Result<FileDigest> digest = read_digest(json);
+  if (!digest.ok()) return digest.status().within(name);
+  if (!m.files.emplace(name, std::move(digest).value()).second) {
+    return corrupt(name + " is given twice");
   }
-  for (const Json& tensor : json["tensors"]) STORMO_RETURN_IF_ERROR(read_tensor(tensor, m));
+  return ok_status();
+}
+
+/// Boxes lie in files that are listed and large enough for all of theirs: so nobody allocates
+/// memory for values that no file has.
+Status check_boxes(const Manifest& m) {
+  std::map<std::string, std::uint64_t> free;
+  for (const auto& [name, digest] : m.files) free[name] = digest.bytes;
+  for (const auto& [name, tensor] : m.tensors) {
+    const std::uint64_t width = *safetensors_dtype_bytes(tensor.dtype);
+    for (const SavedBox& b : tensor.boxes) {
+      const auto left = free.find(b.file);
+      const std::uint64_t bytes = static_cast<std::uint64_t>(*num_elements(b.box.sizes)) * width;
+      if (left == free.end() || bytes > left->second) {
+        return corrupt("tensor " + json_text(name) +
+                       (left == free.end() ? ": a box in a file that is not listed"
+                                           : ": more values than " + b.file + " has room for"));
+      }
+      left->second -= bytes;
+    }
+  }
   return ok_status();
 }
 
@@ -222,7 +227,7 @@ Status read_legacy_files(const LegacyJson& json, Manifest& m) {
 /// Schema 1: model.safetensors and optimizer.safetensors, each with one checksum.
 Result<Manifest> parse_legacy_manifest(std::string_view text) {
   if (text.size() > kMaxLegacyBytes) return corrupt("longer than 1 MiB");
-  LegacyJson json = parse_object<LegacyJson>(text);
+  LegacyJson json = parse_json_object<LegacyJson>(text);
   std::string stated;
   if (!json.is_object() || !take(json, kManifestChecksum, stated)) return corrupt("no checksum");
   json.erase(kManifestChecksum);
@@ -245,6 +250,53 @@ Result<Manifest> parse_legacy_manifest(std::string_view text) {
 bool has(const Json& json, const char* key, Json::value_t type) {
   const auto found = json.find(key);
   return found != json.end() && found->type() == type;
+}
+
+Status check_schema(const Json& schema) {
+  std::int64_t number = 0;
+  if (!take(Json{{"schema", schema}}, "schema", number)) return corrupt("no schema version");
+  if (number == Manifest::kSchema) return ok_status();
+  return invalid_argument(fmt::format(
+      "written with checkpoint schema {}, this program reads 1 to {}; use the version that wrote "
+      "it",
+      number, Manifest::kSchema));
+}
+
+Status check_format(const Json& format) {
+  if (format == kManifestFormat) return ok_status();
+  return corrupt("not written by Stormo (its format is not \"stormo-checkpoint\")");
+}
+
+/// What a text is whose end is not that of an undamaged manifest of our schema: an old one, one of
+/// a newer program, a damaged one, or none at all.
+Result<Manifest> parse_other(std::string_view text, const Status& damage) {
+  if (text.size() > kMaxLegacyBytes) return damage;
+  const Json json = parse_json_object<Json>(text);
+  if (!json.is_object()) return corrupt("no valid JSON object");
+  STORMO_RETURN_IF_ERROR(check_format(json.value("format", Json())));
+  const Json schema = json.value("schema", Json());
+  if (schema == 1) return parse_legacy_manifest(text);
+  STORMO_RETURN_IF_ERROR(check_schema(schema));
+  return damage;
+}
+
+/// The members of a manifest; of `files` and `tensors`, which go into `m` at once, only their kind.
+Result<Json> read_members(std::string_view text, Manifest& m) {
+  Json members = Json::object();
+  const JsonPartHandlers handlers = {
+      .is_split = [](const std::string& key) { return key == "files" || key == "tensors"; },
+      .member = [&](const std::string& key, Json& value) -> Status {
+        if (key == "format") STORMO_RETURN_IF_ERROR(check_format(value));
+        if (key == "schema") STORMO_RETURN_IF_ERROR(check_schema(value));
+        members[key] = std::move(value);
+        return ok_status();
+      },
+      .entry =
+          [&](const std::string& key, const std::string& name, Json& value) {
+            return key == "files" ? read_file(name, value, m) : read_tensor(value, m);
+          }};
+  STORMO_RETURN_IF_ERROR(read_json_parts(text, handlers));
+  return members;
 }
 
 }  // namespace
@@ -280,22 +332,12 @@ std::string format_manifest(const Manifest& m) {
 
 Result<Manifest> parse_manifest(std::string_view text) {
   if (text.size() > kMaxManifestBytes) return corrupt("longer than 64 MiB");
-  const Json json = parse_object<Json>(text);
-  std::string format;
-  if (!json.is_object()) return corrupt("no valid JSON object");
-  if (!take(json, "format", format) || format != kManifestFormat) {
-    return corrupt("not written by Stormo (its format is not \"stormo-checkpoint\")");
-  }
+  const Status whole = check_checksum(text);
+  if (!whole.ok()) return parse_other(text, whole);
   Manifest m;
-  if (!take(json, "schema", m.schema)) return corrupt("no schema version");
-  if (m.schema == 1) return parse_legacy_manifest(text);
-  if (m.schema != Manifest::kSchema) {
-    return invalid_argument(fmt::format(
-        "written with checkpoint schema {}, this program reads 1 to {}; use the version that "
-        "wrote it",
-        m.schema, Manifest::kSchema));
-  }
-  STORMO_RETURN_IF_ERROR(check_checksum(text));
+  STORMO_ASSIGN_OR_RETURN(const Json json, read_members(text, m));
+  STORMO_RETURN_IF_ERROR(check_format(json.value("format", Json())));
+  STORMO_RETURN_IF_ERROR(check_schema(json.value("schema", Json())));
   if (!take(json, "name", m.name) || !take(json, "step", m.step) ||
       !take(json, "samples", m.samples) || !take(json, "stormo_version", m.stormo_version) ||
       !take(json, "torch_version", m.torch_version) || m.step < 0 || m.samples < 0 ||
@@ -303,7 +345,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
       !has(json, "recipe", Json::value_t::object) || !has(json, "state", Json::value_t::object)) {
     return corrupt("a field is missing or of the wrong type");
   }
-  STORMO_RETURN_IF_ERROR(read_tables(json, m));
+  STORMO_RETURN_IF_ERROR(check_boxes(m));
   m.recipe_json = dump(json["recipe"]);
   m.state_json = dump(json["state"]);
   return m;

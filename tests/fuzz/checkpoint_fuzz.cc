@@ -54,7 +54,7 @@ void check_header(std::string_view json) {
 
 std::vector<std::string> seeds() {
   Manifest m{.name = "x", .step = 2, .samples = 4, .stormo_version = "1", .torch_version = "2"};
-  m.files["a.safetensors"] = {.bytes = 5, .block_bytes = 4, .blocks = {6, 7}};
+  m.files["a.safetensors"] = {.bytes = 60, .block_bytes = 32, .blocks = {6, 7}};
   m.tensors["w"] = {"F32",
                     {2, 3},
                     {{{{0, 0}, {1, 3}}, "a.safetensors", "w[0:1,0:3]"},

@@ -6,6 +6,7 @@
 #include <stormo/checkpoint/manifest.h>
 #include <stormo/checkpoint/safetensors_file.h>
 
+#include "allocation_peak.h"
 #include "saved.h"
 
 namespace stormo::checkpoint {
@@ -18,12 +19,19 @@ using ManifestFile = FolderTest;
 
 Manifest example() {
   Manifest m{.name = "x", .step = 2, .samples = 4, .stormo_version = "1", .torch_version = "2"};
-  m.files["a.safetensors"] = {.bytes = 5, .block_bytes = 4, .blocks = {6, 7}};
+  m.files["a.safetensors"] = {.bytes = 29, .block_bytes = 16, .blocks = {6, 7}};
   m.tensors["w"] = {"F32",
                     {2, 3},
                     {{{{0, 0}, {1, 3}}, "a.safetensors", "w[0:1,0:3]"},
                      {{{1, 0}, {1, 3}}, "a.safetensors", "w[1:2,0:3]"}}};
   return m;
+}
+
+/// A JSON object without its closing brace, with a checksum that fits and the brace.
+std::string with_checksum(const std::string& text) {
+  Hasher hasher;
+  hasher.add(text.data(), text.size());
+  return text + ",\n\"manifest_xxh3_64\":\"" + to_hex(hasher.digest()) + "\"\n}\n";
 }
 
 /// The text of a manifest after a change to its JSON, with a checksum that fits.
@@ -34,9 +42,11 @@ std::string edited(const std::function<void(nlohmann::ordered_json&)>& change,
   change(json);
   std::string text = json.dump();
   text.pop_back();
-  Hasher hasher;
-  hasher.add(text.data(), text.size());
-  return text + ",\n\"manifest_xxh3_64\":\"" + to_hex(hasher.digest()) + "\"\n}\n";
+  return with_checksum(text);
+}
+
+nlohmann::json small_file(int bytes) {
+  return {{"bytes", bytes}, {"block_bytes", 32}, {"xxh3_64", to_hex(6)}};
 }
 
 TEST(Manifest, ReadsWhatItWrites) {
@@ -71,6 +81,7 @@ TEST(Manifest, HostileTablesAreRefusedWithTheReason) {
           "number of checksums");
   refused([](Json& j) { j["files"]["a.safetensors"]["block_bytes"] = 0; }, "no size");
   refused([](Json& j) { j["files"]["a.safetensors"]["block_bytes"] = 1; }, "number of checksums");
+  refused([](Json& j) { j["files"] = Json::array({1}); }, "leads out");
   refused([](Json& j) { j["files"]["a.safetensors"]["bytes"] = -1; }, "no size");
   refused([](Json& j) { j["files"]["a.safetensors"]["xxh3_64"] = std::string(32, 'g'); },
           "hexadec");
@@ -89,6 +100,65 @@ TEST(Manifest, HostileTablesAreRefusedWithTheReason) {
   refused(tensor([](Json& t) { t["boxes"][0]["sizes"] = {INT64_MAX, INT64_MAX}; }), "does not lie");
   refused(tensor([](Json& t) { t["boxes"][0]["sizes"] = {1}; }), "does not lie in");
   refused(tensor([](Json& t) { t["boxes"][0].erase("key"); }), "a box without");
+}
+
+// 24 bytes are stated, the file has 23: nothing may be allocated for the rest.
+TEST(Manifest, MoreValuesThanTheFilesHoldAreRefused) {
+  EXPECT_TRUE(parse_manifest(edited([](auto&) {})).ok());
+  const Status status = parse_manifest(edited([](auto& j) {
+                          j["files"]["a.safetensors"] = small_file(23);
+                        })).status();
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+  EXPECT_THAT(status.message(), HasSubstr("tensor \"w\": more values than a.safetensors has room"));
+}
+
+/// A manifest of so many small tensors, each in one box.
+std::string long_manifest(int tensors) {
+  Manifest m;
+  m.files["a"] = {.bytes = 1u << 20, .block_bytes = 1u << 20, .blocks = {1}};
+  for (int i = 0; i < tensors; ++i) {
+    const std::string name = "layer." + std::to_string(i) + ".weight";
+    m.tensors[name] = {"F32", {2}, {{{{0}, {2}}, "a", name}}};
+  }
+  return format_manifest(m);
+}
+
+double seconds_to_parse(const std::string& text) {
+  const auto now = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const double start = now();
+  EXPECT_TRUE(parse_manifest(text).ok());
+  return now() - start;
+}
+
+// Sixteen times the text: 256 times the time where every tensor looks at all before it.
+TEST(Manifest, TimeGrowsWithTheLengthAndNoFaster) {
+  const std::string small = long_manifest(2000), large = long_manifest(32000);
+  const double unit = seconds_to_parse(small);
+  EXPECT_LT(seconds_to_parse(large), 80 * unit);
+}
+
+// The checksum fits: anybody can compute it.
+TEST(Manifest, MemoryDoesNotMultiplyTheText) {
+  std::string lists;
+  while (lists.size() < (20u << 20)) lists += "[],";
+  lists += "[]";
+  for (const std::string& place :
+       {R"("recipe":{"a":[)" + lists + "]}", R"("unknown":[)" + lists + "]",
+        R"("tensors":[)" + lists + "]", R"("files":{"a":[)" + lists + "]}"}) {
+    const std::string text = with_checksum(R"({"format":"stormo-checkpoint","schema":2,)" + place);
+    const AllocationPeak peak;
+    EXPECT_EQ(parse_manifest(text).status().code(), Code::kCorrupt);
+    EXPECT_LT(peak.bytes(), 160u << 20) << place.substr(0, 20);
+  }
+  // Without one that fits nothing is parsed at all.
+  const std::string text = R"({"format":"stormo-checkpoint","schema":2,"recipe":[)" + lists + "]}";
+  const AllocationPeak peak;
+  EXPECT_EQ(parse_manifest(text).status().code(), Code::kCorrupt);
+  EXPECT_LT(peak.bytes(), 1u << 20);
 }
 
 TEST(Manifest, TensorsThatAreNotCoveredOnceAreNamed) {
@@ -212,10 +282,7 @@ TEST_F(ManifestFile, MutatedOnesAreReadOrRefusedAndNeverCrash) {
         default: bytes.insert(at, 1 + rng.below(5), "09,[{\""[rng.below(6)]); break;
       }
     }
-    Hasher hasher;
-    hasher.add(bytes.data(), bytes.size());
-    bytes += ",\n\"manifest_xxh3_64\":\"" + to_hex(hasher.digest()) + "\"\n}\n";
-    overwrite(path / "manifest.json", bytes);
+    overwrite(path / "manifest.json", with_checksum(bytes));
     auto reader = CheckpointReader::open(path);
     refused += reader.ok() ? 0 : 1;
     if (!reader.ok()) continue;
