@@ -65,6 +65,7 @@ Json to_json(const std::string& path, const Manifest& m) {
   return {{"event", "checkpoint"},
           {"schema", 1},
           {"path", path},
+          {"run", m.run.id.empty() ? Json(nullptr) : Json(m.run.id)},
           {"name", m.name},
           {"step", m.step},
           {"samples", m.samples},
@@ -91,8 +92,9 @@ void print_text(const std::string& path, const Manifest& m) {
     elements += *checkpoint::num_elements(t.shape);
     width = std::max(width, name.size());
   }
-  fmt::print("{}\n  name        {}\n  step        {} ({} samples)\n", path,
-             m.name.empty() ? "-" : printable(m.name), m.step, m.samples);
+  fmt::print("{}\n  name        {}\n  run         {}\n  step        {} ({} samples)\n", path,
+             m.name.empty() ? "-" : printable(m.name), m.run.id.empty() ? "-" : m.run.id, m.step,
+             m.samples);
   fmt::print("  written by  stormo {}{}\n", printable(m.stormo_version),
              m.torch_version.empty() ? "" : ", libtorch " + printable(m.torch_version));
   fmt::print("  files       {}, {}\n  tensors     {}, {} elements\n", m.files.size(),

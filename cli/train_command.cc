@@ -33,7 +33,7 @@ constexpr const char* kExamples =
     "  stormo train recipes/quickstart.toml -n 2\n"
     "  stormo train recipes/mnist.toml -n 2 data.path=data/mnist optimizer.lr=0.05\n"
     "  stormo train recipes/mnist.toml --dry-run            print recipe and plan, start nothing\n"
-    "  stormo train recipes/mnist.toml -H a:2,b:2 --resume\n"
+    "  stormo train recipes/mnist.toml -H a:2,b:2 --resume  go on from the newest checkpoint\n"
     "  mpirun -n 4 stormo train recipes/mnist.toml          --engine mpi: MPI moves the bytes too\n"
     "\n"
     "key=value changes a value of the recipe; --help-recipe lists all keys. Exit codes: 0 done;\n"
@@ -48,6 +48,7 @@ struct TrainArguments {
   std::string trace;
   std::string checkpoint;
   bool resume = false;
+  bool overwrite = false;
   bool dry_run = false;
   bool json = false;
   bool help_recipe = false;
@@ -109,6 +110,9 @@ void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
   if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
   const std::string& directory = recipe.train.checkpoint.directory;
   if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
+  if (!a.resume && !directory.empty()) {
+    note(checkpoint::begin_run(directory, a.overwrite).status());
+  }
   if (errors.empty() && !directory.empty()) note(checkpoint::probe_checkpoint_directory(directory));
 }
 
@@ -147,6 +151,11 @@ train::ParsedRecipe parse(const TrainArguments& a) {
   if (!a.checkpoint.empty()) overrides.push_back("checkpoint.directory=" + a.checkpoint);
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, overrides);
   parsed.recipe.train.resume = a.resume;
+  parsed.recipe.train.overwrite = a.overwrite;
+  if (a.resume && a.overwrite) {
+    parsed.errors.push_back(
+        "--resume goes on from checkpoints, --overwrite replaces them; give one");
+  }
   return parsed;
 }
 
@@ -187,6 +196,9 @@ void add_train_command(CLI::App& app, Invocation& invocation) {
   CLI::Option* recipe = command->add_option("recipe", a->recipe, "Recipe, a TOML file");
   command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
   command->add_flag("--resume", a->resume, "Continue from the newest checkpoint");
+  command->add_flag("--overwrite", a->overwrite,
+                    "Begin anew in a folder that has checkpoints: the first\none of this run "
+                    "replaces them");
   command->add_option("--checkpoint", a->checkpoint, "Folder of the checkpoints");
   command->add_flag("--dry-run", a->dry_run, "Print the resolved recipe and the step plan");
   command->add_flag("--json", a->json, "One JSON object per line on stdout");

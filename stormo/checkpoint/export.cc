@@ -86,7 +86,9 @@ Result<std::string> import_checkpoint(const std::string& file, const std::string
     return invalid_argument("'" + directory + "' holds checkpoints; import into a new folder");
   }
   STORMO_ASSIGN_OR_RETURN(const auto group, comm::make_inproc_group(1));
-  return save_checkpoint(*group.front(), directory, snapshot_of(*layout, content.get()), 1);
+  Snapshot snapshot = snapshot_of(*layout, content.get());
+  snapshot.run = new_run();
+  return save_checkpoint(*group.front(), directory, std::move(snapshot), 1);
 }
 
 }  // namespace stormo::checkpoint

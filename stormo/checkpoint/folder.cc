@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <functional>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -30,9 +30,16 @@ std::optional<std::int64_t> step_of(const std::string& folder_name) {
   return step;
 }
 
-/// Folders named like checkpoints that have a manifest, newest first, and how many have none.
+/// A folder named like a checkpoint that has a manifest.
+struct Found {
+  std::int64_t step = 0;
+  std::string path;
+  Result<RunIdentity> run;  ///< a failure: unreadable, so of nobody knows which run
+};
+
+/// Newest first, and how many such folders have no manifest.
 struct Listing {
-  std::vector<std::pair<std::int64_t, std::string>> complete;
+  std::vector<Found> complete;
   int incomplete = 0;
 };
 
@@ -42,21 +49,62 @@ Listing list_checkpoints(const std::string& directory) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
     const auto step = step_of(entry.path().filename());
     if (!step || !entry.is_directory(ignored)) continue;
-    if (fs::exists(entry.path() / Manifest::kFile, ignored)) {
-      listing.complete.emplace_back(*step, entry.path().string());
+    const fs::path manifest = entry.path() / Manifest::kFile;
+    if (fs::exists(manifest, ignored)) {
+      listing.complete.push_back({*step, entry.path().string(), read_run_identity(manifest)});
     } else {
       ++listing.incomplete;
     }
   }
-  std::sort(listing.complete.begin(), listing.complete.end(), std::greater<>());
+  std::sort(listing.complete.begin(), listing.complete.end(),
+            [](const Found& a, const Found& b) { return a.step > b.step; });
   return listing;
 }
 
+bool replaces(const RunIdentity& run, const std::string& id) {
+  return run.id != id &&
+         std::find(run.replaces.begin(), run.replaces.end(), id) != run.replaces.end();
+}
+
+/// Those of runs that no other one in the folder replaces, and those that cannot be read.
+std::vector<Found> current(const std::vector<Found>& all) {
+  std::vector<Found> left;
+  for (const Found& f : all) {
+    const bool replaced =
+        f.run.ok() && std::any_of(all.begin(), all.end(), [&](const Found& other) {
+          return other.run.ok() && replaces(*other.run, f.run->id);
+        });
+    if (!replaced) left.push_back(f);
+  }
+  return left;
+}
+
+std::string name_of(const RunIdentity& run) {
+  return run.id.empty() ? "a run without identity" : "run " + run.id;
+}
+
+/// kInvalidArgument when they are of more than one run.
+Status check_one_run(const std::string& directory, const std::vector<Found>& found) {
+  std::map<std::string, std::string> runs;  // the newest of each
+  for (const Found& f : found) {
+    if (f.run.ok()) {
+      runs.emplace(f.run->id,
+                   fmt::format("{} of {}", fs::path(f.path).filename().string(), name_of(*f.run)));
+    }
+  }
+  if (runs.size() < 2) return ok_status();
+  std::string all;
+  for (const auto& [id, text] : runs) all += (all.empty() ? "" : ", ") + text;
+  return invalid_argument(fmt::format(
+      "'{}' holds checkpoints of {} runs: {}; move those of all but one to another folder",
+      directory, runs.size(), all));
+}
+
 /// Where an older complete checkpoint helps, says so.
-std::string remedy(const Listing& listing, const std::string& damaged) {
-  for (const auto& [step, path] : listing.complete) {
-    if (path != damaged && check_checkpoint(path, false).ok()) {
-      return fmt::format("; move {} away to continue from {}", damaged, path);
+std::string remedy(const std::vector<Found>& found, const std::string& damaged) {
+  for (const Found& f : found) {
+    if (f.path != damaged && check_checkpoint(f.path, false).ok()) {
+      return fmt::format("; move {} away to continue from {}", damaged, f.path);
     }
   }
   return "; move it away to start anew, or restore it from a copy";
@@ -78,10 +126,48 @@ Result<std::string> newest_checkpoint(const std::string& directory) {
                                   : " (there are folders without manifest.json, which no finished "
                                     "save leaves behind)"));
   }
-  const std::string& newest = listing.complete.front().second;
+  const std::vector<Found> found = current(listing.complete);
+  if (found.empty()) return Status(Code::kCorrupt, directory + ": its runs replace each other");
+  STORMO_RETURN_IF_ERROR(check_one_run(directory, found));
+  const std::string& newest = found.front().path;
   const Result<Manifest> manifest = check_checkpoint(newest, false);
   if (manifest.ok()) return newest;
-  return Status(manifest.status().code(), manifest.status().message() + remedy(listing, newest));
+  return Status(manifest.status().code(), manifest.status().message() + remedy(found, newest));
+}
+
+Result<RunIdentity> begin_run(const std::string& directory, bool overwrite) {
+  const Listing listing = list_checkpoints(directory);
+  std::vector<std::string> older;
+  for (const Found& f : listing.complete) {
+    if (!f.run.ok()) {
+      return invalid_argument(f.run.status().message() +
+                              ": nobody can say whose checkpoint this is; move it away, or choose "
+                              "another folder with --checkpoint DIR");
+    }
+    if (std::find(older.begin(), older.end(), f.run->id) == older.end()) {
+      older.push_back(f.run->id);
+    }
+  }
+  if (overwrite) return new_run(std::move(older));
+  if (listing.complete.empty() && listing.incomplete == 0) return new_run();
+  const std::string what = listing.complete.empty()
+                               ? "folders named like checkpoints"
+                               : "checkpoints already, the newest " + listing.complete[0].path;
+  return invalid_argument(fmt::format(
+      "'{}' holds {}; go on from there with --resume, choose another folder with --checkpoint DIR, "
+      "or replace what is there with --overwrite",
+      directory, what));
+}
+
+Status check_other_runs(const std::string& directory, const RunIdentity& run) {
+  for (const Found& f : list_checkpoints(directory).complete) {
+    if (!f.run.ok() || f.run->id == run.id || replaces(run, f.run->id)) continue;
+    return invalid_argument(
+        fmt::format("{} belongs to {}, this is {}: two runs write into one folder; give each its "
+                    "own with --checkpoint DIR",
+                    f.path, name_of(*f.run), name_of(run)));
+  }
+  return ok_status();
 }
 
 Result<std::string> find_checkpoint(const std::string& path) {
@@ -119,11 +205,13 @@ void point_latest(const std::string& path) {
   if (failed) fs::remove(fresh, failed);
 }
 
-void retire_old_checkpoints(const std::string& directory, int keep, const std::string& newest) {
-  const Listing listing = list_checkpoints(directory);
-  for (std::size_t i = static_cast<std::size_t>(std::max(1, keep)); i < listing.complete.size();
-       ++i) {
-    if (listing.complete[i].second != newest) retire_folder(listing.complete[i].second);
+void retire_old_checkpoints(const std::string& directory, int keep, const std::string& newest,
+                            const RunIdentity& run) {
+  int kept = 0;
+  for (const Found& f : list_checkpoints(directory).complete) {
+    if (!f.run.ok() || f.path == newest) continue;
+    const bool old = f.run->id == run.id && ++kept >= std::max(1, keep);
+    if (old || replaces(run, f.run->id)) retire_folder(f.path);
   }
 }
 

@@ -26,7 +26,9 @@ constexpr const char* kManifestFormat = "stormo-checkpoint";
 constexpr const char* kManifestChecksum = "manifest_xxh3_64";
 constexpr std::size_t kMaxLegacyBytes = 1u << 20;  // a recipe and two files
 constexpr std::size_t kMaxDims = 64;
-constexpr std::size_t kHexDigits = 16;  // of one checksum
+constexpr std::size_t kHexDigits = 16;        // of one checksum, of one run
+constexpr std::size_t kMaxReplaced = 1000;    // runs, by one
+constexpr std::size_t kHeadBytes = 64 << 10;  // of a manifest, with the run it names
 
 template <class Json, class T>
 bool take(const Json& json, const char* key, T& value) {
@@ -79,6 +81,8 @@ std::string object_text(const std::string& json) {
   return object.is_object() ? dump(object) : "{}";
 }
 
+Json to_json(const RunIdentity& run) { return {{"id", run.id}, {"replaces", run.replaces}}; }
+
 Json to_json(const FileDigest& digest) {
   std::string hex;
   for (const std::uint64_t block : digest.blocks) hex += to_hex(block);
@@ -92,6 +96,24 @@ nlohmann::ordered_json to_json(const std::string& name, const SavedTensor& t) {
         {{"offsets", b.box.offsets}, {"sizes", b.box.sizes}, {"file", b.file}, {"key", b.key}});
   }
   return {{"name", name}, {"dtype", t.dtype}, {"shape", t.shape}, {"boxes", std::move(boxes)}};
+}
+
+bool is_run_id(const Json& json) {
+  std::uint64_t ignored = 0;
+  return json.is_string() && (json == "" || parse_hex(json.get<std::string>(), ignored));
+}
+
+/// What was written before runs had an identity has no such member.
+Status read_run(const Json& json, RunIdentity& run) {
+  if (json.is_null()) return ok_status();
+  const Json replaces = json.is_object() ? json.value("replaces", Json()) : Json();
+  const Json id = json.is_object() ? json.value("id", Json()) : Json();
+  if (!is_run_id(id) || !replaces.is_array() || replaces.size() > kMaxReplaced ||
+      !std::all_of(replaces.begin(), replaces.end(), is_run_id)) {
+    return corrupt("a run without id, or with one that is no hexadecimal number");
+  }
+  run = {id.get<std::string>(), replaces.get<std::vector<std::string>>()};
+  return ok_status();
 }
 
 Result<FileDigest> read_digest(const Json& entry) {
@@ -307,6 +329,7 @@ std::string format_manifest(const Manifest& m) {
   const auto add = [&](const char* key, const std::string& value) {
     fmt::format_to(std::back_inserter(text), ",\n\"{}\":{}", key, value);
   };
+  add("run", dump(to_json(m.run)));
   add("name", json_text(m.name));
   add("step", std::to_string(m.step));
   add("samples", std::to_string(m.samples));
@@ -345,10 +368,35 @@ Result<Manifest> parse_manifest(std::string_view text) {
       !has(json, "recipe", Json::value_t::object) || !has(json, "state", Json::value_t::object)) {
     return corrupt("a field is missing or of the wrong type");
   }
+  STORMO_RETURN_IF_ERROR(read_run(json.value("run", Json()), m.run));
   STORMO_RETURN_IF_ERROR(check_boxes(m));
   m.recipe_json = dump(json["recipe"]);
   m.state_json = dump(json["state"]);
   return m;
+}
+
+Result<RunIdentity> read_run_identity(const std::string& path) {
+  FileReader file;
+  STORMO_RETURN_IF_ERROR(file.open(path));
+  std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), kHeadBytes)), 0);
+  STORMO_RETURN_IF_ERROR(file.read(0, head.data(), head.size()));
+  RunIdentity run;
+  bool found = false, begun = false;
+  const auto stop = [&] {  // the run comes before the name
+    found = true;
+    return Status(Code::kCancelled, "enough");
+  };
+  const Status read = read_json_parts(
+      head, {.is_split = [](const std::string&) { return false; },
+             .member = [&](const std::string& key, Json& value) -> Status {
+               if (key == "format") STORMO_RETURN_IF_ERROR(check_format(value));
+               begun = begun || key == "format";
+               if (key == "run") STORMO_RETURN_IF_ERROR(read_run(value, run));
+               return begun && (key == "run" || key == "name") ? stop() : ok_status();
+             },
+             .entry = {}});
+  if (found) return run;
+  return read.ok() ? corrupt(path + ": no manifest") : read.within(path);
 }
 
 Status check_coverage(const Manifest& m) {

@@ -9,6 +9,7 @@
 #include <stormo/base/status.h>
 #include <stormo/checkpoint/box.h>
 #include <stormo/checkpoint/checked_file.h>
+#include <stormo/checkpoint/run_identity.h>
 
 namespace stormo::checkpoint {
 
@@ -33,7 +34,8 @@ struct Manifest {
   static constexpr const char* kFile = "manifest.json";
 
   std::int64_t schema = kSchema;  ///< 1: two whole files, and no table of tensors
-  std::string name{};             ///< of the recipe or program
+  RunIdentity run{};
+  std::string name{};  ///< of the recipe or program
   std::int64_t step = 0;
   std::int64_t samples = 0;
   std::string stormo_version{};
@@ -55,6 +57,10 @@ std::string format_manifest(const Manifest& manifest);
 /// newer schema. Everything in it is checked but what other files say: file names stay inside the
 /// checkpoint, files of boxes are listed, boxes lie in their tensors.
 Result<Manifest> parse_manifest(std::string_view text);
+
+/// The run that the manifest at `path` names, out of its beginning alone: nothing is compared with
+/// a checksum.
+Result<RunIdentity> read_run_identity(const std::string& path);
 
 /// kCorrupt names a tensor whose boxes do not cover it exactly once.
 Status check_coverage(const Manifest& manifest);

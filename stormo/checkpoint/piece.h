@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/checkpoint/run_identity.h>
 
 namespace stormo::checkpoint {
 
@@ -40,6 +41,7 @@ struct Snapshot {
   std::string recipe_json = "{}";  ///< resolved recipe
   std::string state_json = "{}";   ///< what else is needed to go on: places in data, random seeds
   std::string torch_version;
+  RunIdentity run;  ///< which run this is; see folder.h
 };
 
 }  // namespace stormo::checkpoint

@@ -66,7 +66,8 @@ Status merge(Manifest& all, Manifest&& part) {
 
 /// The whole manifest out of the ranks' outcomes.
 Result<Manifest> assemble(const std::vector<std::string>& outcomes, const Snapshot& s) {
-  Manifest m{.name = s.name,
+  Manifest m{.run = s.run,
+             .name = s.name,
              .step = s.step,
              .samples = s.samples,
              .stormo_version = kVersion,
@@ -99,10 +100,11 @@ Result<std::string> complete(StagingFolder& staging, const std::string& director
                              const Snapshot& snapshot, const std::vector<std::string>& outcomes,
                              int keep) {
   STORMO_ASSIGN_OR_RETURN(const Manifest manifest, assemble(outcomes, snapshot));
+  STORMO_RETURN_IF_ERROR(check_other_runs(directory, snapshot.run));
   std::string target = checkpoint_path(directory, snapshot.step);
   STORMO_RETURN_IF_ERROR(publish(staging, manifest, target));
   point_latest(target);
-  retire_old_checkpoints(directory, keep, target);
+  retire_old_checkpoints(directory, keep, target, snapshot.run);
   return target;
 }
 

@@ -16,9 +16,10 @@ namespace stormo::checkpoint {
 ///
 /// Every rank that has pieces writes one shard, into a folder under a staging name; rank 0 checks
 /// that all pieces together cover every tensor exactly once, writes the manifest and publishes the
-/// folder by one rename. Then complete checkpoints beyond the newest `keep` go. All ranks with
-/// pieces must see the same `directory`: a rank that does not is found and named. A rank
-/// that could not make its snapshot passes the failure.
+/// folder by one rename. Then complete checkpoints of this run beyond its newest `keep` go, and
+/// those of runs that it replaces; with a checkpoint of any other run in `directory` the save
+/// fails. All ranks with pieces must see the same `directory`: a rank that does not is found and
+/// named. A rank that could not make its snapshot passes the failure.
 ///
 /// Blocks until everything is on the disk. Cost: the bytes of the largest shard, written once, and
 /// a few short messages.

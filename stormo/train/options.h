@@ -76,6 +76,7 @@ struct TrainerOptions {
   double clip_norm = 0;          ///< global norm of the averaged gradient; 0: off
   GradScalerOptions loss_scale;  ///< where the task computes in float16
   bool resume = false;           ///< continue from the newest complete checkpoint of the directory
+  bool overwrite = false;  ///< else a fresh run is refused where the directory has checkpoints
   std::int64_t verify_every =
       0;  ///< compare replicas bitwise every so many steps; 0: at the end only
   OptimizerOptions optimizer;

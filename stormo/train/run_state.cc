@@ -62,12 +62,7 @@ Status RunState::start() {
   const Tensors tensors = named_state(module_);
   STORMO_RETURN_IF_ERROR(check_same_tensors(world_, tensors));
   if (!options_.checkpoint.directory.empty()) STORMO_RETURN_IF_ERROR(check_names(tensors));
-  if (world_.rank() == 0) {
-    if (!options_.checkpoint.directory.empty()) {
-      STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(options_.checkpoint.directory));
-    }
-    if (options_.resume) STORMO_RETURN_IF_ERROR(load_weights().within("resume"));
-  }
+  if (world_.rank() == 0) STORMO_RETURN_IF_ERROR(begin());
   STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
   if (!options_.resume) return {};
   std::array progress{step, samples};
@@ -77,13 +72,23 @@ Status RunState::start() {
   return checkpoint::broadcast_text(world_, resumed_from_);
 }
 
+Status RunState::begin() {
+  const std::string& directory = options_.checkpoint.directory;
+  if (directory.empty()) return {};
+  if (options_.resume) return load_weights().within("resume");
+  STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, options_.overwrite));
+  return checkpoint::probe_checkpoint_directory(directory);
+}
+
 Status RunState::load_weights() {
+  STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(options_.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(resumed_from_,
                           checkpoint::newest_checkpoint(options_.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
   const Tensors tensors = named_state(module_);
   STORMO_RETURN_IF_ERROR(check_no_others(reader.manifest(), tensors).within(resumed_from_));
   STORMO_RETURN_IF_ERROR(read_into(reader, tensors).within(resumed_from_));
+  run_ = checkpoint::continued_run(reader.manifest().run);
   step = reader.manifest().step;
   samples = reader.manifest().samples;
   return {};
@@ -142,7 +147,8 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
                          .name = options_.name,
                          .recipe_json = options_.recipe_json,
                          .state_json = state_json(options_.seed, scaler_),
-                         .torch_version = TORCH_VERSION};
+                         .torch_version = TORCH_VERSION,
+                         .run = run_};
   Tensors equal;  // on all ranks
   for (const auto& b : module_.named_buffers()) equal[b.key()] = b.value().detach().clone();
   for (const auto& p : module_.named_parameters()) {

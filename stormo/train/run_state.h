@@ -24,7 +24,8 @@ class RunState {
   RunState(comm::Communicator& world, torch::nn::Module& module, const TrainerOptions& options);
 
   /// Gives every rank the weights of rank 0 or, with options.resume, those of the newest checkpoint
-  /// and its progress. A collective.
+  /// and its progress. Without, a directory that has checkpoints is refused, unless
+  /// options.overwrite. A collective.
   Status start();
   /// Takes over the store that was made of these weights, and the scale of the loss, if there is
   /// one; with options.resume they get the checkpoint's state. Borrowed. A collective.
@@ -46,6 +47,7 @@ class RunState {
   std::int64_t samples = 0;  ///< seen over all ranks
 
  private:
+  Status begin();
   Status load_weights();
   Status load_optimizer();
   Status load_parts();
@@ -57,7 +59,8 @@ class RunState {
   ParameterStore* store_ = nullptr;
   GradScaler* scaler_ = nullptr;
   const TrainerOptions& options_;
-  std::string resumed_from_;  // a checkpoint
+  checkpoint::RunIdentity run_;  // on rank 0
+  std::string resumed_from_;     // a checkpoint
   std::unique_ptr<checkpoint::AsyncCheckpoint> background_;
 };
 

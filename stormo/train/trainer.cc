@@ -33,6 +33,8 @@ Status validate(const RunSetup& setup) {
           "intervals in steps must not be negative");
   require(!o.resume || !o.checkpoint.directory.empty(),
           "resume needs the directory of the checkpoints");
+  require(!o.resume || !o.overwrite,
+          "a run resumes from checkpoints, or overwrites them: not both");
   const Result<Strategy> strategy = strategy_of(o);
   require(strategy.ok(), strategy.status().message());
   require(o.micro_batches >= 1, "micro_batches must be at least 1");

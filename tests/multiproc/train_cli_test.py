@@ -51,6 +51,27 @@ class JsonTest(TrainTest):
                          [s["loss"] for s in rest if s["event"] == "step"])
         self.assertEqual(whole[-1]["weights_hash"], rest[-1]["weights_hash"])
 
+    def test_a_used_folder_is_resumed_or_overwritten_but_not_mixed(self):
+        def shown():
+            return json.loads(self.stormo("checkpoint", "inspect", "run", "--json").stdout)
+
+        self.lines("mlp.toml")
+        first = shown()
+        for ranks in ("1", "2"):
+            message = self.refused("mlp.toml", "-n", ranks, "steps=3", "lr=0.01")
+            for part in ("run/step-00000006", "--resume", "--checkpoint DIR", "--overwrite"):
+                self.assertIn(part, message)
+        self.assertIn("give one", self.refused("mlp.toml", "--resume", "--overwrite"))
+        # A shorter run replaces a longer one: the highest number of a step means nothing.
+        fresh = self.lines("mlp.toml", "-n", "2", "--overwrite", "steps=3")
+        self.assertEqual(fresh[0]["first_step"], 0)
+        second = shown()
+        self.assertEqual(second["step"], 3)
+        self.assertNotEqual(first["run"], second["run"])
+        self.assertEqual(sorted(p.name for p in (self.folder / "run").iterdir()), ["latest", "step-00000003"])
+        self.assertEqual(self.lines("mlp.toml", "--resume")[0]["first_step"], 3)
+        self.assertEqual((shown()["step"], shown()["run"]), (6, second["run"]))
+
     def test_trace_has_every_rank(self):
         self.lines("mlp.toml", "-n", "2", "--trace", "out.json")
         trace = json.loads((self.folder / "out.json").read_text())

@@ -88,11 +88,13 @@ void on_ranks(int n, const F& f) {
 
 /// A save by one rank.
 inline Result<std::string> save(const fs::path& folder, std::int64_t step, int keep = 9,
-                                std::int64_t large = 300) {
+                                std::int64_t large = 300, const checkpoint::RunIdentity& run = {}) {
   const auto state = test_state(step, large);
   Result<std::string> path = std::string();
   on_ranks(1, [&](comm::Communicator& world) {
-    path = checkpoint::save_checkpoint(world, folder, snapshot_of(state, step), keep);
+    Snapshot snapshot = snapshot_of(state, step);
+    snapshot.run = run;
+    path = checkpoint::save_checkpoint(world, folder, snapshot, keep);
   });
   return path;
 }

@@ -1,0 +1,15 @@
+#include <stormo/checkpoint/run_identity.h>
+
+#include <utility>
+
+#include <stormo/checkpoint/staging.h>
+
+namespace stormo::checkpoint {
+
+RunIdentity new_run(std::vector<std::string> replaces) {
+  return {random_suffix(), std::move(replaces)};
+}
+
+RunIdentity continued_run(const RunIdentity& run) { return run.id.empty() ? new_run({""}) : run; }
+
+}  // namespace stormo::checkpoint
