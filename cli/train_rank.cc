@@ -30,7 +30,8 @@ constexpr std::uint32_t kTraceTag = 0x7472;
 /// Rank 0's observers: JSON lines for programs, text for people.
 class Reports {
  public:
-  explicit Reports(bool json) : text_(std::cerr, style()), json_(std::cout), tee_(choose(json)) {}
+  explicit Reports(bool json)
+      : text_(std::cerr, style()), warnings_(std::cerr), json_(std::cout), tee_(choose(json)) {}
 
   observe::RunObserver& observer() { return tee_; }
 
@@ -44,10 +45,11 @@ class Reports {
     if (!json) return {&text_};
     // A program reads standard output; a person may still be watching.
     if (terminal_columns() > 0) return {&json_, &text_};
-    return {&json_};
+    return {&json_, &warnings_};
   }
 
   observe::TextObserver text_;
+  observe::WarningObserver warnings_;
   observe::JsonObserver json_;
   observe::TeeObserver tee_;
 };

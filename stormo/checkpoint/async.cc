@@ -87,6 +87,11 @@ void AsyncCheckpoint::before_update() {
   changed_.wait(lock, [this] { return copied_; });
 }
 
+bool AsyncCheckpoint::failed() {
+  const std::lock_guard lock(mutex_);
+  return !outcome_.ok();
+}
+
 Result<std::string> AsyncCheckpoint::finish() {
   if (thread_.joinable()) thread_.join();
   return std::exchange(outcome_, std::string());

@@ -39,6 +39,9 @@ class AsyncCheckpoint {
   Status begin(Result<Snapshot> snapshot);
   /// Returns when all values are copied. At once when nothing is being copied.
   void before_update();
+  /// Has a save ended with a failure that nobody has taken yet? At once; ranks may learn of the same
+  /// failure at different times.
+  bool failed();
   /// Waits until the save is on the disk. Its path, or its failure, once; empty when there is none.
   Result<std::string> finish();
 

@@ -55,6 +55,14 @@ void JsonObserver::on_eval(const EvalRecord& r) {
   write_line(out_, line);
 }
 
+void JsonObserver::on_save_failed(const SaveFailedRecord& r) {
+  write_line(out_, {{"event", "save_failed"},
+                    {"step", r.step},
+                    {"failures", r.failures},
+                    {"max_failures", r.max_failures},
+                    {"error", r.error}});
+}
+
 void JsonObserver::on_end(const EndRecord& r) {
   Json line = {{"event", "end"},
                {"steps", r.steps},

@@ -9,8 +9,9 @@ namespace stormo::observe {
 /// Schema version of the lines; stated by the start line.
 inline constexpr int kJsonLinesSchema = 1;
 
-/// Writes one JSON object per line and nothing else: events "start", "step", "eval" and last "end".
-/// Numbers round-trip exactly; what has no value (no validation split, not a number) is null.
+/// Writes one JSON object per line and nothing else: events "start", "step", "eval", "save_failed"
+/// and last "end". Numbers round-trip exactly; what has no value (no validation split, not a
+/// number) is null.
 class JsonObserver final : public RunObserver {
  public:
   /// `out` must outlive the observer. Every line is flushed.
@@ -19,6 +20,7 @@ class JsonObserver final : public RunObserver {
   void on_start(const StartRecord& record) override;
   void on_step(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
+  void on_save_failed(const SaveFailedRecord& record) override;
   void on_end(const EndRecord& record) override;
 
  private:

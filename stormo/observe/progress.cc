@@ -84,6 +84,12 @@ std::string indented(std::string_view text) {
   return out;
 }
 
+std::string save_failed_text(const SaveFailedRecord& r) {
+  return fmt::format(
+      "warning: the checkpoint after step {} failed ({} in a row, {} end the run): {}", r.step,
+      r.failures, r.max_failures, r.error);
+}
+
 }  // namespace
 
 TerminalStyle terminal_style(bool is_terminal, int columns, const char* no_color,
@@ -133,6 +139,12 @@ void TextObserver::on_eval(const EvalRecord& r) {
   std::string line = fmt::format("{} after step {}: loss {:.4f}", r.split, r.step, r.loss);
   if (r.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *r.accuracy);
   print_line(line + dim(fmt::format(" ({} samples)", r.samples)));
+}
+
+void TextObserver::on_save_failed(const SaveFailedRecord& r) { print_line(save_failed_text(r)); }
+
+void WarningObserver::on_save_failed(const SaveFailedRecord& r) {
+  out_ << save_failed_text(r) + "\n" << std::flush;
 }
 
 void TextObserver::on_end(const EndRecord& r) {

@@ -28,6 +28,7 @@ class TextObserver final : public RunObserver {
   void on_start(const StartRecord& record) override;
   void on_step(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
+  void on_save_failed(const SaveFailedRecord& record) override;
   void on_end(const EndRecord& record) override;
 
  private:
@@ -38,6 +39,18 @@ class TextObserver final : public RunObserver {
   std::ostream& out_;
   TerminalStyle style_;
   bool live_line_shown_ = false;
+};
+
+/// Only what went wrong, a line each: for a person beside a program that reads the JSON lines.
+class WarningObserver final : public RunObserver {
+ public:
+  /// `out` must outlive the observer.
+  explicit WarningObserver(std::ostream& out) : out_(out) {}
+
+  void on_save_failed(const SaveFailedRecord& record) override;
+
+ private:
+  std::ostream& out_;
 };
 
 }  // namespace stormo::observe

@@ -44,6 +44,14 @@ struct EvalRecord {
   std::int64_t samples = 0;
 };
 
+/// A checkpoint that could not be written. Training goes on unless it was the last try.
+struct SaveFailedRecord {
+  std::int64_t step = 0;  ///< whose state it would have held
+  int failures = 1;       ///< in a row
+  int max_failures = 3;   ///< so many end the run
+  std::string error{};
+};
+
 /// Last record of a run that came to its end (or was interrupted after saving).
 struct EndRecord {
   std::int64_t steps = 0;
@@ -71,6 +79,7 @@ class RunObserver {
   virtual void on_start(const StartRecord&) {}
   virtual void on_step(const StepRecord&) {}
   virtual void on_eval(const EvalRecord&) {}
+  virtual void on_save_failed(const SaveFailedRecord&) {}
   virtual void on_end(const EndRecord&) {}
 };
 

@@ -14,6 +14,10 @@ void TeeObserver::on_eval(const EvalRecord& record) {
   for (RunObserver* o : observers_) o->on_eval(record);
 }
 
+void TeeObserver::on_save_failed(const SaveFailedRecord& record) {
+  for (RunObserver* o : observers_) o->on_save_failed(record);
+}
+
 void TeeObserver::on_end(const EndRecord& record) {
   for (RunObserver* o : observers_) o->on_end(record);
 }

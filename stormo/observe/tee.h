@@ -14,6 +14,7 @@ class TeeObserver final : public RunObserver {
   void on_start(const StartRecord& record) override;
   void on_step(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
+  void on_save_failed(const SaveFailedRecord& record) override;
   void on_end(const EndRecord& record) override;
 
  private:

@@ -50,6 +50,7 @@ struct CheckpointOptions {
   std::int64_t every = 0;    ///< steps; 0: only at the end and when interrupted
   int keep = 2;              ///< newest complete ones that stay
   bool asynchronous = true;  ///< those of `every` are written while training goes on
+  int max_failures = 3;      ///< failed saves in a row that end the run
 };
 
 /// How the loss is scaled in float16; see GradScaler.

@@ -212,6 +212,9 @@ std::vector<RecipeField> make_fields() {
       {"checkpoint.asynchronous",
        "write those of checkpoint.every while training goes on; costs a copy in memory",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.asynchronous; }},
+      {"checkpoint.max_failures",
+       "failed saves in a row that end the run; before that, the next one due tries again",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.max_failures; }, 1, 1e6},
   };
 }
 

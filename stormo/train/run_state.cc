@@ -167,26 +167,26 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
 }
 
 Result<std::string> RunState::save() {
-  STORMO_RETURN_IF_ERROR(finish_save().status());
   STORMO_RETURN_IF_ERROR(share_buffers());
   return checkpoint::save_checkpoint(world_, options_.checkpoint.directory, snapshot(),
                                      options_.checkpoint.keep);
 }
 
-Result<std::string> RunState::begin_save() {
+Status RunState::begin_save() {
   if (background_ == nullptr) {
     STORMO_ASSIGN_OR_RETURN(
         background_, checkpoint::AsyncCheckpoint::create(world_, options_.checkpoint.directory,
                                                          options_.checkpoint.keep));
   }
   STORMO_RETURN_IF_ERROR(share_buffers());
-  STORMO_RETURN_IF_ERROR(background_->begin(snapshot()));
-  return checkpoint::checkpoint_path(options_.checkpoint.directory, step);
+  return background_->begin(snapshot());
 }
 
 void RunState::before_update() {
   if (background_ != nullptr) background_->before_update();
 }
+
+bool RunState::save_failed() { return background_ != nullptr && background_->failed(); }
 
 Result<std::string> RunState::finish_save() {
   return background_ == nullptr ? std::string() : background_->finish();

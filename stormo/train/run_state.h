@@ -30,15 +30,17 @@ class RunState {
   /// Takes over the store that was made of these weights, and the scale of the loss, if there is
   /// one; with options.resume they get the checkpoint's state. Borrowed. A collective.
   Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
-  /// Writes a checkpoint and returns its path. A collective.
+  /// Writes a checkpoint and returns its path; after finish_save(). A collective.
   Result<std::string> save();
-  /// Starts to write one while training goes on, and returns the path it will have: values are
-  /// copied until before_update() returns. Waits for the save before it and returns its failure. A
-  /// collective.
-  Result<std::string> begin_save();
+  /// Starts to write one while training goes on: values are copied until before_update() returns.
+  /// After finish_save(). A collective.
+  Status begin_save();
   /// To be called before every update of parameters and optimizer state.
   void before_update();
-  /// Waits for a save that was begun; its failure, once. The same on all ranks.
+  /// Has a save that was begun failed, as far as this rank knows? At once.
+  bool save_failed();
+  /// Waits for a save that was begun; its path or its failure, once; empty when there is none. The
+  /// same on all ranks.
   Result<std::string> finish_save();
   /// Gives every rank the buffers of rank 0: running statistics differ between ranks. A collective.
   Status share_buffers();

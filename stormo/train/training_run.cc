@@ -31,6 +31,12 @@ void seed_step(std::uint64_t seed, std::int64_t step, Rank rank) {
   torch::manual_seed(rng.next_u64() + static_cast<std::uint64_t>(rank));
 }
 
+/// A failure of the ranks to talk, not of the disk.
+bool is_end_of_group(const Status& status) {
+  return status.code() == Code::kPeerLost || status.code() == Code::kCancelled ||
+         status.code() == Code::kMismatch || status.code() == Code::kDeadlineExceeded;
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(const RunSetup& setup)
@@ -137,12 +143,13 @@ Status TrainingRun::train_one_step() {
   return agree(outcome);
 }
 
-// Every rank learns the exact mean loss of the step, and whether any of them was told to stop: all
-// stop after the same step.
+// Every rank learns the exact mean loss of the step, whether any of them was told to stop (all stop
+// after the same step), and whether a save has failed in the background.
 Status TrainingRun::agree(const StepOutcome& mine) {
   const int received = StopSignal::received();
+  const bool save_failed = world_.rank() == 0 && state_.save_failed();
   std::array sums{mine.loss_sum, static_cast<double>(mine.samples), received == SIGINT ? 1.0 : 0.0,
-                  received == SIGTERM ? 1.0 : 0.0};
+                  received == SIGTERM ? 1.0 : 0.0, save_failed ? 1.0 : 0.0};
   STORMO_RETURN_IF_ERROR(
       world_.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::kSum));
   const auto samples = static_cast<std::int64_t>(sums[1]);
@@ -150,6 +157,7 @@ Status TrainingRun::agree(const StepOutcome& mine) {
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   state_.samples += samples;
   ++state_.step;
+  save_failed_ = sums[4] > 0;
   log_.add_samples(samples);
   if (state_.step < steps_ && sums[2] + sums[3] > 0) signal_ = sums[2] > 0 ? SIGINT : SIGTERM;
   return {};
@@ -169,14 +177,13 @@ Status TrainingRun::between_steps() {
   }
   if (last) return {};
   log_.pause();
+  if (save_failed_) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
   if (due(step, options_.verify_every)) {
     const std::shared_ptr<void> readable = store_->readable();
     STORMO_RETURN_IF_ERROR(state_.share_buffers());
     STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
   }
-  if (due(step, options_.checkpoint.every)) {
-    STORMO_RETURN_IF_ERROR(save(options_.checkpoint.asynchronous).within("checkpoint"));
-  }
+  if (due(step, options_.checkpoint.every)) STORMO_RETURN_IF_ERROR(save_when_due());
   if (due(step, options_.eval_every)) {
     const std::shared_ptr<void> readable = store_->readable();
     STORMO_RETURN_IF_ERROR(evaluate_all());
@@ -185,12 +192,42 @@ Status TrainingRun::between_steps() {
   return {};
 }
 
-Status TrainingRun::save(bool in_background) {
+Status TrainingRun::save_when_due() {
   if (options_.checkpoint.directory.empty()) return {};
-  if (saved_step_ == state_.step) return state_.finish_save().status();
-  STORMO_ASSIGN_OR_RETURN(end_.checkpoint, in_background ? state_.begin_save() : state_.save());
-  saved_step_ = state_.step;
+  STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
+  saving_step_ = state_.step;
+  if (!options_.checkpoint.asynchronous) return note_save(state_.save());
+  const Status begun = state_.begin_save();
+  return begun.ok() ? begun : note_save(begun);
+}
+
+// Whatever became of the one before it.
+Status TrainingRun::save_last() {
+  if (options_.checkpoint.directory.empty()) return {};
+  const Result<std::string> before = state_.finish_save();
+  const Status noted = note_save(before);
+  if (before.ok() || is_end_of_group(before.status())) STORMO_RETURN_IF_ERROR(noted);
+  STORMO_ASSIGN_OR_RETURN(end_.checkpoint, state_.save());
   return {};
+}
+
+// A failed save costs no training: the next one that is due tries again. The same on all ranks.
+Status TrainingRun::note_save(const Result<std::string>& outcome) {
+  if (outcome.ok()) {
+    if (outcome->empty()) return {};  // there was none
+    end_.checkpoint = *outcome;
+    failed_saves_ = 0;
+    return {};
+  }
+  if (is_end_of_group(outcome.status())) return outcome.status().within("checkpoint");
+  const int most = options_.checkpoint.max_failures;
+  observer().on_save_failed({.step = saving_step_,
+                             .failures = ++failed_saves_,
+                             .max_failures = most,
+                             .error = outcome.status().message()});
+  if (failed_saves_ < most) return {};
+  return io_error("saving failed " + std::to_string(failed_saves_) +
+                  " times in a row (checkpoint.max_failures): " + outcome.status().message());
 }
 
 Status TrainingRun::evaluate_all() {
@@ -216,7 +253,7 @@ Status TrainingRun::finish() {
   const std::shared_ptr<void> readable = store_->readable();
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
   STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
-  STORMO_RETURN_IF_ERROR(save(false).within("checkpoint"));
+  STORMO_RETURN_IF_ERROR(save_last().within("the last checkpoint"));
   end_.interrupted = signal_ != 0;
   if (!end_.interrupted) {
     STORMO_RETURN_IF_ERROR(evaluate_all());

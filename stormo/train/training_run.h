@@ -52,7 +52,9 @@ class TrainingRun {
   Status agree(const StepOutcome& mine);
   Status between_steps();
   Status evaluate_all();
-  Status save(bool in_background);
+  Status save_when_due();
+  Status save_last();
+  Status note_save(const Result<std::string>& outcome);
   Status finish();
   Status gather_bytes_sent();
   observe::RunObserver& observer() const;
@@ -73,7 +75,9 @@ class TrainingRun {
   observe::EndRecord end_;
   TimePoint started_;
   std::int64_t first_sample_ = 0;
-  std::int64_t saved_step_ = -1;
+  std::int64_t saving_step_ = 0;  // of the last save that was begun
+  int failed_saves_ = 0;          // in a row
+  bool save_failed_ = false;      // rank 0 knows of a failure that is not yet told
   double learning_rate_ = 0;
   int signal_ = 0;
 };
