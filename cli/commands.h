@@ -8,6 +8,7 @@ namespace stormo::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitSaved = 75;  ///< a peer was lost, and there is a checkpoint to go on from
 inline constexpr int kExitInterrupted = 130;
 
 /// Each adds one subcommand to `app`; its callback stores the exit code. `arguments` are those of

@@ -37,8 +37,8 @@ constexpr const char* kExamples =
     "  mpirun -n 4 stormo train recipes/mnist.toml          --engine mpi: MPI moves the bytes too\n"
     "\n"
     "key=value changes a value of the recipe; --help-recipe lists all keys. Exit codes: 0 done;\n"
-    "1 the run failed; 2 usage or configuration, nothing was started; 130, 143 interrupted, with\n"
-    "a checkpoint to --resume from.";
+    "1 the run failed; 2 usage or configuration, nothing was started; 75 a peer was lost, and there\n"
+    "is a checkpoint to --resume from; 130, 143 interrupted, with a checkpoint.";
 
 struct TrainArguments {
   std::string recipe;
@@ -146,6 +146,13 @@ int dry_run(const train::Recipe& recipe, int ranks, bool json) {
   return kExitOk;
 }
 
+/// The ranks have saved; where rank 0 is on another host, this one may not see the files.
+void say_how_to_continue(const std::string& directory) {
+  const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
+  const std::string where = "the newest checkpoint in '" + directory + "' on the host of rank 0";
+  fmt::print(stderr, "{}\n", how_to_continue(newest.ok() ? *newest : where));
+}
+
 train::ParsedRecipe parse(const TrainArguments& a) {
   std::vector<std::string> overrides = a.overrides;
   if (!a.checkpoint.empty()) overrides.push_back("checkpoint.directory=" + a.checkpoint);
@@ -170,7 +177,8 @@ int run(const TrainArguments& a, const Invocation& invocation) {
       own_engine ? place_in_job() : find_place(a.engine, a.launch);
   if (!own_engine && !place.ok()) return fail_usage({place.status().message()});
   const bool is_rank = !place.ok() || place->source != "none";
-  const TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace};
+  const bool launched = place.ok() && place->source == "stormo";
+  const TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace, launched};
   // A rank's recipe was checked by the launcher; under a foreign one, rank 0 speaks for all.
   if (is_rank && parsed.errors.empty()) return run_rank(train_run);
   if (is_rank) return place.ok() && place->rank > 0 ? kExitUsage : fail_usage(parsed.errors);
@@ -184,7 +192,9 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   if (!a.dry_run) check_world(parsed, a, errors);
   if (!errors.empty()) return fail_usage(errors);
   if (ranks == 1 && a.launch.hosts.empty()) return run_rank(train_run);
-  return launch_copies(std::move(options), invocation, "train");
+  const int code = launch_copies(std::move(options), invocation, "train");
+  if (code == kExitSaved) say_how_to_continue(parsed.recipe.train.checkpoint.directory);
+  return code;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -105,7 +106,8 @@ int report(const Status& status, int rank) {
   return exit_code_of(status);
 }
 
-Result<int> train_as_rank(World& world, const TrainRun& run) {
+/// `saved`: the newest checkpoint of this run, whatever the outcome.
+Result<int> train_as_rank(World& world, const TrainRun& run, std::string& saved) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(run.recipe));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data));
   comm::Communicator& group = world.communicator();
@@ -119,6 +121,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run) {
   if (!run.trace.empty()) trainer.set_sink(&sink.emplace(world.rank(), group.host()));
 
   const Result<observe::EndRecord> end = trainer.run();
+  saved = trainer.last_saved();
   const bool interrupted = end.status().code() == Code::kInterrupted;
   if (!end.ok() && !interrupted) return end.status();
   if (sink) STORMO_RETURN_IF_ERROR(write_trace(group, *sink, run.trace));
@@ -135,6 +138,11 @@ int terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
+std::string how_to_continue(const std::string& checkpoint) {
+  return "stormo train: the run can go on from " + checkpoint +
+         ": give the same command with --resume (in place of --overwrite)";
+}
+
 int run_rank(const TrainRun& run) {
   if (run.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
@@ -142,9 +150,15 @@ int run_rank(const TrainRun& run) {
   try {
     World world = run.engine == "stormo" ? stormo::init()
                                          : stormo::init(join_world(run.engine, {}).take_or_throw());
-    const Result<int> code = train_as_rank(world, run);
+    std::string saved;
+    const Result<int> code = train_as_rank(world, run, saved);
     if (code.ok()) return *code;
-    const int exit_code = report(code.status(), world.rank());
+    int exit_code = report(code.status(), world.rank());
+    if (code.status().code() == Code::kPeerLost && !saved.empty()) {
+      std::signal(SIGTERM, SIG_IGN);  // of a launcher that ends the others: this rank is leaving
+      if (world.rank() == 0 && !run.launched) std::cerr << how_to_continue(saved) << "\n";
+      exit_code = kExitSaved;
+    }
     if (world.size() > 1) world.communicator().fail(code.status());
     return exit_code;
   } catch (const Error& e) {

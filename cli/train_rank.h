@@ -11,13 +11,17 @@ struct TrainRun {
   train::Recipe recipe;
   std::string engine = "stormo";  ///< see join_world
   bool json = false;
-  std::string trace;  ///< file to write; empty: none
+  std::string trace;      ///< file to write; empty: none
+  bool launched = false;  ///< by this program, which reports how the job ended
 };
 
 /// Set for the ranks by a launcher whose standard error is a terminal: its width in columns.
 inline constexpr const char* kTerminalVariable = "STORMO_TERMINAL";
 /// Width of the terminal behind standard error, 0 when there is none.
 int terminal_columns();
+
+/// A line for the user of a run that lost a peer: the newest checkpoint, and how to go on from it.
+std::string how_to_continue(const std::string& checkpoint);
 
 /// Trains as one rank of the job that the environment describes, or alone; returns the exit code.
 int run_rank(const TrainRun& run);

@@ -57,6 +57,7 @@ void AsyncCheckpoint::save(Result<Snapshot>& snapshot) {
   Result<std::string> outcome = save_checkpoint(*group_, directory_, snapshot, keep_);
   const std::lock_guard lock(mutex_);
   outcome_ = std::move(outcome);
+  if (outcome_.ok()) last_saved_ = *outcome_;
 }
 
 Status AsyncCheckpoint::copy(Snapshot& snapshot) {
@@ -90,6 +91,11 @@ void AsyncCheckpoint::before_update() {
 bool AsyncCheckpoint::failed() {
   const std::lock_guard lock(mutex_);
   return !outcome_.ok();
+}
+
+std::string AsyncCheckpoint::last_saved() {
+  const std::lock_guard lock(mutex_);
+  return last_saved_;
 }
 
 Result<std::string> AsyncCheckpoint::finish() {

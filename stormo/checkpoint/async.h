@@ -42,6 +42,8 @@ class AsyncCheckpoint {
   /// Has a save ended with a failure that nobody has taken yet? At once; ranks may learn of the same
   /// failure at different times.
   bool failed();
+  /// The path of the last save that succeeded; empty before one has. At once.
+  std::string last_saved();
   /// Waits until the save is on the disk. Its path, or its failure, once; empty when there is none.
   Result<std::string> finish();
 
@@ -60,6 +62,7 @@ class AsyncCheckpoint {
   std::condition_variable changed_;
   bool copied_ = true;
   Result<std::string> outcome_ = std::string();
+  std::string last_saved_;
 };
 
 }  // namespace stormo::checkpoint

@@ -168,8 +168,10 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
 
 Result<std::string> RunState::save() {
   STORMO_RETURN_IF_ERROR(share_buffers());
-  return checkpoint::save_checkpoint(world_, options_.checkpoint.directory, snapshot(),
-                                     options_.checkpoint.keep);
+  Result<std::string> path = checkpoint::save_checkpoint(
+      world_, options_.checkpoint.directory, snapshot(), options_.checkpoint.keep);
+  if (path.ok()) saved_ = *path;
+  return path;
 }
 
 Status RunState::begin_save() {
@@ -187,6 +189,13 @@ void RunState::before_update() {
 }
 
 bool RunState::save_failed() { return background_ != nullptr && background_->failed(); }
+
+// save() comes last, or is the only one.
+std::string RunState::last_saved() {
+  if (!saved_.empty()) return saved_;
+  const std::string behind = background_ == nullptr ? "" : background_->last_saved();
+  return behind.empty() ? resumed_from_ : behind;
+}
 
 Result<std::string> RunState::finish_save() {
   return background_ == nullptr ? std::string() : background_->finish();

@@ -42,6 +42,9 @@ class RunState {
   /// Waits for a save that was begun; its path or its failure, once; empty when there is none. The
   /// same on all ranks.
   Result<std::string> finish_save();
+  /// The newest complete checkpoint of this run that this rank knows of, also one that it resumed
+  /// from; empty when there is none. At once.
+  std::string last_saved();
   /// Gives every rank the buffers of rank 0: running statistics differ between ranks. A collective.
   Status share_buffers();
 
@@ -63,6 +66,7 @@ class RunState {
   const TrainerOptions& options_;
   checkpoint::RunIdentity run_;  // on rank 0
   std::string resumed_from_;     // a checkpoint
+  std::string saved_;            // by save()
   std::unique_ptr<checkpoint::AsyncCheckpoint> background_;
 };
 

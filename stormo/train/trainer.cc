@@ -53,6 +53,7 @@ struct Trainer::State {
   RunSetup setup;
   Status composed;
   int signal = 0;
+  std::string last_saved;
 
   Result<observe::EndRecord> run();
 };
@@ -61,8 +62,14 @@ Result<observe::EndRecord> Trainer::State::run() {
   STORMO_RETURN_IF_ERROR(validate(setup));
   STORMO_RETURN_IF_ERROR(composed);
   TrainingRun run(setup);
-  Result<observe::EndRecord> end = run.run();
+  Result<observe::EndRecord> end = Status(Code::kException, "nothing was run");
+  try {
+    end = run.run();
+  } catch (...) {
+    end = failure_of_current_exception();
+  }
   signal = run.interrupt_signal();
+  last_saved = run.last_saved();
   return end;
 }
 
@@ -94,6 +101,7 @@ void Trainer::set_observer(observe::RunObserver* observer) { state_->setup.obser
 void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
 const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }
 int Trainer::interrupt_signal() const { return state_->signal; }
+const std::string& Trainer::last_saved() const { return state_->last_saved; }
 
 Result<observe::EndRecord> Trainer::run() {
   Result<observe::EndRecord> end = Status(Code::kException, "nothing was run");

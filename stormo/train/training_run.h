@@ -44,6 +44,8 @@ class TrainingRun {
   Result<observe::EndRecord> run();
   /// The signal that any rank received first, or 0; equal on all ranks.
   int interrupt_signal() const { return signal_; }
+  /// See Trainer::last_saved(). No collective.
+  std::string last_saved() { return state_.last_saved(); }
 
  private:
   Status start();

@@ -229,6 +229,19 @@ TEST(Supervisor, PassesConfigurationAndSavedExitsThrough) {
   }
 }
 
+// The survivors of a lost rank say that they have saved, one of them late.
+TEST(Supervisor, ASurvivorThatHasSavedGivesTheExitCodeEvenWhileItIsEnded) {
+  Job job(3);
+  job.tell(Signalled{1, SIGKILL});
+  job.wait(milliseconds(300));
+  ASSERT_EQ(job.signals, std::vector{SIGTERM});
+  job.tell(Exited{0, 75});
+  job.tell(Signalled{2, SIGTERM});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 75);
+  EXPECT_THAT(job.first_line(), HasSubstr("rank 1"));
+}
+
 TEST(Supervisor, RanksThatWereInterruptedThemselvesEndTheRunAsInterrupted) {
   Job job(2);
   job.tell(Exited{0, 143});
