@@ -37,7 +37,8 @@ constexpr const char* kExamples =
     "  mpirun -n 4 stormo train recipes/mnist.toml          --engine mpi: MPI moves the bytes too\n"
     "\n"
     "key=value changes a value of the recipe; --help-recipe lists all keys. Exit codes: 0 done;\n"
-    "1 the run failed; 2 usage or configuration, nothing was started; 75 a peer was lost, and there\n"
+    "1 the run failed; 2 usage or configuration, nothing was started; 75 a peer was lost, and "
+    "there\n"
     "is a checkpoint to --resume from; 130, 143 interrupted, with a checkpoint.";
 
 struct TrainArguments {

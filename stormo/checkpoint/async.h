@@ -39,8 +39,8 @@ class AsyncCheckpoint {
   Status begin(Result<Snapshot> snapshot);
   /// Returns when all values are copied. At once when nothing is being copied.
   void before_update();
-  /// Has a save ended with a failure that nobody has taken yet? At once; ranks may learn of the same
-  /// failure at different times.
+  /// Has a save ended with a failure that nobody has taken yet? At once; ranks may learn of the
+  /// same failure at different times.
   bool failed();
   /// The path of the last save that succeeded; empty before one has. At once.
   std::string last_saved();

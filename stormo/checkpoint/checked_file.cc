@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -54,7 +55,7 @@ FileWriter::~FileWriter() {
 Status FileWriter::create(const std::string& path) {
   STORMO_CHECK(fd_ < 0, "one writer writes one file");
   path_ = path;
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
   return fd_ < 0 ? errno_error("create " + path) : ok_status();
 }
 
@@ -246,6 +247,25 @@ Status sync_directory(const std::string& path) {
   const Status failure = synced ? ok_status() : errno_error("sync " + path);
   ::close(fd);
   return failure;
+}
+
+Status create_directories(const std::string& path) {
+  const std::filesystem::path wanted = std::filesystem::absolute(path).lexically_normal();
+  std::filesystem::path folder;
+  for (const std::filesystem::path& name : wanted) {
+    if (name.empty()) continue;  // behind a slash at the end
+    const std::string parent = folder;
+    folder /= name;
+    // mkdir would say of a folder on a read-only file system that it is read-only.
+    std::error_code ignored;
+    if (std::filesystem::is_directory(folder, ignored)) continue;
+    if (::mkdir(folder.c_str(), 0777) == 0) {
+      STORMO_RETURN_IF_ERROR(sync_directory(parent));
+    } else if (errno != EEXIST || !std::filesystem::is_directory(folder)) {
+      return errno_error("create " + folder.string());
+    }
+  }
+  return ok_status();
 }
 
 }  // namespace stormo::checkpoint

@@ -50,7 +50,7 @@ class FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  /// Fails when `path` exists already.
+  /// Fails when `path` exists already. Its mode is 0666 less the umask.
   Status create(const std::string& path);
   Status write(const void* data, std::size_t bytes);
   Status write(std::string_view text) { return write(text.data(), text.size()); }
@@ -119,5 +119,7 @@ Result<FileDigest> digest_file(const std::string& path,
 Result<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes);
 /// Waits until the entries of a folder are on the disk.
 Status sync_directory(const std::string& path);
+/// Creates a folder, and those above it that are missing; their names are on the disk afterwards.
+Status create_directories(const std::string& path);
 
 }  // namespace stormo::checkpoint

@@ -1,9 +1,12 @@
 #include <stormo/checkpoint/folder.h>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -178,41 +181,48 @@ Result<std::string> find_checkpoint(const std::string& path) {
 
 Status probe_checkpoint_directory(const std::string& directory) {
   const std::string advice = "; choose another with checkpoint.directory=DIR";
-  std::error_code failed;
-  fs::create_directories(directory, failed);
-  if (failed) {
+  const Status created = create_directories(directory);
+  if (!created.ok()) {
     return invalid_argument("cannot create the checkpoint directory '" + directory +
-                            "': " + failed.message() + advice);
+                            "': " + created.message() + advice);
   }
   const fs::path path = fs::path(directory) / (".probe-" + random_suffix());
   FileWriter probe;
   Status written = probe.create(path);
   if (written.ok()) written = probe.write("probe\n");
   if (written.ok()) written = probe.finish().status();
-  fs::remove(path, failed);
+  ::unlink(path.c_str());
   if (written.ok()) return written;
   return invalid_argument("cannot write into the checkpoint directory '" + directory +
                           "': " + written.message() + advice);
 }
 
-void point_latest(const std::string& path) {
+Status point_latest(const std::string& path) {
   const fs::path folder = fs::path(path).parent_path();
+  const fs::path name = fs::path(path).filename(), latest = folder / kLatest;
   const fs::path fresh = folder / (".latest-" + random_suffix());
-  std::error_code failed;
-  fs::create_symlink(fs::path(path).filename(), fresh, failed);
-  if (failed) return;
-  fs::rename(fresh, folder / kLatest, failed);
-  if (failed) fs::remove(fresh, failed);
+  if (::symlink(name.c_str(), fresh.c_str()) != 0) {
+    // What file systems without symbolic links say.
+    return errno == EPERM ? ok_status() : errno_error("create " + fresh.string());
+  }
+  if (::rename(fresh.c_str(), latest.c_str()) != 0) {
+    const Status failure = errno_error("point " + latest.string() + " to " + name.string());
+    ::unlink(fresh.c_str());
+    return failure;
+  }
+  return sync_directory(folder);
 }
 
 void retire_old_checkpoints(const std::string& directory, int keep, const std::string& newest,
                             const RunIdentity& run) {
   int kept = 0;
+  std::vector<std::string> retired;
   for (const Found& f : list_checkpoints(directory).complete) {
     if (!f.run.ok() || f.path == newest) continue;
     const bool old = f.run->id == run.id && ++kept >= std::max(1, keep);
-    if (old || replaces(run, f.run->id)) retire_folder(f.path);
+    if (old || replaces(run, f.run->id)) retired.push_back(f.path);
   }
+  retire_folders(retired);
 }
 
 }  // namespace stormo::checkpoint

@@ -36,9 +36,9 @@ Result<std::string> find_checkpoint(const std::string& path);
 /// file.
 Status probe_checkpoint_directory(const std::string& directory);
 
-/// Makes `latest` name the checkpoint at `path` by one rename. A file system without symbolic links
-/// goes without: no reader of ours needs it.
-void point_latest(const std::string& path);
+/// Makes `latest` name the checkpoint at `path` by one rename, and waits until the disk has it. A
+/// file system without symbolic links goes without: no reader of ours needs it.
+Status point_latest(const std::string& path);
 
 /// Removes complete checkpoints of `run` beyond its newest `keep` (at least 1), never the one at
 /// `newest`; and those of runs that it replaces. Others stay, whatever their step.

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <random>
 #include <string_view>
+#include <utility>
 
 #include <stormo/checkpoint/checked_file.h>
 
@@ -55,7 +56,7 @@ Status StagingFolder::create(const std::string& parent, const std::string& label
   for (int attempt = 0; attempt < 8; ++attempt) {
     const std::string path =
         fs::path(parent) / fmt::format("{}{}-{}", kPrefix, label, random_suffix());
-    if (::mkdir(path.c_str(), 0755) != 0) return errno_error("create " + path);
+    if (::mkdir(path.c_str(), 0777) != 0) return errno_error("create " + path);
     lock_ = lock_folder(path);
     if (lock_ >= 0) {
       path_ = path;
@@ -83,21 +84,30 @@ Status StagingFolder::publish(const std::string& target) {
 
 void remove_stale_staging(const std::string& parent) {
   std::error_code ignored;
+  std::vector<std::pair<std::string, int>> stale;  // with their locks
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, ignored)) {
     if (!entry.path().filename().string().starts_with(kPrefix)) continue;
     const int lock = lock_folder(entry.path());
-    if (lock < 0) continue;
-    fs::remove_all(entry.path(), ignored);
+    if (lock >= 0) stale.emplace_back(entry.path(), lock);
+  }
+  if (stale.empty()) return;
+  const bool synced = sync_directory(parent).ok();
+  for (const auto& [path, lock] : stale) {
+    if (synced) fs::remove_all(path, ignored);
     ::close(lock);
   }
 }
 
-void retire_folder(const std::string& path) {
-  const fs::path target =
-      fs::path(path).parent_path() / fmt::format("{}old-{}", kPrefix, random_suffix());
-  std::error_code failed;
-  fs::rename(path, target, failed);
-  if (!failed) fs::remove_all(target, failed);
+void retire_folders(const std::vector<std::string>& paths) {
+  std::vector<std::string> renamed;
+  for (const std::string& path : paths) {
+    const std::string target =
+        fs::path(path).parent_path() / fmt::format("{}old-{}", kPrefix, random_suffix());
+    if (::rename(path.c_str(), target.c_str()) == 0) renamed.push_back(target);
+  }
+  if (renamed.empty() || !sync_directory(fs::path(renamed[0]).parent_path()).ok()) return;
+  std::error_code ignored;
+  for (const std::string& path : renamed) fs::remove_all(path, ignored);
 }
 
 }  // namespace stormo::checkpoint

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <stormo/base/status.h>
 
@@ -26,11 +27,13 @@ class StagingFolder {
   int lock_ = -1;
 };
 
-/// Removes the staging folders of dead runs. Never fails: it is tidying.
-void remove_stale_staging(const std::string& parent);
+// Both remove a folder's content only when the disk knows that the folder has another name: so no
+// half of a checkpoint is ever visible. They never fail: it is tidying.
 
-/// Removes a published folder so that no half of it is ever visible.
-void retire_folder(const std::string& path);
+/// Removes the staging folders of dead runs.
+void remove_stale_staging(const std::string& parent);
+/// Removes published folders of one parent.
+void retire_folders(const std::vector<std::string>& paths);
 
 /// 16 random hexadecimal digits.
 std::string random_suffix();

@@ -22,9 +22,7 @@ namespace fs = std::filesystem;
 /// Rank 0's name of a new staging folder.
 Result<std::string> open_staging(StagingFolder& staging, const std::string& directory,
                                  std::int64_t step) {
-  std::error_code failed;
-  fs::create_directories(directory, failed);
-  if (failed) return io_error("create " + directory + ": " + failed.message());
+  STORMO_RETURN_IF_ERROR(create_directories(directory));
   remove_stale_staging(directory);
   STORMO_RETURN_IF_ERROR(staging.create(directory, std::to_string(step)));
   return fs::path(staging.path()).filename().string();
@@ -103,7 +101,7 @@ Result<std::string> complete(StagingFolder& staging, const std::string& director
   STORMO_RETURN_IF_ERROR(check_other_runs(directory, snapshot.run));
   std::string target = checkpoint_path(directory, snapshot.step);
   STORMO_RETURN_IF_ERROR(publish(staging, manifest, target));
-  point_latest(target);
+  STORMO_RETURN_IF_ERROR(point_latest(target).within(target + " is saved"));
   retire_old_checkpoints(directory, keep, target, snapshot.run);
   return target;
 }

@@ -168,8 +168,8 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
 
 Result<std::string> RunState::save() {
   STORMO_RETURN_IF_ERROR(share_buffers());
-  Result<std::string> path = checkpoint::save_checkpoint(
-      world_, options_.checkpoint.directory, snapshot(), options_.checkpoint.keep);
+  Result<std::string> path = checkpoint::save_checkpoint(world_, options_.checkpoint.directory,
+                                                         snapshot(), options_.checkpoint.keep);
   if (path.ok()) saved_ = *path;
   return path;
 }

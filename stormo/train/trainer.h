@@ -34,8 +34,8 @@ class Trainer {
   Result<observe::EndRecord> run();
   /// SIGINT or SIGTERM when run() returned kInterrupted, else 0. Equal on all ranks.
   int interrupt_signal() const;
-  /// After run(): the newest complete checkpoint of this run that this rank knows of, whatever ended
-  /// the run; empty when there is none.
+  /// After run(): the newest complete checkpoint of this run that this rank knows of, whatever
+  /// ended the run; empty when there is none.
   const std::string& last_saved() const;
 
  private:
