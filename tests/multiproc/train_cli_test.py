@@ -1,8 +1,31 @@
 """What `stormo train` prints, refuses and leaves behind."""
 
 import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
 
-from train_cli import MLP, REPOSITORY, TrainTest, main
+from train_cli import DEADLINE_S, MLP, REPOSITORY, STORMO, TrainTest, main
+
+
+def children_of(pid):
+    """All processes below one."""
+    for listed in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in listed.read_text().split():
+            yield int(child)
+            yield from children_of(child)
+
+
+def ranks_of(process):
+    """Rank -> process id of a running job."""
+    found = {}
+    for pid in children_of(process.pid):
+        for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(b"STORMO_RANK="):
+                found[int(entry.split(b"=")[1])] = pid
+    return found
 
 
 class JsonTest(TrainTest):
@@ -71,6 +94,65 @@ class JsonTest(TrainTest):
         self.assertEqual(sorted(p.name for p in (self.folder / "run").iterdir()), ["latest", "step-00000003"])
         self.assertEqual(self.lines("mlp.toml", "--resume")[0]["first_step"], 3)
         self.assertEqual((shown()["step"], shown()["run"]), (6, second["run"]))
+
+    def start(self, *arguments):
+        process = subprocess.Popen(
+            [STORMO, "train", "mlp.toml", "-n", "2", "steps=20000", *arguments, "--json"],
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=dict(os.environ, OMP_NUM_THREADS="1"))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def read_until(self, process, event):
+        for line in process.stdout:
+            record = json.loads(line)
+            if record["event"] == event:
+                return record
+        self.fail(f"no '{event}': {process.stderr.read()}")
+
+    def test_a_failed_save_is_told_and_training_goes_on(self):
+        process = self.start("checkpoint.every=1", "checkpoint.max_failures=1000000")
+        self.read_until(process, "step")
+        run = self.folder / "run"
+        run.rename(self.folder / "aside")
+        run.write_text("in the way")
+        failed = self.read_until(process, "save_failed")
+        self.assertEqual(list(failed), ["event", "step", "failures", "max_failures", "error"])
+        self.assertEqual((failed["failures"], failed["max_failures"]), (1, 1000000))
+        self.assertGreater(self.read_until(process, "step")["step"], failed["step"])
+        run.unlink()
+        (self.folder / "aside").rename(run)
+        process.terminate()
+        out, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 143, err)
+        last = json.loads(out.splitlines()[-1])
+        self.assertTrue((self.folder / last["checkpoint"] / "manifest.json").exists())
+        self.assertIn(f"the checkpoint after step {failed['step']} failed (1 in a row", err)
+
+    def test_a_lost_peer_gives_75_once_a_checkpoint_is_there(self):
+        for victim, signal_number in ((0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP)):
+            with self.subTest(victim=victim, signal=signal_number):
+                process = self.start("checkpoint.every=5", "--overwrite")
+                while self.read_until(process, "step")["step"] < 20:
+                    pass
+                os.kill(ranks_of(process)[victim], signal_number)
+                _, err = process.communicate(timeout=DEADLINE_S)
+                self.assertEqual(process.returncode, 75, err)
+                found = re.search(r"the run can go on from (run/step-\d+): .*--resume", err)
+                self.assertTrue(found, err)
+                self.assertEqual(err.count("can go on from"), 1)
+                step = int(found.group(1)[-8:])
+                again = self.lines("mlp.toml", "-n", "2", "--resume", f"steps={step + 2}")
+                self.assertEqual(again[0]["first_step"], step)
+
+    def test_a_lost_peer_before_the_first_checkpoint_gives_1(self):
+        process = self.start()
+        self.read_until(process, "step")
+        os.kill(ranks_of(process)[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertNotIn("can go on", err)
 
     def test_trace_has_every_rank(self):
         self.lines("mlp.toml", "-n", "2", "--trace", "out.json")

@@ -59,13 +59,17 @@ TEST_F(Async, AFailureSurfacesAtTheNextSaveOnAllRanksAndTheOneAfterSucceeds) {
     auto checkpoints = AsyncCheckpoint::create(world, folder_ / "blocked", 9).take_or_throw();
     ASSERT_TRUE(checkpoints->begin(snapshot_of(state, 1, world.rank(), 2)).ok());
     checkpoints->before_update();
+    while (!checkpoints->failed()) std::this_thread::yield();
+    EXPECT_EQ(checkpoints->last_saved(), "");
     const Status failed = checkpoints->begin(snapshot_of(state, 2, world.rank(), 2));
+    EXPECT_FALSE(checkpoints->failed());
     EXPECT_THAT(failed.message(), HasSubstr("blocked"));
     ASSERT_TRUE(world.barrier().ok());
     if (world.rank() == 0) fs::remove(folder_ / "blocked");
     ASSERT_TRUE(world.barrier().ok());
     ASSERT_TRUE(checkpoints->begin(snapshot_of(state, 3, world.rank(), 2)).ok());
     EXPECT_TRUE(checkpoints->finish().ok());
+    EXPECT_EQ(checkpoints->last_saved(), checkpoint_path(folder_ / "blocked", 3));
   });
   EXPECT_EQ(newest_checkpoint(folder_ / "blocked").take_or_throw(),
             checkpoint_path(folder_ / "blocked", 3));

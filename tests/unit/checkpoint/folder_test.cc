@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <stormo/checkpoint/folder.h>
@@ -11,6 +12,7 @@ namespace stormo::checkpoint {
 namespace {
 
 using namespace test;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
@@ -108,6 +110,35 @@ TEST_F(Folder, LivingRunsKeepTheirStagingFolders) {
   ::close(lock);
   ASSERT_TRUE(save(folder_, 2).ok());
   EXPECT_FALSE(fs::exists(staging));
+}
+
+TEST_F(Folder, TheUmaskSaysWhoMayRead) {
+  const auto mode = [](const fs::path& path) {
+    return static_cast<int>(fs::status(path).permissions());
+  };
+  const mode_t before = ::umask(0);
+  for (const int mask : {0077, 0022, 0002}) {
+    ::umask(static_cast<mode_t>(mask));
+    const fs::path folder = folder_ / std::to_string(mask) / "run";
+    const fs::path path = save(folder, 1, 9, 6).take_or_throw();
+    EXPECT_EQ(mode(path / kShard), 0666 & ~mask);
+    EXPECT_EQ(mode(path / "manifest.json"), 0666 & ~mask);
+    for (const fs::path& p : {path, folder, folder.parent_path()}) {
+      EXPECT_EQ(mode(p), 0777 & ~mask) << p;
+    }
+  }
+  ::umask(before);
+}
+
+TEST_F(Folder, ALinkThatCannotBeMovedIsAFailureAndTheCheckpointIsThere) {
+  ASSERT_TRUE(save(folder_, 1).ok());
+  fs::remove(folder_ / "latest");
+  fs::create_directories(folder_ / "latest" / "of somebody else");
+  const Status status = save(folder_, 2, /*keep=*/1).status();
+  EXPECT_EQ(status.code(), Code::kIo);
+  EXPECT_THAT(status.message(), AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("latest")));
+  EXPECT_THAT(names_in(folder_), UnorderedElementsAre("step-00000001", "step-00000002", "latest"));
+  EXPECT_EQ(newest_checkpoint(folder_).take_or_throw(), folder_ / "step-00000002");
 }
 
 TEST_F(Folder, ProbeFindsAnUnwritableFolder) {

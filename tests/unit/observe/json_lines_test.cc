@@ -76,6 +76,15 @@ TEST(JsonObserver, EndLineHasTheKeysOfTheDocs) {
             "\n");
 }
 
+TEST(JsonObserver, AFailedSaveIsALine) {
+  std::ostringstream out;
+  JsonObserver(out).on_save_failed(
+      {.step = 40, .failures = 2, .max_failures = 3, .error = "write x: No space left on device"});
+  EXPECT_EQ(out.str(), R"({"event":"save_failed","step":40,"failures":2,"max_failures":3,)"
+                       R"("error":"write x: No space left on device"})"
+                       "\n");
+}
+
 TEST(JsonObserver, StaysValidJsonWhateverItIsGiven) {
   std::ostringstream out;
   JsonObserver observer(out);

@@ -89,6 +89,21 @@ TEST(TextObserver, InterruptedRunSaysHowToGoOn) {
   EXPECT_THAT(out.str(), HasSubstr("--resume"));
 }
 
+TEST(TextObserver, AFailedSaveIsOneLineAboveTheLiveOne) {
+  const SaveFailedRecord failed{
+      .step = 40, .failures = 2, .max_failures = 3, .error = "rank 1: No space left on device"};
+  std::ostringstream text, warnings;
+  TextObserver observer(text, {.live = true});
+  observer.on_step(kStep);
+  observer.on_save_failed(failed);
+  WarningObserver(warnings).on_save_failed(failed);
+  WarningObserver(warnings).on_step(kStep);
+  const std::string line = warnings.str();
+  EXPECT_THAT(line, HasSubstr("after step 40 failed (2 in a row, 3 end the run)"));
+  EXPECT_THAT(line, HasSubstr("rank 1: No space left on device\n"));
+  EXPECT_THAT(text.str(), testing::EndsWith("\r\x1b[2K" + line));
+}
+
 TEST(TextObserver, SurvivesNumbersWithoutAMeaning) {
   std::ostringstream out;
   StepRecord step = kStep;

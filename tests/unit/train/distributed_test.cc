@@ -250,6 +250,14 @@ TEST_F(DistributedTrainer, AfterAKillTheRunGoesOnOnAnyNumberOfRanks) {
   }
 }
 
+TEST_F(DistributedTrainer, SavesThatFailTooOftenEndAllRanksAtTheSameStep) {
+  train(2, {"checkpoint=1", "checkpoint_every=1", "event=block", "event_rank=0", "event_call=1"},
+        1);
+  const RankFile first = read_rank(last_folder, 0), second = read_rank(last_folder, 1);
+  EXPECT_NE(first.status.find("3 times in a row"), std::string::npos) << first.status;
+  EXPECT_EQ(first.status, second.status);
+}
+
 TEST_F(DistributedTrainer, AnUnreadableSampleEndsAllRanksWithThatCause) {
   train(3, {"event=throw", "event_rank=2"}, 1);
   for (const int rank : {0, 1, 2}) {

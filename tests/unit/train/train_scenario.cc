@@ -2,6 +2,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <stdexcept>
@@ -51,7 +52,12 @@ class EventfulDataset final : public ToyDataset {
  public:
   EventfulDataset(std::int64_t samples, std::int64_t call, std::string event,
                   const std::string& log, torch::ScalarType type)
-      : ToyDataset(samples), call_(call), event_(std::move(event)), log_(log), type_(type) {}
+      : ToyDataset(samples),
+        call_(call),
+        event_(std::move(event)),
+        checkpoints_(std::filesystem::path(log).parent_path() / "ckpt"),
+        log_(log),
+        type_(type) {}
   data::Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override {
     for (const std::int64_t i : indices) log_ << epoch << ':' << i << ' ';
     log_ << std::endl;
@@ -59,6 +65,7 @@ class EventfulDataset final : public ToyDataset {
       if (event_ == "sigkill") raise(SIGKILL);
       if (event_ == "sigterm") raise(SIGTERM);
       if (event_ == "sigint") raise(SIGINT);
+      if (event_ == "block") block_checkpoints();
       if (event_ == "throw") throw std::runtime_error("this sample cannot be read");
     }
     data::Batch batch = ToyDataset::get(indices, epoch);
@@ -68,8 +75,15 @@ class EventfulDataset final : public ToyDataset {
   }
 
  private:
+  // A file takes the place of the folder.
+  void block_checkpoints() const {
+    std::filesystem::rename(checkpoints_, checkpoints_.string() + ".aside");
+    std::ofstream{checkpoints_};
+  }
+
   std::int64_t call_;
   std::string event_;
+  std::filesystem::path checkpoints_;
   mutable std::int64_t calls_ = 0;
   mutable std::ofstream log_;
   torch::ScalarType type_;

@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <stdexcept>
@@ -31,11 +33,17 @@ class Recorder final : public observe::RunObserver {
   void on_start(const observe::StartRecord& r) override { start = r; }
   void on_step(const observe::StepRecord& r) override { steps.push_back(r); }
   void on_eval(const observe::EvalRecord& r) override { evals.push_back(r); }
+  void on_save_failed(const observe::SaveFailedRecord& r) override {
+    failed_saves.push_back(r);
+    told_after.push_back(steps.empty() ? 0 : steps.back().step);
+  }
   void on_end(const observe::EndRecord& r) override { end = r; }
 
   std::optional<observe::StartRecord> start;
   std::vector<observe::StepRecord> steps;
   std::vector<observe::EvalRecord> evals;
+  std::vector<observe::SaveFailedRecord> failed_saves;
+  std::vector<std::int64_t> told_after;  // which step each of them
   std::optional<observe::EndRecord> end;
 };
 
@@ -56,19 +64,41 @@ class TrainerTest : public testing::Test {
     folder = testing::TempDir() + "stormo_trainer_" + std::to_string(getpid());
     std::filesystem::remove_all(folder);
   }
-  void TearDown() override { std::filesystem::remove_all(folder); }
+  void TearDown() override {
+    std::filesystem::remove_all(folder);
+    std::filesystem::remove_all(folder + ".aside");
+  }
 
   Result<observe::EndRecord> run(const std::shared_ptr<ToyModule>& module,
                                  std::vector<EvalSplit> splits = {}) {
     recorder = {};
-    Trainer trainer(*world, toy_task(module), dataset, std::move(splits), options);
+    Task task = toy_task(module);
+    task.loss = [this, loss = task.loss, step = 0](const torch::Tensor& output,
+                                                   const torch::Tensor& target) mutable {
+      if (at_step) at_step(++step);
+      return loss(output, target);
+    };
+    Trainer trainer(*world, task, dataset, std::move(splits), options);
     trainer.set_observer(&recorder);
     Result<observe::EndRecord> end = trainer.run();
     signal = trainer.interrupt_signal();
+    last_saved = trainer.last_saved();
     return end;
   }
 
+  /// A file takes the place of the folder: what is saved now fails.
+  void block() const {
+    std::filesystem::rename(folder, folder + ".aside");
+    std::ofstream{folder};
+  }
+  void unblock() const {
+    std::filesystem::remove(folder);
+    std::filesystem::rename(folder + ".aside", folder);
+  }
+
   std::unique_ptr<comm::Communicator> world;
+  std::function<void(std::int64_t step)> at_step;  // in the forward of each
+  std::string last_saved;
   std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(47);
   std::string folder;
   TrainerOptions options;
@@ -248,6 +278,75 @@ TEST_F(TrainerTest, AnExceptionOfTheTaskFailsTheGroup) {
   EXPECT_EQ(end.status().code(), Code::kException);
   EXPECT_NE(end.status().message().find("no loss today"), std::string::npos);
   EXPECT_FALSE(world->status().ok());
+}
+
+TEST_F(TrainerTest, AFailedSaveIsToldAndTheNextOneDueTriesAgain) {
+  options.checkpoint = {.directory = folder, .every = 2, .asynchronous = false, .max_failures = 3};
+  at_step = [this](std::int64_t step) {
+    if (step == 1 || step == 7) block();
+    if (step == 5 || step == 10) unblock();
+  };
+  const auto end = run(make_toy_module(3));
+  ASSERT_TRUE(end.ok()) << end.status().to_string();
+  std::vector<std::pair<std::int64_t, int>> told;
+  for (const auto& r : recorder.failed_saves) told.emplace_back(r.step, r.failures);
+  EXPECT_EQ(told, (std::vector<std::pair<std::int64_t, int>>{{2, 1}, {4, 2}, {8, 1}}));
+  EXPECT_EQ(recorder.told_after, (std::vector<std::int64_t>{2, 4, 8}));
+  EXPECT_NE(recorder.failed_saves[0].error.find(folder), std::string::npos);
+  EXPECT_EQ(end->checkpoint, checkpoint::checkpoint_path(folder, 10));
+  EXPECT_EQ(*checkpoint::newest_checkpoint(folder), end->checkpoint);
+  EXPECT_EQ(last_saved, end->checkpoint);
+}
+
+// In the background the failure is known long before the next save is due, and told then.
+TEST_F(TrainerTest, AFailureInTheBackgroundIsToldAtOnceAndTheLastSaveIsStillTried) {
+  options.checkpoint = {.directory = folder, .every = 200};
+  options.steps = 399;
+  at_step = [this](std::int64_t step) {
+    if (step == 200) block();
+    if (step == 399) unblock();
+  };
+  const auto end = run(make_toy_module(3));
+  ASSERT_TRUE(end.ok()) << end.status().to_string();
+  ASSERT_EQ(recorder.failed_saves.size(), 1u);
+  EXPECT_EQ(recorder.failed_saves[0].step, 200);
+  EXPECT_LT(recorder.told_after[0], 399);
+  EXPECT_EQ(*checkpoint::newest_checkpoint(folder), checkpoint::checkpoint_path(folder, 399));
+}
+
+TEST_F(TrainerTest, TooManyFailedSavesInARowEndTheRun) {
+  for (const bool asynchronous : {false, true}) {
+    options.checkpoint = {
+        .directory = folder, .every = 2, .asynchronous = asynchronous, .max_failures = 2};
+    at_step = [this](std::int64_t step) {
+      if (step == 3) block();
+    };
+    options.epochs = 40;
+    const auto end = run(make_toy_module(3));
+    EXPECT_EQ(end.status().code(), Code::kIo);
+    EXPECT_NE(end.status().message().find("2 times in a row (checkpoint.max_failures)"),
+              std::string::npos)
+        << end.status().to_string();
+    EXPECT_EQ(recorder.failed_saves.size(), 2u);
+    EXPECT_EQ(last_saved, checkpoint::checkpoint_path(folder, 2));
+    unblock();
+    std::filesystem::remove_all(folder);
+  }
+}
+
+TEST_F(TrainerTest, AFreshRunDoesNotMixWithTheCheckpointsOfAnother) {
+  options.checkpoint.directory = folder;
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  const auto refused = run(make_toy_module(3));
+  EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.status().message().find("--overwrite"), std::string::npos);
+  EXPECT_FALSE(recorder.start);
+  options.overwrite = true;
+  options.epochs = 1;
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  EXPECT_EQ(*checkpoint::newest_checkpoint(folder), checkpoint::checkpoint_path(folder, 5));
+  options.resume = true;
+  EXPECT_EQ(run(make_toy_module(3)).status().code(), Code::kInvalidArgument);  // not both
 }
 
 TEST_F(TrainerTest, KeepsCheckpointsEverySoManySteps) {
