@@ -1,72 +1,47 @@
-// Checkpoints in a loop of your own: saved by all ranks, loaded by any number of them.
+// Checkpoints in a loop of your own: one call restores model, optimizer and position, one call
+// saves them, on any number of ranks.
 //
 //   stormo run -n 2 -- build/release/bin/example_checkpoint runs/example
 //
 // Run it again and it goes on where it stopped. Without a folder it uses a temporary one and
 // resumes within one run.
-#include <array>
 #include <cstdio>
 #include <filesystem>
 
-#include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/reader.h>
-#include <stormo/checkpoint/writer.h>
 #include <stormo/stormo.h>
-#include <stormo/train/checkpoint.h>
 #include <torch/torch.h>
-
-using stormo::checkpoint::CheckpointReader;
 
 namespace {
 
-/// Rank 0's newest step, 0 when there is none; its weights go to everybody with the construction of
-/// DistributedDataParallel.
-std::int64_t load(stormo::World& world, const std::string& folder, torch::nn::Module& module) {
-  std::int64_t step = 0;
-  const auto newest = stormo::checkpoint::newest_checkpoint(folder);
-  if (world.rank() == 0 && newest.ok()) {
-    CheckpointReader reader = CheckpointReader::open(*newest).take_or_throw();
-    stormo::throw_if_error(stormo::train::read_into(reader, stormo::train::named_state(module)));
-    step = reader.manifest().step;
-  }
-  std::array<std::int64_t, 1> shared{step};
-  stormo::throw_if_error(
-      world.communicator().broadcast(stormo::comm::buffer_of(std::span<std::int64_t>(shared)), 0));
-  return shared[0];
-}
+constexpr std::int64_t kBatch = 64;  // samples of a rank and step
 
-void save(stormo::World& world, const std::string& folder, const torch::nn::Module& module,
-          std::int64_t step) {
-  stormo::checkpoint::Snapshot snapshot{.pieces = {}, .step = step, .name = "example"};
-  stormo::throw_if_error(
-      stormo::train::add_pieces(stormo::train::named_state(module), snapshot.pieces));
-  // replicas hold the same: each rank writes a part
-  snapshot.pieces = stormo::checkpoint::share_of(snapshot.pieces, world.rank(), world.size());
-  (void)stormo::checkpoint::save_checkpoint(world, folder, snapshot, /*keep=*/2).take_or_throw();
-}
-
+/// Trains `steps` more steps from where the checkpoints in `folder` end; the last loss.
 double train(stormo::World& world, const std::string& folder, std::int64_t steps) {
   torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 2));
-  const std::int64_t first = load(world, folder, *net);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  stormo::train::RunCheckpoint checkpoint(world, *net, optimizer, folder, {.name = "example"});
+  stormo::train::Progress at = checkpoint.restore();
   stormo::DistributedDataParallel ddp(world, net);
-  torch::optim::SGD optimizer(net->parameters(), 0.1);
-  double last = 0;
-  for (std::int64_t step = first; step < first + steps; ++step) {
-    torch::manual_seed(static_cast<std::uint64_t>(step * world.size() + world.rank()));
-    const torch::Tensor x = torch::randn({64, 8});
+  const std::int64_t first = at.step, last = first + steps;
+  double value = 0;
+  while (at.step < last) {
+    torch::manual_seed(static_cast<std::uint64_t>(at.step * world.size() + world.rank()));
+    const torch::Tensor x = torch::randn({kBatch, 8});
     const torch::Tensor target = (x.select(1, 0) > 0).to(torch::kInt64);
     optimizer.zero_grad();
     const torch::Tensor loss = torch::nn::functional::cross_entropy(net->forward(x), target);
     loss.backward();
     optimizer.step();
-    last = loss.item<double>();
+    value = loss.item<double>();
+    ++at.step;
+    at.samples += kBatch * world.size();
+    if (at.step % 50 == 0) checkpoint.save(at);
   }
-  save(world, folder, *net, first + steps);
   if (world.rank() == 0) {
     std::printf("steps %lld to %lld: loss %.4f\n", static_cast<long long>(first),
-                static_cast<long long>(first + steps), last);
+                static_cast<long long>(last), value);
   }
-  return last;
+  return value;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 /// A user's own training loop needs two names of it: `stormo::init()` and
 /// `stormo::DistributedDataParallel`, or `stormo::FullyShardedDataParallel`; in one process
 /// `stormo::run_replicas()` takes the place of the first.
+/// `stormo::train::RunCheckpoint` saves and restores such a loop in one call each;
 /// `stormo::train::Trainer` is the loop ready made.
 
 #include <stormo/base/status.h>
@@ -15,6 +16,7 @@
 #include <stormo/train/distributed_data_parallel.h>
 #include <stormo/train/fully_sharded_data_parallel.h>
 #include <stormo/train/init.h>
+#include <stormo/train/run_checkpoint.h>
 #include <stormo/train/run_replicas.h>
 #include <stormo/train/sync_batch_norm.h>
 #include <stormo/train/trainer.h>

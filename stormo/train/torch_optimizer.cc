@@ -65,9 +65,17 @@ Status TorchOptimizer::step(const StepRate& rate, std::size_t first, std::size_t
 }
 
 std::map<std::string, torch::Tensor> TorchOptimizer::state() const {
+  return archive_of(*optimizer_);
+}
+
+Status TorchOptimizer::load_state(const std::map<std::string, torch::Tensor>& state) {
+  return load_archive(*optimizer_, state);
+}
+
+std::map<std::string, torch::Tensor> archive_of(const torch::optim::Optimizer& optimizer) {
   std::ostringstream out;
   torch::serialize::OutputArchive archive;
-  optimizer_->save(archive);
+  optimizer.save(archive);
   archive.save_to(out);
   const std::string bytes = out.str();
   torch::Tensor tensor = torch::empty({static_cast<std::int64_t>(bytes.size())}, torch::kUInt8);
@@ -75,7 +83,8 @@ std::map<std::string, torch::Tensor> TorchOptimizer::state() const {
   return {{kArchive, tensor}};
 }
 
-Status TorchOptimizer::load_state(const std::map<std::string, torch::Tensor>& state) {
+Status load_archive(torch::optim::Optimizer& optimizer,
+                    const std::map<std::string, torch::Tensor>& state) {
   const auto found = state.find(kArchive);
   if (state.size() != 1 || found == state.end()) {
     return invalid_argument(
@@ -86,7 +95,7 @@ Status TorchOptimizer::load_state(const std::map<std::string, torch::Tensor>& st
   try {
     torch::serialize::InputArchive archive;
     archive.load_from(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
-    optimizer_->load(archive);
+    optimizer.load(archive);
   } catch (const c10::Error& error) {
     return invalid_argument(std::string("the optimizer's state cannot be read: ") +
                             error.what_without_backtrace() +
