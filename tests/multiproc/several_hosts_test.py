@@ -100,10 +100,10 @@ class SeveralHosts(TrainTest):
         self.assertIn('"hosts":2', done.stdout)
         sharded = self.train(self.shared / "run", "strategy.kind=fsdp")
         self.assertEqual(sharded.returncode, 0, sharded.stderr)
-        apart = self.train(self.private / "run", "strategy.kind=fsdp")
+        apart = self.train(self.private / "apart", "strategy.kind=fsdp")
         self.assertNotEqual(apart.returncode, 0)
         self.assertIn(f"{self.name}-2", apart.stderr)
-        self.assertIn(f"{self.private}/run", apart.stderr)
+        self.assertIn(f"{self.private}/apart", apart.stderr)
 
 
 if __name__ == "__main__":

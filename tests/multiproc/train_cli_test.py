@@ -31,7 +31,7 @@ def ranks_of(process):
 class JsonTest(TrainTest):
     def test_lines_have_the_documented_shape(self):
         for ranks in ("1", "2"):
-            lines = self.lines("mlp.toml", "-n", ranks)
+            lines = self.lines("mlp.toml", "-n", ranks, "--overwrite")
             self.assertEqual([line["event"] for line in lines],
                              ["start"] + ["step"] * 6 + ["eval", "end"])
             self.assertEqual(lines[0]["schema"], 1)
