@@ -30,8 +30,8 @@ class PowerCut : public FolderTest {
   void SetUp() override {
     const fs::path root = folder_ / "disk";
     fs::create_directories(root);
-    const DiskRecorder recorder(root);
-    save_all(root / kFolder, [&] { const_cast<DiskRecorder&>(recorder).promise(); });
+    DiskRecorder recorder(root);
+    save_all(root / kFolder, [&] { recorder.promise(); });
     log_ = recorder.log();
     left_ = tree_of(root);
   }
