@@ -23,9 +23,10 @@ namespace stormo::transport {
 /// What goes wrong below the transport, which its checks must find.
 enum class WireFault {
   kNone,
-  kFlippedBit,  ///< in the middle of a payload
-  kReordered,   ///< the frame comes after the next one, as when it was sent again
-  kCut,         ///< the connection ends in the middle of the frame
+  kFlippedBit,     ///< in the middle of a payload
+  kFlippedHeader,  ///< a bit of the number by which frames are counted
+  kReordered,      ///< the frame comes after the next one, as when it was sent again
+  kCut,            ///< the connection ends in the middle of the frame
 };
 
 /// A network that goes wrong once, at the given frame (counted from 0, of those with a payload, in
@@ -135,6 +136,8 @@ class BadWire {
       happened_ = true;
       if (fault_ == WireFault::kFlippedBit) {
         frame[kFrameHeaderBytes + (frame.size() - kFrameHeaderBytes) / 2] ^= 4;
+      } else if (fault_ == WireFault::kFlippedHeader) {
+        frame[8 + static_cast<std::size_t>(frame_) % 8] ^= 4;  // the sequence: 8 bytes from the 8th
       } else if (fault_ == WireFault::kReordered) {
         held = std::move(frame);
         return true;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stormo/transport/faulty/faulty.h>
 
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -40,11 +41,13 @@ std::string hosts_name(const ::testing::TestParamInfo<std::vector<int>>& param) 
   return name;
 }
 
-/// Every rank repeats the operation until it fails, which all must do with one cause.
+/// Every rank repeats the operation until it fails, which all must do with one cause. `happened` is
+/// asked while the group lives.
 void expect_one_cause(const NamedOperation& operation, const std::vector<int>& hosts,
                       JobOptions options, const std::function<bool()>& happened) {
   std::mutex mutex;
   std::set<std::string> causes;
+  bool has_happened = false;
   const auto body = [&](Communicator& c) {
     Status outcome;
     TimePoint start{};
@@ -57,9 +60,10 @@ void expect_one_cause(const NamedOperation& operation, const std::vector<int>& h
     EXPECT_THAT(outcome.message(), HasSubstr(c.status().message()));
     const std::lock_guard lock(mutex);
     causes.insert(c.status().to_string());
+    has_happened |= happened();
   };
   on_group(make_job(hosts, std::move(options)), body, /*finalize=*/false);
-  EXPECT_TRUE(happened());
+  EXPECT_TRUE(has_happened);
   EXPECT_EQ(causes.size(), 1u) << ::testing::PrintToString(causes);
   EXPECT_THAT(*causes.begin(), ContainsRegex("rank [0-3] .host host[0-3].* (#|tag )[0-9]+"))
       << "rank, host and operation";
@@ -81,56 +85,100 @@ void with_every_operation(F f) {
   for (std::thread& t : threads) t.join();
 }
 
-void break_the_wire(const std::vector<int>& hosts, WireFault fault) {
+/// Frames at which the wire breaks: at the beginning, in the middle and between operations, and
+/// after many. Each operation takes its turn at two of them, so that each is met by several.
+constexpr std::array kFrames = {0, 1, 2, 3, 5, 8, 13, 21, 34};
+
+std::vector<int> frames_for(const NamedOperation& operation) {
+  const auto i = static_cast<std::size_t>(&operation - every_operation().data());
+  return {kFrames[i % kFrames.size()], kFrames[(i + 4) % kFrames.size()]};
+}
+
+enum class Checksums { kOff, kOn };
+
+void break_the_wire(const std::vector<int>& hosts, WireFault fault, Checksums checksums) {
   with_every_operation([&](const NamedOperation& operation) {
-    transport::BadWire wire(fault, 3);
-    JobOptions options;
-    options.tcp.checksum = true;
-    options.tcp.route = [&](const std::string& address) { return wire.route(address); };
-    expect_one_cause(operation, hosts, std::move(options), [&] { return wire.happened(); });
+    for (const int frame : frames_for(operation)) {
+      SCOPED_TRACE("frame " + std::to_string(frame));
+      transport::BadWire wire(fault, frame);
+      JobOptions options;
+      options.tcp.checksum = checksums == Checksums::kOn;
+      options.tcp.route = [&](const std::string& address) { return wire.route(address); };
+      expect_one_cause(operation, hosts, std::move(options), [&] { return wire.happened(); });
+    }
   });
 }
 
+/// The wires of a job whose ranks all have the same fault before them.
+class FaultyWires {
+ public:
+  explicit FaultyWires(transport::FaultPlan plan) : plan_(std::move(plan)) {}
+  JobOptions options() {
+    JobOptions o;
+    o.wrap = [this](std::unique_ptr<transport::Transport> wire) {
+      auto faulty = transport::make_faulty(std::move(wire), plan_);
+      wires_.push_back(faulty.get());
+      return faulty;
+    };
+    return o;
+  }
+  /// While the job lives.
+  std::uint64_t count(std::uint64_t transport::FaultCounts::*which) const {
+    std::uint64_t sum = 0;
+    for (const transport::FaultyTransport* wire : wires_) sum += wire->faults().*which;
+    return sum;
+  }
+
+ private:
+  const transport::FaultPlan plan_;
+  std::vector<transport::FaultyTransport*> wires_;  // owned by the job
+};
+
 TEST_P(BadLinks, LateOnesChangeNothing) {
-  JobOptions options;
-  options.wrap = [](std::unique_ptr<transport::Transport> wire) {
-    transport::FaultPlan plan{.seed = 7};
-    plan.delay_probability = 0.3;
-    plan.max_delay = 3ms;
-    return transport::make_faulty(std::move(wire), plan);
-  };
+  transport::FaultPlan plan{.seed = 7};
+  plan.delay_probability = 0.3;
+  plan.max_delay = 3ms;
+  FaultyWires wires(plan);
   on_group(
-      make_job(GetParam(), options),
-      [](Communicator& c) {
+      make_job(GetParam(), wires.options()),
+      [&](Communicator& c) {
         for (const NamedOperation& operation : every_operation()) {
           for (const std::int64_t count : {std::int64_t{0}, std::int64_t{1}, kCount}) {
             EXPECT_OK(operation.run(c, count, Deadline::after(20s)).within(operation.name));
           }
         }
+        EXPECT_GT(wires.count(&transport::FaultCounts::delays), 0u);
       },
       /*finalize=*/true);
 }
 
 TEST_P(BadLinks, DeadEndpointsAreOneCauseForAll) {
   with_every_operation([](const NamedOperation& operation) {
-    JobOptions options;
-    options.wrap = [](std::unique_ptr<transport::Transport> wire) {
+    for (const int frame : frames_for(operation)) {
+      SCOPED_TRACE("message " + std::to_string(frame));
       transport::FaultPlan plan;
-      plan.cut_before_message = 3;
-      return transport::make_faulty(std::move(wire), plan);
-    };
-    expect_one_cause(operation, GetParam(), options, [] { return true; });
+      plan.cut_before_message = static_cast<std::uint64_t>(frame);
+      FaultyWires wires(plan);
+      expect_one_cause(operation, GetParam(), wires.options(),
+                       [&] { return wires.count(&transport::FaultCounts::cuts) > 0; });
+    }
   });
 }
 
-TEST_P(BadLinks, ACutConnectionIsOneCauseForAll) { break_the_wire(GetParam(), WireFault::kCut); }
-
-TEST_P(BadLinks, AFlippedBitIsOneCauseForAll) {
-  break_the_wire(GetParam(), WireFault::kFlippedBit);
+TEST_P(BadLinks, ACutConnectionIsOneCauseForAll) {
+  break_the_wire(GetParam(), WireFault::kCut, Checksums::kOff);
 }
 
-TEST_P(BadLinks, AReorderedMessageIsOneCauseForAll) {
-  break_the_wire(GetParam(), WireFault::kReordered);
+TEST_P(BadLinks, AFlippedBitIsOneCauseForAll) {
+  break_the_wire(GetParam(), WireFault::kFlippedBit, Checksums::kOn);
+}
+
+TEST_P(BadLinks, AFlippedBitOfAHeaderIsOneCauseForAllWithoutChecksumsToo) {
+  break_the_wire(GetParam(), WireFault::kFlippedHeader, Checksums::kOff);
+}
+
+TEST_P(BadLinks, AReorderedMessageIsOneCauseForAllWithoutChecksumsToo) {
+  break_the_wire(GetParam(), WireFault::kReordered, Checksums::kOff);
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, BadLinks, ::testing::Values(std::vector<int>{1, 1, 1, 1}),
