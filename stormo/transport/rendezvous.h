@@ -37,7 +37,7 @@ struct Rendezvous {
   std::string selection_file;  ///< which algorithms run, read by rank 0; empty: the shipped choice
   Duration join_timeout = std::chrono::seconds(60);
   /// A rank that stays silent for this long is dead or frozen; zero: never judged.
-  Duration heartbeat_timeout = std::chrono::seconds(5);
+  Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   /// Whether payloads between hosts carry a checksum (XXH3); what rank 0 says counts for all.
   bool checksum = false;
   /// Which of the groups that the job forms one after the other. After a failure those that are

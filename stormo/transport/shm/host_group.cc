@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <vector>
 
 namespace stormo::transport {
@@ -21,6 +22,8 @@ constexpr Duration kLeftCheck = std::chrono::milliseconds(50);
 HostGroup::HostGroup(HostParts parts, std::shared_ptr<Health> health)
     : parts_(std::move(parts)),
       health_(std::move(health)),
+      fence_(parts_.region, parts_.rank,
+             [](std::string_view line) { fmt::print(stderr, "stormo: {}\n", line); }),
       policy_(wait_policy(parts_.region->ranks(), parts_.cores)),
       threads_(parts_.peer_arenas.empty()) {
   if (threads_) return;
@@ -82,6 +85,7 @@ Status HostGroup::await(int peer, Deadline by) {
     const Status waited = wait_for(cell.arrived, phase_, {policy, *health_, slice});
     if (waited.ok()) break;
     if (health_->failed()) return health_->status();  // its cause may be a deadline, too
+    if (fence_.is_closed()) return {Code::kCancelled, "the group of this host has failed"};
     if (by.expired()) STORMO_RETURN_IF_ERROR(missing());
     if (cell.left.load(std::memory_order_acquire) != 0 && !has_arrived(peer)) {
       return {Code::kPeerLost, fmt::format("rank {} of this host has left the group", peer)};

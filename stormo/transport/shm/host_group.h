@@ -8,6 +8,7 @@
 #include <stormo/base/status.h>
 #include <stormo/transport/arena.h>
 #include <stormo/transport/health.h>
+#include <stormo/transport/shm/fence.h>
 #include <stormo/transport/shm/host_region.h>
 #include <stormo/transport/shm/peer_memory.h>
 #include <stormo/transport/wait.h>
@@ -28,8 +29,10 @@ struct HostParts {
 /// The ranks of one host, as one of them sees them: their Arenas mapped here, their cells and
 /// boards, and a synchronisation that doubles as a barrier. One thread at a time.
 ///
-/// Protocol of an operation: write note() and board(), arrive(), await_all(), read peers' boards
-/// and Arena memory, arrive(), await_all(). Boards alternate with next_operation().
+/// Protocol of an operation: write note() and board(), arrive(), await_all(), read peers' boards;
+/// then, where peers' memory is used, fence().enter(), use it, arrive(), await_all(),
+/// fence().leave(). Boards alternate with next_operation(). When an operation fails,
+/// fence().close() before its buffers are used again.
 class HostGroup {
  public:
   HostGroup(HostParts parts, std::shared_ptr<Health> health);
@@ -38,6 +41,7 @@ class HostGroup {
   int size() const { return parts_.region->ranks(); }
   Arena& arena() const { return *parts_.arena; }
   const Health& health() const { return *health_; }
+  Fence& fence() { return fence_; }
   const std::shared_ptr<HostRegion>& region() const { return parts_.region; }
   /// Whether the ranks of this host must share cores.
   bool crowded() const { return size() > parts_.cores; }
@@ -73,6 +77,7 @@ class HostGroup {
   void arrive();
   /// Waits until every rank has arrived as often as this one. kPeerLost when one of them has left
   /// the group; its rank is in the message, as are those of the missing ones in kDeadlineExceeded.
+  /// kCancelled when the fence is closed.
   Status await_all(Deadline by);
   /// The same for one rank.
   Status await(int peer, Deadline by);
@@ -92,6 +97,7 @@ class HostGroup {
 
   HostParts parts_;
   std::shared_ptr<Health> health_;
+  Fence fence_;
   WaitPolicy policy_;
   const bool threads_;                    // the ranks are threads of one process
   std::unique_ptr<std::uint64_t> probe_;  // for peers to find by reading this process

@@ -1,5 +1,7 @@
 #include <stormo/transport/shm/host_region.h>
 
+#include <fmt/format.h>
+
 namespace stormo::transport {
 namespace {
 
@@ -26,7 +28,14 @@ std::uint64_t HostRegion::size_for(int ranks) {
   return rings_offset(ranks) + n * n * kRingStride;
 }
 
+Status HostRegion::check_ranks(int ranks) {
+  if (ranks >= 1 && ranks <= kMaxRanks) return {};
+  return invalid_argument(
+      fmt::format("{} ranks on one host; a host has 1 to {}", ranks, kMaxRanks));
+}
+
 Result<HostRegion> HostRegion::create(int ranks) {
+  STORMO_RETURN_IF_ERROR(check_ranks(ranks));
   STORMO_ASSIGN_OR_RETURN(MemoryFile file, MemoryFile::create("stormo-host", size_for(ranks)));
   return HostRegion(std::move(file), ranks);
 }
@@ -37,6 +46,7 @@ Result<HostRegion> HostRegion::map(int fd, int ranks) {
 }
 
 Result<HostRegion> HostRegion::anonymous(int ranks) {
+  STORMO_RETURN_IF_ERROR(check_ranks(ranks));
   STORMO_ASSIGN_OR_RETURN(MemoryFile file, MemoryFile::anonymous(size_for(ranks)));
   return HostRegion(std::move(file), ranks);
 }

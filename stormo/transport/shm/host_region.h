@@ -8,6 +8,7 @@
 #include <stormo/base/status.h>
 #include <stormo/transport/memory_file.h>
 #include <stormo/transport/shm/peer_memory.h>
+#include <stormo/transport/shm/peer_process.h>
 #include <stormo/transport/wait.h>
 
 namespace stormo::transport {
@@ -18,9 +19,12 @@ struct Cell {
   Flag doorbell;  ///< rung by peers after they wrote to, or read from, a ring of the owner
   alignas(64) std::atomic<std::uint32_t> left{0};  ///< 1 once the owner has finished well
   std::atomic<std::uint32_t> reaches_all{0};  ///< 1 once the owner has read memory of every peer
-  PeerMemory::Home home;                      ///< of the owner; valid once it has arrived
+  std::atomic<std::uint32_t> inside{0};  ///< 1 while the owner uses memory of its peers (Fence)
+  PeerMemory::Home home;                 ///< of the owner; valid once it has arrived
   std::uintptr_t probe_at = 0;  ///< where the owner's memory holds `probe`; valid as `home` is
   std::uint64_t probe = 0;
+  ProcessName process;                               ///< of the owner; valid as `home` is
+  alignas(64) std::atomic<std::uint32_t> closed{0};  ///< in the first cell: 1 once the group failed
 };
 
 /// Bytes in flight from one rank to another: single producer, single consumer.
@@ -39,8 +43,9 @@ class HostRegion {
   static constexpr std::size_t kBoardBytes = 8192;
   static constexpr std::size_t kNoteBytes = 24;  ///< beside the arrival flag
   static constexpr std::uint32_t kRingBytes = 256 * 1024;
-  static constexpr int kMaxRanks = 1024;
+  static constexpr int kMaxRanks = 1000;
 
+  /// kInvalidArgument unless 1 <= ranks <= kMaxRanks.
   static Result<HostRegion> create(int ranks);
   static Result<HostRegion> map(int fd, int ranks);  ///< takes the descriptor
   static Result<HostRegion> anonymous(int ranks);    ///< for threads of one process
@@ -50,6 +55,8 @@ class HostRegion {
   Cell& cell(int rank) const {
     return *reinterpret_cast<Cell*>(file_.data() + static_cast<std::size_t>(rank) * kCellStride);
   }
+  /// 1 once the group has failed: nobody begins to use memory of others any more (Fence).
+  std::atomic<std::uint32_t>& closed() const { return cell(0).closed; }
   std::span<std::byte, kBoardBytes> board(int rank, unsigned parity) const {
     const auto index = static_cast<std::size_t>(rank) * 2 + parity % 2;
     return std::span<std::byte, kBoardBytes>(boards_ + index * kBoardBytes, kBoardBytes);
@@ -75,6 +82,7 @@ class HostRegion {
   static std::size_t boards_offset(int ranks);
   static std::size_t rings_offset(int ranks);
   static std::uint64_t size_for(int ranks);
+  static Status check_ranks(int ranks);
   std::size_t ring_offset(int from, int to) const;
 
   MemoryFile file_;
