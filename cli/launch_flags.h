@@ -19,7 +19,7 @@ struct LaunchFlags {
   std::string bind = "auto";
   std::string interface;
   std::string ports;
-  std::string heartbeat = "5s";
+  std::string heartbeat = "2500ms";
   int sockets = 1;
   std::string selection;
   bool checksum = false;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/comm/group.h>
+#include <stormo/comm/outcome.h>
 #include <stormo/comm/posting.h>
 #include <stormo/schedule/compose.h>
 
@@ -51,7 +52,8 @@ Status Group::collective(const Request& request, Deadline by) {
   if (finalized_) return invalid_argument("the group was finalized");
   if (parts_.health->failed()) return status().within(to_text(call.operation));
   call.operation.sequence = ++sequence_;
-  return conclude(call.operation, run_checked(call));
+  // a reduction of the user's may throw
+  return conclude(call.operation, outcome_of([&] { return run_checked(call); }));
 }
 
 Status Group::run_checked(Call& call) {
@@ -188,13 +190,22 @@ void Group::describe_operands(const Call& call, const Program& program) {
 }
 
 Status Group::run_program(const Call& call, const Program& program) {
-  memory_.find_others(call.request, operands_);
-  const Executor executor{parts_.connections.wire.get(),
-                          [this](Deadline by) { return parts_.connections.host_group->sync(by); },
-                          &received_, &stage_, &fetched_};
-  STORMO_RETURN_IF_ERROR(execute(program, operands_, executor, call.by));
+  STORMO_RETURN_IF_ERROR(use_peers_memory(call, program));
   memory_.copy_back(call.request, rank());
   return {};
+}
+
+/// What this rank does with the memory of its peers, it does in here.
+Status Group::use_peers_memory(const Call& call, const Program& program) {
+  transport::HostGroup& host = *parts_.connections.host_group;
+  if (!host.fence().enter()) return {Code::kCancelled, "the group of this host has failed"};
+  memory_.find_others(call.request, operands_);
+  const Executor executor{parts_.connections.wire.get(),
+                          [&host](Deadline by) { return host.sync(by); }, &received_, &stage_,
+                          &fetched_};
+  const Status outcome = outcome_of([&] { return execute(program, operands_, executor, call.by); });
+  host.fence().leave();
+  return outcome;
 }
 
 /// What the caller asked for, else what the selection says.
@@ -260,6 +271,8 @@ Status Group::conclude(const Operation& operation, Status outcome) {
   }
   Status cause = parts_.coordinator ? parts_.coordinator->report(outcome) : outcome;
   parts_.health->fail(cause);
+  // the caller may use its buffers again as soon as it has the outcome
+  parts_.connections.host_group->fence().close();
   if (!parts_.coordinator) cause = parts_.health->status();
   {
     const std::lock_guard lock(mutex_);
@@ -269,6 +282,7 @@ Status Group::conclude(const Operation& operation, Status outcome) {
 }
 
 Status Group::status() const {
+  STORMO_RETURN_IF_ERROR(check_process());
   const std::lock_guard lock(mutex_);
   return first_cause_.ok() ? parts_.health->status() : first_cause_;
 }

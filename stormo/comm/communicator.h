@@ -39,8 +39,8 @@ namespace stormo::comm {
 /// Buffers allocated from arena() are reduced where they lie. So are others from 2 MiB per rank on,
 /// where the kernel lets the ranks of a host copy from each other (process_vm_readv), which takes
 /// two to five times as long; below 16 KiB per rank they are copied through the arena, and between
-/// the two goes what proves to be faster. After a failure a peer
-/// that has not noticed may still write into a buffer of its last operation.
+/// the two goes what proves to be faster. When a call fails, no peer uses its buffers any more: a
+/// process of this host that still could is ended by SIGKILL (docs/adr/0007-fence.md).
 class Communicator {
  public:
   virtual ~Communicator() = default;

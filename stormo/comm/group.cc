@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include <stormo/comm/check_request.h>
+#include <stormo/comm/outcome.h>
 #include <stormo/comm/posting.h>
 
 namespace stormo::comm {
@@ -30,12 +31,32 @@ Group::Group(Parts parts)
 }
 
 Group::~Group() {
+  if (!process_.is_here()) {
+    // the parent's connections, and threads that are not here: kept for good, and reachable for
+    // leak checkers
+    static auto* const kept = new std::vector<Parts>;
+    kept->push_back(std::move(parts_));
+    return;
+  }
   if (finalized_) return;
   if (parts_.name.empty()) {
     parts_.health->fail({Code::kCancelled, "the group was destroyed"});
   } else {
     parts_.connections.host_group->leave();  // the job goes on
   }
+}
+
+Status Group::check_process() const {
+  if (process_.is_here()) [[likely]]
+    return {};
+  return invalid_argument(
+      fmt::format("rank {}'s group belongs to the process that joined it, and this is a child that "
+                  "was forked from it: fork before you join, or start another program in the child",
+                  rank()));
+}
+
+void Group::set_section(std::string_view text) {
+  if (process_.is_here()) parts_.activities->set_section(text);
 }
 
 std::uint64_t Group::bytes_sent() const {
@@ -47,11 +68,13 @@ std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
 }
 
 void Group::fail(Status cause) {
+  if (!process_.is_here()) return;
   if (parts_.coordinator) cause = parts_.coordinator->report(cause);
   parts_.health->fail(std::move(cause));
 }
 
 Status Group::finalize(Deadline by) {
+  STORMO_RETURN_IF_ERROR(check_process());
   if (finalized_) return {};
   STORMO_RETURN_IF_ERROR(run_barrier(OperationKind::kFinalize, by));
   finalized_ = true;
@@ -65,11 +88,13 @@ Status Group::finalize(Deadline by) {
 }
 
 Status Group::run(const Request& request, Deadline by) {
+  STORMO_RETURN_IF_ERROR(check_process());
   if (auto outcome = lane_.run_if_idle([&] { return perform(request, by); })) return *outcome;
   return finish_in_turn(request.kind, submit(request), by);
 }
 
 Work Group::submit(const Request& request) {
+  if (Status here = check_process(); !here.ok()) return Work::completed(std::move(here));
   return lane_.submit(
       [this, owned = OwnedRequest(request)] { return perform(owned.get(), Deadline::never()); });
 }
@@ -147,9 +172,11 @@ Status Group::perform_message(const Request& request, Deadline by) {
   const Buffer& data = request.in.front();
   const std::span bytes(static_cast<std::byte*>(data.data), data.bytes());
   const TimePoint start = std::chrono::steady_clock::now();
-  const Status outcome = request.kind == OperationKind::kSend
-                             ? link.send(there, fingerprint(operation), bytes, by)
-                             : link.recv(there, fingerprint(operation), bytes, by);
+  const Status outcome = outcome_of([&] {
+    return request.kind == OperationKind::kSend
+               ? link.send(there, fingerprint(operation), bytes, by)
+               : link.recv(there, fingerprint(operation), bytes, by);
+  });
   record(Lane::kCommunication, operation, start, std::chrono::steady_clock::now());
   return conclude(operation, outcome);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/base/own_process.h>
 #include <stormo/comm/activity.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/comm/connector.h>
@@ -35,7 +36,7 @@ class Group final : public Communicator {
     /// Of the whole job; null for threads of one process and a world of one: failures then stay in
     /// `health`.
     std::shared_ptr<Coordinator> coordinator;
-    std::shared_ptr<Connector> connector;    ///< of subgroups; null: there can be none
+    std::shared_ptr<Connector> connector;    ///< of subgroups; null: of one rank at most
     std::shared_ptr<Activities> activities;  ///< of the world and its subgroups; null: a fresh one
     std::string name;                        ///< of a subgroup
     /// Which algorithms run; equal on all ranks. Null: the shipped ones.
@@ -64,7 +65,7 @@ class Group final : public Communicator {
   }
   Status status() const override;
   void fail(Status cause) override;
-  void set_section(std::string_view text) override { parts_.activities->set_section(text); }
+  void set_section(std::string_view text) override;
   std::uint64_t bytes_sent() const override;
   std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const override;
   void set_sink(Sink* sink) override { sink_ = sink; }
@@ -88,6 +89,9 @@ class Group final : public Communicator {
     Deadline by;
   };
 
+  /// OK in the process that made the group; what a forked child gets for every call.
+  Status check_process() const;
+
   // group.cc: what each operation is
   Status perform(const Request& request, Deadline by);
   Status perform_in_turns(const Request& request, Deadline by);
@@ -98,6 +102,8 @@ class Group final : public Communicator {
   Status perform_exclusive_scan(const Request& request, Deadline by);
   Status shift_right(const Request& request, Deadline by);
   transport::Transport& link_to(Rank peer, Rank& there) const;
+
+  Result<Connections> connect(const Membership& membership, Deadline by);
 
   // collective.cc: how a collective runs
   Status collective(const Request& request, Deadline by);
@@ -110,12 +116,14 @@ class Group final : public Communicator {
   void weigh_scales(const Call& call, double weight_of_all);
   void describe_operands(const Call& call, const Program& program);
   Status run_program(const Call& call, const Program& program);
+  Status use_peers_memory(const Call& call, const Program& program);
   Result<Choice> choice_for(const Request& request, std::uint64_t bytes) const;
   Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
   Result<Program> compile_for(const Request& request, const Choice& choice) const;
   Status conclude(const Operation& operation, Status outcome);
   void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
 
+  const OwnProcess process_;
   Parts parts_;
   HostMap hosts_;
   Placement placement_;

@@ -33,7 +33,9 @@ constexpr std::size_t kAlwaysDirectFrom = 2 << 20;
 constexpr std::size_t kInAt = 0;
 constexpr std::size_t kOutAt = 1;
 constexpr std::size_t kScratchAt = 2;
-constexpr std::size_t kBlocksAt = 3;  // all_to_all: bytes from the input's beginning to each block
+// all_to_all with counts: bytes from the input's beginning to the block of each rank of this host
+constexpr std::size_t kBlocksAt = 3;
+static_assert(kBlocksAt + transport::HostRegion::kMaxRanks <= Posting::kMaxBuffers);
 
 }  // namespace
 
@@ -160,16 +162,19 @@ Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Pr
   if (program.shares_in) offsets[kInAt] = arena.offset_of(seen_in) - before_in;
   if (program.shares_out) offsets[kOutAt] = arena.offset_of(real_out) - before_out;
   if (program.uses_scratch) offsets[kScratchAt] = arena.offset_of(scratch_.data);
-  if (pairs) post_blocks(request, operands, size);
+  if (pairs) post_blocks(request, operands, me, size);
   return {};
 }
 
-void MemoryMap::post_blocks(const Request& request, Operands& operands, int size) const {
-  auto* begins = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room()) + kBlocksAt;
+/// Ranks of other hosts get theirs by messages.
+void MemoryMap::post_blocks(const Request& request, Operands& operands, Rank me, int size) const {
   if (request.counts.empty()) return;  // equal blocks: everybody can tell
-  for (Rank to = 0; to < size; ++to) {
-    begins[to] = static_cast<std::uint64_t>(operands.partition.part_begin(to, size)) *
-                 size_of(operands.dtype);
+  auto* begins = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room()) + kBlocksAt;
+  const Rank first_here = me - host_.rank();
+  for (int local = 0; local < host_.size(); ++local) {
+    begins[local] =
+        static_cast<std::uint64_t>(operands.partition.part_begin(first_here + local, size)) *
+        size_of(operands.dtype);
   }
 }
 
@@ -199,7 +204,7 @@ void MemoryMap::find_memory_of(int local, const Request& request, Operands& oper
   // only the block for this rank is read: it shall be found where it would be in this rank's own
   const Rank me = operands.partition.me();
   theirs.in[0] +=
-      offsets[kBlocksAt + static_cast<std::size_t>(me)] -
+      offsets[kBlocksAt + static_cast<std::size_t>(host_.rank())] -
       static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) * size_of(operands.dtype);
 }
 

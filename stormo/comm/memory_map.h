@@ -54,7 +54,7 @@ class MemoryMap {
   Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
   Status post_parts(const Request& request, Rank me, int size, const Program& program,
                     Operands& operands);
-  void post_blocks(const Request& request, Operands& operands, int size) const;
+  void post_blocks(const Request& request, Operands& operands, Rank me, int size) const;
 
   transport::HostGroup& host_;
   std::size_t direct_from_ = 0;   // private buffers of so many bytes are not copied, this time

@@ -11,19 +11,22 @@
 #include <string_view>
 #include <thread>
 
+#include <stormo/base/own_process.h>
+#include <stormo/comm/outcome.h>
 #include <stormo/comm/pending_operation.h>
 
 namespace stormo::comm {
 
 /// Runs operations one at a time, in the order submitted: on the caller's thread when nothing is
-/// pending and the caller waits anyway, else on one thread of its own, started at first need.
+/// pending and the caller waits anyway, else on one thread of its own, started at first need. What
+/// an operation throws is its outcome.
 class OperationLane {
  public:
   using Body = std::function<Status()>;
   OperationLane() = default;
   OperationLane(const OperationLane&) = delete;
   /// Ends the thread after the operation in progress; pending ones complete with
-  /// `Code::kCancelled`.
+  /// `Code::kCancelled`. In a forked child, which has no such thread, all stays as it is.
   ~OperationLane();
 
   Work submit(Body body);
@@ -31,7 +34,7 @@ class OperationLane {
   template <class F>
   std::optional<Status> run_if_idle(F&& body) {
     if (!enter_if_idle()) return std::nullopt;
-    Status outcome = body();
+    Status outcome = outcome_of(body);
     leave();
     return outcome;
   }
@@ -40,6 +43,14 @@ class OperationLane {
   struct Item {
     Body body;
     std::shared_ptr<PendingOperation> operation;
+  };
+  /// What the lane's thread shares with those who submit.
+  struct Queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Item> items;
+    bool stopping = false;
+    std::thread thread;
   };
   bool enter_if_idle();
   void leave();
@@ -51,11 +62,8 @@ class OperationLane {
   static constexpr std::uint32_t kOneQueued = 2;
   std::atomic<std::uint32_t> state_{0};
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  bool stopping_ = false;
-  std::thread thread_;
+  const OwnProcess process_;
+  std::unique_ptr<Queue> queue_ = std::make_unique<Queue>();
 };
 
 /// The end of a blocking call that has others before it. When `by` passes first, `fail` must end

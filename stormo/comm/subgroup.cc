@@ -6,11 +6,23 @@
 
 #include <stormo/comm/group.h>
 #include <stormo/comm/members.h>
+#include <stormo/transport/shm/host_exchange.h>
 
 namespace stormo::comm {
+
+/// Who is alone in a group has nobody to connect with.
+Result<Connections> Group::connect(const Membership& m, Deadline by) {
+  if (m.size() > 1) return parts_.connector->connect(m, by);
+  STORMO_ASSIGN_OR_RETURN(transport::HostParts host, transport::lone_host(arena()));
+  Connections made;
+  made.host_group = std::make_unique<transport::HostGroup>(std::move(host), parts_.health);
+  return made;
+}
+
 Result<std::unique_ptr<Communicator>> Group::subgroup(std::span<const Rank> members, Deadline by) {
+  STORMO_RETURN_IF_ERROR(check_process());
   STORMO_RETURN_IF_ERROR(check_members(members, size()));
-  if (parts_.connector == nullptr) {
+  if (parts_.connector == nullptr && size() > 1) {
     return Status(Code::kInvalidArgument, "subgroup: this group cannot connect others");
   }
   STORMO_RETURN_IF_ERROR(run_barrier(OperationKind::kSubgroup, by, hash_of_members(members)));
@@ -20,7 +32,7 @@ Result<std::unique_ptr<Communicator>> Group::subgroup(std::span<const Rank> memb
   Membership m = membership_of(members, rank(), hosts_);
   m.name = fmt::format("{}group {} of ranks {}", parts_.name.empty() ? "" : parts_.name + "/",
                        number, fmt::join(members, " "));
-  auto connected = parts_.connector->connect(m, by);
+  auto connected = connect(m, by);
   if (!connected.ok()) {
     Status cause = connected.status().within("connecting " + m.name);
     fail(cause);

@@ -29,7 +29,7 @@ struct HostJob {
   transport::Secret secret;
   std::string interface;
   transport::PortRange ports;
-  Duration heartbeat_timeout = std::chrono::seconds(5);
+  Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   BindPolicy bind = BindPolicy::kAuto;
   bool rank0_inherits_output = false;  ///< for a terminal; only where the launcher itself runs
 };

@@ -24,7 +24,7 @@ struct LaunchOptions {
   transport::PortRange ports;
   OutputMode output = OutputMode::kPrefix;
   std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
-  Duration heartbeat_timeout = std::chrono::seconds(5);
+  Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   std::string agent_program;  ///< what runs `agent` on other hosts; empty: this program's own path
 };
 

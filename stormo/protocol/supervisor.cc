@@ -13,6 +13,7 @@ namespace {
 constexpr int kConfiguration = 2;
 constexpr int kSavedTryAgain = 75;
 constexpr int kSignalBase = 128;
+constexpr std::size_t npos = std::string::npos;
 constexpr std::size_t kMaxListedRanks = 8;
 
 /// Signals that another rank's orderly failure cannot cause: such a death is a first cause, even if
@@ -83,6 +84,7 @@ std::vector<JobAction> Supervisor::handle(const JobEvent& event, TimePoint now) 
       report_rank_ = named_rank(reported->text);
       if (report_rank_ && !valid(*report_rank_)) report_rank_.reset();
       failed_ = true;
+      excuse_frozen();
     }
   } else if (const auto* user = std::get_if<UserSignal>(&event)) {
     take_user_signal(user->signal, actions);
@@ -114,6 +116,7 @@ void Supervisor::note_end(Rank rank) {
   Member& m = members_[static_cast<std::size_t>(rank)];
   m.gone = true;
   m.by_itself = phase_ != Phase::kTerminating && phase_ != Phase::kKilling && !killed_by_user_;
+  excuse_frozen();
   if (!m.by_itself) return;
   if (is_failure(m)) {
     failed_ = true;
@@ -122,6 +125,21 @@ void Supervisor::note_end(Rank rank) {
   } else if (m.code && interruption(*m.code)) {
     if (!interrupted_by_) interrupted_by_ = interruption(*m.code);
     if (!user_signal_) interruption_pending_ = true;
+  }
+}
+
+/// A rank that was found frozen is ended by those beside it (transport/shm/fence.h): a consequence.
+void Supervisor::excuse_frozen() {
+  if (!report_text_) return;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    Member& m = members_[i];
+    const auto rank = static_cast<Rank>(i);
+    const bool silent = report_rank_ == rank && report_text_->find("; silent for ") != npos;
+    const bool no_answer = report_text_->find(fmt::format("rank {}: no answer", rank)) != npos;
+    if (m.signal != SIGKILL || !(silent || no_answer)) continue;
+    m.by_itself = false;
+    if (first_crashed_ == rank) first_crashed_.reset();
+    if (first_failed_ == rank) first_failed_.reset();
   }
 }
 

@@ -101,6 +101,7 @@ class Supervisor {
     std::optional<int> signal{};
   };
 
+  void excuse_frozen();
   void take(const Exited& e);
   void take(const Signalled& e);
   void take(const HostLost& e);

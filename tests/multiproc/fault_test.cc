@@ -1,9 +1,12 @@
 // One of four processes is killed or stopped in the middle of an operation: every other one learns
-// the same first cause in time, and together they form a new group.
+// the same first cause in time, and together they form a new group. A stopped one is continued as
+// soon as others have failed: those who share its host have ended it by then; alone on its host, it
+// learns the same cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,6 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr int kRanks = 4;
 constexpr int kVictim = 2;
+constexpr int kContinued = 3;  // exit code of a victim that was not ended
 constexpr milliseconds kMargin = 2000ms;
 // Long enough for ranks that join while many other processes want the same two cores.
 constexpr milliseconds kHeartbeat = 2000ms;
@@ -104,6 +108,19 @@ class FaultInProcesses : public ::testing::TestWithParam<const char*> {
       if (first_cause.empty()) first_cause = cause;
       EXPECT_EQ(cause, first_cause);
     }
+    check_victim(s, *ranks[kVictim], first_cause);
+  }
+
+  static void check_victim(const Scenario& s, Process& victim, const std::string& first_cause) {
+    SCOPED_TRACE(s.text() + ", the victim");
+    const bool alone = s.hosts == "1,1,1,1";
+    const int status = victim.wait();
+    if (s.fault == "kill" || !alone) {
+      EXPECT_EQ(status, 128 + SIGKILL) << victim.out() << victim.err();
+      return;
+    }
+    EXPECT_EQ(status, kContinued) << victim.out() << victim.err();
+    EXPECT_EQ(value_of("cause", victim.out()), first_cause);
   }
 
   static void check_survivor(const Scenario& s, const std::string& out) {

@@ -1,9 +1,12 @@
 // A rank of a job in which one rank, the victim, is killed or stopped in the middle of an
-// operation. What is left of the job says how that ended, forms a new group, and uses it.
+// operation. What is left of the job says how that ended, forms a new group, and uses it. A stopped
+// victim is continued by those who share its host, or by rank 0, as soon as they have failed; it
+// goes on where it was, says how that ended, and exits with 3.
 //   fault_worker OPERATION HOSTS RANK VICTIM FAULT MOMENT STORE HEARTBEAT_MS DEADLINE_MS
 // HOSTS: ranks per host, "2,2". FAULT: kill or stop. MOMENT: during the operation, or before it:
 // the victim never arrives. The job's secret is in STORMO_TEST_SECRET.
 #include <dirent.h>
+#include <poll.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -28,6 +31,7 @@ using stormo::comm::NamedOperation;
 using stormo::transport::Rendezvous;
 
 constexpr std::int64_t kCount = 60013;
+constexpr int kContinued = 3;                     // exit code
 constexpr std::chrono::milliseconds kBefore{20};  // the others are in the operation by then
 
 struct Scenario {
@@ -90,13 +94,14 @@ std::string one_line(std::string text) {
 }
 
 volatile std::sig_atomic_t fault_signal = SIGKILL;
+volatile std::sig_atomic_t fault_is_over = 0;
 
 /// From now on the fault is on its way.
 void arm_the_fault(int signal) {
   fault_signal = signal;
   std::signal(SIGALRM, [](int) {
     ::raise(fault_signal);
-    for (;;) ::pause();  // stopped and continued: not part of the job any more
+    fault_is_over = 1;  // stopped, and continued
   });
   const itimerval once{{0, 0}, {0, kBefore / 1us}};
   ::setitimer(ITIMER_REAL, &once, nullptr);
@@ -105,7 +110,7 @@ void arm_the_fault(int signal) {
 /// Until the operation fails: its outcome.
 Status run_into_the_fault(Communicator& world, const Scenario& s) {
   if (world.rank() == s.victim) arm_the_fault(s.signal);
-  while (world.rank() == s.victim && !s.during) ::pause();
+  while (world.rank() == s.victim && !s.during && fault_is_over == 0) ::poll(nullptr, 0, 10);
   for (;;) {
     const auto start = std::chrono::steady_clock::now();
     const Status outcome = s.operation->run(world, kCount, Deadline::after(s.deadline));
@@ -125,6 +130,20 @@ Status use_new_group(const Rendezvous& r) {
   return group->finalize(Deadline::after(10s));
 }
 
+/// Everybody learns the victim's process.
+pid_t process_of_victim(Communicator& world, const Scenario& s) {
+  std::int64_t pid = ::getpid();
+  const stormo::comm::Buffer buffer{&pid, 1, stormo::DType::kInt64};
+  return world.broadcast(buffer, s.victim, Deadline::after(10s)).ok() ? static_cast<pid_t>(pid) : 0;
+}
+
+bool is_to_continue_the_victim(const Scenario& s, int rank) {
+  Rendezvous mine, theirs;
+  place(mine, s.hosts, rank);
+  place(theirs, s.hosts, s.victim);
+  return theirs.local_size > 1 ? mine.cross_rank == theirs.cross_rank : rank == 0;
+}
+
 int run(const Scenario& s, Rendezvous r, int rank) {
   place(r, s.hosts, rank);
   long kilobytes = 0;
@@ -135,6 +154,8 @@ int run(const Scenario& s, Rendezvous r, int rank) {
       std::printf("join %s\n", world.status().to_string().c_str());
       return 2;
     }
+    const pid_t victim = process_of_victim(**world, s);
+    if (victim == 0) return 2;
     Status warm = s.operation->run(**world, kCount, Deadline::after(10s));
     if (warm.ok()) warm = s.operation->run(**world, kCount, Deadline::after(10s));
     if (warm.ok()) warm = (*world)->barrier(Deadline::after(10s));
@@ -143,6 +164,8 @@ int run(const Scenario& s, Rendezvous r, int rank) {
     kilobytes = resident_kilobytes();
     descriptors = open_descriptors();
     if (run_into_the_fault(**world, s).ok()) return 2;
+    if (rank == s.victim) return kContinued;
+    if (s.signal == SIGSTOP && is_to_continue_the_victim(s, rank)) ::kill(victim, SIGCONT);
     std::printf("grown %ld kB\n", resident_kilobytes() - kilobytes);
   }
   r.epoch = 1;

@@ -66,11 +66,16 @@ TEST(Job, AnyKilledRankEndsAllWithinThreeSeconds) {
   }
 }
 
-TEST(Job, AFrozenRankIsFoundByItsHeartbeat) {
-  Process process(job("forever", 1, {"-n", "2", "--heartbeat", "1s"}));
+/// Found within 3 s; what is left of its process is ended by the ranks beside it.
+TEST(Job, AFrozenRankIsFoundByItsHeartbeatAndEndsTheJob) {
+  constexpr auto kBound = 3s;
+  constexpr auto kMargin = 2s;  // for a busy machine
+  Process process(job("forever", 1, {"-n", "2"}));
   ASSERT_TRUE(process.wait_for_output("running", 2)) << process.err();
   ASSERT_EQ(::kill(pid_of_rank(process, 1), SIGSTOP), 0);
-  EXPECT_EQ(process.wait(6s), 1);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(process.wait(), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kBound + kMargin);
   EXPECT_THAT(process.err(), HasSubstr("rank 1 (host "));
   EXPECT_THAT(process.err(), HasSubstr("silent for"));
 }

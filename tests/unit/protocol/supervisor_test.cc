@@ -122,6 +122,25 @@ TEST(Supervisor, CombinesAKillWithTheLastReportedOperation) {
             "closed, at step 12, all_reduce #40");
 }
 
+/// The ranks beside it end it, so that it cannot write into their memory any more.
+TEST(Supervisor, AFrozenRankIsNamedAsFrozenNotAsKilled) {
+  for (const bool report_first : {false, true}) {
+    for (const std::string text :
+         {"peer lost: rank 1 (host a, pid 101) died; silent for 2.5 s; last reported: step 3",
+          "deadline exceeded: rank 0: recv\n  rank 0: step 3\n  rank 1: no answer"}) {
+      Job job(2);
+      if (report_first) job.tell(FailureReported{text});
+      job.tell(Signalled{1, SIGKILL});
+      if (!report_first) job.tell(FailureReported{text});
+      job.tell(Exited{0, 1});
+      ASSERT_TRUE(job.done);
+      EXPECT_EQ(job.done->exit_code, 1);
+      EXPECT_THAT(job.done->report, Not(HasSubstr("SIGKILL")));
+      EXPECT_THAT(job.first_line(), HasSubstr(text.substr(0, text.find(':'))));
+    }
+  }
+}
+
 TEST(Supervisor, ACrashBeatsTheReportOfAPeerThatNoticedIt) {
   Job job(4);
   job.tell(FailureReported{"rank 0: recv from 3: peer lost"});

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <stormo/base/status.h>
+
+namespace stormo::comm {
+
+/// The exception being handled: an Error's own status, else kException with its type and text.
+Status status_of_exception();
+
+/// What `body` returns; what it throws, as code of the user's may, is its failure.
+template <class F>
+Status outcome_of(F&& body) {
+  try {
+    return body();
+  } catch (...) {
+    return status_of_exception();
+  }
+}
+
+}  // namespace stormo::comm
