@@ -82,7 +82,7 @@ TEST(CoreDump, LeavesOutArenaRegionAndSecret) {
 
 TEST(CoreDump, OfARealCrashHoldsNoSecretAndNoTensors) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's shadow memory is no part of a core";
+  GTEST_SKIP() << "machine: a sanitizer's shadow memory is no part of a core";
 #endif
   std::string pattern;
   std::getline(std::ifstream("/proc/sys/kernel/core_pattern") >> std::ws, pattern);
@@ -90,7 +90,7 @@ TEST(CoreDump, OfARealCrashHoldsNoSecretAndNoTensors) {
   (void)getrlimit(RLIMIT_CORE, &limit);
   if (pattern.empty() || pattern.find_first_of("|/") != std::string::npos ||
       limit.rlim_max != RLIM_INFINITY) {
-    GTEST_SKIP() << "core files of this machine go elsewhere: '" << pattern << "'";
+    GTEST_SKIP() << "machine: core files of this machine go elsewhere: '" << pattern << "'";
   }
   char name[] = "/tmp/stormo-core-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name);
