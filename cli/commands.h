@@ -25,5 +25,8 @@ void add_doctor_command(CLI::App& app, Invocation& invocation);
 void add_tune_command(CLI::App& app, Invocation& invocation);
 void add_checkpoint_command(CLI::App& app, Invocation& invocation);
 void add_train_command(CLI::App& app, Invocation& invocation);
+void add_evaluate_command(CLI::App& app, Invocation& invocation);
+void add_sample_command(CLI::App& app, Invocation& invocation);
+void add_predict_command(CLI::App& app, Invocation& invocation);
 
 }  // namespace stormo::cli

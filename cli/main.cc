@@ -22,6 +22,9 @@ constexpr const char* kProgramExamples =
 
 void add_commands(CLI::App& app, Invocation& invocation) {
   add_train_command(app, invocation);
+  add_evaluate_command(app, invocation);
+  add_predict_command(app, invocation);
+  add_sample_command(app, invocation);
   add_run_command(app, invocation);
   add_checkpoint_command(app, invocation);
   add_plan_command(app, invocation);

@@ -1,4 +1,4 @@
-// What stands in for `stormo train` and `stormo bench step` in a build without libtorch.
+// What stands in, in a build without libtorch, for the commands that need it.
 #include <fmt/format.h>
 
 #include <cli/bench_step.h>
@@ -23,6 +23,18 @@ void add_absent(CLI::App& app, const char* name, const char* help, Invocation& i
 
 void add_train_command(CLI::App& app, Invocation& invocation) {
   add_absent(app, "train", "Train a model (not in this build: no libtorch)", invocation);
+}
+
+void add_evaluate_command(CLI::App& app, Invocation& invocation) {
+  add_absent(app, "evaluate", "Judge a trained model (not in this build: no libtorch)", invocation);
+}
+
+void add_predict_command(CLI::App& app, Invocation& invocation) {
+  add_absent(app, "predict", "Ask a trained model (not in this build: no libtorch)", invocation);
+}
+
+void add_sample_command(CLI::App& app, Invocation& invocation) {
+  add_absent(app, "sample", "Let a model write (not in this build: no libtorch)", invocation);
 }
 
 void add_bench_step_command(CLI::App& bench, Invocation& invocation) {

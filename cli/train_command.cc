@@ -123,7 +123,7 @@ Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
     fmt::print(stderr, "stormo train: warning: {}\n", data.status().message());
     data = train::RecipeData{};
   }
-  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, *data));
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data->preprocessing));
   STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
   return parallel::plan_for(strategy, task.shape.value_or(plan::ModelShape{}),
                             {.ranks_per_host = {ranks}, .can_share = true});

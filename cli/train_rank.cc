@@ -109,12 +109,14 @@ int report(const Status& status, int rank) {
 /// `saved`: the newest checkpoint of this run, whatever the outcome.
 Result<int> train_as_rank(World& world, const TrainRun& run, std::string& saved) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(run.recipe));
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data.preprocessing));
   comm::Communicator& group = world.communicator();
   if (world.rank() == 0) {
     for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
   }
-  train::Trainer trainer(group, std::move(task), data.train, data.splits, run.recipe.train);
+  train::TrainerOptions options = run.recipe.train;
+  options.preprocessing_json = train::to_json(data.preprocessing);
+  train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
   std::optional<Reports> reports;
   if (world.rank() == 0) trainer.set_observer(&reports.emplace(run.json).observer());
   std::optional<observe::TraceSink> sink;

@@ -349,6 +349,7 @@ std::string format_manifest(const Manifest& m) {
   }
   text += "\n]";
   add("recipe", object_text(m.recipe_json));
+  add("preprocessing", object_text(m.preprocessing_json));
   add(kManifestChecksum, json_text(checksum_of(text)));
   return text + "\n}\n";
 }
@@ -372,6 +373,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   STORMO_RETURN_IF_ERROR(check_boxes(m));
   m.recipe_json = dump(json["recipe"]);
   m.state_json = dump(json["state"]);
+  if (has(json, "preprocessing", Json::value_t::object)) {
+    m.preprocessing_json = dump(json["preprocessing"]);
+  }
   return m;
 }
 

@@ -43,7 +43,8 @@ struct Manifest {
   std::map<std::string, FileDigest> files{};
   std::map<std::string, SavedTensor> tensors{};
   std::string recipe_json = "{}";
-  std::string state_json = "{}";  ///< places in the data, random seeds
+  std::string preprocessing_json = "{}";  ///< of the recipe's data; absent in older ones
+  std::string state_json = "{}";          ///< places in the data, random seeds
   bool operator==(const Manifest&) const = default;
 };
 

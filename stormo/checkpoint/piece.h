@@ -39,7 +39,9 @@ struct Snapshot {
   std::int64_t samples = 0;        ///< seen over all ranks
   std::string name;                ///< of the recipe or program
   std::string recipe_json = "{}";  ///< resolved recipe
-  std::string state_json = "{}";   ///< what else is needed to go on: places in data, random seeds
+  /// What the recipe's data have settled: names of classes, vocabulary.
+  std::string preprocessing_json = "{}";
+  std::string state_json = "{}";  ///< what else is needed to go on: places in data, random seeds
   std::string torch_version;
   RunIdentity run;  ///< which run this is; see folder.h
 };

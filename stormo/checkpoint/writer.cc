@@ -71,6 +71,7 @@ Result<Manifest> assemble(const std::vector<std::string>& outcomes, const Snapsh
              .stormo_version = kVersion,
              .torch_version = s.torch_version,
              .recipe_json = s.recipe_json,
+             .preprocessing_json = s.preprocessing_json,
              .state_json = s.state_json};
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     const Result<std::string> outcome = decode_outcome(outcomes[rank]);

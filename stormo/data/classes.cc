@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 namespace stormo::data {
 namespace {
@@ -33,11 +34,27 @@ Classes Classes::of(std::span<const std::string> labels) {
     classes.size_ = std::max(classes.size_, value.value_or(0) + 1);
   }
   if (numbers) return classes;
-  classes.names_.assign(labels.begin(), labels.end());
-  std::ranges::sort(classes.names_);
-  classes.names_.erase(std::ranges::unique(classes.names_).begin(), classes.names_.end());
-  classes.size_ = std::ssize(classes.names_);
+  return named({labels.begin(), labels.end()});
+}
+
+Classes Classes::named(std::vector<std::string> names) {
+  std::ranges::sort(names);
+  names.erase(std::ranges::unique(names).begin(), names.end());
+  Classes classes;
+  classes.size_ = std::ssize(names);
+  classes.names_ = std::move(names);
   return classes;
+}
+
+Classes Classes::numbers(std::int64_t size) {
+  Classes classes;
+  classes.size_ = size;
+  return classes;
+}
+
+std::string Classes::name(std::int64_t index) const {
+  return index < std::ssize(names_) ? names_[static_cast<std::size_t>(index)]
+                                    : std::to_string(index);
 }
 
 Result<std::int64_t> Classes::find(std::string_view label) const {

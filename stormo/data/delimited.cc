@@ -40,15 +40,8 @@ Result<DelimitedReader> DelimitedReader::open(const std::string& path,
   std::vector<std::string> first;
   STORMO_ASSIGN_OR_RETURN(const bool any, reader.read_line(first));
   if (!any) return reader.error("the table is empty; set data.path to another");
-  if (first.size() < 2) {
-    return reader.error(
-        fmt::format("one column only; a table has at least a label and one more, "
-                    "separated by {}",
-                    options.separator == '\t' ? "tabs" : "commas"));
-  }
   reader.columns_ = first.size();
   if (options.header) reader.names_ = std::move(first);
-  STORMO_RETURN_IF_ERROR(reader.find_label(options.label));
   if (!options.header) {
     reader.at_ = start;
     reader.line_ = 0;
@@ -56,21 +49,24 @@ Result<DelimitedReader> DelimitedReader::open(const std::string& path,
   return reader;
 }
 
-Status DelimitedReader::find_label(const std::string& label) {
-  label_ = columns_ - 1;
-  if (label.empty()) return {};
-  const auto named = std::ranges::find(names_, label);
-  if (named != names_.end()) {
-    label_ = static_cast<std::size_t>(named - names_.begin());
-    return {};
-  }
-  const auto [end, failed] = std::from_chars(label.data(), label.data() + label.size(), label_);
-  if (failed == std::errc() && end == label.data() + label.size() && label_ < columns_) return {};
-  const std::string known = names_.empty()
-                                ? "set data.header = true when the first line holds names"
-                                : fmt::format("the first line names {}", fmt::join(names_, ", "));
-  return error(fmt::format("data.label \"{}\" is no column: there are columns 0 to {}, and {}",
-                           label, columns_ - 1, known));
+std::optional<std::size_t> DelimitedReader::find(std::string_view column) const {
+  const auto named = std::ranges::find(names_, column);
+  if (named != names_.end()) return static_cast<std::size_t>(named - names_.begin());
+  std::size_t number = 0;
+  const auto [end, failed] = std::from_chars(column.data(), column.data() + column.size(), number);
+  const bool whole = failed == std::errc() && end == column.data() + column.size();
+  return whole && number < columns_ ? std::optional(number) : std::nullopt;
+}
+
+std::string DelimitedReader::key(std::size_t column) const {
+  return names_.empty() ? std::to_string(column) : names_[column];
+}
+
+std::string DelimitedReader::known() const {
+  return fmt::format("there are columns 0 to {}, and {}", columns_ - 1,
+                     names_.empty()
+                         ? "set data.header = true when the first line holds names"
+                         : fmt::format("the first line names {}", fmt::join(names_, ", ")));
 }
 
 std::string DelimitedReader::name(std::size_t column) const {

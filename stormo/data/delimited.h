@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,31 +15,34 @@ struct DelimitedOptions {
   /// ',' (fields may be quoted as in RFC 4180, but stay on one line) or '\t' (no quotes).
   char separator = ',';
   bool header = true;  ///< the first line holds the names of the columns
-  /// Column of the label: a name of the header, or a number from 0; empty: the last one.
-  std::string label;
 };
 
 /// Reads a table line by line. Every line has as many fields as the first; empty lines are left
 /// out; lines end in LF or CRLF. Errors name file and line: "train.csv:7: ...".
 class DelimitedReader {
  public:
-  /// Reads the whole file. kNotFound, kIo, or kInvalidArgument for an empty file, one column only,
-  /// or a label that is no column.
+  /// Reads the whole file. kNotFound, kIo, or kInvalidArgument for an empty file.
   static Result<DelimitedReader> open(const std::string& path, const DelimitedOptions& options);
 
   std::size_t columns() const { return columns_; }
-  std::size_t label_column() const { return label_; }
-  /// Name of a column, or "column 3".
+  /// The column of that name in the header, else of that number from 0; nothing when there is none.
+  std::optional<std::size_t> find(std::string_view column) const;
+  /// Name of a column in the header, else its number; find() takes both.
+  std::string key(std::size_t column) const;
+  /// How messages call a column: its name, or "column 3".
   std::string name(std::size_t column) const;
+  /// "there are columns 0 to 3, and the first line names a, b": what find() would have taken.
+  std::string known() const;
   /// The fields of the next line; false at the end.
   Result<bool> next(std::vector<std::string>& fields);
+  /// Of the fields that next() gave last, from 1.
+  std::int64_t line() const { return line_; }
   /// kInvalidArgument about the line that next() gave last.
   Status error(std::string_view what) const;
 
  private:
   DelimitedReader(std::string path, std::string text, char separator)
       : path_(std::move(path)), text_(std::move(text)), separator_(separator) {}
-  Status find_label(const std::string& label);
   Result<bool> read_line(std::vector<std::string>& fields);
   Status split(std::string_view line, std::vector<std::string>& fields) const;
 
@@ -48,7 +52,6 @@ class DelimitedReader {
   std::size_t at_ = 0;
   std::int64_t line_ = 0;
   std::size_t columns_ = 0;
-  std::size_t label_ = 0;
   std::vector<std::string> names_;
 };
 

@@ -137,6 +137,14 @@ Result<std::shared_ptr<const ImageFolder>> ImageFolder::create(
   return std::shared_ptr<const ImageFolder>(std::move(folder));
 }
 
+Result<std::shared_ptr<const ImageFolder>> ImageFolder::of_file(const std::string& path,
+                                                                const ImageFolderOptions& options) {
+  std::shared_ptr<ImageFolder> folder(new ImageFolder(options));
+  folder->samples_.push_back({path, 0});
+  STORMO_RETURN_IF_ERROR(folder->check());
+  return std::shared_ptr<const ImageFolder>(std::move(folder));
+}
+
 Status ImageFolder::list(const std::string& directory, const std::vector<std::string>& classes) {
   STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_classes(directory));
   classes_ = classes.empty() ? names : classes;

@@ -40,6 +40,10 @@ class ImageFolder final : public Dataset {
       const std::string& directory, const ImageFolderOptions& options,
       const std::vector<std::string>& classes = {});
 
+  /// One image as the only sample, of class 0. Failures as above.
+  static Result<std::shared_ptr<const ImageFolder>> of_file(const std::string& path,
+                                                            const ImageFolderOptions& options);
+
   std::int64_t size() const override { return std::ssize(samples_); }
   /// Throws Error, naming the file, for an image that cannot be decoded.
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;

@@ -35,12 +35,24 @@ WordVocabulary WordVocabulary::of(std::span<const std::string> texts, std::int64
   for (const auto& [token, count] : counts) order.emplace_back(-count, token);
   std::ranges::sort(order);
   if (std::ssize(order) > most) order.resize(static_cast<std::size_t>(most));
+  std::vector<std::string> words;
+  for (auto& [count, token] : order) words.push_back(std::move(token));
+  return listed(std::move(words), pairs);
+}
+
+WordVocabulary WordVocabulary::listed(std::vector<std::string> words, bool pairs) {
   WordVocabulary vocabulary;
   vocabulary.pairs_ = pairs;
-  for (auto& [count, token] : order) {
-    vocabulary.ids_.emplace(std::move(token), static_cast<std::int32_t>(vocabulary.size()));
+  for (std::string& word : words) {
+    vocabulary.ids_.emplace(std::move(word), static_cast<std::int32_t>(vocabulary.size()));
   }
   return vocabulary;
+}
+
+std::vector<std::string> WordVocabulary::words() const {
+  std::vector<std::string> words(ids_.size());
+  for (const auto& [word, id] : ids_) words[static_cast<std::size_t>(id - kUnknown - 1)] = word;
+  return words;
 }
 
 std::vector<std::int32_t> WordVocabulary::encode(std::string_view text,

@@ -62,8 +62,9 @@ struct GradScalerOptions {
 };
 
 struct TrainerOptions {
-  std::string name = "program";    ///< appears in records and manifests
-  std::string recipe_json = "{}";  ///< resolved recipe; the Trainer copies it into Snapshots
+  std::string name = "program";           ///< appears in records and manifests
+  std::string recipe_json = "{}";         ///< resolved recipe; the Trainer copies it into Snapshots
+  std::string preprocessing_json = "{}";  ///< the same, of its data; see Preprocessing
   Strategy strategy;
   GradientOptions gradients;
   std::int64_t micro_batches = 1;  ///< passes that a rank's part of a batch is cut into

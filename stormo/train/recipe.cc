@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -78,6 +79,19 @@ RawValue to_raw(const toml::node& node) {
   return {};
 }
 
+RawValue to_raw(const nlohmann::json& value) {
+  if (value.is_string()) return {value.get<std::string>()};
+  if (value.is_number_integer()) return {value.get<std::int64_t>()};
+  if (value.is_number_float()) return {value.get<double>()};
+  if (value.is_boolean()) return {value.get<bool>()};
+  if (value.is_array()) {
+    RawValue::List list;
+    for (const nlohmann::json& item : value) list.push_back(to_raw(item));
+    return {std::move(list)};
+  }
+  return {};
+}
+
 class RecipeParser {
  public:
   RecipeParser(std::string_view source, std::string_view folder)
@@ -94,6 +108,12 @@ class RecipeParser {
     } catch (const toml::parse_error& e) {
       error(fmt::format("{}: {}", position(e.source()), e.description()));
     }
+  }
+
+  void read_json(std::string_view text) {
+    const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!document.is_object()) return error(fmt::format("{}: no JSON object", source_));
+    read_object(document, "");
   }
 
   void read_override(const std::string& text) {
@@ -152,6 +172,21 @@ class RecipeParser {
     }
   }
 
+  void read_object(const nlohmann::json& object, const std::string& prefix) {
+    for (const auto& [name, value] : object.items()) {
+      const std::string key = prefix + name;
+      const RecipeField* field = find_field(key);
+      if (field != nullptr) {
+        take(*field, to_raw(value), source_);
+      } else if (value.is_object() && is_section(key)) {
+        read_object(value, key + ".");
+      } else {
+        error(fmt::format("{}: unknown key '{}'; use the version of Stormo that wrote it", source_,
+                          key));
+      }
+    }
+  }
+
   static bool is_section(const std::string& key) {
     return std::any_of(recipe_fields().begin(), recipe_fields().end(),
                        [&](const RecipeField& f) { return f.key.starts_with(key + "."); });
@@ -181,6 +216,13 @@ ParsedRecipe parse_recipe(std::string_view text, std::string_view source, std::s
                           std::span<const std::string> overrides) {
   RecipeParser parser(source, folder);
   parser.read_document(text);
+  for (const std::string& item : overrides) parser.read_override(item);
+  return parser.finish();
+}
+
+ParsedRecipe restore_recipe(std::string_view json, std::span<const std::string> overrides) {
+  RecipeParser parser("the checkpoint's recipe", ".");
+  parser.read_json(json);
   for (const std::string& item : overrides) parser.read_override(item);
   return parser.finish();
 }

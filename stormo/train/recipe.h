@@ -71,6 +71,9 @@ ParsedRecipe parse_recipe(std::string_view text, std::string_view source, std::s
 /// The same for a file; a file that cannot be read is an error in the list.
 ParsedRecipe load_recipe(const std::string& path, std::span<const std::string> overrides);
 
+/// The recipe that a checkpoint keeps as the JSON of to_json(), then `overrides` as above.
+ParsedRecipe restore_recipe(std::string_view json, std::span<const std::string> overrides);
+
 /// What is wrong with the combination of values, for a job of `ranks` ranks; looks at no file.
 std::vector<std::string> check_recipe(const ParsedRecipe& parsed, int ranks);
 

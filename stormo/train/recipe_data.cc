@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -20,11 +21,19 @@
 #include <stormo/data/text_windows.h>
 #include <stormo/train/recipe_task.h>
 #include <stormo/train/safetensors.h>
+#include <stormo/train/sample_options.h>
 
 namespace stormo::train {
 namespace {
 
 using DatasetPtr = std::shared_ptr<const data::Dataset>;
+
+/// What is being loaded: the training part settles the preprocessing, unless it is known.
+struct Loading {
+  const Recipe& recipe;
+  bool with_training;
+  RecipeData data;
+};
 
 /// Path of one part of the data.
 std::string part(const Recipe& recipe, const std::string& name) {
@@ -32,151 +41,149 @@ std::string part(const Recipe& recipe, const std::string& name) {
                       : (std::filesystem::path(recipe.data.path) / name).string();
 }
 
+std::string training_part(const Loading& loading) {
+  return part(loading.recipe, loading.recipe.data.train);
+}
+
 /// Opens the parts that are held out, as far as the recipe names any.
-Status load_splits(const Recipe& recipe,
-                   const std::function<Result<DatasetPtr>(const std::string&)>& open,
-                   RecipeData& data) {
+Status load_splits(Loading& loading,
+                   const std::function<Result<DatasetPtr>(const std::string&)>& open) {
+  const DataOptions& options = loading.recipe.data;
   for (const auto& [split, name] :
-       {std::pair("validation", recipe.data.validation), std::pair("test", recipe.data.test)}) {
+       {std::pair("validation", options.validation), std::pair("test", options.test)}) {
     if (name.empty()) continue;
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, open(part(recipe, name)));
-    data.splits.push_back({.name = split, .dataset = std::move(dataset)});
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, open(part(loading.recipe, name)));
+    loading.data.splits.push_back({.name = split, .dataset = std::move(dataset)});
   }
   return {};
 }
 
-Result<RecipeData> load_mnist(const Recipe& recipe) {
-  const data::ImageOptions options{.dtype = scalar_type(recipe)};
-  const std::string& path = recipe.data.path;
-  STORMO_ASSIGN_OR_RETURN(auto train, data::load_mnist(path, data::MnistSplit::kTrain, options));
+Status load_mnist(Loading& loading) {
+  const data::ImageOptions options{.dtype = scalar_type(loading.recipe)};
+  const std::string& path = loading.recipe.data.path;
+  RecipeData& images = loading.data;
+  if (loading.with_training) {
+    STORMO_ASSIGN_OR_RETURN(images.train,
+                            data::load_mnist(path, data::MnistSplit::kTrain, options));
+    images.preprocessing.input = {1, 28, 28};
+    images.preprocessing.classes = data::Classes::numbers(10);
+  }
   STORMO_ASSIGN_OR_RETURN(auto test, data::load_mnist(path, data::MnistSplit::kTest, options));
-  RecipeData images;
-  images.train = std::move(train);
   images.splits = {{.name = "test", .dataset = std::move(test)}};
-  images.input = {1, 28, 28};
-  images.classes = 10;
-  return images;
+  return {};
 }
 
-Result<RecipeData> load_text(const Recipe& recipe) {
+Status load_text(Loading& loading) {
+  const Recipe& recipe = loading.recipe;
   STORMO_ASSIGN_OR_RETURN(const std::string text, data::read_texts(std::span(&recipe.data.path, 1),
                                                                    recipe.data.extensions));
-  RecipeData texts;
-  texts.vocabulary = data::Vocabulary::bytes();
-  if (recipe.data.tokens == "characters") {
-    STORMO_ASSIGN_OR_RETURN(texts.vocabulary, data::Vocabulary::characters(text));
+  std::optional<data::Vocabulary>& vocabulary = loading.data.preprocessing.vocabulary;
+  if (loading.with_training) {
+    vocabulary = data::Vocabulary::bytes();
+    if (recipe.data.tokens == "characters") {
+      STORMO_ASSIGN_OR_RETURN(vocabulary, data::Vocabulary::characters(text));
+    }
   }
-  STORMO_ASSIGN_OR_RETURN(const data::Tokens tokens, texts.vocabulary->encode(text));
+  STORMO_ASSIGN_OR_RETURN(const data::Tokens tokens, vocabulary->encode(text));
   auto [train_tokens, held_out] = data::split_tokens(tokens);
   const std::int64_t context = recipe.model.context;
   const std::uint64_t seed = recipe.train.seed;
   using Windows = data::TextWindows;
-  STORMO_ASSIGN_OR_RETURN(texts.train, Windows::create(std::move(train_tokens), context,
-                                                       Windows::Shift::kPerEpoch, seed));
+  if (loading.with_training) {
+    STORMO_ASSIGN_OR_RETURN(loading.data.train, Windows::create(std::move(train_tokens), context,
+                                                                Windows::Shift::kPerEpoch, seed));
+  }
   STORMO_ASSIGN_OR_RETURN(
       auto validation, Windows::create(std::move(held_out), context, Windows::Shift::kNone, seed));
-  texts.splits = {{.name = "validation", .dataset = std::move(validation), .batch = 64}};
-  return texts;
+  loading.data.splits = {{.name = "validation", .dataset = std::move(validation), .batch = 64}};
+  return {};
 }
 
-Result<RecipeData> load_image_folder(const Recipe& recipe) {
+Status load_image_folder(Loading& loading) {
   using data::ImageFolder;
-  const std::vector<std::int64_t>& image = recipe.data.image;
-  data::ImageFolderOptions options{.channels = image[0], .height = image[1], .width = image[2]};
-  options.values.dtype = scalar_type(recipe);
-  if (recipe.data.on_error == "skip") {
-    options.on_error = data::ImageFolderOptions::OnError::kSkip;
-  }
-  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  RecipeData images;
+  const data::ImageFolderOptions options = image_options(loading.recipe);
+  RecipeData& images = loading.data;
   const auto note = [&images](const ImageFolder& folder) {
     for (const std::string& skipped : folder.skipped()) {
       images.warnings.push_back("left out: " + skipped);
     }
   };
-  STORMO_ASSIGN_OR_RETURN(const auto train,
-                          ImageFolder::create(part(recipe, recipe.data.train), options));
-  note(*train);
+  if (loading.with_training) {
+    STORMO_ASSIGN_OR_RETURN(const auto train, ImageFolder::create(training_part(loading), options));
+    note(*train);
+    images.train = train;
+    images.preprocessing.input = loading.recipe.data.image;
+    images.preprocessing.classes = data::Classes::named(train->classes());
+  }
   const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
-    STORMO_ASSIGN_OR_RETURN(auto folder, ImageFolder::create(path, options, train->classes()));
+    STORMO_ASSIGN_OR_RETURN(
+        auto folder, ImageFolder::create(path, options, images.preprocessing.classes.names()));
     note(*folder);
     return DatasetPtr(std::move(folder));
   };
-  STORMO_RETURN_IF_ERROR(load_splits(recipe, open, images));
-  images.train = train;
-  images.input = image;
-  images.classes = std::ssize(train->classes());
-  return images;
-}
-
-data::DelimitedOptions delimited_options(const Recipe& recipe) {
-  return {.separator = recipe.data.kind == "csv" ? ',' : '\t',
-          .header = recipe.data.header,
-          .label = recipe.data.label};
+  return load_splits(loading, open);
 }
 
 Result<DatasetPtr> make_table(data::Table table, const data::Classes& classes,
                               torch::ScalarType dtype) {
-  const auto rows = std::ssize(table.labels);
   std::vector<std::int64_t> targets;
   for (const std::string& label : table.labels) {
     STORMO_ASSIGN_OR_RETURN(const std::int64_t target, classes.find(label));
     targets.push_back(target);
   }
-  const torch::Tensor inputs =
-      torch::from_blob(table.features.data(), {rows, table.num_features}, torch::kFloat64)
-          .to(dtype, /*non_blocking=*/false, /*copy=*/true);
-  STORMO_ASSIGN_OR_RETURN(
-      auto dataset, data::TensorDataset::create(
-                        inputs, torch::from_blob(targets.data(), {rows}, torch::kInt64), dtype));
+  const torch::Tensor labels =
+      torch::from_blob(targets.data(), {std::ssize(targets)}, torch::kInt64);
+  STORMO_ASSIGN_OR_RETURN(auto dataset,
+                          data::TensorDataset::create(feature_tensor(table, dtype), labels, dtype));
   return DatasetPtr(std::move(dataset));
 }
 
-Result<RecipeData> load_table(const Recipe& recipe) {
-  const data::DelimitedOptions options = delimited_options(recipe);
-  STORMO_ASSIGN_OR_RETURN(data::Table table,
-                          data::read_table(part(recipe, recipe.data.train), options));
-  const data::Classes classes = data::Classes::of(table.labels);
-  RecipeData result;
-  result.input = {table.num_features};
-  result.classes = classes.size();
-  STORMO_ASSIGN_OR_RETURN(result.train, make_table(std::move(table), classes, scalar_type(recipe)));
+Status load_table(Loading& loading) {
+  const torch::ScalarType dtype = scalar_type(loading.recipe);
+  data::TableOptions options = table_options(loading.recipe);
+  Preprocessing& settled = loading.data.preprocessing;
+  if (loading.with_training) {
+    STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(training_part(loading), options));
+    settled.classes = data::Classes::of(table.labels);
+    settled.columns = table.columns;
+    settled.input = {std::ssize(table.columns)};
+    STORMO_ASSIGN_OR_RETURN(loading.data.train,
+                            make_table(std::move(table), settled.classes, dtype));
+  }
+  options.columns = settled.columns;
   const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
     STORMO_ASSIGN_OR_RETURN(data::Table held_out, data::read_table(path, options));
-    if (held_out.num_features != result.input[0]) {
-      return invalid_argument(fmt::format("{}: {} features, the training part has {}", path,
-                                          held_out.num_features, result.input[0]));
-    }
-    auto dataset = make_table(std::move(held_out), classes, scalar_type(recipe));
+    auto dataset = make_table(std::move(held_out), settled.classes, dtype);
     return dataset.ok() ? std::move(dataset) : dataset.status().within(path);
   };
-  STORMO_RETURN_IF_ERROR(load_splits(recipe, open, result));
-  return result;
+  return load_splits(loading, open);
 }
 
-Result<RecipeData> load_text_classification(const Recipe& recipe) {
-  const data::DelimitedOptions options = delimited_options(recipe);
-  const std::string path = part(recipe, recipe.data.train);
-  STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts,
-                          data::read_labelled_texts(path, options));
-  const auto vocabulary =
-      data::WordVocabulary::of(texts.texts, recipe.data.vocabulary, recipe.data.pairs);
-  const data::Classes classes = data::Classes::of(texts.labels);
+Status load_text_classification(Loading& loading) {
+  const Recipe& recipe = loading.recipe;
+  const data::TableOptions options = table_options(recipe);
+  Preprocessing& settled = loading.data.preprocessing;
   const auto make = [&](const data::LabelledTexts& from) {
-    return data::TextClassification::create(from, vocabulary, classes, recipe.model.context);
+    return data::TextClassification::create(from, *settled.words, settled.classes,
+                                            recipe.model.context);
   };
-  RecipeData result;
-  STORMO_ASSIGN_OR_RETURN(result.train, make(texts));
-  const auto open = [&](const std::string& held_out) -> Result<DatasetPtr> {
-    STORMO_ASSIGN_OR_RETURN(const auto read, data::read_labelled_texts(held_out, options));
-    auto dataset = make(read);
-    if (!dataset.ok()) return dataset.status().within(held_out);
+  const auto read = [&](const std::string& path) {
+    return data::read_labelled_texts(path, options.form, options.label);
+  };
+  if (loading.with_training) {
+    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts, read(training_part(loading)));
+    settled.words =
+        data::WordVocabulary::of(texts.texts, recipe.data.vocabulary, recipe.data.pairs);
+    settled.classes = data::Classes::of(texts.labels);
+    STORMO_ASSIGN_OR_RETURN(loading.data.train, make(texts));
+  }
+  const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
+    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts, read(path));
+    auto dataset = make(texts);
+    if (!dataset.ok()) return dataset.status().within(path);
     return DatasetPtr(std::move(dataset).value());
   };
-  STORMO_RETURN_IF_ERROR(load_splits(recipe, open, result));
-  result.words = vocabulary.size();
-  result.classes = classes.size();
-  return result;
+  return load_splits(loading, open);
 }
 
 /// images.npy and labels.npy of a folder, or inputs and targets of a safetensors file.
@@ -198,55 +205,60 @@ Result<std::shared_ptr<const data::TensorDataset>> open_tensors(const Recipe& re
                                      scalar_type(recipe));
 }
 
-Result<RecipeData> load_tensors(const Recipe& recipe) {
-  RecipeData result;
+Status load_tensors(Loading& loading) {
+  Preprocessing& settled = loading.data.preprocessing;
+  std::int64_t classes = settled.classes.size();
   const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
-    auto opened = open_tensors(recipe, path);
+    auto opened = open_tensors(loading.recipe, path);
     if (!opened.ok()) return opened.status().within(path);
     const data::TensorDataset& tensors = **opened;
-    if (result.input.empty()) {
-      result.input = tensors.sample_shape();
-    } else if (tensors.sample_shape() != result.input) {
+    if (settled.input.empty()) {
+      settled.input = tensors.sample_shape();
+    } else if (tensors.sample_shape() != settled.input) {
       return invalid_argument(fmt::format("{}: samples of shape [{}], the training part has [{}]",
                                           path, fmt::join(tensors.sample_shape(), ", "),
-                                          fmt::join(result.input, ", ")));
+                                          fmt::join(settled.input, ", ")));
     }
-    result.classes = std::max(result.classes, tensors.classes());
+    classes = std::max(classes, tensors.classes());
     return DatasetPtr(std::move(opened).value());
   };
-  STORMO_ASSIGN_OR_RETURN(result.train, open(part(recipe, recipe.data.train)));
-  STORMO_RETURN_IF_ERROR(load_splits(recipe, open, result));
-  return result;
+  if (loading.with_training) {
+    STORMO_ASSIGN_OR_RETURN(loading.data.train, open(training_part(loading)));
+  }
+  STORMO_RETURN_IF_ERROR(load_splits(loading, open));
+  settled.classes = data::Classes::numbers(classes);
+  return {};
 }
 
-Result<RecipeData> load(const Recipe& recipe) {
-  const std::string& kind = recipe.data.kind;
-  if (kind == "text") return load_text(recipe);
-  if (kind == "image_folder") return load_image_folder(recipe);
-  if (kind == "csv" || kind == "tsv") return load_table(recipe);
-  if (kind == "text_classification") return load_text_classification(recipe);
-  if (kind == "npy" || kind == "safetensors") return load_tensors(recipe);
-  return load_mnist(recipe);
+Status load(Loading& loading) {
+  const std::string& kind = loading.recipe.data.kind;
+  if (kind == "text") return load_text(loading);
+  if (kind == "image_folder") return load_image_folder(loading);
+  if (kind == "csv" || kind == "tsv") return load_table(loading);
+  if (kind == "text_classification") return load_text_classification(loading);
+  if (kind == "npy" || kind == "safetensors") return load_tensors(loading);
+  return load_mnist(loading);
 }
 
 /// Whether the model takes samples of this form, and has an output for each class.
-Status check_fit(const Recipe& recipe, const RecipeData& data) {
+Status check_fit(const Recipe& recipe, const Preprocessing& data) {
   const model::ModelOptions& m = recipe.model;
+  const std::int64_t classes = data.classes.size();
   if (m.kind == "mlp") {
     const std::int64_t numbers =
         std::accumulate(data.input.begin(), data.input.end(), std::int64_t{1}, std::multiplies<>());
-    if (m.sizes.size() >= 2 && m.sizes.front() == numbers && m.sizes.back() >= data.classes) {
+    if (m.sizes.size() >= 2 && m.sizes.front() == numbers && m.sizes.back() >= classes) {
       return {};
     }
     return invalid_argument(fmt::format(
         "model.sizes is [{}]; it must begin with {} (numbers of a sample) and end with {} or more "
         "(classes) for this data",
-        fmt::join(m.sizes, ", "), numbers, data.classes));
+        fmt::join(m.sizes, ", "), numbers, classes));
   }
   if (m.kind == "gpt") return {};
-  if (m.classes < data.classes) {
+  if (m.classes < classes) {
     return invalid_argument(
-        fmt::format("model.classes is {}; the data have {} classes", m.classes, data.classes));
+        fmt::format("model.classes is {}; the data have {} classes", m.classes, classes));
   }
   if (m.kind == "cnn" && data.input != std::vector<std::int64_t>{1, 28, 28}) {
     return invalid_argument(fmt::format(
@@ -269,11 +281,43 @@ torch::ScalarType scalar_type(const Recipe& recipe) {
   return recipe.precision == "float64" ? torch::kFloat64 : torch::kFloat32;
 }
 
+data::ImageFolderOptions image_options(const Recipe& recipe) {
+  const std::vector<std::int64_t>& image = recipe.data.image;
+  data::ImageFolderOptions options{.channels = image[0], .height = image[1], .width = image[2]};
+  options.values.dtype = scalar_type(recipe);
+  if (recipe.data.on_error == "skip") {
+    options.on_error = data::ImageFolderOptions::OnError::kSkip;
+  }
+  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return options;
+}
+
+data::TableOptions table_options(const Recipe& recipe) {
+  return {
+      .form = {.separator = recipe.data.kind == "csv" ? ',' : '\t', .header = recipe.data.header},
+      .label = recipe.data.label};
+}
+
+torch::Tensor feature_tensor(data::Table& table, torch::ScalarType dtype) {
+  const auto columns = std::ssize(table.columns);
+  return torch::from_blob(table.features.data(), {std::ssize(table.lines), columns},
+                          torch::kFloat64)
+      .to(dtype, /*non_blocking=*/false, /*copy=*/true);
+}
+
 Result<RecipeData> load_data(const Recipe& recipe) {
-  Result<RecipeData> data = load(recipe);
-  if (!data.ok()) return data.status().within("data");
-  STORMO_RETURN_IF_ERROR(check_fit(recipe, *data));
-  return data;
+  Loading loading{.recipe = recipe, .with_training = true, .data = {}};
+  STORMO_RETURN_IF_ERROR(load(loading).within("data"));
+  STORMO_RETURN_IF_ERROR(check_fit(recipe, loading.data.preprocessing));
+  return std::move(loading.data);
+}
+
+Result<RecipeData> load_held_out(const Recipe& recipe, const Preprocessing& preprocessing) {
+  Loading loading{.recipe = recipe, .with_training = false, .data = {}};
+  loading.data.preprocessing = preprocessing;
+  STORMO_RETURN_IF_ERROR(load(loading).within("data"));
+  STORMO_RETURN_IF_ERROR(check_fit(recipe, loading.data.preprocessing));
+  return std::move(loading.data);
 }
 
 }  // namespace stormo::train

@@ -6,39 +6,42 @@
 
 #include <nlohmann/json.hpp>
 
+#include <stormo/base/check.h>
 #include <stormo/base/rng.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/manifest.h>
+#include <stormo/data/text_windows.h>
 #include <stormo/model/generate.h>
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/registry.h>
 
 namespace stormo::train {
-namespace {
+namespace {}  // namespace
 
-/// Text that begins with a line break, as every vocabulary of a real text can.
-std::string write_sample(model::Gpt& gpt, const data::Vocabulary& vocabulary,
-                         const Recipe& recipe) {
-  const auto start = vocabulary.encode("\n");
-  const std::int64_t first = start.ok() ? start->front() : 0;
-  const torch::Tensor prompt = torch::full({1}, first, torch::kInt64);
-  Rng rng(recipe.train.seed, "sample");
+Result<std::string> continue_text(const Task& task, const Preprocessing& preprocessing,
+                                  const std::string& prompt, const SampleOptions& options,
+                                  std::uint64_t seed) {
+  const auto gpt = std::dynamic_pointer_cast<model::Gpt>(task.module);
+  STORMO_CHECK(gpt != nullptr && preprocessing.vocabulary, "a language model and its vocabulary");
+  const data::Vocabulary& vocabulary = *preprocessing.vocabulary;
+  const Result<data::Tokens> tokens = vocabulary.encode(prompt.empty() ? "\n" : prompt);
+  if (!tokens.ok() && !prompt.empty()) return tokens.status().within("prompt");
+  const data::Tokens start = tokens.ok() ? *tokens : data::Tokens{0};
+  Rng rng(seed, "sample");
   const torch::NoGradGuard no_grad;
   const torch::Tensor ids =
-      model::generate(gpt, prompt, recipe.sample.length,
-                      {.temperature = recipe.sample.temperature, .top_k = recipe.sample.top_k}, rng)
+      model::generate(*gpt, torch::tensor(start, torch::kInt64), options.length,
+                      {.temperature = options.temperature, .top_k = options.top_k}, rng)
           .contiguous();
   return vocabulary.decode(
       std::span(ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
 }
 
-}  // namespace
-
-Result<Task> make_task(const Recipe& recipe, const RecipeData& data) {
+Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
   model::ModelOptions options = recipe.model;
   if (data.vocabulary) options.vocabulary = data.vocabulary->size();
-  if (data.words > 0) options.vocabulary = data.words;
+  if (data.words) options.vocabulary = data.words->size();
   if (data.input.size() == 3) options.image = data.input;
   torch::manual_seed(recipe.train.seed);
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
@@ -52,12 +55,11 @@ Result<Task> make_task(const Recipe& recipe, const RecipeData& data) {
   if (recipe.precision == "float16") task.autocast = torch::kHalf;
   task.loss = model::cross_entropy;
   task.shape = chain->shape();
-  const auto gpt = std::dynamic_pointer_cast<model::Gpt>(chain);
   // How many of the next tokens are guessed says little about a language model.
-  if (gpt == nullptr) task.correct = model::count_correct;
-  if (gpt != nullptr && data.vocabulary && recipe.sample.length > 0) {
-    task.sample = [gpt, vocabulary = *data.vocabulary, recipe] {
-      return write_sample(*gpt, vocabulary, recipe);
+  if (recipe.model.kind != "gpt") task.correct = model::count_correct;
+  if (recipe.model.kind == "gpt" && data.vocabulary && recipe.sample.length > 0) {
+    task.sample = [task, data, recipe] {
+      return continue_text(task, data, "", recipe.sample, recipe.train.seed).take_or_throw();
     };
   }
   return task;

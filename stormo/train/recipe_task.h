@@ -1,13 +1,12 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
-#include <stormo/data/vocabulary.h>
+#include <stormo/train/preprocessing.h>
 #include <stormo/train/recipe.h>
 #include <stormo/train/task.h>
 
@@ -17,11 +16,7 @@ namespace stormo::train {
 struct RecipeData {
   std::shared_ptr<const data::Dataset> train;
   std::vector<EvalSplit> splits;
-  /// Of "text"; empty for all others.
-  std::optional<data::Vocabulary> vocabulary;
-  std::int64_t words = 0;           ///< text_classification: ids of words, padding among them
-  std::vector<std::int64_t> input;  ///< shape of a sample of numbers, e.g. {1, 28, 28}
-  std::int64_t classes = 0;         ///< 0: targets are no classes
+  Preprocessing preprocessing;
   /// What was left out on request, one line each.
   std::vector<std::string> warnings;
 };
@@ -33,9 +28,20 @@ torch::ScalarType scalar_type(const Recipe& recipe);
 /// also for data that the recipe's model cannot take.
 Result<RecipeData> load_data(const Recipe& recipe);
 
+/// The parts that are held out, prepared as training has settled it; the training part is not
+/// looked at, RecipeData::train stays empty. Failures as above.
+Result<RecipeData> load_held_out(const Recipe& recipe, const Preprocessing& preprocessing);
+
 /// The model of a recipe, with its loss, in the recipe's precision; weights are a function of the
 /// seed.
-Result<Task> make_task(const Recipe& recipe, const RecipeData& data);
+Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing);
+
+/// `prompt` and options.length more tokens, drawn from the seed; an empty prompt stands for the
+/// beginning of a line. Only for the task of a "gpt". kInvalidArgument for a prompt that the
+/// vocabulary lacks characters of.
+Result<std::string> continue_text(const Task& task, const Preprocessing& preprocessing,
+                                  const std::string& prompt, const SampleOptions& options,
+                                  std::uint64_t seed);
 
 /// What must hold before a run of `recipe` may continue from its checkpoint directory: there is a
 /// complete, undamaged checkpoint, and it belongs to this recipe's model.

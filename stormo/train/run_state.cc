@@ -146,6 +146,7 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
                          .samples = samples,
                          .name = options_.name,
                          .recipe_json = options_.recipe_json,
+                         .preprocessing_json = options_.preprocessing_json,
                          .state_json = state_json(options_.seed, scaler_),
                          .torch_version = TORCH_VERSION,
                          .run = run_};

@@ -19,10 +19,10 @@ using ::testing::HasSubstr;
 
 class TableTest : public ::testing::Test {
  protected:
-  Result<Table> read(std::string_view text, const DelimitedOptions& options = {}) {
+  Result<Table> read(std::string_view text, const TableOptions& options = {}) {
     return read_table(scratch_.write("t.csv", text), options);
   }
-  std::string message(std::string_view text, const DelimitedOptions& options = {}) {
+  std::string message(std::string_view text, const TableOptions& options = {}) {
     const Status status = read(text, options).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     return status.message();
@@ -35,11 +35,11 @@ TEST_F(TableTest, ReadsNumbersAndTheLabelByNameOrNumber) {
   for (const char* label : {"kind", "1"}) {
     const auto table = read(text, {.label = label});
     ASSERT_TRUE(table.ok()) << table.status().to_string();
-    EXPECT_EQ(table->num_features, 2);
+    EXPECT_EQ(table->columns.size(), 2u);
     EXPECT_THAT(table->features, ElementsAre(1, -2.5, 300, 4, 5, 6));
     EXPECT_THAT(table->labels, ElementsAre("cat", " dog", "a \"cat\", old"));
   }
-  const auto last = read("1\t2\n3\t4", {.separator = '\t', .header = false});
+  const auto last = read("1\t2\n3\t4", {.form = {.separator = '\t', .header = false}});
   ASSERT_TRUE(last.ok());
   EXPECT_THAT(last->features, ElementsAre(1, 3));
   EXPECT_THAT(last->labels, ElementsAre("2", "4"));
@@ -52,7 +52,7 @@ TEST_F(TableTest, NamesFileLineAndRemedy) {
   EXPECT_THAT(message("a,b\n1,x\nnan,y\n"),
               AllOf(HasSubstr("t.csv:3: a: \"nan\" is no finite number")));
   for (const char* bad : {"", "1.5x", "1,5", "0x10", "inf", "1e999", "--1"}) {
-    EXPECT_THAT(message("a\tb\n" + std::string(bad) + "\ty\n", {.separator = '\t'}),
+    EXPECT_THAT(message("a\tb\n" + std::string(bad) + "\ty\n", {.form = {.separator = '\t'}}),
                 HasSubstr("is no finite number"))
         << bad;
   }
@@ -60,7 +60,8 @@ TEST_F(TableTest, NamesFileLineAndRemedy) {
   EXPECT_THAT(message("a,b\n1,\"x\"y\n"), HasSubstr("the quotes of field 1"));
   EXPECT_THAT(message("a,b\n1,2\n", {.label = "c"}),
               AllOf(HasSubstr("data.label \"c\""), HasSubstr("a, b")));
-  EXPECT_THAT(message("1,2\n", {.header = false, .label = "2"}), HasSubstr("columns 0 to 1"));
+  EXPECT_THAT(message("1,2\n", {.form = {.header = false}, .label = "2"}),
+              HasSubstr("columns 0 to 1"));
   EXPECT_THAT(message("a\n1\n"), HasSubstr("one column only"));
   EXPECT_THAT(message("a,b\n"), HasSubstr("no rows"));
   EXPECT_THAT(message("\n\n"), HasSubstr("empty"));
@@ -74,7 +75,7 @@ TEST_F(TableTest, SurvivesMutations) {
     const auto table = read(mutate(text, seed), {.label = "1"});
     if (!table.ok()) continue;
     ++read_whole;
-    ASSERT_EQ(std::ssize(table->features), std::ssize(table->labels) * table->num_features);
+    ASSERT_EQ(std::ssize(table->features), std::ssize(table->labels) * std::ssize(table->columns));
     for (const double value : table->features) ASSERT_TRUE(std::isfinite(value));
   }
   EXPECT_GT(read_whole, 60);
@@ -83,16 +84,16 @@ TEST_F(TableTest, SurvivesMutations) {
 
 TEST_F(TableTest, ReadsTextsOfTwoColumnsWithoutQuotes) {
   const std::string path = scratch_.write("t.tsv", "a \"film\t1\nno , thanks\t0\n");
-  const auto texts = read_labelled_texts(path, {.separator = '\t', .header = false});
+  const auto texts = read_labelled_texts(path, {.separator = '\t', .header = false}, "");
   ASSERT_TRUE(texts.ok()) << texts.status().to_string();
   EXPECT_THAT(texts->texts, ElementsAre("a \"film", "no , thanks"));
   EXPECT_THAT(texts->labels, ElementsAre("1", "0"));
-  const auto swapped =
-      read_labelled_texts(path, {.separator = '\t', .header = false, .label = "0"});
+  const auto swapped = read_labelled_texts(path, {.separator = '\t', .header = false}, "0");
   EXPECT_THAT(swapped->texts, ElementsAre("1", "0"));
   const std::string three = scratch_.write("3.tsv", "a\tb\tc\n");
-  EXPECT_THAT(read_labelled_texts(three, {.separator = '\t', .header = false}).status().message(),
-              HasSubstr("3 columns"));
+  EXPECT_THAT(
+      read_labelled_texts(three, {.separator = '\t', .header = false}, "").status().message(),
+      HasSubstr("3 columns"));
 }
 
 TEST(Classes, AreTheNumbersOrTheSortedTexts) {
