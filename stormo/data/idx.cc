@@ -1,6 +1,7 @@
 #include <stormo/data/idx.h>
 
 #include <fmt/format.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <cerrno>
 #include <limits>
 #include <memory>
+
+#include <stormo/data/data_file.h>
 
 namespace stormo::data {
 namespace {
@@ -23,12 +26,12 @@ Status corrupt(const std::string& path, std::string_view what) {
 class GzFile {
  public:
   static Result<GzFile> open(const std::string& path) {
-    errno = 0;
-    gzFile file = gzopen(path.c_str(), "rb");
+    STORMO_ASSIGN_OR_RETURN(const auto opened, DataFile::open(path));
+    STORMO_ASSIGN_OR_RETURN(const int fd, opened->duplicate());
+    gzFile file = gzdopen(fd, "rb");
     if (file == nullptr) {
-      const bool missing = errno == ENOENT;
-      const Status status = errno_error("open " + path);
-      return missing ? Status(Code::kNotFound, status.message()) : status;
+      ::close(fd);
+      return Status(Code::kExhausted, "no memory to read " + path);
     }
     return GzFile(path, file);
   }

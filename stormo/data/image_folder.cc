@@ -8,12 +8,12 @@
 #include <atomic>
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include <stormo/base/check.h>
+#include <stormo/data/data_file.h>
 #include <stormo/data/image.h>
 
 namespace stormo::data {
@@ -83,17 +83,12 @@ Result<std::vector<std::string>> list_images(const std::string& directory) {
 
 /// The first `most` bytes of a file, all of a shorter one.
 Result<std::string> read_front(const std::string& path, std::uintmax_t most) {
-  std::error_code error;
-  const std::uintmax_t size = fs::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) return io_error(path + ": cannot be opened; check its permissions");
-  if (size > kMaxFileBytes) {
-    return Status(Code::kCorrupt,
-                  fmt::format("{}: {} bytes, at most {} are read", path, size, kMaxFileBytes));
+  STORMO_ASSIGN_OR_RETURN(const auto file, DataFile::open(path));
+  if (file->size() > kMaxFileBytes) {
+    return Status(Code::kCorrupt, fmt::format("{}: {} bytes, at most {} are read", path,
+                                              file->size(), kMaxFileBytes));
   }
-  std::string bytes(std::min(size, most), '\0');
-  if (!file.read(bytes.data(), std::ssize(bytes))) return io_error(path + ": cannot be read");
-  return bytes;
+  return file->read_front(most);
 }
 
 Result<Image> read_image(const std::string& path, const ImageFolderOptions& o) {

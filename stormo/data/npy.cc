@@ -1,10 +1,10 @@
 #include <stormo/data/npy.h>
 
+#include <exception>
 #include <string_view>
 #include <utility>
 
 #include <stormo/base/check.h>
-#include <stormo/data/mapped_file.h>
 #include <stormo/data/npy_header.h>
 
 namespace stormo::data {
@@ -24,13 +24,32 @@ torch::ScalarType scalar_type(std::string_view dtype) {
 
 }  // namespace
 
-Result<torch::Tensor> load_npy(const std::string& path) {
-  STORMO_ASSIGN_OR_RETURN(auto file, MappedFile::open(path));
-  const Result<NpyHeader> header = parse_npy_header(file->bytes());
+Result<NpyArray> NpyArray::open(const std::string& path) {
+  NpyArray array;
+  STORMO_ASSIGN_OR_RETURN(array.file_, DataFile::open(path));
+  STORMO_ASSIGN_OR_RETURN(const std::string front, array.file_->read_front(kMaxNpyFront));
+  Result<NpyHeader> header = parse_npy_header(std::as_bytes(std::span(front)), array.file_->size());
   if (!header.ok()) return header.status().within(path);
-  void* elements = const_cast<std::byte*>(file->bytes().data()) + header->begin;
-  const auto release = [file = std::move(file)](void*) {};  // the tensor keeps the mapping
-  return torch::from_blob(elements, header->shape, release, scalar_type(header->dtype));
+  array.shape_ = std::move(header->shape);
+  array.dtype_ = scalar_type(header->dtype);
+  array.begin_ = header->begin;
+  return array;
+}
+
+Status NpyArray::read(std::int64_t first, std::span<std::byte> out) const {
+  const auto width = static_cast<std::uint64_t>(c10::elementSize(dtype_));
+  return file_->read(begin_ + static_cast<std::uint64_t>(first) * width, out);
+}
+
+Result<torch::Tensor> NpyArray::load() const {
+  try {
+    const torch::Tensor all = torch::empty(shape_, dtype_);
+    STORMO_RETURN_IF_ERROR(
+        read(0, {static_cast<std::byte*>(all.mutable_data_ptr()), all.nbytes()}));
+    return all;
+  } catch (const std::exception&) {  // libtorch's allocator throws
+    return Status(Code::kExhausted, "not enough memory for the array");
+  }
 }
 
 }  // namespace stormo::data

@@ -1,15 +1,37 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <torch/types.h>
 
 #include <stormo/base/status.h>
+#include <stormo/data/data_file.h>
 
 namespace stormo::data {
 
-/// The array of a NumPy .npy file, mapped, not read: the tensor lies in the file (MappedFile) and
-/// is for reading only. Errors as of MappedFile::open and parse_npy_header, naming the file.
-Result<torch::Tensor> load_npy(const std::string& path);
+/// The array of a NumPy .npy file, which stays in the file: as large as the disk. Thread-safe.
+class NpyArray {
+ public:
+  /// Errors as of DataFile::open and parse_npy_header, naming the file.
+  static Result<NpyArray> open(const std::string& path);
+
+  const std::vector<std::int64_t>& shape() const { return shape_; }
+  torch::ScalarType dtype() const { return dtype_; }
+  /// Fills `out` with the elements from number `first` on, in C order; kCorrupt when the file has
+  /// become shorter.
+  Status read(std::int64_t first, std::span<std::byte> out) const;
+  /// All of it in memory. kExhausted when it does not fit.
+  Result<torch::Tensor> load() const;
+
+ private:
+  std::shared_ptr<const DataFile> file_;
+  std::vector<std::int64_t> shape_;
+  torch::ScalarType dtype_ = torch::kFloat32;
+  std::uint64_t begin_ = 0;  // of the elements in the file
+};
 
 }  // namespace stormo::data

@@ -130,7 +130,7 @@ Result<std::string_view> header_text(std::span<const std::byte> file, std::size_
   return text.substr(front + width, length);
 }
 
-Status check_size(const NpyHeader& header, std::size_t file_bytes) {
+Status check_size(const NpyHeader& header, std::uint64_t file_bytes) {
   const auto width = static_cast<std::uint64_t>(header.dtype[1] - '0');
   std::uint64_t bytes = width;
   for (const std::int64_t size : header.shape) {
@@ -148,9 +148,9 @@ Status check_size(const NpyHeader& header, std::size_t file_bytes) {
 
 }  // namespace
 
-Result<NpyHeader> parse_npy_header(std::span<const std::byte> file) {
+Result<NpyHeader> parse_npy_header(std::span<const std::byte> front, std::uint64_t file_bytes) {
   NpyHeader header;
-  STORMO_ASSIGN_OR_RETURN(const std::string_view text, header_text(file, header.begin));
+  STORMO_ASSIGN_OR_RETURN(const std::string_view text, header_text(front, header.begin));
   Fields fields;
   if (!parse_fields(text, fields)) {
     return corrupt(
@@ -171,7 +171,7 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> file) {
   }
   header.dtype = descr.substr(1);
   header.shape = std::move(*fields.shape);
-  STORMO_RETURN_IF_ERROR(check_size(header, file.size()));
+  STORMO_RETURN_IF_ERROR(check_size(header, file_bytes));
   return header;
 }
 

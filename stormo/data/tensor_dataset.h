@@ -2,15 +2,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
+#include <stormo/data/npy.h>
 
 namespace stormo::data {
 
-/// Samples that lie in tensors already: row i of the inputs, with the class targets[i]. Rows are
-/// converted batch by batch, so inputs may be mapped files that are larger than the memory.
+/// Samples that lie side by side already: row i of the inputs, with the class targets[i]. Rows are
+/// converted batch by batch, so inputs may be files that are larger than the memory.
 class TensorDataset final : public Dataset {
  public:
   /// `inputs` [N, ...], contiguous, of a floating type or of whole numbers: bytes (uint8) become
@@ -18,6 +21,11 @@ class TensorDataset final : public Dataset {
   /// [B, ...] of `dtype` (float32 or float64) and [B] int64; inputs [N, H, W] are grey images and
   /// give [B, 1, H, W]. kInvalidArgument says what does not fit.
   static Result<std::shared_ptr<const TensorDataset>> create(torch::Tensor inputs,
+                                                             const torch::Tensor& targets,
+                                                             torch::ScalarType dtype);
+  /// The same; rows are read from the file when they are wanted. get() throws Error when it has
+  /// become shorter.
+  static Result<std::shared_ptr<const TensorDataset>> create(NpyArray inputs,
                                                              const torch::Tensor& targets,
                                                              torch::ScalarType dtype);
 
@@ -31,8 +39,13 @@ class TensorDataset final : public Dataset {
 
  private:
   TensorDataset() = default;
+  Status take(at::IntArrayRef input_sizes, const torch::Tensor& targets, torch::ScalarType dtype);
+  const void* row(std::int64_t index, std::span<std::byte> scratch) const;
 
-  torch::Tensor inputs_;
+  torch::Tensor inputs_;          // undefined: they lie in file_
+  std::optional<NpyArray> file_;  // undefined: they lie in inputs_
+  torch::ScalarType input_type_ = torch::kFloat32;
+  std::int64_t row_elements_ = 0;
   std::vector<std::int64_t> targets_;
   std::vector<std::int64_t> sample_shape_;
   std::int64_t classes_ = 0;

@@ -4,35 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <utility>
+
+#include <stormo/data/data_file.h>
 
 namespace stormo::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-Result<std::string> read_bytes(const fs::path& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const bool missing = errno == ENOENT;
-    const Status status = errno_error("open " + path.string());
-    return missing
-               ? Status(Code::kNotFound, status.message() + "; set data.path to an existing text")
-               : status;
-  }
-  std::string bytes;
-  std::array<char, 1 << 14> piece;
-  while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
-    bytes.append(piece.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (file.bad()) return errno_error("read " + path.string());
-  return bytes;
-}
 
 bool is_left_out(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -67,7 +47,7 @@ Result<std::vector<fs::path>> list_files(const std::string& directory,
 }  // namespace
 
 Result<std::string> read_text(const std::string& path) {
-  STORMO_ASSIGN_OR_RETURN(std::string text, read_bytes(path));
+  STORMO_ASSIGN_OR_RETURN(std::string text, read_data_file(path));
   if (text.empty()) {
     return invalid_argument(fmt::format("{}: the text is empty; set data.path to another", path));
   }
@@ -79,7 +59,7 @@ Result<std::string> read_text_tree(const std::string& directory,
   STORMO_ASSIGN_OR_RETURN(const std::vector<fs::path> files, list_files(directory, extensions));
   std::string all;
   for (const fs::path& path : files) {
-    STORMO_ASSIGN_OR_RETURN(const std::string text, read_bytes(path));
+    STORMO_ASSIGN_OR_RETURN(const std::string text, read_data_file(path));
     if (text.empty() || text.find('\0') != std::string::npos) continue;
     all += text;
     if (all.back() != '\n') all += '\n';

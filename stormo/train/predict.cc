@@ -30,13 +30,12 @@ struct Samples {
   std::vector<std::int64_t> lines;  ///< empty: samples have none
 };
 
-Result<std::shared_ptr<const data::Dataset>> unlabelled(torch::Tensor inputs,
-                                                        torch::ScalarType dtype) {
-  const torch::Tensor targets =
-      torch::zeros({inputs.dim() > 0 ? inputs.size(0) : 0}, torch::kInt64);
-  STORMO_ASSIGN_OR_RETURN(auto dataset,
-                          data::TensorDataset::create(std::move(inputs), targets, dtype));
-  return std::shared_ptr<const data::Dataset>(std::move(dataset));
+/// `inputs` is a Tensor or an NpyArray of so many samples.
+template <class Inputs>
+Result<std::shared_ptr<const data::TensorDataset>> unlabelled(Inputs inputs, std::int64_t samples,
+                                                              torch::ScalarType dtype) {
+  return data::TensorDataset::create(std::move(inputs), torch::zeros({samples}, torch::kInt64),
+                                     dtype);
 }
 
 /// MNIST's own pixels are 28 x 28 grey ones, normalised in a way of their own.
@@ -82,30 +81,37 @@ Result<Samples> open_table(const TrainedModel& model, const std::string& file) {
   options.labelled = false;
   STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(file, options));
   const torch::ScalarType dtype = scalar_type(model.recipe);
-  STORMO_ASSIGN_OR_RETURN(auto dataset, unlabelled(feature_tensor(table, dtype), dtype));
+  const std::int64_t rows = std::ssize(table.lines);
+  STORMO_ASSIGN_OR_RETURN(auto dataset, unlabelled(feature_tensor(table, dtype), rows, dtype));
   return Samples{std::move(dataset), std::move(table.lines)};
 }
 
-Result<torch::Tensor> read_inputs(const TrainedModel& model, const std::string& file) {
-  if (model.recipe.data.kind == "npy") return data::load_npy(file);
+Result<std::shared_ptr<const data::TensorDataset>> open_rows(const TrainedModel& model,
+                                                             const std::string& file) {
+  const torch::ScalarType dtype = scalar_type(model.recipe);
+  if (model.recipe.data.kind == "npy") {
+    STORMO_ASSIGN_OR_RETURN(data::NpyArray array, data::NpyArray::open(file));
+    const std::int64_t rows = array.shape().empty() ? 0 : array.shape().front();
+    return unlabelled(std::move(array), rows, dtype);
+  }
   STORMO_ASSIGN_OR_RETURN(const TensorMap tensors, read_safetensors(file));
-  if (tensors.contains("inputs")) return tensors.at("inputs");
-  return invalid_argument(file + " has no tensor \"inputs\"");
+  if (!tensors.contains("inputs")) return invalid_argument("has no tensor \"inputs\"");
+  const torch::Tensor& inputs = tensors.at("inputs");
+  return unlabelled(inputs, inputs.dim() > 0 ? inputs.size(0) : 0, dtype);
 }
 
 Result<Samples> open_array(const TrainedModel& model, const std::string& file) {
-  STORMO_ASSIGN_OR_RETURN(torch::Tensor inputs, read_inputs(model, file));
-  auto dataset = unlabelled(std::move(inputs), scalar_type(model.recipe));
-  if (!dataset.ok()) return dataset.status().within(file);
-  const auto& tensors = static_cast<const data::TensorDataset&>(**dataset);
-  if (tensors.sample_shape() != model.preprocessing.input) {
+  const auto opened = open_rows(model, file);
+  if (!opened.ok()) return opened.status().within(file);
+  const data::TensorDataset& rows = **opened;
+  if (rows.sample_shape() != model.preprocessing.input) {
     return invalid_argument(fmt::format("{}: samples of shape [{}], the model was trained on [{}]",
-                                        file, fmt::join(tensors.sample_shape(), ", "),
+                                        file, fmt::join(rows.sample_shape(), ", "),
                                         fmt::join(model.preprocessing.input, ", ")));
   }
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(tensors.size()));
-  std::iota(rows.begin(), rows.end(), std::int64_t{1});
-  return Samples{std::move(dataset).value(), std::move(rows)};
+  std::vector<std::int64_t> lines(static_cast<std::size_t>(rows.size()));
+  std::iota(lines.begin(), lines.end(), std::int64_t{1});
+  return Samples{*opened, std::move(lines)};
 }
 
 Result<Samples> open_samples(const TrainedModel& model, const std::string& file) {

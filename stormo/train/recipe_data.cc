@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -191,9 +192,10 @@ Result<std::shared_ptr<const data::TensorDataset>> open_tensors(const Recipe& re
                                                                 const std::string& path) {
   if (recipe.data.kind == "npy") {
     const std::filesystem::path folder(path);
-    STORMO_ASSIGN_OR_RETURN(auto images, data::load_npy((folder / "images.npy").string()));
-    STORMO_ASSIGN_OR_RETURN(const auto labels, data::load_npy((folder / "labels.npy").string()));
-    return data::TensorDataset::create(std::move(images), labels, scalar_type(recipe));
+    STORMO_ASSIGN_OR_RETURN(auto images, data::NpyArray::open((folder / "images.npy").string()));
+    STORMO_ASSIGN_OR_RETURN(auto labels, data::NpyArray::open((folder / "labels.npy").string()));
+    STORMO_ASSIGN_OR_RETURN(const torch::Tensor targets, labels.load());
+    return data::TensorDataset::create(std::move(images), targets, scalar_type(recipe));
   }
   STORMO_ASSIGN_OR_RETURN(const TensorMap tensors, read_safetensors(path));
   for (const char* name : {"inputs", "targets"}) {
@@ -275,6 +277,16 @@ Status check_fit(const Recipe& recipe, const Preprocessing& data) {
   return {};
 }
 
+Result<RecipeData> load_checked(Loading loading) {
+  try {
+    STORMO_RETURN_IF_ERROR(load(loading).within("data"));
+  } catch (const std::bad_alloc&) {
+    return Status(Code::kExhausted, "data: not enough memory for " + loading.recipe.data.path);
+  }
+  STORMO_RETURN_IF_ERROR(check_fit(loading.recipe, loading.data.preprocessing));
+  return std::move(loading.data);
+}
+
 }  // namespace
 
 torch::ScalarType scalar_type(const Recipe& recipe) {
@@ -306,18 +318,13 @@ torch::Tensor feature_tensor(data::Table& table, torch::ScalarType dtype) {
 }
 
 Result<RecipeData> load_data(const Recipe& recipe) {
-  Loading loading{.recipe = recipe, .with_training = true, .data = {}};
-  STORMO_RETURN_IF_ERROR(load(loading).within("data"));
-  STORMO_RETURN_IF_ERROR(check_fit(recipe, loading.data.preprocessing));
-  return std::move(loading.data);
+  return load_checked({.recipe = recipe, .with_training = true, .data = {}});
 }
 
 Result<RecipeData> load_held_out(const Recipe& recipe, const Preprocessing& preprocessing) {
   Loading loading{.recipe = recipe, .with_training = false, .data = {}};
   loading.data.preprocessing = preprocessing;
-  STORMO_RETURN_IF_ERROR(load(loading).within("data"));
-  STORMO_RETURN_IF_ERROR(check_fit(recipe, loading.data.preprocessing));
-  return std::move(loading.data);
+  return load_checked(std::move(loading));
 }
 
 }  // namespace stormo::train

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Result<NpyHeader> parse(const std::string& file) {
-  return parse_npy_header(std::as_bytes(std::span(file)));
+  return parse_npy_header(std::as_bytes(std::span(file)), file.size());
 }
 
 Status status(std::string_view dictionary, std::size_t bytes) {

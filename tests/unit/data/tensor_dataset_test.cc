@@ -2,9 +2,17 @@
 
 #include <gmock/gmock.h>
 
-#include <cstring>
+#include <sys/stat.h>
 
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include <stormo/data/idx.h>
+#include <stormo/data/image_folder.h>
 #include <stormo/data/npy.h>
+#include <stormo/data/table.h>
+#include <stormo/data/text.h>
 #include <stormo/data/text_classification.h>
 #include <stormo/data/torch_dataset.h>
 
@@ -17,6 +25,7 @@
 namespace stormo::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -56,22 +65,62 @@ TEST(TensorDataset, SaysWhatDoesNotFit) {
   EXPECT_THAT(message(good, torch::tensor({0, -4}, torch::kInt64)), HasSubstr("sample 1 is -4"));
 }
 
-TEST(LoadNpy, MapsTheElementsAndNamesTheFile) {
+TEST(NpyArray, ReadsTheElementsAndNamesTheFile) {
   const Scratch scratch;
   const std::vector<float> values = {1, -2, 3.5, 0, 5, 6};
   std::string elements(values.size() * sizeof(float), '\0');
   std::memcpy(elements.data(), values.data(), elements.size());
   const std::string file =
       npy_bytes("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", elements);
-  const auto array = load_npy(scratch.write("x.npy", file));
+  const auto array = NpyArray::open(scratch.write("x.npy", file));
   ASSERT_TRUE(array.ok()) << array.status().to_string();
-  EXPECT_TRUE(array->equal(torch::tensor(values).view({3, 2})));
-  const Status bad = load_npy(scratch.write("y.npy", file.substr(0, 99))).status();
+  EXPECT_TRUE(array->load().take_or_throw().equal(torch::tensor(values).view({3, 2})));
+  const Status bad = NpyArray::open(scratch.write("y.npy", file.substr(0, 99))).status();
   EXPECT_EQ(bad.code(), Code::kCorrupt);
   EXPECT_THAT(bad.message(), HasSubstr("y.npy"));
-  EXPECT_EQ(load_npy(scratch.path("none.npy")).status().code(), Code::kNotFound);
-  EXPECT_EQ(load_npy(scratch.write("empty.npy", "")).status().code(), Code::kCorrupt);
-  EXPECT_EQ(load_npy(scratch.path()).status().code(), Code::kCorrupt);
+  EXPECT_EQ(NpyArray::open(scratch.path("none.npy")).status().code(), Code::kNotFound);
+  EXPECT_EQ(NpyArray::open(scratch.write("empty.npy", "")).status().code(), Code::kCorrupt);
+  EXPECT_EQ(NpyArray::open(scratch.path()).status().code(), Code::kInvalidArgument);
+}
+
+// Mapped, this would end the process by SIGBUS.
+TEST(NpyArray, ThatShrinksDuringARunIsNamed) {
+  const Scratch scratch;
+  const std::string path = scratch.write(
+      "x.npy", npy_bytes("{'descr': '|u1', 'fortran_order': False, 'shape': (8, 4096), }",
+                         std::string(8 * 4096, '\x33')));
+  const auto made = TensorDataset::create(NpyArray::open(path).take_or_throw(),
+                                          torch::zeros({8}, torch::kInt64), torch::kFloat32);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  const std::vector<std::int64_t> last = {7};
+  EXPECT_TRUE((*made)->get(last, 0).input.allclose(torch::full({1, 4096}, 0.2f)));
+  std::filesystem::resize_file(path, 5 * 4096);
+  EXPECT_TRUE(
+      (*made)->get(std::vector<std::int64_t>{3}, 0).input.allclose(torch::full({1, 4096}, 0.2f)));
+  try {
+    (*made)->get(last, 0);
+    FAIL() << "read what is gone";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status().code(), Code::kCorrupt);
+    EXPECT_THAT(e.status().message(), AllOf(HasSubstr("x.npy"), HasSubstr("became shorter")));
+  }
+}
+
+// A pipe without a writer would block the open, a device without an end the reading.
+TEST(DataFile, RefusesWhatHasNoEnd) {
+  const Scratch scratch;
+  const std::string pipe = scratch.path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::pair<std::string, const char*> cases[] = {
+      {pipe, "is a pipe"}, {"/dev/zero", "is a device"}, {scratch.path(), "is a folder"}};
+  for (const auto& [path, what] : cases) {
+    for (const Status& status :
+         {read_text(path).status(), read_idx(path, 1).status(), NpyArray::open(path).status(),
+          read_table(path, {}).status(), ImageFolder::of_file(path, {}).status()}) {
+      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_THAT(status.message(), AllOf(HasSubstr(path), HasSubstr(what)));
+    }
+  }
 }
 
 TEST(TextClassification, PadsToTheLongestOfTheBatchAndCutsLongTexts) {
