@@ -7,7 +7,6 @@
 namespace stormo::model {
 namespace {
 
-constexpr std::int64_t kImage = 28;
 constexpr std::int64_t kKernel = 5;
 
 /// Side of the feature map behind one convolution (no padding) and one 2 x 2 pooling.
@@ -15,9 +14,9 @@ constexpr std::int64_t side_after(std::int64_t side) { return (side - kKernel + 
 
 class ConvSegment final : public Segment {
  public:
-  ConvSegment(std::int64_t in, std::int64_t out, std::int64_t side)
+  ConvSegment(std::int64_t in, std::int64_t out, std::int64_t height, std::int64_t width)
       : Segment("ConvSegment"),
-        flops_(2 * in * kKernel * kKernel * out * (side - kKernel + 1) * (side - kKernel + 1)),
+        flops_(2 * in * kKernel * kKernel * out * (height - kKernel + 1) * (width - kKernel + 1)),
         conv_(register_module("conv", torch::nn::Conv2d(in, out, kKernel))) {}
 
   // Pooling before ReLU gives the same numbers (both are monotone) and rectifies a quarter of them.
@@ -34,12 +33,12 @@ class ConvSegment final : public Segment {
 }  // namespace
 
 Cnn::Cnn(const CnnOptions& o) : Chain("Cnn") {
-  constexpr std::int64_t kSide1 = side_after(kImage);
-  constexpr std::int64_t kSide2 = side_after(kSide1);
-  append("conv1", std::make_shared<ConvSegment>(1, o.channels1, kImage));
-  append("conv2", std::make_shared<ConvSegment>(o.channels1, o.channels2, kSide1));
-  append("dense1", std::make_shared<Dense>(o.channels2 * kSide2 * kSide2, o.hidden,
-                                           Dense::Activation::kRelu));
+  const std::int64_t height1 = side_after(o.height), width1 = side_after(o.width);
+  const std::int64_t places = side_after(height1) * side_after(width1);
+  append("conv1", std::make_shared<ConvSegment>(o.channels, o.channels1, o.height, o.width));
+  append("conv2", std::make_shared<ConvSegment>(o.channels1, o.channels2, height1, width1));
+  append("dense1",
+         std::make_shared<Dense>(o.channels2 * places, o.hidden, Dense::Activation::kRelu));
   append("dense2", std::make_shared<Dense>(o.hidden, o.classes, Dense::Activation::kNone));
 }
 

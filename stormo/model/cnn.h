@@ -6,17 +6,23 @@
 
 namespace stormo::model {
 
-/// Sizes of a Cnn; all positive.
+/// Sizes of a Cnn; all positive, height and width at least kCnnLeastSide.
 struct CnnOptions {
   std::int64_t channels1 = 16;
   std::int64_t channels2 = 32;
   std::int64_t hidden = 128;
   std::int64_t classes = 10;
+  std::int64_t channels = 1;  ///< of the input, as height and width
+  std::int64_t height = 28;
+  std::int64_t width = 28;
 };
 
-/// LeNet class (LeCun et al. 1998), for grey images of 28 x 28: two 5 x 5 convolutions, each with
+/// Of this side, one place is left behind both convolutions.
+inline constexpr std::int64_t kCnnLeastSide = 16;
+
+/// LeNet class (LeCun et al. 1998), for images of one size: two 5 x 5 convolutions, each with
 /// ReLU and 2 x 2 max pooling, then two fully connected layers. Four Segments.
-/// Input [B, 1, 28, 28], output [B, classes] are logits.
+/// Input [B, channels, height, width], output [B, classes] are logits.
 class Cnn : public Chain {
  public:
   explicit Cnn(const CnnOptions& options = {});

@@ -16,8 +16,9 @@ struct ModelOptions {
   std::int64_t width = 128;
   std::int64_t context = 64;
   std::int64_t vocabulary = 256;
-  bool tied = true;                               ///< gpt
-  std::vector<std::int64_t> image = {3, 32, 32};  ///< resnet20: channels, height, width
+  bool tied = true;  ///< gpt
+  /// cnn, resnet20: channels, height, width; empty: the form of MNIST (cnn) or CIFAR-10 (resnet20)
+  std::vector<std::int64_t> image = {};
 };
 
 }  // namespace stormo::model

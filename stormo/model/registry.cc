@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <tuple>
 
 #include <stormo/base/units.h>
 #include <stormo/model/cnn.h>
@@ -56,11 +57,18 @@ void check_gpt(const ModelOptions& o, Problems& problems) {
   check_heads(o, problems);
 }
 
-void check_resnet20(const ModelOptions& o, Problems& problems) {
+/// `least`: of height and width.
+void check_images(const ModelOptions& o, std::int64_t least, Problems& problems) {
   problems.require_positive("classes", o.classes);
+  if (o.image.empty()) return;
   if (o.image.size() != 3 || std::ranges::any_of(o.image, [](auto n) { return n < 1; })) {
     problems.add(fmt::format("model.image is [{}]; it must be channels, height and width",
                              fmt::join(o.image, ", ")));
+  } else if (o.image[1] < least || o.image[2] < least) {
+    problems.add(
+        fmt::format("model \"{}\" takes images of {} x {} pixels or more, a sample is "
+                    "[{}]; choose model.kind=mlp, or a larger data.image",
+                    o.kind, least, least, fmt::join(o.image, ", ")));
   }
 }
 
@@ -74,12 +82,21 @@ void check_text_classifier(const ModelOptions& o, Problems& problems) {
   if (o.layers > 0) check_heads(o, problems);
 }
 
+std::tuple<std::int64_t, std::int64_t, std::int64_t> form(const std::vector<std::int64_t>& image) {
+  return {image[0], image[1], image[2]};
+}
+
 std::shared_ptr<Chain> build(const ModelOptions& o) {
   if (o.kind == "mlp") return std::make_shared<Mlp>(o.sizes);
-  if (o.kind == "cnn") return std::make_shared<Cnn>(CnnOptions{.classes = o.classes});
+  if (o.kind == "cnn") {
+    CnnOptions cnn{.classes = o.classes};
+    if (!o.image.empty()) std::tie(cnn.channels, cnn.height, cnn.width) = form(o.image);
+    return std::make_shared<Cnn>(cnn);
+  }
   if (o.kind == "resnet20") {
-    return std::make_shared<ResNet20>(ResNet20Options{
-        .channels = o.image[0], .height = o.image[1], .width = o.image[2], .classes = o.classes});
+    ResNet20Options resnet{.classes = o.classes};
+    if (!o.image.empty()) std::tie(resnet.channels, resnet.height, resnet.width) = form(o.image);
+    return std::make_shared<ResNet20>(resnet);
   }
   if (o.kind == "text_classifier") {
     return std::make_shared<TextClassifier>(TextClassifierOptions{.vocabulary = o.vocabulary,
@@ -110,11 +127,11 @@ std::vector<std::string> validate(const ModelOptions& o) {
   if (o.kind == "mlp") {
     check_mlp(o, problems);
   } else if (o.kind == "cnn") {
-    problems.require_positive("classes", o.classes);
+    check_images(o, kCnnLeastSide, problems);
   } else if (o.kind == "gpt") {
     check_gpt(o, problems);
   } else if (o.kind == "resnet20") {
-    check_resnet20(o, problems);
+    check_images(o, 1, problems);
   } else if (o.kind == "text_classifier") {
     check_text_classifier(o, problems);
   } else {

@@ -20,6 +20,7 @@
 #include <stormo/data/text.h>
 #include <stormo/data/text_classification.h>
 #include <stormo/data/text_windows.h>
+#include <stormo/model/registry.h>
 #include <stormo/train/recipe_task.h>
 #include <stormo/train/safetensors.h>
 #include <stormo/train/sample_options.h>
@@ -262,19 +263,16 @@ Status check_fit(const Recipe& recipe, const Preprocessing& data) {
     return invalid_argument(
         fmt::format("model.classes is {}; the data have {} classes", m.classes, classes));
   }
-  if (m.kind == "cnn" && data.input != std::vector<std::int64_t>{1, 28, 28}) {
-    return invalid_argument(fmt::format(
-        "model \"cnn\" takes grey images of 28 x 28, a sample of the data is [{}]; choose "
-        "model.kind=resnet20 or mlp, or data.image=1,28,28 for an image folder",
-        fmt::join(data.input, ", ")));
+  if ((m.kind == "cnn" || m.kind == "resnet20") && data.input.size() != 3) {
+    return invalid_argument(
+        fmt::format("model \"{}\" takes images [channels, height, width], a sample of the data is "
+                    "[{}]; choose model.kind=mlp",
+                    m.kind, fmt::join(data.input, ", ")));
   }
-  if (m.kind == "resnet20" && data.input.size() != 3) {
-    return invalid_argument(fmt::format(
-        "model \"resnet20\" takes images [channels, height, width], a sample of the data is [{}]; "
-        "choose model.kind=mlp",
-        fmt::join(data.input, ", ")));
-  }
-  return {};
+  model::ModelOptions options = m;
+  if (data.input.size() == 3) options.image = data.input;
+  const std::vector<std::string> wrong = model::validate(options);
+  return wrong.empty() ? Status() : invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
 }
 
 Result<RecipeData> load_checked(Loading loading) {

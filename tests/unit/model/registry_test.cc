@@ -25,6 +25,8 @@ TEST(MakeModel, PassesTheSizesOn) {
   EXPECT_EQ((*mlp)->forward(torch::zeros({2, 6})).sizes(), at::IntArrayRef({2, 3}));
   const auto cnn = make_model({.kind = "cnn", .classes = 7});
   EXPECT_EQ((*cnn)->forward(torch::zeros({2, 1, 28, 28})).sizes(), at::IntArrayRef({2, 7}));
+  const auto wide = make_model({.kind = "cnn", .classes = 7, .image = {3, 16, 40}});
+  EXPECT_EQ((*wide)->forward(torch::zeros({2, 3, 16, 40})).sizes(), at::IntArrayRef({2, 7}));
   const auto resnet = make_model({.kind = "resnet20", .classes = 5, .image = {1, 9, 8}});
   EXPECT_EQ((*resnet)->forward(torch::zeros({2, 1, 9, 8})).sizes(), at::IntArrayRef({2, 5}));
   const auto texts = make_model({.kind = "text_classifier",
@@ -71,6 +73,7 @@ TEST(MakeModel, ListsAllProblemsAtOnce) {
   EXPECT_THAT(validate({.kind = "cnn", .classes = 0}), SizeIs(1));
   EXPECT_THAT(validate({.kind = "resnet20", .classes = 0, .image = {3, 0, 8}}), SizeIs(2));
   EXPECT_THAT(validate({.kind = "resnet20", .image = {3, 8}}), SizeIs(1));
+  EXPECT_THAT(validate({.kind = "cnn", .image = {3, 15, 32}}).front(), HasSubstr("16 x 16"));
   EXPECT_THAT(validate({.kind = "text_classifier", .layers = -1, .heads = 3}), SizeIs(1));
   EXPECT_THAT(validate({.kind = "text_classifier", .layers = 1, .heads = 3}), SizeIs(1));
   EXPECT_THAT(validate({.kind = "text_classifier", .layers = 0, .heads = 3}), SizeIs(0));
