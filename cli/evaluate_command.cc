@@ -51,6 +51,8 @@ Status evaluate(const EvaluateArguments& a, train::TrainedModel& model) {
                       .step = model.step,
                       .loss = result.loss,
                       .accuracy = result.accuracy,
+                      .mae = result.mae,
+                      .r2 = result.r2,
                       .samples = result.samples});
   }
   return {};

@@ -44,12 +44,13 @@ void print_json(const train::Prediction& p) {
                      {"schema", 1},
                      {"file", p.file},
                      {"line", p.line == 0 ? Json(nullptr) : Json(p.line)},
-                     {"classes", std::move(classes)}};
+                     {p.value ? "value" : "classes", p.value ? Json(*p.value) : classes}};
   fmt::print("{}\n", line.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 void print_text(const train::Prediction& p) {
   std::string line = place(p) + ":";
+  if (p.value) line += fmt::format(" {:.6g}", *p.value);
   for (const train::ClassChance& c : p.likeliest) {
     line += fmt::format("{} {} {:.2f} %", &c == p.likeliest.data() ? "" : ",", c.name,
                         100 * c.probability);

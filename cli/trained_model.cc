@@ -8,7 +8,7 @@
 
 #include <cli/commands.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/comm/join.h>
+#include <stormo/comm/communicator.h>
 #include <stormo/train/init.h>
 
 namespace stormo::cli {

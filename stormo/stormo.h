@@ -12,6 +12,9 @@
 #include <stormo/base/version.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
+#include <stormo/data/prefetch.h>
+#include <stormo/data/sampler.h>
+#include <stormo/data/tensor_dataset.h>
 #include <stormo/train/data_parallel.h>
 #include <stormo/train/distributed_data_parallel.h>
 #include <stormo/train/fully_sharded_data_parallel.h>

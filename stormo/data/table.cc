@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -40,6 +41,9 @@ Result<std::vector<std::size_t>> find_columns(const DelimitedReader& reader,
       !options.labelled && !options.form.header && reader.columns() == options.columns.size();
   for (const std::string& column : options.columns) {
     const auto at = in_order ? found.size() : reader.find(column);
+    if (at && std::ranges::find(found, *at) != found.end()) {
+      return reader.error(fmt::format("data.columns names column \"{}\" twice", column));
+    }
     if (at) found.push_back(*at);
     if (!at) missing += fmt::format("{}\"{}\"", missing.empty() ? "" : ", ", column);
   }
@@ -62,7 +66,13 @@ Status check_names(const DelimitedReader& reader, const std::vector<std::size_t>
 Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
                                                 const TableOptions& options,
                                                 std::optional<std::size_t> label) {
-  if (!options.columns.empty()) return find_columns(reader, options);
+  if (!options.columns.empty()) {
+    STORMO_ASSIGN_OR_RETURN(std::vector<std::size_t> columns, find_columns(reader, options));
+    if (!label || std::ranges::find(columns, *label) == columns.end()) return columns;
+    return reader.error(
+        fmt::format("data.columns names \"{}\", which is the label: choose another by data.label",
+                    reader.name(*label)));
+  }
   std::vector<std::size_t> columns;
   for (std::size_t c = 0; c < reader.columns(); ++c) {
     if (c != label) columns.push_back(c);
@@ -104,6 +114,18 @@ Result<Table> read_table(const std::string& path, const TableOptions& options) {
     return reader.error("the table has no rows; set data.header = false if its line is one");
   }
   return table;
+}
+
+Result<std::vector<double>> label_numbers(const Table& table) {
+  std::vector<double> numbers(table.labels.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (parse_number(table.labels[i], numbers[i])) continue;
+    return invalid_argument(fmt::format(
+        "line {}: label \"{}\" is no finite number; write one, choose another column by "
+        "data.label, or set train.loss = \"cross_entropy\" for classes",
+        table.lines[i], table.labels[i]));
+  }
+  return numbers;
 }
 
 Result<LabelledTexts> read_labelled_texts(const std::string& path, const DelimitedOptions& form,

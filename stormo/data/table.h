@@ -32,6 +32,9 @@ struct Table {
 /// does not fit.
 Result<Table> read_table(const std::string& path, const TableOptions& options);
 
+/// The labels as numbers; kInvalidArgument names the line of one that is none.
+Result<std::vector<double>> label_numbers(const Table& table);
+
 /// Texts with a label each.
 struct LabelledTexts {
   std::vector<std::string> texts;

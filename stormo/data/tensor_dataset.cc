@@ -14,16 +14,20 @@
 namespace stormo::data {
 namespace {
 
-Status check_forms(at::IntArrayRef inputs, torch::ScalarType type, const torch::Tensor& targets) {
+Status check_forms(at::IntArrayRef inputs, torch::ScalarType type, const torch::Tensor& targets,
+                   bool classes) {
   if (inputs.size() < 2 || c10::isComplexType(type) || type == torch::kBool) {
     return invalid_argument(
         fmt::format("inputs are {} of shape [{}]; give contiguous real numbers [samples, ...]",
                     c10::toString(type), fmt::join(inputs, ", ")));
   }
-  if (targets.dim() != 1 || !c10::isIntegralType(targets.scalar_type(), /*includeBool=*/false)) {
-    return invalid_argument(
-        fmt::format("targets are {} of shape [{}]; give whole numbers [samples]",
-                    c10::toString(targets.scalar_type()), fmt::join(targets.sizes(), ", ")));
+  const auto target = targets.scalar_type();
+  const bool fits = c10::isIntegralType(target, /*includeBool=*/false) ||
+                    (!classes && c10::isFloatingType(target));
+  if (targets.dim() != 1 || !fits) {
+    return invalid_argument(fmt::format("targets are {} of shape [{}]; give {} [samples]",
+                                        c10::toString(target), fmt::join(targets.sizes(), ", "),
+                                        classes ? "whole numbers" : "numbers"));
   }
   if (inputs[0] != targets.size(0) || c10::multiply_integers(inputs) == 0) {
     return invalid_argument(fmt::format(
@@ -32,6 +36,15 @@ Status check_forms(at::IntArrayRef inputs, torch::ScalarType type, const torch::
         inputs[0], fmt::join(inputs, ", "), targets.size(0)));
   }
   return {};
+}
+
+/// The largest of `targets` (int64) + 1.
+Result<std::int64_t> count_classes(const torch::Tensor& targets) {
+  const auto* first = targets.const_data_ptr<std::int64_t>();
+  const auto [least, most] = std::minmax_element(first, first + targets.numel());
+  if (*least >= 0) return *most + 1;
+  return invalid_argument(
+      fmt::format("the target of sample {} is {}; classes count from 0", least - first, *least));
 }
 
 /// `elements` of that type as numbers of type T.
@@ -53,40 +66,41 @@ void convert(const void* from, torch::ScalarType type, std::int64_t elements, T*
 
 Result<std::shared_ptr<const TensorDataset>> TensorDataset::create(torch::Tensor inputs,
                                                                    const torch::Tensor& targets,
-                                                                   torch::ScalarType dtype) {
+                                                                   torch::ScalarType dtype,
+                                                                   Targets kind) {
   if (!inputs.is_contiguous() || !inputs.device().is_cpu()) {
     return invalid_argument("inputs are not contiguous, or not in the memory of the host");
   }
   std::shared_ptr<TensorDataset> data(new TensorDataset());
   data->input_type_ = inputs.scalar_type();
-  STORMO_RETURN_IF_ERROR(data->take(inputs.sizes(), targets, dtype));
+  STORMO_RETURN_IF_ERROR(data->take(inputs.sizes(), targets, dtype, kind));
   data->inputs_ = std::move(inputs);
   return std::shared_ptr<const TensorDataset>(std::move(data));
 }
 
 Result<std::shared_ptr<const TensorDataset>> TensorDataset::create(NpyArray inputs,
                                                                    const torch::Tensor& targets,
-                                                                   torch::ScalarType dtype) {
+                                                                   torch::ScalarType dtype,
+                                                                   Targets kind) {
   std::shared_ptr<TensorDataset> data(new TensorDataset());
   data->input_type_ = inputs.dtype();
-  STORMO_RETURN_IF_ERROR(data->take(inputs.shape(), targets, dtype));
+  STORMO_RETURN_IF_ERROR(data->take(inputs.shape(), targets, dtype, kind));
   data->file_ = std::move(inputs);
   return std::shared_ptr<const TensorDataset>(std::move(data));
 }
 
 Status TensorDataset::take(at::IntArrayRef input_sizes, const torch::Tensor& targets,
-                           torch::ScalarType dtype) {
+                           torch::ScalarType dtype, Targets kind) {
   STORMO_CHECK(dtype == torch::kFloat32 || dtype == torch::kFloat64, "float32 or float64");
-  STORMO_RETURN_IF_ERROR(check_forms(input_sizes, input_type_, targets));
-  const torch::Tensor classes = targets.to(torch::kInt64).contiguous();
-  const auto* first = classes.const_data_ptr<std::int64_t>();
-  targets_.assign(first, first + classes.numel());
-  const auto [least, most] = std::ranges::minmax_element(targets_);
-  if (*least < 0) {
-    return invalid_argument(fmt::format("the target of sample {} is {}; classes count from 0",
-                                        least - targets_.begin(), *least));
+  const bool classes = kind == Targets::kClasses;
+  STORMO_RETURN_IF_ERROR(check_forms(input_sizes, input_type_, targets, classes));
+  targets_ = targets.to(classes ? torch::kInt64 : dtype, /*non_blocking=*/false, /*copy=*/true)
+                 .contiguous();
+  if (classes) {
+    STORMO_ASSIGN_OR_RETURN(classes_, count_classes(targets_));
+  } else if (!targets_.isfinite().all().item<bool>()) {
+    return invalid_argument("a target is no finite number");
   }
-  classes_ = *most + 1;
   sample_shape_ = input_sizes.slice(1).vec();
   row_elements_ = c10::multiply_integers(sample_shape_);
   if (input_sizes.size() == 3) sample_shape_.insert(sample_shape_.begin(), 1);
@@ -106,21 +120,25 @@ const void* TensorDataset::row(std::int64_t index, std::span<std::byte> scratch)
 Batch TensorDataset::get(std::span<const std::int64_t> indices, std::int64_t /*epoch*/) const {
   std::vector<std::int64_t> shape{std::ssize(indices)};
   shape.insert(shape.end(), sample_shape_.begin(), sample_shape_.end());
-  Batch batch{torch::empty(shape, dtype_), torch::empty({std::ssize(indices)}, torch::kInt64)};
-  auto* target = batch.target.mutable_data_ptr<std::int64_t>();
+  Batch batch{torch::empty(shape, dtype_),
+              torch::empty({std::ssize(indices)}, targets_.scalar_type())};
+  auto* target = static_cast<std::byte*>(batch.target.mutable_data_ptr());
+  const auto width = static_cast<std::int64_t>(targets_.element_size());
   std::vector<std::byte> scratch(static_cast<std::size_t>(row_elements_) *
                                  c10::elementSize(input_type_));
-  for (std::size_t i = 0; i < indices.size(); ++i) {
-    const std::int64_t index = indices[i];
+  for (std::int64_t i = 0; i < std::ssize(indices); ++i) {
+    const std::int64_t index = indices[static_cast<std::size_t>(i)];
     STORMO_CHECK(index >= 0 && index < size(), "sample index out of range");
     const void* from = row(index, scratch);
-    const std::int64_t at = static_cast<std::int64_t>(i) * row_elements_;
     if (dtype_ == torch::kFloat64) {
-      convert(from, input_type_, row_elements_, batch.input.mutable_data_ptr<double>() + at);
+      convert(from, input_type_, row_elements_,
+              batch.input.mutable_data_ptr<double>() + i * row_elements_);
     } else {
-      convert(from, input_type_, row_elements_, batch.input.mutable_data_ptr<float>() + at);
+      convert(from, input_type_, row_elements_,
+              batch.input.mutable_data_ptr<float>() + i * row_elements_);
     }
-    target[i] = targets_[static_cast<std::size_t>(index)];
+    const auto* targets = static_cast<const std::byte*>(targets_.const_data_ptr());
+    std::copy_n(targets + index * width, width, target + i * width);
   }
   return batch;
 }

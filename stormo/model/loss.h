@@ -11,6 +11,9 @@ namespace stormo::model {
 /// V], [B, T]).
 torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& target);
 
+/// Mean of the squares of `output` [B, 1] minus `target` [B].
+torch::Tensor mean_squared_error(const torch::Tensor& output, const torch::Tensor& target);
+
 /// At how many positions the largest logit is the target's.
 std::int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target);
 

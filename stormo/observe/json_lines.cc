@@ -51,6 +51,8 @@ void JsonObserver::on_step(const StepRecord& r) {
 void JsonObserver::on_eval(const EvalRecord& r) {
   Json line = {{"event", "eval"}, {"split", r.split}, {"step", r.step}, {"loss", r.loss}};
   if (r.accuracy) line["accuracy"] = *r.accuracy;
+  if (r.mae) line["mae"] = *r.mae;
+  if (r.r2) line["r2"] = *r.r2;
   line["samples"] = r.samples;
   write_line(out_, line);
 }

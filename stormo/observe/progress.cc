@@ -138,6 +138,8 @@ void TextObserver::on_step(const StepRecord& r) {
 void TextObserver::on_eval(const EvalRecord& r) {
   std::string line = fmt::format("{} after step {}: loss {:.4f}", r.split, r.step, r.loss);
   if (r.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *r.accuracy);
+  if (r.mae) line += fmt::format(", mean absolute error {:.4g}", *r.mae);
+  if (r.r2) line += fmt::format(", R2 {:.4f}", *r.r2);
   print_line(line + dim(fmt::format(" ({} samples)", r.samples)));
 }
 

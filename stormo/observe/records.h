@@ -41,6 +41,8 @@ struct EvalRecord {
   std::int64_t step = 0;
   double loss = 0;
   std::optional<double> accuracy{};
+  std::optional<double> mae{};  ///< mean absolute error, where targets are numbers
+  std::optional<double> r2{};   ///< 1 - squared errors / variance of the targets
   std::int64_t samples = 0;
 };
 

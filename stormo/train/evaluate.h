@@ -12,6 +12,8 @@ namespace stormo::train {
 struct Evaluation {
   double loss = 0;  ///< mean over all samples
   std::optional<double> accuracy;
+  std::optional<double> mae;  ///< mean absolute error, where targets are numbers
+  std::optional<double> r2;   ///< share of the targets' variance that is explained; 1: all of it
   std::int64_t samples = 0;
 };
 

@@ -16,6 +16,7 @@
 #include <stormo/data/tensor_dataset.h>
 #include <stormo/data/text.h>
 #include <stormo/data/text_classification.h>
+#include <stormo/train/recipe_task.h>
 #include <stormo/train/safetensors.h>
 #include <stormo/train/sample_options.h>
 
@@ -38,6 +39,15 @@ Result<std::shared_ptr<const data::TensorDataset>> unlabelled(Inputs inputs, std
                                      dtype);
 }
 
+/// Images normalised as in training, all others as they are.
+Result<Samples> prepared(const TrainedModel& model, std::shared_ptr<const data::Dataset> samples,
+                         std::vector<std::int64_t> lines) {
+  STORMO_ASSIGN_OR_RETURN(
+      auto dataset, prepare_images(model.recipe, std::move(samples), model.preprocessing.input,
+                                   /*training=*/false));
+  return Samples{std::move(dataset), std::move(lines)};
+}
+
 /// MNIST's own pixels are 28 x 28 grey ones, normalised in a way of their own.
 Result<Samples> open_image(const TrainedModel& model, const std::string& file) {
   data::ImageFolderOptions options = image_options(model.recipe);
@@ -45,10 +55,9 @@ Result<Samples> open_image(const TrainedModel& model, const std::string& file) {
   if (model.recipe.data.kind == "mnist") {
     options.channels = 1;
     options.height = options.width = 28;
-    options.values = {.dtype = scalar_type(model.recipe)};
   }
   STORMO_ASSIGN_OR_RETURN(auto image, data::ImageFolder::of_file(file, options));
-  return Samples{std::move(image), {}};
+  return prepared(model, std::move(image), {});
 }
 
 Result<Samples> open_texts(const TrainedModel& model, const std::string& file) {
@@ -82,7 +91,8 @@ Result<Samples> open_table(const TrainedModel& model, const std::string& file) {
   STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(file, options));
   const torch::ScalarType dtype = scalar_type(model.recipe);
   const std::int64_t rows = std::ssize(table.lines);
-  STORMO_ASSIGN_OR_RETURN(auto dataset, unlabelled(feature_tensor(table, dtype), rows, dtype));
+  STORMO_ASSIGN_OR_RETURN(
+      auto dataset, unlabelled(feature_tensor(table, model.preprocessing, dtype), rows, dtype));
   return Samples{std::move(dataset), std::move(table.lines)};
 }
 
@@ -111,7 +121,7 @@ Result<Samples> open_array(const TrainedModel& model, const std::string& file) {
   }
   std::vector<std::int64_t> lines(static_cast<std::size_t>(rows.size()));
   std::iota(lines.begin(), lines.end(), std::int64_t{1});
-  return Samples{*opened, std::move(lines)};
+  return prepared(model, *opened, std::move(lines));
 }
 
 Result<Samples> open_samples(const TrainedModel& model, const std::string& file) {
@@ -141,16 +151,22 @@ Status predict(const TrainedModel& model, const std::string& file, int top,
   STORMO_ASSIGN_OR_RETURN(const Samples samples, open_samples(model, file));
   const torch::NoGradGuard no_grad;
   const std::int64_t size = samples.dataset->size();
+  const bool numbers = model.recipe.loss == "mse";
   for (std::int64_t first = 0; first < size; first += kBatch) {
     std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(kBatch, size - first)));
     std::iota(indices.begin(), indices.end(), first);
     const torch::Tensor output = model.task.forward(samples.dataset->get(indices, 0).input);
-    const torch::Tensor chances = at::softmax(output.to(torch::kFloat64), 1);
+    const torch::Tensor chances = numbers ? output : at::softmax(output.to(torch::kFloat64), 1);
     for (std::int64_t row = 0; row < std::ssize(indices); ++row) {
       const auto sample = static_cast<std::size_t>(first + row);
-      take({.file = file,
-            .line = samples.lines.empty() ? 0 : samples.lines[sample],
-            .likeliest = likeliest(chances[row], model.preprocessing.classes, top)});
+      Prediction prediction{.file = file,
+                            .line = samples.lines.empty() ? 0 : samples.lines[sample]};
+      if (numbers) {
+        prediction.value = model.preprocessing.target.undo(output[row].item<double>());
+      } else {
+        prediction.likeliest = likeliest(chances[row], model.preprocessing.classes, top);
+      }
+      take(prediction);
     }
   }
   return {};

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,10 @@ struct ClassChance {
 
 /// What the model says about one sample.
 struct Prediction {
-  std::string file;
-  std::int64_t line = 0;               ///< of a text or table, row of an array, from 1; images: 0
-  std::vector<ClassChance> likeliest;  ///< descending
+  std::string file{};
+  std::int64_t line = 0;                 ///< of a text or table, row of an array, from 1; images: 0
+  std::vector<ClassChance> likeliest{};  ///< descending; empty where the answer is a number
+  std::optional<double> value{};         ///< in the unit of the data's own targets
 };
 
 /// Predicts all samples of `file` in their order: an image (models of images); a text, each line a

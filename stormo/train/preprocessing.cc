@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -129,6 +130,31 @@ Status parse_words(const Json& value, Preprocessing& p) {
   return {};
 }
 
+Json json_of(const Preprocessing::Scale& scale) {
+  return {{"mean", scale.mean}, {"stddev", scale.stddev}};
+}
+
+Status parse_scale(const Json& value, Preprocessing::Scale& scale) {
+  const auto take = [&](const char* key, double& number) {
+    const auto found = value.find(key);
+    if (found == value.end() || !found->is_number()) return false;
+    number = found->get<double>();
+    return std::isfinite(number);
+  };
+  const bool taken = value.is_object() && take("mean", scale.mean) && take("stddev", scale.stddev);
+  return taken && scale.stddev > 0 ? Status() : corrupt("a scale without mean and stddev");
+}
+
+Status parse_scales(const Json& value, Preprocessing& p) {
+  if (!value.is_array() || value.size() != p.columns.size()) {
+    return corrupt("another number of scales than columns");
+  }
+  for (const Json& scale : value) {
+    STORMO_RETURN_IF_ERROR(parse_scale(scale, p.scales.emplace_back()));
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string to_json(const Preprocessing& p) {
@@ -142,6 +168,8 @@ std::string to_json(const Preprocessing& p) {
   if (p.words)
     object["words"] = {{"pairs", p.words->pairs()}, {"list", json_of_texts(p.words->words())}};
   if (!p.columns.empty()) object["columns"] = json_of_texts(p.columns);
+  for (const Preprocessing::Scale& scale : p.scales) object["scales"].push_back(json_of(scale));
+  if (p.target != Preprocessing::Scale{}) object["target"] = json_of(p.target);
   return object.dump();
 }
 
@@ -160,6 +188,8 @@ Result<Preprocessing> parse_preprocessing(std::string_view text) {
   if (object.contains("columns")) {
     STORMO_ASSIGN_OR_RETURN(p.columns, parse_texts(object["columns"], "columns"));
   }
+  STORMO_RETURN_IF_ERROR(take("scales", parse_scales));
+  if (object.contains("target")) STORMO_RETURN_IF_ERROR(parse_scale(object["target"], p.target));
   return p;
 }
 

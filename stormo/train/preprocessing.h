@@ -21,7 +21,18 @@ struct Preprocessing {
   data::Classes classes;                       ///< none: targets are no classes
   std::optional<data::Vocabulary> vocabulary;  ///< of "text"
   std::optional<data::WordVocabulary> words;   ///< of "text_classification"
-  std::vector<std::string> columns;            ///< of tables: the features
+  /// A number of the data becomes (number - mean) / stddev.
+  struct Scale {
+    double mean = 0;
+    double stddev = 1;
+    double apply(double number) const { return (number - mean) / stddev; }
+    double undo(double value) const { return value * stddev + mean; }
+    bool operator==(const Scale&) const = default;
+  };
+
+  std::vector<std::string> columns;  ///< of tables: the features
+  std::vector<Scale> scales;         ///< of the columns; empty: they stay as they are
+  Scale target;                      ///< of targets that are numbers
   bool operator==(const Preprocessing&) const = default;
 };
 

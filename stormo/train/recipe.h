@@ -26,8 +26,14 @@ struct DataOptions {
   std::vector<std::int64_t> image = {3, 32, 32};  ///< image_folder: channels, height, width
   std::string on_error = "fail";                  ///< image_folder: "fail" or "skip" a broken image
   bool header = true;                             ///< tables: the first line holds names
-  std::string label;                ///< tables: name or number of the column; empty: the last one
-  std::int64_t vocabulary = 20000;  ///< text_classification: most words that are told apart
+  std::string label;                 ///< tables: name or number of the column; empty: the last one
+  std::vector<std::string> columns;  ///< csv, tsv: of the features; empty: all but the label
+  bool standardise = false;          ///< csv, tsv: columns in units of their standard deviation
+  std::vector<double> mean;          ///< images: taken from the values, per channel or one for all
+  std::vector<double> stddev;        ///< images: what the values are then divided by
+  bool flip = false;                 ///< images: in training, half of them are mirrored
+  std::int64_t crop = 0;             ///< images: in training, moved by up to so many pixels
+  std::int64_t vocabulary = 20000;   ///< text_classification: most words that are told apart
   bool pairs = false;  ///< text_classification: pairs of neighbouring words are words too
 };
 
@@ -43,9 +49,10 @@ struct Recipe {
   static constexpr std::int64_t kSchema = 1;
 
   std::int64_t schema_version = kSchema;
-  std::string precision = "float32";  ///< "float32", "float64"; autocast: "bfloat16", "float16"
-  bool recompute = false;             ///< activation checkpointing
-  std::int64_t threads = 0;           ///< per rank; 0: cores / local ranks
+  std::string precision = "float32";   ///< "float32", "float64"; autocast: "bfloat16", "float16"
+  bool recompute = false;              ///< activation checkpointing
+  std::int64_t threads = 0;            ///< per rank; 0: cores / local ranks
+  std::string loss = "cross_entropy";  ///< of classes; "mse": targets are numbers
   model::ModelOptions model;
   DataOptions data;
   SampleOptions sample;

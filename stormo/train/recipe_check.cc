@@ -77,6 +77,26 @@ class RecipeCheck {
     require(image.size() == 3 && (image[0] == 1 || image[0] == 3), "data.image",
             "must be three numbers: channels (1 or 3), height, width");
     check_mnist();
+    check_samples();
+  }
+
+  /// What is done to samples before the model sees them.
+  void check_samples() {
+    const DataOptions& d = recipe_.data;
+    const bool table = d.kind == "csv" || d.kind == "tsv";
+    const bool arrays = d.kind == "npy" || d.kind == "safetensors";
+    const bool images = d.kind == "mnist" || d.kind == "image_folder" || arrays;
+    const std::string only_tables = "is for tables (csv, tsv) only";
+    const std::string only_images =
+        "is for images (mnist, image_folder, npy, safetensors) only; leave it out";
+    require(table || d.columns.empty(), "data.columns", only_tables);
+    require(table || !d.standardise, "data.standardise", only_tables);
+    require(images || d.mean.empty(), "data.mean", only_images);
+    require(images || d.stddev.empty(), "data.stddev", only_images);
+    require(images || !d.flip, "data.flip", only_images);
+    require(images || d.crop == 0, "data.crop", only_images);
+    require(recipe_.loss != "mse" || table || arrays, "train.loss",
+            "mse needs targets that are numbers: data.kind csv, tsv, npy or safetensors");
   }
 
   /// The only data that models of numbers and words can learn from; empty: any numbers.

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <new>
@@ -60,18 +61,25 @@ Status load_splits(Loading& loading,
   return {};
 }
 
+/// prepare_images() in the shape that training has settled.
+Result<DatasetPtr> prepare(const Loading& loading, DatasetPtr samples, bool training) {
+  return prepare_images(loading.recipe, std::move(samples), loading.data.preprocessing.input,
+                        training);
+}
+
 Status load_mnist(Loading& loading) {
-  const data::ImageOptions options{.dtype = scalar_type(loading.recipe)};
+  const data::ImageOptions options = image_values(loading.recipe);
   const std::string& path = loading.recipe.data.path;
   RecipeData& images = loading.data;
   if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(images.train,
-                            data::load_mnist(path, data::MnistSplit::kTrain, options));
     images.preprocessing.input = {1, 28, 28};
     images.preprocessing.classes = data::Classes::numbers(10);
+    STORMO_ASSIGN_OR_RETURN(auto train, data::load_mnist(path, data::MnistSplit::kTrain, options));
+    STORMO_ASSIGN_OR_RETURN(images.train, prepare(loading, std::move(train), true));
   }
   STORMO_ASSIGN_OR_RETURN(auto test, data::load_mnist(path, data::MnistSplit::kTest, options));
-  images.splits = {{.name = "test", .dataset = std::move(test)}};
+  STORMO_ASSIGN_OR_RETURN(DatasetPtr held_out, prepare(loading, std::move(test), false));
+  images.splits = {{.name = "test", .dataset = std::move(held_out)}};
   return {};
 }
 
@@ -113,49 +121,93 @@ Status load_image_folder(Loading& loading) {
   if (loading.with_training) {
     STORMO_ASSIGN_OR_RETURN(const auto train, ImageFolder::create(training_part(loading), options));
     note(*train);
-    images.train = train;
     images.preprocessing.input = loading.recipe.data.image;
     images.preprocessing.classes = data::Classes::named(train->classes());
+    STORMO_ASSIGN_OR_RETURN(images.train, prepare(loading, train, true));
   }
   const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
     STORMO_ASSIGN_OR_RETURN(
         auto folder, ImageFolder::create(path, options, images.preprocessing.classes.names()));
     note(*folder);
-    return DatasetPtr(std::move(folder));
+    return prepare(loading, std::move(folder), false);
   };
   return load_splits(loading, open);
 }
 
-Result<DatasetPtr> make_table(data::Table table, const data::Classes& classes,
-                              torch::ScalarType dtype) {
+/// The labels as what the recipe's loss compares outputs with.
+Result<torch::Tensor> table_targets(const Recipe& recipe, const data::Table& table,
+                                    const Preprocessing& settled) {
+  if (recipe.loss == "mse") {
+    STORMO_ASSIGN_OR_RETURN(std::vector<double> numbers, data::label_numbers(table));
+    for (double& number : numbers) number = settled.target.apply(number);
+    return torch::tensor(numbers, torch::kFloat64);
+  }
   std::vector<std::int64_t> targets;
   for (const std::string& label : table.labels) {
-    STORMO_ASSIGN_OR_RETURN(const std::int64_t target, classes.find(label));
+    STORMO_ASSIGN_OR_RETURN(const std::int64_t target, settled.classes.find(label));
     targets.push_back(target);
   }
-  const torch::Tensor labels =
-      torch::from_blob(targets.data(), {std::ssize(targets)}, torch::kInt64);
-  STORMO_ASSIGN_OR_RETURN(auto dataset,
-                          data::TensorDataset::create(feature_tensor(table, dtype), labels, dtype));
+  return torch::tensor(targets, torch::kInt64);
+}
+
+data::TensorDataset::Targets target_kind(const Recipe& recipe) {
+  using Targets = data::TensorDataset::Targets;
+  return recipe.loss == "mse" ? Targets::kNumbers : Targets::kClasses;
+}
+
+Result<DatasetPtr> make_table(const Recipe& recipe, data::Table table,
+                              const Preprocessing& settled) {
+  STORMO_ASSIGN_OR_RETURN(const torch::Tensor targets, table_targets(recipe, table, settled));
+  const torch::ScalarType dtype = scalar_type(recipe);
+  STORMO_ASSIGN_OR_RETURN(
+      auto dataset, data::TensorDataset::create(feature_tensor(table, settled, dtype), targets,
+                                                dtype, target_kind(recipe)));
   return DatasetPtr(std::move(dataset));
 }
 
+/// Mean and standard deviation of every `stride`-th number; a constant keeps its unit.
+Preprocessing::Scale scale_of(std::span<const double> numbers, std::size_t stride) {
+  double sum = 0, squares = 0;
+  const auto count = static_cast<double>((numbers.size() + stride - 1) / stride);
+  for (std::size_t i = 0; i < numbers.size(); i += stride) sum += numbers[i];
+  const double mean = sum / count;
+  for (std::size_t i = 0; i < numbers.size(); i += stride) {
+    squares += (numbers[i] - mean) * (numbers[i] - mean);
+  }
+  const double stddev = std::sqrt(squares / count);
+  return {.mean = mean, .stddev = stddev > 0 && std::isfinite(stddev) ? stddev : 1};
+}
+
+/// What a training part says about all tables.
+Status settle_table(const Recipe& recipe, const data::Table& table, Preprocessing& settled) {
+  settled.columns = table.columns;
+  settled.input = {std::ssize(table.columns)};
+  const bool numbers = recipe.loss == "mse";
+  if (!numbers) settled.classes = data::Classes::of(table.labels);
+  if (!recipe.data.standardise) return {};
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    settled.scales.push_back(scale_of(std::span(table.features).subspan(c), table.columns.size()));
+  }
+  if (!numbers) return {};
+  STORMO_ASSIGN_OR_RETURN(const std::vector<double> targets, data::label_numbers(table));
+  settled.target = scale_of(targets, 1);
+  return {};
+}
+
 Status load_table(Loading& loading) {
-  const torch::ScalarType dtype = scalar_type(loading.recipe);
-  data::TableOptions options = table_options(loading.recipe);
+  const Recipe& recipe = loading.recipe;
+  data::TableOptions options = table_options(recipe);
   Preprocessing& settled = loading.data.preprocessing;
   if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(training_part(loading), options));
-    settled.classes = data::Classes::of(table.labels);
-    settled.columns = table.columns;
-    settled.input = {std::ssize(table.columns)};
-    STORMO_ASSIGN_OR_RETURN(loading.data.train,
-                            make_table(std::move(table), settled.classes, dtype));
+    const std::string path = training_part(loading);
+    STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(path, options));
+    STORMO_RETURN_IF_ERROR(settle_table(recipe, table, settled).within(path));
+    STORMO_ASSIGN_OR_RETURN(loading.data.train, make_table(recipe, std::move(table), settled));
   }
   options.columns = settled.columns;
   const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
     STORMO_ASSIGN_OR_RETURN(data::Table held_out, data::read_table(path, options));
-    auto dataset = make_table(std::move(held_out), settled.classes, dtype);
+    auto dataset = make_table(recipe, std::move(held_out), settled);
     return dataset.ok() ? std::move(dataset) : dataset.status().within(path);
   };
   return load_splits(loading, open);
@@ -196,7 +248,8 @@ Result<std::shared_ptr<const data::TensorDataset>> open_tensors(const Recipe& re
     STORMO_ASSIGN_OR_RETURN(auto images, data::NpyArray::open((folder / "images.npy").string()));
     STORMO_ASSIGN_OR_RETURN(auto labels, data::NpyArray::open((folder / "labels.npy").string()));
     STORMO_ASSIGN_OR_RETURN(const torch::Tensor targets, labels.load());
-    return data::TensorDataset::create(std::move(images), targets, scalar_type(recipe));
+    return data::TensorDataset::create(std::move(images), targets, scalar_type(recipe),
+                                       target_kind(recipe));
   }
   STORMO_ASSIGN_OR_RETURN(const TensorMap tensors, read_safetensors(path));
   for (const char* name : {"inputs", "targets"}) {
@@ -205,13 +258,13 @@ Result<std::shared_ptr<const data::TensorDataset>> open_tensors(const Recipe& re
         fmt::format("{} has no tensor \"{}\"; save inputs and targets", path, name));
   }
   return data::TensorDataset::create(tensors.at("inputs"), tensors.at("targets"),
-                                     scalar_type(recipe));
+                                     scalar_type(recipe), target_kind(recipe));
 }
 
 Status load_tensors(Loading& loading) {
   Preprocessing& settled = loading.data.preprocessing;
   std::int64_t classes = settled.classes.size();
-  const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
+  const auto open = [&](const std::string& path, bool training) -> Result<DatasetPtr> {
     auto opened = open_tensors(loading.recipe, path);
     if (!opened.ok()) return opened.status().within(path);
     const data::TensorDataset& tensors = **opened;
@@ -223,12 +276,13 @@ Status load_tensors(Loading& loading) {
                                           fmt::join(settled.input, ", ")));
     }
     classes = std::max(classes, tensors.classes());
-    return DatasetPtr(std::move(opened).value());
+    return prepare(loading, std::move(opened).value(), training);
   };
   if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(loading.data.train, open(training_part(loading)));
+    STORMO_ASSIGN_OR_RETURN(loading.data.train, open(training_part(loading), true));
   }
-  STORMO_RETURN_IF_ERROR(load_splits(loading, open));
+  STORMO_RETURN_IF_ERROR(
+      load_splits(loading, [&](const std::string& path) { return open(path, false); }));
   settled.classes = data::Classes::numbers(classes);
   return {};
 }
@@ -247,6 +301,12 @@ Status load(Loading& loading) {
 Status check_fit(const Recipe& recipe, const Preprocessing& data) {
   const model::ModelOptions& m = recipe.model;
   const std::int64_t classes = data.classes.size();
+  const std::int64_t outputs = m.kind == "mlp" && !m.sizes.empty() ? m.sizes.back() : m.classes;
+  if (recipe.loss == "mse" && outputs != 1) {
+    return invalid_argument(
+        fmt::format("train.loss \"mse\" needs a model of one output, it has {}; {}", outputs,
+                    m.kind == "mlp" ? "end model.sizes with 1" : "set model.classes = 1"));
+  }
   if (m.kind == "mlp") {
     const std::int64_t numbers =
         std::accumulate(data.input.begin(), data.input.end(), std::int64_t{1}, std::multiplies<>());
@@ -289,30 +349,6 @@ Result<RecipeData> load_checked(Loading loading) {
 
 torch::ScalarType scalar_type(const Recipe& recipe) {
   return recipe.precision == "float64" ? torch::kFloat64 : torch::kFloat32;
-}
-
-data::ImageFolderOptions image_options(const Recipe& recipe) {
-  const std::vector<std::int64_t>& image = recipe.data.image;
-  data::ImageFolderOptions options{.channels = image[0], .height = image[1], .width = image[2]};
-  options.values.dtype = scalar_type(recipe);
-  if (recipe.data.on_error == "skip") {
-    options.on_error = data::ImageFolderOptions::OnError::kSkip;
-  }
-  options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return options;
-}
-
-data::TableOptions table_options(const Recipe& recipe) {
-  return {
-      .form = {.separator = recipe.data.kind == "csv" ? ',' : '\t', .header = recipe.data.header},
-      .label = recipe.data.label};
-}
-
-torch::Tensor feature_tensor(data::Table& table, torch::ScalarType dtype) {
-  const auto columns = std::ssize(table.columns);
-  return torch::from_blob(table.features.data(), {std::ssize(table.lines), columns},
-                          torch::kFloat64)
-      .to(dtype, /*non_blocking=*/false, /*copy=*/true);
 }
 
 Result<RecipeData> load_data(const Recipe& recipe) {

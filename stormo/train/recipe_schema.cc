@@ -91,6 +91,25 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.data.header; }},
       {"data.label", "the same: name or number (from 0) of the label's column; empty: the last",
        [](Recipe& r) -> FieldPlace { return &r.data.label; }},
+      {"data.columns",
+       "csv, tsv: names or numbers of the features' columns; empty: all but the label",
+       [](Recipe& r) -> FieldPlace { return &r.data.columns; }},
+      {"data.standardise",
+       "csv, tsv: columns become (value - mean) / standard deviation of the training part; with "
+       "train.loss=mse the label too",
+       [](Recipe& r) -> FieldPlace { return &r.data.standardise; }},
+      {"data.mean",
+       "images: values from 0 to 1 become (value - mean) / stddev; one number, or one per channel; "
+       "empty: as data.md says of the kind",
+       [](Recipe& r) -> FieldPlace { return &r.data.mean; }, -1e6, 1e6},
+      {"data.stddev", "images: see data.mean",
+       [](Recipe& r) -> FieldPlace { return &r.data.stddev; }, 0, 1e6},
+      {"data.flip", "images: in training, half of them are mirrored, left to right",
+       [](Recipe& r) -> FieldPlace { return &r.data.flip; }},
+      {"data.crop",
+       "images: in training, pixels of black border on every side, out of which a random part is "
+       "cut",
+       [](Recipe& r) -> FieldPlace { return &r.data.crop; }, 0, 1e4},
       {"data.vocabulary", "text_classification: most words that are told apart, the frequent first",
        [](Recipe& r) -> FieldPlace { return &r.data.vocabulary; }, 1, 1e8},
       {"data.pairs", "text_classification: pairs of neighbouring words count as words too",
@@ -112,6 +131,12 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.epochs; }, 0, kMost},
       {"train.global_batch", "samples per step over all ranks; `batch` for short",
        [](Recipe& r) -> FieldPlace { return &r.train.global_batch; }, 1, kMost},
+      {"train.loss",
+       "of classes, or mse: mean squared error of a target that is a number",
+       [](Recipe& r) -> FieldPlace { return &r.loss; },
+       0,
+       0,
+       {"cross_entropy", "mse"}},
       {"train.seed", "of weights, order of samples and generated text",
        [](Recipe& r) -> FieldPlace { return &r.train.seed; }, 0, kMost},
       {"train.log_every", "steps between reports",
@@ -240,6 +265,10 @@ struct Formatter {
       return text_value(*value);
     } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
       return fmt::format("[{}]", fmt::join(*value, ", "));
+    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+      std::vector<std::string> numbers;
+      for (const double number : *value) numbers.push_back(number_value(number));
+      return fmt::format("[{}]", fmt::join(numbers, ", "));
     } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
       std::vector<std::string> texts;
       for (const std::string& text : *value) texts.push_back(text_value(text));
@@ -259,6 +288,7 @@ struct TypeName {
     if constexpr (std::is_same_v<T, bool>) return "true or false";
     if constexpr (std::is_same_v<T, std::string>) return "text";
     if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of whole numbers";
+    if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
     if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list of texts";
     return "whole number";
   }

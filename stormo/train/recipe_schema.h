@@ -13,10 +13,11 @@
 namespace stormo::train {
 
 /// Place of a value inside a Recipe.
-using FieldPlace = std::variant<std::int64_t*, std::uint64_t*, int*, bool*, double*, std::string*,
-                                std::vector<std::int64_t>*, std::vector<std::string>*,
-                                OptimizerOptions::Kind*, LearningRateOptions::Kind*,
-                                Strategy::Kind*, Strategy::Parameters*, Reducer*, ReduceType*>;
+using FieldPlace =
+    std::variant<std::int64_t*, std::uint64_t*, int*, bool*, double*, std::string*,
+                 std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
+                 OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
+                 Strategy::Parameters*, Reducer*, ReduceType*>;
 
 /// One key of a recipe. The table of all of them is the only place that knows the keys: parsing,
 /// suggestions, printing and the reference follow from it.

@@ -53,10 +53,12 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
   };
   if (recipe.precision == "bfloat16") task.autocast = torch::kBFloat16;
   if (recipe.precision == "float16") task.autocast = torch::kHalf;
-  task.loss = model::cross_entropy;
+  const bool numbers = recipe.loss == "mse";
+  task.loss = numbers ? model::mean_squared_error : model::cross_entropy;
+  if (numbers) task.target_unit = data.target.stddev;
   task.shape = chain->shape();
   // How many of the next tokens are guessed says little about a language model.
-  if (recipe.model.kind != "gpt") task.correct = model::count_correct;
+  if (recipe.model.kind != "gpt" && !numbers) task.correct = model::count_correct;
   if (recipe.model.kind == "gpt" && data.vocabulary && recipe.sample.length > 0) {
     task.sample = [task, data, recipe] {
       return continue_text(task, data, "", recipe.sample, recipe.train.seed).take_or_throw();

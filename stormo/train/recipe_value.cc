@@ -51,14 +51,24 @@ Status unknown_choice(const RecipeField& field, const std::string& text) {
 }
 
 template <class Element>
+std::optional<Element> as_element(const RawValue& raw) {
+  if constexpr (std::is_same_v<Element, double>) {
+    return as_number(raw);
+  } else {
+    const auto* element = std::get_if<Element>(&raw.value);
+    return element == nullptr ? std::nullopt : std::optional<Element>(*element);
+  }
+}
+
+template <class Element>
 Status assign_list(const RecipeField& field, const RawValue& raw, std::vector<Element>& place) {
   const auto* list = std::get_if<RawValue::List>(&raw.value);
   if (list == nullptr) return must_be(field, raw);
   std::vector<Element> elements;
   for (const RawValue& item : *list) {
-    const auto* element = std::get_if<Element>(&item.value);
-    if (element == nullptr) return must_be(field, item).within("an element of the list");
-    if constexpr (std::is_same_v<Element, std::int64_t>) {
+    const std::optional<Element> element = as_element<Element>(item);
+    if (!element) return must_be(field, item).within("an element of the list");
+    if constexpr (!std::is_same_v<Element, std::string>) {
       STORMO_RETURN_IF_ERROR(check_range(field, static_cast<double>(*element)));
     }
     elements.push_back(*element);
@@ -166,6 +176,7 @@ RawValue parse_override_value(const RecipeField& field, const std::string& text)
   Recipe any;
   const FieldPlace place = field.place(any);
   if (std::holds_alternative<std::vector<std::int64_t>*>(place) ||
+      std::holds_alternative<std::vector<double>*>(place) ||
       std::holds_alternative<std::vector<std::string>*>(place)) {
     const bool texts = std::holds_alternative<std::vector<std::string>*>(place);
     RawValue::List list;

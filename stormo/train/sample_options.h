@@ -1,9 +1,14 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include <torch/types.h>
 
 #include <stormo/data/image_folder.h>
 #include <stormo/data/table.h>
+#include <stormo/train/preprocessing.h>
 #include <stormo/train/recipe.h>
 
 // How a recipe wants its samples read; the same for training and for what comes after it.
@@ -15,7 +20,17 @@ data::ImageFolderOptions image_options(const Recipe& recipe);
 /// Of "csv", "tsv" and "text_classification".
 data::TableOptions table_options(const Recipe& recipe);
 
-/// The rows of a table as numbers of `dtype` [rows, features].
-torch::Tensor feature_tensor(data::Table& table, torch::ScalarType dtype);
+/// The rows of a table as numbers of `dtype` [rows, features], each column in its scale.
+torch::Tensor feature_tensor(data::Table& table, const Preprocessing& preprocessing,
+                             torch::ScalarType dtype);
+
+/// How the bytes of images of that kind become numbers before prepare_images().
+data::ImageOptions image_values(const Recipe& recipe);
+
+/// `samples` of shape `shape`, normalised as the recipe says and, when they are for `training`,
+/// augmented; as they are where it says nothing.
+Result<std::shared_ptr<const data::Dataset>> prepare_images(
+    const Recipe& recipe, std::shared_ptr<const data::Dataset> samples,
+    const std::vector<std::int64_t>& shape, bool training);
 
 }  // namespace stormo::train

@@ -21,6 +21,8 @@ struct Task {
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
   /// Number of right answers, where that has a meaning.
   std::function<std::int64_t(const torch::Tensor& output, const torch::Tensor& target)> correct;
+  /// Targets are numbers, in units of so much: evaluation says how far the outputs [B, 1] are off.
+  std::optional<double> target_unit;
   /// A sample to show at the end (generated text); rank 0 only.
   std::function<std::string()> sample;
   /// The 16-bit type in which training computes what loses little by it; see Autocast. With kHalf

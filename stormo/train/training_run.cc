@@ -242,6 +242,8 @@ Status TrainingRun::evaluate_all() {
                         .step = state_.step,
                         .loss = result->loss,
                         .accuracy = result->accuracy,
+                        .mae = result->mae,
+                        .r2 = result->r2,
                         .samples = result->samples});
   }
   return {};

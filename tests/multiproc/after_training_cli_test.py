@@ -1,6 +1,8 @@
 """What comes after training: evaluate, predict and sample need nothing but the checkpoint."""
 
 import json
+import os
+import random
 import shutil
 
 from train_cli import TrainTest, main
@@ -128,6 +130,72 @@ label = "kind"
         (self.folder / "less.csv").write_text("x\n1\n")
         self.assertIn('less.csv:1: no column "y"', self.fails(2, "predict", "run", "less.csv"))
 
+    def test_numbers_are_predicted_in_their_own_unit(self):
+        rng = random.Random(2)
+        rows = [(rng.uniform(1e5, 3e5), rng.uniform(0, 1e-3)) for _ in range(40)]
+        price = [3 * a - 2e8 * b + 50000 for a, b in rows]
+        (self.folder / "t.csv").write_text("id,a,price,b\n" + "".join(
+            f"n{i},{a!r},{p!r},{b!r}\n" for i, ((a, b), p) in enumerate(zip(rows, price))))
+        self.recipe("""[model]
+kind = "mlp"
+sizes = [2, 1]
+[data]
+kind = "csv"
+path = "."
+train = "t.csv"
+validation = "t.csv"
+columns = ["b", "a"]
+label = "price"
+standardise = true
+""")
+        trained = self.train("data.toml", "loss=mse", "epochs=20", "-n", "2")
+        (result,) = self.assert_same_evaluation(trained, "run")
+        self.assertGreater(result["r2"], 0.999)
+        self.assertNotIn("accuracy", result)
+        values = [p["value"] for p in self.json_of("predict", "run", "t.csv")]
+        mae = sum(abs(v - p) for v, p in zip(values, price, strict=True)) / len(price)
+        # float32 outputs: 24 bits of a number of the size of a price
+        self.assertAlmostEqual(mae, result["mae"], delta=max(price) * 2**-22)
+        self.assertLess(mae, 0.1 * (max(price) - min(price)))
+        self.assertIn("R2 0.99", self.stormo("evaluate", "run").stdout)
+        wrong = self.refused("data.toml", "loss=mse", "model.sizes=2,3", "checkpoint.directory=other")
+        self.assertIn("end model.sizes with 1", wrong)
+        wrong = self.refused("data.toml", "loss=mse", "label=id", "columns=a", "model.sizes=1,1",
+                             "checkpoint.directory=other")
+        self.assertIn('line 2: label "n0" is no finite number', wrong)
+
+    def test_augmented_images_are_the_same_on_any_number_of_ranks(self):
+        for i in range(12):
+            folder = self.folder / "pictures" / "ab"[i % 2]
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{i}.png").write_bytes(png(20, 24, 20 * i))
+        self.recipe("""[model]
+kind = "cnn"
+classes = 2
+[data]
+kind = "image_folder"
+path = "pictures"
+image = [3, 20, 20]
+validation = "."
+mean = [0.4, 0.5, 0.6]
+stddev = [0.2]
+""")
+        flags = ("precision=float64", "epochs=2", "log_every=1", "checkpoint.directory=")
+        plain = self.lines("data.toml", *flags)
+        augmented = (*flags, "flip=true", "crop=3")
+        one, two = (self.lines("data.toml", "-n", n, *augmented) for n in "12")
+        self.assertNotEqual(plain[1]["loss"], one[1]["loss"])
+        for a, b in zip(one[1:], two[1:], strict=True):
+            if "loss" in a:
+                self.assertAlmostEqual(a["loss"], b["loss"], delta=1e-10 * abs(a["loss"]))
+        trained = self.train("data.toml", "epochs=2", "flip=true", "crop=3")
+        (result,) = self.assert_same_evaluation(trained, "run")  # without augmentation
+        files = sorted(str(f.relative_to(self.folder)) for f in (self.folder / "pictures").rglob("*.png"))
+        right = [a == f.split("/")[1] for a, f in zip(self.predicted(*files), files, strict=True)]
+        self.assertEqual(sum(right) / len(right), result["accuracy"])
+        wrong = self.refused("data.toml", "crop=20", "checkpoint.directory=other")
+        self.assertIn("data.crop is 20", wrong)
+
     def test_texts_are_predicted_line_by_line(self):
         lines = ["good film\t1", "bad film\t0", "very good\t1", "very bad\t0"] * 5
         (self.folder / "t.tsv").write_text("\n".join(lines) + "\n")
@@ -189,6 +257,13 @@ test = "t.safetensors"
         wrong = self.fails(2, "sample", "run", "--length", "0", "--temperature", "-1")
         self.assertIn("--length", wrong)
         self.assertIn("--temperature", wrong)
+
+    def test_data_without_an_end_is_refused(self):
+        os.mkfifo(self.folder / "pipe")
+        for path, what in (("pipe", "is a pipe"), ("/dev/zero", "is a device")):
+            self.assertIn(f"{path} {what}", self.refused("gpt.toml", f"data.path={path}"))
+        self.lines("mlp.toml")
+        self.assertIn("pipe is a pipe", self.fails(2, "predict", "run", "pipe"))
 
     def test_what_is_no_model_of_a_recipe_is_refused_with_the_reason(self):
         self.lines("mlp.toml")

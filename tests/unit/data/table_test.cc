@@ -68,6 +68,31 @@ TEST_F(TableTest, NamesFileLineAndRemedy) {
   EXPECT_EQ(read_table(scratch_.path("none"), {}).status().code(), Code::kNotFound);
 }
 
+TEST_F(TableTest, TakesTheColumnsThatAreNamed) {
+  const auto table =
+      read("a,kind,b,c\n1,x,?,3\n4,y,?,6\n", {.label = "kind", .columns = {"c", "0"}});
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  EXPECT_THAT(table->columns, ElementsAre("c", "a"));
+  EXPECT_THAT(table->features, ElementsAre(3, 1, 6, 4));
+  EXPECT_THAT(table->lines, ElementsAre(2, 3));
+  EXPECT_THAT(message("a,b,c\n1,2,3\n", {.columns = {"x", "a", "y"}}),
+              AllOf(HasSubstr("no column \"x\", \"y\""), HasSubstr("a, b, c")));
+  EXPECT_THAT(message("a,b,c\n1,2,3\n", {.columns = {"a", "0"}}), HasSubstr("twice"));
+  EXPECT_THAT(message("a,b,c\n1,2,3\n", {.columns = {"a", "c"}}), HasSubstr("is the label"));
+  EXPECT_THAT(message("a,a,c\n1,2,3\n"), HasSubstr("two columns are named \"a\""));
+}
+
+TEST_F(TableTest, NeedsNoLabelToBePredicted) {
+  const TableOptions named{.columns = {"a", "b"}, .labelled = false};
+  EXPECT_THAT(read("b,a\n1,2\n", named)->features, ElementsAre(2, 1));
+  EXPECT_THAT(read("b,kind,a\n1,x,2\n", named)->features, ElementsAre(2, 1));
+  TableOptions numbered{.form = {.header = false}, .columns = {"0", "2"}, .labelled = false};
+  EXPECT_THAT(read("1,x,2\n", numbered)->features, ElementsAre(1, 2));
+  EXPECT_THAT(read("1,2\n", numbered)->features, ElementsAre(1, 2));
+  numbered.columns = {"1"};
+  EXPECT_THAT(read("5\n6\n", numbered)->features, ElementsAre(5, 6));
+}
+
 TEST_F(TableTest, SurvivesMutations) {
   const std::string text = "a,kind,b\n1,cat,-2.5\n3e2,\"d,og\",+4\r\n5,\"a \"\"cat\"\"\",6\n";
   int read_whole = 0;

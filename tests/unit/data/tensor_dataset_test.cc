@@ -49,6 +49,23 @@ TEST(TensorDataset, ConvertsRowsOfEveryType) {
   }
 }
 
+TEST(TensorDataset, TakesNumbersAsTargets) {
+  using Targets = TensorDataset::Targets;
+  const torch::Tensor inputs = torch::zeros({3, 2});
+  for (const auto& targets : {torch::tensor({1.5, -2.0, 7.0}, torch::kFloat64),
+                              torch::tensor({1, -2, 7}, torch::kInt32)}) {
+    const auto made = TensorDataset::create(inputs, targets, torch::kFloat32, Targets::kNumbers);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ((*made)->classes(), 0);
+    const Batch batch = (*made)->get(std::vector<std::int64_t>{2, 0}, 0);
+    EXPECT_TRUE(batch.target.equal(torch::stack({targets[2], targets[0]}).to(torch::kFloat32)));
+  }
+  const Status bad = TensorDataset::create(inputs, torch::tensor({1.0, NAN, 2.0}), torch::kFloat32,
+                                           Targets::kNumbers)
+                         .status();
+  EXPECT_THAT(bad.message(), HasSubstr("finite"));
+}
+
 TEST(TensorDataset, SaysWhatDoesNotFit) {
   const auto message = [](const torch::Tensor& inputs, const torch::Tensor& targets) {
     const Status status = TensorDataset::create(inputs, targets, torch::kFloat32).status();
