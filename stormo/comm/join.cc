@@ -72,7 +72,9 @@ class Joining {
       STORMO_RETURN_IF_ERROR(use(read_meeting_file(r_.meeting_folders, r_.meeting_name, by_)));
     }
     if (r_.secret.empty()) {
-      return invalid_argument("the job's store asks for the job's secret, and this rank has none");
+      return invalid_argument(
+          "the job's store asks for the job's secret, and this rank has none (STORMO_SECRET_FD): "
+          "start it with 'stormo run', and let wrapper programs leave that descriptor open");
     }
     auto client = transport::StoreClient::connect(
         {.address = r_.store,

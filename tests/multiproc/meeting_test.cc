@@ -125,6 +125,13 @@ TEST_F(Meeting, ALinkInTheFoldersPlaceIsNotFollowed) {
   EXPECT_TRUE(fs::is_empty(elsewhere));
 }
 
+TEST_F(Meeting, ARankWithoutTheSecretOfItsLauncherIsToldSo) {
+  Process rank({STORMO_JOB_WORKER, "good"},
+               {"STORMO_RANK=0", "STORMO_WORLD_SIZE=2", "STORMO_STORE=unix:stormo-nobody"});
+  EXPECT_EQ(rank.wait(), 1);
+  EXPECT_THAT(rank.err(), HasSubstr("this rank has none (STORMO_SECRET_FD)"));
+}
+
 TEST_F(Meeting, BetweenHostsARendezvousFileBringsTheSecret) {
   const fs::path file = folder_ / "rendezvous";
   const auto host = [&](const char* index) {

@@ -195,22 +195,24 @@ TEST_F(StoreRules, WhatOneSessionSetsIsBoundedAndLeavesRoomForOthers) {
 }
 
 TEST_F(StoreRules, WillsCountAsMuchAsValues) {
-  const std::string big(kMaxWillBytes, 'x');
-  for (int i = 0; i < 3; ++i) {  // in each other's place
-    ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", big)).ok());
-    EXPECT_THAT(deliveries(state), ElementsAre("1: reply 1 ok "));
+  const auto answer = [&](StoreOp op, const std::string& key, std::string_view value) {
+    EXPECT_TRUE(tell(1, request(op, 7, key, value)).ok());
+    return deliveries(state).back();
+  };
+  const std::string ok = "1: reply 7 ok ";
+  const std::string big(kMaxValueBytes, 'x');
+  for (std::size_t i = 1; i < StoreState::kMaxSessionBytes / kMaxValueBytes; ++i) {
+    ASSERT_EQ(answer(StoreOp::kSet, "k" + std::to_string(i), big), ok);
   }
-  const std::string value(kMaxValueBytes, 'x');
-  std::string last;
-  std::size_t fits = 0;
-  do {
-    ASSERT_TRUE(tell(1, request(StoreOp::kSet, 2, "k" + std::to_string(fits), value)).ok());
-    last = deliveries(state).back();
-  } while (last == "1: reply 2 ok " && ++fits > 0);
-  EXPECT_EQ(fits, StoreState::kMaxSessionBytes / kMaxValueBytes - 2) << last;
-  ASSERT_TRUE(tell(1, request(StoreOp::kGoodbye, 3)).ok());
-  ASSERT_TRUE(tell(1, request(StoreOp::kSet, 2, "more", value)).ok());
-  EXPECT_THAT(deliveries(state), ElementsAre("1: reply 3 ok ", "1: reply 2 ok "));
+  const std::string will(kMaxWillBytes, 'x');
+  for (int i = 0; i < 3; ++i) {  // in each other's place
+    ASSERT_EQ(answer(StoreOp::kWill, "failure", will), ok);
+  }
+  const std::string small(8192, 'x');
+  EXPECT_THAT(answer(StoreOp::kSet, "small", small), HasSubstr("exhausted"));
+  ASSERT_EQ(answer(StoreOp::kGoodbye, "", ""), ok);
+  EXPECT_EQ(answer(StoreOp::kSet, "small", small), ok) << "the will is gone";
+  EXPECT_THAT(answer(StoreOp::kWill, "failure", will), HasSubstr("exhausted"));
 }
 
 TEST_F(StoreRules, AValueOnItsWayToManyIsOneObject) {
