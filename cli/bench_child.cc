@@ -74,6 +74,7 @@ Result<ChildOutcome> run_child(const ChildCommand& command) {
                           launch::find_program(command.words.front(), path == nullptr ? "" : path));
   child.argv = command.words;
   child.environment = environment_with(command);
+  child.environment.push_back(guard.mark());
   child.output = out.write.get();
   child.error = err.write.get();
   child.group = guard.group();
@@ -90,6 +91,7 @@ Result<ChildOutcome> run_child(const ChildCommand& command) {
   }
   int status = 0;
   ::waitpid(pid, &status, 0);
+  launch::forget_child(pid);
   guard.kill_all();
   STORMO_RETURN_IF_ERROR(collected);
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

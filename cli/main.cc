@@ -9,6 +9,7 @@
 #include <cli/commands.h>
 #include <cli/completion.h>
 #include <cli/help.h>
+#include <cli/standard_output.h>
 #include <cli/version.h>
 #include <stormo/launch/agent.h>
 
@@ -98,10 +99,13 @@ int run_program(int argc, char** argv) {
 }  // namespace stormo::cli
 
 int main(int argc, char** argv) {
+  using namespace stormo::cli;
+  int exit_code = kExitFailed;
   try {
-    return stormo::cli::run_program(argc, argv);
+    exit_code = run_program(argc, argv);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "stormo: {}\n", e.what());
-    return stormo::cli::kExitFailed;
+    // What printing throws is told by finish_output().
+    if (std::ferror(stdout) == 0) fmt::print(stderr, "stormo: {}\n", e.what());
   }
+  return finish_output(exit_code);
 }

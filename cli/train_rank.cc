@@ -15,6 +15,7 @@
 
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <stormo/observe/background_stream.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
@@ -28,13 +29,33 @@ namespace {
 
 constexpr std::uint32_t kTraceTag = 0x7472;
 
-/// Rank 0's observers: JSON lines for programs, text for people.
+/// How long an interrupted run waits for a reader that does not read.
+constexpr Duration kLastOutputTime = std::chrono::seconds(1);
+
+/// Rank 0's observers: JSON lines for programs, text for people. Whatever their readers do, the run
+/// goes on.
 class Reports {
  public:
   explicit Reports(bool json)
-      : text_(std::cerr, style()), warnings_(std::cerr), json_(std::cout), tee_(choose(json)) {}
+      : errors_(STDERR_FILENO),
+        output_(STDOUT_FILENO,
+                [this](std::string_view reason) {
+                  errors_.append("stormo train: standard output: " + std::string(reason) +
+                                 "; records are being lost. Training goes on and will end with "
+                                 "exit code 1 at best\n");
+                }),
+        text_(errors_, style()),
+        warnings_(errors_),
+        json_(output_),
+        tee_(choose(json)) {}
 
   observe::RunObserver& observer() { return tee_; }
+  std::ostream& errors() { return errors_; }
+  /// Waits for the readers until `by`. False when anything was lost.
+  bool finish(Deadline by) {
+    const bool output = output_.finish(by);
+    return errors_.finish(by) && output;
+  }
 
  private:
   static observe::TerminalStyle style() {
@@ -49,6 +70,8 @@ class Reports {
     return {&json_, &warnings_};
   }
 
+  observe::BackgroundStream errors_;
+  observe::BackgroundStream output_;
   observe::TextObserver text_;
   observe::WarningObserver warnings_;
   observe::JsonObserver json_;
@@ -101,13 +124,14 @@ int exit_code_of(const Status& status) {
   }
 }
 
-int report(const Status& status, int rank) {
-  if (rank == 0) std::cerr << "stormo train: " << status.message() << "\n";
+int report(const Status& status, std::ostream& errors) {
+  errors << "stormo train: " << status.message() << "\n";
   return exit_code_of(status);
 }
 
 /// `saved`: the newest checkpoint of this run, whatever the outcome.
-Result<int> train_as_rank(World& world, const TrainRun& run, std::string& saved) {
+Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Reports>& reports,
+                          std::string& saved) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(run.recipe));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data.preprocessing));
   comm::Communicator& group = world.communicator();
@@ -117,7 +141,6 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::string& saved)
   train::TrainerOptions options = run.recipe.train;
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
-  std::optional<Reports> reports;
   if (world.rank() == 0) trainer.set_observer(&reports.emplace(run.json).observer());
   std::optional<observe::TraceSink> sink;
   if (!run.trace.empty()) trainer.set_sink(&sink.emplace(world.rank(), group.host()));
@@ -128,6 +151,30 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::string& saved)
   if (!end.ok() && !interrupted) return end.status();
   if (sink) STORMO_RETURN_IF_ERROR(write_trace(group, *sink, run.trace));
   return interrupted ? 128 + trainer.interrupt_signal() : kExitOk;
+}
+
+int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
+  try {
+    World world = run.engine == "stormo" ? stormo::init()
+                                         : stormo::init(join_world(run.engine, {}).take_or_throw());
+    std::string saved;
+    const Result<int> code = train_as_rank(world, run, reports, saved);
+    if (code.ok()) return *code;
+    std::ostream& errors = reports ? reports->errors() : std::cerr;
+    int exit_code = world.rank() > 0 ? exit_code_of(code.status()) : report(code.status(), errors);
+    if (code.status().code() == Code::kPeerLost && !saved.empty()) {
+      std::signal(SIGTERM, SIG_IGN);  // of a launcher that ends the others: this rank is leaving
+      if (world.rank() == 0 && !run.launched) errors << how_to_continue(saved) << "\n";
+      exit_code = kExitSaved;
+    }
+    if (world.size() > 1) world.communicator().fail(code.status());
+    return exit_code;
+  } catch (const Error& e) {
+    return report(e.status(), std::cerr);
+  } catch (const std::exception& e) {
+    std::cerr << "stormo train: " << e.what() << "\n";
+    return kExitFailed;
+  }
 }
 
 }  // namespace
@@ -146,29 +193,21 @@ std::string how_to_continue(const std::string& checkpoint) {
 }
 
 int run_rank(const TrainRun& run) {
+  // Writing to a reader that has gone, or beyond `ulimit -f`, is an error, not a death.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   if (run.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
   }
-  try {
-    World world = run.engine == "stormo" ? stormo::init()
-                                         : stormo::init(join_world(run.engine, {}).take_or_throw());
-    std::string saved;
-    const Result<int> code = train_as_rank(world, run, saved);
-    if (code.ok()) return *code;
-    int exit_code = report(code.status(), world.rank());
-    if (code.status().code() == Code::kPeerLost && !saved.empty()) {
-      std::signal(SIGTERM, SIG_IGN);  // of a launcher that ends the others: this rank is leaving
-      if (world.rank() == 0 && !run.launched) std::cerr << how_to_continue(saved) << "\n";
-      exit_code = kExitSaved;
-    }
-    if (world.size() > 1) world.communicator().fail(code.status());
-    return exit_code;
-  } catch (const Error& e) {
-    return report(e.status(), 0);
-  } catch (const std::exception& e) {
-    std::cerr << "stormo train: " << e.what() << "\n";
-    return kExitFailed;
-  }
+  // Outlives the group: other ranks must not wait for a reader.
+  std::optional<Reports> reports;
+  const int exit_code = join_and_train(run, reports);
+  if (!reports) return exit_code;
+  // With a signal, or ended by a launcher that will not wait.
+  const bool hurried = exit_code == kExitSaved || exit_code > 128;
+  const bool all_said =
+      reports->finish(hurried ? Deadline::after(kLastOutputTime) : Deadline::never());
+  return exit_code == kExitOk && !all_said ? kExitFailed : exit_code;
 }
 
 }  // namespace stormo::cli

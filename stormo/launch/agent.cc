@@ -11,6 +11,7 @@
 #include <stormo/base/version.h>
 #include <stormo/launch/frames.h>
 #include <stormo/launch/local_ranks.h>
+#include <stormo/launch/orphans.h>
 
 namespace stormo::launch {
 namespace {
@@ -21,8 +22,8 @@ constexpr Duration kLastOutputTime = std::chrono::seconds(1);
 
 class Agent final : public RankListener {
  public:
-  Agent(EventLoop& loop, Guard guard)
-      : loop_(loop), guard_(std::move(guard)), out_(loop, STDOUT_FILENO) {}
+  Agent(EventLoop& loop, Orphans& orphans, Guard guard)
+      : loop_(loop), orphans_(orphans), guard_(std::move(guard)), out_(loop, STDOUT_FILENO) {}
 
   Status run() {
     tell({"hello", 0, 0, kVersion});
@@ -86,11 +87,13 @@ class Agent final : public RankListener {
     STORMO_ASSIGN_OR_RETURN(const HostJob job, host_job_from_json(line));
     if (::chdir(job.directory.c_str()) != 0)
       return errno_error(fmt::format("working directory '{}'", job.directory));
-    STORMO_ASSIGN_OR_RETURN(ranks_, LocalRanks::start(loop_, job, std::move(guard), *this));
+    STORMO_ASSIGN_OR_RETURN(ranks_,
+                            LocalRanks::start(loop_, orphans_, job, std::move(guard), *this));
     return {};
   }
 
   EventLoop& loop_;
+  Orphans& orphans_;
   std::optional<Guard> guard_;  ///< until it is handed to the ranks
   OutputQueue out_;
   std::unique_ptr<LocalRanks> ranks_;
@@ -105,7 +108,8 @@ Result<int> run_agent() {
   ::signal(SIGCHLD, SIG_DFL);
   STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
-  Agent agent(*loop, std::move(guard));
+  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
+  Agent agent(*loop, *orphans, std::move(guard));
   STORMO_RETURN_IF_ERROR(agent.run());
   return 0;
 }

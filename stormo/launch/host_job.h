@@ -31,7 +31,7 @@ struct HostJob {
   transport::PortRange ports;
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   BindPolicy bind = BindPolicy::kAuto;
-  bool rank0_inherits_output = false;  ///< for a terminal; only where the launcher itself runs
+  bool rank0_inherits_output = false;  ///< where it is a terminal of the launcher's own host
 };
 
 std::string to_json(const HostJob& job);

@@ -12,6 +12,7 @@
 
 #include <stormo/launch/job_plan.h>
 #include <stormo/launch/local_ranks.h>
+#include <stormo/launch/orphans.h>
 #include <stormo/launch/remote_host.h>
 #include <stormo/launch/signals.h>
 #include <stormo/protocol/supervisor.h>
@@ -25,6 +26,8 @@ using nlohmann::json;
 constexpr Duration kEndTime = std::chrono::seconds(1);
 /// Refused connections that are shown one by one; a flood must not bury the ranks' output.
 constexpr int kShownRefusals = 100;
+/// Exit code of a job that ended well but could not say all it had to.
+constexpr int kOutputLost = 1;
 
 std::string to_line(const json& record) {
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -56,8 +59,9 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
 /// decisions back.
 class RunningJob final : public RankListener {
  public:
-  RunningJob(EventLoop& loop, JobPlan plan, OutputMode mode)
+  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, OutputMode mode)
       : loop_(loop),
+        orphans_(orphans),
         plan_(std::move(plan)),
         output_(loop, mode),
         supervisor_(places_of(plan_), protocol::Supervisor::Options{}) {}
@@ -89,10 +93,13 @@ class RunningJob final : public RankListener {
   Status start_hosts(std::vector<std::optional<Guard>> guards);
   Status wait_until_done();
   void tell(const protocol::JobEvent& event);
+  void take_signal(int signal);
   void refused(std::string_view text);
   void end();
+  Status drain();
 
   EventLoop& loop_;
+  Orphans& orphans_;
   JobPlan plan_;
   JobOutput output_;
   protocol::Supervisor supervisor_;
@@ -101,13 +108,12 @@ class RunningJob final : public RankListener {
   std::unique_ptr<transport::StoreServer> store_;
   std::optional<protocol::JobDone> done_;
   int refusals_ = 0;
+  bool interrupted_ = false;
 };
 
 Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals) {
   STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [&] {
-    // A closed terminal ends the run as a scheduler would.
-    while (const int signal = signals.next())
-      tell(protocol::UserSignal{signal == SIGHUP ? SIGTERM : signal});
+    while (const int signal = signals.next()) take_signal(signal);
   }));
   STORMO_RETURN_IF_ERROR(start_store());
   output_.record(to_line({{"event", "start"},
@@ -119,10 +125,41 @@ Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalRead
   end();
   STORMO_RETURN_IF_ERROR(status);
   if (!done_->report.empty()) output_.message(done_->report);
+  const auto exit_code = [&] {
+    return done_->exit_code == 0 && output_.lost() ? kOutputLost : done_->exit_code;
+  };
   output_.record(
-      to_line({{"event", "end"}, {"exit_code", done_->exit_code}, {"report", done_->report}}));
-  output_.finish();
-  return done_->exit_code;
+      to_line({{"event", "end"}, {"exit_code", exit_code()}, {"report", done_->report}}));
+  STORMO_RETURN_IF_ERROR(drain());
+  return exit_code();
+}
+
+void RunningJob::take_signal(int signal) {
+  // A closed terminal ends the run as a scheduler would.
+  if (signal == SIGHUP) signal = SIGTERM;
+  if (signal == SIGINT || signal == SIGTERM) {
+    if (interrupted_) output_.abandon();
+    interrupted_ = true;
+    output_.hurry();
+  }
+  tell(protocol::UserSignal{signal});
+}
+
+/// Waits for the readers of the output: as long as they like, unless the user wants an end.
+Status RunningJob::drain() {
+  std::size_t before = 0;
+  Deadline by = Deadline::never();
+  while (output_.pending() > 0) {
+    if (!interrupted_) {
+      by = Deadline::never();
+    } else if (by.is_never() || output_.pending() != before) {
+      by = Deadline::after(kEndTime);
+    }
+    before = output_.pending();
+    STORMO_RETURN_IF_ERROR(loop_.run_once(by));
+    if (by.expired()) output_.abandon();
+  }
+  return {};
 }
 
 Status RunningJob::start_store() {
@@ -151,8 +188,8 @@ Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
   const std::vector<std::string> environment = own_environment();
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
     if (guards[i]) {
-      STORMO_ASSIGN_OR_RETURN(
-          auto ranks, LocalRanks::start(loop_, plan_.hosts[i], std::move(*guards[i]), *this));
+      STORMO_ASSIGN_OR_RETURN(auto ranks, LocalRanks::start(loop_, orphans_, plan_.hosts[i],
+                                                            std::move(*guards[i]), *this));
       hosts_.push_back(std::move(ranks));
     } else {
       STORMO_ASSIGN_OR_RETURN(auto ranks, RemoteHost::start(loop_, plan_.hosts[i], plan_.shells[i],
@@ -201,7 +238,7 @@ void RunningJob::end() {
   store_.reset();
   // Refusals that the Store's thread has posted but this one has not yet shown.
   (void)loop_.run_once(Deadline::at(clock_.now()));
-  output_.finish();
+  output_.end_lines();
 }
 
 }  // namespace
@@ -218,7 +255,8 @@ Result<int> launch(const LaunchOptions& options) {
     guards[i].emplace(std::move(guard));
   }
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
-  RunningJob job(*loop, std::move(plan), options.output);
+  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
+  RunningJob job(*loop, *orphans, std::move(plan), options.output);
   return job.run(std::move(guards), *signals);
 }
 

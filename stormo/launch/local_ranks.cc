@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -33,6 +34,12 @@ Status provide_descriptors(int ranks) {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? Status{} : errno_error("raise ulimit -n");
 }
 
+/// For poll(), at most a second.
+int milliseconds(Deadline by) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(by.remaining()).count();
+  return static_cast<int>(std::min<std::int64_t>(left, 1000));
+}
+
 }  // namespace
 
 std::string oversubscription_note(const Cpus& cpus, int local_ranks) {
@@ -44,13 +51,17 @@ std::string oversubscription_note(const Cpus& cpus, int local_ranks) {
       local_ranks, cores, cores == 1 ? "core" : "cores", cores);
 }
 
-Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, HostJob job, Guard guard,
+Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& orphans,
+                                                      HostJob job, Guard guard,
                                                       RankListener& listener) {
   if (!job.interface.empty()) {
     STORMO_ASSIGN_OR_RETURN(job.interface, choose_interface(job.interface));
   }
   STORMO_RETURN_IF_ERROR(provide_descriptors(job.local_size));
-  std::unique_ptr<LocalRanks> ranks(new LocalRanks(loop, std::move(guard), listener));
+  std::unique_ptr<LocalRanks> ranks(new LocalRanks(loop, orphans, std::move(guard), listener));
+  ranks->host_ = job.host;
+  std::erase_if(job.environment, [](const auto& e) { return e.starts_with("STORMO_JOB="); });
+  job.environment.push_back(ranks->guard_.mark());
   Child common;
   STORMO_ASSIGN_OR_RETURN(common.file,
                           find_program(job.program.front(), value_of(job.environment, "PATH")));
@@ -77,13 +88,18 @@ Status LocalRanks::start_rank(const HostJob& job, int local_rank, const Child& c
   child.environment = rank_environment(job, local_rank, cpus, secret_fd);
   child.cpus = bind_ranks(cpus, job.local_size, job.bind)[static_cast<std::size_t>(local_rank)];
 
-  const bool inherits = rank == 0 && job.rank0_inherits_output;
+  // Only a terminal is handed on: a reader of a pipe that is slow or gone must not hurt the rank.
+  const auto inherits = [&](int fd) {
+    return rank == 0 && job.rank0_inherits_output && ::isatty(fd) != 0;
+  };
   Pipe out;
   Pipe err;
-  if (!inherits) {
+  if (!inherits(STDOUT_FILENO)) {
     STORMO_ASSIGN_OR_RETURN(out, make_pipe());
-    STORMO_ASSIGN_OR_RETURN(err, make_pipe());
     child.output = out.write.get();
+  }
+  if (!inherits(STDERR_FILENO)) {
+    STORMO_ASSIGN_OR_RETURN(err, make_pipe());
     child.error = err.write.get();
   }
   const Result<pid_t> pid = spawn(child);
@@ -95,9 +111,9 @@ Status LocalRanks::start_rank(const HostJob& job, int local_rank, const Child& c
   STORMO_RETURN_IF_ERROR(
       loop_.watch_readable(process.pidfd.get(), [this, &process] { reap(process); }));
   listener_.on_started(rank, *pid);
-  if (inherits) return {};
-  STORMO_RETURN_IF_ERROR(watch_output(rank, Stream::kOutput, std::move(out.read)));
-  return watch_output(rank, Stream::kError, std::move(err.read));
+  if (out.read.valid())
+    STORMO_RETURN_IF_ERROR(watch_output(rank, Stream::kOutput, std::move(out.read)));
+  return err.read.valid() ? watch_output(rank, Stream::kError, std::move(err.read)) : Status{};
 }
 
 Status LocalRanks::watch_output(Rank rank, Stream stream, Descriptor fd) {
@@ -114,7 +130,9 @@ LocalRanks::~LocalRanks() {
   guard_.kill_all();
   for (Process& p : processes_) {
     if (p.pidfd.valid()) loop_.forget(p.pidfd.get());
-    if (!p.gone) ::waitpid(p.pid, nullptr, 0);
+    if (p.gone) continue;
+    ::waitpid(p.pid, nullptr, 0);
+    forget_child(p.pid);
   }
   for (Output& o : outputs_)
     if (o.fd.valid()) loop_.forget(o.fd.get());
@@ -155,6 +173,7 @@ void LocalRanks::reap(Process& process) {
       info.si_pid == 0)
     return;
   process.gone = true;
+  forget_child(process.pid);
   loop_.forget(process.pidfd.get());
   process.pidfd.reset();
   if (info.si_code == CLD_EXITED)
@@ -163,15 +182,27 @@ void LocalRanks::reap(Process& process) {
     listener_.on_signalled(process.rank, info.si_status);
 }
 
-void LocalRanks::end(Deadline by) {
+/// Ranks first: what they have started is then an orphan.
+void LocalRanks::end_processes(Deadline by) {
   guard_.kill_all();
+  for (const Process& process : processes_) {
+    if (process.gone) continue;
+    pollfd p{process.pidfd.get(), POLLIN, 0};
+    ::poll(&p, 1, milliseconds(by));
+  }
+  for (const pid_t pid : orphans_.end(by))
+    listener_.on_message(host_, fmt::format("process {}, which a rank has started, does not end "
+                                            "when it is killed; it may belong to another user",
+                                            pid));
+}
+
+void LocalRanks::end(Deadline by) {
+  end_processes(by);
   // What the ranks had written before they ended is still in the pipes.
   for (Output& output : outputs_) {
     while (output.fd.valid() && !by.expired()) {
       pollfd p{output.fd.get(), POLLIN, 0};
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(by.remaining()).count();
-      if (::poll(&p, 1, static_cast<int>(std::min<std::int64_t>(left, 1000))) > 0)
-        read_output(output);
+      if (::poll(&p, 1, milliseconds(by)) > 0) read_output(output);
     }
   }
 }

@@ -8,6 +8,7 @@
 
 #include <stormo/launch/host_job.h>
 #include <stormo/launch/host_ranks.h>
+#include <stormo/launch/orphans.h>
 #include <stormo/launch/spawn.h>
 
 namespace stormo::launch {
@@ -15,10 +16,10 @@ namespace stormo::launch {
 /// The ranks of a host, as children of this process, in one process group under a guard.
 class LocalRanks final : public HostRanks {
  public:
-  /// Starts all ranks or none. `loop` and `listener` must outlive the result; on_started and
-  /// on_message are called before this returns, the rest while the loop runs.
-  static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, HostJob job, Guard guard,
-                                                   RankListener& listener);
+  /// Starts all ranks or none. `loop`, `orphans` and `listener` must outlive the result; on_started
+  /// and on_message are called before this returns, the rest while the loop runs.
+  static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, Orphans& orphans, HostJob job,
+                                                   Guard guard, RankListener& listener);
   ~LocalRanks() override;
 
   void send_signal(int signal) override;
@@ -37,8 +38,8 @@ class LocalRanks final : public HostRanks {
     Descriptor pidfd;
     bool gone = false;
   };
-  LocalRanks(EventLoop& loop, Guard guard, RankListener& listener)
-      : loop_(loop), listener_(listener), guard_(std::move(guard)) {}
+  LocalRanks(EventLoop& loop, Orphans& orphans, Guard guard, RankListener& listener)
+      : loop_(loop), orphans_(orphans), listener_(listener), guard_(std::move(guard)) {}
 
   Status start_rank(const HostJob& job, int local_rank, const Child& common, const Cpus& cpus,
                     int secret_fd);
@@ -46,10 +47,13 @@ class LocalRanks final : public HostRanks {
   void read_output(Output& output);
   void close_output(Output& output);
   void reap(Process& process);
+  void end_processes(Deadline by);
 
   EventLoop& loop_;
+  Orphans& orphans_;
   RankListener& listener_;
   Guard guard_;
+  std::string host_;
   // Callbacks hold references to elements.
   std::deque<Process> processes_;
   std::deque<Output> outputs_;

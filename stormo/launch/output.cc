@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace stormo::launch {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 constexpr std::size_t kCongested = 1u << 20;
 /// A pipe that poll() calls writable takes this much without blocking (PIPE_BUF).
 constexpr std::size_t kAtOnce = 4096;
+constexpr std::string_view kNotRead = "its reader does not read";
 
 }  // namespace
 
@@ -27,22 +30,39 @@ bool OutputQueue::writable_now() const {
 }
 
 void OutputQueue::push(std::string_view bytes) {
-  if (broken_) return;
+  if (closed_) return;
+  if (bounded_ && pending() > kCongested) return lose(kNotRead);
   bytes_.append(bytes);
   write_some();
 }
 
+void OutputQueue::lose(std::string_view reason) {
+  if (!std::exchange(lost_, true) && on_loss_) on_loss_(reason);
+}
+
+void OutputQueue::abandon() {
+  if (pending() == 0) return;
+  bytes_.clear();
+  written_ = 0;
+  write_some();
+  lose(kNotRead);
+}
+
 void OutputQueue::write_some() {
-  while (pending() > 0 && !broken_ && writable_now()) {
+  std::string_view problem;
+  while (pending() > 0 && writable_now()) {
     const ssize_t n = ::write(fd_, bytes_.data() + written_, std::min(pending(), kAtOnce));
-    if (n > 0)
+    if (n > 0) {
       written_ += static_cast<std::size_t>(n);
-    else if (errno == EAGAIN)
+    } else if (errno == EAGAIN) {
       break;
-    else if (errno != EINTR)
-      broken_ = true;
+    } else if (errno != EINTR) {
+      closed_ = errno == EPIPE;
+      problem = closed_ ? "its reader has gone" : std::strerror(errno);
+      written_ = bytes_.size();
+    }
   }
-  if (broken_ || pending() == 0) {
+  if (pending() == 0) {
     bytes_.clear();
     written_ = 0;
   } else if (written_ > kCongested) {
@@ -50,27 +70,22 @@ void OutputQueue::write_some() {
     written_ = 0;
   }
   const bool wanted = pending() > 0;
-  if (wanted == watched_) return;
-  watched_ = wanted;
-  if (!wanted) {
-    loop_.forget(fd_);
-  } else if (!loop_.watch_writable(fd_, [this] { write_some(); }).ok()) {
-    // Regular files cannot be watched, and are always writable.
-    watched_ = false;
-    drain();
+  if (wanted != watched_) {
+    watched_ = wanted;
+    if (!wanted) loop_.forget(fd_);
+    // Regular files cannot be watched. They are always writable, so all was written above.
+    if (wanted && !loop_.watch_writable(fd_, [this] { write_some(); }).ok()) watched_ = false;
   }
-}
-
-void OutputQueue::drain() {
-  while (pending() > 0 && !broken_) {
-    pollfd p{fd_, POLLOUT, 0};
-    if (::poll(&p, 1, -1) < 0 && errno != EINTR) return;
-    write_some();
-  }
+  if (!problem.empty()) lose(problem);
 }
 
 JobOutput::JobOutput(EventLoop& loop, OutputMode mode)
-    : mode_(mode), out_(loop, STDOUT_FILENO), err_(loop, STDERR_FILENO) {}
+    : mode_(mode), err_(loop, STDERR_FILENO), out_(loop, STDOUT_FILENO, [this](auto reason) {
+        message(
+            fmt::format("standard output: {}; output is being lost. The job goes on and will "
+                        "end with exit code 1 at best",
+                        reason));
+      }) {}
 
 void JobOutput::write(Rank rank, Stream stream, std::string_view bytes) {
   if (mode_ == OutputMode::kRaw && rank == 0) {
@@ -111,16 +126,25 @@ void JobOutput::record(std::string_view json) {
 }
 
 bool JobOutput::congested() const {
-  return out_.pending() > kCongested || err_.pending() > kCongested;
+  return !hurried_ && (out_.pending() > kCongested || err_.pending() > kCongested);
 }
 
-void JobOutput::finish() {
+void JobOutput::hurry() {
+  hurried_ = true;
+  out_.bound();
+  err_.bound();
+}
+
+void JobOutput::end_lines() {
   while (!partial_.empty()) {
     const auto [rank, stream] = partial_.begin()->first;
     end(rank, stream);
   }
-  out_.drain();
-  err_.drain();
+}
+
+void JobOutput::abandon() {
+  out_.abandon();
+  err_.abandon();
 }
 
 }  // namespace stormo::launch

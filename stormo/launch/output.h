@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,29 +50,41 @@ class LineSplitter {
 };
 
 /// Writes bytes to one of the launcher's own descriptors without ever blocking its loop for a slow
-/// reader, and without changing the descriptor's flags, which it shares with other processes.
+/// reader, and without changing the descriptor's flags, which it shares with other processes. What
+/// cannot be written is dropped: later bytes are tried again, unless the reader has gone.
 class OutputQueue {
  public:
-  OutputQueue(EventLoop& loop, int fd) : loop_(loop), fd_(fd) {}
+  /// Called with the reason when bytes are lost for the first time.
+  using OnLoss = std::function<void(std::string_view)>;
+
+  OutputQueue(EventLoop& loop, int fd, OnLoss on_loss = {})
+      : loop_(loop), fd_(fd), on_loss_(std::move(on_loss)) {}
   ~OutputQueue();
   OutputQueue(const OutputQueue&) = delete;
   OutputQueue& operator=(const OutputQueue&) = delete;
 
   void push(std::string_view bytes);
   std::size_t pending() const { return bytes_.size() - written_; }
-  /// Writes everything, waiting for the reader.
-  void drain();
+  /// From now on bytes are dropped rather than kept without bound for a reader that does not read.
+  void bound() { bounded_ = true; }
+  /// Drops what its reader has not taken.
+  void abandon();
+  bool lost() const { return lost_; }
 
  private:
   bool writable_now() const;
   void write_some();
+  void lose(std::string_view reason);
 
   EventLoop& loop_;
   int fd_;
+  OnLoss on_loss_;
   std::string bytes_;
   std::size_t written_ = 0;
   bool watched_ = false;
-  bool broken_ = false;  ///< the reader has gone; the job goes on
+  bool bounded_ = false;
+  bool closed_ = false;  ///< the reader has gone; the job goes on
+  bool lost_ = false;
 };
 
 /// All ranks' output and the launcher's own messages, in one order.
@@ -90,16 +103,24 @@ class JobOutput {
   void record(std::string_view json);
   /// True while the reader is so far behind that ranks must not be read.
   bool congested() const;
-  /// Ends all lines and writes everything.
-  void finish();
+  /// The job is to end: ranks are read on, and what no reader takes is dropped.
+  void hurry();
+  /// Ends all lines.
+  void end_lines();
+  /// Bytes that wait for their reader.
+  std::size_t pending() const { return out_.pending() + err_.pending(); }
+  void abandon();
+  /// Whether anything did not reach standard output or standard error.
+  bool lost() const { return out_.lost() || err_.lost(); }
   OutputMode mode() const { return mode_; }
 
  private:
   void line(Rank rank, Stream stream, std::string_view text);
 
   OutputMode mode_;
-  OutputQueue out_;
+  bool hurried_ = false;
   OutputQueue err_;
+  OutputQueue out_;
   std::map<std::pair<Rank, Stream>, LineSplitter> partial_;
 };
 

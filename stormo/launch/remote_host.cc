@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include <stormo/base/version.h>
+#include <stormo/launch/orphans.h>
 
 namespace stormo::launch {
 namespace {
@@ -27,7 +28,9 @@ int wait_for(pid_t pid, Deadline by) {
   pollfd p{process->get(), POLLIN, 0};
   ::poll(&p, 1, static_cast<int>(left));
   int status = 0;
-  return ::waitpid(pid, &status, WNOHANG) == pid ? status : -1;
+  if (::waitpid(pid, &status, WNOHANG) != pid) return -1;
+  forget_child(pid);
+  return status;
 }
 
 }  // namespace
@@ -72,6 +75,7 @@ Result<std::unique_ptr<RemoteHost>> RemoteHost::start(EventLoop& loop, const Hos
   STORMO_ASSIGN_OR_RETURN(shell.file, find_program(command.front(), value_of(environment, "PATH")));
   shell.argv = command;
   shell.environment = environment;
+  shell.environment.emplace_back(kSparedMark);
   shell.input = in.read.get();
   shell.output = out.write.get();
   shell.error = err.write.get();
@@ -205,6 +209,7 @@ void RemoteHost::end(Deadline by) {
   if (wait_for(shell_, by) == -1) {
     ::kill(-shell_, SIGKILL);  // it leads its own session
     ::waitpid(shell_, nullptr, 0);
+    forget_child(shell_);
   }
   shell_ = 0;
 }

@@ -18,6 +18,7 @@ Result<std::unique_ptr<SignalReader>> SignalReader::create() {
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &ignore, &reader->pipe_before_);
+  ::sigaction(SIGXFSZ, &ignore, &reader->size_before_);
   // Ignored by a parent, it would stay so, and the kernel would reap children by itself.
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;
@@ -27,6 +28,7 @@ Result<std::unique_ptr<SignalReader>> SignalReader::create() {
 
 SignalReader::~SignalReader() {
   ::sigaction(SIGPIPE, &pipe_before_, nullptr);
+  ::sigaction(SIGXFSZ, &size_before_, nullptr);
   ::sigaction(SIGCHLD, &child_before_, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }

@@ -9,8 +9,8 @@
 namespace stormo::launch {
 
 /// While it lives, signals of the user arrive on a descriptor instead of interrupting the program,
-/// writing to a reader that has gone is an error, not a death, and children leave their exit
-/// status.
+/// writing to a reader that has gone or beyond `ulimit -f` is an error, not a death, and children
+/// leave their exit status.
 class SignalReader {
  public:
   static Result<std::unique_ptr<SignalReader>> create();
@@ -27,6 +27,7 @@ class SignalReader {
   transport::Descriptor fd_;
   sigset_t before_{};
   struct sigaction pipe_before_ {};
+  struct sigaction size_before_ {};
   struct sigaction child_before_ {};
 };
 

@@ -5,6 +5,7 @@
 #include <linux/close_range.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -15,8 +16,15 @@
 #include <csignal>
 #include <cstring>
 
+#include <stormo/launch/orphans.h>
+
 namespace stormo::launch {
 namespace {
+
+std::vector<pid_t>& started_children() {
+  static std::vector<pid_t> children;
+  return children;
+}
 
 /// What the child could not do, sent over a pipe that a successful exec closes.
 struct Problem {
@@ -84,7 +92,27 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
+/// The guard's last act.
+[[noreturn]] void kill_job(const std::string& mark) {
+  // Some may start others while they are looked for.
+  constexpr int kRounds = 100;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<pid_t> found = processes_marked(mark);
+    for (const pid_t pid : found) ::kill(pid, SIGKILL);
+    if (found.empty()) break;
+  }
+  ::kill(0, SIGKILL);
+  ::_exit(0);
+}
+
 }  // namespace
+
+bool is_started_child(pid_t pid) {
+  const std::vector<pid_t>& all = started_children();
+  return std::find(all.begin(), all.end(), pid) != all.end();
+}
+
+void forget_child(pid_t pid) { std::erase(started_children(), pid); }
 
 Result<Pipe> make_pipe() {
   std::array<int, 2> fds{};
@@ -112,7 +140,10 @@ Result<pid_t> spawn(const Child& child) {
   ssize_t n = 0;
   do n = ::read(problems.read.get(), &problem, sizeof problem);
   while (n < 0 && errno == EINTR);
-  if (n == 0) return pid;
+  if (n == 0) {
+    started_children().push_back(pid);
+    return pid;
+  }
   ::waitpid(pid, nullptr, 0);
   errno = n == sizeof problem ? problem.error : EIO;
   return errno_error(fmt::format("{} '{}'", problem.what.data(), child.file));
@@ -152,6 +183,9 @@ Result<std::string> find_program(const std::string& program, std::string_view se
 
 Result<Guard> Guard::start() {
   STORMO_ASSIGN_OR_RETURN(Pipe pipe, make_pipe());
+  std::uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) != sizeof number) return errno_error("getrandom");
+  std::string mark = fmt::format("STORMO_JOB={:016x}", number);
   const pid_t pid = ::fork();
   if (pid < 0) return errno_error("start the guard process");
   if (pid == 0) {
@@ -166,15 +200,17 @@ Result<Guard> Guard::start() {
     char byte = 0;
     while (::read(STDIN_FILENO, &byte, 1) > 0) {
     }
-    ::kill(0, SIGKILL);
-    ::_exit(0);
+    kill_job(mark);
   }
   ::setpgid(pid, pid);
-  return Guard(pid, std::move(pipe.write));
+  started_children().push_back(pid);
+  return Guard(pid, std::move(pipe.write), std::move(mark));
 }
 
 Guard::Guard(Guard&& other) noexcept
-    : pid_(std::exchange(other.pid_, 0)), lifeline_(std::move(other.lifeline_)) {}
+    : pid_(std::exchange(other.pid_, 0)),
+      lifeline_(std::move(other.lifeline_)),
+      mark_(std::move(other.mark_)) {}
 
 Guard::~Guard() { kill_all(); }
 
@@ -187,7 +223,8 @@ void Guard::kill_all() {
   if (pid_ <= 0) return;
   ::kill(-pid_, SIGKILL);
   lifeline_.reset();
-  ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+  ::waitpid(pid_, nullptr, 0);
+  forget_child(std::exchange(pid_, 0));
 }
 
 }  // namespace stormo::launch

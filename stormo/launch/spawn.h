@@ -32,6 +32,11 @@ struct Child {
 /// its program runs are returned here.
 Result<pid_t> spawn(const Child& child);
 
+/// Children belong to the process, and so does this list: those that spawn() and Guard have started
+/// and forget_child() has not been told of since they were waited for.
+bool is_started_child(pid_t pid);
+void forget_child(pid_t pid);
+
 /// A descriptor that becomes readable when the process ends (Linux 5.3).
 Result<Descriptor> open_process(pid_t pid);
 
@@ -46,8 +51,9 @@ struct Pipe {
 };
 Result<Pipe> make_pipe();
 
-/// A process that kills a whole process group as soon as its creator is gone, even by SIGKILL: it
-/// leads the group and waits for the end of a pipe. So grandchildren die too.
+/// A process that ends a job as soon as its creator is gone, even by SIGKILL: it waits for the end
+/// of a pipe, then kills the process group that it leads, and whatever has left the group but still
+/// carries the job's mark in its environment. So grandchildren die too.
 class Guard {
  public:
   /// Call before other threads are started: the process is a fork without exec.
@@ -57,15 +63,19 @@ class Guard {
   ~Guard();
 
   pid_t group() const { return pid_; }
+  /// "STORMO_JOB=...", a name that no other job has; to be set for every rank.
+  const std::string& mark() const { return mark_; }
   /// To every process of the group except the guard.
   void signal(int signal) const;
   /// Ends every process of the group, and the guard.
   void kill_all();
 
  private:
-  Guard(pid_t pid, Descriptor lifeline) : pid_(pid), lifeline_(std::move(lifeline)) {}
+  Guard(pid_t pid, Descriptor lifeline, std::string mark)
+      : pid_(pid), lifeline_(std::move(lifeline)), mark_(std::move(mark)) {}
   pid_t pid_ = 0;
   Descriptor lifeline_;
+  std::string mark_;
 };
 
 }  // namespace stormo::launch

@@ -1,4 +1,4 @@
-// `stormo run` with real processes: output, failures, signals, orphans, secrets, remote shells.
+// `stormo run` with real processes: output, failures, signals, secrets, remote shells.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -13,6 +13,7 @@
 
 #include <stormo/base/temporary_folder.h>
 
+#include "launch_program.h"
 #include "process.h"
 
 namespace stormo::testing {
@@ -24,35 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using Words = std::vector<std::string>;
-
-const std::string kStormo = STORMO_PROGRAM;
-const std::string kWorker = STORMO_LAUNCH_WORKER;
-
-Words stormo_run(const Words& options, const Words& program) {
-  Words argv{kStormo, "run"};
-  argv.insert(argv.end(), options.begin(), options.end());
-  argv.push_back("--");
-  argv.insert(argv.end(), program.begin(), program.end());
-  return argv;
-}
-
-/// A script that plays the remote shell on this machine, in a folder of its own.
-class FakeShell {
- public:
-  explicit FakeShell(const std::string& body) {
-    std::ofstream(script()) << "#!/bin/sh\n" << body << "\n";
-    ::chmod(script().c_str(), 0700);
-  }
-  std::string script() const { return folder_.path() / "shell"; }
-  Words options(const std::string& hosts) const {
-    return {"-H", hosts, "--remote-shell", script() + " {host}", "--interface", "lo"};
-  }
-
- private:
-  TemporaryFolder folder_ = TemporaryFolder::create("launch-test").take_or_throw();
-};
-constexpr const char* kRunHere = "shift\nexec \"$@\"";
 
 pid_t rank_pid(const Process& job, const std::string& command_part, int rank) {
   for (const auto& r : job.relatives()) {
@@ -204,35 +176,6 @@ TEST(UserSignals, ASecondOneKills) {
   EXPECT_TRUE(job.wait_until_all_gone(0s));
 }
 
-TEST(Orphans, NoneAfterTheLauncherIsKilled) {
-  Process job(stormo_run({"-n", "2"}, {kWorker, "grandchild"}));
-  ASSERT_TRUE(job.wait_for_output("grandchild started", 2)) << job.err();
-  EXPECT_GE(job.relatives().size(), 6u) << "launcher, guard, two ranks with a child each";
-  job.signal(SIGKILL);
-  EXPECT_TRUE(job.wait_until_all_gone(3s));
-  EXPECT_EQ(job.wait(), 128 + SIGKILL);
-}
-
-TEST(Orphans, NoneAfterTheRanksEnded) {
-  const Outcome o = run_to_end(stormo_run({"-n", "2"}, {"sh", "-c", "sleep 1000 & echo started"}));
-  EXPECT_EQ(o.status, 0);
-  EXPECT_LT(o.took, 10s) << "a background process holds the output open, but not the job";
-  EXPECT_EQ(count(o.out, "started"), 2);
-}
-
-TEST(Orphans, NothingIsLeftInFileSystems) {
-  // a private /dev/shm, and a layer over /tmp that catches whatever is written there
-  const std::string script =
-      "mount -t tmpfs none /dev/shm && mount -t tmpfs none /mnt && mkdir /mnt/new /mnt/work && "
-      "mount -t overlay overlay -o lowerdir=/tmp,upperdir=/mnt/new,workdir=/mnt/work /tmp || "
-      "exit 99; \"$@\"; ls -A /dev/shm /mnt/new | grep -v -e '^/' -e '^$'; exit 0";
-  const Outcome o = run_to_end({"/usr/bin/unshare", "-m", "sh", "-c", script, "sh", kStormo, "run",
-                                "-n", "2", "--", "false"});
-  if (o.status != 0) GTEST_SKIP() << "root: no private mounts here: " << o.err;
-  EXPECT_THAT(o.err, HasSubstr("exit status 1"));
-  EXPECT_THAT(o.out, IsEmpty());
-}
-
 TEST(Hosts, TwoLoopbackHostsMeetThroughTcp) {
   const Outcome o = run_to_end(stormo_run({"-H", "localhost:2,127.0.0.1:1"}, {kWorker, "meet"}));
   EXPECT_EQ(o.status, 0) << o.err;
@@ -293,8 +236,8 @@ TEST(RemoteShell, SignalsAndExitsCrossIt) {
 
 TEST(RemoteShell, ItsDeathEndsTheJob) {
   const FakeShell shell(kRunHere);
-  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "grandchild"}));
-  ASSERT_TRUE(job.wait_for_output("grandchild started", 2)) << job.err();
+  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "wait"}));
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
   const auto relatives = job.relatives();
   const auto agent = std::find_if(relatives.begin(), relatives.end(), [&](const auto& r) {
     return r.parent == job.pid() && r.command.ends_with("agent ");
@@ -304,15 +247,6 @@ TEST(RemoteShell, ItsDeathEndsTheJob) {
   EXPECT_EQ(job.wait(3s), 1);
   EXPECT_TRUE(job.wait_until_all_gone(1s));
   EXPECT_THAT(job.err(), HasSubstr("lost: the remote shell was killed by signal 9"));
-}
-
-TEST(RemoteShell, NoOrphansAfterTheLauncherIsKilled) {
-  // The shell stays between launcher and agent, as ssh does.
-  const FakeShell shell("shift\n\"$@\"");
-  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "grandchild"}));
-  ASSERT_TRUE(job.wait_for_output("grandchild started", 2)) << job.err();
-  job.signal(SIGKILL);
-  EXPECT_TRUE(job.wait_until_all_gone(3s));
 }
 
 struct BadInput {

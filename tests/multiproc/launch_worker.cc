@@ -1,9 +1,14 @@
 // A rank for launch_test.cc: does what its first argument says. Deliberately small; every mode
 // announces itself with one line, so that tests wait for lines and never for time.
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -22,6 +27,10 @@ using stormo::transport::Rendezvous;
 using stormo::transport::StoreClient;
 
 volatile std::sig_atomic_t caught = 0;
+
+Rendezvous read_place() {
+  return stormo::launch::read_environment(stormo::launch::process_environment()).take_or_throw();
+}
 
 /// One write per line: rank processes share no lock.
 void say(const std::string& text) {
@@ -55,12 +64,106 @@ int flood(std::size_t bytes) {
   const std::string line = std::string(1023, 'x') + "\n";
   for (std::size_t n = 0; n < bytes; n += line.size())
     std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+  std::fputs("flooded\n", stderr);
   return 0;
 }
 
-int grandchild() {
-  if (::fork() == 0) wait_for_death();
-  say("grandchild started");
+/// Writes until it is told to end, as a program with much to say.
+int chatter() {
+  std::signal(SIGTERM, [](int signal) { caught = signal; });
+  while (caught == 0) say(std::string(100, 'x'));
+  std::fputs("saved\n", stderr);
+  return 128 + caught;
+}
+
+/// One of a household: holds a memory file and a socket whose name tells the test that it is there.
+[[noreturn]] void hold(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  const int memory = ::memfd_create("stormo-test", 0);
+  if (socket < 0 || memory < 0 || ::ftruncate(memory, 4096) != 0 ||
+      ::bind(socket, reinterpret_cast<const sockaddr*>(&address), length) != 0)
+    ::_exit(1);
+  constexpr char kHere = '.';
+  if (::write(STDIN_FILENO, &kHere, 1) != 1) ::_exit(1);
+  wait_for_death();
+}
+
+/// A child, one in a session of its own, a daemon, and a daemon with an empty environment; or with
+/// the environment of the others, where `all_marked`.
+int start_household(const std::string& name, bool all_marked) {
+  int here[2];
+  if (::pipe(here) != 0) return 0;
+  const auto start = [&](const char* role, bool session, bool daemon, bool clean) {
+    if (::fork() != 0) return;
+    if (session) ::setsid();
+    if (daemon && ::fork() != 0) ::_exit(0);
+    ::dup2(here[1], STDIN_FILENO);
+    const std::string full =
+        name + "/" + role + "/" + std::to_string(std::atoi(std::getenv("STORMO_RANK")));
+    if (!clean) hold(full);
+    char program[] = "/proc/self/exe";
+    std::string words[] = {"hold", full};
+    char* argv[] = {program, words[0].data(), words[1].data(), nullptr};
+    char* environment[] = {nullptr};
+    ::execve(program, argv, environment);
+    ::_exit(1);
+  };
+  start("child", false, false, false);
+  start("session", true, false, false);
+  start("daemon", true, true, false);
+  start("clean", true, true, !all_marked);
+  ::close(here[1]);
+  int count = 0;
+  for (char c = 0; count < 4 && ::read(here[0], &c, 1) == 1;) ++count;
+  return count;
+}
+
+/// Children of the launcher, those included that have ended and were not waited for.
+int siblings() {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream in(entry.path() / "status");
+    for (std::string line; std::getline(in, line);)
+      if (line == "PPid:\t" + std::to_string(::getppid())) ++found;
+  }
+  return found;
+}
+
+/// Daemons that end at once: the launcher, to which they fall, must wait for them.
+int daemons_end() {
+  const int before = siblings();
+  int alive[2];
+  if (::pipe(alive) != 0) return 9;
+  for (int i = 0; i < 5; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::fork() != 0) ::_exit(0);
+      ::close(alive[1]);
+      char byte = 0;  // the end of this process is awaited, so that the daemon has a new parent
+      ::_exit(::read(alive[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    ::waitpid(child, nullptr, 0);
+  }
+  if (siblings() != before + 5) return 8;
+  if (::write(alive[1], ".....", 5) != 5) return 7;
+  const Deadline by = Deadline::after(std::chrono::seconds(10));
+  while (siblings() != before)
+    if (by.expired()) return 6;
+  say("reaped");
+  return 0;
+}
+
+int household(const Rendezvous& r, const std::string& ending, const std::string& name) {
+  if (start_household(name, ending == "marked") != 4) return 9;
+  say("household is up");
+  if (ending == "good") return 0;
+  if (r.rank == 1 && ending == "exit1") return 3;
+  if (r.rank == 1 && ending == "kill1") ::kill(::getpid(), SIGKILL);
   wait_for_death();
 }
 
@@ -151,8 +254,7 @@ std::string affinity() {
 }
 
 int run(const std::string& mode, int value) {
-  const Rendezvous r =
-      stormo::launch::read_environment(stormo::launch::process_environment()).take_or_throw();
+  const Rendezvous r = read_place();
   const auto threads = std::getenv("STORMO_THREADS");
   if (mode == "place")
     say("rank " + std::to_string(r.rank) + "/" + std::to_string(r.size) + " local " +
@@ -164,8 +266,10 @@ int run(const std::string& mode, int value) {
     return lines(value);
   else if (mode == "flood")
     return flood(static_cast<std::size_t>(value));
-  else if (mode == "grandchild")
-    return grandchild();
+  else if (mode == "daemons-end")
+    return daemons_end();
+  else if (mode == "chatter")
+    return chatter();
   else if (mode == "interruptible")
     return interruptible();
   else if (mode == "secret")
@@ -194,7 +298,10 @@ int run(const std::string& mode, int value) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 0);
+    const std::string mode = argc > 1 ? argv[1] : "";
+    if (mode == "hold" && argc > 2) hold(argv[2]);
+    if (mode == "household" && argc > 3) return household(read_place(), argv[2], argv[3]);
+    return run(mode, argc > 2 ? std::atoi(argv[2]) : 0);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "worker: %s\n", e.what());
     return 1;

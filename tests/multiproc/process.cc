@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -108,6 +110,27 @@ int Process::wait(std::chrono::nanoseconds at_most) {
   if (::waitpid(pid_, &status, 0) != pid_) return -1;
   pid_ = 0;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool Process::wait_until_full() const {
+  const SteadyTime by = std::chrono::steady_clock::now() + kGenerous;
+  int held = 0;
+  // A writer that waits for a page leaves a part of the last one free.
+  constexpr int kPage = 4096;
+  while (held <= ::fcntl(out_fd_, F_GETPIPE_SZ) - 2 * kPage) {
+    if (::ioctl(out_fd_, FIONREAD, &held) != 0 || std::chrono::steady_clock::now() >= by)
+      return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+int Process::wait_unread(std::chrono::nanoseconds at_most) {
+  const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
+  pollfd p{process, POLLIN, 0};
+  const int ended = ::poll(&p, 1, milliseconds_until(std::chrono::steady_clock::now() + at_most));
+  ::close(process);
+  return ended == 1 ? wait() : -1;
 }
 
 std::vector<Process::Relative> Process::relatives() const {

@@ -1,0 +1,25 @@
+#include <cli/standard_output.h>
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+
+#include <cli/commands.h>
+
+namespace stormo::cli {
+
+int finish_output(int exit_code) {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  const int cause = errno;
+  if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
+  fmt::print(stderr, "stormo: standard output: {}; the output is not complete\n",
+             cause != 0 ? std::strerror(cause) : "an earlier write failed");
+  return exit_code == kExitOk ? kExitFailed : exit_code;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <ostream>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <stormo/base/clock.h>
+
+namespace stormo::observe {
+
+/// A stream to a descriptor that never holds up who writes to it: bytes are kept, and a thread of
+/// its own writes them. A reader that is slow, stopped or gone, and a full disk, cost what was
+/// written, never the run. Needs SIGPIPE and SIGXFSZ ignored. The descriptor is borrowed.
+class BackgroundStream final : private std::streambuf, public std::ostream {
+ public:
+  /// Called once, on the stream's thread, with the reason when bytes are lost for the first time.
+  using OnLoss = std::function<void(std::string_view)>;
+  /// Bytes that are kept for a reader that does not read; what comes beyond is lost.
+  static constexpr std::size_t kMostKept = 64u << 20;
+
+  explicit BackgroundStream(int fd, OnLoss on_loss = {});
+  /// Drops what is not written yet.
+  ~BackgroundStream() override;
+
+  /// Appends `bytes`; the one member function that any thread may call.
+  void append(std::string_view bytes);
+  /// Waits until all is written or `by` has passed. False when anything was lost.
+  bool finish(Deadline by);
+
+ private:
+  int overflow(int c) override;
+  std::streamsize xsputn(const char* bytes, std::streamsize size) override;
+
+  void write_all();
+  bool write_some();
+  void lose(std::string_view reason);
+
+  const int fd_;
+  const OnLoss on_loss_;
+  int wake_ = -1;  ///< eventfd: ends the wait for a reader
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string kept_;     ///< guarded by mutex_
+  bool closed_ = false;  ///< guarded by mutex_; the reader has gone
+  bool lost_ = false;    ///< guarded by mutex_
+  bool stop_ = false;    ///< guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace stormo::observe

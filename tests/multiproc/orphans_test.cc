@@ -1,0 +1,157 @@
+// Nothing outlives a job: programs that start children, sessions of their own and daemons, which
+// hold memory files and sockets, and end in every way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "launch_program.h"
+#include "process.h"
+
+namespace stormo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// What `launch_worker household NAME` starts: each binds the abstract socket NAME/ROLE/RANK and
+/// holds a memory file, also those that no mark in an environment tells apart.
+constexpr int kRoles = 4;
+
+std::string new_name() {
+  static int next = 0;
+  return "stormo-test-" + std::to_string(::getpid()) + "-" + std::to_string(++next);
+}
+
+int sockets_of(const std::string& name) { return count(read_proc("/proc/net/unix"), name + "/"); }
+
+void expect_nothing_left(const Process& job, const std::string& name) {
+  EXPECT_TRUE(job.wait_until_all_gone(0s));
+  EXPECT_EQ(sockets_of(name), 0);
+}
+
+struct Ending {
+  const char* mode;
+  int signal;  // to the launcher
+  int status;
+};
+
+class Household : public ::testing::TestWithParam<Ending> {};
+
+TEST_P(Household, LeavesNothing) {
+  const Ending& ending = GetParam();
+  const std::string name = new_name();
+  Process job(stormo_run({"-n", "2"}, {kWorker, "household", ending.mode, name}));
+  ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
+  if (ending.signal != 0) {
+    EXPECT_EQ(sockets_of(name), 2 * kRoles);
+    job.signal(ending.signal);
+  }
+  EXPECT_EQ(job.wait(5s), ending.status) << job.err();
+  expect_nothing_left(job, name);
+}
+
+TEST_P(Household, OnAnotherHostLeavesNothing) {
+  const Ending& ending = GetParam();
+  const std::string name = new_name();
+  const FakeShell shell(kRunHere);
+  Process job(
+      stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "household", ending.mode, name}));
+  ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
+  if (ending.signal != 0) {
+    EXPECT_EQ(sockets_of(name), 2 * kRoles);
+    job.signal(ending.signal);
+  }
+  EXPECT_EQ(job.wait(5s), ending.status) << job.err();
+  expect_nothing_left(job, name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Endings, Household,
+                         ::testing::Values(Ending{"good", 0, 0}, Ending{"exit1", 0, 1},
+                                           Ending{"wait", SIGTERM, 143}, Ending{"kill1", 0, 1}),
+                         [](const auto& i) {
+                           const std::string mode = i.param.mode;
+                           return mode == "good"    ? "AllEndWell"
+                                  : mode == "exit1" ? "OneFails"
+                                  : mode == "kill1" ? "OneIsKilled"
+                                                    : "TheUserEndsIt";
+                         });
+
+TEST(Orphans, NoneAfterTheLauncherIsKilled) {
+  const std::string name = new_name();
+  Process job(stormo_run({"-n", "2"}, {kWorker, "household", "marked", name}));
+  ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
+  EXPECT_EQ(sockets_of(name), 2 * kRoles);
+  job.signal(SIGKILL);
+  EXPECT_TRUE(job.wait_until_all_gone(3s));
+  EXPECT_EQ(sockets_of(name), 0);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+}
+
+TEST(Orphans, NoneAfterTheAgentIsKilled) {
+  const std::string name = new_name();
+  const FakeShell shell(kRunHere);
+  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "household", "marked", name}));
+  ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
+  const auto relatives = job.relatives();
+  const auto agent = std::find_if(relatives.begin(), relatives.end(), [&](const auto& r) {
+    return r.parent == job.pid() && r.command.ends_with("agent ");
+  });
+  ASSERT_NE(agent, relatives.end());
+  ASSERT_EQ(::kill(agent->pid, SIGKILL), 0);
+  EXPECT_EQ(job.wait(5s), 1);
+  EXPECT_TRUE(job.wait_until_all_gone(1s));
+  EXPECT_EQ(sockets_of(name), 0);
+}
+
+TEST(Orphans, NoneAfterTheLauncherIsKilledBehindARemoteShell) {
+  // The shell stays between launcher and agent, as ssh does.
+  const FakeShell shell("shift\n\"$@\"");
+  const std::string name = new_name();
+  Process job(stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "household", "marked", name}));
+  ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
+  job.signal(SIGKILL);
+  EXPECT_TRUE(job.wait_until_all_gone(3s));
+  EXPECT_EQ(sockets_of(name), 0);
+}
+
+TEST(Orphans, ABackgroundProcessThatHoldsTheOutputDoesNotHoldTheJob) {
+  const Outcome o = run_to_end(stormo_run({"-n", "2"}, {"sh", "-c", "sleep 1000 & echo started"}));
+  EXPECT_EQ(o.status, 0);
+  EXPECT_LT(o.took, 10s);
+  EXPECT_EQ(count(o.out, "started"), 2);
+}
+
+TEST(Orphans, ThoseThatEndEarlyAreReaped) {
+  const Outcome o = run_to_end(stormo_run({"-n", "1"}, {kWorker, "daemons-end"}));
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.out, "[0] reaped\n");
+}
+
+TEST(Orphans, NothingIsLeftInFileSystems) {
+  // a private /dev/shm, and a layer over /tmp that catches whatever is written there
+  const std::string script =
+      "mount -t tmpfs none /dev/shm && mount -t tmpfs none /mnt && mkdir /mnt/new /mnt/work && "
+      "mount -t overlay overlay -o lowerdir=/tmp,upperdir=/mnt/new,workdir=/mnt/work /tmp || "
+      "exit 99; \"$@\"; echo status $?; ls -A /dev/shm /mnt/new | grep -v -e '^/' -e '^$'; exit 0";
+  const std::vector<std::pair<Words, int>> programs{
+      {{kWorker, "household", "exit1", new_name()}, 1},
+      {{STORMO_JOB_WORKER, "throw", "1"}, 1},  // with Arenas, secrets, and rings between hosts
+      {{STORMO_JOB_WORKER, "good", "1"}, 0}};
+  for (const auto& [program, status] : programs) {
+    Words words{"/usr/bin/unshare", "-m", "sh", "-c", script, "sh"};
+    const Words run = stormo_run({"-H", "localhost:2,127.0.0.1:1"}, program);
+    words.insert(words.end(), run.begin(), run.end());
+    const Outcome o = run_to_end(words);
+    if (o.status != 0) GTEST_SKIP() << "root: no private mounts here: " << o.err;
+    const auto lines = split_lines(o.out);
+    ASSERT_FALSE(lines.empty());
+    EXPECT_EQ(lines.back(), "status " + std::to_string(status)) << o.out << o.err;
+  }
+}
+
+}  // namespace
+}  // namespace stormo::testing

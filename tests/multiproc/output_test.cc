@@ -1,0 +1,121 @@
+// What a program does whose standard output is full, closed or not read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "launch_program.h"
+#include "process.h"
+
+namespace stormo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+/// `words` with their output given to the rest of a shell command line.
+Outcome with_output(const std::string& rest, const Words& words) {
+  Words all{"/bin/bash", "-c", "\"$@\" " + rest, "bash"};
+  all.insert(all.end(), words.begin(), words.end());
+  return run_to_end(all);
+}
+
+TEST(FullDisk, EveryCommandSaysSoAndFails) {
+  const std::string file = ::testing::TempDir() + "stormo-test-" + std::to_string(::getpid());
+  const std::vector<Words> commands{
+      {"--version"},
+      {"--help"},
+      {"run", "--help"},
+      {"completion", "bash"},
+      {"doctor"},
+      {"doctor", "--json"},
+      {"plan", "list"},
+      {"plan", "show", "ring_all_reduce", "--ranks", "4"},
+      {"run", "-n", "2", "--", "echo", "hello"},
+      {"run", "-n", "2", "--json", "--", "true"},
+      {"run", "-n", "2", "--output", "raw", "--", "echo", "hello"},
+      {"bench", "all_reduce", "-n", "2", "--bytes", "8", "--time", "10ms"},
+      {"tune", "-n", "2", "--time", "100ms", "--max-bytes", "8", "--out", file},
+  };
+  for (Words words : commands) {
+    std::string name;
+    for (const std::string& word : words) name += " " + word;
+    words.insert(words.begin(), kStormo);
+    const Outcome o = with_output("> /dev/full", words);
+    EXPECT_EQ(o.status, 1) << name << ": " << o.err;
+    EXPECT_THAT(o.err, HasSubstr("standard output: No space left on device")) << name;
+    EXPECT_EQ(with_output("> /dev/null", words).status, 0) << name;
+  }
+  ::unlink(file.c_str());
+}
+
+TEST(FullDisk, IsSaidOnceAndTheJobGoesOn) {
+  const Outcome o =
+      with_output("> /dev/full", stormo_run({"-n", "2"}, {kWorker, "flood", "300000"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_EQ(count(o.err, "No space left on device"), 1) << o.err;
+  EXPECT_EQ(count(o.err, "flooded"), 2) << o.err;
+}
+
+TEST(FullDisk, ALimitOfFileSizesIsNoDeath) {
+  const std::string file = ::testing::TempDir() + "stormo-test-" + std::to_string(::getpid());
+  const Words words = stormo_run({"-n", "2"}, {kWorker, "flood", "300000"});
+  const Outcome o = with_output(
+      "> " + file, {"/bin/bash", "-c", "ulimit -f 8; exec \"$@\"", "bash", words[0], words[1],
+                    words[2], words[3], words[4], words[5], words[6], words[7]});
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, HasSubstr("standard output: File too large"));
+  EXPECT_EQ(count(o.err, "flooded"), 2) << o.err;
+  EXPECT_EQ(::unlink(file.c_str()), 0);
+}
+
+TEST(ClosedReader, TheJobGoesOnAndTheExitCodeTells) {
+  for (const char* mode : {"prefix", "raw"}) {
+    const Outcome o =
+        with_output("| head -1; exit ${PIPESTATUS[0]}",
+                    stormo_run({"-n", "2", "--output", mode}, {kWorker, "flood", "300000"}));
+    EXPECT_EQ(o.status, 1) << mode;
+    EXPECT_EQ(split_lines(o.out).size(), 1u);
+    EXPECT_EQ(count(o.err, "standard output: its reader has gone"), 1) << o.err;
+    EXPECT_EQ(count(o.err, "flooded"), 2) << o.err;
+  }
+}
+
+TEST(ClosedReader, EndsWhatOnlyPrintsAsItDoesOtherPrograms) {
+  const char* script =
+      "f=$(mktemp -u); mkfifo $f; exec 3<>$f 4>$f 3<&-; rm $f; \"$@\" >&4; exit $?";
+  const Outcome o = run_to_end({"/bin/bash", "-c", script, "bash", kStormo, "plan", "list"});
+  EXPECT_EQ(o.status, 128 + SIGPIPE);
+  EXPECT_EQ(o.err, "");
+}
+
+TEST(StoppedReader, ASignalStillEndsTheJob) {
+  for (const char* mode : {"prefix", "raw"}) {
+    Process job(stormo_run({"-n", "2", "--output", mode}, {kWorker, "chatter"}));
+    ASSERT_TRUE(job.wait_until_full()) << mode;
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait_unread(8s), 143) << mode;
+    EXPECT_EQ(count(job.err(), "saved"), 2) << job.err();
+    EXPECT_THAT(job.err(), HasSubstr("standard output: its reader does not read"));
+    EXPECT_TRUE(job.wait_until_all_gone(0s));
+  }
+}
+
+TEST(StoppedReader, ASignalEndsTheWaitForItAfterTheRanks) {
+  Process job(stormo_run({"-n", "1"}, {kWorker, "flood", "300000"}));
+  ASSERT_TRUE(job.wait_until_full());
+  const auto ranks_are_gone = [&] {
+    for (const auto& r : job.relatives())
+      if (r.command.find("flood") != std::string::npos && r.pid != job.pid()) return false;
+    return true;
+  };
+  while (!ranks_are_gone()) {
+  }
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.wait_unread(8s), 1);
+  EXPECT_THAT(job.err(), HasSubstr("its reader does not read"));
+}
+
+}  // namespace
+}  // namespace stormo::testing
