@@ -9,6 +9,7 @@
 #include <string>
 
 #include <cli/commands.h>
+#include <stormo/base/printable.h>
 #include <stormo/base/units.h>
 #include <stormo/checkpoint/export.h>
 #include <stormo/checkpoint/folder.h>
@@ -78,29 +79,22 @@ Json to_json(const std::string& path, const Manifest& m) {
           {"recipe", Json::parse(m.recipe_json)}};
 }
 
-/// A name out of a file, without what could steer a terminal.
-std::string printable(std::string name) {
-  std::replace_if(
-      name.begin(), name.end(), [](unsigned char c) { return c < 32 || c == 127; }, '?');
-  return name;
-}
-
 void print_text(const std::string& path, const Manifest& m) {
   std::int64_t elements = 0;
   std::size_t width = 0;
   for (const auto& [name, t] : m.tensors) {
     elements += *checkpoint::num_elements(t.shape);
-    width = std::max(width, name.size());
+    width = std::max(width, printable_line(name).size());
   }
   fmt::print("{}\n  name        {}\n  run         {}\n  step        {} ({} samples)\n", path,
-             m.name.empty() ? "-" : printable(m.name), m.run.id.empty() ? "-" : m.run.id, m.step,
-             m.samples);
-  fmt::print("  written by  stormo {}{}\n", printable(m.stormo_version),
-             m.torch_version.empty() ? "" : ", libtorch " + printable(m.torch_version));
+             m.name.empty() ? "-" : printable_line(m.name), m.run.id.empty() ? "-" : m.run.id,
+             m.step, m.samples);
+  fmt::print("  written by  stormo {}{}\n", printable_line(m.stormo_version),
+             m.torch_version.empty() ? "" : ", libtorch " + printable_line(m.torch_version));
   fmt::print("  files       {}, {}\n  tensors     {}, {} elements\n", m.files.size(),
              format_bytes(total_bytes(m)), m.tensors.size(), elements);
   for (const auto& [name, t] : m.tensors) {
-    fmt::print("    {:<{}}  {:<4}  [{}]{}\n", printable(name), width, t.dtype,
+    fmt::print("    {:<{}}  {:<4}  [{}]{}\n", printable_line(name), width, t.dtype,
                fmt::join(t.shape, ", "),
                t.boxes.size() == 1 ? "" : fmt::format("  in {} boxes", t.boxes.size()));
   }

@@ -11,6 +11,7 @@
 #include <cli/help.h>
 #include <cli/standard_output.h>
 #include <cli/version.h>
+#include <stormo/base/printable.h>
 #include <stormo/launch/agent.h>
 
 namespace stormo::cli {
@@ -61,7 +62,7 @@ int arguments_to_parse(int argc, char** argv) {
 }
 
 int fail_usage(std::string_view text) {
-  fmt::print(stderr, "stormo: {}\n", text);
+  fmt::print(stderr, "stormo: {}\n", printable(text));
   return kExitUsage;
 }
 
@@ -104,8 +105,9 @@ int main(int argc, char** argv) {
   try {
     exit_code = run_program(argc, argv);
   } catch (const std::exception& e) {
-    // What printing throws is told by finish_output().
-    if (std::ferror(stdout) == 0) fmt::print(stderr, "stormo: {}\n", e.what());
+    // What printing throws is told by finish_output(); printing may throw here, too.
+    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0)
+      std::fputs(fmt::format("stormo: {}\n", printable(e.what())).c_str(), stderr);
   }
   return finish_output(exit_code);
 }

@@ -1,7 +1,5 @@
 #include <cli/standard_output.h>
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -17,8 +15,9 @@ int finish_output(int exit_code) {
   const bool flushed = std::fflush(stdout) == 0;
   const int cause = errno;
   if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
-  fmt::print(stderr, "stormo: standard output: {}; the output is not complete\n",
-             cause != 0 ? std::strerror(cause) : "an earlier write failed");
+  // Without fmt::print(), which throws when standard error is full as well.
+  std::fprintf(stderr, "stormo: standard output: %s; the output is not complete\n",
+               cause != 0 ? std::strerror(cause) : "an earlier write failed");
   return exit_code == kExitOk ? kExitFailed : exit_code;
 }
 

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <stormo/base/printable.h>
+
 namespace stormo {
 
 std::string_view to_string(Code code) {
@@ -25,8 +27,9 @@ std::string_view to_string(Code code) {
   return "unknown";
 }
 
+// Messages quote names and texts of others.
 Status::Status(Code code, std::string message)
-    : rep_(std::make_shared<const Rep>(Rep{code, std::move(message)})) {}
+    : rep_(std::make_shared<const Rep>(Rep{code, printable(message)})) {}
 
 const std::string& Status::message() const {
   static const std::string empty;
@@ -49,7 +52,9 @@ Status invalid_argument(std::string message) {
 Status io_error(std::string message) { return {Code::kIo, std::move(message)}; }
 Status errno_error(std::string what) {
   const int saved = errno;
-  return {Code::kIo, std::move(what) + ": " + std::strerror(saved)};
+  // Limits of the user have a remedy.
+  const char* limit = saved == EFBIG ? " (ulimit -f)" : saved == EMFILE ? " (ulimit -n)" : "";
+  return {Code::kIo, std::move(what) + ": " + std::strerror(saved) + limit};
 }
 
 }  // namespace stormo

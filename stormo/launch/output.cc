@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include <stormo/base/printable.h>
+
 namespace stormo::launch {
 namespace {
 
@@ -17,6 +19,13 @@ constexpr std::size_t kCongested = 1u << 20;
 /// A pipe that poll() calls writable takes this much without blocking (PIPE_BUF).
 constexpr std::size_t kAtOnce = 4096;
 constexpr std::string_view kNotRead = "its reader does not read";
+
+/// A line as a terminal may get it. What a carriage return would have overwritten (progress bars)
+/// is left out.
+std::string shown(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  return printable_line(line.substr(line.rfind('\r') + 1));
+}
 
 }  // namespace
 
@@ -112,13 +121,15 @@ void JobOutput::line(Rank rank, Stream stream, std::string_view text) {
     return;
   }
   const bool to_error = stream == Stream::kError || mode_ == OutputMode::kRaw;
-  (to_error ? err_ : out_).push(fmt::format("[{}] {}\n", rank, text));
+  (to_error ? err_ : out_).push(fmt::format("[{}] {}\n", rank, shown(text)));
 }
 
-void JobOutput::message(std::string_view text) { err_.push(fmt::format("stormo: {}\n", text)); }
+void JobOutput::message(std::string_view text) {
+  err_.push(fmt::format("stormo: {}\n", printable(text)));
+}
 
 void JobOutput::host_line(std::string_view host, std::string_view text) {
-  err_.push(fmt::format("[{}] {}\n", host, text));
+  err_.push(fmt::format("[{}] {}\n", host, shown(text)));
 }
 
 void JobOutput::record(std::string_view json) {

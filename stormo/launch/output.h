@@ -17,8 +17,8 @@ enum class Stream { kOutput, kError };
 
 /// How the ranks' output appears.
 enum class OutputMode {
-  kPrefix,  ///< whole lines, "[rank] line", on the stream they came from
-  kRaw,     ///< rank 0's bytes as they are; the other ranks' lines, prefixed, on standard error
+  kPrefix,  ///< whole lines, "[rank] line", on the stream they came from; control bytes escaped
+  kRaw,     ///< rank 0's bytes as they are; the others' lines as above, all on standard error
   kJson,    ///< one JSON object per line on standard output
 };
 

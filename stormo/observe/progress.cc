@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include <stormo/base/printable.h>
 #include <stormo/base/units.h>
 
 namespace stormo::observe {
@@ -47,39 +48,11 @@ std::string step_text(const StepRecord& r) {
                      rate(r.samples_per_s), seconds(r.eta_s), shares(r.share));
 }
 
-/// Bytes of the UTF-8 character that begins at `i`; 0 when none does.
-std::size_t character_length(std::string_view text, std::size_t i) {
-  const auto lead = static_cast<unsigned char>(text[i]);
-  const std::size_t length = lead < 0x80   ? 1
-                             : lead < 0xc2 ? 0
-                             : lead < 0xe0 ? 2
-                             : lead < 0xf0 ? 3
-                             : lead < 0xf5 ? 4
-                                           : 0;
-  if (i + length > text.size()) return 0;
-  for (std::size_t k = 1; k < length; ++k) {
-    if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return 0;
-  }
-  return length;
-}
-
-/// Generated text may hold any byte: control characters and broken UTF-8 must not reach the
-/// terminal.
 std::string indented(std::string_view text) {
   std::string out = "  | ";
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = character_length(text, i);
-    const auto byte = static_cast<unsigned char>(text[i]);
-    if (byte == '\n') {
-      out += "\n  | ";
-    } else if (length == 0) {
-      out += '?';
-    } else if (byte < 0x20 || byte == 0x7f) {
-      out += ' ';
-    } else {
-      out += text.substr(i, length);
-    }
-    i += std::max<std::size_t>(length, 1);
+  for (const char c : printable(text)) {
+    out += c;
+    if (c == '\n') out += "  | ";
   }
   return out;
 }
@@ -117,8 +90,9 @@ void TextObserver::print_line(const std::string& line) {
 
 void TextObserver::on_start(const StartRecord& r) {
   print_line(fmt::format("{}: {} parameters, {} on {} rank{} of {} host{}, batch {}, seed {}",
-                         bold(r.recipe), r.parameters, r.strategy, r.ranks, r.ranks == 1 ? "" : "s",
-                         r.hosts, r.hosts == 1 ? "" : "s", r.global_batch, r.seed));
+                         bold(printable_line(r.recipe)), r.parameters, r.strategy, r.ranks,
+                         r.ranks == 1 ? "" : "s", r.hosts, r.hosts == 1 ? "" : "s", r.global_batch,
+                         r.seed));
   if (r.first_step > 0) {
     print_line(fmt::format("resumed after step {} of {}", r.first_step, r.steps));
   }
@@ -136,7 +110,8 @@ void TextObserver::on_step(const StepRecord& r) {
 }
 
 void TextObserver::on_eval(const EvalRecord& r) {
-  std::string line = fmt::format("{} after step {}: loss {:.4f}", r.split, r.step, r.loss);
+  std::string line =
+      fmt::format("{} after step {}: loss {:.4f}", printable_line(r.split), r.step, r.loss);
   if (r.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *r.accuracy);
   if (r.mae) line += fmt::format(", mean absolute error {:.4g}", *r.mae);
   if (r.r2) line += fmt::format(", R2 {:.4f}", *r.r2);
@@ -163,7 +138,7 @@ void TextObserver::on_end(const EndRecord& r) {
   if (r.val_loss) row("validation loss", bold(fmt::format("{:.4f}", *r.val_loss)));
   if (r.test_accuracy) row("test accuracy", bold(fmt::format("{:.2f} %", 100 * *r.test_accuracy)));
   row("weights hash", r.weights_hash);
-  if (!r.checkpoint.empty()) row("checkpoint", r.checkpoint);
+  if (!r.checkpoint.empty()) row("checkpoint", printable_line(r.checkpoint));
   if (r.interrupted && !r.checkpoint.empty()) row("to continue", "the same command with --resume");
   if (!r.sample.empty()) {
     print_line("");

@@ -91,7 +91,15 @@ TEST(Run, RawPassesRankZeroThrough) {
   const Outcome o = run_to_end(stormo_run({"-n", "2", "--output", "raw"}, {"printf", "a\\rb"}));
   EXPECT_EQ(o.status, 0);
   EXPECT_EQ(o.out, "a\rb");
-  EXPECT_THAT(o.err, HasSubstr("[1] a\rb\n"));
+  EXPECT_THAT(o.err, HasSubstr("[1] b\n"));
+}
+
+TEST(Run, ControlBytesOfRanksDoNotReachTheTerminal) {
+  const Words evil{"printf", "\\033]0;title\\007 10%%\\r20%%\\r\\n\\033[2Jdone\\n"};
+  const Outcome o = run_to_end(stormo_run({"-n", "1"}, evil));
+  EXPECT_EQ(o.out, "[0] 20%\n[0] \\x1b[2Jdone\n");
+  EXPECT_EQ(run_to_end(stormo_run({"-n", "1", "--output", "raw"}, evil)).out,
+            "\x1b]0;title\a 10%\r20%\r\n\x1b[2Jdone\n");
 }
 
 TEST(Run, JsonIsOneObjectPerLine) {
@@ -207,6 +215,14 @@ TEST(RemoteShell, NoiseOfALoginIsShownNotMisread) {
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.err, AllOf(HasSubstr("[alpha] welcome to alpha"), HasSubstr("[alpha] careful")));
   EXPECT_EQ(o.out, "[0] done\n");
+}
+
+TEST(RemoteShell, ControlBytesOfAHostDoNotReachTheTerminal) {
+  const FakeShell shell("printf 'welcome\\033[2J\\n'; printf 'careful\\033[2J\\n' >&2; exit 255");
+  const Outcome o = run_to_end(stormo_run(shell.options("alpha:1"), {"true"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[alpha] welcome\\x1b[2J"),
+                           HasSubstr("exit status 255: careful\\x1b[2J"), Not(HasSubstr("\x1b"))));
 }
 
 TEST(RemoteShell, AHostThatCannotBeReachedIsNamed) {

@@ -50,6 +50,15 @@ TEST(FullDisk, EveryCommandSaysSoAndFails) {
   ::unlink(file.c_str());
 }
 
+TEST(FullDisk, UnderStandardErrorIsNoCrash) {
+  for (const Words& words :
+       {Words{kStormo, "plan", "show", "nonsense"}, Words{kStormo, "nonsense"},
+        stormo_run({"-n", "2"}, {"false"}), stormo_run({"-n", "2"}, {"sh", "-c", "echo x >&2"})}) {
+    const Outcome o = with_output("2> /dev/full", words);
+    EXPECT_THAT(o.status, ::testing::AnyOf(1, 2)) << words[1];
+  }
+}
+
 TEST(FullDisk, IsSaidOnceAndTheJobGoesOn) {
   const Outcome o =
       with_output("> /dev/full", stormo_run({"-n", "2"}, {kWorker, "flood", "300000"}));

@@ -76,7 +76,7 @@ TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
             "\n"
             "a sample of what the model writes\n"
             "  | ROMEO:\n"
-            "  | what [31m?\n");
+            "  | what\\x1b[31m?\n");
 }
 
 TEST(TextObserver, InterruptedRunSaysHowToGoOn) {
