@@ -16,6 +16,7 @@
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
 #include <cli/train_rank.h>
+#include <stormo/base/printable.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/host_spec.h>
@@ -48,6 +49,7 @@ struct TrainArguments {
   std::string engine = "stormo";
   std::string trace;
   std::string checkpoint;
+  std::string on_usr1 = "save-and-exit";
   bool resume = false;
   bool overwrite = false;
   bool dry_run = false;
@@ -58,7 +60,8 @@ struct TrainArguments {
 using Errors = std::vector<std::string>;
 
 int fail_usage(const Errors& errors) {
-  for (const std::string& error : errors) fmt::print(stderr, "stormo train: {}\n", error);
+  for (const std::string& error : errors)
+    fmt::print(stderr, "stormo train: {}\n", printable(error));
   return kExitUsage;
 }
 
@@ -164,6 +167,9 @@ train::ParsedRecipe parse(const TrainArguments& a) {
     parsed.errors.push_back(
         "--resume goes on from checkpoints, --overwrite replaces them; give one");
   }
+  parsed.recipe.train.on_usr1 = a.on_usr1 == "save"     ? train::OnUsr1::kSave
+                                : a.on_usr1 == "ignore" ? train::OnUsr1::kIgnore
+                                                        : train::OnUsr1::kSaveAndExit;
   return parsed;
 }
 
@@ -211,6 +217,12 @@ void add_train_command(CLI::App& app, Invocation& invocation) {
                     "Begin anew in a folder that has checkpoints: the first\none of this run "
                     "replaces them");
   command->add_option("--checkpoint", a->checkpoint, "Folder of the checkpoints");
+  command
+      ->add_option("--on-usr1", a->on_usr1,
+                   "What SIGUSR1, a scheduler's notice, asks for: save-and-exit (143),\n"
+                   "save, ignore")
+      ->check(CLI::IsMember({"save-and-exit", "save", "ignore"}))
+      ->capture_default_str();
   command->add_flag("--dry-run", a->dry_run, "Print the resolved recipe and the step plan");
   command->add_flag("--json", a->json, "One JSON object per line on stdout");
   command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");

@@ -15,6 +15,7 @@
 
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <stormo/base/printable.h>
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
@@ -22,6 +23,7 @@
 #include <stormo/observe/trace_sink.h>
 #include <stormo/train/init.h>
 #include <stormo/train/recipe_task.h>
+#include <stormo/train/stop_signal.h>
 #include <stormo/train/trainer.h>
 
 namespace stormo::cli {
@@ -136,7 +138,8 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data.preprocessing));
   comm::Communicator& group = world.communicator();
   if (world.rank() == 0) {
-    for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+    for (const std::string& warning : data.warnings)
+      std::cerr << "warning: " << printable(warning) << "\n";
   }
   train::TrainerOptions options = run.recipe.train;
   options.preprocessing_json = train::to_json(data.preprocessing);
@@ -172,7 +175,7 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
   } catch (const Error& e) {
     return report(e.status(), std::cerr);
   } catch (const std::exception& e) {
-    std::cerr << "stormo train: " << e.what() << "\n";
+    std::cerr << "stormo train: " << printable(e.what()) << "\n";
     return kExitFailed;
   }
 }
@@ -196,6 +199,7 @@ int run_rank(const TrainRun& run) {
   // Writing to a reader that has gone, or beyond `ulimit -f`, is an error, not a death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  const train::StopSignal notices(train::StopSignal::Scope::kNotices);
   if (run.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
   }

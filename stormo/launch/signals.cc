@@ -9,7 +9,7 @@ namespace stormo::launch {
 Result<std::unique_ptr<SignalReader>> SignalReader::create() {
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::sigaddset(&handled, s);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) ::sigaddset(&handled, s);
   transport::Descriptor fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return errno_error("signalfd");
   std::unique_ptr<SignalReader> reader(new SignalReader);

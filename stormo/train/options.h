@@ -53,6 +53,13 @@ struct CheckpointOptions {
   int max_failures = 3;      ///< failed saves in a row that end the run
 };
 
+/// What SIGUSR1 asks of a run. Schedulers send it when the time that they grant runs out.
+enum class OnUsr1 : std::uint8_t {
+  kSaveAndExit,  ///< as SIGTERM
+  kSave,         ///< save, and go on
+  kIgnore,
+};
+
 /// How the loss is scaled in float16; see GradScaler.
 struct GradScalerOptions {
   double initial_scale = 65536;
@@ -84,6 +91,7 @@ struct TrainerOptions {
   OptimizerOptions optimizer;
   LearningRateOptions learning_rate;
   CheckpointOptions checkpoint;
+  OnUsr1 on_usr1 = OnUsr1::kSaveAndExit;
 };
 
 }  // namespace stormo::train

@@ -1,19 +1,33 @@
 #pragma once
 
+#include <array>
+#include <csignal>
+
 namespace stormo::train {
 
-/// While one lives, SIGINT and SIGTERM are noted instead of ending the process. The handlers before
-/// it come back with the last one; several may live at once (ranks as threads) and see the same
-/// signal.
+/// While one lives, signals that ask a run to stop are noted instead of ending the process. The
+/// handlers before it come back with the last one; several may live at once (ranks as threads) and
+/// see the same signal.
 class StopSignal {
  public:
-  StopSignal();
+  /// Of a person, of a scheduler, and those by which schedulers give notice that time runs out.
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
+
+  /// kNotices leaves SIGINT and SIGTERM as they are: for the time before there is a run to stop.
+  enum class Scope { kAll, kNotices };
+  explicit StopSignal(Scope scope = Scope::kAll);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// The number of the first signal received since the first one was made, or 0.
+  /// The number of the first signal received since the first one was made, or 0. SIGUSR1 does not
+  /// count: what it means is the run's to say.
   static int received();
+  /// Whether SIGUSR1 was received since the last call.
+  static bool take_usr1();
+
+ private:
+  Scope scope_;
 };
 
 }  // namespace stormo::train

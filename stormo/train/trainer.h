@@ -32,7 +32,8 @@ class Trainer {
   /// with the checkpoint saved; throws nothing. A failure of one rank fails the group with its
   /// cause.
   Result<observe::EndRecord> run();
-  /// SIGINT or SIGTERM when run() returned kInterrupted, else 0. Equal on all ranks.
+  /// SIGINT or SIGTERM, which also stands for the notices of schedulers, when run() returned
+  /// kInterrupted; else 0. Equal on all ranks.
   int interrupt_signal() const;
   /// After run(): the newest complete checkpoint of this run that this rank knows of, whatever
   /// ended the run; empty when there is none.

@@ -1,7 +1,9 @@
 #include <stormo/train/training_run.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstring>
 
 #include <torch/utils.h>
 
@@ -67,10 +69,10 @@ Result<observe::EndRecord> TrainingRun::run() {
   STORMO_RETURN_IF_ERROR(train());
   STORMO_RETURN_IF_ERROR(finish());
   if (signal_ == 0) return end_;
-  const std::string name = signal_ == SIGINT ? "SIGINT" : "SIGTERM";
   return Status(
       Code::kInterrupted,
-      name + " after step " + std::to_string(state_.step) + " of " + std::to_string(steps_) +
+      "SIG" + std::string(::sigabbrev_np(signal_)) + " after step " + std::to_string(state_.step) +
+          " of " + std::to_string(steps_) +
           (options_.checkpoint.directory.empty()
                ? "; no checkpoint directory is set, so nothing was saved"
                : "; saved in " + options_.checkpoint.directory + ", resume to go on from there"));
@@ -146,20 +148,31 @@ Status TrainingRun::train_one_step() {
 // Every rank learns the exact mean loss of the step, whether any of them was told to stop (all stop
 // after the same step), and whether a save has failed in the background.
 Status TrainingRun::agree(const StepOutcome& mine) {
-  const int received = StopSignal::received();
+  int stop = StopSignal::received();
+  const bool usr1 = StopSignal::take_usr1();
+  if (usr1 && stop == 0 && options_.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
   const bool save_failed = world_.rank() == 0 && state_.save_failed();
-  std::array sums{mine.loss_sum, static_cast<double>(mine.samples), received == SIGINT ? 1.0 : 0.0,
-                  received == SIGTERM ? 1.0 : 0.0, save_failed ? 1.0 : 0.0};
+  constexpr std::size_t kStops = StopSignal::kSignals.size();
+  // loss, samples, those who were told to save, a failed save, and by which signal to stop
+  std::array<double, 4 + kStops> sums{mine.loss_sum, static_cast<double>(mine.samples),
+                                      usr1 && options_.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0,
+                                      save_failed ? 1.0 : 0.0};
+  for (std::size_t i = 0; i < kStops; ++i)
+    sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
   STORMO_RETURN_IF_ERROR(
       world_.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::kSum));
+  save_now_ = sums[2] > 0;
   const auto samples = static_cast<std::int64_t>(sums[1]);
   end_.train_loss = sums[0] / sums[1];
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   state_.samples += samples;
   ++state_.step;
-  save_failed_ = sums[4] > 0;
+  save_failed_ = sums[3] > 0;
   log_.add_samples(samples);
-  if (state_.step < steps_ && sums[2] + sums[3] > 0) signal_ = sums[2] > 0 ? SIGINT : SIGTERM;
+  const auto stops = std::span(sums).last<kStops>();
+  const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
+  if (state_.step < steps_ && told != stops.end())
+    signal_ = StopSignal::kSignals[static_cast<std::size_t>(told - stops.begin())];
   return {};
 }
 
@@ -183,7 +196,9 @@ Status TrainingRun::between_steps() {
     STORMO_RETURN_IF_ERROR(state_.share_buffers());
     STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
   }
-  if (due(step, options_.checkpoint.every)) STORMO_RETURN_IF_ERROR(save_when_due());
+  // Who gives notice may soon kill: what it asks for is written before training goes on.
+  if (save_now_ || due(step, options_.checkpoint.every))
+    STORMO_RETURN_IF_ERROR(save_when_due(options_.checkpoint.asynchronous && !save_now_));
   if (due(step, options_.eval_every)) {
     const std::shared_ptr<void> readable = store_->readable();
     STORMO_RETURN_IF_ERROR(evaluate_all());
@@ -192,11 +207,11 @@ Status TrainingRun::between_steps() {
   return {};
 }
 
-Status TrainingRun::save_when_due() {
+Status TrainingRun::save_when_due(bool in_background) {
   if (options_.checkpoint.directory.empty()) return {};
   STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
   saving_step_ = state_.step;
-  if (!options_.checkpoint.asynchronous) return note_save(state_.save());
+  if (!in_background) return note_save(state_.save());
   const Status begun = state_.begin_save();
   return begun.ok() ? begun : note_save(begun);
 }

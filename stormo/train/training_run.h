@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,8 +43,8 @@ class TrainingRun {
 
   /// Trains until the last step or a signal, evaluates, saves. kInterrupted after a signal.
   Result<observe::EndRecord> run();
-  /// The signal that any rank received first, or 0; equal on all ranks.
-  int interrupt_signal() const { return signal_; }
+  /// 0, SIGINT, or SIGTERM, also for what schedulers send; equal on all ranks.
+  int interrupt_signal() const { return signal_ == 0 || signal_ == SIGINT ? signal_ : SIGTERM; }
   /// See Trainer::last_saved(). No collective.
   std::string last_saved() { return state_.last_saved(); }
 
@@ -54,7 +55,7 @@ class TrainingRun {
   Status agree(const StepOutcome& mine);
   Status between_steps();
   Status evaluate_all();
-  Status save_when_due();
+  Status save_when_due(bool in_background);
   Status save_last();
   Status note_save(const Result<std::string>& outcome);
   Status finish();
@@ -82,6 +83,7 @@ class TrainingRun {
   bool save_failed_ = false;      // rank 0 knows of a failure that is not yet told
   double learning_rate_ = 0;
   int signal_ = 0;
+  bool save_now_ = false;  ///< a rank was asked to
 };
 
 }  // namespace stormo::train

@@ -61,6 +61,23 @@ TEST(StopSignal, NotesTheFirstSignalWhileItLives) {
   EXPECT_EQ(StopSignal::received(), 0);
 }
 
+TEST(StopSignal, NoticesOfSchedulersAreNotedBeforeThereIsARun) {
+  struct sigaction before {
+  }, while_alive{};
+  sigaction(SIGTERM, nullptr, &before);
+  const StopSignal early(StopSignal::Scope::kNotices);
+  sigaction(SIGTERM, nullptr, &while_alive);
+  EXPECT_EQ(before.sa_handler, while_alive.sa_handler) << "the user's signals end it as before";
+  std::raise(SIGXCPU);
+  std::raise(SIGUSR1);
+  {
+    const StopSignal run;
+    EXPECT_EQ(StopSignal::received(), SIGXCPU) << "still known";
+  }
+  EXPECT_TRUE(StopSignal::take_usr1());
+  EXPECT_FALSE(StopSignal::take_usr1()) << "taken once";
+}
+
 TEST(Failure, NamesTypeAndText) {
   const auto describe = [](const auto& exception) {
     try {

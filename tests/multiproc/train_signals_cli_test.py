@@ -1,0 +1,65 @@
+"""What signals do to a run of `stormo train`: those of schedulers save it, too."""
+
+import json
+import os
+import signal
+import subprocess
+
+from train_cli import DEADLINE_S, STORMO, TrainTest, main
+
+MANY_STEPS = "steps=1000000"
+
+
+class SignalTest(TrainTest):
+    def start(self, *arguments):
+        """A run that has done its first step."""
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        job = subprocess.Popen([STORMO, "train", "mlp.toml", "--json", *arguments], cwd=self.folder,
+                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        while json.loads(job.stdout.readline())["event"] != "step":
+            pass
+        return job
+
+    def manifests(self, directory):
+        return {path.parent.name for path in (self.folder / directory).glob("*/manifest.json")}
+
+    def test_schedulers_signals_save_and_end_the_run(self):
+        for ranks, number in (("1", signal.SIGUSR1), ("2", signal.SIGUSR1), ("2", signal.SIGUSR2),
+                              ("2", signal.SIGXCPU)):
+            directory = f"run{number}.{ranks}"
+            job = self.start("-n", ranks, MANY_STEPS, "--checkpoint", directory)
+            job.send_signal(number)
+            output, errors = job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 143, errors)
+            self.assertEqual(json.loads(output.splitlines()[-1])["event"], "end")
+            self.assertEqual(len(self.manifests(directory)), 1)
+
+    def test_sigusr1_can_ask_for_a_save_alone(self):
+        for ranks in ("1", "2"):
+            directory = f"save{ranks}"
+            job = self.start("-n", ranks, MANY_STEPS, "--checkpoint", directory, "--on-usr1", "save")
+            job.send_signal(signal.SIGUSR1)
+            while not self.manifests(directory):
+                self.assertEqual(json.loads(job.stdout.readline())["event"], "step")
+            for _ in range(3):
+                self.assertEqual(json.loads(job.stdout.readline())["event"], "step")
+            job.terminate()
+            job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 143)
+
+    def test_sigusr1_can_be_ignored(self):
+        job = self.start("-n", "2", "steps=60", "--checkpoint", "ignored", "--on-usr1", "ignore")
+        job.send_signal(signal.SIGUSR1)
+        output, errors = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 0, errors)
+        self.assertEqual(json.loads(output.splitlines()[-1])["steps"], 60)
+
+    def test_another_answer_is_refused(self):
+        self.assertIn("--on-usr1", self.refused("mlp.toml", "--on-usr1", "die"))
+
+
+if __name__ == "__main__":
+    main()
