@@ -81,7 +81,8 @@ class Joining {
          .secret = r_.secret,
          .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)},
         by_);
-    if (!client.ok()) return client.status().within(identity() + " reaching the job's store");
+    if (!client.ok())
+      return client.status().within(identity() + " reaching the job's store" + source_of_address());
     STORMO_ASSIGN_OR_RETURN(coordinator_,
                             Coordinator::start(std::move(client).value(), health_,
                                                {.rank = r_.rank,
@@ -98,6 +99,13 @@ class Joining {
     r_.store = ticket->store;
     r_.secret = ticket->secret;
     return {};
+  }
+
+  /// For messages.
+  std::string source_of_address() const {
+    if (r_.serve_store || r_.rendezvous_file.empty()) return {};
+    return fmt::format(" at {}, which {} names (remove that file if it is of an earlier job)",
+                       r_.store.text, r_.rendezvous_file);
   }
 
   /// Rank 0 of a job that a foreign launcher started.
