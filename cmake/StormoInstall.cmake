@@ -23,6 +23,8 @@ endfunction()
 set(stormo_comm_layers ${STORMO_FREE_LAYERS})
 list(REMOVE_ITEM stormo_comm_layers mpi)
 stormo_install_layers(StormoCommTargets STORMO_PC_COMM_LIBS ${stormo_comm_layers})
+# join() takes what read_environment() of the layer beside it has found
+target_link_libraries(stormo_comm INTERFACE $<INSTALL_INTERFACE:Stormo::launch>)
 install(EXPORT StormoCommTargets NAMESPACE Stormo:: DESTINATION ${stormo_cmake_dir})
 if(TARGET stormo_mpi)
   stormo_install_layers(StormoMpiTargets STORMO_PC_MPI_LIBS mpi)

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <stormo/protocol/supervisor.h>
+
 namespace stormo::comm {
 namespace {
 
@@ -76,7 +78,8 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
       }));
   STORMO_RETURN_IF_ERROR(c->store_->watch(
       kAlarmKey, [coordinator = c.get()](std::string_view) { coordinator->answer_alarm(); }));
-  const Status died(Code::kPeerLost, c->options_.identity + " died");
+  const Status died(Code::kPeerLost,
+                    fmt::format("{} {}", c->options_.identity, protocol::kEndedInGroup));
   STORMO_RETURN_IF_ERROR(
       c->store_->set_will(kFailureKey, encode_failure(died), c->options_.heartbeat_timeout, by));
   return c;

@@ -74,8 +74,11 @@ $cache g++ $(pkg-config --cflags stormo-comm) -c "$source/tests/house/comm_consu
 g++ "$folder/main.o" -o "$folder/by_pkg_config" $(pkg-config --libs stormo-comm)
 "$folder/by_pkg_config"
 
-echo "== the installed program"
+echo "== the installed program, and ranks that need no libtorch"
 ${torch:+env STORMO_TORCH="$torch"} "$prefix/bin/stormo" --version
+${torch:+env STORMO_TORCH="$torch"} timeout 60 "$prefix/bin/stormo" run -n 2 -- "$folder/comm/comm_consumer" \
+  >"$folder/comm.out" </dev/null
+[ "$(grep -c 'of 2: sum 3' "$folder/comm.out")" = 2 ] || { cat "$folder/comm.out"; exit 1; }
 [ -n "$torch" ] || exit 0
 
 echo "== Stormo::stormo in a training loop of its own"

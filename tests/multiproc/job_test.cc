@@ -85,6 +85,8 @@ TEST(Job, ARankThatLeavesWithoutFinalisingIsAFailure) {
   EXPECT_EQ(o.status, 1) << o.err;
   EXPECT_LT(o.took, 5s);
   EXPECT_THAT(o.err, HasSubstr("rank 1 (host "));
+  EXPECT_THAT(o.err, HasSubstr("ended with exit status 0 before it left the group"));
+  EXPECT_THAT(o.err, HasSubstr("destroy stormo::World, or call finalize()"));
 }
 
 TEST(Job, AReportedFailureIsTheFirstCause) {
