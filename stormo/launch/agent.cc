@@ -44,7 +44,9 @@ class Agent final : public RankListener {
     tell({"closed", rank, number(stream), {}});
   }
   void on_exited(Rank rank, int code) override { tell({"exited", rank, code, {}}); }
-  void on_signalled(Rank rank, int signal) override { tell({"signalled", rank, signal, {}}); }
+  void on_signalled(Rank rank, int signal, std::string_view why) override {
+    tell({"signalled", rank, signal, std::string(why)});
+  }
   void on_message(std::string_view, std::string_view text) override {
     tell({"message", 0, 0, std::string(text)});
   }

@@ -13,6 +13,7 @@ namespace stormo::launch {
 ///   hello    payload: version        started  value: pid          output      value: 1 or 2
 ///   closed   value: 1 or 2           exited   value: exit status  signalled   value: signal
 ///   message  payload: text           refused  payload: why nothing was started
+/// The payload of signalled is what the host knows of the cause.
 struct Frame {
   std::string event;
   Rank rank = 0;

@@ -18,7 +18,8 @@ class RankListener {
   virtual void on_output(Rank rank, Stream stream, std::string_view bytes) = 0;
   virtual void on_output_end(Rank rank, Stream stream) = 0;
   virtual void on_exited(Rank rank, int code) = 0;
-  virtual void on_signalled(Rank rank, int signal) = 0;
+  /// `why` is what the host knows of the cause; may be empty.
+  virtual void on_signalled(Rank rank, int signal, std::string_view why) = 0;
   /// Something worth telling the user ("4 ranks share 2 cores").
   virtual void on_message(std::string_view host, std::string_view text) = 0;
   /// Nothing more will be heard of this host.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include <stormo/launch/descriptors.h>
 #include <stormo/launch/job_plan.h>
 #include <stormo/launch/local_ranks.h>
 #include <stormo/launch/orphans.h>
@@ -55,6 +56,16 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   return out;
 }
 
+DescriptorUse use_of(const JobPlan& plan) {
+  DescriptorUse use{.ranks = plan.ranks, .serves_store = true};
+  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
+    const bool here = plan.shells[i].empty();
+    use.local_ranks += here ? plan.hosts[i].local_size : 0;
+    use.other_hosts += here ? 0 : 1;
+  }
+  return use;
+}
+
 /// One job while it runs: carries events from hosts, Store and user to the supervisor, and its
 /// decisions back.
 class RunningJob final : public RankListener {
@@ -77,9 +88,9 @@ class RunningJob final : public RankListener {
     output_.record(to_line({{"event", "exit"}, {"rank", rank}, {"code", code}}));
     tell(protocol::Exited{rank, code});
   }
-  void on_signalled(Rank rank, int signal) override {
+  void on_signalled(Rank rank, int signal, std::string_view why) override {
     output_.record(to_line({{"event", "exit"}, {"rank", rank}, {"signal", signal}}));
-    tell(protocol::Signalled{rank, signal});
+    tell(protocol::Signalled{rank, signal, std::string(why)});
   }
   void on_message(std::string_view host, std::string_view text) override {
     output_.host_line(host, text);
@@ -245,6 +256,7 @@ void RunningJob::end() {
 
 Result<int> launch(const LaunchOptions& options) {
   STORMO_ASSIGN_OR_RETURN(JobPlan plan, plan_job(options, own_environment()));
+  STORMO_RETURN_IF_ERROR(provide_descriptors(use_of(plan)));
   fill_standard_descriptors();
   STORMO_ASSIGN_OR_RETURN(const auto signals, SignalReader::create());
   // The guards are forks: made while this process has one thread.

@@ -3,16 +3,19 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 
+#include <stormo/launch/descriptors.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/secret_file.h>
+#include <stormo/transport/tcp/tcp_transport.h>
 
 namespace stormo::launch {
 namespace {
@@ -20,18 +23,9 @@ namespace {
 /// Read per wake-up and stream: enough for speed, little enough that no rank starves the others.
 constexpr std::size_t kReadBytes = 64 * 1024;
 
-/// Two pipes and a process descriptor per rank, and some for this process itself.
-Status provide_descriptors(int ranks) {
-  const rlim_t needed = static_cast<rlim_t>(ranks) * 3 + 64;
-  struct rlimit limit {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return {};
-  if (limit.rlim_max < needed)
-    return Status(Code::kExhausted,
-                  fmt::format("{} ranks need {} open files, this host allows {}; raise the limit "
-                              "(ulimit -Hn) or start fewer ranks",
-                              ranks, needed, limit.rlim_max));
-  limit.rlim_cur = needed;
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? Status{} : errno_error("raise ulimit -n");
+int sockets_of(const HostJob& job) {
+  const std::string text(value_of(job.environment, "STORMO_SOCKETS"));
+  return std::clamp(std::atoi(text.c_str()), 1, transport::TcpOptions::kMaxSockets);
 }
 
 /// For poll(), at most a second.
@@ -57,7 +51,8 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
   if (!job.interface.empty()) {
     STORMO_ASSIGN_OR_RETURN(job.interface, choose_interface(job.interface));
   }
-  STORMO_RETURN_IF_ERROR(provide_descriptors(job.local_size));
+  STORMO_RETURN_IF_ERROR(provide_descriptors(
+      {.local_ranks = job.local_size, .ranks = job.size, .sockets = sockets_of(job)}));
   std::unique_ptr<LocalRanks> ranks(new LocalRanks(loop, orphans, std::move(guard), listener));
   ranks->host_ = job.host;
   std::erase_if(job.environment, [](const auto& e) { return e.starts_with("STORMO_JOB="); });
@@ -179,7 +174,8 @@ void LocalRanks::reap(Process& process) {
   if (info.si_code == CLD_EXITED)
     listener_.on_exited(process.rank, info.si_status);
   else
-    listener_.on_signalled(process.rank, info.si_status);
+    listener_.on_signalled(process.rank, info.si_status,
+                           info.si_status == SIGKILL ? memory_.why_killed() : std::string());
 }
 
 /// Ranks first: what they have started is then an orphan.

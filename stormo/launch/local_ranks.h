@@ -8,6 +8,7 @@
 
 #include <stormo/launch/host_job.h>
 #include <stormo/launch/host_ranks.h>
+#include <stormo/launch/memory_kills.h>
 #include <stormo/launch/orphans.h>
 #include <stormo/launch/spawn.h>
 
@@ -53,6 +54,7 @@ class LocalRanks final : public HostRanks {
   Orphans& orphans_;
   RankListener& listener_;
   Guard guard_;
+  const MemoryKills memory_;
   std::string host_;
   // Callbacks hold references to elements.
   std::deque<Process> processes_;

@@ -162,7 +162,7 @@ void RemoteHost::take(const Frame& frame) {
   } else if (frame.event == "exited") {
     listener_.on_exited(frame.rank, frame.value);
   } else if (frame.event == "signalled") {
-    listener_.on_signalled(frame.rank, frame.value);
+    listener_.on_signalled(frame.rank, frame.value, frame.payload);
   }
 }
 

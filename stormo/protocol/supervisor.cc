@@ -6,6 +6,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstring>
+#include <map>
 
 namespace stormo::protocol {
 namespace {
@@ -21,6 +22,22 @@ constexpr std::size_t kMaxListedRanks = 8;
 bool is_crash(int signal) {
   return signal == SIGKILL || signal == SIGSEGV || signal == SIGBUS || signal == SIGILL ||
          signal == SIGFPE;
+}
+
+/// What such a death usually comes from, and what helps; empty when the signal says nothing.
+std::string_view remedy(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return "SIGKILL comes from outside: a person, or the kernel when memory ran out (see dmesg)";
+    case SIGBUS:
+      return "SIGBUS: memory behind a mapping is gone. A mapped file became shorter or its disk "
+             "failed, or memory for shared mappings ran out; do not change data files during a run";
+    case SIGXFSZ:
+      return "SIGXFSZ: a file grew beyond the limit of file sizes; raise it (ulimit -f)";
+    case SIGXCPU: return "SIGXCPU: the limit of processor time is used up; raise it (ulimit -t)";
+    case SIGPIPE: return "SIGPIPE: the program wrote to a pipe or socket whose reader had gone";
+    default: return {};
+  }
 }
 
 std::optional<int> interruption(int code) {
@@ -154,6 +171,7 @@ void Supervisor::take(const Signalled& e) {
   Member* m = open_member(e.rank);
   if (!m) return;
   m->signal = e.signal;
+  m->why = e.why;
   note_end(e.rank);
 }
 
@@ -293,6 +311,11 @@ std::string Supervisor::first_line() const {
   if (report_text_) {
     if (!report_rank_) return *report_text_;
     const Member& m = members_[static_cast<std::size_t>(*report_rank_)];
+    if (m.by_itself && m.code == 0 && report_text_->find(kEndedInGroup) != std::string::npos)
+      return fmt::format(
+          "{} ended with exit status 0 before it left the group, while others still communicate; "
+          "destroy stormo::World, or call finalize(), before the program ends; last reported: {}",
+          name(*report_rank_), last_activity(*report_text_));
     std::string line =
         fmt::format("{}: {}", name(*report_rank_), without_rank_prefix(*report_text_));
     if (m.gone && m.by_itself) line += fmt::format(" ({})", ending(m));
@@ -326,9 +349,20 @@ std::string Supervisor::report() const {
     text += fmt::format("\n  and {} more ranks ended with a failure", listed - kMaxListedRanks);
   if (unconfirmed > 0)
     text += fmt::format("\n  {} ranks did not confirm their end in time", unconfirmed);
-  if (first_crashed_ && members_[static_cast<std::size_t>(*first_crashed_)].signal == SIGKILL)
-    text +=
-        "\n  SIGKILL comes from outside: a person, or the kernel when memory ran out (see dmesg)";
+  return text + remedies();
+}
+
+/// A line for each signal that ended a rank by itself and has a cause worth knowing.
+std::string Supervisor::remedies() const {
+  std::map<int, std::string> lines;
+  for (const Member& m : members_) {
+    if (!m.gone || !m.by_itself || !m.signal || !is_failure(m)) continue;
+    std::string& line = lines[*m.signal];
+    if (line.empty()) line = m.why.empty() ? remedy(*m.signal) : m.why;
+  }
+  std::string text;
+  for (const auto& [signal, line] : lines)
+    if (!line.empty()) text += "\n  " + line;
   return text;
 }
 

@@ -23,6 +23,7 @@ struct Exited {
 struct Signalled {
   Rank rank = 0;
   int signal = 0;
+  std::string why{};  ///< what its host knows of the cause; may be empty
 };
 /// The Store's first-cause key was set: "rank 1: all_reduce #9: ...".
 struct FailureReported {
@@ -99,6 +100,7 @@ class Supervisor {
     bool by_itself = true;  ///< ended before we ended it
     std::optional<int> code{};
     std::optional<int> signal{};
+    std::string why{};
   };
 
   void excuse_frozen();
@@ -120,6 +122,7 @@ class Supervisor {
   std::string first_line() const;
   std::string name(Rank rank) const;
   std::string ending(const Member& m) const;
+  std::string remedies() const;
 
   std::vector<Member> members_;
   Options options_;
@@ -137,6 +140,10 @@ class Supervisor {
   std::optional<Rank> report_rank_;
   std::optional<HostLost> lost_host_;
 };
+
+/// In the failure text that the Store publishes for a rank whose connection has ended without
+/// goodbye.
+inline constexpr std::string_view kEndedInGroup = "died, or ended before it left the group";
 
 /// The rank that a failure text starts with or first mentions ("rank 3: ..."); empty when none.
 std::optional<Rank> named_rank(std::string_view text);

@@ -2,6 +2,7 @@
 // announces itself with one line, so that tests wait for lines and never for time.
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -67,6 +69,26 @@ int flood(std::size_t bytes) {
   std::fflush(stdout);
   std::fputs("flooded\n", stderr);
   return 0;
+}
+
+/// Rank 1 goes beyond a limit; the other waits for the end.
+[[noreturn]] void exceed(const Rendezvous& r, const std::string& what) {
+  constexpr std::size_t kPiece = 1u << 20;
+  if (r.rank != 1) wait_for_death();
+  if (what == "killed") ::kill(::getpid(), SIGKILL);
+  while (what == "memory")
+    std::memset(::mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                1, kPiece);
+  const int file = ::memfd_create("stormo-test", 0);
+  if (::ftruncate(file, kPiece) != 0) ::_exit(9);
+  if (what == "file-size") {
+    const rlimit small{kPiece, kPiece};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    ::_exit(::pwrite(file, "x", 1, kPiece) == 1 ? 8 : 7);
+  }
+  auto* mapped = static_cast<volatile char*>(
+      ::mmap(nullptr, kPiece, PROT_READ, MAP_SHARED, file, 0));  // "bus"
+  ::_exit(::ftruncate(file, 0) == 0 ? mapped[0] : 6);
 }
 
 /// Writes until it is told to end, as a program with much to say.
@@ -266,6 +288,8 @@ int run(const std::string& mode, int value) {
     return lines(value);
   else if (mode == "flood")
     return flood(static_cast<std::size_t>(value));
+  else if (mode == "bus" || mode == "file-size" || mode == "memory" || mode == "killed")
+    exceed(r, mode);
   else if (mode == "daemons-end")
     return daemons_end();
   else if (mode == "chatter")

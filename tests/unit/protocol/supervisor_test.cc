@@ -182,6 +182,22 @@ TEST(Supervisor, AReportAfterACleanExitFailsTheRun) {
   EXPECT_EQ(job.first_line(), "rank 1 (host a, pid 101): left without goodbye (exit status 0)");
 }
 
+TEST(Supervisor, AnEndWithoutGoodbyeComesWithItsRemedy) {
+  Job job(2);
+  job.tell(FailureReported{"peer lost: rank 1 (host a, pid 101) " + std::string(kEndedInGroup) +
+                           "; connection closed; last reported: testing, all_reduce #50"});
+  job.tell(Exited{1, 0});
+  job.tell(Exited{0, 1});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+  EXPECT_THAT(job.first_line(),
+              StartsWith("rank 1 (host a, pid 101) ended with exit status 0 before it left"));
+  EXPECT_THAT(job.first_line(), HasSubstr("finalize()"));
+  EXPECT_THAT(job.first_line(), HasSubstr("last reported: testing, all_reduce #50"));
+}
+
 TEST(Supervisor, ForwardsTheUsersSignal) {
   for (const int signal : {SIGINT, SIGTERM}) {
     Job job(2);
@@ -307,6 +323,31 @@ TEST(Supervisor, GivesUpOnAHostThatConfirmsNothing) {
   ASSERT_TRUE(job.done);
   EXPECT_THAT(job.done->report, HasSubstr("2 ranks did not confirm their end"));
   EXPECT_LE(job.clock.now() - TimePoint{}, milliseconds(2500));
+}
+
+TEST(Supervisor, ADeathBySignalComesWithItsRemedy) {
+  for (const auto& [signal, says] :
+       {std::pair(SIGXFSZ, "ulimit -f"), std::pair(SIGBUS, "became shorter"),
+        std::pair(SIGXCPU, "ulimit -t"), std::pair(SIGKILL, "dmesg")}) {
+    Job job(2);
+    job.tell(Signalled{1, signal});
+    job.tell(Exited{0, 1});
+    while (!job.done && job.wait_for_wish()) {
+    }
+    ASSERT_TRUE(job.done);
+    EXPECT_THAT(job.done->report, HasSubstr(says));
+  }
+}
+
+TEST(Supervisor, WhatAHostKnowsOfADeathBeatsTheUsualRemedy) {
+  Job job(2);
+  job.tell(Signalled{1, SIGKILL, "out of memory: start fewer ranks"});
+  job.tell(Exited{0, 1});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  ASSERT_TRUE(job.done);
+  EXPECT_THAT(job.done->report, HasSubstr("\n  out of memory: start fewer ranks"));
+  EXPECT_THAT(job.done->report, Not(HasSubstr("comes from outside")));
 }
 
 TEST(Supervisor, NamedRankReadsTextsOfAnyForm) {
