@@ -32,13 +32,16 @@ struct Scenario {
 void run(const Scenario& s) {
   SCOPED_TRACE(std::to_string(s.ranks) + " ranks, " + std::to_string(s.count) +
                " elements in the " + s.memory + ", found by the " + s.found_by);
-  auto store = transport::StoreServer::start({});
+  const auto secret = transport::Secret::random();
+  auto store = transport::StoreServer::start({.secret = secret});
   ASSERT_TRUE(store.ok()) << store.status().to_string();
   std::vector<std::unique_ptr<Process>> ranks;
   for (int r = 0; r < s.ranks; ++r) {
-    ranks.push_back(std::make_unique<Process>(std::vector<std::string>{
-        STORMO_FENCE_WORKER, std::to_string(r), std::to_string(s.ranks), (*store)->address().text,
-        std::to_string(s.count), s.memory, s.found_by}));
+    ranks.push_back(std::make_unique<Process>(
+        std::vector<std::string>{STORMO_FENCE_WORKER, std::to_string(r), std::to_string(s.ranks),
+                                 (*store)->address().text, std::to_string(s.count), s.memory,
+                                 s.found_by},
+        std::vector<std::string>{"STORMO_TEST_SECRET=" + secret.to_hex()}));
   }
   std::string said;
   for (int r = 0; r + 1 < s.ranks; ++r) {

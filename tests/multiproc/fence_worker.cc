@@ -2,7 +2,8 @@
 // memory of the others at hand. They fail, use their buffers again, continue the victim, and look
 // at their buffers once it is gone.
 //   fence_worker RANK SIZE STORE COUNT MEMORY FOUND_BY
-// MEMORY: heap or arena. FOUND_BY: deadline or heartbeat.
+// MEMORY: heap or arena. FOUND_BY: deadline or heartbeat. The job's secret is in
+// STORMO_TEST_SECRET.
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -93,6 +95,10 @@ int main(int argc, char** argv) {
   r.host = "here";
   r.store.text = argv[3];
   r.heartbeat_timeout = by_deadline ? 0ms : 600ms;
+  const char* const hex = std::getenv("STORMO_TEST_SECRET");
+  const auto secret = stormo::transport::Secret::from_hex(hex != nullptr ? hex : "");
+  if (!secret.ok()) return 2;
+  r.secret = *secret;
   auto world = stormo::comm::join(r);
   if (!world.ok()) {
     std::printf("join %s\n", world.status().to_string().c_str());

@@ -13,7 +13,8 @@ namespace {
 
 constexpr Duration kLong = std::chrono::seconds(60);
 
-std::vector<std::unique_ptr<Communicator>> join_two(const transport::StoreServer& store) {
+std::vector<std::unique_ptr<Communicator>> join_two(const transport::StoreServer& store,
+                                                    const transport::Secret& secret) {
   std::vector<std::unique_ptr<Communicator>> ranks(2);
   std::vector<std::thread> threads;
   for (Rank r = 0; r < 2; ++r) {
@@ -23,7 +24,8 @@ std::vector<std::unique_ptr<Communicator>> join_two(const transport::StoreServer
                           .local_rank = r,
                           .local_size = 2,
                           .host = "here",
-                          .store = store.address()});
+                          .store = store.address(),
+                          .secret = secret});
       EXPECT_TRUE(joined.ok()) << joined.status().to_string();
       if (joined.ok()) ranks[static_cast<std::size_t>(r)] = std::move(*joined);
     });
@@ -73,9 +75,10 @@ class InChild {
 }
 
 TEST(Fork, AChildIsRefusedAndItsParentsJobGoesOn) {
-  auto store = transport::StoreServer::start({});
+  const auto secret = transport::Secret::random();
+  auto store = transport::StoreServer::start({.secret = secret});
   ASSERT_TRUE(store.ok()) << store.status().to_string();
-  auto ranks = join_two(**store);
+  auto ranks = join_two(**store, secret);
   ASSERT_TRUE(ranks[0] && ranks[1]);
   // the lane's thread, which the child will not have, waits for rank 1
   std::vector<float> early(5'000, 1);

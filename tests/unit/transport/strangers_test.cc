@@ -180,7 +180,7 @@ TEST(Strangers, AtTheStoreChangeNothing) {
   EXPECT_THAT(lines, Each(StartsWith("refused 127.0.0.1:")));
 }
 
-TEST(Strangers, AtARankPortDelayNobodyAndChangeNothing) {
+TEST(Strangers, AtARankPortChangeNothing) {
   const Secret secret = Secret::random();
   auto listener = std::move(*TcpListener::listen("127.0.0.1", {}));
   const std::string address = listener->address();
@@ -261,47 +261,83 @@ TEST(Strangers, ASlowLorisIsThrownOutAtTheDeadline) {
   EXPECT_THAT(lines[0], ::testing::HasSubstr("no complete handshake within 3 s"));
 }
 
+/// A gate on a clock of its own, and a peer with the secret before it.
+class GateAndPeer {
+ public:
+  GateAndPeer() {
+    Descriptor listener = std::move(*listen_tcp({"127.0.0.1", 0}, {}));
+    address = local_address_of(listener.get())->to_string();
+    Gate::Options options;
+    options.listener = std::move(listener);
+    options.secret = secret_;
+    options.on_refused = [this](std::string_view) { ++refused; };
+    gate_ = std::move(*Gate::open(std::move(options)));
+  }
+  void connect() {
+    fd_ = connect_raw(address);
+    peer_.emplace(Handshake::as_client(secret_, {Purpose::kStore, 1, 1, 0, 2}, random_nonce()));
+  }
+  /// A turn of both at this time; how many were let in.
+  std::size_t turn() {
+    send_raw(fd_, peer_->output());
+    peer_->sent(peer_->output().size());
+    const std::size_t admitted = gate_->step(clock.now()).size();
+    std::array<std::byte, 80> answer;
+    pollfd p{fd_.get(), POLLIN, 0};
+    if (::poll(&p, 1, 0) <= 0) return admitted;
+    const ssize_t n = ::recv(fd_.get(), answer.data(), peer_->wanted(), MSG_DONTWAIT);
+    EXPECT_GT(n, 0);
+    if (n > 0) peer_->receive(std::span(answer).first(static_cast<std::size_t>(n)));
+    return admitted;
+  }
+  bool waits() const { return peer_->state() == Handshake::State::kWaiting; }
+  bool is_in() const { return peer_->state() == Handshake::State::kAccepted; }
+
+  std::string address;
+  ManualClock clock;
+  std::size_t refused = 0;
+
+ private:
+  const Secret secret_ = Secret::random();
+  std::unique_ptr<Gate> gate_;
+  Descriptor fd_;
+  std::optional<Handshake> peer_;
+};
+
+/// By the gate's own clock, whatever the machine does.
+TEST(Strangers, ACrowdInFrontOfARealPeerDelaysItByMilliseconds) {
+  GateAndPeer g;
+  std::vector<Descriptor> silent;
+  for (std::size_t i = 0; i < 2 * Gate::kMaxUnproven; ++i) silent.push_back(connect_raw(g.address));
+  g.connect();
+  const TimePoint start = g.clock.now();
+  while (g.waits() && g.clock.now() - start < Gate::kHandshakeTime) {
+    for (int turns = 0; turns < 10 && g.waits(); ++turns) g.turn();
+    if (g.waits()) g.clock.advance(1ms);
+  }
+  ASSERT_TRUE(g.is_in());
+  EXPECT_LE(g.clock.now() - start, 3 * Gate::kCrowdedGrace);
+  EXPECT_GT(g.refused, Gate::kMaxUnproven) << "they had taken all places";
+}
+
 /// Two thousand silent strangers a second, by the gate's own clock; a real peer among each hundred
 /// is heard as soon as it has spoken, and none of them waits behind strangers.
 TEST(Strangers, AtTwoThousandASecondKeepNobodyWaiting) {
-  Descriptor listener = std::move(*listen_tcp({"127.0.0.1", 0}, {}));
-  const std::string address = local_address_of(listener.get())->to_string();
-  const Secret secret = Secret::random();
-  std::size_t refused = 0;
-  Gate::Options options;
-  options.listener = std::move(listener);
-  options.secret = secret;
-  options.on_refused = [&](std::string_view) { ++refused; };
-  const auto gate = std::move(*Gate::open(std::move(options)));
-  ManualClock clock;
+  GateAndPeer g;
   std::vector<Descriptor> strangers;
   for (int turn = 0; turn < 30; ++turn) {
-    for (int i = 0; i < 100; ++i) strangers.push_back(connect_raw(address));
-    const Descriptor fd = connect_raw(address);
-    Handshake peer = Handshake::as_client(secret, {Purpose::kStore, 1, 1, 0, 2}, random_nonce());
-    const auto step = [&] {
-      send_raw(fd, peer.output());
-      peer.sent(peer.output().size());
-      return gate->step(clock.now()).size();
-    };
+    for (int i = 0; i < 100; ++i) strangers.push_back(connect_raw(g.address));
+    g.connect();
     // No time passes: places are made, or were there. A turn of the gate lets in as many as it has
     // places for.
     std::size_t admitted = 0;
-    for (int steps = 0; steps < 3 && peer.state() == Handshake::State::kWaiting; ++steps) {
-      admitted += step();
-      std::array<std::byte, 80> answer;
-      pollfd p{fd.get(), POLLIN, 0};
-      if (::poll(&p, 1, 0) <= 0) continue;
-      const ssize_t n = ::recv(fd.get(), answer.data(), peer.wanted(), MSG_DONTWAIT);
-      ASSERT_GT(n, 0) << "turn " << turn;
-      peer.receive(std::span(answer).first(static_cast<std::size_t>(n)));
-    }
-    ASSERT_EQ(peer.state(), Handshake::State::kAccepted) << "turn " << turn;
+    for (int steps = 0; steps < 3 && g.waits(); ++steps) admitted += g.turn();
+    ASSERT_TRUE(g.is_in()) << "turn " << turn;
     EXPECT_EQ(admitted, 1u);
-    clock.advance(50ms);
+    g.clock.advance(50ms);
     if (strangers.size() > 500) strangers.erase(strangers.begin(), strangers.begin() + 100);
   }
-  EXPECT_GT(refused, 30u * 100u - Gate::kMaxUnproven - 100u) << "the strangers came";
+  EXPECT_GT(g.refused, 30u * 100u - Gate::kMaxUnproven - 100u) << "the strangers came";
 }
 
 }  // namespace
