@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kExamples =
     "  stormo evaluate runs/mnist                            on the data of its recipe\n"
     "  stormo evaluate runs/mnist/step-00000938 data.path=DIR\n"
-    "  stormo evaluate runs/flowers data.test=other.csv --json\n"
+    "  stormo evaluate runs/flowers --best data.test=other.csv --json\n"
     "\n"
     "Preprocessing, names of classes and vocabulary come with the checkpoint; key=value says "
     "where\n"
@@ -27,8 +27,7 @@ constexpr const char* kExamples =
     "0 done; 1 the checkpoint is damaged; 2 usage, or the data do not fit the model.";
 
 struct EvaluateArguments {
-  std::string checkpoint;
-  std::vector<std::string> overrides;
+  ModelChoice model;
   bool json = false;
 };
 
@@ -64,14 +63,12 @@ void add_evaluate_command(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("evaluate", "Judge a trained model on held-out data");
   command->footer(kExamples);
   const auto a = std::make_shared<EvaluateArguments>();
-  command->add_option("checkpoint", a->checkpoint, "A checkpoint, or a folder of them: the newest")
-      ->required();
-  command->add_option("overrides", a->overrides, "key=value: where other data lie");
+  add_model_choice(*command, a->model);
+  command->add_option("overrides", a->model.overrides, "key=value: where other data lie");
   command->add_flag("--json", a->json, "One JSON object per line on stdout");
   command->callback([a, &invocation] {
-    invocation.exit_code =
-        with_trained_model("evaluate", a->checkpoint, a->overrides,
-                           [&](train::TrainedModel& model) { return evaluate(*a, model); });
+    invocation.exit_code = with_trained_model(
+        "evaluate", a->model, [&](train::TrainedModel& model) { return evaluate(*a, model); });
   });
 }
 

@@ -24,7 +24,7 @@ constexpr const char* kExamples =
     "checkpoint is damaged; 2 usage, or a file does not fit the model.";
 
 struct PredictArguments {
-  std::string checkpoint;
+  ModelChoice model;
   std::vector<std::string> files;
   int top = 1;
   bool json = false;
@@ -84,15 +84,14 @@ void add_predict_command(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("predict", "Ask a trained model about files");
   command->footer(kExamples);
   const auto a = std::make_shared<PredictArguments>();
-  command->add_option("checkpoint", a->checkpoint, "A checkpoint, or a folder of them: the newest")
-      ->required();
+  add_model_choice(*command, a->model);
   command->add_option("files", a->files, "Images, texts, tables or arrays")->required();
   command->add_option("--top", a->top, "How many of the likeliest classes to say")
       ->check(CLI::Range(1, 1000));
   command->add_flag("--json", a->json, "One JSON object per sample on stdout");
   command->callback([a, &invocation] {
     const auto use = [&](const train::TrainedModel& model) { return predict(*a, model); };
-    invocation.exit_code = with_trained_model("predict", a->checkpoint, {}, use);
+    invocation.exit_code = with_trained_model("predict", a->model, use);
   });
 }
 

@@ -30,7 +30,7 @@ constexpr const char* kExamples =
     "no text.";
 
 struct SampleArguments {
-  std::string checkpoint;
+  ModelChoice model;
   std::string prompt;
   std::optional<std::int64_t> length;
   std::optional<double> temperature;
@@ -84,8 +84,7 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("sample", "Let a trained language model write");
   command->footer(kExamples);
   const auto a = std::make_shared<SampleArguments>();
-  command->add_option("checkpoint", a->checkpoint, "A checkpoint, or a folder of them: the newest")
-      ->required();
+  add_model_choice(*command, a->model);
   command->add_option("--prompt", a->prompt, "Text to continue");
   command->add_option("--length", a->length, "Tokens to write");
   command->add_option("--temperature", a->temperature, "0: always the likeliest token");
@@ -97,7 +96,7 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
       STORMO_RETURN_IF_ERROR(check(*a));
       return sample(*a, model);
     };
-    invocation.exit_code = with_trained_model("sample", a->checkpoint, {}, use);
+    invocation.exit_code = with_trained_model("sample", a->model, use);
   });
 }
 

@@ -14,11 +14,13 @@
 namespace stormo::cli {
 namespace {
 
-Status open_and_use(const std::string& path, std::span<const std::string> overrides,
+Status open_and_use(const ModelChoice& choice,
                     const std::function<Status(train::TrainedModel&)>& use) {
-  STORMO_ASSIGN_OR_RETURN(const std::string checkpoint, checkpoint::find_checkpoint(path));
+  STORMO_ASSIGN_OR_RETURN(const std::string checkpoint,
+                          choice.best ? checkpoint::best_checkpoint(choice.path)
+                                      : checkpoint::find_checkpoint(choice.path));
   STORMO_ASSIGN_OR_RETURN(train::TrainedModel model,
-                          train::load_trained_model(checkpoint, overrides));
+                          train::load_trained_model(checkpoint, choice.overrides));
   if (model.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(model.recipe.threads).c_str(), 1);
   }
@@ -28,12 +30,18 @@ Status open_and_use(const std::string& path, std::span<const std::string> overri
 
 }  // namespace
 
-int with_trained_model(const char* command, const std::string& path,
-                       std::span<const std::string> overrides,
+void add_model_choice(CLI::App& command, ModelChoice& choice) {
+  command
+      .add_option("checkpoint", choice.path, "A checkpoint, or a folder of them: then the newest")
+      ->required();
+  command.add_flag("--best", choice.best, "The best one of the folder (checkpoint.best)");
+}
+
+int with_trained_model(const char* command, const ModelChoice& choice,
                        const std::function<Status(train::TrainedModel&)>& use) {
   Status done;
   try {
-    done = open_and_use(path, overrides, use);
+    done = open_and_use(choice, use);
   } catch (const Error& e) {
     done = e.status();
   } catch (const std::exception& e) {

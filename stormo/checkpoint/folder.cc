@@ -113,6 +113,32 @@ std::string remedy(const std::vector<Found>& found, const std::string& damaged) 
   return "; move it away to start anew, or restore it from a copy";
 }
 
+/// Makes the link `name` beside the checkpoint at `path` name it; `possible` becomes false where
+/// the file system has no symbolic links.
+Status point_link(const std::string& path, const char* name, bool& possible) {
+  const fs::path folder = fs::path(path).parent_path();
+  const fs::path target = fs::path(path).filename(), link = folder / name;
+  const fs::path fresh = folder / fmt::format(".{}-{}", name, random_suffix());
+  if (::symlink(target.c_str(), fresh.c_str()) != 0) {
+    possible = errno != EPERM;  // what file systems without symbolic links say
+    return errno_error("create " + fresh.string());
+  }
+  if (::rename(fresh.c_str(), link.c_str()) != 0) {
+    const Status failure = errno_error("point " + link.string() + " to " + target.string());
+    ::unlink(fresh.c_str());
+    return failure;
+  }
+  return sync_directory(folder);
+}
+
+/// The checkpoint that the link `name` names; empty when it names none beside it.
+fs::path named_by(const std::string& directory, const char* name) {
+  std::error_code failed;
+  const fs::path target = fs::read_symlink(fs::path(directory) / name, failed);
+  const bool beside = !failed && step_of(target.string()).has_value();
+  return beside ? fs::path(directory) / target : fs::path();
+}
+
 }  // namespace
 
 std::string checkpoint_path(const std::string& directory, std::int64_t step) {
@@ -198,27 +224,34 @@ Status probe_checkpoint_directory(const std::string& directory) {
 }
 
 Status point_latest(const std::string& path) {
-  const fs::path folder = fs::path(path).parent_path();
-  const fs::path name = fs::path(path).filename(), latest = folder / kLatest;
-  const fs::path fresh = folder / (".latest-" + random_suffix());
-  if (::symlink(name.c_str(), fresh.c_str()) != 0) {
-    // What file systems without symbolic links say.
-    return errno == EPERM ? ok_status() : errno_error("create " + fresh.string());
-  }
-  if (::rename(fresh.c_str(), latest.c_str()) != 0) {
-    const Status failure = errno_error("point " + latest.string() + " to " + name.string());
-    ::unlink(fresh.c_str());
-    return failure;
-  }
-  return sync_directory(folder);
+  bool possible = true;
+  const Status done = point_link(path, kLatest, possible);
+  return possible ? done : ok_status();
+}
+
+Status point_best(const std::string& path) {
+  bool possible = true;
+  return point_link(path, kBest, possible);
+}
+
+Result<std::string> best_checkpoint(const std::string& directory) {
+  const fs::path path = named_by(directory, kBest);
+  std::error_code ignored;
+  if (!path.empty() && fs::exists(path / Manifest::kFile, ignored)) return path.string();
+  return Status(Code::kNotFound,
+                fmt::format("no best checkpoint in '{}'; a run whose recipe says checkpoint.best = "
+                            "\"loss\" or \"accuracy\" keeps one",
+                            directory));
 }
 
 void retire_old_checkpoints(const std::string& directory, int keep, const std::string& newest,
                             const RunIdentity& run) {
   int kept = 0;
+  const std::string best = named_by(directory, kBest);
   std::vector<std::string> retired;
   for (const Found& f : list_checkpoints(directory).complete) {
     if (!f.run.ok() || f.path == newest) continue;
+    if (f.run->id == run.id && f.path == best) continue;
     const bool old = f.run->id == run.id && ++kept >= std::max(1, keep);
     if (old || replaces(run, f.run->id)) retired.push_back(f.path);
   }

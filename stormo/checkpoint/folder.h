@@ -10,6 +10,8 @@ namespace stormo::checkpoint {
 
 /// The symbolic link beside the checkpoints that names the newest one, for people and scripts.
 inline constexpr const char* kLatest = "latest";
+/// The one that names the best, where a run keeps one.
+inline constexpr const char* kBest = "best";
 
 /// Where the checkpoint of `step` lies: directory/step-00000100.
 std::string checkpoint_path(const std::string& directory, std::int64_t step);
@@ -32,6 +34,9 @@ Status check_other_runs(const std::string& directory, const RunIdentity& run);
 /// `path` itself when it is a checkpoint, else the newest one in that folder.
 Result<std::string> find_checkpoint(const std::string& path);
 
+/// The checkpoint that `best` names in `directory`; kNotFound when there is none.
+Result<std::string> best_checkpoint(const std::string& directory);
+
 /// Finds out before training whether `directory` can be written: creates it and writes a probe
 /// file.
 Status probe_checkpoint_directory(const std::string& directory);
@@ -40,8 +45,12 @@ Status probe_checkpoint_directory(const std::string& directory);
 /// file system without symbolic links goes without: no reader of ours needs it.
 Status point_latest(const std::string& path);
 
+/// Makes `best` name the checkpoint at `path`, likewise; kIo where there are no symbolic links.
+Status point_best(const std::string& path);
+
 /// Removes complete checkpoints of `run` beyond its newest `keep` (at least 1), never the one at
-/// `newest`; and those of runs that it replaces. Others stay, whatever their step.
+/// `newest` and the one that `best` names, which does not count; and those of runs that it
+/// replaces. Others stay, whatever their step.
 void retire_old_checkpoints(const std::string& directory, int keep, const std::string& newest,
                             const RunIdentity& run);
 

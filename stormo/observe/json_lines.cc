@@ -75,6 +75,10 @@ void JsonObserver::on_end(const EndRecord& r) {
                {"skipped_steps", r.skipped_steps},
                {"val_loss", r.val_loss ? Json(*r.val_loss) : Json(nullptr)}};
   if (r.test_accuracy) line["test_accuracy"] = *r.test_accuracy;
+  if (r.best_step > 0) {
+    line["best"] = {{"metric", r.best_metric}, {"value", r.best_value}, {"step", r.best_step}};
+    line["stopped_early"] = r.stopped_early;
+  }
   line["weights_hash"] = r.weights_hash;
   line["ranks"] = r.ranks;
   line["hosts"] = r.hosts;

@@ -137,6 +137,11 @@ void TextObserver::on_end(const EndRecord& r) {
   if (r.skipped_steps > 0) row("skipped steps", std::to_string(r.skipped_steps));
   if (r.val_loss) row("validation loss", bold(fmt::format("{:.4f}", *r.val_loss)));
   if (r.test_accuracy) row("test accuracy", bold(fmt::format("{:.2f} %", 100 * *r.test_accuracy)));
+  if (r.best_step > 0) {
+    row("best " + r.best_metric,
+        fmt::format("{:.4f} after step {}{}", r.best_value, r.best_step,
+                    r.stopped_early ? ", no better since: stopped early" : ""));
+  }
   row("weights hash", r.weights_hash);
   if (!r.checkpoint.empty()) row("checkpoint", printable_line(r.checkpoint));
   if (r.interrupted && !r.checkpoint.empty()) row("to continue", "the same command with --resume");

@@ -64,6 +64,11 @@ struct EndRecord {
   std::int64_t skipped_steps = 0;  ///< without an update, since a gradient overflowed in float16
   std::optional<double> val_loss{};
   std::optional<double> test_accuracy{};
+  std::string best_metric{};   ///< "loss", "accuracy" of the validation part; else the next three
+                               ///< say nothing
+  std::int64_t best_step = 0;  ///< after which it was best; 0: never
+  double best_value = 0;
+  bool stopped_early = false;  ///< since it became no better
   std::string weights_hash{};  ///< 16 hexadecimal digits
   int ranks = 1;
   int hosts = 1;

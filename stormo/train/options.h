@@ -51,6 +51,9 @@ struct CheckpointOptions {
   int keep = 2;              ///< newest complete ones that stay
   bool asynchronous = true;  ///< those of `every` are written while training goes on
   int max_failures = 3;      ///< failed saves in a row that end the run
+  /// Keeps the best one too, beside `keep`: "loss" or "accuracy" of the split "validation", or
+  /// "none".
+  std::string best = "none";
 };
 
 /// What SIGUSR1 asks of a run. Schedulers send it when the time that they grant runs out.
@@ -82,6 +85,7 @@ struct TrainerOptions {
   int data_threads = 1;  ///< of each rank, loading batches ahead
   std::int64_t log_every = 10;
   std::int64_t eval_every = 0;   ///< steps; 0: only at the end
+  std::int64_t patience = 0;     ///< evaluations without a better one that end the run; 0: any
   double clip_norm = 0;          ///< global norm of the averaged gradient; 0: off
   GradScalerOptions loss_scale;  ///< where the task computes in float16
   bool resume = false;           ///< continue from the newest complete checkpoint of the directory

@@ -137,6 +137,17 @@ class RecipeCheck {
   void check_checkpoint() {
     require(!train_.resume || !train_.checkpoint.directory.empty(), "checkpoint.directory",
             "--resume needs the folder of the checkpoints; add --checkpoint DIR");
+    const bool best = train_.checkpoint.best != "none";
+    require(!best || train_.eval_every > 0, "checkpoint.best",
+            "needs evaluations in between; write train.eval_every=N");
+    require(train_.patience == 0 || best, "train.patience",
+            "needs to know what is better; write checkpoint.best=loss or accuracy");
+    const bool classes = recipe_.model.kind != "gpt" && recipe_.loss != "mse";
+    require(train_.checkpoint.best != "accuracy" || classes, "checkpoint.best",
+            "there is no accuracy without classes; write checkpoint.best=loss");
+    const DataOptions& data = recipe_.data;
+    require(!best || data.kind == "text" || (data.kind != "mnist" && !data.validation.empty()),
+            "checkpoint.best", "needs a validation part; write data.validation=NAME (not mnist)");
   }
 
   const ParsedRecipe& parsed_;

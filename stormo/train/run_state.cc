@@ -20,12 +20,13 @@ namespace {
 using Tensors = std::map<std::string, torch::Tensor>;
 
 /// Step and seed say which samples come next, on any number of ranks, and what the generators give.
-std::string state_json(std::uint64_t seed, const GradScaler* scaler) {
+std::string state_json(std::uint64_t seed, const GradScaler* scaler, const BestScore& best) {
   nlohmann::json state = {
       {"seed", seed}, {"data_order", "seed, epoch"}, {"generators", "seed, step, rank"}};
   if (scaler != nullptr) {
     for (const auto& [name, value] : scaler->state()) state[name] = value.item<double>();
   }
+  if (best.metric() != "none") state["best"] = nlohmann::json::parse(best.to_json());
   return state.dump();
 }
 
@@ -56,7 +57,7 @@ Status check_no_others(const checkpoint::Manifest& manifest, const Tensors& tens
 
 RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
                    const TrainerOptions& options)
-    : world_(world), module_(module), options_(options) {}
+    : best(options.checkpoint.best), world_(world), module_(module), options_(options) {}
 
 Status RunState::start() {
   const Tensors tensors = named_state(module_);
@@ -91,6 +92,8 @@ Status RunState::load_weights() {
   run_ = checkpoint::continued_run(reader.manifest().run);
   step = reader.manifest().step;
   samples = reader.manifest().samples;
+  const auto state = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
+  if (state.contains("best")) best.restore(state["best"].dump());
   return {};
 }
 
@@ -147,7 +150,7 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
                          .name = options_.name,
                          .recipe_json = options_.recipe_json,
                          .preprocessing_json = options_.preprocessing_json,
-                         .state_json = state_json(options_.seed, scaler_),
+                         .state_json = state_json(options_.seed, scaler_, best),
                          .torch_version = TORCH_VERSION,
                          .run = run_};
   Tensors equal;  // on all ranks
@@ -173,6 +176,16 @@ Result<std::string> RunState::save() {
                                                          snapshot(), options_.checkpoint.keep);
   if (path.ok()) saved_ = *path;
   return path;
+}
+
+Result<std::string> RunState::save_best() {
+  STORMO_ASSIGN_OR_RETURN(std::string path, save());
+  Result<std::string> named = path;
+  if (world_.rank() == 0) {
+    const Status status = checkpoint::point_best(path);
+    if (!status.ok()) named = status;
+  }
+  return checkpoint::broadcast_outcome(world_, named);
 }
 
 Status RunState::begin_save() {

@@ -9,6 +9,7 @@
 #include <stormo/base/status.h>
 #include <stormo/checkpoint/async.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/train/best_score.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameter_store.h>
 #include <stormo/train/precision.h>
@@ -32,6 +33,8 @@ class RunState {
   Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
   /// Writes a checkpoint and returns its path; after finish_save(). A collective.
   Result<std::string> save();
+  /// The same, and `best` names it; it stays until another one does. After finish_save().
+  Result<std::string> save_best();
   /// Starts to write one while training goes on: values are copied until before_update() returns.
   /// After finish_save(). A collective.
   Status begin_save();
@@ -50,6 +53,7 @@ class RunState {
 
   std::int64_t step = 0;     ///< done
   std::int64_t samples = 0;  ///< seen over all ranks
+  BestScore best;            ///< on rank 0, kept in checkpoints
 
  private:
   Status begin();

@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <optional>
 
 #include <torch/utils.h>
 
@@ -125,7 +126,7 @@ Status TrainingRun::start() {
 
 Status TrainingRun::train() {
   log_.resume();
-  while (state_.step < steps_ && signal_ == 0) {
+  while (state_.step < steps_ && signal_ == 0 && !enough_) {
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
     STORMO_RETURN_IF_ERROR(train_one_step().within(section));
@@ -196,12 +197,15 @@ Status TrainingRun::between_steps() {
     STORMO_RETURN_IF_ERROR(state_.share_buffers());
     STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
   }
-  // Who gives notice may soon kill: what it asks for is written before training goes on.
-  if (save_now_ || due(step, options_.checkpoint.every))
-    STORMO_RETURN_IF_ERROR(save_when_due(options_.checkpoint.asynchronous && !save_now_));
+  // Who gives notice may soon kill: what it asks for is written before anything else.
+  if (save_now_) STORMO_RETURN_IF_ERROR(save_when_due(/*in_background=*/false));
+  // The evaluation next: what it says is part of the state that is saved.
   if (due(step, options_.eval_every)) {
     const std::shared_ptr<void> readable = store_->readable();
     STORMO_RETURN_IF_ERROR(evaluate_all());
+  }
+  if (due(step, options_.checkpoint.every) && saving_step_ != step) {
+    STORMO_RETURN_IF_ERROR(save_when_due(options_.checkpoint.asynchronous));
   }
   log_.resume();
   return {};
@@ -247,12 +251,15 @@ Status TrainingRun::note_save(const Result<std::string>& outcome) {
 
 Status TrainingRun::evaluate_all() {
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
+  evaluated_step_ = state_.step;
+  std::optional<Evaluation> validation;
   for (const EvalSplit& split : setup_.splits) {
     const Interval interval(lanes_, Lane::kCompute, "evaluate");
     const Result<Evaluation> result = evaluate(world_, setup_.task, split);
     if (!result.ok()) return result.status().within("evaluate '" + split.name + "'");
     if (split.name == "validation") end_.val_loss = result->loss;
     if (split.name == "test") end_.test_accuracy = result->accuracy;
+    if (split.name == "validation") validation = *result;
     observer().on_eval({.split = split.name,
                         .step = state_.step,
                         .loss = result->loss,
@@ -261,7 +268,32 @@ Status TrainingRun::evaluate_all() {
                         .r2 = result->r2,
                         .samples = result->samples});
   }
-  return {};
+  const bool judged = validation && options_.checkpoint.best != "none";
+  return judged ? judge(*validation) : Status();
+}
+
+// Rank 0 decides for all ranks whether that was the best so far, and whether it is worth going on.
+Status TrainingRun::judge(const Evaluation& validation) {
+  std::array<std::int64_t, 2> verdict{};
+  if (world_.rank() == 0) {
+    BestScore& best = state_.best;
+    verdict[0] = best.take(validation, state_.step) ? 1 : 0;
+    verdict[1] = options_.patience > 0 && best.since() >= options_.patience ? 1 : 0;
+    end_.best_metric = best.metric();
+    end_.best_step = best.step();
+    end_.best_value = best.value();
+  }
+  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(verdict)), 0));
+  enough_ = verdict[1] != 0;
+  end_.stopped_early = enough_ && state_.step < steps_;
+  return verdict[0] != 0 ? save_best() : Status();
+}
+
+Status TrainingRun::save_best() {
+  if (options_.checkpoint.directory.empty()) return {};
+  STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
+  saving_step_ = state_.step;
+  return note_save(state_.save_best());
 }
 
 // Saves first: whatever goes wrong later, the training is not lost.
@@ -273,7 +305,7 @@ Status TrainingRun::finish() {
   STORMO_RETURN_IF_ERROR(save_last().within("the last checkpoint"));
   end_.interrupted = signal_ != 0;
   if (!end_.interrupted) {
-    STORMO_RETURN_IF_ERROR(evaluate_all());
+    if (evaluated_step_ != state_.step) STORMO_RETURN_IF_ERROR(evaluate_all());
     if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
   }
   STORMO_RETURN_IF_ERROR(gather_bytes_sent());

@@ -11,6 +11,7 @@
 #include <stormo/data/prefetch.h>
 #include <stormo/observe/records.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/train/evaluate.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameter_store.h>
 #include <stormo/train/precision.h>
@@ -55,6 +56,8 @@ class TrainingRun {
   Status agree(const StepOutcome& mine);
   Status between_steps();
   Status evaluate_all();
+  Status judge(const Evaluation& validation);
+  Status save_best();
   Status save_when_due(bool in_background);
   Status save_last();
   Status note_save(const Result<std::string>& outcome);
@@ -82,6 +85,8 @@ class TrainingRun {
   int failed_saves_ = 0;          // in a row
   bool save_failed_ = false;      // rank 0 knows of a failure that is not yet told
   double learning_rate_ = 0;
+  std::int64_t evaluated_step_ = -1;
+  bool enough_ = false;  // patience has run out
   int signal_ = 0;
   bool save_now_ = false;  ///< a rank was asked to
 };

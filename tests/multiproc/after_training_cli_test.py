@@ -258,6 +258,43 @@ test = "t.safetensors"
         self.assertIn("--length", wrong)
         self.assertIn("--temperature", wrong)
 
+    def test_the_best_checkpoint_stays_and_ends_a_run_that_becomes_no_better(self):
+        # what the model learns is wrong in the validation part: its loss grows from the first step
+        rows = [(i % 2, "ab"[i % 2]) for i in range(16)]
+        (self.folder / "t.csv").write_text("x,k\n" + "".join(f"{x},{k}\n" for x, k in rows))
+        (self.folder / "v.csv").write_text("x,k\n" + "".join(f"{1 - x},{k}\n" for x, k in rows))
+        self.recipe("""[model]
+kind = "mlp"
+sizes = [1, 2]
+[data]
+kind = "csv"
+path = "."
+train = "t.csv"
+validation = "v.csv"
+""")
+        flags = ("epochs=1000", "eval_every=2", "batch=16", "lr=1.0", "checkpoint.keep=1",
+                 "checkpoint.best=loss", "checkpoint.every=1")
+        lines = self.lines("data.toml", "-n", "2", *flags, "patience=3")
+        evaluated = {line["step"]: line for line in lines if line["event"] == "eval"}
+        self.assertEqual(sorted(evaluated), [2, 4, 6, 8])
+        self.assertEqual(min(evaluated, key=lambda s: evaluated[s]["loss"]), 2)
+        end = lines[-1]
+        self.assertEqual((end["steps"], end["best"]["step"], end["stopped_early"]), (8, 2, True))
+        self.assertEqual(end["best"]["value"], evaluated[2]["loss"])
+        names = sorted(path.name for path in (self.folder / "run").iterdir())
+        self.assertEqual(names, ["best", "latest", "step-00000002", "step-00000008"])
+        self.assert_same_evaluation({"validation": evaluated[2]}, "run", "--best")
+        self.assert_same_evaluation({"validation": evaluated[8]}, "run")
+        # patience counts on over a resumption
+        lines = self.lines("data.toml", "--resume", *flags, "patience=5")
+        self.assertEqual([line["step"] for line in lines if line["event"] == "eval"], [10, 12])
+        self.assertEqual(lines[-1]["best"]["step"], 2)
+        self.assertIn("eval_every", self.refused("data.toml", "checkpoint.best=loss",
+                                                 "checkpoint.directory=other"))
+        self.assertIn("checkpoint.best", self.refused("data.toml", "patience=1",
+                                                      "checkpoint.directory=other"))
+        self.assertIn("no best checkpoint", self.fails(2, "evaluate", "text", "--best"))
+
     def test_data_without_an_end_is_refused(self):
         os.mkfifo(self.folder / "pipe")
         for path, what in (("pipe", "is a pipe"), ("/dev/zero", "is a device")):

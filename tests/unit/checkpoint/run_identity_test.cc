@@ -50,6 +50,27 @@ TEST_F(Run, AFreshOneIsRefusedInAUsedFolderWithTheRemedies) {
   EXPECT_FALSE(begin_run(folder_, false).ok());
 }
 
+TEST_F(Run, KeepsItsBestBesideTheNewest) {
+  const RunIdentity run = begun();
+  EXPECT_EQ(best_checkpoint(folder_).status().code(), Code::kNotFound);
+  for (const int step : {1, 2, 3, 4, 5}) {
+    const std::string path = save_as(run, step, /*keep=*/1).take_or_throw();
+    if (step == 2 || step == 4) ASSERT_TRUE(point_best(path).ok());
+    EXPECT_EQ(newest(), path);
+  }
+  EXPECT_EQ(best_checkpoint(folder_).take_or_throw(), folder_ / "step-00000004");
+  EXPECT_THAT(names_in(folder_),
+              UnorderedElementsAre("step-00000004", "step-00000005", "best", "latest"));
+  // a run that replaces it replaces its best one too
+  ASSERT_TRUE(save_as(begun(/*overwrite=*/true), 1).ok());
+  EXPECT_THAT(names_in(folder_), UnorderedElementsAre("step-00000001", "best", "latest"));
+  EXPECT_EQ(best_checkpoint(folder_).status().code(), Code::kNotFound);
+  // a link that leads elsewhere names nothing
+  fs::remove(folder_ / "best");
+  fs::create_directory_symlink("../step-00000001", folder_ / "best");
+  EXPECT_EQ(best_checkpoint(folder_).status().code(), Code::kNotFound);
+}
+
 // The step of the run before is higher, at every moment of the change.
 TEST_F(Run, OneThatOverwritesReplacesTheOlderWithItsFirstCheckpointAndNotBefore) {
   const RunIdentity older = begun();
