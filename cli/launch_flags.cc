@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include <stormo/base/units.h>
@@ -27,6 +28,12 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
       .add_option("--heartbeat", flags.heartbeat,
                   "A rank silent for so long is dead or frozen; 0s: never judged")
       ->capture_default_str();
+  command.add_option("--stall-warning", flags.stall_warning,
+                     "Name the rank that others wait for after so long, or\n5 times the slowest "
+                     "step [10s]; 0s: never");
+  command.add_option("--stall-timeout", flags.stall_timeout,
+                     "End the job when it still has not come so long beyond\nthe slowest step "
+                     "[60s]; 0s: never");
   command
       .add_option("--sockets", flags.sockets,
                   "Connections to each rank of another host: more than\none where a single flow "
@@ -36,6 +43,14 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_option("--selection", flags.selection,
                      "File that says which algorithms run, from 'stormo tune'");
   command.add_flag("--checksum", flags.checksum, "Checksums over all data between hosts");
+}
+
+void export_stall_flags(const LaunchFlags& flags) {
+  const auto set = [](const char* variable, const std::string& value) {
+    if (!value.empty()) ::setenv(variable, value.c_str(), 1);
+  };
+  set("STORMO_STALL_WARNING", flags.stall_warning);
+  set("STORMO_STALL_TIMEOUT", flags.stall_timeout);
 }
 
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
@@ -57,6 +72,13 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
   }
   const auto heartbeat = parse_duration(flags.heartbeat);
   if (note("--heartbeat", heartbeat.status())) options.heartbeat_timeout = *heartbeat;
+  const auto pass_on = [&](const char* flag, const char* variable, const std::string& text) {
+    if (!text.empty() && note(flag, parse_duration(text).status())) {
+      options.environment.emplace_back(variable, text);
+    }
+  };
+  pass_on("--stall-warning", "STORMO_STALL_WARNING", flags.stall_warning);
+  pass_on("--stall-timeout", "STORMO_STALL_TIMEOUT", flags.stall_timeout);
   if (flags.sockets != 1)
     options.environment.emplace_back("STORMO_SOCKETS", std::to_string(flags.sockets));
   if (!flags.selection.empty() &&

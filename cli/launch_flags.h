@@ -20,6 +20,8 @@ struct LaunchFlags {
   std::string interface;
   std::string ports;
   std::string heartbeat = "2500ms";
+  std::string stall_warning;  // empty: as the environment says
+  std::string stall_timeout;
   int sockets = 1;
   std::string selection;
   bool checksum = false;
@@ -28,6 +30,9 @@ struct LaunchFlags {
 };
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
+
+/// For a rank that a foreign launcher has started: the flags that its environment may hold as well.
+void export_stall_flags(const LaunchFlags& flags);
 
 /// Appends what is wrong to `errors`, one line each.
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags, std::vector<std::string>& errors);

@@ -187,6 +187,7 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   const bool launched = place.ok() && place->source == "stormo";
   const TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace, launched};
   // A rank's recipe was checked by the launcher; under a foreign one, rank 0 speaks for all.
+  if (is_rank) export_stall_flags(a.launch);
   if (is_rank && parsed.errors.empty()) return run_rank(train_run);
   if (is_rank) return place.ok() && place->rank > 0 ? kExitUsage : fail_usage(parsed.errors);
 

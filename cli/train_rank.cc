@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -15,12 +14,12 @@
 
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/trace_file.h>
 #include <stormo/base/printable.h>
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
-#include <stormo/observe/trace_sink.h>
 #include <stormo/train/init.h>
 #include <stormo/train/recipe_task.h>
 #include <stormo/train/stop_signal.h>
@@ -28,8 +27,6 @@
 
 namespace stormo::cli {
 namespace {
-
-constexpr std::uint32_t kTraceTag = 0x7472;
 
 /// How long an interrupted run waits for a reader that does not read.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
@@ -80,39 +77,13 @@ class Reports {
   observe::TeeObserver tee_;
 };
 
-/// On rank 0: the traces of all ranks. A collective.
-Result<std::vector<observe::RankTrace>> gather_traces(comm::Communicator& world,
-                                                      observe::RankTrace mine) {
-  std::string bytes = observe::serialize(mine);
-  auto size = static_cast<std::int64_t>(bytes.size());
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(
-      world.all_gather({&size, 1, DType::kInt64}, {sizes.data(), world.size(), DType::kInt64}));
-  if (world.rank() != 0) {
-    STORMO_RETURN_IF_ERROR(world.send({bytes.data(), size, DType::kUInt8}, 0, kTraceTag));
-    return std::vector<observe::RankTrace>();
-  }
-  std::vector<observe::RankTrace> traces = {std::move(mine)};
-  for (Rank from = 1; from < world.size(); ++from) {
-    std::string theirs(static_cast<std::size_t>(sizes[static_cast<std::size_t>(from)]), '\0');
-    const auto count = static_cast<std::int64_t>(theirs.size());
-    STORMO_RETURN_IF_ERROR(world.recv({theirs.data(), count, DType::kUInt8}, from, kTraceTag));
-    STORMO_ASSIGN_OR_RETURN(observe::RankTrace trace, observe::parse_rank_trace(theirs));
-    traces.push_back(std::move(trace));
-  }
-  return traces;
-}
-
-Status write_trace(comm::Communicator& world, const observe::TraceSink& sink,
-                   const std::string& path) {
-  STORMO_ASSIGN_OR_RETURN(const auto traces, gather_traces(world, sink.snapshot()));
-  if (world.rank() != 0) return ok_status();
-  std::ofstream file(path);
-  observe::write_chrome_trace(file, traces);
-  file.close();
-  if (!file) return io_error("cannot write the trace to '" + path + "'");
-  std::cerr << "trace: " << path << " (open it at ui.perfetto.dev)\n";
-  return ok_status();
+/// Where a stall leaves the last operations of all ranks, unless the environment says.
+void choose_flight_file(const TrainRun& run) {
+  const std::string& checkpoints = run.recipe.train.checkpoint.directory;
+  std::string path;
+  if (!run.trace.empty()) path = run.trace + ".flight.json";
+  if (path.empty() && !checkpoints.empty()) path = checkpoints + "/flight.json";
+  if (!path.empty()) ::setenv("STORMO_FLIGHT_FILE", path.c_str(), /*overwrite=*/0);
 }
 
 /// What the user can put right is told apart from what went wrong on the way.
@@ -145,14 +116,16 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
   if (world.rank() == 0) trainer.set_observer(&reports.emplace(run.json).observer());
-  std::optional<observe::TraceSink> sink;
-  if (!run.trace.empty()) trainer.set_sink(&sink.emplace(world.rank(), group.host()));
+  std::optional<TraceFile> trace;
+  if (!run.trace.empty()) {
+    trainer.set_sink(&trace.emplace(group, run.trace, run.engine == "stormo").sink());
+  }
 
   const Result<observe::EndRecord> end = trainer.run();
   saved = trainer.last_saved();
   const bool interrupted = end.status().code() == Code::kInterrupted;
   if (!end.ok() && !interrupted) return end.status();
-  if (sink) STORMO_RETURN_IF_ERROR(write_trace(group, *sink, run.trace));
+  if (trace) STORMO_RETURN_IF_ERROR(trace->finish());
   return interrupted ? 128 + trainer.interrupt_signal() : kExitOk;
 }
 
@@ -203,6 +176,7 @@ int run_rank(const TrainRun& run) {
   if (run.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
   }
+  choose_flight_file(run);
   // Outlives the group: other ranks must not wait for a reader.
   std::optional<Reports> reports;
   const int exit_code = join_and_train(run, reports);

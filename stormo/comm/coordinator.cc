@@ -49,6 +49,7 @@ Coordinator::~Coordinator() {
     ending = std::move(lane_);
   }
   ending.reset();  // its last call still uses the store
+  if (stall_watch_ != nullptr) stall_watch_->stop();
   store_.reset();
 }
 
@@ -65,8 +66,20 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
     Options options, Deadline by) {
   std::unique_ptr<Coordinator> c(
       new Coordinator(std::move(store), std::move(health), std::move(options)));
+  c->stall_watch_ = std::make_unique<StallWatch>(
+      *c->store_, StallWatch::Options{.rank = c->options_.rank,
+                                      .size = c->options_.size,
+                                      .identity = c->options_.identity,
+                                      .settings = protocol::stall_settings(),
+                                      .activities = c->options_.activities,
+                                      .health = c->health_,
+                                      .fail = [coordinator = c.get()](const Status& cause) {
+                                        coordinator->health_->fail(coordinator->report(cause));
+                                      }});
+  STORMO_RETURN_IF_ERROR(c->stall_watch_->start(by));
   c->store_->set_note_source([coordinator = c.get()] {
     coordinator->look_for_stuck_calls();
+    coordinator->stall_watch_->tick();
     return coordinator->options_.activities->text();
   });
   c->store_->on_lost([health_of_group = c->health_](Status cause) {
@@ -138,7 +151,7 @@ Status Coordinator::report(const Status& local) {
   }
   Status cause = local;
   const bool is_riddle = local.code() == Code::kMismatch || local.code() == Code::kDeadlineExceeded;
-  if (is_riddle && local.message().find("\n  rank ") == std::string::npos) {
+  if (is_riddle && !health_->failed() && local.message().find("\n  rank ") == std::string::npos) {
     cause = {local.code(), local.message() + collect_activities()};
   }
   const auto winner =

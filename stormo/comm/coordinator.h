@@ -10,6 +10,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/activity.h>
 #include <stormo/comm/operation_lane.h>
+#include <stormo/comm/stall_watch.h>
 #include <stormo/comm/work.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/store.h>
@@ -58,6 +59,7 @@ class Coordinator {
   std::shared_ptr<transport::Health> health_;
   Options options_;
   std::unique_ptr<transport::StoreClient> store_;
+  std::unique_ptr<StallWatch> stall_watch_;
   std::mutex answer_mutex_;              // the store's thread against the destructor
   std::unique_ptr<OperationLane> lane_;  // for calls that the store's own thread must not make
   Work answer_;

@@ -24,7 +24,7 @@ Group::Group(Parts parts)
       memory_(*parts_.connections.host_group) {
   const auto n = static_cast<std::size_t>(local_size());
   if (parts_.activities == nullptr) parts_.activities = std::make_shared<Activities>();
-  activity_ = parts_.activities->add(parts_.name);
+  activity_ = parts_.activities->add(parts_.name, parts_.rank);
   operands_.local_rank = local_rank();
   operands_.memory.resize(n);
   operands_.scales.assign(n, 1);

@@ -64,6 +64,7 @@ Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const 
                                 .health = health_,
                                 .sockets = rendezvous_.sockets,
                                 .checksum = rendezvous_.checksum,
+                                .silence = rendezvous_.heartbeat_timeout,
                                 .on_refused = say_refusals("data port")};
   const Rank first_here = m.rank - m.local_rank;
   for (Rank r = 0; r < m.size(); ++r) {

@@ -14,6 +14,7 @@
 #include <stormo/base/units.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/secret_file.h>
+#include <stormo/protocol/stall.h>
 
 namespace stormo::launch {
 namespace {
@@ -105,6 +106,11 @@ void read_options(transport::Rendezvous& r, Reading& in) {
   };
   duration("STORMO_HEARTBEAT", r.heartbeat_timeout);
   duration("STORMO_JOIN_TIMEOUT", r.join_timeout);
+  protocol::StallSettings stall;
+  duration("STORMO_STALL_WARNING", stall.limits.warning);
+  duration("STORMO_STALL_TIMEOUT", stall.limits.timeout);
+  stall.flight_file = in.text("STORMO_FLIGHT_FILE");
+  protocol::set_stall_settings(std::move(stall));
 }
 
 /// A file name that says whose it is, and is another one for every job.

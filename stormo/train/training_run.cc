@@ -97,7 +97,10 @@ Status TrainingRun::start() {
                                                    kPrefetchDepth + options_.data_threads - 1,
                                                    options_.data_threads);
   const auto load = [this]() -> Result<data::Batch> {
+    const std::string step = "step " + std::to_string(state_.step + 1);
+    world_.set_section(step + " load");
     STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
+    world_.set_section(step + " forward and backward");
     return std::move(next.batch);
   };
   STORMO_ASSIGN_OR_RETURN(runner_,
@@ -179,6 +182,7 @@ Status TrainingRun::agree(const StepOutcome& mine) {
 
 Status TrainingRun::between_steps() {
   const std::int64_t step = state_.step;
+  world_.set_section("after step " + std::to_string(step));
   const bool last = step == steps_ || signal_ != 0;
   if (due(step, options_.log_every) || last) {
     observe::StepRecord record = log_.take(steps_ - step);

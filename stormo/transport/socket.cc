@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 namespace stormo::transport {
 namespace {
@@ -290,6 +291,31 @@ void tune_tcp(int fd) {
 void limit_unacknowledged(int fd, Duration limit) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(ms));
+}
+
+void keep_alive_within(int fd, Duration limit) {
+  const auto seconds = static_cast<int>(std::chrono::ceil<std::chrono::seconds>(limit).count());
+  const int idle = std::max(1, seconds - 2);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 2);  // one may be lost
+}
+
+Duration Acknowledgements::owed_for(int fd, TimePoint now) {
+  using std::chrono::milliseconds;
+  // A retransmission that was answered is no debt, though its data may not be acknowledged: the
+  // reader's kernel had no room. The answer to one takes less than this.
+  constexpr Duration kRoundTrip = std::chrono::seconds(1);
+  const bool afresh = now - std::exchange(asked_, now) > kRoundTrip;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Duration::zero();
+  const Duration answered = milliseconds(info.tcpi_last_ack_recv);
+  const Duration sent = milliseconds(info.tcpi_last_data_sent);
+  const bool owes = info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+  if (afresh || !owes) since_ = now;
+  since_ = std::max(since_, now - answered);
+  return info.tcpi_probes > 0 || answered > sent + kRoundTrip ? now - since_ : Duration::zero();
 }
 
 int poll_timeout(TimePoint now, TimePoint when, int cap_ms) {

@@ -91,6 +91,25 @@ void tune_tcp(int fd);
 /// whose peer always reads: Linux also counts the time in which a slow reader's window is closed.
 void limit_unacknowledged(int fd, Duration limit);
 
+/// Probes an idle connection, so that one whose network is cut fails within `limit` (at least 3 s):
+/// the peer's kernel answers, whatever its process does. The kernel sends no such probes while data
+/// waits to be sent; see Acknowledgements.
+void keep_alive_within(int fd, Duration limit);
+
+/// For how long the peer's kernel has owed an answer: an acknowledgement of data, or of a probe of
+/// its closed window. A slow reader's kernel answers both, so that a closed window, however long,
+/// is no debt. To be asked several times a second while an answer
+/// is awaited; it begins anew after a pause.
+class Acknowledgements {
+ public:
+  /// Zero when nothing is owed.
+  Duration owed_for(int fd, TimePoint now);
+
+ private:
+  TimePoint since_{};
+  TimePoint asked_{};
+};
+
 /// First usable address of a network interface: IPv4, else IPv6 (link-local last, with its scope).
 Result<std::string> interface_address(std::string_view name);
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <stormo/base/check.h>
+#include <stormo/base/units.h>
 #include <stormo/transport/tcp/link.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -202,9 +203,20 @@ Status Link::complete_receive() {
 }
 
 Status Link::lost(const char* what, int error) const {
+  std::string why = error == 0 ? "it closed the connection" : std::strerror(error);
+  if (error == ETIMEDOUT) {
+    why = "its host answers no more: the network between the hosts is cut, or that host is down";
+  }
+  return {Code::kPeerLost, fmt::format("{} rank {}: {}", what, peer_, why)};
+}
+
+Status Link::check_line(TimePoint now, Duration limit) {
+  const Duration owed = acknowledgements_.owed_for(fd(), now);
+  if (owed < limit) return {};
   return {Code::kPeerLost,
-          fmt::format("{} rank {}: {}", what, peer_,
-                      error == 0 ? "it closed the connection" : std::strerror(error))};
+          fmt::format("its host has acknowledged nothing for {}: the network between the hosts is "
+                      "cut, or that host is down; {}",
+                      format_duration(owed), describe_wait())};
 }
 
 Status Link::receive_error(const Status& why) const {

@@ -37,6 +37,8 @@ class Link {
   int fd() const { return socket_.get(); }
   /// "receive #4 from rank 1 (tag 0x7): 0 of 1024 bytes"; for the message of a deadline.
   std::string describe_wait() const;
+  /// kPeerLost when the peer's kernel has owed an answer for `limit`: the line is cut.
+  Status check_line(TimePoint now, Duration limit);
 
  private:
   struct Send {
@@ -75,6 +77,8 @@ class Link {
   bool in_payload_ = false;
   FrameHeader header_;
   std::size_t received_ = 0;  // of the current payload
+
+  Acknowledgements acknowledgements_;
 
   // Small messages, and what follows them, are read ahead with one system call.
   std::unique_ptr<std::byte[]> staging_;

@@ -26,7 +26,10 @@ constexpr int kSliceMs = 20;
 // gradients. Bulk data is better waited for in poll() then: the kernel wakes us when something has
 // come, while after a yield the other keeps the core until its time is over.
 constexpr Duration kShared = std::chrono::microseconds(50);
+constexpr Duration kLineCheck = std::chrono::milliseconds(100);
 constexpr std::size_t kBulkBytes = 64 << 10;
+
+std::atomic<std::uint64_t> g_progress{0};
 
 class TcpTransport final : public Transport {
  public:
@@ -34,10 +37,12 @@ class TcpTransport final : public Transport {
       : rank_(options.rank),
         size_(options.size),
         sockets_(options.sockets),
+        silence_(options.silence),
         health_(std::move(options.health)) {
     links_.resize(static_cast<std::size_t>(size_));
     for (auto& [peer, ends] : sockets) {
       for (Descriptor& end : ends) {
+        if (silence_ > Duration::zero()) keep_alive_within(end.get(), silence_);
         links_[static_cast<std::size_t>(peer)].push_back(
             std::make_unique<Link>(peer, std::move(end), options.epoch, options.checksum));
       }
@@ -129,6 +134,7 @@ class TcpTransport final : public Transport {
   static bool is_bulk(std::span<const Outgoing> sends, std::span<const Incoming> receives);
   Status run(bool bulk, Deadline by);
   void wait(TimePoint now, Deadline by);
+  Status check_lines(TimePoint now);
   Status deadline_error() const;
   bool complete() const {
     return std::none_of(active_.begin(), active_.end(), [](const Link* l) { return l->busy(); });
@@ -137,6 +143,7 @@ class TcpTransport final : public Transport {
   const Rank rank_;
   const int size_;
   const int sockets_;
+  const Duration silence_;
   const std::shared_ptr<Health> health_;
   Health failure_;  // of this endpoint
   // by rank; empty for self and ranks not reached by tcp
@@ -144,6 +151,7 @@ class TcpTransport final : public Transport {
   std::vector<Link*> active_;    // with parts of the current exchange
   std::deque<Stripes> stripes_;  // of the current exchange
   std::vector<pollfd> fds_;
+  TimePoint lines_checked_{};
   std::atomic<std::uint64_t> messages_sent_{0};
   std::atomic<std::uint64_t> bytes_sent_{0};
   std::atomic<std::uint64_t> messages_received_{0};
@@ -184,7 +192,9 @@ Status TcpTransport::run(bool bulk, Deadline by) {
     if (now >= by.when() && !by.is_never()) return deadline_error();
     if (moved) {
       moved_at = now;
+      g_progress.fetch_add(1, std::memory_order_relaxed);
     } else if (now - moved_at >= kSpin || shared) {
+      STORMO_RETURN_IF_ERROR(check_lines(now));
       wait(now, by);
     } else {
       ::sched_yield();  // whoever shares this core may be the one that we wait for
@@ -200,6 +210,16 @@ void TcpTransport::wait(TimePoint now, Deadline by) {
     if (events != 0) fds_.push_back({link->fd(), static_cast<short>(events), 0});
   }
   ::poll(fds_.data(), fds_.size(), poll_timeout(now, by.when(), kSliceMs));
+}
+
+/// Whether the hosts of those that this exchange waits for are still there.
+Status TcpTransport::check_lines(TimePoint now) {
+  if (silence_ <= Duration::zero() || now - lines_checked_ < kLineCheck) return {};
+  lines_checked_ = now;
+  for (Link* link : active_) {
+    if (link->busy()) STORMO_RETURN_IF_ERROR(link->check_line(now, silence_));
+  }
+  return {};
 }
 
 Status TcpTransport::deadline_error() const {
@@ -243,6 +263,8 @@ Result<std::unique_ptr<TcpListener>> TcpListener::listen(std::string_view addres
   STORMO_ASSIGN_OR_RETURN(const SocketAddress bound, local_address_of(socket.get()));
   return std::unique_ptr<TcpListener>(new TcpListener(std::move(socket), bound.to_string()));
 }
+
+std::uint64_t tcp_progress() { return g_progress.load(std::memory_order_relaxed); }
 
 Result<std::unique_ptr<Transport>> make_tcp_transport(TcpOptions options,
                                                       std::unique_ptr<TcpListener> listener,

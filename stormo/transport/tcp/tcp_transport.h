@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -52,9 +53,16 @@ struct TcpOptions {
   static constexpr int kMaxSockets = 16;
   /// XXH3 over every payload; the same on all ranks.
   bool checksum = false;
+  /// A peer whose host acknowledges nothing for so long is lost; zero: as the kernel decides, after
+  /// minutes. How long its process does not read is not judged.
+  Duration silence{0};
   /// One line per refused connection: "refused 10.0.0.7:4711: wrong secret".
   std::function<void(std::string_view)> on_refused;
 };
+
+/// How often bytes have moved over the sockets of all transports of this process: as long as this
+/// changes, an operation that takes long gets on. Any thread.
+std::uint64_t tcp_progress();
 
 /// Connects every pair (the higher rank calls the lower), options.sockets times, authenticated from
 /// the first byte; strangers are refused and delay nobody. The listener is closed once all peers

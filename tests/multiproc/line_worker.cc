@@ -1,0 +1,68 @@
+// Two ranks on two hosts whose network may be cut:
+//   line_worker MODE [FILE [SECONDS]]
+// talk: they exchange without end. bulk: rank 0 sends without end. idle: nobody sends until FILE is
+// there. slow: rank 1 reads what rank 0 sends only after so many SECONDS.
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <stormo/comm/communicator.h>
+#include <stormo/launch/environment.h>
+
+namespace {
+
+using stormo::Status;
+using stormo::comm::Communicator;
+
+void wait_for(int milliseconds) { ::poll(nullptr, 0, milliseconds); }
+
+Status all_reduce(Communicator& world, std::vector<float>& x) {
+  return world.all_reduce(stormo::comm::buffer_of(std::span(x)), stormo::comm::ReduceOp::kSum);
+}
+
+Status pass(Communicator& world, std::vector<float>& x) {
+  const stormo::comm::Buffer data = stormo::comm::buffer_of(std::span(x));
+  return world.rank() == 0 ? world.send(data, 1, 7) : world.recv(data, 0, 7);
+}
+
+void announce() {
+  std::puts("working");
+  std::fflush(stdout);
+}
+
+Status run(Communicator& world, const std::string& mode, const std::string& file, int seconds) {
+  std::vector<float> small(16, 1);
+  std::vector<float> large(4 << 20, 1);
+  STORMO_RETURN_IF_ERROR(all_reduce(world, small));
+  announce();
+  if (mode == "idle") {
+    while (::access(file.c_str(), F_OK) != 0) wait_for(10);
+  }
+  if (mode == "slow") {
+    if (world.rank() == 1) wait_for(seconds * 1000);
+    STORMO_RETURN_IF_ERROR(pass(world, large));
+    return world.finalize(stormo::Deadline::never());
+  }
+  for (;;) {
+    STORMO_RETURN_IF_ERROR(mode == "bulk" ? pass(world, large) : all_reduce(world, small));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto place = stormo::launch::read_environment(stormo::launch::process_environment());
+  if (!place.ok() || argc < 2) return 2;
+  auto world = stormo::comm::join(*place);
+  const Status outcome =
+      world.ok() ? run(**world, argv[1], argc > 2 ? argv[2] : "", argc > 3 ? std::atoi(argv[3]) : 0)
+                 : world.status();
+  if (!outcome.ok()) std::fprintf(stderr, "%s\n", outcome.message().c_str());
+  return outcome.ok() ? 0 : 1;
+}

@@ -1,0 +1,136 @@
+// A rank does not come to an operation in which others wait: it is named in time, and the job ends
+// with what every rank did. Who is slow, but gets on, is left alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "process.h"
+
+namespace stormo::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+class Stall : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(flight_); }
+
+  Outcome run(const std::string& mode, int rank, const Words& options = {"-n", "3"},
+              const std::string& timeout = "1s") const {
+    Words argv{STORMO_PROGRAM, "run", "--stall-warning", "500ms", "--stall-timeout", timeout};
+    argv.insert(argv.end(), options.begin(), options.end());
+    for (const std::string& word :
+         {std::string("--"), std::string(STORMO_STALL_WORKER), mode, std::to_string(rank)}) {
+      argv.push_back(word);
+    }
+    return run_to_end(argv, {"STORMO_FLIGHT_FILE=" + flight_});
+  }
+  /// What the flight recorder wrote of a rank.
+  json record_of(int rank) const {
+    std::ifstream in(flight_);
+    const json file = json::parse(in, nullptr, /*allow_exceptions=*/false);
+    EXPECT_TRUE(file.is_object()) << flight_;
+    if (!file.is_object()) return {};
+    for (const json& record : file["ranks"]) {
+      if (record["rank"] == rank) return record;
+    }
+    return {};
+  }
+  void expect_operations(int rank, std::size_t at_least) const {
+    const json record = record_of(rank);
+    ASSERT_TRUE(record.is_object()) << "rank " << rank;
+    const json& operations = record["groups"][0]["operations"];
+    ASSERT_GE(operations.size(), at_least);
+    const json& last = operations.back();
+    EXPECT_EQ(last["kind"], "all_reduce");
+    EXPECT_EQ(last["bytes"], 4);
+    EXPECT_EQ(operations.front()["state"], "done");
+  }
+
+  const std::string flight_ =
+      ::testing::TempDir() + "flight-" + std::to_string(::getpid()) + ".json";
+};
+
+const char* const kWaiting[] = {"ranks 1, 2 wait in it", "ranks 0, 2 wait in it",
+                                "ranks 0, 1 wait in it"};
+
+TEST_F(Stall, ARankWedgedInALockIsNamedAndEndsTheJob) {
+  for (const int culprit : {0, 1, 2}) {
+    SCOPED_TRACE(culprit);
+    const Outcome o = run("lock", culprit);
+    EXPECT_EQ(o.status, 1) << o.err;
+    EXPECT_LT(o.took, 8s);
+    const std::string name = "rank " + std::to_string(culprit) + " (host ";
+    EXPECT_THAT(o.err, HasSubstr("warning: " + name));
+    EXPECT_THAT(o.err, HasSubstr(") has not reached all_reduce #"));
+    EXPECT_THAT(o.err, HasSubstr(kWaiting[culprit]));
+    EXPECT_THAT(o.err, HasSubstr("rank " + std::to_string(culprit) + "'s last: step 21 forward"));
+    EXPECT_THAT(o.err, HasSubstr("wedged_in_a_lock")) << "where it is";
+    for (int rank = 0; rank < 3; ++rank) expect_operations(rank, 20);
+    const json stuck = record_of(culprit);
+    EXPECT_EQ(stuck["groups"][0]["running"], false);
+    EXPECT_THAT(stuck["threads"][0]["stack"].dump(), HasSubstr("wedged_in_a_lock"));
+    EXPECT_EQ(record_of((culprit + 1) % 3)["groups"][0]["operations"].back()["state"], "running");
+  }
+}
+
+TEST_F(Stall, ARankWithoutDataIsNamedAcrossHosts) {
+  const Outcome o = run("data", 2, {"-H", "localhost:2,127.0.0.1:1"});
+  EXPECT_EQ(o.status, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("rank 2 (host 127.0.0.1, pid "));
+  EXPECT_THAT(o.err, HasSubstr("ranks 0, 1 wait in it"));
+  EXPECT_THAT(record_of(2)["threads"][0]["stack"].dump(), HasSubstr("reads_data_that_never_comes"));
+  EXPECT_THAT(record_of(2)["threads"][0]["waits_in"].dump(), HasSubstr("pipe"));
+}
+
+TEST_F(Stall, AFrozenRankIsSeenByItsNeighbours) {
+  const Outcome o = run("stop", 1, {"-n", "3", "--heartbeat", "0s"});
+  EXPECT_EQ(o.status, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("warning: rank 1 (host "));
+  EXPECT_THAT(o.err, HasSubstr("does not answer"));
+  EXPECT_THAT(o.err, HasSubstr("rank 1: its process is stopped"));
+  EXPECT_EQ(record_of(0)["neighbours"][0]["threads"][0]["state"], "T");
+}
+
+TEST_F(Stall, AMessageThatNobodySendsIsOne) {
+  const Outcome o = run("message", 2);
+  EXPECT_EQ(o.status, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("receive from rank 0"));
+}
+
+TEST_F(Stall, ALateRankIsNamedAndTheJobGoesOn) {
+  const Outcome o = run("late", 1, {"-n", "3"}, "60s");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(count(o.err, "warning: rank 1 (host "), 1) << "one line";
+  EXPECT_EQ(count(o.err, "\n"), 1) << o.err;
+}
+
+TEST_F(Stall, WhoGetsOnIsNone) {
+  const Outcome o = run("beat", 1);
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+}
+
+TEST_F(Stall, RanksThatAllComputeForLongAreNone) {
+  const Outcome o = run("alone", 1);
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+}
+
+TEST_F(Stall, IsNeverOneWhenItIsSwitchedOff) {
+  const Outcome o = run("late", 1, {"-n", "3", "--stall-warning", "0s"}, "0s");
+  EXPECT_EQ(o.status, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+}
+
+}  // namespace
+}  // namespace stormo::testing

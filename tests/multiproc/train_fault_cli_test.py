@@ -1,0 +1,107 @@
+"""What `stormo train` leaves behind when a rank fails: traces up to the failure, and, of a stall, the
+last operations of all ranks.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import unittest
+
+import train_cli
+from train_cli import DEADLINE_S, STORMO, TrainTest
+
+
+def pid_of_rank(launcher, rank):
+    """The process that `launcher`, a pid, has started as this rank."""
+    wanted = f"STORMO_RANK={rank}".encode()
+    parents = {launcher}
+    found = None
+    for _ in range(3):  # a guard may stand between them
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (folder / "stat").read_text().rsplit(") ", 1)[1].split()
+                environment = (folder / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if int(fields[1]) in parents:
+                parents.add(int(folder.name))
+                if wanted in environment:
+                    found = int(folder.name)
+    return found
+
+
+def events_of(path):
+    """Names of the events in a trace file, by rank."""
+    events = {}
+    for event in json.loads(path.read_text())["traceEvents"]:
+        if event["ph"] == "X":
+            events.setdefault(event["pid"], set()).add(event["name"])
+    return events
+
+
+class FaultTest(TrainTest):
+    def run_until_signal(self, number, ranks, *arguments):
+        """A run whose rank 1 gets the signal after some steps: exit code and stderr."""
+        command = [STORMO, "train", "mlp.toml", "--json", "--trace", "out.json"]
+        run = subprocess.Popen(
+            [*command, "-n", str(ranks), "steps=1000000", *arguments],
+            cwd=self.folder,
+            env=dict(os.environ, OMP_NUM_THREADS="1"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(run.kill)
+        for line in run.stdout:
+            if '"event":"step"' in line.replace(" ", "") and json.loads(line)["step"] >= 3:
+                break
+        victim = pid_of_rank(run.pid, 1)
+        self.assertIsNotNone(victim, "no rank 1")
+        os.kill(victim, number)
+        _, err = run.communicate(timeout=DEADLINE_S)
+        return run.returncode, err
+
+    def test_a_killed_rank_costs_its_own_trace_only(self):
+        code, err = self.run_until_signal(signal.SIGKILL, 2)
+        self.assertNotEqual(code, 0, err)
+        self.assertIn("trace up to the failure: out.json", err)
+        events = events_of(self.folder / "out.json")
+        self.assertEqual(set(events), {0})
+        self.assertIn("forward", events[0])
+        self.assertFalse((self.folder / "out.rank1.json").exists())
+
+    def test_every_rank_that_learns_of_the_failure_leaves_its_part(self):
+        (self.folder / "out.json.new").mkdir()  # rank 0 cannot write: said, and rank 1 still does
+        code, err = self.run_until_signal(signal.SIGKILL, 3)
+        self.assertNotEqual(code, 0, err)
+        self.assertIn("cannot write the trace", err)
+        self.assertEqual(set(events_of(self.folder / "out.rank2.json")), {2})
+
+    def test_a_stall_leaves_last_operations_and_traces(self):
+        code, err = self.run_until_signal(
+            signal.SIGSTOP,
+            2,
+            "--heartbeat",
+            "0s",
+            "--stall-warning",
+            "500ms",
+            "--stall-timeout",
+            "1s",
+        )
+        self.assertEqual(code, 1, err)
+        self.assertIn("rank 1 (host ", err)
+        self.assertIn("its process is stopped", err)
+        self.assertIn("forward", events_of(self.folder / "out.json")[0])
+        record = json.loads((self.folder / "out.json.flight.json").read_text())
+        self.assertEqual(record["silent"], [1])
+        operations = record["ranks"][0]["groups"][0]["operations"]
+        self.assertEqual(operations[-1]["state"], "running")
+        self.assertIn("step", record["ranks"][0]["doing"])
+
+
+if __name__ == "__main__":
+    train_cli.main()
