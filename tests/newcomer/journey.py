@@ -133,12 +133,16 @@ class Journey:
         lines = self.events("train", "pictures.toml", "-n", "2")
         self.trained = next(line for line in lines if line["event"] == "eval" and line["split"] == "test")
         self.must("two ranks learn what the pictures show", self.trained["accuracy"] > 0.9, self.trained)
+        (again,) = self.events("evaluate", "runs/pictures")
+        self.must("the checkpoint judges the test pictures alike", again["accuracy"] == self.trained["accuracy"], again)
+        told = self.events("predict", "runs/pictures", "pictures/test/night/1.png")
+        self.must("a picture gets the name of its class", told[0]["classes"][0]["class"] == "night", told)
 
     def text(self):
         recipe = self.a.repository / "recipes/quickstart.toml"
         self.events("train", recipe, "-n", "2", *TEXT, f"data.path={self.a.repository / 'docs'}")
-        newest = self.stormo("checkpoint", "inspect", "runs/text")
-        self.must("a model of texts is trained and saved", "step-00000006" in newest, newest)
+        said = self.stormo("sample", "runs/text", "--prompt", "A rank ", "--length", "20", "--seed", "3")
+        self.must("a model of texts goes on with a sentence", len(said.encode()) >= 20, repr(said))
 
     def pytorch_and_back(self):
         found = subprocess.run([self.a.python, "-c", "import torch, safetensors"], capture_output=True)
