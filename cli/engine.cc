@@ -26,8 +26,8 @@ Result<std::unique_ptr<comm::Communicator>> join_through_mpi() {
   return world;
 #else
   return invalid_argument(
-      "--engine mpi: this program was built without MPI; install libopenmpi-dev or libmpich-dev "
-      "and build it with STORMO_MPI=ON");
+      "--engine mpi: this program was built without MPI; install libopenmpi-dev or libmpich-dev, "
+      "configure again with -DSTORMO_MPI=ON and build");
 #endif
 }
 

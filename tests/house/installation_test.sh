@@ -100,7 +100,7 @@ configured() {  # NAME ARGUMENTS...   in build folder NAME, with no python3 but 
 }
 must() { "$@" || { cat "$folder/$2.log"; echo "must configure: $*" >&2; exit 1; }; }
 must_not() {
-  if "$@" || ! grep -q 'configure again with -DSTORMO_TORCH=FOLDER' "$folder/$2.log"; then
+  if "$@" || ! grep -q -e '-DSTORMO_TORCH=FOLDER' "$folder/$2.log"; then
     cat "$folder/$2.log"
     echo "must fail and say what helps: $*" >&2
     exit 1
