@@ -1,5 +1,8 @@
 #include <stormo/train/checkpoint.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <exception>
 #include <memory>
 #include <utility>
@@ -14,13 +17,20 @@ Status foreign(const std::string& what) {
                           "; resume with the model that wrote it, or give another directory");
 }
 
+/// "F32 [64, 10]".
+std::string form(const std::string& dtype, at::IntArrayRef shape) {
+  return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
+}
+
 Status check_fits(const checkpoint::Manifest& manifest, const TensorMap& tensors) {
   for (const auto& [name, t] : tensors) {
     const auto found = manifest.tensors.find(name);
     if (found == manifest.tensors.end()) return foreign("it has no '" + name + "'");
     const char* dtype = safetensors_name(t.scalar_type());
-    if (t.sizes() != found->second.shape || dtype == nullptr || dtype != found->second.dtype) {
-      return foreign("'" + name + "' is of another shape or type");
+    if (dtype == nullptr) return invalid_argument("'" + name + "' is of a type that no file holds");
+    if (t.sizes() != found->second.shape || dtype != found->second.dtype) {
+      return foreign("'" + name + "' is " + form(found->second.dtype, found->second.shape) +
+                     ", the model's is " + form(dtype, t.sizes()));
     }
   }
   return ok_status();

@@ -17,7 +17,18 @@
 #include <stormo/model/registry.h>
 
 namespace stormo::train {
-namespace {}  // namespace
+namespace {
+
+/// Parameters and statistics; counters stay whole numbers. (Module::to() of C++ makes floats of
+/// them, which that of Python does not.)
+void convert_numbers(torch::nn::Module& module, torch::ScalarType type) {
+  for (torch::Tensor& p : module.parameters()) p.set_data(p.to(type));
+  for (torch::Tensor& b : module.buffers()) {
+    if (b.is_floating_point()) b.set_data(b.to(type));
+  }
+}
+
+}  // namespace
 
 Result<std::string> continue_text(const Task& task, const Preprocessing& preprocessing,
                                   const std::string& prompt, const SampleOptions& options,
@@ -45,7 +56,7 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
   if (data.input.size() == 3) options.image = data.input;
   torch::manual_seed(recipe.train.seed);
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
-  chain->to(scalar_type(recipe));
+  convert_numbers(*chain, scalar_type(recipe));
   Task task;
   task.module = chain;
   task.forward = [chain, recompute = recipe.recompute](const torch::Tensor& input) {
