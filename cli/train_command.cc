@@ -100,24 +100,54 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags, Errors& errors) {
   return options;
 }
 
-/// Everything that can be found out before a rank starts: nothing is written but a probe file.
-void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
+/// As probe_checkpoint_directory, but leaves no folder behind.
+Status try_checkpoint_directory(const std::string& directory) {
+  std::vector<fs::path> missing;  // the deepest first
+  std::error_code ignored;
+  for (fs::path p = fs::absolute(directory); !fs::exists(p, ignored); p = p.parent_path()) {
+    missing.push_back(p);
+  }
+  const Status status = checkpoint::probe_checkpoint_directory(directory);
+  for (const fs::path& p : missing) fs::remove(p, ignored);  // what is not empty stays
+  return status;
+}
+
+/// Whether what the run will read and write beside its data can be; leaves everything as it was.
+void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& errors) {
   const auto note = [&](const Status& status) {
     if (!status.ok()) errors.push_back(status.message());
   };
-  const train::Recipe& recipe = parsed.recipe;
-  // A data key that could not be read would send the search to the default place.
-  const bool data_known =
-      std::none_of(parsed.errors.begin(), parsed.errors.end(),
-                   [](const auto& e) { return e.find("data.") != std::string::npos; });
-  if (data_known) note(train::load_data(recipe).status());
   if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
   const std::string& directory = recipe.train.checkpoint.directory;
   if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
   if (!a.resume && !directory.empty()) {
     note(checkpoint::begin_run(directory, a.overwrite).status());
   }
-  if (errors.empty() && !directory.empty()) note(checkpoint::probe_checkpoint_directory(directory));
+  if (errors.empty() && !directory.empty()) note(try_checkpoint_directory(directory));
+}
+
+/// Everything that can be found out before a rank starts.
+void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
+  // A data key that could not be read would send the search to the default place.
+  const bool data_known =
+      std::none_of(parsed.errors.begin(), parsed.errors.end(),
+                   [](const auto& e) { return e.find("data.") != std::string::npos; });
+  if (data_known) {
+    const Status data = train::load_data(parsed.recipe).status();
+    if (!data.ok()) errors.push_back(data.message());
+  }
+  check_files(parsed.recipe, a, errors);
+}
+
+/// What is wrong for a rank, which reads its own recipe. The launcher has looked at files; under a
+/// foreign one rank 0 does.
+Errors problems_of_rank(const train::ParsedRecipe& parsed, const TrainArguments& a, int ranks,
+                        bool look_at_files) {
+  Errors errors = parsed.errors;
+  const Errors wrong = train::check_recipe(parsed, ranks);
+  errors.insert(errors.end(), wrong.begin(), wrong.end());
+  if (look_at_files) check_files(parsed.recipe, a, errors);
+  return errors;
 }
 
 Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
@@ -183,14 +213,15 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   const Result<transport::Rendezvous> place =
       own_engine ? place_in_job() : find_place(a.engine, a.launch);
   if (!own_engine && !place.ok()) return fail_usage({place.status().message()});
-  const bool is_rank = !place.ok() || place->source != "none";
-  const bool launched = place.ok() && place->source == "stormo";
-  const TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace, launched};
-  // A rank's recipe was checked by the launcher; under a foreign one, rank 0 speaks for all.
-  if (is_rank) export_stall_flags(a.launch);
-  if (is_rank && parsed.errors.empty()) return run_rank(train_run);
-  if (is_rank) return place.ok() && place->rank > 0 ? kExitUsage : fail_usage(parsed.errors);
-
+  TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace};
+  if (!place.ok() || place->source != "none") {
+    export_stall_flags(a.launch);
+    train_run.launched = place.ok() && place->source == "stormo";
+    train_run.find_problems = [&, launched = train_run.launched](Rank rank, int ranks) {
+      return problems_of_rank(parsed, a, ranks, !launched && rank == 0);
+    };
+    return run_rank(train_run);  // its init() says what is wrong with the environment
+  }
   Errors errors = parsed.errors;
   const int ranks = count_ranks(a.launch, errors);
   launch::LaunchOptions options = launch_options(a.launch, errors);

@@ -12,16 +12,20 @@
 #include <utility>
 #include <vector>
 
+#include <cli/build_facts.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
 #include <cli/trace_file.h>
 #include <stormo/base/printable.h>
+#include <stormo/base/version.h>
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
+#include <stormo/train/agreement.h>
 #include <stormo/train/init.h>
 #include <stormo/train/recipe_task.h>
+#include <stormo/train/run_facts.h>
 #include <stormo/train/stop_signal.h>
 #include <stormo/train/trainer.h>
 
@@ -86,28 +90,64 @@ void choose_flight_file(const TrainRun& run) {
   if (!path.empty()) ::setenv("STORMO_FLIGHT_FILE", path.c_str(), /*overwrite=*/0);
 }
 
-/// What the user can put right is told apart from what went wrong on the way.
+/// What the user can put right before a run starts is told apart from what went wrong.
 int exit_code_of(const Status& status) {
   switch (status.code()) {
     case Code::kOk: return kExitOk;
     case Code::kInvalidArgument:
     case Code::kNotFound:
+    case Code::kRefused:
     case Code::kCorrupt: return kExitUsage;
     default: return kExitFailed;
   }
 }
 
-int report(const Status& status, std::ostream& errors) {
+void report(const Status& status, std::ostream& errors) {
   errors << "stormo train: " << status.message() << "\n";
-  return exit_code_of(status);
 }
 
-/// `saved`: the newest checkpoint of this run, whatever the outcome.
+Status problem_of(const TrainRun& run, const comm::Communicator& group) {
+  std::string text;
+  for (const std::string& problem : run.find_problems(group.rank(), group.size())) {
+    text += (text.empty() ? "" : "\n") + problem;
+  }
+  return text.empty() ? Status() : invalid_argument(std::move(text));
+}
+
+std::vector<train::Fact> facts_of(const TrainRun& run) {
+  std::vector<train::Fact> facts = train::recipe_facts(run.recipe);
+  facts.insert(facts.begin(), {{"stormo", std::string(kVersion) + ", git " + kGitHash + ", " +
+                                              kCompiler + ", " + kBuildType},
+                               {"--trace", run.trace.empty() ? "no" : "yes"}});
+  return facts;
+}
+
+/// A recipe's data and model.
+struct Prepared {
+  train::RecipeData data;
+  train::Task task;
+};
+
+Result<Prepared> prepare(const train::Recipe& recipe) {
+  STORMO_ASSIGN_OR_RETURN(train::RecipeData data, train::load_data(recipe));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, data.preprocessing));
+  return Prepared{std::move(data), std::move(task)};
+}
+
+/// How far a run came, whatever its outcome.
+struct Progress {
+  bool started = false;  ///< it came as far as the first step
+  std::string saved;     ///< its newest checkpoint
+};
+
+/// Returns the exit code. What it refuses before the first step, it refuses on all ranks.
 Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Reports>& reports,
-                          std::string& saved) {
-  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(run.recipe));
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data.preprocessing));
+                          Progress& progress) {
   comm::Communicator& group = world.communicator();
+  STORMO_RETURN_IF_ERROR(train::check_agreement(group, facts_of(run), problem_of(run, group)));
+  Result<Prepared> prepared = prepare(run.recipe);
+  STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
+  auto& [data, task] = *prepared;
   if (world.rank() == 0) {
     for (const std::string& warning : data.warnings)
       std::cerr << "warning: " << printable(warning) << "\n";
@@ -122,7 +162,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   }
 
   const Result<observe::EndRecord> end = trainer.run();
-  saved = trainer.last_saved();
+  progress = {trainer.started(), trainer.last_saved()};
   const bool interrupted = end.status().code() == Code::kInterrupted;
   if (!end.ok() && !interrupted) return end.status();
   if (trace) STORMO_RETURN_IF_ERROR(trace->finish());
@@ -133,20 +173,25 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
   try {
     World world = run.engine == "stormo" ? stormo::init()
                                          : stormo::init(join_world(run.engine, {}).take_or_throw());
-    std::string saved;
-    const Result<int> code = train_as_rank(world, run, reports, saved);
+    Progress progress;
+    const Result<int> code = train_as_rank(world, run, reports, progress);
     if (code.ok()) return *code;
     std::ostream& errors = reports ? reports->errors() : std::cerr;
-    int exit_code = world.rank() > 0 ? exit_code_of(code.status()) : report(code.status(), errors);
-    if (code.status().code() == Code::kPeerLost && !saved.empty()) {
+    // All ranks know what all of them refuse; the logs of other hosts may be elsewhere.
+    const bool refused = code.status().code() == Code::kRefused;
+    const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
+    if (world.rank() == 0 || speaks_for_host) report(code.status(), errors);
+    int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
+    if (code.status().code() == Code::kPeerLost && !progress.saved.empty()) {
       std::signal(SIGTERM, SIG_IGN);  // of a launcher that ends the others: this rank is leaving
-      if (world.rank() == 0 && !run.launched) errors << how_to_continue(saved) << "\n";
+      if (world.rank() == 0 && !run.launched) errors << how_to_continue(progress.saved) << "\n";
       exit_code = kExitSaved;
     }
-    if (world.size() > 1) world.communicator().fail(code.status());
+    if (world.size() > 1 && !refused) world.communicator().fail(code.status());
     return exit_code;
   } catch (const Error& e) {
-    return report(e.status(), std::cerr);
+    report(e.status(), std::cerr);
+    return exit_code_of(e.status());
   } catch (const std::exception& e) {
     std::cerr << "stormo train: " << printable(e.what()) << "\n";
     return kExitFailed;

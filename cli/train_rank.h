@@ -1,7 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
+#include <stormo/base/ids.h>
 #include <stormo/train/recipe.h>
 
 namespace stormo::cli {
@@ -13,6 +16,10 @@ struct TrainRun {
   bool json = false;
   std::string trace;      ///< file to write; empty: none
   bool launched = false;  ///< by this program, which reports how the job ended
+  /// What is wrong with recipe and flags of this process, of `ranks`: then no rank trains.
+  std::function<std::vector<std::string>(Rank rank, int ranks)> find_problems = [](Rank, int) {
+    return std::vector<std::string>();
+  };
 };
 
 /// Set for the ranks by a launcher whose standard error is a terminal: its width in columns.

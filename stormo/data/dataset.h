@@ -33,6 +33,10 @@ class Dataset {
   /// How long each sample takes, in any unit (tokens), so that the ranks of a step get about equal
   /// sums (Sampler::balance); empty: all take equally long. Lives as long as the dataset.
   virtual std::span<const std::int32_t> lengths() const { return {}; }
+  /// Hash of the content: equal on two ranks that hold the same samples, and at bounded cost (see
+  /// Fingerprint). The Trainer compares it between ranks before the first step. 0: not known, then
+  /// only the number of samples is compared.
+  virtual std::uint64_t fingerprint() const { return 0; }
 };
 
 }  // namespace stormo::data

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <stormo/base/check.h>
+#include <stormo/data/fingerprint.h>
 #include <stormo/data/idx.h>
 
 namespace stormo::data {
@@ -83,6 +84,16 @@ Batch ImageDataset::get(std::span<const std::int64_t> indices, std::int64_t /*ep
     target[row++] = labels_[static_cast<std::size_t>(index)];
   }
   return batch;
+}
+
+std::uint64_t ImageDataset::fingerprint() const {
+  Fingerprint content;
+  content.add(height_);
+  content.add(width_);
+  content.add(std::as_bytes(std::span(value_of_)));
+  content.add(std::as_bytes(std::span(pixels_)));
+  content.add(std::as_bytes(std::span(labels_)));
+  return content.value();
 }
 
 Result<std::shared_ptr<const ImageDataset>> load_mnist(const std::string& directory,

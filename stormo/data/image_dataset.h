@@ -28,6 +28,7 @@ class ImageDataset final : public Dataset {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
+  std::uint64_t fingerprint() const override;
 
  private:
   std::vector<std::uint8_t> pixels_;

@@ -14,6 +14,7 @@
 
 #include <stormo/base/check.h>
 #include <stormo/data/data_file.h>
+#include <stormo/data/fingerprint.h>
 #include <stormo/data/image.h>
 
 namespace stormo::data {
@@ -24,6 +25,8 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 3> kExtensions = {".jpg", ".jpeg", ".png"};
 constexpr std::uintmax_t kMaxFileBytes = 1u << 28;
 constexpr std::size_t kFrontBytes = 16;
+constexpr std::size_t kFingerprintImages = 256;
+constexpr std::size_t kFingerprintBytes = std::size_t{256} << 10;
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
@@ -122,8 +125,8 @@ Result<std::shared_ptr<const ImageFolder>> ImageFolder::create(
     const std::string& directory, const ImageFolderOptions& options,
     const std::vector<std::string>& classes) {
   STORMO_CHECK(options.channels == 1 || options.channels == 3, "grey or colour");
-  std::shared_ptr<ImageFolder> folder(new ImageFolder(options));
-  STORMO_RETURN_IF_ERROR(folder->list(directory, classes));
+  std::shared_ptr<ImageFolder> folder(new ImageFolder(options, directory));
+  STORMO_RETURN_IF_ERROR(folder->list(classes));
   STORMO_RETURN_IF_ERROR(folder->check());
   if (folder->samples_.empty()) {
     return invalid_argument(fmt::format("{}: no image can be decoded, the first: {}", directory,
@@ -134,23 +137,23 @@ Result<std::shared_ptr<const ImageFolder>> ImageFolder::create(
 
 Result<std::shared_ptr<const ImageFolder>> ImageFolder::of_file(const std::string& path,
                                                                 const ImageFolderOptions& options) {
-  std::shared_ptr<ImageFolder> folder(new ImageFolder(options));
+  std::shared_ptr<ImageFolder> folder(new ImageFolder(options, ""));
   folder->samples_.push_back({path, 0});
   STORMO_RETURN_IF_ERROR(folder->check());
   return std::shared_ptr<const ImageFolder>(std::move(folder));
 }
 
-Status ImageFolder::list(const std::string& directory, const std::vector<std::string>& classes) {
-  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_classes(directory));
+Status ImageFolder::list(const std::vector<std::string>& classes) {
+  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_classes(directory_));
   classes_ = classes.empty() ? names : classes;
   for (const std::string& name : names) {
     const auto found = std::ranges::find(classes_, name);
     if (found == classes_.end()) {
       return invalid_argument(
-          fmt::format("{}: class \"{}\" is none of the training part's", directory, name));
+          fmt::format("{}: class \"{}\" is none of the training part's", directory_, name));
     }
     STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
-                            list_images((fs::path(directory) / name).string()));
+                            list_images((fs::path(directory_) / name).string()));
     for (const std::string& path : paths) samples_.push_back({path, found - classes_.begin()});
   }
   return {};
@@ -204,6 +207,28 @@ Batch ImageFolder::get(std::span<const std::int64_t> indices, std::int64_t /*epo
     target[row] = sample.label;
   }
   return batch;
+}
+
+std::uint64_t ImageFolder::fingerprint() const {
+  Fingerprint content;
+  for (const std::int64_t size : {options_.channels, options_.height, options_.width}) {
+    content.add(size);
+  }
+  for (const std::string& name : classes_) content.add(name);
+  for (const Sample& sample : samples_) {
+    std::error_code error;
+    const std::uintmax_t bytes = fs::file_size(sample.path, error);
+    const std::string_view below = std::string_view(sample.path).substr(directory_.size());
+    content.add(below.substr(below.starts_with('/') ? 1 : 0));
+    content.add(error ? -1 : static_cast<std::int64_t>(bytes));
+    content.add(sample.label);
+  }
+  const std::size_t images = std::min(samples_.size(), kFingerprintImages);
+  for (std::size_t i = 0; i < images; ++i) {
+    const std::string& path = samples_[i * samples_.size() / images].path;
+    content.add(read_front(path, kFingerprintBytes).take_or_throw());
+  }
+  return content.value();
 }
 
 }  // namespace stormo::data

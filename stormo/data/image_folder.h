@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -47,6 +48,9 @@ class ImageFolder final : public Dataset {
   std::int64_t size() const override { return std::ssize(samples_); }
   /// Throws Error, naming the file, for an image that cannot be decoded.
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
+  /// Over classes, names, sizes and labels of all images, and over the first 256 KiB of 256 images
+  /// at equal distances, or of all where there are no more.
+  std::uint64_t fingerprint() const override;
 
   const std::vector<std::string>& classes() const { return classes_; }
   /// What kSkip left out, a message each: "cats/7.jpg: not a whole JPEG (...)".
@@ -57,11 +61,13 @@ class ImageFolder final : public Dataset {
     std::string path;
     std::int64_t label = 0;
   };
-  ImageFolder(const ImageFolderOptions& options) : options_(options) {}
-  Status list(const std::string& directory, const std::vector<std::string>& classes);
+  ImageFolder(const ImageFolderOptions& options, std::string directory)
+      : options_(options), directory_(std::move(directory)) {}
+  Status list(const std::vector<std::string>& classes);
   Status check();
 
   ImageFolderOptions options_;
+  std::string directory_;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
   std::vector<std::string> skipped_;

@@ -9,6 +9,7 @@
 
 #include <stormo/base/check.h>
 #include <stormo/base/rng.h>
+#include <stormo/data/fingerprint.h>
 
 namespace stormo::data {
 namespace {
@@ -120,6 +121,20 @@ Batch TransformedImages::get(std::span<const std::int64_t> indices, std::int64_t
   }
   batch.input = std::move(out);
   return batch;
+}
+
+std::uint64_t TransformedImages::fingerprint() const {
+  const std::uint64_t images = images_->fingerprint();
+  if (images == 0) return 0;
+  Fingerprint content;
+  content.add(static_cast<std::int64_t>(images));
+  content.add(std::as_bytes(std::span(options_.mean)));
+  content.add(std::as_bytes(std::span(options_.stddev)));
+  content.add(static_cast<std::int64_t>(options_.flip));
+  content.add(options_.crop);
+  content.add(std::as_bytes(std::span(&options_.border, 1)));
+  content.add(static_cast<std::int64_t>(options_.seed));
+  return content.value();
 }
 
 }  // namespace stormo::data

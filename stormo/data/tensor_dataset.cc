@@ -10,6 +10,7 @@
 #include <ATen/Dispatch.h>
 
 #include <stormo/base/check.h>
+#include <stormo/data/fingerprint.h>
 
 namespace stormo::data {
 namespace {
@@ -114,6 +115,23 @@ const void* TensorDataset::row(std::int64_t index, std::span<std::byte> scratch)
   }
   throw_if_error(file_->read(index * row_elements_, scratch));
   return scratch.data();
+}
+
+std::uint64_t TensorDataset::fingerprint() const {
+  Fingerprint content;
+  content.add(std::string_view(c10::toString(input_type_)));
+  content.add(std::as_bytes(std::span(sample_shape_)));
+  const std::size_t width = c10::elementSize(input_type_);
+  if (file_) {
+    content.add(static_cast<std::size_t>(size() * row_elements_) * width,
+                [&](std::size_t offset, std::span<std::byte> out) {
+                  throw_if_error(file_->read(static_cast<std::int64_t>(offset / width), out));
+                });
+  } else {
+    content.add({static_cast<const std::byte*>(inputs_.const_data_ptr()), inputs_.nbytes()});
+  }
+  content.add({static_cast<const std::byte*>(targets_.const_data_ptr()), targets_.nbytes()});
+  return content.value();
 }
 
 // Plain loops: see Dataset about threads.

@@ -38,6 +38,7 @@ class TensorDataset final : public Dataset {
 
   std::int64_t size() const override { return targets_.size(0); }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
+  std::uint64_t fingerprint() const override;
 
   /// Of one sample, e.g. {1, 28, 28}.
   const std::vector<std::int64_t>& sample_shape() const { return sample_shape_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <stormo/base/check.h>
+#include <stormo/data/fingerprint.h>
 
 namespace stormo::data {
 
@@ -39,6 +40,14 @@ Batch TextClassification::get(std::span<const std::int64_t> indices, std::int64_
     *target++ = labels_[i];
   }
   return batch;
+}
+
+std::uint64_t TextClassification::fingerprint() const {
+  Fingerprint content;
+  content.add(std::as_bytes(std::span(words_)));
+  content.add(std::as_bytes(std::span(lengths_)));
+  content.add(std::as_bytes(std::span(labels_)));
+  return content.value();
 }
 
 }  // namespace stormo::data

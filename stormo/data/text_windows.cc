@@ -6,6 +6,7 @@
 
 #include <stormo/base/check.h>
 #include <stormo/base/rng.h>
+#include <stormo/data/fingerprint.h>
 
 namespace stormo::data {
 
@@ -59,6 +60,14 @@ Batch TextWindows::get(std::span<const std::int64_t> indices, std::int64_t epoch
     target = std::copy_n(window + 1, context_, target);
   }
   return batch;
+}
+
+std::uint64_t TextWindows::fingerprint() const {
+  Fingerprint content;
+  content.add(context_);
+  content.add(shift_ == Shift::kPerEpoch ? static_cast<std::int64_t>(seed_) : -1);
+  content.add(std::as_bytes(std::span(tokens_)));
+  return content.value();
 }
 
 }  // namespace stormo::data

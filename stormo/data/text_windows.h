@@ -31,6 +31,7 @@ class TextWindows final : public Dataset {
 
   std::int64_t size() const override { return windows_; }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
+  std::uint64_t fingerprint() const override;
   std::int64_t shift_of(std::int64_t epoch) const;
 
  private:

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -11,6 +13,9 @@ namespace stormo::train {
 namespace {
 
 constexpr double kMost = 1e15;  // counts; well inside what a double and an int64 hold exactly
+
+constexpr std::string_view kMayDiffer[] = {"threads",         "data.path", "data.train",
+                                           "data.validation", "data.test", "data.threads"};
 
 std::vector<std::string_view> names(const std::vector<std::string>& list) {
   return {list.begin(), list.end()};
@@ -309,6 +314,10 @@ struct TypeName {
 std::span<const RecipeField> recipe_fields() {
   static const std::vector<RecipeField> fields = make_fields();
   return fields;
+}
+
+bool may_differ(const RecipeField& field) {
+  return std::ranges::find(kMayDiffer, field.key) != std::end(kMayDiffer);
 }
 
 std::string type_name(const RecipeField& field) {

@@ -32,6 +32,10 @@ struct RecipeField {
 
 std::span<const RecipeField> recipe_fields();
 
+/// Whether ranks of one run may have different values of this key: where a host keeps the data
+/// (whose content is compared), and with how many threads it works.
+bool may_differ(const RecipeField& field);
+
 /// "whole number", "list of texts", "one of sgd, adamw".
 std::string type_name(const RecipeField& field);
 

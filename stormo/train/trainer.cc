@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <stormo/train/agreement.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/run_facts.h>
 #include <stormo/train/strategy.h>
 #include <stormo/train/training_run.h>
 
@@ -56,6 +59,15 @@ Status validate(const RunSetup& setup) {
   return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
 }
 
+template <class Function>
+Result<observe::EndRecord> result_of(const Function& function) {
+  try {
+    return function();
+  } catch (...) {
+    return failure_of_current_exception();
+  }
+}
+
 }  // namespace
 
 struct Trainer::State {
@@ -63,22 +75,22 @@ struct Trainer::State {
   Status composed;
   int signal = 0;
   std::string last_saved;
+  bool started = false;
 
   Result<observe::EndRecord> run();
 };
 
 Result<observe::EndRecord> Trainer::State::run() {
-  STORMO_RETURN_IF_ERROR(validate(setup));
-  STORMO_RETURN_IF_ERROR(composed);
+  Status problem = validate(setup);
+  if (problem.ok()) problem = composed;
+  std::vector<Fact> facts;
+  if (problem.ok()) facts = run_facts(setup);
+  STORMO_RETURN_IF_ERROR(check_agreement(setup.world, std::move(facts), problem));
   TrainingRun run(setup);
-  Result<observe::EndRecord> end = Status(Code::kException, "nothing was run");
-  try {
-    end = run.run();
-  } catch (...) {
-    end = failure_of_current_exception();
-  }
+  Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
   signal = run.interrupt_signal();
   last_saved = run.last_saved();
+  started = run.started();
   return end;
 }
 
@@ -111,16 +123,13 @@ void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
 const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }
 int Trainer::interrupt_signal() const { return state_->signal; }
 const std::string& Trainer::last_saved() const { return state_->last_saved; }
+bool Trainer::started() const { return state_->started; }
 
 Result<observe::EndRecord> Trainer::run() {
-  Result<observe::EndRecord> end = Status(Code::kException, "nothing was run");
-  try {
-    end = state_->run();
-  } catch (...) {
-    end = failure_of_current_exception();
-  }
+  Result<observe::EndRecord> end = result_of([this] { return state_->run(); });
   const Code code = end.status().code();
-  if (!end.ok() && code != Code::kInterrupted) state_->setup.world.fail(end.status());
+  const bool all_know = code == Code::kInterrupted || code == Code::kRefused;
+  if (!end.ok() && !all_know) state_->setup.world.fail(end.status());
   return end;
 }
 

@@ -30,7 +30,9 @@ class Trainer {
   /// Blocks until the run is over; call once. Afterwards the module holds the trained values on
   /// every rank, whatever the strategy. kInterrupted after a signal that any rank received,
   /// with the checkpoint saved; throws nothing. A failure of one rank fails the group with its
-  /// cause.
+  /// cause. Before anything else the ranks compare versions, options, data, model and plan: where
+  /// they differ, or one has a problem with its own, all get kRefused with one text, and the group
+  /// stays as it is.
   Result<observe::EndRecord> run();
   /// SIGINT or SIGTERM, which also stands for the notices of schedulers, when run() returned
   /// kInterrupted; else 0. Equal on all ranks.
@@ -38,6 +40,8 @@ class Trainer {
   /// After run(): the newest complete checkpoint of this run that this rank knows of, whatever
   /// ended the run; empty when there is none.
   const std::string& last_saved() const;
+  /// Whether run() came as far as the first step.
+  bool started() const;
 
  private:
   struct State;

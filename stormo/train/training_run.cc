@@ -128,6 +128,7 @@ Status TrainingRun::start() {
 }
 
 Status TrainingRun::train() {
+  started_training_ = true;
   log_.resume();
   while (state_.step < steps_ && signal_ == 0 && !enough_) {
     const std::string section = "step " + std::to_string(state_.step + 1);

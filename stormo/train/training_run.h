@@ -48,6 +48,8 @@ class TrainingRun {
   int interrupt_signal() const { return signal_ == 0 || signal_ == SIGINT ? signal_ : SIGTERM; }
   /// See Trainer::last_saved(). No collective.
   std::string last_saved() { return state_.last_saved(); }
+  /// Whether everything before the first step has succeeded.
+  bool started() const { return started_training_; }
 
  private:
   Status start();
@@ -89,6 +91,7 @@ class TrainingRun {
   bool enough_ = false;  // patience has run out
   int signal_ = 0;
   bool save_now_ = false;  ///< a rank was asked to
+  bool started_training_ = false;
 };
 
 }  // namespace stormo::train

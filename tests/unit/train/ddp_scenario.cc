@@ -309,9 +309,9 @@ void different_modules(World& world) {
   };
   auto more = make_toy_module(3), wider = make_toy_module(3);
   if (odd) more->register_buffer("odd_one", torch::zeros({2, 3}));
-  refused(more, "'odd_one Float 2x3");
+  refused(more, "model odd_one  Float [2, 3]");
   if (odd) wider->last->bias.set_data(torch::zeros({4}, torch::kFloat64));
-  refused(wider, "'last.bias Double ");
+  refused(wider, "model last.bias  Double [4] trained");
 }
 
 // Whoever forgets the wrapper gets replicas that drift apart, and is told so.

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace stormo::data {
+
+/// Hash (XXH3-64) of a data set's content, at bounded cost: of each range up to 64 MiB every byte
+/// counts, of a larger one its size and 256 blocks of 256 KiB at equal distances, the first and the
+/// last among them.
+class Fingerprint {
+ public:
+  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  static constexpr std::size_t kBlocks = 256;
+
+  Fingerprint();
+  ~Fingerprint();
+  Fingerprint(const Fingerprint&) = delete;
+  Fingerprint& operator=(const Fingerprint&) = delete;
+
+  /// Fills `out` with what lies `offset` bytes, a multiple of 64, behind the begin of a range.
+  using Reader = std::function<void(std::size_t offset, std::span<std::byte> out)>;
+
+  void add(std::span<const std::byte> range);
+  /// A range of `bytes` that lies elsewhere, such as in a file.
+  void add(std::size_t bytes, const Reader& read);
+  void add(std::string_view text);
+  void add(std::int64_t number);
+  std::uint64_t value() const;
+
+ private:
+  void hash(std::span<const std::byte> bytes);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stormo::data

@@ -1,0 +1,129 @@
+"""Ranks that do not have the same recipe, data or model: none of them trains."""
+
+import os
+import shutil
+import subprocess
+import time
+import uuid
+
+from train_cli import DEADLINE_S, MLP, STORMO, TrainTest, main, write_mnist
+
+VERDICT_S = 5
+
+
+class AgreementTest(TrainTest):
+    def setUp(self):
+        super().setUp()
+        for part in ("a", "b"):
+            (self.folder / part).mkdir()
+            (self.folder / part / "mlp.toml").write_text(MLP)
+            (self.folder / part / "data").symlink_to(self.folder / "data")
+
+    def under_torchrun(self, *arguments, of_rank_1=()):
+        """Two ranks as torchrun starts them, rank 0 in folder a, rank 1 in b: [process, ...]."""
+        job = uuid.uuid4().hex
+        ranks = []
+        for rank, part in enumerate(("a", "b")):
+            environment = dict(
+                os.environ, OMP_NUM_THREADS="1", RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank),
+                LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511",
+                TORCHELASTIC_RUN_ID=job)
+            extra = of_rank_1 if rank == 1 else ()
+            ranks.append(subprocess.Popen(
+                [STORMO, "train", "mlp.toml", *arguments, *extra], cwd=self.folder / part,
+                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        for rank in ranks:
+            rank.out, rank.err = rank.communicate(timeout=DEADLINE_S)
+        return ranks
+
+    def refused_by_all(self, *fields, arguments=(), of_rank_1=()):
+        """The text of rank 0; all ranks must have refused the run, and nothing was written."""
+        started = time.monotonic()
+        ranks = self.under_torchrun(*arguments, of_rank_1=of_rank_1)
+        self.assertLess(time.monotonic() - started, VERDICT_S + self.joining_s())
+        for rank in ranks:
+            self.assertEqual(rank.returncode, 2, rank.err)
+            self.assertEqual(rank.out, "")
+        for field in fields:
+            self.assertIn(field, ranks[0].err)
+        self.assertEqual(ranks[1].err, "", "rank 0 has said it for this host")
+        self.assertFalse((self.folder / "a" / "run").exists())
+        return ranks[0].err
+
+    def joining_s(self):
+        """What a run takes on this machine at the moment that has nothing to refuse."""
+        if not hasattr(self, "measured_s"):
+            started = time.monotonic()
+            for rank in self.under_torchrun("steps=1", "checkpoint.directory="):
+                self.assertEqual(rank.returncode, 0, rank.err)
+            self.measured_s = time.monotonic() - started
+        return self.measured_s
+
+    def change(self, old, new):
+        path = self.folder / "b" / "mlp.toml"
+        path.write_text(path.read_text().replace(old, new))
+
+    def test_another_recipe(self):
+        self.change("global_batch = 8", "global_batch = 6\nseed = 7")
+        (self.folder / "b" / "mlp.toml").open("a").write("[optimizer]\nlr = 0.25\nmomentum = 0.5\n")
+        text = self.refused_by_all("rank 0 has")
+        for field, theirs, ours in (("train.global_batch", "6", "8"), ("train.seed", "7", "1"),
+                                    ("optimizer.lr", "0.25", "0.1"),
+                                    ("optimizer.momentum", "0.5", "0.0")):
+            self.assertRegex(text, rf"\n  1 +\S+ +{field} +{theirs} +{ours}\n")
+
+    def test_another_number_of_samples(self):
+        (self.folder / "b" / "data").unlink()
+        write_mnist(self.folder / "b" / "data" / "mnist", train=80)
+        self.assertRegex(self.refused_by_all(), r"training data: samples +80 +96\n")
+
+    def test_other_samples(self):
+        (self.folder / "b" / "data").unlink()
+        shutil.copytree(self.folder / "data", self.folder / "b" / "data")
+        images = self.folder / "b" / "data" / "mnist" / "t10k-images-idx3-ubyte"
+        content = bytearray(images.read_bytes())
+        content[-1] ^= 1
+        images.write_bytes(content)
+        text = self.refused_by_all("test data: content")
+        self.assertNotIn("training data", text)
+
+    def test_flags_of_one_rank(self):
+        self.refused_by_all("--trace", of_rank_1=("--trace", "out.json"))
+
+    def test_a_rank_without_data(self):
+        (self.folder / "b" / "data").unlink()
+        self.refused_by_all("rank 1 (host ", "no MNIST file")
+
+    def test_a_rank_with_a_broken_recipe(self):
+        self.change("steps = 6", "stepz = 6")
+        self.refused_by_all("rank 1 (host ", "mlp.toml:7:1: unknown key 'train.stepz'")
+
+    def test_all_ranks_with_a_broken_recipe_say_it_once(self):
+        text = self.refused_by_all(arguments=("batch=1",))
+        self.assertEqual(text.count("a batch of 1 gives 2 ranks"), 1)
+
+    def test_places_and_threads_may_differ(self):
+        (self.folder / "b" / "data").unlink()
+        shutil.copytree(self.folder / "data" / "mnist", self.folder / "b" / "elsewhere")
+        self.change("[train]", '[data]\npath = "elsewhere"\nthreads = 2\n[train]')
+        self.change('name = "small"', 'name = "small"\nthreads = 1')
+        for rank in self.under_torchrun():
+            self.assertEqual(rank.returncode, 0, rank.err)
+
+    def test_a_host_of_our_launcher_with_another_recipe(self):
+        """The second "host" is this one, in folder b."""
+        shell = self.folder / "shell"
+        shell.write_text(f'#!/bin/sh\ncd {self.folder}/b && shift && exec sh -c "$*"\n')
+        shell.chmod(0o755)
+        self.change("global_batch = 8", "global_batch = 8\nseed = 7")
+        done = subprocess.run(
+            [STORMO, "train", "mlp.toml", "-H", "localhost:1,b:1", "--interface", "lo",
+             "--remote-shell", f"{shell} {{host}}"],
+            cwd=self.folder / "a", env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True,
+            text=True, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, r"\n  1 +b +train.seed +7 +1\n")
+
+
+if __name__ == "__main__":
+    main()
