@@ -23,12 +23,12 @@ constexpr std::chrono::seconds kMargin{4};  // for probes once a second, and a b
 class Line : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+    if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
     name_ = "l" + std::to_string(::getpid() % 1000000);
     const Outcome up = run_to_end({STORMO_HOSTS, "up", "2", "--name", name_});
     if (up.status != 0) {
       name_.clear();
-      GTEST_SKIP() << "cannot make network namespaces: " << up.err;
+      GTEST_SKIP() << "root: cannot make network namespaces: " << up.err;
     }
   }
   void TearDown() override {

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 class Network : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (!hosts_.problem().empty()) GTEST_SKIP() << hosts_.problem();
+    if (!hosts_.problem().empty()) GTEST_SKIP() << "root: " << hosts_.problem();
   }
   std::vector<std::string> run(const std::string& mode) const {
     return {STORMO_PROGRAM,

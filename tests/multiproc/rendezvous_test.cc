@@ -26,7 +26,7 @@ using Words = std::vector<std::string>;
 class Rendezvous : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (!hosts_.problem().empty()) GTEST_SKIP() << hosts_.problem();
+    if (!hosts_.problem().empty()) GTEST_SKIP() << "root: " << hosts_.problem();
   }
   std::string path() const { return folder_.path() / "job7"; }
   std::unique_ptr<Process> start(int rank, Words variables = {}) const {
