@@ -45,6 +45,7 @@ class Recording {
   /// Where `path` leads, seen from the open folder `fd`; empty outside of what is watched.
   std::optional<Place> place(int fd, std::string_view path) const {
     int folder = 0;
+    if (std::string(path) + "/" == root_) return Place{};
     if (path.starts_with(root_)) {
       path.remove_prefix(root_.size());
     } else {
