@@ -8,6 +8,7 @@
 
 #include <cli/commands.h>
 #include <cli/trained_model.h>
+#include <stormo/base/printable.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/train/evaluate.h>
@@ -38,7 +39,9 @@ Status evaluate(const EvaluateArguments& a, train::TrainedModel& model) {
     return invalid_argument(
         "the recipe names no data but those of the training; name others: data.test=FILE");
   }
-  for (const std::string& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : data.warnings) {
+    std::cerr << "warning: " << printable(warning) << "\n";
+  }
   observe::JsonObserver json(std::cout);
   observe::TextObserver text(std::cout, {});
   observe::RunObserver& observer = a.json ? static_cast<observe::RunObserver&>(json) : text;

@@ -9,6 +9,7 @@
 
 #include <cli/commands.h>
 #include <cli/trained_model.h>
+#include <stormo/base/printable.h>
 #include <stormo/train/predict.h>
 
 namespace stormo::cli {
@@ -49,11 +50,11 @@ void print_json(const train::Prediction& p) {
 }
 
 void print_text(const train::Prediction& p) {
-  std::string line = place(p) + ":";
+  std::string line = printable_line(place(p)) + ":";
   if (p.value) line += fmt::format(" {:.6g}", *p.value);
   for (const train::ClassChance& c : p.likeliest) {
-    line += fmt::format("{} {} {:.2f} %", &c == p.likeliest.data() ? "" : ",", c.name,
-                        100 * c.probability);
+    line += fmt::format("{} {} {:.2f} %", &c == p.likeliest.data() ? "" : ",",
+                        printable_line(c.name), 100 * c.probability);
   }
   fmt::print("{}\n", line);
 }

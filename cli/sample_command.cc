@@ -11,6 +11,7 @@
 
 #include <cli/commands.h>
 #include <cli/trained_model.h>
+#include <stormo/base/printable.h>
 #include <stormo/train/recipe_task.h>
 
 namespace stormo::cli {
@@ -73,7 +74,8 @@ Status sample(const SampleArguments& a, const train::TrainedModel& model) {
                                          {"prompt", a.prompt}, {"text", text}};
     fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    fmt::print("{}\n", text);
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+    fmt::print("{}\n", terminal ? printable(text) : text);
   }
   return {};
 }

@@ -133,8 +133,11 @@ void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
       std::none_of(parsed.errors.begin(), parsed.errors.end(),
                    [](const auto& e) { return e.find("data.") != std::string::npos; });
   if (data_known) {
-    const Status data = train::load_data(parsed.recipe).status();
-    if (!data.ok()) errors.push_back(data.message());
+    const Result<train::RecipeData> data = train::load_data(parsed.recipe);
+    if (!data.ok()) errors.push_back(data.status().message());
+    const Status same =
+        a.resume && data.ok() ? train::check_same_data(parsed.recipe, *data) : ok_status();
+    if (!same.ok()) errors.push_back("--resume: " + same.message());
   }
   check_files(parsed.recipe, a, errors);
 }

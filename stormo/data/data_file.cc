@@ -24,7 +24,7 @@ Result<std::shared_ptr<const DataFile>> DataFile::open(const std::string& path) 
   // Without O_NONBLOCK the open of a pipe would wait for somebody who writes.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) {
-    return Status(Code::kNotFound, path + " does not exist; check the path");
+    return Status(Code::kNotFound, path + " does not exist; check the path (data.path in recipes)");
   }
   if (fd < 0) return errno_error("open " + path);
   const std::shared_ptr<DataFile> file(new DataFile(path, fd));

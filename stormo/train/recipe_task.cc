@@ -2,6 +2,7 @@
 #include <stormo/train/recipe_task.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
@@ -97,6 +98,28 @@ Status check_resume(const Recipe& recipe) {
                                         theirs[part].dump(), ours[part].dump(), elsewhere));
   }
   return ok_status();
+}
+
+Status check_same_data(const Recipe& recipe, const RecipeData& data) {
+  const auto path = checkpoint::newest_checkpoint(recipe.train.checkpoint.directory);
+  if (!path.ok()) return {};  // check_resume() says so
+  STORMO_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                          checkpoint::check_checkpoint(*path, false));
+  if (manifest.preprocessing_json == "{}") return {};  // of an import
+  STORMO_ASSIGN_OR_RETURN(const Preprocessing a, parse_preprocessing(manifest.preprocessing_json));
+  const Preprocessing& b = data.preprocessing;
+  std::vector<std::string> other;
+  if (a.input != b.input) other.push_back("shape of samples");
+  if (a.classes != b.classes) other.push_back("classes");
+  if (a.vocabulary != b.vocabulary || a.words != b.words) other.push_back("vocabulary");
+  if (a.columns != b.columns) other.push_back("columns");
+  if (a.scales != b.scales || a.target != b.target) other.push_back("mean and standard deviation");
+  if (other.empty()) return {};
+  return invalid_argument(
+      fmt::format("{} was trained on data with other {} than {} has now; go on with the old data, "
+                  "or begin anew "
+                  "with --checkpoint DIR",
+                  *path, fmt::join(other, ", "), recipe.data.path));
 }
 
 }  // namespace stormo::train

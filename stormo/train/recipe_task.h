@@ -47,4 +47,8 @@ Result<std::string> continue_text(const Task& task, const Preprocessing& preproc
 /// complete, undamaged checkpoint, and it belongs to this recipe's model.
 Status check_resume(const Recipe& recipe);
 
+/// Whether `data` mean the same as those that the checkpoint in the recipe's directory was trained
+/// on: the same classes, vocabulary, columns and scales. OK where there is no checkpoint.
+Status check_same_data(const Recipe& recipe, const RecipeData& data);
+
 }  // namespace stormo::train
