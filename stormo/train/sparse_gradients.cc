@@ -20,14 +20,15 @@ bool is_sparse_table(const torch::nn::Module& module) {
 
 }  // namespace
 
-SparseGradients::SparseGradients(comm::Communicator& world, const torch::nn::Module& module)
-    : world_(world) {
+std::vector<NamedParameter> sparse_tables(const torch::nn::Module& module) {
+  std::vector<NamedParameter> tables;
   for (const auto& m : module.named_modules()) {
     if (!is_sparse_table(*m.value())) continue;
     const torch::Tensor weight = m.value()->named_parameters(/*recurse=*/false)["weight"];
     if (!weight.requires_grad()) continue;
-    parameters_.push_back({m.key().empty() ? "weight" : m.key() + ".weight", weight});
+    tables.push_back({m.key().empty() ? "weight" : m.key() + ".weight", weight});
   }
+  return tables;
 }
 
 std::vector<NamedParameter> SparseGradients::others(const std::vector<NamedParameter>& all) const {

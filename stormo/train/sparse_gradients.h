@@ -10,12 +10,16 @@
 
 namespace stormo::train {
 
-/// Averages the gradients of tables of which a step touches few rows: the weights of
-/// torch::nn::Embedding and EmbeddingBag built with sparse(true). Rows and their numbers travel, or
-/// the whole table where that is less (comm::all_reduce_rows).
+/// Tables of which a step touches few rows, so that their gradients are sparse tensors: the weights
+/// of torch::nn::Embedding and EmbeddingBag built with sparse(true), as far as they are trained.
+std::vector<NamedParameter> sparse_tables(const torch::nn::Module& module);
+
+/// Averages the gradients of sparse_tables(). Rows and their numbers travel, or the whole table
+/// where that is less (comm::all_reduce_rows).
 class SparseGradients {
  public:
-  SparseGradients(comm::Communicator& world, const torch::nn::Module& module);
+  SparseGradients(comm::Communicator& world, const torch::nn::Module& module)
+      : world_(world), parameters_(sparse_tables(module)) {}
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   /// Those of `all` that are not among parameters().

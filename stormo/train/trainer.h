@@ -14,7 +14,8 @@
 namespace stormo::train {
 
 /// Trains `task` on all ranks of `world` as `options` says: composes the StepPlan, runs it, logs,
-/// evaluates, saves. The same call on every rank.
+/// evaluates, saves. The same call on every rank. Modules with sparse gradients (Embedding with
+/// sparse(true)) are refused: see DistributedDataParallel.
 class Trainer {
  public:
   Trainer(comm::Communicator& world, Task task, std::shared_ptr<const data::Dataset> train,

@@ -144,6 +144,28 @@ TEST(CheckAgreement, TheTrainerRefusesAnotherModelAndABadSetup) {
   });
 }
 
+// Their update rules would make them dense without a word, unlike those of a loop of one's own.
+TEST(Trainer, RefusesSparseGradientsByName) {
+  struct Words : torch::nn::Module {
+    Words() {
+      register_module("table",
+                      torch::nn::Embedding(torch::nn::EmbeddingOptions(9, 4).sparse(true)));
+    }
+  };
+  test::on_ranks(1, [&](comm::Communicator& world) {
+    TrainerOptions options;
+    options.steps = 2;
+    options.global_batch = 10;
+    Task task;
+    task.module = std::make_shared<Words>();
+    const auto end =
+        Trainer(world, task, std::make_shared<test::ToyDataset>(96), {}, options).run();
+    EXPECT_EQ(end.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(end.status().message(), HasSubstr("'table.weight' has sparse gradients"));
+    EXPECT_THAT(end.status().message(), HasSubstr("DistributedDataParallel"));
+  });
+}
+
 // A frozen parameter changes which gradients travel.
 TEST(CheckAgreement, DistributedDataParallelComparesWhatIsTrained) {
   test::on_ranks(2, [&](comm::Communicator& world) {
