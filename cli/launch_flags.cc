@@ -104,7 +104,9 @@ int launch_copies(launch::LaunchOptions options, const Invocation& invocation,
   const Result<int> code = launch::launch(options);
   if (code.ok()) return *code;
   fmt::print(stderr, "stormo {}: {}\n", command, code.status().message());
-  return code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+  const int failed_with = code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+  if (options.on_end) options.on_end(failed_with, code.status().message(), false);
+  return failed_with;
 }
 
 }  // namespace stormo::cli

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,9 +60,10 @@ struct TrainArguments {
 
 using Errors = std::vector<std::string>;
 
-int fail_usage(const Errors& errors) {
+int fail_usage(const Errors& errors, bool json) {
   for (const std::string& error : errors)
     fmt::print(stderr, "stormo train: {}\n", printable(error));
+  if (json) write_error_event(kExitUsage, fmt::format("{}", fmt::join(errors, "\n")));
   return kExitUsage;
 }
 
@@ -92,9 +94,15 @@ int count_ranks(const LaunchFlags& flags, Errors& errors) {
   return flags.ranks.value_or(std::max(1, slots));
 }
 
-launch::LaunchOptions launch_options(const LaunchFlags& flags, Errors& errors) {
+launch::LaunchOptions launch_options(const LaunchFlags& flags, bool json, Errors& errors) {
   launch::LaunchOptions options = to_launch_options(flags, errors);
   options.output = launch::OutputMode::kRaw;
+  if (json) {
+    options.on_end = [](int exit_code, const std::string& report, bool rank_0_exited) {
+      const bool said = rank_0_exited || exit_code == kExitOk || exit_code >= kExitInterrupted;
+      if (!said) write_error_event(exit_code, report);
+    };
+  }
   const int columns = terminal_columns();
   if (columns > 0) options.environment.emplace_back(kTerminalVariable, std::to_string(columns));
   return options;
@@ -154,12 +162,8 @@ Errors problems_of_rank(const train::ParsedRecipe& parsed, const TrainArguments&
 }
 
 Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
-  Result<train::RecipeData> data = train::load_data(recipe);
-  if (!data.ok()) {
-    fmt::print(stderr, "stormo train: warning: {}\n", data.status().message());
-    data = train::RecipeData{};
-  }
-  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data->preprocessing));
+  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(recipe));
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
   STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
   return parallel::plan_for(strategy, task.shape.value_or(plan::ModelShape{}),
                             {.ranks_per_host = {ranks}, .can_share = true});
@@ -167,7 +171,7 @@ Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
 
 int dry_run(const train::Recipe& recipe, int ranks, bool json) {
   const Result<plan::StepPlan> plan = plan_for(recipe, ranks);
-  if (!plan.ok()) return fail_usage({plan.status().message()});
+  if (!plan.ok()) return fail_usage({plan.status().message()}, json);
   if (json) {
     const nlohmann::ordered_json line = {
         {"event", "dry_run"},
@@ -215,10 +219,11 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   const bool own_engine = a.engine == "stormo";
   const Result<transport::Rendezvous> place =
       own_engine ? place_in_job() : find_place(a.engine, a.launch);
-  if (!own_engine && !place.ok()) return fail_usage({place.status().message()});
+  if (!own_engine && !place.ok()) return fail_usage({place.status().message()}, a.json);
   TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace};
   if (!place.ok() || place->source != "none") {
     export_stall_flags(a.launch);
+    train_run.rank = place.ok() ? place->rank : 0;
     train_run.launched = place.ok() && place->source == "stormo";
     train_run.find_problems = [&, launched = train_run.launched](Rank rank, int ranks) {
       return problems_of_rank(parsed, a, ranks, !launched && rank == 0);
@@ -227,12 +232,12 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   }
   Errors errors = parsed.errors;
   const int ranks = count_ranks(a.launch, errors);
-  launch::LaunchOptions options = launch_options(a.launch, errors);
+  launch::LaunchOptions options = launch_options(a.launch, a.json, errors);
   const Errors wrong = train::check_recipe(parsed, ranks);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  if (a.dry_run && errors.empty()) return dry_run(parsed.recipe, ranks, a.json);
-  if (!a.dry_run) check_world(parsed, a, errors);
-  if (!errors.empty()) return fail_usage(errors);
+  check_world(parsed, a, errors);
+  if (!errors.empty()) return fail_usage(errors, a.json);
+  if (a.dry_run) return dry_run(parsed.recipe, ranks, a.json);
   if (ranks == 1 && a.launch.hosts.empty()) return run_rank(train_run);
   const int code = launch_copies(std::move(options), invocation, "train");
   if (code == kExitSaved) say_how_to_continue(parsed.recipe.train.checkpoint.directory);
@@ -258,7 +263,8 @@ void add_train_command(CLI::App& app, Invocation& invocation) {
                    "save, ignore")
       ->check(CLI::IsMember({"save-and-exit", "save", "ignore"}))
       ->capture_default_str();
-  command->add_flag("--dry-run", a->dry_run, "Print the resolved recipe and the step plan");
+  command->add_flag("--dry-run", a->dry_run,
+                    "Check all that a run would, print recipe and step plan");
   command->add_flag("--json", a->json, "One JSON object per line on stdout");
   command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
   command->add_flag("--help-recipe", a->help_recipe, "List all keys of recipes");

@@ -40,7 +40,8 @@ constexpr Duration kLastOutputTime = std::chrono::seconds(1);
 class Reports {
  public:
   explicit Reports(bool json)
-      : errors_(STDERR_FILENO),
+      : writes_json_(json),
+        errors_(STDERR_FILENO),
         output_(STDOUT_FILENO,
                 [this](std::string_view reason) {
                   errors_.append("stormo train: standard output: " + std::string(reason) +
@@ -54,6 +55,11 @@ class Reports {
 
   observe::RunObserver& observer() { return tee_; }
   std::ostream& errors() { return errors_; }
+  /// A person learns of it in any case.
+  void fail(const observe::ErrorRecord& record) {
+    text_.on_error(record);
+    if (writes_json_) json_.on_error(record);
+  }
   /// Waits for the readers until `by`. False when anything was lost.
   bool finish(Deadline by) {
     const bool output = output_.finish(by);
@@ -73,6 +79,7 @@ class Reports {
     return {&json_, &warnings_};
   }
 
+  bool writes_json_;
   observe::BackgroundStream errors_;
   observe::BackgroundStream output_;
   observe::TextObserver text_;
@@ -100,10 +107,6 @@ int exit_code_of(const Status& status) {
     case Code::kCorrupt: return kExitUsage;
     default: return kExitFailed;
   }
-}
-
-void report(const Status& status, std::ostream& errors) {
-  errors << "stormo train: " << status.message() << "\n";
 }
 
 Status problem_of(const TrainRun& run, const comm::Communicator& group) {
@@ -169,6 +172,19 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   return interrupted ? 128 + trainer.interrupt_signal() : kExitOk;
 }
 
+/// Says why there was no run, or no end of it: to people and, on rank 0, to the program that reads
+/// standard output. Returns the exit code.
+int fail(const TrainRun& run, std::optional<Reports>& reports, bool is_rank_0,
+         const observe::ErrorRecord& record) {
+  if (reports) {
+    reports->fail(record);
+  } else {
+    std::cerr << "stormo train: " << record.message << "\n";
+    if (run.json && is_rank_0) write_error_event(record.exit_code, record.message);
+  }
+  return record.exit_code;
+}
+
 int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
   try {
     World world = run.engine == "stormo" ? stormo::init()
@@ -176,25 +192,28 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     Progress progress;
     const Result<int> code = train_as_rank(world, run, reports, progress);
     if (code.ok()) return *code;
-    std::ostream& errors = reports ? reports->errors() : std::cerr;
     // All ranks know what all of them refuse; the logs of other hosts may be elsewhere.
     const bool refused = code.status().code() == Code::kRefused;
     const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
-    if (world.rank() == 0 || speaks_for_host) report(code.status(), errors);
     int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
-    if (code.status().code() == Code::kPeerLost && !progress.saved.empty()) {
+    const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();
+    if (saved) {
       std::signal(SIGTERM, SIG_IGN);  // of a launcher that ends the others: this rank is leaving
-      if (world.rank() == 0 && !run.launched) errors << how_to_continue(progress.saved) << "\n";
       exit_code = kExitSaved;
+    }
+    const bool is_rank_0 = world.rank() == 0;
+    if (is_rank_0 || speaks_for_host) {
+      fail(run, reports, is_rank_0, {exit_code, code.status().message()});
+    }
+    if (is_rank_0 && saved && !run.launched) {
+      (reports ? reports->errors() : std::cerr) << how_to_continue(progress.saved) << "\n";
     }
     if (world.size() > 1 && !refused) world.communicator().fail(code.status());
     return exit_code;
   } catch (const Error& e) {
-    report(e.status(), std::cerr);
-    return exit_code_of(e.status());
+    return fail(run, reports, run.rank == 0, {exit_code_of(e.status()), e.status().message()});
   } catch (const std::exception& e) {
-    std::cerr << "stormo train: " << printable(e.what()) << "\n";
-    return kExitFailed;
+    return fail(run, reports, run.rank == 0, {kExitFailed, printable(e.what())});
   }
 }
 
@@ -211,6 +230,10 @@ int terminal_columns() {
 std::string how_to_continue(const std::string& checkpoint) {
   return "stormo train: the run can go on from " + checkpoint +
          ": give the same command with --resume (in place of --overwrite)";
+}
+
+void write_error_event(int exit_code, const std::string& message) {
+  observe::JsonObserver(std::cout).on_error({exit_code, message});
 }
 
 int run_rank(const TrainRun& run) {

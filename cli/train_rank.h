@@ -16,11 +16,15 @@ struct TrainRun {
   bool json = false;
   std::string trace;      ///< file to write; empty: none
   bool launched = false;  ///< by this program, which reports how the job ended
+  Rank rank = 0;          ///< of this process, as far as its launcher has said
   /// What is wrong with recipe and flags of this process, of `ranks`: then no rank trains.
   std::function<std::vector<std::string>(Rank rank, int ranks)> find_problems = [](Rank, int) {
     return std::vector<std::string>();
   };
 };
+
+/// Tells a program that reads standard output why there was no run, or no end of it.
+void write_error_event(int exit_code, const std::string& message);
 
 /// Set for the ranks by a launcher whose standard error is a terminal: its width in columns.
 inline constexpr const char* kTerminalVariable = "STORMO_TERMINAL";

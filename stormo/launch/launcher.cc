@@ -77,7 +77,8 @@ class RunningJob final : public RankListener {
         output_(loop, mode),
         supervisor_(places_of(plan_), protocol::Supervisor::Options{}) {}
 
-  Result<int> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);
+  Result<int> run(std::vector<std::optional<Guard>> guards, SignalReader& signals,
+                  const EndListener& on_end);
 
   void on_started(Rank rank, pid_t pid) override { tell(protocol::Started{rank, pid}); }
   void on_output(Rank rank, Stream stream, std::string_view bytes) override {
@@ -86,6 +87,7 @@ class RunningJob final : public RankListener {
   void on_output_end(Rank rank, Stream stream) override { output_.end(rank, stream); }
   void on_exited(Rank rank, int code) override {
     output_.record(to_line({{"event", "exit"}, {"rank", rank}, {"code", code}}));
+    rank_0_exited_ = rank_0_exited_ || rank == 0;
     tell(protocol::Exited{rank, code});
   }
   void on_signalled(Rank rank, int signal, std::string_view why) override {
@@ -119,10 +121,12 @@ class RunningJob final : public RankListener {
   std::unique_ptr<transport::StoreServer> store_;
   std::optional<protocol::JobDone> done_;
   int refusals_ = 0;
+  bool rank_0_exited_ = false;
   bool interrupted_ = false;
 };
 
-Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals) {
+Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals,
+                            const EndListener& on_end) {
   STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [&] {
     while (const int signal = signals.next()) take_signal(signal);
   }));
@@ -142,6 +146,7 @@ Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalRead
   output_.record(
       to_line({{"event", "end"}, {"exit_code", exit_code()}, {"report", done_->report}}));
   STORMO_RETURN_IF_ERROR(drain());
+  if (on_end) on_end(exit_code(), done_->report, rank_0_exited_);
   return exit_code();
 }
 
@@ -269,7 +274,7 @@ Result<int> launch(const LaunchOptions& options) {
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
   RunningJob job(*loop, *orphans, std::move(plan), options.output);
-  return job.run(std::move(guards), *signals);
+  return job.run(std::move(guards), *signals, options.on_end);
 }
 
 }  // namespace stormo::launch

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,11 @@
 
 namespace stormo::launch {
 
+/// Hears how a job ended: its exit code, the report of a failure, and whether rank 0 came to an
+/// exit of its own, so that it could say what was wrong.
+using EndListener =
+    std::function<void(int exit_code, const std::string& report, bool rank_0_exited)>;
+
 /// What to start, where, and how it is shown.
 struct LaunchOptions {
   std::vector<std::string> program;  ///< looked up in PATH, then its arguments
@@ -25,6 +31,7 @@ struct LaunchOptions {
   OutputMode output = OutputMode::kPrefix;
   std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
+  EndListener on_end;         ///< called once the job has ended
   std::string agent_program;  ///< what runs `agent` on other hosts; empty: this program's own path
 };
 

@@ -71,7 +71,8 @@ void JsonObserver::on_end(const EndRecord& r) {
                {"samples", r.samples},
                {"wall_s", r.wall_s},
                {"samples_per_s", r.samples_per_s},
-               {"train_loss", r.train_loss},
+               {"train_loss", r.train_loss_steps > 0 ? Json(r.train_loss) : Json(nullptr)},
+               {"train_loss_steps", r.train_loss_steps},
                {"skipped_steps", r.skipped_steps},
                {"val_loss", r.val_loss ? Json(*r.val_loss) : Json(nullptr)}};
   if (r.test_accuracy) line["test_accuracy"] = *r.test_accuracy;
@@ -85,6 +86,10 @@ void JsonObserver::on_end(const EndRecord& r) {
   line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
   line["checkpoint"] = text_or_null(r.checkpoint);
   write_line(out_, line);
+}
+
+void JsonObserver::on_error(const ErrorRecord& r) {
+  write_line(out_, {{"event", "error"}, {"exit_code", r.exit_code}, {"message", r.message}});
 }
 
 }  // namespace stormo::observe

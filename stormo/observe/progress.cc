@@ -13,7 +13,9 @@ namespace stormo::observe {
 namespace {
 
 constexpr std::string_view kEraseLine = "\r\x1b[2K";
-constexpr int kBarWidth = 20;
+constexpr std::size_t kBarWidth = 20;
+constexpr std::size_t kSmallestBar = 8;
+constexpr std::size_t kAroundBar = 3;  // "[", "] "
 
 std::string seconds(double s) {
   if (!std::isfinite(s) || s < 0) return "unknown";
@@ -36,16 +38,29 @@ std::string shares(const std::array<double, kNumLanes>& share) {
   return text;
 }
 
-std::string bar(std::int64_t step, std::int64_t steps) {
+std::string bar(std::int64_t step, std::int64_t steps, std::size_t width) {
   const double done = steps > 0 ? static_cast<double>(step) / static_cast<double>(steps) : 0;
-  const int filled = std::clamp(static_cast<int>(done * kBarWidth), 0, kBarWidth);
-  return fmt::format("[{:#<{}}{:.<{}}] ", "", filled, "", kBarWidth - filled);
+  const auto filled =
+      static_cast<std::size_t>(std::clamp(done, 0.0, 1.0) * static_cast<double>(width));
+  return fmt::format("[{:#<{}}{:.<{}}] ", "", filled, "", width - filled);
 }
 
 std::string step_text(const StepRecord& r) {
   const int width = static_cast<int>(std::to_string(r.steps).size());
-  return fmt::format("step {:>{}}/{}  loss {:.4f}  {}  ETA {}  {}", r.step, width, r.steps, r.loss,
-                     rate(r.samples_per_s), seconds(r.eta_s), shares(r.share));
+  return fmt::format("step {:>{}}/{}  loss {:.4f}  {}  ETA {}", r.step, width, r.steps, r.loss,
+                     rate(r.samples_per_s), seconds(r.eta_s));
+}
+
+/// As much as fits: the step, then the bar, then the shares, then more of the bar.
+std::string live_text(const StepRecord& r, std::size_t width) {
+  std::string line = step_text(r);
+  const std::string share = "  " + shares(r.share);
+  if (line.size() + share.size() + kSmallestBar + kAroundBar <= width) line += share;
+  if (line.size() + kSmallestBar + kAroundBar <= width) {
+    line = bar(r.step, r.steps, std::min(kBarWidth, width - line.size() - kAroundBar)) + line;
+  }
+  if (line.size() > width) line.resize(width);
+  return line;
 }
 
 std::string indented(std::string_view text) {
@@ -99,13 +114,18 @@ void TextObserver::on_start(const StartRecord& r) {
 }
 
 void TextObserver::on_step(const StepRecord& r) {
-  const std::string text = step_text(r);
-  if (!style_.live) return print_line(text);
+  if (style_.live) return draw_line(r);
+  print_line(step_text(r) + "  " + shares(r.share));
+}
+
+void TextObserver::on_progress(const StepRecord& r) {
+  if (style_.live) draw_line(r);
+}
+
+void TextObserver::draw_line(const StepRecord& r) {
   // One column stays free: a line that fills the terminal exactly would scroll it.
   const auto width = static_cast<std::size_t>(std::max(1, style_.columns - 1));
-  std::string line = text.size() + kBarWidth + 3 <= width ? bar(r.step, r.steps) + text : text;
-  if (line.size() > width) line.resize(width);
-  out_ << fmt::format("{}{}", kEraseLine, line) << std::flush;
+  out_ << fmt::format("{}{}", kEraseLine, live_text(r, width)) << std::flush;
   live_line_shown_ = true;
 }
 
@@ -133,7 +153,12 @@ void TextObserver::on_end(const EndRecord& r) {
   const auto row = [&](std::string_view name, const std::string& value) {
     print_line(fmt::format("  {:<16} {}", name, value));
   };
-  row("train loss", fmt::format("{:.4f}", r.train_loss));
+  if (r.train_loss_steps > 0) {
+    row("train loss",
+        fmt::format(
+            "{:.4f} (mean of the last {})", r.train_loss,
+            r.train_loss_steps == 1 ? "step" : fmt::format("{} steps", r.train_loss_steps)));
+  }
   if (r.skipped_steps > 0) row("skipped steps", std::to_string(r.skipped_steps));
   if (r.val_loss) row("validation loss", bold(fmt::format("{:.4f}", *r.val_loss)));
   if (r.test_accuracy) row("test accuracy", bold(fmt::format("{:.2f} %", 100 * *r.test_accuracy)));
@@ -151,5 +176,7 @@ void TextObserver::on_end(const EndRecord& r) {
     print_line(indented(r.sample));
   }
 }
+
+void TextObserver::on_error(const ErrorRecord& r) { print_line("stormo train: " + r.message); }
 
 }  // namespace stormo::observe

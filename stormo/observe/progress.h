@@ -19,7 +19,7 @@ struct TerminalStyle {
 TerminalStyle terminal_style(bool is_terminal, int columns, const char* no_color, const char* term);
 
 /// A run told to a person: a progress line, evaluations, a summary. With a live style the progress
-/// line is redrawn in place and everything else scrolls above it; else every step is a line.
+/// line is redrawn in place and everything else scrolls above it; else every logged step is a line.
 class TextObserver final : public RunObserver {
  public:
   /// `out` must outlive the observer.
@@ -27,12 +27,15 @@ class TextObserver final : public RunObserver {
 
   void on_start(const StartRecord& record) override;
   void on_step(const StepRecord& record) override;
+  void on_progress(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
   void on_end(const EndRecord& record) override;
+  void on_error(const ErrorRecord& record) override;
 
  private:
   void print_line(const std::string& line);
+  void draw_line(const StepRecord& record);
   std::string bold(const std::string& text) const;
   std::string dim(const std::string& text) const;
 

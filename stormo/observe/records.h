@@ -60,7 +60,10 @@ struct EndRecord {
   std::int64_t samples = 0;
   double wall_s = 0;
   double samples_per_s = 0;
-  double train_loss = 0;           ///< of the last step
+  /// Mean over the samples of the last `train_loss_steps` steps: those of one epoch, at most 100,
+  /// of this run.
+  double train_loss = 0;
+  std::int64_t train_loss_steps = 0;
   std::int64_t skipped_steps = 0;  ///< without an update, since a gradient overflowed in float16
   std::optional<double> val_loss{};
   std::optional<double> test_accuracy{};
@@ -78,6 +81,12 @@ struct EndRecord {
   bool interrupted = false;
 };
 
+/// Why a run did not come to its end.
+struct ErrorRecord {
+  int exit_code = 1;
+  std::string message{};
+};
+
 /// What a run reports to people and programs. Only rank 0 has one that prints. Called on the
 /// training thread; must not block for long and must not throw.
 class RunObserver {
@@ -85,9 +94,13 @@ class RunObserver {
   virtual ~RunObserver() = default;
   virtual void on_start(const StartRecord&) {}
   virtual void on_step(const StepRecord&) {}
+  /// Between logged steps, a few times a second: as on_step, since the last logged step.
+  virtual void on_progress(const StepRecord&) {}
   virtual void on_eval(const EvalRecord&) {}
   virtual void on_save_failed(const SaveFailedRecord&) {}
   virtual void on_end(const EndRecord&) {}
+  /// Instead of on_end.
+  virtual void on_error(const ErrorRecord&) {}
 };
 
 }  // namespace stormo::observe

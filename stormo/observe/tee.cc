@@ -10,6 +10,10 @@ void TeeObserver::on_step(const StepRecord& record) {
   for (RunObserver* o : observers_) o->on_step(record);
 }
 
+void TeeObserver::on_progress(const StepRecord& record) {
+  for (RunObserver* o : observers_) o->on_progress(record);
+}
+
 void TeeObserver::on_eval(const EvalRecord& record) {
   for (RunObserver* o : observers_) o->on_eval(record);
 }
@@ -20,6 +24,10 @@ void TeeObserver::on_save_failed(const SaveFailedRecord& record) {
 
 void TeeObserver::on_end(const EndRecord& record) {
   for (RunObserver* o : observers_) o->on_end(record);
+}
+
+void TeeObserver::on_error(const ErrorRecord& record) {
+  for (RunObserver* o : observers_) o->on_error(record);
 }
 
 void TeeSink::record(const Event& event) {

@@ -13,9 +13,11 @@ class TeeObserver final : public RunObserver {
 
   void on_start(const StartRecord& record) override;
   void on_step(const StepRecord& record) override;
+  void on_progress(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
   void on_end(const EndRecord& record) override;
+  void on_error(const ErrorRecord& record) override;
 
  private:
   std::vector<RunObserver*> observers_;

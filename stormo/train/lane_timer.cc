@@ -1,9 +1,12 @@
 #include <stormo/train/lane_timer.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace stormo::train {
 
 void LaneTimer::record(const Event& event) {
-  nanoseconds_[static_cast<std::size_t>(event.lane)] += (event.end - event.start).count();
+  note(event);
   if (next_ == nullptr) return;
   Event named = event;
   named.rank = rank_;
@@ -11,11 +14,32 @@ void LaneTimer::record(const Event& event) {
   next_->record(named);
 }
 
+// Events come about in the order of their ends, so that few spans have to move.
+void LaneTimer::note(const Event& event) {
+  const std::lock_guard lock(mutex_);
+  Span span{std::max(event.start, since_), event.end};
+  if (span.start >= span.end) return;
+  std::vector<Span>& spans = busy_[static_cast<std::size_t>(event.lane)];
+  auto last = spans.end();
+  while (last != spans.begin() && std::prev(last)->start > span.end) --last;
+  auto first = last;
+  while (first != spans.begin() && std::prev(first)->end >= span.start) {
+    --first;
+    span = {std::min(span.start, first->start), std::max(span.end, first->end)};
+  }
+  spans.insert(spans.erase(first, last), span);
+}
+
 std::array<double, kNumLanes> LaneTimer::take() {
+  const std::lock_guard lock(mutex_);
   std::array<double, kNumLanes> seconds{};
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    seconds[i] = static_cast<double>(nanoseconds_[i].exchange(0)) * 1e-9;
+    for (const Span& span : busy_[i]) {
+      seconds[i] += std::chrono::duration<double>(span.end - span.start).count();
+    }
+    busy_[i].clear();
   }
+  since_ = std::chrono::steady_clock::now();
   return seconds;
 }
 

@@ -3,13 +3,16 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <vector>
 
+#include <stormo/base/clock.h>
 #include <stormo/base/event.h>
 
 namespace stormo::train {
 
-/// Sums the time that one rank spends per lane, names rank and step where the source of an Event
-/// knows neither, and passes every Event on. Any thread may record.
+/// Measures for how much of the time each lane of one rank is busy, names rank and step where the
+/// source of an Event knows neither, and passes every Event on. Any thread may record.
 class LaneTimer final : public Sink {
  public:
   explicit LaneTimer(Rank rank) : rank_(rank) {}
@@ -18,14 +21,24 @@ class LaneTimer final : public Sink {
   void pass_to(Sink* sink) { next_ = sink; }
   void set_step(std::int64_t step) { step_ = step; }
   void record(const Event& event) override;
-  /// Seconds per lane since the last call.
+  /// Seconds since the last call in which something went on in each lane, however many things at
+  /// once. Of what had begun before, the part since then counts, when it ends.
   std::array<double, kNumLanes> take();
 
  private:
+  void note(const Event& event);
+
   Rank rank_;
   Sink* next_ = nullptr;
   std::atomic<std::int64_t> step_{-1};
-  std::array<std::atomic<std::int64_t>, kNumLanes> nanoseconds_{};
+
+  /// By their ends; they do not touch each other.
+  struct Span {
+    TimePoint start, end;
+  };
+  std::mutex mutex_;
+  TimePoint since_{};  // the last take()
+  std::array<std::vector<Span>, kNumLanes> busy_;
 };
 
 /// Records the life of the object as one Event.

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 
 #include <stormo/base/clock.h>
 #include <stormo/observe/records.h>
@@ -22,7 +23,10 @@ class StepLog {
     ++steps_;
   }
 
-  /// Speed, remaining time and lane shares since the last call; the other fields are the caller's.
+  /// Speed, remaining time and lane shares since the last take(); the other fields are the
+  /// caller's.
+  observe::StepRecord look(std::int64_t steps_left);
+  /// The same, and begins anew.
   observe::StepRecord take(std::int64_t steps_left);
 
   double total_seconds() const { return total_seconds_; }
@@ -35,6 +39,24 @@ class StepLog {
   std::array<double, kNumLanes> lane_seconds_{};
   std::int64_t samples_ = 0;
   std::int64_t steps_ = 0;
+};
+
+/// Mean loss over the samples of the last steps.
+class RecentLoss {
+ public:
+  /// Of at most `steps` steps, at least 1.
+  explicit RecentLoss(std::int64_t steps) : most_(static_cast<std::size_t>(steps)) {}
+
+  void add(double loss_sum, double samples);
+  double mean() const;
+  std::int64_t steps() const { return std::ssize(steps_); }
+
+ private:
+  struct Step {
+    double loss_sum, samples;
+  };
+  std::size_t most_;
+  std::deque<Step> steps_;
 };
 
 }  // namespace stormo::train

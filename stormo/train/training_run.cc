@@ -20,6 +20,8 @@ namespace stormo::train {
 namespace {
 
 constexpr int kPrefetchDepth = 2;
+constexpr std::int64_t kLossSteps = 100;  // that the loss of a whole run is the mean of, at most
+constexpr Duration kShowEvery = std::chrono::milliseconds(100);
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
@@ -52,6 +54,8 @@ TrainingRun::TrainingRun(const RunSetup& setup)
       state_(world_, *setup.task.module, options_),
       lanes_(world_.rank()),
       log_(lanes_),
+      recent_loss_(std::min(
+          kLossSteps, (setup.train->size() + options_.global_batch - 1) / options_.global_batch)),
       started_(std::chrono::steady_clock::now()) {
   lanes_.pass_to(setup.sink);
   world_.set_sink(&lanes_);
@@ -168,7 +172,8 @@ Status TrainingRun::agree(const StepOutcome& mine) {
       world_.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::kSum));
   save_now_ = sums[2] > 0;
   const auto samples = static_cast<std::int64_t>(sums[1]);
-  end_.train_loss = sums[0] / sums[1];
+  step_loss_ = sums[0] / sums[1];
+  recent_loss_.add(sums[0], sums[1]);
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   state_.samples += samples;
   ++state_.step;
@@ -186,13 +191,9 @@ Status TrainingRun::between_steps() {
   world_.set_section("after step " + std::to_string(step));
   const bool last = step == steps_ || signal_ != 0;
   if (due(step, options_.log_every) || last) {
-    observe::StepRecord record = log_.take(steps_ - step);
-    record.step = step;
-    record.steps = steps_;
-    record.epoch = static_cast<double>(state_.samples) / static_cast<double>(setup_.train->size());
-    record.loss = end_.train_loss;
-    record.learning_rate = learning_rate_;
-    observer().on_step(record);
+    show_step(log_.take(steps_ - step), /*logged=*/true);
+  } else if (std::chrono::steady_clock::now() - shown_ >= kShowEvery) {
+    show_step(log_.look(steps_ - step), /*logged=*/false);
   }
   if (last) return {};
   log_.pause();
@@ -214,6 +215,16 @@ Status TrainingRun::between_steps() {
   }
   log_.resume();
   return {};
+}
+
+void TrainingRun::show_step(observe::StepRecord record, bool logged) {
+  record.step = state_.step;
+  record.steps = steps_;
+  record.epoch = static_cast<double>(state_.samples) / static_cast<double>(setup_.train->size());
+  record.loss = step_loss_;
+  record.learning_rate = learning_rate_;
+  logged ? observer().on_step(record) : observer().on_progress(record);
+  shown_ = std::chrono::steady_clock::now();
 }
 
 Status TrainingRun::save_when_due(bool in_background) {
@@ -316,6 +327,8 @@ Status TrainingRun::finish() {
   STORMO_RETURN_IF_ERROR(gather_bytes_sent());
   end_.steps = state_.step;
   end_.samples = state_.samples;
+  end_.train_loss = recent_loss_.mean();
+  end_.train_loss_steps = recent_loss_.steps();
   end_.wall_s = seconds_since(started_);
   const double trained_s = log_.total_seconds();
   const auto trained = static_cast<double>(state_.samples - first_sample_);

@@ -61,6 +61,7 @@ class TrainingRun {
   Status judge(const Evaluation& validation);
   Status save_best();
   Status save_when_due(bool in_background);
+  void show_step(observe::StepRecord record, bool logged);
   Status save_last();
   Status note_save(const Result<std::string>& outcome);
   Status finish();
@@ -77,6 +78,9 @@ class TrainingRun {
   RunState state_;
   LaneTimer lanes_;
   StepLog log_;
+  RecentLoss recent_loss_;
+  double step_loss_ = 0;  // of the last step
+  TimePoint shown_{};
   std::unique_ptr<data::Prefetcher> prefetcher_;
   std::unique_ptr<Runner> runner_;
 

@@ -104,10 +104,11 @@ class TrainTest(unittest.TestCase):
     def refused(self, *arguments):
         """The messages of a command that must start nothing and write nothing."""
         before = sorted(self.folder.rglob("*"))
-        done = self.stormo("train", *arguments)
-        self.assertEqual(done.returncode, 2, f"{arguments}: {done.stdout}{done.stderr}")
-        self.assertEqual(done.stdout, "")
-        self.assertEqual(before, sorted(self.folder.rglob("*")), arguments)
+        for dry in ([], ["--dry-run"]):
+            done = self.stormo("train", *arguments, *dry)
+            self.assertEqual(done.returncode, 2, f"{arguments}: {done.stdout}{done.stderr}")
+            self.assertEqual(done.stdout, "")
+            self.assertEqual(before, sorted(self.folder.rglob("*")), arguments)
         return done.stderr
 
 

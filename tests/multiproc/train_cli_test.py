@@ -3,11 +3,14 @@
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
 import subprocess
+import termios
 
 from train_cli import DEADLINE_S, MLP, REPOSITORY, STORMO, TrainTest, main
+from train_data_cli_test import png
 
 
 def children_of(pid):
@@ -42,12 +45,19 @@ class JsonTest(TrainTest):
             self.assertEqual(
                 list(end),
                 ["event", "steps", "samples", "wall_s", "samples_per_s", "train_loss",
-                 "skipped_steps", "val_loss", "test_accuracy", "weights_hash", "ranks", "hosts",
+                 "train_loss_steps", "skipped_steps", "val_loss", "test_accuracy", "weights_hash", "ranks", "hosts",
                  "bytes_sent_per_rank", "checkpoint"])
             self.assertEqual((end["steps"], end["samples"], end["ranks"]), (6, 48, int(ranks)))
             self.assertEqual(len(end["bytes_sent_per_rank"]), int(ranks))
             self.assertRegex(end["weights_hash"], "^[0-9a-f]{16}$")
             self.assertTrue((self.folder / end["checkpoint"] / "manifest.json").exists())
+
+            steps = lines[1:7]
+            self.assertAlmostEqual(end["train_loss"], sum(s["loss"] for s in steps) / 6)
+            self.assertEqual(end["train_loss_steps"], 6)
+            for step in steps:
+                for lane, share in step["share"].items():
+                    self.assertTrue(0 <= share <= 1, f"{lane}: {share}")
 
     def test_losses_do_not_depend_on_the_number_of_ranks(self):
         losses = []
@@ -172,8 +182,13 @@ class DryRunTest(TrainTest):
         self.assertEqual(before, sorted(self.folder.rglob("*")))
 
     def test_every_recipe_of_the_repository_is_valid(self):
+        (self.folder / "films").mkdir()
+        for part in ("train", "dev", "test"):
+            (self.folder / "films" / f"{part}.tsv").write_text("good\t1\nbad\t0\n")
+        data = {"mnist": "data/mnist", "mnist_mlp": "data/mnist", "gpt_shakespeare": "text", "sst2": "films"}
         for recipe in sorted((REPOSITORY / "recipes").glob("*.toml")):
-            done = self.stormo("train", str(recipe), "-n", "2", "--dry-run", "--json")
+            path = [f"data.path={data[recipe.stem]}"] if recipe.stem in data else []
+            done = self.stormo("train", str(recipe), "-n", "2", "--dry-run", "--json", *path)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["event"], "dry_run")
 
@@ -181,6 +196,78 @@ class DryRunTest(TrainTest):
         done = self.stormo("train", "--help-recipe")
         self.assertEqual(done.returncode, 0)
         self.assertIn(done.stdout, (REPOSITORY / "docs" / "recipes.md").read_text())
+
+
+class ErrorTest(TrainTest):
+    def error(self, *arguments, code):
+        """The last line of a run that fails: the only one that says so."""
+        done = self.stormo("train", *arguments, "--json")
+        self.assertEqual(done.returncode, code, done.stderr)
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([e["event"] for e in events].count("error"), 1, done.stdout)
+        self.assertEqual(events[-1]["event"], "error")
+        self.assertEqual(events[-1]["exit_code"], code)
+        self.assertIn(events[-1]["message"].splitlines()[0], done.stderr)
+        return events[-1]["message"], [e["event"] for e in events]
+
+    def test_what_is_refused_before_the_start_is_2(self):
+        message, events = self.error("mlp.toml", "data.path=nowhere", code=2)
+        self.assertIn("no MNIST file", message)
+        self.assertEqual(events, ["error"])
+
+    def test_a_run_that_had_started_fails_with_1(self):
+        for name, pictures in (("cats", [20, 40]), ("dogs", [220, 180])):
+            (self.folder / "pictures" / name).mkdir(parents=True)
+            for i, grey in enumerate(pictures):
+                (self.folder / "pictures" / name / f"{i}.png").write_bytes(png(8, 8, grey))
+        broken = self.folder / "pictures" / "dogs" / "1.png"
+        broken.write_bytes(broken.read_bytes()[:-20])  # found when it is used
+        for ranks in ("1", "2"):
+            message, events = self.error(
+                "mlp.toml", "-n", ranks, "data.kind=image_folder", "data.path=pictures",
+                "data.image=1,28,28", "batch=2", "steps=20", "checkpoint.directory=", code=1)
+            self.assertIn("dogs/1.png", message)
+            self.assertEqual(events[0], "start")
+
+    def test_the_launcher_speaks_for_a_rank_0_that_cannot(self):
+        process = subprocess.Popen(
+            [STORMO, "train", "mlp.toml", "-n", "2", "steps=1000000", "--json"], cwd=self.folder,
+            env=dict(os.environ, OMP_NUM_THREADS="1"), stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        events = [json.loads(process.stdout.readline())["event"] for _ in range(3)]
+        self.assertEqual(events, ["start", "step", "step"])
+        os.kill(ranks_of(process)[0], signal.SIGKILL)
+        rest = process.stdout.read().splitlines()
+        self.assertEqual(process.wait(timeout=DEADLINE_S), 1)
+        last = json.loads(rest[-1])
+        self.assertEqual((last["event"], last["exit_code"]), ("error", 1))
+        self.assertIn("rank 0", last["message"])
+        self.assertIn("SIGKILL", last["message"])
+
+
+class TerminalTest(TrainTest):
+    def test_the_line_moves_between_logged_steps(self):
+        master, slave = pty.openpty()
+        termios.tcsetwinsize(slave, (24, 80))
+        process = subprocess.Popen(
+            [STORMO, "train", "mlp.toml", "-n", "2", "steps=100000", "log_every=100000"],
+            cwd=self.folder, env=dict(os.environ, OMP_NUM_THREADS="1", TERM="xterm"), stderr=slave,
+            stdout=subprocess.DEVNULL)
+        os.close(slave)
+        shown = b""
+        while len(set(re.findall(rb"\] step +(\d+)/", shown))) < 3:
+            shown += os.read(master, 4096)
+        process.terminate()
+        while True:
+            try:
+                if not os.read(master, 4096):
+                    break
+            except OSError:  # nobody writes to it any more
+                break
+        self.assertEqual(process.wait(timeout=DEADLINE_S), 143)
+        os.close(master)
 
 
 class BadInputTest(TrainTest):

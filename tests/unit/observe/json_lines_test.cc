@@ -62,18 +62,24 @@ TEST(JsonObserver, EvalLineHasAccuracyOnlyWhereItHasAMeaning) {
 
 TEST(JsonObserver, EndLineHasTheKeysOfTheDocs) {
   std::ostringstream out;
-  EndRecord end{.steps = 30, .samples = 1920, .wall_s = 2, .samples_per_s = 960, .train_loss = 0.5};
+  EndRecord end{.steps = 30,
+                .samples = 1920,
+                .wall_s = 2,
+                .samples_per_s = 960,
+                .train_loss = 0.5,
+                .train_loss_steps = 15};
   end.test_accuracy = 0.75;
   end.weights_hash = "0123456789abcdef";
   end.ranks = 2;
   end.bytes_sent_per_rank = {10, 20};
   JsonObserver(out).on_end(end);
-  EXPECT_EQ(out.str(),
-            R"({"event":"end","steps":30,"samples":1920,"wall_s":2.0,"samples_per_s":960.0,)"
-            R"("train_loss":0.5,"skipped_steps":0,"val_loss":null,"test_accuracy":0.75,)"
-            R"("weights_hash":"0123456789abcdef","ranks":2,"hosts":1,)"
-            R"("bytes_sent_per_rank":[10,20],"checkpoint":null})"
-            "\n");
+  EXPECT_EQ(
+      out.str(),
+      R"({"event":"end","steps":30,"samples":1920,"wall_s":2.0,"samples_per_s":960.0,)"
+      R"("train_loss":0.5,"train_loss_steps":15,"skipped_steps":0,"val_loss":null,"test_accuracy":0.75,)"
+      R"("weights_hash":"0123456789abcdef","ranks":2,"hosts":1,)"
+      R"("bytes_sent_per_rank":[10,20],"checkpoint":null})"
+      "\n");
 }
 
 TEST(JsonObserver, AFailedSaveIsALine) {
@@ -82,6 +88,13 @@ TEST(JsonObserver, AFailedSaveIsALine) {
       {.step = 40, .failures = 2, .max_failures = 3, .error = "write x: No space left on device"});
   EXPECT_EQ(out.str(), R"({"event":"save_failed","step":40,"failures":2,"max_failures":3,)"
                        R"("error":"write x: No space left on device"})"
+                       "\n");
+}
+
+TEST(JsonObserver, ARunWithoutAnEndHasAnErrorLine) {
+  std::ostringstream out;
+  JsonObserver(out).on_error({.exit_code = 2, .message = "no data\nno recipe"});
+  EXPECT_EQ(out.str(), R"({"event":"error","exit_code":2,"message":"no data\nno recipe"})"
                        "\n");
 }
 

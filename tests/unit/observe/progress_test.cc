@@ -44,18 +44,52 @@ TEST(TextObserver, RedrawsOneLineOnATerminal) {
             drawn + drawn + "\r\x1b[2Kvalidation after step 20: loss 2.2500 (9 samples)\n");
 }
 
+std::string live_line(int columns) {
+  std::ostringstream out;
+  TextObserver(out, {.live = true, .color = false, .columns = columns}).on_step(kStep);
+  return out.str().substr(std::string("\r\x1b[2K").size());
+}
+
 TEST(TextObserver, LiveLineFitsTheTerminal) {
   for (const int columns : {1, 20, 80, 120, 400}) {
-    std::ostringstream out;
-    TextObserver(out, {.live = true, .color = false, .columns = columns}).on_step(kStep);
-    EXPECT_LE(out.str().size(), std::string("\r\x1b[2K").size() + std::max(1, columns - 1));
+    EXPECT_LE(live_line(columns).size(), static_cast<std::size_t>(std::max(1, columns - 1)));
   }
+}
+
+TEST(TextObserver, TheBarComesBeforeTheShares) {
+  EXPECT_THAT(live_line(60), Not(HasSubstr("[")));
+  for (const int columns : {70, 80, 90, 100, 110, 120}) {
+    EXPECT_THAT(live_line(columns), testing::StartsWith("[")) << columns;
+    EXPECT_THAT(live_line(columns), HasSubstr("ETA 2 min 5 s")) << columns;
+  }
+  EXPECT_THAT(live_line(80), Not(HasSubstr("compute")));
+  EXPECT_THAT(live_line(110), HasSubstr("data 2%"));
+}
+
+TEST(TextObserver, ProgressBetweenLoggedStepsMovesOnlyALiveLine) {
+  std::ostringstream file, terminal;
+  TextObserver(file, {}).on_progress(kStep);
+  EXPECT_EQ(file.str(), "");
+  TextObserver(terminal, {.live = true, .color = false, .columns = 80}).on_progress(kStep);
+  EXPECT_THAT(terminal.str(), HasSubstr("step  20/400"));
+}
+
+TEST(TextObserver, AnErrorTakesThePlaceOfTheLiveLine) {
+  std::ostringstream out;
+  TextObserver observer(out, {.live = true, .color = false, .columns = 80});
+  observer.on_progress(kStep);
+  observer.on_error({.exit_code = 1, .message = "rank 1 is gone"});
+  EXPECT_THAT(out.str(), testing::EndsWith("\r\x1b[2Kstormo train: rank 1 is gone\n"));
 }
 
 TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
   std::ostringstream out;
-  EndRecord end{
-      .steps = 400, .samples = 4800, .wall_s = 10, .samples_per_s = 480, .train_loss = 1.5};
+  EndRecord end{.steps = 400,
+                .samples = 4800,
+                .wall_s = 10,
+                .samples_per_s = 480,
+                .train_loss = 1.5,
+                .train_loss_steps = 100};
   end.skipped_steps = 3;
   end.val_loss = 1.75;
   end.test_accuracy = 0.9875;
@@ -67,7 +101,7 @@ TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
   EXPECT_EQ(out.str(),
             "\n"
             "done: 400 steps, 4800 samples in 10.0 s (480 samples/s) on 2 ranks\n"
-            "  train loss       1.5000\n"
+            "  train loss       1.5000 (mean of the last 100 steps)\n"
             "  skipped steps    3\n"
             "  validation loss  1.7500\n"
             "  test accuracy    98.75 %\n"

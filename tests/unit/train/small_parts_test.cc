@@ -5,6 +5,7 @@
 
 #include <stormo/train/failure.h>
 #include <stormo/train/lane_timer.h>
+#include <stormo/train/step_log.h>
 #include <stormo/train/stop_signal.h>
 #include <stormo/train/thread_share.h>
 
@@ -104,20 +105,44 @@ class LastEvent final : public Sink {
   int count = 0;
 };
 
-TEST(LaneTimer, SumsLanesAndNamesRankAndStep) {
+// Some lanes do several things at once, and a share above 100 % means nothing.
+TEST(LaneTimer, MeasuresForHowLongALaneIsBusyAndNamesRankAndStep) {
   LastEvent sink;
   LaneTimer timer(3);
   timer.pass_to(&sink);
   timer.set_step(7);
   const TimePoint zero{};
-  timer.record({.lane = Lane::kWait, .start = zero, .end = zero + std::chrono::seconds(2)});
-  timer.record({.lane = Lane::kWait, .start = zero, .end = zero + std::chrono::seconds(1)});
+  const auto record = [&](int start, int end) {
+    timer.record({.lane = Lane::kWait,
+                  .start = zero + std::chrono::seconds(start),
+                  .end = zero + std::chrono::seconds(end)});
+  };
+  record(2, 4);
+  record(3, 5);    // overlaps
+  record(8, 9);    // apart
+  record(1, 3);    // late
+  record(10, 12);  // apart
+  record(7, 11);   // around
   { const Interval interval(timer, Lane::kData, "load"); }
-  EXPECT_EQ(sink.count, 3);
+  EXPECT_EQ(sink.count, 7);
   EXPECT_EQ(sink.rank, 3);
   EXPECT_EQ(sink.step, 7);
-  EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 3.0);
+  EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 9.0);  // 1..5, 7..12
   EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 0.0);
+  record(0, 1);  // before the last take()
+  EXPECT_DOUBLE_EQ(timer.take()[static_cast<std::size_t>(Lane::kWait)], 0.0);
+}
+
+TEST(RecentLoss, IsTheMeanOverTheSamplesOfTheLastSteps) {
+  RecentLoss loss(3);
+  EXPECT_EQ(loss.steps(), 0);
+  loss.add(100, 1);
+  loss.add(8, 4);
+  EXPECT_DOUBLE_EQ(loss.mean(), 108.0 / 5);
+  loss.add(3, 2);
+  loss.add(2, 4);  // the first one has left
+  EXPECT_EQ(loss.steps(), 3);
+  EXPECT_DOUBLE_EQ(loss.mean(), 1.3);
 }
 
 }  // namespace
