@@ -2,21 +2,13 @@
 
 #include <pthread.h>
 
-#include <atomic>
-
 namespace stormo {
-namespace {
 
-/// How many forks lie between this process and the one that loaded the library.
-std::atomic<std::uint32_t> forks{0};
-
-}  // namespace
+std::atomic<std::uint32_t> OwnProcess::forks{0};
 
 OwnProcess::OwnProcess() : forks_(forks.load(std::memory_order_relaxed)) {
   [[maybe_unused]] static const int registered =
       ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
 }
-
-bool OwnProcess::is_here() const { return forks_ == forks.load(std::memory_order_relaxed); }
 
 }  // namespace stormo

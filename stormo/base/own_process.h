@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 namespace stormo {
@@ -10,9 +11,11 @@ class OwnProcess {
  public:
   OwnProcess();
   /// False in a forked child. Any thread; costs a load.
-  bool is_here() const;
+  bool is_here() const { return forks_ == forks.load(std::memory_order_relaxed); }
 
  private:
+  /// How many forks lie between this process and the one that loaded the library.
+  static std::atomic<std::uint32_t> forks;
   std::uint32_t forks_;
 };
 

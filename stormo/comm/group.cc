@@ -46,9 +46,7 @@ Group::~Group() {
   }
 }
 
-Status Group::check_process() const {
-  if (process_.is_here()) [[likely]]
-    return {};
+Status Group::refuse_child() const {
   return invalid_argument(
       fmt::format("rank {}'s group belongs to the process that joined it, and this is a child that "
                   "was forked from it: fork before you join, or start another program in the child",

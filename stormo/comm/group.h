@@ -90,7 +90,8 @@ class Group final : public Communicator {
   };
 
   /// OK in the process that made the group; what a forked child gets for every call.
-  Status check_process() const;
+  Status check_process() const { return process_.is_here() ? Status() : refuse_child(); }
+  Status refuse_child() const;
 
   // group.cc: what each operation is
   Status perform(const Request& request, Deadline by);
