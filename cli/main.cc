@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& e) {
     // What printing throws is told by finish_output(); printing may throw here, too.
     if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0)
-      std::fputs(fmt::format("stormo: {}\n", printable(e.what())).c_str(), stderr);
+      std::fputs(fmt::format("stormo: {}\n", stormo::printable(e.what())).c_str(), stderr);
   }
   return finish_output(exit_code);
 }
