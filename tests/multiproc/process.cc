@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -113,16 +112,17 @@ int Process::wait(std::chrono::nanoseconds at_most) {
 }
 
 bool Process::wait_until_full() const {
+  const std::string output = "/proc/" + std::to_string(pid_) + "/fd/1";
   const SteadyTime by = std::chrono::steady_clock::now() + kGenerous;
-  int held = 0;
-  // A writer that waits for a page leaves a part of the last one free.
-  constexpr int kPage = 4096;
-  while (held <= ::fcntl(out_fd_, F_GETPIPE_SZ) - 2 * kPage) {
-    if (::ioctl(out_fd_, FIONREAD, &held) != 0 || std::chrono::steady_clock::now() >= by)
-      return false;
+  while (std::chrono::steady_clock::now() < by) {
+    const int writer = ::open(output.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    pollfd p{writer, POLLOUT, 0};
+    const bool full = writer >= 0 && ::poll(&p, 1, 0) == 0;
+    if (writer >= 0) ::close(writer);
+    if (full) return true;
     std::this_thread::yield();
   }
-  return true;
+  return false;
 }
 
 int Process::wait_unread(std::chrono::nanoseconds at_most) {

@@ -28,7 +28,7 @@ class Process {
   bool wait_for_output(const std::string& text, int times = 1);
   /// Reads everything and waits: the exit status, 128 + signal, or -1 when it does not end.
   int wait(std::chrono::nanoseconds at_most = kGenerous);
-  /// Waits, without reading, until standard output holds as much as its pipe takes.
+  /// Waits, without reading, until the pipe of standard output takes no more.
   bool wait_until_full() const;
   /// As wait(), but reads nothing before the process has ended.
   int wait_unread(std::chrono::nanoseconds at_most);
