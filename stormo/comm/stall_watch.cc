@@ -25,7 +25,7 @@ constexpr Duration kBriefAnswers = std::chrono::seconds(1);
 constexpr Duration kWholeAnswers = std::chrono::seconds(3);
 constexpr Duration kStacks = std::chrono::seconds(1);
 constexpr Duration kOneAnswer = std::chrono::milliseconds(10);  // at least, for each rank
-constexpr Duration kLookAgain = std::chrono::seconds(1);
+constexpr Duration kLookAgain = std::chrono::milliseconds(250);
 constexpr Duration kAttempt = std::chrono::seconds(5);
 constexpr Duration kBeforeExit = std::chrono::seconds(5);
 constexpr std::size_t kMaxStacks = 16;
@@ -39,7 +39,7 @@ struct StallWatch::Inquiry {
   bool whole = false;
   bool final = false;           // the job ends
   std::vector<Rank> stacks{};   // of whom stacks are wanted
-  std::vector<Rank> look_at{};  // processes that do not answer
+  std::vector<Rank> look_at{};  // ranks that have not answered: at their processes
 };
 
 StallWatch::StallWatch(transport::StoreClient& store, Options options)
@@ -126,7 +126,11 @@ void StallWatch::consider(Waiting& w, const protocol::GroupReport& in, Duration 
             .final = !warn,
             .limit = warn ? bounds.warn_after : bounds.end_after};
   look_ = looks_->submit([this, next = std::move(next)] {
-    look(next);
+    try {
+      look(next);
+    } catch (const json::exception& e) {
+      fmt::print(stderr, "stormo: warning: an answer of another rank: {}\n", e.what());
+    }
     const std::lock_guard lock(mutex_);
     looking_ = false;
     return Status();
@@ -210,8 +214,10 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
   const Deadline by = Deadline::after(inquiry.whole ? kWholeAnswers : kBriefAnswers);
   for (Rank r = 0; r < options_.size; ++r) {
     const std::string key = fmt::format("answer/{}/{}", id, r);
+    const Deadline soon = Deadline::after(kOneAnswer);
+    const bool silent = std::ranges::find(inquiry.look_at, r) != inquiry.look_at.end();
     const auto answer =
-        store_.get(key, Deadline::at(std::max(by.when(), Deadline::after(kOneAnswer).when())));
+        store_.get(key, silent ? soon : Deadline::at(std::max(by.when(), soon.when())));
     auto report =
         answer.ok() ? parse_rank_report(*answer) : Result<protocol::RankReport>(answer.status());
     if (answer.ok()) static_cast<void>(store_.erase(key, Deadline::after(kStoreCall)));
