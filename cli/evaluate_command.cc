@@ -29,7 +29,6 @@ constexpr const char* kExamples =
 
 struct EvaluateArguments {
   ModelChoice model;
-  bool json = false;
 };
 
 Status evaluate(const EvaluateArguments& a, train::TrainedModel& model) {
@@ -44,7 +43,7 @@ Status evaluate(const EvaluateArguments& a, train::TrainedModel& model) {
   }
   observe::JsonObserver json(std::cout);
   observe::TextObserver text(std::cout, {});
-  observe::RunObserver& observer = a.json ? static_cast<observe::RunObserver&>(json) : text;
+  observe::RunObserver& observer = a.model.json ? static_cast<observe::RunObserver&>(json) : text;
   STORMO_ASSIGN_OR_RETURN(const auto alone, comm::make_inproc_group(1));
   for (const train::EvalSplit& split : data.splits) {
     STORMO_ASSIGN_OR_RETURN(const train::Evaluation result,
@@ -68,7 +67,6 @@ void add_evaluate_command(CLI::App& app, Invocation& invocation) {
   const auto a = std::make_shared<EvaluateArguments>();
   add_model_choice(*command, a->model);
   command->add_option("overrides", a->model.overrides, "key=value: where other data lie");
-  command->add_flag("--json", a->json, "One JSON object per line on stdout");
   command->callback([a, &invocation] {
     invocation.exit_code = with_trained_model(
         "evaluate", a->model, [&](train::TrainedModel& model) { return evaluate(*a, model); });

@@ -28,7 +28,6 @@ struct PredictArguments {
   ModelChoice model;
   std::vector<std::string> files;
   int top = 1;
-  bool json = false;
 };
 
 std::string place(const train::Prediction& p) {
@@ -69,7 +68,8 @@ Status predict(const PredictArguments& a, const train::TrainedModel& model) {
   Status first;
   int failed = 0;
   for (const std::string& file : a.files) {
-    const Status done = train::predict_file(model, file, a.top, a.json ? print_json : print_text);
+    const Status done =
+        train::predict_file(model, file, a.top, a.model.json ? print_json : print_text);
     if (done.ok()) continue;
     if (++failed == 1) first = done;
     fmt::print(stderr, "stormo predict: {}\n", done.message());
@@ -89,7 +89,6 @@ void add_predict_command(CLI::App& app, Invocation& invocation) {
   command->add_option("files", a->files, "Images, texts, tables or arrays")->required();
   command->add_option("--top", a->top, "How many of the likeliest classes to say")
       ->check(CLI::Range(1, 1000));
-  command->add_flag("--json", a->json, "One JSON object per sample on stdout");
   command->callback([a, &invocation] {
     const auto use = [&](const train::TrainedModel& model) { return predict(*a, model); };
     invocation.exit_code = with_trained_model("predict", a->model, use);

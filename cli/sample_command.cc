@@ -37,7 +37,6 @@ struct SampleArguments {
   std::optional<double> temperature;
   std::optional<std::int64_t> top_k;
   std::optional<std::uint64_t> seed;
-  bool json = false;
 };
 
 Status check(const SampleArguments& a) {
@@ -68,7 +67,7 @@ Status sample(const SampleArguments& a, const train::TrainedModel& model) {
   STORMO_ASSIGN_OR_RETURN(
       const std::string text,
       train::continue_text(model.task, model.preprocessing, a.prompt, options, seed));
-  if (a.json) {
+  if (a.model.json) {
     const nlohmann::ordered_json line = {{"event", "sample"},  {"schema", 1},
                                          {"step", model.step}, {"seed", seed},
                                          {"prompt", a.prompt}, {"text", text}};
@@ -92,7 +91,6 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
   command->add_option("--temperature", a->temperature, "0: always the likeliest token");
   command->add_option("--top-k", a->top_k, "Draw among so many likeliest tokens; 0: among all");
   command->add_option("--seed", a->seed, "Of the draws");
-  command->add_flag("--json", a->json, "One JSON object on stdout");
   command->callback([a, &invocation] {
     const auto use = [&](const train::TrainedModel& model) -> Status {
       STORMO_RETURN_IF_ERROR(check(*a));

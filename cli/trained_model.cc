@@ -5,10 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 
 #include <cli/commands.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/observe/json_lines.h>
 #include <stormo/train/init.h>
 
 namespace stormo::cli {
@@ -35,6 +37,7 @@ void add_model_choice(CLI::App& command, ModelChoice& choice) {
       .add_option("checkpoint", choice.path, "A checkpoint, or a folder of them: then the newest")
       ->required();
   command.add_flag("--best", choice.best, "The best one of the folder (checkpoint.best)");
+  command.add_flag("--json", choice.json, "One JSON object per line on stdout");
 }
 
 int with_trained_model(const char* command, const ModelChoice& choice,
@@ -50,7 +53,11 @@ int with_trained_model(const char* command, const ModelChoice& choice,
   if (done.ok()) return kExitOk;
   fmt::print(stderr, "stormo {}: {}\n", command, done.message());
   const bool usage = done.code() == Code::kInvalidArgument || done.code() == Code::kNotFound;
-  return usage ? kExitUsage : kExitFailed;
+  const int code = usage ? kExitUsage : kExitFailed;
+  if (choice.json) {
+    observe::JsonObserver(std::cout).on_error({.exit_code = code, .message = done.message()});
+  }
+  return code;
 }
 
 }  // namespace stormo::cli

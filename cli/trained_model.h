@@ -15,6 +15,7 @@ namespace stormo::cli {
 struct ModelChoice {
   std::string path;  ///< a checkpoint, or a folder of them
   bool best = false;
+  bool json = false;  ///< records on standard output, one of an error too
   std::vector<std::string> overrides{};
 };
 

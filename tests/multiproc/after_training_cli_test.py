@@ -312,6 +312,10 @@ validation = "v.csv"
         self.lines("mlp.toml")
         self.assertIn("stormo predict", self.fails(2, "sample", "run"))
         self.assertIn("run holds a mlp", self.fails(2, "sample", "run").replace("/step-00000006", ""))
+        done = self.stormo("sample", "run", "--json")
+        error = json.loads(done.stdout)
+        self.assertEqual((error["event"], error["exit_code"], done.returncode), ("error", 2, 2))
+        self.assertIn("stormo predict", error["message"])
         both = self.fails(2, "evaluate", "run", "model.classes=4", "lr=1", "nothing=1")
         for key in ("model.classes", "optimizer.lr", "nothing"):
             self.assertIn(key, both)
