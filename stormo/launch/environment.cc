@@ -128,7 +128,8 @@ std::vector<std::string> meeting_folders(const Reading& in) {
   if (in.text("XDG_RUNTIME_DIR").starts_with('/'))
     folders.push_back(in.text("XDG_RUNTIME_DIR") + "/stormo");
   folders.push_back(fmt::format("/tmp/stormo-{}", ::geteuid()));
-  if (in.text("HOME").starts_with('/')) folders.push_back(in.text("HOME") + "/.stormo-run");
+  if (in.text("HOME").starts_with('/'))  // which hosts may share
+    folders.push_back(fmt::format("{}/.stormo-run-{}", in.text("HOME"), own_host_name()));
   return folders;
 }
 
