@@ -27,7 +27,7 @@ constexpr Duration kStacks = std::chrono::seconds(1);
 constexpr Duration kOneAnswer = std::chrono::milliseconds(10);  // at least, for each rank
 constexpr Duration kLookAgain = std::chrono::milliseconds(250);
 constexpr Duration kAttempt = std::chrono::seconds(5);
-constexpr Duration kBeforeExit = std::chrono::seconds(5);
+constexpr Duration kBeforeExit = std::chrono::seconds(3);  // a launcher is faster
 constexpr std::size_t kMaxStacks = 16;
 
 std::string process_key(Rank rank) { return fmt::format("process/{}", rank); }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -99,6 +100,23 @@ TEST_F(Stall, AFrozenRankIsSeenByItsNeighbours) {
   EXPECT_THAT(o.err, HasSubstr("does not answer"));
   EXPECT_THAT(o.err, HasSubstr("rank 1: its process is stopped"));
   EXPECT_EQ(record_of(0)["neighbours"][0]["threads"][0]["state"], "T");
+}
+
+TEST_F(Stall, IsFoundUnderAForeignLauncherEvenInTheRankThatServesTheStore) {
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const char* rank : {"0", "1"}) {
+    ranks.push_back(std::make_unique<Process>(
+        Words{STORMO_STALL_WORKER, "lock", "0"},
+        Words{std::string("RANK=") + rank, std::string("LOCAL_RANK=") + rank, "WORLD_SIZE=2",
+              "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+              "MASTER_PORT=" + std::to_string(::getpid()), "STORMO_STALL_WARNING=500ms",
+              "STORMO_STALL_TIMEOUT=1s", "STORMO_FLIGHT_FILE=" + flight_}));
+  }
+  EXPECT_EQ(ranks[1]->wait(), 1) << ranks[1]->err();
+  EXPECT_THAT(ranks[1]->err(), HasSubstr("rank 0 (host "));
+  EXPECT_THAT(ranks[1]->err(), HasSubstr("wedged_in_a_lock"));
+  EXPECT_EQ(ranks[0]->wait(), 1) << "nobody else ends it";
+  EXPECT_THAT(ranks[0]->err(), HasSubstr("does not notice that the job has failed: ended"));
 }
 
 TEST_F(Stall, AMessageThatNobodySendsIsOne) {
