@@ -91,14 +91,6 @@ int flood(std::size_t bytes) {
   ::_exit(::ftruncate(file, 0) == 0 ? mapped[0] : 6);
 }
 
-/// Writes until it is told to end, as a program with much to say.
-int chatter() {
-  std::signal(SIGTERM, [](int signal) { caught = signal; });
-  while (caught == 0) say(std::string(100, 'x'));
-  std::fputs("saved\n", stderr);
-  return 128 + caught;
-}
-
 /// One of a household: holds a memory file and a socket whose name tells the test that it is there.
 [[noreturn]] void hold(const std::string& name) {
   sockaddr_un address{};
@@ -239,6 +231,16 @@ int meet(const Rendezvous& r) {
   return 0;
 }
 
+/// Writes until it is told to end, as a program with much to say. Nobody begins before all can be
+/// told.
+int chatter(const Rendezvous& r) {
+  std::signal(SIGTERM, [](int signal) { caught = signal; });
+  meet(r);
+  while (caught == 0) say(std::string(100, 'x'));
+  std::fputs("saved\n", stderr);
+  return 128 + caught;
+}
+
 int last_will(const Rendezvous& r) {
   const auto store = connect(r);
   const Deadline by = Deadline::after(std::chrono::seconds(20));
@@ -293,7 +295,7 @@ int run(const std::string& mode, int value) {
   else if (mode == "daemons-end")
     return daemons_end();
   else if (mode == "chatter")
-    return chatter();
+    return chatter(r);
   else if (mode == "interruptible")
     return interruptible();
   else if (mode == "secret")
