@@ -136,7 +136,7 @@ class JsonTest(TrainTest):
         process.terminate()
         out, err = process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 143, err)
-        last = json.loads(out.splitlines()[-1])
+        last = next(line for line in map(json.loads, out.splitlines()) if line["event"] == "end")
         self.assertTrue((self.folder / last["checkpoint"] / "manifest.json").exists())
         self.assertIn(f"the checkpoint after step {failed['step']} failed (1 in a row", err)
 

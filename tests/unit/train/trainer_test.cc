@@ -317,18 +317,18 @@ TEST_F(TrainerTest, AFailureInTheBackgroundIsToldAtOnceAndTheLastSaveIsStillTrie
 TEST_F(TrainerTest, TooManyFailedSavesInARowEndTheRun) {
   for (const bool asynchronous : {false, true}) {
     options.checkpoint = {
-        .directory = folder, .every = 2, .asynchronous = asynchronous, .max_failures = 2};
+        .directory = folder, .every = 100, .asynchronous = asynchronous, .max_failures = 2};
     at_step = [this](std::int64_t step) {
-      if (step == 3) block();
+      if (step == 200) block();
     };
-    options.epochs = 40;
+    options.steps = 500;
     const auto end = run(make_toy_module(3));
     EXPECT_EQ(end.status().code(), Code::kIo);
     EXPECT_NE(end.status().message().find("2 times in a row (checkpoint.max_failures)"),
               std::string::npos)
         << end.status().to_string();
     EXPECT_EQ(recorder.failed_saves.size(), 2u);
-    EXPECT_EQ(last_saved, checkpoint::checkpoint_path(folder, 2));
+    EXPECT_EQ(last_saved, checkpoint::checkpoint_path(folder, 100));
     unblock();
     std::filesystem::remove_all(folder);
   }
