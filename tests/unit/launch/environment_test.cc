@@ -7,6 +7,7 @@
 #include <map>
 
 #include <stormo/launch/secret_file.h>
+#include <stormo/protocol/stall.h>
 
 namespace stormo::launch {
 namespace {
@@ -81,7 +82,10 @@ TEST(ReadEnvironment, OwnLauncher) {
                                      {"STORMO_SOCKETS", "4"},
                                      {"STORMO_PORTS", "5000-5010"},
                                      {"STORMO_HEARTBEAT", "250ms"},
-                                     {"STORMO_JOIN_TIMEOUT", "2min"}}));
+                                     {"STORMO_JOIN_TIMEOUT", "2min"},
+                                     {"STORMO_STALL_WARNING", "3s"},
+                                     {"STORMO_STALL_TIMEOUT", "0s"},
+                                     {"STORMO_FLIGHT_FILE", "run/flight.json"}}));
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->source, "stormo");
   EXPECT_EQ(r->rank, 3);
@@ -98,6 +102,12 @@ TEST(ReadEnvironment, OwnLauncher) {
   EXPECT_TRUE(r->checksum);
   EXPECT_EQ(r->sockets, 4);
   EXPECT_EQ(r->ports, (transport::PortRange{5000, 5010}));
+  const protocol::StallSettings stall = protocol::stall_settings();
+  EXPECT_EQ(stall.limits.warning, std::chrono::seconds(3));
+  EXPECT_EQ(stall.limits.timeout, Duration::zero());
+  EXPECT_EQ(stall.flight_file, "run/flight.json");
+  ASSERT_TRUE(read(kStormo).ok());
+  EXPECT_EQ(protocol::stall_settings().limits.timeout, std::chrono::seconds(60)) << "the default";
   EXPECT_EQ(r->heartbeat_timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(r->join_timeout, std::chrono::minutes(2));
 }
@@ -131,13 +141,15 @@ TEST(ReadEnvironment, ListsEverythingThatIsWrong) {
                                      {"STORMO_WORLD_SIZE", "0"},
                                      {"STORMO_PORTS", "9-1"},
                                      {"STORMO_CHECKSUM", "on"},
-                                     {"STORMO_HEARTBEAT", "soon"}}));
+                                     {"STORMO_HEARTBEAT", "soon"},
+                                     {"STORMO_STALL_TIMEOUT", "late"}}));
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.status().code(), Code::kInvalidArgument);
-  EXPECT_THAT(r.status().message(),
-              AllOf(HasSubstr("STORMO_RANK='x'"), HasSubstr("STORMO_WORLD_SIZE='0'"),
-                    HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_CHECKSUM"),
-                    HasSubstr("STORMO_HEARTBEAT"), HasSubstr("remedy")));
+  EXPECT_THAT(
+      r.status().message(),
+      AllOf(HasSubstr("STORMO_RANK='x'"), HasSubstr("STORMO_WORLD_SIZE='0'"),
+            HasSubstr("STORMO_PORTS"), HasSubstr("STORMO_CHECKSUM"), HasSubstr("STORMO_HEARTBEAT"),
+            HasSubstr("STORMO_STALL_TIMEOUT"), HasSubstr("remedy")));
 }
 
 TEST(ReadEnvironment, RanksOutOfBounds) {
