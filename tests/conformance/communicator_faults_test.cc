@@ -86,12 +86,13 @@ void with_every_operation(F f) {
 }
 
 /// Frames at which the wire breaks: at the beginning, in the middle and between operations, and
-/// after many. Each operation takes its turn at two of them, so that each is met by several.
+/// after many. Each operation takes its turn at three of them, so that each is met by several.
 constexpr std::array kFrames = {0, 1, 2, 3, 5, 8, 13, 21, 34};
 
 std::vector<int> frames_for(const NamedOperation& operation) {
   const auto i = static_cast<std::size_t>(&operation - every_operation().data());
-  return {kFrames[i % kFrames.size()], kFrames[(i + 4) % kFrames.size()]};
+  return {kFrames[i % kFrames.size()], kFrames[(i + 3) % kFrames.size()],
+          kFrames[(i + 6) % kFrames.size()]};
 }
 
 enum class Checksums { kOff, kOn };
