@@ -1,5 +1,6 @@
 #include <stormo/train/run_state.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -204,11 +205,10 @@ void RunState::before_update() {
 
 bool RunState::save_failed() { return background_ != nullptr && background_->failed(); }
 
-// save() comes last, or is the only one.
+// Paths in one folder, whose names sort by step.
 std::string RunState::last_saved() {
-  if (!saved_.empty()) return saved_;
   const std::string behind = background_ == nullptr ? "" : background_->last_saved();
-  return behind.empty() ? resumed_from_ : behind;
+  return std::max({resumed_from_, behind, saved_});
 }
 
 Result<std::string> RunState::finish_save() {
