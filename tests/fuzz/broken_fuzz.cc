@@ -1,4 +1,5 @@
-// A target with a bug, to show that replay finds it, says how to repeat it, and repeats it.
+// A target with a bug: replay_test.sh shows that replay finds it, says how to repeat it, and
+// repeats it.
 #include <stormo/base/check.h>
 
 #include "tests/fuzz/fuzz.h"
