@@ -41,7 +41,7 @@ class OutputTest(TrainTest):
         return ends
 
     def assert_saved(self, directory, step=None):
-        manifests = list((self.folder / directory).glob("*/manifest.json"))
+        manifests = list((self.folder / directory).glob("step-*/manifest.json"))
         self.assertTrue(manifests, f"no checkpoint in {directory}")
         if step is not None:
             self.assertIn(f"{step}", manifests[-1].parent.name)
@@ -79,7 +79,7 @@ class OutputTest(TrainTest):
             seen = set()
             by = time.monotonic() + DEADLINE_S
             while len(seen) < 3:  # more steps are done, and saved
-                seen |= {p.parent.name for p in (self.folder / directory).glob("*/manifest.json")}
+                seen |= {p.parent.name for p in (self.folder / directory).glob("step-*/manifest.json")}
                 self.assertLess(time.monotonic(), by)
             job.send_signal(signal.SIGTERM)
             self.assertEqual(job.wait(DEADLINE_S), 143)

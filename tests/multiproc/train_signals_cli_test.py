@@ -24,7 +24,7 @@ class SignalTest(TrainTest):
         return job
 
     def manifests(self, directory):
-        return {path.parent.name for path in (self.folder / directory).glob("*/manifest.json")}
+        return {path.parent.name for path in (self.folder / directory).glob("step-*/manifest.json")}
 
     def test_schedulers_signals_save_and_end_the_run(self):
         for ranks, number in (("1", signal.SIGUSR1), ("2", signal.SIGUSR1), ("2", signal.SIGUSR2),
