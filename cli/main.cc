@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <string_view>
 
@@ -89,7 +90,10 @@ int run_program(int argc, char** argv) {
     const std::string text = unknown_arguments(app);
     return fail_usage(text.empty() ? e.what() : text);
   } catch (const CLI::Success& e) {
-    return app.exit(e);  // prints the help or the version
+    std::ostringstream text;  // the help or the version; std::cout would not say why it fails
+    const int code = app.exit(e, text, text);
+    fmt::print("{}", text.str());
+    return code;
   } catch (const CLI::ParseError& e) {
     return fail_usage(e.what());
   }

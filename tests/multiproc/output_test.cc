@@ -36,7 +36,7 @@ TEST(FullDisk, EveryCommandSaysSoAndFails) {
       {"run", "-n", "2", "--json", "--", "true"},
       {"run", "-n", "2", "--output", "raw", "--", "echo", "hello"},
       {"bench", "all_reduce", "-n", "2", "--bytes", "8", "--time", "10ms"},
-      {"tune", "-n", "2", "--time", "100ms", "--max-bytes", "8", "--out", file},
+      {"tune", "-n", "2", "--time", "100ms", "--max-bytes", "1KiB", "--out", file},
   };
   for (Words words : commands) {
     std::string name;
