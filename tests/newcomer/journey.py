@@ -99,7 +99,7 @@ class Journey:
         """Its standard output, or the objects in it."""
         words = [str(word) for word in command]
         print("$", shlex.join(words).replace(str(self.a.stormo), "stormo"), flush=True)
-        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
                               env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}, timeout=600)
         if done.returncode != 0:
             sys.exit(f"ended with {done.returncode}\n{done.stdout}{done.stderr}")
