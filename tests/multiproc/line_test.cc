@@ -50,7 +50,7 @@ class Line : public ::testing::Test {
             STORMO_LINE_WORKER,
             mode,
             file_,
-            std::to_string(3 * kHeartbeat.count())};
+            std::to_string(2 * kHeartbeat.count())};
   }
   /// Ports of a bridge that are isolated reach the bridge itself, but not each other.
   void cut() const {
@@ -83,7 +83,7 @@ TEST_F(Line, ACutWhileNobodySendsIsFoundByTheNextOperation) { expect_found("idle
 TEST_F(Line, ASlowReaderIsNoCut) {
   const Outcome o = run_to_end(job("slow"));
   EXPECT_EQ(o.status, 0) << o.err;
-  EXPECT_GT(o.took, 3 * kHeartbeat) << "the window was closed for longer than the bound";
+  EXPECT_GT(o.took, 2 * kHeartbeat) << "the window was closed for longer than the bound";
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ TEST_F(Stall, RanksThatAllComputeForLongAreNone) {
 }
 
 TEST_F(Stall, IsNeverOneWhenItIsSwitchedOff) {
-  const Outcome o = run("late", 1, {"-n", "3"}, "0s", "0s");
+  const Outcome o = run("pause", 1, {"-n", "3"}, "0s", "0s");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.err, Not(HasSubstr("has not reached")));
 }
