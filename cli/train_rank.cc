@@ -197,11 +197,10 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
     int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
     const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();
-    if (saved) {
-      std::signal(SIGTERM, SIG_IGN);  // of a launcher that ends the others: this rank is leaving
-      exit_code = kExitSaved;
-    }
+    if (saved) exit_code = kExitSaved;
     const bool is_rank_0 = world.rank() == 0;
+    // A launcher ends all ranks: this one is leaving, and rank 0 will have said why.
+    if (saved || (is_rank_0 && run.launched)) std::signal(SIGTERM, SIG_IGN);
     if (is_rank_0 || speaks_for_host) {
       fail(run, reports, is_rank_0, {exit_code, code.status().message()});
     }
