@@ -23,8 +23,11 @@ echo "== how it is linked"
 "$source/tools/elf_check" "$prefix"
 
 echo "== no code from the current folder"
-# Whoever loads one of these tells the file that DECOY_TELLS names.
+# Whoever loads one of these tells the file that DECOY_TELLS names. It has what the program wants of the
+# library: symbols are bound before anything runs.
 decoys=$folder/decoys
+program=$prefix/libexec/stormo/stormo
+[ -n "$torch" ] || program=$prefix/bin/stormo
 mkdir -p "$decoys/torch/lib"
 cat >"$decoys/decoy.c" <<'DECOY'
 #include <stdio.h>
@@ -34,14 +37,13 @@ __attribute__((constructor)) static void tell(void) {
   if (file) fputs("loaded\n", file);
 }
 DECOY
+nm -D --undefined-only "$program" | sed -nE 's/.* ([A-Za-z0-9_]+)@HWY_.*/void \1(void) {}/p' >>"$decoys/decoy.c"
 gcc -shared -fPIC -o "$decoys/libhwy.so.1" "$decoys/decoy.c"
 cp "$decoys/libhwy.so.1" "$decoys/torch/lib/libtorch_cpu.so"
 : >"$decoys/torch/__init__.py"
 export DECOY_TELLS=$decoys/told
-program=$prefix/libexec/stormo/stormo
-[ -n "$torch" ] || program=$prefix/bin/stormo
 in_decoys() { (cd "$decoys" && "$@" >/dev/null 2>&1) || true; }
-in_decoys env LD_LIBRARY_PATH=. "$program" --version
+in_decoys env LD_LIBRARY_PATH=".${torch:+:$torch/lib}" "$program" --version
 [ -s "$DECOY_TELLS" ] || { echo "the decoy does not work: nothing below is proven" >&2; exit 1; }
 rm "$DECOY_TELLS"
 in_decoys "$build/bin/stormo" --version
