@@ -37,7 +37,7 @@ std::string process_key(Rank rank) { return fmt::format("process/{}", rank); }
 /// A question to all ranks.
 struct StallWatch::Inquiry {
   bool whole = false;
-  bool final = false;           // the job ends
+  std::vector<Rank> ends{};     // the job ends because of these
   std::vector<Rank> stacks{};   // of whom stacks are wanted
   std::vector<Rank> look_at{};  // ranks that have not answered: at their processes
 };
@@ -198,7 +198,7 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
   const std::string id = fmt::format("{}-{}", options_.rank, num_inquiries_++);
   json question = {{"id", id},
                    {"whole", inquiry.whole},
-                   {"final", inquiry.final},
+                   {"ends", inquiry.ends},
                    {"stacks", inquiry.stacks},
                    {"look_at", json::array()}};
   for (const Rank rank : inquiry.look_at) {
@@ -258,7 +258,8 @@ void StallWatch::find_silent(std::vector<protocol::RankReport>& reports) {
 }
 
 void StallWatch::end_job(const protocol::Stall& stall) {
-  Inquiry inquiry{.whole = true, .final = true, .stacks = stall.missing, .look_at = stall.silent};
+  Inquiry inquiry{
+      .whole = true, .ends = stall.missing, .stacks = stall.missing, .look_at = stall.silent};
   if (stall.missing.empty()) inquiry.stacks = stall.waiting;
   if (inquiry.stacks.size() > kMaxStacks) inquiry.stacks.resize(kMaxStacks);
   std::vector<std::string> records;
@@ -289,9 +290,11 @@ std::string StallWatch::answer_to(std::string_view inquiry) {
                     .whole = asked.at("whole").get<bool>(),
                     .threads = {}};
   const auto stacks = asked.at("stacks").get<std::vector<Rank>>();
-  const bool blamed = std::ranges::find(stacks, options_.rank) != stacks.end();
-  if (blamed) record.threads = threads_of_this_process(kStacks);
-  if (blamed && asked.at("final").get<bool>()) end_this_process_later();
+  const auto ends = asked.at("ends").get<std::vector<Rank>>();
+  if (std::ranges::find(stacks, options_.rank) != stacks.end()) {
+    record.threads = threads_of_this_process(kStacks);
+  }
+  if (std::ranges::find(ends, options_.rank) != ends.end()) end_this_process_later();
   json answer = json::parse(to_json(record, *options_.activities, scale_));
   for (const json& process : asked.at("look_at")) {
     if (process.value("namespace", "") != process_namespace()) continue;
@@ -328,10 +331,11 @@ void StallWatch::answer(std::string_view inquiry) {
 /// launcher ends it.
 void StallWatch::end_this_process_later() {
   if (std::exchange(ending_, true)) return;
-  std::thread([health = options_.health, activities = options_.activities,
+  std::thread([health = options_.health, group = std::weak_ptr(options_.activities),
                before = options_.activities->changes(), identity = options_.identity] {
     std::this_thread::sleep_for(kBeforeExit);
-    if (!health->failed() || activities->changes() != before) return;
+    const auto activities = group.lock();  // gone: the program has given its group up
+    if (!health->failed() || activities == nullptr || activities->changes() != before) return;
     fmt::print(stderr, "stormo: {} does not notice that the job has failed: ended\n", identity);
     std::_Exit(1);
   }).detach();
