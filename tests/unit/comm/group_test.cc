@@ -88,7 +88,9 @@ std::vector<Rooted> rooted_operations() {
   const auto reduce = [](Communicator& c, Rank root, std::int64_t i) {
     std::int64_t x = i + c.rank();
     ASSERT_TRUE(c.reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum, root).ok());
-    if (c.rank() == root) ASSERT_EQ(x, c.size() * i + c.size() * (c.size() - 1) / 2);
+    if (c.rank() == root) {
+      ASSERT_EQ(x, c.size() * i + c.size() * (c.size() - 1) / 2);
+    }
   };
   const auto scatter = [](Communicator& c, Rank root, std::int64_t i) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(c.size()));
