@@ -14,20 +14,20 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kSamples = 24, kChannels = 2, kHeight = 5, kWidth = 4;
+constexpr std::int64_t kImages = 24, kChannels = 2, kHeight = 5, kWidth = 4;
 const std::vector<std::int64_t> kShape = {kChannels, kHeight, kWidth};
 
 /// Every pixel of every image has a value of its own, from 1 on.
 std::shared_ptr<const Dataset> images() {
   const torch::Tensor values =
-      torch::arange(1, kSamples * kChannels * kHeight * kWidth + 1, torch::kFloat32)
-          .view({kSamples, kChannels, kHeight, kWidth});
-  return TensorDataset::create(values, torch::arange(kSamples), torch::kFloat32).take_or_throw();
+      torch::arange(1, kImages * kChannels * kHeight * kWidth + 1, torch::kFloat32)
+          .view({kImages, kChannels, kHeight, kWidth});
+  return TensorDataset::create(values, torch::arange(kImages), torch::kFloat32).take_or_throw();
 }
 
 std::vector<std::int64_t> all() {
-  std::vector<std::int64_t> indices(kSamples);
-  for (std::int64_t i = 0; i < kSamples; ++i) indices[static_cast<std::size_t>(i)] = i;
+  std::vector<std::int64_t> indices(kImages);
+  for (std::int64_t i = 0; i < kImages; ++i) indices[static_cast<std::size_t>(i)] = i;
   return indices;
 }
 
@@ -71,7 +71,7 @@ TEST(TransformedImages, FlipsAndCropsWithPaddingInEveryWay) {
   std::map<std::tuple<bool, int, int>, int> drawn;
   for (std::int64_t epoch = 0; epoch < 60; ++epoch) {
     const Batch after = dataset->get(all(), epoch);
-    for (std::int64_t i = 0; i < kSamples; ++i) {
+    for (std::int64_t i = 0; i < kImages; ++i) {
       const auto moves = moves_of(before.input[i], after.input[i], 2, -7);
       ASSERT_EQ(moves.size(), 1u) << "epoch " << epoch << ", sample " << i;
       ++drawn[*moves.begin()];
@@ -91,8 +91,8 @@ TEST(TransformedImages, AreAFunctionOfSeedEpochAndSampleAlone) {
   // any division among ranks, in any order, sees the same images
   for (const int ranks : {1, 2, 3, 5}) {
     for (int rank = 0; rank < ranks; ++rank) {
-      Sampler sampler(kSamples, 7, 3, /*shuffle=*/true, rank, ranks);
-      for (std::int64_t cursor = 0; cursor < kSamples;) {
+      Sampler sampler(kImages, 7, 3, /*shuffle=*/true, rank, ranks);
+      for (std::int64_t cursor = 0; cursor < kImages;) {
         const Sampler::Slice slice = sampler.slice(cursor);
         const Batch part = transformed(options)->get(slice.indices, 4);
         for (std::size_t i = 0; i < slice.indices.size(); ++i) {
