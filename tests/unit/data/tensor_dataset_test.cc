@@ -60,8 +60,8 @@ TEST(TensorDataset, TakesNumbersAsTargets) {
     const Batch batch = (*made)->get(std::vector<std::int64_t>{2, 0}, 0);
     EXPECT_TRUE(batch.target.equal(torch::stack({targets[2], targets[0]}).to(torch::kFloat32)));
   }
-  const Status bad = TensorDataset::create(inputs, torch::tensor({1.0, NAN, 2.0}), torch::kFloat32,
-                                           Targets::kNumbers)
+  const Status bad = TensorDataset::create(inputs, torch::tensor({1.0F, NAN, 2.0F}),
+                                           torch::kFloat32, Targets::kNumbers)
                          .status();
   EXPECT_THAT(bad.message(), HasSubstr("finite"));
 }

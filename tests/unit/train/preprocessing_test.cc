@@ -51,8 +51,8 @@ TEST(Preprocessing, IsNotTrusted) {
 
 TEST(RestoredRecipe, IsTheOneThatWasKept) {
   const ParsedRecipe kept = parse_recipe(
-      "schema_version = 1\nname = \"r\"\n[data]\nmean = [0.5, 1]\n[optimizer]\nlr = 3\n", "r.toml",
-      ".", {});
+      "schema_version = 1\nname = \"r\"\n[data]\nmean = [0.5, 1]\n[train]\nglobal_batch = 4\n",
+      "r.toml", ".", {});
   ASSERT_THAT(kept.errors, IsEmpty());
   const ParsedRecipe back = restore_recipe(to_json(kept.recipe), {});
   EXPECT_THAT(back.errors, IsEmpty());
