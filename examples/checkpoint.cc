@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 64;  // samples of a rank and step
 
-/// Trains `steps` more steps from where the checkpoints in `folder` end; the last loss.
+/// Trains `steps` more steps from where the checkpoints in `folder` end; their mean loss.
 double train(stormo::World& world, const std::string& folder, std::int64_t steps) {
   torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 2));
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -23,7 +23,7 @@ double train(stormo::World& world, const std::string& folder, std::int64_t steps
   stormo::train::Progress at = checkpoint.restore();
   stormo::DistributedDataParallel ddp(world, net);
   const std::int64_t first = at.step, last = first + steps;
-  double value = 0;
+  double sum = 0;
   while (at.step < last) {
     torch::manual_seed(static_cast<std::uint64_t>(at.step * world.size() + world.rank()));
     const torch::Tensor x = torch::randn({kBatch, 8});
@@ -32,16 +32,17 @@ double train(stormo::World& world, const std::string& folder, std::int64_t steps
     const torch::Tensor loss = torch::nn::functional::cross_entropy(net->forward(x), target);
     loss.backward();
     optimizer.step();
-    value = loss.item<double>();
+    sum += loss.item<double>();
     ++at.step;
     at.samples += kBatch * world.size();
     if (at.step % 50 == 0) checkpoint.save(at);
   }
+  const double mean = sum / static_cast<double>(steps);
   if (world.rank() == 0) {
-    std::printf("steps %lld to %lld: loss %.4f\n", static_cast<long long>(first),
-                static_cast<long long>(last), value);
+    std::printf("steps %lld to %lld: mean loss %.4f\n", static_cast<long long>(first),
+                static_cast<long long>(last), mean);
   }
-  return value;
+  return mean;
 }
 
 }  // namespace

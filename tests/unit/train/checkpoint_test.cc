@@ -56,8 +56,8 @@ TEST_F(TensorCheckpoint, WhatDoesNotFitIsNamedAndNothingIsChanged) {
     EXPECT_TRUE(torch::equal(a, torch::zeros({2})));
   };
   refused("c", torch::zeros({2}), "it has no 'c'");
-  refused("b", torch::zeros({3}), "'b' is of another shape or type");
-  refused("b", torch::zeros({2}, torch::kFloat64), "'b' is of another shape or type");
+  refused("b", torch::zeros({3}), "'b' is F32 [2], the model's is F32 [3]");
+  refused("b", torch::zeros({2}, torch::kFloat64), "'b' is F32 [2], the model's is F64 [2]");
 }
 
 TEST_F(TensorCheckpoint, OptimizerStateIsWhatIsNamedSo) {
