@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -67,7 +69,11 @@ class Meeting : public ::testing::Test {
   bool wait_for_file() const {
     for (const auto by = std::chrono::steady_clock::now() + kGenerous;
          std::chrono::steady_clock::now() < by;) {
-      if (fs::exists(meeting_folder()) && left().size() == 2) return true;
+      if (!fs::exists(meeting_folder())) continue;
+      const std::vector<std::string> names = left();
+      const bool staged = std::any_of(names.begin(), names.end(),
+                                      [](const auto& name) { return name.ends_with(".new"); });
+      if (names.size() == 2 && !staged) return true;
     }
     return false;
   }
