@@ -217,7 +217,8 @@ class Communicator {
   virtual Status status() const = 0;
   /// Ends the group on every rank with this cause, e.g. an exception of the program.
   virtual void fail(Status cause) = 0;
-  /// What this rank is doing, for reports of failures: "step 12". Cheap; any thread.
+  /// What this rank is doing, for reports of failures: "step 12". Each call counts as progress to
+  /// ranks that wait for this one (docs/hangs.md). Cheap; any thread.
   virtual void set_section(std::string_view text) = 0;
   /// Payload bytes that this rank has sent to other hosts since it joined.
   virtual std::uint64_t bytes_sent() const = 0;

@@ -70,7 +70,8 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
       *c->store_, StallWatch::Options{.rank = c->options_.rank,
                                       .size = c->options_.size,
                                       .identity = c->options_.identity,
-                                      .settings = protocol::stall_settings(),
+                                      .limits = c->options_.stall_limits,
+                                      .flight_file = c->options_.flight_file,
                                       .activities = c->options_.activities,
                                       .health = c->health_,
                                       .fail = [coordinator = c.get()](const Status& cause) {

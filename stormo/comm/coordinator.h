@@ -12,6 +12,7 @@
 #include <stormo/comm/operation_lane.h>
 #include <stormo/comm/stall_watch.h>
 #include <stormo/comm/work.h>
+#include <stormo/protocol/stall.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/store.h>
 
@@ -29,6 +30,8 @@ class Coordinator {
     std::string identity;  ///< "rank 1 (host a, pid 4711)"
     Duration heartbeat_timeout{0};
     std::shared_ptr<Activities> activities;  ///< what this rank is doing
+    protocol::StallLimits stall_limits{};
+    std::string flight_file{};  ///< of StallWatch
   };
   /// Registers the last will and the watches. `health` fails as soon as any rank's failure is
   /// known.

@@ -83,14 +83,16 @@ class Joining {
         by_);
     if (!client.ok())
       return client.status().within(identity() + " reaching the job's store" + source_of_address());
-    STORMO_ASSIGN_OR_RETURN(coordinator_,
-                            Coordinator::start(std::move(client).value(), health_,
-                                               {.rank = r_.rank,
-                                                .size = r_.size,
-                                                .identity = identity(),
-                                                .heartbeat_timeout = r_.heartbeat_timeout,
-                                                .activities = activities_},
-                                               by_));
+    STORMO_ASSIGN_OR_RETURN(
+        coordinator_, Coordinator::start(std::move(client).value(), health_,
+                                         {.rank = r_.rank,
+                                          .size = r_.size,
+                                          .identity = identity(),
+                                          .heartbeat_timeout = r_.heartbeat_timeout,
+                                          .activities = activities_,
+                                          .stall_limits = {r_.stall_warning, r_.stall_timeout},
+                                          .flight_file = r_.flight_file},
+                                         by_));
     return {};
   }
 

@@ -115,7 +115,7 @@ void StallWatch::consider(Waiting& w, const protocol::GroupReport& in, Duration 
                           const Pace& pace) {
   if (looking_ || looks_ == nullptr || awake < w.look_at) return;
   const protocol::StallBounds bounds = protocol::stall_bounds(
-      options_.settings.limits, pace.started, std::max(pace.slowest_step, slowest_wait_));
+      options_.limits, pace.started, std::max(pace.slowest_step, slowest_wait_));
   const Duration waited = awake - w.since;
   const bool warn = !w.warned && waited >= bounds.warn_after;
   const bool end = waited >= bounds.end_after && !w.is_last;
@@ -271,8 +271,7 @@ void StallWatch::end_job(const protocol::Stall& stall) {
     const json parsed = json::parse(record, nullptr, /*allow_exceptions=*/false);
     text += fmt::format("\n  rank {} is in {}", parsed.value("rank", -1), stack);
   }
-  std::string path =
-      options_.settings.flight_file.empty() ? "stormo-flight.json" : options_.settings.flight_file;
+  std::string path = options_.flight_file.empty() ? "stormo-flight.json" : options_.flight_file;
   std::error_code ignored;
   path = std::filesystem::absolute(path, ignored).string();
   const Status written = write_flight_file(path, stall, records);

@@ -32,7 +32,8 @@ class StallWatch {
     Rank rank = 0;
     int size = 1;
     std::string identity;
-    protocol::StallSettings settings;
+    protocol::StallLimits limits;
+    std::string flight_file;  ///< for the last operations; empty: stormo-flight.json
     std::shared_ptr<Activities> activities;
     std::shared_ptr<transport::Health> health;
     std::function<void(const Status&)> fail;  ///< ends the job on all ranks

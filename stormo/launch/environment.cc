@@ -14,7 +14,6 @@
 #include <stormo/base/units.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/secret_file.h>
-#include <stormo/protocol/stall.h>
 
 namespace stormo::launch {
 namespace {
@@ -106,11 +105,9 @@ void read_options(transport::Rendezvous& r, Reading& in) {
   };
   duration("STORMO_HEARTBEAT", r.heartbeat_timeout);
   duration("STORMO_JOIN_TIMEOUT", r.join_timeout);
-  protocol::StallSettings stall;
-  duration("STORMO_STALL_WARNING", stall.limits.warning);
-  duration("STORMO_STALL_TIMEOUT", stall.limits.timeout);
-  stall.flight_file = in.text("STORMO_FLIGHT_FILE");
-  protocol::set_stall_settings(std::move(stall));
+  duration("STORMO_STALL_WARNING", r.stall_warning);
+  duration("STORMO_STALL_TIMEOUT", r.stall_timeout);
+  r.flight_file = in.text("STORMO_FLIGHT_FILE");
 }
 
 /// A file name that says whose it is, and is another one for every job.

@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include <stormo/base/units.h>
 
 namespace stormo::protocol {
 namespace {
-
-std::mutex g_settings_mutex;
-StallSettings g_settings;
 
 constexpr int kSlowSteps = 5;
 constexpr int kStartFactor = 5;
@@ -107,16 +103,6 @@ std::string text_of(const Stall& stall, const GroupReport& in, std::span<const R
 }
 
 }  // namespace
-
-void set_stall_settings(StallSettings settings) {
-  const std::lock_guard lock(g_settings_mutex);
-  g_settings = std::move(settings);
-}
-
-StallSettings stall_settings() {
-  const std::lock_guard lock(g_settings_mutex);
-  return g_settings;
-}
 
 StallBounds stall_bounds(const StallLimits& limits, bool started, Duration slowest_step) {
   const auto never = [](Duration d) { return d <= Duration::zero(); };

@@ -18,15 +18,6 @@ struct StallLimits {
   Duration timeout = std::chrono::seconds(60);  ///< zero: never ends the job
 };
 
-/// What the person who starts a job says about stalls.
-struct StallSettings {
-  StallLimits limits{};
-  std::string flight_file{};  ///< for the last operations; empty: stormo-flight.json
-};
-/// Those of this process's job: whoever reads the environment sets them, joining takes them.
-void set_stall_settings(StallSettings settings);
-StallSettings stall_settings();
-
 /// How long a rank may wait; Duration::max() is for ever.
 struct StallBounds {
   Duration warn_after;

@@ -38,6 +38,12 @@ struct Rendezvous {
   Duration join_timeout = std::chrono::seconds(60);
   /// A rank that stays silent for this long is dead or frozen; zero: never judged.
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
+  /// Who waits in an operation for ranks that do nothing says so after `stall_warning`, and ends
+  /// the job `stall_timeout` beyond the slowest step; zero: never (protocol/stall.h).
+  Duration stall_warning = std::chrono::seconds(10);
+  Duration stall_timeout = std::chrono::seconds(60);
+  /// For the last operations of all ranks when a stall ends the job; empty: stormo-flight.json.
+  std::string flight_file;
   /// Whether payloads between hosts carry a checksum (XXH3); what rank 0 says counts for all.
   bool checksum = false;
   /// Which of the groups that the job forms one after the other. After a failure those that are

@@ -7,7 +7,6 @@
 #include <map>
 
 #include <stormo/launch/secret_file.h>
-#include <stormo/protocol/stall.h>
 
 namespace stormo::launch {
 namespace {
@@ -102,12 +101,12 @@ TEST(ReadEnvironment, OwnLauncher) {
   EXPECT_TRUE(r->checksum);
   EXPECT_EQ(r->sockets, 4);
   EXPECT_EQ(r->ports, (transport::PortRange{5000, 5010}));
-  const protocol::StallSettings stall = protocol::stall_settings();
-  EXPECT_EQ(stall.limits.warning, std::chrono::seconds(3));
-  EXPECT_EQ(stall.limits.timeout, Duration::zero());
-  EXPECT_EQ(stall.flight_file, "run/flight.json");
-  ASSERT_TRUE(read(kStormo).ok());
-  EXPECT_EQ(protocol::stall_settings().limits.timeout, std::chrono::seconds(60)) << "the default";
+  EXPECT_EQ(r->stall_warning, std::chrono::seconds(3));
+  EXPECT_EQ(r->stall_timeout, Duration::zero());
+  EXPECT_EQ(r->flight_file, "run/flight.json");
+  const auto plain = read(kStormo);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->stall_timeout, std::chrono::seconds(60)) << "the default";
   EXPECT_EQ(r->heartbeat_timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(r->join_timeout, std::chrono::minutes(2));
 }
