@@ -5,8 +5,8 @@ import os
 import random
 import shutil
 
+from small_data import safetensors, write_pictures
 from train_cli import TrainTest, main
-from train_data_cli_test import png, safetensors
 
 COMMON = """schema_version = 1
 [train]
@@ -67,10 +67,8 @@ class AfterTrainingTest(TrainTest):
 
     def test_images_are_predicted_by_the_names_of_their_classes(self):
         for part, count in (("train", 12), ("test", 8)):
-            for i in range(count):
-                folder = self.folder / part / ("night" if i % 2 else "day\u00e9")
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / f"{i}.png").write_bytes(png(9, 6, (10 if i % 2 else 230) + i))
+            write_pictures(self.folder / part, ("day\u00e9", "night"), 9, 6,
+                           [(10 if i % 2 else 230) + i for i in range(count)])
         self.recipe("""[model]
 kind = "mlp"
 sizes = [64, 8, 2]
@@ -171,10 +169,7 @@ standardise = true
         self.assertIn('line 2: label "n0" is no finite number', wrong)
 
     def test_augmented_images_are_the_same_on_any_number_of_ranks(self):
-        for i in range(12):
-            folder = self.folder / "pictures" / "ab"[i % 2]
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{i}.png").write_bytes(png(20, 24, 20 * i))
+        write_pictures(self.folder / "pictures", "ab", 20, 24, range(0, 240, 20))
         self.recipe("""[model]
 kind = "cnn"
 classes = 2

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 import time
 import uuid
 
-from train_cli import DEADLINE_S, MLP, STORMO, TrainTest, main, write_mnist
+from small_data import write_mnist
+from train_cli import DEADLINE_S, MLP, TrainTest, main
 
 VERDICT_S = 5
 
@@ -25,13 +25,11 @@ class AgreementTest(TrainTest):
         ranks = []
         for rank, part in enumerate(folders):
             environment = dict(
-                os.environ, OMP_NUM_THREADS="1", RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank),
-                LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511",
-                TORCHELASTIC_RUN_ID=job)
+                RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
+                MASTER_ADDR="127.0.0.1", MASTER_PORT="29511", TORCHELASTIC_RUN_ID=job)
             extra = of_rank_1 if rank == 1 else ()
-            ranks.append(subprocess.Popen(
-                [STORMO, "train", "mlp.toml", *arguments, *extra], cwd=self.folder / part,
-                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            ranks.append(self.start("mlp.toml", *arguments, *extra, cwd=self.folder / part,
+                                    environment=environment))
         for rank in ranks:
             rank.out, rank.err = rank.communicate(timeout=DEADLINE_S)
         return ranks
@@ -121,13 +119,11 @@ class AgreementTest(TrainTest):
             "exec \"$@\"' sh \"$@\"\n")
         shell.chmod(0o755)
         self.change("global_batch = 8", "global_batch = 8\nseed = 7")
-        done = subprocess.run(
-            [STORMO, "train", "mlp.toml", "-H", "localhost:1,b:1", "--interface", "lo",
-             "--remote-shell", f"{shell} {{host}}"],
-            cwd=self.folder / "a", env=dict(os.environ, OMP_NUM_THREADS="1"), capture_output=True,
-            text=True, timeout=DEADLINE_S)
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertRegex(done.stderr, r"\n  1 +b +train.seed +7 +1\n")
+        job = self.start("mlp.toml", "-H", "localhost:1,b:1", "--interface", "lo",
+                         "--remote-shell", f"{shell} {{host}}", cwd=self.folder / "a")
+        _, errors = job.communicate(timeout=DEADLINE_S)
+        self.assertEqual(job.returncode, 2, errors)
+        self.assertRegex(errors, r"\n  1 +b +train.seed +7 +1\n")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 import json
 import os
 import pathlib
-import random
-import struct
 import subprocess
 import sys
 import tempfile
 import unittest
 import xml.etree.ElementTree
+
+from small_data import write_mnist
 
 FILE = pathlib.Path(sys.argv[0])
 STORMO = sys.argv[1]
@@ -55,23 +55,22 @@ length = 20
 """
 
 
-def idx(magic, dims, data):
-    return struct.pack(f">I{len(dims)}I", magic, *dims) + data
+def children_of(pid):
+    """All processes below one."""
+    for listed in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in listed.read_text().split():
+            yield int(child)
+            yield from children_of(child)
 
 
-def write_mnist(folder, train=96, test=32):
-    """Images whose class is the bright row: learnable, 28 x 28."""
-    folder.mkdir(parents=True)
-    rng = random.Random(1)
-    for name, count in (("train", train), ("t10k", test)):
-        labels = bytes(rng.randrange(10) for _ in range(count))
-        images = bytearray()
-        for label in labels:
-            image = bytearray(28 * 28)
-            image[28 * label : 28 * label + 28] = bytes([200 + rng.randrange(50)] * 28)
-            images += image
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(idx(0x803, [count, 28, 28], images))
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(idx(0x801, [count], labels))
+def ranks_of(process):
+    """Rank -> process id of a running job."""
+    found = {}
+    for pid in children_of(process.pid):
+        for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(b"STORMO_RANK="):
+                found[int(entry.split(b"=")[1])] = pid
+    return found
 
 
 class TrainTest(unittest.TestCase):
@@ -86,15 +85,31 @@ class TrainTest(unittest.TestCase):
         (self.folder / "text" / "a.txt").write_text("to be or not to be, that is it\n" * 60)
 
     def stormo(self, *arguments):
-        environment = dict(os.environ, OMP_NUM_THREADS="1")
-        return subprocess.run(
+        process = self.start_program(*arguments)
+        out, err = process.communicate(timeout=DEADLINE_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, *arguments, **options):
+        """A `stormo train` that runs, and is killed with its test. Its output is piped, as text, unless
+        `options`, those of Popen, say otherwise."""
+        return self.start_program("train", *arguments, **options)
+
+    def start_program(self, *arguments, environment=None, **options):
+        process = subprocess.Popen(
             [STORMO, *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+            **{"cwd": self.folder, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options})
+        self.enterContext(process)  # waits for it
+        self.addCleanup(process.kill)
+        return process
+
+    def read_until(self, process, event, step=0):
+        """The first record of this kind, of this step or a later one."""
+        for line in process.stdout:
+            record = json.loads(line)
+            if record["event"] == event and record.get("step", 0) >= step:
+                return record
+        self.fail(f"no '{event}': {process.stderr.read()}")
 
     def lines(self, *arguments):
         done = self.stormo("train", *arguments, "--json")
@@ -104,12 +119,12 @@ class TrainTest(unittest.TestCase):
     def refused(self, *arguments):
         """The messages of a command that must start nothing and write nothing."""
         before = sorted(self.folder.rglob("*"))
-        for dry in ([], ["--dry-run"]):
-            done = self.stormo("train", *arguments, *dry)
-            self.assertEqual(done.returncode, 2, f"{arguments}: {done.stdout}{done.stderr}")
-            self.assertEqual(done.stdout, "")
-            self.assertEqual(before, sorted(self.folder.rglob("*")), arguments)
-        return done.stderr
+        for process in [self.start(*arguments, *dry) for dry in ([], ["--dry-run"])]:  # side by side
+            out, err = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual(process.returncode, 2, f"{arguments}: {out}{err}")
+            self.assertEqual(out, "")
+        self.assertEqual(before, sorted(self.folder.rglob("*")), arguments)
+        return err
 
 
 class Results(unittest.TextTestResult):

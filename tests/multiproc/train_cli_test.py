@@ -2,33 +2,16 @@
 
 import json
 import os
-import pathlib
 import pty
 import re
 import signal
 import subprocess
 import termios
 
-from train_cli import DEADLINE_S, MLP, REPOSITORY, STORMO, TrainTest, main
-from train_data_cli_test import png
+from small_data import write_pictures
+from train_cli import DEADLINE_S, MLP, REPOSITORY, TrainTest, main, ranks_of
 
-
-def children_of(pid):
-    """All processes below one."""
-    for listed in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in listed.read_text().split():
-            yield int(child)
-            yield from children_of(child)
-
-
-def ranks_of(process):
-    """Rank -> process id of a running job."""
-    found = {}
-    for pid in children_of(process.pid):
-        for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if entry.startswith(b"STORMO_RANK="):
-                found[int(entry.split(b"=")[1])] = pid
-    return found
+RUNNING = ("mlp.toml", "-n", "2", "steps=20000", "--json")
 
 
 class JsonTest(TrainTest):
@@ -105,24 +88,8 @@ class JsonTest(TrainTest):
         self.assertEqual(self.lines("mlp.toml", "--resume")[0]["first_step"], 3)
         self.assertEqual((shown()["step"], shown()["run"]), (6, second["run"]))
 
-    def start(self, *arguments):
-        process = subprocess.Popen(
-            [STORMO, "train", "mlp.toml", "-n", "2", "steps=20000", *arguments, "--json"],
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=dict(os.environ, OMP_NUM_THREADS="1"))
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
-
-    def read_until(self, process, event):
-        for line in process.stdout:
-            record = json.loads(line)
-            if record["event"] == event:
-                return record
-        self.fail(f"no '{event}': {process.stderr.read()}")
-
     def test_a_failed_save_is_told_and_training_goes_on(self):
-        process = self.start("checkpoint.every=1", "checkpoint.max_failures=1000000")
+        process = self.start(*RUNNING, "checkpoint.every=1", "checkpoint.max_failures=1000000")
         self.read_until(process, "step")
         run = self.folder / "run"
         run.rename(self.folder / "aside")
@@ -143,9 +110,8 @@ class JsonTest(TrainTest):
     def test_a_lost_peer_gives_75_once_a_checkpoint_is_there(self):
         for victim, signal_number in ((0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGSTOP)):
             with self.subTest(victim=victim, signal=signal_number):
-                process = self.start("checkpoint.every=5", "--overwrite")
-                while self.read_until(process, "step")["step"] < 20:
-                    pass
+                process = self.start(*RUNNING, "checkpoint.every=5", "--overwrite")
+                self.read_until(process, "step", 20)
                 os.kill(ranks_of(process)[victim], signal_number)
                 _, err = process.communicate(timeout=DEADLINE_S)
                 self.assertEqual(process.returncode, 75, err)
@@ -157,7 +123,7 @@ class JsonTest(TrainTest):
                 self.assertEqual(again[0]["first_step"], step)
 
     def test_a_lost_peer_before_the_first_checkpoint_gives_1(self):
-        process = self.start()
+        process = self.start(*RUNNING)
         self.read_until(process, "step")
         os.kill(ranks_of(process)[1], signal.SIGKILL)
         _, err = process.communicate(timeout=DEADLINE_S)
@@ -216,26 +182,18 @@ class ErrorTest(TrainTest):
         self.assertEqual(events, ["error"])
 
     def test_a_run_that_had_started_fails_with_1(self):
-        for name, pictures in (("cats", [20, 40]), ("dogs", [220, 180])):
-            (self.folder / "pictures" / name).mkdir(parents=True)
-            for i, grey in enumerate(pictures):
-                (self.folder / "pictures" / name / f"{i}.png").write_bytes(png(8, 8, grey))
-        broken = self.folder / "pictures" / "dogs" / "1.png"
+        write_pictures(self.folder / "pictures", ("cats", "dogs"), 8, 8, (20, 220, 40, 180))
+        broken = self.folder / "pictures" / "dogs" / "3.png"
         broken.write_bytes(broken.read_bytes()[:-20])  # found when it is used
         for ranks in ("1", "2"):
             message, events = self.error(
                 "mlp.toml", "-n", ranks, "data.kind=image_folder", "data.path=pictures",
                 "data.image=1,28,28", "batch=2", "steps=20", "checkpoint.directory=", code=1)
-            self.assertIn("dogs/1.png", message)
+            self.assertIn("dogs/3.png", message)
             self.assertEqual(events[0], "start")
 
     def test_the_launcher_speaks_for_a_rank_0_that_cannot(self):
-        process = subprocess.Popen(
-            [STORMO, "train", "mlp.toml", "-n", "2", "steps=1000000", "--json"], cwd=self.folder,
-            env=dict(os.environ, OMP_NUM_THREADS="1"), stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.kill)
+        process = self.start("mlp.toml", "-n", "2", "steps=1000000", "--json", stderr=subprocess.DEVNULL)
         events = [json.loads(process.stdout.readline())["event"] for _ in range(3)]
         self.assertEqual(events, ["start", "step", "step"])
         os.kill(ranks_of(process)[0], signal.SIGKILL)
@@ -251,10 +209,8 @@ class TerminalTest(TrainTest):
     def test_the_line_moves_between_logged_steps(self):
         master, slave = pty.openpty()
         termios.tcsetwinsize(slave, (24, 80))
-        process = subprocess.Popen(
-            [STORMO, "train", "mlp.toml", "-n", "2", "steps=100000", "log_every=100000"],
-            cwd=self.folder, env=dict(os.environ, OMP_NUM_THREADS="1", TERM="xterm"), stderr=slave,
-            stdout=subprocess.DEVNULL)
+        process = self.start("mlp.toml", "-n", "2", "steps=100000", "log_every=100000",
+                             environment={"TERM": "xterm"}, stderr=slave, stdout=subprocess.DEVNULL)
         os.close(slave)
         shown = b""
         while len(set(re.findall(rb"\] step +(\d+)/", shown))) < 3:

@@ -3,37 +3,9 @@
 import json
 import random
 import struct
-import zlib
 
+from small_data import npy, safetensors, write_pictures
 from train_cli import TrainTest, main
-
-
-def png(height, width, grey):
-    """One grey value all over, as a PNG."""
-    def chunk(kind, data):
-        return (struct.pack(">I", len(data)) + kind + data +
-                struct.pack(">I", zlib.crc32(kind + data)))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress((b"\0" + bytes([grey] * width)) * height)) + chunk(b"IEND", b""))
-
-
-def npy(dtype, shape, data):
-    header = str({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
-    header += b" " * (117 - len(header)) + b"\n"
-    return b"\x93NUMPY\x01\0" + struct.pack("<H", len(header)) + header + data
-
-
-def safetensors(inputs, targets):
-    """`inputs`: rows of floats, `targets`: whole numbers."""
-    values = b"".join(struct.pack(f"<{len(row)}f", *row) for row in inputs)
-    labels = struct.pack(f"<{len(targets)}q", *targets)
-    header = json.dumps({
-        "inputs": {"dtype": "F32", "shape": [len(inputs), len(inputs[0])],
-                   "data_offsets": [0, len(values)]},
-        "targets": {"dtype": "I64", "shape": [len(targets)],
-                    "data_offsets": [len(values), len(values) + len(labels)]}}).encode()
-    header += b" " * (-len(header) % 8)
-    return struct.pack("<Q", len(header)) + header + values + labels
 
 
 class DataTest(TrainTest):
@@ -135,10 +107,7 @@ header = false
         self.assertIn("model.classes is 1", self.refused("data.toml", "classes=1"))
 
     def test_image_folders_name_broken_images_and_skip_them_on_request(self):
-        for i in range(12):
-            folder = self.folder / "pictures" / f"class{i % 2}"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{i}.png").write_bytes(png(6, 9, 20 * i))
+        write_pictures(self.folder / "pictures", ("class0", "class1"), 6, 9, range(0, 240, 20))
         self.recipe("""[model]
 kind = "mlp"
 sizes = [64, 8, 2]

@@ -6,32 +6,9 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import os
-import pathlib
 import signal
-import subprocess
-import unittest
 
-import train_cli
-from train_cli import DEADLINE_S, STORMO, TrainTest
-
-
-def pid_of_rank(launcher, rank):
-    """The process that `launcher`, a pid, has started as this rank."""
-    wanted = f"STORMO_RANK={rank}".encode()
-    parents = {launcher}
-    found = None
-    for _ in range(3):  # a guard may stand between them
-        for folder in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                fields = (folder / "stat").read_text().rsplit(") ", 1)[1].split()
-                environment = (folder / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if int(fields[1]) in parents:
-                parents.add(int(folder.name))
-                if wanted in environment:
-                    found = int(folder.name)
-    return found
+from train_cli import DEADLINE_S, TrainTest, main, ranks_of
 
 
 def events_of(path):
@@ -46,22 +23,9 @@ def events_of(path):
 class FaultTest(TrainTest):
     def run_until_signal(self, number, ranks, *arguments):
         """A run whose rank 1 gets the signal after some steps: exit code and stderr."""
-        command = [STORMO, "train", "mlp.toml", "--json", "--trace", "out.json"]
-        run = subprocess.Popen(
-            [*command, "-n", str(ranks), "steps=1000000", *arguments],
-            cwd=self.folder,
-            env=dict(os.environ, OMP_NUM_THREADS="1"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.addCleanup(run.kill)
-        for line in run.stdout:
-            if '"event":"step"' in line.replace(" ", "") and json.loads(line)["step"] >= 3:
-                break
-        victim = pid_of_rank(run.pid, 1)
-        self.assertIsNotNone(victim, "no rank 1")
-        os.kill(victim, number)
+        run = self.start("mlp.toml", "--json", "--trace", "out.json", "-n", str(ranks), "steps=1000000", *arguments)
+        self.read_until(run, "step", 3)
+        os.kill(ranks_of(run)[1], number)
         _, err = run.communicate(timeout=DEADLINE_S)
         return run.returncode, err
 
@@ -104,4 +68,4 @@ class FaultTest(TrainTest):
 
 
 if __name__ == "__main__":
-    train_cli.main()
+    main()

@@ -9,7 +9,7 @@ import subprocess
 import termios
 import time
 
-from train_cli import DEADLINE_S, STORMO, TrainTest, main
+from train_cli import DEADLINE_S, TrainTest, main
 
 MANY_STEPS = "steps=1000000"
 PAGE = 4096
@@ -26,13 +26,6 @@ def wait_until_full(pipe):
 
 
 class OutputTest(TrainTest):
-    def start(self, *arguments, **streams):
-        environment = dict(os.environ, OMP_NUM_THREADS="1")
-        job = subprocess.Popen([STORMO, "train", *arguments], cwd=self.folder, env=environment, **streams)
-        self.addCleanup(job.wait)
-        self.addCleanup(job.kill)
-        return job
-
     def pipe(self):
         ends = os.pipe()
         fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, PAGE)
@@ -41,16 +34,16 @@ class OutputTest(TrainTest):
         return ends
 
     def assert_saved(self, directory, step=None):
-        manifests = list((self.folder / directory).glob("step-*/manifest.json"))
-        self.assertTrue(manifests, f"no checkpoint in {directory}")
+        saved = [path.parent.name for path in (self.folder / directory).glob("step-*/manifest.json")]
+        self.assertTrue(saved, f"no checkpoint in {directory}")
         if step is not None:
-            self.assertIn(f"{step}", manifests[-1].parent.name)
+            self.assertIn(f"step-{step:08}", saved)
 
     def test_a_full_disk_under_the_records_costs_the_records_only(self):
         for ranks in ("1", "2"):
             with open("/dev/full", "w") as full:
                 job = self.start("mlp.toml", "-n", ranks, "--json", "--checkpoint", f"full{ranks}",
-                                 stdout=full, stderr=subprocess.PIPE, text=True)
+                                 stdout=full)
                 errors = job.communicate(timeout=DEADLINE_S)[1]
             self.assertEqual(job.returncode, 1, errors)
             self.assertEqual(errors.count("standard output: No space left on device"), 1, errors)

@@ -1,26 +1,18 @@
 """What signals do to a run of `stormo train`: those of schedulers save it, too."""
 
 import json
-import os
 import signal
-import subprocess
 
-from train_cli import DEADLINE_S, STORMO, TrainTest, main
+from train_cli import DEADLINE_S, TrainTest, main
 
 MANY_STEPS = "steps=1000000"
 
 
 class SignalTest(TrainTest):
-    def start(self, *arguments):
+    def started(self, *arguments):
         """A run that has done its first step."""
-        environment = dict(os.environ, OMP_NUM_THREADS="1")
-        job = subprocess.Popen([STORMO, "train", "mlp.toml", "--json", *arguments], cwd=self.folder,
-                               env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True)
-        self.addCleanup(job.wait)
-        self.addCleanup(job.kill)
-        while json.loads(job.stdout.readline())["event"] != "step":
-            pass
+        job = self.start("mlp.toml", "--json", *arguments)
+        self.read_until(job, "step")
         return job
 
     def manifests(self, directory):
@@ -30,7 +22,7 @@ class SignalTest(TrainTest):
         for ranks, number in (("1", signal.SIGUSR1), ("2", signal.SIGUSR1), ("2", signal.SIGUSR2),
                               ("2", signal.SIGXCPU)):
             directory = f"run{number}.{ranks}"
-            job = self.start("-n", ranks, MANY_STEPS, "--checkpoint", directory)
+            job = self.started("-n", ranks, MANY_STEPS, "--checkpoint", directory)
             job.send_signal(number)
             output, errors = job.communicate(timeout=DEADLINE_S)
             self.assertEqual(job.returncode, 143, errors)
@@ -40,7 +32,7 @@ class SignalTest(TrainTest):
     def test_sigusr1_can_ask_for_a_save_alone(self):
         for ranks in ("1", "2"):
             directory = f"save{ranks}"
-            job = self.start("-n", ranks, MANY_STEPS, "--checkpoint", directory, "--on-usr1", "save")
+            job = self.started("-n", ranks, MANY_STEPS, "--checkpoint", directory, "--on-usr1", "save")
             job.send_signal(signal.SIGUSR1)
             while not self.manifests(directory):
                 self.assertEqual(json.loads(job.stdout.readline())["event"], "step")
@@ -51,11 +43,10 @@ class SignalTest(TrainTest):
             self.assertEqual(job.returncode, 143)
 
     def test_sigusr1_can_be_ignored(self):
-        job = self.start("-n", "2", "steps=60", "--checkpoint", "ignored", "--on-usr1", "ignore")
+        job = self.started("-n", "2", "steps=60", "--checkpoint", "ignored", "--on-usr1", "ignore")
         job.send_signal(signal.SIGUSR1)
-        output, errors = job.communicate(timeout=DEADLINE_S)
-        self.assertEqual(job.returncode, 0, errors)
-        self.assertEqual(json.loads(output.splitlines()[-1])["steps"], 60)
+        self.assertEqual(self.read_until(job, "end")["steps"], 60)
+        self.assertEqual(job.wait(DEADLINE_S), 0)
 
     def test_another_answer_is_refused(self):
         self.assertIn("--on-usr1", self.refused("mlp.toml", "--on-usr1", "die"))

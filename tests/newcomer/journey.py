@@ -11,13 +11,14 @@ import json
 import os
 import pathlib
 import shlex
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree
-import zlib
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "multiproc"))
+from small_data import png  # noqa: E402
 
 SIDE = 12
 PICTURES = """schema_version = 1
@@ -61,15 +62,6 @@ print(json.dumps({"accuracy": (logits.argmax(1) == y).double().mean().item(),
                   "loss": torch.nn.functional.cross_entropy(logits, y).item()}))
 save_file(state, sys.argv[3])
 """
-
-
-def png(pixels):
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = b"".join(b"\0" + pixels[3 * SIDE * y:3 * SIDE * (y + 1)] for y in range(SIDE))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", SIDE, SIDE, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
 
 
 def picture(is_day, seed):
@@ -123,7 +115,7 @@ class Journey:
                 folder = self.folder / "pictures" / part / ("day", "night")[i % 2]
                 folder.mkdir(parents=True, exist_ok=True)
                 pixels = picture(i % 2 == 0, i + (100 if part == "test" else 0))
-                (folder / f"{i}.png").write_bytes(png(pixels))
+                (folder / f"{i}.png").write_bytes(png(SIDE, SIDE, pixels))
                 if part == "test":
                     self.test.append((i % 2, list(pixels)))
         (self.folder / "pictures.toml").write_text(PICTURES)
