@@ -84,7 +84,7 @@ def held_out(folder):
     return (pixels.double() / 255 - 0.1307) / 0.3081, labels.long()
 
 
-@unittest.skipIf(torch is None, "this Python has no torch and safetensors (./check installs them)")
+@unittest.skipIf(torch is None, "set-up: this Python has no torch and safetensors")
 class TorchTest(TrainTest):
     def setUp(self):
         super().setUp()

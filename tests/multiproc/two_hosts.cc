@@ -8,7 +8,7 @@ namespace stormo::testing {
 
 TwoHosts::TwoHosts(bool v6) {
   if (::geteuid() != 0) {
-    problem_ = "root: network namespaces need root";
+    problem_ = "network namespaces need root";
     return;
   }
   const std::string id = std::to_string(::getpid() % 10000);
@@ -30,7 +30,7 @@ TwoHosts::TwoHosts(bool v6) {
   const Outcome o = run_to_end({"/bin/sh", "-c", script});
   if (o.status == 0) return;
   take_down();
-  problem_ = "root: cannot make network namespaces: " + o.err;
+  problem_ = "cannot make network namespaces: " + o.err;
 }
 
 TwoHosts::~TwoHosts() {
