@@ -1,19 +1,18 @@
 // Ranks that a foreign launcher starts, which hands over no secret: they meet through a file that
 // only their user can read, and nobody else can be in the way.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <stormo/base/temporary_folder.h>
 
 #include "process.h"
 
@@ -26,12 +25,6 @@ using Words = std::vector<std::string>;
 
 class Meeting : public ::testing::Test {
  protected:
-  Meeting() {
-    char name[] = "/tmp/stormo-meeting-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~Meeting() override { fs::remove_all(folder_); }
-
   /// What torchrun sets for one of two ranks; `more` comes last and wins.
   Words variables(int rank, const Words& more = {}) const {
     const std::string r = std::to_string(rank);
@@ -78,7 +71,8 @@ class Meeting : public ::testing::Test {
     return false;
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_ = TemporaryFolder::create("meeting-test").take_or_throw();
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(Meeting, IsInAFolderOfOneUserAndLeavesNothing) {

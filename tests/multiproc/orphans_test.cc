@@ -28,45 +28,32 @@ std::string new_name() {
 
 int sockets_of(const std::string& name) { return count(read_proc("/proc/net/unix"), name + "/"); }
 
-void expect_nothing_left(const Process& job, const std::string& name) {
-  EXPECT_TRUE(job.wait_until_all_gone(0s));
-  EXPECT_EQ(sockets_of(name), 0);
-}
-
 struct Ending {
   const char* mode;
   int signal;  // to the launcher
   int status;
 };
 
-class Household : public ::testing::TestWithParam<Ending> {};
-
-TEST_P(Household, LeavesNothing) {
-  const Ending& ending = GetParam();
+void expect_nothing_after(const Ending& ending, const Words& options) {
   const std::string name = new_name();
-  Process job(stormo_run({"-n", "2"}, {kWorker, "household", ending.mode, name}));
+  Process job(stormo_run(options, {kWorker, "household", ending.mode, name}));
   ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
   if (ending.signal != 0) {
     EXPECT_EQ(sockets_of(name), 2 * kRoles);
     job.signal(ending.signal);
   }
   EXPECT_EQ(job.wait(5s), ending.status) << job.err();
-  expect_nothing_left(job, name);
+  EXPECT_TRUE(job.wait_until_all_gone(0s));
+  EXPECT_EQ(sockets_of(name), 0);
 }
 
+class Household : public ::testing::TestWithParam<Ending> {};
+
+TEST_P(Household, LeavesNothing) { expect_nothing_after(GetParam(), {"-n", "2"}); }
+
 TEST_P(Household, OnAnotherHostLeavesNothing) {
-  const Ending& ending = GetParam();
-  const std::string name = new_name();
   const FakeShell shell(kRunHere);
-  Process job(
-      stormo_run(shell.options("alpha:1,beta:1"), {kWorker, "household", ending.mode, name}));
-  ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
-  if (ending.signal != 0) {
-    EXPECT_EQ(sockets_of(name), 2 * kRoles);
-    job.signal(ending.signal);
-  }
-  EXPECT_EQ(job.wait(5s), ending.status) << job.err();
-  expect_nothing_left(job, name);
+  expect_nothing_after(GetParam(), shell.options("alpha:1,beta:1"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Endings, Household,

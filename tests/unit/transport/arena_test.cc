@@ -5,13 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <thread>
 
 #include <stormo/base/rng.h>
+
+#include "tests/unit/transport/smaps.h"
 
 namespace stormo::transport {
 namespace {
@@ -61,20 +62,7 @@ TEST(Arena, ReusesFreedBlocksBeforeTouchingNewMemory) {
 
 /// Pages of this process, in bytes, that are mapped as huge ones at `address`.
 std::uint64_t huge_bytes_at(const void* address) {
-  std::ifstream smaps("/proc/self/smaps");
-  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
-  bool there = false;
-  for (std::string line; std::getline(smaps, line);) {
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-    unsigned long long kib = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
-      there = begin <= wanted && wanted < end;
-    } else if (there && std::sscanf(line.c_str(), "ShmemPmdMapped: %llu kB", &kib) == 1) {
-      return kib << 10;
-    }
-  }
-  return 0;
+  return std::strtoull(smaps_value(address, "ShmemPmdMapped:").c_str(), nullptr, 10) << 10;
 }
 
 TEST(Arena, LargeBlocksLieInHugePagesHereAndAtThePeer) {

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stormo/base/temporary_folder.h>
 #include <stormo/transport/arena.h>
 #include <stormo/transport/secret.h>
 #include <stormo/transport/shm/host_region.h>
@@ -8,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -18,27 +18,18 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/transport/smaps.h"
+
 /// A crash leaves a core file that shows its cause: without the ranks' shared memory, which may be
 /// most of the machine's, and without the job's secret.
 namespace stormo::transport {
 namespace {
 
-/// Whether /proc/self/smaps says that core dumps leave out the mapping around `address`.
+/// Whether core dumps leave out the mapping around `address`.
 bool left_out_of_core(const void* address) {
-  std::ifstream smaps("/proc/self/smaps");
-  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
-  bool there = false;
-  for (std::string line; std::getline(smaps, line);) {
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
-      there = begin <= wanted && wanted < end;
-    } else if (there && line.starts_with("VmFlags:")) {
-      return (line + " ").find(" dd ") != std::string::npos;
-    }
-  }
-  ADD_FAILURE() << "no mapping at " << address;
-  return false;
+  const std::string flags = smaps_value(address, "VmFlags:");
+  EXPECT_NE(flags, "") << "no mapping at " << address;
+  return (flags + " ").find(" dd ") != std::string::npos;
 }
 
 std::unique_ptr<Arena> make_arena(bool single_process) {
@@ -92,21 +83,19 @@ TEST(CoreDump, OfARealCrashHoldsNoSecretAndNoTensors) {
       limit.rlim_max != RLIM_INFINITY) {
     GTEST_SKIP() << "machine: core files of this machine go elsewhere: '" << pattern << "'";
   }
-  char name[] = "/tmp/stormo-core-XXXXXX";
-  const std::filesystem::path folder = mkdtemp(name);
+  const auto folder = TemporaryFolder::create("core-dump-test").take_or_throw();
   constexpr std::size_t kSharedBytes = std::size_t{48} << 20;
   const Secret secret = Secret::random();
   std::string ordinary = "what the core shows of ordinary memory " + std::to_string(getpid());
   const pid_t child = fork();
-  if (child == 0) crash_in(folder, secret, ordinary, kSharedBytes);
+  if (child == 0) crash_in(folder.path(), secret, ordinary, kSharedBytes);
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status) && WCOREDUMP(status)) << "no core was dumped";
 
-  const auto core_file = std::filesystem::directory_iterator(folder)->path();
+  const auto core_file = std::filesystem::directory_iterator(folder.path())->path();
   std::ifstream in(core_file, std::ios::binary);
   const std::string core{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  std::filesystem::remove_all(folder);
   std::reverse(ordinary.begin(), ordinary.end());
   EXPECT_NE(core.find(ordinary), std::string::npos) << "the test finds what is dumped";
   EXPECT_LT(core.size(), kSharedBytes);

@@ -1,18 +1,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <stormo/base/temporary_folder.h>
 #include <stormo/transport/handshake.h>
 #include <stormo/transport/secret.h>
 #include <stormo/transport/socket.h>
 #include <stormo/transport/store.h>
 #include <stormo/transport/store_address.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -365,10 +365,9 @@ TEST(StoreConnect, ARefusalByAStrangerDoesNotEndAJoin) {
 }
 
 TEST(StoreConnect, ASocketFileIsRemovedInTheEnd) {
-  char name[] = "/tmp/stormo-store-XXXXXX";
-  const std::string folder = mkdtemp(name);
+  const auto folder = TemporaryFolder::create("store-test").take_or_throw();
   StoreServer::Options options;
-  options.listen = "unix:" + folder + "/socket";
+  options.listen = "unix:" + (folder.path() / "socket").string();
   options.secret = Secret::random();
   {
     const auto server = StoreServer::start(options);
@@ -376,7 +375,7 @@ TEST(StoreConnect, ASocketFileIsRemovedInTheEnd) {
     EXPECT_EQ((*server)->address().text, options.listen);
     EXPECT_TRUE(StoreClient::connect({(*server)->address(), options.secret, 250ms}, soon()).ok());
   }
-  EXPECT_EQ(::rmdir(folder.c_str()), 0) << "nothing is left in it";
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(StoreServerStart, TakesTheFirstFreePortAndNamesAnExhaustedRange) {
