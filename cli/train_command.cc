@@ -39,8 +39,7 @@ constexpr const char* kExamples =
     "  mpirun -n 4 stormo train recipes/mnist.toml          --engine mpi: MPI moves the bytes too\n"
     "\n"
     "key=value changes a value of the recipe; --help-recipe lists all keys. Exit codes: 0 done;\n"
-    "1 the run failed; 2 usage or configuration, nothing was started; 75 a peer was lost, and "
-    "there\n"
+    "1 the run failed; 2 usage or configuration, no step was taken; 75 a peer was lost, and there\n"
     "is a checkpoint to --resume from; 130, 143 interrupted, with a checkpoint.";
 
 struct TrainArguments {
@@ -155,6 +154,7 @@ void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Err
 Errors problems_of_rank(const train::ParsedRecipe& parsed, const TrainArguments& a, int ranks,
                         bool look_at_files) {
   Errors errors = parsed.errors;
+  if (!parsed.readable) return errors;
   const Errors wrong = train::check_recipe(parsed, ranks);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
   if (look_at_files) check_files(parsed.recipe, a, errors);
@@ -230,6 +230,7 @@ int run(const TrainArguments& a, const Invocation& invocation) {
     };
     return run_rank(train_run);  // its init() says what is wrong with the environment
   }
+  if (!parsed.readable) return fail_usage(parsed.errors, a.json);  // not what defaults lack
   Errors errors = parsed.errors;
   const int ranks = count_ranks(a.launch, errors);
   launch::LaunchOptions options = launch_options(a.launch, a.json, errors);

@@ -65,10 +65,10 @@ Result<std::string> read_text_tree(const std::string& directory,
     if (all.back() != '\n') all += '\n';
   }
   if (all.empty()) {
-    return invalid_argument(
-        fmt::format("{}: no text in files ending in {}; set data.path to a text "
-                    "file or to a folder that holds some",
-                    directory, fmt::join(extensions, ", ")));
+    return invalid_argument(fmt::format(
+        "{}: no text in files ending in {}; set data.path to a text file or to a folder "
+        "that holds some, or data.extensions to the endings of yours",
+        directory, fmt::join(extensions, ", ")));
   }
   return all;
 }

@@ -106,7 +106,7 @@ class RecipeParser {
       }
       read_table(document, "");
     } catch (const toml::parse_error& e) {
-      error(fmt::format("{}: {}", position(e.source()), e.description()));
+      unreadable(fmt::format("{}: {}", position(e.source()), e.description()));
     }
   }
 
@@ -151,6 +151,10 @@ class RecipeParser {
   }
 
   void error(std::string message) { parsed_.errors.push_back(std::move(message)); }
+  void unreadable(std::string message) {
+    parsed_.readable = false;
+    error(std::move(message));
+  }
 
  private:
   std::string position(const toml::source_region& region) const {
@@ -234,8 +238,8 @@ ParsedRecipe load_recipe(const std::string& path, std::span<const std::string> o
     return parse_recipe(*text, path, folder.empty() ? "." : folder, overrides);
   }
   RecipeParser parser(path, ".");
-  parser.error(fmt::format("recipe {}; the recipes of the repository are in recipes/",
-                           text.status().message()));
+  parser.unreadable(fmt::format("recipe {}; the recipes of the repository are in recipes/",
+                                text.status().message()));
   for (const std::string& item : overrides) parser.read_override(item);
   return parser.finish();
 }

@@ -65,6 +65,7 @@ struct ParsedRecipe {
   Recipe recipe;
   std::vector<std::string> errors;
   std::map<std::string, std::string, std::less<>> origins;
+  bool readable = true;  ///< false: no such file, or no TOML; `recipe` then holds defaults
 
   /// "mnist.toml:12:3: train.steps: ", or "train.steps: " for a default.
   std::string at(std::string_view key) const;

@@ -241,7 +241,15 @@ class BadInputTest(TrainTest):
             self.assertIn(part, message)
 
     def test_no_such_recipe(self):
-        self.assertIn("nowhere.toml does not exist", self.refused("nowhere.toml"))
+        message = self.refused("nowhere.toml")
+        self.assertIn("nowhere.toml does not exist", message)
+        self.assertEqual(len(message.splitlines()), 1, message)  # nothing of what defaults lack
+
+    def test_a_recipe_that_is_no_toml(self):
+        (self.folder / "bad.toml").write_text("schema_version = 1\nname = = 3\n")
+        message = self.refused("bad.toml")
+        self.assertIn("bad.toml:2:", message)
+        self.assertEqual(len(message.splitlines()), 1, message)
 
     def test_missing_data(self):
         self.assertIn("data.path", self.refused("mlp.toml", "-n", "2", "data.path=nowhere"))
