@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <cli/commands.h>
 #include <cli/completion.h>
@@ -106,12 +107,16 @@ int run_program(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace stormo::cli;
   int exit_code = kExitFailed;
+  int output_error = 0;
   try {
     exit_code = run_program(argc, argv);
   } catch (const std::exception& e) {
     // What printing throws is told by finish_output(); printing may throw here, too.
-    if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0)
+    const auto* failed = dynamic_cast<const std::system_error*>(&e);
+    if (std::ferror(stdout) != 0 && failed != nullptr)
+      output_error = failed->code().value();
+    else if (std::ferror(stdout) == 0 && std::ferror(stderr) == 0)
       std::fputs(fmt::format("stormo: {}\n", stormo::printable(e.what())).c_str(), stderr);
   }
-  return finish_output(exit_code);
+  return finish_output(exit_code, output_error);
 }

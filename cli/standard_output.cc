@@ -9,11 +9,11 @@
 
 namespace stormo::cli {
 
-int finish_output(int exit_code) {
+int finish_output(int exit_code, int first_error) {
   errno = 0;
   std::cout.flush();
   const bool flushed = std::fflush(stdout) == 0;
-  const int cause = errno;
+  const int cause = first_error != 0 ? first_error : errno;
   if (flushed && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
   // Without fmt::print(), which throws when standard error is full as well.
   std::fprintf(stderr, "stormo: standard output: %s; the output is not complete\n",
