@@ -41,7 +41,7 @@ void BackgroundStream::append(std::string_view bytes) {
   bool full = false;
   {
     const std::lock_guard lock(mutex_);
-    full = kept_.size() + bytes.size() > kMostKept;
+    full = kept_.size() - done_ + bytes.size() > kMostKept;
     if (!full && !closed_) kept_.append(bytes);
   }
   if (full) return lose("its reader does not read");
@@ -99,7 +99,7 @@ bool BackgroundStream::write_some() {
   std::string next;
   {
     const std::lock_guard lock(mutex_);
-    next = kept_.substr(0, kAtOnce);
+    next = kept_.substr(done_, kAtOnce);
   }
   const ssize_t n = ::write(fd_, next.data(), next.size());
   const int error = n < 0 ? errno : 0;
@@ -109,7 +109,11 @@ bool BackgroundStream::write_some() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = error == EPIPE;
-    kept_.erase(0, error != 0 ? kept_.size() : static_cast<std::size_t>(n));
+    done_ = error != 0 ? kept_.size() : done_ + static_cast<std::size_t>(n);
+    if (done_ >= kept_.size() - done_) {  // rarely, since what remains has to move
+      kept_.erase(0, done_);
+      done_ = 0;
+    }
   }
   changed_.notify_all();
   return true;

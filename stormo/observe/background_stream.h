@@ -18,7 +18,8 @@ namespace stormo::observe {
 /// written, never the run. Needs SIGPIPE and SIGXFSZ ignored. The descriptor is borrowed.
 class BackgroundStream final : private std::streambuf, public std::ostream {
  public:
-  /// Called once, on the stream's thread, with the reason when bytes are lost for the first time.
+  /// Called once, on the stream's thread or on that of a writer, with the reason when bytes are
+  /// lost for the first time.
   using OnLoss = std::function<void(std::string_view)>;
   /// Bytes that are kept for a reader that does not read; what comes beyond is lost.
   static constexpr std::size_t kMostKept = 64u << 20;
@@ -45,10 +46,11 @@ class BackgroundStream final : private std::streambuf, public std::ostream {
   int wake_ = -1;  ///< eventfd: ends the wait for a reader
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string kept_;     ///< guarded by mutex_
-  bool closed_ = false;  ///< guarded by mutex_; the reader has gone
-  bool lost_ = false;    ///< guarded by mutex_
-  bool stop_ = false;    ///< guarded by mutex_
+  std::string kept_;      ///< guarded by mutex_
+  std::size_t done_ = 0;  ///< bytes at the front of kept_ that are written; guarded by mutex_
+  bool closed_ = false;   ///< guarded by mutex_; the reader has gone
+  bool lost_ = false;     ///< guarded by mutex_
+  bool stop_ = false;     ///< guarded by mutex_
   std::thread thread_;
 };
 
