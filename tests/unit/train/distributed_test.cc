@@ -11,15 +11,23 @@ namespace {
 namespace fs = std::filesystem;
 using namespace stormo::test;
 
+std::vector<Words> each_with(std::vector<Words> trainings, const Words& more) {
+  for (Words& arguments : trainings) arguments = joined(arguments, more);
+  return trainings;
+}
+
+const std::vector<Words> kEitherWay = {{"deterministic=0"}, {"deterministic=1"}};
+
 // 47 samples: with a batch of 12 the last one of an epoch has 11, with 10 it has 7, with 23 it has
 // 1, so that all ranks but one have none.
 TEST_F(DistributedTrainer, AnyNumberOfRanksGivesTheSameLosses) {
-  for (const std::string batch : {"batch=12", "batch=10", "batch=23"}) {
-    const RankFile one = train(1, {batch});
-    for (const int ranks : {2, 3, 4}) {
-      if (ranks == 2 && batch == "batch=10") continue;  // divides: batch=12 has that
-      expect_equal_losses(train(ranks, {batch, "verify_every=1"}), one,
-                          batch + " on " + std::to_string(ranks) + " ranks");
+  const std::vector<Words> batches = {{"batch=12"}, {"batch=10"}, {"batch=23"}};
+  const auto one = train_each(1, batches);
+  for (const int ranks : {2, 3, 4}) {
+    const auto several = train_each(ranks, each_with(batches, {"verify_every=1"}));
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      expect_equal_losses(several[i], one[i],
+                          batches[i].front() + " on " + std::to_string(ranks) + " ranks");
     }
   }
 }
@@ -32,59 +40,65 @@ TEST_F(DistributedTrainer, AdamWToo) {
 // Gradients are summed in the order of ranks both ways. The norm for clipping is not: it adds up
 // what the owners of slices found.
 TEST_F(DistributedTrainer, OneCopyPerHostGivesTheBitsOfReplicas) {
-  for (const std::string optimizer : {"adamw=0", "adamw=1"}) {
-    for (const int ranks : {2, 3, 4}) {
-      const RankFile replicas =
-          train(ranks, {"strategy=mirrored", "batch=10", "clip=0", optimizer});
-      const RankFile shared =
-          train(ranks, {"strategy=central_storage", "batch=10", "clip=0", optimizer});
-      EXPECT_EQ(shared.losses, replicas.losses) << ranks << " ranks, " << optimizer;
-      EXPECT_EQ(shared.hash, replicas.hash) << ranks << " ranks, " << optimizer;
+  const std::vector<Words> optimizers = {{"adamw=0", "batch=10"}, {"adamw=1", "batch=10"}};
+  const auto one = train_each(1, optimizers);
+  for (const int ranks : {2, 3, 4}) {
+    const auto replicas = train_each(ranks, each_with(optimizers, {"strategy=mirrored", "clip=0"}));
+    const auto shared =
+        train_each(ranks, each_with(optimizers, {"strategy=central_storage", "clip=0"}));
+    for (std::size_t i = 0; i < optimizers.size(); ++i) {
+      EXPECT_EQ(shared[i].losses, replicas[i].losses) << ranks << " ranks, " << optimizers[i][0];
+      EXPECT_EQ(shared[i].hash, replicas[i].hash) << ranks << " ranks, " << optimizers[i][0];
     }
-    expect_equal_losses(train(3, {"strategy=central_storage", "batch=10", optimizer}),
-                        train(1, {"batch=10", optimizer}), "clipped, " + optimizer);
+  }
+  const auto clipped = train_each(3, each_with(optimizers, {"strategy=central_storage"}));
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    expect_equal_losses(clipped[i], one[i], "clipped, " + optimizers[i][0]);
   }
 }
 
 TEST_F(DistributedTrainer, ReducersAndBucketsChangeNothingButTheOrderOfAdditions) {
   const RankFile one = train(1, {"batch=10"});
-  for (const std::string how : {"reducer=ring", "reducer=hierarchical", "reducer=reduce_to_one",
-                                "bucket_bytes=1", "bucket_bytes=20000"}) {
-    expect_equal_losses(train(3, {how, "batch=10", "verify_every=1"}), one, how);
+  const std::vector<Words> ways = {{"reducer=ring"},
+                                   {"reducer=hierarchical"},
+                                   {"reducer=reduce_to_one"},
+                                   {"bucket_bytes=1"},
+                                   {"bucket_bytes=20000"}};
+  const auto several = train_each(3, each_with(ways, {"batch=10", "verify_every=1"}));
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    expect_equal_losses(several[i], one, ways[i].front());
   }
 }
 
 TEST_F(DistributedTrainer, DeterministicBitsDependOnRanksAndHostsAlone) {
-  const auto run = [this](Placement placement, const std::string& bucket_bytes,
-                          const std::string& how) {
-    return train(placement, {"batch=10", "clip=0", "bucket_bytes=" + bucket_bytes, how});
-  };
-  const auto expect_same = [&](Placement placement, const std::string& how) {
-    const RankFile measured = run(placement, "0", how);
-    for (const std::string bucket_bytes : {"1", "4096"}) {
-      const RankFile other = run(placement, bucket_bytes, how);
-      EXPECT_EQ(other.losses, measured.losses) << placement.ranks << " ranks, " << bucket_bytes;
-      EXPECT_EQ(other.hash, measured.hash) << placement.ranks << " ranks, " << bucket_bytes;
+  const Words common = {"batch=10", "clip=0"};
+  const auto expect_same = [&](Placement placement) {
+    const std::vector<Words> buckets = {
+        {"bucket_bytes=0"}, {"bucket_bytes=1"}, {"bucket_bytes=4096"}};  // 0: as measured
+    const auto runs =
+        train_each(placement, each_with(buckets, joined(common, {"deterministic=1"})));
+    for (std::size_t i = 1; i < runs.size(); ++i) {
+      EXPECT_EQ(runs[i].losses, runs[0].losses) << placement.ranks << " ranks, " << buckets[i][0];
+      EXPECT_EQ(runs[i].hash, runs[0].hash) << placement.ranks << " ranks, " << buckets[i][0];
     }
-    return measured.hash;
+    return runs[0].hash;
   };
   for (const int ranks : {3, 4}) {
-    EXPECT_EQ(train(ranks, {"batch=10", "clip=0", "strategy=central_storage"}).hash,
-              expect_same(ranks, "deterministic=1"));
+    EXPECT_EQ(train(ranks, joined(common, {"strategy=central_storage"})).hash, expect_same(ranks));
   }
-  EXPECT_NE(run(4, "1", "reducer=ring").hash, run(4, "1000000", "reducer=ring").hash);
-  expect_same({4, 2}, "deterministic=1");
+  const auto rings = train_each(4, each_with({{"bucket_bytes=1"}, {"bucket_bytes=1000000"}},
+                                             joined(common, {"reducer=ring"})));
+  EXPECT_NE(rings[0].hash, rings[1].hash);
+  expect_same({4, 2});
 }
 
 // Ranks in ascending order, whether memory or a network carries what they add.
 TEST_F(DistributedTrainer, DeterministicBitsDoNotDependOnTheTransport) {
-  const auto hash = [&](Placement placement, const std::string& deterministic) {
-    return train(placement,
-                 {"model=mlp", "batch=10", "strategy=ddp", "parameters=replicated", deterministic})
-        .hash;
-  };
-  EXPECT_EQ(hash(4, "deterministic=1"), hash({4, 4}, "deterministic=1"));
-  EXPECT_NE(hash(4, "deterministic=0"), hash({4, 4}, "deterministic=0"));
+  const std::vector<Words> both =
+      each_with(kEitherWay, {"model=mlp", "batch=10", "strategy=ddp", "parameters=replicated"});
+  const auto memory = train_each(4, both), network = train_each({4, 4}, both);
+  EXPECT_NE(memory[0].hash, network[0].hash);
+  EXPECT_EQ(memory[1].hash, network[1].hash);
 }
 
 // Also where shards of a host have replicas on others, among which gradients are summed.
@@ -93,41 +107,40 @@ TEST_F(DistributedTrainer, DeterministicBitsOfShardsDoNotDependOnTheSelection) {
   std::ofstream(file) << "selection v1\n"
                          "reduce_scatter one_host ranks=0 bytes=0 ring_reduce_scatter pieces=1\n"
                          "all_reduce one_per_host ranks=0 bytes=0 ring_all_reduce pieces=1\n";
-  const auto hash = [&](Placement placement, bool selected, const std::string& deterministic,
-                        const std::string& hybrid) {
-    if (selected) setenv("STORMO_SELECTION", file.c_str(), 1);
-    const RankFile end = train(placement, {"model=mlp", "batch=10", "strategy=fsdp",
-                                           "parameters=sharded", deterministic, hybrid});
-    unsetenv("STORMO_SELECTION");
-    return end.hash;
-  };
   for (const auto& [placement, hybrid] :
        {std::pair<Placement, std::string>{4, "hybrid=0"}, {{6, 3}, "hybrid=1"}}) {
-    EXPECT_NE(hash(placement, true, "deterministic=0", hybrid),
-              hash(placement, false, "deterministic=0", hybrid));
-    EXPECT_EQ(hash(placement, true, "deterministic=1", hybrid),
-              hash(placement, false, "deterministic=1", hybrid));
+    const std::vector<Words> both = each_with(
+        kEitherWay, {"model=mlp", "batch=10", "strategy=fsdp", "parameters=sharded", hybrid});
+    const auto usual = train_each(placement, both);
+    setenv("STORMO_SELECTION", file.c_str(), 1);
+    const auto selected = train_each(placement, both);
+    unsetenv("STORMO_SELECTION");
+    EXPECT_NE(selected[0].hash, usual[0].hash) << hybrid;
+    EXPECT_EQ(selected[1].hash, usual[1].hash) << hybrid;
   }
   fs::remove(file);
 }
 
 TEST_F(DistributedTrainer, MicroBatchesAddUp) {
-  const RankFile one = train(1, {"batch=10"});
-  expect_equal_losses(train(1, {"batch=10", "micro_batches=3"}), one, "one rank");
-  for (const std::string strategy : {"mirrored", "central_storage"}) {
-    expect_equal_losses(train(2, {"batch=10", "micro_batches=3", "strategy=" + strategy}), one,
-                        strategy);
+  const auto one = train_each(1, {{"batch=10"}, {"batch=10", "micro_batches=3"}});
+  expect_equal_losses(one[1], one[0], "one rank");
+  const std::vector<Words> ways = {{"strategy=mirrored", "micro_batches=3"},
+                                   {"strategy=central_storage", "micro_batches=3"},
+                                   {"bucket_bytes=1", "micro_batches=2"}};
+  const auto two = train_each(2, each_with(ways, {"batch=10"}));
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    expect_equal_losses(two[i], one[0], ways[i].front());
   }
-  expect_equal_losses(train(2, {"batch=10", "micro_batches=2", "bucket_bytes=1"}), one, "buckets");
 }
 
 TEST_F(DistributedTrainer, EveryStrategyIsOneDeviceOnOneRank) {
-  const RankFile one = train(1, {"strategy=one_device"});
-  for (const std::string strategy :
-       {"mirrored", "multi_worker_mirrored", "central_storage", "ddp", "fsdp"}) {
-    const RankFile same = train(1, {"strategy=" + strategy});
-    EXPECT_EQ(same.losses, one.losses) << strategy;
-    EXPECT_EQ(same.hash, one.hash) << strategy;
+  const std::vector<Words> strategies = {
+      {"strategy=one_device"},      {"strategy=mirrored"}, {"strategy=multi_worker_mirrored"},
+      {"strategy=central_storage"}, {"strategy=ddp"},      {"strategy=fsdp"}};
+  const auto runs = train_each(1, strategies);
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    EXPECT_EQ(runs[i].losses, runs[0].losses) << strategies[i][0];
+    EXPECT_EQ(runs[i].hash, runs[0].hash) << strategies[i][0];
   }
 }
 
@@ -310,8 +323,6 @@ TEST_F(DistributedTrainer, AReplicaWithAFlippedBitIsNamedByTheMajority) {
 }
 
 // In 16 bits.
-using Words = std::vector<std::string>;
-
 const std::vector<Words> kSixteenBits = {
     {"strategy=mirrored"},
     {"strategy=central_storage"},
@@ -319,11 +330,6 @@ const std::vector<Words> kSixteenBits = {
     {"strategy=fsdp", "parameters=sharded", "stage=2"},
     {"strategy=fsdp", "parameters=sharded", "stage=3"},
 };
-
-Words joined(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 Words in(const std::string& precision, Words more = {}) {
   return joined({"model=mlp", "batch=10", "precision=" + precision}, more);
@@ -342,22 +348,22 @@ TEST_F(DistributedTrainer, InSixteenBitsEveryStrategyEndsWithinAPercentOfSingleP
   ASSERT_EQ(single.losses.size(), 50u);
   EXPECT_LT(last_losses(single), 0.8 * single.losses.at(1));
   for (const std::string precision : {"bfloat16", "float16"}) {
-    for (const Words& strategy : kSixteenBits) {
-      const RankFile mixed = train(2, in(precision, joined(fifty, strategy)));
-      EXPECT_NEAR(last_losses(mixed), last_losses(single), 0.01 * last_losses(single))
-          << precision << ", " << strategy.back();
-      EXPECT_NE(mixed.losses, single.losses) << precision << ", " << strategy.back();
-      EXPECT_EQ(mixed.skipped, 0) << strategy.back();
+    const auto mixed = train_each(2, each_with(kSixteenBits, in(precision, fifty)));
+    for (std::size_t i = 0; i < mixed.size(); ++i) {
+      const std::string what = precision + ", " + kSixteenBits[i].back();
+      EXPECT_NEAR(last_losses(mixed[i]), last_losses(single), 0.01 * last_losses(single)) << what;
+      EXPECT_NE(mixed[i].losses, single.losses) << what;
+      EXPECT_EQ(mixed[i].skipped, 0) << what;
     }
   }
 }
 
 TEST_F(DistributedTrainer, AnOverflowOnOneRankSkipsOneStepOnAll) {
-  for (const Words& strategy : kSixteenBits) {
-    const RankFile first =
-        train(3, in("float16", joined({"overflow_rank=1", "micro_batches=2"}, strategy)));
-    EXPECT_EQ(first.skipped, 1) << strategy.back();
-    EXPECT_EQ(first.losses.size(), 10u) << strategy.back();
+  const auto runs =
+      train_each(3, each_with(kSixteenBits, in("float16", {"overflow_rank=1", "micro_batches=2"})));
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    EXPECT_EQ(runs[i].skipped, 1) << kSixteenBits[i].back();
+    EXPECT_EQ(runs[i].losses.size(), 10u) << kSixteenBits[i].back();
   }
 }
 

@@ -36,10 +36,8 @@ bool fits(const Row& row, const Placement& p) {
 
 class Matrix : public DistributedTrainer {
  protected:
-  RankFile job(const Placement& placement, const std::string& model,
-               std::vector<std::string> strategy) {
-    strategy.insert(strategy.end(), {"model=" + model, "batch=10", "adamw=1", "verify_every=5"});
-    return train(placement, strategy);
+  static Words training(const std::string& model, const Words& strategy) {
+    return joined(strategy, {"model=" + model, "batch=10", "adamw=1", "verify_every=5"});
   }
 };
 
@@ -48,51 +46,62 @@ class Matrix : public DistributedTrainer {
 // product.
 TEST_F(Matrix, EveryStrategyHasTheLossesOfOneProcess) {
   const bool full = std::getenv("STORMO_FULL_TESTS") != nullptr;
-  std::map<std::string, RankFile> alone;
+  std::vector<Words> trainings;
   for (const std::string& model : kModels) {
-    alone[model] = job(1, model, {"strategy=one_device"});
-    ASSERT_FALSE(alone[model].losses.empty());
+    trainings.push_back(training(model, {"strategy=one_device"}));
   }
-  int jobs = 0;
-  for (std::size_t s = 0; s < kStrategies.size(); ++s) {
-    const Row& row = kStrategies[s];
-    for (std::size_t m = 0; m < kModels.size(); ++m) {
-      for (std::size_t p = 0; p < kPlacements.size(); ++p) {
-        const Placement& placement = kPlacements[p];
+  const auto alone = train_each(1, trainings);
+  std::size_t in_all = 0;
+  for (std::size_t p = 0; p < kPlacements.size(); ++p) {
+    const Placement& placement = kPlacements[p];
+    trainings.clear();
+    std::vector<std::size_t> models;
+    for (std::size_t s = 0; s < kStrategies.size(); ++s) {
+      for (std::size_t m = 0; m < kModels.size(); ++m) {
         const bool chosen = p == (s + m) % kPlacements.size();
-        if (!fits(row, placement) || !(full || chosen)) continue;
-        ++jobs;
-        const std::string what = row.strategy.back() + " of " + row.strategy.front() + ", " +
-                                 kModels[m] + ", " + std::to_string(placement.ranks) + " ranks, " +
-                                 std::to_string(placement.hosts) + " host(s)";
-        expect_equal_losses(job(placement, kModels[m], row.strategy), alone[kModels[m]], what);
+        if (!fits(kStrategies[s], placement) || !(full || chosen)) continue;
+        trainings.push_back(training(kModels[m], kStrategies[s].strategy));
+        models.push_back(m);
       }
     }
+    const auto runs = train_each(placement, trainings);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      expect_equal_losses(runs[i], alone[models[i]],
+                          ::testing::PrintToString(trainings[i]) + ", " +
+                              std::to_string(placement.ranks) + " ranks, " +
+                              std::to_string(placement.hosts) + " host(s)");
+    }
+    in_all += runs.size();
   }
-  std::printf("%d jobs\n", jobs);
-  EXPECT_GE(jobs, full ? 144 : 20);
+  std::printf("%zu trainings\n", in_all);
+  EXPECT_GE(in_all, full ? 144u : 20u);
 }
 
 // Gradients that are rounded on their way change the losses by as little; where nothing travels
 // between ranks, nothing is rounded.
 TEST_F(Matrix, SixteenBitsBetweenRanks) {
-  const std::vector<std::string> own = {"strategy=ddp", "parameters=replicated"};
-  const RankFile wide = job(2, "mlp", own);
-  for (const std::vector<std::string>& strategy :
-       {std::vector<std::string>{"strategy=ddp", "parameters=replicated", "reduce_type=bfloat16"},
+  const Words own = {"strategy=ddp", "parameters=replicated"};
+  const RankFile wide = train(2, training("mlp", own));
+  std::vector<Words> trainings;
+  for (const Words& strategy :
+       {Words{"strategy=ddp", "parameters=replicated", "reduce_type=bfloat16"},
         {"strategy=ddp", "parameters=replicated", "reduce_type=float16"},
         {"strategy=ddp", "parameters=host_shared", "reduce_type=bfloat16"},
         {"strategy=fsdp", "parameters=sharded", "reduce_type=bfloat16"}}) {
-    for (const int hosts : {1, 2}) {
-      const RankFile narrow = job({2, hosts}, "mlp", strategy);
-      ASSERT_EQ(narrow.losses.size(), wide.losses.size());
-      const bool travels = hosts == 2 || strategy[1] != "parameters=host_shared";
+    trainings.push_back(training("mlp", strategy));
+  }
+  for (const int hosts : {1, 2}) {
+    const auto runs = train_each({2, hosts}, trainings);
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const std::string& parameters = trainings[i][1];
+      ASSERT_EQ(runs[i].losses.size(), wide.losses.size());
+      const bool travels = hosts == 2 || parameters != "parameters=host_shared";
       double difference = 0;
       for (const auto& [step, loss] : wide.losses) {
-        difference = std::max(difference, std::fabs(narrow.losses.at(step) - loss) / loss);
+        difference = std::max(difference, std::fabs(runs[i].losses.at(step) - loss) / loss);
       }
-      EXPECT_LT(difference, travels ? 0.01 : 1e-10) << strategy[1] << ", " << hosts << " host(s)";
-      EXPECT_TRUE(difference > 1e-6 || !travels) << strategy[1] << ", " << hosts << " host(s)";
+      EXPECT_LT(difference, travels ? 0.01 : 1e-10) << parameters << ", " << hosts << " host(s)";
+      EXPECT_TRUE(difference > 1e-6 || !travels) << parameters << ", " << hosts << " host(s)";
     }
   }
 }

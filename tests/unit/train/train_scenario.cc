@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <span>
 #include <stdexcept>
 
 #include <torch/torch.h>
@@ -224,16 +225,14 @@ int train_chain(World& world, const Arguments& arguments, const std::string& fol
   return output.isfinite().all().item<bool>() ? 0 : 1;
 }
 
-}  // namespace
-
-int train_scenario(const std::vector<std::string>& words) {
-  const std::string folder = words.at(1);
+/// FOLDER key=value ...
+int train_once(World& world, std::span<const std::string> words) {
+  const std::string& folder = words.front();
   Arguments arguments;
-  for (std::size_t i = 2; i < words.size(); ++i) {
-    const auto equals = words[i].find('=');
-    arguments[words[i].substr(0, equals)] = words[i].substr(equals + 1);
+  for (const std::string& word : words.subspan(1)) {
+    const auto equals = word.find('=');
+    arguments[word.substr(0, equals)] = word.substr(equals + 1);
   }
-  World world = init();
   FileObserver observer(folder + "/rank-" + std::to_string(world.rank()));
   const bool eventful = number(arguments, "event_rank", -1) == world.rank();
   const auto dataset = std::make_shared<EventfulDataset>(
@@ -255,6 +254,19 @@ int train_scenario(const std::vector<std::string>& words) {
   train::Trainer trainer(world, task, dataset, {{"test", held_out(arguments), 7}},
                          options_of(arguments, folder));
   return run(trainer, observer);
+}
+
+}  // namespace
+
+int train_scenario(const std::vector<std::string>& words) {
+  World world = init();
+  for (auto at = words.begin(); at != words.end();) {
+    const auto next = std::find(at + 1, words.end(), "train");
+    const int code = train_once(world, {at + 1, next});
+    if (code != 0) return code;
+    at = next;
+  }
+  return 0;
 }
 
 }  // namespace stormo::test

@@ -21,6 +21,12 @@
 namespace stormo::test {
 
 namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+inline Words joined(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 /// Where the ranks of a job run.
 struct Placement {
@@ -30,7 +36,7 @@ struct Placement {
 };
 
 /// Runs a job of the worker program; its exit code.
-inline int run_worker(Placement placement, std::vector<std::string> arguments) {
+inline int run_worker(Placement placement, Words arguments) {
   arguments.insert(arguments.begin(), STORMO_TRAIN_WORKER);
   return run_job(placement.ranks, arguments, placement.hosts);
 }
@@ -73,21 +79,33 @@ inline constexpr int kAnyFailure = -1;
 class DistributedTrainer : public testing::Test {
  protected:
   // Runs the workers; returns what rank 0 wrote, after comparing the end of all ranks with it.
-  RankFile train(Placement placement, std::vector<std::string> arguments, int expected_exit = 0) {
-    const std::string folder = root + "/" + std::to_string(count++);
-    fs::create_directories(folder);
-    arguments.insert(arguments.begin(), {"train", folder});
-    const int code = run_worker(placement, arguments);
+  RankFile train(Placement placement, const Words& arguments, int expected_exit = 0) {
+    return train_each(placement, {arguments}, expected_exit).front();
+  }
+  // Several trainings, one after the other, by the same workers: they take longer to start than to
+  // train.
+  std::vector<RankFile> train_each(Placement placement, const std::vector<Words>& trainings,
+                                   int expected_exit = 0) {
+    Words words, folders;
+    for (const Words& arguments : trainings) {
+      folders.push_back(root + "/" + std::to_string(count++));
+      fs::create_directories(folders.back());
+      words = joined(joined(words, {"train", folders.back()}), arguments);
+    }
+    const int code = run_worker(placement, words);
     if (expected_exit == kAnyFailure) {
       EXPECT_NE(code, 0);
     } else {
       EXPECT_EQ(code, expected_exit);
     }
-    const RankFile first = read_rank(folder, 0);
-    for (int r = 1; r < placement.ranks && expected_exit == 0; ++r) {
-      EXPECT_EQ(read_rank(folder, r).hash, first.hash) << "rank " << r;
+    std::vector<RankFile> first;
+    for (const std::string& folder : folders) {
+      first.push_back(read_rank(folder, 0));
+      for (int r = 1; r < placement.ranks && expected_exit == 0; ++r) {
+        EXPECT_EQ(read_rank(folder, r).hash, first.back().hash) << "rank " << r;
+      }
     }
-    last_folder = folder;
+    last_folder = folders.back();
     return first;
   }
   // The next run finds the checkpoints of the last one.
