@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/comm/kernels.h>
+#include <stormo/comm/outcome.h>
 
 namespace stormo::mpi {
 namespace {
@@ -91,12 +92,22 @@ MPI_Op known(ReduceOp op) {
 // --- user's reductions ---------------------------------------------------------------------------
 
 constexpr std::size_t kPlaces = 16;
+struct Place {
+  std::shared_ptr<const comm::UserReduction> user;
+  Status outcome;  ///< what it has thrown
+};
 std::mutex g_places_mutex;
-std::array<std::shared_ptr<const comm::UserReduction>, kPlaces> g_places;
+std::array<Place, kPlaces> g_places;
 
+/// An exception must not pass through functions of MPI: it is kept, and what follows is left out.
 template <std::size_t place>
 void combine_user(void* in, void* acc, int* count, MPI_Datatype*) {
-  g_places[place]->combine(in, acc, *count);
+  Place& mine = g_places[place];
+  if (!mine.outcome.ok()) return;
+  mine.outcome = comm::outcome_of([&] {
+    mine.user->combine(in, acc, *count);
+    return Status();
+  });
 }
 
 template <std::size_t... place>
@@ -107,8 +118,8 @@ constexpr std::array<MPI_User_function*, kPlaces> all_places(std::index_sequence
 std::optional<std::size_t> take_place(std::shared_ptr<const comm::UserReduction> user) {
   const std::lock_guard lock(g_places_mutex);
   for (std::size_t i = 0; i < kPlaces; ++i) {
-    if (g_places[i] != nullptr) continue;
-    g_places[i] = std::move(user);
+    if (g_places[i].user != nullptr) continue;
+    g_places[i] = {std::move(user), {}};
     return i;
   }
   return std::nullopt;
@@ -156,6 +167,8 @@ Result<Arithmetic> Arithmetic::of(Library& library, DType dtype, const comm::Red
 Arithmetic::Arithmetic(Arithmetic&& other) noexcept
     : library_(other.library_), op_(other.op_), place_(std::exchange(other.place_, std::nullopt)) {}
 
+Status Arithmetic::outcome() const { return place_ ? g_places[*place_].outcome : Status(); }
+
 Arithmetic::~Arithmetic() {
   if (!place_) return;
   if (op_ != MPI_OP_NULL) {
@@ -163,7 +176,7 @@ Arithmetic::~Arithmetic() {
     static_cast<void>(freed);  // the place is free all the same
   }
   const std::lock_guard lock(g_places_mutex);
-  g_places[*place_] = nullptr;
+  g_places[*place_] = {};
 }
 
 }  // namespace stormo::mpi

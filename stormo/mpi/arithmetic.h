@@ -26,6 +26,8 @@ class Arithmetic {
   ~Arithmetic();
 
   MPI_Op op() const { return op_; }
+  /// What a user's reduction has thrown on this rank; to be asked once the operation is complete.
+  Status outcome() const;
   /// MPI may go on to use it: it is never freed.
   void abandon() { place_.reset(); }
 

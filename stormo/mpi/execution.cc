@@ -68,7 +68,17 @@ Status Execution::collective() {
   }
   const Status outcome = comm::in_place(r_.kind) ? in_place() : parts();
   if (link_.abandoned() && arithmetic_) arithmetic_->abandon();
-  return outcome;
+  if (!outcome.ok() || !arithmetic_ || r_.reduction.op != ReduceOp::kUser) return outcome;
+  return agree_on_outcome();
+}
+
+/// A user's reduction that has thrown on one rank leaves wrong numbers on any.
+Status Execution::agree_on_outcome() {
+  const Status mine = arithmetic_->outcome();
+  Link::Words failed{mine.ok() ? 0 : static_cast<std::uint64_t>(link_.rank()) + 1, 0};
+  STORMO_RETURN_IF_ERROR(link_.maximum(failed, call_.by));
+  if (!mine.ok() || failed[0] == 0) return mine;
+  return {Code::kException, fmt::format("the reduction has thrown on rank {}", failed[0] - 1)};
 }
 
 /// Averages become sums of scaled terms.

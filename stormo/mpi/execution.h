@@ -55,6 +55,7 @@ class Execution {
 
   // execution.cc: any number of buffers, in place
   Status in_place();
+  Status agree_on_outcome();
   Status scale();
   Result<double> own_factor();
   Status packed(std::span<const comm::Buffer> buffers);

@@ -2,6 +2,7 @@
 #include <stormo/mpi/join.h>
 
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
 
 #include "tests/conformance/communicator_conformance.h"
@@ -43,6 +44,25 @@ TEST(MpiEngine, CountsThatDoNotFitTogetherRaiseOnEveryRank) {
   EXPECT_EQ(s.code(), Code::kMismatch) << s.to_string();
   const char* says = c.rank() == 0 ? "to rank 0, which expects 3" : "counts that other ranks gave";
   EXPECT_NE(s.message().find(says), std::string::npos) << s.to_string();
+}
+
+TEST(MpiEngine, AReductionThatThrowsFailsEveryRank) {
+  auto joined = mpi::join_mpi();
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  Communicator& c = **joined;
+  if (c.size() == 1) return;  // nothing is combined
+  auto careful = std::make_shared<UserReduction>();
+  careful->name = "sum of the careful";
+  careful->combine = [](const void*, void*, std::int64_t) { throw std::domain_error("no number"); };
+  std::vector<float> x(3, 1);
+  const Deadline by = Deadline::after(std::chrono::seconds(20));
+  const Status s = c.all_reduce(buffer_of(std::span(x)), Reduction(careful), by);
+  EXPECT_EQ(s.code(), Code::kException) << s.to_string();
+  // some ranks combine, which ones is MPI's choice
+  const bool says = s.message().find("std::domain_error: no number") != std::string::npos ||
+                    s.message().find("the reduction has thrown on rank") != std::string::npos;
+  EXPECT_TRUE(says) << s.to_string();
+  EXPECT_EQ(c.barrier(by).code(), Code::kException);
 }
 
 TEST(MpiEngine, RanksShareNoMemory) {
