@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 namespace stormo::comm {
@@ -16,6 +18,10 @@ using transport::Descriptor;
 
 constexpr Duration kPoll = std::chrono::milliseconds(10);
 constexpr std::size_t kMaxText = 1024;
+/// A file that is not complete yet.
+constexpr std::string_view kStaged = ".new";
+/// Who lives has locked it long before.
+constexpr std::time_t kStagedSeconds = 60;
 
 Status make_private(const std::string& folder) {
   struct stat info {};
@@ -85,11 +91,31 @@ void remove_old_socket(const Descriptor& file, const std::string& path) {
   if (old.ok() && old->store.text.starts_with(mine)) unlink(old->store.text.c_str() + 5);
 }
 
+/// What a rank 0 left that was killed before its file had its name, which nobody else would
+/// replace: the staged file and its socket.
+void remove_staged(const std::string& folder) {
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator it(folder, ignored), end; it != end;
+       it.increment(ignored)) {
+    const std::string path = it->path();
+    if (!path.ends_with(kStaged)) continue;
+    const Descriptor file = open_existing(path);
+    struct stat info {};
+    if (!file.valid() || is_held(file) || fstat(file.get(), &info) != 0 ||
+        std::time(nullptr) - info.st_mtime < kStagedSeconds) {
+      continue;
+    }
+    unlink(path.substr(0, path.size() - kStaged.size()).c_str());
+    unlink(path.c_str());
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MeetingFile>> MeetingFile::open(const std::vector<std::string>& folders,
                                                        const std::string& name) {
   STORMO_ASSIGN_OR_RETURN(const std::string folder, private_folder(folders));
+  remove_staged(folder);
   std::unique_ptr<MeetingFile> made(new MeetingFile);
   made->path_ = folder + "/" + name;
   made->socket_path_ =
@@ -112,7 +138,7 @@ MeetingFile::~MeetingFile() {
 
 Status MeetingFile::publish(const RendezvousTicket& ticket) {
   // complete and locked before it has its name: a reader never sees less
-  const std::string staged = socket_path_ + ".new";
+  const std::string staged = socket_path_ + std::string(kStaged);
   Descriptor file(::open(staged.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) return errno_error("creating " + staged);
   std::string text = to_text(ticket);

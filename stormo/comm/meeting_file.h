@@ -13,8 +13,8 @@ namespace stormo::comm {
 
 /// How the ranks of one host find each other when their launcher hands over no secret: rank 0 holds
 /// a file with the Store's address and the job's secret, in a folder that only this user enters.
-/// The file counts while rank 0 lives, which a lock on it shows; what an earlier job left is
-/// replaced.
+/// The file counts while rank 0 lives, which a lock on it shows; what a killed job left is replaced
+/// by the next one of its name, or removed by any when it had no name yet.
 class MeetingFile {
  public:
   /// Finds or makes the folder: the first of `folders` that is this user's alone. kInvalidArgument

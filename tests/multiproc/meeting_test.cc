@@ -95,6 +95,18 @@ TEST_F(Meeting, WhatAKilledJobLeftIsReplaced) {
   EXPECT_THAT(left(), ::testing::IsEmpty());
 }
 
+TEST_F(Meeting, WhatWasKilledBeforeItHadItsNameIsRemoved) {
+  fs::create_directory(meeting_folder());
+  fs::permissions(meeting_folder(), fs::perms::owner_all);
+  for (const char* name : {"other.1234abcd", "other.1234abcd.new", "late.00000000.new"}) {
+    std::ofstream(meeting_folder() / name) << "unfinished";
+  }
+  fs::last_write_time(meeting_folder() / "other.1234abcd.new",
+                      fs::file_time_type::clock::now() - std::chrono::minutes(2));
+  expect_a_good_job();
+  EXPECT_EQ(left(), Words{"late.00000000.new"}) << "its owner may be about to lock it";
+}
+
 TEST_F(Meeting, ASecondJobOfTheSameNameIsToldSo) {
   const auto first = start(0, "good");
   ASSERT_TRUE(wait_for_file()) << first->err();
