@@ -22,6 +22,8 @@ namespace {
 
 /// Read per wake-up and stream: enough for speed, little enough that no rank starves the others.
 constexpr std::size_t kReadBytes = 64 * 1024;
+/// For the kernel to take killed ranks apart.
+constexpr Duration kDying = std::chrono::seconds(1);
 
 int sockets_of(const HostJob& job) {
   const std::string text(value_of(job.environment, "STORMO_SOCKETS"));
@@ -122,12 +124,11 @@ Status LocalRanks::watch_output(Rank rank, Stream stream, Descriptor fd) {
 }
 
 LocalRanks::~LocalRanks() {
-  guard_.kill_all();
+  kill_ranks(Deadline::after(kDying));
   for (Process& p : processes_) {
     if (p.pidfd.valid()) loop_.forget(p.pidfd.get());
-    if (p.gone) continue;
-    ::waitpid(p.pid, nullptr, 0);
-    forget_child(p.pid);
+    // One that hangs in the kernel is not waited for.
+    if (!p.gone && ::waitpid(p.pid, nullptr, WNOHANG) == p.pid) forget_child(p.pid);
   }
   for (Output& o : outputs_)
     if (o.fd.valid()) loop_.forget(o.fd.get());
@@ -178,14 +179,20 @@ void LocalRanks::reap(Process& process) {
                            info.si_status == SIGKILL ? memory_.why_killed() : std::string());
 }
 
-/// Ranks first: what they have started is then an orphan.
-void LocalRanks::end_processes(Deadline by) {
+/// Each of them, too: one may have left the group (setsid).
+void LocalRanks::kill_ranks(Deadline by) {
+  send_signal(SIGKILL);
   guard_.kill_all();
   for (const Process& process : processes_) {
     if (process.gone) continue;
     pollfd p{process.pidfd.get(), POLLIN, 0};
     ::poll(&p, 1, milliseconds(by));
   }
+}
+
+/// Ranks first: what they have started is then an orphan.
+void LocalRanks::end_processes(Deadline by) {
+  kill_ranks(by);
   for (const pid_t pid : orphans_.end(by))
     listener_.on_message(host_, fmt::format("process {}, which a rank has started, does not end "
                                             "when it is killed; it may belong to another user",

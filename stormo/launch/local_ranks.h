@@ -48,6 +48,7 @@ class LocalRanks final : public HostRanks {
   void read_output(Output& output);
   void close_output(Output& output);
   void reap(Process& process);
+  void kill_ranks(Deadline by);
   void end_processes(Deadline by);
 
   EventLoop& loop_;

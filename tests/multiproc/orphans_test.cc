@@ -105,6 +105,15 @@ TEST(Orphans, NoneAfterTheLauncherIsKilledBehindARemoteShell) {
   EXPECT_EQ(sockets_of(name), 0);
 }
 
+TEST(Orphans, NoneOfRanksThatLeaveTheirGroup) {
+  const FakeShell shell("shift\n\"$@\"");
+  const Words program{"setsid", "sh", "-c", "echo started; exec sleep 1000"};
+  Process job(stormo_run(shell.options("alpha:1,beta:1"), program));
+  ASSERT_TRUE(job.wait_for_output("started", 2)) << job.err();
+  job.signal(SIGKILL);
+  EXPECT_TRUE(job.wait_until_all_gone(3s)) << "the agents end their ranks, then themselves";
+}
+
 TEST(Orphans, ABackgroundProcessThatHoldsTheOutputDoesNotHoldTheJob) {
   const Outcome o = run_to_end(stormo_run({"-n", "2"}, {"sh", "-c", "sleep 1000 & echo started"}));
   EXPECT_EQ(o.status, 0);
