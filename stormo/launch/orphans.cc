@@ -101,17 +101,19 @@ void Orphans::reap() {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
     // Whoever has started it waits for it; a later signal comes back to those behind it.
-    if (is_started_child(info.si_pid)) return;
+    if (!is_orphan(info.si_pid)) return;
     ::waitpid(info.si_pid, nullptr, WNOHANG);
   }
 }
 
+bool Orphans::is_orphan(pid_t child) const {
+  return !is_started_child(child) && std::find(children_before_.begin(), children_before_.end(),
+                                               child) == children_before_.end();
+}
+
 std::vector<pid_t> Orphans::find() const {
   std::vector<pid_t> out = own_children();
-  std::erase_if(out, [this](pid_t pid) {
-    return is_started_child(pid) || std::find(children_before_.begin(), children_before_.end(),
-                                              pid) != children_before_.end();
-  });
+  std::erase_if(out, [this](pid_t pid) { return !is_orphan(pid); });
   return out;
 }
 

@@ -32,6 +32,8 @@ class Orphans {
  private:
   explicit Orphans(EventLoop& loop) : loop_(loop) {}
   void reap();
+  /// Neither started by this process nor there before adopt().
+  bool is_orphan(pid_t child) const;
   std::vector<pid_t> find() const;
 
   EventLoop& loop_;
