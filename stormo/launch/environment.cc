@@ -1,7 +1,6 @@
 #include <stormo/launch/environment.h>
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <stormo/base/units.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/secret_file.h>
+#include <stormo/transport/shm/peer_process.h>
 
 namespace stormo::launch {
 namespace {
@@ -261,12 +261,6 @@ void read_open_mpi(transport::Rendezvous& r, Reading& in) {
   meet_without_launcher(r, job, in);
 }
 
-/// Process numbers are only unique within it; containers may share a folder.
-std::uint64_t process_namespace() {
-  struct stat info {};
-  return ::stat("/proc/self/ns/pid", &info) == 0 ? info.st_ino : 0;
-}
-
 /// MPICH and its relatives (Intel MPI, MVAPICH), whose launcher is Hydra.
 void read_mpich(transport::Rendezvous& r, Reading& in) {
   r.rank = in.number("PMI_RANK", 0);
@@ -274,8 +268,10 @@ void read_mpich(transport::Rendezvous& r, Reading& in) {
   r.local_rank = in.number("MPI_LOCALRANKID", 0);
   r.local_size = in.number("MPI_LOCALNRANKS", 1);
   place_host_after_host(r, "-ppn with the same number of ranks on each host", in);
-  // the ranks of a job on one host have one parent; nothing in the environment names the job
-  meet_without_launcher(r, fmt::format("{}-{}", ::getppid(), process_namespace()), in);
+  // the ranks of a job on one host have one parent; nothing in the environment names the job. Its
+  // number is unique in its namespace only, and containers may share a folder.
+  const std::uint64_t pid_namespace = transport::ProcessName::own().pid_namespace;
+  meet_without_launcher(r, fmt::format("{}-{}", ::getppid(), pid_namespace), in);
 }
 
 }  // namespace
