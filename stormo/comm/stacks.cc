@@ -153,10 +153,11 @@ void walk_stacks(std::vector<ThreadState>& threads, Duration at_most) {
   const auto ns = by.tv_nsec + at_most.count();
   by.tv_sec += ns / 1'000'000'000;
   by.tv_nsec = ns % 1'000'000'000;
-  for (std::size_t i = 0; i < asked; ++i) {
-    while (::sem_timedwait(&capture->answered, &by) != 0) {
-      if (errno != EINTR) i = asked;
-      if (errno != EINTR) break;
+  for (std::size_t answered = 0; answered < asked;) {
+    if (::sem_timedwait(&capture->answered, &by) == 0) {
+      ++answered;
+    } else if (errno != EINTR) {
+      break;
     }
   }
   for (std::size_t i = 0; i < n; ++i) {
