@@ -36,12 +36,12 @@ struct Welcome {
   std::int32_t cores;
 };
 
-Status wait_ready(int fd, short events, Deadline by) {
+/// Until one of them is ready: its `revents` say so.
+Status wait_ready(std::span<pollfd> fds, Deadline by) {
   for (;;) {
-    pollfd p{fd, events, 0};
     const auto left = std::min<Duration>(by.remaining(), std::chrono::seconds(1));
     const int ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
-    const int ready = poll(&p, 1, ms);
+    const int ready = poll(fds.data(), fds.size(), ms);
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return errno_error("poll");
     if (by.expired()) {
@@ -75,7 +75,8 @@ Status send_packet(int fd, const void* bytes, std::size_t size, std::span<const 
 /// Receives one packet of exactly `size` bytes and appends its descriptors.
 Status receive_packet(int fd, void* bytes, std::size_t size, std::vector<Descriptor>& descriptors,
                       Deadline by) {
-  STORMO_RETURN_IF_ERROR(wait_ready(fd, POLLIN, by));
+  pollfd readable{fd, POLLIN, 0};
+  STORMO_RETURN_IF_ERROR(wait_ready({&readable, 1}, by));
   iovec part{bytes, size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsPerMessage)];
   msghdr message{};
@@ -164,7 +165,6 @@ class WaitingRoom {
  private:
   static constexpr std::size_t kPlaces = 256;
 
-  Status wait(Deadline by) const;
   void accept_one();
   bool enter(Descriptor socket, cpu_set_t& mask);
 
@@ -174,21 +174,6 @@ class WaitingRoom {
   std::vector<Guest> guests_;       // by local rank
   std::vector<Descriptor> silent_;  // oldest first
 };
-
-Status WaitingRoom::wait(Deadline by) const {
-  std::vector<pollfd> fds{{listener_, POLLIN, 0}};
-  for (const Descriptor& s : silent_) fds.push_back({s.get(), POLLIN, 0});
-  for (;;) {
-    const auto left = std::min<Duration>(by.remaining(), std::chrono::seconds(1));
-    const int ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
-    const int ready = poll(fds.data(), fds.size(), ms);
-    if (ready > 0) return {};
-    if (ready < 0 && errno != EINTR) return errno_error("poll");
-    if (by.expired()) {
-      return {Code::kDeadlineExceeded, "the ranks of this host did not all arrive in time"};
-    }
-  }
-}
 
 void WaitingRoom::accept_one() {
   Descriptor socket(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -221,19 +206,20 @@ bool WaitingRoom::enter(Descriptor socket, cpu_set_t& mask) {
 Result<std::vector<Guest>> WaitingRoom::gather(cpu_set_t& mask, Deadline by) {
   guests_.resize(static_cast<std::size_t>(local_size_));
   for (int missing = local_size_ - 1; missing > 0;) {
-    STORMO_RETURN_IF_ERROR(wait(by).within(
+    std::vector<pollfd> fds{{listener_, POLLIN, 0}};
+    for (const Descriptor& s : silent_) fds.push_back({s.get(), POLLIN, 0});
+    STORMO_RETURN_IF_ERROR(wait_ready(fds, by).within(
         fmt::format("{} of {} ranks of this host", local_size_ - missing, local_size_)));
-    for (std::size_t i = 0; i < silent_.size();) {
-      pollfd p{silent_[i].get(), POLLIN, 0};
-      if (poll(&p, 1, 0) <= 0) {
-        ++i;
-        continue;
+    std::vector<Descriptor> still_silent;
+    for (std::size_t i = 0; i < silent_.size(); ++i) {
+      if (fds[i + 1].revents == 0) {
+        still_silent.push_back(std::move(silent_[i]));
+      } else if (enter(std::move(silent_[i]), mask)) {
+        --missing;
       }
-      Descriptor socket = std::move(silent_[i]);
-      silent_.erase(silent_.begin() + static_cast<std::ptrdiff_t>(i));
-      if (enter(std::move(socket), mask)) --missing;
     }
-    accept_one();
+    silent_ = std::move(still_silent);
+    if (fds.front().revents != 0) accept_one();
   }
   return std::move(guests_);
 }
