@@ -58,6 +58,12 @@ json to_json(const ThreadState& thread) {
           {"stack", thread.stack}};
 }
 
+json to_json(const std::vector<ThreadState>& threads) {
+  json out = json::array();
+  for (const ThreadState& thread : threads) out.push_back(to_json(thread));
+  return out;
+}
+
 json to_json(const Activities::Group& group, bool whole, const TickScale& scale) {
   const Activity::Record last = group.activity->last();
   const bool none = last.began == 0;
@@ -86,9 +92,10 @@ std::string to_json(const RankRecord& record, const Activities& activities,
   for (const Activities::Group& group : activities.groups()) {
     out["groups"].push_back(to_json(group, record.whole, scale));
   }
-  if (!record.threads.empty()) {
-    out["threads"] = json::array();
-    for (const ThreadState& thread : record.threads) out["threads"].push_back(to_json(thread));
+  if (!record.threads.empty()) out["threads"] = to_json(record.threads);
+  for (const Neighbour& n : record.neighbours) {
+    out["neighbours"].push_back(
+        {{"rank", n.rank}, {"pid", n.pid}, {"seen", n.seen}, {"threads", to_json(n.threads)}});
   }
   return dump(out);
 }

@@ -11,12 +11,21 @@
 
 namespace stormo::comm {
 
+/// What a rank sees of the process of another one that does not answer.
+struct Neighbour {
+  Rank rank = 0;
+  pid_t pid = 0;
+  std::string seen;                  ///< describe_process()
+  std::vector<ThreadState> threads;  ///< without stacks
+};
+
 /// What a rank has been doing lately, as one JSON object: docs/hangs.md has its format.
 struct RankRecord {
   Rank rank = 0;
   std::string identity;
   bool whole = false;                ///< with the last operations, not only the last one
   std::vector<ThreadState> threads;  ///< when its stacks were asked for
+  std::vector<Neighbour> neighbours;
 };
 std::string to_json(const RankRecord& record, const Activities& activities, const TickScale& scale);
 

@@ -282,45 +282,36 @@ void StallWatch::end_job(const protocol::Stall& stall) {
 }
 
 /// This rank's record, and what it sees of processes that do not answer.
-std::string StallWatch::answer_to(std::string_view inquiry) {
+void StallWatch::answer_to(std::string_view inquiry) {
   const json asked = json::parse(inquiry, nullptr, /*allow_exceptions=*/false);
   RankRecord record{.rank = options_.rank,
                     .identity = options_.identity,
                     .whole = asked.at("whole").get<bool>(),
-                    .threads = {}};
+                    .threads = {},
+                    .neighbours = {}};
   const auto stacks = asked.at("stacks").get<std::vector<Rank>>();
   const auto ends = asked.at("ends").get<std::vector<Rank>>();
   if (std::ranges::find(stacks, options_.rank) != stacks.end()) {
     record.threads = threads_of_this_process(kStacks);
   }
   if (std::ranges::find(ends, options_.rank) != ends.end()) end_this_process_later();
-  json answer = json::parse(to_json(record, *options_.activities, scale_));
   for (const json& process : asked.at("look_at")) {
     if (process.value("namespace", "") != process_namespace()) continue;
     const pid_t pid = process.at("pid").get<pid_t>();
-    json threads = json::array();
-    for (const ThreadState& t : threads_of_process(pid)) {
-      threads.push_back({{"id", t.id},
-                         {"name", t.name},
-                         {"state", std::string(1, t.state)},
-                         {"waits_in", t.waits_in},
-                         {"system_call", t.system_call}});
-    }
-    answer["neighbours"].push_back({{"rank", process.at("rank")},
-                                    {"pid", pid},
-                                    {"seen", describe_process(pid)},
-                                    {"threads", threads}});
+    record.neighbours.push_back({.rank = process.at("rank").get<Rank>(),
+                                 .pid = pid,
+                                 .seen = describe_process(pid),
+                                 .threads = threads_of_process(pid)});
   }
   const std::string id = asked.at("id").get<std::string>();
-  const std::string text = answer.dump(-1, ' ', false, json::error_handler_t::replace);
-  static_cast<void>(store_.set(fmt::format("answer/{}/{}", id, options_.rank), text,
+  static_cast<void>(store_.set(fmt::format("answer/{}/{}", id, options_.rank),
+                               to_json(record, *options_.activities, scale_),
                                Deadline::after(kStoreCall)));
-  return text;
 }
 
 void StallWatch::answer(std::string_view inquiry) {
   try {
-    static_cast<void>(answer_to(inquiry));
+    answer_to(inquiry);
   } catch (const json::exception& e) {
     fmt::print(stderr, "stormo: warning: an inquiry of another rank: {}\n", e.what());
   }

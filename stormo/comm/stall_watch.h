@@ -45,7 +45,8 @@ class StallWatch {
   Status start(Deadline by);
   /// On the Store's thread, with every beat. Does not block.
   void tick();
-  /// Ends the threads; tick() does nothing from now on. Blocks for at most a second.
+  /// Ends the threads; tick() does nothing from now on. Waits for what they are doing: seconds, in
+  /// the midst of an inquiry.
   void stop();
 
  private:
@@ -75,7 +76,7 @@ class StallWatch {
   void find_silent(std::vector<protocol::RankReport>& reports);
   void look_again(const Look& look, Duration after);
   void end_job(const protocol::Stall& stall);
-  std::string answer_to(std::string_view inquiry);
+  void answer_to(std::string_view inquiry);
   void answer(std::string_view inquiry);
   void end_this_process_later();
 
