@@ -111,6 +111,7 @@ void TextObserver::on_start(const StartRecord& r) {
   if (r.first_step > 0) {
     print_line(fmt::format("resumed after step {} of {}", r.first_step, r.steps));
   }
+  if (r.checkpoint.empty()) print_line("nothing is saved: no checkpoint.directory is given");
 }
 
 void TextObserver::on_step(const StepRecord& r) {

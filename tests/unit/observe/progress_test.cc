@@ -113,6 +113,18 @@ TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
             "  | what\\x1b[31m?\n");
 }
 
+TEST(TextObserver, ARunThatSavesNothingSaysSoAtItsStart) {
+  const auto told = [](const std::string& folder) {
+    std::ostringstream out;
+    StartRecord start;
+    start.checkpoint = folder;
+    TextObserver(out, {}).on_start(start);
+    return out.str();
+  };
+  EXPECT_THAT(told(""), HasSubstr("nothing is saved: no checkpoint.directory is given\n"));
+  EXPECT_THAT(told("runs/x"), Not(HasSubstr("nothing is saved")));
+}
+
 TEST(TextObserver, InterruptedRunSaysHowToGoOn) {
   std::ostringstream out;
   EndRecord end{.steps = 3};
