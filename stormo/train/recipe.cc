@@ -22,6 +22,11 @@ constexpr std::string_view kBesideRecipe = "@recipe";
 /// Short names whose last part is not the key's.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
     {"batch", "train.global_batch"}, {"strategy", "strategy.kind"}};
+/// What other programs call a key, by its last part, and what it is called here.
+constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
+    {"batch_size", "train.global_batch"}, {"learning_rate", "optimizer.lr"},
+    {"max_steps", "train.steps"},         {"num_classes", "model.classes"},
+    {"num_epochs", "train.epochs"},       {"num_workers", "data.threads"}};
 
 const RecipeField* find_field(std::string_view key) {
   for (const RecipeField& field : recipe_fields()) {
@@ -49,6 +54,9 @@ const RecipeField* find_override(std::string_view key) {
 
 /// "; did you mean 'optimizer.lr'?", for the whole key or for its last part.
 std::string suggestion(std::string_view key) {
+  for (const auto& [theirs, ours] : kNamesElsewhere) {
+    if (last_part(key) == theirs) return fmt::format("; did you mean '{}'?", ours);
+  }
   std::vector<std::string_view> whole, last;
   for (const RecipeField& field : recipe_fields()) {
     whole.push_back(field.key);

@@ -78,11 +78,23 @@ layers = 2
           R"(command line: train.steps: must be whole number, not "ten")"));
 }
 
+TEST(Recipe, KnowsWhatOtherProgramsCallAKey) {
+  const ParsedRecipe p =
+      parse("[optimizer]\nlearning_rate = 1\n", {"train.batch_size=8", "num_epochs=2"});
+  EXPECT_THAT(
+      p.errors,
+      testing::UnorderedElementsAre(
+          "r.toml:3:1: unknown key 'optimizer.learning_rate'; did you mean 'optimizer.lr'?",
+          "command line: unknown key 'train.batch_size'; did you mean 'train.global_batch'?",
+          "command line: unknown key 'num_epochs'; did you mean 'train.epochs'?"));
+}
+
 TEST(Recipe, SyntaxErrorsHaveAPositionToo) {
   const ParsedRecipe p = parse("[train\nsteps = 1\n", {"stepz=1"});
   ASSERT_EQ(p.errors.size(), 2u);
   EXPECT_THAT(p.errors[0], testing::StartsWith("r.toml:2:"));
   EXPECT_THAT(p.errors[1], HasSubstr("train.steps"));
+  EXPECT_FALSE(p.readable) << "what else is wrong of it are defaults";
 }
 
 TEST(Recipe, OverridesWinAndAreTypedByTheSchema) {
