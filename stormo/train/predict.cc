@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <stormo/data/tensor_dataset.h>
 #include <stormo/data/text.h>
 #include <stormo/data/text_classification.h>
+#include <stormo/train/failure.h>
 #include <stormo/train/recipe_task.h>
 #include <stormo/train/safetensors.h>
 #include <stormo/train/sample_options.h>
@@ -180,8 +180,8 @@ Status predict_file(const TrainedModel& model, const std::string& file, int top,
     return predict(model, file, top, take);
   } catch (const Error& e) {
     return e.status();
-  } catch (const std::exception& e) {  // libtorch's allocator throws
-    return Status(Code::kExhausted, e.what()).within(file);
+  } catch (...) {  // libtorch's allocator throws
+    return failure_of_current_exception().within(file);
   }
 }
 

@@ -5,13 +5,13 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <exception>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <stormo/checkpoint/reader.h>
 #include <stormo/train/checkpoint.h>
+#include <stormo/train/failure.h>
 #include <stormo/train/recipe_task.h>
 
 namespace stormo::train {
@@ -84,8 +84,8 @@ Result<TrainedModel> load_trained_model(const std::string& path,
   try {
     Result<TrainedModel> model = load(reader, overrides);
     return model.ok() ? std::move(model) : model.status().within(path);
-  } catch (const std::exception& e) {  // libtorch's allocator throws
-    return Status(Code::kExhausted, e.what()).within(path);
+  } catch (...) {  // libtorch's allocator throws
+    return failure_of_current_exception().within(path);
   }
 }
 
