@@ -27,11 +27,7 @@ constexpr const char* kExamples =
     "other data lie (data.path, data.validation, data.test) and how they are written. Exit codes:\n"
     "0 done; 1 the checkpoint is damaged; 2 usage, or the data do not fit the model.";
 
-struct EvaluateArguments {
-  ModelChoice model;
-};
-
-Status evaluate(const EvaluateArguments& a, train::TrainedModel& model) {
+Status evaluate(const ModelChoice& choice, const train::TrainedModel& model) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data,
                           train::load_held_out(model.recipe, model.preprocessing));
   if (data.splits.empty()) {
@@ -43,7 +39,7 @@ Status evaluate(const EvaluateArguments& a, train::TrainedModel& model) {
   }
   observe::JsonObserver json(std::cout);
   observe::TextObserver text(std::cout, {});
-  observe::RunObserver& observer = a.model.json ? static_cast<observe::RunObserver&>(json) : text;
+  observe::RunObserver& observer = choice.json ? static_cast<observe::RunObserver&>(json) : text;
   STORMO_ASSIGN_OR_RETURN(const auto alone, comm::make_inproc_group(1));
   for (const train::EvalSplit& split : data.splits) {
     STORMO_ASSIGN_OR_RETURN(const train::Evaluation result,
@@ -64,12 +60,12 @@ Status evaluate(const EvaluateArguments& a, train::TrainedModel& model) {
 void add_evaluate_command(CLI::App& app, Invocation& invocation) {
   CLI::App* command = app.add_subcommand("evaluate", "Judge a trained model on held-out data");
   command->footer(kExamples);
-  const auto a = std::make_shared<EvaluateArguments>();
-  add_model_choice(*command, a->model);
-  command->add_option("overrides", a->model.overrides, "key=value: where other data lie");
-  command->callback([a, &invocation] {
-    invocation.exit_code = with_trained_model(
-        "evaluate", a->model, [&](train::TrainedModel& model) { return evaluate(*a, model); });
+  const auto choice = std::make_shared<ModelChoice>();
+  add_model_choice(*command, *choice);
+  command->add_option("overrides", choice->overrides, "key=value: where other data lie");
+  command->callback([choice, &invocation] {
+    const auto use = [&](const train::TrainedModel& model) { return evaluate(*choice, model); };
+    invocation.exit_code = with_trained_model("evaluate", *choice, use);
   });
 }
 

@@ -4,24 +4,24 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 
 #include <cli/commands.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/observe/json_lines.h>
+#include <stormo/train/failure.h>
 #include <stormo/train/init.h>
 
 namespace stormo::cli {
 namespace {
 
 Status open_and_use(const ModelChoice& choice,
-                    const std::function<Status(train::TrainedModel&)>& use) {
+                    const std::function<Status(const train::TrainedModel&)>& use) {
   STORMO_ASSIGN_OR_RETURN(const std::string checkpoint,
                           choice.best ? checkpoint::best_checkpoint(choice.path)
                                       : checkpoint::find_checkpoint(choice.path));
-  STORMO_ASSIGN_OR_RETURN(train::TrainedModel model,
+  STORMO_ASSIGN_OR_RETURN(const train::TrainedModel model,
                           train::load_trained_model(checkpoint, choice.overrides));
   if (model.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(model.recipe.threads).c_str(), 1);
@@ -41,14 +41,12 @@ void add_model_choice(CLI::App& command, ModelChoice& choice) {
 }
 
 int with_trained_model(const char* command, const ModelChoice& choice,
-                       const std::function<Status(train::TrainedModel&)>& use) {
+                       const std::function<Status(const train::TrainedModel&)>& use) {
   Status done;
   try {
     done = open_and_use(choice, use);
-  } catch (const Error& e) {
-    done = e.status();
-  } catch (const std::exception& e) {
-    done = Status(Code::kException, e.what());
+  } catch (...) {
+    done = train::failure_of_current_exception();
   }
   if (done.ok()) return kExitOk;
   fmt::print(stderr, "stormo {}: {}\n", command, done.message());

@@ -25,6 +25,6 @@ void add_model_choice(CLI::App& command, ModelChoice& choice);
 /// the best one in that folder, calls `use` with its model, alone on all cores, and returns the
 /// exit code. Failures are printed under the name of `command`.
 int with_trained_model(const char* command, const ModelChoice& choice,
-                       const std::function<Status(train::TrainedModel&)>& use);
+                       const std::function<Status(const train::TrainedModel&)>& use);
 
 }  // namespace stormo::cli
