@@ -133,20 +133,24 @@ void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& e
   if (errors.empty() && !directory.empty()) note(try_checkpoint_directory(directory));
 }
 
-/// Everything that can be found out before a rank starts.
-void check_world(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
+/// Everything that can be found out before a rank starts. The data, unless there are errors.
+std::optional<train::RecipeData> check_world(const train::ParsedRecipe& parsed,
+                                             const TrainArguments& a, Errors& errors) {
+  std::optional<train::RecipeData> read;
   // A data key that could not be read would send the search to the default place.
   const bool data_known =
       std::none_of(parsed.errors.begin(), parsed.errors.end(),
                    [](const auto& e) { return e.find("data.") != std::string::npos; });
   if (data_known) {
-    const Result<train::RecipeData> data = train::load_data(parsed.recipe);
+    Result<train::RecipeData> data = train::load_data(parsed.recipe);
     if (!data.ok()) errors.push_back(data.status().message());
     const Status same =
         a.resume && data.ok() ? train::check_same_data(parsed.recipe, *data) : ok_status();
     if (!same.ok()) errors.push_back("--resume: " + same.message());
+    if (data.ok()) read = std::move(*data);
   }
   check_files(parsed.recipe, a, errors);
+  return read;
 }
 
 /// What is wrong for a rank, which reads its own recipe. The launcher has looked at files; under a
@@ -161,16 +165,16 @@ Errors problems_of_rank(const train::ParsedRecipe& parsed, const TrainArguments&
   return errors;
 }
 
-Result<plan::StepPlan> plan_for(const train::Recipe& recipe, int ranks) {
-  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(recipe));
-  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
+Result<plan::StepPlan> plan_for(const train::Recipe& recipe, const train::Preprocessing& data,
+                                int ranks) {
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data));
   STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
   return parallel::plan_for(strategy, task.shape.value_or(plan::ModelShape{}),
                             {.ranks_per_host = {ranks}, .can_share = true});
 }
 
-int dry_run(const train::Recipe& recipe, int ranks, bool json) {
-  const Result<plan::StepPlan> plan = plan_for(recipe, ranks);
+int dry_run(const train::Recipe& recipe, const train::Preprocessing& data, int ranks, bool json) {
+  const Result<plan::StepPlan> plan = plan_for(recipe, data, ranks);
   if (!plan.ok()) return fail_usage({plan.status().message()}, json);
   if (json) {
     const nlohmann::ordered_json line = {
@@ -220,7 +224,7 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   const Result<transport::Rendezvous> place =
       own_engine ? place_in_job() : find_place(a.engine, a.launch);
   if (!own_engine && !place.ok()) return fail_usage({place.status().message()}, a.json);
-  TrainRun train_run{parsed.recipe, a.engine, a.json, a.trace};
+  TrainRun train_run{.recipe = parsed.recipe, .engine = a.engine, .json = a.json, .trace = a.trace};
   if (!place.ok() || place->source != "none") {
     export_stall_flags(a.launch);
     train_run.rank = place.ok() ? place->rank : 0;
@@ -236,10 +240,14 @@ int run(const TrainArguments& a, const Invocation& invocation) {
   launch::LaunchOptions options = launch_options(a.launch, a.json, errors);
   const Errors wrong = train::check_recipe(parsed, ranks);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  check_world(parsed, a, errors);
+  std::optional<train::RecipeData> data = check_world(parsed, a, errors);
   if (!errors.empty()) return fail_usage(errors, a.json);
-  if (a.dry_run) return dry_run(parsed.recipe, ranks, a.json);
-  if (ranks == 1 && a.launch.hosts.empty()) return run_rank(train_run);
+  if (a.dry_run) return dry_run(parsed.recipe, data->preprocessing, ranks, a.json);
+  if (ranks == 1 && a.launch.hosts.empty()) {
+    train_run.data = std::move(data);
+    return run_rank(train_run);
+  }
+  data.reset();  // every rank reads its own
   const int code = launch_copies(std::move(options), invocation, "train");
   if (code == kExitSaved) say_how_to_continue(parsed.recipe.train.checkpoint.directory);
   return code;

@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <exception>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -23,8 +22,8 @@
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
 #include <stormo/train/agreement.h>
+#include <stormo/train/failure.h>
 #include <stormo/train/init.h>
-#include <stormo/train/recipe_task.h>
 #include <stormo/train/run_facts.h>
 #include <stormo/train/stop_signal.h>
 #include <stormo/train/trainer.h>
@@ -131,10 +130,11 @@ struct Prepared {
   train::Task task;
 };
 
-Result<Prepared> prepare(const train::Recipe& recipe) {
-  STORMO_ASSIGN_OR_RETURN(train::RecipeData data, train::load_data(recipe));
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, data.preprocessing));
-  return Prepared{std::move(data), std::move(task)};
+Result<Prepared> prepare(const TrainRun& run) {
+  Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
+  STORMO_RETURN_IF_ERROR(data.status());
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data->preprocessing));
+  return Prepared{std::move(*data), std::move(task)};
 }
 
 /// How far a run came, whatever its outcome.
@@ -148,7 +148,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
                           Progress& progress) {
   comm::Communicator& group = world.communicator();
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, facts_of(run), problem_of(run, group)));
-  Result<Prepared> prepared = prepare(run.recipe);
+  Result<Prepared> prepared = prepare(run);
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
   auto& [data, task] = *prepared;
   if (world.rank() == 0) {
@@ -209,10 +209,9 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     }
     if (world.size() > 1 && !refused) world.communicator().fail(code.status());
     return exit_code;
-  } catch (const Error& e) {
-    return fail(run, reports, run.rank == 0, {exit_code_of(e.status()), e.status().message()});
-  } catch (const std::exception& e) {
-    return fail(run, reports, run.rank == 0, {kExitFailed, printable(e.what())});
+  } catch (...) {
+    const Status failure = train::failure_of_current_exception();
+    return fail(run, reports, run.rank == 0, {exit_code_of(failure), printable(failure.message())});
   }
 }
 

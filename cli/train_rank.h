@@ -1,18 +1,21 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <stormo/base/ids.h>
 #include <stormo/train/recipe.h>
+#include <stormo/train/recipe_task.h>
 
 namespace stormo::cli {
 
 /// What every rank of a `stormo train` job must know.
 struct TrainRun {
   train::Recipe recipe;
-  std::string engine = "stormo";  ///< see join_world
+  std::optional<train::RecipeData> data{};  ///< where this process has read it already
+  std::string engine = "stormo";            ///< see join_world
   bool json = false;
   std::string trace;      ///< file to write; empty: none
   bool launched = false;  ///< by this program, which reports how the job ended
