@@ -92,7 +92,7 @@ Result<observe::EndRecord> Trainer::State::run() {
   Status problem = validate(setup);
   if (problem.ok()) problem = composed;
   std::vector<Fact> facts;
-  if (problem.ok()) facts = run_facts(setup);
+  if (problem.ok() && setup.world.size() > 1) facts = run_facts(setup);
   STORMO_RETURN_IF_ERROR(check_agreement(setup.world, std::move(facts), problem));
   TrainingRun run(setup);
   Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
