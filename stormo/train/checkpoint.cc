@@ -55,6 +55,17 @@ Status read_tensor(checkpoint::CheckpointReader& reader, const std::string& name
 
 bool is_optimizer_state(const std::string& name) { return name.starts_with("optimizer."); }
 
+Status check_names(const TensorMap& tensors) {
+  for (const auto& [name, t] : tensors) {
+    if (is_optimizer_state(name)) {
+      return invalid_argument("'" + name +
+                              "': checkpoints keep names that begin with 'optimizer.' for the "
+                              "optimizer's state; rename that submodule");
+    }
+  }
+  return ok_status();
+}
+
 Status add_pieces(const TensorMap& tensors, std::vector<checkpoint::Piece>& pieces) {
   for (const auto& [name, tensor] : tensors) {
     STORMO_ASSIGN_OR_RETURN(const torch::Tensor values, plain_values(name, tensor));
@@ -96,6 +107,14 @@ Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors)
   STORMO_RETURN_IF_ERROR(check_fits(reader.manifest(), tensors));
   for (const auto& [name, t] : tensors) STORMO_RETURN_IF_ERROR(read_tensor(reader, name, t));
   return ok_status();
+}
+
+Status read_all_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors) {
+  for (const auto& [name, saved] : reader.manifest().tensors) {
+    if (is_optimizer_state(name) || tensors.contains(name)) continue;
+    return foreign("'" + name + "' is not part of this one");
+  }
+  return read_into(reader, tensors);
 }
 
 Result<TensorMap> read_optimizer_state(checkpoint::CheckpointReader& reader) {

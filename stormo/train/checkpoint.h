@@ -22,6 +22,9 @@ TensorMap named_state(const torch::nn::Module& module);
 /// Tensors of the optimizer in checkpoints are "optimizer.<slot>.<parameter>".
 bool is_optimizer_state(const std::string& name);
 
+/// kInvalidArgument names one of a model's tensors that could not be told from those.
+Status check_names(const TensorMap& tensors);
+
 /// A piece per tensor that covers all of it, appended to `pieces`. Tensors that lie on the host in
 /// C order are borrowed, as state that changes only in updates may be; others are copied.
 Status add_pieces(const TensorMap& tensors, std::vector<checkpoint::Piece>& pieces);
@@ -37,6 +40,10 @@ Result<torch::Tensor> read_range(checkpoint::CheckpointReader& reader, const std
 /// Fills `tensors` with the values of the same names. All names, shapes and dtypes are checked
 /// first: kInvalidArgument names one that differs, and nothing is changed then.
 Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
+
+/// The same for all tensors of a model: kInvalidArgument too when the checkpoint has others, those
+/// of the optimizer apart.
+Status read_all_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
 
 /// The checkpoint's tensors of the optimizer, whole.
 Result<TensorMap> read_optimizer_state(checkpoint::CheckpointReader& reader);

@@ -65,7 +65,7 @@ Progress RunCheckpoint::restore() {
 // On rank 0.
 Status RunCheckpoint::load(const std::string& path, TensorMap& optimizer, Progress& progress) {
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(path));
-  STORMO_RETURN_IF_ERROR(read_into(reader, named_state(module_)));
+  STORMO_RETURN_IF_ERROR(read_all_into(reader, named_state(module_)));
   STORMO_ASSIGN_OR_RETURN(optimizer, read_optimizer_state(reader));
   // What was imported has none: the optimizer begins anew.
   if (!optimizer.empty()) STORMO_RETURN_IF_ERROR(load_optimizer_(optimizer));
@@ -86,6 +86,7 @@ std::string RunCheckpoint::save(const Progress& progress) {
 // Replicas are written by the ranks of the first host, an equal part each: so hosts need no common
 // file system. What may differ between ranks is rank 0's alone.
 Result<checkpoint::Snapshot> RunCheckpoint::snapshot(const Progress& progress) {
+  STORMO_RETURN_IF_ERROR(check_names(named_state(module_)));
   if (world_.rank() == 0 && run_.id.empty()) {
     STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory_, options_.overwrite));
   }
@@ -101,13 +102,6 @@ Result<checkpoint::Snapshot> RunCheckpoint::snapshot(const Progress& progress) {
   TensorMap equal, own = optimizer_state_();
   for (const auto& p : module_.named_parameters()) equal[p.key()] = p.value().detach();
   for (const auto& b : module_.named_buffers()) own[b.key()] = b.value().detach();
-  for (const auto& [name, tensor] : equal) {
-    if (is_optimizer_state(name)) {
-      return invalid_argument("'" + name +
-                              "': names that begin with 'optimizer.' are those of the "
-                              "optimizer's state; rename that submodule");
-    }
-  }
   STORMO_RETURN_IF_ERROR(add_pieces(equal, s.pieces));
   s.pieces = checkpoint::share_of(s.pieces, world_.local_rank(), world_.local_size());
   if (world_.rank() == 0) STORMO_RETURN_IF_ERROR(add_pieces(own, s.pieces));

@@ -31,29 +31,6 @@ std::string state_json(std::uint64_t seed, const GradScaler* scaler, const BestS
   return state.dump();
 }
 
-/// A model tensor under the optimizer's name could not be told from its state.
-Status check_names(const Tensors& tensors) {
-  for (const auto& [name, t] : tensors) {
-    if (is_optimizer_state(name)) {
-      return invalid_argument("'" + name +
-                              "': checkpoints keep names that begin with 'optimizer.' for the "
-                              "optimizer's state; rename that submodule");
-    }
-  }
-  return {};
-}
-
-/// The checkpoint must hold nothing of a model but these.
-Status check_no_others(const checkpoint::Manifest& manifest, const Tensors& tensors) {
-  for (const auto& [name, saved] : manifest.tensors) {
-    if (is_optimizer_state(name) || tensors.contains(name)) continue;
-    return invalid_argument("the checkpoint belongs to another model: '" + name +
-                            "' is not part of this one; resume with the model that wrote it, or "
-                            "give another directory");
-  }
-  return {};
-}
-
 }  // namespace
 
 RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
@@ -87,9 +64,7 @@ Status RunState::load_weights() {
   STORMO_ASSIGN_OR_RETURN(resumed_from_,
                           checkpoint::newest_checkpoint(options_.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
-  const Tensors tensors = named_state(module_);
-  STORMO_RETURN_IF_ERROR(check_no_others(reader.manifest(), tensors).within(resumed_from_));
-  STORMO_RETURN_IF_ERROR(read_into(reader, tensors).within(resumed_from_));
+  STORMO_RETURN_IF_ERROR(read_all_into(reader, named_state(module_)).within(resumed_from_));
   run_ = checkpoint::continued_run(reader.manifest().run);
   step = reader.manifest().step;
   samples = reader.manifest().samples;

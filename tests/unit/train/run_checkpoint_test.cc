@@ -189,6 +189,32 @@ TEST_F(RunCheckpointTest, WhatBelongsToAnotherModelOrOptimizerIsRefusedOnAllRank
       EXPECT_THAT(e.status().message(), HasSubstr("it has no '3."));
     }
   });
+  const std::string larger = folder_ + "-larger";
+  on_ranks(1, loops[0], 1, [&](comm::Communicator& world, Loop& loop) {
+    loop.net->push_back(torch::nn::Linear(2, 2));
+    loop.checkpoint(world, larger).save({.step = 1});
+  });
+  on_ranks(3, loops[0], 1, [&](comm::Communicator& world, Loop& loop) {
+    try {
+      loop.checkpoint(world, larger).restore();
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_THAT(e.status().message(), HasSubstr("'3.bias' is not part of this one"));
+    }
+  });
+}
+
+TEST_F(RunCheckpointTest, ABufferIsNotTakenForStateOfTheOptimizer) {
+  on_ranks(2, all_loops()[0], 1, [&](comm::Communicator& world, Loop& loop) {
+    const auto statistics = torch::nn::BatchNorm1dOptions(2).affine(false);
+    loop.net->push_back("optimizer", torch::nn::BatchNorm1d(statistics));
+    try {
+      loop.checkpoint(world, folder_).save({.step = 1});
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_THAT(e.status().message(), HasSubstr("rename that submodule"));
+    }
+  });
 }
 
 }  // namespace
