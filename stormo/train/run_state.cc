@@ -20,6 +20,9 @@ namespace {
 
 using Tensors = std::map<std::string, torch::Tensor>;
 
+/// How long the ranks of a run that has been ended may take to go.
+constexpr Duration kEndOfRun = std::chrono::seconds(3);
+
 /// Step and seed say which samples come next, on any number of ranks, and what the generators give.
 std::string state_json(std::uint64_t seed, const GradScaler* scaler, const BestScore& best) {
   nlohmann::json state = {
@@ -54,13 +57,14 @@ Status RunState::start() {
 Status RunState::begin() {
   const std::string& directory = options_.checkpoint.directory;
   if (directory.empty()) return {};
+  STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(directory));
+  STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kEndOfRun)));
   if (options_.resume) return load_weights().within("resume");
   STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, options_.overwrite));
-  return checkpoint::probe_checkpoint_directory(directory);
+  return {};
 }
 
 Status RunState::load_weights() {
-  STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(options_.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(resumed_from_,
                           checkpoint::newest_checkpoint(options_.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));

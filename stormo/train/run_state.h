@@ -8,6 +8,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/checkpoint/async.h>
+#include <stormo/checkpoint/run_lock.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/train/best_score.h>
 #include <stormo/train/options.h>
@@ -26,7 +27,7 @@ class RunState {
 
   /// Gives every rank the weights of rank 0 or, with options.resume, those of the newest checkpoint
   /// and its progress. Without, a directory that has checkpoints is refused, unless
-  /// options.overwrite. A collective.
+  /// options.overwrite; so is one that another run writes into. A collective.
   Status start();
   /// Takes over the store that was made of these weights, and the scale of the loss, if there is
   /// one; with options.resume they get the checkpoint's state. Borrowed. A collective.
@@ -68,6 +69,7 @@ class RunState {
   ParameterStore* store_ = nullptr;
   GradScaler* scaler_ = nullptr;
   const TrainerOptions& options_;
+  checkpoint::RunLock lock_;     // of the directory, on rank 0
   checkpoint::RunIdentity run_;  // on rank 0
   std::string resumed_from_;     // a checkpoint
   std::string saved_;            // by save()

@@ -2,8 +2,12 @@
 // there.
 #include <gmock/gmock.h>
 
+#include <optional>
+#include <thread>
+
 #include <stormo/checkpoint/export.h>
 #include <stormo/checkpoint/folder.h>
+#include <stormo/checkpoint/run_lock.h>
 
 #include "saved.h"
 
@@ -34,6 +38,19 @@ TEST_F(Run, StaysTheSameOverSavesAndResumes) {
   EXPECT_EQ(saved.run, run);
   EXPECT_EQ(continued_run(saved.run), run);
   EXPECT_NE(new_run().id, run.id);
+}
+
+TEST_F(Run, KeepsASecondOneOutWhileItLasts) {
+  std::optional<RunLock> first(std::in_place), second(std::in_place);
+  ASSERT_TRUE(first->take(folder_, Deadline::after({})).ok());
+  const Status refused = second->take(folder_, Deadline::after(std::chrono::milliseconds(1)));
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("another run"), HasSubstr("--checkpoint DIR")));
+  EXPECT_THAT(names_in(folder_), testing::IsEmpty());
+  // One that is about to end is waited for.
+  std::jthread ending([&first] { first.reset(); });
+  second.emplace();
+  EXPECT_TRUE(second->take(folder_, Deadline::never()).ok());
 }
 
 TEST_F(Run, AFreshOneIsRefusedInAUsedFolderWithTheRemedies) {

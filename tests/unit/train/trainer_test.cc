@@ -14,6 +14,7 @@
 #include <torch/torch.h>
 
 #include <stormo/checkpoint/folder.h>
+#include <stormo/checkpoint/run_lock.h>
 #include <stormo/data/sampler.h>
 #include <stormo/train/checkpoint.h>
 #include <stormo/train/optimizer.h>
@@ -347,6 +348,21 @@ TEST_F(TrainerTest, AFreshRunDoesNotMixWithTheCheckpointsOfAnother) {
   EXPECT_EQ(*checkpoint::newest_checkpoint(folder), checkpoint::checkpoint_path(folder, 5));
   options.resume = true;
   EXPECT_EQ(run(make_toy_module(3)).status().code(), Code::kInvalidArgument);  // not both
+}
+
+TEST_F(TrainerTest, TwoJobsDoNotResumeOneRunAtOnce) {
+  options.checkpoint.directory = folder;
+  ASSERT_TRUE(run(make_toy_module(3)).ok());
+  options.resume = true;
+  {
+    checkpoint::RunLock other;
+    ASSERT_TRUE(other.take(folder, Deadline::never()).ok());
+    const auto refused = run(make_toy_module(3));
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.status().message().find("another run"), std::string::npos);
+    EXPECT_FALSE(recorder.start);
+  }
+  EXPECT_TRUE(run(make_toy_module(3)).ok());
 }
 
 TEST_F(TrainerTest, KeepsCheckpointsEverySoManySteps) {
