@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include <stormo/base/file.h>
+#include <stormo/launch/control_groups.h>
 #include <stormo/launch/spawn.h>
 #include <stormo/transport/memory_file.h>
 #include <stormo/transport/socket.h>
@@ -40,32 +41,6 @@ std::string bracketed(const std::string& line) {
   return close == std::string::npos ? "unknown" : line.substr(open + 1, close - open - 1);
 }
 
-/// The tightest value of `v2_file` or `v1_file` from this process's cgroup up to the root.
-std::optional<std::uint64_t> cgroup_limit(const std::string& controller, const std::string& v2_file,
-                                          const std::string& v1_file) {
-  std::optional<std::uint64_t> tightest;
-  std::ifstream in("/proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t a = line.find(':');
-    const std::size_t b = line.find(':', a + 1);
-    if (b == std::string::npos) continue;
-    const std::string controllers = line.substr(a + 1, b - a - 1);
-    const bool v2 = controllers.empty();
-    if (!v2 && ("," + controllers + ",").find("," + controller + ",") == std::string::npos)
-      continue;
-    const std::filesystem::path root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
-    for (std::filesystem::path at = line.substr(b + 1);; at = at.parent_path()) {
-      std::istringstream text(first_line(root / at.relative_path() / (v2 ? v2_file : v1_file)));
-      std::uint64_t value = 0;
-      // v1 writes "no limit" as a number near 2^63.
-      if (text >> value && value < (1ull << 60) && (!tightest || value < *tightest))
-        tightest = value;
-      if (at.empty() || at == at.root_path()) break;
-    }
-  }
-  return tightest;
-}
-
 Limit read_limit(const char* name, __rlimit_resource_t resource) {
   struct rlimit r {};
   ::getrlimit(resource, &r);
@@ -86,7 +61,8 @@ void read_memory(HostFacts& facts) {
   facts.memory_available_bytes = meminfo("MemAvailable");
   facts.swap_used_bytes = meminfo("SwapTotal") - meminfo("SwapFree");
   facts.hugepages_free = meminfo("HugePages_Free");
-  facts.memory_limit_bytes = cgroup_limit("memory", "memory.max", "memory.limit_in_bytes");
+  facts.memory_limit_bytes =
+      launch::control_group_limit("memory", "memory.max", "memory.limit_in_bytes");
   const std::filesystem::path pages = "/sys/kernel/mm/transparent_hugepage";
   facts.hugepages = bracketed(first_line(pages / "enabled"));
   const std::uint64_t page = transport::MemoryFile::kHugePage;
@@ -120,7 +96,7 @@ HostFacts read_host_facts() {
   facts.cpus = launch::read_cpus();
   std::istringstream(first_line("/proc/loadavg")) >> facts.load;
   read_memory(facts);
-  facts.pids_limit = cgroup_limit("pids", "pids.max", "pids.max");
+  facts.pids_limit = launch::control_group_limit("pids", "pids.max", "pids.max");
   facts.limits = {read_limit("nofile", RLIMIT_NOFILE), read_limit("nproc", RLIMIT_NPROC),
                   read_limit("memlock", RLIMIT_MEMLOCK)};
   read_network(facts);

@@ -8,12 +8,12 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <sstream>
 
 #include <stormo/base/file.h>
 #include <stormo/base/units.h>
+#include <stormo/launch/control_groups.h>
 
 namespace stormo::launch {
 namespace {
@@ -83,20 +83,9 @@ double quota_of(const std::filesystem::path& folder) {
 /// The tightest quota from this process's cgroup up to the root.
 double cgroup_quota() {
   double tightest = 0;
-  std::ifstream in("/proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t a = line.find(':');
-    const std::size_t b = line.find(':', a + 1);
-    if (b == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(a + 1, b - a - 1) + ",";
-    const bool v2 = controllers == ",,";
-    if (!v2 && controllers.find(",cpu,") == std::string::npos) continue;
-    const std::filesystem::path root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu";
-    for (std::filesystem::path at = line.substr(b + 1);; at = at.parent_path()) {
-      const double quota = quota_of(root / at.relative_path());
-      if (quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
-      if (at.empty() || at == at.root_path()) break;
-    }
+  for (const std::filesystem::path& folder : control_groups("cpu")) {
+    const double quota = quota_of(folder);
+    if (quota > 0 && (tightest == 0 || quota < tightest)) tightest = quota;
   }
   return tightest;
 }

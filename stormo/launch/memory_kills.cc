@@ -4,10 +4,10 @@
 
 #include <fstream>
 #include <sstream>
-#include <vector>
+#include <utility>
 
-#include <stormo/base/file.h>
 #include <stormo/base/units.h>
+#include <stormo/launch/control_groups.h>
 
 namespace stormo::launch {
 namespace {
@@ -32,39 +32,12 @@ std::int64_t kills_of(const fs::path& group) {
          counter(group / "memory.oom_control", "oom_kill");
 }
 
-/// The control group that bounds this process's memory, out of lines "ID:CONTROLLERS:PATH". In a
-/// container the path may be that of the host, and the group the root of what is mounted.
+/// The control group that bounds this process's memory; empty where none says what it did.
 fs::path find_group(const fs::path& root) {
-  std::ifstream in(root / "proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool second_version = controllers.empty();
-    if (!second_version && ("," + controllers + ",").find(",memory,") == std::string::npos)
-      continue;
-    const std::string path = line.substr(second + 1);
-    const fs::path base = root / (second_version ? "sys/fs/cgroup" : "sys/fs/cgroup/memory");
-    const char* file = second_version ? "memory.events" : "memory.oom_control";
-    for (const fs::path& folder : {base / fs::path(path).relative_path(), base})
-      if (fs::exists(folder / file)) return folder;
-  }
+  for (const fs::path& folder : control_groups("memory", root))
+    if (fs::exists(folder / "memory.events") || fs::exists(folder / "memory.oom_control"))
+      return folder;
   return {};
-}
-
-/// The smallest limit on the way up; empty when there is none.
-std::optional<std::int64_t> limit_of(fs::path group) {
-  std::optional<std::int64_t> least;
-  for (; group.has_relative_path(); group = group.parent_path()) {
-    for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
-      std::int64_t limit = 0;
-      constexpr std::int64_t kNone = std::int64_t{1} << 60;
-      std::istringstream text(first_line(group / file));
-      if (text >> limit && limit < kNone && limit < least.value_or(kNone)) least = limit;
-    }
-  }
-  return least;
 }
 
 }  // namespace
@@ -78,7 +51,7 @@ MemoryKills::MemoryKills(fs::path root)
 std::string MemoryKills::why_killed() const {
   constexpr const char* kRemedy = "start fewer ranks, use a smaller batch, or give it more memory";
   if (!group_.empty() && kills_of(group_) > in_group_) {
-    const auto limit = limit_of(group_);
+    const auto limit = control_group_limit("memory", "memory.max", "memory.limit_in_bytes", root_);
     return fmt::format(
         "out of memory: the kernel ended the process because its control group{} is "
         "full; {}",
