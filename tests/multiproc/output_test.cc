@@ -5,6 +5,8 @@
 
 #include <csignal>
 
+#include <stormo/base/clock.h>
+
 #include "launch_program.h"
 #include "process.h"
 
@@ -119,8 +121,8 @@ TEST(StoppedReader, ASignalEndsTheWaitForItAfterTheRanks) {
       if (r.command.find("flood") != std::string::npos && r.pid != job.pid()) return false;
     return true;
   };
-  while (!ranks_are_gone()) {
-  }
+  const Deadline by = Deadline::after(kGenerous);
+  while (!ranks_are_gone()) ASSERT_FALSE(by.expired());
   job.signal(SIGTERM);
   EXPECT_EQ(job.wait_unread(8s), 1);
   EXPECT_THAT(job.err(), HasSubstr("its reader does not read"));
