@@ -5,11 +5,10 @@
 #include <stormo/transport/faulty/faulty.h>
 
 #include <array>
-#include <atomic>
 #include <mutex>
 #include <set>
-#include <thread>
 
+#include "tests/conformance/at_once.h"
 #include "tests/conformance/bad_wire.h"
 #include "tests/conformance/every_operation.h"
 #include "tests/conformance/job_ranks.h"
@@ -72,17 +71,10 @@ void expect_one_cause(const NamedOperation& operation, const std::vector<int>& h
 /// Calls f(operation) for every operation, several at once: most of the time they wait.
 template <class F>
 void with_every_operation(F f) {
-  std::atomic<std::size_t> next{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kAtOnce; ++t) {
-    threads.emplace_back([&] {
-      for (std::size_t i = next++; i < every_operation().size(); i = next++) {
-        SCOPED_TRACE(std::string(every_operation()[i].name));
-        f(every_operation()[i]);
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
+  testing::at_once(kAtOnce, every_operation().size(), [&](std::size_t i) {
+    SCOPED_TRACE(std::string(every_operation()[i].name));
+    f(every_operation()[i]);
+  });
 }
 
 /// Frames at which the wire breaks: at the beginning, in the middle and between operations, and

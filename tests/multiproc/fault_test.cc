@@ -5,17 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <csignal>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <stormo/transport/store.h>
 
 #include "process.h"
+#include "tests/conformance/at_once.h"
 #include "tests/conformance/every_operation.h"
 
 namespace stormo::testing {
@@ -147,14 +146,7 @@ class FaultInProcesses : public ::testing::TestWithParam<const char*> {
 
 TEST_P(FaultInProcesses, IsOneCauseForAllAndASmallerGroupGoesOn) {
   const std::vector<Scenario> all = scenarios(GetParam());
-  std::atomic<std::size_t> next{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kAtOnce; ++t) {
-    threads.emplace_back([&] {
-      for (std::size_t i = next++; i < all.size(); i = next++) run(all[i]);
-    });
-  }
-  for (std::thread& t : threads) t.join();
+  at_once(kAtOnce, all.size(), [&](std::size_t i) { run(all[i]); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, FaultInProcesses, ::testing::Values("4"));

@@ -3,16 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <csignal>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <stormo/transport/store.h>
 
 #include "process.h"
+#include "tests/conformance/at_once.h"
 
 namespace stormo::testing {
 namespace {
@@ -68,14 +67,7 @@ TEST(Fence, AContinuedRankWritesIntoNobodysMemory) {
     }
     all.push_back({2, 3'000'017, memory, "deadline"});
   }
-  std::atomic<std::size_t> next{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < kAtOnce; ++t) {
-    threads.emplace_back([&] {
-      for (std::size_t i = next++; i < all.size(); i = next++) run(all[i]);
-    });
-  }
-  for (std::thread& t : threads) t.join();
+  at_once(kAtOnce, all.size(), [&](std::size_t i) { run(all[i]); });
 }
 
 }  // namespace

@@ -17,8 +17,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/comm/communicator.h>
-#include <stormo/launch/environment.h>
+#include "run_as_rank.h"
 
 namespace {
 
@@ -206,11 +205,7 @@ Status run_tasks(Communicator& world, const std::vector<std::string>& texts) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto place = stormo::launch::read_environment(stormo::launch::process_environment());
-  if (!place.ok()) return 2;
-  auto joined = stormo::comm::join(*place);
-  const Status outcome =
-      joined.ok() ? run_tasks(**joined, {argv + 1, argv + argc}) : joined.status();
-  if (!outcome.ok()) std::fprintf(stderr, "%s\n", outcome.message().c_str());
-  return outcome.ok() ? 0 : 1;
+  return stormo::testing::run_as_rank([&](Communicator& world) {
+    return run_tasks(world, {argv + 1, argv + argc});
+  });
 }

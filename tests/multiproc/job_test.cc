@@ -30,16 +30,6 @@ Words job(const std::string& mode, int culprit, const Words& options = {"-n", "3
   return argv;
 }
 
-pid_t pid_of_rank(const Process& process, int rank) {
-  for (const auto& relative : process.relatives()) {
-    if (relative.command.find(kWorker) != 0) continue;
-    const std::string environment = read_proc("/proc/" + std::to_string(relative.pid) + "/environ");
-    const std::string mine = "STORMO_RANK=" + std::to_string(rank) + '\0';
-    if (environment.find(mine) != std::string::npos) return relative.pid;
-  }
-  return -1;
-}
-
 TEST(Job, EndsWellWhenEveryRankDoes) {
   const Outcome o = run_to_end(job("good", 1));
   EXPECT_EQ(o.status, 0) << o.err;
@@ -55,7 +45,7 @@ TEST(Job, AnyKilledRankEndsAllWithinThreeSeconds) {
   for (const int victim : {0, 1, 2}) {
     Process process(job("forever", victim));
     ASSERT_TRUE(process.wait_for_output("running", 3)) << process.err();
-    const pid_t pid = pid_of_rank(process, victim);
+    const pid_t pid = process.rank(victim, kWorker);
     ASSERT_GT(pid, 0);
     ASSERT_EQ(::kill(pid, SIGKILL), 0);
     EXPECT_EQ(process.wait(3s), 1) << process.err();
@@ -72,7 +62,7 @@ TEST(Job, AFrozenRankIsFoundByItsHeartbeatAndEndsTheJob) {
   constexpr auto kMargin = 2s;  // for a busy machine
   Process process(job("forever", 1, {"-n", "2"}));
   ASSERT_TRUE(process.wait_for_output("running", 2)) << process.err();
-  ASSERT_EQ(::kill(pid_of_rank(process, 1), SIGSTOP), 0);
+  ASSERT_EQ(::kill(process.rank(1, kWorker), SIGSTOP), 0);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(process.wait(), 1);
   EXPECT_LT(std::chrono::steady_clock::now() - start, kBound + kMargin);
@@ -132,7 +122,7 @@ std::string variable_of(pid_t pid, const std::string& name) {
 TEST(Job, WhoHasNoSecretCannotSayThatItFailed) {
   Process process(job("forever", 1, {"-n", "2"}));
   ASSERT_TRUE(process.wait_for_output("running", 2)) << process.err();
-  const pid_t rank = pid_of_rank(process, 1);
+  const pid_t rank = process.rank(1, kWorker);
   ASSERT_GT(rank, 0);
   // the same user, the same network namespace: only the secret is missing
   const transport::StoreAddress address{variable_of(rank, "STORMO_STORE")};

@@ -26,16 +26,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-pid_t rank_pid(const Process& job, const std::string& command_part, int rank) {
-  for (const auto& r : job.relatives()) {
-    if (r.command.find(command_part) == std::string::npos) continue;
-    const std::string environment = read_proc("/proc/" + std::to_string(r.pid) + "/environ");
-    if (environment.find("STORMO_RANK=" + std::to_string(rank) + '\0') != std::string::npos)
-      return r.pid;
-  }
-  return -1;
-}
-
 TEST(Run, AProgramThatKnowsNothingOfStormo) {
   const Outcome o = run_to_end(stormo_run({"-n", "2"}, {"echo", "-n", "hello", "--", "-x"}));
   EXPECT_EQ(o.status, 0) << o.err;
@@ -130,7 +120,7 @@ TEST(Failure, ConfigurationErrorsPassThrough) {
 TEST(Failure, AKilledRankEndsAllWithinThreeSeconds) {
   Process job(stormo_run({"-n", "3"}, {kWorker, "will"}));
   ASSERT_TRUE(job.wait_for_output("joined", 3)) << job.err();
-  const pid_t victim = rank_pid(job, "launch_worker", 1);
+  const pid_t victim = job.rank(1, kWorker);
   ASSERT_GT(victim, 0);
   ASSERT_EQ(::kill(victim, SIGKILL), 0);
   EXPECT_EQ(job.wait(3s), 1);
@@ -145,7 +135,7 @@ TEST(Failure, AKilledRankEndsAllWithinThreeSeconds) {
 TEST(Failure, RanksThatIgnoreSigtermAreKilled) {
   Process job(stormo_run({"-n", "2"}, {kWorker, "stubborn"}));
   ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
-  ASSERT_EQ(::kill(rank_pid(job, "launch_worker", 0), SIGKILL), 0);
+  ASSERT_EQ(::kill(job.rank(0, kWorker), SIGKILL), 0);
   EXPECT_EQ(job.wait(3s), 1);
   EXPECT_TRUE(job.wait_until_all_gone(0s));
 }

@@ -5,15 +5,13 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
 #include <string>
 #include <vector>
 
-#include <stormo/comm/communicator.h>
-#include <stormo/launch/environment.h>
+#include "run_as_rank.h"
 
 namespace {
 
@@ -57,12 +55,8 @@ Status run(Communicator& world, const std::string& mode, const std::string& file
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto place = stormo::launch::read_environment(stormo::launch::process_environment());
-  if (!place.ok() || argc < 2) return 2;
-  auto world = stormo::comm::join(*place);
-  const Status outcome =
-      world.ok() ? run(**world, argv[1], argc > 2 ? argv[2] : "", argc > 3 ? std::atoi(argv[3]) : 0)
-                 : world.status();
-  if (!outcome.ok()) std::fprintf(stderr, "%s\n", outcome.message().c_str());
-  return outcome.ok() ? 0 : 1;
+  if (argc < 2) return 2;
+  return stormo::testing::run_as_rank([&](Communicator& world) {
+    return run(world, argv[1], argc > 2 ? argv[2] : "", argc > 3 ? std::atoi(argv[3]) : 0);
+  });
 }

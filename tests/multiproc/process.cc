@@ -154,6 +154,18 @@ std::vector<Process::Relative> Process::relatives() const {
   return found;
 }
 
+pid_t Process::rank(int rank, const std::string& program) const {
+  const std::string mine = "STORMO_RANK=" + std::to_string(rank) + '\0';
+  for (const Relative& r : relatives()) {
+    const bool runs_it = r.command.starts_with(program);
+    if (runs_it &&
+        read_proc("/proc/" + std::to_string(r.pid) + "/environ").find(mine) != std::string::npos) {
+      return r.pid;
+    }
+  }
+  return -1;
+}
+
 bool Process::wait_until_all_gone(std::chrono::nanoseconds at_most) const {
   const SteadyTime by = std::chrono::steady_clock::now() + at_most;
   while (!relatives().empty()) {

@@ -43,6 +43,8 @@ class Process {
     std::string command;
   };
   std::vector<Relative> relatives() const;
+  /// The process that runs `program` as this rank; -1: none does.
+  pid_t rank(int rank, const std::string& program) const;
   /// Until no marked process is left.
   bool wait_until_all_gone(std::chrono::nanoseconds at_most) const;
 

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/comm/communicator.h>
-#include <stormo/launch/environment.h>
+#include "run_as_rank.h"
 
 namespace {
 
@@ -79,11 +78,7 @@ Status run(Communicator& world, const std::string& mode, int rank) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto place = stormo::launch::read_environment(stormo::launch::process_environment());
-  if (!place.ok() || argc < 2) return 2;
-  auto world = stormo::comm::join(*place);
-  const Status outcome =
-      world.ok() ? run(**world, argv[1], argc > 2 ? std::atoi(argv[2]) : 1) : world.status();
-  if (!outcome.ok()) std::fprintf(stderr, "%s\n", outcome.message().c_str());
-  return outcome.ok() ? 0 : 1;
+  if (argc < 2) return 2;
+  return stormo::testing::run_as_rank(
+      [&](Communicator& world) { return run(world, argv[1], argc > 2 ? std::atoi(argv[2]) : 1); });
 }

@@ -11,6 +11,15 @@ namespace stormo::soak {
 
 inline constexpr int kOperationsPerEra = 40;
 
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr long kMaxGrowthKilobytes = 400 << 10;  // freed memory is kept for a while
+#else
+inline constexpr long kMaxGrowthKilobytes = 64 << 10;
+#endif
+
+/// Of this process.
+int open_descriptors();
+
 /// Where each rank of a job with these hosts, all on this machine, finds the others.
 std::vector<transport::Rendezvous> places(const std::vector<int>& ranks_per_host,
                                           const transport::StoreAddress& store,

@@ -2,7 +2,6 @@
 //   soak_rank RANK HOSTS STORE SEED SECONDS MAX_COUNT
 // HOSTS: ranks per host, "2,2". The job's secret is in STORMO_TEST_SECRET. Exit code 1 when an
 // outcome was wrong, or memory or descriptors grew in the second half.
-#include <dirent.h>
 #include <malloc.h>
 
 #include <chrono>
@@ -20,12 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using comm::Communicator;
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr long kMaxGrowthKilobytes = 400 << 10;  // freed memory is kept for a while
-#else
-constexpr long kMaxGrowthKilobytes = 64 << 10;
-#endif
-
 struct Footprint {
   long kilobytes = 0;  // of private memory
   int descriptors = 0;
@@ -38,9 +31,7 @@ Footprint footprint() {
   for (std::string word; in >> word;) {
     if (word == "RssAnon:") in >> f.kilobytes;
   }
-  DIR* const folder = ::opendir("/proc/self/fd");
-  while (folder != nullptr && ::readdir(folder) != nullptr) ++f.descriptors;
-  if (folder != nullptr) ::closedir(folder);
+  f.descriptors = open_descriptors();
   return f;
 }
 

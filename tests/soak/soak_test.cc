@@ -3,7 +3,6 @@
 // Ranks are threads that join as processes do, in many worlds at once, and then processes: a Store,
 // shared memory inside each "host", tcp between them. Ends at the first difference, failure, or
 // growth of memory or descriptors; the seed, a new one each time, says it all again.
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -28,12 +27,6 @@ using comm::Communicator;
 
 std::chrono::seconds duration{3};
 std::uint64_t seed = std::random_device{}();
-
-#ifdef __SANITIZE_ADDRESS__
-constexpr long kMaxGrowthKilobytes = 400 << 10;  // freed memory is kept for a while
-#else
-constexpr long kMaxGrowthKilobytes = 64 << 10;
-#endif
 
 const std::vector<std::vector<int>>& layouts() {
   static const std::vector<std::vector<int>> all = {
@@ -102,9 +95,7 @@ Footprint footprint(const std::vector<World>& worlds) {
       break;
     }
   }
-  DIR* const folder = ::opendir("/proc/self/fd");
-  while (folder != nullptr && ::readdir(folder) != nullptr) ++f.descriptors;
-  if (folder != nullptr) ::closedir(folder);
+  f.descriptors = open_descriptors();
   return f;
 }
 
