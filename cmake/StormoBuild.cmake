@@ -33,16 +33,16 @@ endif()
 # resolved at the start and read-only from then on; no element of their search path for libraries is
 # empty or relative, see StormoInstall.cmake.
 add_link_options(-Wl,-z,relro -Wl,-z,now $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>)
-# Bounds of containers, of the stack and of the C library's copies, for the layers that read what comes
-# from outside (see stormo_layer). Without optimisation the last do not exist; sanitizers check more, and
-# want the calls as written.
-option(STORMO_HARDENED "Compile bounds checks into the layers that read what comes from outside" ON)
-set(STORMO_HARDENED_LAYERS base protocol transport comm checkpoint launch)
-add_library(stormo_hardening INTERFACE)
-target_compile_options(stormo_hardening INTERFACE -fstack-protector-strong)
-target_compile_definitions(stormo_hardening INTERFACE _GLIBCXX_ASSERTIONS)
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STORMO_SANITIZE)
-  target_compile_options(stormo_hardening INTERFACE "SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3")
+# Bounds of containers, of the stack and of the C library's copies, in everything but the kernels, which
+# take the first back themselves. Without optimisation the last do not exist; sanitizers check more, and
+# want the calls as written. For all targets alike: a precompiled header must be used as it was compiled.
+option(STORMO_HARDENED "Compile bounds checks into everything but the kernels" ON)
+if(STORMO_HARDENED)
+  add_compile_options(-fstack-protector-strong)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT STORMO_SANITIZE)
+    add_compile_options("SHELL:-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3")
+  endif()
 endif()
 
 # Our own code only: linked PRIVATE by every target of the project.
