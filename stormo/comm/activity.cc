@@ -1,6 +1,7 @@
 #include <stormo/comm/activity.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 
 namespace stormo::comm {
@@ -21,8 +22,8 @@ std::string_view step_of(std::string_view section) {
 }  // namespace
 
 Activity::Record Activity::read(const Slot& slot) {
-  Words words{};
-  for (std::size_t i = 0; i < kWords; ++i) words[i] = slot.words[i].load(kAcquire);
+  OperationWords words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = slot.words[i].load(kAcquire);
   return {std::bit_cast<Operation>(words), slot.place.load(kAcquire), slot.began.load(kAcquire),
           slot.ended.load(kAcquire)};
 }

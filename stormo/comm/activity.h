@@ -2,7 +2,6 @@
 
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,8 +37,8 @@ class Activity {
     const std::uint64_t version = version_.load(std::memory_order_relaxed);
     Slot& slot = slots_[(version / 2) % kKept];
     version_.store(version + 1, std::memory_order_relaxed);
-    const auto words = std::bit_cast<Words>(operation);
-    for (std::size_t i = 0; i < kWords; ++i) slot.words[i].store(words[i], kRelease);
+    const OperationWords words = words_of(operation);
+    for (std::size_t i = 0; i < words.size(); ++i) slot.words[i].store(words[i], kRelease);
     slot.place.store(place_, kRelease);
     slot.began.store(ticks(), kRelease);
     slot.ended.store(0, kRelease);
@@ -58,11 +57,9 @@ class Activity {
  private:
   static constexpr auto kRelease = std::memory_order_release;
   static constexpr auto kAcquire = std::memory_order_acquire;
-  static constexpr std::size_t kWords = sizeof(Operation) / sizeof(std::uint64_t);
-  using Words = std::array<std::uint64_t, kWords>;
 
   struct alignas(64) Slot {
-    std::array<std::atomic<std::uint64_t>, kWords> words{};
+    std::array<std::atomic<std::uint64_t>, kOperationWords> words{};
     std::atomic<std::uint64_t> place{0};
     std::atomic<std::uint64_t> began{0};
     std::atomic<std::uint64_t> ended{0};

@@ -3,6 +3,7 @@
 // memory.
 #include <fmt/format.h>
 
+#include <bit>
 #include <numeric>
 #include <vector>
 
@@ -93,7 +94,9 @@ Status Group::meet(const Call& call, const Program* program) {
   host.next_operation();
   const Posted mine(host, local_rank());
   mine.note().fingerprint = fingerprint(call.operation);
-  mine.posting() = {.weight = call.request.weight, .operation = call.operation};
+  mine.posting().weight = call.request.weight;
+  mine.posting().operation = words_of(call.operation);
+  mine.posting().next_time = Posting::NextTime::kNoProposal;
   if (program == nullptr) {
     inline_.post(call.request);
   } else {
@@ -137,7 +140,8 @@ Status Group::compare_postings(LocalRanks whose) {
   for (int r = 0; r < host.size(); ++r) {
     table += fmt::format(
         "\n  rank {}: {}", r,
-        host.has_arrived(r) ? to_text(Posted(host, r).posting().operation) : "nothing yet");
+        host.has_arrived(r) ? to_text(std::bit_cast<Operation>(Posted(host, r).posting().operation))
+                            : "nothing yet");
   }
   return {Code::kMismatch, table};
 }

@@ -142,7 +142,10 @@ Status Group::perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag
   // between hosts a barrier is an all-reduce in which every chunk has an element, so that every
   // message is really sent
   std::vector<std::uint8_t> token;
-  Request request{.kind = kind, .reduction = ReduceOp::kMax, .tag = tag};
+  Request request;
+  request.kind = kind;
+  request.reduction = ReduceOp::kMax;
+  request.tag = tag;
   if (cross_size() > 1) {
     const auto most = static_cast<std::size_t>(size());
     STORMO_ASSIGN_OR_RETURN(const Program* program, program_for(request, most));

@@ -83,13 +83,15 @@ void InlinePayload::post(const Request& r) {
   }
 }
 
-/// out = the terms of ranks first to last-1 that lie `offset` bytes into their payloads.
-void InlinePayload::reduce_ranks(const Operands& o, int first, int last, std::size_t offset,
-                                 const Buffer& out) {
+/// out = the terms of those ranks, which lie `offset` bytes into their payloads; this rank's is
+/// `own`, because what it has posted is on its way to other caches.
+void InlinePayload::reduce_ranks(const Operands& o, LocalRanks from, std::size_t offset,
+                                 const std::byte* own, const Buffer& out) {
   sources_.clear();
-  for (int rank = first; rank < last; ++rank) {
+  for (int rank = from.first; rank < from.last; ++rank) {
     const double scale = o.scales[static_cast<std::size_t>(rank)];
-    if (scale != 0) sources_.push_back({payload(rank) + offset, scale});
+    if (scale == 0) continue;
+    sources_.push_back({rank == host_.rank() ? own : payload(rank) + offset, scale});
   }
   void* to = out.data;
   if (o.user != nullptr) {
@@ -104,13 +106,14 @@ void InlinePayload::finish_reduction(const Request& r, const Operands& o) {
   const int n = host_.size();
   if (r.kind == OperationKind::kReduceScatter) {
     const std::size_t offset = bytes_of(r.out[0], before(r, r.out[0], me));
-    return reduce_ranks(o, 0, n, offset, r.out[0]);
+    const auto* own = static_cast<const std::byte*>(r.in[0].data) + offset;
+    return reduce_ranks(o, {0, n}, offset, own, r.out[0]);
   }
   const LocalRanks from = sources(r);
   if (from == LocalRanks{}) return;
   std::size_t offset = 0;
   for (const Buffer& b : r.out) {
-    reduce_ranks(o, from.first, from.last, offset, b);
+    reduce_ranks(o, from, offset, static_cast<const std::byte*>(b.data), b);
     offset += b.bytes();
   }
 }

@@ -36,8 +36,8 @@ class InlinePayload {
  private:
   std::uint64_t contribution(const Request& request) const;
   const std::byte* payload(int rank) const;
-  void reduce_ranks(const Operands& operands, int first, int last, std::size_t offset,
-                    const Buffer& out);
+  void reduce_ranks(const Operands& operands, LocalRanks from, std::size_t offset,
+                    const std::byte* own, const Buffer& out);
   void finish_reduction(const Request& request, const Operands& operands);
 
   const transport::HostGroup& host_;

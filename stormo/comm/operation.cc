@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstddef>
 #include <type_traits>
 
@@ -17,6 +18,19 @@ constexpr std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
 }  // namespace
 
 static_assert(std::has_unique_object_representations_v<Operation>);
+
+/// Every member differs from the others.
+constexpr Operation kSample{.sequence = 1,
+                            .count = 2,
+                            .layout = 3,
+                            .root = -4,
+                            .tag = 5,
+                            .num_buffers = 6,
+                            .kind = OperationKind::kReduce,
+                            .op = ReduceOp::kLogicalOr,
+                            .dtype = DType::kInt16,
+                            .reserved = 7};
+static_assert(std::bit_cast<Operation>(words_of(kSample)) == kSample);
 
 Tag fingerprint(const Operation& o) {
   const bool message = o.kind == OperationKind::kSend || o.kind == OperationKind::kReceive;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -25,6 +28,22 @@ struct Operation {
   bool operator==(const Operation&) const = default;
 };
 static_assert(sizeof(Operation) == 40);
+
+/// The bytes of an Operation, put together in registers. Reading them back from an Operation that
+/// was just written would take 8 or 16 bytes at once out of stores of 1 to 4, which a processor has
+/// to finish first: 40 ns of an all-reduce of 8 bytes.
+inline constexpr std::size_t kOperationWords = sizeof(Operation) / sizeof(std::uint64_t);
+using OperationWords = std::array<std::uint64_t, kOperationWords>;
+constexpr OperationWords words_of(const Operation& o) {
+  const auto byte = [](auto value, int at) {
+    return static_cast<std::uint64_t>(static_cast<std::uint8_t>(value)) << (8 * at);
+  };
+  return {o.sequence, o.count, o.layout,
+          std::uint64_t{static_cast<std::uint32_t>(o.root)} | std::uint64_t{o.tag} << 32,
+          std::uint64_t{o.num_buffers} | byte(o.kind, 4) | byte(o.op, 5) | byte(o.dtype, 6) |
+              byte(o.reserved, 7)};
+}
+static_assert(std::endian::native == std::endian::little);  // as on every board
 
 /// Equal on two ranks exactly when they called the same operation (up to hash collisions of 64
 /// bits). A send and its receive have equal fingerprints.

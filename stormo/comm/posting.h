@@ -25,7 +25,7 @@ struct Posting {
   /// What local rank 0 proposes for private buffers next time (CopyOrFetch).
   enum class NextTime : std::uint8_t { kNoProposal, kCopy, kFetch };
   double weight = 1;
-  Operation operation;
+  OperationWords operation{};
   NextTime next_time = NextTime::kNoProposal;
 
   static constexpr std::size_t kRoom = transport::HostRegion::kBoardBytes - 64;
