@@ -70,27 +70,20 @@ PYTHON
 # installation has none.
 in_venv() { compgen -G "$stormo_root/$1/lib/python3*/site-packages/$2-$3*.dist-info/RECORD" >/dev/null; }
 
-# pip_in_venv FOLDER COMMAND ARGUMENT...: pip of that environment, which is made if need be.
-pip_in_venv() {
-  local venv=$stormo_root/$1 command=$2
-  shift 2
+# install_into_venv FOLDER PACKAGE...
+install_into_venv() {
+  local venv=$stormo_root/$1
+  shift
   "$venv/bin/python" -m pip --version >/dev/null 2>&1 ||
     logged python3 -m venv --clear "$venv" || stop "python3 -m venv failed (above)"
-  logged "$venv/bin/python" -m pip "$command" --disable-pip-version-check --progress-bar off "$@"
+  logged "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@"
 }
 
-# PyPI's torch is built for CUDA: gigabytes of which nothing is used here. PyTorch's own index has the
-# build for the CPU, which pip prefers; where that index is out of reach, the others still count.
 install_torch() {
-  local wheel=$stormo_root/build/torch-wheel
   if ! in_venv .venv torch "$stormo_torch_version"; then
     say "installing torch $stormo_torch_version into .venv (about 200 MB to fetch)"
-    rm -rf "$wheel"
-    { pip_in_venv .venv download --no-deps --dest "$wheel" \
-      --extra-index-url https://download.pytorch.org/whl/cpu "torch==$stormo_torch_version" &&
-      pip_in_venv .venv install "$wheel"/torch-*.whl; } ||
+    install_into_venv .venv "torch==$stormo_torch_version" ||
       stop "pip install torch==$stormo_torch_version failed (above); or set STORMO_TORCH to a libtorch of yours"
-    rm -rf "$wheel"
   fi
   torch_of_python "$stormo_root/.venv/bin/python"
 }
@@ -99,7 +92,7 @@ install_torch() {
 install_test_modules() {
   if ! in_venv .venv safetensors "" || ! in_venv .venv numpy ""; then
     say "installing safetensors and numpy into .venv, for the tests"
-    pip_in_venv .venv install safetensors numpy || stop "pip install safetensors numpy failed (above)"
+    install_into_venv .venv safetensors numpy || stop "pip install safetensors numpy failed (above)"
   fi
 }
 
@@ -108,7 +101,7 @@ install_test_modules() {
 install_intelmpi() {
   if ! in_venv build/intelmpi impi_devel "$stormo_intelmpi_version"; then
     say "installing Intel MPI $stormo_intelmpi_version into build/intelmpi (130 MB to fetch)"
-    pip_in_venv build/intelmpi install "impi-devel==$stormo_intelmpi_version" "impi-rt==$stormo_intelmpi_version" ||
+    install_into_venv build/intelmpi "impi-devel==$stormo_intelmpi_version" "impi-rt==$stormo_intelmpi_version" ||
       stop "pip install impi-devel==$stormo_intelmpi_version failed (above)"
   fi
 }
