@@ -205,8 +205,7 @@ Status Group::use_peers_memory(const Call& call, const Program& program) {
   if (!host.fence().enter()) return {Code::kCancelled, "the group of this host has failed"};
   memory_.find_others(call.request, operands_);
   const Executor executor{parts_.connections.wire.get(),
-                          [&host](Deadline by) { return host.sync(by); }, &received_, &stage_,
-                          &fetched_};
+                          [&host](Deadline by) { return host.sync(by); }, &workspace_};
   const Status outcome = outcome_of([&] { return execute(program, operands_, executor, call.by); });
   host.fence().leave();
   return outcome;

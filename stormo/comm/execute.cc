@@ -37,7 +37,7 @@ class Overlap final : public transport::Progress {
 class Execution {
  public:
   Execution(const Program& program, const Operands& operands, const Executor& executor, Deadline by)
-      : program_(program), o_(operands), executor_(executor), by_(by), far_(*executor.fetched) {}
+      : program_(program), o_(operands), executor_(executor), by_(by), work_(*executor.workspace) {}
 
   Status run() {
     const std::span<const Step> steps = program_.steps;
@@ -97,10 +97,9 @@ class Execution {
   /// Grows as chunks are staged, which happens in the order of addresses only by chance: so it is
   /// sized for the whole operation at once.
   std::byte* staged(std::size_t offset, std::size_t size) {
-    std::vector<std::byte>& stage = *executor_.stage;
     const std::size_t whole = std::max(offset + size, bytes(o_.layout.count()));
-    if (stage.size() < whole) stage.resize(whole);
-    return stage.data() + offset;
+    if (work_.stage.size() < whole) work_.stage.resize(whole);
+    return work_.stage.data() + offset;
   }
 
   void combine(std::span<const Operand> sources, std::span<void* const> destinations,
@@ -133,38 +132,40 @@ class Execution {
   }
 
   Status reduce_piece(const Step& step, std::size_t b, std::int64_t offset, std::int64_t n) {
-    sources_.clear();
-    destinations_.clear();
+    std::vector<Operand>& sources = work_.sources;
+    std::vector<void*>& destinations = work_.destinations;
+    sources.clear();
+    destinations.clear();
     far_.clear();
     for (const Source& s : step.sources) {
       if (s.received >= 0) {
         const std::byte* from = received_[static_cast<std::size_t>(s.received)];
-        sources_.push_back({from + bytes(offset), 1});
+        sources.push_back({from + bytes(offset), 1});
         continue;
       }
       const double scale = s.raw ? o_.scales[static_cast<std::size_t>(s.place.local)] : 1;
       if (scale == 0) continue;
       const std::byte* from = at(s.place, step.chunk, b, offset);
-      if (const auto* m = beyond(s.place, from)) far_.add_source(sources_.size(), *m, from);
-      sources_.push_back({from, scale});
+      if (const auto* m = beyond(s.place, from)) far_.add_source(sources.size(), *m, from);
+      sources.push_back({from, scale});
     }
     for (const Place& d : step.destinations) {
       std::byte* to = at(d, step.chunk, b, offset);
       if (const auto* m = beyond(d, to)) {
         far_.add_destination(*m, to);
       } else {
-        destinations_.push_back(to);
+        destinations.push_back(to);
       }
     }
     if (!far_.empty()) {
       return far_.combine(
-          sources_, destinations_, n, size_of(o_.dtype),
-          [this](auto sources, auto to, std::int64_t count) { combine(sources, to, count); });
+          sources, destinations, n, size_of(o_.dtype),
+          [this](auto near, auto to, std::int64_t count) { combine(near, to, count); });
     }
-    const bool nothing_to_do = sources_.size() == 1 && destinations_.size() == 1 &&
-                               sources_[0].data == destinations_[0] &&
-                               (sources_[0].scale == 1 || o_.how != Combine::kSum);
-    if (!nothing_to_do) combine(sources_, destinations_, n);
+    const bool nothing_to_do = sources.size() == 1 && destinations.size() == 1 &&
+                               sources[0].data == destinations[0] &&
+                               (sources[0].scale == 1 || o_.how != Combine::kSum);
+    if (!nothing_to_do) combine(sources, destinations, n);
     return {};
   }
 
@@ -236,8 +237,8 @@ class Execution {
     for (const WireMove& m : step.receives) {
       if (m.how == plan::Combine::kReduce) kept += padded(m.chunk);
     }
-    if (executor_.received->size() < kept) executor_.received->resize(kept);
-    std::byte* next = executor_.received->data();
+    if (work_.received.size() < kept) work_.received.resize(kept);
+    std::byte* next = work_.received.data();
     for (const WireMove& m : step.receives) {
       const bool keep = m.how == plan::Combine::kReduce;
       const Step* reduction = overlapping(static_cast<int>(received_.size()), following);
@@ -287,9 +288,8 @@ class Execution {
   const Operands& o_;
   const Executor& executor_;
   Deadline by_;
-  std::vector<Operand> sources_;
-  std::vector<void*> destinations_;
-  FarOperands far_;
+  Workspace& work_;
+  FarOperands far_{work_.fetched};
   std::vector<transport::Outgoing> sends_;
   std::vector<transport::Incoming> receives_;
   std::vector<std::byte*> received_;  // by receive of the last exchange

@@ -65,14 +65,20 @@ struct Operands {
   std::vector<double> scales;      ///< by local rank; 0: that rank is not read
 };
 
+/// Memory of executions, kept between operations so that they do not allocate.
+struct Workspace {
+  std::vector<std::byte> received;  ///< not yet reduced
+  std::vector<std::byte> stage;     ///< reduced, not yet in its place
+  std::vector<std::byte> fetched;   ///< blocks of what peers hold beyond their Arenas
+  std::vector<Operand> sources;     ///< of the reduction under way
+  std::vector<void*> destinations;
+};
+
 /// What an execution needs of the world.
 struct Executor {
   transport::Transport* wire = nullptr;  ///< to other hosts; null when there are none
   std::function<Status(Deadline)> meet;  ///< all ranks of this host
-  /// Kept between operations: received, not yet reduced; reduced, not yet in its place;
-  std::vector<std::byte>* received = nullptr;
-  std::vector<std::byte>* stage = nullptr;
-  std::vector<std::byte>* fetched = nullptr;  ///< blocks of what peers hold beyond their Arenas
+  Workspace* workspace = nullptr;
 };
 
 /// Runs this rank's program. Borrows everything until it returns. On error the data is unspecified.

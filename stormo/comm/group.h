@@ -131,9 +131,7 @@ class Group final : public Communicator {
   Operands operands_;
   InlinePayload inline_;
   MemoryMap memory_;
-  std::vector<std::byte> received_;
-  std::vector<std::byte> stage_;
-  std::vector<std::byte> fetched_;
+  Workspace workspace_;
   struct ProgramKey {
     OperationKind kind;
     Rank root;
