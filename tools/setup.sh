@@ -81,7 +81,7 @@ install_into_venv() {
 
 install_torch() {
   if ! in_venv .venv torch "$stormo_torch_version"; then
-    say "installing torch $stormo_torch_version into .venv (about 200 MB to fetch)"
+    say "installing torch $stormo_torch_version into .venv; its build for the CPU is 200 MB, that for CUDA gigabytes"
     install_into_venv .venv "torch==$stormo_torch_version" ||
       stop "pip install torch==$stormo_torch_version failed (above); or set STORMO_TORCH to a libtorch of yours"
   fi
