@@ -7,9 +7,10 @@
 
 namespace stormo::checkpoint {
 
-/// Keeps a second run out of a folder of checkpoints, until it is destroyed or the process ends. It
-/// leaves nothing in the folder. Its reach is that of flock(): the processes of one host, and those
-/// of others where the file system tells them; none on NFS, whose folders cannot be locked.
+/// Keeps a second run out of a folder of checkpoints, until it is destroyed or the process and the
+/// children that it has forked end. It leaves nothing in the folder. Its reach is that of flock():
+/// the processes of one host, and those of others where the file system tells them; none on NFS,
+/// whose folders cannot be locked.
 class RunLock {
  public:
   RunLock() = default;

@@ -142,7 +142,7 @@ Status Group::perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag
   // between hosts a barrier is an all-reduce in which every chunk has an element, so that every
   // message is really sent
   std::vector<std::uint8_t> token;
-  Request request;
+  Request request;  // an initializer list would clear all of it first: 25 ns of a barrier
   request.kind = kind;
   request.reduction = ReduceOp::kMax;
   request.tag = tag;

@@ -29,11 +29,11 @@ struct Operation {
 };
 static_assert(sizeof(Operation) == 40);
 
-/// The bytes of an Operation, put together in registers. Reading them back from an Operation that
-/// was just written would take 8 or 16 bytes at once out of stores of 1 to 4, which a processor has
-/// to finish first: 40 ns of an all-reduce of 8 bytes.
 inline constexpr std::size_t kOperationWords = sizeof(Operation) / sizeof(std::uint64_t);
 using OperationWords = std::array<std::uint64_t, kOperationWords>;
+/// The bytes of an Operation, for a copy of one that was just written: std::bit_cast gives it back.
+/// Put together in registers, because a load of 8 or 16 bytes has to wait until stores of 1 to 4
+/// bytes are in the cache: 40 ns of a small all-reduce.
 constexpr OperationWords words_of(const Operation& o) {
   const auto byte = [](auto value, int at) {
     return static_cast<std::uint64_t>(static_cast<std::uint8_t>(value)) << (8 * at);
@@ -43,7 +43,7 @@ constexpr OperationWords words_of(const Operation& o) {
           std::uint64_t{o.num_buffers} | byte(o.kind, 4) | byte(o.op, 5) | byte(o.dtype, 6) |
               byte(o.reserved, 7)};
 }
-static_assert(std::endian::native == std::endian::little);  // as on every board
+static_assert(std::endian::native == std::endian::little);  // the order of the bytes above
 
 /// Equal on two ranks exactly when they called the same operation (up to hash collisions of 64
 /// bits). A send and its receive have equal fingerprints.
