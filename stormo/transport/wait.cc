@@ -1,6 +1,7 @@
 #include <stormo/transport/wait.h>
 
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@ namespace stormo::transport {
 namespace {
 
 constexpr Duration kParkSlice = std::chrono::milliseconds(20);
+/// The same where fence_others() fails, and a wake-up may be missed.
+constexpr Duration kUnfencedSlice = std::chrono::milliseconds(1);
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -22,6 +25,18 @@ inline void pause_cpu() {
 }
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0, 0)); }
+
+/// Whether this process takes part in the fences that others ask for.
+bool can_be_fenced() {
+  static const bool registered = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+  return registered;
+}
+
+/// A full fence on every core that runs a process which can be fenced. Costs a microsecond, and
+/// spares those processes one in each raise(): 30 ns while the flag's line is elsewhere.
+bool fence_others() { return membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0; }
 
 // Not FUTEX_PRIVATE: the word is shared between processes.
 void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration at_most) {
@@ -49,9 +64,14 @@ int usable_cores() {
 }
 
 void Flag::raise(std::uint32_t to) {
-  // Sequentially consistent on both sides: either the waiter sees the new value or we see it
-  // parked.
-  value.store(to, std::memory_order_seq_cst);
+  // A fence between the two: either the waiter sees the new value or we see it parked. The waiter
+  // asks for ours, because it has the time.
+  if (can_be_fenced()) {
+    value.store(to, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } else {
+    value.store(to, std::memory_order_seq_cst);
+  }
   if (parked.load(std::memory_order_seq_cst) != 0) futex_wake_all(value);
 }
 
@@ -79,9 +99,10 @@ Status wait_for(Flag& flag, std::uint32_t target, const WaitBounds& bounds) {
   }
   for (;;) {
     flag.parked.fetch_add(1, std::memory_order_seq_cst);
+    const Duration slice = fence_others() ? kParkSlice : kUnfencedSlice;
     const std::uint32_t seen = flag.value.load(std::memory_order_seq_cst);
     if (!reached(seen, target)) {
-      futex_wait(flag.value, seen, std::min(kParkSlice, bounds.by.remaining()));
+      futex_wait(flag.value, seen, std::min(slice, bounds.by.remaining()));
     }
     flag.parked.fetch_sub(1, std::memory_order_seq_cst);
     if (reached(flag.load(), target)) return {};
