@@ -28,7 +28,7 @@ class Activity {
     Operation operation;
     std::uint64_t place = 0;  ///< how many collectives the group had begun, this one included
     std::uint64_t began = 0;  ///< ticks()
-    std::uint64_t ended = 0;  ///< 0: not yet; a failed operation never ends
+    std::uint64_t ended = 0;  ///< 0: not yet; a failed operation never ends. `began`: at once
     bool running() const { return ended == 0; }
   };
 
@@ -44,9 +44,11 @@ class Activity {
     slot.ended.store(0, kRelease);
     version_.store(version + 2, kRelease);
   }
-  void end() {
-    const std::uint64_t last = version_.load(std::memory_order_relaxed) / 2 - 1;
-    slots_[last % kKept].ended.store(ticks(), kRelease);
+  void end() { last_slot().ended.store(ticks(), kRelease); }
+  /// Within microseconds of its beginning: spares the look at the clock.
+  void end_at_once() {
+    Slot& slot = last_slot();
+    slot.ended.store(slot.began.load(std::memory_order_relaxed), kRelease);
   }
 
   /// The last operation begun; a default Record that has ended when there was none.
@@ -65,6 +67,7 @@ class Activity {
     std::atomic<std::uint64_t> ended{0};
   };
   static Record read(const Slot& slot);
+  Slot& last_slot() { return slots_[(version_.load(std::memory_order_relaxed) / 2 - 1) % kKept]; }
 
   // A sequence lock over the ring: twice the number of operations begun, odd while one is written.
   std::atomic<std::uint64_t> version_{0};

@@ -49,12 +49,40 @@ Partition partition_of(const Request& r, int chunks, std::int64_t count, Rank me
 }  // namespace
 
 Status Group::collective(const Request& request, Deadline by) {
-  Call call{request, describe(request, size()), by};
+  PreparedCall& prepared = prepared_for(request.kind);
+  const bool is_prepared = prepared.fits(request);
+  return run_collective({request, by, prepared, is_prepared,
+                         is_prepared ? prepared.operation : describe(request, size())});
+}
+
+Status Group::run_collective(Call call) {
   if (finalized_) return invalid_argument("the group was finalized");
   if (parts_.health->failed()) return status().within(to_text(call.operation));
   call.operation.sequence = ++sequence_;
   // a reduction of the user's may throw
-  return conclude(call.operation, outcome_of([&] { return run_checked(call); }));
+  return conclude(call, outcome_of([&] { return run_checked(call); }));
+}
+
+/// All that can be said before the call's place among the operations and its weights are known.
+Status Group::prepare(const Request& request, PreparedCall& call) {
+  call.forget();
+  call.operation = describe(request, size());
+  call.posted_whole = posts_whole(request);
+  if (call.posted_whole) {
+    call.posted_bytes = inline_.contribution(request);
+    call.sources = inline_.sources(request);
+  } else {
+    const std::uint64_t bytes = call.operation.count * size_of(call.operation.dtype);
+    STORMO_ASSIGN_OR_RETURN(call.program, program_for(request, bytes));
+    describe_operands(request, call);
+  }
+  call.operands.how = combine_of(call.operation.op);
+  call.operands.user = request.reduction.user.get();
+  const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
+  call.operands.scales.assign(static_cast<std::size_t>(local_size()), each);
+  // between hosts an exclusive scan begins with messages
+  if (request.kind != OperationKind::kExclusiveScan || cross_size() == 1) call.keep_for(request);
+  return {};
 }
 
 Status Group::run_checked(Call& call) {
@@ -63,21 +91,16 @@ Status Group::run_checked(Call& call) {
   if (weighted && cross_size() > 1) {
     STORMO_ASSIGN_OR_RETURN(weight_of_all, total_weight(call));
   }
-  const bool posted_whole = posts_whole(call.request);
-  const Program* program = nullptr;
-  if (!posted_whole) {
-    const std::uint64_t bytes = call.operation.count * size_of(call.operation.dtype);
-    STORMO_ASSIGN_OR_RETURN(program, program_for(call.request, bytes));
-  }
-  if (program != nullptr) describe_operands(call, *program);
+  PreparedCall& prepared = call.prepared;
+  if (!call.is_prepared) STORMO_RETURN_IF_ERROR(prepare(call.request, prepared));
   const TimePoint start = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
-  STORMO_RETURN_IF_ERROR(meet(call, program));
+  STORMO_RETURN_IF_ERROR(meet(call));
   const TimePoint met = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
   if (weighted) weigh_scales(call, weight_of_all);
-  if (posted_whole) {
-    inline_.finish(call.request, operands_);
+  if (prepared.posted_whole) {
+    inline_.finish(call.request, prepared.sources, prepared.operands);
   } else {
-    STORMO_RETURN_IF_ERROR(run_program(call, *program));
+    STORMO_RETURN_IF_ERROR(run_program(call));
   }
   if (sink_ != nullptr) {
     if (local_size() > 1) record(Lane::kWait, call.operation, start, met);
@@ -86,28 +109,31 @@ Status Group::run_checked(Call& call) {
   return {};
 }
 
-/// Posts this rank's operation with its data (no program) or addresses, and waits for those it
-/// needs something of. What needs nothing of theirs is done while the arrivals are on their way.
-Status Group::meet(const Call& call, const Program* program) {
+/// Posts this rank's operation with its data or addresses, and waits for those it needs something
+/// of. What needs nothing of theirs is done while the arrivals are on their way.
+Status Group::meet(const Call& call) {
   transport::HostGroup& host = *parts_.connections.host_group;
+  PreparedCall& prepared = call.prepared;
   if (not_all_met_) STORMO_RETURN_IF_ERROR(meet_all(call.by));
   host.next_operation();
   const Posted mine(host, local_rank());
-  mine.note().fingerprint = fingerprint(call.operation);
+  const Tag tag = fingerprint(call.operation);
+  mine.note().fingerprint = tag;
   mine.posting().weight = call.request.weight;
   mine.posting().operation = words_of(call.operation);
   mine.posting().next_time = Posting::NextTime::kNoProposal;
-  if (program == nullptr) {
-    inline_.post(call.request);
+  if (prepared.posted_whole) {
+    inline_.post(call.request, prepared.posted_bytes);
   } else {
-    STORMO_RETURN_IF_ERROR(memory_.post(call.request, rank(), size(), *program, operands_));
+    prepared.operands.tag = tag;
+    STORMO_RETURN_IF_ERROR(
+        memory_.post(call.request, rank(), size(), *prepared.program, prepared.operands));
   }
   if (local_size() > 1) host.arrive();
   activity_->begin(call.operation);
-  prepare_reduction(call);
   if (local_size() == 1) return {};
   const LocalRanks all{0, local_size()};
-  const LocalRanks needed = program == nullptr ? inline_.sources(call.request) : all;
+  const LocalRanks needed = prepared.posted_whole ? prepared.sources : all;
   if (needed == all) return meet_all(call.by);
   not_all_met_ = true;
   for (int r = needed.first; r < needed.last; ++r) STORMO_RETURN_IF_ERROR(host.await(r, call.by));
@@ -156,15 +182,9 @@ Result<double> Group::total_weight(const Call& call) {
   return total;
 }
 
-void Group::prepare_reduction(const Call& call) {
-  operands_.how = combine_of(call.operation.op);
-  operands_.user = call.request.reduction.user.get();
-  const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
-  operands_.scales.assign(operands_.scales.size(), each);
-}
-
 /// The ranks' shares in a weighted average.
 void Group::weigh_scales(const Call& call, double weight_of_all) {
+  std::vector<double>& scales = call.prepared.operands.scales;
   const auto weight_of = [&](std::size_t r) {
     return local_size() == 1
                ? call.request.weight
@@ -173,40 +193,41 @@ void Group::weigh_scales(const Call& call, double weight_of_all) {
   double total = weight_of_all;
   if (cross_size() == 1) {
     total = 0;
-    for (std::size_t r = 0; r < operands_.scales.size(); ++r) total += weight_of(r);
+    for (std::size_t r = 0; r < scales.size(); ++r) total += weight_of(r);
   }
-  for (std::size_t r = 0; r < operands_.scales.size(); ++r) {
-    operands_.scales[r] = total > 0 ? weight_of(r) / total : 0;
+  for (std::size_t r = 0; r < scales.size(); ++r) {
+    scales[r] = total > 0 ? weight_of(r) / total : 0;
   }
 }
 
-void Group::describe_operands(const Call& call, const Program& program) {
+void Group::describe_operands(const Request& request, PreparedCall& call) const {
   const auto count = static_cast<std::int64_t>(call.operation.count);
-  operands_.dtype = call.operation.dtype;
-  operands_.tag = fingerprint(call.operation);
-  operands_.partition = partition_of(call.request, program.chunks, count, rank(), size());
-  if (in_place(call.request.kind)) {
-    operands_.layout.assign(call.request.in);
+  call.operands.dtype = call.operation.dtype;
+  call.operands.partition = partition_of(request, call.program->chunks, count, rank(), size());
+  if (in_place(request.kind)) {
+    call.operands.layout.assign(request.in);
   } else {
     const Buffer whole{nullptr, count, call.operation.dtype};
-    operands_.layout.assign({&whole, 1});
+    call.operands.layout.assign({&whole, 1});
   }
 }
 
-Status Group::run_program(const Call& call, const Program& program) {
-  STORMO_RETURN_IF_ERROR(use_peers_memory(call, program));
+Status Group::run_program(const Call& call) {
+  STORMO_RETURN_IF_ERROR(use_peers_memory(call));
   memory_.copy_back(call.request, rank());
   return {};
 }
 
 /// What this rank does with the memory of its peers, it does in here.
-Status Group::use_peers_memory(const Call& call, const Program& program) {
+Status Group::use_peers_memory(const Call& call) {
   transport::HostGroup& host = *parts_.connections.host_group;
   if (!host.fence().enter()) return {Code::kCancelled, "the group of this host has failed"};
-  memory_.find_others(call.request, operands_);
+  const PreparedCall& prepared = call.prepared;
+  memory_.find_others(call.request, call.prepared.operands);
   const Executor executor{parts_.connections.wire.get(),
                           [&host](Deadline by) { return host.sync(by); }, &workspace_};
-  const Status outcome = outcome_of([&] { return execute(program, operands_, executor, call.by); });
+  const Status outcome =
+      outcome_of([&] { return execute(*prepared.program, prepared.operands, executor, call.by); });
   host.fence().leave();
   return outcome;
 }
@@ -263,11 +284,19 @@ Result<Program> Group::compile_for(const Request& request, const Choice& choice)
   return compile(schedule::on_group(scan, ranks, size(), {.chunks = scan.chunks}), rank(), hosts_);
 }
 
-Status Group::conclude(const Operation& operation, Status outcome) {
-  if (outcome.ok()) {
+/// The end of a collective.
+Status Group::conclude(const Call& call, Status outcome) {
+  if (!outcome.ok()) return give_up(call.operation, std::move(outcome));
+  if (call.prepared.posted_whole && !parts_.connections.host_group->waited()) {
+    activity_->end_at_once();
+  } else {
     activity_->end();
-    return {};
   }
+  return {};
+}
+
+/// An operation failed, and the group with it.
+Status Group::give_up(const Operation& operation, Status outcome) {
   const std::string text = to_text(operation);
   if (outcome.code() != Code::kMismatch && !parts_.health->failed()) {
     outcome = outcome.within(fmt::format("rank {} (host {}), {}", rank(), parts_.host, text));

@@ -22,12 +22,12 @@ Group::Group(Parts parts)
       placement_(placement_of(parts_.ranks_per_host, parts_.connections.host_group->crowded())),
       inline_(*parts_.connections.host_group),
       memory_(*parts_.connections.host_group) {
-  const auto n = static_cast<std::size_t>(local_size());
   if (parts_.activities == nullptr) parts_.activities = std::make_shared<Activities>();
   activity_ = parts_.activities->add(parts_.name, parts_.rank);
-  operands_.local_rank = local_rank();
-  operands_.memory.resize(n);
-  operands_.scales.assign(n, 1);
+  for (PreparedCall& call : prepared_) {
+    call.operands.local_rank = local_rank();
+    call.operands.memory.resize(static_cast<std::size_t>(local_size()));
+  }
 }
 
 Group::~Group() {
@@ -112,6 +112,9 @@ Status Group::finish_in_turn(OperationKind kind, Work work, Deadline by) {
 }
 
 Status Group::perform(const Request& request, Deadline by) {
+  if (PreparedCall& call = prepared_for(request.kind); call.fits(request)) {
+    return run_collective({request, by, call, /*is_prepared=*/true, call.operation});
+  }
   STORMO_RETURN_IF_ERROR(check_request(request, rank(), size()));
   if (!request.algorithm.empty()) STORMO_RETURN_IF_ERROR(choice_for(request, 0).status());
   switch (request.kind) {
@@ -179,7 +182,9 @@ Status Group::perform_message(const Request& request, Deadline by) {
                : link.recv(there, fingerprint(operation), bytes, by);
   });
   record(Lane::kCommunication, operation, start, std::chrono::steady_clock::now());
-  return conclude(operation, outcome);
+  if (!outcome.ok()) return give_up(operation, outcome);
+  activity_->end();
+  return {};
 }
 
 /// Between hosts: every rank passes its term to the next one; from then on it is an inclusive scan

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,6 +19,7 @@
 #include <stormo/comm/memory_map.h>
 #include <stormo/comm/operation.h>
 #include <stormo/comm/operation_lane.h>
+#include <stormo/comm/prepared_call.h>
 #include <stormo/comm/program.h>
 #include <stormo/comm/selection.h>
 
@@ -82,11 +84,16 @@ class Group final : public Communicator {
   }
 
  private:
+  PreparedCall& prepared_for(OperationKind kind) {
+    return prepared_[static_cast<std::size_t>(kind)];
+  }
   /// One collective on its way through the group.
   struct Call {
     const Request& request;
-    Operation operation;
     Deadline by;
+    PreparedCall& prepared;
+    bool is_prepared;  ///< for this request
+    Operation operation;
   };
 
   /// OK in the process that made the group; what a forked child gets for every call.
@@ -108,27 +115,29 @@ class Group final : public Communicator {
 
   // collective.cc: how a collective runs
   Status collective(const Request& request, Deadline by);
+  Status run_collective(Call call);
+  Status prepare(const Request& request, PreparedCall& call);
   Status run_checked(Call& call);
-  Status meet(const Call& call, const Program* program);
+  Status meet(const Call& call);
   Status meet_all(Deadline by);
   Status compare_postings(LocalRanks whose);
   Result<double> total_weight(const Call& call);
-  void prepare_reduction(const Call& call);
   void weigh_scales(const Call& call, double weight_of_all);
-  void describe_operands(const Call& call, const Program& program);
-  Status run_program(const Call& call, const Program& program);
-  Status use_peers_memory(const Call& call, const Program& program);
+  void describe_operands(const Request& request, PreparedCall& call) const;
+  Status run_program(const Call& call);
+  Status use_peers_memory(const Call& call);
   Result<Choice> choice_for(const Request& request, std::uint64_t bytes) const;
   Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
   Result<Program> compile_for(const Request& request, const Choice& choice) const;
-  Status conclude(const Operation& operation, Status outcome);
+  Status conclude(const Call& call, Status outcome);
+  Status give_up(const Operation& operation, Status outcome);
   void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
 
   const OwnProcess process_;
   Parts parts_;
   HostMap hosts_;
   Placement placement_;
-  Operands operands_;
+  std::array<PreparedCall, kNumOperationKinds> prepared_;
   InlinePayload inline_;
   MemoryMap memory_;
   Workspace workspace_;

@@ -30,7 +30,6 @@ std::uint64_t bytes_of(const Buffer& like, std::int64_t count) {
 
 }  // namespace
 
-/// Bytes that the rank with the most to say writes on its board.
 std::uint64_t InlinePayload::contribution(const Request& r) const {
   const int n = host_.size();
   switch (r.kind) {
@@ -73,9 +72,9 @@ const std::byte* InlinePayload::payload(int rank) const {
   return Posted(host_, rank).payload(posted_bytes_);
 }
 
-void InlinePayload::post(const Request& r) {
-  posted_bytes_ = contribution(r);
-  if (!contributes(r, host_.rank())) return;
+void InlinePayload::post(const Request& r, std::uint64_t bytes) {
+  posted_bytes_ = bytes;
+  if (bytes == 0 || !contributes(r, host_.rank())) return;
   std::byte* to = Posted(host_, host_.rank()).payload(posted_bytes_);
   for (const Buffer& b : r.in) {
     if (b.count > 0) std::memcpy(to, b.data, b.bytes());
@@ -101,15 +100,12 @@ void InlinePayload::reduce_ranks(const Operands& o, LocalRanks from, std::size_t
   }
 }
 
-void InlinePayload::finish_reduction(const Request& r, const Operands& o) {
-  const int me = host_.rank();
-  const int n = host_.size();
+void InlinePayload::finish_reduction(const Request& r, LocalRanks from, const Operands& o) {
   if (r.kind == OperationKind::kReduceScatter) {
-    const std::size_t offset = bytes_of(r.out[0], before(r, r.out[0], me));
+    const std::size_t offset = bytes_of(r.out[0], before(r, r.out[0], host_.rank()));
     const auto* own = static_cast<const std::byte*>(r.in[0].data) + offset;
-    return reduce_ranks(o, {0, n}, offset, own, r.out[0]);
+    return reduce_ranks(o, from, offset, own, r.out[0]);
   }
-  const LocalRanks from = sources(r);
   if (from == LocalRanks{}) return;
   std::size_t offset = 0;
   for (const Buffer& b : r.out) {
@@ -118,9 +114,9 @@ void InlinePayload::finish_reduction(const Request& r, const Operands& o) {
   }
 }
 
-void InlinePayload::finish(const Request& r, const Operands& o) {
+void InlinePayload::finish(const Request& r, LocalRanks from, const Operands& o) {
   if (posted_bytes_ == 0) return;
-  if (reduces(r.kind)) return finish_reduction(r, o);
+  if (reduces(r.kind)) return finish_reduction(r, from, o);
   const int me = host_.rank();
   const int n = host_.size();
   switch (r.kind) {

@@ -24,24 +24,25 @@ class InlinePayload {
  public:
   explicit InlinePayload(const transport::HostGroup& host) : host_(host) {}
 
+  /// Bytes that the rank with the most to say writes on its board.
+  std::uint64_t contribution(const Request& request) const;
   /// Whether the request can go this way; all ranks that call the same operation agree.
   bool fits(const Request& request) const;
   /// Whose contributions this rank needs: a root's, all, or none.
   LocalRanks sources(const Request& request) const;
-  /// Before the meeting: this rank's contribution goes to its board.
-  void post(const Request& request);
-  /// After the meeting. Reads dtype, how, user and scales of `operands`.
-  void finish(const Request& request, const Operands& operands);
+  /// Before the meeting: this rank's contribution goes to its board. `bytes`: contribution().
+  void post(const Request& request, std::uint64_t bytes);
+  /// After the meeting. `from`: sources(). Reads how, user and scales of `operands`.
+  void finish(const Request& request, LocalRanks from, const Operands& operands);
 
  private:
-  std::uint64_t contribution(const Request& request) const;
   const std::byte* payload(int rank) const;
   void reduce_ranks(const Operands& operands, LocalRanks from, std::size_t offset,
                     const std::byte* own, const Buffer& out);
-  void finish_reduction(const Request& request, const Operands& operands);
+  void finish_reduction(const Request& request, LocalRanks from, const Operands& operands);
 
   const transport::HostGroup& host_;
-  std::uint64_t posted_bytes_ = 0;  // of the rank with the most to say, from post() to finish()
+  std::uint64_t posted_bytes_ = 0;  // from post() to finish()
   std::vector<Operand> sources_;
 };
 

@@ -31,6 +31,7 @@ enum class OperationKind : std::uint8_t {
   kExclusiveScan,
   kSubgroup,  ///< the agreement on who is a member
 };
+inline constexpr std::size_t kNumOperationKinds = 15;
 
 enum class ReduceOp : std::uint8_t {
   kSum,

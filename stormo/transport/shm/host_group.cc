@@ -79,6 +79,7 @@ WaitPolicy HostGroup::policy_for(int peer) const {
 Status HostGroup::await(int peer, Deadline by) {
   Cell& cell = region()->cell(peer);
   if (look_for(cell.arrived, phase_, policy_)) return {};  // the clock costs as much as a hop
+  waited_ = true;
   while (!has_arrived(peer)) {
     const WaitPolicy policy = policy_for(peer);
     const Deadline slice = Deadline::at(std::min(by.when(), Deadline::after(kLeftCheck).when()));

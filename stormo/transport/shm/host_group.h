@@ -71,7 +71,13 @@ class HostGroup {
   }
   /// Switches to the other board and note. Safe without a barrier: a rank comes back to a board
   /// only after all ranks have arrived in the operation between.
-  void next_operation() { ++parity_; }
+  void next_operation() {
+    ++parity_;
+    waited_ = false;
+  }
+  /// Whether this rank had to wait for another in the current operation, for longer than the
+  /// microseconds that it only looks.
+  bool waited() const { return waited_; }
 
   /// Tells the others that everything this rank wrote so far may be read.
   void arrive();
@@ -105,6 +111,7 @@ class HostGroup {
   bool reached_by_all_ = false;
   std::uint32_t phase_ = 0;
   unsigned parity_ = 0;
+  bool waited_ = false;
 };
 
 }  // namespace stormo::transport

@@ -31,6 +31,18 @@ TEST(Activity, KeepsTheLastOperations) {
   }
 }
 
+TEST(Activity, AnOperationMayEndAtOnce) {
+  Activity activity;
+  const std::uint64_t before = ticks();
+  activity.begin(operation(1));
+  activity.end_at_once();
+  EXPECT_FALSE(activity.last().running());
+  EXPECT_EQ(activity.last().ended, activity.last().began);
+  EXPECT_GE(activity.last().began, before);
+  activity.begin(operation(2));
+  EXPECT_TRUE(activity.last().running());
+}
+
 TEST(Activity, MessagesTakeNoPlaceAmongTheCollectives) {
   Activity activity;
   activity.begin(operation(1));
