@@ -118,7 +118,6 @@ Status Group::meet(const Call& call) {
   host.next_operation();
   const Posted mine(host, local_rank());
   const Tag tag = fingerprint(call.operation);
-  mine.note().fingerprint = tag;
   mine.posting().weight = call.request.weight;
   mine.posting().operation = words_of(call.operation);
   mine.posting().next_time = Posting::NextTime::kNoProposal;
@@ -129,6 +128,8 @@ Status Group::meet(const Call& call) {
     STORMO_RETURN_IF_ERROR(
         memory_.post(call.request, rank(), size(), *prepared.program, prepared.operands));
   }
+  // last, with the flag on the same line: peers that look for the flag would take the line away
+  mine.note().fingerprint = tag;
   if (local_size() > 1) host.arrive();
   activity_->begin(call.operation);
   if (local_size() == 1) return {};
