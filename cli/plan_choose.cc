@@ -62,12 +62,18 @@ Status choose_plan(const PlanOptions& o) {
     }
   }
   if (!o.json) print_table(rows, false);
-  const std::size_t inlined = comm::Posting::max_inline_bytes(ranks, crowded);
-  if (!o.json && topology.hosts() == 1 && *bytes <= inlined) {
+  const auto inlined = [&](bool reduces) {
+    return comm::Posting::max_inline_bytes(ranks, crowded, reduces);
+  };
+  if (!o.json && topology.hosts() == 1 && *bytes <= inlined(false)) {
+    const std::string of_reductions =
+        inlined(true) < inlined(false)
+            ? fmt::format(", in reductions up to {},", format_bytes(inlined(true)))
+            : "";
     print_line(fmt::format(
-        "\nUp to {} per rank no algorithm runs inside a host where {}: every rank posts "
+        "\nUp to {} per rank{} no algorithm runs inside a host where {}: every rank posts "
         "all it has.",
-        format_bytes(inlined),
+        format_bytes(inlined(false)), of_reductions,
         crowded ? "ranks share cores" : "each rank has a core (see --cores)"));
   }
   return {};

@@ -50,7 +50,8 @@ std::uint64_t InlinePayload::contribution(const Request& r) const {
 bool InlinePayload::fits(const Request& r) const {
   // what each rank sends may differ, so that ranks could not agree
   if (r.kind == OperationKind::kAllToAll && !r.counts.empty()) return false;
-  return contribution(r) <= Posting::max_inline_bytes(host_.size(), host_.crowded());
+  return contribution(r) <=
+         Posting::max_inline_bytes(host_.size(), host_.crowded(), reduces(r.kind));
 }
 
 LocalRanks InlinePayload::sources(const Request& r) const {

@@ -30,15 +30,17 @@ struct Posting {
 
   static constexpr std::size_t kRoom = transport::HostRegion::kBoardBytes - 64;
   /// Payloads up to this size are posted whole. That spares a second meeting, which where ranks
-  /// share cores costs more than any copy; else more than reading so much from one peer, or a
-  /// quarter of it from each of several.
-  static constexpr std::size_t max_inline_bytes(int ranks, bool crowded) {
-    if (crowded) return kRoom;
+  /// share cores costs more than a copy, or than every rank's reducing all by itself; else more
+  /// than reading so much from one peer, or a quarter of it from each of several.
+  static constexpr std::size_t max_inline_bytes(int ranks, bool crowded, bool reduces) {
+    if (crowded) return reduces ? 8 << 10 : 32 << 10;
     return ranks <= 2 ? 4096 : 1024;
   }
-  static constexpr std::size_t kMaxBuffers = kRoom / sizeof(std::uint64_t);
+  static constexpr std::size_t kMaxBuffers = 1016;
 };
 static_assert(sizeof(Posting) <= 64);
+static_assert(Posting::max_inline_bytes(2, /*crowded=*/true, /*reduces=*/false) <= Posting::kRoom);
+static_assert(Posting::kMaxBuffers * sizeof(std::uint64_t) <= Posting::kRoom);
 
 /// What rank `local` of this host has posted about the current operation; the caller's own is
 /// there to be written.

@@ -40,7 +40,7 @@ struct RingHeader {
 /// ranks. Created by one rank, all zeros; flags are its only synchronisation.
 class HostRegion {
  public:
-  static constexpr std::size_t kBoardBytes = 8192;
+  static constexpr std::size_t kBoardBytes = 36 << 10;
   static constexpr std::size_t kNoteBytes = 24;  ///< beside the arrival flag
   static constexpr std::uint32_t kRingBytes = 256 * 1024;
   static constexpr int kMaxRanks = 1000;
