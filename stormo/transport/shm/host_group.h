@@ -74,8 +74,6 @@ class HostGroup {
   void next_operation() {
     ++parity_;
     waited_ = false;
-    // peers have looked at the line of the flag: it comes back while this rank is still busy
-    __builtin_prefetch(note(rank()).data(), /*rw=*/1);
   }
   /// Whether this rank had to wait for another in the current operation, for longer than the
   /// microseconds that it only looks.
