@@ -28,7 +28,8 @@ class Activity {
     Operation operation;
     std::uint64_t place = 0;  ///< how many collectives the group had begun, this one included
     std::uint64_t began = 0;  ///< ticks()
-    std::uint64_t ended = 0;  ///< 0: not yet; a failed operation never ends. `began`: at once
+    std::uint64_t ended =
+        0;  ///< 0: not yet; a failed operation never ends. `began`: it waited for nobody
     bool running() const { return ended == 0; }
   };
 
@@ -45,7 +46,7 @@ class Activity {
     version_.store(version + 2, kRelease);
   }
   void end() { last_slot().ended.store(ticks(), kRelease); }
-  /// Within microseconds of its beginning: spares the look at the clock.
+  /// For an operation that waited for nobody: spares the look at the clock.
   void end_at_once() {
     Slot& slot = last_slot();
     slot.ended.store(slot.began.load(std::memory_order_relaxed), kRelease);

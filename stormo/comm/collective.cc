@@ -63,10 +63,13 @@ Status Group::run_collective(Call call) {
   return conclude(call, outcome_of([&] { return run_checked(call); }));
 }
 
-/// All that can be said before the call's place among the operations and its weights are known.
-Status Group::prepare(const Request& request, PreparedCall& call) {
+/// All that can be said without the call's place among the operations and its weights.
+Status Group::prepare(const Call& under_way) {
+  const Request& request = under_way.request;
+  PreparedCall& call = under_way.prepared;
   call.forget();
-  call.operation = describe(request, size());
+  call.operation = under_way.operation;
+  call.operation.sequence = 0;
   call.posted_whole = posts_whole(request);
   if (call.posted_whole) {
     call.posted_bytes = inline_.contribution(request);
@@ -80,8 +83,10 @@ Status Group::prepare(const Request& request, PreparedCall& call) {
   call.operands.user = request.reduction.user.get();
   const double each = call.operation.op == ReduceOp::kAverage ? 1.0 / size() : 1.0;
   call.operands.scales.assign(static_cast<std::size_t>(local_size()), each);
-  // between hosts an exclusive scan begins with messages
-  if (request.kind != OperationKind::kExclusiveScan || cross_size() == 1) call.keep_for(request);
+  // between hosts an exclusive scan begins with messages, and a barrier brings its own buffer
+  const bool is_more = cross_size() > 1 && (request.kind == OperationKind::kExclusiveScan ||
+                                            request.kind == OperationKind::kBarrier);
+  if (!is_more) call.keep_for(request);
   return {};
 }
 
@@ -92,7 +97,8 @@ Status Group::run_checked(Call& call) {
     STORMO_ASSIGN_OR_RETURN(weight_of_all, total_weight(call));
   }
   PreparedCall& prepared = call.prepared;
-  if (!call.is_prepared) STORMO_RETURN_IF_ERROR(prepare(call.request, prepared));
+  // after the weights: their sum is an all-reduce of its own, which is prepared in the same place
+  if (!call.is_prepared) STORMO_RETURN_IF_ERROR(prepare(call));
   const TimePoint start = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
   STORMO_RETURN_IF_ERROR(meet(call));
   const TimePoint met = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
@@ -110,11 +116,17 @@ Status Group::run_checked(Call& call) {
 }
 
 /// Posts this rank's operation with its data or addresses, and waits for those it needs something
-/// of. What needs nothing of theirs is done while the arrivals are on their way.
-Status Group::meet(const Call& call) {
+/// of.
+Status Group::meet(Call& call) {
   transport::HostGroup& host = *parts_.connections.host_group;
   PreparedCall& prepared = call.prepared;
-  if (not_all_met_) STORMO_RETURN_IF_ERROR(meet_all(call.by));
+  if (not_all_met_) {
+    // it may be long until the others call the last operation: this one waits for them, and the
+    // stall watch is to see it
+    activity_->begin(call.operation);
+    call.has_begun = true;
+    STORMO_RETURN_IF_ERROR(meet_all(call.by));
+  }
   host.next_operation();
   const Posted mine(host, local_rank());
   const Tag tag = fingerprint(call.operation);
@@ -131,7 +143,7 @@ Status Group::meet(const Call& call) {
   // last, with the flag on the same line: peers that look for the flag would take the line away
   mine.note().fingerprint = tag;
   if (local_size() > 1) host.arrive();
-  activity_->begin(call.operation);
+  if (!call.has_begun) activity_->begin(call.operation);  // while the arrival is on its way
   if (local_size() == 1) return {};
   const LocalRanks all{0, local_size()};
   const LocalRanks needed = prepared.posted_whole ? prepared.sources : all;
@@ -288,7 +300,9 @@ Result<Program> Group::compile_for(const Request& request, const Choice& choice)
 /// The end of a collective.
 Status Group::conclude(const Call& call, Status outcome) {
   if (!outcome.ok()) return give_up(call.operation, std::move(outcome));
-  if (call.prepared.posted_whole && !parts_.connections.host_group->waited()) {
+  const PreparedCall& prepared = call.prepared;
+  const bool waited = call.has_begun || parts_.connections.host_group->waited();
+  if (prepared.posted_whole && !waited && prepared.operands.user == nullptr) {
     activity_->end_at_once();
   } else {
     activity_->end();

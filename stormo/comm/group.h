@@ -94,6 +94,7 @@ class Group final : public Communicator {
     PreparedCall& prepared;
     bool is_prepared;  ///< for this request
     Operation operation;
+    bool has_begun = false;  ///< for others to see, before this rank could post
   };
 
   /// OK in the process that made the group; what a forked child gets for every call.
@@ -116,9 +117,9 @@ class Group final : public Communicator {
   // collective.cc: how a collective runs
   Status collective(const Request& request, Deadline by);
   Status run_collective(Call call);
-  Status prepare(const Request& request, PreparedCall& call);
+  Status prepare(const Call& under_way);
   Status run_checked(Call& call);
-  Status meet(const Call& call);
+  Status meet(Call& call);
   Status meet_all(Deadline by);
   Status compare_postings(LocalRanks whose);
   Result<double> total_weight(const Call& call);

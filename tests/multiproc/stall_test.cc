@@ -84,6 +84,18 @@ TEST_F(Stall, ARankWedgedInALockIsNamedAndEndsTheJob) {
   }
 }
 
+TEST_F(Stall, WhoWentOnWithoutTheOthersIsSeenToWaitForThem) {
+  for (const char* ranks : {"2", "3"}) {
+    const Outcome o = run("root", 1, {"-n", ranks});
+    EXPECT_EQ(o.status, 1) << o.err;
+    EXPECT_THAT(o.err, HasSubstr("warning: rank 1 (host "));
+    EXPECT_THAT(o.err, HasSubstr("wedged_in_a_lock"));
+    EXPECT_THAT(o.err, HasSubstr(*ranks == '2' ? "rank 0 waits in it" : "ranks 0, 2 wait in it"));
+    EXPECT_EQ(record_of(1)["groups"][0]["running"], false);
+    EXPECT_EQ(record_of(0)["groups"][0]["running"], true);
+  }
+}
+
 TEST_F(Stall, ARankWithoutDataIsNamedAcrossHosts) {
   const Outcome o = run("data", 2, {"-H", "localhost:2,127.0.0.1:1"});
   EXPECT_EQ(o.status, 1) << o.err;
