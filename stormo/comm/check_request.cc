@@ -1,3 +1,5 @@
+// PreparedCall::fits() repeats the rules about addresses and devices: a call of a known form comes
+// by it alone.
 #include <stormo/comm/check_request.h>
 
 #include <fmt/format.h>

@@ -44,7 +44,7 @@ json to_json(const Activity::Record& record, const TickScale& scale) {
               {"state", record.running() ? "running" : "done"},
               {"began_s_ago", seconds(scale.age(record.began))}};
   if (!record.running()) {
-    out["took_s"] = seconds(scale.age(record.began) - scale.age(record.ended));
+    out["took_s"] = seconds(scale.between(record.began, record.ended));
   }
   return out;
 }

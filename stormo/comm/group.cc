@@ -129,7 +129,7 @@ Status Group::perform(const Request& request, Deadline by) {
   return in_place(request.kind) ? perform_in_turns(request, by) : collective(request, by);
 }
 
-/// A board has room for so many addresses.
+/// A board has room for kMaxBuffers addresses.
 Status Group::perform_in_turns(const Request& request, Deadline by) {
   if (request.in.size() <= Posting::kMaxBuffers) return collective(request, by);
   Request turn = request;

@@ -18,6 +18,7 @@ constexpr std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
 }  // namespace
 
 static_assert(std::has_unique_object_representations_v<Operation>);
+static_assert(kNumOperationKinds == static_cast<std::size_t>(OperationKind::kSubgroup) + 1);
 
 /// Every member differs from the others.
 constexpr Operation kSample{.sequence = 1,

@@ -36,11 +36,10 @@ struct Posting {
     if (crowded) return reduces ? 8 << 10 : 32 << 10;
     return ranks <= 2 ? 4096 : 1024;
   }
-  static constexpr std::size_t kMaxBuffers = 1016;
+  static constexpr std::size_t kMaxBuffers = kRoom / sizeof(std::uint64_t);
 };
 static_assert(sizeof(Posting) <= 64);
 static_assert(Posting::max_inline_bytes(2, /*crowded=*/true, /*reduces=*/false) <= Posting::kRoom);
-static_assert(Posting::kMaxBuffers * sizeof(std::uint64_t) <= Posting::kRoom);
 
 /// What rank `local` of this host has posted about the current operation; the caller's own is
 /// there to be written.

@@ -22,7 +22,11 @@ struct PreparedCall {
   Operands operands;
 
   /// From now on fits() says whether a request has the form of `request`, for which this was made.
-  void keep_for(const Request& request);
+  void keep_for(const Request& request) {
+    kept_ = is_plain(request) && operation.op != ReduceOp::kWeightedAverage;
+    in_ = side_of(request.in);
+    out_ = side_of(request.out);
+  }
   /// Nothing fits until then.
   void forget() { kept_ = false; }
   /// Whether `request` is right and this was made for its form. False for requests that have more
@@ -69,11 +73,5 @@ struct PreparedCall {
   Side in_;
   Side out_;
 };
-
-inline void PreparedCall::keep_for(const Request& request) {
-  kept_ = is_plain(request) && operation.op != ReduceOp::kWeightedAverage;
-  in_ = side_of(request.in);
-  out_ = side_of(request.out);
-}
 
 }  // namespace stormo::comm

@@ -26,11 +26,13 @@ class TickScale {
  public:
   TickScale() : ticks_(ticks()), time_(std::chrono::steady_clock::now()) {}
   /// How long ago `then` was, as of now.
-  Duration age(std::uint64_t then) const {
+  Duration age(std::uint64_t then) const { return between(then, ticks()); }
+  /// Zero when `to` is not after `from`.
+  Duration between(std::uint64_t from, std::uint64_t to) const {
     const std::uint64_t now = ticks();
     const Duration passed = std::chrono::steady_clock::now() - time_;
-    if (now <= ticks_ || then >= now) return Duration::zero();
-    const double share = static_cast<double>(now - then) / static_cast<double>(now - ticks_);
+    if (now <= ticks_ || from >= to) return Duration::zero();
+    const double share = static_cast<double>(to - from) / static_cast<double>(now - ticks_);
     return Duration(static_cast<std::int64_t>(share * static_cast<double>(passed.count())));
   }
 

@@ -13,7 +13,7 @@ namespace stormo::transport {
 namespace {
 
 constexpr Duration kParkSlice = std::chrono::milliseconds(20);
-/// The same where fence_others() fails, and a wake-up may be missed.
+/// The same where fence_others() fails and raisers may rely on it: a wake-up may be missed.
 constexpr Duration kUnfencedSlice = std::chrono::milliseconds(1);
 
 inline void pause_cpu() {
@@ -99,7 +99,8 @@ Status wait_for(Flag& flag, std::uint32_t target, const WaitBounds& bounds) {
   }
   for (;;) {
     flag.parked.fetch_add(1, std::memory_order_seq_cst);
-    const Duration slice = fence_others() ? kParkSlice : kUnfencedSlice;
+    // who cannot be fenced fences itself
+    const Duration slice = fence_others() || !can_be_fenced() ? kParkSlice : kUnfencedSlice;
     const std::uint32_t seen = flag.value.load(std::memory_order_seq_cst);
     if (!reached(seen, target)) {
       futex_wait(flag.value, seen, std::min(slice, bounds.by.remaining()));

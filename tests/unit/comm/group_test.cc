@@ -41,11 +41,12 @@ TEST(Group, AllReduceSums) {
 
 TEST(Group, MoreBuffersThanABoardHolds) {
   on_ranks(2, [](Communicator& c) {
-    std::vector<std::int64_t> x(3000, c.rank() + 1);
+    const std::size_t count = 2 * Posting::kMaxBuffers + 10;
+    std::vector<std::int64_t> x(count, c.rank() + 1);
     std::vector<Buffer> buffers;
     for (auto& e : x) buffers.push_back(buffer_of(std::span(&e, 1)));
     EXPECT_OK(c.all_reduce(buffers, ReduceOp::kSum));
-    EXPECT_EQ(std::accumulate(x.begin(), x.end(), std::int64_t{0}), 9000);
+    EXPECT_EQ(x, std::vector<std::int64_t>(count, 3));
   });
 }
 
@@ -69,6 +70,25 @@ TEST(Group, BoardsAreNotOverwrittenTooEarly) {
       ASSERT_TRUE(c.all_reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum).ok());
       ASSERT_EQ(x, 4 * i + 6);
     }
+  });
+}
+
+TEST(Group, PostsWholeUpToALimit) {
+  const auto posts_whole = [](Communicator& c, OperationKind kind, std::int64_t bytes) {
+    std::vector<std::uint8_t> memory(static_cast<std::size_t>(bytes));
+    const Buffer b = buffer_of(std::span(memory));
+    return dynamic_cast<Group&>(c).posts_whole({.kind = kind, .in = {&b, 1}, .out = {&b, 1}});
+  };
+  const auto expect_limit = [&](Communicator& c, OperationKind kind, std::int64_t bytes) {
+    EXPECT_TRUE(posts_whole(c, kind, bytes)) << to_string(kind);
+    EXPECT_FALSE(posts_whole(c, kind, bytes + 1)) << to_string(kind);
+  };
+  on_ranks(1 + transport::usable_cores(), [&](Communicator& c) {
+    expect_limit(c, OperationKind::kAllReduce, 8 << 10);
+    expect_limit(c, OperationKind::kBroadcast, 32 << 10);
+    std::vector<std::uint8_t> x(32 << 10, static_cast<std::uint8_t>(c.rank()));
+    EXPECT_OK(c.broadcast(buffer_of(std::span(x)), 1));
+    EXPECT_EQ(x, std::vector<std::uint8_t>(x.size(), 1)) << "the board has room";
   });
 }
 
