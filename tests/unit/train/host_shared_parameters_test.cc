@@ -47,7 +47,8 @@ TEST(HostSharedParameters, AFullArenaIsNamedWithWhatWasNeededAndWhatHelps) {
     expect_part(message, "strategy \"fsdp\"");
   }
   expect_part(messages[0], "of 256 MiB are in use");
-  EXPECT_EQ(messages[1].find("in use"), std::string::npos) << "that of rank 1 is empty";
+  // Rank 1 knows no figures of rank 0's Arena, unless rank 0 failed the group before rank 1 looked.
+  if (messages[1].find("in use") != std::string::npos) expect_part(messages[1], messages[0]);
 }
 
 TEST(HostSharedParameters, ARankWithoutRoomForItsGradientsEndsAll) {
