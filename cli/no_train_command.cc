@@ -3,18 +3,21 @@
 
 #include <cli/bench_step.h>
 #include <cli/commands.h>
+#include <cli/plan_load.h>
 
 namespace stormo::cli {
 
 namespace {
 
+constexpr const char* kNoTorch =
+    "this program was built without libtorch and cannot train; build it with 'cmake --preset "
+    "release' (./quickstart fetches libtorch)";
+
 void add_absent(CLI::App& app, const char* name, const char* help, Invocation& invocation) {
   CLI::App* command = app.add_subcommand(name, help);
   command->prefix_command();  // whatever its options are
   command->callback([&invocation] {
-    fmt::print(stderr,
-               "stormo: this program was built without libtorch and cannot train; build it with "
-               "'cmake --preset release' (./quickstart fetches libtorch)\n");
+    fmt::print(stderr, "stormo: {}\n", kNoTorch);
     invocation.exit_code = kExitUsage;
   });
 }
@@ -39,6 +42,10 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
 
 void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
   add_absent(bench, "step", "Measure training steps (not in this build: no libtorch)", invocation);
+}
+
+Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {
+  return Status(Code::kUnavailable, kNoTorch);
 }
 
 }  // namespace stormo::cli

@@ -40,6 +40,23 @@ void add_forms(CLI::App& show, PlanOptions& o) {
   dot->excludes(svg);
 }
 
+/// What only the plans of training steps have.
+void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
+  for (CLI::App* c : {&cost, &simulate}) {
+    c->add_flag(
+        "--measured", o.measured,
+        "Of a recipe: train a few steps of one rank here, and take\ntheir times and memory");
+    c->add_option("--samples", o.samples,
+                  "Samples in a micro-batch of one rank; default: as the recipe\nsays, else 32")
+        ->check(CLI::PositiveNumber);
+  }
+  simulate
+      .add_option("--gflops", o.gflops, "What a rank computes a second, where nothing is measured")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
+}
+
 }  // namespace
 
 void add_plan_command(CLI::App& app, Invocation& invocation) {
@@ -51,9 +68,10 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
       add(*plan, invocation, o, "show", "Print a plan, round by round", show_plan);
   CLI::App* verify_command =
       add(*plan, invocation, o, "verify", "Check that a plan reaches its goal safely", verify_plan);
-  CLI::App* cost_command = add(*plan, invocation, o, "cost", "What a collective moves", plan_cost);
-  CLI::App* simulate_command =
-      add(*plan, invocation, o, "simulate", "Play a collective in virtual time", simulate_plan);
+  CLI::App* cost_command =
+      add(*plan, invocation, o, "cost", "What a collective or a step moves", plan_cost);
+  CLI::App* simulate_command = add(*plan, invocation, o, "simulate",
+                                   "Play a collective or a step in virtual time", simulate_plan);
   CLI::App* choose_command =
       add(*plan, invocation, o, "choose", "Which algorithms would run, and why", choose_plan);
   CLI::App* table_command =
@@ -77,11 +95,15 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
         ->capture_default_str();
   }
   for (CLI::App* c : {show_command, verify_command, cost_command, simulate_command}) {
-    auto* name = c->add_option("plan", o->plan, "Name from 'stormo plan list', or a file");
+    auto* name = c->add_option(
+        "plan", o->plan,
+        "Name from 'stormo plan list', a file, or a recipe (.toml): the plan of its step");
     if (c != verify_command) name->required();
+    c->add_option("overrides", o->overrides, "key=value: changes to a recipe");
     c->add_option("--pieces", o->pieces, "Pieces that follow one another, where 'list' says so")
         ->capture_default_str();
   }
+  add_step_flags(*cost_command, *simulate_command, *o);
   for (CLI::App* c : {cost_command, simulate_command, choose_command}) {
     c->add_option("--bytes", o->bytes, "Size of the buffer: 4096, 64KiB, 1MiB")
         ->capture_default_str();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <stormo/analysis/cost.h>
@@ -14,6 +15,7 @@
 
 #include "plan_load.h"
 #include "plan_output.h"
+#include "plan_step.h"
 
 namespace stormo::cli {
 namespace {
@@ -27,7 +29,9 @@ double microseconds(Duration d) { return std::chrono::duration<double, std::micr
 }  // namespace
 
 Status plan_cost(const PlanOptions& o) {
-  STORMO_ASSIGN_OR_RETURN(const Schedule s, load_collective(o));
+  STORMO_ASSIGN_OR_RETURN(const Plan p, load_plan(o));
+  if (const auto* step = std::get_if<StepInput>(&p)) return step_cost(o, *step);
+  STORMO_ASSIGN_OR_RETURN(const Schedule s, executable(o, std::get<Schedule>(p)));
   STORMO_ASSIGN_OR_RETURN(const std::int64_t bytes, buffer_bytes(o, s));
   STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, s.ranks));
   const analysis::Cost c = analysis::cost(s, bytes);
@@ -69,7 +73,10 @@ Status plan_cost(const PlanOptions& o) {
 }
 
 Status simulate_plan(const PlanOptions& o) {
-  STORMO_ASSIGN_OR_RETURN(const Schedule s, load_collective(o));
+  STORMO_ASSIGN_OR_RETURN(const Plan p, load_plan(o));
+  if (const auto* step = std::get_if<StepInput>(&p)) return simulate_step(o, *step);
+  if (o.svg) return invalid_argument("--svg draws steps; 'stormo plan show --svg' a collective");
+  STORMO_ASSIGN_OR_RETURN(const Schedule s, executable(o, std::get<Schedule>(p)));
   STORMO_ASSIGN_OR_RETURN(const std::int64_t bytes, buffer_bytes(o, s));
   STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, s.ranks));
   ManualClock clock;

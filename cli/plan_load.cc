@@ -21,7 +21,6 @@ namespace stormo::cli {
 namespace {
 
 using plan::Schedule;
-using plan::StepPlan;
 using schedule::Builder;
 
 Result<std::string> read_file(const std::string& path) {
@@ -32,7 +31,8 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
-Result<Plan> parse_plan_file(const std::string& path) {
+Result<Plan> parse_plan_file(const PlanOptions& o) {
+  const std::string& path = o.plan;
   STORMO_ASSIGN_OR_RETURN(const std::string text, read_file(path));
   // the first word that is no comment says what the text is
   std::size_t at = text.find_first_not_of(" \t\r\n");
@@ -43,7 +43,8 @@ Result<Plan> parse_plan_file(const std::string& path) {
   if (at != std::string::npos && std::string_view(text).substr(at).starts_with("step_plan")) {
     auto p = plan::parse_step_plan(text);
     if (!p.ok()) return p.status().within(path);
-    return Plan(std::move(*p));
+    STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, p->mesh.size()));
+    return Plan(StepInput{.plan = std::move(*p), .ranks_per_host = t.host_sizes});
   }
   auto s = plan::parse_schedule(text);
   if (!s.ok()) return s.status().within(path);
@@ -52,9 +53,17 @@ Result<Plan> parse_plan_file(const std::string& path) {
 
 /// A model that step plans can be shown for: three layers of a small perceptron.
 plan::ModelShape sample_model() {
-  return {{{"fc1", 784 * 512 + 512, 2 * 784 * 512},
-           {"fc2", 512 * 512 + 512, 2 * 512 * 512},
-           {"fc3", 512 * 10 + 10, 2 * 512 * 10}}};
+  plan::ModelShape model;
+  const std::int64_t sizes[] = {784, 512, 512, 10};
+  for (int i = 0; i < 3; ++i) {
+    const std::string name = fmt::format("fc{}", i + 1);
+    model.segments.push_back({.name = name,
+                              .parameters = {{name + ".weight", sizes[i] * sizes[i + 1]},
+                                             {name + ".bias", sizes[i + 1]}},
+                              .flops_per_sample = 2 * sizes[i] * sizes[i + 1],
+                              .borrowed = {}});
+  }
+  return model;
 }
 
 Status unknown_plan(const std::string& name) {
@@ -100,14 +109,22 @@ Result<RankRange> parse_ranks(const std::string& text) {
 Result<Plan> load_plan(const PlanOptions& o) {
   if (o.plan.empty()) return invalid_argument("give the name of an algorithm or a file");
   STORMO_ASSIGN_OR_RETURN(const int ranks, single_ranks(o.ranks));
+  if (is_recipe(o.plan)) {
+    STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, ranks));
+    STORMO_ASSIGN_OR_RETURN(StepInput step, load_recipe_step(o, t.host_sizes));
+    return Plan(std::move(step));
+  }
+  if (!o.overrides.empty()) {
+    return invalid_argument("'" + o.overrides.front() + "': only a recipe has keys to change");
+  }
   const std::vector<std::string>& strategies = parallel::strategy_names();
   const auto strategy = std::find(strategies.begin(), strategies.end(), o.plan);
   if (strategy != strategies.end()) {
     const auto kind = static_cast<parallel::Strategy::Kind>(strategy - strategies.begin());
-    auto p = parallel::plan_for({.kind = kind}, sample_model(),
-                                {.ranks_per_host = schedule::spread_over(ranks, o.hosts)});
+    STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, ranks));
+    auto p = parallel::plan_for({.kind = kind}, sample_model(), {.ranks_per_host = t.host_sizes});
     if (!p.ok()) return p.status();
-    return Plan(std::move(*p));
+    return Plan(StepInput{.plan = std::move(*p), .ranks_per_host = t.host_sizes});
   }
   if (const auto builder = schedule::find_builder(o.plan); builder.ok()) {
     auto s = (*builder)->build(ranks, o.hosts, o.root, o.pieces);
@@ -115,16 +132,11 @@ Result<Plan> load_plan(const PlanOptions& o) {
     return Plan(std::move(*s));
   }
   std::error_code ignored;
-  if (std::filesystem::is_regular_file(o.plan, ignored)) return parse_plan_file(o.plan);
+  if (std::filesystem::is_regular_file(o.plan, ignored)) return parse_plan_file(o);
   return unknown_plan(o.plan);
 }
 
-Result<Schedule> load_collective(const PlanOptions& o) {
-  STORMO_ASSIGN_OR_RETURN(Plan p, load_plan(o));
-  if (std::holds_alternative<StepPlan>(p)) {
-    return invalid_argument("'" + o.plan + "' is a step plan; this command takes a collective");
-  }
-  Schedule s = std::get<Schedule>(std::move(p));
+Result<Schedule> executable(const PlanOptions& o, Schedule s) {
   if (!schedule::find_builder(o.plan).ok()) {
     STORMO_RETURN_IF_ERROR(analysis::verify(s).within(o.plan));
   }

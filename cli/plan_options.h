@@ -1,8 +1,14 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include <stormo/analysis/step_collectives.h>
+#include <stormo/analysis/step_memory.h>
+#include <stormo/analysis/step_simulate.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/plan/schedule.h>
@@ -12,7 +18,8 @@ namespace stormo::cli {
 
 /// The flags of all subcommands of `stormo plan`.
 struct PlanOptions {
-  std::string plan;  ///< a builder, a strategy or a file
+  std::string plan;                         ///< a builder, a strategy, a file or a recipe
+  std::vector<std::string> overrides = {};  ///< key=value, of a recipe
   std::string ranks = "4";
   int hosts = 1;
   Rank root = 0;
@@ -27,9 +34,22 @@ struct PlanOptions {
   bool svg = false;
   bool all = false;
   bool markdown = false;
+  bool measured = false;     ///< times of computations come from this machine
+  double gflops = 50;        ///< of a rank, where they do not
+  std::int64_t samples = 0;  ///< of one micro-batch of a rank; 0: as the recipe says, else 32
 };
 
-using Plan = std::variant<plan::Schedule, plan::StepPlan>;
+/// A step plan, with what its cost, memory and time depend on besides.
+struct StepInput {
+  plan::StepPlan plan;
+  std::vector<int> ranks_per_host;
+  analysis::StepSizes sizes = {};
+  analysis::MemorySizes memory = {};
+  std::int64_t samples = 1;  ///< of one micro-batch of a rank
+  std::optional<analysis::ComputeTimes> measured = {};
+};
+
+using Plan = std::variant<plan::Schedule, StepInput>;
 
 /// The subcommands. A plan that fails is kBadPlan; other failures are the user's arguments.
 Status list_plans(const PlanOptions& o);

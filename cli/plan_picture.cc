@@ -53,19 +53,6 @@ std::string dot_quoted(const std::string& text) {
   return out + '"';
 }
 
-std::string xml_escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '&' || c == '<' || c == '>') {
-      out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : "&gt;";
-    } else {
-      out += byte < 0x20 || byte >= 0x7f ? '?' : c;
-    }
-  }
-  return out;
-}
-
 /// Where things stand in the SVG.
 struct Layout {
   static constexpr int kLeft = 80, kTop = 80, kColumn = 90, kRow = 90, kMargin = 50;
@@ -127,6 +114,19 @@ std::string svg_head(const Schedule& s, int width, int height) {
 }
 
 }  // namespace
+
+std::string xml_escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '&' || c == '<' || c == '>') {
+      out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : "&gt;";
+    } else {
+      out += byte < 0x20 || byte >= 0x7f ? '?' : c;
+    }
+  }
+  return out;
+}
 
 Result<std::string> dot_picture(const Schedule& s) {
   STORMO_ASSIGN_OR_RETURN(const ArrowsByRound rounds, drawable(s));

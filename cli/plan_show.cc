@@ -70,15 +70,19 @@ Status show_plan(const PlanOptions& o) {
   STORMO_ASSIGN_OR_RETURN(const Plan p, load_plan(o));
   const auto* s = std::get_if<Schedule>(&p);
   if (o.dot || o.svg) {
-    if (s == nullptr) return invalid_argument("'" + o.plan + "' is a step plan and has no picture");
+    if (s == nullptr) {
+      return invalid_argument("'" + o.plan +
+                              "' is a step plan: 'stormo plan simulate --svg' draws its timeline");
+    }
     return print_picture(o.dot ? dot_picture(*s) : svg_picture(*s));
   }
   if (s != nullptr && !o.text && !o.json) {
     print_rounds(*s);
     return {};
   }
-  const auto text = std::visit([](const auto& x) { return to_text(x); }, p);
-  const auto number = std::visit([](const auto& x) { return hash(x); }, p);
+  const plan::StepPlan* step = s == nullptr ? &std::get<StepInput>(p).plan : nullptr;
+  const std::string text = s != nullptr ? to_text(*s) : to_text(*step);
+  const std::uint64_t number = s != nullptr ? hash(*s) : hash(*step);
   if (o.json) {
     print_json(json{{"kind", s != nullptr ? "schedule" : "step_plan"},
                     {"hash", fmt::format("{:016x}", number)},

@@ -5,6 +5,7 @@
 #include <string>
 #include <variant>
 
+#include <stormo/analysis/step_verify.h>
 #include <stormo/analysis/verify.h>
 #include <stormo/schedule/builders.h>
 
@@ -16,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 using plan::Schedule;
-using plan::StepPlan;
 using schedule::Builder;
 
 void report_verified(const PlanOptions& o, const std::string& what, const Status& st) {
@@ -71,7 +71,8 @@ Status verify_plan(const PlanOptions& o) {
   if (o.all) return verify_all(o);
   STORMO_ASSIGN_OR_RETURN(const Plan p, load_plan(o));
   const auto* s = std::get_if<Schedule>(&p);
-  const Status st = s != nullptr ? analysis::verify(*s) : validate(std::get<StepPlan>(p));
+  const Status st =
+      s != nullptr ? analysis::verify(*s) : analysis::verify(std::get<StepInput>(p).plan);
   report_verified(o, o.plan, st);
   return st.within(o.plan);
 }

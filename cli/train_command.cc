@@ -169,8 +169,10 @@ Result<plan::StepPlan> plan_for(const train::Recipe& recipe, const train::Prepro
                                 int ranks) {
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data));
   STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
-  return parallel::plan_for(strategy, task.shape.value_or(plan::ModelShape{}),
-                            {.ranks_per_host = {ranks}, .can_share = true});
+  return parallel::plan_for(
+      strategy, task.shape.value_or(plan::ModelShape{}),
+      {.ranks_per_host = {ranks}, .can_share = true},
+      train::step_options_of(recipe.train, task.autocast == torch::kHalf, /*hosts=*/1));
 }
 
 int dry_run(const train::Recipe& recipe, const train::Preprocessing& data, int ranks, bool json) {

@@ -1,8 +1,10 @@
 #include <stormo/model/chain.h>
 
+#include <map>
 #include <utility>
 
 #include <stormo/base/check.h>
+#include <stormo/tensor/model_shape.h>
 
 namespace stormo::model {
 
@@ -19,12 +21,21 @@ torch::Tensor Chain::forward(torch::Tensor x) {
 
 plan::ModelShape Chain::shape() const {
   plan::ModelShape shape;
+  std::map<const c10::TensorImpl*, int> numbers;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    std::int64_t elements = 0;
-    for (const auto& parameter : segments_[i]->parameters()) elements += parameter.numel();
-    shape.segments.push_back({.name = names_[i],
-                              .num_parameters = elements,
-                              .flops_per_sample = segments_[i]->flops_per_sample()});
+    plan::SegmentShape segment{.name = names_[i],
+                               .parameters = tensor::parameter_shapes(*segments_[i], names_[i]),
+                               .flops_per_sample = segments_[i]->flops_per_sample(),
+                               .borrowed = {}};
+    for (const torch::Tensor& p : segments_[i]->borrowed_parameters()) {
+      const auto known = numbers.find(p.unsafeGetTensorImpl());
+      if (known != numbers.end()) segment.borrowed.push_back(known->second);
+    }
+    for (const torch::Tensor& p : segments_[i]->parameters()) {
+      const auto next = static_cast<int>(numbers.size());
+      numbers[p.unsafeGetTensorImpl()] = next;
+    }
+    shape.segments.push_back(std::move(segment));
   }
   return shape;
 }

@@ -14,31 +14,53 @@
 namespace stormo::parallel {
 namespace {
 
+using plan::Action;
+using plan::ActionKind;
+using plan::Placement;
+
 constexpr const char* kHosts = "dp";
 constexpr const char* kLocal = "host";
+
+/// What follows the last backward. Between hosts one all-reduce over all ranks does it: it too is a
+/// reduction inside hosts and then one between them, and it can overlap with backward.
+Action make_final(const plan::ModelShape& model, int hosts) {
+  const plan::Range all = all_parameters(model);
+  if (hosts > 1) return {.kind = ActionKind::kAllReduce, .range = all, .axes = {kHosts, kLocal}};
+  return {.kind = ActionKind::kShareGradients, .range = all, .axes = {kLocal}};
+}
 
 Result<plan::StepPlan> share(const plan::StepPlan& in, int hosts, int local) {
   if (hosts < 1 || local < 1) {
     return invalid_argument("host_shared: " + std::to_string(hosts) + " hosts of " +
                             std::to_string(local) + " ranks; give at least 1");
   }
-  if (in.mesh.find(kHosts) >= 0 || in.mesh.find(kLocal) >= 0) {
+  if (!in.mesh.axes.empty()) {
     return Status(Code::kBadPlan,
-                  "host_shared: the mesh already has an axis 'dp' or 'host'; apply it once, alone");
+                  "host_shared: the mesh has axes already; apply it once, and no other strategy");
   }
   plan::StepPlan out = in;
   out.strategy += "+host_shared";
   if (hosts > 1) out.mesh.axes.push_back({kHosts, hosts});
   out.mesh.axes.push_back({kLocal, local});
+  if (hosts > 1) {
+    out.parameters = {Placement::kReplicate, Placement::kShared};
+    out.optimizer_state = {Placement::kReplicate, Placement::kShard};
+  } else {
+    out.parameters = {Placement::kShared};
+    out.optimizer_state = {Placement::kShard};
+  }
+  out.frozen.assign(out.mesh.axes.size(), Placement::kReplicate);  // each rank has its own
   out.actions.clear();
-  for (const plan::Action& a : in.actions) {
+  for (const Action& a : in.actions) {
+    const bool last_batch = a.micro_batch + 1 == in.micro_batches;
     out.actions.push_back(a);
-    if (a.kind == plan::ActionKind::kBackward) {
-      out.actions.push_back({plan::ActionKind::kReduceScatter, a.first, a.last, kLocal});
-      if (hosts > 1) out.actions.push_back({plan::ActionKind::kAllReduce, a.first, a.last, kHosts});
+    if (a.kind == ActionKind::kNorm) out.actions.back().axes = {kLocal};
+    if (a.kind == ActionKind::kBackward && last_batch && a.range.first == 0) {
+      out.actions.push_back(make_final(in.model, hosts));
     }
-    if (a.kind == plan::ActionKind::kUpdate) {
-      out.actions.push_back({plan::ActionKind::kAllGather, a.first, a.last, kLocal});
+    if (a.kind == ActionKind::kUpdate) {
+      out.actions.push_back(
+          {.kind = ActionKind::kShareParameters, .range = a.range, .axes = {kLocal}});
     }
   }
   return out;

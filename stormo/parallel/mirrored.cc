@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kAxis = "dp";
 
+/// What follows the last backward of each segment: its gradients are complete there.
 Result<plan::StepPlan> mirror(const plan::StepPlan& in, int dp) {
   if (dp < 1) {
     return invalid_argument("mirrored: " + std::to_string(dp) + " replicas; give at least 1");
@@ -26,12 +27,16 @@ Result<plan::StepPlan> mirror(const plan::StepPlan& in, int dp) {
   out.strategy += "+mirrored";
   // outermost: ranks of one replica stay neighbours, on one host where possible
   out.mesh.axes.insert(out.mesh.axes.begin(), {kAxis, dp});
+  out.parameters.insert(out.parameters.begin(), plan::Placement::kReplicate);
+  out.frozen.insert(out.frozen.begin(), plan::Placement::kReplicate);
+  out.optimizer_state.insert(out.optimizer_state.begin(), plan::Placement::kReplicate);
   out.actions.clear();
   for (const plan::Action& a : in.actions) {
     out.actions.push_back(a);
-    if (a.kind == plan::ActionKind::kBackward) {
-      out.actions.push_back({plan::ActionKind::kAllReduce, a.first, a.last, kAxis});
-    }
+    if (a.kind != plan::ActionKind::kBackward || a.micro_batch + 1 < in.micro_batches) continue;
+    const plan::Range own = parameters_of(in.model, a.range);
+    if (own.size() == 0) continue;
+    out.actions.push_back({.kind = plan::ActionKind::kAllReduce, .range = own, .axes = {kAxis}});
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/plan/step_plan.h>
@@ -14,24 +15,11 @@ namespace stormo::parallel {
 using Pass = std::function<Result<plan::StepPlan>(const plan::StepPlan&)>;
 
 /// `plan` after the passes, applied in the order given. The first failure ends it, with the passes
-/// already applied as context; every intermediate plan is validated.
+/// already applied as context; every intermediate plan is verified.
+Result<plan::StepPlan> compose(plan::StepPlan plan, const std::vector<Pass>& passes);
 template <class... Passes>
 Result<plan::StepPlan> compose(plan::StepPlan plan, const Passes&... passes) {
-  Status status = validate(plan);
-  [[maybe_unused]] const auto apply = [&](const Pass& pass) {
-    if (!status.ok()) return;
-    const std::string context = "after " + plan.strategy;
-    Result<plan::StepPlan> next = pass(plan);
-    if (!next.ok()) {
-      status = next.status().within(context);
-      return;
-    }
-    plan = std::move(next).value();
-    status = validate(plan).within(plan.strategy);
-  };
-  (apply(passes), ...);
-  if (!status.ok()) return status;
-  return plan;
+  return compose(std::move(plan), std::vector<Pass>{passes...});
 }
 
 }  // namespace stormo::parallel

@@ -4,17 +4,22 @@
 
 namespace stormo::parallel {
 
+struct Sharding {
+  int stage = 3;     ///< what exists in parts: 1 optimizer state, 2 gradients too, 3 all
+  int ranks = 1;     ///< that share one copy; at least 1
+  int prefetch = 0;  ///< so many segments are gathered ahead and reduced behind, asynchronously
+};
+
 /// Sharded data parallelism (ZeRO): every rank of the new mesh axis "shard" takes its part of the
-/// batch, and owns and updates one of `ranks` equal parts of every segment.
-///  - stage 1: gradients are reduced to parts after the whole backward, parameters gathered after
-///    the update;
-///  - stage 2: as 1, but each segment's gradient as soon as it is there;
-///  - stage 3: parameters exist in parts too, and are gathered before each segment's forward and
-///    backward.
+/// batch, and owns and updates one of `ranks` equal parts of every segment. Parameters are gathered
+/// before a segment's first forward, and each segment's gradients are reduced to parts after its
+/// last backward.
+///  - stage 1: whole parameters and gradients stay until the update;
+///  - stage 2: whole gradients go as soon as they are reduced;
+///  - stage 3: whole parameters go after each forward and backward, and are gathered again.
 /// model_state_bytes() has the memory, docs/algorithms.md the traffic. Applied after
 /// mirrored(hosts) it is hybrid: the all-reduce of mirrored is then one of parts. The pass fails
-/// with kInvalidArgument for another stage or ranks < 1, and with kBadPlan when the mesh has
-/// "shard".
-Pass sharded(int stage, int ranks);
+/// with kInvalidArgument for other numbers, and with kBadPlan when the mesh has "shard".
+Pass sharded(const Sharding& how);
 
 }  // namespace stormo::parallel

@@ -4,11 +4,14 @@
 #include <numeric>
 #include <utility>
 
+#include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
+#include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/trust_ratios.h>
 
 namespace stormo::parallel {
 namespace {
@@ -95,19 +98,27 @@ const std::vector<std::string>& parameter_names() {
 }
 
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
-                                const Workers& workers) {
+                                const Workers& workers, const StepOptions& step) {
   const Shape shape = shape_of(workers);
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers));
-  plan::StepPlan one = one_device(std::move(model));
-  if (shape.ranks == 1) return compose(std::move(one));
-  if (shares(strategy, shape, workers)) {
-    return compose(std::move(one), host_shared(shape.hosts, shape.local));
+  std::vector<Pass> passes;
+  if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
+  if (step.scale_loss) passes.push_back(scale_loss());
+  if (step.clip) passes.push_back(clip_gradients());
+  const bool hybrid = strategy.hybrid && shape.hosts > 1;
+  if (shape.ranks == 1) {
+  } else if (shares(strategy, shape, workers)) {
+    passes.push_back(host_shared(shape.hosts, shape.local));
+  } else if (strategy.kind != Kind::kFsdp) {
+    passes.push_back(mirrored(shape.ranks));
+  } else {
+    if (hybrid) passes.push_back(mirrored(shape.hosts));
+    passes.push_back(sharded({.stage = strategy.stage,
+                              .ranks = hybrid ? shape.local : shape.ranks,
+                              .prefetch = step.prefetch}));
   }
-  if (strategy.kind != Kind::kFsdp) return compose(std::move(one), mirrored(shape.ranks));
-  if (strategy.hybrid && shape.hosts > 1) {
-    return compose(std::move(one), mirrored(shape.hosts), sharded(strategy.stage, shape.local));
-  }
-  return compose(std::move(one), sharded(strategy.stage, shape.ranks));
+  if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
+  return compose(one_device(std::move(model)), passes);
 }
 
 }  // namespace stormo::parallel

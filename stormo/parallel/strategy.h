@@ -42,9 +42,18 @@ struct Workers {
   bool can_share = true;
 };
 
+/// What a step does besides, whatever the strategy.
+struct StepOptions {
+  int micro_batches = 1;      ///< that a rank's part of a batch is cut into
+  bool scale_loss = false;    ///< gradients in float16
+  bool clip = false;          ///< gradients are clipped by their norm
+  bool trust_ratios = false;  ///< the update rule needs norms of whole parameters
+  int prefetch = 0;           ///< see Sharding
+};
+
 /// The plan of one training step. On one rank every strategy is one_device. kInvalidArgument says
 /// why the strategy does not fit, and what does.
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
-                                const Workers& workers);
+                                const Workers& workers, const StepOptions& step = {});
 
 }  // namespace stormo::parallel

@@ -1,4 +1,5 @@
-#include <array>
+#include <algorithm>
+#include <optional>
 
 #include <stormo/plan/limits.h>
 #include <stormo/plan/mesh_text.h>
@@ -8,16 +9,8 @@
 namespace stormo::plan {
 namespace {
 
-constexpr std::array kKinds = {ActionKind::kLoad,      ActionKind::kForward,
-                               ActionKind::kLoss,      ActionKind::kBackward,
-                               ActionKind::kAllReduce, ActionKind::kUpdate,
-                               ActionKind::kAllGather, ActionKind::kReduceScatter};
-
-/// Kinds without a range print none, unless the value carries one that validate would refuse.
-bool prints_range(const Action& a) {
-  return (a.kind != ActionKind::kLoad && a.kind != ActionKind::kLoss) || a.first != 0 ||
-         a.last != 0;
-}
+constexpr int kVersion = 2;
+constexpr std::size_t kActionColumn = 40;  // where comments begin
 
 void append_numbered(std::string& out, const char* what, std::size_t number) {
   out += what;
@@ -25,7 +18,75 @@ void append_numbered(std::string& out, const char* what, std::size_t number) {
   out += ": ";
 }
 
-void expect_numbered(TextReader& in, std::size_t number) {
+void append_field(std::string& out, const char* key, std::int64_t value) {
+  out += key;
+  append_integer(out, value);
+}
+
+void append_list(std::string& out, const std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) out += ',';
+    append_word(out, words[i]);
+  }
+}
+
+void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
+  append_word(out, s.name);
+  append_field(out, " flops=", s.flops_per_sample);
+  for (std::size_t i = 0; i < s.borrowed.size(); ++i) {
+    append_field(out, i == 0 ? " borrows " : ",", s.borrowed[i]);
+  }
+  out += '\n';
+  for (const ParameterShape& p : s.parameters) {
+    append_numbered(out, "  parameter ", parameter++);
+    append_word(out, p.name);
+    append_field(out, " elements=", p.elements);
+    out += " type=";
+    out += to_string(p.dtype);
+    if (!p.trainable) out += " frozen";
+    out += '\n';
+  }
+}
+
+void append_placements(std::string& out, const char* what, const std::vector<Placement>& on) {
+  out += what;
+  for (const Placement p : on) {
+    out += ' ';
+    out += to_string(p);
+  }
+  out += '\n';
+}
+
+/// Of a segment or a parameter by its number; empty when it is not in the model.
+std::string name_of(const ModelShape& model, RangeOf of, int number) {
+  if (number < 0) return {};
+  auto left = static_cast<std::size_t>(number);
+  if (of == RangeOf::kSegments) {
+    return left < model.segments.size() ? model.segments[left].name : std::string();
+  }
+  for (const SegmentShape& s : model.segments) {
+    if (left < s.parameters.size()) return s.parameters[left].name;
+    left -= s.parameters.size();
+  }
+  return {};
+}
+
+/// What a range is, in the model's names; empty when it is not in the model.
+std::string names_of(const ModelShape& model, const Action& a) {
+  const RangeOf of = range_of(a.kind);
+  if (of == RangeOf::kNothing || a.range.first > a.range.last) return {};
+  const std::string first = name_of(model, of, a.range.first);
+  const std::string last = name_of(model, of, a.range.last);
+  if (first.empty() || last.empty()) return {};
+  return a.range.size() == 1 ? first : first + " .. " + last;
+}
+
+/// A control character or a line end in a name must not leave its comment.
+bool fits_comment(const std::string& names) {
+  return !names.empty() && std::ranges::all_of(names, [](char c) { return c >= ' ' && c != 127; });
+}
+
+void expect_number(TextReader& in, std::size_t number) {
   const int found = in.small_integer("its number", 0, kMaxActions);
   if (in.ok() && static_cast<std::size_t>(found) != number) {
     in.fail_at_token("expected number " + std::to_string(number));
@@ -33,71 +94,154 @@ void expect_numbered(TextReader& in, std::size_t number) {
   in.expect(":");
 }
 
-SegmentShape read_segment(TextReader& in) {
-  SegmentShape s;
-  s.name = in.word("the segment's name");
-  s.num_parameters = in.field("parameters", 0, INT64_MAX);
-  s.flops_per_sample = in.field("flops", 0, INT64_MAX);
-  in.expect_line_end();
-  return s;
-}
-
-ActionKind read_kind(TextReader& in) {
-  const std::string word = in.word("an action");
-  for (const ActionKind kind : kKinds) {
-    if (word == to_string(kind)) return kind;
+template <class Enum, class List>
+Enum read_enum(TextReader& in, const char* what, const List& all) {
+  const std::string word = in.word(what);
+  std::string known;
+  for (const Enum e : all) {
+    if (word == to_string(e)) return e;
+    known += (known.empty() ? "" : ", ") + std::string(to_string(e));
   }
   if (in.ok()) {
-    in.fail_at_token("unknown action '" + word +
-                     "'; write load, forward, loss, backward, all_reduce, all_gather, "
-                     "reduce_scatter or update");
+    in.fail_at_token("'" + word + "' is not " + what + "; there are " + known);
   }
   return {};
 }
 
-Action read_action(TextReader& in) {
-  Action a;
-  a.kind = read_kind(in);
-  if (prints_range(a)) {
-    a.first = in.small_integer("the first segment", 0, kMaxSegments - 1);
-    in.expect("-");
-    a.last = in.small_integer("the last segment", a.first, kMaxSegments - 1);
+SegmentShape read_segment(TextReader& in) {
+  SegmentShape s;
+  s.name = in.word("the segment's name");
+  s.flops_per_sample = in.field("flops", 0, INT64_MAX);
+  if (in.accept("borrows")) {
+    do {
+      s.borrowed.push_back(in.small_integer("a parameter", 0, kMaxParameters - 1));
+    } while (in.ok() && in.accept(","));
   }
-  if (in.accept("over")) a.axis = in.word("an axis");
+  in.expect_line_end();
+  return s;
+}
+
+ParameterShape read_parameter(TextReader& in) {
+  ParameterShape p;
+  p.name = in.word("the parameter's name");
+  p.elements = in.field("elements", 0, INT64_MAX);
+  in.expect("type");
+  in.expect("=");
+  p.dtype = read_enum<DType>(in, "an element type", kDTypes);
+  p.trainable = !in.accept("frozen");
+  in.expect_line_end();
+  return p;
+}
+
+std::vector<Placement> read_placements(TextReader& in, const char* what) {
+  constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard, Placement::kShared};
+  std::vector<Placement> out;
+  if (in.at_end()) in.fail("expected 'state " + std::string(what) + "', found nothing");
+  in.expect("state");
+  in.expect(what);
+  while (!in.at_line_end() && out.size() <= static_cast<std::size_t>(kMaxAxes)) {
+    out.push_back(read_enum<Placement>(in, "a placement", kAtRest));
+  }
+  in.expect_line_end();
+  return out;
+}
+
+/// A name follows a comma or the first one does; "over dp,host".
+std::vector<std::string> read_axes_of_action(TextReader& in, const Mesh& mesh) {
+  std::vector<std::string> axes;
+  do {
+    axes.push_back(in.word("an axis"));
+    if (in.ok() && mesh.find(axes.back()) < 0) {
+      in.fail_at_token("axis '" + axes.back() + "' is not in the mesh");
+    }
+  } while (in.ok() && in.accept(","));
+  return axes;
+}
+
+Action read_action(TextReader& in, const StepPlan& plan) {
+  Action a;
+  a.kind = read_enum<ActionKind>(in, "an action", kActionKinds);
+  if (range_of(a.kind) != RangeOf::kNothing) {
+    a.range.first = in.small_integer("the first of its range", 0, kMaxParameters - 1);
+    in.expect("-");
+    a.range.last = in.small_integer("the last of its range", a.range.first, kMaxParameters - 1);
+  }
+  if (has_micro_batch(a.kind) && in.accept("batch")) {
+    a.micro_batch = in.small_integer("a micro-batch", 0, plan.micro_batches - 1);
+  }
+  if (in.accept("over")) a.axes = read_axes_of_action(in, plan.mesh);
+  a.asynchronous = in.accept("async");
   in.expect_line_end();
   return a;
 }
 
+void read_model(TextReader& in, ModelShape& model) {
+  std::size_t parameters = 0;
+  while (!in.at_end() && in.accept("segment")) {
+    expect_number(in, model.segments.size());
+    if (model.segments.size() == static_cast<std::size_t>(kMaxSegments)) {
+      in.fail_at_token("too many segments");
+    }
+    SegmentShape s = read_segment(in);
+    while (!in.at_end() && in.accept("parameter")) {
+      expect_number(in, parameters);
+      if (parameters++ == static_cast<std::size_t>(kMaxParameters)) {
+        in.fail_at_token("too many parameters");
+      }
+      s.parameters.push_back(read_parameter(in));
+    }
+    model.segments.push_back(std::move(s));
+  }
+}
+
 }  // namespace
 
+std::string to_text(const Action& a) {
+  std::string out(to_string(a.kind));
+  if (range_of(a.kind) != RangeOf::kNothing) {
+    append_field(out, " ", a.range.first);
+    append_field(out, "-", a.range.last);
+  }
+  if (a.micro_batch != 0) append_field(out, " batch ", a.micro_batch);
+  if (!a.axes.empty()) {
+    out += " over ";
+    append_list(out, a.axes);
+  }
+  if (a.asynchronous) out += " async";
+  return out;
+}
+
+std::string describe(const StepPlan& p, std::size_t action) {
+  std::string out = "action " + std::to_string(action) + " (" + to_text(p.actions[action]);
+  const std::string names = names_of(p.model, p.actions[action]);
+  return out + (names.empty() ? ")" : ": " + names + ")");
+}
+
 std::string to_text(const StepPlan& p) {
-  std::string out = "step_plan v1 ";
+  std::string out = "step_plan v2 ";
   append_word(out, p.strategy);
   out += "\nmesh";
   append_axes(out, p.mesh);
+  append_field(out, "step micro_batches=", p.micro_batches);
+  if (p.scaled_loss) out += " scaled_loss";
+  out += '\n';
+  std::size_t parameter = 0;
   for (std::size_t i = 0; i < p.model.segments.size(); ++i) {
-    const SegmentShape& s = p.model.segments[i];
     append_numbered(out, "segment ", i);
-    append_word(out, s.name);
-    out += " parameters=";
-    append_integer(out, s.num_parameters);
-    out += " flops=";
-    append_integer(out, s.flops_per_sample);
-    out += '\n';
+    append(out, p.model.segments[i], parameter);
   }
+  append_placements(out, "state parameters", p.parameters);
+  append_placements(out, "state frozen", p.frozen);
+  append_placements(out, "state optimizer", p.optimizer_state);
   for (std::size_t i = 0; i < p.actions.size(); ++i) {
-    const Action& a = p.actions[i];
+    const std::size_t begin = out.size();
     append_numbered(out, "action ", i);
-    out += to_string(a.kind);
-    if (prints_range(a)) {
-      out += ' ';
-      append_integer(out, a.first);
-      out += '-';
-      append_integer(out, a.last);
-    }
-    if (!a.axis.empty()) {
-      out += " over ";
-      append_word(out, a.axis);
+    out += to_text(p.actions[i]);
+    const std::string names = names_of(p.model, p.actions[i]);
+    if (fits_comment(names)) {
+      const std::size_t used = out.size() - begin;
+      out.append(used < kActionColumn ? kActionColumn - used : 1, ' ');
+      out += "# " + names;
     }
     out += '\n';
   }
@@ -106,24 +250,26 @@ std::string to_text(const StepPlan& p) {
 
 Result<StepPlan> parse_step_plan(std::string_view text) {
   TextReader in(text);
-  in.expect_header("step_plan");
+  in.expect_header("step_plan", kVersion);
   StepPlan p;
   p.strategy = in.word("the strategy");
   in.expect_line_end();
   if (in.at_end()) in.fail("expected 'mesh', found nothing");
   in.expect("mesh");
   p.mesh = read_axes(in);
-  while (!in.at_end() && in.accept("segment")) {
-    expect_numbered(in, p.model.segments.size());
-    p.model.segments.push_back(read_segment(in));
-    if (p.model.segments.size() > static_cast<std::size_t>(kMaxSegments)) {
-      in.fail_at_token("too many segments");
-    }
-  }
+  if (in.at_end()) in.fail("expected 'step', found nothing");
+  in.expect("step");
+  p.micro_batches = static_cast<int>(in.field("micro_batches", 1, kMaxActions));
+  p.scaled_loss = in.accept("scaled_loss");
+  in.expect_line_end();
+  read_model(in, p.model);
+  p.parameters = read_placements(in, "parameters");
+  p.frozen = read_placements(in, "frozen");
+  p.optimizer_state = read_placements(in, "optimizer");
   while (!in.at_end()) {
     in.expect("action");
-    expect_numbered(in, p.actions.size());
-    p.actions.push_back(read_action(in));
+    expect_number(in, p.actions.size());
+    p.actions.push_back(read_action(in, p));
     if (p.actions.size() > static_cast<std::size_t>(kMaxActions)) {
       in.fail_at_token("too many actions");
     }

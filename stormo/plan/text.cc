@@ -81,12 +81,13 @@ void TextReader::expect(std::string_view symbol) {
   if (!accept(symbol)) fail("expected '" + std::string(symbol) + "'");
 }
 
-void TextReader::expect_header(std::string_view kind) {
-  if (at_end()) fail("expected '" + std::string(kind) + " v1', found nothing");
+void TextReader::expect_header(std::string_view kind, int version) {
+  const std::string known = "v" + std::to_string(version);
+  if (at_end()) fail("expected '" + std::string(kind) + " " + known + "', found nothing");
   expect(kind);
-  const std::string version = word("the version of the text form");
-  if (ok() && version != "v1") {
-    fail_at_token("version '" + version + "' is unknown; this program reads v1");
+  const std::string found = word("the version of the text form");
+  if (ok() && found != known) {
+    fail_at_token("version '" + found + "' is unknown; this program reads " + known);
   }
 }
 

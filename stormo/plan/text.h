@@ -35,8 +35,8 @@ class TextReader {
   void expect(std::string_view symbol);
   /// Consumes `symbol` if it comes next.
   bool accept(std::string_view symbol);
-  /// `KIND v1` at the start of a text.
-  void expect_header(std::string_view kind);
+  /// `KIND v1` at the start of a text, or of another version.
+  void expect_header(std::string_view kind, int version = 1);
 
   /// A bare word (letters, digits and _.+-) or a "quoted" one; at most kMaxNameBytes.
   std::string word(std::string_view what);

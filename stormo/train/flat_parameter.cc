@@ -1,19 +1,16 @@
 #include <stormo/train/flat_parameter.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include <c10/core/CPUAllocator.h>
 
+#include <stormo/plan/flat_buffer.h>
 #include <stormo/tensor/bridge.h>
 
 namespace stormo::train {
 namespace {
-
-constexpr std::int64_t kAlignBytes = 64;
-constexpr std::int64_t kAlignElements = 16;
-
-std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
 void write_scaled(torch::Tensor to, const torch::Tensor& from, double scale) {
   if (scale == 1) {
@@ -60,17 +57,13 @@ FlatParameter::FlatParameter(std::vector<NamedParameter> parameters, const FlatL
 }
 
 void FlatParameter::lay_out() {
-  const std::int64_t align =
-      kAlignBytes / static_cast<std::int64_t>(torch::elementSize(layout_.compute));
-  std::int64_t end = 0;
-  for (const NamedParameter& p : parameters_) {
-    const std::int64_t offset = round_up(end, align);
-    slots_.push_back({offset, p.tensor.numel()});
-    end = offset + p.tensor.numel();
-    elements_ += p.tensor.numel();
-  }
-  end = round_up(std::max<std::int64_t>(end, 1), layout_.ranks * kAlignElements);
-  full_ = torch::zeros({end}, layout_.compute);
+  std::vector<std::int64_t> counts;
+  for (const NamedParameter& p : parameters_) counts.push_back(p.tensor.numel());
+  const plan::FlatBuffer flat = plan::flat_buffer(
+      counts, static_cast<std::int64_t>(torch::elementSize(layout_.compute)), layout_.ranks);
+  for (std::size_t i = 0; i < counts.size(); ++i) slots_.push_back({flat.offsets[i], counts[i]});
+  elements_ = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  full_ = torch::zeros({flat.elements}, layout_.compute);
   const std::int64_t first = layout_.rank * part_size(), last = first + part_size();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const auto [offset, count] = slots_[i];

@@ -117,6 +117,8 @@ FullyShardedDataParallel::FullyShardedDataParallel(comm::Communicator& world,
 
 FullyShardedDataParallel::~FullyShardedDataParallel() = default;
 
+ShardedUnits& FullyShardedDataParallel::units() const { return state_->units; }
+
 void FullyShardedDataParallel::add_unit(const std::string& name,
                                         const std::shared_ptr<torch::nn::Module>& block,
                                         const std::vector<torch::Tensor>& borrowed,

@@ -172,6 +172,8 @@ class FullyShardedDataParallel {
 
  private:
   struct State;
+  friend class ShardedStore;  // which does what a plan says with the units
+  ShardedUnits& units() const;
 
   template <class M>
   static std::shared_ptr<M> module_of(const std::shared_ptr<M>& module) {

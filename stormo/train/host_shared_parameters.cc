@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <utility>
 
 #include <stormo/base/units.h>
@@ -35,22 +34,6 @@ Status no_room(comm::Communicator& world, int holder, std::int64_t bytes, const 
                     "parameters = \"sharded\"");
 }
 
-std::unique_ptr<comm::Communicator> ranks_of_host(comm::Communicator& world) {
-  if (world.cross_size() == 1) return nullptr;
-  // every host's group is made by all ranks, in the same order
-  std::unique_ptr<comm::Communicator> mine;
-  Rank first = 0;
-  for (int h = 0; h < world.cross_size(); ++h) {
-    std::vector<Rank> members(
-        static_cast<std::size_t>(world.ranks_per_host()[static_cast<std::size_t>(h)]));
-    std::iota(members.begin(), members.end(), first);
-    first += static_cast<Rank>(members.size());
-    auto group = world.subgroup(members, Deadline::never()).take_or_throw();
-    if (group != nullptr) mine = std::move(group);
-  }
-  return mine;
-}
-
 }  // namespace
 
 bool HostSharedParameters::possible(comm::Communicator& world) {
@@ -63,10 +46,10 @@ bool HostSharedParameters::can_hold(const NamedParameter& parameter) {
          (t.scalar_type() == torch::kFloat32 || t.scalar_type() == torch::kFloat64);
 }
 
-HostSharedParameters::HostSharedParameters(comm::Communicator& world,
+HostSharedParameters::HostSharedParameters(comm::Communicator& world, comm::Communicator& host,
                                            std::vector<NamedParameter> parameters)
     : world_(world),
-      subgroup_(ranks_of_host(world)),
+      host_(host),
       parameters_(std::move(parameters)),
       copies_(parameters_.size()),
       sources_(parameters_.size()) {
@@ -96,7 +79,7 @@ HostSharedParameters::HostSharedParameters(comm::Communicator& world,
 
 HostSharedParameters::~HostSharedParameters() {
   for (NamedParameter& p : parameters_) p.tensor.set_data(p.tensor.detach().clone());
-  const bool all_done = host().barrier().ok();
+  const bool all_done = host_.barrier().ok();
   for (std::byte* room : rooms_) world_.arena().deallocate(room);
   // after a failure others may still look at what lies there
   if (!all_done) return;
@@ -115,7 +98,7 @@ void HostSharedParameters::share_values() {
       block.offset = memory == nullptr ? kNoGradient : world_.arena().offset_of(memory);
     }
     auto offset = std::bit_cast<std::int64_t>(block.offset);
-    throw_if_error(host().broadcast(comm::buffer_of(std::span(&offset, 1)), 0));
+    throw_if_error(host_.broadcast(comm::buffer_of(std::span(&offset, 1)), 0));
     block.offset = std::bit_cast<std::uint64_t>(offset);
     if (block.offset == kNoGradient) throw Error(no_room(world_, 0, bytes, "parameters"));
   }
@@ -128,7 +111,7 @@ void HostSharedParameters::share_values() {
     shared.push_back(torch::from_blob(base + at, p.sizes(), p.options().requires_grad(false)));
     if (world_.local_rank() == 0) shared.back().copy_(p.detach());
   }
-  throw_if_error(host().barrier());
+  throw_if_error(host_.barrier());
   for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].tensor.set_data(shared[i]);
 }
 
@@ -163,8 +146,8 @@ void HostSharedParameters::exchange_postings() {
   std::byte* mine = room((1 + parameters_.size()) * sizeof(std::uint64_t), "postings");
   auto offset = static_cast<std::int64_t>(arena.offset_of(mine));
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(world_.local_size()));
-  throw_if_error(host().all_gather(comm::Buffer{&offset, 1, DType::kInt64},
-                                   comm::buffer_of(std::span(offsets))));
+  throw_if_error(host_.all_gather(comm::Buffer{&offset, 1, DType::kInt64},
+                                  comm::buffer_of(std::span(offsets))));
   for (int r = 0; r < world_.local_size(); ++r) {
     const auto at = static_cast<std::uint64_t>(offsets[static_cast<std::size_t>(r)]);
     postings_.push_back(reinterpret_cast<std::uint64_t*>(world_.peer_address(r, at)));
@@ -199,7 +182,7 @@ Status HostSharedParameters::publish(double weight) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     STORMO_ASSIGN_OR_RETURN(posting[1 + i], show(i));
   }
-  STORMO_RETURN_IF_ERROR(host().barrier());
+  STORMO_RETURN_IF_ERROR(host_.barrier());
   collect();
   return {};
 }
@@ -228,7 +211,7 @@ void HostSharedParameters::collect() {
 }
 
 Status HostSharedParameters::release() {
-  STORMO_RETURN_IF_ERROR(host().barrier());
+  STORMO_RETURN_IF_ERROR(host_.barrier());
   for (NamedParameter& p : parameters_) {
     p.tensor.unsafeGetTensorImpl()->bump_version();  // peers wrote behind autograd's back
   }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,16 +32,18 @@ class HostSharedParameters {
   /// Whether the tensor is contiguous, on the CPU, float32 or float64.
   static bool can_hold(const NamedParameter& parameter);
 
-  /// A collective. The values are those of each host's first rank; they must be equal on all hosts.
+  /// A collective. `host`: the ranks of this host, `world` itself where there is one host; both are
+  /// borrowed. The values are those of each host's first rank; they must be equal on all hosts.
   /// Throws Error unless possible() and all can be held.
-  HostSharedParameters(comm::Communicator& world, std::vector<NamedParameter> parameters);
+  HostSharedParameters(comm::Communicator& world, comm::Communicator& host,
+                       std::vector<NamedParameter> parameters);
   /// Gives this rank private copies again; waits for the host's other ranks, unless the group has
   /// failed.
   ~HostSharedParameters();
   HostSharedParameters(const HostSharedParameters&) = delete;
 
   /// The ranks of this host.
-  comm::Communicator& host() { return subgroup_ ? *subgroup_ : world_; }
+  comm::Communicator& host() { return host_; }
   /// By parameter: which elements this rank updates; may be empty.
   const std::vector<OwnedRange>& owned() const { return owned_; }
 
@@ -66,7 +67,7 @@ class HostSharedParameters {
   void collect();
 
   comm::Communicator& world_;
-  std::unique_ptr<comm::Communicator> subgroup_;  // the host's ranks, where there are several hosts
+  comm::Communicator& host_;
   std::vector<NamedParameter> parameters_;
   struct Block {
     torch::ScalarType type;

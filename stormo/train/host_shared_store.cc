@@ -4,31 +4,53 @@
 
 namespace stormo::train {
 
-HostSharedStore::HostSharedStore(comm::Communicator& world, const OptimizerOptions& options,
+HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
                                  const std::vector<NamedParameter>& parameters,
-                                 const Reduction& how)
-    : saves_(world.cross_rank() == 0),
-      shared_(world, parameters),
+                                 const plan::ModelShape& model, const Reduction& how)
+    : all_(all_parameters(model)),
+      saves_(groups.world().cross_rank() == 0),
+      shared_(groups.world(), *groups.over({"host"}).take_or_throw(), parameters),
       optimizer_(options, parameters, shared_.owned(),
                  [&host = shared_.host()](std::span<double> v) {
                    return host.all_reduce(comm::buffer_of(v), comm::ReduceOp::kSum);
                  }) {
-  if (world.cross_size() == 1) return;
-  between_hosts_ = std::make_unique<BackwardReducer>(world, parameters, how);
+  if (groups.world().cross_size() == 1) return;
+  between_hosts_ = std::make_unique<BackwardReducer>(groups.world(), parameters, how);
 }
 
 void HostSharedStore::begin_pass(double weight, bool last) {
   if (between_hosts_) between_hosts_->begin_pass(weight, last);
 }
 
-// Between hosts one all-reduce does both: it too is a reduction inside hosts, then one of parts
-// between them, and can overlap with backward.
-Status HostSharedStore::reduce_scatter(const ParameterRange&, double weight) {
-  return between_hosts_ ? Status() : shared_.publish(weight);
+Status HostSharedStore::check(const plan::StepPlan& plan) const {
+  using enum plan::ActionKind;
+  const plan::ActionKind reduction = between_hosts_ ? kAllReduce : kShareGradients;
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const plan::Action& a = plan.actions[i];
+    if (!moves(a.kind) && a.kind != kUpdate) continue;
+    if (a.kind != reduction && a.kind != kShareParameters && a.kind != kUpdate) {
+      return cannot(
+          plan, i,
+          "one copy per host takes " + std::string(to_string(reduction)) + " and share_parameters");
+    }
+    if (a.range != all_) return cannot(plan, i, "one copy per host is updated as a whole");
+    if (a.kind == kAllReduce && a.axes.size() != plan.mesh.axes.size()) {
+      return cannot(plan, i, "one copy per host averages gradients over all ranks at once");
+    }
+  }
+  return {};
 }
 
-Status HostSharedStore::all_reduce(const ParameterRange&, double weight) {
-  return between_hosts_->start(weight);
+Status HostSharedStore::perform(const plan::Action& action, double weight) {
+  if (action.kind == plan::ActionKind::kShareGradients) {
+    STORMO_RETURN_IF_ERROR(shared_.publish(weight));
+  } else if (action.kind == plan::ActionKind::kAllReduce) {
+    STORMO_RETURN_IF_ERROR(between_hosts_->start(weight));
+  } else {
+    STORMO_RETURN_IF_ERROR(shared_.release());
+  }
+  done(action);
+  return {};
 }
 
 Result<double> HostSharedStore::gradient_norm() {

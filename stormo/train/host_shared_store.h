@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/train/axis_groups.h>
 #include <stormo/train/backward_reducer.h>
 #include <stormo/train/fused_optimizer.h>
 #include <stormo/train/host_shared_parameters.h>
@@ -16,16 +17,17 @@ namespace stormo::train {
 /// replicas do, with overlap, and each host's owners then update its copy.
 class HostSharedStore final : public ParameterStore {
  public:
-  /// A collective. All parameters are reduced and updated at once. Throws Error.
-  HostSharedStore(comm::Communicator& world, const OptimizerOptions& options,
-                  const std::vector<NamedParameter>& parameters, const Reduction& how);
+  /// A collective. All parameters are reduced and updated at once. Throws Error. `groups` is
+  /// borrowed.
+  HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
+                  const std::vector<NamedParameter>& parameters, const plan::ModelShape& model,
+                  const Reduction& how);
 
+  Status check(const plan::StepPlan& plan) const override;
   void begin_pass(double weight, bool last) override;
-  Status reduce_scatter(const ParameterRange& all, double weight) override;
-  Status all_reduce(const ParameterRange& all, double weight) override;
+  Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& all, const StepRate& rate) override;
-  Status gather() override { return shared_.release(); }
   Optimizer& optimizer() override { return optimizer_; }
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
@@ -33,7 +35,8 @@ class HostSharedStore final : public ParameterStore {
   std::string describe() const override;
 
  private:
-  bool saves_;  // this host's copy is the one that is saved
+  plan::Range all_;  // parameters, as the plan counts
+  bool saves_;       // this host's copy is the one that is saved
   HostSharedParameters shared_;
   FusedOptimizer optimizer_;
   std::unique_ptr<BackwardReducer> between_hosts_;  // null on one host

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <stormo/optim/options.h>
+#include <stormo/parallel/pass.h>
 #include <stormo/parallel/strategy.h>
 
 namespace stormo::train {
@@ -76,6 +78,9 @@ struct TrainerOptions {
   std::string recipe_json = "{}";         ///< resolved recipe; the Trainer copies it into Snapshots
   std::string preprocessing_json = "{}";  ///< the same, of its data; see Preprocessing
   Strategy strategy;
+  /// A program's own passes over the plan of the strategy; equal on all ranks. What they make must
+  /// verify (analysis/step_verify.h), and is what runs.
+  std::vector<parallel::Pass> passes = {};
   GradientOptions gradients;
   std::int64_t micro_batches = 1;  ///< passes that a rank's part of a batch is cut into
   std::int64_t steps = 0;          ///< steps of the whole run; or

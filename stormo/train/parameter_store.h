@@ -1,13 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/plan/step_plan.h>
 #include <stormo/train/fused_optimizer.h>
-#include <stormo/train/task.h>
 #include <stormo/train/tensor_piece.h>
 
 namespace stormo::train {
@@ -19,38 +21,38 @@ struct ParameterRange {
   bool operator==(const ParameterRange&) const = default;
 };
 
+/// Told of every action where it is done, not where it is announced.
+using DoneAction = std::function<void(const plan::Action&)>;
+
 /// A model's parameters and their optimizer state as one rank holds them: replicated, in one copy
-/// per host, or sharded. What a plan's collectives and updates mean for it; the Runner knows no
-/// more of strategies. All functions are collectives unless they say otherwise.
+/// per host, or sharded. What the actions of a plan mean for it; the Runner knows no more of
+/// strategies. All functions are collectives unless they say otherwise.
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
 
-  /// Before a forward and backward pass of a loss that counts for `weight`; more passes of the step
-  /// follow when `last` is false. What a store reduces while backward goes on it starts there.
-  virtual void begin_pass(double weight, bool last) = 0;
-  virtual torch::Tensor forward(const Task& task, const torch::Tensor& input) {
-    return task.forward(input);
-  }
-  /// Whether forward() and its backward gather and reduce each segment when it is its turn: then
-  /// the actions of single segments need nothing of their own.
-  virtual bool by_segment() const { return false; }
-  /// In place of a step's passes, on a rank that has no samples.
-  virtual void skip_passes() {}
-  /// The rest of kReduceScatter and kAllReduce, in the plan's order: the gradients of the range, or
-  /// this rank's part of them, become sum(weight_r * g_r) / sum(weight_r). They may still travel
-  /// when this returns: gradient_norm() waits for all of them, update() for each before its use.
-  virtual Status reduce_scatter(const ParameterRange&, double /*weight*/) { return {}; }
-  virtual Status all_reduce(const ParameterRange&, double /*weight*/) { return {}; }
+  /// Not a collective.
+  void on_done(DoneAction done) { done_ = std::move(done); }
+
+  /// kBadPlan for a verified plan that this store cannot do. Not a collective.
+  virtual Status check(const plan::StepPlan& plan) const = 0;
+  /// Before the forward of a micro-batch; `weight` is what this rank's gradients of the step count
+  /// for, and no other micro-batch follows the `last`. What is reduced while backward goes on
+  /// starts there.
+  virtual void begin_pass(double /*weight*/, bool /*last*/) {}
+  /// Does an action that moves or drops parameters or gradients: the latter become
+  /// sum(weight_r * g_r) / sum(weight_r). What it makes may still be under way when this returns:
+  /// make_readable(), perform(), gradient_norm() and update() wait for what they need.
+  virtual Status perform(const plan::Action& action, double weight) = 0;
+  /// Waits until the parameters that `segments` read are there. Not a collective.
+  virtual Status make_readable(plan::Range /*segments*/) { return {}; }
   /// The 2-norm of the whole gradient, after it was reduced.
   virtual Result<double> gradient_norm() = 0;
   /// kUpdate, of what this rank owns of the range. Not a collective, but for rules that need norms.
   virtual Status update(const ParameterRange& range, const StepRate& rate) = 0;
-  /// kAllGather: afterwards the next forward may begin.
-  virtual Status gather() { return {}; }
-  /// Drops the gradients, when no other rank needs them any more. Not a collective.
+  /// The step is over: drops the gradients. Not a collective.
   virtual void zero_grad() { optimizer().zero_grad(); }
 
   /// Whether the module's parameters can be read at any time; else only while what readable()
@@ -75,6 +77,18 @@ class ParameterStore {
 
  protected:
   ParameterStore() = default;
+  /// Tells the listener.
+  void done(const plan::Action& action) const {
+    if (done_) done_(action);
+  }
+  /// Whether the Runner has perform() do it.
+  static bool moves(plan::ActionKind kind);
+  static Status cannot(const plan::StepPlan& plan, std::size_t action, const std::string& why) {
+    return Status(Code::kBadPlan, plan::describe(plan, action) + ": " + why);
+  }
+
+ private:
+  DoneAction done_;
 };
 
 }  // namespace stormo::train

@@ -123,8 +123,10 @@ class RecipeCheck {
     const Result<Strategy> chosen = strategy_of(train_);
     require(chosen.ok(), "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
-    const auto plan = parallel::plan_for(strategy, {{{"module"}}},
-                                         {.ranks_per_host = {ranks_}, .can_share = true});
+    const plan::ModelShape any = {
+        .segments = {{.name = "module", .parameters = {{.name = "weight", .elements = 1}}}}};
+    const auto plan =
+        parallel::plan_for(strategy, any, {.ranks_per_host = {ranks_}, .can_share = true});
     require(plan.ok(), "strategy.kind", plan.status().message());
     const bool may_shard = strategy.kind == Strategy::Kind::kFsdp &&
                            strategy.parameters != Strategy::Parameters::kHostShared;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/axis_groups.h>
 #include <stormo/train/backward_reducer.h>
 #include <stormo/train/parameter_store.h>
 
@@ -12,13 +14,14 @@ namespace stormo::train {
 /// Whole parameters and optimizer state on every rank, kept equal by equal averaged gradients.
 class ReplicatedStore final : public ParameterStore {
  public:
-  /// `ranges`: what the plan reduces, in its order. One alone may overlap with backward; several
-  /// are reduced one by one. `world` is borrowed.
-  ReplicatedStore(comm::Communicator& world, std::unique_ptr<Optimizer> optimizer,
-                  const std::vector<ParameterRange>& ranges, Reduction how);
+  /// `plan` says what is reduced. One range alone may overlap with backward; several are reduced
+  /// one by one. `groups` is borrowed.
+  ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer,
+                  const plan::StepPlan& plan, Reduction how);
 
+  Status check(const plan::StepPlan& plan) const override;
   void begin_pass(double weight, bool last) override;
-  Status all_reduce(const ParameterRange& range, double weight) override;
+  Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& range, const StepRate& rate) override;
   Optimizer& optimizer() override { return *optimizer_; }
@@ -26,10 +29,10 @@ class ReplicatedStore final : public ParameterStore {
 
  private:
   struct Part {
-    ParameterRange range;
+    plan::Range reduced;   // as the plan counts
+    ParameterRange range;  // of the optimizer's
     std::unique_ptr<BackwardReducer> reducer;
   };
-  Part* part_of(const ParameterRange& range);
 
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<Part> parts_;

@@ -4,109 +4,121 @@
 #include <cmath>
 #include <string>
 
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <stormo/analysis/step_verify.h>
+#include <stormo/train/model_parameters.h>
 #include <stormo/train/non_finite.h>
-#include <stormo/train/precision.h>
-#include <stormo/train/segment_range.h>
 
 namespace stormo::train {
-namespace {
 
+using plan::Action;
 using plan::ActionKind;
 
-Status bad_plan(const plan::Action& action, const std::string& why) {
-  return Status(Code::kBadPlan, std::string(to_string(action.kind)) + " of segments " +
-                                    std::to_string(action.first) + ".." +
-                                    std::to_string(action.last) + ": " + why);
+namespace {
+
+/// Where the graph is cut: what a piece computes with is no leaf, so that its first operation may
+/// be in place as in one graph. It shares memory and version with the output of the piece before.
+struct Boundary : torch::autograd::Function<Boundary> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                               const torch::Tensor& x) {
+    return x.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::variable_list& gradients) {
+    return gradients;
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank rank,
+                                               RunnerParts parts) {
+  STORMO_RETURN_IF_ERROR(analysis::verify(plan));
+  STORMO_RETURN_IF_ERROR(check_model(plan.model, trainable_parameters(*parts.task.module)));
+  STORMO_RETURN_IF_ERROR(parts.store.check(plan));
+  std::unique_ptr<Runner> runner(new Runner(plan, rank, std::move(parts)));
+  STORMO_RETURN_IF_ERROR(runner->check());
+  const auto segments = plan.model.segments.size();
+  runner->chain_ = std::dynamic_pointer_cast<model::Chain>(runner->parts_.task.module);
+  if (runner->chain_ != nullptr && runner->chain_->segments().size() != segments) {
+    runner->chain_.reset();
+  }
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const bool part = range_of(plan.actions[i].kind) == plan::RangeOf::kSegments &&
+                      plan.actions[i].range != all_segments(plan.model);
+    if (!part || runner->chain_ != nullptr) continue;
+    return Status(Code::kBadPlan, describe(plan, i) +
+                                      ": the module is no model::Chain of these segments, so it "
+                                      "computes all of them at once");
+  }
+  runner->parts_.store.on_done(runner->parts_.done);
+  return runner;
 }
 
-// The global norm exists only once every gradient is final.
-Status check_norm(const plan::StepPlan& plan) {
-  bool updated = false;
-  for (const plan::Action& a : plan.actions) {
-    if (a.kind == ActionKind::kUpdate) updated = true;
-    if (updated && (a.kind == ActionKind::kBackward || a.kind == ActionKind::kAllReduce ||
-                    a.kind == ActionKind::kReduceScatter)) {
-      return bad_plan(
-          a, "clipping and the scale of the loss need all gradients before the first update");
+// What the plan does not say, and a Runner needs.
+Status Runner::check() const {
+  if (plan_.scaled_loss != (parts_.scaler != nullptr)) {
+    return Status(Code::kBadPlan, plan_.scaled_loss ? "the plan scales the loss, the run does not"
+                                                    : "the run scales the loss, the plan does not");
+  }
+  const bool clips = std::ranges::any_of(
+      plan_.actions, [](const Action& a) { return a.kind == ActionKind::kClip; });
+  if (clips != (parts_.clip_norm > 0)) {
+    return Status(Code::kBadPlan, clips ? "the plan clips gradients, but there is no clip_norm"
+                                        : "there is a clip_norm, but the plan clips nothing");
+  }
+  for (int m = 0; m < plan_.micro_batches; ++m) {
+    std::vector<plan::Range> forward, backward;
+    for (const Action& a : plan_.actions) {
+      if (a.micro_batch != m) continue;
+      if (a.kind == ActionKind::kForward) forward.push_back(a.range);
+      if (a.kind == ActionKind::kBackward) backward.insert(backward.begin(), a.range);
     }
+    if (forward == backward) continue;
+    return Status(Code::kBadPlan, "forward and backward of micro-batch " + std::to_string(m) +
+                                      " are cut into different ranges of segments");
   }
   return {};
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan,
-                                               const comm::Communicator& world, RunnerParts parts) {
-  STORMO_RETURN_IF_ERROR(plan::validate(plan));
-  if (plan.mesh.size() != world.size()) {
-    return Status(Code::kBadPlan, "the plan is for " + std::to_string(plan.mesh.size()) +
-                                      " rank(s), the job has " + std::to_string(world.size()) +
-                                      "; compose it for these ranks (parallel::plan_for)");
-  }
-  if (parts.clip_norm > 0 || parts.scaler != nullptr) STORMO_RETURN_IF_ERROR(check_norm(plan));
-  std::unique_ptr<Runner> runner(new Runner(world.rank(), std::move(parts)));
-  const std::vector<NamedParameter>& all = runner->parts_.store.optimizer().parameters();
-  for (const plan::Action& action : plan.actions) {
-    const bool computes =
-        action.kind == ActionKind::kForward || action.kind == ActionKind::kBackward;
-    if (runner->parts_.store.by_segment()) {
-      // a step's first action of a kind is about all segments, the others have been done then
-      if (runner->has(action.kind)) continue;
-    } else if (computes && !covers_all(plan.model, action)) {
-      return bad_plan(action, "the task computes all segments");
-    }
-    Operation operation{.action = action};
-    if (!runner->parts_.store.by_segment() && action.kind != ActionKind::kLoad &&
-        action.kind != ActionKind::kLoss) {
-      STORMO_ASSIGN_OR_RETURN(operation.parameters, parameters_of(plan.model, action, all));
-    }
-    runner->operations_.push_back(std::move(operation));
-  }
-  return runner;
-}
-
-bool Runner::has(ActionKind kind) const {
-  return std::any_of(operations_.begin(), operations_.end(),
-                     [kind](const Operation& o) { return o.action.kind == kind; });
-}
-
 Result<StepOutcome> Runner::step(double learning_rate) {
   outcome_ = {};
-  gradient_scale_.reset();
-  for (const Operation& operation : operations_) {
-    STORMO_RETURN_IF_ERROR(
-        execute(operation, learning_rate).within(to_string(operation.action.kind)));
+  gradient_scale_ = 1;
+  for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
+    const Action& action = plan_.actions[i];
+    STORMO_RETURN_IF_ERROR(execute(action, learning_rate).within(to_string(action.kind)));
   }
   batches_.clear();
-  output_.reset();
-  loss_.reset();
   parts_.store.zero_grad();
   return outcome_;
 }
 
-Status Runner::execute(const Operation& operation, double learning_rate) {
-  const bool has_samples = outcome_.samples > 0 || needs_equal_passes();
-  const auto weight = static_cast<double>(outcome_.samples);
-  switch (operation.action.kind) {
-    case ActionKind::kLoad: return load();
-    case ActionKind::kForward:
-      if (!has_samples) {
-        parts_.store.skip_passes();
-        return {};
-      }
-      STORMO_RETURN_IF_ERROR(leading_micro_batches());
-      forward(/*last=*/true);
-      return {};
-    case ActionKind::kLoss: return has_samples ? loss() : Status();
-    case ActionKind::kBackward:
-      if (has_samples) backward();
-      return {};
-    // the communicator records their Events
+Status Runner::execute(const Action& action, double learning_rate) {
+  const auto done = [&](Status status) {
+    if (parts_.done && status.ok()) parts_.done(action);
+    return status;
+  };
+  switch (action.kind) {
+    case ActionKind::kLoad: return done(load());
+    case ActionKind::kForward: return done(forward(action));
+    case ActionKind::kLoss: return done(loss(at(action)));
+    case ActionKind::kBackward: return done(backward(action));
+    // the communicator records their Events, and the store tells when they are done
+    case ActionKind::kCount:
+    case ActionKind::kAllGather:
+    case ActionKind::kReshard:
+    case ActionKind::kAllReduce:
     case ActionKind::kReduceScatter:
-      return parts_.store.reduce_scatter(operation.parameters, weight);
-    case ActionKind::kAllReduce: return parts_.store.all_reduce(operation.parameters, weight);
-    case ActionKind::kUpdate: return update(operation.parameters, learning_rate);
-    case ActionKind::kAllGather: return parts_.store.gather();
+    case ActionKind::kReleaseGradients:
+    case ActionKind::kFindUnused:
+    case ActionKind::kShareGradients:
+    case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
+    case ActionKind::kNorm: return done(norm());
+    case ActionKind::kUnscale: return done(unscale());
+    case ActionKind::kClip: return done(clip());
+    case ActionKind::kUpdate: return done(update(action, learning_rate));
+    case ActionKind::kAgree: return done(parts_.agree(outcome_));
   }
   return {};
 }
@@ -115,101 +127,130 @@ Status Runner::load() {
   const Interval interval(parts_.lanes, Lane::kData, "load");
   STORMO_ASSIGN_OR_RETURN(const data::Batch batch, parts_.load());
   outcome_.samples = batch.size();
-  at_ = 0;
-  if (parts_.micro_batches == 1) {
-    batches_ = {batch};
+  batches_.clear();
+  if (plan_.micro_batches == 1) {
+    batches_.push_back({.batch = batch, .pieces = {}, .loss = {}});
     return {};
   }
-  batches_.clear();
-  const auto inputs = batch.input.tensor_split(parts_.micro_batches);
-  const auto targets = batch.target.tensor_split(parts_.micro_batches);
+  const auto inputs = batch.input.tensor_split(plan_.micro_batches);
+  const auto targets = batch.target.tensor_split(plan_.micro_batches);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bool empty = targets[i].size(0) == 0;
-    if (!empty || needs_equal_passes()) batches_.push_back({inputs[i], targets[i]});
+    batches_.push_back({.batch = {inputs[i], targets[i]}, .pieces = {}, .loss = {}});
   }
   return {};
 }
 
-// Every pass of a store that works by segment gathers and reduces together with the others'.
-bool Runner::needs_equal_passes() const {
-  return parts_.micro_batches > 1 && parts_.store.by_segment();
-}
-
-Status Runner::leading_micro_batches() {
-  for (; at_ + 1 < batches_.size(); ++at_) {
-    forward(/*last=*/false);
-    STORMO_RETURN_IF_ERROR(loss());
-    backward();
+Status Runner::forward(const Action& action) {
+  MicroBatch& m = at(action);
+  if (action.range.first == 0) {
+    parts_.store.begin_pass(weight(), action.micro_batch + 1 == plan_.micro_batches);
   }
-  return {};
-}
-
-void Runner::forward(bool last) {
+  if (m.batch.size() == 0) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "forward");
-  parts_.store.begin_pass(static_cast<double>(outcome_.samples), last);
+  Piece piece{.segments = action.range, .input = {}, .output = {}};
+  torch::Tensor x = m.batch.input;
+  if (!m.pieces.empty()) {
+    Piece& before = m.pieces.back();
+    x = before.output;
+    if (x.requires_grad()) {
+      piece.input = x.detach().requires_grad_();
+      x = Boundary::apply(piece.input);
+    } else {
+      before.output.reset();  // no backward comes there
+    }
+  }
+  piece.output = compute(action.range, std::move(x));
+  m.pieces.push_back(std::move(piece));
+  return {};
+}
+
+torch::Tensor Runner::compute(plan::Range segments, torch::Tensor x) const {
+  const plan::Range all = all_segments(plan_.model);
   std::optional<Autocast> autocast;
   if (parts_.task.autocast) autocast.emplace(at::kCPU, *parts_.task.autocast);
-  output_ = parts_.store.forward(parts_.task, batches_[at_].input);
-  if (autocast) output_ = output_.to(torch::kFloat32);  // for the loss
+  if (segments == all) {
+    x = parts_.task.forward(x);
+  } else {
+    for (int s = segments.first; s <= segments.last; ++s) {
+      x = chain_->segments()[static_cast<std::size_t>(s)]->forward(std::move(x));
+    }
+  }
+  return autocast && segments.last == all.last ? x.to(torch::kFloat32) : x;  // for the loss
 }
 
-Status Runner::loss() {
+Status Runner::loss(MicroBatch& m) {
+  if (m.batch.size() == 0) return {};
   const Interval interval(parts_.lanes, Lane::kCompute, "loss");
-  const data::Batch& batch = batches_[at_];
-  if (batch.size() == 0) {
-    loss_ = output_.sum();  // a sum of nothing: zero, with gradients of zero
-    return {};
-  }
-  loss_ = parts_.task.loss(output_, batch.target);
-  const double value = loss_.item<double>();
-  outcome_.loss_sum += value * static_cast<double>(batch.size());
+  m.loss = parts_.task.loss(m.pieces.back().output, m.batch.target);
+  const double value = m.loss.item<double>();
+  outcome_.loss_sum += value * static_cast<double>(m.batch.size());
   if (std::isfinite(value)) return {};
   return invalid_argument("rank " + std::to_string(rank_) + ": the loss is " +
-                          std::to_string(value) + "; not finite first: " + where_not_finite(batch) +
+                          std::to_string(value) + "; not finite first: " + where_not_finite(m) +
                           "; lower the learning rate, clip gradients or check the data");
 }
 
-std::string Runner::where_not_finite(const data::Batch& batch) const {
-  return parts_.store.always_readable() ? first_non_finite(parts_.task, batch)
-                                        : first_non_finite(parts_.store.pieces(), batch, output_);
+std::string Runner::where_not_finite(const MicroBatch& m) const {
+  return parts_.store.always_readable()
+             ? first_non_finite(parts_.task, m.batch)
+             : first_non_finite(parts_.store.pieces(), m.batch, m.pieces.back().output);
 }
 
 // The gradients of all passes add up to that of the mean over this rank's samples.
-void Runner::backward() {
+Status Runner::backward(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
+  const auto next = piece + 1;
+  const bool last = next == m.pieces.end();
+  const torch::Tensor gradient = last ? torch::Tensor() : next->input.grad();
+  m.pieces.erase(next, m.pieces.end());
+  const torch::Tensor output = std::move(piece->output);
+  if (piece == m.pieces.begin()) m.pieces.clear();
+  // nothing before here is trained, or nothing after it looks at it
+  if (!output.requires_grad() || !(last || gradient.defined())) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "backward");
-  if (batches_.size() > 1 && outcome_.samples > 0) {
-    loss_ =
-        loss_ * (static_cast<double>(batches_[at_].size()) / static_cast<double>(outcome_.samples));
+  if (!last) {
+    output.backward(gradient);
+    return {};
   }
-  if (parts_.scaler != nullptr) loss_ = parts_.scaler->scale(loss_);
-  loss_.backward();
-}
-
-// What all gradients are multiplied by: it undoes the scale of the loss, and clips.
-Status Runner::find_gradient_scale() {
-  gradient_scale_ = 1;
-  if (parts_.scaler == nullptr && parts_.clip_norm == 0) return {};
-  STORMO_ASSIGN_OR_RETURN(double norm, parts_.store.gradient_norm());
-  if (parts_.scaler != nullptr) {
-    gradient_scale_ = parts_.scaler->gradient_scale();
-    STORMO_ASSIGN_OR_RETURN(const bool finite, parts_.scaler->check(std::isfinite(norm)));
-    parts_.scaler->update();
-    outcome_.skipped = !finite;
-    norm *= *gradient_scale_;
-  }
-  if (parts_.clip_norm > 0 && !outcome_.skipped) {
-    STORMO_ASSIGN_OR_RETURN(const double clip, clip_coefficient(norm, parts_.clip_norm));
-    *gradient_scale_ *= clip;
-  }
+  torch::Tensor loss = std::move(m.loss);
+  if (plan_.micro_batches > 1) loss = loss * (static_cast<double>(m.batch.size()) / weight());
+  if (parts_.scaler != nullptr) loss = parts_.scaler->scale(loss);
+  loss.backward();
   return {};
 }
 
-Status Runner::update(const ParameterRange& range, double learning_rate) {
+Status Runner::norm() {
+  const Interval interval(parts_.lanes, Lane::kCompute, "norm");
+  STORMO_ASSIGN_OR_RETURN(norm_, parts_.store.gradient_norm());
+  return {};
+}
+
+Status Runner::unscale() {
+  gradient_scale_ = parts_.scaler->gradient_scale();
+  STORMO_ASSIGN_OR_RETURN(const bool finite, parts_.scaler->check(std::isfinite(norm_)));
+  parts_.scaler->update();
+  outcome_.skipped = !finite;
+  norm_ *= gradient_scale_;
+  return {};
+}
+
+Status Runner::clip() {
+  if (outcome_.skipped) return {};
+  STORMO_ASSIGN_OR_RETURN(const double scale, clip_coefficient(norm_, parts_.clip_norm));
+  gradient_scale_ *= scale;
+  return {};
+}
+
+Status Runner::update(const Action& action, double learning_rate) {
   const Interval interval(parts_.lanes, Lane::kCompute, "update");
-  if (!gradient_scale_) STORMO_RETURN_IF_ERROR(find_gradient_scale());
   if (outcome_.skipped) return {};
   parts_.before_update();
-  return parts_.store.update(range, {.lr = learning_rate, .gradient_scale = *gradient_scale_});
+  return parts_.store.update(trainable_in(plan_.model, action.range),
+                             {.lr = learning_rate, .gradient_scale = gradient_scale_});
 }
 
 }  // namespace stormo::train

@@ -10,6 +10,7 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/dataset.h>
+#include <stormo/model/chain.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/lane_timer.h>
 #include <stormo/train/parameter_store.h>
@@ -34,55 +35,69 @@ struct RunnerParts {
   LaneTimer& lanes;
   /// Called before every update: whoever still reads the state waits there until it has.
   std::function<void()> before_update = [] {};
-  GradScaler* scaler = nullptr;    ///< multiplies the loss; null: nothing does
-  double clip_norm = 0;            ///< 0: off
-  std::int64_t micro_batches = 1;  ///< passes of a rank's part; their gradients add up
+  /// kAgree: all ranks learn what this one has done.
+  std::function<Status(const StepOutcome&)> agree = [](const StepOutcome&) { return Status(); };
+  GradScaler* scaler = nullptr;  ///< multiplies the loss, where the plan scales it
+  double clip_norm = 0;          ///< for kClip
+  /// Told of every action when it is done on this rank, in order; may be empty.
+  DoneAction done = {};
 };
 
 /// Executes a StepPlan on one rank, action by action, and records an Event for each one. It knows
-/// nothing of strategies: what differs between them is in the plan and in the ParameterStore.
+/// nothing of strategies: what differs between them is in the plan, and where parameters lie is the
+/// ParameterStore's.
 class Runner {
  public:
-  /// kBadPlan for a plan that is invalid, or that needs what a Task does not offer: a Task computes
-  /// all of its segments in one forward.
-  static Result<std::unique_ptr<Runner>> create(const plan::StepPlan& plan,
-                                                const comm::Communicator& world, RunnerParts parts);
+  /// kBadPlan for a plan that does not verify, or that needs what the task does not offer: a module
+  /// that is no model::Chain computes all of its segments at once.
+  static Result<std::unique_ptr<Runner>> create(const plan::StepPlan& plan, Rank rank,
+                                                RunnerParts parts);
 
   /// One step. Exceptions of libtorch and of the task pass through; gradients are gone afterwards.
   Result<StepOutcome> step(double learning_rate);
 
  private:
-  /// An Action with what it needs, found once.
-  struct Operation {
-    plan::Action action;
-    ParameterRange parameters;
+  /// Segments that were computed together, between tensors that cut the graph.
+  struct Piece {
+    plan::Range segments;
+    torch::Tensor input;  ///< the output of the piece before, where its gradient arrives
+    torch::Tensor output;
+  };
+  struct MicroBatch {
+    data::Batch batch;
+    std::vector<Piece> pieces;
+    torch::Tensor loss;
   };
 
-  Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
-  bool has(plan::ActionKind kind) const;
-  Status execute(const Operation& operation, double learning_rate);
+  Runner(plan::StepPlan plan, Rank rank, RunnerParts parts)
+      : plan_(std::move(plan)), rank_(rank), parts_(std::move(parts)) {}
+  Status check() const;
+  Status execute(const plan::Action& action, double learning_rate);
   Status load();
-  bool needs_equal_passes() const;
-  /// Forward, loss and backward of all micro-batches but the last, which follows the plan.
-  Status leading_micro_batches();
-  void forward(bool last);
-  Status loss();
-  std::string where_not_finite(const data::Batch& batch) const;
-  void backward();
-  Status find_gradient_scale();
-  Status update(const ParameterRange& range, double learning_rate);
+  Status forward(const plan::Action& action);
+  torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
+  Status loss(MicroBatch& at);
+  std::string where_not_finite(const MicroBatch& at) const;
+  Status backward(const plan::Action& action);
+  Status norm();
+  Status unscale();
+  Status clip();
+  Status update(const plan::Action& action, double learning_rate);
+  double weight() const { return static_cast<double>(outcome_.samples); }
+  MicroBatch& at(const plan::Action& action) {
+    return batches_[static_cast<std::size_t>(action.micro_batch)];
+  }
 
+  plan::StepPlan plan_;
   Rank rank_;
   RunnerParts parts_;
-  std::vector<Operation> operations_;
+  std::shared_ptr<model::Chain> chain_;  // null: the module is one piece
 
   // The step that is being executed.
-  std::vector<data::Batch> batches_;  // micro-batches
-  std::size_t at_ = 0;                // of the current one
-  torch::Tensor output_;
-  torch::Tensor loss_;
+  std::vector<MicroBatch> batches_;
   StepOutcome outcome_;
-  std::optional<double> gradient_scale_;  // known at the first update
+  double norm_ = 0;            // of the gradients as they are, then of what they stand for
+  double gradient_scale_ = 1;  // what they are multiplied by
 };
 
 }  // namespace stormo::train

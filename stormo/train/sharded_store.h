@@ -6,27 +6,27 @@
 #include <vector>
 
 #include <stormo/plan/step_plan.h>
+#include <stormo/train/axis_groups.h>
 #include <stormo/train/fully_sharded_data_parallel.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameter_store.h>
 
 namespace stormo::train {
 
-/// Parameters, gradients or optimizer state in parts; see FullyShardedDataParallel, which gathers
-/// and reduces each segment when it is its turn.
+/// Parameters, gradients or optimizer state in parts, a unit for each segment; see ShardedUnits.
 class ShardedStore final : public ParameterStore {
  public:
-  /// A collective. Throws Error unless `module` is a model::Chain.
-  ShardedStore(comm::Communicator& world, const std::shared_ptr<torch::nn::Module>& module,
-               const OptimizerOptions& options, const ShardingOptions& sharding);
+  /// A collective. Throws Error unless `module` is a model::Chain. `groups` is borrowed.
+  ShardedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+               const plan::StepPlan& plan, const OptimizerOptions& options,
+               const ShardingOptions& sharding);
 
-  void begin_pass(double weight, bool last) override;
-  torch::Tensor forward(const Task& task, const torch::Tensor& input) override;
-  bool by_segment() const override { return true; }
-  void skip_passes() override { fsdp_.join_step(); }
+  Status check(const plan::StepPlan& plan) const override;
+  Status perform(const plan::Action& action, double weight) override;
+  Status make_readable(plan::Range segments) override;
   Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }
   Status update(const ParameterRange& all, const StepRate& rate) override;
-  void zero_grad() override { fsdp_.zero_grad(); }
+  void zero_grad() override;
   bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
   void keep_values() override { fsdp_.leave_whole(); }
@@ -37,10 +37,20 @@ class ShardedStore final : public ParameterStore {
   std::string describe() const override;
 
  private:
+  struct Unit {
+    plan::Range parameters;  // as the plan counts
+    int index;               // of ShardedUnits
+  };
+  /// A unit for each segment of the plan that has parameters or borrows some.
+  void match_units(const plan::ModelShape& model);
+  const Unit* unit_of(plan::Range parameters) const;
+
   bool saves_;  // this rank's parts are not a copy of another's
   FullyShardedDataParallel fsdp_;
+  ShardedUnits& units_;
+  std::vector<std::optional<int>> unit_of_segment_;
+  std::vector<Unit> units_by_range_;
   std::unique_ptr<FusedOptimizer> optimizer_;
-  std::optional<FullyShardedDataParallel::NoSync> local_;  // while passes accumulate
   std::string description_;
 };
 

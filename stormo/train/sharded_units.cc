@@ -62,20 +62,29 @@ bool ShardedUnits::has(const torch::Tensor& parameter) const {
   return owner_.contains(parameter.unsafeGetTensorImpl());
 }
 
+bool ShardedUnits::owns_trainable(int unit) const {
+  return std::ranges::any_of(at(unit).flats, [](const auto& f) { return f->trainable(); });
+}
+
 bool ShardedUnits::trainable(int unit) const {
-  return std::ranges::any_of(at(unit).uses, [this](int used) {
-    return std::ranges::any_of(at(used).flats, [](const auto& f) { return f->trainable(); });
+  return std::ranges::any_of(at(unit).uses, [this](int used) { return owns_trainable(used); });
+}
+
+bool ShardedUnits::readable(int unit) const {
+  return std::ranges::all_of(at(unit).uses, [this](int used) {
+    return std::ranges::all_of(at(used).flats, [](const auto& f) { return f->gathered(); });
   });
 }
 
-void ShardedUnits::start_gather(Unit& unit) {
+void ShardedUnits::start_gather(int index, bool asynchronous) {
+  Unit& unit = at(index);
   if (!unit.gathering.empty()) return;
   for (const auto& flat : unit.flats) {
     if (flat->gathered()) continue;
     flat->prepare_gather();
     if (groups_.shards->size() == 1) {
       flat->end_gather();
-    } else if (options_.prefetch == 0) {
+    } else if (!asynchronous) {
       throw_if_failed(groups_.shards->all_gather(flat->part(), flat->whole()));
       flat->end_gather();
     } else {
@@ -84,7 +93,8 @@ void ShardedUnits::start_gather(Unit& unit) {
   }
 }
 
-void ShardedUnits::end_gather(Unit& unit) {
+void ShardedUnits::end_gather(int index) {
+  Unit& unit = at(index);
   if (unit.gathering.empty()) return;
   for (comm::Work& work : unit.gathering) throw_if_failed(work.wait());
   unit.gathering.clear();
@@ -93,22 +103,111 @@ void ShardedUnits::end_gather(Unit& unit) {
   }
 }
 
-void ShardedUnits::release(Unit& unit) {
+void ShardedUnits::end_gathers_of(int unit) {
+  for (const int used : at(unit).uses) end_gather(used);
+}
+
+void ShardedUnits::release(int unit) {
   end_gather(unit);
-  for (const auto& flat : unit.flats) flat->release();
+  for (const auto& flat : at(unit).flats) flat->release();
+}
+
+void ShardedUnits::count(double weight) {
+  // A pass that ended by an exception: its transfers come to an end, its gradients are lost.
+  for (const auto& unit : units_) {
+    for (Reduction& r : unit->reducing) (void)r.work.wait();
+    unit->reducing.clear();
+  }
+  std::ranges::fill(present_, std::uint8_t{0});
+  scale_ = 1;
+  if (groups_.world->size() == 1) return;
+  double total = weight;
+  throw_if_failed(
+      groups_.world->all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
+  if (!(total > 0)) {
+    throw_if_failed(
+        invalid_argument("the weights of all ranks are 0; some rank must have samples"));
+  }
+  scale_ = weight / total;
+}
+
+/// What is to run, for Request::algorithm: the canonical one, or the selected one (empty).
+std::string_view ShardedUnits::algorithm(std::string_view canonical) const {
+  return options_.deterministic ? canonical : std::string_view();
+}
+
+std::span<std::uint8_t> ShardedUnits::flags_of(const FlatParameter& flat) {
+  return std::span(present_).subspan(first_flag_.at(&flat), flat.parameters().size());
+}
+
+void ShardedUnits::start_reduce(int unit, bool asynchronous) {
+  for (const auto& flat : at(unit).flats) {
+    if (flat->trainable()) at(unit).reducing.push_back(start_reduce(*flat, asynchronous));
+  }
+}
+
+ShardedUnits::Reduction ShardedUnits::start_reduce(FlatParameter& flat, bool asynchronous) {
+  Reduction r{.flat = &flat, .whole = {}, .part = {}, .work = comm::Work::completed({})};
+  r.whole = flat.take_gradients(scale_, flags_of(flat));
+  r.part = flat.reduced_part(r.whole);
+  if (groups_.shards->size() == 1) return r;
+  const comm::Buffer whole = tensor::buffer_of(r.whole), part = tensor::buffer_of(r.part);
+  const comm::Request request{.kind = comm::OperationKind::kReduceScatter,
+                              .in = {&whole, 1},
+                              .out = {&part, 1},
+                              .algorithm = algorithm("canonical_reduce_scatter")};
+  if (asynchronous) {
+    r.work = groups_.shards->submit(request);
+  } else {
+    throw_if_failed(groups_.shards->run(request, Deadline::never()));
+  }
+  return r;
+}
+
+void ShardedUnits::end_reduce(int unit) {
+  for (Reduction& r : at(unit).reducing) {
+    throw_if_failed(r.work.wait());
+    r.whole.reset();
+  }
+}
+
+void ShardedUnits::start_average(int unit) {
+  for (Reduction& r : at(unit).reducing) {
+    throw_if_failed(r.work.wait());
+    const comm::Buffer part = tensor::buffer_of(r.part);
+    r.work = groups_.replicas->submit({.kind = comm::OperationKind::kAllReduce,
+                                       .in = {&part, 1},
+                                       .out = {&part, 1},
+                                       .algorithm = algorithm("canonical_all_reduce")});
+  }
+}
+
+void ShardedUnits::find_unused() {
+  if (groups_.world->size() > 1) {
+    throw_if_failed(
+        groups_.world->all_reduce(comm::buffer_of(std::span(present_)), comm::ReduceOp::kMax));
+  }
+  const torch::NoGradGuard no_grad;
+  for (const auto& unit : units_) {
+    for (Reduction& r : unit->reducing) {
+      throw_if_failed(r.work.wait());
+      r.flat->accept(r.part, flags_of(*r.flat));
+    }
+    unit->reducing.clear();
+  }
 }
 
 void ShardedUnits::before_forward(int unit) {
-  for (const int used : at(unit).uses) start_gather(at(used));
+  for (const int used : at(unit).uses) start_gather(used, asynchronous());
   const int last = std::min(unit + options_.prefetch, static_cast<int>(units_.size()) - 1);
-  for (int next = unit + 1; next <= last; ++next) start_gather(at(next));
-  for (const int used : at(unit).uses) end_gather(at(used));
+  for (int next = unit + 1; next <= last; ++next) start_gather(next, asynchronous());
+  end_gathers_of(unit);
 }
 
 void ShardedUnits::after_forward(int unit, bool recorded) {
   if (recorded && !options_.reshard_after_forward) return;
   for (const int used : at(unit).uses) {
-    if (at(used).last_user <= unit) release(at(used));
+    if (at(used).last_user <= unit) release(used);
   }
 }
 
@@ -120,37 +219,23 @@ ShardedUnits::Token ShardedUnits::record(int unit) {
 }
 
 void ShardedUnits::begin_pass(double weight, bool synchronise) {
-  // A pass that ended by an exception: its transfers come to an end, its gradients are lost.
-  for (Reduction& r : scattering_) (void)r.work.wait();
-  for (Reduction& r : scattered_) (void)r.work.wait();
   scattering_.clear();
-  scattered_.clear();
   consumed_.clear();
   for (const auto& unit : units_) unit->done = false;
-  std::ranges::fill(present_, std::uint8_t{0});
   synchronise_ = synchronise;
-  scale_ = 1;
-  if (!synchronise || groups_.world->size() == 1) return;
-  double total = weight;
-  throw_if_failed(
-      groups_.world->all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
-  if (!(total > 0)) {
-    throw_if_failed(
-        invalid_argument("the weights of all ranks are 0; some rank must have samples"));
-  }
-  scale_ = weight / total;
+  if (synchronise) count(weight);
 }
 
 void ShardedUnits::before_backward(int unit, std::int64_t call) {
   complete_after(call);
   consumed_.push_back(call);
-  for (const int used : at(unit).uses) start_gather(at(used));
+  for (const int used : at(unit).uses) start_gather(used, asynchronous());
   auto before = calls_.lower_bound(call);
   for (int i = 0; i < options_.prefetch && before != calls_.begin(); ++i) {
     --before;
-    for (const int used : at(before->second.unit).uses) start_gather(at(used));
+    for (const int used : at(before->second.unit).uses) start_gather(used, asynchronous());
   }
-  for (const int used : at(unit).uses) end_gather(at(used));
+  end_gathers_of(unit);
 }
 
 /// Latest first. What no forward has used comes when the pass ends.
@@ -166,99 +251,45 @@ void ShardedUnits::complete_after(std::int64_t call) {
     if (first > call && !at(u).done) complete_units.emplace_back(first, u);
   }
   std::ranges::sort(complete_units, std::greater());
-  for (const auto& [first, u] : complete_units) complete(at(u));
+  for (const auto& [first, u] : complete_units) complete(u);
 }
 
-void ShardedUnits::complete(Unit& unit) {
-  unit.done = true;
+void ShardedUnits::complete(int unit) {
+  at(unit).done = true;
   if (synchronise_) {
-    for (const auto& flat : unit.flats) {
-      if (flat->trainable()) reduce(*flat);
-    }
+    start_reduce(unit, asynchronous());
+    scattering_.push_back(unit);
+    if (scattering_.size() > static_cast<std::size_t>(options_.prefetch)) settle();
   }
   release(unit);
 }
 
-/// What is to run, for Request::algorithm: the canonical one, or the selected one (empty).
-std::string_view ShardedUnits::algorithm(std::string_view canonical) const {
-  return options_.deterministic ? canonical : std::string_view();
-}
-
-void ShardedUnits::reduce(FlatParameter& flat) {
-  const std::size_t first = first_flag_.at(&flat);
-  Reduction r{&flat, first, {}, {}, {}};
-  r.whole =
-      flat.take_gradients(scale_, std::span(present_).subspan(first, flat.parameters().size()));
-  r.part = flat.reduced_part(r.whole);
-  const comm::Buffer whole = tensor::buffer_of(r.whole), part = tensor::buffer_of(r.part);
-  const comm::Request request{.kind = comm::OperationKind::kReduceScatter,
-                              .in = {&whole, 1},
-                              .out = {&part, 1},
-                              .algorithm = algorithm("canonical_reduce_scatter")};
-  if (groups_.shards->size() == 1) {
-    r.work = comm::Work::completed({});
-  } else if (options_.prefetch == 0) {
-    throw_if_failed(groups_.shards->run(request, Deadline::never()));
-    r.work = comm::Work::completed({});
-  } else {
-    r.work = groups_.shards->submit(request);
-  }
-  scattering_.push_back(std::move(r));
-  while (scattering_.size() > static_cast<std::size_t>(options_.prefetch)) {
-    settle(scattering_.front());
-    scattering_.pop_front();
-  }
-}
-
-void ShardedUnits::settle(Reduction& r) {
-  throw_if_failed(r.work.wait());
-  r.whole.reset();
-  if (groups_.replicas != nullptr) {
-    const comm::Buffer part = tensor::buffer_of(r.part);
-    r.work = groups_.replicas->submit({.kind = comm::OperationKind::kAllReduce,
-                                       .in = {&part, 1},
-                                       .out = {&part, 1},
-                                       .algorithm = algorithm("canonical_all_reduce")});
-  }
-  scattered_.push_back(std::move(r));
+void ShardedUnits::settle() {
+  end_reduce(scattering_.front());
+  if (groups_.replicas != nullptr) start_average(scattering_.front());
+  scattering_.pop_front();
 }
 
 void ShardedUnits::end_pass() {
   complete_after(-2);
   if (synchronise_) {
-    accept_reduced();
+    while (!scattering_.empty()) settle();
+    find_unused();
     make_stale(/*frozen=*/false);
   }
   release_all();
   for (const std::int64_t call : consumed_) calls_.erase(call);
 }
 
-void ShardedUnits::accept_reduced() {
-  while (!scattering_.empty()) {
-    settle(scattering_.front());
-    scattering_.pop_front();
-  }
-  if (groups_.world->size() > 1) {
-    throw_if_failed(
-        groups_.world->all_reduce(comm::buffer_of(std::span(present_)), comm::ReduceOp::kMax));
-  }
-  const torch::NoGradGuard no_grad;
-  for (Reduction& r : scattered_) {
-    if (groups_.replicas != nullptr) throw_if_failed(r.work.wait());
-    r.flat->accept(r.part, std::span(present_).subspan(r.first_flag, r.flat->parameters().size()));
-  }
-  scattered_.clear();
-}
-
 void ShardedUnits::gather_all() {
-  for (const auto& unit : units_) {
-    start_gather(*unit);
-    end_gather(*unit);
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    start_gather(u, asynchronous());
+    end_gather(u);
   }
 }
 
 void ShardedUnits::release_all() {
-  for (const auto& unit : units_) release(*unit);
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) release(u);
 }
 
 void ShardedUnits::keep_all() {
@@ -266,9 +297,9 @@ void ShardedUnits::keep_all() {
 }
 
 void ShardedUnits::make_stale(bool frozen) {
-  for (const auto& unit : units_) {
-    end_gather(*unit);
-    for (const auto& flat : unit->flats) {
+  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
+    end_gather(u);
+    for (const auto& flat : at(u).flats) {
       if (frozen || flat->trainable()) flat->make_stale();
     }
   }

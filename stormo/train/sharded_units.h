@@ -49,14 +49,16 @@ struct ShardingGroups {
   comm::Communicator* replicas = nullptr;  ///< null: nobody holds the same part
 };
 
-/// The units of a sharded model: when each is gathered, released and reduced. Knows nothing of
-/// modules and hooks: it is told which unit computes next, and every rank is told the same.
+/// The units of a sharded model, and what can be done with each: gathered, released, reduced. Knows
+/// nothing of modules and hooks. There are two ways to use it, one for each object:
+///  - action by action, as a plan says;
+///  - told which unit computes next (before_forward() to end_pass()), every rank the same.
 ///
-/// A backward pass runs the recorded forwards in reverse. Autograd takes ready nodes in the reverse
-/// order of their creation, so when the backward of a forward begins, all that was computed after
-/// that forward is done: units which no earlier forward uses are complete, with or without a
-/// gradient for each parameter, on all ranks at the same place among the transfers. Errors of the
-/// group are thrown.
+/// In the second way a backward pass runs the recorded forwards in reverse. Autograd takes ready
+/// nodes in the reverse order of their creation, so when the backward of a forward begins, all that
+/// was computed after that forward is done: units which no earlier forward uses are complete, with
+/// or without a gradient for each parameter, on all ranks at the same place among the transfers.
+/// Errors of the group are thrown.
 class ShardedUnits {
  public:
   ShardedUnits(const ShardingGroups& groups, const ShardingOptions& options);
@@ -67,7 +69,33 @@ class ShardedUnits {
           const ShardPrecision& precision);
   bool has(const torch::Tensor& parameter) const;
   bool trainable(int unit) const;
+  bool owns_trainable(int unit) const;
+  /// Whether all that the unit reads is whole and up to date.
+  bool readable(int unit) const;
+  int size() const { return static_cast<int>(units_.size()); }
 
+  // --- action by action ---------------------------------------------------------------------
+  /// Makes the unit's parameters whole; asynchronous: end_gather() waits. Not where they are.
+  void start_gather(int unit, bool asynchronous);
+  void end_gather(int unit);
+  /// The same of all that the unit reads.
+  void end_gathers_of(int unit);
+  /// Drops the whole, in stage 3; this rank's part stays.
+  void release(int unit);
+  /// Adds up what the ranks' gradients count for; start_reduce() needs it. Drops what a pass that
+  /// ended early has left.
+  void count(double weight);
+  /// Reduces the unit's gradients to parts; asynchronous: end_reduce() waits.
+  void start_reduce(int unit, bool asynchronous);
+  /// Drops what was reduced, and keeps the part.
+  void end_reduce(int unit);
+  /// Averages the reduced part with the replicas', asynchronously. After end_reduce().
+  void start_average(int unit);
+  /// Waits for all that was started, finds which parameters have a gradient on any rank, and gives
+  /// the pieces of these their gradients.
+  void find_unused();
+
+  // --- told which unit computes next --------------------------------------------------------
   /// Returns when the unit can be read.
   void before_forward(int unit);
   /// `recorded`: it has a backward, and record() follows or came before.
@@ -94,36 +122,33 @@ class ShardedUnits {
   const ShardingOptions& options() const { return options_; }
 
  private:
+  /// A gradient on its way.
+  struct Reduction {
+    FlatParameter* flat;
+    torch::Tensor whole, part;
+    comm::Work work;
+  };
   struct Unit {
     std::vector<std::unique_ptr<FlatParameter>> flats;
     std::vector<int> uses;  ///< itself, and the units whose parameters it borrows
     int last_user = 0;      ///< the last unit that uses it
     std::vector<comm::Work> gathering;
+    std::vector<Reduction> reducing;
     bool done = false;  ///< in this pass
   };
   struct Call {
     int unit;
     std::weak_ptr<const std::int64_t> token;
   };
-  /// A gradient on its way.
-  struct Reduction {
-    FlatParameter* flat;
-    std::size_t first_flag;
-    torch::Tensor whole, part;
-    comm::Work work;
-  };
-
   Unit& at(int unit) { return *units_[static_cast<std::size_t>(unit)]; }
   const Unit& at(int unit) const { return *units_[static_cast<std::size_t>(unit)]; }
-  void start_gather(Unit& unit);
-  void end_gather(Unit& unit);
-  void release(Unit& unit);
+  bool asynchronous() const { return options_.prefetch > 0; }
   void complete_after(std::int64_t call);
-  void complete(Unit& unit);
+  void complete(int unit);
+  void settle();
   std::string_view algorithm(std::string_view canonical) const;
-  void reduce(FlatParameter& flat);
-  void settle(Reduction& reduction);
-  void accept_reduced();
+  std::span<std::uint8_t> flags_of(const FlatParameter& flat);
+  Reduction start_reduce(FlatParameter& flat, bool asynchronous);
 
   ShardingGroups groups_;
   ShardingOptions options_;
@@ -138,8 +163,7 @@ class ShardedUnits {
   double scale_ = 1;
   std::vector<std::int64_t> consumed_;
   std::vector<std::uint8_t> present_;  ///< a flag per trainable parameter
-  std::deque<Reduction> scattering_;   ///< oldest first
-  std::vector<Reduction> scattered_;   ///< and on their way to the replicas
+  std::deque<int> scattering_;         ///< units whose reduction was started and not ended
 };
 
 }  // namespace stormo::train

@@ -1,13 +1,13 @@
 #include <stormo/train/strategy.h>
 
 #include <algorithm>
+#include <climits>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <stormo/train/host_shared_store.h>
 #include <stormo/train/replicated_store.h>
-#include <stormo/train/segment_range.h>
 #include <stormo/train/sharded_store.h>
 
 namespace stormo::train {
@@ -32,7 +32,22 @@ std::optional<torch::ScalarType> scalar_type_of(ReduceType type) {
   return {};
 }
 
-Reduction reduction_for(const GradientOptions& options) {
+/// Whether every micro-batch is computed in one piece, one after the other: then gradients become
+/// ready once, in the last backward, and what is reduced may overlap with it.
+bool has_simple_passes(const plan::StepPlan& plan) {
+  bool in_pass = false;
+  for (const plan::Action& a : plan.actions) {
+    const bool forward = a.kind == plan::ActionKind::kForward;
+    if (!forward && a.kind != plan::ActionKind::kBackward) continue;
+    if (a.range != all_segments(plan.model) || in_pass == forward) return false;
+    in_pass = forward;
+  }
+  return true;
+}
+
+}  // namespace
+
+Reduction reduction_of(const GradientOptions& options) {
   Reduction how;
   how.algorithm = options.deterministic ? "canonical_all_reduce" : builder_of(options.reducer);
   how.travels_as = scalar_type_of(options.reduce_type);
@@ -43,8 +58,6 @@ Reduction reduction_for(const GradientOptions& options) {
   }
   return how;
 }
-
-}  // namespace
 
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;
@@ -65,40 +78,51 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   return strategy;
 }
 
-Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
+parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_loss, int hosts) {
+  return {.micro_batches = static_cast<int>(std::min<std::int64_t>(options.micro_batches, INT_MAX)),
+          .scale_loss = scale_loss,
+          .clip = options.clip_norm > 0,
+          .trust_ratios = optim::needs_norms(options.optimizer.kind),
+          // inside one host there is no wire that works while cores compute
+          .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0};
+}
+
+Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
+                                plan::ModelShape model,
                                 const std::vector<NamedParameter>& parameters,
                                 comm::Communicator& world) {
+  STORMO_ASSIGN_OR_RETURN(const Strategy strategy, strategy_of(options));
   const bool can_share =
       HostSharedParameters::possible(world) &&
       std::all_of(parameters.begin(), parameters.end(), HostSharedParameters::can_hold);
-  return parallel::plan_for(strategy, std::move(model),
-                            {.ranks_per_host = world.ranks_per_host(), .can_share = can_share});
+  STORMO_ASSIGN_OR_RETURN(
+      plan::StepPlan plan,
+      parallel::plan_for(strategy, std::move(model),
+                         {.ranks_per_host = world.ranks_per_host(), .can_share = can_share},
+                         step_options_of(options, scale_loss, world.cross_size())));
+  return parallel::compose(std::move(plan), options.passes);
 }
 
-std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Communicator& world,
+std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
-  const Reduction how = reduction_for(options.gradients);
+  Reduction how = reduction_of(options.gradients);
+  if (!has_simple_passes(plan)) how.overlap = Overlap::at_the_end();
   if (plan.mesh.find("shard") >= 0) {
-    const ShardingOptions sharding{
-        .stage = options.strategy.stage,
-        .prefetch = options.gradients.overlap && world.cross_size() > 1 ? 1 : 0,
-        .hybrid = options.strategy.hybrid,
-        .deterministic = options.gradients.deterministic,
-        .precision = {.reduce = how.travels_as}};
-    return std::make_unique<ShardedStore>(world, module, options.optimizer, sharding);
+    const ShardingOptions sharding{.stage = options.strategy.stage,
+                                   .prefetch = 0,  // the plan says what is asynchronous
+                                   .hybrid = options.strategy.hybrid,
+                                   .deterministic = options.gradients.deterministic,
+                                   .precision = {.reduce = how.travels_as}};
+    return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
   }
   if (plan.mesh.find("host") >= 0) {
-    return std::make_unique<HostSharedStore>(world, options.optimizer, parameters, how);
+    return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,
+                                             how);
   }
-  std::vector<ParameterRange> ranges;
-  for (const plan::Action& a : plan.actions) {
-    if (a.kind != plan::ActionKind::kAllReduce) continue;
-    ranges.push_back(parameters_of(plan.model, a, parameters).take_or_throw());
-  }
-  return std::make_unique<ReplicatedStore>(world, make_optimizer(options.optimizer, parameters),
-                                           ranges, how);
+  return std::make_unique<ReplicatedStore>(groups, make_optimizer(options.optimizer, parameters),
+                                           plan, how);
 }
 
 }  // namespace stormo::train

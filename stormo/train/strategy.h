@@ -6,8 +6,10 @@
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/train/axis_groups.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameter_store.h>
+#include <stormo/train/reduction.h>
 
 namespace stormo::train {
 
@@ -15,14 +17,21 @@ namespace stormo::train {
 /// kInvalidArgument for one that has none.
 Result<Strategy> strategy_of(const TrainerOptions& options);
 
-/// The plan of a step of `model` on the ranks of `world`.
-Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
+/// What a step has besides its strategy. `scale_loss`: it computes in float16.
+parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_loss, int hosts);
+
+/// The plan of a step of `model` on the ranks of `world`, after the passes of the options.
+Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
+                                plan::ModelShape model,
                                 const std::vector<NamedParameter>& parameters,
                                 comm::Communicator& world);
 
+/// How replicas average gradients.
+Reduction reduction_of(const GradientOptions& options);
+
 /// What holds the module's parameters as the plan wants it; their values are equal on all ranks. A
-/// collective. `world` is borrowed. Throws Error.
-std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, comm::Communicator& world,
+/// collective. `groups` is borrowed. Throws Error.
+std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options);
 

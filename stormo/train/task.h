@@ -28,7 +28,8 @@ struct Task {
   /// The 16-bit type in which training computes what loses little by it; see Autocast. With kHalf
   /// the loss is scaled, see GradScaler.
   std::optional<torch::ScalarType> autocast;
-  /// Segments, for plans; default: the whole module is one.
+  /// Segments, for plans; default: those of a model::Chain, else the whole module is one. A Chain's
+  /// own are taken where they hold all of its parameters.
   std::optional<plan::ModelShape> shape;
 };
 

@@ -7,6 +7,7 @@
 
 #include <stormo/train/agreement.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/model_parameters.h>
 #include <stormo/train/run_facts.h>
 #include <stormo/train/sparse_gradients.h>
 #include <stormo/train/strategy.h>
@@ -14,13 +15,6 @@
 
 namespace stormo::train {
 namespace {
-
-plan::ModelShape shape_of(const Task& task) {
-  if (task.shape) return *task.shape;
-  plan::SegmentShape whole{.name = "module"};
-  for (const torch::Tensor& p : task.module->parameters()) whole.num_parameters += p.numel();
-  return {.segments = {std::move(whole)}};
-}
 
 bool is_validation(const EvalSplit& split) { return split.name == "validation"; }
 
@@ -112,11 +106,9 @@ Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const dat
                                  .plan = {}},
                        .composed = {}}) {
   RunSetup& setup = state_->setup;
-  const Result<Strategy> strategy = strategy_of(setup.options);
-  Result<plan::StepPlan> plan = strategy.ok()
-                                    ? plan_for(*strategy, shape_of(setup.task),
-                                               trainable_parameters(*setup.task.module), world)
-                                    : strategy.status();
+  Result<plan::StepPlan> plan =
+      plan_for(setup.options, setup.task.autocast == torch::kHalf, shape_of(setup.task),
+               trainable_parameters(*setup.task.module), world);
   if (plan.ok()) {
     setup.plan = std::move(plan).value();
   } else {
@@ -128,6 +120,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::set_observer(observe::RunObserver* observer) { state_->setup.observer = observer; }
 void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
+void Trainer::on_action(DoneAction done) { state_->setup.done = std::move(done); }
 const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }
 int Trainer::interrupt_signal() const { return state_->signal; }
 const std::string& Trainer::last_saved() const { return state_->last_saved; }

@@ -9,6 +9,7 @@
 #include <stormo/observe/records.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/options.h>
+#include <stormo/train/parameter_store.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {
@@ -26,6 +27,8 @@ class Trainer {
   void set_observer(observe::RunObserver* observer);
   /// Receives this rank's Events. Not owned.
   void set_sink(Sink* sink);
+  /// Told of each action of this rank's steps when it is done.
+  void on_action(DoneAction done);
   /// The plan that run() will execute.
   const plan::StepPlan& plan() const;
   /// Blocks until the run is over; call once. Afterwards the module holds the trained values on

@@ -87,7 +87,8 @@ Status TrainingRun::start() {
   world_.set_section("start");
   setup_.task.module->train();
   STORMO_RETURN_IF_ERROR(state_.start());
-  store_ = make_store(setup_.plan, world_, setup_.task.module, options_);
+  groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
+  store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_);
   if (setup_.task.autocast == torch::kHalf) {
     scaler_ = std::make_unique<GradScaler>(world_, options_.loss_scale);
   }
@@ -107,16 +108,17 @@ Status TrainingRun::start() {
     world_.set_section(step + " forward and backward");
     return std::move(next.batch);
   };
-  STORMO_ASSIGN_OR_RETURN(runner_,
-                          Runner::create(setup_.plan, world_,
-                                         {.load = load,
-                                          .task = setup_.task,
-                                          .store = *store_,
-                                          .lanes = lanes_,
-                                          .before_update = [this] { state_.before_update(); },
-                                          .scaler = scaler_.get(),
-                                          .clip_norm = options_.clip_norm,
-                                          .micro_batches = options_.micro_batches}));
+  STORMO_ASSIGN_OR_RETURN(
+      runner_, Runner::create(setup_.plan, world_.rank(),
+                              {.load = load,
+                               .task = setup_.task,
+                               .store = *store_,
+                               .lanes = lanes_,
+                               .before_update = [this] { state_.before_update(); },
+                               .agree = [this](const StepOutcome& o) { return agree(o); },
+                               .scaler = scaler_.get(),
+                               .clip_norm = options_.clip_norm,
+                               .done = setup_.done}));
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = setup_.plan.strategy,
                               .ranks = world_.size(),
@@ -150,8 +152,7 @@ Status TrainingRun::train_one_step() {
   const double peak =
       scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
   learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
-  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_));
-  return agree(outcome);
+  return runner_->step(learning_rate_).status();
 }
 
 // Every rank learns the exact mean loss of the step, whether any of them was told to stop (all stop
@@ -162,10 +163,9 @@ Status TrainingRun::agree(const StepOutcome& mine) {
   if (usr1 && stop == 0 && options_.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
   const bool save_failed = world_.rank() == 0 && state_.save_failed();
   constexpr std::size_t kStops = StopSignal::kSignals.size();
-  // loss, samples, those who were told to save, a failed save, and by which signal to stop
-  std::array<double, 4 + kStops> sums{mine.loss_sum, static_cast<double>(mine.samples),
-                                      usr1 && options_.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0,
-                                      save_failed ? 1.0 : 0.0};
+  std::array<double, kAgreedNumbers> sums{mine.loss_sum, static_cast<double>(mine.samples),
+                                          usr1 && options_.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0,
+                                          save_failed ? 1.0 : 0.0};
   for (std::size_t i = 0; i < kStops; ++i)
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
   STORMO_RETURN_IF_ERROR(
@@ -342,7 +342,7 @@ Status TrainingRun::finish() {
 }
 
 Status TrainingRun::gather_bytes_sent() {
-  auto mine = static_cast<std::int64_t>(world_.bytes_sent());
+  auto mine = static_cast<std::int64_t>(groups_->bytes_sent());
   std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
   STORMO_RETURN_IF_ERROR(
       world_.all_gather(comm::Buffer{&mine, 1, DType::kInt64}, comm::buffer_of(std::span(all))));

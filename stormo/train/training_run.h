@@ -11,6 +11,7 @@
 #include <stormo/data/prefetch.h>
 #include <stormo/observe/records.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/train/axis_groups.h>
 #include <stormo/train/evaluate.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameter_store.h>
@@ -18,6 +19,7 @@
 #include <stormo/train/run_state.h>
 #include <stormo/train/runner.h>
 #include <stormo/train/step_log.h>
+#include <stormo/train/stop_signal.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {
@@ -32,11 +34,16 @@ struct RunSetup {
   plan::StepPlan plan;
   observe::RunObserver* observer = nullptr;
   Sink* sink = nullptr;
+  DoneAction done = {};
 };
 
 /// One run from its first to its last step. Every member function is a collective.
 class TrainingRun {
  public:
+  /// That the ranks add up at the end of a step: loss, samples, ranks that were told to save,
+  /// failed saves, and for each signal the ranks that it told to stop.
+  static constexpr std::size_t kAgreedNumbers = 4 + StopSignal::kSignals.size();
+
   explicit TrainingRun(const RunSetup& setup);
   ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
@@ -73,6 +80,7 @@ class TrainingRun {
   const TrainerOptions& options_;
   data::Sampler sampler_;
   std::int64_t steps_;  // of the whole run
+  std::unique_ptr<AxisGroups> groups_;
   std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<GradScaler> scaler_;  // in float16
   RunState state_;

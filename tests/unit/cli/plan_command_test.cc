@@ -102,7 +102,7 @@ TEST(PlanCommand, ShowsSchedulesAndStepPlans) {
   const Outcome mirrored = run({"show", "mirrored", "--ranks", "3", "--json"});
   const json object = objects(mirrored.out).at(0);
   EXPECT_EQ(object["kind"], "step_plan");
-  EXPECT_THAT(object["text"].get<std::string>(), HasSubstr("all_reduce 0-2 over dp"));
+  EXPECT_THAT(object["text"].get<std::string>(), HasSubstr("all_reduce 0-5 over dp"));
 }
 
 TEST(PlanCommand, ShowsTheRoundsAsATable) {
@@ -174,6 +174,18 @@ TEST(PlanCommand, APlanThatFailsExitsWithOne) {
   const Outcome o = run({"verify", bad.path()});
   EXPECT_EQ(o.exit_code, kExitFailed);
   EXPECT_THAT(o.err, HasSubstr(": 2:12: the receiving rank must be in 0..1"));
+}
+
+TEST(PlanCommand, AStepPlanThatFailsNamesTheActionAndTheValue) {
+  std::string text = run({"show", "fsdp", "--hosts", "4"}).out;
+  const std::size_t at = text.find("release_gradients 4-5");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, 17, "reshard 4-5 over shard #");  // the segment is needed by nobody any more
+  const TextFile wrong("no_such", text);
+  const Outcome o = run({"verify", wrong.path()});
+  EXPECT_EQ(o.exit_code, kExitFailed);
+  EXPECT_THAT(o.err, HasSubstr("(reshard 4-5 over shard: fc3.weight .. fc3.bias): needs the whole, "
+                               "but the weights of parameter 4 (fc3.weight) are shard over shard"));
 }
 
 TEST(PlanCommand, BadUsageExitsWithTwoAndSaysTheRemedy) {

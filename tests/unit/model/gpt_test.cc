@@ -53,6 +53,16 @@ TEST(Gpt, CountsItsFlops) {
   EXPECT_EQ(shape.segments[3].flops_per_sample, 2 * 8 * 16 * 13);
 }
 
+TEST(Gpt, SaysThatItsHeadReadsTheEmbeddingsWeight) {
+  GptOptions options = small();
+  const plan::ModelShape tied = Gpt(options).shape();
+  ASSERT_EQ(tied.segments.back().borrowed.size(), 1u);
+  const int borrowed = tied.segments.back().borrowed.front();
+  EXPECT_EQ(flatten(tied)[static_cast<std::size_t>(borrowed)]->elements, 13 * 16);
+  options.tied = false;
+  EXPECT_TRUE(Gpt(options).shape().segments.back().borrowed.empty());
+}
+
 TEST(Gpt, NeverLooksAhead) {
   torch::manual_seed(3);
   Gpt model(small());

@@ -1,8 +1,13 @@
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stormo/analysis/step_verify.h>
+#include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
+#include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
@@ -17,10 +22,28 @@ namespace {
 using plan::ActionKind;
 using plan::StepPlan;
 
+/// Segments with a weight and a bias each.
 plan::ModelShape shape(int segments) {
   plan::ModelShape out;
   for (int i = 0; i < segments; ++i) {
-    out.segments.push_back({"layer" + std::to_string(i), 100 * (i + 1), 200 * (i + 1)});
+    const std::string name = "layer" + std::to_string(i);
+    out.segments.push_back({.name = name,
+                            .parameters = {{name + ".weight", 100 * (i + 1)}, {name + ".bias", 10}},
+                            .flops_per_sample = 200 * (i + 1),
+                            .borrowed = {}});
+  }
+  return out;
+}
+
+std::string text_of(const Result<StepPlan>& p) {
+  return p.ok() ? to_text(*p) : p.status().to_string();
+}
+
+/// By kind and in order, as "all_gather 0-1 over shard".
+std::vector<std::string> actions_of(const StepPlan& p, ActionKind kind) {
+  std::vector<std::string> out;
+  for (const plan::Action& a : p.actions) {
+    if (a.kind == kind) out.push_back(to_text(a));
   }
   return out;
 }
@@ -28,10 +51,10 @@ plan::ModelShape shape(int segments) {
 TEST(OneDevice, IsAValidPlanForAnyModel) {
   for (const int segments : {1, 2, 7}) {
     const StepPlan p = one_device(shape(segments));
-    EXPECT_TRUE(validate(p).ok()) << validate(p).to_string();
+    EXPECT_TRUE(analysis::verify(p).ok()) << analysis::verify(p).to_string();
     EXPECT_EQ(p.mesh.size(), 1);
   }
-  EXPECT_EQ(validate(one_device({})).message(), "the model has no segments");
+  EXPECT_EQ(analysis::verify(one_device({})).message(), "the model has no segments");
 }
 
 TEST(OneDevice, PrintsItsKnownText) {
@@ -61,12 +84,56 @@ TEST(Mirrored, AddsOnlyAnAxisAndTheReductions) {
 
 TEST(Mirrored, ReducesEachPieceOfTheBackwardAtOnce) {
   StepPlan pieces = one_device(shape(2));
-  pieces.actions[3] = {ActionKind::kBackward, 1, 1};
-  pieces.actions.insert(pieces.actions.begin() + 4, {ActionKind::kBackward, 0, 0});
+  pieces.actions[3].range = {1, 1};
+  pieces.actions.insert(pieces.actions.begin() + 4,
+                        {.kind = ActionKind::kBackward, .range = {0, 0}});
   const auto p = compose(pieces, mirrored(2));
   ASSERT_TRUE(p.ok()) << p.status().to_string();
-  EXPECT_EQ(p->actions[4], (plan::Action{ActionKind::kAllReduce, 1, 1, "dp"}));
-  EXPECT_EQ(p->actions[6], (plan::Action{ActionKind::kAllReduce, 0, 0, "dp"}));
+  EXPECT_EQ(to_text(p->actions[4]), "all_reduce 2-3 over dp");
+  EXPECT_EQ(to_text(p->actions[6]), "all_reduce 0-1 over dp");
+}
+
+TEST(MicroBatches, AreReducedOnceAtTheLast) {
+  const auto p = compose(one_device(shape(2)), micro_batches(3), mirrored(2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_THAT(
+      actions_of(*p, ActionKind::kBackward),
+      ::testing::ElementsAre("backward 0-1", "backward 0-1 batch 1", "backward 0-1 batch 2"));
+  EXPECT_THAT(actions_of(*p, ActionKind::kAllReduce),
+              ::testing::ElementsAre("all_reduce 0-3 over dp"));
+  EXPECT_EQ(p->strategy, "one_device+micro_batches3+mirrored");
+}
+
+TEST(MicroBatches, RefusesWhatItCannotCut) {
+  const StepPlan one = one_device(shape(2));
+  EXPECT_EQ(micro_batches(0)(one).status().message(), "micro_batches: 0; give 1 to 65536");
+  EXPECT_EQ(
+      compose(one, micro_batches(2), micro_batches(2)).status().message(),
+      "after one_device+micro_batches2: micro_batches: the batch is cut already; apply it once");
+  StepPlan pieces = one;
+  pieces.actions[3].range = {1, 1};
+  pieces.actions.insert(pieces.actions.begin() + 4,
+                        {.kind = ActionKind::kBackward, .range = {0, 0}});
+  EXPECT_THAT(compose(pieces, mirrored(2), micro_batches(2)).status().message(),
+              ::testing::HasSubstr("apply it before passes that cut them"));
+}
+
+TEST(GradientScale, ComesBeforeTheUpdateInTheOrderOfItsFactors) {
+  const auto p = compose(one_device(shape(1)), scale_loss(), clip_gradients(), host_shared(1, 2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  std::vector<std::string> all;
+  for (const plan::Action& a : p->actions) all.push_back(to_text(a));
+  EXPECT_THAT(
+      all, ::testing::ElementsAre("load", "forward 0-0", "loss", "backward 0-0",
+                                  "share_gradients 0-1 over host", "norm over host", "unscale",
+                                  "clip", "update 0-1", "share_parameters 0-1 over host", "agree"));
+  EXPECT_TRUE(p->scaled_loss);
+  EXPECT_EQ(compose(one_device(shape(1)), scale_loss(), scale_loss()).status().message(),
+            "after one_device+scale_loss: scale_loss: the loss is scaled already; apply it once");
+  StepPlan none = one_device(shape(1));
+  none.actions.pop_back();
+  none.actions.pop_back();
+  EXPECT_EQ(clip_gradients()(none).status().message(), "clip_gradients: the plan has no update");
 }
 
 TEST(Mirrored, RefusesWhatItCannotRewrite) {
@@ -98,25 +165,30 @@ TEST(Compose, StopsAtTheFirstInvalidPlan) {
     return in;
   };
   const auto p = compose(one_device(shape(1)), breaks, counts);
-  EXPECT_EQ(p.status().message(), "one_device+breaks: segment 0 is never updated");
+  EXPECT_EQ(p.status().message(),
+            "one_device+breaks: no action lets the ranks agree on the end of the step");
   EXPECT_EQ(called, 0);
 }
 
 TEST(Sharded, PrintsItsKnownText) {
   for (const int stage : {1, 2, 3}) {
-    const auto p = compose(one_device(shape(2)), sharded(stage, 4));
+    const auto p = compose(one_device(shape(2)), sharded({.stage = stage, .ranks = 4}));
     ASSERT_TRUE(p.ok()) << p.status().to_string();
     testing::expect_golden("step_plan_sharded" + std::to_string(stage) + ".txt", to_text(*p));
   }
+  const auto all = compose(one_device(shape(3)), micro_batches(2), clip_gradients(), mirrored(2),
+                           sharded({.stage = 3, .ranks = 2, .prefetch = 1}));
+  testing::expect_golden("step_plan_hybrid_prefetch.txt", text_of(all));
 }
 
 // The elements that each kind of collective moves, over the mesh axis `axis`.
 std::int64_t moved(const StepPlan& p, ActionKind kind, const std::string& axis) {
   std::int64_t elements = 0;
+  const auto parameters = flatten(p.model);
   for (const plan::Action& a : p.actions) {
-    if (a.kind != kind || a.axis != axis) continue;
-    for (int s = a.first; s <= a.last; ++s) {
-      elements += p.model.segments[static_cast<std::size_t>(s)].num_parameters;
+    if (a.kind != kind || a.axes != std::vector{axis}) continue;
+    for (int i = a.range.first; i <= a.range.last; ++i) {
+      elements += parameters[static_cast<std::size_t>(i)]->elements;
     }
   }
   return elements;
@@ -125,12 +197,12 @@ std::int64_t moved(const StepPlan& p, ActionKind kind, const std::string& axis) 
 TEST(Sharded, MovesEveryParameterTwiceOrThrice) {
   for (const int segments : {1, 2, 7}) {
     for (const int stage : {1, 2, 3}) {
-      for (const int ranks : {1, 2, 5}) {
-        const auto p = compose(one_device(shape(segments)), sharded(stage, ranks));
+      for (const int prefetch : {0, 1, 3}) {
+        const Sharding how{.stage = stage, .ranks = 4, .prefetch = prefetch};
+        const auto p = compose(one_device(shape(segments)), sharded(how));
         ASSERT_TRUE(p.ok()) << p.status().to_string();
-        EXPECT_EQ(p->mesh, (plan::Mesh{{{"shard", ranks}}}));
-        std::int64_t all = 0;
-        for (const auto& s : p->model.segments) all += s.num_parameters;
+        EXPECT_EQ(p->mesh, (plan::Mesh{{{"shard", 4}}}));
+        const std::int64_t all = num_elements(p->model);
         EXPECT_EQ(moved(*p, ActionKind::kReduceScatter, "shard"), all);
         EXPECT_EQ(moved(*p, ActionKind::kAllGather, "shard"), stage == 3 ? 2 * all : all);
         EXPECT_EQ(moved(*p, ActionKind::kAllReduce, "shard"), 0);
@@ -140,26 +212,53 @@ TEST(Sharded, MovesEveryParameterTwiceOrThrice) {
 }
 
 TEST(Sharded, AfterMirroredReducesPartsOverHosts) {
-  const auto p = compose(one_device(shape(2)), mirrored(2), sharded(3, 4));
+  const auto p = compose(one_device(shape(2)), mirrored(2), sharded({.stage = 3, .ranks = 4}));
   ASSERT_TRUE(p.ok()) << p.status().to_string();
   EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 2}, {"shard", 4}}}));
-  const auto at = [&](ActionKind kind, int segment) {
-    return std::find_if(p->actions.begin(), p->actions.end(), [&](const plan::Action& a) {
-      return a.kind == kind && a.first <= segment && segment <= a.last;
-    });
-  };
-  for (const int segment : {0, 1}) {
-    EXPECT_LT(at(ActionKind::kReduceScatter, segment), at(ActionKind::kAllReduce, segment));
-    EXPECT_LT(at(ActionKind::kAllReduce, segment), at(ActionKind::kUpdate, segment));
+  EXPECT_THAT(
+      actions_of(*p, ActionKind::kAllReduce),
+      ::testing::ElementsAre("all_reduce 2-3 over dp async", "all_reduce 0-1 over dp async"));
+  EXPECT_EQ(moved(*p, ActionKind::kAllReduce, "dp"), num_elements(p->model));
+}
+
+// What the head of a GPT does with the weight of its embedding.
+TEST(Sharded, KeepsABorrowedParameterUntilItsLastUser) {
+  plan::ModelShape model = shape(3);
+  model.segments[2].borrowed = {0};
+  const auto p = compose(one_device(model), sharded({.stage = 3, .ranks = 2}));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_THAT(actions_of(*p, ActionKind::kAllGather),
+              ::testing::ElementsAre("all_gather 0-1 over shard", "all_gather 2-3 over shard",
+                                     "all_gather 4-5 over shard", "all_gather 0-1 over shard",
+                                     "all_gather 4-5 over shard", "all_gather 2-3 over shard"));
+  EXPECT_THAT(
+      actions_of(*p, ActionKind::kReduceScatter),
+      ::testing::ElementsAre("reduce_scatter 4-5 over shard", "reduce_scatter 2-3 over shard",
+                             "reduce_scatter 0-1 over shard"));
+}
+
+TEST(Sharded, MovesNoGradientsOfFrozenSegments) {
+  plan::ModelShape model = shape(3);
+  for (plan::ParameterShape& p : model.segments[0].parameters) p.trainable = false;
+  for (const int stage : {1, 2, 3}) {
+    const auto p = compose(one_device(model), sharded({.stage = stage, .ranks = 2}));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    EXPECT_EQ(actions_of(*p, ActionKind::kReduceScatter).size(), 2u);
+    // whole all the time, or in parts and gathered for the forward alone
+    EXPECT_EQ(
+        std::ranges::count(actions_of(*p, ActionKind::kAllGather), "all_gather 0-1 over shard"),
+        stage == 3 ? 1 : 0);
   }
 }
 
 TEST(Sharded, RefusesWhatCannotBe) {
-  EXPECT_EQ(sharded(0, 2)(one_device(shape(1))).status().message(),
+  EXPECT_EQ(sharded({.stage = 0, .ranks = 2})(one_device(shape(1))).status().message(),
             "sharded: stage 0; give 1, 2 or 3");
-  EXPECT_EQ(sharded(3, 0)(one_device(shape(1))).status().message(),
+  EXPECT_EQ(sharded({.stage = 3, .ranks = 0})(one_device(shape(1))).status().message(),
             "sharded: 0 ranks; give at least 1");
-  EXPECT_EQ(compose(one_device(shape(1)), sharded(3, 2), sharded(3, 2)).status().message(),
+  EXPECT_EQ(compose(one_device(shape(1)), sharded({.ranks = 2}), sharded({.ranks = 2}))
+                .status()
+                .message(),
             "after one_device+sharded3: sharded: the mesh already has an axis 'shard'; apply it "
             "once");
 }
@@ -208,6 +307,23 @@ TEST(StrategyByName, SaysWhatFitsInstead) {
   EXPECT_THAT(passes({.kind = kCentralStorage}, {2}, false), HasSubstr("parameters=replicated"));
   EXPECT_THAT(passes({.kind = kDdp, .parameters = kHostShared}, {2, 1}),
               HasSubstr("as many ranks on one host"));
+}
+
+TEST(StrategyByName, TakesWhatAStepHasBesides) {
+  const auto p = plan_for({.kind = Strategy::Kind::kFsdp}, shape(2), {.ranks_per_host = {1, 1}},
+                          {.micro_batches = 2, .scale_loss = true, .clip = true, .prefetch = 1});
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->strategy, "one_device+micro_batches2+scale_loss+clip_gradients+sharded3");
+  EXPECT_TRUE(std::ranges::any_of(p->actions, &plan::Action::asynchronous));
+}
+
+TEST(HostShared, SharesWithinAHostAndReducesBetweenHosts) {
+  const auto one = compose(one_device(shape(2)), host_shared(1, 4));
+  ASSERT_TRUE(one.ok()) << one.status().to_string();
+  EXPECT_TRUE(actions_of(*one, ActionKind::kAllReduce).empty());
+  EXPECT_EQ(actions_of(*one, ActionKind::kShareGradients).size(), 1u);
+  EXPECT_EQ(compose(one_device(shape(2)), mirrored(2), host_shared(1, 2)).status().code(),
+            Code::kBadPlan);
 }
 
 TEST(HostShared, PrintsItsKnownText) {

@@ -6,6 +6,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/plan/topology.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <regex>
@@ -40,22 +41,51 @@ Schedule random_schedule(Rng& rng) {
   return s;
 }
 
+std::vector<Placement> random_placements(Rng& rng) {
+  constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard, Placement::kShared};
+  std::vector<Placement> out;
+  for (int i = below(rng, 4); i > 0; --i) out.push_back(kAtRest[rng.below(kAtRest.size())]);
+  return out;
+}
+
+SegmentShape random_segment(Rng& rng) {
+  SegmentShape s{.name = random_name(rng),
+                 .parameters = {},
+                 .flops_per_sample = static_cast<std::int64_t>(rng.next_u64() >> 1),
+                 .borrowed = {}};
+  for (int i = below(rng, 3); i > 0; --i) s.borrowed.push_back(below(rng, 9));
+  for (int i = below(rng, 3); i > 0; --i) {
+    s.parameters.push_back({.name = random_name(rng),
+                            .elements = static_cast<std::int64_t>(rng.next_u64() >> 1),
+                            .dtype = kDTypes[rng.below(kDTypes.size())],
+                            .trainable = below(rng, 2) == 0});
+  }
+  return s;
+}
+
 StepPlan random_step_plan(Rng& rng) {
   StepPlan p;
   p.strategy = random_name(rng);
   for (int i = below(rng, 4); i > 0; --i) {
     p.mesh.axes.push_back({random_name(rng) + std::to_string(i), 1 + below(rng, 16)});
   }
-  for (int i = below(rng, 4); i > 0; --i) {
-    p.model.segments.push_back({random_name(rng), static_cast<std::int64_t>(rng.next_u64() >> 1),
-                                static_cast<std::int64_t>(rng.next_u64() >> 1)});
-  }
+  p.micro_batches = 1 + below(rng, 3);
+  p.scaled_loss = below(rng, 2) == 0;
+  for (int i = below(rng, 4); i > 0; --i) p.model.segments.push_back(random_segment(rng));
+  p.parameters = random_placements(rng);
+  p.frozen = random_placements(rng);
+  p.optimizer_state = random_placements(rng);
   for (int i = below(rng, 8); i > 0; --i) {
-    Action a{static_cast<ActionKind>(below(rng, 8)), 0, 0, random_name(rng)};
-    if (a.kind != ActionKind::kLoad && a.kind != ActionKind::kLoss) {
-      a.first = below(rng, 100);
-      a.last = a.first + below(rng, 100);
+    Action a{.kind = kActionKinds[rng.below(kActionKinds.size())]};
+    if (range_of(a.kind) != RangeOf::kNothing) {
+      a.range.first = below(rng, 100);
+      a.range.last = a.range.first + below(rng, 100);
     }
+    if (has_micro_batch(a.kind)) a.micro_batch = below(rng, p.micro_batches);
+    for (const Axis& axis : p.mesh.axes) {
+      if (below(rng, 3) == 0) a.axes.push_back(axis.name);
+    }
+    a.asynchronous = below(rng, 4) == 0;
     p.actions.push_back(a);
   }
   return p;

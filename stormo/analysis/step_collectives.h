@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <stormo/base/dtype.h>
+#include <stormo/plan/schedule.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::analysis {
+
+/// What a plan leaves open, and what decides how much its actions move.
+struct StepSizes {
+  /// Of gradients that replicas or shards reduce; empty: each travels in its own type.
+  std::optional<DType> travels_as;
+  std::int64_t agreed_numbers = 0;  ///< float64 numbers that kAgree adds up
+  /// Builders that reduce gradients; empty: what the communicator chooses.
+  std::string all_reduce;
+  std::string reduce_scatter;
+  bool operator==(const StepSizes&) const = default;
+};
+
+/// One collective operation, seen from above.
+struct Collective {
+  plan::GoalKind goal = plan::GoalKind::kAllReduce;
+  std::int64_t elements = 0;  ///< of the whole buffer: all ranks' parts together
+  DType dtype = DType::kFloat32;
+  std::vector<std::string> axes;  ///< mesh axes whose ranks take part together
+  /// Done only where these ranks are on several hosts: there the weights of an average are added up
+  /// first.
+  bool only_between_hosts = false;
+  std::string algorithm;  ///< a builder; empty: what the communicator chooses
+
+  std::int64_t bytes() const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
+  bool operator==(const Collective&) const = default;
+};
+
+/// The collectives that action number `action` of a verified plan starts, in order, in the form of
+/// libtorch training here: parts lie in flat buffers (plan/flat_buffer.h), replicas average all
+/// gradients of a type at once, with a number for each that says whether a rank has it. None for
+/// computations, for axes of one rank, and for barriers, which move nothing.
+std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
+                                       const StepSizes& sizes);
+
+}  // namespace stormo::analysis

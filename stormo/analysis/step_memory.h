@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <stormo/base/dtype.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::analysis {
+
+/// What a plan does not say of the memory of its values.
+struct MemorySizes {
+  /// Numbers, in the parameter's type, that the optimizer keeps for each element.
+  int optimizer_numbers = 0;
+  std::optional<DType> travels_as;  ///< see StepSizes
+  /// By segment: bytes that the backward of one micro-batch needs. Empty: unknown, taken as 0.
+  std::vector<std::int64_t> activations;
+};
+
+/// Bytes on one rank. Of what the ranks of a host share, each counts its part.
+struct Memory {
+  std::int64_t parameters = 0;
+  std::int64_t gradients = 0;  ///< with the buffers that they travel in
+  std::int64_t optimizer_state = 0;
+  std::int64_t activations = 0;
+  std::int64_t total() const { return parameters + gradients + optimizer_state + activations; }
+  bool operator==(const Memory&) const = default;
+};
+
+struct StepMemory {
+  Memory between_steps;
+  Memory peak;
+  std::size_t peak_action = 0;  ///< the first that needs as much
+};
+
+/// Of a verified plan, on the rank that holds the most, with the alignment of flat buffers; without
+/// what libraries take for themselves. O(actions * log(parameters) + parameters).
+StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes);
+
+}  // namespace stormo::analysis

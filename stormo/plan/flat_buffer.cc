@@ -1,0 +1,42 @@
+#include <stormo/plan/flat_buffer.h>
+
+#include <algorithm>
+
+namespace stormo::plan {
+namespace {
+
+constexpr std::int64_t kAlignBytes = 64;
+constexpr std::int64_t kAlignElements = 16;
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+FlatBuffer flat_buffer(std::span<const std::int64_t> counts, std::int64_t element_bytes,
+                       int ranks) {
+  FlatBuffer out;
+  std::int64_t end = 0;
+  for (const std::int64_t count : counts) {
+    out.offsets.push_back(round_up(end, kAlignBytes / element_bytes));
+    end = out.offsets.back() + count;
+  }
+  out.elements = round_up(std::max<std::int64_t>(end, 1), ranks * kAlignElements);
+  return out;
+}
+
+std::vector<FlatGroup> flat_groups(const ModelShape& model, Range parameters) {
+  const std::vector<const ParameterShape*> all = flatten(model);
+  std::vector<FlatGroup> out;
+  for (int i = parameters.first; i <= parameters.last; ++i) {
+    const ParameterShape& p = *all[static_cast<std::size_t>(i)];
+    auto group = std::ranges::find_if(
+        out, [&](const FlatGroup& g) { return g.dtype == p.dtype && g.trainable == p.trainable; });
+    if (group == out.end()) {
+      group = out.insert(group, {.dtype = p.dtype, .trainable = p.trainable, .counts = {}});
+    }
+    group->counts.push_back(p.elements);
+  }
+  return out;
+}
+
+}  // namespace stormo::plan

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <stormo/plan/model_shape.h>
+
+namespace stormo::plan {
+
+/// How parameters that are moved together lie in one buffer, of which each rank owns an equal,
+/// contiguous part. Units: elements.
+struct FlatBuffer {
+  std::vector<std::int64_t> offsets;  ///< by parameter; each starts at a multiple of 64 bytes
+  std::int64_t elements = 0;          ///< with alignment: a multiple of 16 for each rank, above 0
+};
+
+/// Parameters of `counts` elements, of `element_bytes` bytes each, one after the other.
+FlatBuffer flat_buffer(std::span<const std::int64_t> counts, std::int64_t element_bytes, int ranks);
+
+/// Parameters that can share a buffer: of one type, all trainable or all frozen.
+struct FlatGroup {
+  DType dtype = DType::kFloat32;
+  bool trainable = true;
+  std::vector<std::int64_t> counts;  ///< elements, by parameter
+};
+
+/// The groups of `parameters`, in the order of their first members.
+std::vector<FlatGroup> flat_groups(const ModelShape& model, Range parameters);
+
+}  // namespace stormo::plan

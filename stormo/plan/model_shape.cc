@@ -1,0 +1,54 @@
+#include <stormo/plan/model_shape.h>
+
+#include <algorithm>
+
+namespace stormo::plan {
+
+int num_parameters(const ModelShape& model) {
+  std::size_t count = 0;
+  for (const SegmentShape& s : model.segments) count += s.parameters.size();
+  return static_cast<int>(count);
+}
+
+std::int64_t num_elements(const SegmentShape& segment) {
+  std::int64_t count = 0;
+  for (const ParameterShape& p : segment.parameters) count += p.elements;
+  return count;
+}
+
+std::int64_t num_elements(const ModelShape& model) {
+  std::int64_t count = 0;
+  for (const SegmentShape& s : model.segments) count += num_elements(s);
+  return count;
+}
+
+Range parameters_of(const ModelShape& model, Range segments) {
+  int first = 0, count = 0;
+  for (int s = 0; s <= segments.last; ++s) {
+    const int own = static_cast<int>(model.segments[static_cast<std::size_t>(s)].parameters.size());
+    (s < segments.first ? first : count) += own;
+  }
+  return {first, first + count - 1};
+}
+
+std::vector<const ParameterShape*> flatten(const ModelShape& model) {
+  std::vector<const ParameterShape*> out;
+  for (const SegmentShape& s : model.segments) {
+    for (const ParameterShape& p : s.parameters) out.push_back(&p);
+  }
+  return out;
+}
+
+std::vector<std::vector<int>> parameters_read(const ModelShape& model) {
+  std::vector<std::vector<int>> out;
+  int next = 0;
+  for (const SegmentShape& s : model.segments) {
+    std::vector<int> read = s.borrowed;
+    for (std::size_t i = 0; i < s.parameters.size(); ++i) read.push_back(next++);
+    std::ranges::sort(read);
+    out.push_back(std::move(read));
+  }
+  return out;
+}
+
+}  // namespace stormo::plan

@@ -1,0 +1,55 @@
+#include <stormo/train/model_parameters.h>
+
+#include <memory>
+#include <string>
+
+#include <stormo/model/chain.h>
+#include <stormo/tensor/model_shape.h>
+
+namespace stormo::train {
+namespace {
+
+Status other_model(const std::string& why) {
+  return Status(Code::kBadPlan, "the plan is for another model: " + why);
+}
+
+}  // namespace
+
+plan::ModelShape shape_of(const Task& task) {
+  if (const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module)) {
+    plan::ModelShape shape = chain->shape();
+    // all of them belong to segments?
+    if (num_parameters(shape) == static_cast<int>(chain->parameters().size())) return shape;
+  }
+  if (task.shape) return *task.shape;
+  return {
+      .segments = {{.name = "module", .parameters = tensor::parameter_shapes(*task.module, "")}}};
+}
+
+Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters) {
+  std::size_t found = 0;
+  for (const plan::ParameterShape* p : flatten(model)) {
+    if (!p->trainable) continue;
+    if (found == parameters.size()) return other_model("the module has no '" + p->name + "'");
+    const NamedParameter& mine = parameters[found++];
+    if (mine.tensor.numel() == p->elements) continue;
+    return other_model("'" + p->name + "' has " + std::to_string(p->elements) +
+                       " elements, the module's '" + mine.name + "' " +
+                       std::to_string(mine.tensor.numel()));
+  }
+  if (found == parameters.size()) return {};
+  return other_model("it has no '" + parameters[found].name + "'");
+}
+
+ParameterRange trainable_in(const plan::ModelShape& model, plan::Range range) {
+  ParameterRange out;
+  int index = 0;
+  for (const plan::ParameterShape* p : flatten(model)) {
+    if (p->trainable && index < range.first) ++out.first;
+    if (p->trainable && index <= range.last) ++out.last;
+    ++index;
+  }
+  return out;
+}
+
+}  // namespace stormo::train

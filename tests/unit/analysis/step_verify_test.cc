@@ -1,0 +1,301 @@
+#include <stormo/analysis/step_verify.h>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Placement;
+using plan::Range;
+using plan::StepPlan;
+
+/// Two segments of a parameter each; the second reads the first one's too.
+plan::ModelShape model() {
+  plan::ModelShape m;
+  m.segments = {
+      {.name = "first", .parameters = {{"a", 10}}, .flops_per_sample = 0, .borrowed = {}},
+      {.name = "second", .parameters = {{"b", 30}}, .flops_per_sample = 0, .borrowed = {0}}};
+  return m;
+}
+
+StepPlan on_axis(Placement parameters, Placement state) {
+  StepPlan p;
+  p.mesh = {{{"dp", 2}}};
+  p.model = model();
+  p.parameters = {parameters};
+  p.frozen = {Placement::kReplicate};
+  p.optimizer_state = {state};
+  return p;
+}
+
+/// Replicas, a reduction for each piece of the backward, a clipped norm.
+StepPlan replicas() {
+  StepPlan p = on_axis(Placement::kReplicate, Placement::kReplicate);
+  p.actions = {{.kind = ActionKind::kLoad},                                        // 0
+               {.kind = ActionKind::kForward, .range = {0, 1}},                    // 1
+               {.kind = ActionKind::kLoss},                                        // 2
+               {.kind = ActionKind::kBackward, .range = {1, 1}},                   // 3
+               {.kind = ActionKind::kAllReduce, .range = {1, 1}, .axes = {"dp"}},  // 4
+               {.kind = ActionKind::kBackward, .range = {0, 0}},                   // 5
+               {.kind = ActionKind::kAllReduce, .range = {0, 0}, .axes = {"dp"}},  // 6
+               {.kind = ActionKind::kNorm},                                        // 7
+               {.kind = ActionKind::kClip},                                        // 8
+               {.kind = ActionKind::kUpdate, .range = {0, 1}},                     // 9
+               {.kind = ActionKind::kAgree}};                                      // 10
+  return p;
+}
+
+/// Everything in parts, of one piece.
+StepPlan shards() {
+  StepPlan p = on_axis(Placement::kShard, Placement::kShard);
+  p.actions = {{.kind = ActionKind::kLoad},                                            // 0
+               {.kind = ActionKind::kAllGather, .range = {0, 1}, .axes = {"dp"}},      // 1
+               {.kind = ActionKind::kForward, .range = {0, 1}},                        // 2
+               {.kind = ActionKind::kLoss},                                            // 3
+               {.kind = ActionKind::kCount},                                           // 4
+               {.kind = ActionKind::kBackward, .range = {0, 1}},                       // 5
+               {.kind = ActionKind::kReduceScatter, .range = {0, 1}, .axes = {"dp"}},  // 6
+               {.kind = ActionKind::kReleaseGradients, .range = {0, 1}},               // 7
+               {.kind = ActionKind::kReshard, .range = {0, 1}, .axes = {"dp"}},        // 8
+               {.kind = ActionKind::kFindUnused},                                      // 9
+               {.kind = ActionKind::kUpdate, .range = {0, 1}},                         // 10
+               {.kind = ActionKind::kAgree}};                                          // 11
+  return p;
+}
+
+/// One copy in the memory of the ranks, in float16.
+StepPlan one_copy() {
+  StepPlan p = on_axis(Placement::kShared, Placement::kShard);
+  p.scaled_loss = true;
+  p.actions = {{.kind = ActionKind::kLoad},                                              // 0
+               {.kind = ActionKind::kForward, .range = {0, 1}},                          // 1
+               {.kind = ActionKind::kLoss},                                              // 2
+               {.kind = ActionKind::kBackward, .range = {0, 1}},                         // 3
+               {.kind = ActionKind::kShareGradients, .range = {0, 1}, .axes = {"dp"}},   // 4
+               {.kind = ActionKind::kNorm, .axes = {"dp"}},                              // 5
+               {.kind = ActionKind::kUnscale},                                           // 6
+               {.kind = ActionKind::kUpdate, .range = {0, 1}},                           // 7
+               {.kind = ActionKind::kShareParameters, .range = {0, 1}, .axes = {"dp"}},  // 8
+               {.kind = ActionKind::kAgree}};                                            // 9
+  return p;
+}
+
+using Change = std::function<void(StepPlan&)>;
+Change without(int i) {
+  return [i](StepPlan& p) { p.actions.erase(p.actions.begin() + i); };
+}
+Change twice(int i) {
+  return [i](StepPlan& p) { p.actions.insert(p.actions.begin() + i, p.actions[std::size_t(i)]); };
+}
+Change swapped(std::size_t i, std::size_t j) {
+  return [i, j](StepPlan& p) { std::swap(p.actions[i], p.actions[j]); };
+}
+Change with(std::size_t i, std::function<void(Action&)> change) {
+  return [i, change = std::move(change)](StepPlan& p) { change(p.actions[i]); };
+}
+
+struct Case {
+  std::string message;
+  Change change;
+};
+void expect_refused(const StepPlan& good, const std::vector<Case>& cases) {
+  ASSERT_TRUE(verify(good).ok()) << verify(good).to_string();
+  for (const Case& c : cases) {
+    StepPlan p = good;
+    c.change(p);
+    const Status st = verify(p);
+    EXPECT_EQ(st.code(), Code::kBadPlan);
+    EXPECT_EQ(st.message(), c.message);
+  }
+}
+
+TEST(StepVerify, NamesWhatAStepOfReplicasLacks) {
+  expect_refused(
+      replicas(),
+      {{"action 0 (forward 0-1: first .. second): comes before the batch is loaded", without(0)},
+       {"action 1 (loss): comes before the forward of segment 0", without(1)},
+       {"action 2 (backward 1-1: second): comes before the loss", without(2)},
+       {"action 3 (all_reduce 1-1 over dp: b): finds no gradients of parameter 1 (b)", without(3)},
+       {"action 6 (norm): needs reduced gradients, but the gradients of parameter 1 (b) are "
+        "partial "
+        "over dp",
+        without(4)},
+       {"action 7 (clip): comes before the norm", without(7)},
+       {"action 9 (agree): parameter 0 (a) is never updated", without(9)},
+       {"no action lets the ranks agree on the end of the step", without(10)},
+       {"action 1 (load): loads the batch a second time", twice(0)},
+       {"action 2 (forward 0-1: first .. second): computes segment 0 a second time", twice(1)},
+       {"action 3 (loss): computes the loss a second time", twice(2)},
+       {"action 4 (backward 1-1: second): computes segment 1 a second time", twice(3)},
+       {"action 5 (all_reduce 1-1 over dp: b): needs terms of a sum, but the gradients of "
+        "parameter "
+        "1 (b) are replicate over dp",
+        twice(4)},
+       {"action 8 (norm): computes the norm a second time", twice(7)},
+       {"action 9 (clip): clips a second time", twice(8)},
+       {"action 10 (update 0-1: a .. b): finds parameter 0 (a) updated already", twice(9)},
+       {"action 11 (agree): comes after the ranks have agreed on the end of the step", twice(10)},
+       {"action 3 (backward 0-0: first): needs the gradient of segment 1 first", swapped(3, 5)},
+       {"action 5 (norm): comes before the backward of micro-batch 0", swapped(5, 7)},
+       {"action 9 (clip): comes after an update", swapped(8, 9)},
+       // the second segment's backward adds to the gradient of a as well
+       {"action 5 (backward 0-0: first): adds to gradients that are reduced: the gradients of "
+        "parameter 0 (a) are replicate over dp",
+        with(4, [](Action& a) { a.range.first = 0; })}});
+}
+
+TEST(StepVerify, GradientsThatStayPartialLetReplicasDiverge) {
+  StepPlan p = replicas();
+  p.actions.erase(p.actions.begin() + 6, p.actions.begin() + 9);
+  EXPECT_EQ(verify(p).message(),
+            "at the end the weights of parameter 0 (a) are diverged over dp; the next step needs "
+            "replicate");
+  p.mesh.axes[0].size = 1;  // a sum of one term
+  EXPECT_TRUE(verify(p).ok()) << verify(p).to_string();
+}
+
+TEST(StepVerify, NamesWhatAStepOfShardsLacks) {
+  const std::string all = "0-1 over dp: a .. b): ";
+  expect_refused(
+      shards(),
+      {{"action 1 (forward 0-1: first .. second): needs the whole, but the weights of parameter 0 "
+        "(a) are shard over dp",
+        without(1)},
+       {"action 5 (reduce_scatter " + all + "comes before the weights are counted", without(4)},
+       {"action 6 (release_gradients 0-1: a .. b): finds no terms of a reduce_scatter of parameter "
+        "0 (a)",
+        without(6)},
+       {"action 9 (update 0-1: a .. b): comes before find_unused, and gradients of parameter 0 (a) "
+        "are in parts",
+        without(9)},
+       {"action 2 (all_gather " + all +
+            "needs parts, but the weights of parameter 0 (a) are "
+            "replicate over dp",
+        twice(1)},
+       {"action 5 (count): counts a second time", twice(4)},
+       {"action 8 (release_gradients 0-1: a .. b): finds no terms of a reduce_scatter of parameter "
+        "0 (a)",
+        twice(7)},
+       {"action 9 (reshard " + all +
+            "needs the whole, but the weights of parameter 0 (a) are shard "
+            "over dp",
+        twice(8)},
+       {"action 10 (find_unused): looks for unused gradients a second time", twice(9)},
+       {"action 6 (backward 0-1: first .. second): needs the whole, but the weights of parameter 0 "
+        "(a) are shard over dp",
+        [](StepPlan& p) {
+          const Action reshard = p.actions[8];
+          p.actions.erase(p.actions.begin() + 8);
+          p.actions.insert(p.actions.begin() + 5, reshard);
+        }}});
+  // the update makes parts of what is whole: only the memory differs
+  StepPlan whole = shards();
+  whole.actions.erase(whole.actions.begin() + 8);
+  EXPECT_TRUE(verify(whole).ok()) << verify(whole).to_string();
+}
+
+TEST(StepVerify, NamesWhatAStepOfOneCopyLacks) {
+  const std::string all = "0-1 over dp: a .. b): ";
+  expect_refused(
+      one_copy(),
+      {{"action 4 (norm over dp): needs reduced gradients, but the gradients of parameter 0 (a) "
+        "are "
+        "partial over dp",
+        without(4)},
+       {"action 5 (unscale): comes before the norm", without(5)},
+       {"action 6 (update 0-1: a .. b): comes before the scale of the loss is undone", without(6)},
+       {"at the end the weights of parameter 0 (a) are shard over dp; the next step needs shared",
+        without(8)},
+       {"action 5 (share_gradients " + all +
+            "needs terms that nobody reads yet, but the gradients "
+            "of parameter 0 (a) are partial over dp, and read by "
+            "others",
+        twice(4)},
+       {"action 7 (unscale): undoes the scale of the loss a second time", twice(6)},
+       {"action 9 (share_parameters " + all +
+            "needs updated parts of one copy, but the weights of "
+            "parameter 0 (a) are shared over dp",
+        twice(8)},
+       {"action 5 (norm): leaves out the parts of other ranks of dp",
+        with(5, [](Action& a) { a.axes.clear(); })},
+       {"action 8 (all_gather " + all +
+            "gathers parameter 0 (a), of which there is one copy; "
+            "share_parameters does",
+        with(8, [](Action& a) { a.kind = ActionKind::kAllGather; })}});
+}
+
+TEST(StepVerify, NamesWhatIsNoPlanAtAll) {
+  expect_refused(
+      replicas(),
+      {{"action 1 (forward 0-2): has segments 0-2, but the model has 2",
+        with(1, [](Action& a) { a.range.last = 2; })},
+       {"action 9 (update -1-1): has parameters -1-1, but the model has 2",
+        with(9, [](Action& a) { a.range.first = -1; })},
+       {"action 0 (load): takes no range", with(0, [](Action& a) { a.range.last = 1; })},
+       {"action 1 (forward 0-1 batch 1: first .. second): is of micro-batch 1, but there are 1",
+        with(1, [](Action& a) { a.micro_batch = 1; })},
+       {"action 1 (forward 0-1 over dp: first .. second): takes no axis",
+        with(1, [](Action& a) { a.axes = {"dp"}; })},
+       {"action 4 (all_reduce 1-1: b): needs an axis", with(4, [](Action& a) { a.axes.clear(); })},
+       {"action 4 (all_reduce 1-1 over tp: b): axis 'tp' is not in the mesh",
+        with(4, [](Action& a) { a.axes = {"tp"}; })},
+       {"action 4 (all_reduce 1-1 over dp,dp: b): names axis 'dp' twice",
+        with(4,
+             [](Action& a) {
+               a.axes = {"dp", "dp"};
+             })},
+       {"action 9 (update 0-1 async: a .. b): cannot be asynchronous",
+        with(9, [](Action& a) { a.asynchronous = true; })},
+       {"action 8 (unscale): finds no scale of the loss",
+        with(8, [](Action& a) { a.kind = ActionKind::kUnscale; })},
+       {"mesh: axis 'dp' is there twice",
+        [](StepPlan& p) {
+          p.mesh.axes.push_back({"dp", 2});
+        }},
+       {"mesh: axis 'dp' has no ranks", [](StepPlan& p) { p.mesh.axes[0].size = 0; }},
+       {"mesh: an axis has no name", [](StepPlan& p) { p.mesh.axes[0].name = ""; }},
+       {"mesh: more than 65536 ranks", [](StepPlan& p) { p.mesh.axes[0].size = 65537; }},
+       {"the model has no segments", [](StepPlan& p) { p.model.segments.clear(); }},
+       {"the model has no parameters",
+        [](StepPlan& p) {
+          for (plan::SegmentShape& s : p.model.segments) s.parameters.clear();
+        }},
+       {"segment 0: parameter 'a' has a negative size",
+        [](StepPlan& p) { p.model.segments[0].parameters[0].elements = -1; }},
+       {"segment 1 borrows parameter 1, which no segment before it has",
+        [](StepPlan& p) { p.model.segments[1].borrowed = {1}; }},
+       {"state parameters: 0 placements for a mesh of 1 axes",
+        [](StepPlan& p) { p.parameters.clear(); }},
+       {"state optimizer: partial is nothing to begin a step with",
+        [](StepPlan& p) { p.optimizer_state = {Placement::kPartial}; }},
+       {"state optimizer: shared over dp; each rank has its own, or a part",
+        [](StepPlan& p) { p.optimizer_state = {Placement::kShared}; }},
+       {"state parameters: shared over dp, where the optimizer's state is whole: more than one "
+        "rank "
+        "would update them",
+        [](StepPlan& p) { p.parameters = {Placement::kShared}; }},
+       {"there are no micro-batches", [](StepPlan& p) { p.micro_batches = 0; }}});
+}
+
+TEST(StepVerify, TakesNoLongerForMoreRanks) {
+  StepPlan p = shards();
+  p.mesh.axes[0].size = 65536;
+  p.model.segments.assign(
+      96, {.name = "block", .parameters = {{"w", 10}}, .flops_per_sample = 0, .borrowed = {}});
+  for (Action& a : p.actions) {
+    if (range_of(a.kind) != plan::RangeOf::kNothing) a.range = {0, 95};
+  }
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(verify(p).ok()) << verify(p).to_string();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+}
+
+}  // namespace
+}  // namespace stormo::analysis

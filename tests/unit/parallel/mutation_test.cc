@@ -1,0 +1,109 @@
+// Every action of every strategy does something: without it, twice, or after its neighbour, the
+// plan does not verify, or it is another plan. The runs of such plans are compared with what they
+// say in tests/unit/train/trace_test.cc.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/analysis/step_verify.h>
+#include <stormo/parallel/gradient_scale.h>
+#include <stormo/parallel/host_shared.h>
+#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/parallel/sharded.h>
+
+namespace stormo::parallel {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::StepPlan;
+
+plan::ModelShape model() {
+  plan::ModelShape out;
+  for (int i = 0; i < 3; ++i) {
+    const std::string name = "layer" + std::to_string(i);
+    out.segments.push_back({.name = name,
+                            .parameters = {{name + ".weight", 100}, {name + ".bias", 10}},
+                            .flops_per_sample = 200,
+                            .borrowed = {}});
+  }
+  out.segments[2].borrowed = {0};
+  return out;
+}
+
+std::vector<StepPlan> strategies() {
+  std::vector<std::vector<Pass>> ways = {
+      {}, {mirrored(4)}, {host_shared(1, 4)}, {host_shared(2, 2)}};
+  for (const int stage : {1, 2, 3}) {
+    for (const int prefetch : {0, 1}) {
+      const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};
+      ways.push_back({sharded(how)});
+      ways.push_back({mirrored(2), sharded(how)});
+    }
+  }
+  std::vector<StepPlan> out;
+  for (const auto& way : ways) {
+    for (const int n : {1, 2}) {
+      for (const bool scales : {false, true}) {
+        std::vector<Pass> passes = {micro_batches(n)};
+        if (scales) passes.insert(passes.end(), {scale_loss(), clip_gradients()});
+        passes.insert(passes.end(), way.begin(), way.end());
+        out.push_back(compose(one_device(model()), passes).take_or_throw());
+      }
+    }
+  }
+  return out;
+}
+
+/// Whether verify() has to see that an action of this kind is missing. Two are a matter of memory
+/// where nothing follows that needs parts; of the third the Runner knows whether it is wanted.
+bool must_be_there(ActionKind kind) {
+  return kind != ActionKind::kReshard && kind != ActionKind::kReleaseGradients &&
+         kind != ActionKind::kClip;
+}
+
+TEST(Mutation, NoActionCanBeLeftOutOrDoneTwice) {
+  int tried = 0, refused = 0;
+  for (const StepPlan& p : strategies()) {
+    for (std::size_t i = 0; i < p.actions.size(); ++i) {
+      StepPlan without = p, twice = p;
+      without.actions.erase(without.actions.begin() + static_cast<std::ptrdiff_t>(i));
+      twice.actions.insert(twice.actions.begin() + static_cast<std::ptrdiff_t>(i), p.actions[i]);
+      const bool sees_loss = !analysis::verify(without).ok();
+      const bool sees_second = !analysis::verify(twice).ok();
+      EXPECT_TRUE(sees_loss || !must_be_there(p.actions[i].kind))
+          << p.strategy << " without " << describe(p, i);
+      EXPECT_TRUE(sees_second) << p.strategy << " twice " << describe(p, i);
+      tried += 2;
+      refused += (sees_loss ? 1 : 0) + (sees_second ? 1 : 0);
+    }
+  }
+  std::printf("%d mutants of %zu plans: %d refused, %d lack a release or a clip\n", tried,
+              strategies().size(), refused, tried - refused);
+  EXPECT_GT(tried, 1000);
+}
+
+TEST(Mutation, NoActionCanChangePlacesWithWhatItNeeds) {
+  int tried = 0, refused = 0;
+  for (const StepPlan& p : strategies()) {
+    for (std::size_t i = 0; i + 1 < p.actions.size(); ++i) {
+      if (p.actions[i] == p.actions[i + 1]) ADD_FAILURE() << describe(p, i) << " is there twice";
+      StepPlan swapped = p;
+      std::swap(swapped.actions[i], swapped.actions[i + 1]);
+      ++tried;
+      refused += analysis::verify(swapped).ok() ? 0 : 1;
+    }
+  }
+  std::printf("%d swaps: %d refused, %d are other orders of the same step\n", tried, refused,
+              tried - refused);
+  EXPECT_GT(refused, tried / 2);
+}
+
+}  // namespace
+}  // namespace stormo::parallel
