@@ -45,7 +45,7 @@ void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
 }
 
 Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {
-  return Status(Code::kUnavailable, kNoTorch);
+  return invalid_argument(kNoTorch);
 }
 
 }  // namespace stormo::cli

@@ -26,10 +26,10 @@ Result<plan::StepPlan> plan_of(const train::Recipe& recipe, const train::Task& t
   STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
   const bool can_share = std::ranges::all_of(train::trainable_parameters(*task.module),
                                              train::HostSharedParameters::can_hold);
-  return parallel::plan_for(
-      strategy, shape_of(task), {.ranks_per_host = ranks_per_host, .can_share = can_share},
-      step_options_of(recipe.train, task.autocast == torch::kHalf,
-                      static_cast<int>(ranks_per_host.size())));
+  return parallel::plan_for(strategy, shape_of(task),
+                            {.ranks_per_host = ranks_per_host, .can_share = can_share},
+                            step_options_of(recipe.train, task.autocast == torch::kHalf,
+                                            static_cast<int>(ranks_per_host.size())));
 }
 
 /// Of a micro-batch of the rank that has most.

@@ -78,7 +78,10 @@ class Walk {
   void do_action(const Action& a) {
     highest_ = now_;
     switch (a.kind) {
-      case ActionKind::kForward: now_.activations += activations(a.range); break;
+      case ActionKind::kForward:
+        if (!is_recomputed(a)) now_.activations += activations(a.range);
+        break;
+      case ActionKind::kRecompute: now_.activations += activations(a.range); break;
       case ActionKind::kBackward: {
         add_gradients(parameters_of(plan_.model, a.range));
         keep_highest();
@@ -124,7 +127,7 @@ class Walk {
     }
     keep_highest();
     now_.gradients -= gradients;
-    if (is_released(parameters) && shards_ > 1) {
+    if (is_released_before_update(parameters) && shards_ > 1) {
       now_.gradients += terms_[key(parameters)] / shards_;
     }
     for (int i = parameters.first; i <= parameters.last; ++i) {
@@ -132,10 +135,13 @@ class Walk {
     }
   }
 
-  bool is_released(Range parameters) const {
-    return std::ranges::any_of(plan_.actions, [&](const Action& a) {
-      return a.kind == ActionKind::kReleaseGradients && a.range == parameters;
+  /// Else the part that is updated lies among the terms.
+  bool is_released_before_update(Range parameters) const {
+    const auto ends = std::ranges::find_if(plan_.actions, [&](const Action& a) {
+      return a.kind == ActionKind::kUpdate ||
+             (a.kind == ActionKind::kReleaseGradients && a.range == parameters);
     });
+    return ends != plan_.actions.end() && ends->kind == ActionKind::kReleaseGradients;
   }
 
   std::int64_t whole_if_dropped(Range parameters) const {
@@ -145,6 +151,13 @@ class Walk {
       bytes += elements(group) * bytes_of(group.dtype);
     }
     return bytes;
+  }
+
+  bool is_recomputed(const Action& forward) const {
+    return std::ranges::any_of(plan_.actions, [&](const Action& a) {
+      return a.kind == ActionKind::kRecompute && a.range == forward.range &&
+             a.micro_batch == forward.micro_batch;
+    });
   }
 
   std::int64_t activations(Range segments) const {

@@ -16,6 +16,7 @@ struct MemorySizes {
   int optimizer_numbers = 0;
   std::optional<DType> travels_as;  ///< see StepSizes
   /// By segment: bytes that the backward of one micro-batch needs. Empty: unknown, taken as 0.
+  /// Inputs of segments that are recomputed are left out.
   std::vector<std::int64_t> activations;
 };
 

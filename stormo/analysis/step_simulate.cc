@@ -74,6 +74,7 @@ class Walk {
   void wait_for_inputs(const Action& a) {
     switch (a.kind) {
       case ActionKind::kForward:
+      case ActionKind::kRecompute:
       case ActionKind::kBackward: wait_for_parameters(a.range); break;
       case ActionKind::kReshard: wait_for(gathers_, a.range); break;
       case ActionKind::kReleaseGradients:
@@ -188,7 +189,8 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
   return [=](Rank, const Action& a) -> double {
     switch (a.kind) {
       case ActionKind::kLoad: return times.load;
-      case ActionKind::kForward: return of_segments(times.forward, a.range);
+      case ActionKind::kForward:
+      case ActionKind::kRecompute: return of_segments(times.forward, a.range);
       case ActionKind::kLoss: return times.loss;
       case ActionKind::kBackward: return of_segments(times.backward, a.range);
       case ActionKind::kNorm: return times.norm / parts;

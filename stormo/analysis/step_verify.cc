@@ -26,6 +26,7 @@ struct Parameter {
   bool has_gradients = false;
   std::vector<bool> read_by_peers;  // by axis: the ranks' terms may be read
   bool terms_held = false;          // those of a reduce_scatter
+  bool dropped = false;             // some action drops the whole after use
   bool scattered = false;
   bool updated = false;
 };
@@ -35,6 +36,7 @@ struct MicroBatch {
   int forward = 0;   // segments done
   int backward = 0;  // segments done
   bool loss = false;
+  std::vector<plan::Range> forgotten;  // forwards that keep their input only
 };
 
 /// Walks the actions once.
@@ -51,6 +53,13 @@ class Walk {
       parameters_[i].weights = at_rest(i);
       parameters_[i].read_by_peers.resize(plan.mesh.axes.size());
     }
+    for (const Action& a : plan.actions) {
+      if (a.kind == ActionKind::kRecompute) {
+        micro_batches_[at(a.micro_batch)].forgotten.push_back(a.range);
+      }
+      if (a.kind != ActionKind::kReshard) continue;
+      for (int p = a.range.first; p <= a.range.last; ++p) parameters_[at(p)].dropped = true;
+    }
   }
 
   Status next(const Action& a) {
@@ -61,6 +70,7 @@ class Walk {
       case ActionKind::kCount: return once(counted_, "counts a second time");
       case ActionKind::kForward: return forward(a);
       case ActionKind::kLoss: return loss(a);
+      case ActionKind::kRecompute: return recompute(a);
       case ActionKind::kBackward: return backward(a);
       case ActionKind::kAllGather: return all_gather(a);
       case ActionKind::kReshard: return reshard(a);
@@ -82,6 +92,9 @@ class Walk {
   Status finish() const {
     STORMO_RETURN_IF_ERROR(all_is_done());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_[i].terms_held) {
+        return bad("at the end the terms of a reduce_scatter of " + name(i) + " are there still");
+      }
       for (std::size_t axis = 0; axis < at_rest(i).size(); ++axis) {
         if (one_rank(axis) || parameters_[i].weights[axis] == at_rest(i)[axis]) continue;
         return bad("at the end " + placed(i, "weights", parameters_[i].weights, axis) +
@@ -167,8 +180,26 @@ class Walk {
     return once(m.loss, "computes the loss a second time");
   }
 
+  Status recompute(const Action& a) {
+    MicroBatch& m = micro_batches_[at(a.micro_batch)];
+    if (!m.loss) return bad("comes before the loss");
+    if (at(a.range.last + 1) == plan_.model.segments.size()) {
+      return bad("forgets the output of the last segment, which the loss keeps");
+    }
+    const int left = static_cast<int>(plan_.model.segments.size()) - m.backward;
+    if (a.range.last >= left) {
+      return bad("comes after the backward of segment " + std::to_string(left));
+    }
+    for (int s = a.range.first; s <= a.range.last; ++s) STORMO_RETURN_IF_ERROR(readable(s));
+    const auto forward = std::ranges::find(m.forgotten, a.range);
+    if (forward == m.forgotten.end()) return bad("computes its range a third time");
+    m.forgotten.erase(forward);
+    return {};
+  }
+
   Status backward(const Action& a) {
     MicroBatch& m = micro_batches_[at(a.micro_batch)];
+    if (std::ranges::count(m.forgotten, a.range) > 0) return bad("comes before its recompute");
     const int last = static_cast<int>(plan_.model.segments.size()) - 1 - m.backward;
     if (!m.loss) return bad("comes before the loss");
     if (a.range.last != last) {
@@ -342,6 +373,7 @@ class Walk {
       if (shapes_[i]->trainable) STORMO_RETURN_IF_ERROR(final_gradients(i));
     }
     STORMO_RETURN_IF_ERROR(check_owners(a, /*all=*/true));
+    if (!plan_.scaled_loss && !plan_.clipped) return bad("computes a norm that nothing needs");
     return once(norm_, "computes the norm a second time");
   }
 
@@ -369,6 +401,7 @@ class Walk {
 
   Status clip() {
     STORMO_RETURN_IF_ERROR(before_updates());
+    if (!plan_.clipped) return bad("clips, but the step says nothing of it");
     if (!norm_) return bad("comes before the norm");
     if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
     return once(clipped_, "clips a second time");
@@ -377,6 +410,7 @@ class Walk {
   Status update(const Action& a) {
     STORMO_RETURN_IF_ERROR(all_computed());
     if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
+    if (plan_.clipped && !clipped_) return bad("comes before the gradients are clipped");
     STORMO_RETURN_IF_ERROR(check_owners(a, /*all=*/false));
     any_updated_ = true;
     return each(a, true, [&](std::size_t i, Parameter& p) { return update(i, p); });
@@ -389,6 +423,9 @@ class Walk {
     for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
       const bool cut = plan_.optimizer_state[axis] == Placement::kShard;
       const Placement gradients = p.gradients[axis];
+      if (p.dropped && cut && !one_rank(axis) && p.weights[axis] == Placement::kReplicate) {
+        return bad("needs parts, but " + placed(i, "weights", p.weights, axis));
+      }
       if (gradients == Placement::kShard && !cut) {
         return bad("has all of the optimizer's state, but " +
                    placed(i, "gradients", p.gradients, axis));

@@ -15,12 +15,13 @@ namespace stormo::analysis {
 /// | count             | batch                                        | weights, added up           |
 /// | forward           | parameters: replicate or shared; the input   | output                      |
 /// | loss              | output of the last segment                   | loss                        |
+/// | recompute         | as forward; the loss                         | what backward needs of it   |
 /// | backward          | as forward; the gradient of the output       | gradients: partial, added   |
 /// | all_gather        | parameters: shard on its axis                | parameters: replicate       |
 /// | reshard           | parameters: replicate, at rest shard         | parameters: shard           |
 /// | all_reduce        | gradients: partial on its axes               | gradients: replicate        |
-/// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard            |
-/// | release_gradients | the terms of a reduce_scatter                |                             |
+/// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
+/// | release_gradients | the terms of a reduce_scatter                | no terms                    |
 /// | find_unused       | gradients: nowhere partial                   | unused gradients are none   |
 /// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
@@ -31,7 +32,8 @@ namespace stormo::analysis {
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut. Parameters that are updated with gradients that are
-/// partial become diverged. Written from above, so the time does not depend on the number of ranks:
+/// partial become diverged. What some action reshards is in parts when it is updated, and no terms
+/// outlive the step: so memory is released when the plan says so. Written from above, so the time does not depend on the number of ranks:
 /// O(actions * parameters * axes) at most. What a store of parameters can do besides is not looked
 /// at: see train/parameter_store.h, check().
 // clang-format on

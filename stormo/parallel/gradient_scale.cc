@@ -37,7 +37,14 @@ Pass scale_loss() {
 }
 
 Pass clip_gradients() {
-  return [](const plan::StepPlan& in) { return insert(in, ActionKind::kClip, "clip_gradients"); };
+  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    if (in.clipped) {
+      return Status(Code::kBadPlan, "clip_gradients: they are clipped already; apply it once");
+    }
+    STORMO_ASSIGN_OR_RETURN(plan::StepPlan out, insert(in, ActionKind::kClip, "clip_gradients"));
+    out.clipped = true;
+    return out;
+  };
 }
 
 }  // namespace stormo::parallel

@@ -10,7 +10,7 @@ namespace stormo::parallel {
 Pass scale_loss();
 
 /// Clips the gradients by their norm before the update. Before passes that cut the optimizer's
-/// state. Fails with kBadPlan for a plan without an update.
+/// state. Fails with kBadPlan for a plan without an update, or that clips already.
 Pass clip_gradients();
 
 }  // namespace stormo::parallel

@@ -82,6 +82,7 @@ class Sharder {
       case ActionKind::kUpdate:
         find_unused();
         out_.actions.push_back(a);
+        release_terms();
         return;
       default: out_.actions.push_back(a);
     }
@@ -158,6 +159,14 @@ class Sharder {
       }
       out_.actions.push_back(
           {.kind = ActionKind::kAllReduce, .range = own(s), .axes = a.axes, .asynchronous = true});
+    }
+  }
+
+  /// Stage 1 has its part of each gradient among the terms, until it has been used.
+  void release_terms() {
+    for (int s = 0; s < segments() && how_.stage == 1; ++s) {
+      if (!trains_[at(s)]) continue;
+      out_.actions.push_back({.kind = ActionKind::kReleaseGradients, .range = own(s)});
     }
   }
 

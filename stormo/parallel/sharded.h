@@ -14,7 +14,7 @@ struct Sharding {
 /// batch, and owns and updates one of `ranks` equal parts of every segment. Parameters are gathered
 /// before a segment's first forward, and each segment's gradients are reduced to parts after its
 /// last backward.
-///  - stage 1: whole parameters and gradients stay until the update;
+///  - stage 1: whole parameters and gradients stay until after the update;
 ///  - stage 2: whole gradients go as soon as they are reduced;
 ///  - stage 3: whole parameters go after each forward and backward, and are gathered again.
 /// model_state_bytes() has the memory, docs/algorithms.md the traffic. Applied after

@@ -10,6 +10,7 @@
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/trust_ratios.h>
 
@@ -118,6 +119,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
                               .prefetch = step.prefetch}));
   }
   if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
+  if (step.recompute) passes.push_back(recompute());
   return compose(one_device(std::move(model)), passes);
 }
 

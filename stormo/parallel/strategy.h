@@ -49,6 +49,7 @@ struct StepOptions {
   bool clip = false;          ///< gradients are clipped by their norm
   bool trust_ratios = false;  ///< the update rule needs norms of whole parameters
   int prefetch = 0;           ///< see Sharding
+  bool recompute = false;     ///< see recompute()
 };
 
 /// The plan of one training step. On one rank every strategy is one_device. kInvalidArgument says

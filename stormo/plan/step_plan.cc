@@ -50,6 +50,7 @@ RangeOf range_of(ActionKind kind) {
     case ActionKind::kClip:
     case ActionKind::kAgree: return RangeOf::kNothing;
     case ActionKind::kForward:
+    case ActionKind::kRecompute:
     case ActionKind::kBackward: return RangeOf::kSegments;
     case ActionKind::kAllGather:
     case ActionKind::kReshard:
@@ -64,7 +65,7 @@ RangeOf range_of(ActionKind kind) {
 }
 
 bool has_micro_batch(ActionKind kind) {
-  return kind == ActionKind::kForward || kind == ActionKind::kLoss || kind == ActionKind::kBackward;
+  return range_of(kind) == RangeOf::kSegments || kind == ActionKind::kLoss;
 }
 
 std::string_view to_string(Placement placement) {
@@ -84,6 +85,7 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kCount: return "count";
     case ActionKind::kForward: return "forward";
     case ActionKind::kLoss: return "loss";
+    case ActionKind::kRecompute: return "recompute";
     case ActionKind::kBackward: return "backward";
     case ActionKind::kAllGather: return "all_gather";
     case ActionKind::kReshard: return "reshard";
@@ -109,6 +111,7 @@ std::uint64_t hash(const StepPlan& p) {
   h.add(hash(p.mesh));
   h.add(static_cast<std::uint64_t>(p.micro_batches));
   h.add(std::uint64_t{p.scaled_loss});
+  h.add(std::uint64_t{p.clipped});
   add(h, p.model);
   add(h, p.parameters);
   add(h, p.frozen);

@@ -27,9 +27,10 @@ enum class ActionKind : std::uint8_t {
   kLoad,   ///< this rank's part of the global batch
   kCount,  ///< adds up, over all ranks, what their gradients count for
   // computations, of one micro-batch
-  kForward,   ///< of a range of segments
-  kLoss,      ///< of the last segment's output
-  kBackward,  ///< of a range of segments, in reverse; adds to the gradients
+  kForward,    ///< of a range of segments
+  kLoss,       ///< of the last segment's output
+  kRecompute,  ///< the forward of a range again: its first one has kept nothing but its input
+  kBackward,   ///< of a range of segments, in reverse; adds to the gradients
   // parameters of the range, over the ranks of `axes`
   kAllGather,  ///< from parts to the whole
   kReshard,    ///< drops the whole, keeps this rank's part; moves nothing
@@ -52,6 +53,7 @@ inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kCount,
                                             ActionKind::kForward,
                                             ActionKind::kLoss,
+                                            ActionKind::kRecompute,
                                             ActionKind::kBackward,
                                             ActionKind::kAllGather,
                                             ActionKind::kReshard,
@@ -90,6 +92,7 @@ struct StepPlan {
   Mesh mesh;
   int micro_batches = 1;     ///< that a rank's part of the batch is cut into
   bool scaled_loss = false;  ///< gradients are those of the loss times a scale
+  bool clipped = false;      ///< gradients are clipped by their norm
   ModelShape model;
   /// Between steps, by axis of the mesh.
   std::vector<Placement> parameters;  ///< the trainable ones

@@ -224,6 +224,7 @@ std::string to_text(const StepPlan& p) {
   append_axes(out, p.mesh);
   append_field(out, "step micro_batches=", p.micro_batches);
   if (p.scaled_loss) out += " scaled_loss";
+  if (p.clipped) out += " clipped";
   out += '\n';
   std::size_t parameter = 0;
   for (std::size_t i = 0; i < p.model.segments.size(); ++i) {
@@ -261,6 +262,7 @@ Result<StepPlan> parse_step_plan(std::string_view text) {
   in.expect("step");
   p.micro_batches = static_cast<int>(in.field("micro_batches", 1, kMaxActions));
   p.scaled_loss = in.accept("scaled_loss");
+  p.clipped = in.accept("clipped");
   in.expect_line_end();
   read_model(in, p.model);
   p.parameters = read_placements(in, "parameters");

@@ -2,34 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <utility>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <stormo/base/status.h>
+#include <stormo/train/generator_state.h>
 
 namespace stormo::train {
 namespace {
 
 namespace autocast = at::autocast;
 namespace autograd = torch::autograd;
-
-torch::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_generator_state(const torch::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock lock(generator.mutex());
-  generator.set_state(state);
-}
 
 /// What a function's outcome depends on besides its input and parameters.
 struct Surroundings {

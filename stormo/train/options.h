@@ -83,6 +83,7 @@ struct TrainerOptions {
   std::vector<parallel::Pass> passes = {};
   GradientOptions gradients;
   std::int64_t micro_batches = 1;  ///< passes that a rank's part of a batch is cut into
+  bool recompute = false;          ///< see parallel::recompute(); for a model::Chain
   std::int64_t steps = 0;          ///< steps of the whole run; or
   std::int64_t epochs = 0;         ///< whole epochs, used when steps == 0
   std::int64_t global_batch = 0;   ///< samples per step over all ranks

@@ -50,7 +50,6 @@ struct Recipe {
 
   std::int64_t schema_version = kSchema;
   std::string precision = "float32";   ///< "float32", "float64"; autocast: "bfloat16", "float16"
-  bool recompute = false;              ///< activation checkpointing
   std::int64_t threads = 0;            ///< per rank; 0: cores / local ranks
   std::string loss = "cross_entropy";  ///< of classes; "mse": targets are numbers
   model::ModelOptions model;

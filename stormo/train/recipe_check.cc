@@ -128,11 +128,6 @@ class RecipeCheck {
     const auto plan =
         parallel::plan_for(strategy, any, {.ranks_per_host = {ranks_}, .can_share = true});
     require(plan.ok(), "strategy.kind", plan.status().message());
-    const bool may_shard = strategy.kind == Strategy::Kind::kFsdp &&
-                           strategy.parameters != Strategy::Parameters::kHostShared;
-    require(!recipe_.recompute || !may_shard, "train.recompute",
-            "segments that are sharded gather their parameters once per pass; leave it out, or use "
-            "strategy.parameters=host_shared");
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
   }
 

@@ -157,7 +157,7 @@ std::vector<RecipeField> make_fields() {
       {"train.micro_batches", "passes that a rank's part of a batch is cut into, to save memory",
        [](Recipe& r) -> FieldPlace { return &r.train.micro_batches; }, 1, kMost},
       {"train.recompute", "keep few activations and compute the others again in backward",
-       [](Recipe& r) -> FieldPlace { return &r.recompute; }},
+       [](Recipe& r) -> FieldPlace { return &r.train.recompute; }},
       {"train.verify_every",
        "steps between bitwise comparisons of the replicas; 0: at the end only",
        [](Recipe& r) -> FieldPlace { return &r.train.verify_every; }, 0, kMost},

@@ -1,4 +1,3 @@
-#include <stormo/train/activation_checkpoint.h>
 #include <stormo/train/recipe_task.h>
 
 #include <fmt/format.h>
@@ -60,9 +59,7 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
   convert_numbers(*chain, scalar_type(recipe));
   Task task;
   task.module = chain;
-  task.forward = [chain, recompute = recipe.recompute](const torch::Tensor& input) {
-    return recompute ? checkpointed_forward(chain, input) : chain->forward(input);
-  };
+  task.forward = [chain](const torch::Tensor& input) { return chain->forward(input); };
   if (recipe.precision == "bfloat16") task.autocast = torch::kBFloat16;
   if (recipe.precision == "float16") task.autocast = torch::kHalf;
   const bool numbers = recipe.loss == "mse";

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <stormo/analysis/step_verify.h>
+#include <stormo/train/generator_state.h>
 #include <stormo/train/model_parameters.h>
 #include <stormo/train/non_finite.h>
 
@@ -52,6 +53,11 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank 
                                       ": the module is no model::Chain of these segments, so it "
                                       "computes all of them at once");
   }
+  const auto shapes = flatten(plan.model);
+  for (const std::vector<int>& read : parameters_read(plan.model)) {
+    runner->trains_.push_back(std::ranges::any_of(
+        read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; }));
+  }
   runner->parts_.store.on_done(runner->parts_.done);
   return runner;
 }
@@ -62,11 +68,10 @@ Status Runner::check() const {
     return Status(Code::kBadPlan, plan_.scaled_loss ? "the plan scales the loss, the run does not"
                                                     : "the run scales the loss, the plan does not");
   }
-  const bool clips = std::ranges::any_of(
-      plan_.actions, [](const Action& a) { return a.kind == ActionKind::kClip; });
-  if (clips != (parts_.clip_norm > 0)) {
-    return Status(Code::kBadPlan, clips ? "the plan clips gradients, but there is no clip_norm"
-                                        : "there is a clip_norm, but the plan clips nothing");
+  if (plan_.clipped != (parts_.clip_norm > 0)) {
+    return Status(Code::kBadPlan, plan_.clipped
+                                      ? "the plan clips gradients, but there is no clip_norm"
+                                      : "there is a clip_norm, but the plan clips nothing");
   }
   for (int m = 0; m < plan_.micro_batches; ++m) {
     std::vector<plan::Range> forward, backward;
@@ -103,6 +108,7 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kLoad: return done(load());
     case ActionKind::kForward: return done(forward(action));
     case ActionKind::kLoss: return done(loss(at(action)));
+    case ActionKind::kRecompute: return done(recompute(action));
     case ActionKind::kBackward: return done(backward(action));
     // the communicator records their Events, and the store tells when they are done
     case ActionKind::kCount:
@@ -148,20 +154,66 @@ Status Runner::forward(const Action& action) {
   if (m.batch.size() == 0) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "forward");
-  Piece piece{.segments = action.range, .input = {}, .output = {}};
+  Piece piece{.segments = action.range};
   torch::Tensor x = m.batch.input;
   if (!m.pieces.empty()) {
     Piece& before = m.pieces.back();
     x = before.output;
-    if (x.requires_grad()) {
+    if (before.wants_gradient) {
       piece.input = x.detach().requires_grad_();
       x = Boundary::apply(piece.input);
     } else {
       before.output.reset();  // no backward comes there
     }
   }
-  piece.output = compute(action.range, std::move(x));
+  const bool again = std::ranges::any_of(plan_.actions, [&](const Action& a) {
+    return a.kind == ActionKind::kRecompute && a.range == action.range &&
+           a.micro_batch == action.micro_batch;
+  });
+  if (again) {
+    STORMO_RETURN_IF_ERROR(forget(piece, x));
+  } else {
+    piece.output = compute(action.range, std::move(x));
+    piece.wants_gradient = piece.output.requires_grad();
+  }
   m.pieces.push_back(std::move(piece));
+  return {};
+}
+
+/// Computes a piece of which nothing but its input is kept.
+Status Runner::forget(Piece& piece, const torch::Tensor& x) const {
+  const torch::NoGradGuard no_grad;
+  piece.kept = x.detach();
+  piece.generator = generator_state();
+  const auto version = piece.kept._version();
+  piece.output = compute(piece.segments, piece.kept);
+  if (piece.kept._version() != version) {
+    return Status(Code::kBadPlan, "segments " + std::to_string(piece.segments.first) + "-" +
+                                      std::to_string(piece.segments.last) +
+                                      " change their input in place, so they cannot be computed "
+                                      "again; train without recompute");
+  }
+  const auto first = trains_.begin() + piece.segments.first;
+  piece.wants_gradient =
+      piece.output.is_floating_point() &&
+      (piece.input.defined() ||
+       std::find(first, first + piece.segments.size(), true) != first + piece.segments.size());
+  return {};
+}
+
+Status Runner::recompute(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
+  torch::Tensor x = std::exchange(piece->kept, {});
+  if (!piece->wants_gradient) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  const Interval interval(parts_.lanes, Lane::kCompute, "recompute");
+  const torch::Tensor now = generator_state();
+  set_generator_state(piece->generator);
+  if (piece->input.defined()) x = Boundary::apply(piece->input);
+  piece->output = compute(action.range, std::move(x));
+  set_generator_state(now);
   return {};
 }
 

@@ -60,8 +60,11 @@ class Runner {
   /// Segments that were computed together, between tensors that cut the graph.
   struct Piece {
     plan::Range segments;
-    torch::Tensor input;  ///< the output of the piece before, where its gradient arrives
-    torch::Tensor output;
+    torch::Tensor input = {};  ///< the output of the piece before, where its gradient arrives
+    torch::Tensor output = {};
+    bool wants_gradient = false;  ///< of its output
+    /// Of a piece that is computed again: what it was computed from, and the generator's state.
+    torch::Tensor kept = {}, generator = {};
   };
   struct MicroBatch {
     data::Batch batch;
@@ -75,9 +78,11 @@ class Runner {
   Status execute(const plan::Action& action, double learning_rate);
   Status load();
   Status forward(const plan::Action& action);
+  Status forget(Piece& piece, const torch::Tensor& x) const;
   torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
   Status loss(MicroBatch& at);
   std::string where_not_finite(const MicroBatch& at) const;
+  Status recompute(const plan::Action& action);
   Status backward(const plan::Action& action);
   Status norm();
   Status unscale();
@@ -92,6 +97,7 @@ class Runner {
   Rank rank_;
   RunnerParts parts_;
   std::shared_ptr<model::Chain> chain_;  // null: the module is one piece
+  std::vector<bool> trains_;             // by segment: it reads a trainable parameter
 
   // The step that is being executed.
   std::vector<MicroBatch> batches_;

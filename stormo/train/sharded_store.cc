@@ -68,10 +68,15 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     return Status(Code::kBadPlan, "shards lie in parts between steps: state parameters over shard");
   }
   std::vector<const Unit*> reduced, averaged;
+  bool updated = false;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     if (a.kind == kUpdate && a.range != all_parameters(plan.model)) {
       return cannot(plan, i, "shards are updated all at once");
+    }
+    updated = updated || a.kind == kUpdate;
+    if (a.kind == kReleaseGradients && !updated && units_.options().stage == 1) {
+      return cannot(plan, i, "in stage 1 the part that is updated lies among the terms");
     }
     if (!moves(a.kind) || a.kind == kCount || a.kind == kFindUnused) continue;
     const Unit* unit = unit_of(a.range);
@@ -111,12 +116,17 @@ Status ShardedStore::perform(const plan::Action& action, double weight) {
     case kAllGather: units_.start_gather(unit->index, action.asynchronous); break;
     case kReshard: units_.release(unit->index); break;
     case kReduceScatter: units_.start_reduce(unit->index, action.asynchronous); break;
-    case kReleaseGradients: units_.end_reduce(unit->index); break;
+    case kReleaseGradients: release_gradients(unit->index); break;
     case kAllReduce: units_.start_average(unit->index); break;
     default: break;  // check() has refused the others
   }
   done(action);
   return {};
+}
+
+void ShardedStore::release_gradients(int unit) {
+  units_.end_reduce(unit);
+  if (units_.options().stage == 1) units_.drop_gradients(unit);
 }
 
 Status ShardedStore::make_readable(plan::Range segments) {

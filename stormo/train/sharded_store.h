@@ -44,6 +44,7 @@ class ShardedStore final : public ParameterStore {
   /// A unit for each segment of the plan that has parameters or borrows some.
   void match_units(const plan::ModelShape& model);
   const Unit* unit_of(plan::Range parameters) const;
+  void release_gradients(int unit);
 
   bool saves_;  // this rank's parts are not a copy of another's
   FullyShardedDataParallel fsdp_;

@@ -171,6 +171,10 @@ void ShardedUnits::end_reduce(int unit) {
   }
 }
 
+void ShardedUnits::drop_gradients(int unit) {
+  for (const auto& flat : at(unit).flats) flat->drop_gradients();
+}
+
 void ShardedUnits::start_average(int unit) {
   for (Reduction& r : at(unit).reducing) {
     throw_if_failed(r.work.wait());

@@ -89,6 +89,8 @@ class ShardedUnits {
   void start_reduce(int unit, bool asynchronous);
   /// Drops what was reduced, and keeps the part.
   void end_reduce(int unit);
+  /// Drops what the unit has of gradients.
+  void drop_gradients(int unit);
   /// Averages the reduced part with the replicas', asynchronously. After end_reduce().
   void start_average(int unit);
   /// Waits for all that was started, finds which parameters have a gradient on any rank, and gives

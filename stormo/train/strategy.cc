@@ -84,7 +84,8 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
           .clip = options.clip_norm > 0,
           .trust_ratios = optim::needs_norms(options.optimizer.kind),
           // inside one host there is no wire that works while cores compute
-          .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0};
+          .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
+          .recompute = options.recompute};
 }
 
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,

@@ -38,6 +38,7 @@ StepPlan on_axis(Placement parameters, Placement state) {
 /// Replicas, a reduction for each piece of the backward, a clipped norm.
 StepPlan replicas() {
   StepPlan p = on_axis(Placement::kReplicate, Placement::kReplicate);
+  p.clipped = true;
   p.actions = {{.kind = ActionKind::kLoad},                                        // 0
                {.kind = ActionKind::kForward, .range = {0, 1}},                    // 1
                {.kind = ActionKind::kLoss},                                        // 2
@@ -154,6 +155,7 @@ TEST(StepVerify, NamesWhatAStepOfReplicasLacks) {
 TEST(StepVerify, GradientsThatStayPartialLetReplicasDiverge) {
   StepPlan p = replicas();
   p.actions.erase(p.actions.begin() + 6, p.actions.begin() + 9);
+  p.clipped = false;
   EXPECT_EQ(verify(p).message(),
             "at the end the weights of parameter 0 (a) are diverged over dp; the next step needs "
             "replicate");
@@ -195,10 +197,56 @@ TEST(StepVerify, NamesWhatAStepOfShardsLacks) {
           p.actions.erase(p.actions.begin() + 8);
           p.actions.insert(p.actions.begin() + 5, reshard);
         }}});
-  // the update makes parts of what is whole: only the memory differs
+  // the update makes parts of what is whole, where the plan drops it nowhere
   StepPlan whole = shards();
   whole.actions.erase(whole.actions.begin() + 8);
   EXPECT_TRUE(verify(whole).ok()) << verify(whole).to_string();
+  StepPlan held = shards();
+  held.actions.erase(held.actions.begin() + 7);
+  EXPECT_EQ(verify(held).message(),
+            "at the end the terms of a reduce_scatter of parameter 0 (a) are there still");
+}
+
+TEST(StepVerify, WhatIsDroppedInForwardIsDroppedBeforeItsUpdate) {
+  StepPlan p = shards();
+  const Action gather = p.actions[1], reshard = p.actions[8];
+  p.actions.insert(p.actions.begin() + 3, {reshard, gather});  // after forward
+  ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
+  p.actions.erase(p.actions.begin() + 10);
+  EXPECT_EQ(verify(p).message(),
+            "action 11 (update 0-1: a .. b): needs parts, but the weights of parameter 0 (a) are "
+            "replicate over dp");
+}
+
+TEST(StepVerify, NamesWhatARecomputationLacks) {
+  StepPlan p = replicas();
+  p.actions[1].range = {0, 0};
+  p.actions.insert(p.actions.begin() + 2, {.kind = ActionKind::kForward, .range = {1, 1}});
+  p.actions.insert(p.actions.begin() + 6, {.kind = ActionKind::kRecompute, .range = {0, 0}});
+  const auto again = [](int i) {
+    return "action " + std::to_string(i) + " (recompute 0-0: first): ";
+  };
+  expect_refused(
+      p, {{again(7) + "computes its range a third time",
+           [](StepPlan& q) {
+             q.actions.insert(q.actions.begin() + 6, q.actions[6]);
+             q.actions.insert(q.actions.begin() + 8, q.actions[6]);
+             q.actions.erase(q.actions.begin() + 8);
+           }},
+          {"action 6 (backward 0-0: first): comes before its recompute", swapped(6, 7)},
+          {again(3) + "comes before the loss",
+           [](StepPlan& q) {
+             const Action a = q.actions[6];
+             q.actions.erase(q.actions.begin() + 6);
+             q.actions.insert(q.actions.begin() + 3, a);
+           }},
+          {"action 6 (recompute 1-1: second): forgets the output of the last segment, which the "
+           "loss keeps",
+           with(6, [](Action& a) {
+             a.range = {1, 1};
+           })}});
+  p.actions.erase(p.actions.begin() + 6);
+  EXPECT_TRUE(verify(p).ok()) << "another plan, that keeps activations";
 }
 
 TEST(StepVerify, NamesWhatAStepOfOneCopyLacks) {

@@ -1,9 +1,11 @@
 // Runs `stormo plan ...` in this process, and holds the documents that quote its output or a test
 // equal to them.
 #include "cli/commands.h"
+#include "cli/plan_load.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stormo/parallel/strategy.h>
 #include <stormo/schedule/builders.h>
 #include <unistd.h>
 
@@ -19,6 +21,27 @@
 #include <vector>
 
 namespace stormo::cli {
+
+// Stands in for the reader of recipes, which needs libtorch: two layers whose times are known.
+Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
+  plan::ModelShape model;
+  for (const std::string name : {"first", "second"}) {
+    model.segments.push_back({.name = name,
+                              .parameters = {{name + ".weight", 1000}},
+                              .flops_per_sample = 0,
+                              .borrowed = {}});
+  }
+  STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan,
+                          parallel::plan_for({.kind = parallel::Strategy::Kind::kMirrored},
+                                             std::move(model), {.ranks_per_host = ranks_per_host}));
+  StepInput step{.plan = std::move(plan), .ranks_per_host = ranks_per_host};
+  if (o.measured) {
+    step.measured = {.forward = {1e-3, 2e-3}, .backward = {2e-3, 4e-3}, .update = 1e-3};
+    step.memory.activations = {100, 200};
+  }
+  return step;
+}
+
 namespace {
 
 using nlohmann::json;
@@ -207,10 +230,11 @@ TEST(PlanCommand, BadUsageExitsWithTwoAndSaysTheRemedy) {
       {{"cost", "ring_all_reduce", "--bytes", "1x"}, "--bytes: '1x' is not a size"},
       {{"cost", "ring_all_reduce", "--bytes", "2000000T"}, "--bytes: "},
       {{"cost", "ring_all_reduce", "--hosts", "5"}, "--hosts: 4 ranks cannot be on 5 hosts"},
-      {{"show", "mirrored", "--svg"}, "is a step plan and has no picture"},
+      {{"show", "mirrored", "--svg"}, "'stormo plan simulate --svg' draws its timeline"},
+      {{"simulate", "ring_all_reduce", "--svg"}, "--svg draws steps"},
+      {{"show", "mirrored", "lr=1"}, "'lr=1': only a recipe has keys to change"},
       {{"show", "ring_all_reduce", "--ranks", "64", "--svg"}, "give fewer ranks or pieces"},
       {{"show", "chain_scan", "--pieces", "0"}, "0 pieces; give 1 or more"},
-      {{"cost", "mirrored"}, "this command takes a collective"},
       {{"simulate", "ring_all_reduce", "--topology", "/no/file"}, "cannot read '/no/file'"},
   };
   for (const auto& [arguments, message] : cases) {
@@ -275,6 +299,44 @@ TEST(PlanCommand, SimulatesWithTheTopologyOfAFile) {
   const Outcome wrong = run({"simulate", "ring_all_reduce", "--topology", topology.path()});
   EXPECT_EQ(wrong.exit_code, kExitUsage);
   EXPECT_THAT(wrong.err, HasSubstr("the topology has 2 ranks, the plan 4"));
+}
+
+TEST(PlanCommand, PricesAStep) {
+  const Outcome o = run({"cost", "ddp", "--ranks", "4", "--hosts", "2", "--json"});
+  ASSERT_EQ(o.exit_code, kExitOk) << o.err;
+  const json c = objects(o.out).at(0);
+  EXPECT_EQ(c["ranks"], 4);
+  EXPECT_EQ(c["between_hosts_per_rank"].size(), 4u);
+  EXPECT_GT(c["axes"].at(0)["between_hosts"], 0);
+  EXPECT_EQ(c["memory_between_steps"]["parameters"],
+            4 * (784 * 512 + 512 * 512 + 512 * 10 + 1034) / 2)
+      << "two ranks of a host share one copy";
+  EXPECT_FALSE(c["activations_known"]);
+  EXPECT_THAT(run({"cost", "one_device", "--ranks", "1"}).out,
+              HasSubstr("No rank sends anything."));
+}
+
+TEST(PlanCommand, SimulatesAStepByMeasuredTimes) {
+  const Outcome o = run({"simulate", "some.toml", "-n", "2", "--measured", "--json"});
+  ASSERT_EQ(o.exit_code, kExitOk) << o.err;
+  const auto lines = objects(o.out);
+  const json& end = lines.back();
+  EXPECT_TRUE(end["measured"]);
+  EXPECT_GE(end["seconds"].get<double>(), 10e-3);
+  EXPECT_LT(end["idle_share"].get<double>(), 0.1);
+  EXPECT_EQ(lines.at(0)["name"], "forward");
+  EXPECT_EQ(lines.at(0)["lane"], "compute");
+  const Outcome unknown = run({"simulate", "some.toml", "-n", "2"});
+  EXPECT_EQ(unknown.exit_code, kExitUsage);
+  EXPECT_THAT(unknown.err, HasSubstr("give a recipe and --measured"));
+}
+
+TEST(PlanCommand, DrawsTheTimelineOfAStep) {
+  const std::string svg = run({"simulate", "some.toml", "-n", "3", "--measured", "--svg"}).out;
+  EXPECT_THAT(svg, StartsWith("<svg "));
+  EXPECT_THAT(svg, HasSubstr(">rank 2</text>"));
+  EXPECT_THAT(svg, HasSubstr("<title>action 1 (forward 0-1: first .. second): 3.0 ms at 0"));
+  EXPECT_THAT(svg, HasSubstr("class=\"communication\""));
 }
 
 TEST(PlanDocuments, TheCostTableIsTheGeneratorsOutput) {

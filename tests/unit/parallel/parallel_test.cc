@@ -11,6 +11,7 @@
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
 
@@ -134,6 +135,26 @@ TEST(GradientScale, ComesBeforeTheUpdateInTheOrderOfItsFactors) {
   none.actions.pop_back();
   none.actions.pop_back();
   EXPECT_EQ(clip_gradients()(none).status().message(), "clip_gradients: the plan has no update");
+}
+
+TEST(Recompute, ComputesAllButTheLastGroupAgain) {
+  const auto p = compose(one_device(shape(5)), mirrored(2), recompute());
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  std::vector<std::string> all;
+  for (const plan::Action& a : p->actions) all.push_back(to_text(a));
+  EXPECT_THAT(
+      all, ::testing::ElementsAre("load", "forward 0-1", "forward 2-3", "forward 4-4", "loss",
+                                  "backward 4-4", "recompute 2-3", "backward 2-3", "recompute 0-1",
+                                  "backward 0-1", "all_reduce 0-9 over dp", "update 0-9", "agree"));
+  EXPECT_EQ(compose(*p, recompute()).status().message(),
+            "after one_device+mirrored+recompute: recompute: the plan recomputes already; apply it "
+            "once");
+}
+
+TEST(Recompute, KeepsToTheSegmentsOfShards) {
+  const auto p = compose(one_device(shape(2)), sharded({.stage = 3, .ranks = 2}), recompute());
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_THAT(actions_of(*p, ActionKind::kRecompute), ::testing::ElementsAre("recompute 0-0"));
 }
 
 TEST(Mirrored, RefusesWhatItCannotRewrite) {

@@ -15,6 +15,7 @@ StepPlan sample() {
   p.mesh = {{{"dp", 2}, {"shard", 4}}};
   p.micro_batches = 2;
   p.scaled_loss = true;
+  p.clipped = true;
   p.model.segments = {
       {.name = "first",
        .parameters = {{"first.weight", 10}, {"first.scale", 2, DType::kFloat64, false}},
@@ -40,7 +41,7 @@ TEST(StepPlan, PrintsALineForEachSegmentParameterAndAction) {
   EXPECT_EQ(to_text(sample()),
             "step_plan v2 sample\n"
             "mesh dp=2 shard=4\n"
-            "step micro_batches=2 scaled_loss\n"
+            "step micro_batches=2 scaled_loss clipped\n"
             "segment 0: first flops=20\n"
             "  parameter 0: first.weight elements=10 type=float32\n"
             "  parameter 1: first.scale elements=2 type=float64 frozen\n"
@@ -107,6 +108,7 @@ TEST(StepPlan, HashFollowsEveryField) {
       [](StepPlan& p) { p.mesh.axes[0].size = 3; },
       [](StepPlan& p) { p.micro_batches = 3; },
       [](StepPlan& p) { p.scaled_loss = false; },
+      [](StepPlan& p) { p.clipped = false; },
       [](StepPlan& p) { p.model.segments[0].name = "zeroth"; },
       [](StepPlan& p) { p.model.segments[0].flops_per_sample = 21; },
       [](StepPlan& p) { p.model.segments[1].borrowed = {0}; },

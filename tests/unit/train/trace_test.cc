@@ -232,6 +232,8 @@ std::vector<Way> ways() {
                      strategy,
                      {.micro_batches = 2, .scale_loss = true, .clip = true, .prefetch = prefetch},
                      true});
+      out.push_back(
+          {both + "_recompute", hosts, strategy, {.prefetch = prefetch, .recompute = true}});
     }
   }
   return out;
