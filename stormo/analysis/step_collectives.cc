@@ -69,6 +69,10 @@ class Sizes {
     return count;
   }
 
+  bool weights_are_known() const {
+    return std::ranges::count(plan_.actions, ActionKind::kCount, &Action::kind) > 0;
+  }
+
   bool was_scattered() const {
     const auto end = plan_.actions.begin() + static_cast<std::ptrdiff_t>(action_);
     return std::any_of(plan_.actions.begin(), end, [this](const Action& before) {
@@ -111,8 +115,10 @@ class Sizes {
         add(elements(group) / parts(), dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);
         continue;
       }
-      add(1, DType::kFloat64, a_.axes);
-      if (!out_.empty()) out_.back().only_between_hosts = true;
+      if (!weights_are_known()) {
+        add(1, DType::kFloat64, a_.axes);
+        if (!out_.empty()) out_.back().only_between_hosts = true;
+      }
       auto count = static_cast<std::int64_t>(group.counts.size());  // a flag for each
       for (const std::int64_t n : group.counts) count += n;
       add(count, dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);

@@ -99,8 +99,8 @@ bool may_take_axes(ActionKind kind) {
   return takes_axes(kind) || kind == ActionKind::kNorm || kind == ActionKind::kUpdate;
 }
 bool may_be_asynchronous(ActionKind kind) {
-  return kind == ActionKind::kAllGather || kind == ActionKind::kAllReduce ||
-         kind == ActionKind::kReduceScatter;
+  return kind == ActionKind::kCount || kind == ActionKind::kAllGather ||
+         kind == ActionKind::kAllReduce || kind == ActionKind::kReduceScatter;
 }
 
 Status check_axes(const StepPlan& p, const Action& a) {

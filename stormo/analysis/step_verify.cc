@@ -55,7 +55,8 @@ class Walk {
     }
     for (const Action& a : plan.actions) {
       if (a.kind == ActionKind::kRecompute) {
-        micro_batches_[at(a.micro_batch)].forgotten.push_back(a.range);
+        auto& forgotten = micro_batches_[at(a.micro_batch)].forgotten;
+        if (std::ranges::count(forgotten, a.range) == 0) forgotten.push_back(a.range);
       }
       if (a.kind != ActionKind::kReshard) continue;
       for (int p = a.range.first; p <= a.range.last; ++p) parameters_[at(p)].dropped = true;
@@ -74,7 +75,7 @@ class Walk {
       case ActionKind::kBackward: return backward(a);
       case ActionKind::kAllGather: return all_gather(a);
       case ActionKind::kReshard: return reshard(a);
-      case ActionKind::kAllReduce: return reduce(a, Placement::kReplicate);
+      case ActionKind::kAllReduce: return all_reduce(a);
       case ActionKind::kReduceScatter: return reduce_scatter(a);
       case ActionKind::kReleaseGradients: return release_gradients(a);
       case ActionKind::kFindUnused: return find_unused();
@@ -101,6 +102,7 @@ class Walk {
                    "; the next step needs " + std::string(to_string(at_rest(i)[axis])));
       }
     }
+    if (counted_ && !weights_used_) return bad("the weights are counted, but nothing needs them");
     return agreed_ ? Status() : bad("no action lets the ranks agree on the end of the step");
   }
 
@@ -292,8 +294,15 @@ class Walk {
     });
   }
 
+  Status all_reduce(const Action& a) {
+    if (a.asynchronous && !counted_) return bad("comes before the weights are counted");
+    weights_used_ = weights_used_ || a.asynchronous;
+    return reduce(a, Placement::kReplicate);
+  }
+
   Status reduce_scatter(const Action& a) {
     if (!counted_) return bad("comes before the weights are counted");
+    weights_used_ = true;
     STORMO_RETURN_IF_ERROR(reduce(a, Placement::kShard));
     return each(a, true, [](std::size_t, Parameter& p) -> Status {
       p.terms_held = p.scattered = true;
@@ -467,7 +476,7 @@ class Walk {
   std::vector<Parameter> parameters_;
   std::vector<MicroBatch> micro_batches_;
   int frozen_ = 0;  // segments before the first that any gradient reaches
-  bool loaded_ = false, counted_ = false, unused_found_ = false;
+  bool loaded_ = false, counted_ = false, weights_used_ = false, unused_found_ = false;
   bool norm_ = false, unscaled_ = false, clipped_ = false, any_updated_ = false, agreed_ = false;
 };
 

@@ -19,7 +19,7 @@ namespace stormo::analysis {
 /// | backward          | as forward; the gradient of the output       | gradients: partial, added   |
 /// | all_gather        | parameters: shard on its axis                | parameters: replicate       |
 /// | reshard           | parameters: replicate, at rest shard         | parameters: shard           |
-/// | all_reduce        | gradients: partial on its axes               | gradients: replicate        |
+/// | all_reduce        | gradients: partial on its axes; async: weights | gradients: replicate      |
 /// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
 /// | release_gradients | the terms of a reduce_scatter                | no terms                    |
 /// | find_unused       | gradients: nowhere partial                   | unused gradients are none   |

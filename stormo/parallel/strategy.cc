@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include <stormo/parallel/bucket.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>
@@ -120,6 +121,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   }
   if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
+  if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
   return compose(one_device(std::move(model)), passes);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -44,12 +45,13 @@ struct Workers {
 
 /// What a step does besides, whatever the strategy.
 struct StepOptions {
-  int micro_batches = 1;      ///< that a rank's part of a batch is cut into
-  bool scale_loss = false;    ///< gradients in float16
-  bool clip = false;          ///< gradients are clipped by their norm
-  bool trust_ratios = false;  ///< the update rule needs norms of whole parameters
-  int prefetch = 0;           ///< see Sharding
-  bool recompute = false;     ///< see recompute()
+  int micro_batches = 1;          ///< that a rank's part of a batch is cut into
+  bool scale_loss = false;        ///< gradients in float16
+  bool clip = false;              ///< gradients are clipped by their norm
+  bool trust_ratios = false;      ///< the update rule needs norms of whole parameters
+  int prefetch = 0;               ///< see Sharding
+  bool recompute = false;         ///< see recompute()
+  std::int64_t bucket_bytes = 0;  ///< above 0: of replicas, see bucket()
 };
 
 /// The plan of one training step. On one rank every strategy is one_device. kInvalidArgument says

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <stormo/train/backward_hooks.h>
@@ -10,30 +8,25 @@
 
 namespace stormo::train {
 
-/// A GradientReducer that follows the backward passes of a Runner: it overlaps with the last pass
-/// of a step, and is told when the step's gradients are wanted.
+/// A GradientReducer that follows the backward passes of a Runner: what is asynchronous starts
+/// during the last pass of a step, as autograd puts gradients in place.
 class BackwardReducer {
  public:
   /// As GradientReducer.
   BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
                   const Reduction& how);
 
+  /// As GradientReducer; a plan without anything asynchronous has no hooks.
+  void follow(const plan::StepPlan& plan, DoneAction done);
   /// Before a pass of a loss that counts for `weight`; gradients stay local unless it is the
   /// `last` pass of the step.
   void begin_pass(double weight, bool last);
-  /// The gradients are complete: sends what has not been sent. A collective, as the following.
-  Status start(double weight);
-  /// Waits until all are averaged.
-  Status finish();
-  /// As GradientReducer::finish(), also after finish().
-  Status each_averaged(const GradientReducer::Averaged& averaged);
-  std::string describe() const { return reducer_.describe(); }
+  GradientReducer& reducer() { return reducer_; }
 
  private:
   GradientReducer reducer_;
-  std::size_t count_;  // of parameters
-  bool travelling_ = false;
-  std::unique_ptr<BackwardHooks> hooks_;  // null: nothing happens before the end of backward
+  std::vector<torch::Tensor> tensors_;
+  std::unique_ptr<BackwardHooks> hooks_;
 };
 
 }  // namespace stormo::train

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,24 +12,27 @@
 #include <stormo/train/broadcast.h>
 #include <stormo/train/checkpoint.h>
 #include <stormo/train/gradient_reducer.h>
+#include <stormo/train/overlap_trial.h>
 #include <stormo/train/sparse_gradients.h>
 
 namespace stormo::train {
 
 struct DistributedDataParallel::State {
-  State(comm::Communicator& w, std::shared_ptr<torch::nn::Module> m, const Reduction& how)
+  State(comm::Communicator& w, std::shared_ptr<torch::nn::Module> m, const Reduction& r)
       : world(w),
         module(std::move(m)),
+        how(r),
         sparse(w, *module),
         dense(sparse.others(trainable_parameters(*module))),
-        reducer(w, dense, how),
-        hooks(tensors(), {.ready =
-                              [this](std::size_t i) {
-                                if (i < dense.size()) reducer.ready(i);
-                              },
-                          .nested = [this] { reducer.hold(); },
-                          .end = [this] { reduce(); },
-                          .abandoned = [this] { reducer.abandon(); }}) {}
+        position(dense.size()),
+        overlap(w, how.overlap, bytes_of(dense)),
+        hooks(tensors(), {.ready = [this](std::size_t i) { ready(i); },
+                          .nested = [this] { reducer->hold(); },
+                          .end = [this] { end_of_pass(); },
+                          .abandoned = [this] { reducer->abandon(); }}) {
+    std::iota(position.begin(), position.end(), std::size_t{0});
+    follow(dense);
+  }
 
   /// Dense ones first.
   std::vector<torch::Tensor> tensors() const {
@@ -37,16 +41,82 @@ struct DistributedDataParallel::State {
     for (const NamedParameter& p : sparse.parameters()) out.push_back(p.tensor);
     return out;
   }
+
+  /// From the next pass on in the present form of overlap; `sorted` are the dense ones.
+  void follow(const std::vector<NamedParameter>& sorted) {
+    reducer = std::make_unique<GradientReducer>(world, sorted, how);
+    reducer->set_weight(weight);
+    reducer->on_done(done);
+    in_order = sorted;
+    if (dense.empty()) return;
+    plan = plan_of_replicas(sorted, world.size(), overlap.current());
+    reducer->follow(plan);
+  }
+
+  void ready(std::size_t i) {
+    throw_if_error(reducer->begin_pass().within("DistributedDataParallel"));
+    if (i >= dense.size()) return;
+    if (!arrival_known) arrival.push_back(static_cast<std::int64_t>(i));
+    reducer->ready(position[i]);
+  }
+
+  void end_of_pass() {
+    if (done) {
+      done({.kind = plan::ActionKind::kBackward, .range = all_segments(plan.model)});
+    }
+    reduce();
+  }
+
   void reduce() {
-    throw_if_error(reducer.reduce().within("DistributedDataParallel"));
+    throw_if_error(reducer->reduce().within("DistributedDataParallel"));
     throw_if_error(sparse.reduce(weight).within("DistributedDataParallel"));
+    throw_if_error(next_pass().within("DistributedDataParallel"));
+  }
+
+  Status next_pass() {
+    if (dense.empty() || world.size() == 1) return {};
+    STORMO_ASSIGN_OR_RETURN(const bool changed, overlap.step_done(world));
+    if (!arrival_known) {
+      STORMO_RETURN_IF_ERROR(sort_by_arrival());
+    } else if (changed) {
+      follow(std::vector(in_order));
+    }
+    return {};
+  }
+
+  /// Buckets fill in the order in which rank 0's gradients came, the last ones of the list first;
+  /// those that did not come go last.
+  Status sort_by_arrival() {
+    arrival_known = true;
+    std::vector<bool> came(dense.size(), false);
+    for (const std::int64_t i : arrival) came[static_cast<std::size_t>(i)] = true;
+    for (std::size_t i = dense.size(); i-- > 0;) {
+      if (!came[i]) arrival.push_back(static_cast<std::int64_t>(i));
+    }
+    STORMO_RETURN_IF_ERROR(world.broadcast(comm::buffer_of(std::span(arrival)), 0));
+    std::vector<NamedParameter> sorted(dense.size());
+    for (std::size_t n = 0; n < arrival.size(); ++n) {
+      const auto from = static_cast<std::size_t>(arrival[n]);
+      position[from] = dense.size() - 1 - n;
+      sorted[position[from]] = dense[from];
+    }
+    follow(sorted);
+    return {};
   }
 
   comm::Communicator& world;
   std::shared_ptr<torch::nn::Module> module;
+  Reduction how;
   SparseGradients sparse;
-  std::vector<NamedParameter> dense;
-  GradientReducer reducer;
+  std::vector<NamedParameter> dense;     // in the module's order
+  std::vector<NamedParameter> in_order;  // as the plan has them
+  std::vector<std::size_t> position;     // of `dense` in the plan
+  std::vector<std::int64_t> arrival;     // of the first pass, by their place in `dense`
+  bool arrival_known = false;
+  OverlapTrial overlap;
+  plan::StepPlan plan;
+  std::unique_ptr<GradientReducer> reducer;
+  DoneAction done;
   double weight = 1;
   BackwardHooks hooks;
 };
@@ -68,7 +138,7 @@ void DistributedDataParallel::set_weight(double weight) {
                                  std::to_string(weight)));
   }
   state_->weight = weight;
-  state_->reducer.set_weight(weight);
+  state_->reducer->set_weight(weight);
 }
 
 DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
@@ -93,6 +163,17 @@ void DistributedDataParallel::broadcast_buffers() {
   throw_if_error(broadcast_values(state_->world, buffers).within("DistributedDataParallel"));
 }
 
-std::string DistributedDataParallel::overlap() const { return state_->reducer.describe(); }
+std::string DistributedDataParallel::overlap() const {
+  const auto& type = state_->how.travels_as;
+  const std::string in = type ? std::string(" in ") + torch::toString(*type) : "";
+  return "gradients are reduced " + state_->overlap.describe() + in;
+}
+
+const plan::StepPlan& DistributedDataParallel::plan() const { return state_->plan; }
+
+void DistributedDataParallel::on_action(DoneAction done) {
+  state_->done = std::move(done);
+  state_->reducer->on_done(state_->done);
+}
 
 }  // namespace stormo::train

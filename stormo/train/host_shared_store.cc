@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <stormo/train/model_parameters.h>
+
 namespace stormo::train {
 
 HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
@@ -25,46 +27,64 @@ void HostSharedStore::begin_pass(double weight, bool last) {
 Status HostSharedStore::check(const plan::StepPlan& plan) const {
   using enum plan::ActionKind;
   const plan::ActionKind reduction = between_hosts_ ? kAllReduce : kShareGradients;
+  std::size_t reduced = 0;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     if (!moves(a.kind) && a.kind != kUpdate) continue;
+    if (a.kind == kCount && between_hosts_) continue;
     if (a.kind != reduction && a.kind != kShareParameters && a.kind != kUpdate) {
       return cannot(
           plan, i,
           "one copy per host takes " + std::string(to_string(reduction)) + " and share_parameters");
     }
-    if (a.range != all_) return cannot(plan, i, "one copy per host is updated as a whole");
-    if (a.kind == kAllReduce && a.axes.size() != plan.mesh.axes.size()) {
-      return cannot(plan, i, "one copy per host averages gradients over all ranks at once");
+    if (a.kind == kAllReduce) {
+      if (a.axes.size() != plan.mesh.axes.size()) {
+        return cannot(plan, i, "one copy per host averages gradients over all ranks at once");
+      }
+      reduced += size_of(trainable_in(plan.model, a.range));
+    } else if (a.range != all_) {
+      return cannot(plan, i, "one copy per host is updated as a whole");
     }
   }
-  return {};
+  if (!between_hosts_ || reduced == optimizer_.parameters().size()) return {};
+  return Status(Code::kBadPlan, "one copy per host averages every gradient once");
+}
+
+void HostSharedStore::follow(const plan::StepPlan& plan) {
+  if (between_hosts_) between_hosts_->follow(plan, [this](const plan::Action& a) { done(a); });
 }
 
 Status HostSharedStore::perform(const plan::Action& action, double weight) {
-  if (action.kind == plan::ActionKind::kShareGradients) {
-    STORMO_RETURN_IF_ERROR(shared_.publish(weight));
-  } else if (action.kind == plan::ActionKind::kAllReduce) {
-    STORMO_RETURN_IF_ERROR(between_hosts_->start(weight));
-  } else {
-    STORMO_RETURN_IF_ERROR(shared_.release());
+  using enum plan::ActionKind;
+  if (action.kind == kCount || action.kind == kAllReduce) {
+    between_hosts_->reducer().set_weight(weight);
+    return between_hosts_->reducer().perform(action);
   }
+  const bool gradients = action.kind == kShareGradients;
+  STORMO_RETURN_IF_ERROR(gradients ? shared_.publish(weight) : shared_.release());
   done(action);
   return {};
 }
 
 Result<double> HostSharedStore::gradient_norm() {
   if (!between_hosts_) return optimizer_.gradient_norm(shared_.gradients());
-  STORMO_RETURN_IF_ERROR(between_hosts_->finish());
+  STORMO_RETURN_IF_ERROR(between_hosts_->reducer().finish());
   return optimizer_.gradient_norm();
 }
 
-Status HostSharedStore::update(const ParameterRange&, const StepRate& rate) {
+Status HostSharedStore::update(const ParameterRange& all, const StepRate& rate) {
   if (!between_hosts_) return optimizer_.step(rate, shared_.gradients());
   // others of this host may still read parameters in their backward until all has been averaged
-  if (shared_.host().size() > 1) STORMO_RETURN_IF_ERROR(between_hosts_->finish());
-  return between_hosts_->each_averaged(
-      [&](std::size_t first, std::size_t last) { return optimizer_.step(rate, first, last); });
+  GradientReducer& reducer = between_hosts_->reducer();
+  if (shared_.host().size() > 1) STORMO_RETURN_IF_ERROR(reducer.finish());
+  return reducer.finish(all, [&](const ParameterRange& averaged) {
+    return optimizer_.step(rate, averaged.first, averaged.last);
+  });
+}
+
+void HostSharedStore::zero_grad() {
+  if (between_hosts_) between_hosts_->reducer().next_pass();
+  optimizer_.zero_grad();
 }
 
 std::vector<TensorPiece> HostSharedStore::pieces() const {
@@ -80,11 +100,6 @@ std::vector<TensorPiece> HostSharedStore::pieces() const {
                    .values = p.tensor.detach().flatten().slice(0, own.begin, own.end)});
   }
   return out;
-}
-
-std::string HostSharedStore::describe() const {
-  const std::string one = "one copy of parameters and optimizer state per host";
-  return between_hosts_ ? one + "; " + between_hosts_->describe() : one;
 }
 
 }  // namespace stormo::train

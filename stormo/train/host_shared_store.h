@@ -24,15 +24,16 @@ class HostSharedStore final : public ParameterStore {
                   const Reduction& how);
 
   Status check(const plan::StepPlan& plan) const override;
+  void follow(const plan::StepPlan& plan) override;
   void begin_pass(double weight, bool last) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& all, const StepRate& rate) override;
+  void zero_grad() override;
   Optimizer& optimizer() override { return optimizer_; }
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
-  std::string describe() const override;
 
  private:
   plan::Range all_;  // parameters, as the plan counts

@@ -25,6 +25,12 @@ double norm_of(const std::vector<NamedParameter>& parameters) {
 
 }  // namespace
 
+std::int64_t bytes_of(const std::vector<NamedParameter>& parameters) {
+  std::int64_t bytes = 0;
+  for (const NamedParameter& p : parameters) bytes += static_cast<std::int64_t>(p.tensor.nbytes());
+  return bytes;
+}
+
 std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module) {
   std::vector<NamedParameter> out;
   for (const auto& p : module.named_parameters()) {

@@ -21,6 +21,8 @@ struct NamedParameter {
 
 /// The parameters of `module` that require a gradient, in the module's order.
 std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module);
+/// Of all of them together.
+std::int64_t bytes_of(const std::vector<NamedParameter>& parameters);
 
 /// What a step multiplies by.
 struct StepRate {

@@ -20,6 +20,7 @@ struct ParameterRange {
   std::size_t last = 0;  ///< one past the end
   bool operator==(const ParameterRange&) const = default;
 };
+inline std::size_t size_of(const ParameterRange& range) { return range.last - range.first; }
 
 /// Told of every action where it is done, not where it is announced.
 using DoneAction = std::function<void(const plan::Action&)>;
@@ -38,9 +39,12 @@ class ParameterStore {
 
   /// kBadPlan for a verified plan that this store cannot do. Not a collective.
   virtual Status check(const plan::StepPlan& plan) const = 0;
+  /// From the next step on perform() gets the actions of `plan`, which check() has accepted. Not a
+  /// collective, but before the first step.
+  virtual void follow(const plan::StepPlan& /*plan*/) {}
   /// Before the forward of a micro-batch; `weight` is what this rank's gradients of the step count
-  /// for, and no other micro-batch follows the `last`. What is reduced while backward goes on
-  /// starts there.
+  /// for, and no other micro-batch follows the `last`: during its backward starts what is
+  /// asynchronous and has its gradients.
   virtual void begin_pass(double /*weight*/, bool /*last*/) {}
   /// Does an action that moves or drops parameters or gradients: the latter become
   /// sum(weight_r * g_r) / sum(weight_r). What it makes may still be under way when this returns:
@@ -71,9 +75,6 @@ class ParameterStore {
   virtual std::vector<TensorPiece> pieces() const { return {}; }
   /// Reads the optimizer state of what this rank owns. Not a collective.
   virtual Status load_state(const ReadState&) { return {}; }
-
-  /// For logs: "gradients are reduced at the end of backward". Not a collective.
-  virtual std::string describe() const = 0;
 
  protected:
   ParameterStore() = default;

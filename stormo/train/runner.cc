@@ -35,47 +35,52 @@ struct Boundary : torch::autograd::Function<Boundary> {
 
 Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank rank,
                                                RunnerParts parts) {
+  std::unique_ptr<Runner> runner(new Runner(rank, std::move(parts)));
+  runner->parts_.store.on_done(runner->parts_.done);
+  STORMO_RETURN_IF_ERROR(runner->follow(plan));
+  return runner;
+}
+
+Status Runner::follow(const plan::StepPlan& plan) {
   STORMO_RETURN_IF_ERROR(analysis::verify(plan));
-  STORMO_RETURN_IF_ERROR(check_model(plan.model, trainable_parameters(*parts.task.module)));
-  STORMO_RETURN_IF_ERROR(parts.store.check(plan));
-  std::unique_ptr<Runner> runner(new Runner(plan, rank, std::move(parts)));
-  STORMO_RETURN_IF_ERROR(runner->check());
-  const auto segments = plan.model.segments.size();
-  runner->chain_ = std::dynamic_pointer_cast<model::Chain>(runner->parts_.task.module);
-  if (runner->chain_ != nullptr && runner->chain_->segments().size() != segments) {
-    runner->chain_.reset();
+  STORMO_RETURN_IF_ERROR(check_model(plan.model, trainable_parameters(*parts_.task.module)));
+  STORMO_RETURN_IF_ERROR(parts_.store.check(plan));
+  chain_ = std::dynamic_pointer_cast<model::Chain>(parts_.task.module);
+  if (chain_ != nullptr && chain_->segments().size() != plan.model.segments.size()) chain_.reset();
+  STORMO_RETURN_IF_ERROR(check(plan));
+  plan_ = plan;
+  trains_.clear();
+  const auto shapes = flatten(plan_.model);
+  for (const std::vector<int>& read : parameters_read(plan_.model)) {
+    trains_.push_back(std::ranges::any_of(
+        read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; }));
+  }
+  parts_.store.follow(plan_);
+  return {};
+}
+
+// What the plan does not say, and a Runner needs.
+Status Runner::check(const plan::StepPlan& plan) const {
+  if (plan.scaled_loss != (parts_.scaler != nullptr)) {
+    return Status(Code::kBadPlan, plan.scaled_loss ? "the plan scales the loss, the run does not"
+                                                   : "the run scales the loss, the plan does not");
+  }
+  if (plan.clipped != (parts_.clip_norm > 0)) {
+    return Status(Code::kBadPlan, plan.clipped
+                                      ? "the plan clips gradients, but there is no clip_norm"
+                                      : "there is a clip_norm, but the plan clips nothing");
   }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const bool part = range_of(plan.actions[i].kind) == plan::RangeOf::kSegments &&
                       plan.actions[i].range != all_segments(plan.model);
-    if (!part || runner->chain_ != nullptr) continue;
+    if (!part || chain_ != nullptr) continue;
     return Status(Code::kBadPlan, describe(plan, i) +
                                       ": the module is no model::Chain of these segments, so it "
                                       "computes all of them at once");
   }
-  const auto shapes = flatten(plan.model);
-  for (const std::vector<int>& read : parameters_read(plan.model)) {
-    runner->trains_.push_back(std::ranges::any_of(
-        read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; }));
-  }
-  runner->parts_.store.on_done(runner->parts_.done);
-  return runner;
-}
-
-// What the plan does not say, and a Runner needs.
-Status Runner::check() const {
-  if (plan_.scaled_loss != (parts_.scaler != nullptr)) {
-    return Status(Code::kBadPlan, plan_.scaled_loss ? "the plan scales the loss, the run does not"
-                                                    : "the run scales the loss, the plan does not");
-  }
-  if (plan_.clipped != (parts_.clip_norm > 0)) {
-    return Status(Code::kBadPlan, plan_.clipped
-                                      ? "the plan clips gradients, but there is no clip_norm"
-                                      : "there is a clip_norm, but the plan clips nothing");
-  }
-  for (int m = 0; m < plan_.micro_batches; ++m) {
+  for (int m = 0; m < plan.micro_batches; ++m) {
     std::vector<plan::Range> forward, backward;
-    for (const Action& a : plan_.actions) {
+    for (const Action& a : plan.actions) {
       if (a.micro_batch != m) continue;
       if (a.kind == ActionKind::kForward) forward.push_back(a.range);
       if (a.kind == ActionKind::kBackward) backward.insert(backward.begin(), a.range);

@@ -53,6 +53,11 @@ class Runner {
   static Result<std::unique_ptr<Runner>> create(const plan::StepPlan& plan, Rank rank,
                                                 RunnerParts parts);
 
+  /// Does the actions of another plan from the next step on, of the same model and mesh. kBadPlan
+  /// as create().
+  Status follow(const plan::StepPlan& plan);
+  const plan::StepPlan& plan() const { return plan_; }
+
   /// One step. Exceptions of libtorch and of the task pass through; gradients are gone afterwards.
   Result<StepOutcome> step(double learning_rate);
 
@@ -72,9 +77,8 @@ class Runner {
     torch::Tensor loss;
   };
 
-  Runner(plan::StepPlan plan, Rank rank, RunnerParts parts)
-      : plan_(std::move(plan)), rank_(rank), parts_(std::move(parts)) {}
-  Status check() const;
+  Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
+  Status check(const plan::StepPlan& plan) const;
   Status execute(const plan::Action& action, double learning_rate);
   Status load();
   Status forward(const plan::Action& action);

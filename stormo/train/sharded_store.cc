@@ -31,9 +31,7 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
     : saves_(groups.mesh().find("dp") < 0 ||
              groups.world().rank() < groups.mesh().axes.back().size),
       fsdp_(sharding_groups(groups), sharding),
-      units_(fsdp_.units()),
-      description_("stage " + std::to_string(sharding.stage) +
-                   (sharding.hybrid ? ", sharded inside hosts" : ", sharded over all ranks")) {
+      units_(fsdp_.units()) {
   fsdp_.shard(chain_of(module));
   optimizer_ = fsdp_.make_optimizer(options);
   match_units(plan.model);
@@ -172,7 +170,5 @@ std::vector<TensorPiece> ShardedStore::pieces() const {
   out.insert(out.end(), state.begin(), state.end());
   return out;
 }
-
-std::string ShardedStore::describe() const { return description_; }
 
 }  // namespace stormo::train

@@ -34,7 +34,6 @@ class ShardedStore final : public ParameterStore {
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
-  std::string describe() const override;
 
  private:
   struct Unit {
@@ -52,7 +51,6 @@ class ShardedStore final : public ParameterStore {
   std::vector<std::optional<int>> unit_of_segment_;
   std::vector<Unit> units_by_range_;
   std::unique_ptr<FusedOptimizer> optimizer_;
-  std::string description_;
 };
 
 }  // namespace stormo::train

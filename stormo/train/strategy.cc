@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <stormo/parallel/bucket.h>
 #include <stormo/train/host_shared_store.h>
 #include <stormo/train/replicated_store.h>
 #include <stormo/train/sharded_store.h>
@@ -33,7 +34,7 @@ std::optional<torch::ScalarType> scalar_type_of(ReduceType type) {
 }
 
 /// Whether every micro-batch is computed in one piece, one after the other: then gradients become
-/// ready once, in the last backward, and what is reduced may overlap with it.
+/// ready once, in the last backward.
 bool has_simple_passes(const plan::StepPlan& plan) {
   bool in_pass = false;
   for (const plan::Action& a : plan.actions) {
@@ -57,6 +58,19 @@ Reduction reduction_of(const GradientOptions& options) {
     how.overlap = Overlap::at_the_end();
   }
   return how;
+}
+
+bool may_overlap(const plan::StepPlan& plan) {
+  const auto count = [&](plan::ActionKind kind) {
+    return std::ranges::count(plan.actions, kind, &plan::Action::kind);
+  };
+  return has_simple_passes(plan) && count(plan::ActionKind::kAllReduce) == 1 &&
+         count(plan::ActionKind::kCount) == 0;
+}
+
+Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap) {
+  if (overlap.kind != Overlap::Kind::kBuckets) return plan;
+  return parallel::compose(plan, parallel::bucket(overlap.bucket_bytes));
 }
 
 Result<Strategy> strategy_of(const TrainerOptions& options) {
@@ -85,7 +99,8 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
           .trust_ratios = optim::needs_norms(options.optimizer.kind),
           // inside one host there is no wire that works while cores compute
           .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
-          .recompute = options.recompute};
+          .recompute = options.recompute,
+          .bucket_bytes = options.gradients.bucket_bytes};
 }
 
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
@@ -108,8 +123,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
-  Reduction how = reduction_of(options.gradients);
-  if (!has_simple_passes(plan)) how.overlap = Overlap::at_the_end();
+  const Reduction how = reduction_of(options.gradients);
   if (plan.mesh.find("shard") >= 0) {
     const ShardingOptions sharding{.stage = options.strategy.stage,
                                    .prefetch = 0,  // the plan says what is asynchronous
@@ -123,7 +137,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                              how);
   }
   return std::make_unique<ReplicatedStore>(groups, make_optimizer(options.optimizer, parameters),
-                                           plan, how);
+                                           how);
 }
 
 }  // namespace stormo::train

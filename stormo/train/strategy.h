@@ -26,6 +26,11 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
                                 const std::vector<NamedParameter>& parameters,
                                 comm::Communicator& world);
 
+/// Whether replicas of the plan can also average while backward goes on.
+bool may_overlap(const plan::StepPlan& plan);
+/// The plan in the form that `overlap` names; kMeasured is no form.
+Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap);
+
 /// How replicas average gradients.
 Reduction reduction_of(const GradientOptions& options);
 

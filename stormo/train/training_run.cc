@@ -119,6 +119,7 @@ Status TrainingRun::start() {
                                .scaler = scaler_.get(),
                                .clip_norm = options_.clip_norm,
                                .done = setup_.done}));
+  STORMO_RETURN_IF_ERROR(try_overlap());
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = setup_.plan.strategy,
                               .ranks = world_.size(),
@@ -152,7 +153,22 @@ Status TrainingRun::train_one_step() {
   const double peak =
       scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
   learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
-  return runner_->step(learning_rate_).status();
+  STORMO_RETURN_IF_ERROR(runner_->step(learning_rate_).status());
+  if (!overlap_) return {};
+  STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(world_));
+  if (!changed) return {};
+  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan, overlapped(setup_.plan, overlap_->current()));
+  return runner_->follow(plan);
+}
+
+// Which form of the plan makes steps shortest is found out by the first steps, between which ranks
+// compare their times.
+Status TrainingRun::try_overlap() {
+  const Overlap wanted = reduction_of(options_.gradients).overlap;
+  if (wanted.kind != Overlap::Kind::kMeasured || !may_overlap(setup_.plan)) return {};
+  const std::int64_t bytes = bytes_of(trainable_parameters(*setup_.task.module));
+  overlap_ = std::make_unique<OverlapTrial>(world_, wanted, bytes);
+  return {};
 }
 
 // Every rank learns the exact mean loss of the step, whether any of them was told to stop (all stop

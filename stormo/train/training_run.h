@@ -14,6 +14,7 @@
 #include <stormo/train/axis_groups.h>
 #include <stormo/train/evaluate.h>
 #include <stormo/train/options.h>
+#include <stormo/train/overlap_trial.h>
 #include <stormo/train/parameter_store.h>
 #include <stormo/train/precision.h>
 #include <stormo/train/run_state.h>
@@ -62,6 +63,7 @@ class TrainingRun {
   Status start();
   Status train();
   Status train_one_step();
+  Status try_overlap();
   Status agree(const StepOutcome& mine);
   Status between_steps();
   Status evaluate_all();
@@ -91,6 +93,7 @@ class TrainingRun {
   TimePoint shown_{};
   std::unique_ptr<data::Prefetcher> prefetcher_;
   std::unique_ptr<Runner> runner_;
+  std::unique_ptr<OverlapTrial> overlap_;  // null: the plan has one form only
 
   observe::EndRecord end_;
   TimePoint started_;

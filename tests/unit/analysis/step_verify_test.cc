@@ -145,7 +145,7 @@ TEST(StepVerify, NamesWhatAStepOfReplicasLacks) {
        {"action 11 (agree): comes after the ranks have agreed on the end of the step", twice(10)},
        {"action 3 (backward 0-0: first): needs the gradient of segment 1 first", swapped(3, 5)},
        {"action 5 (norm): comes before the backward of micro-batch 0", swapped(5, 7)},
-       {"action 9 (clip): comes after an update", swapped(8, 9)},
+       {"action 8 (update 0-1: a .. b): comes before the gradients are clipped", swapped(8, 9)},
        // the second segment's backward adds to the gradient of a as well
        {"action 5 (backward 0-0: first): adds to gradients that are reduced: the gradients of "
         "parameter 0 (a) are replicate over dp",
@@ -240,11 +240,12 @@ TEST(StepVerify, NamesWhatARecomputationLacks) {
              q.actions.erase(q.actions.begin() + 6);
              q.actions.insert(q.actions.begin() + 3, a);
            }},
-          {"action 6 (recompute 1-1: second): forgets the output of the last segment, which the "
+          {"action 4 (recompute 1-1: second): forgets the output of the last segment, which the "
            "loss keeps",
-           with(6, [](Action& a) {
-             a.range = {1, 1};
-           })}});
+           [](StepPlan& q) {
+             q.actions.insert(q.actions.begin() + 4, q.actions[6]);
+             q.actions[4].range = {1, 1};
+           }}});
   p.actions.erase(p.actions.begin() + 6);
   EXPECT_TRUE(verify(p).ok()) << "another plan, that keeps activations";
 }

@@ -89,10 +89,11 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "int8, int16, int32, int64, uint8, bool");
   EXPECT_EQ(message_of(head + "state parameters partial"),
             "4:18: 'partial' is not a placement; there are replicate, shard, shared");
-  EXPECT_EQ(message_of(state + "action 0: sleep"),
-            "7:11: 'sleep' is not an action; there are load, count, forward, loss, backward, "
-            "all_gather, reshard, all_reduce, reduce_scatter, release_gradients, find_unused, "
-            "share_gradients, share_parameters, norm, unscale, clip, update, agree");
+  EXPECT_EQ(
+      message_of(state + "action 0: sleep"),
+      "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
+      "all_gather, reshard, all_reduce, reduce_scatter, release_gradients, find_unused, "
+      "share_gradients, share_parameters, norm, unscale, clip, update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
   EXPECT_EQ(message_of(state + "action 0: load 1-1"),

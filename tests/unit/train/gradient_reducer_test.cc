@@ -48,7 +48,9 @@ Average average(const std::vector<int>& hosts, const Reduction& how) {
   std::mutex mutex;
   test::on_ranks(group, [&](comm::Communicator& world) {
     const torch::Tensor p = torch::zeros({kElements}).requires_grad_();
-    GradientReducer reducer(world, {{"p", p}}, how);
+    const std::vector<NamedParameter> parameters = {{"p", p}};
+    GradientReducer reducer(world, parameters, how);
+    reducer.follow(train::plan_of_replicas(parameters, world.size(), how.overlap));
     reducer.set_weight(world.rank() + 1.0);
     p.mutable_grad() = x * (world.rank() + 1.0);
     const std::uint64_t before = world.bytes_sent();
