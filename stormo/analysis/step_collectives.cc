@@ -109,7 +109,7 @@ class Sizes {
   void all_reduce() {
     const bool parts_only = was_scattered();
     for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, a_.range)) {
-      if (!group.trainable) continue;
+      if (!group.trainable || group.sparse) continue;
       const DType dtype = sizes_.travels_as.value_or(group.dtype);
       if (parts_only) {
         add(elements(group) / parts(), dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);

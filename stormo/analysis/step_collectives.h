@@ -39,8 +39,9 @@ struct Collective {
 
 /// The collectives that action number `action` of a verified plan starts, in order, in the form of
 /// libtorch training here: parts lie in flat buffers (plan/flat_buffer.h), replicas average all
-/// gradients of a type at once, with a number for each that says whether a rank has it. None for
-/// computations, for axes of one rank, and for barriers, which move nothing.
+/// gradients of a type at once, with a number for each that says whether a rank has it. How many
+/// rows of sparse tables travel no plan knows: they are left out. None for computations, for axes
+/// of one rank, and for barriers, which move nothing.
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
 

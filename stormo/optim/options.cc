@@ -25,6 +25,12 @@ bool counts_steps(Options::Kind kind) {
          kind == Options::Kind::kLamb;
 }
 
+bool leaves_rest_alone(const Options& options) {
+  const bool keeps_moving = options.kind == Options::Kind::kSgd && options.momentum != 0;
+  return (options.kind == Options::Kind::kSgd || options.kind == Options::Kind::kAdagrad) &&
+         !keeps_moving && options.weight_decay == 0;
+}
+
 bool needs_norms(Options::Kind kind) {
   return kind == Options::Kind::kLars || kind == Options::Kind::kLamb;
 }

@@ -37,6 +37,10 @@ std::vector<std::string_view> slot_names(const Options& options);
 /// Whether the rule depends on how often a weight has been updated.
 bool counts_steps(Options::Kind kind);
 
+/// Whether an update by a gradient of zero changes nothing: then rows of a table without a gradient
+/// need not be looked at.
+bool leaves_rest_alone(const Options& options);
+
 /// Whether the rule scales its update by a ratio of norms over a whole parameter, so that update()
 /// has to follow prepare().
 bool needs_norms(Options::Kind kind);

@@ -41,7 +41,7 @@ Status refuse(const Strategy& strategy, const std::string& why) {
                           "' " + why);
 }
 
-Status check(const Strategy& s, const Shape& shape, const Workers& w) {
+Status check(const Strategy& s, const Shape& shape, const Workers& w, bool has_tables) {
   const bool one_host = s.kind == Kind::kMirrored || s.kind == Kind::kCentralStorage;
   if (s.kind == Kind::kOneDevice && shape.ranks > 1) {
     return refuse(s, "trains on one rank, the job has " + std::to_string(shape.ranks) +
@@ -60,6 +60,9 @@ Status check(const Strategy& s, const Shape& shape, const Workers& w) {
   if (s.kind != Kind::kFsdp && s.parameters == Parameters::kSharded) {
     return refuse(s, "does not shard parameters; use 'fsdp'");
   }
+  if (s.kind == Kind::kFsdp && has_tables) {
+    return refuse(s, "cannot cut gradients that are sparse; use 'ddp', or dense gradients");
+  }
   if (s.stage < 1 || s.stage > 3) {
     return refuse(s, "has stages 1 to 3, not " + std::to_string(s.stage));
   }
@@ -68,7 +71,8 @@ Status check(const Strategy& s, const Shape& shape, const Workers& w) {
   if (must_share && shape.local > 1 && !w.can_share) {
     return refuse(s,
                   "cannot share parameters inside a host: that takes Stormo's own engine and "
-                  "optimizers, and float32 or float64 parameters; use parameters=replicated");
+                  "optimizers, float32 or float64 parameters and dense gradients; use "
+                  "parameters=replicated");
   }
   const bool needs_uniform = must_share || (s.kind == Kind::kFsdp && s.hybrid);
   if (needs_uniform && !shape.uniform) {
@@ -102,7 +106,9 @@ const std::vector<std::string>& parameter_names() {
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const Workers& workers, const StepOptions& step) {
   const Shape shape = shape_of(workers);
-  STORMO_RETURN_IF_ERROR(check(strategy, shape, workers));
+  const bool has_tables =
+      std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
+  STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
   if (step.scale_loss) passes.push_back(scale_loss());

@@ -29,10 +29,12 @@ std::vector<FlatGroup> flat_groups(const ModelShape& model, Range parameters) {
   std::vector<FlatGroup> out;
   for (int i = parameters.first; i <= parameters.last; ++i) {
     const ParameterShape& p = *all[static_cast<std::size_t>(i)];
-    auto group = std::ranges::find_if(
-        out, [&](const FlatGroup& g) { return g.dtype == p.dtype && g.trainable == p.trainable; });
+    auto group = std::ranges::find_if(out, [&](const FlatGroup& g) {
+      return g.dtype == p.dtype && g.trainable == p.trainable && g.sparse == p.sparse;
+    });
     if (group == out.end()) {
-      group = out.insert(group, {.dtype = p.dtype, .trainable = p.trainable, .counts = {}});
+      group = out.insert(
+          group, {.dtype = p.dtype, .trainable = p.trainable, .sparse = p.sparse, .counts = {}});
     }
     group->counts.push_back(p.elements);
   }

@@ -18,10 +18,12 @@ struct FlatBuffer {
 /// Parameters of `counts` elements, of `element_bytes` bytes each, one after the other.
 FlatBuffer flat_buffer(std::span<const std::int64_t> counts, std::int64_t element_bytes, int ranks);
 
-/// Parameters that can share a buffer: of one type, all trainable or all frozen.
+/// Parameters that can share a buffer: of one type, all trainable or all frozen, none or all with
+/// sparse gradients.
 struct FlatGroup {
   DType dtype = DType::kFloat32;
   bool trainable = true;
+  bool sparse = false;
   std::vector<std::int64_t> counts;  ///< elements, by parameter
 };
 

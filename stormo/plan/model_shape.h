@@ -21,6 +21,7 @@ struct ParameterShape {
   std::int64_t elements = 0;  ///< at least 0
   DType dtype = DType::kFloat32;
   bool trainable = true;  ///< requires a gradient
+  bool sparse = false;    ///< a table of which a step touches few rows: its gradient is those rows
   bool operator==(const ParameterShape&) const = default;
 };
 

@@ -18,6 +18,7 @@ void add(Hasher& h, const ModelShape& model) {
       h.add(static_cast<std::uint64_t>(p.elements));
       h.add(to_string(p.dtype));
       h.add(std::uint64_t{p.trainable});
+      h.add(std::uint64_t{p.sparse});
     }
   }
 }

@@ -44,6 +44,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
     out += " type=";
     out += to_string(p.dtype);
     if (!p.trainable) out += " frozen";
+    if (p.sparse) out += " sparse";
     out += '\n';
   }
 }
@@ -129,6 +130,7 @@ ParameterShape read_parameter(TextReader& in) {
   in.expect("=");
   p.dtype = read_enum<DType>(in, "an element type", kDTypes);
   p.trainable = !in.accept("frozen");
+  p.sparse = in.accept("sparse");
   in.expect_line_end();
   return p;
 }

@@ -13,7 +13,6 @@
 #include <stormo/train/checkpoint.h>
 #include <stormo/train/gradient_reducer.h>
 #include <stormo/train/overlap_trial.h>
-#include <stormo/train/sparse_gradients.h>
 
 namespace stormo::train {
 
@@ -22,40 +21,36 @@ struct DistributedDataParallel::State {
       : world(w),
         module(std::move(m)),
         how(r),
-        sparse(w, *module),
-        dense(sparse.others(trainable_parameters(*module))),
-        position(dense.size()),
-        overlap(w, how.overlap, bytes_of(dense)),
+        parameters(trainable_parameters(*module)),
+        position(parameters.size()),
+        overlap(w, how.overlap, bytes_of(parameters)),
         hooks(tensors(), {.ready = [this](std::size_t i) { ready(i); },
                           .nested = [this] { reducer->hold(); },
                           .end = [this] { end_of_pass(); },
                           .abandoned = [this] { reducer->abandon(); }}) {
     std::iota(position.begin(), position.end(), std::size_t{0});
-    follow(dense);
+    follow(parameters);
   }
 
-  /// Dense ones first.
   std::vector<torch::Tensor> tensors() const {
     std::vector<torch::Tensor> out;
-    for (const NamedParameter& p : dense) out.push_back(p.tensor);
-    for (const NamedParameter& p : sparse.parameters()) out.push_back(p.tensor);
+    for (const NamedParameter& p : parameters) out.push_back(p.tensor);
     return out;
   }
 
-  /// From the next pass on in the present form of overlap; `sorted` are the dense ones.
+  /// From the next pass on in the present form of overlap.
   void follow(const std::vector<NamedParameter>& sorted) {
     reducer = std::make_unique<GradientReducer>(world, sorted, how);
     reducer->set_weight(weight);
     reducer->on_done(done);
     in_order = sorted;
-    if (dense.empty()) return;
+    if (parameters.empty()) return;
     plan = plan_of_replicas(sorted, world.size(), overlap.current());
     reducer->follow(plan);
   }
 
   void ready(std::size_t i) {
     throw_if_error(reducer->begin_pass().within("DistributedDataParallel"));
-    if (i >= dense.size()) return;
     if (!arrival_known) arrival.push_back(static_cast<std::int64_t>(i));
     reducer->ready(position[i]);
   }
@@ -69,12 +64,11 @@ struct DistributedDataParallel::State {
 
   void reduce() {
     throw_if_error(reducer->reduce().within("DistributedDataParallel"));
-    throw_if_error(sparse.reduce(weight).within("DistributedDataParallel"));
     throw_if_error(next_pass().within("DistributedDataParallel"));
   }
 
   Status next_pass() {
-    if (dense.empty() || world.size() == 1) return {};
+    if (parameters.empty() || world.size() == 1) return {};
     STORMO_ASSIGN_OR_RETURN(const bool changed, overlap.step_done(world));
     if (!arrival_known) {
       STORMO_RETURN_IF_ERROR(sort_by_arrival());
@@ -88,17 +82,17 @@ struct DistributedDataParallel::State {
   /// those that did not come go last.
   Status sort_by_arrival() {
     arrival_known = true;
-    std::vector<bool> came(dense.size(), false);
+    std::vector<bool> came(parameters.size(), false);
     for (const std::int64_t i : arrival) came[static_cast<std::size_t>(i)] = true;
-    for (std::size_t i = dense.size(); i-- > 0;) {
+    for (std::size_t i = parameters.size(); i-- > 0;) {
       if (!came[i]) arrival.push_back(static_cast<std::int64_t>(i));
     }
     STORMO_RETURN_IF_ERROR(world.broadcast(comm::buffer_of(std::span(arrival)), 0));
-    std::vector<NamedParameter> sorted(dense.size());
+    std::vector<NamedParameter> sorted(parameters.size());
     for (std::size_t n = 0; n < arrival.size(); ++n) {
       const auto from = static_cast<std::size_t>(arrival[n]);
-      position[from] = dense.size() - 1 - n;
-      sorted[position[from]] = dense[from];
+      position[from] = parameters.size() - 1 - n;
+      sorted[position[from]] = parameters[from];
     }
     follow(sorted);
     return {};
@@ -107,11 +101,10 @@ struct DistributedDataParallel::State {
   comm::Communicator& world;
   std::shared_ptr<torch::nn::Module> module;
   Reduction how;
-  SparseGradients sparse;
-  std::vector<NamedParameter> dense;     // in the module's order
-  std::vector<NamedParameter> in_order;  // as the plan has them
-  std::vector<std::size_t> position;     // of `dense` in the plan
-  std::vector<std::int64_t> arrival;     // of the first pass, by their place in `dense`
+  std::vector<NamedParameter> parameters;  // in the module's order
+  std::vector<NamedParameter> in_order;    // as the plan has them
+  std::vector<std::size_t> position;       // of `parameters` in the plan
+  std::vector<std::int64_t> arrival;       // of the first pass, by their place in `parameters`
   bool arrival_known = false;
   OverlapTrial overlap;
   plan::StepPlan plan;

@@ -75,7 +75,8 @@ void FusedOptimizer::add_weights(Work& work) {
     work.strided = work.weights;
     work.weights = work.weights.contiguous();
   }
-  char* const weights = element(work.weights, range.weights.defined() ? 0 : range.begin);
+  char* const weights =
+      element(work.weights, work.first + (range.weights.defined() ? 0 : range.begin));
 
   State& state = states_[i];
   const bool half = is_half(work.weights);
@@ -85,37 +86,65 @@ void FusedOptimizer::add_weights(Work& work) {
       state.slots[s] = torch::zeros({numel(i)}, type);
     }
     if (half) {
-      state.master = torch::from_blob(weights, {numel(i)}, work.weights.scalar_type()).to(type);
+      char* const all = element(work.weights, range.weights.defined() ? 0 : range.begin);
+      state.master = torch::from_blob(all, {numel(i)}, work.weights.scalar_type()).to(type);
     }
     state.begun = true;
   }
-  work.piece.end = numel(i);
+  work.piece.end = work.count;
   work.piece.dtype = half ? DType::kFloat32 : dtype_of(work.weights);
-  work.piece.weights = half ? state.master.data_ptr() : weights;
+  work.piece.weights = half ? element(state.master, work.first) : weights;
   if (half) {
     work.piece.copy = weights;
     work.piece.copy_dtype = dtype_of(work.weights);
   }
   for (std::size_t s = 0; s < state.slots.size(); ++s) {
-    if (state.slots[s].defined()) work.piece.slots[s] = state.slots[s].data_ptr();
+    if (state.slots[s].defined()) work.piece.slots[s] = element(state.slots[s], work.first);
   }
 }
 
 std::vector<FusedOptimizer::Work> FusedOptimizer::autograd_work(std::size_t first,
                                                                 std::size_t last) {
   std::vector<Work> works;
-  works.reserve(last - first);  // pieces point at the sources inside
   for (std::size_t i = first; i < last; ++i) {
     const torch::Tensor& gradient = parameters_[i].tensor.grad();
     if (!gradient.defined() || numel(i) == 0) continue;
+    if (takes_rows(i, gradient)) {
+      add_rows(i, gradient.coalesce(), works);
+      continue;
+    }
     Work& work = works.emplace_back();
     work.parameter = i;
+    work.count = numel(i);
     work.gradient = (gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
     work.source.data = element(work.gradient, owned_[i].begin);
-    work.piece.gradients = {&work.source, 1};
     work.piece.gradient_dtype = dtype_of(work.gradient);
   }
+  for (Work& work : works) work.piece.gradients = {&work.source, 1};
   return works;
+}
+
+bool FusedOptimizer::takes_rows(std::size_t i, const torch::Tensor& gradient) const {
+  const torch::Tensor& p = parameters_[i].tensor;
+  return gradient.is_sparse() && gradient.sparse_dim() == 1 && p.is_contiguous() &&
+         numel(i) == p.numel() && optim::leaves_rest_alone(options_);
+}
+
+/// A Work for each row of a coalesced gradient.
+void FusedOptimizer::add_rows(std::size_t i, const torch::Tensor& gradient,
+                              std::vector<Work>& works) const {
+  const torch::Tensor rows = gradient.indices().select(0, 0).contiguous();
+  const torch::Tensor values = gradient.values().contiguous();
+  const std::int64_t width = values.numel() / std::max<std::int64_t>(values.size(0), 1);
+  for (std::int64_t r = 0; r < values.size(0); ++r) {
+    Work& work = works.emplace_back();
+    work.parameter = i;
+    work.first = rows.const_data_ptr<std::int64_t>()[r] * width;
+    work.count = width;
+    work.gradient = values;
+    work.source.data = element(values, r * width);
+    work.piece.gradient_dtype = dtype_of(values);
+  }
 }
 
 std::vector<FusedOptimizer::Work> FusedOptimizer::range_work(
@@ -125,6 +154,7 @@ std::vector<FusedOptimizer::Work> FusedOptimizer::range_work(
     if (numel(gradient.parameter) == 0) continue;
     Work& work = works.emplace_back();
     work.parameter = gradient.parameter;
+    work.count = numel(gradient.parameter);
     work.piece.gradients = gradient.sources;
     work.piece.gradient_dtype = gradient.dtype;
   }
@@ -162,11 +192,15 @@ Status FusedOptimizer::check_types(const Work& work) const {
 Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
   const torch::NoGradGuard no_grad;
   std::int64_t total = 0;
+  const Work* before = nullptr;
   for (Work& work : works) {
     add_weights(work);
     STORMO_RETURN_IF_ERROR(check_types(work));
+    const bool next_row = before != nullptr && before->parameter == work.parameter;
+    if (!next_row) ++states_[work.parameter].steps;
+    before = &work;
     work.step = {.lr = rate.lr,
-                 .number = ++states_[work.parameter].steps,
+                 .number = states_[work.parameter].steps,
                  .gradient_scale = rate.gradient_scale};
     total += work.piece.end;
   }
@@ -202,10 +236,8 @@ std::vector<optim::SquareSums> FusedOptimizer::square_sums(
   std::vector<Block> blocks;
   std::int64_t total = 0;
   for (std::size_t w = 0; w < works.size(); ++w) {
-    for (std::int64_t i = 0; i < numel(works[w].parameter); i += kNormBlock) {
-      blocks.push_back({w, i, {}});
-    }
-    total += numel(works[w].parameter);
+    for (std::int64_t i = 0; i < works[w].count; i += kNormBlock) blocks.push_back({w, i, {}});
+    total += works[w].count;
   }
   const auto count = static_cast<std::int64_t>(blocks.size());
   tensor::parallel_for(count, total < kGrain ? count : 1,
@@ -215,7 +247,7 @@ std::vector<optim::SquareSums> FusedOptimizer::square_sums(
                            const Work& work = works[block.work];
                            optim::Piece part = work.piece;
                            part.begin = block.begin;
-                           part.end = std::min(block.begin + kNormBlock, numel(work.parameter));
+                           part.end = std::min(block.begin + kNormBlock, work.count);
                            block.sums = of(work, part);
                          }
                        });

@@ -38,7 +38,9 @@ using SumOverRanks = std::function<Status(std::span<double>)>;
 /// a rank that holds replicas owns all of them, one that shares or shards them a slice. State
 /// exists for what is owned. Large updates are spread over libtorch's intra-op threads. Weights are
 /// float32 or float64; 16-bit parameters get float32 master weights, which are part of the state,
-/// and are themselves rounded copies of them. Sparse gradients are made dense; strides may be any.
+/// and are themselves rounded copies of them. Of sparse gradients the rows are updated that they
+/// have, where the rule leaves the others alone (optim::leaves_rest_alone); else they are made
+/// dense. Strides may be any.
 class FusedOptimizer final : public Optimizer {
  public:
   /// `owned` has one range for each parameter; empty: all of everything. `sum` is needed where
@@ -82,6 +84,8 @@ class FusedOptimizer final : public Optimizer {
   /// One parameter's part of a step, with what keeps its pointers valid.
   struct Work {
     std::size_t parameter = 0;
+    std::int64_t first = 0;  // element of the owned range
+    std::int64_t count = 0;
     optim::Piece piece;
     optim::Step step;
     optim::Source source;  // when the gradient is autograd's
@@ -91,6 +95,8 @@ class FusedOptimizer final : public Optimizer {
 
   std::int64_t numel(std::size_t i) const { return owned_[i].end - owned_[i].begin; }
   std::vector<Work> autograd_work(std::size_t first, std::size_t last);
+  bool takes_rows(std::size_t i, const torch::Tensor& gradient) const;
+  void add_rows(std::size_t i, const torch::Tensor& gradient, std::vector<Work>& works) const;
   std::vector<Work> range_work(std::span<const RangeGradient> gradients);
   Status check_types(const Work& work) const;
   void add_weights(Work& work);

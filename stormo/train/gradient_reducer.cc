@@ -9,6 +9,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/model_parameters.h>
+#include <stormo/train/sparse_gradients.h>
 
 namespace stormo::train {
 namespace {
@@ -34,7 +35,8 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
   for (const NamedParameter& p : parameters) {
     module.parameters.push_back({.name = p.name,
                                  .elements = p.tensor.numel(),
-                                 .dtype = *tensor::dtype_of(p.tensor.scalar_type())});
+                                 .dtype = *tensor::dtype_of(p.tensor.scalar_type()),
+                                 .sparse = p.sparse});
   }
   const plan::StepPlan one = parallel::one_device({.segments = {std::move(module)}});
   std::vector<parallel::Pass> passes = {parallel::mirrored(ranks)};
@@ -65,6 +67,10 @@ void GradientReducer::follow(const plan::StepPlan& plan) {
     std::vector<std::vector<NamedParameter>> by_type;
     // backward reaches the last ones first
     for (std::size_t i = part.range.last; i-- > part.range.first;) {
+      if (parameters_[i].sparse) {
+        part.tables.push_back(parameters_[i]);
+        continue;
+      }
       const auto type = parameters_[i].tensor.scalar_type();
       auto same = std::ranges::find_if(
           by_type, [type](const auto& some) { return some.front().tensor.scalar_type() == type; });
@@ -108,6 +114,7 @@ void GradientReducer::ready(std::size_t index) {
 
 void GradientReducer::start_full_parts() {
   if (held_ || world_.size() == 1) return;
+  if (count_ && !total_asked_) return;
   while (started_ < parts_.size() && parts_[started_].missing == 0 &&
          parts_[started_].action.asynchronous) {
     Part& next = parts_[started_];
@@ -121,7 +128,7 @@ Status GradientReducer::start(Part& part) {
   if (world_.size() == 1) return {};  // the average over one rank, bit for bit
   if (!part.action.asynchronous) {
     for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_));
-    return {};
+    return reduce_tables(part);
   }
   if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
   for (const auto& bucket : part.buckets) {
@@ -156,6 +163,21 @@ Status GradientReducer::perform(const plan::Action& action) {
 Status GradientReducer::finish(Part& part) {
   if (!std::exchange(part.under_way, false)) return {};
   for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->finish());
+  return reduce_tables(part);
+}
+
+Status GradientReducer::reduce_tables(const Part& part) {
+  if (part.tables.empty()) return {};
+  double total = total_weight_;
+  if (!total_asked_) {
+    total = weight_;
+    STORMO_RETURN_IF_ERROR(
+        world_.all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
+  }
+  for (const NamedParameter& p : part.tables) {
+    STORMO_RETURN_IF_ERROR(reduce_rows(world_, p.tensor, total > 0 ? weight_ / total : 0)
+                               .within("gradient of '" + p.name + "'"));
+  }
   return {};
 }
 

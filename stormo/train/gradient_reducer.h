@@ -24,7 +24,8 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
 
 /// Does what a plan's all_reduce actions say with the gradients of a fixed list of parameters: each
 /// is replaced by sum(weight_r * g_r) / sum(weight_r) over the ranks r. A rank of weight 0
-/// contributes nothing and need not have run backward; the sum of weights must be positive.
+/// contributes nothing and need not have run backward; the sum of weights must be positive. Of
+/// sparse tables rows travel, when the dense ones of their action are there; they stay sparse.
 ///
 /// What is asynchronous starts as soon as its gradients are in place, which ready() tells, in the
 /// plan's order, on the group's thread; else when perform() comes to it.
@@ -79,6 +80,7 @@ class GradientReducer {
     plan::Action action;
     ParameterRange range;
     std::vector<std::unique_ptr<GradientBucket>> buckets;  ///< one for each element type
+    std::vector<NamedParameter> tables;                    ///< with sparse gradients
     std::size_t missing = 0;  ///< gradients that are not ready in this pass
     bool under_way = false;
   };
@@ -86,6 +88,7 @@ class GradientReducer {
   Status start(Part& part);
   Status count(bool asynchronous);
   Status finish(Part& part);
+  Status reduce_tables(const Part& part);
 
   comm::Communicator& world_;
   std::vector<NamedParameter> parameters_;

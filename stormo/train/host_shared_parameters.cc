@@ -42,7 +42,7 @@ bool HostSharedParameters::possible(comm::Communicator& world) {
 
 bool HostSharedParameters::can_hold(const NamedParameter& parameter) {
   const torch::Tensor& t = parameter.tensor;
-  return t.is_cpu() && t.layout() == torch::kStrided && t.is_contiguous() &&
+  return !parameter.sparse && t.is_cpu() && t.layout() == torch::kStrided && t.is_contiguous() &&
          (t.scalar_type() == torch::kFloat32 || t.scalar_type() == torch::kFloat64);
 }
 
@@ -61,9 +61,11 @@ HostSharedParameters::HostSharedParameters(comm::Communicator& world, comm::Comm
   for (const NamedParameter& p : parameters_) {
     const torch::ScalarType type = p.tensor.scalar_type();
     if (!can_hold(p)) {
-      throw Error(invalid_argument("parameter '" + p.name +
-                                   "' cannot be shared: only contiguous float32 and float64 "
-                                   "tensors in host memory can; use parameters = \"replicated\""));
+      throw Error(
+          invalid_argument("parameter '" + p.name +
+                           "' cannot be shared: only contiguous float32 and float64 "
+                           "tensors in host memory with dense gradients can; use parameters "
+                           "= \"replicated\""));
     }
     auto block = std::find_if(blocks_.begin(), blocks_.end(),
                               [type](const Block& b) { return b.type == type; });

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <stormo/model/chain.h>
 #include <stormo/tensor/model_shape.h>
@@ -13,17 +14,32 @@ Status other_model(const std::string& why) {
   return Status(Code::kBadPlan, "the plan is for another model: " + why);
 }
 
+/// Which of the trainable parameters are sparse tables.
+plan::ModelShape with_tables(plan::ModelShape shape, const torch::nn::Module& module) {
+  const std::vector<NamedParameter> parameters = trainable_parameters(module);
+  auto next = parameters.begin();
+  for (plan::SegmentShape& s : shape.segments) {
+    for (plan::ParameterShape& p : s.parameters) {
+      if (p.trainable && next != parameters.end()) p.sparse = (next++)->sparse;
+    }
+  }
+  return shape;
+}
+
 }  // namespace
 
 plan::ModelShape shape_of(const Task& task) {
   if (const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module)) {
     plan::ModelShape shape = chain->shape();
     // all of them belong to segments?
-    if (num_parameters(shape) == static_cast<int>(chain->parameters().size())) return shape;
+    if (num_parameters(shape) == static_cast<int>(chain->parameters().size())) {
+      return with_tables(std::move(shape), *chain);
+    }
   }
   if (task.shape) return *task.shape;
-  return {
-      .segments = {{.name = "module", .parameters = tensor::parameter_shapes(*task.module, "")}}};
+  return with_tables(
+      {.segments = {{.name = "module", .parameters = tensor::parameter_shapes(*task.module, "")}}},
+      *task.module);
 }
 
 Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters) {

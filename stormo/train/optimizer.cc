@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <stormo/train/fused_optimizer.h>
+#include <stormo/train/sparse_gradients.h>
 
 namespace stormo::train {
 namespace {
@@ -33,8 +34,12 @@ std::int64_t bytes_of(const std::vector<NamedParameter>& parameters) {
 
 std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module) {
   std::vector<NamedParameter> out;
+  const std::vector<torch::Tensor> tables = sparse_tables(module);
   for (const auto& p : module.named_parameters()) {
-    if (p.value().requires_grad()) out.push_back({p.key(), p.value()});
+    if (!p.value().requires_grad()) continue;
+    const bool sparse = std::ranges::any_of(
+        tables, [&p](const torch::Tensor& table) { return table.is_same(p.value()); });
+    out.push_back({p.key(), p.value(), sparse});
   }
   return out;
 }

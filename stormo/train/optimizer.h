@@ -17,6 +17,7 @@ namespace stormo::train {
 struct NamedParameter {
   std::string name;  ///< dotted, as in torch::nn::Module::named_parameters()
   torch::Tensor tensor;
+  bool sparse = false;  ///< a table whose gradients are sparse, see sparse_tables()
 };
 
 /// The parameters of `module` that require a gradient, in the module's order.

@@ -1,6 +1,5 @@
 #include <stormo/train/sparse_gradients.h>
 
-#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -20,42 +19,18 @@ bool is_sparse_table(const torch::nn::Module& module) {
 
 }  // namespace
 
-std::vector<NamedParameter> sparse_tables(const torch::nn::Module& module) {
-  std::vector<NamedParameter> tables;
-  for (const auto& m : module.named_modules()) {
-    if (!is_sparse_table(*m.value())) continue;
-    const torch::Tensor weight = m.value()->named_parameters(/*recurse=*/false)["weight"];
-    if (!weight.requires_grad()) continue;
-    tables.push_back({m.key().empty() ? "weight" : m.key() + ".weight", weight});
+std::vector<torch::Tensor> sparse_tables(const torch::nn::Module& module) {
+  std::vector<torch::Tensor> tables;
+  for (const auto& m : module.modules()) {
+    if (!is_sparse_table(*m)) continue;
+    const torch::Tensor weight = m->named_parameters(/*recurse=*/false)["weight"];
+    if (weight.requires_grad()) tables.push_back(weight);
   }
   return tables;
 }
 
-std::vector<NamedParameter> SparseGradients::others(const std::vector<NamedParameter>& all) const {
-  std::vector<NamedParameter> out;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(out), [this](const NamedParameter& p) {
-    return std::none_of(parameters_.begin(), parameters_.end(), [&p](const NamedParameter& sparse) {
-      return sparse.tensor.is_same(p.tensor);
-    });
-  });
-  return out;
-}
-
-Status SparseGradients::reduce(double weight) {
-  if (parameters_.empty() || world_.size() == 1) return {};
+Status reduce_rows(comm::Communicator& ranks, const torch::Tensor& p, double share) {
   const torch::NoGradGuard no_grad;
-  double total = weight;
-  STORMO_RETURN_IF_ERROR(
-      world_.all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
-  const double share = total > 0 ? weight / total : 0;
-  for (const NamedParameter& p : parameters_) {
-    STORMO_RETURN_IF_ERROR(reduce(p, share).within("gradient of '" + p.name + "'"));
-  }
-  return {};
-}
-
-Status SparseGradients::reduce(const NamedParameter& parameter, double share) {
-  const torch::Tensor& p = parameter.tensor;
   torch::Tensor& gradient = p.mutable_grad();
   torch::Tensor indices = torch::empty({0}, torch::kInt64);
   torch::Tensor values = torch::empty({0, p.size(1)}, p.options().requires_grad(false));
@@ -67,7 +42,7 @@ Status SparseGradients::reduce(const NamedParameter& parameter, double share) {
   const auto count = static_cast<std::size_t>(indices.numel());
   STORMO_ASSIGN_OR_RETURN(
       const comm::Rows sum,
-      comm::all_reduce_rows(world_, {indices.const_data_ptr<std::int64_t>(), count},
+      comm::all_reduce_rows(ranks, {indices.const_data_ptr<std::int64_t>(), count},
                             tensor::buffer_of(values), p.size(1), p.size(0), comm::ReduceOp::kSum));
   const auto num_rows = sum.dense ? p.size(0) : static_cast<std::int64_t>(sum.indices.size());
   torch::Tensor out = torch::empty({num_rows, p.size(1)}, values.options());

@@ -9,7 +9,6 @@
 #include <stormo/train/failure.h>
 #include <stormo/train/model_parameters.h>
 #include <stormo/train/run_facts.h>
-#include <stormo/train/sparse_gradients.h>
 #include <stormo/train/strategy.h>
 #include <stormo/train/training_run.h>
 
@@ -38,12 +37,12 @@ Status validate(const RunSetup& setup) {
           "a run resumes from checkpoints, or overwrites them: not both");
   const Result<Strategy> strategy = strategy_of(o);
   require(strategy.ok(), strategy.status().message());
-  for (const NamedParameter& table : sparse_tables(*setup.task.module)) {
-    require(false,
-            "'" + table.name +
-                "' has sparse gradients, and a Trainer's update rules would touch all of its "
-                "rows in every step: build the module with sparse(false), or train it in a "
-                "loop of your own with DistributedDataParallel, which exchanges rows");
+  for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {
+    require(!p.sparse || optim::leaves_rest_alone(o.optimizer),
+            "'" + p.name +
+                "' has sparse gradients, and the optimizer would change rows that have none: use "
+                "sgd without momentum or adagrad, without weight decay, or build the module with "
+                "sparse(false)");
   }
   require(o.micro_batches >= 1, "micro_batches must be at least 1");
   require(o.optimizer.lr > 0 && o.clip_norm >= 0,

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -150,6 +151,44 @@ TEST(DistributedDataParallel, TheFirstBucketIsSentBeforeBackwardEnds) {
       world.set_sink(nullptr);
     }
   });
+}
+
+// In a loop of one's own too: backward, what it counts and what it reduces.
+TEST(DistributedDataParallel, DoesWhatItsPlanSays) {
+  for (const std::vector<int>& hosts : {std::vector<int>{2}, {1, 1}}) {
+    for (const train::Overlap overlap : {train::Overlap::at_the_end(), train::Overlap::buckets(1),
+                                         train::Overlap::buckets(9000)}) {
+      test::Group group = comm::make_hosts(hosts);
+      std::vector<torch::nn::Sequential> nets;
+      for (std::size_t r = 0; r < group.size(); ++r) {
+        nets.emplace_back(torch::nn::Linear(8, 64), torch::nn::Linear(64, 3));
+      }
+      test::on_ranks(group, [&](comm::Communicator& world) {
+        torch::nn::Sequential& net = nets[static_cast<std::size_t>(world.rank())];
+        train::DistributedDataParallel ddp(world, net, {.overlap = overlap});
+        for (int pass = 0; pass < 3; ++pass) {
+          const plan::StepPlan plan = ddp.plan();
+          std::vector<plan::Action> done;
+          ddp.on_action([&done](const plan::Action& a) { done.push_back(a); });
+          net->forward(torch::ones({2, 8})).sum().backward();
+          for (const bool asynchronous : {false, true}) {
+            std::vector<plan::Action> planned, mine;
+            for (const plan::Action& a : plan.actions) {
+              const bool in_backward = a.kind == plan::ActionKind::kBackward ||
+                                       a.kind == plan::ActionKind::kCount ||
+                                       a.kind == plan::ActionKind::kAllReduce;
+              if (in_backward && a.asynchronous == asynchronous) planned.push_back(a);
+            }
+            std::ranges::copy_if(done, std::back_inserter(mine), [=](const plan::Action& a) {
+              return a.asynchronous == asynchronous;
+            });
+            EXPECT_EQ(mine, planned) << to_text(plan);
+          }
+          EXPECT_EQ(done.size() > 2, overlap != train::Overlap::at_the_end());
+        }
+      });
+    }
+  }
 }
 
 }  // namespace

@@ -10,11 +10,14 @@
 #include <vector>
 
 #include <stormo/analysis/step_cost.h>
+#include <stormo/analysis/step_verify.h>
 #include <stormo/comm/collective_model.h>
 #include <stormo/model/dense.h>
+#include <stormo/parallel/bucket.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/train/axis_groups.h>
@@ -196,6 +199,9 @@ TEST_P(Trace, IsThePlan) {
       expected.insert(expected.end(), plan.actions.begin(), plan.actions.end());
     }
     for (const RankRun& r : runs) {
+      // buckets are sent as soon as their gradients are there
+      if (way.step.bucket_bytes == 0)
+        EXPECT_EQ(text_of(r.trace), text_of(expected)) << problem.name;
       for (const bool asynchronous : {false, true}) {
         const auto done = lane(r.trace, asynchronous), planned = lane(expected, asynchronous);
         EXPECT_EQ(done, planned) << problem.name << "\n--- done\n"
@@ -257,8 +263,9 @@ std::vector<Way> ways() {
   return out;
 }
 
-/// Trains the problem on ranks of one host by the plan; the values of rank 0.
-test::Values values_by(const StepPlan& plan, const Problem& problem, const Way& way) {
+/// Trains the problem on ranks of one host by the plan; the values of rank 0, and what it did.
+test::Values values_by(const StepPlan& plan, const Problem& problem, const Way& way,
+                       std::vector<Action>* trace = nullptr) {
   const std::vector<Batch> batches = problem.batches(3, 12);
   test::Group group = comm::make_hosts({plan.mesh.size()});
   std::vector<std::shared_ptr<model::Chain>> models;
@@ -270,7 +277,9 @@ test::Values values_by(const StepPlan& plan, const Problem& problem, const Way& 
   test::on_ranks(group, [&](comm::Communicator& world) {
     const auto r = static_cast<std::size_t>(world.rank());
     RankRun run = train(AxisGroups(world, plan), plan, way, models[r], batches);
-    if (r == 0) values = std::move(run.values);
+    if (r > 0) return;
+    values = std::move(run.values);
+    if (trace != nullptr) *trace = std::move(run.trace);
   });
   return values;
 }
@@ -311,6 +320,57 @@ TEST(HandWrittenPlan, TrainsToTheSameBits) {
   ASSERT_TRUE(pieces.ok()) << pieces.status().to_string();
   EXPECT_GT(pieces->actions.size(), whole->actions.size() + 6);
   expect_equal(values_by(*whole, problem, way), values_by(*pieces, problem, way));
+}
+
+/// The steps that an exchange of two neighbours makes of a plan, where they verify.
+std::vector<StepPlan> other_orders(const StepPlan& plan) {
+  std::vector<StepPlan> out;
+  for (std::size_t i = 0; i + 1 < plan.actions.size(); ++i) {
+    StepPlan other = plan;
+    std::swap(other.actions[i], other.actions[i + 1]);
+    if (analysis::verify(other).ok()) out.push_back(std::move(other));
+  }
+  return out;
+}
+
+// What another order of actions says is what happens, and it changes no number: no mutant that
+// verifies runs unnoticed.
+TEST(Mutants, ThatVerifyRunAsTheyAre) {
+  const Problem problem = test::mlp_problem();
+  const plan::ModelShape shape = problem.model(3)->shape();
+  const std::vector<std::vector<parallel::Pass>> ways = {
+      {parallel::mirrored(2)},
+      {parallel::mirrored(2), parallel::bucket(300)},
+      {parallel::host_shared(1, 2), parallel::recompute()},
+      {parallel::sharded({.stage = 1, .ranks = 2})},
+      {parallel::sharded({.stage = 3, .ranks = 2, .prefetch = 1}), parallel::recompute()}};
+  int tried = 0, refused = 0;
+  for (std::size_t w = 0; w < ways.size(); ++w) {
+    const StepPlan plan = parallel::compose(parallel::one_device(shape), ways[w]).take_or_throw();
+    const Way way{.name = "",
+                  .hosts = {2},
+                  .strategy = {.kind = Strategy::Kind::kFsdp, .stage = w == 3 ? 1 : 3}};
+    const test::Values values = values_by(plan, problem, way);
+    for (const StepPlan& other : other_orders(plan)) {
+      std::vector<Action> trace;
+      ++tried;
+      try {
+        expect_equal(values_by(other, problem, way, &trace), values);
+      } catch (const Error& e) {
+        EXPECT_EQ(e.status().code(), Code::kBadPlan) << e.status().to_string();
+        ++refused;
+        continue;
+      }
+      ASSERT_EQ(trace.size(), 3 * other.actions.size());
+      trace.resize(other.actions.size());
+      for (const bool asynchronous : {false, true}) {
+        EXPECT_EQ(lane(trace, asynchronous), lane(other.actions, asynchronous)) << to_text(other);
+      }
+    }
+  }
+  std::printf("%d orders that verify: %d refused before the first step, the others ran\n", tried,
+              refused);
+  EXPECT_GT(tried - refused, 20);
 }
 
 /// The first thing it does is in place.
@@ -379,12 +439,15 @@ TEST(HandWrittenPlan, ThatAStoreCannotDoIsRefusedBeforeTheFirstStep) {
       refusal({.kind = Strategy::Kind::kDdp}, with(parallel::host_shared(1, 1), split_update)),
       "action 5 (update 0-1: layer0.linear.weight .. layer0.linear.bias): one copy per host "
       "is updated as a whole");
-  EXPECT_EQ(refusal({.kind = Strategy::Kind::kDdp},
-                    with(parallel::mirrored(1),
-                         [](StepPlan& p) {
-                           p.actions.insert(p.actions.begin() + 1, {.kind = ActionKind::kCount});
-                         })),
-            "action 1 (count): replicas only average gradients (all_reduce)");
+  EXPECT_EQ(
+      refusal(
+          {.kind = Strategy::Kind::kDdp},
+          with(parallel::mirrored(1),
+               [](StepPlan& p) {
+                 std::ranges::find(p.actions, ActionKind::kAllReduce, &Action::kind)->range.last =
+                     1;
+               })),
+      "replicas average each gradient once; the plan reduces 2 of 6");
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, Trace, testing::ValuesIn(ways()),
