@@ -1,9 +1,9 @@
 // What stands in, in a build without libtorch, for the commands that need it.
 #include <fmt/format.h>
 
-#include <cli/bench_step.h>
+#include <cli/bench/step/command.h>
 #include <cli/commands.h>
-#include <cli/plan_load.h>
+#include <cli/plan/load.h>
 
 namespace stormo::cli {
 

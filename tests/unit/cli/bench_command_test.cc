@@ -1,9 +1,9 @@
 // What `stormo bench` makes of flags, and of what contenders measured.
-#include <cli/bench_chart.h>
-#include <cli/bench_contenders.h>
-#include <cli/bench_mpi.h>
-#include <cli/bench_rounds.h>
-#include <cli/bench_table.h>
+#include <cli/bench/chart.h>
+#include <cli/bench/contenders.h>
+#include <cli/bench/mpi.h>
+#include <cli/bench/rounds.h>
+#include <cli/bench/table.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

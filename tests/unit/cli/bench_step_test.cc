@@ -1,6 +1,6 @@
 // What `stormo bench step` makes of flags, and of what contenders measured.
-#include <cli/bench_step_options.h>
-#include <cli/bench_step_table.h>
+#include <cli/bench/step/options.h>
+#include <cli/bench/step/table.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <cli/doctor_findings.h>
+#include <cli/doctor/findings.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

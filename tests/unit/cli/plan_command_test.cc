@@ -1,7 +1,7 @@
 // Runs `stormo plan ...` in this process, and holds the documents that quote its output or a test
 // equal to them.
-#include "cli/commands.h"
-#include "cli/plan_load.h"
+#include <cli/commands.h>
+#include <cli/plan/load.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

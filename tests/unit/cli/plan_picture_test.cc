@@ -1,4 +1,4 @@
-#include "cli/plan_picture.h"
+#include <cli/plan/picture.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <regex>
 #include <string>
 
-#include "cli/plan_rounds.h"
+#include <cli/plan/rounds.h>
 
 namespace stormo::cli {
 namespace {

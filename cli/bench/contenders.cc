@@ -1,0 +1,128 @@
+#include <cli/bench/contenders.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include <stormo/base/file.h>
+#include <stormo/launch/spawn.h>
+
+namespace stormo::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+/// The launch flags of a child that is a `stormo` command.
+Words launch_words(const BenchSite& site) {
+  const LaunchFlags& flags = site.launch;
+  Words words = {"-n", std::to_string(site.ranks)};
+  if (!flags.hosts.empty())
+    append(words, {"-H", flags.hosts, "--remote-shell", flags.remote_shell});
+  if (!flags.interface.empty()) append(words, {"--interface", flags.interface});
+  if (!flags.ports.empty()) append(words, {"--ports", flags.ports});
+  if (flags.sockets != 1) append(words, {"--sockets", std::to_string(flags.sockets)});
+  if (!flags.selection.empty()) append(words, {"--selection", flags.selection});
+  append(words, {"--bind", flags.bind, "--heartbeat", flags.heartbeat});
+  return words;
+}
+
+/// A shell line that runs its arguments where new connections use cubic: in host, some machines'
+/// default (bbr) paces the loopback interface, which slows Gloo down to half its speed.
+Words with_cubic_loopback(const BenchSite& site) {
+  const std::string control = first_line("/proc/sys/net/ipv4/tcp_congestion_control");
+  const bool able = site.root && launch::find_program("unshare", site.path).ok() &&
+                    launch::find_program("ip", site.path).ok();
+  if (site.hosts > 1 || control == "cubic" || !able) return {};
+  return {"unshare",
+          "--net",
+          "sh",
+          "-c",
+          "ip link set lo up; ip route change local 127.0.0.1 dev lo table local proto kernel "
+          "scope host src 127.0.0.1 congctl cubic; exec \"$@\"",
+          "sh"};
+}
+
+}  // namespace
+
+std::string last_interface(const std::string& list) {
+  return list.substr(list.rfind(',') + 1);  // npos + 1 is 0
+}
+
+Words arguments_of_bench(const BenchOptions& options) {
+  Words words = {std::string(bench::facts_of(options.operation).name),
+                 std::string(to_string(options.dtype)), fmt::format("{}", options.seconds),
+                 fmt::format("{}", options.pause)};
+  for (const std::uint64_t bytes : options.bytes) words.push_back(std::to_string(bytes));
+  return words;
+}
+
+bool enters_namespaces(const std::string& remote_shell) {
+  const auto has = [&](const char* part) { return remote_shell.find(part) != std::string::npos; };
+  return has("hosts exec {host}") || has("netns exec {host}");
+}
+
+Contender stormo_contender(const BenchSite& site, const BenchOptions& options,
+                           const BenchArguments& arguments) {
+  Contender c{.name = "stormo"};
+  c.command.words = {site.program, "bench", std::string(bench::facts_of(options.operation).name),
+                     "--json"};
+  if (options.operation != bench::Operation::kBarrier)
+    append(c.command.words, {"--bytes", fmt::format("{}", fmt::join(options.bytes, ","))});
+  append(c.command.words, {"--time", arguments.seconds, "--pause",
+                           fmt::format("{}us", std::lround(options.pause * 1e6)), "--dtype",
+                           arguments.dtype, "--buffers", arguments.buffers});
+  append(c.command.words, launch_words(site));
+  return c;
+}
+
+Words run_words(const BenchSite& site, Speaker speaker) {
+  Words words = {site.program, "run"};
+  append(words, launch_words(site));
+  append(words, {"--output", speaker == Speaker::kRankZero ? "raw" : "prefix", "--"});
+  return words;
+}
+
+Result<Contender> torch_contender(const BenchSite& site, const TorchScript& script,
+                                  const std::string& python) {
+  const std::string file = site.tools + "/" + script.file;
+  if (::access(file.c_str(), R_OK) != 0)
+    return invalid_argument(fmt::format("{}: {} is missing", script.name, file));
+  const char* active = std::getenv("VIRTUAL_ENV");
+  const std::string interpreter = !python.empty()     ? python
+                                  : active != nullptr ? std::string(active) + "/bin/python3"
+                                                      : "python3";
+  const auto tried = run_child({{interpreter, "-c", "import torch.distributed"}, {}});
+  if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
+  if (!tried.ok() || tried->status != 0)
+    return invalid_argument(
+        fmt::format("{}: '{}' does not import torch.distributed; install it by 'pip install "
+                    "torch', or name another interpreter by --python",
+                    script.name, interpreter));
+  Contender c{.name = script.name, .rendezvous = site.scratch + "/gloo_rendezvous"};
+  c.command.words = with_cubic_loopback(site);
+  append(c.command.words, run_words(site, script.speaker));
+  append(c.command.words, script.prefix);
+  append(c.command.words, {interpreter, file, c.rendezvous});
+  append(c.command.words, script.arguments);
+  const std::string interface = site.hosts == 1 ? "lo" : last_interface(site.launch.interface);
+  if (!interface.empty()) c.command.environment = {{"GLOO_SOCKET_IFNAME", interface}};
+  return c;
+}
+
+Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
+                                 const std::string& python) {
+  if (options.operation == bench::Operation::kScan)
+    return invalid_argument("gloo: torch.distributed has no scan");
+  return torch_contender(
+      site, {.name = "gloo", .file = "gloo_bench.py", .arguments = arguments_of_bench(options)},
+      python);
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,61 @@
+#include <cli/bench/site.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <cli/bench/contenders.h>
+#include <stormo/launch/cpus.h>
+#include <stormo/launch/host_spec.h>
+
+namespace stormo::cli {
+namespace {
+
+/// After hosts have been made: how many there are, and ranks on them.
+Status count_ranks(BenchSite& site) {
+  std::vector<launch::HostSlots> hosts;
+  if (!site.launch.hosts.empty()) {
+    STORMO_ASSIGN_OR_RETURN(hosts, launch::parse_hosts(site.launch.hosts));
+  }
+  const auto ranks = site.launch.hosts.empty() ? site.launch.ranks.value_or(1) : site.launch.ranks;
+  STORMO_ASSIGN_OR_RETURN(const auto shares, launch::place_ranks(ranks, hosts));
+  site.ranks = shares.back().first_rank + shares.back().ranks;
+  site.hosts = static_cast<int>(shares.size());
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<BenchPlace>> BenchPlace::create(const LaunchFlags& launch,
+                                                       const std::string& tools, int namespaces,
+                                                       const std::string& rate,
+                                                       int ranks_per_host) {
+  STORMO_ASSIGN_OR_RETURN(TemporaryFolder scratch, TemporaryFolder::create("stormo-bench"));
+  std::unique_ptr<BenchPlace> place(new BenchPlace(std::move(scratch)));
+  BenchSite& site = place->site;
+  site.scratch = place->scratch_.path();
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed) return io_error("cannot find this program's own file in /proc/self/exe");
+  site.program = program.string();
+  site.tools = tools.empty() ? program.parent_path().string() : tools;
+  const char* path = std::getenv("PATH");
+  site.path = path == nullptr ? "" : path;
+  site.cores = launch::read_cpus().usable_cores();
+  site.root = ::geteuid() == 0;
+  site.launch = launch;
+  if (namespaces > 0) {
+    STORMO_ASSIGN_OR_RETURN(BenchHosts hosts,
+                            BenchHosts::create(site.tools + "/hosts", namespaces, rate));
+    place->made_.emplace(std::move(hosts));
+    place->made_->describe(ranks_per_host, site.launch);
+  }
+  site.namespaces = enters_namespaces(site.launch.remote_shell);
+  STORMO_RETURN_IF_ERROR(count_ranks(site));
+  return place;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <cli/bench/hosts.h>
+#include <cli/launch_flags.h>
+#include <stormo/base/status.h>
+#include <stormo/base/temporary_folder.h>
+
+namespace stormo::cli {
+
+/// Where the contenders run, and what is there.
+struct BenchSite {
+  std::string program;  ///< this one
+  std::string tools;    ///< folder of openmpi_bench and others, gloo_bench.py, hosts
+  std::string scratch;  ///< a folder for files of this run
+  std::string path;     ///< PATH
+  int ranks = 1;
+  int hosts = 1;
+  int cores = 1;            ///< of this machine
+  bool namespaces = false;  ///< the hosts share this machine's cores
+  bool root = false;
+  LaunchFlags launch;  ///< with hosts as the launcher takes them
+};
+
+/// A site with what exists only for its sake: a folder and, where they are made, hosts. Both go
+/// with this object.
+class BenchPlace {
+ public:
+  /// `tools` empty: this program's folder; `namespaces` > 0: makes so many hosts with
+  /// `ranks_per_host` ranks each and links of `rate`.
+  static Result<std::unique_ptr<BenchPlace>> create(const LaunchFlags& launch,
+                                                    const std::string& tools, int namespaces,
+                                                    const std::string& rate, int ranks_per_host);
+  BenchPlace(const BenchPlace&) = delete;
+
+  BenchSite site;
+
+ private:
+  explicit BenchPlace(TemporaryFolder scratch) : scratch_(std::move(scratch)) {}
+  TemporaryFolder scratch_;
+  std::optional<BenchHosts> made_;
+};
+
+}  // namespace stormo::cli

@@ -1,0 +1,108 @@
+#include <cli/bench/step/options.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include <cli/bench/options.h>
+#include <stormo/base/units.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr int kDefaultRounds = 5;
+constexpr int kLeastSteps = 3;
+
+using Wrong = std::vector<std::string>;
+
+template <typename Row>
+const Row* find_row(std::span<const Row> rows, const std::string& name, const char* flag,
+                    Wrong& wrong) {
+  std::vector<std::string_view> names;
+  for (const Row& row : rows) {
+    if (row.name == name) return &row;
+    names.push_back(row.name);
+  }
+  const std::string_view near = nearest_match(name, names);
+  wrong.push_back(fmt::format("{}: '{}' is unknown; there are {}{}", flag, name,
+                              fmt::join(names, ", "),
+                              near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
+  return nullptr;
+}
+
+void read_opponents(const StepArguments& a, StepOptions& options, Wrong& wrong) {
+  for (const std::string& name : a.against) {
+    if (std::find(std::begin(kStepOpponents), std::end(kStepOpponents), name) ==
+        std::end(kStepOpponents))
+      wrong.push_back(fmt::format("--against: '{}' is unknown; there are {}", name,
+                                  fmt::join(kStepOpponents, ", ")));
+    else if (std::find(options.against.begin(), options.against.end(), name) ==
+             options.against.end())
+      options.against.push_back(name);
+  }
+}
+
+}  // namespace
+
+std::span<const StepModel> step_models() {
+  static const std::vector<StepModel> models = {
+      {"mlp", {"model.kind=mlp", "model.sizes=[784, 512, 512, 10]"}, {1, 28, 28}, false, 64, 200},
+      {"cnn", {"model.kind=cnn"}, {1, 28, 28}, false, 32, 80},
+      {"gpt",
+       {"model.kind=gpt", "model.layers=4", "model.heads=4", "model.width=128", "model.context=64"},
+       {64},
+       true,
+       12,
+       30},
+      {"wide", {"model.kind=mlp", "model.sizes=[1024, 4096, 4096, 10]"}, {1024}, false, 16, 30},
+  };
+  return models;
+}
+
+std::span<const StepStrategy> step_strategies() {
+  static const std::vector<StepStrategy> strategies = {
+      {"one_device", {"strategy.kind=one_device"}},
+      {"mirrored", {"strategy.kind=mirrored"}},
+      {"multi_worker_mirrored", {"strategy.kind=multi_worker_mirrored"}},
+      {"central_storage", {"strategy.kind=central_storage"}},
+      {"ddp", {"strategy.kind=ddp", "strategy.parameters=replicated"}},
+      {"ddp_no_overlap",
+       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.overlap=false"}},
+      {"ddp_bfloat16",
+       {"strategy.kind=ddp", "strategy.parameters=replicated", "strategy.reduce_type=bfloat16"}},
+      {"host_shared", {"strategy.kind=ddp", "strategy.parameters=host_shared"}},
+      {"fsdp1", {"strategy.kind=fsdp", "strategy.stage=1"}},
+      {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
+      {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
+      {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
+  };
+  return strategies;
+}
+
+Result<StepOptions> to_step_options(const StepArguments& a) {
+  StepOptions options;
+  Wrong wrong;
+  const StepStrategy* strategy = find_row(step_strategies(), a.strategy, "--strategy", wrong);
+  for (const std::string& name : a.models) {
+    const StepModel* model = find_row(step_models(), name, "--model", wrong);
+    if (model == nullptr) continue;
+    options.jobs.push_back({.model = model,
+                            .strategy = strategy,
+                            .batch = a.batch > 0 ? a.batch : model->batch,
+                            .steps = a.steps > 0 ? a.steps : model->steps});
+  }
+  read_opponents(a, options, wrong);
+  if (a.batch < 0) wrong.push_back("--batch: at least 1 sample per rank");
+  if (a.steps != 0 && a.steps < kLeastSteps)
+    wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));
+  if (a.rounds < 0) wrong.push_back("--rounds: at least 1");
+  options.rounds = a.rounds > 0 ? a.rounds : kDefaultRounds;
+  options.rate = a.rate;
+  options.namespaces = read_namespaces(a.launch, a.rate, a.ranks_per_host, wrong);
+  if (options.namespaces == 0) static_cast<void>(to_launch_options(a.launch, wrong));
+  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  return options;
+}
+
+}  // namespace stormo::cli

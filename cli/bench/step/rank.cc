@@ -1,0 +1,171 @@
+#include <cli/bench/step/rank.h>
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+
+#include <bench/statistics.h>
+#include <bench/step_record.h>
+#include <cli/bench/step/data.h>
+#include <cli/bench/step/task.h>
+#include <stormo/launch/environment.h>
+#include <stormo/tensor/allocator.h>
+#include <stormo/train/init.h>
+#include <stormo/train/optimizer.h>
+#include <stormo/train/recipe_task.h>
+#include <stormo/train/trainer.h>
+
+namespace stormo::cli {
+namespace {
+
+/// The value of "Pss:   123 kB" in a file of /proc, in bytes.
+std::uint64_t kilobytes_of(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    std::uint64_t value = 0;
+    if (word == key && file >> value) return value << 10;
+  }
+  return 0;
+}
+
+/// Watches a task from inside its loss, which every way to train computes once per step: times,
+/// losses, and the memory when the backward of the last step has ended, with all gradients there.
+class StepProbe {
+ public:
+  /// `before_sample` runs before the memory is looked at.
+  StepProbe(const StepJob& job, std::function<void()> before_sample)
+      : calls_(static_cast<std::size_t>(kStepWarmup + job.steps + 1)),
+        before_sample_(std::move(before_sample)) {}
+
+  void attach(train::Task& task) {
+    task.loss = [this, inner = task.loss](const torch::Tensor& output,
+                                          const torch::Tensor& target) {
+      torch::Tensor loss = inner(output, target);
+      note(loss);
+      return loss;
+    };
+  }
+
+  bench::StepRecord record(const comm::Communicator& world) const {
+    std::vector<double> seconds;
+    for (std::size_t i = kStepWarmup; i + 1 < times_.size(); ++i)
+      seconds.push_back(std::chrono::duration<double>(times_[i + 1] - times_[i]).count());
+    return {.rank = world.rank(),
+            .host = world.cross_rank(),
+            .p50_s = bench::median(seconds),
+            .p90_s = bench::percentile(seconds, 0.9),
+            .steps = static_cast<int>(seconds.size()),
+            .pss = pss_,
+            .peak_rss = peak_rss_,
+            .first_loss = losses_.front(),
+            .compared_loss = losses_[bench::kComparedUpdates],
+            .last_loss = losses_.back()};
+  }
+
+ private:
+  void note(torch::Tensor& loss) {
+    losses_.push_back(loss.item<double>());
+    times_.push_back(std::chrono::steady_clock::now());
+    if (times_.size() != calls_) return;
+    loss.register_hook([this](const torch::Tensor&) {
+      torch::autograd::Engine::get_default_engine().queue_callback([this] { sample_memory(); });
+    });
+  }
+  void sample_memory() {
+    before_sample_();
+    pss_ = kilobytes_of("/proc/self/smaps_rollup", "Pss:");
+    peak_rss_ = kilobytes_of("/proc/self/status", "VmHWM:");
+  }
+
+  std::size_t calls_;
+  std::function<void()> before_sample_;
+  std::vector<std::chrono::steady_clock::time_point> times_;
+  std::vector<double> losses_;
+  std::uint64_t pss_ = 0;
+  std::uint64_t peak_rss_ = 0;
+};
+
+/// The shortest loop over libtorch that does the same work as a recipe's.
+class PlainLoop {
+ public:
+  PlainLoop(train::Task task, const train::OptimizerOptions& options)
+      : task_(std::move(task)), options_(options) {
+    for (const train::NamedParameter& p : train::trainable_parameters(*task_.module)) {
+      parameters_.push_back(p.tensor);
+      averages_.push_back(torch::zeros_like(p.tensor));
+      squares_.push_back(torch::zeros_like(p.tensor));
+      counts_.push_back(torch::zeros({}, torch::kFloat32));
+    }
+  }
+
+  void step(const data::Batch& batch) {
+    task_.loss(task_.forward(batch.input), batch.target).backward();
+    const torch::NoGradGuard no_grad;
+    std::vector<torch::Tensor> gradients;
+    for (torch::Tensor& p : parameters_) gradients.push_back(p.grad());
+    for (torch::Tensor& count : counts_) *count.data_ptr<float>() += 1;
+    at::_fused_adamw_(parameters_, gradients, averages_, squares_, {}, counts_, options_.lr,
+                      options_.beta1, options_.beta2, options_.weight_decay, options_.epsilon,
+                      /*amsgrad=*/false, /*maximize=*/false);
+    for (torch::Tensor& p : parameters_) p.mutable_grad().reset();
+  }
+
+ private:
+  train::Task task_;
+  train::OptimizerOptions options_;
+  std::vector<torch::Tensor> parameters_, averages_, squares_, counts_;
+};
+
+void print(const bench::StepRecord& record) {
+  const std::string line = to_json(record) + "\n";
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stdout));
+  std::fflush(stdout);
+}
+
+Status train_by_trainer(const StepJob& job) {
+  const World world = stormo::init();
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
+  StepProbe probe(job, [] {});
+  probe.attach(task);
+  train::Trainer trainer(world, std::move(task), std::make_shared<StepData>(job, world.size()), {},
+                         recipe.train);
+  STORMO_RETURN_IF_ERROR(trainer.run().status());
+  print(probe.record(world));
+  return {};
+}
+
+/// The ranks only begin and look at their memory at the same time.
+Status train_alone(const StepJob& job, bool in_arena) {
+  STORMO_ASSIGN_OR_RETURN(const auto place,
+                          launch::read_environment(launch::process_environment()));
+  STORMO_ASSIGN_OR_RETURN(const auto world, comm::join(place));
+  if (in_arena) tensor::install_arena_allocator(world->arena());
+  at::set_num_threads(1);
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
+  StepProbe probe(job, [&world] { throw_if_error(world->barrier()); });
+  probe.attach(task);
+  const StepData data(job, 1);
+  PlainLoop loop(std::move(task), recipe.train.optimizer);
+  STORMO_RETURN_IF_ERROR(world->barrier());
+  for (int step = 0; step < recipe.train.steps; ++step) loop.step(data.get({}, step));
+  print(probe.record(*world));
+  return world->finalize(Deadline::never());
+}
+
+}  // namespace
+
+Status run_step_rank(const StepJob& job, const std::string& contender) {
+  ::setenv("STORMO_THREADS", "1", 1);
+  if (contender == "stormo") return train_by_trainer(job);
+  if (contender == "plain" || contender == "arena") return train_alone(job, contender == "arena");
+  return invalid_argument("--contender: '" + contender + "' is none; stormo, plain or arena");
+}
+
+}  // namespace stormo::cli

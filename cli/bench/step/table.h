@@ -1,0 +1,65 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <bench/statistics.h>
+#include <bench/step_record.h>
+#include <cli/bench/step/options.h>
+
+namespace stormo::cli {
+
+/// A contender's records: [round][rank].
+using StepRounds = std::vector<std::vector<bench::StepRecord>>;
+
+/// A contender over all rounds.
+struct StepSummary {
+  double p50_s = 0;  ///< of a step: mean over the ranks, median over the rounds; p90_s likewise
+  double p90_s = 0;
+  std::vector<double> round_p50_s;  ///< mean over the ranks
+  double pss_per_rank = 0;          ///< bytes, of the largest rank; medians over the rounds
+  double pss_per_host = 0;          ///< of the largest host
+  double peak_rss_per_rank = 0;
+  double first_loss = 0;  ///< mean over the ranks, of the first round
+  double compared_loss = 0;
+  double last_loss = 0;
+  bool trained = false;  ///< in every round all losses were finite, and the last below the first
+};
+StepSummary summarize(const StepRounds& rounds);
+
+/// Names of the C library's malloc as it is, and told to keep its memory.
+inline constexpr const char* kDefaultMalloc = "default";
+inline constexpr const char* kTunedMalloc = "tuned";
+
+/// A contender with the setting of malloc that suits it best, which is the one that counts.
+struct StepResult {
+  std::string name;
+  std::string malloc;                        ///< the better one
+  std::map<std::string, StepSummary> tried;  ///< by setting
+  const StepSummary& best() const { return tried.at(malloc); }
+};
+/// `tried` must not be empty.
+StepResult choose_malloc(std::string name, std::map<std::string, StepSummary> tried);
+
+/// One model, all rounds.
+struct StepRow {
+  StepJob job;
+  int ranks = 1;
+  int hosts = 1;
+  StepSummary ours;
+  StepResult without_communication;
+  std::vector<StepResult> against;
+  std::map<std::string, std::string> left_out;  ///< name and reason
+};
+
+/// Whether losses are those of one process, to a thousandth; our steps must train.
+bool agrees(const StepSummary& one, const StepSummary& reference);
+bool verified(const StepRow& row);
+
+/// Lines for people, without the last end.
+std::string step_table(const StepRow& row);
+/// One line of JSON, without its end.
+std::string step_json(const StepRow& row);
+
+}  // namespace stormo::cli

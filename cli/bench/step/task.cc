@@ -1,0 +1,84 @@
+#include <cli/bench/step/task.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <bench/step_record.h>
+#include <cli/bench/step/data.h>
+#include <stormo/train/optimizer.h>
+#include <stormo/train/recipe_task.h>
+
+namespace stormo::cli {
+namespace {
+
+void write_tensor(std::ofstream& file, const torch::Tensor& tensor) {
+  const torch::Tensor t = tensor.detach().contiguous();
+  file.write(static_cast<const char*>(t.const_data_ptr()),
+             static_cast<std::streamsize>(t.nbytes()));
+}
+
+}  // namespace
+
+Result<train::Recipe> step_recipe(const StepJob& job, int ranks) {
+  const int steps = kStepWarmup + job.steps + 1;
+  std::vector<std::string> keys = {"name=bench",
+                                   "threads=1",
+                                   "optimizer.kind=adamw",
+                                   "optimizer.lr=1e-3",
+                                   "optimizer.weight_decay=0.01",
+                                   "checkpoint.directory=",
+                                   fmt::format("train.steps={}", steps),
+                                   fmt::format("train.log_every={}", steps),
+                                   fmt::format("train.global_batch={}", job.batch * ranks)};
+  keys.insert(keys.end(), job.model->recipe.begin(), job.model->recipe.end());
+  keys.insert(keys.end(), job.strategy->recipe.begin(), job.strategy->recipe.end());
+  train::ParsedRecipe parsed = train::parse_recipe("schema_version = 1\n", "bench step", ".", keys);
+  std::vector<std::string> wrong = parsed.errors;
+  // what it says of data does not matter here
+  for (const std::string& error : train::check_recipe(parsed, ranks))
+    if (error.find("strategy.") != std::string::npos) wrong.push_back(error);
+  if (!wrong.empty())
+    return invalid_argument(fmt::format("--model {} --strategy {}: {}", job.model->name,
+                                        job.strategy->name, fmt::join(wrong, "\n")));
+  parsed.recipe.model.vocabulary = kStepVocabulary;
+  return parsed.recipe;
+}
+
+Status write_step_inputs(const StepJob& job, const std::string& path) {
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
+  at::set_num_threads(1);
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, {}));
+  std::ofstream file(path, std::ios::binary);
+  for (const train::NamedParameter& p : train::trainable_parameters(*task.module))
+    write_tensor(file, p.tensor);
+  const StepData data(job, 1);
+  for (const data::Batch& batch : data.batches()) {
+    write_tensor(file, batch.input);
+    write_tensor(file, batch.target);
+  }
+  file.close();
+  return file ? Status{} : io_error("write " + path);
+}
+
+Result<std::string> describe_step(const StepJob& job) {
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
+  const auto all = nlohmann::json::parse(train::to_json(recipe));
+  const nlohmann::json out = {{"model", all.at("model")},
+                              {"optimizer", all.at("optimizer")},
+                              {"vocabulary", recipe.model.vocabulary},
+                              {"sample", job.model->sample},
+                              {"tokens", job.model->tokens},
+                              {"batch", job.batch},
+                              {"batches", kStepBatches},
+                              {"warmup", kStepWarmup},
+                              {"steps", job.steps},
+                              {"compared", bench::kComparedUpdates}};
+  return out.dump();
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,122 @@
+// `stormo plan`: lists, prints, verifies, prices and simulates plans without starting anything.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include <cli/commands.h>
+#include <cli/plan/options.h>
+
+namespace stormo::cli {
+namespace {
+
+using Action = Status (*)(const PlanOptions&);
+
+/// A plan that fails is the run's failure; everything else is what the user asked for.
+int exit_code_of(const Status& st) {
+  if (st.ok()) return kExitOk;
+  return st.code() == Code::kBadPlan ? kExitFailed : kExitUsage;
+}
+
+CLI::App* add(CLI::App& plan, Invocation& invocation, const std::shared_ptr<PlanOptions>& o,
+              const char* name, const char* description, Action action) {
+  CLI::App* command = plan.add_subcommand(name, description);
+  command->callback([&invocation, o, action] {
+    const Status st = action(*o);
+    if (!st.ok()) fmt::print(stderr, "stormo plan: {}\n", st.message());
+    invocation.exit_code = exit_code_of(st);
+  });
+  return command;
+}
+
+/// The forms of `show`, of which one at a time can be asked for.
+void add_forms(CLI::App& show, PlanOptions& o) {
+  auto* text = show.add_flag("--text", o.text, "The exact text form, which can be read back");
+  auto* dot = show.add_flag("--dot", o.dot, "A picture of the rounds for Graphviz");
+  auto* svg = show.add_flag("--svg", o.svg, "A picture of the rounds for a browser");
+  text->excludes(dot);
+  text->excludes(svg);
+  dot->excludes(svg);
+}
+
+/// What only the plans of training steps have.
+void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
+  for (CLI::App* c : {&cost, &simulate}) {
+    c->add_flag(
+        "--measured", o.measured,
+        "Of a recipe: train a few steps of one rank here, and take\ntheir times and memory");
+    c->add_option("--samples", o.samples,
+                  "Samples in a micro-batch of one rank; default: as the recipe\nsays, else 32")
+        ->check(CLI::PositiveNumber);
+  }
+  simulate
+      .add_option("--gflops", o.gflops, "What a rank computes a second, where nothing is measured")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, Invocation& invocation) {
+  const auto o = std::make_shared<PlanOptions>();
+  CLI::App* plan = app.add_subcommand("plan", "Print, verify, price and simulate plans");
+  plan->require_subcommand(1);
+  CLI::App* list_command = add(*plan, invocation, o, "list", "All algorithms", list_plans);
+  CLI::App* show_command =
+      add(*plan, invocation, o, "show", "Print a plan, round by round", show_plan);
+  CLI::App* verify_command =
+      add(*plan, invocation, o, "verify", "Check that a plan reaches its goal safely", verify_plan);
+  CLI::App* cost_command =
+      add(*plan, invocation, o, "cost", "What a collective or a step moves", plan_cost);
+  CLI::App* simulate_command = add(*plan, invocation, o, "simulate",
+                                   "Play a collective or a step in virtual time", simulate_plan);
+  CLI::App* choose_command =
+      add(*plan, invocation, o, "choose", "Which algorithms would run, and why", choose_plan);
+  CLI::App* table_command =
+      add(*plan, invocation, o, "table", "The costs of all algorithms", plan_cost_table);
+  table_command->add_flag("--markdown", o->markdown, "As in docs/algorithms.md");
+  verify_command->add_flag("--all", o->all, "Every algorithm, for each of --ranks");
+
+  add_forms(*show_command, *o);
+
+  choose_command->add_option("--selection", o->selection, "File from 'stormo tune'");
+  choose_command
+      ->add_option("--cores", o->cores, "Cores of a host that has fewer of them than ranks")
+      ->check(CLI::PositiveNumber);
+  for (CLI::App* c :
+       {show_command, verify_command, cost_command, simulate_command, choose_command}) {
+    c->add_option("-n,--ranks", o->ranks, "Number of ranks; verify --all takes 1..33")
+        ->capture_default_str();
+    c->add_option("--hosts", o->hosts, "Hosts that the ranks are spread over evenly")
+        ->capture_default_str();
+    c->add_option("--root", o->root, "Root of a broadcast, reduce, gather or scatter")
+        ->capture_default_str();
+  }
+  for (CLI::App* c : {show_command, verify_command, cost_command, simulate_command}) {
+    auto* name = c->add_option(
+        "plan", o->plan,
+        "Name from 'stormo plan list', a file, or a recipe (.toml): the plan of its step");
+    if (c != verify_command) name->required();
+    c->add_option("overrides", o->overrides, "key=value: changes to a recipe");
+    c->add_option("--pieces", o->pieces, "Pieces that follow one another, where 'list' says so")
+        ->capture_default_str();
+  }
+  add_step_flags(*cost_command, *simulate_command, *o);
+  for (CLI::App* c : {cost_command, simulate_command, choose_command}) {
+    c->add_option("--bytes", o->bytes, "Size of the buffer: 4096, 64KiB, 1MiB")
+        ->capture_default_str();
+    c->add_option("--topology", o->topology,
+                  "File that describes hosts and links; default: shared memory and 1 Gbit/s");
+  }
+  for (CLI::App* c : {list_command, show_command, verify_command, cost_command, simulate_command,
+                      choose_command}) {
+    auto* json = c->add_flag("--json", o->json, "One JSON object per line");
+    for (const char* form : {"--text", "--dot", "--svg"}) {
+      if (c == show_command) json->excludes(c->get_option(form));
+    }
+  }
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,69 @@
+// The training step of a recipe, for `stormo plan`.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <cli/plan/load.h>
+#include <stormo/parallel/strategy.h>
+#include <stormo/train/host_shared_parameters.h>
+#include <stormo/train/measure_step.h>
+#include <stormo/train/model_parameters.h>
+#include <stormo/train/recipe_task.h>
+#include <stormo/train/step_sizes.h>
+#include <stormo/train/strategy.h>
+
+namespace stormo::cli {
+namespace {
+
+/// What every rank would do; `ranks_per_host` as the job would have them.
+Result<plan::StepPlan> plan_of(const train::Recipe& recipe, const train::Task& task,
+                               const std::vector<int>& ranks_per_host) {
+  STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
+  const bool can_share = std::ranges::all_of(train::trainable_parameters(*task.module),
+                                             train::HostSharedParameters::can_hold);
+  return parallel::plan_for(strategy, shape_of(task),
+                            {.ranks_per_host = ranks_per_host, .can_share = can_share},
+                            step_options_of(recipe.train, task.autocast == torch::kHalf,
+                                            static_cast<int>(ranks_per_host.size())));
+}
+
+/// Of a micro-batch of the rank that has most.
+std::int64_t samples_of(const PlanOptions& o, const train::Recipe& recipe, int ranks) {
+  if (o.samples > 0) return o.samples;
+  const auto divide_up = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
+  return divide_up(divide_up(recipe.train.global_batch, ranks), recipe.train.micro_batches);
+}
+
+}  // namespace
+
+Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
+  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
+  const train::ParsedRecipe parsed = train::load_recipe(o.plan, o.overrides);
+  std::vector<std::string> errors = parsed.errors;
+  if (parsed.readable) {
+    const std::vector<std::string> wrong = train::check_recipe(parsed, ranks);
+    errors.insert(errors.end(), wrong.begin(), wrong.end());
+  }
+  if (!errors.empty()) return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
+  const train::Recipe& recipe = parsed.recipe;
+  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(recipe));
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
+  STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan, plan_of(recipe, task, ranks_per_host));
+  StepInput step{.plan = std::move(plan),
+                 .ranks_per_host = ranks_per_host,
+                 .sizes = step_sizes_of(recipe.train),
+                 .memory = memory_sizes_of(recipe.train),
+                 .samples = samples_of(o, recipe, ranks)};
+  if (!o.measured) return step;
+  STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
+                          measure_step(task, *data.train, recipe.train, step.samples));
+  step.measured = std::move(measured.times);
+  step.memory.activations = std::move(measured.activations);
+  return step;
+}
+
+}  // namespace stormo::cli

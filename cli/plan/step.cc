@@ -1,0 +1,227 @@
+// `stormo plan cost` and `simulate` of a training step.
+#include <cli/plan/step.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cli/plan/load.h>
+#include <cli/plan/output.h>
+#include <cli/plan/timeline.h>
+#include <stormo/analysis/step_cost.h>
+#include <stormo/analysis/step_verify.h>
+#include <stormo/base/units.h>
+#include <stormo/comm/collective_model.h>
+
+namespace stormo::cli {
+namespace {
+
+using analysis::Memory;
+using nlohmann::json;
+
+constexpr std::size_t kShownRanks = 16;
+
+struct Estimate {
+  plan::Topology topology;
+  comm::CollectiveModel collectives;
+  analysis::StepCost cost;
+  analysis::StepMemory memory;
+};
+
+Result<Estimate> estimate(const PlanOptions& o, const StepInput& step) {
+  STORMO_RETURN_IF_ERROR(analysis::verify(step.plan).within(o.plan));
+  STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, step.plan.mesh.size()));
+  comm::Selection selection = comm::Selection::shipped();
+  if (!o.selection.empty()) {
+    STORMO_ASSIGN_OR_RETURN(selection, comm::read_selection(o.selection));
+  }
+  Estimate out{.topology = t,
+               .collectives = comm::CollectiveModel(t, std::move(selection)),
+               .cost = {},
+               .memory = analysis::memory(step.plan, step.memory)};
+  STORMO_ASSIGN_OR_RETURN(
+      out.cost, analysis::cost(step.plan, step.ranks_per_host, step.sizes,
+                               [&](const std::vector<int>& hosts, const analysis::Collective& c) {
+                                 return out.collectives.traffic(hosts, c);
+                               }));
+  return out;
+}
+
+json to_json(const Memory& m) {
+  return {{"parameters", m.parameters},
+          {"gradients", m.gradients},
+          {"optimizer_state", m.optimizer_state},
+          {"activations", m.activations},
+          {"total", m.total()}};
+}
+
+void print_cost_json(const StepInput& step, const Estimate& e) {
+  json axes = json::array();
+  for (const analysis::AxesCost& a : e.cost.axes) {
+    axes.push_back({{"axes", a.axes},
+                    {"collectives", a.collectives},
+                    {"payload", a.payload},
+                    {"between_hosts", a.sent.between_hosts},
+                    {"in_hosts", a.sent.in_host}});
+  }
+  std::vector<std::int64_t> between_hosts, in_host;
+  for (const analysis::Traffic& t : e.cost.ranks) {
+    between_hosts.push_back(t.between_hosts);
+    in_host.push_back(t.in_host);
+  }
+  print_json(json{{"plan", step.plan.strategy},
+                  {"ranks", step.plan.mesh.size()},
+                  {"ranks_per_host", step.ranks_per_host},
+                  {"axes", axes},
+                  {"between_hosts_per_rank", between_hosts},
+                  {"in_host_per_rank", in_host},
+                  {"memory_between_steps", to_json(e.memory.between_steps)},
+                  {"memory_peak", to_json(e.memory.peak)},
+                  {"memory_peak_action", plan::describe(step.plan, e.memory.peak_action)},
+                  {"activations_known", !step.memory.activations.empty()}});
+}
+
+void print_traffic(const Estimate& e) {
+  Rows rows{{"over", "collectives", "payload", "sent to other hosts", "moved inside hosts"}};
+  for (const analysis::AxesCost& a : e.cost.axes) {
+    rows.push_back({fmt::format("{}", fmt::join(a.axes, ",")), fmt::to_string(a.collectives),
+                    bytes_text(a.payload), bytes_text(a.sent.between_hosts),
+                    bytes_text(a.sent.in_host)});
+  }
+  if (rows.size() == 1) {
+    print_line("No rank sends anything.");
+  } else {
+    print_table(rows, false);
+  }
+}
+
+void print_memory(const StepInput& step, const Estimate& e) {
+  const Memory &rest = e.memory.between_steps, &peak = e.memory.peak;
+  const bool known = !step.memory.activations.empty();
+  print_table(
+      {{"memory of a rank", "between steps", "at the peak"},
+       {"parameters", bytes_text(rest.parameters), bytes_text(peak.parameters)},
+       {"gradients", bytes_text(rest.gradients), bytes_text(peak.gradients)},
+       {"optimizer state", bytes_text(rest.optimizer_state), bytes_text(peak.optimizer_state)},
+       {"activations", "0 B", known ? bytes_text(peak.activations) : "unknown"},
+       {"in all", bytes_text(rest.total()), bytes_text(peak.total())}},
+      false);
+  fmt::print("the peak is in {}{}\n", plan::describe(step.plan, e.memory.peak_action),
+             known ? "" : "; --measured takes a look at the activations");
+}
+
+std::string heading(const StepInput& step) {
+  return fmt::format("{}: {} rank(s) on {} host(s), {} micro-batch(es) of {} sample(s) on each",
+                     step.plan.strategy, step.plan.mesh.size(), step.ranks_per_host.size(),
+                     step.plan.micro_batches, step.samples);
+}
+
+double seconds_of(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+/// Measured, or from the operations that the plan states for each segment.
+Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const StepInput& step) {
+  if (step.measured) return *step.measured;
+  analysis::ComputeTimes times;
+  bool known = false;
+  for (const plan::SegmentShape& s : step.plan.model.segments) {
+    const double operations = static_cast<double>(s.flops_per_sample * step.samples);
+    known = known || operations > 0;
+    times.forward.push_back(operations / (o.gflops * 1e9));
+    times.backward.push_back(2 * times.forward.back());
+  }
+  if (known) return times;
+  return invalid_argument("'" + o.plan +
+                          "' does not say how much its segments compute; give a recipe and "
+                          "--measured, or write flops= into the segments");
+}
+
+Result<analysis::StepSimulation> simulate(const PlanOptions& o, const StepInput& step, Estimate& e,
+                                          analysis::Timeline timeline) {
+  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, compute_times_of(o, step));
+  return analysis::simulate(step.plan, step.ranks_per_host, step.sizes,
+                            {.compute = analysis::compute_times(step.plan, times),
+                             .collective = [&](const std::vector<int>& hosts,
+                                               const analysis::Collective& c) -> Result<double> {
+                               STORMO_ASSIGN_OR_RETURN(const Duration d,
+                                                       e.collectives.time(hosts, c));
+                               return seconds_of(d);
+                             },
+                             .barrier = 2 * e.topology.intra.latency_s},
+                            timeline);
+}
+
+void print_simulation_json(const StepInput& step, const analysis::StepSimulation& s) {
+  for (const analysis::SimulatedAction& a : s.timeline) {
+    print_json(json{{"event", "action"},
+                    {"rank", a.rank},
+                    {"action", a.action},
+                    {"name", plan::to_string(step.plan.actions[a.action].kind)},
+                    {"lane", to_string(a.lane)},
+                    {"start_s", a.start},
+                    {"end_s", a.end}});
+  }
+  print_json(json{{"event", "end"},
+                  {"plan", step.plan.strategy},
+                  {"ranks", step.plan.mesh.size()},
+                  {"hosts", step.ranks_per_host.size()},
+                  {"measured", step.measured.has_value()},
+                  {"seconds", s.seconds},
+                  {"idle_share", s.idle_share()},
+                  {"finish_s", s.finish}});
+}
+
+std::string time_text(double seconds) {
+  return format_duration(Duration(std::llround(seconds * 1e9)));
+}
+
+}  // namespace
+
+Status step_cost(const PlanOptions& o, const StepInput& step) {
+  STORMO_ASSIGN_OR_RETURN(const Estimate e, estimate(o, step));
+  if (o.json) {
+    print_cost_json(step, e);
+    return {};
+  }
+  print_line(heading(step));
+  print_traffic(e);
+  print_line("");
+  print_memory(step, e);
+  return {};
+}
+
+Status simulate_step(const PlanOptions& o, const StepInput& step) {
+  STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
+  const auto timeline = o.json || o.svg ? analysis::Timeline::kKeep : analysis::Timeline::kDrop;
+  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s, simulate(o, step, e, timeline));
+  if (o.svg) {
+    STORMO_ASSIGN_OR_RETURN(const std::string picture, svg_timeline(step.plan, s));
+    fmt::print("{}", picture);
+    return {};
+  }
+  if (o.json) {
+    print_simulation_json(step, s);
+    return {};
+  }
+  print_line(heading(step));
+  fmt::print("a step takes {}; ranks compute nothing in {:.1f} % of it ({})\n",
+             time_text(s.seconds), 100 * s.idle_share(),
+             step.measured ? "computations as measured here"
+                           : fmt::format("computations at {} GFLOP/s a rank", o.gflops));
+  Rows rows{{"rank", "computes", "done after"}};
+  for (std::size_t r = 0; r < std::min(s.finish.size(), kShownRanks); ++r) {
+    rows.push_back({fmt::to_string(r), time_text(s.compute[r]), time_text(s.finish[r])});
+  }
+  print_table(rows, false);
+  if (s.finish.size() > kShownRanks) {
+    fmt::print("... --json has all {} ranks\n", s.finish.size());
+  }
+  return {};
+}
+
+}  // namespace stormo::cli

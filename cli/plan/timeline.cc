@@ -1,0 +1,100 @@
+#include <cli/plan/timeline.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+
+#include <cli/plan/picture.h>
+#include <stormo/base/units.h>
+
+namespace stormo::cli {
+namespace {
+
+using analysis::SimulatedAction;
+using plan::ActionKind;
+
+constexpr std::size_t kMaxBoxes = 20'000;
+constexpr double kLeft = 90, kTop = 64, kWidth = 1200, kLane = 22, kRank = 2 * kLane + 12;
+
+const char* color_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kForward: return "#7fb2e5";
+    case ActionKind::kBackward: return "#8fce8f";
+    case ActionKind::kUpdate: return "#f2b56b";
+    case ActionKind::kAllGather: return "#b79be0";
+    case ActionKind::kReduceScatter:
+    case ActionKind::kAllReduce: return "#e58f8f";
+    default: return "#c9c9c9";
+  }
+}
+
+double y_of(const SimulatedAction& a) {
+  return kTop + a.rank * kRank + (a.lane == Lane::kCommunication ? kLane : 0);
+}
+
+std::string time_text(double seconds) {
+  return format_duration(Duration(std::llround(seconds * 1e9)));
+}
+
+void draw_axes(std::size_t ranks, double seconds, std::string& out) {
+  const auto end = std::back_inserter(out);
+  const double bottom = kTop + static_cast<double>(ranks) * kRank;
+  for (int tick = 0; tick <= 10; ++tick) {
+    const double x = kLeft + kWidth * tick / 10;
+    fmt::format_to(end,
+                   "<line class=\"tick\" x1=\"{0:.1f}\" y1=\"{1}\" x2=\"{0:.1f}\" y2=\"{2}\"/>", x,
+                   kTop - 6, bottom);
+    fmt::format_to(end, "<text class=\"tick\" x=\"{:.1f}\" y=\"{}\">{}</text>\n", x, kTop - 10,
+                   time_text(seconds * tick / 10));
+  }
+  for (std::size_t r = 0; r < ranks; ++r) {
+    fmt::format_to(end, "<text x=\"12\" y=\"{}\">rank {}</text>\n",
+                   kTop + static_cast<double>(r) * kRank + kLane, r);
+  }
+}
+
+void draw_box(const plan::StepPlan& plan, const SimulatedAction& a, double scale,
+              std::string& out) {
+  const plan::Action& action = plan.actions[a.action];
+  const double x = kLeft + a.start * scale, width = (a.end - a.start) * scale;
+  const std::string name =
+      a.lane == Lane::kWait ? "wait" : std::string(plan::to_string(action.kind));
+  fmt::format_to(std::back_inserter(out),
+                 "<g><title>{}: {} at {}</title><rect class=\"{}\" x=\"{:.2f}\" y=\"{}\" "
+                 "width=\"{:.2f}\" height=\"{}\" fill=\"{}\"/>",
+                 xml_escaped(a.lane == Lane::kWait ? "wait" : plan::describe(plan, a.action)),
+                 time_text(a.end - a.start), time_text(a.start), to_string(a.lane), x, y_of(a),
+                 width, kLane - 2, a.lane == Lane::kWait ? "#ffffff" : color_of(action.kind));
+  if (width > 7.0 * static_cast<double>(name.size())) {
+    fmt::format_to(std::back_inserter(out), "<text class=\"box\" x=\"{:.2f}\" y=\"{}\">{}</text>",
+                   x + width / 2, y_of(a) + kLane - 8, name);
+  }
+  out += "</g>\n";
+}
+
+}  // namespace
+
+Result<std::string> svg_timeline(const plan::StepPlan& plan, const analysis::StepSimulation& s) {
+  if (s.timeline.size() > kMaxBoxes) {
+    return invalid_argument(fmt::format("{}: {} boxes are no picture; give fewer ranks",
+                                        plan.strategy, s.timeline.size()));
+  }
+  const std::size_t ranks = s.finish.size();
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n<style>.tick{{stroke:#ddd;font-size:10px}}"
+      "text.tick{{stroke:none;fill:#666;text-anchor:middle}}"
+      "rect{{stroke:#555;stroke-width:0.4}}rect.wait{{stroke-dasharray:2}}"
+      ".box{{text-anchor:middle;font-size:10px}}</style>\n"
+      "<rect x=\"0\" y=\"0\" width=\"100%\" height=\"100%\" fill=\"#ffffff\" stroke=\"none\"/>\n"
+      "<text x=\"12\" y=\"22\" font-size=\"15\">{}: {} rank(s), {} a step, {:.0f} % idle</text>\n",
+      kLeft + kWidth + 40, kTop + static_cast<double>(ranks) * kRank + 16,
+      xml_escaped(plan.strategy), ranks, time_text(s.seconds), 100 * s.idle_share());
+  draw_axes(ranks, s.seconds, out);
+  const double scale = s.seconds > 0 ? kWidth / s.seconds : 0;
+  for (const SimulatedAction& a : s.timeline) draw_box(plan, a, scale, out);
+  return out + "</svg>\n";
+}
+
+}  // namespace stormo::cli

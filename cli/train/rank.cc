@@ -1,0 +1,257 @@
+#include <cli/train/rank.h>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <cli/build_facts.h>
+#include <cli/commands.h>
+#include <cli/engine.h>
+#include <cli/train/trace_file.h>
+#include <stormo/base/printable.h>
+#include <stormo/base/version.h>
+#include <stormo/observe/background_stream.h>
+#include <stormo/observe/json_lines.h>
+#include <stormo/observe/progress.h>
+#include <stormo/observe/tee.h>
+#include <stormo/train/agreement.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/init.h>
+#include <stormo/train/run_facts.h>
+#include <stormo/train/stop_signal.h>
+#include <stormo/train/trainer.h>
+
+namespace stormo::cli {
+namespace {
+
+/// How long an interrupted run waits for a reader that does not read.
+constexpr Duration kLastOutputTime = std::chrono::seconds(1);
+
+/// Rank 0's observers: JSON lines for programs, text for people. Whatever their readers do, the run
+/// goes on.
+class Reports {
+ public:
+  explicit Reports(bool json)
+      : writes_json_(json),
+        errors_(STDERR_FILENO),
+        output_(STDOUT_FILENO,
+                [this](std::string_view reason) {
+                  errors_.append("stormo train: standard output: " + std::string(reason) +
+                                 "; records are being lost. Training goes on and will end with "
+                                 "exit code 1 at best\n");
+                }),
+        text_(errors_, style()),
+        warnings_(errors_),
+        json_(output_),
+        tee_(choose(json)) {}
+
+  observe::RunObserver& observer() { return tee_; }
+  std::ostream& errors() { return errors_; }
+  /// A person learns of it in any case.
+  void fail(const observe::ErrorRecord& record) {
+    text_.on_error(record);
+    if (writes_json_) json_.on_error(record);
+  }
+  /// Waits for the readers until `by`. False when anything was lost.
+  bool finish(Deadline by) {
+    const bool output = output_.finish(by);
+    return errors_.finish(by) && output;
+  }
+
+ private:
+  static observe::TerminalStyle style() {
+    const int columns = terminal_columns();
+    return observe::terminal_style(columns > 0, columns, std::getenv("NO_COLOR"),
+                                   std::getenv("TERM"));
+  }
+  std::vector<observe::RunObserver*> choose(bool json) {
+    if (!json) return {&text_};
+    // A program reads standard output; a person may still be watching.
+    if (terminal_columns() > 0) return {&json_, &text_};
+    return {&json_, &warnings_};
+  }
+
+  bool writes_json_;
+  observe::BackgroundStream errors_;
+  observe::BackgroundStream output_;
+  observe::TextObserver text_;
+  observe::WarningObserver warnings_;
+  observe::JsonObserver json_;
+  observe::TeeObserver tee_;
+};
+
+/// Where a stall leaves the last operations of all ranks, unless the environment says.
+void choose_flight_file(const TrainRun& run) {
+  const std::string& checkpoints = run.recipe.train.checkpoint.directory;
+  std::string path;
+  if (!run.trace.empty()) path = run.trace + ".flight.json";
+  if (path.empty() && !checkpoints.empty()) path = checkpoints + "/flight.json";
+  if (!path.empty()) ::setenv("STORMO_FLIGHT_FILE", path.c_str(), /*overwrite=*/0);
+}
+
+/// What the user can put right before a run starts is told apart from what went wrong.
+int exit_code_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk: return kExitOk;
+    case Code::kInvalidArgument:
+    case Code::kNotFound:
+    case Code::kRefused:
+    case Code::kCorrupt: return kExitUsage;
+    default: return kExitFailed;
+  }
+}
+
+Status problem_of(const TrainRun& run, const comm::Communicator& group) {
+  std::string text;
+  for (const std::string& problem : run.find_problems(group.rank(), group.size())) {
+    text += (text.empty() ? "" : "\n") + problem;
+  }
+  return text.empty() ? Status() : invalid_argument(std::move(text));
+}
+
+std::vector<train::Fact> facts_of(const TrainRun& run) {
+  std::vector<train::Fact> facts = train::recipe_facts(run.recipe);
+  facts.insert(facts.begin(), {{"stormo", std::string(kVersion) + ", git " + kGitHash + ", " +
+                                              kCompiler + ", " + kBuildType},
+                               {"--trace", run.trace.empty() ? "no" : "yes"}});
+  return facts;
+}
+
+/// A recipe's data and model.
+struct Prepared {
+  train::RecipeData data;
+  train::Task task;
+};
+
+Result<Prepared> prepare(const TrainRun& run) {
+  Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
+  STORMO_RETURN_IF_ERROR(data.status());
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data->preprocessing));
+  return Prepared{std::move(*data), std::move(task)};
+}
+
+/// How far a run came, whatever its outcome.
+struct Progress {
+  bool started = false;  ///< it came as far as the first step
+  std::string saved;     ///< its newest checkpoint
+};
+
+/// Returns the exit code. What it refuses before the first step, it refuses on all ranks.
+Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Reports>& reports,
+                          Progress& progress) {
+  comm::Communicator& group = world.communicator();
+  STORMO_RETURN_IF_ERROR(train::check_agreement(group, facts_of(run), problem_of(run, group)));
+  Result<Prepared> prepared = prepare(run);
+  STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
+  auto& [data, task] = *prepared;
+  if (world.rank() == 0) {
+    for (const std::string& warning : data.warnings)
+      std::cerr << "warning: " << printable(warning) << "\n";
+  }
+  train::TrainerOptions options = run.recipe.train;
+  options.preprocessing_json = train::to_json(data.preprocessing);
+  train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
+  if (world.rank() == 0) trainer.set_observer(&reports.emplace(run.json).observer());
+  std::optional<TraceFile> trace;
+  if (!run.trace.empty()) {
+    trainer.set_sink(&trace.emplace(group, run.trace, run.engine == "stormo").sink());
+  }
+
+  const Result<observe::EndRecord> end = trainer.run();
+  progress = {trainer.started(), trainer.last_saved()};
+  const bool interrupted = end.status().code() == Code::kInterrupted;
+  if (!end.ok() && !interrupted) return end.status();
+  if (trace) STORMO_RETURN_IF_ERROR(trace->finish());
+  return interrupted ? 128 + trainer.interrupt_signal() : kExitOk;
+}
+
+/// Says why there was no run, or no end of it: to people and, on rank 0, to the program that reads
+/// standard output. Returns the exit code.
+int fail(const TrainRun& run, std::optional<Reports>& reports, bool is_rank_0,
+         const observe::ErrorRecord& record) {
+  if (reports) {
+    reports->fail(record);
+  } else {
+    std::cerr << "stormo train: " << record.message << "\n";
+    if (run.json && is_rank_0) write_error_event(record.exit_code, record.message);
+  }
+  return record.exit_code;
+}
+
+int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
+  try {
+    World world = run.engine == "stormo" ? stormo::init()
+                                         : stormo::init(join_world(run.engine, {}).take_or_throw());
+    Progress progress;
+    const Result<int> code = train_as_rank(world, run, reports, progress);
+    if (code.ok()) return *code;
+    // All ranks know what all of them refuse; the logs of other hosts may be elsewhere.
+    const bool refused = code.status().code() == Code::kRefused;
+    const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
+    int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
+    const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();
+    if (saved) exit_code = kExitSaved;
+    const bool is_rank_0 = world.rank() == 0;
+    // A launcher ends all ranks: this one is leaving, and rank 0 will have said why.
+    if (saved || (is_rank_0 && run.launched)) std::signal(SIGTERM, SIG_IGN);
+    if (is_rank_0 || speaks_for_host) {
+      fail(run, reports, is_rank_0, {exit_code, code.status().message()});
+    }
+    if (is_rank_0 && saved && !run.launched) {
+      (reports ? reports->errors() : std::cerr) << how_to_continue(progress.saved) << "\n";
+    }
+    if (world.size() > 1 && !refused) world.communicator().fail(code.status());
+    return exit_code;
+  } catch (...) {
+    const Status failure = train::failure_of_current_exception();
+    return fail(run, reports, run.rank == 0, {exit_code_of(failure), printable(failure.message())});
+  }
+}
+
+}  // namespace
+
+int terminal_columns() {
+  if (const char* inherited = std::getenv(kTerminalVariable)) return std::atoi(inherited);
+  if (::isatty(STDERR_FILENO) == 0) return 0;
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+std::string how_to_continue(const std::string& checkpoint) {
+  return "stormo train: the run can go on from " + checkpoint +
+         ": give the same command with --resume (in place of --overwrite)";
+}
+
+void write_error_event(int exit_code, const std::string& message) {
+  observe::JsonObserver(std::cout).on_error({exit_code, message});
+}
+
+int run_rank(const TrainRun& run) {
+  // Writing to a reader that has gone, or beyond `ulimit -f`, is an error, not a death.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const train::StopSignal notices(train::StopSignal::Scope::kNotices);
+  if (run.recipe.threads > 0) {
+    ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
+  }
+  choose_flight_file(run);
+  // Outlives the group: other ranks must not wait for a reader.
+  std::optional<Reports> reports;
+  const int exit_code = join_and_train(run, reports);
+  if (!reports) return exit_code;
+  // With a signal, or ended by a launcher that will not wait.
+  const bool hurried = exit_code == kExitSaved || exit_code > 128;
+  const bool all_said =
+      reports->finish(hurried ? Deadline::after(kLastOutputTime) : Deadline::never());
+  return exit_code == kExitOk && !all_said ? kExitFailed : exit_code;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,61 @@
+#include <cli/trained/model.h>
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include <cli/commands.h>
+#include <stormo/checkpoint/folder.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/observe/json_lines.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/init.h>
+
+namespace stormo::cli {
+namespace {
+
+Status open_and_use(const ModelChoice& choice,
+                    const std::function<Status(const train::TrainedModel&)>& use) {
+  STORMO_ASSIGN_OR_RETURN(const std::string checkpoint,
+                          choice.best ? checkpoint::best_checkpoint(choice.path)
+                                      : checkpoint::find_checkpoint(choice.path));
+  STORMO_ASSIGN_OR_RETURN(const train::TrainedModel model,
+                          train::load_trained_model(checkpoint, choice.overrides));
+  if (model.recipe.threads > 0) {
+    ::setenv("STORMO_THREADS", std::to_string(model.recipe.threads).c_str(), 1);
+  }
+  const World world = stormo::init(comm::join({}).take_or_throw());  // threads as in training
+  return use(model);
+}
+
+}  // namespace
+
+void add_model_choice(CLI::App& command, ModelChoice& choice) {
+  command
+      .add_option("checkpoint", choice.path, "A checkpoint, or a folder of them: then the newest")
+      ->required();
+  command.add_flag("--best", choice.best, "The best one of the folder (checkpoint.best)");
+  command.add_flag("--json", choice.json, "One JSON object per line on stdout");
+}
+
+int with_trained_model(const char* command, const ModelChoice& choice,
+                       const std::function<Status(const train::TrainedModel&)>& use) {
+  Status done;
+  try {
+    done = open_and_use(choice, use);
+  } catch (...) {
+    done = train::failure_of_current_exception();
+  }
+  if (done.ok()) return kExitOk;
+  fmt::print(stderr, "stormo {}: {}\n", command, done.message());
+  const bool usage = done.code() == Code::kInvalidArgument || done.code() == Code::kNotFound;
+  const int code = usage ? kExitUsage : kExitFailed;
+  if (choice.json) {
+    observe::JsonObserver(std::cout).on_error({.exit_code = code, .message = done.message()});
+  }
+  return code;
+}
+
+}  // namespace stormo::cli

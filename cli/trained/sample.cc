@@ -1,0 +1,103 @@
+// `stormo sample`: a trained language model continues a text.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include <cli/commands.h>
+#include <cli/trained/model.h>
+#include <stormo/base/printable.h>
+#include <stormo/train/recipe_task.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr std::int64_t kLength = 200;  // where the recipe says none
+
+constexpr const char* kExamples =
+    "  stormo sample runs/gpt_shakespeare --prompt 'ROMEO:' --length 400\n"
+    "  stormo sample runs/quickstart --temperature 0             always the likeliest token\n"
+    "  stormo sample runs/quickstart --seed 7 --json\n"
+    "\n"
+    "What is not given is as in the recipe: without any flag the text is the one that the "
+    "training\n"
+    "showed at its end. Exit codes: 0 done; 1 the checkpoint is damaged; 2 usage, or the model "
+    "writes\n"
+    "no text.";
+
+struct SampleArguments {
+  ModelChoice model;
+  std::string prompt;
+  std::optional<std::int64_t> length;
+  std::optional<double> temperature;
+  std::optional<std::int64_t> top_k;
+  std::optional<std::uint64_t> seed;
+};
+
+Status check(const SampleArguments& a) {
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const char* message) {
+    if (!holds) wrong += std::string(wrong.empty() ? "" : "\n") + message;
+  };
+  require(a.length.value_or(1) >= 1 && a.length.value_or(1) <= 1'000'000,
+          "--length must be from 1 to 1000000 tokens");
+  require(a.temperature.value_or(1) >= 0 && a.temperature.value_or(1) <= 100,
+          "--temperature must be from 0 to 100");
+  require(a.top_k.value_or(0) >= 0, "--top-k must not be negative");
+  return wrong.empty() ? Status() : invalid_argument(wrong);
+}
+
+Status sample(const SampleArguments& a, const train::TrainedModel& model) {
+  if (model.recipe.model.kind != "gpt") {
+    return invalid_argument(fmt::format(
+        "{} holds a {}, which writes no text; use `stormo predict` or `stormo evaluate`",
+        model.checkpoint, model.recipe.model.kind));
+  }
+  train::SampleOptions options = model.recipe.sample;
+  if (options.length == 0) options.length = kLength;
+  options.length = a.length.value_or(options.length);
+  options.temperature = a.temperature.value_or(options.temperature);
+  options.top_k = a.top_k.value_or(options.top_k);
+  const std::uint64_t seed = a.seed.value_or(model.recipe.train.seed);
+  STORMO_ASSIGN_OR_RETURN(
+      const std::string text,
+      train::continue_text(model.task, model.preprocessing, a.prompt, options, seed));
+  if (a.model.json) {
+    const nlohmann::ordered_json line = {{"event", "sample"},  {"schema", 1},
+                                         {"step", model.step}, {"seed", seed},
+                                         {"prompt", a.prompt}, {"text", text}};
+    fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+    fmt::print("{}\n", terminal ? printable(text) : text);
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_sample_command(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = app.add_subcommand("sample", "Let a trained language model write");
+  command->footer(kExamples);
+  const auto a = std::make_shared<SampleArguments>();
+  add_model_choice(*command, a->model);
+  command->add_option("--prompt", a->prompt, "Text to continue");
+  command->add_option("--length", a->length, "Tokens to write");
+  command->add_option("--temperature", a->temperature, "0: always the likeliest token");
+  command->add_option("--top-k", a->top_k, "Draw among so many likeliest tokens; 0: among all");
+  command->add_option("--seed", a->seed, "Of the draws");
+  command->callback([a, &invocation] {
+    const auto use = [&](const train::TrainedModel& model) -> Status {
+      STORMO_RETURN_IF_ERROR(check(*a));
+      return sample(*a, model);
+    };
+    invocation.exit_code = with_trained_model("sample", a->model, use);
+  });
+}
+
+}  // namespace stormo::cli
