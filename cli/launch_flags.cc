@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <cli/own_program.h>
 #include <stormo/base/units.h>
 #include <stormo/comm/selection.h>
 #include <stormo/launch/environment.h>
@@ -90,23 +91,26 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
   return options;
 }
 
-int launch_copies(launch::LaunchOptions options, const Invocation& invocation,
-                  const char* command) {
-  std::error_code failed;
-  options.program = {std::filesystem::read_symlink("/proc/self/exe", failed).string()};
-  if (failed) {
-    fmt::print(stderr, "stormo {}: cannot find this program's own file in /proc/self/exe\n",
-               command);
-    return kExitFailed;
-  }
-  options.program.insert(options.program.end(), invocation.argv + 1,
-                         invocation.argv + invocation.argc);
+int launch_ranks(const launch::LaunchOptions& options, const char* command) {
   const Result<int> code = launch::launch(options);
   if (code.ok()) return *code;
   fmt::print(stderr, "stormo {}: {}\n", command, code.status().message());
   const int failed_with = code.status().code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
   if (options.on_end) options.on_end(failed_with, code.status().message(), false);
   return failed_with;
+}
+
+int launch_copies(launch::LaunchOptions options, const Invocation& invocation,
+                  const char* command) {
+  const Result<std::string> program = own_program();
+  if (!program.ok()) {
+    fmt::print(stderr, "stormo {}: {}\n", command, program.status().message());
+    return kExitFailed;
+  }
+  options.program = {*program};
+  options.program.insert(options.program.end(), invocation.argv + 1,
+                         invocation.argv + invocation.argc);
+  return launch_ranks(options, command);
 }
 
 }  // namespace stormo::cli

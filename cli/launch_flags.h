@@ -37,8 +37,10 @@ void export_stall_flags(const LaunchFlags& flags);
 /// Appends what is wrong to `errors`, one line each.
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags, std::vector<std::string>& errors);
 
-/// Starts this program, with its own arguments, once per rank; returns the exit code. Problems are
-/// printed under the name of `command`.
+/// Runs the job and returns the exit code. Problems are printed under the name of `command`.
+int launch_ranks(const launch::LaunchOptions& options, const char* command);
+
+/// Starts this program, with its own arguments, once per rank; as launch_ranks().
 int launch_copies(launch::LaunchOptions options, const Invocation& invocation, const char* command);
 
 }  // namespace stormo::cli

@@ -78,6 +78,7 @@ int run_program(int argc, char** argv) {
   add_commands(app, invocation);
   add_completion_command(app);
   add_agent_command(app, invocation);
+  add_inner_commands(app, invocation);
 
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());

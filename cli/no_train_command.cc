@@ -3,6 +3,7 @@
 
 #include <cli/bench/step/command.h>
 #include <cli/commands.h>
+#include <cli/doctor/torch_facts.h>
 #include <cli/plan/load.h>
 
 namespace stormo::cli {
@@ -47,5 +48,9 @@ void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
 Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {
   return invalid_argument(kNoTorch);
 }
+
+Result<std::optional<TorchFacts>> torch_facts() { return std::optional<TorchFacts>(); }
+
+void add_inner_commands(CLI::App&, Invocation&) {}
 
 }  // namespace stormo::cli

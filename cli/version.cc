@@ -3,20 +3,15 @@
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 
+#include <string_view>
+
 #include <cli/build_facts.h>
 #include <stormo/base/version.h>
-#ifdef STORMO_HAVE_TORCH
-#include <cli/torch_facts.h>
-#endif
 
 namespace stormo::cli {
 
 std::string version_text() {
-#ifdef STORMO_HAVE_TORCH
-  const std::string torch = torch_facts().version;
-#else
-  const std::string torch = "none (this build cannot train)";
-#endif
+  const std::string_view torch = kTorchVersion;
   return fmt::format(
       "stormo {}\n"
       "protocol   {}\n"
@@ -25,7 +20,8 @@ std::string version_text() {
       "build      {}\n"
       "libtorch   {}\n"
       "OpenSSL    {}",
-      kVersion, kProtocolVersion, kGitHash, kCompiler, kBuildType, torch,
+      kVersion, kProtocolVersion, kGitHash, kCompiler, kBuildType,
+      torch.empty() ? "none (this build cannot train)" : torch,
       OpenSSL_version(OPENSSL_VERSION_STRING));
 }
 

@@ -62,21 +62,23 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/StormoConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/StormoConfig.cmake ${PROJECT_BINARY_DIR}/StormoConfigVersion.cmake
   DESTINATION ${stormo_cmake_dir})
 
-# With libtorch the program needs its libraries at run time. Where they are is the machine's affair:
-# bin/stormo is a small script that finds them and starts libexec/stormo/stormo.
+# stormo-train needs the libraries of libtorch at run time. Where they are is the machine's affair:
+# libexec/stormo/start-train is a small script that finds them and starts stormo-train beside it.
 # install(TARGETS) would have the built program linked with a search path that ends in ":", and an
 # empty element of it is the current folder. So the program is copied and its search path set here;
 # that of the build contains the new one, hence there is room for it.
-if(TARGET stormo AND STORMO_WITH_TORCH)
+if(TARGET stormo_train_program)
+  set(stormo_libexec ${CMAKE_INSTALL_LIBEXECDIR}/stormo)
   set(stormo_rpath "$ORIGIN/../../${CMAKE_INSTALL_LIBDIR}/stormo/torch/lib")
-  set_target_properties(stormo PROPERTIES BUILD_RPATH "${stormo_rpath}")
-  install(PROGRAMS $<TARGET_FILE:stormo> DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/stormo)
+  set_target_properties(stormo_train_program PROPERTIES BUILD_RPATH "${stormo_rpath}")
+  install(PROGRAMS $<TARGET_FILE:stormo_train_program> DESTINATION ${stormo_libexec})
   install(CODE "file(RPATH_SET
-    FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBEXECDIR}/stormo/stormo\"
+    FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${stormo_libexec}/stormo-train\"
     NEW_RPATH [[${stormo_rpath}]])")
-  configure_file(${PROJECT_SOURCE_DIR}/cmake/stormo.sh.in ${PROJECT_BINARY_DIR}/stormo.sh @ONLY)
-  install(PROGRAMS ${PROJECT_BINARY_DIR}/stormo.sh DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME stormo)
-elseif(TARGET stormo)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/start-train.sh.in ${PROJECT_BINARY_DIR}/start-train.sh @ONLY)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/start-train.sh DESTINATION ${stormo_libexec} RENAME start-train)
+endif()
+if(TARGET stormo)
   install(PROGRAMS $<TARGET_FILE:stormo> DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 if(TARGET stormo)  # the program knows its own commands

@@ -99,7 +99,7 @@ Result<bool> compare(const BenchArguments& arguments, const BenchOptions& option
   return right;
 }
 
-int launch_ranks(const BenchArguments& arguments, const Invocation& invocation) {
+int launch_bench_ranks(const BenchArguments& arguments, const Invocation& invocation) {
   std::vector<std::string> errors;  // none: to_bench_options has looked
   launch::LaunchOptions options = to_launch_options(arguments.launch, errors);
   options.output = launch::OutputMode::kRaw;
@@ -118,7 +118,7 @@ int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
         "--rounds, --against, --svg and made hosts start the ranks themselves; leave the outer "
         "launcher away"));
   if (alone && !options->in_rounds(arguments) && arguments.launch.wants_launch())
-    return launch_ranks(arguments, invocation);
+    return launch_bench_ranks(arguments, invocation);
   const Result<bool> right =
       options->in_rounds(arguments)
           ? compare(arguments, *options)

@@ -4,10 +4,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include <cli/bench/contenders.h>
+#include <cli/own_program.h>
 #include <stormo/launch/cpus.h>
 #include <stormo/launch/host_spec.h>
 
@@ -37,11 +37,8 @@ Result<std::unique_ptr<BenchPlace>> BenchPlace::create(const LaunchFlags& launch
   std::unique_ptr<BenchPlace> place(new BenchPlace(std::move(scratch)));
   BenchSite& site = place->site;
   site.scratch = place->scratch_.path();
-  std::error_code failed;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
-  if (failed) return io_error("cannot find this program's own file in /proc/self/exe");
-  site.program = program.string();
-  site.tools = tools.empty() ? program.parent_path().string() : tools;
+  STORMO_ASSIGN_OR_RETURN(site.program, launching_program());
+  site.tools = tools.empty() ? std::filesystem::path(site.program).parent_path().string() : tools;
   const char* path = std::getenv("PATH");
   site.path = path == nullptr ? "" : path;
   site.cores = launch::read_cpus().usable_cores();

@@ -14,7 +14,7 @@ namespace stormo::cli {
 
 /// Where the contenders run, and what is there.
 struct BenchSite {
-  std::string program;  ///< this one
+  std::string program;  ///< `stormo`
   std::string tools;    ///< folder of openmpi_bench and others, gloo_bench.py, hosts
   std::string scratch;  ///< a folder for files of this run
   std::string path;     ///< PATH

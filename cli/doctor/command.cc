@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <cli/commands.h>
 #include <cli/doctor/findings.h>
+#include <cli/doctor/torch_facts.h>
 #include <stormo/base/units.h>
 #include <stormo/base/version.h>
-#ifdef STORMO_HAVE_TORCH
-#include <cli/torch_facts.h>
-#endif
 
 namespace stormo::cli {
 namespace {
@@ -29,26 +29,14 @@ std::string limit_text(const std::optional<std::uint64_t>& value) {
   return value ? std::to_string(*value) : "unlimited";
 }
 
-json torch_json() {
-#ifdef STORMO_HAVE_TORCH
-  const TorchFacts torch = torch_facts();
-  return {{"version", torch.version}, {"threads", torch.intra_op_threads}, {"blas", torch.blas}};
-#else
-  return nullptr;
-#endif
+std::string torch_line(const HostFacts& f, const std::optional<TorchFacts>& torch) {
+  if (!f.torch_problem.empty()) return "cannot be used";
+  if (!torch) return "none: this build can run, plan and bench, but not train";
+  return fmt::format("{}, {} threads per operation, {}", torch->version, torch->intra_op_threads,
+                     torch->blas);
 }
 
-std::string torch_line() {
-#ifdef STORMO_HAVE_TORCH
-  const TorchFacts torch = torch_facts();
-  return fmt::format("{}, {} threads per operation, {}", torch.version, torch.intra_op_threads,
-                     torch.blas);
-#else
-  return "none: this build can run, plan and bench, but not train";
-#endif
-}
-
-json to_json(const HostFacts& f) {
+json to_json(const HostFacts& f, const std::optional<TorchFacts>& torch) {
   json limits = json::object();
   for (const Limit& l : f.limits)
     limits[l.name] = {{"soft", l.soft ? json(*l.soft) : json()},
@@ -80,12 +68,12 @@ json to_json(const HostFacts& f) {
           {"congestion_control", f.congestion_control},
           {"memfd", f.has_memfd},
           {"pidfd", f.has_pidfd},
-          {"torch", torch_json()}};
+          {"torch", torch ? json::parse(to_json(*torch)) : json()}};
 }
 
 void print_line(const char* name, const std::string& text) { fmt::print("{:<14}{}\n", name, text); }
 
-void print_facts(const HostFacts& f) {
+void print_facts(const HostFacts& f, const std::optional<TorchFacts>& torch) {
   print_line("host", fmt::format("{}, {}", f.host, f.kernel));
   print_line(
       "cores",
@@ -115,21 +103,27 @@ void print_facts(const HostFacts& f) {
   print_line("tcp", "congestion control " + f.congestion_control);
   print_line("kernel calls", fmt::format("memfd {}, pidfd {}", f.has_memfd ? "works" : "fails",
                                          f.has_pidfd ? "works" : "fails"));
-  print_line("libtorch", torch_line());
+  print_line("libtorch", torch_line(f, torch));
 }
 
 int report(bool as_json) {
-  const HostFacts facts = read_host_facts();
+  HostFacts facts = read_host_facts();
+  std::optional<TorchFacts> torch;
+  if (auto answer = torch_facts(); answer.ok()) {
+    torch = std::move(*answer);
+  } else {
+    facts.torch_problem = answer.status().message();
+  }
   const std::vector<Finding> found = findings(facts);
   if (as_json) {
-    json object = to_json(facts);
+    json object = to_json(facts, torch);
     object["findings"] = json::array();
     for (const Finding& f : found)
       object["findings"].push_back(
           {{"fatal", f.fatal}, {"what", f.what}, {"why", f.why}, {"remedy", f.remedy}});
     fmt::print("{}\n", object.dump(-1, ' ', false, json::error_handler_t::replace));
   } else {
-    print_facts(facts);
+    print_facts(facts, torch);
     fmt::print("\n");
     for (const Finding& f : found)
       fmt::print("{}: {}\n  why:    {}\n  remedy: {}\n", f.fatal ? "broken" : "slow", f.what, f.why,

@@ -39,6 +39,7 @@ struct HostFacts {
   bool has_memfd = false;
   bool has_pidfd = false;
   std::string omp_num_threads;  ///< of the environment
+  std::string torch_problem;    ///< why what needs libtorch does not start; empty: it does
 };
 
 HostFacts read_host_facts();

@@ -104,6 +104,13 @@ void check_network(const HostFacts& f, std::vector<Finding>& out) {
                    "bring an interface up; jobs on this host need none"});
 }
 
+void check_torch(const HostFacts& f, std::vector<Finding>& out) {
+  if (f.torch_problem.empty()) return;
+  out.push_back({true, "what needs libtorch does not start: " + f.torch_problem,
+                 "train, evaluate, predict, sample and 'bench step' run in a program of their own",
+                 "do as it says; build or install all of Stormo again if that does not help"});
+}
+
 }  // namespace
 
 std::vector<Finding> findings(const HostFacts& facts) {
@@ -113,6 +120,7 @@ std::vector<Finding> findings(const HostFacts& facts) {
   check_memory(facts, out);
   check_limits(facts, out);
   check_network(facts, out);
+  check_torch(facts, out);
   return out;
 }
 

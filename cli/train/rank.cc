@@ -1,6 +1,5 @@
 #include <cli/train/rank.h>
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,6 +13,7 @@
 #include <cli/build_facts.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/train/report.h>
 #include <cli/train/trace_file.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/version.h>
@@ -216,23 +216,6 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
 }
 
 }  // namespace
-
-int terminal_columns() {
-  if (const char* inherited = std::getenv(kTerminalVariable)) return std::atoi(inherited);
-  if (::isatty(STDERR_FILENO) == 0) return 0;
-  winsize size{};
-  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
-
-std::string how_to_continue(const std::string& checkpoint) {
-  return "stormo train: the run can go on from " + checkpoint +
-         ": give the same command with --resume (in place of --overwrite)";
-}
-
-void write_error_event(int exit_code, const std::string& message) {
-  observe::JsonObserver(std::cout).on_error({exit_code, message});
-}
 
 int run_rank(const TrainRun& run) {
   // Writing to a reader that has gone, or beyond `ulimit -f`, is an error, not a death.

@@ -32,14 +32,6 @@ Status open_and_use(const ModelChoice& choice,
 
 }  // namespace
 
-void add_model_choice(CLI::App& command, ModelChoice& choice) {
-  command
-      .add_option("checkpoint", choice.path, "A checkpoint, or a folder of them: then the newest")
-      ->required();
-  command.add_flag("--best", choice.best, "The best one of the folder (checkpoint.best)");
-  command.add_flag("--json", choice.json, "One JSON object per line on stdout");
-}
-
 int with_trained_model(const char* command, const ModelChoice& choice,
                        const std::function<Status(const train::TrainedModel&)>& use) {
   Status done;

@@ -2,33 +2,17 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include <cli/commands.h>
+#include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
 #include <stormo/train/predict.h>
 
 namespace stormo::cli {
 namespace {
-
-constexpr const char* kExamples =
-    "  stormo predict runs/flowers rose.jpg tulip.png            images\n"
-    "  stormo predict runs/sst2 reviews.txt --top 2              texts, one per line\n"
-    "  stormo predict runs/iris new.csv --json                   rows of a table, without label\n"
-    "\n"
-    "Files are of the form that the model was trained on (mnist: images). A file that cannot be\n"
-    "predicted is named on stderr, the others are predicted. Exit codes: 0 done; 1 a file or the\n"
-    "checkpoint is damaged; 2 usage, or a file does not fit the model.";
-
-struct PredictArguments {
-  ModelChoice model;
-  std::vector<std::string> files;
-  int top = 1;
-};
 
 std::string place(const train::Prediction& p) {
   return p.line == 0 ? p.file : fmt::format("{}:{}", p.file, p.line);
@@ -59,7 +43,7 @@ void print_text(const train::Prediction& p) {
 }
 
 /// The first failure of a file decides about the exit code; all are said.
-Status predict(const PredictArguments& a, const train::TrainedModel& model) {
+Status predict_files(const PredictArguments& a, const train::TrainedModel& model) {
   if (model.recipe.model.kind == "gpt") {
     return invalid_argument(fmt::format(
         "{} holds a gpt, which continues texts and says nothing about files; use `stormo sample`",
@@ -81,17 +65,9 @@ Status predict(const PredictArguments& a, const train::TrainedModel& model) {
 
 }  // namespace
 
-void add_predict_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = app.add_subcommand("predict", "Ask a trained model about files");
-  command->footer(kExamples);
-  const auto a = std::make_shared<PredictArguments>();
-  add_model_choice(*command, a->model);
-  command->add_option("files", a->files, "Images, texts, tables or arrays")->required();
-  command->add_option("--top", a->top, "How many of the likeliest classes to say")
-      ->check(CLI::Range(1, 1000));
-  command->callback([a, &invocation] {
-    const auto use = [&](const train::TrainedModel& model) { return predict(*a, model); };
-    invocation.exit_code = with_trained_model("predict", a->model, use);
+int predict(const PredictArguments& a) {
+  return with_trained_model("predict", a.model, [&](const train::TrainedModel& model) {
+    return predict_files(a, model);
   });
 }
 

@@ -4,12 +4,11 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
-#include <cli/commands.h>
+#include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
 #include <stormo/train/recipe_task.h>
@@ -18,26 +17,6 @@ namespace stormo::cli {
 namespace {
 
 constexpr std::int64_t kLength = 200;  // where the recipe says none
-
-constexpr const char* kExamples =
-    "  stormo sample runs/gpt_shakespeare --prompt 'ROMEO:' --length 400\n"
-    "  stormo sample runs/quickstart --temperature 0             always the likeliest token\n"
-    "  stormo sample runs/quickstart --seed 7 --json\n"
-    "\n"
-    "What is not given is as in the recipe: without any flag the text is the one that the "
-    "training\n"
-    "showed at its end. Exit codes: 0 done; 1 the checkpoint is damaged; 2 usage, or the model "
-    "writes\n"
-    "no text.";
-
-struct SampleArguments {
-  ModelChoice model;
-  std::string prompt;
-  std::optional<std::int64_t> length;
-  std::optional<double> temperature;
-  std::optional<std::int64_t> top_k;
-  std::optional<std::uint64_t> seed;
-};
 
 Status check(const SampleArguments& a) {
   std::string wrong;
@@ -52,7 +31,7 @@ Status check(const SampleArguments& a) {
   return wrong.empty() ? Status() : invalid_argument(wrong);
 }
 
-Status sample(const SampleArguments& a, const train::TrainedModel& model) {
+Status write_text(const SampleArguments& a, const train::TrainedModel& model) {
   if (model.recipe.model.kind != "gpt") {
     return invalid_argument(fmt::format(
         "{} holds a {}, which writes no text; use `stormo predict` or `stormo evaluate`",
@@ -81,22 +60,10 @@ Status sample(const SampleArguments& a, const train::TrainedModel& model) {
 
 }  // namespace
 
-void add_sample_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = app.add_subcommand("sample", "Let a trained language model write");
-  command->footer(kExamples);
-  const auto a = std::make_shared<SampleArguments>();
-  add_model_choice(*command, a->model);
-  command->add_option("--prompt", a->prompt, "Text to continue");
-  command->add_option("--length", a->length, "Tokens to write");
-  command->add_option("--temperature", a->temperature, "0: always the likeliest token");
-  command->add_option("--top-k", a->top_k, "Draw among so many likeliest tokens; 0: among all");
-  command->add_option("--seed", a->seed, "Of the draws");
-  command->callback([a, &invocation] {
-    const auto use = [&](const train::TrainedModel& model) -> Status {
-      STORMO_RETURN_IF_ERROR(check(*a));
-      return sample(*a, model);
-    };
-    invocation.exit_code = with_trained_model("sample", a->model, use);
+int sample(const SampleArguments& a) {
+  return with_trained_model("sample", a.model, [&](const train::TrainedModel& model) -> Status {
+    STORMO_RETURN_IF_ERROR(check(a));
+    return write_text(a, model);
   });
 }
 

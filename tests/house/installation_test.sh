@@ -26,8 +26,8 @@ echo "== no code from the current folder"
 # Whoever loads one of these tells the file that DECOY_TELLS names. It has what the program wants of the
 # library: symbols are bound before anything runs.
 decoys=$folder/decoys
-program=$prefix/libexec/stormo/stormo
-[ -n "$torch" ] || program=$prefix/bin/stormo
+program=$prefix/bin/stormo
+[ -z "$torch" ] || program=$prefix/libexec/stormo/stormo-train
 mkdir -p "$decoys/torch/lib"
 cat >"$decoys/decoy.c" <<'DECOY'
 #include <stdio.h>
@@ -50,7 +50,10 @@ in_decoys "$build/bin/stormo" --version
 in_decoys "$program" --version
 in_decoys "$prefix/bin/stormo" --version
 if [ -n "$torch" ]; then
-  in_decoys env STORMO_TORCH="$torch" LD_LIBRARY_PATH=:lib: "$prefix/bin/stormo" --version
+  in_decoys "$build/bin/stormo-train" --version
+  in_decoys "$prefix/bin/stormo" doctor
+  in_decoys env STORMO_TORCH="$torch" "$prefix/bin/stormo" doctor
+  in_decoys env STORMO_TORCH="$torch" LD_LIBRARY_PATH=:lib: "$prefix/libexec/stormo/start-train" --version
 fi
 [ ! -e "$DECOY_TELLS" ] || { echo "a library of the current folder was loaded" >&2; exit 1; }
 unset DECOY_TELLS
@@ -77,11 +80,42 @@ g++ "$folder/main.o" -o "$folder/by_pkg_config" $(pkg-config --libs stormo-comm)
 "$folder/by_pkg_config"
 
 echo "== the installed program, and ranks that need no libtorch"
-${torch:+env STORMO_TORCH="$torch"} "$prefix/bin/stormo" --version
-${torch:+env STORMO_TORCH="$torch"} timeout 60 "$prefix/bin/stormo" run -n 2 -- "$folder/comm/comm_consumer" \
+"$prefix/bin/stormo" --version
+timeout 60 "$prefix/bin/stormo" run -n 2 -- "$folder/comm/comm_consumer" \
   >"$folder/comm.out" </dev/null
 [ "$(grep -c 'of 2: sum 3' "$folder/comm.out")" = 2 ] || { cat "$folder/comm.out"; exit 1; }
 [ -n "$torch" ] || exit 0
+
+echo "== what needs libtorch, where the libtorch of this machine is found only by STORMO_TORCH"
+without_torch=$folder/no_python
+mkdir -p "$without_torch"
+printf '#!/bin/sh\nexit 1\n' >"$without_torch/python3"
+chmod +x "$without_torch/python3"
+mkdir "$folder/run"
+printf 'to be or not to be, that is it\n%.0s' {1..200} >"$folder/run/a.txt"
+train() {  # ARGUMENTS...
+  (cd "$folder/run" && PATH=$without_torch:$PATH timeout 120 "$prefix/bin/stormo" train \
+    "$prefix/share/stormo/recipes/gpt_shakespeare.toml" data.path=a.txt checkpoint.directory= steps=2 \
+    model.layers=1 model.width=16 model.heads=2 model.context=16 "$@" >"$folder/train.out" 2>&1 </dev/null)
+}
+for ranks in 1 2; do
+  status=0
+  train -n $ranks || status=$?
+  if [ $status != 2 ] || ! grep -q 'no libtorch found; set STORMO_TORCH' "$folder/train.out"; then
+    cat "$folder/train.out"
+    echo "without libtorch: exit code $status, or no remedy" >&2
+    exit 1
+  fi
+  STORMO_TORCH=$torch train -n $ranks || { cat "$folder/train.out"; exit 1; }
+done
+mkdir -p "$prefix/lib/stormo"
+ln -s "$torch" "$prefix/lib/stormo/torch"
+train -n 2 || { cat "$folder/train.out"; exit 1; }
+rm "$prefix/lib/stormo/torch"
+mv "$prefix/libexec/stormo/stormo-train" "$folder/aside"
+STORMO_TORCH=$torch train -n 2 && exit 1
+grep -q 'stormo-train, which is missing' "$folder/train.out" || { cat "$folder/train.out"; exit 1; }
+mv "$folder/aside" "$prefix/libexec/stormo/stormo-train"
 
 echo "== Stormo::stormo in a training loop of its own"
 configure consumer "$source/tests/consumer" -DSTORMO_TORCH="$torch"
@@ -89,11 +123,8 @@ configure consumer "$source/tests/consumer" -DSTORMO_TORCH="$torch"
   { echo "not exactly one OpenMP runtime:"; ldd "$folder/consumer/consumer" | grep omp; exit 1; }
 
 echo "== a configure that found no libtorch is forgotten: all that its message advises helps"
-without_torch=$folder/no_python
-mkdir -p "$without_torch"
-printf '#!/bin/sh\nexit 1\n' >"$without_torch/python3"
 printf '#!/bin/sh\necho "%s"\n' "$torch" >"$folder/python3"
-chmod +x "$without_torch/python3" "$folder/python3"
+chmod +x "$folder/python3"
 configured() {  # NAME ARGUMENTS...   in build folder NAME, with no python3 but one without torch
   local name=$1
   shift

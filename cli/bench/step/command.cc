@@ -1,24 +1,6 @@
 #include <cli/bench/step/command.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <cstdio>
-#include <exception>
-#include <map>
 #include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <cli/bench/contenders.h>
-#include <cli/bench/rounds.h>
-#include <cli/bench/site.h>
-#include <cli/bench/step/options.h>
-#include <cli/bench/step/rank.h>
-#include <cli/bench/step/table.h>
-#include <cli/bench/step/task.h>
-#include <stormo/launch/signals.h>
 
 namespace stormo::cli {
 namespace {
@@ -30,171 +12,6 @@ constexpr const char* kExamples =
     "  stormo bench step --model mlp --batch 32 --strategy one_device --against pytorch,arena\n"
     "\n"
     "docs/benchmarks.md says how figures are made and what they mean.";
-
-int fail(const Status& status) {
-  fmt::print(stderr, "stormo bench step: {}\n", status.message());
-  if (status.code() == Code::kInterrupted) return kExitInterrupted;
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
-
-/// A contender under one setting of malloc.
-struct StepContender {
-  Contender contender;
-  std::string name;
-  std::string malloc;
-  StepRounds rounds;
-};
-
-/// Gives the ranks a malloc that returns nothing to the system.
-std::vector<std::string> tuned_words() {
-  return {"env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=4294967296",
-          "MALLOC_TOP_PAD_=268435456"};
-}
-
-StepContender own_contender(const BenchSite& site, const StepJob& job, const std::string& name,
-                            const std::string& process, const std::string& malloc) {
-  StepContender c{.contender = {.name = name}, .name = name, .malloc = malloc};
-  std::vector<std::string>& words = c.contender.command.words;
-  words = run_words(site, Speaker::kEveryRank);
-  const auto append = [&words](const std::vector<std::string>& more) {
-    words.insert(words.end(), more.begin(), more.end());
-  };
-  if (malloc == kTunedMalloc) append(tuned_words());
-  append({site.program, "bench", "step", "--contender", process, "--model",
-          std::string(job.model->name), "--strategy", std::string(job.strategy->name), "--batch",
-          std::to_string(job.batch), "--steps", std::to_string(job.steps)});
-  return c;
-}
-
-Result<StepContender> torch_step(const BenchSite& site, const std::string& python,
-                                 const std::string& name, const std::string& malloc,
-                                 const std::string& inputs, const std::string& description) {
-  TorchScript script{.name = name,
-                     .file = "torch_step.py",
-                     .arguments = {name, inputs, description},
-                     .speaker = Speaker::kEveryRank};
-  if (malloc == kTunedMalloc) script.prefix = tuned_words();
-  STORMO_ASSIGN_OR_RETURN(Contender contender, torch_contender(site, script, python));
-  return StepContender{.contender = std::move(contender), .name = name, .malloc = malloc};
-}
-
-/// What one model is measured with: the contenders, and who is not there.
-struct StepField {
-  std::vector<StepContender> contenders;
-  std::map<std::string, std::string> left_out;
-};
-
-Result<StepField> gather(const BenchSite& site, const StepJob& job, const StepOptions& options,
-                         const std::string& python) {
-  StepField field;
-  field.contenders.push_back(own_contender(site, job, "stormo", "stormo", kDefaultMalloc));
-  for (const char* malloc : {kDefaultMalloc, kTunedMalloc})
-    field.contenders.push_back(own_contender(site, job, "no_communication", "plain", malloc));
-  const std::string inputs = fmt::format("{}/{}.inputs", site.scratch, job.model->name);
-  STORMO_RETURN_IF_ERROR(write_step_inputs(job, inputs));
-  STORMO_ASSIGN_OR_RETURN(const std::string description, describe_step(job));
-  for (const std::string& name : options.against) {
-    if (name == "arena") {
-      field.contenders.push_back(own_contender(site, job, name, name, kDefaultMalloc));
-      continue;
-    }
-    for (const char* malloc : {kDefaultMalloc, kTunedMalloc}) {
-      auto opponent = torch_step(site, python, name, malloc, inputs, description);
-      if (opponent.status().code() == Code::kInterrupted) return opponent.status();
-      if (opponent.ok())
-        field.contenders.push_back(std::move(*opponent));
-      else
-        field.left_out[name] = opponent.status().message();
-    }
-  }
-  return field;
-}
-
-/// All rounds. An opponent that fails is left out from then on; what is ours must not fail.
-Status measure(StepField& field, const BenchSite& site, int rounds) {
-  std::vector<Contender> contenders;
-  for (const StepContender& c : field.contenders) {
-    contenders.push_back(c.contender);
-    fmt::print(stderr, "$ {}\n", fmt::join(c.contender.command.words, " "));
-  }
-  const auto take = [&](std::size_t index, Result<ChildOutcome> outcome) -> Status {
-    STORMO_RETURN_IF_ERROR(outcome.status().within(contenders[index].name));
-    StepContender& c = field.contenders[index];
-    auto records = bench::parse_step_records(outcome->out);
-    if (records.ok() && records->size() == static_cast<std::size_t>(site.ranks)) {
-      c.rounds.push_back(std::move(*records));
-      return {};
-    }
-    const Status failed = unexpected(contenders[index], *outcome);
-    if (c.name == "stormo" || c.name == "no_communication" || c.name == "arena") return failed;
-    field.left_out[c.name] = failed.message();
-    return {};
-  };
-  const auto note = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
-  return each_round(contenders, rounds, take, note);
-}
-
-StepRow row_of(const StepJob& job, const BenchSite& site, StepField field) {
-  StepRow row{.job = job, .ranks = site.ranks, .hosts = site.hosts};
-  row.left_out = std::move(field.left_out);
-  std::vector<std::string> names;
-  std::map<std::string, std::map<std::string, StepSummary>> tried;
-  for (const StepContender& c : field.contenders) {
-    if (row.left_out.contains(c.name)) continue;
-    if (!tried.contains(c.name)) names.push_back(c.name);
-    tried[c.name][c.malloc] = summarize(c.rounds);
-  }
-  for (const std::string& name : names) {
-    StepResult result = choose_malloc(name, std::move(tried[name]));
-    if (name == "stormo")
-      row.ours = result.best();
-    else if (name == "no_communication")
-      row.without_communication = std::move(result);
-    else
-      row.against.push_back(std::move(result));
-  }
-  return row;
-}
-
-/// False when losses were wrong.
-Result<bool> compare(const StepArguments& arguments, const StepOptions& options) {
-  // between two children a signal waits for the next one: hosts are always taken away
-  STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
-  STORMO_ASSIGN_OR_RETURN(const auto place,
-                          BenchPlace::create(arguments.launch, arguments.tools, options.namespaces,
-                                             options.rate, arguments.ranks_per_host));
-  const BenchSite& site = place->site;
-  for (const StepJob& job : options.jobs)
-    STORMO_RETURN_IF_ERROR(step_recipe(job, site.ranks).status());
-  bool right = true;
-  for (const StepJob& job : options.jobs) {
-    STORMO_ASSIGN_OR_RETURN(StepField field, gather(site, job, options, arguments.python));
-    STORMO_RETURN_IF_ERROR(measure(field, site, options.rounds));
-    const StepRow row = row_of(job, site, std::move(field));
-    for (const auto& [name, reason] : row.left_out)
-      fmt::print(stderr, "stormo bench step: left out: {}\n", reason);
-    fmt::print("{}\n", arguments.json ? step_json(row) : step_table(row));
-    std::fflush(stdout);
-    right = right && verified(row);
-  }
-  return right;
-}
-
-int run(const StepArguments& arguments) {
-  const auto options = to_step_options(arguments);
-  if (!options.ok()) return fail(options.status());
-  try {
-    if (arguments.contender.empty()) {
-      const Result<bool> right = compare(arguments, *options);
-      if (!right.ok()) return fail(right.status());
-      return *right ? kExitOk : kExitFailed;
-    }
-    const Status status = run_step_rank(options->jobs.front(), arguments.contender);
-    return status.ok() ? kExitOk : fail(status);
-  } catch (const std::exception& e) {
-    return fail(Status(Code::kException, e.what()));
-  }
-}
 
 void add_flags(CLI::App& command, StepArguments& a) {
   add_launch_flags(command, a.launch);
@@ -230,7 +47,7 @@ void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
   command->footer(kExamples);
   const auto a = std::make_shared<StepArguments>();
   add_flags(*command, *a);
-  command->callback([a, &invocation] { invocation.exit_code = run(*a); });
+  command->callback([a, &invocation] { invocation.exit_code = run_bench_step(*a); });
 }
 
 }  // namespace stormo::cli

@@ -49,6 +49,9 @@ TEST(Findings, EachProblemIsFoundAlone) {
   f.has_pidfd = false;
   expect_one(f, "pidfd", true);
   f = good();
+  f.torch_problem = "stormo-train is missing";
+  expect_one(f, "stormo-train is missing", true);
+  f = good();
   f.cpus.quota = 1.5;
   expect_one(f, "1.5 of 4 cores");
   f = good();

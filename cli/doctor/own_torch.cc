@@ -1,12 +1,12 @@
-#include <cli/torch_facts.h>
-
 #include <ATen/Config.h>
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <cli/doctor/torch_facts.h>
+
 namespace stormo::cli {
 
-TorchFacts torch_facts() {
+Result<std::optional<TorchFacts>> torch_facts() {
   TorchFacts facts;
   facts.version = TORCH_VERSION;
   facts.intra_op_threads = at::get_num_threads();
@@ -15,7 +15,7 @@ TorchFacts torch_facts() {
 #else
   facts.blas = AT_BUILD_WITH_BLAS() ? "a BLAS library" : "none known";
 #endif
-  return facts;
+  return std::optional(std::move(facts));
 }
 
 }  // namespace stormo::cli

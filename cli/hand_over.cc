@@ -1,0 +1,35 @@
+// What needs libtorch, in the program that has none: stormo-train does it.
+#include <fmt/format.h>
+
+#include <cli/bench/step/command.h>
+#include <cli/commands.h>
+#include <cli/doctor/torch_facts.h>
+#include <cli/own_program.h>
+#include <cli/plan/load.h>
+#include <cli/torch_program.h>
+#include <cli/trained/arguments.h>
+
+namespace stormo::cli {
+
+int evaluate(const ModelChoice&) { return hand_over(); }
+int predict(const PredictArguments&) { return hand_over(); }
+int sample(const SampleArguments&) { return hand_over(); }
+int run_bench_step(const StepArguments&) { return hand_over(); }
+
+Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {
+  return become_train_program();
+}
+
+Result<std::optional<TorchFacts>> torch_facts() {
+  STORMO_ASSIGN_OR_RETURN(const Answer answer, ask_train_program({kFactsCommand}));
+  if (answer.exit_code != kExitOk) {
+    return invalid_argument(fmt::format("{} ended with exit code {}; see what it says above",
+                                        kTrainProgram, answer.exit_code));
+  }
+  STORMO_ASSIGN_OR_RETURN(const TorchFacts facts, parse_torch_facts(answer.output));
+  return std::optional(facts);
+}
+
+void add_inner_commands(CLI::App&, Invocation&) {}
+
+}  // namespace stormo::cli

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <cli/launch_flags.h>
+#include <stormo/transport/rendezvous.h>
+
+namespace stormo::cli {
+
+/// The words of `stormo train`.
+struct TrainArguments {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  LaunchFlags launch;
+  std::string engine = "stormo";
+  std::string trace;
+  std::string checkpoint;
+  std::string on_usr1 = "save-and-exit";
+  bool resume = false;
+  bool overwrite = false;
+  bool dry_run = false;
+  bool json = false;
+  bool help_recipe = false;
+};
+
+/// Adds them to `command`; `run` makes its exit code of them.
+void add_train_arguments(CLI::App& command, Invocation& invocation,
+                         int (*run)(const TrainArguments& a));
+
+/// `stormo train`; returns the exit code.
+int run_train(const TrainArguments& a);
+
+/// This process's place in a job, when something has started it as a rank. The job's secret stays
+/// unread: its descriptor can be read only once, and init() will.
+Result<transport::Rendezvous> place_in_job();
+
+/// Number of ranks that -n and -H ask for; notes what is wrong with them.
+int count_ranks(const LaunchFlags& flags, std::vector<std::string>& errors);
+
+/// How ranks are launched, whose program is not named yet; notes what is wrong with the flags.
+launch::LaunchOptions train_launch_options(const TrainArguments& a,
+                                           std::vector<std::string>& errors);
+
+/// What the process that launches ranks must know of a run, once all of it has been checked.
+struct CheckedRun {
+  std::string program;               ///< that trains
+  std::string library_path;          ///< by which it finds libtorch, as LD_LIBRARY_PATH
+  std::string checkpoint_directory;  ///< empty: none
+};
+std::string to_text(const CheckedRun& run);
+Result<CheckedRun> parse_checked_run(const std::string& text);
+
+}  // namespace stormo::cli

@@ -1,0 +1,133 @@
+#include <cli/train/check.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include <cli/commands.h>
+#include <cli/output_path.h>
+#include <cli/own_program.h>
+#include <cli/train/report.h>
+#include <stormo/base/printable.h>
+#include <stormo/checkpoint/folder.h>
+
+namespace stormo::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Errors = std::vector<std::string>;
+
+/// As probe_checkpoint_directory, but leaves no folder behind.
+Status try_checkpoint_directory(const std::string& directory) {
+  std::vector<fs::path> missing;  // the deepest first
+  std::error_code ignored;
+  for (fs::path p = fs::absolute(directory); !fs::exists(p, ignored); p = p.parent_path()) {
+    missing.push_back(p);
+  }
+  const Status status = checkpoint::probe_checkpoint_directory(directory);
+  for (const fs::path& p : missing) fs::remove(p, ignored);  // what is not empty stays
+  return status;
+}
+
+/// Whether what the run will read and write beside its data can be; leaves everything as it was.
+void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& errors) {
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) errors.push_back(status.message());
+  };
+  if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
+  const std::string& directory = recipe.train.checkpoint.directory;
+  if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
+  if (!a.resume && !directory.empty()) {
+    note(checkpoint::begin_run(directory, a.overwrite).status());
+  }
+  if (errors.empty() && !directory.empty()) note(try_checkpoint_directory(directory));
+}
+
+/// Everything that can be found out before a rank starts. The data, unless there are errors.
+std::optional<train::RecipeData> check_world(const train::ParsedRecipe& parsed,
+                                             const TrainArguments& a, Errors& errors) {
+  std::optional<train::RecipeData> read;
+  // A data key that could not be read would send the search to the default place.
+  const bool data_known =
+      std::none_of(parsed.errors.begin(), parsed.errors.end(),
+                   [](const auto& e) { return e.find("data.") != std::string::npos; });
+  if (data_known) {
+    Result<train::RecipeData> data = train::load_data(parsed.recipe);
+    if (!data.ok()) errors.push_back(data.status().message());
+    const Status same =
+        a.resume && data.ok() ? train::check_same_data(parsed.recipe, *data) : ok_status();
+    if (!same.ok()) errors.push_back("--resume: " + same.message());
+    if (data.ok()) read = std::move(*data);
+  }
+  check_files(parsed.recipe, a, errors);
+  return read;
+}
+
+}  // namespace
+
+int fail_usage(const std::vector<std::string>& errors, bool json) {
+  for (const std::string& error : errors)
+    fmt::print(stderr, "stormo train: {}\n", printable(error));
+  if (json) write_error_event(kExitUsage, fmt::format("{}", fmt::join(errors, "\n")));
+  return kExitUsage;
+}
+
+train::ParsedRecipe recipe_of(const TrainArguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (!a.checkpoint.empty()) overrides.push_back("checkpoint.directory=" + a.checkpoint);
+  train::ParsedRecipe parsed = train::load_recipe(a.recipe, overrides);
+  parsed.recipe.train.resume = a.resume;
+  parsed.recipe.train.overwrite = a.overwrite;
+  if (a.resume && a.overwrite) {
+    parsed.errors.push_back(
+        "--resume goes on from checkpoints, --overwrite replaces them; give one");
+  }
+  parsed.recipe.train.on_usr1 = a.on_usr1 == "save"     ? train::OnUsr1::kSave
+                                : a.on_usr1 == "ignore" ? train::OnUsr1::kIgnore
+                                                        : train::OnUsr1::kSaveAndExit;
+  return parsed;
+}
+
+Errors problems_of_rank(const train::ParsedRecipe& parsed, const TrainArguments& a, int ranks,
+                        bool look_at_files) {
+  Errors errors = parsed.errors;
+  if (!parsed.readable) return errors;
+  const Errors wrong = train::check_recipe(parsed, ranks);
+  errors.insert(errors.end(), wrong.begin(), wrong.end());
+  if (look_at_files) check_files(parsed.recipe, a, errors);
+  return errors;
+}
+
+std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const TrainArguments& a) {
+  const auto refuse = [&](const Errors& errors) {
+    fail_usage(errors, a.json);
+    return std::optional<SoundRun>();
+  };
+  if (!parsed.readable) return refuse(parsed.errors);  // not what defaults lack
+  Errors errors = parsed.errors;
+  const int ranks = count_ranks(a.launch, errors);
+  static_cast<void>(train_launch_options(a, errors));
+  const Errors wrong = train::check_recipe(parsed, ranks);
+  errors.insert(errors.end(), wrong.begin(), wrong.end());
+  std::optional<train::RecipeData> data = check_world(parsed, a, errors);
+  if (!errors.empty()) return refuse(errors);
+  return SoundRun{ranks, std::move(*data)};
+}
+
+int check_train(const TrainArguments& a) {
+  const train::ParsedRecipe parsed = recipe_of(a);
+  if (!check_run(parsed, a)) return kExitUsage;
+  const Result<std::string> program = own_program();
+  if (!program.ok()) return fail_usage({program.status().message()}, a.json);
+  const char* libraries = std::getenv("LD_LIBRARY_PATH");
+  fmt::print("{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
+                                      parsed.recipe.train.checkpoint.directory}));
+  return kExitOk;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <cli/train/arguments.h>
+#include <stormo/train/recipe.h>
+#include <stormo/train/recipe_task.h>
+
+namespace stormo::cli {
+
+/// Says what is wrong, to people and with `json` to programs; returns the exit code.
+int fail_usage(const std::vector<std::string>& errors, bool json);
+
+/// The recipe with what the command line changes of it.
+train::ParsedRecipe recipe_of(const TrainArguments& a);
+
+/// What is wrong for a rank, which reads its own recipe. The launcher has looked at files; under a
+/// foreign one rank 0 does.
+std::vector<std::string> problems_of_rank(const train::ParsedRecipe& parsed,
+                                          const TrainArguments& a, int ranks, bool look_at_files);
+
+/// A run of which everything is right that can be found out before a rank starts.
+struct SoundRun {
+  int ranks = 1;
+  train::RecipeData data;
+};
+
+/// Empty, after fail_usage(), when anything is wrong. Leaves all files as they were.
+std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const TrainArguments& a);
+
+/// For a process that launches ranks: checks, and prints a CheckedRun. Returns the exit code.
+int check_train(const TrainArguments& a);
+
+}  // namespace stormo::cli

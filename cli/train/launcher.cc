@@ -1,0 +1,74 @@
+// `stormo train` without libtorch: everything but the launch of several ranks is stormo-train's.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <cli/commands.h>
+#include <cli/own_program.h>
+#include <cli/torch_program.h>
+#include <cli/train/arguments.h>
+#include <cli/train/report.h>
+#include <stormo/checkpoint/folder.h>
+
+namespace stormo::cli {
+namespace {
+
+/// Whether this process is to launch ranks, once the run has been checked. What is wrong with the
+/// flags is told by the check.
+bool launches_ranks(const TrainArguments& a) {
+  if (a.help_recipe || a.dry_run || a.engine != "stormo") return false;
+  const auto place = place_in_job();
+  if (!place.ok() || place->source != "none") return false;  // it is a rank, or meant to be one
+  std::vector<std::string> errors;
+  return count_ranks(a.launch, errors) > 1 || !a.launch.hosts.empty();
+}
+
+int fail(const Status& status) {
+  fmt::print(stderr, "stormo train: {}\n", status.message());
+  return kExitUsage;
+}
+
+/// The ranks have saved; where rank 0 is on another host, this one may not see the files.
+void say_how_to_continue(const std::string& directory) {
+  const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
+  const std::string where = "the newest checkpoint in '" + directory + "' on the host of rank 0";
+  fmt::print(stderr, "{}\n", how_to_continue(newest.ok() ? *newest : where));
+}
+
+int launch_checked(const TrainArguments& a, const CheckedRun& run,
+                   const std::vector<std::string>& words) {
+  std::vector<std::string> errors;  // none: the check has looked
+  launch::LaunchOptions options = train_launch_options(a, errors);
+  options.program = {run.program};
+  options.program.insert(options.program.end(), words.begin(), words.end());
+  if (!run.library_path.empty()) {
+    options.environment.emplace_back("LD_LIBRARY_PATH", run.library_path);
+  }
+  const int code = launch_ranks(options, "train");
+  if (code == kExitSaved) say_how_to_continue(run.checkpoint_directory);
+  return code;
+}
+
+}  // namespace
+
+int run_train(const TrainArguments& a) {
+  if (!launches_ranks(a)) return hand_over();
+  const Result<std::vector<std::string>> words = own_arguments();
+  if (!words.ok()) return fail(words.status());
+  std::vector<std::string> check = *words;
+  check.front() = kCheckCommand;  // in place of "train"
+  const Result<Answer> answer = ask_train_program(std::move(check));
+  if (!answer.ok()) return fail(answer.status());
+  if (answer->exit_code != kExitOk) {
+    fmt::print("{}", answer->output);  // with --json the event that says what is wrong
+    return answer->exit_code;
+  }
+  const Result<CheckedRun> run = parse_checked_run(answer->output);
+  if (!run.ok()) return fail(run.status());
+  return launch_checked(a, *run, *words);
+}
+
+}  // namespace stormo::cli

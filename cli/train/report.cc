@@ -1,0 +1,30 @@
+#include <cli/train/report.h>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include <stormo/observe/json_lines.h>
+
+namespace stormo::cli {
+
+int terminal_columns() {
+  if (const char* inherited = std::getenv(kTerminalVariable)) return std::atoi(inherited);
+  if (::isatty(STDERR_FILENO) == 0) return 0;
+  winsize size{};
+  const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+std::string how_to_continue(const std::string& checkpoint) {
+  return "stormo train: the run can go on from " + checkpoint +
+         ": give the same command with --resume (in place of --overwrite)";
+}
+
+void write_error_event(int exit_code, const std::string& message) {
+  observe::JsonObserver(std::cout).on_error({exit_code, message});
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+namespace stormo::cli {
+
+/// Tells a program that reads standard output why there was no run, or no end of it.
+void write_error_event(int exit_code, const std::string& message);
+
+/// Set for the ranks by a launcher whose standard error is a terminal: its width in columns.
+inline constexpr const char* kTerminalVariable = "STORMO_TERMINAL";
+/// Width of the terminal behind standard error, 0 when there is none.
+int terminal_columns();
+
+/// A line for the user of a run that lost a peer: the newest checkpoint, and how to go on from it.
+std::string how_to_continue(const std::string& checkpoint);
+
+}  // namespace stormo::cli

@@ -1,0 +1,96 @@
+"""The program is two: `stormo` runs without libtorch, and stormo-train does what needs it."""
+
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+
+from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
+
+
+def libraries_of(pid):
+    """Names of the libtorch libraries that a process has mapped."""
+    maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+    return {name for name in ("libtorch", "libc10") if f"/{name}" in maps}
+
+
+class TwoProgramsTest(TrainTest):
+    def test_stormo_is_not_linked_with_libtorch(self):
+        needed = subprocess.run(["ldd", STORMO], capture_output=True, text=True, check=True).stdout
+        self.assertIn("libcrypto", needed)
+        self.assertNotIn("torch", needed)
+        self.assertNotIn("libc10", needed)
+
+    def test_the_launcher_of_ranks_has_no_libtorch_and_they_have_it(self):
+        process = self.start("mlp.toml", "-n", "2", "steps=20000", "--json")
+        self.read_until(process, "step")
+        self.assertEqual(libraries_of(process.pid), set())
+        for pid in ranks_of(process).values():
+            self.assertIn("libtorch", libraries_of(pid))
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 143)
+
+    def test_one_rank_is_the_process_that_was_started(self):
+        process = self.start("mlp.toml", "steps=20000", "--json")
+        self.read_until(process, "step")
+        self.assertIn("libtorch", libraries_of(process.pid))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 130)
+
+    def test_the_check_ends_with_the_launcher(self):
+        recipe = self.folder / "pipe.toml"
+        os.mkfifo(recipe)  # the check waits for a writer
+        process = self.start("pipe.toml", "-n", "2")
+        with open(recipe, "w", encoding="utf-8"):  # opens when the check reads
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            self.assertEqual(len(children), 1)
+            check = os.pidfd_open(int(children[0]))
+            self.addCleanup(os.close, check)
+            process.kill()
+            process.communicate(timeout=DEADLINE_S)
+            self.assertTrue(select.select([check], [], [], DEADLINE_S)[0])
+
+    def test_both_say_the_same_version_and_doctor_knows_libtorch(self):
+        train = pathlib.Path(STORMO).with_name("stormo-train")
+        versions = [subprocess.run([p, "--version"], capture_output=True, text=True, check=True).stdout
+                    for p in (STORMO, train)]
+        self.assertEqual(*versions)
+        torch = json.loads(self.stormo("doctor", "--json").stdout)["torch"]
+        self.assertIn(f"libtorch   {torch['version']}\n", versions[0])
+        self.assertGreater(torch["threads"], 0)
+
+    def test_without_its_other_half_it_says_so_and_does_the_rest(self):
+        alone = self.folder / "bin" / "stormo"
+        alone.parent.mkdir()
+        shutil.copy(STORMO, alone)
+
+        def run(*arguments):
+            return subprocess.run([alone, *arguments], cwd=self.folder, capture_output=True, text=True,
+                                  timeout=DEADLINE_S, check=False)
+
+        for arguments in (("train", "mlp.toml"), ("train", "mlp.toml", "-n", "2"), ("evaluate", "run"),
+                          ("predict", "run", "x.png"), ("sample", "run"), ("bench", "step"),
+                          ("plan", "show", "mlp.toml")):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertEqual(done.stdout, "")
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            for part in ("stormo-train, which is missing", f"{alone.parent}/stormo-train", "install all of Stormo"):
+                self.assertIn(part, done.stderr)
+        doctor = run("doctor", "--json")
+        self.assertEqual(doctor.returncode, 1)
+        self.assertIsNone(json.loads(doctor.stdout)["torch"])
+        self.assertIn("stormo-train", json.loads(doctor.stdout)["findings"][-1]["what"])
+        for arguments in (("--version",), ("train", "--help"), ("plan", "show", "ring_all_reduce"),
+                          ("completion", "bash"), ("run", "-n", "2", "--", "true"),
+                          ("bench", "barrier", "-n", "2", "--time", "1ms")):
+            self.assertEqual(run(*arguments).returncode, 0, arguments)
+
+
+if __name__ == "__main__":
+    main()
