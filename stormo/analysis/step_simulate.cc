@@ -31,6 +31,10 @@ class Walk {
         reads_(parameters_read(plan.model)),
         ranks_(at(plan.mesh.size())) {
     out_.compute.resize(ranks_.size());
+    computed_.resize(plan.model.segments.size());
+    for (std::size_t s = 0; s < plan.model.segments.size(); ++s) {
+      owner_.insert(owner_.end(), plan.model.segments[s].parameters.size(), s);
+    }
   }
 
   Result<StepSimulation> run() {
@@ -114,7 +118,36 @@ class Walk {
     now = time;
   }
 
+  /// Gradients of a segment are there before those of the segments in front of it.
+  void note_gradients(const Action& a) {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      double at_time = ranks_[r].compute;
+      for (int s = a.range.last; s >= a.range.first; --s) {
+        Action one = a;
+        one.range = {s, s};
+        at_time += times_.compute(static_cast<Rank>(r), one);
+        computed_[at(s)].resize(ranks_.size());
+        computed_[at(s)][r] = at_time;
+      }
+    }
+  }
+
+  /// When a rank can send what the present action reduces: an asynchronous one need not wait until
+  /// the plan comes to it.
+  double ready(std::size_t rank) const {
+    const Action& a = plan_.actions[action_];
+    const bool early = a.kind == ActionKind::kAllReduce && a.asynchronous &&
+                       reductions_.find({a.range.first, a.range.last}) == reductions_.end();
+    if (!early) return ranks_[rank].compute;
+    double time = 0;
+    for (std::size_t s = owner_[at(a.range.first)]; s <= owner_[at(a.range.last)]; ++s) {
+      if (!computed_[s].empty()) time = std::max(time, computed_[s][rank]);
+    }
+    return time;
+  }
+
   void compute(const Action& a) {
+    if (a.kind == ActionKind::kBackward) note_gradients(a);
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const double seconds = times_.compute(static_cast<Rank>(r), a);
       double& now = ranks_[r].compute;
@@ -128,7 +161,7 @@ class Walk {
   void start(const StepGroups::Group& group, double seconds, bool asynchronous) {
     double begin = 0;
     for (const Rank r : group.ranks) {
-      begin = std::max({begin, ranks_[at(r)].compute, ranks_[at(r)].communication});
+      begin = std::max({begin, ready(at(r)), ranks_[at(r)].communication});
     }
     for (const Rank r : group.ranks) {
       if (!asynchronous) wait_until(at(r), begin);
@@ -166,6 +199,8 @@ class Walk {
   StepGroups groups_;
   std::vector<std::vector<int>> reads_;  // by segment: parameters
   std::vector<Ready> ranks_;
+  std::vector<std::size_t> owner_;             // by parameter: its segment
+  std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
   Arrivals gathers_, reductions_;
   std::size_t action_ = 0;
   StepSimulation out_;

@@ -175,6 +175,28 @@ TEST(StepSimulate, WhatIsAsynchronousIsHiddenBehindComputations) {
   for (const SimulatedAction& a : hidden->timeline) EXPECT_LT(a.start, a.end);
 }
 
+// The second segment's gradients are sent while those of the first are computed.
+TEST(StepSimulate, BucketsAreSentWhileBackwardGoesOn) {
+  StepPlan p = replicas(2);
+  p.actions.erase(p.actions.begin() + 4);
+  p.actions.insert(p.actions.begin() + 3, {.kind = ActionKind::kCount, .asynchronous = true});
+  for (const int s : {0, 1}) {
+    p.actions.insert(
+        p.actions.begin() + 5,
+        {.kind = ActionKind::kAllReduce, .range = {s, s}, .axes = {"dp"}, .asynchronous = true});
+  }
+  ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
+  const ComputeTimes each{.forward = {1, 1}, .backward = {3, 2}};
+  const auto s = simulate(p, {1, 1}, {},
+                          {.compute = compute_times(p, each),
+                           .collective = [](const auto&, const Collective& c) -> Result<double> {
+                             return c.elements > 100 ? 2.0 : 0.0;
+                           }});
+  ASSERT_TRUE(s.ok()) << s.status().to_string();
+  // forward 2, backward 2 + 3; the first bucket takes from 4 to 6, the second from 7 to 9
+  EXPECT_DOUBLE_EQ(s->seconds, 9);
+}
+
 TEST(StepSimulate, TheSlowestRankHoldsUpTheOthers) {
   StepTimes times = seconds();
   times.compute = [base = times.compute](Rank r, const Action& a) {

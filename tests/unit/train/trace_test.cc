@@ -200,8 +200,9 @@ TEST_P(Trace, IsThePlan) {
     }
     for (const RankRun& r : runs) {
       // buckets are sent as soon as their gradients are there
-      if (way.step.bucket_bytes == 0)
+      if (way.step.bucket_bytes == 0) {
         EXPECT_EQ(text_of(r.trace), text_of(expected)) << problem.name;
+      }
       for (const bool asynchronous : {false, true}) {
         const auto done = lane(r.trace, asynchronous), planned = lane(expected, asynchronous);
         EXPECT_EQ(done, planned) << problem.name << "\n--- done\n"
@@ -276,7 +277,12 @@ test::Values values_by(const StepPlan& plan, const Problem& problem, const Way& 
   }
   test::on_ranks(group, [&](comm::Communicator& world) {
     const auto r = static_cast<std::size_t>(world.rank());
-    RankRun run = train(AxisGroups(world, plan), plan, way, models[r], batches);
+    RankRun run;
+    try {
+      run = train(AxisGroups(world, plan), plan, way, models[r], batches);
+    } catch (const Error& e) {
+      if (trace == nullptr || e.status().code() != Code::kBadPlan) throw;
+    }
     if (r > 0) return;
     values = std::move(run.values);
     if (trace != nullptr) *trace = std::move(run.trace);
@@ -353,14 +359,13 @@ TEST(Mutants, ThatVerifyRunAsTheyAre) {
     const test::Values values = values_by(plan, problem, way);
     for (const StepPlan& other : other_orders(plan)) {
       std::vector<Action> trace;
+      const test::Values mine = values_by(other, problem, way, &trace);
       ++tried;
-      try {
-        expect_equal(values_by(other, problem, way, &trace), values);
-      } catch (const Error& e) {
-        EXPECT_EQ(e.status().code(), Code::kBadPlan) << e.status().to_string();
+      if (trace.empty()) {  // before the first step
         ++refused;
         continue;
       }
+      expect_equal(mine, values);
       ASSERT_EQ(trace.size(), 3 * other.actions.size());
       trace.resize(other.actions.size());
       for (const bool asynchronous : {false, true}) {
