@@ -19,7 +19,7 @@
 
 #include <bench/statistics.h>
 #include <stormo/tensor/parallel_for.h>
-#include <stormo/train/fused_optimizer.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <cli/launch_flags.h>
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/transport/rendezvous.h>
+#include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
 

@@ -8,7 +8,7 @@
 
 #include <cli/own_program.h>
 #include <stormo/base/units.h>
-#include <stormo/comm/selection.h>
+#include <stormo/comm/selection/selection.h>
 #include <stormo/launch/environment.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 

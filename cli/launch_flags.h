@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <cli/commands.h>
-#include <stormo/launch/launcher.h>
+#include <stormo/launch/job/launcher.h>
 
 namespace stormo::cli {
 

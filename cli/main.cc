@@ -14,7 +14,7 @@
 #include <cli/standard_output.h>
 #include <cli/version.h>
 #include <stormo/base/printable.h>
-#include <stormo/launch/agent.h>
+#include <stormo/launch/job/agent.h>
 
 namespace stormo::cli {
 namespace {

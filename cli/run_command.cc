@@ -10,7 +10,7 @@
 
 #include <cli/commands.h>
 #include <cli/launch_flags.h>
-#include <stormo/launch/launcher.h>
+#include <stormo/launch/job/launcher.h>
 
 namespace stormo::cli {
 namespace {

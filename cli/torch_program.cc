@@ -13,7 +13,7 @@
 #include <cli/build_facts.h>
 #include <cli/commands.h>
 #include <cli/own_program.h>
-#include <stormo/launch/spawn.h>
+#include <stormo/launch/process/spawn.h>
 
 namespace stormo::cli {
 namespace {

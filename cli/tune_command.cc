@@ -16,8 +16,8 @@
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
 #include <stormo/base/units.h>
-#include <stormo/comm/regret.h>
-#include <stormo/comm/tune.h>
+#include <stormo/comm/tune/regret.h>
+#include <stormo/comm/tune/tune.h>
 #include <stormo/launch/environment.h>
 
 namespace stormo::cli {

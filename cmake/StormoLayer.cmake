@@ -1,23 +1,62 @@
-# stormo_layer(NAME SOURCES a.cc ... [DEPENDS layers...] [PRIVATE_LIBS libs...] [LIBS libs...] [TORCH])
-# One static library per layer: target stormo_NAME, alias Stormo::NAME. DEPENDS are other layers.
+# stormo_layer(NAME SOURCES a.cc ... [DEPENDS folders...] [PRIVATE_LIBS libs...] [LIBS libs...] [TORCH]
+#              [ROOMS folders...])
+# One static library per folder of stormo/: target stormo_NAME, alias Stormo::NAME; stormo_a_b for a/b.
+# DEPENDS are other folders. ROOMS are the folders inside of a layer, "." among them is the layer's own,
+# each after those that it uses; then stormo_NAME stands for all of them, and the sources of the layer's
+# own folder are stormo_NAME_core, which is also what DEPENDS NAME means inside of the layer.
 function(stormo_layer name)
-  cmake_parse_arguments(L "TORCH" "" "SOURCES;DEPENDS;LIBS;PRIVATE_LIBS" ${ARGN})
-  add_library(stormo_${name} STATIC ${L_SOURCES})
-  add_library(Stormo::${name} ALIAS stormo_${name})
-  set_target_properties(stormo_${name} PROPERTIES EXPORT_NAME ${name})
-  target_compile_features(stormo_${name} PUBLIC cxx_std_20)
-  target_include_directories(stormo_${name} PUBLIC
+  cmake_parse_arguments(L "TORCH" "" "SOURCES;DEPENDS;LIBS;PRIVATE_LIBS;ROOMS" ${ARGN})
+  string(REPLACE "/" "_" id ${name})
+  if(L_ROOMS)
+    stormo_rooms(${name} ${L_ROOMS})
+    if(NOT "." IN_LIST L_ROOMS)
+      return()
+    endif()
+    string(APPEND id _core)
+  endif()
+  if(L_SOURCES)
+    set(scope PUBLIC)
+    add_library(stormo_${id} STATIC ${L_SOURCES})
+    target_link_libraries(stormo_${id} PRIVATE ${L_PRIVATE_LIBS} $<BUILD_INTERFACE:stormo_warnings>)
+  else()  # headers only
+    set(scope INTERFACE)
+    add_library(stormo_${id} INTERFACE)
+  endif()
+  add_library(Stormo::${id} ALIAS stormo_${id})
+  set_target_properties(stormo_${id} PROPERTIES EXPORT_NAME ${id})
+  target_compile_features(stormo_${id} ${scope} cxx_std_20)
+  target_include_directories(stormo_${id} ${scope}
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
     $<INSTALL_INTERFACE:include>)
   foreach(dep IN LISTS L_DEPENDS)
-    target_link_libraries(stormo_${name} PUBLIC stormo_${dep})
+    string(REPLACE "/" "_" dep_id ${dep})
+    if(name MATCHES "^${dep}/")
+      string(APPEND dep_id _core)
+    endif()
+    target_link_libraries(stormo_${id} ${scope} stormo_${dep_id})
   endforeach()
-  target_link_libraries(stormo_${name} PUBLIC ${L_LIBS} PRIVATE ${L_PRIVATE_LIBS}
-    $<BUILD_INTERFACE:stormo_warnings>)
+  target_link_libraries(stormo_${id} ${scope} ${L_LIBS})
   if(L_TORCH)
-    stormo_use_torch(stormo_${name})
-    set_target_properties(stormo_${name} PROPERTIES UNITY_BUILD ${STORMO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+    stormo_use_torch(stormo_${id})
+    set_target_properties(stormo_${id} PROPERTIES UNITY_BUILD ${STORMO_UNITY} UNITY_BUILD_BATCH_SIZE 12)
   endif()
+endfunction()
+
+# All rooms of a layer as one target. Its property STORMO_ROOMS has their targets, users last.
+function(stormo_rooms layer)
+  add_library(stormo_${layer} INTERFACE)
+  add_library(Stormo::${layer} ALIAS stormo_${layer})
+  set_target_properties(stormo_${layer} PROPERTIES EXPORT_NAME ${layer})
+  foreach(room IN LISTS ARGN)
+    if(room STREQUAL ".")
+      set(target stormo_${layer}_core)
+    else()
+      set(target stormo_${layer}_${room})
+      add_subdirectory(${room})
+    endif()
+    target_link_libraries(stormo_${layer} INTERFACE ${target})
+    set_property(TARGET stormo_${layer} APPEND PROPERTY STORMO_ROOMS ${target})
+  endforeach()
 endfunction()
 
 # stormo_test(NAME SOURCES a.cc ... DEPENDS layers... [LIBS libs...] [TORCH] [LABELS l...] [TIMEOUT s])

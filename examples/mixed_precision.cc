@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include <stormo/stormo.h>
-#include <stormo/train/fused_optimizer.h>
-#include <stormo/train/precision.h>
+#include <stormo/train/autograd/precision.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
 #include <torch/torch.h>
 
 namespace {

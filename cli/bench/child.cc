@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <stormo/launch/signals.h>
-#include <stormo/launch/spawn.h>
+#include <stormo/launch/process/signals.h>
+#include <stormo/launch/process/spawn.h>
 
 namespace stormo::cli {
 namespace {

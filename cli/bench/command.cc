@@ -19,7 +19,7 @@
 #include <cli/bench/table.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
-#include <stormo/launch/signals.h>
+#include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
 namespace {

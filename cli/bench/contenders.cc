@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include <stormo/base/file.h>
-#include <stormo/launch/spawn.h>
+#include <stormo/launch/process/spawn.h>
 
 namespace stormo::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <bench/statistics.h>
-#include <stormo/transport/memory_file.h>
+#include <stormo/transport/memory/memory_file.h>
 
 // Instances for the machine at hand are chosen when the program is loaded, which sanitizers do not
 // survive.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cli/bench/options.h>
-#include <stormo/transport/rendezvous.h>
+#include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
 

@@ -8,8 +8,8 @@
 
 #include <cli/bench/contenders.h>
 #include <cli/own_program.h>
-#include <stormo/launch/cpus.h>
 #include <stormo/launch/host_spec.h>
+#include <stormo/launch/process/cpus.h>
 
 namespace stormo::cli {
 namespace {

@@ -12,10 +12,10 @@
 #include <sstream>
 
 #include <stormo/base/file.h>
-#include <stormo/launch/control_groups.h>
-#include <stormo/launch/spawn.h>
-#include <stormo/transport/memory_file.h>
-#include <stormo/transport/socket.h>
+#include <stormo/launch/process/control_groups.h>
+#include <stormo/launch/process/spawn.h>
+#include <stormo/transport/memory/memory_file.h>
+#include <stormo/transport/net/socket.h>
 
 namespace stormo::cli {
 namespace {

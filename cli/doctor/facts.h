@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <stormo/launch/cpus.h>
 #include <stormo/launch/network.h>
+#include <stormo/launch/process/cpus.h>
 
 namespace stormo::cli {
 

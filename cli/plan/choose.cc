@@ -7,11 +7,11 @@
 
 #include <cli/plan/load.h>
 #include <cli/plan/output.h>
-#include <stormo/analysis/cost.h>
-#include <stormo/analysis/simulate.h>
+#include <stormo/analysis/schedule/cost.h>
+#include <stormo/analysis/schedule/simulate.h>
 #include <stormo/base/units.h>
-#include <stormo/comm/posting.h>
-#include <stormo/comm/selection.h>
+#include <stormo/comm/group/posting.h>
+#include <stormo/comm/selection/selection.h>
 
 namespace stormo::cli {
 namespace {

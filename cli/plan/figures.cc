@@ -11,8 +11,8 @@
 #include <cli/plan/load.h>
 #include <cli/plan/output.h>
 #include <cli/plan/step.h>
-#include <stormo/analysis/cost.h>
-#include <stormo/analysis/simulate.h>
+#include <stormo/analysis/schedule/cost.h>
+#include <stormo/analysis/schedule/simulate.h>
 #include <stormo/base/units.h>
 #include <stormo/schedule/builders.h>
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/verify.h>
+#include <stormo/analysis/schedule/verify.h>
 #include <stormo/base/units.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/limits.h>

@@ -6,9 +6,9 @@
 #include <variant>
 #include <vector>
 
-#include <stormo/analysis/step_collectives.h>
-#include <stormo/analysis/step_memory.h>
-#include <stormo/analysis/step_simulate.h>
+#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/step/step_simulate.h>
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/plan/schedule.h>

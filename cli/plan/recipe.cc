@@ -9,12 +9,12 @@
 
 #include <cli/plan/load.h>
 #include <stormo/parallel/strategy.h>
-#include <stormo/train/host_shared_parameters.h>
-#include <stormo/train/measure_step.h>
-#include <stormo/train/model_parameters.h>
-#include <stormo/train/recipe_task.h>
-#include <stormo/train/step_sizes.h>
-#include <stormo/train/strategy.h>
+#include <stormo/train/estimate/measure_step.h>
+#include <stormo/train/estimate/step_sizes.h>
+#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/step/strategy.h>
+#include <stormo/train/store/host_shared_parameters.h>
 
 namespace stormo::cli {
 namespace {

@@ -14,10 +14,10 @@
 #include <cli/plan/load.h>
 #include <cli/plan/output.h>
 #include <cli/plan/timeline.h>
-#include <stormo/analysis/step_cost.h>
-#include <stormo/analysis/step_verify.h>
+#include <stormo/analysis/step/step_cost.h>
+#include <stormo/analysis/step/step_verify.h>
 #include <stormo/base/units.h>
-#include <stormo/comm/collective_model.h>
+#include <stormo/comm/selection/collective_model.h>
 
 namespace stormo::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <stormo/analysis/step_simulate.h>
+#include <stormo/analysis/step/step_simulate.h>
 #include <stormo/base/status.h>
 #include <stormo/plan/step_plan.h>
 

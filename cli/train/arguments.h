@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <cli/launch_flags.h>
-#include <stormo/transport/rendezvous.h>
+#include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <cli/train/arguments.h>
-#include <stormo/train/recipe.h>
-#include <stormo/train/recipe_task.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/recipe/recipe.h>
 
 namespace stormo::cli {
 

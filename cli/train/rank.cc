@@ -21,12 +21,12 @@
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
-#include <stormo/train/agreement.h>
+#include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
-#include <stormo/train/init.h>
-#include <stormo/train/run_facts.h>
-#include <stormo/train/stop_signal.h>
-#include <stormo/train/trainer.h>
+#include <stormo/train/run/run_facts.h>
+#include <stormo/train/run/stop_signal.h>
+#include <stormo/train/run/trainer.h>
+#include <stormo/train/world/init.h>
 
 namespace stormo::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <stormo/base/ids.h>
-#include <stormo/train/recipe.h>
-#include <stormo/train/recipe_task.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/recipe/recipe.h>
 
 namespace stormo::cli {
 

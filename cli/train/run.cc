@@ -13,7 +13,7 @@
 #include <cli/train/rank.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/step_plan.h>
-#include <stormo/train/strategy.h>
+#include <stormo/train/step/strategy.h>
 
 namespace stormo::cli {
 namespace {

@@ -10,8 +10,8 @@
 #include <stormo/base/printable.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
-#include <stormo/train/evaluate.h>
-#include <stormo/train/recipe_task.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/run/evaluate.h>
 
 namespace stormo::cli {
 namespace {

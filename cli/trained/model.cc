@@ -11,7 +11,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/train/failure.h>
-#include <stormo/train/init.h>
+#include <stormo/train/world/init.h>
 
 namespace stormo::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cli/trained/arguments.h>
 #include <stormo/base/status.h>
-#include <stormo/train/trained_model.h>
+#include <stormo/train/predict/trained_model.h>
 
 namespace stormo::cli {
 

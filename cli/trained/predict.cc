@@ -9,7 +9,7 @@
 #include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
-#include <stormo/train/predict.h>
+#include <stormo/train/predict/predict.h>
 
 namespace stormo::cli {
 namespace {

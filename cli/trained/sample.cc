@@ -11,7 +11,7 @@
 #include <cli/trained/arguments.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
-#include <stormo/train/recipe_task.h>
+#include <stormo/train/prepare/recipe_task.h>
 
 namespace stormo::cli {
 namespace {

@@ -14,9 +14,9 @@
 #include <stormo/comm/request.h>
 #include <stormo/comm/work.h>
 #include <stormo/plan/schedule.h>
-#include <stormo/transport/arena.h>
 #include <stormo/transport/health.h>
-#include <stormo/transport/rendezvous.h>
+#include <stormo/transport/memory/arena.h>
+#include <stormo/transport/store/rendezvous.h>
 #include <stormo/transport/transport.h>
 
 namespace stormo::comm {

@@ -9,7 +9,7 @@
 
 #include <stormo/base/ids.h>
 #include <stormo/comm/buffer.h>
-#include <stormo/comm/kernels.h>
+#include <stormo/comm/kernels/kernels.h>
 
 namespace stormo::comm {
 

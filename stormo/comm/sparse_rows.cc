@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include <stormo/comm/kernels.h>
+#include <stormo/comm/kernels/kernels.h>
 
 namespace stormo::comm {
 namespace {

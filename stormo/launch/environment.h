@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
-#include <stormo/transport/rendezvous.h>
+#include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::launch {
 

@@ -14,7 +14,7 @@
 #include <set>
 
 #include <stormo/launch/host_spec.h>
-#include <stormo/transport/socket.h>
+#include <stormo/transport/net/socket.h>
 
 namespace stormo::launch {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <stormo/base/status.h>
-#include <stormo/transport/secret.h>
-#include <stormo/transport/socket.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/socket.h>
 
 namespace stormo::launch {
 

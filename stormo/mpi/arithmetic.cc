@@ -4,8 +4,8 @@
 #include <mutex>
 #include <utility>
 
-#include <stormo/comm/kernels.h>
-#include <stormo/comm/outcome.h>
+#include <stormo/comm/kernels/kernels.h>
+#include <stormo/comm/operation/outcome.h>
 
 namespace stormo::mpi {
 namespace {

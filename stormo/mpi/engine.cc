@@ -6,9 +6,9 @@
 #include <chrono>
 #include <utility>
 
-#include <stormo/comm/check_request.h>
-#include <stormo/comm/members.h>
-#include <stormo/comm/program.h>
+#include <stormo/comm/operation/check_request.h>
+#include <stormo/comm/operation/members.h>
+#include <stormo/comm/program/program.h>
 
 namespace stormo::mpi {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <stormo/comm/communicator.h>
-#include <stormo/comm/connector.h>
-#include <stormo/comm/operation_lane.h>
+#include <stormo/comm/operation/connector.h>
+#include <stormo/comm/operation/operation_lane.h>
 #include <stormo/mpi/execution.h>
 #include <stormo/mpi/join.h>
 #include <stormo/mpi/link.h>

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <stormo/comm/kernels.h>
+#include <stormo/comm/kernels/kernels.h>
 
 namespace stormo::mpi {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include <stormo/comm/operation.h>
+#include <stormo/comm/operation/operation.h>
 #include <stormo/comm/request.h>
 #include <stormo/mpi/arithmetic.h>
 #include <stormo/mpi/join.h>

@@ -14,7 +14,7 @@
 #include <stormo/base/status.h>
 #include <stormo/mpi/library.h>
 #include <stormo/transport/health.h>
-#include <stormo/transport/wait.h>
+#include <stormo/transport/memory/wait.h>
 
 namespace stormo::mpi {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <stormo/base/clock.h>
-#include <stormo/transport/wait.h>
+#include <stormo/transport/memory/wait.h>
 
 namespace stormo::mpi {
 

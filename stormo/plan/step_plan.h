@@ -22,7 +22,7 @@ enum class Placement : std::uint8_t {
 };
 
 /// One action of a training step. The parameters, gradients and optimizer state that it takes are
-/// those of its range; analysis/step_verify.h says what each one needs and makes.
+/// those of its range; analysis/step/step_verify.h says what each one needs and makes.
 enum class ActionKind : std::uint8_t {
   kLoad,   ///< this rank's part of the global batch
   kCount,  ///< adds up, over all ranks, what their gradients count for

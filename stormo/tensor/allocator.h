@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <stormo/transport/arena.h>
+#include <stormo/transport/memory/arena.h>
 
 namespace stormo::tensor {
 

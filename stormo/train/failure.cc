@@ -6,7 +6,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
 
-#include <stormo/comm/outcome.h>
+#include <stormo/comm/operation/outcome.h>
 
 namespace stormo::train {
 

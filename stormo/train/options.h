@@ -79,7 +79,7 @@ struct TrainerOptions {
   std::string preprocessing_json = "{}";  ///< the same, of its data; see Preprocessing
   Strategy strategy;
   /// A program's own passes over the plan of the strategy; equal on all ranks. What they make must
-  /// verify (analysis/step_verify.h), and is what runs.
+  /// verify (analysis/step/step_verify.h), and is what runs.
   std::vector<parallel::Pass> passes = {};
   GradientOptions gradients;
   std::int64_t micro_batches = 1;  ///< passes that a rank's part of a batch is cut into

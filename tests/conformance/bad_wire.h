@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/transport/socket.h>
+#include <stormo/transport/net/socket.h>
 #include <stormo/transport/tcp/frame.h>
 
 namespace stormo::transport {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/comm/coordinator.h>
+#include <stormo/comm/watch/coordinator.h>
 
 #include "tests/unit/comm/ranks.h"
 

@@ -1,7 +1,7 @@
 // The handshake: strangers who say anything never get in, and between two who know the secret no
 // byte can be changed on the way.
 #include <stormo/base/check.h>
-#include <stormo/transport/handshake.h>
+#include <stormo/transport/net/handshake.h>
 
 #include <algorithm>
 #include <span>

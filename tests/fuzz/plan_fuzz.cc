@@ -1,7 +1,7 @@
 // Texts of plans: what a parser takes is the text of one value, and what it refuses has a place.
-#include <stormo/analysis/verify.h>
+#include <stormo/analysis/schedule/verify.h>
 #include <stormo/base/check.h>
-#include <stormo/comm/selection.h>
+#include <stormo/comm/selection/selection.h>
 #include <stormo/plan/schedule.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/plan/topology.h>

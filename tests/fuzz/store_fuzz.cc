@@ -1,7 +1,7 @@
 // What a Store's client and server send each other, and what the server makes of it.
 #include <stormo/base/check.h>
-#include <stormo/transport/store_message.h>
-#include <stormo/transport/store_protocol.h>
+#include <stormo/transport/store/store_message.h>
+#include <stormo/transport/store/store_protocol.h>
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/transport/store.h>
+#include <stormo/transport/store/store.h>
 
 #include "process.h"
 #include "tests/conformance/at_once.h"

@@ -10,7 +10,7 @@
 #include <map>
 #include <sstream>
 
-#include <stormo/analysis/simulate.h>
+#include <stormo/analysis/schedule/simulate.h>
 #include <stormo/plan/topology.h>
 #include <stormo/schedule/builders.h>
 #include "process.h"

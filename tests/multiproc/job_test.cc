@@ -1,7 +1,7 @@
 // A group of real processes in which one goes wrong: everybody ends, and the first cause is named.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stormo/transport/store.h>
+#include <stormo/transport/store/store.h>
 #include <unistd.h>
 
 #include <csignal>

@@ -20,7 +20,7 @@
 #include <string>
 
 #include <stormo/launch/environment.h>
-#include <stormo/transport/store.h>
+#include <stormo/transport/store/store.h>
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/comm/operation.h>
+#include <stormo/comm/operation/operation.h>
 #include <stormo/schedule/builders.h>
 
 #include "tests/soak/operation.h"

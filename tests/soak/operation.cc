@@ -7,8 +7,8 @@
 #include <cstring>
 #include <numeric>
 
-#include <stormo/comm/operation.h>
-#include <stormo/comm/selection.h>
+#include <stormo/comm/operation/operation.h>
+#include <stormo/comm/selection/selection.h>
 #include <stormo/schedule/builders.h>
 
 namespace stormo::soak {

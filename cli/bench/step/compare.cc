@@ -18,7 +18,7 @@
 #include <cli/bench/step/rank.h>
 #include <cli/bench/step/table.h>
 #include <cli/bench/step/task.h>
-#include <stormo/launch/signals.h>
+#include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
 namespace {

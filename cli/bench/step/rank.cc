@@ -15,10 +15,10 @@
 #include <cli/bench/step/task.h>
 #include <stormo/launch/environment.h>
 #include <stormo/tensor/allocator.h>
-#include <stormo/train/init.h>
-#include <stormo/train/optimizer.h>
-#include <stormo/train/recipe_task.h>
-#include <stormo/train/trainer.h>
+#include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/run/trainer.h>
+#include <stormo/train/world/init.h>
 
 namespace stormo::cli {
 namespace {

@@ -10,8 +10,8 @@
 
 #include <bench/step_record.h>
 #include <cli/bench/step/data.h>
-#include <stormo/train/optimizer.h>
-#include <stormo/train/recipe_task.h>
+#include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/prepare/recipe_task.h>
 
 namespace stormo::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cli/bench/step/options.h>
 #include <stormo/base/status.h>
-#include <stormo/train/recipe.h>
+#include <stormo/train/recipe/recipe.h>
 
 namespace stormo::cli {
 

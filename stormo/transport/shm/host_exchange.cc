@@ -14,7 +14,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include <stormo/transport/socket.h>
+#include <stormo/transport/net/socket.h>
 
 namespace stormo::transport {
 namespace {

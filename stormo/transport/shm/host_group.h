@@ -6,12 +6,12 @@
 
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
-#include <stormo/transport/arena.h>
 #include <stormo/transport/health.h>
+#include <stormo/transport/memory/arena.h>
+#include <stormo/transport/memory/wait.h>
 #include <stormo/transport/shm/fence.h>
 #include <stormo/transport/shm/host_region.h>
 #include <stormo/transport/shm/peer_memory.h>
-#include <stormo/transport/wait.h>
 
 namespace stormo::transport {
 

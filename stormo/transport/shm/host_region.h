@@ -6,10 +6,10 @@
 #include <span>
 
 #include <stormo/base/status.h>
-#include <stormo/transport/memory_file.h>
+#include <stormo/transport/memory/memory_file.h>
+#include <stormo/transport/memory/wait.h>
 #include <stormo/transport/shm/peer_memory.h>
 #include <stormo/transport/shm/peer_process.h>
-#include <stormo/transport/wait.h>
 
 namespace stormo::transport {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <stormo/base/clock.h>
-#include <stormo/transport/socket.h>
+#include <stormo/transport/net/socket.h>
 
 namespace stormo::transport {
 

@@ -8,7 +8,7 @@
 
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
-#include <stormo/transport/socket.h>
+#include <stormo/transport/net/socket.h>
 #include <stormo/transport/tcp/frame.h>
 #include <stormo/transport/transport.h>
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <poll.h>
-#include <stormo/transport/dialer.h>
-#include <stormo/transport/gate.h>
+#include <stormo/transport/net/dialer.h>
+#include <stormo/transport/net/gate.h>
 #include <stormo/transport/tcp/mesh.h>
 
 #include <algorithm>

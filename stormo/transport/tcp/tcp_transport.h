@@ -11,9 +11,9 @@
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/transport/health.h>
-#include <stormo/transport/secret.h>
-#include <stormo/transport/socket.h>
-#include <stormo/transport/store.h>
+#include <stormo/transport/net/port_range.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/socket.h>
 #include <stormo/transport/transport.h>
 
 namespace stormo::transport {

@@ -2,7 +2,7 @@
 // The tests of all builders are linked in and know nothing of it; they find it in the table, and
 // its golden file.
 #include <gtest/gtest.h>
-#include <stormo/analysis/cost.h>
+#include <stormo/analysis/schedule/cost.h>
 #include <stormo/schedule/builders.h>
 
 namespace stormo::schedule {

@@ -1,6 +1,6 @@
 // The closed formulas of all algorithms whose costs are not in cost_test.cc, for every size.
 #include <gtest/gtest.h>
-#include <stormo/analysis/cost.h>
+#include <stormo/analysis/schedule/cost.h>
 #include <stormo/schedule/builders.h>
 
 #include <algorithm>

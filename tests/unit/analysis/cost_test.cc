@@ -1,4 +1,4 @@
-#include <stormo/analysis/cost.h>
+#include <stormo/analysis/schedule/cost.h>
 
 #include <gtest/gtest.h>
 #include <stormo/schedule/builders.h>

@@ -3,7 +3,7 @@
 // allows no longer yields the sums that the goal promises, or when replicas write their sums down
 // differently.
 #include <gtest/gtest.h>
-#include <stormo/analysis/verify.h>
+#include <stormo/analysis/schedule/verify.h>
 #include <stormo/base/rng.h>
 #include <stormo/schedule/builders.h>
 

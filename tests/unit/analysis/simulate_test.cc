@@ -1,4 +1,4 @@
-#include <stormo/analysis/simulate.h>
+#include <stormo/analysis/schedule/simulate.h>
 
 #include <gtest/gtest.h>
 #include <stormo/schedule/builders.h>

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include <stormo/analysis/step_cost.h>
-#include <stormo/analysis/step_memory.h>
-#include <stormo/analysis/step_simulate.h>
-#include <stormo/analysis/step_verify.h>
+#include <stormo/analysis/step/step_cost.h>
+#include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/step/step_simulate.h>
+#include <stormo/analysis/step/step_verify.h>
 
 namespace stormo::analysis {
 namespace {

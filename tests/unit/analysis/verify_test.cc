@@ -1,4 +1,4 @@
-#include <stormo/analysis/verify.h>
+#include <stormo/analysis/schedule/verify.h>
 
 #include <gtest/gtest.h>
 #include <stormo/schedule/builders.h>

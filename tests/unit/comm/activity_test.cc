@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <stormo/comm/activity.h>
+#include <stormo/comm/watch/activity.h>
 
 #include <atomic>
 #include <thread>

@@ -8,8 +8,8 @@
 #include <numeric>
 
 #include <stormo/base/rng.h>
-#include <stormo/comm/program.h>
-#include <stormo/comm/selection.h>
+#include <stormo/comm/program/program.h>
+#include <stormo/comm/selection/selection.h>
 #include <stormo/schedule/builders.h>
 
 namespace stormo::comm {

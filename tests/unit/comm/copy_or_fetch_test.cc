@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <stormo/comm/copy_or_fetch.h>
+#include <stormo/comm/group/copy_or_fetch.h>
 
 namespace stormo::comm {
 namespace {

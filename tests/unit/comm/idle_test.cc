@@ -12,7 +12,7 @@
 #include <climits>
 #include <mutex>
 
-#include <stormo/transport/wait.h>
+#include <stormo/transport/memory/wait.h>
 
 #include "tests/unit/comm/ranks.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <stormo/base/rng.h>
-#include <stormo/comm/kernels.h>
+#include <stormo/comm/kernels/kernels.h>
 
 namespace stormo::comm {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <stormo/comm/memory_map.h>
+#include <stormo/comm/group/memory_map.h>
 #include <stormo/transport/inproc/inproc.h>
 
 #include "tests/unit/comm/ranks.h"

@@ -1,6 +1,6 @@
 // A call of the form of the one before is not checked and planned again: so a call of any other
 // form must be, and in whatever order forms follow each other, each has its own outcome.
-#include <stormo/comm/prepared_call.h>
+#include <stormo/comm/group/prepared_call.h>
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stormo/comm/group.h>
+#include <stormo/comm/group/group.h>
 #include <stormo/transport/inproc/inproc.h>
 
 #include <functional>

@@ -1,6 +1,6 @@
 // Tuning as a whole: every rank comes to the same rules, and they are usable.
-#include <stormo/comm/regret.h>
-#include <stormo/comm/tune.h>
+#include <stormo/comm/tune/regret.h>
+#include <stormo/comm/tune/tune.h>
 
 #include <mutex>
 #include <set>

@@ -1,5 +1,5 @@
 // The cost contract of every builder: what the transports count is what analysis::cost says.
-#include <stormo/analysis/cost.h>
+#include <stormo/analysis/schedule/cost.h>
 #include <stormo/plan/topology.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include <stormo/data/idx.h>
+#include <stormo/data/image/idx.h>
 
 #include <gmock/gmock.h>
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include <stormo/data/image.h>
+#include <stormo/data/image/image.h>
 
 namespace stormo::data {
 

@@ -1,4 +1,4 @@
-#include <stormo/data/image_dataset.h>
+#include <stormo/data/image/image_dataset.h>
 
 #include <gmock/gmock.h>
 #include <torch/types.h>

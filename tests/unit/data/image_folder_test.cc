@@ -1,4 +1,4 @@
-#include <stormo/data/image_folder.h>
+#include <stormo/data/image/image_folder.h>
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include <stormo/data/image.h>
+#include <stormo/data/image/image.h>
 
 #include <gmock/gmock.h>
 

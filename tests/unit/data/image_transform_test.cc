@@ -1,4 +1,4 @@
-#include <stormo/data/image_transform.h>
+#include <stormo/data/image/image_transform.h>
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
-#include <stormo/data/table.h>
+#include <stormo/data/table/table.h>
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include <stormo/data/classes.h>
-#include <stormo/data/word_vocabulary.h>
+#include <stormo/data/text/word_vocabulary.h>
 
 #include "mutate.h"
 #include "scratch.h"

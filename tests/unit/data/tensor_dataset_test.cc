@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <utility>
 
-#include <stormo/data/idx.h>
-#include <stormo/data/image_folder.h>
+#include <stormo/data/image/idx.h>
+#include <stormo/data/image/image_folder.h>
 #include <stormo/data/npy.h>
-#include <stormo/data/table.h>
-#include <stormo/data/text.h>
-#include <stormo/data/text_classification.h>
+#include <stormo/data/table/table.h>
+#include <stormo/data/table/text_classification.h>
+#include <stormo/data/text/text.h>
 #include <stormo/data/torch_dataset.h>
 
 #include <torch/data/datasets/map.h>

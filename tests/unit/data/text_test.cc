@@ -1,10 +1,10 @@
-#include <stormo/data/text.h>
+#include <stormo/data/text/text.h>
 
 #include <gmock/gmock.h>
 
 #include <filesystem>
 
-#include <stormo/data/vocabulary.h>
+#include <stormo/data/text/vocabulary.h>
 
 #include "scratch.h"
 

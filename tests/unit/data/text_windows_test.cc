@@ -1,4 +1,4 @@
-#include <stormo/data/text_windows.h>
+#include <stormo/data/text/text_windows.h>
 
 #include <gmock/gmock.h>
 #include <torch/types.h>

@@ -1,4 +1,4 @@
-#include <stormo/launch/cpus.h>
+#include <stormo/launch/process/cpus.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-#include <stormo/launch/frames.h>
+#include <stormo/launch/job/frames.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/launch/output.h>
+#include <stormo/launch/process/output.h>
 
 namespace stormo::launch {
 namespace {

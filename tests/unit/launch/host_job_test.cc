@@ -1,4 +1,4 @@
-#include <stormo/launch/host_job.h>
+#include <stormo/launch/job/host_job.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

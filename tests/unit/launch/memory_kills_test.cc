@@ -1,4 +1,4 @@
-#include <stormo/launch/memory_kills.h>
+#include <stormo/launch/process/memory_kills.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

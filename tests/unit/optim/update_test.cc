@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
-#include <stormo/comm/kernels.h>
+#include <stormo/comm/kernels/kernels.h>
 
 namespace stormo::optim {
 namespace {

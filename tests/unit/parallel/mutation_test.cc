@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step_verify.h>
+#include <stormo/analysis/step/step_verify.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>

@@ -4,7 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stormo/analysis/step_verify.h>
+#include <stormo/analysis/step/step_verify.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>

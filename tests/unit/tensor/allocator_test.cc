@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <stormo/tensor/allocator.h>
-#include <stormo/transport/arena.h>
+#include <stormo/transport/memory/arena.h>
 
 namespace stormo::tensor {
 namespace {

@@ -8,9 +8,9 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <stormo/train/activation_checkpoint.h>
-#include <stormo/train/distributed_data_parallel.h>
-#include <stormo/train/precision.h>
+#include <stormo/train/autograd/activation_checkpoint.h>
+#include <stormo/train/autograd/precision.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

@@ -1,4 +1,4 @@
-#include <stormo/train/agreement.h>
+#include <stormo/train/agreement/agreement.h>
 
 #include <set>
 
@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/train/broadcast.h>
-#include <stormo/train/distributed_data_parallel.h>
-#include <stormo/train/recipe_schema.h>
-#include <stormo/train/run_facts.h>
-#include <stormo/train/trainer.h>
+#include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/recipe/recipe_schema.h>
+#include <stormo/train/run/run_facts.h>
+#include <stormo/train/run/trainer.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 #include "tests/unit/train/sharded_problem.h"
 #include "toy.h"

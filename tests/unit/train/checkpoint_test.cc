@@ -7,7 +7,7 @@
 #include <stormo/base/temporary_folder.h>
 #include <stormo/checkpoint/writer.h>
 #include <stormo/comm/communicator.h>
-#include <stormo/train/checkpoint.h>
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 namespace {

@@ -1,5 +1,5 @@
 // One module on several threads: gradients against the module alone on the whole batch.
-#include <stormo/train/data_parallel.h>
+#include <stormo/train/wrap/data_parallel.h>
 
 #include <atomic>
 #include <stdexcept>
@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/train/distributed_data_parallel.h>
-#include <stormo/train/replica_threads.h>
-#include <stormo/train/run_replicas.h>
+#include <stormo/train/world/replica_threads.h>
+#include <stormo/train/world/run_replicas.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 namespace stormo::train {
 namespace {

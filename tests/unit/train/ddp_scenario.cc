@@ -8,8 +8,8 @@
 
 #include <stormo/stormo.h>
 #include <stormo/tensor/allocator.h>
-#include <stormo/train/checkpoint.h>
-#include <stormo/train/replica_check.h>
+#include <stormo/train/agreement/replica_check.h>
+#include <stormo/train/state/checkpoint.h>
 
 #include "scenarios.h"
 #include "toy.h"

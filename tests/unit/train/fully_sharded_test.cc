@@ -1,8 +1,8 @@
 // Sharded training is the training of one process on the union of the batches: losses, parameters,
 // clipping, accumulation; and it costs the memory that it promises.
-#include <stormo/train/fully_sharded_data_parallel.h>
+#include <stormo/train/sharding/fully_sharded_data_parallel.h>
 
-#include <stormo/train/distributed_data_parallel.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

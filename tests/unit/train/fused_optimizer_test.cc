@@ -1,4 +1,4 @@
-#include <stormo/train/fused_optimizer.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
 
 #include <array>
 #include <barrier>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/train/torch_optimizer.h>
+#include <stormo/train/optimizer/torch_optimizer.h>
 
 #include "toy.h"
 

@@ -13,8 +13,8 @@
 #include <torch/torch.h>
 
 #include <stormo/base/event.h>
-#include <stormo/train/distributed_data_parallel.h>
-#include <stormo/train/gradient_reducer.h>
+#include <stormo/train/reduction/gradient_reducer.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

@@ -1,5 +1,5 @@
 // What one copy of the parameters per host says when the Arena has no room for it.
-#include <stormo/train/host_shared_parameters.h>
+#include <stormo/train/store/host_shared_parameters.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

@@ -1,4 +1,4 @@
-#include <stormo/train/non_finite.h>
+#include <stormo/train/step/non_finite.h>
 
 #include <limits>
 

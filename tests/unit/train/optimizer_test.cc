@@ -1,4 +1,4 @@
-#include <stormo/train/optimizer.h>
+#include <stormo/train/optimizer/optimizer.h>
 
 #include <cmath>
 #include <limits>
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/train/learning_rate.h>
+#include <stormo/train/optimizer/learning_rate.h>
 
 #include "toy.h"
 

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/train/fused_optimizer.h>
-#include <stormo/train/precision.h>
+#include <stormo/train/autograd/precision.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

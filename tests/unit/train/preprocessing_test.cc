@@ -1,8 +1,8 @@
-#include <stormo/train/preprocessing.h>
+#include <stormo/train/prepare/preprocessing.h>
 
 #include <gmock/gmock.h>
 
-#include <stormo/train/recipe.h>
+#include <stormo/train/recipe/recipe.h>
 
 namespace stormo::train {
 namespace {

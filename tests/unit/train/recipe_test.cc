@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include <stormo/train/recipe.h>
-#include <stormo/train/recipe_schema.h>
-#include <stormo/train/strategy.h>
+#include <stormo/train/recipe/recipe.h>
+#include <stormo/train/recipe/recipe_schema.h>
+#include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
 namespace {

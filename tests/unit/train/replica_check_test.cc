@@ -1,4 +1,4 @@
-#include <stormo/train/replica_check.h>
+#include <stormo/train/agreement/replica_check.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

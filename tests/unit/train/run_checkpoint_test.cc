@@ -10,9 +10,9 @@
 #include <stormo/base/temporary_folder.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/manifest.h>
-#include <stormo/train/checkpoint.h>
-#include <stormo/train/fused_optimizer.h>
-#include <stormo/train/run_checkpoint.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/run/run_checkpoint.h>
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <stormo/launch/launcher.h>
+#include <stormo/launch/job/launcher.h>
 
 namespace stormo::test {
 

@@ -1,5 +1,5 @@
 // Replicas as threads of one process: every way of training as it is, against one device.
-#include <stormo/train/run_replicas.h>
+#include <stormo/train/world/run_replicas.h>
 
 #include <array>
 #include <mutex>
@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include <stormo/train/checkpoint.h>
-#include <stormo/train/distributed_data_parallel.h>
-#include <stormo/train/gradient_reducer.h>
-#include <stormo/train/trainer.h>
+#include <stormo/train/reduction/gradient_reducer.h>
+#include <stormo/train/run/trainer.h>
+#include <stormo/train/state/checkpoint.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 #include "tests/unit/train/sharded_problem.h"
 #include "toy.h"

@@ -17,7 +17,7 @@
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/mlp.h>
-#include <stormo/train/fully_sharded_data_parallel.h>
+#include <stormo/train/sharding/fully_sharded_data_parallel.h>
 
 #include "tests/unit/comm/ranks.h"
 

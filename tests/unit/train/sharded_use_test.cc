@@ -3,7 +3,7 @@
 #include <cmath>
 #include <mutex>
 
-#include <stormo/train/distributed_data_parallel.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <stormo/train/failure.h>
-#include <stormo/train/lane_timer.h>
-#include <stormo/train/step_log.h>
-#include <stormo/train/stop_signal.h>
-#include <stormo/train/thread_share.h>
+#include <stormo/train/run/step_log.h>
+#include <stormo/train/run/stop_signal.h>
+#include <stormo/train/step/lane_timer.h>
+#include <stormo/train/world/thread_share.h>
 
 namespace stormo::train {
 namespace {

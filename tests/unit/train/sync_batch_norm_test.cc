@@ -1,5 +1,5 @@
 // Batch normalisation over ranks, against torch::nn::BatchNorm on the union of their batches.
-#include <stormo/train/sync_batch_norm.h>
+#include <stormo/train/wrap/sync_batch_norm.h>
 
 #include <memory>
 #include <numeric>
@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <stormo/train/checkpoint.h>
-#include <stormo/train/distributed_data_parallel.h>
-#include <stormo/train/run_replicas.h>
+#include <stormo/train/state/checkpoint.h>
+#include <stormo/train/world/run_replicas.h>
+#include <stormo/train/wrap/distributed_data_parallel.h>
 
 namespace stormo::train {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step_cost.h>
-#include <stormo/analysis/step_verify.h>
-#include <stormo/comm/collective_model.h>
+#include <stormo/analysis/step/step_cost.h>
+#include <stormo/analysis/step/step_verify.h>
+#include <stormo/comm/selection/collective_model.h>
 #include <stormo/model/dense.h>
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/host_shared.h>
@@ -20,10 +20,10 @@
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
-#include <stormo/train/axis_groups.h>
-#include <stormo/train/runner.h>
-#include <stormo/train/step_sizes.h>
-#include <stormo/train/strategy.h>
+#include <stormo/train/estimate/step_sizes.h>
+#include <stormo/train/step/runner.h>
+#include <stormo/train/step/strategy.h>
+#include <stormo/train/store/axis_groups.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

@@ -1,4 +1,4 @@
-#include <stormo/train/trainer.h>
+#include <stormo/train/run/trainer.h>
 
 #include <unistd.h>
 
@@ -16,8 +16,8 @@
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/run_lock.h>
 #include <stormo/data/sampler.h>
-#include <stormo/train/checkpoint.h>
-#include <stormo/train/optimizer.h>
+#include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/state/checkpoint.h>
 
 #include "toy.h"
 

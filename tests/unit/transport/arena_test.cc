@@ -1,4 +1,4 @@
-#include <stormo/transport/arena.h>
+#include <stormo/transport/memory/arena.h>
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,8 +1,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stormo/base/temporary_folder.h>
-#include <stormo/transport/arena.h>
-#include <stormo/transport/secret.h>
+#include <stormo/transport/memory/arena.h>
+#include <stormo/transport/net/secret.h>
 #include <stormo/transport/shm/host_region.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <stormo/base/rng.h>
-#include <stormo/transport/handshake.h>
-#include <stormo/transport/secret.h>
+#include <stormo/transport/net/handshake.h>
+#include <stormo/transport/net/secret.h>
 
 #include <algorithm>
 #include <array>

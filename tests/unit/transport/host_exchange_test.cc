@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
-#include <stormo/transport/arena.h>
+#include <stormo/transport/memory/arena.h>
+#include <stormo/transport/net/socket.h>
 #include <stormo/transport/shm/host_exchange.h>
-#include <stormo/transport/socket.h>
 #include <sys/socket.h>
 
 #include <chrono>

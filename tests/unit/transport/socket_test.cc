@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
-#include <stormo/transport/socket.h>
-#include <stormo/transport/store_address.h>
+#include <stormo/transport/net/socket.h>
+#include <stormo/transport/store/store_address.h>
 
 #include <string>
 

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <poll.h>
-#include <stormo/transport/dialer.h>
-#include <stormo/transport/store.h>
-#include <stormo/transport/store_address.h>
-#include <stormo/transport/store_message.h>
+#include <stormo/transport/net/dialer.h>
+#include <stormo/transport/store/store.h>
+#include <stormo/transport/store/store_address.h>
+#include <stormo/transport/store/store_message.h>
 #include <sys/socket.h>
 
 #include <atomic>

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <stormo/base/clock.h>
 #include <stormo/base/rng.h>
-#include <stormo/transport/store_protocol.h>
+#include <stormo/transport/store/store_protocol.h>
 
 #include <string>
 #include <vector>

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stormo/base/temporary_folder.h>
-#include <stormo/transport/handshake.h>
-#include <stormo/transport/secret.h>
-#include <stormo/transport/socket.h>
-#include <stormo/transport/store.h>
-#include <stormo/transport/store_address.h>
+#include <stormo/transport/net/handshake.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/socket.h>
+#include <stormo/transport/store/store.h>
+#include <stormo/transport/store/store_address.h>
 #include <sys/socket.h>
 
 #include <array>

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <stormo/base/rng.h>
-#include <stormo/transport/dialer.h>
-#include <stormo/transport/gate.h>
-#include <stormo/transport/store.h>
-#include <stormo/transport/store_address.h>
+#include <stormo/transport/net/dialer.h>
+#include <stormo/transport/net/gate.h>
+#include <stormo/transport/store/store.h>
+#include <stormo/transport/store/store_address.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 #include <sys/socket.h>
 

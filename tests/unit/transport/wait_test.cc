@@ -1,4 +1,4 @@
-#include <stormo/transport/wait.h>
+#include <stormo/transport/memory/wait.h>
 
 #include <gtest/gtest.h>
 

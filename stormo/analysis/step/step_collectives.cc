@@ -1,0 +1,142 @@
+#include <stormo/analysis/step/step_collectives.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <stormo/plan/flat_buffer.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::GoalKind;
+using plan::Placement;
+
+std::vector<std::string> all_axes(const plan::Mesh& mesh) {
+  std::vector<std::string> names;
+  for (const plan::Axis& axis : mesh.axes) names.push_back(axis.name);
+  return names;
+}
+
+int ranks_of(const plan::Mesh& mesh, const std::vector<std::string>& axes) {
+  int ranks = 1;
+  for (const std::string& name : axes) {
+    ranks *= mesh.axes[static_cast<std::size_t>(mesh.find(name))].size;
+  }
+  return ranks;
+}
+
+class Sizes {
+ public:
+  Sizes(const plan::StepPlan& plan, std::size_t action, const StepSizes& sizes)
+      : plan_(plan), action_(action), a_(plan.actions[action]), sizes_(sizes) {}
+
+  std::vector<Collective> find() {
+    switch (a_.kind) {
+      case ActionKind::kCount: add(1, DType::kFloat64, all_axes(plan_.mesh)); break;
+      case ActionKind::kFindUnused:
+        add(trainable_in(all_parameters(plan_.model)), DType::kUInt8, all_axes(plan_.mesh));
+        break;
+      case ActionKind::kUnscale: add(1, DType::kInt64, all_axes(plan_.mesh)); break;
+      case ActionKind::kAgree:
+        add(sizes_.agreed_numbers, DType::kFloat64, all_axes(plan_.mesh));
+        break;
+      case ActionKind::kNorm: add(1, DType::kFloat64, a_.axes); break;
+      // two norms for each parameter
+      case ActionKind::kUpdate: add(2 * trainable_in(a_.range), DType::kFloat64, a_.axes); break;
+      case ActionKind::kAllGather: flat(GoalKind::kAllGather); break;
+      case ActionKind::kReduceScatter: flat(GoalKind::kReduceScatter); break;
+      case ActionKind::kAllReduce: all_reduce(); break;
+      default: break;
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::int64_t elements, DType dtype, const std::vector<std::string>& axes,
+           GoalKind goal = GoalKind::kAllReduce, const std::string& algorithm = {}) {
+    if (elements == 0 || ranks_of(plan_.mesh, axes) == 1) return;
+    out_.push_back(
+        {.goal = goal, .elements = elements, .dtype = dtype, .axes = axes, .algorithm = algorithm});
+  }
+
+  std::int64_t trainable_in(plan::Range parameters) const {
+    std::int64_t count = 0;
+    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, parameters)) {
+      if (group.trainable) count += static_cast<std::int64_t>(group.counts.size());
+    }
+    return count;
+  }
+
+  bool weights_are_known() const {
+    return std::ranges::count(plan_.actions, ActionKind::kCount, &Action::kind) > 0;
+  }
+
+  bool was_scattered() const {
+    const auto end = plan_.actions.begin() + static_cast<std::ptrdiff_t>(action_);
+    return std::any_of(plan_.actions.begin(), end, [this](const Action& before) {
+      return before.kind == ActionKind::kReduceScatter && before.range == a_.range;
+    });
+  }
+
+  /// Of the axis that the parameters of the range are cut over.
+  int parts() const {
+    for (std::size_t axis = 0; axis < plan_.parameters.size(); ++axis) {
+      if (plan_.parameters[axis] == Placement::kShard) return plan_.mesh.axes[axis].size;
+    }
+    return 1;
+  }
+
+  void flat(GoalKind goal) {
+    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, a_.range)) {
+      const bool gradients = goal == GoalKind::kReduceScatter;
+      if (gradients && !group.trainable) continue;
+      // what is never updated is gathered once, where it is not dropped after use
+      if (!gradients && !group.trainable && !frozen_in_parts()) continue;
+      const DType dtype = gradients ? sizes_.travels_as.value_or(group.dtype) : group.dtype;
+      add(elements(group), dtype, a_.axes, goal, gradients ? sizes_.reduce_scatter : "");
+    }
+  }
+
+  bool frozen_in_parts() const { return std::ranges::count(plan_.frozen, Placement::kShard) > 0; }
+
+  std::int64_t elements(const plan::FlatGroup& group) const {
+    return plan::flat_buffer(group.counts, static_cast<std::int64_t>(size_of(group.dtype)), parts())
+        .elements;
+  }
+
+  void all_reduce() {
+    const bool parts_only = was_scattered();
+    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, a_.range)) {
+      if (!group.trainable || group.sparse) continue;
+      const DType dtype = sizes_.travels_as.value_or(group.dtype);
+      if (parts_only) {
+        add(elements(group) / parts(), dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);
+        continue;
+      }
+      if (!weights_are_known()) {
+        add(1, DType::kFloat64, a_.axes);
+        if (!out_.empty()) out_.back().only_between_hosts = true;
+      }
+      auto count = static_cast<std::int64_t>(group.counts.size());  // a flag for each
+      for (const std::int64_t n : group.counts) count += n;
+      add(count, dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);
+    }
+  }
+
+  const plan::StepPlan& plan_;
+  std::size_t action_;
+  const Action& a_;
+  const StepSizes& sizes_;
+  std::vector<Collective> out_;
+};
+
+}  // namespace
+
+std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
+                                       const StepSizes& sizes) {
+  return Sizes(plan, action, sizes).find();
+}
+
+}  // namespace stormo::analysis

@@ -1,0 +1,43 @@
+#include <stormo/analysis/step/step_cost.h>
+
+#include <algorithm>
+
+#include <stormo/analysis/step/step_groups.h>
+
+namespace stormo::analysis {
+
+Traffic StepCost::total() const {
+  Traffic sum;
+  for (const Traffic& t : ranks) sum += t;
+  return sum;
+}
+
+Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
+                      const StepSizes& sizes, const TrafficOf& traffic_of) {
+  StepGroups groups(plan.mesh, ranks_per_host);
+  StepCost out;
+  out.ranks.resize(static_cast<std::size_t>(plan.mesh.size()));
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    for (const Collective& c : collectives_of(plan, i, sizes)) {
+      auto axes = std::ranges::find(out.axes, c.axes, &AxesCost::axes);
+      if (axes == out.axes.end()) axes = out.axes.insert(axes, {.axes = c.axes});
+      bool done = false;
+      for (const StepGroups::Group& group : groups.over(c.axes)) {
+        if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
+        STORMO_ASSIGN_OR_RETURN(const std::vector<Traffic> sent,
+                                traffic_of(group.ranks_per_host, c));
+        for (std::size_t r = 0; r < sent.size(); ++r) {
+          out.ranks[static_cast<std::size_t>(group.ranks[r])] += sent[r];
+          axes->sent += sent[r];
+        }
+        done = true;
+      }
+      if (!done) continue;
+      ++axes->collectives;
+      axes->payload += c.bytes();
+    }
+  }
+  return out;
+}
+
+}  // namespace stormo::analysis

@@ -1,0 +1,155 @@
+#include <stormo/analysis/step/step_form.h>
+
+#include <set>
+#include <string>
+
+#include <stormo/plan/limits.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Placement;
+using plan::StepPlan;
+
+Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+Status check_mesh(const plan::Mesh& mesh) {
+  std::set<std::string> names;
+  std::int64_t size = 1;
+  for (const plan::Axis& axis : mesh.axes) {
+    if (axis.name.empty()) return bad("mesh: an axis has no name");
+    if (!names.insert(axis.name).second)
+      return bad("mesh: axis '" + axis.name + "' is there twice");
+    if (axis.size < 1) return bad("mesh: axis '" + axis.name + "' has no ranks");
+    size *= axis.size;
+    if (size > plan::kMaxRanks) {
+      return bad("mesh: more than " + std::to_string(plan::kMaxRanks) + " ranks");
+    }
+  }
+  return {};
+}
+
+Status check_model(const plan::ModelShape& model) {
+  if (model.segments.empty()) return bad("the model has no segments");
+  if (num_parameters(model) == 0) return bad("the model has no parameters");
+  int before = 0;  // parameters of the segments before
+  for (std::size_t i = 0; i < model.segments.size(); ++i) {
+    const plan::SegmentShape& s = model.segments[i];
+    const std::string who = "segment " + std::to_string(i);
+    if (s.flops_per_sample < 0) return bad(who + " has a negative size");
+    for (const plan::ParameterShape& p : s.parameters) {
+      if (p.elements < 0) return bad(who + ": parameter '" + p.name + "' has a negative size");
+    }
+    for (const int b : s.borrowed) {
+      if (b < 0 || b >= before) {
+        return bad(who + " borrows parameter " + std::to_string(b) +
+                   ", which no segment before it has");
+      }
+    }
+    before += static_cast<int>(s.parameters.size());
+  }
+  return {};
+}
+
+Status check_rest(const StepPlan& p) {
+  const auto check = [&](const std::vector<Placement>& rest, const char* what) -> Status {
+    if (rest.size() != p.mesh.axes.size()) {
+      return bad(std::string("state ") + what + ": " + std::to_string(rest.size()) +
+                 " placements for a mesh of " + std::to_string(p.mesh.axes.size()) + " axes");
+    }
+    for (const Placement placement : rest) {
+      if (placement == Placement::kPartial || placement == Placement::kDiverged) {
+        return bad(std::string("state ") + what + ": " + std::string(to_string(placement)) +
+                   " is nothing to begin a step with");
+      }
+    }
+    return {};
+  };
+  STORMO_RETURN_IF_ERROR(check(p.parameters, "parameters"));
+  for (std::size_t i = 0; i < p.parameters.size() && i < p.optimizer_state.size(); ++i) {
+    const std::string axis = " over " + p.mesh.axes[i].name;
+    if (p.optimizer_state[i] == Placement::kShared) {
+      return bad("state optimizer: shared" + axis + "; each rank has its own, or a part");
+    }
+    if (p.parameters[i] != Placement::kReplicate && p.optimizer_state[i] != Placement::kShard) {
+      return bad("state parameters: " + std::string(to_string(p.parameters[i])) + axis +
+                 ", where the optimizer's state is whole: more than one rank would update them");
+    }
+  }
+  STORMO_RETURN_IF_ERROR(check(p.frozen, "frozen"));
+  return check(p.optimizer_state, "optimizer");
+}
+
+bool takes_axes(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::kAllGather:
+    case ActionKind::kReshard:
+    case ActionKind::kAllReduce:
+    case ActionKind::kReduceScatter:
+    case ActionKind::kShareGradients:
+    case ActionKind::kShareParameters: return true;
+    default: return false;
+  }
+}
+bool may_take_axes(ActionKind kind) {
+  return takes_axes(kind) || kind == ActionKind::kNorm || kind == ActionKind::kUpdate;
+}
+bool may_be_asynchronous(ActionKind kind) {
+  return kind == ActionKind::kCount || kind == ActionKind::kAllGather ||
+         kind == ActionKind::kAllReduce || kind == ActionKind::kReduceScatter;
+}
+
+Status check_axes(const StepPlan& p, const Action& a) {
+  if (a.axes.empty()) return takes_axes(a.kind) ? bad("needs an axis") : Status();
+  if (!may_take_axes(a.kind)) return bad("takes no axis");
+  const bool several = a.kind == ActionKind::kAllReduce || a.kind == ActionKind::kNorm ||
+                       a.kind == ActionKind::kUpdate;
+  if (a.axes.size() > 1 && !several) return bad("takes one axis");
+  std::set<std::string> seen;
+  for (const std::string& axis : a.axes) {
+    if (p.mesh.find(axis) < 0) return bad("axis '" + axis + "' is not in the mesh");
+    if (!seen.insert(axis).second) return bad("names axis '" + axis + "' twice");
+  }
+  return {};
+}
+
+Status check_shape(const StepPlan& p, const Action& a) {
+  const plan::RangeOf of = range_of(a.kind);
+  const bool segments = of == plan::RangeOf::kSegments;
+  const auto count =
+      segments ? p.model.segments.size() : static_cast<std::size_t>(num_parameters(p.model));
+  if (of == plan::RangeOf::kNothing) {
+    if (a.range != plan::Range{}) return bad("takes no range");
+  } else if (a.range.first < 0 || a.range.first > a.range.last || at(a.range.last) >= count) {
+    return bad(std::string("has ") + (segments ? "segments " : "parameters ") +
+               std::to_string(a.range.first) + "-" + std::to_string(a.range.last) +
+               ", but the model has " + std::to_string(count));
+  }
+  const int most = has_micro_batch(a.kind) ? p.micro_batches : 1;
+  if (a.micro_batch < 0 || a.micro_batch >= most) {
+    return bad("is of micro-batch " + std::to_string(a.micro_batch) + ", but there are " +
+               std::to_string(most));
+  }
+  if (a.asynchronous && !may_be_asynchronous(a.kind)) return bad("cannot be asynchronous");
+  return check_axes(p, a);
+}
+
+}  // namespace
+
+Status check_form(const StepPlan& p) {
+  STORMO_RETURN_IF_ERROR(check_mesh(p.mesh));
+  STORMO_RETURN_IF_ERROR(check_model(p.model));
+  STORMO_RETURN_IF_ERROR(check_rest(p));
+  if (p.micro_batches < 1) return bad("there are no micro-batches");
+  for (std::size_t i = 0; i < p.actions.size(); ++i) {
+    const Status st = check_shape(p, p.actions[i]);
+    if (!st.ok()) return st.within(describe(p, i));
+  }
+  return {};
+}
+
+}  // namespace stormo::analysis

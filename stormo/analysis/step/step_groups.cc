@@ -1,0 +1,41 @@
+#include <stormo/analysis/step/step_groups.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <stormo/base/check.h>
+
+namespace stormo::analysis {
+
+StepGroups::StepGroups(plan::Mesh mesh, const std::vector<int>& ranks_per_host)
+    : mesh_(std::move(mesh)) {
+  for (int host = 0; host < static_cast<int>(ranks_per_host.size()); ++host) {
+    host_of_.insert(host_of_.end(),
+                    static_cast<std::size_t>(ranks_per_host[static_cast<std::size_t>(host)]), host);
+  }
+  STORMO_CHECK(host_of_.size() == static_cast<std::size_t>(mesh_.size()),
+               "StepGroups: the hosts have another number of ranks than the mesh");
+}
+
+const std::vector<StepGroups::Group>& StepGroups::over(const std::vector<std::string>& axes) {
+  const auto [entry, is_new] = groups_.try_emplace(axes);
+  if (!is_new) return entry->second;
+  std::map<std::vector<int>, std::size_t> by_others;  // coordinates on the other axes
+  for (Rank r = 0; r < mesh_.size(); ++r) {
+    std::vector<int> others = mesh_.coordinates(r);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      if (std::ranges::count(axes, mesh_.axes[i].name) > 0) others[i] = 0;
+    }
+    const auto [found, first] = by_others.try_emplace(std::move(others), entry->second.size());
+    if (first) entry->second.emplace_back();
+    Group& group = entry->second[found->second];
+    const int host = host_of_[static_cast<std::size_t>(r)];
+    const bool same_host = !first && host_of_[static_cast<std::size_t>(group.ranks.back())] == host;
+    if (!same_host) group.ranks_per_host.push_back(0);
+    ++group.ranks_per_host.back();
+    group.ranks.push_back(r);
+  }
+  return entry->second;
+}
+
+}  // namespace stormo::analysis

@@ -1,0 +1,200 @@
+#include <stormo/analysis/step/step_memory.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <stormo/plan/flat_buffer.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Placement;
+using plan::Range;
+
+std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
+
+/// Into how many parts the ranks cut a value, or in how many they count one copy.
+int parts(const plan::Mesh& mesh, const std::vector<Placement>& placed, Placement how) {
+  int out = 1;
+  for (std::size_t axis = 0; axis < placed.size(); ++axis) {
+    if (placed[axis] == how) out *= mesh.axes[axis].size;
+  }
+  return out;
+}
+
+std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
+
+/// Walks the actions once, and keeps what is held after each.
+class Walk {
+ public:
+  Walk(const plan::StepPlan& plan, const MemorySizes& sizes)
+      : plan_(plan),
+        sizes_(sizes),
+        shards_(parts(plan.mesh, plan.parameters, Placement::kShard)),
+        in_parts_(std::ranges::count(plan.parameters, Placement::kShard) > 0),
+        has_gradient_(static_cast<std::size_t>(num_parameters(plan.model))) {
+    for (const Action& a : plan.actions) {
+      if (a.kind == ActionKind::kReshard) dropped_.push_back(a.range);
+    }
+    rest();
+  }
+
+  StepMemory take() {
+    StepMemory out{.between_steps = now_, .peak = now_};
+    for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
+      do_action(plan_.actions[i]);
+      if (highest_.total() <= out.peak.total()) continue;
+      out.peak = highest_;
+      out.peak_action = i;
+    }
+    return out;
+  }
+
+ private:
+  /// What is there between steps. Of ranges that no action drops, the whole stays.
+  void rest() {
+    for (std::size_t s = 0; s < plan_.model.segments.size(); ++s) {
+      const Range own = parameters_of(plan_.model, {static_cast<int>(s), static_cast<int>(s)});
+      const int state_parts = parts(plan_.mesh, plan_.optimizer_state, Placement::kShard);
+      for (const plan::FlatGroup& group : groups(own)) {
+        const std::int64_t whole = elements(group) * bytes_of(group.dtype);
+        const auto& placed = group.trainable ? plan_.parameters : plan_.frozen;
+        const bool resident = std::ranges::count(dropped_, own) == 0;
+        const int held = resident ? parts(plan_.mesh, placed, Placement::kShared)
+                                  : parts(plan_.mesh, placed, Placement::kShard);
+        now_.parameters += divide_up(whole, held);
+        if (!group.trainable) continue;
+        now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
+        if (!in_parts_ && sizes_.travels_as) {
+          now_.gradients += elements(group) * bytes_of(*sizes_.travels_as);
+        }
+      }
+    }
+  }
+
+  void do_action(const Action& a) {
+    highest_ = now_;
+    switch (a.kind) {
+      case ActionKind::kForward:
+        if (!is_recomputed(a)) now_.activations += activations(a.range);
+        break;
+      case ActionKind::kRecompute: now_.activations += activations(a.range); break;
+      case ActionKind::kBackward: {
+        add_gradients(parameters_of(plan_.model, a.range));
+        keep_highest();
+        now_.activations -= activations(a.range);
+        break;
+      }
+      case ActionKind::kAllGather: now_.parameters += whole_if_dropped(a.range); break;
+      case ActionKind::kReshard: now_.parameters -= whole_if_dropped(a.range); break;
+      case ActionKind::kReduceScatter: scatter(a.range); break;
+      case ActionKind::kReleaseGradients:
+        now_.gradients -= std::exchange(terms_[key(a.range)], 0);
+        break;
+      default: break;
+    }
+    keep_highest();
+  }
+
+  void keep_highest() {
+    if (now_.total() > highest_.total()) highest_ = now_;
+  }
+
+  /// Gradients lie whole where backward leaves them; later micro-batches add to them.
+  void add_gradients(Range parameters) {
+    const auto all = flatten(plan_.model);
+    for (int i = parameters.first; i <= parameters.last; ++i) {
+      const auto p = static_cast<std::size_t>(i);
+      if (!all[p]->trainable || has_gradient_[p]) continue;
+      has_gradient_[p] = true;
+      now_.gradients += all[p]->elements * bytes_of(all[p]->dtype);
+    }
+  }
+
+  /// The terms move into a flat buffer, this rank's part of the sum into another.
+  void scatter(Range parameters) {
+    std::int64_t gradients = 0;
+    for (const plan::FlatGroup& group : groups(parameters)) {
+      if (!group.trainable) continue;
+      const std::int64_t terms =
+          elements(group) * bytes_of(sizes_.travels_as.value_or(group.dtype));
+      terms_[key(parameters)] += terms;
+      now_.gradients += terms;
+      for (const std::int64_t n : group.counts) gradients += n * bytes_of(group.dtype);
+    }
+    keep_highest();
+    now_.gradients -= gradients;
+    if (is_released_before_update(parameters) && shards_ > 1) {
+      now_.gradients += terms_[key(parameters)] / shards_;
+    }
+    for (int i = parameters.first; i <= parameters.last; ++i) {
+      has_gradient_[static_cast<std::size_t>(i)] = false;
+    }
+  }
+
+  /// Else the part that is updated lies among the terms.
+  bool is_released_before_update(Range parameters) const {
+    const auto ends = std::ranges::find_if(plan_.actions, [&](const Action& a) {
+      return a.kind == ActionKind::kUpdate ||
+             (a.kind == ActionKind::kReleaseGradients && a.range == parameters);
+    });
+    return ends != plan_.actions.end() && ends->kind == ActionKind::kReleaseGradients;
+  }
+
+  std::int64_t whole_if_dropped(Range parameters) const {
+    if (std::ranges::count(dropped_, parameters) == 0) return 0;
+    std::int64_t bytes = 0;
+    for (const plan::FlatGroup& group : groups(parameters)) {
+      bytes += elements(group) * bytes_of(group.dtype);
+    }
+    return bytes;
+  }
+
+  bool is_recomputed(const Action& forward) const {
+    return std::ranges::any_of(plan_.actions, [&](const Action& a) {
+      return a.kind == ActionKind::kRecompute && a.range == forward.range &&
+             a.micro_batch == forward.micro_batch;
+    });
+  }
+
+  std::int64_t activations(Range segments) const {
+    std::int64_t bytes = 0;
+    for (int s = segments.first; s <= segments.last && !sizes_.activations.empty(); ++s) {
+      bytes += sizes_.activations[static_cast<std::size_t>(s)];
+    }
+    return bytes;
+  }
+
+  std::vector<plan::FlatGroup> groups(Range parameters) const {
+    return plan::flat_groups(plan_.model, parameters);
+  }
+  /// With alignment, where the parameters lie in a flat buffer.
+  std::int64_t elements(const plan::FlatGroup& group) const {
+    if (in_parts_) return plan::flat_buffer(group.counts, bytes_of(group.dtype), shards_).elements;
+    std::int64_t sum = 0;
+    for (const std::int64_t n : group.counts) sum += n;
+    return sum;
+  }
+  static std::pair<int, int> key(Range r) { return {r.first, r.last}; }
+
+  const plan::StepPlan& plan_;
+  const MemorySizes& sizes_;
+  int shards_;
+  bool in_parts_;
+  std::vector<Range> dropped_;
+  std::vector<bool> has_gradient_;
+  std::map<std::pair<int, int>, std::int64_t> terms_;  // of reductions, by range
+  Memory now_;
+  Memory highest_;  // while the present action runs
+};
+
+}  // namespace
+
+StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes) {
+  return Walk(plan, sizes).take();
+}
+
+}  // namespace stormo::analysis

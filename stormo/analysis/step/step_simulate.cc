@@ -1,0 +1,251 @@
+#include <stormo/analysis/step/step_simulate.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include <stormo/analysis/step/step_groups.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Range;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// What is under way, by range of parameters and rank: when it will be there.
+using Arrivals = std::map<std::pair<int, int>, std::vector<double>>;
+
+class Walk {
+ public:
+  Walk(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host, const StepSizes& sizes,
+       const StepTimes& times, Timeline timeline)
+      : plan_(plan),
+        sizes_(sizes),
+        times_(times),
+        timeline_(timeline),
+        groups_(plan.mesh, ranks_per_host),
+        reads_(parameters_read(plan.model)),
+        ranks_(at(plan.mesh.size())) {
+    out_.compute.resize(ranks_.size());
+    computed_.resize(plan.model.segments.size());
+    for (std::size_t s = 0; s < plan.model.segments.size(); ++s) {
+      owner_.insert(owner_.end(), plan.model.segments[s].parameters.size(), s);
+    }
+  }
+
+  Result<StepSimulation> run() {
+    for (action_ = 0; action_ < plan_.actions.size(); ++action_) {
+      STORMO_RETURN_IF_ERROR(next(plan_.actions[action_]));
+    }
+    for (const Ready& rank : ranks_) {
+      out_.finish.push_back(std::max(rank.compute, rank.communication));
+    }
+    out_.seconds = out_.finish.empty() ? 0 : std::ranges::max(out_.finish);
+    return std::move(out_);
+  }
+
+ private:
+  /// When a rank's lanes are free.
+  struct Ready {
+    double compute = 0;
+    double communication = 0;
+  };
+
+  Status next(const Action& a) {
+    wait_for_inputs(a);
+    compute(a);
+    if (a.kind == ActionKind::kShareGradients || a.kind == ActionKind::kShareParameters) {
+      for (const StepGroups::Group& group : groups_.over(a.axes)) {
+        start(group, times_.barrier, /*asynchronous=*/false);
+      }
+    }
+    for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
+      for (const StepGroups::Group& group : groups_.over(c.axes)) {
+        if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
+        STORMO_ASSIGN_OR_RETURN(const double seconds, times_.collective(group.ranks_per_host, c));
+        start(group, seconds, a.asynchronous);
+      }
+    }
+    // only now: the counts of find_unused travel while the last parts are reduced
+    if (a.kind == ActionKind::kFindUnused) wait_for_all(reductions_);
+    return {};
+  }
+
+  void wait_for_inputs(const Action& a) {
+    switch (a.kind) {
+      case ActionKind::kForward:
+      case ActionKind::kRecompute:
+      case ActionKind::kBackward: wait_for_parameters(a.range); break;
+      case ActionKind::kReshard: wait_for(gathers_, a.range); break;
+      case ActionKind::kReleaseGradients:
+      case ActionKind::kAllReduce: wait_for(reductions_, a.range); break;
+      case ActionKind::kNorm:
+      case ActionKind::kUpdate: wait_for_all(reductions_); break;
+      default: break;
+    }
+  }
+
+  void wait_for_parameters(Range segments) {
+    for (const auto& [range, arrivals] : gathers_) {
+      const auto is_read = [&](int p) { return range.first <= p && p <= range.second; };
+      const auto begin = reads_.begin() + segments.first, end = reads_.begin() + segments.last + 1;
+      if (std::any_of(begin, end, [&](const std::vector<int>& read) {
+            return std::ranges::any_of(read, is_read);
+          })) {
+        wait_until(arrivals);
+      }
+    }
+  }
+  void wait_for(const Arrivals& under_way, Range range) {
+    const auto found = under_way.find({range.first, range.last});
+    if (found != under_way.end()) wait_until(found->second);
+  }
+  void wait_for_all(Arrivals& under_way) {
+    for (const auto& [range, arrivals] : under_way) wait_until(arrivals);
+    under_way.clear();
+  }
+  void wait_until(const std::vector<double>& arrivals) {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) wait_until(r, arrivals[r]);
+  }
+  void wait_until(std::size_t rank, double time) {
+    double& now = ranks_[rank].compute;
+    if (time <= now) return;
+    record(rank, Lane::kWait, now, time);
+    now = time;
+  }
+
+  /// Gradients of a segment are there before those of the segments in front of it.
+  void note_gradients(const Action& a) {
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      double at_time = ranks_[r].compute;
+      for (int s = a.range.last; s >= a.range.first; --s) {
+        Action one = a;
+        one.range = {s, s};
+        at_time += times_.compute(static_cast<Rank>(r), one);
+        computed_[at(s)].resize(ranks_.size());
+        computed_[at(s)][r] = at_time;
+      }
+    }
+  }
+
+  /// When a rank can send what the present action reduces: an asynchronous one need not wait until
+  /// the plan comes to it.
+  double ready(std::size_t rank) const {
+    const Action& a = plan_.actions[action_];
+    const bool early = a.kind == ActionKind::kAllReduce && a.asynchronous &&
+                       reductions_.find({a.range.first, a.range.last}) == reductions_.end();
+    if (!early) return ranks_[rank].compute;
+    double time = 0;
+    for (std::size_t s = owner_[at(a.range.first)]; s <= owner_[at(a.range.last)]; ++s) {
+      if (!computed_[s].empty()) time = std::max(time, computed_[s][rank]);
+    }
+    return time;
+  }
+
+  void compute(const Action& a) {
+    if (a.kind == ActionKind::kBackward) note_gradients(a);
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const double seconds = times_.compute(static_cast<Rank>(r), a);
+      double& now = ranks_[r].compute;
+      record(r, Lane::kCompute, now, now + seconds);
+      now += seconds;
+      out_.compute[r] += seconds;
+    }
+  }
+
+  /// A collective, or a barrier, of the present action.
+  void start(const StepGroups::Group& group, double seconds, bool asynchronous) {
+    double begin = 0;
+    for (const Rank r : group.ranks) {
+      begin = std::max({begin, ready(at(r)), ranks_[at(r)].communication});
+    }
+    for (const Rank r : group.ranks) {
+      if (!asynchronous) wait_until(at(r), begin);
+      record(at(r), Lane::kCommunication, begin, begin + seconds);
+      ranks_[at(r)].communication = begin + seconds;
+      if (asynchronous) {
+        arrive(at(r), begin + seconds);
+      } else {
+        ranks_[at(r)].compute = begin + seconds;
+      }
+    }
+  }
+
+  void arrive(std::size_t rank, double time) {
+    const Action& a = plan_.actions[action_];
+    Arrivals& under_way = a.kind == ActionKind::kAllGather ? gathers_ : reductions_;
+    std::vector<double>& arrivals = under_way[{a.range.first, a.range.last}];
+    arrivals.resize(ranks_.size());
+    arrivals[rank] = std::max(arrivals[rank], time);
+  }
+
+  void record(std::size_t rank, Lane lane, double start, double end) {
+    if (timeline_ == Timeline::kDrop || start >= end) return;
+    out_.timeline.push_back({.rank = static_cast<Rank>(rank),
+                             .action = action_,
+                             .lane = lane,
+                             .start = start,
+                             .end = end});
+  }
+
+  const plan::StepPlan& plan_;
+  const StepSizes& sizes_;
+  const StepTimes& times_;
+  Timeline timeline_;
+  StepGroups groups_;
+  std::vector<std::vector<int>> reads_;  // by segment: parameters
+  std::vector<Ready> ranks_;
+  std::vector<std::size_t> owner_;             // by parameter: its segment
+  std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
+  Arrivals gathers_, reductions_;
+  std::size_t action_ = 0;
+  StepSimulation out_;
+};
+
+}  // namespace
+
+std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& plan,
+                                                         const ComputeTimes& times) {
+  double parts = 1;
+  for (std::size_t axis = 0; axis < plan.optimizer_state.size(); ++axis) {
+    if (plan.optimizer_state[axis] == plan::Placement::kShard) parts *= plan.mesh.axes[axis].size;
+  }
+  std::vector<double> before{0};  // elements of the parameters before each
+  for (const plan::ParameterShape* p : flatten(plan.model)) {
+    before.push_back(before.back() + (p->trainable ? static_cast<double>(p->elements) : 0));
+  }
+  const auto of_segments = [](const std::vector<double>& each, Range r) {
+    return std::accumulate(each.begin() + r.first, each.begin() + r.last + 1, 0.0);
+  };
+  return [=](Rank, const Action& a) -> double {
+    switch (a.kind) {
+      case ActionKind::kLoad: return times.load;
+      case ActionKind::kForward:
+      case ActionKind::kRecompute: return of_segments(times.forward, a.range);
+      case ActionKind::kLoss: return times.loss;
+      case ActionKind::kBackward: return of_segments(times.backward, a.range);
+      case ActionKind::kNorm: return times.norm / parts;
+      case ActionKind::kUpdate: {
+        const double elements = before[at(a.range.last + 1)] - before[at(a.range.first)];
+        return before.back() > 0 ? times.update / parts * elements / before.back() : 0;
+      }
+      default: return 0;
+    }
+  };
+}
+
+double StepSimulation::idle_share() const {
+  const double all = seconds * static_cast<double>(compute.size());
+  return all > 0 ? 1 - std::accumulate(compute.begin(), compute.end(), 0.0) / all : 0;
+}
+
+Result<StepSimulation> simulate(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
+                                const StepSizes& sizes, const StepTimes& times, Timeline timeline) {
+  return Walk(plan, ranks_per_host, sizes, times, timeline).run();
+}
+
+}  // namespace stormo::analysis

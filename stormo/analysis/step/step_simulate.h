@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <stormo/analysis/schedule/simulate.h>
+#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/base/event.h>
+#include <stormo/base/ids.h>
+#include <stormo/base/status.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::analysis {
+
+/// How long things take, in seconds.
+struct StepTimes {
+  /// A rank's own part of an action: all of a computation, none of a transfer.
+  std::function<double(Rank, const plan::Action&)> compute;
+  /// Of a collective of a group that lies on hosts like this, when all ranks start together.
+  std::function<Result<double>(const std::vector<int>& ranks_per_host, const Collective&)>
+      collective;
+  double barrier = 0;  ///< of ranks of a host
+};
+
+/// How long one rank takes for its computations, alone, in seconds.
+struct ComputeTimes {
+  std::vector<double> forward;   ///< by segment, of one micro-batch
+  std::vector<double> backward;  ///< by segment, of one micro-batch
+  double load = 0;
+  double loss = 0;    ///< of one micro-batch
+  double norm = 0;    ///< of all gradients
+  double update = 0;  ///< of all parameters
+};
+/// For StepTimes, the same on every rank. Norm and update take as long as the part of the
+/// optimizer's state is large that a rank of `plan` has.
+std::function<double(Rank, const plan::Action&)> compute_times(const plan::StepPlan& plan,
+                                                               const ComputeTimes& times);
+
+/// Something that one rank does, or waits for, in seconds since the start of the step.
+struct SimulatedAction {
+  Rank rank = 0;
+  std::size_t action = 0;  ///< of the plan
+  Lane lane = Lane::kCompute;
+  double start = 0;
+  double end = 0;
+};
+
+struct StepSimulation {
+  double seconds = 0;           ///< until the last rank is done
+  std::vector<double> compute;  ///< by rank: time in computations
+  std::vector<double> finish;   ///< by rank
+  /// In the order of the plan, then of ranks; empty for Timeline::kDrop. Intervals of length 0 are
+  /// left out.
+  std::vector<SimulatedAction> timeline;
+
+  /// Of all ranks' time, the share in which they do not compute.
+  double idle_share() const;
+};
+
+/// Plays one step of a verified plan in virtual time, on hosts with that many ranks.
+///
+/// Each rank has a lane of computations and one of communication. A collective begins when the last
+/// of its ranks is there and occupies their communication lanes; ranks whose action is not
+/// asynchronous wait for its end. An action waits for the transfers of what it needs: forward and
+/// backward for the parameters that they read, an average of parts for its reduce_scatter, norm and
+/// update for all. Several collectives do not slow each other down. Deterministic.
+/// O(actions * ranks), besides `times`.
+Result<StepSimulation> simulate(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
+                                const StepSizes& sizes, const StepTimes& times,
+                                Timeline timeline = Timeline::kKeep);
+
+}  // namespace stormo::analysis

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <stormo/base/status.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::analysis {
+
+// clang-format off
+/// OK when every action of `p` finds what it needs, and the step ends as the next one has to begin;
+/// else kBadPlan that names the first action that does not, the value and its placement.
+///
+/// | action            | needs                                        | makes                       |
+/// |-------------------|----------------------------------------------|-----------------------------|
+/// | load              |                                              | batch: shard                |
+/// | count             | batch                                        | weights, added up           |
+/// | forward           | parameters: replicate or shared; the input   | output                      |
+/// | loss              | output of the last segment                   | loss                        |
+/// | recompute         | as forward; the loss                         | what backward needs of it   |
+/// | backward          | as forward; the gradient of the output       | gradients: partial, added   |
+/// | all_gather        | parameters: shard on its axis                | parameters: replicate       |
+/// | reshard           | parameters: replicate, at rest shard         | parameters: shard           |
+/// | all_reduce        | gradients: partial on its axes; async: weights | gradients: replicate      |
+/// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
+/// | release_gradients | the terms of a reduce_scatter                | no terms                    |
+/// | find_unused       | gradients: nowhere partial                   | unused gradients are none   |
+/// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
+/// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
+/// | norm              | gradients: final                             | norm                        |
+/// | unscale, clip     | norm                                         | a factor of the gradients   |
+/// | update            | gradients: final; parameters, state          | parameters: placed as state |
+/// | agree             | loss of each micro-batch; all is updated     | loss, on all ranks          |
+///
+/// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
+/// on which the optimizer's state is cut. Parameters that are updated with gradients that are
+/// partial become diverged. What some action reshards is in parts when it is updated, and no terms
+/// outlive the step: so memory is released when the plan says so. Written from above, so the time does not depend on the number of ranks:
+/// O(actions * parameters * axes) at most. What a store of parameters can do besides is not looked
+/// at: see train/parameters/parameter_store.h, check().
+// clang-format on
+Status verify(const plan::StepPlan& p);
+
+}  // namespace stormo::analysis

@@ -1,0 +1,166 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <stormo/base/own_process.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/comm/group/inline_payload.h>
+#include <stormo/comm/group/memory_map.h>
+#include <stormo/comm/group/prepared_call.h>
+#include <stormo/comm/operation/connector.h>
+#include <stormo/comm/operation/operation.h>
+#include <stormo/comm/operation/operation_lane.h>
+#include <stormo/comm/program/execute.h>
+#include <stormo/comm/program/program.h>
+#include <stormo/comm/selection/selection.h>
+#include <stormo/comm/watch/activity.h>
+#include <stormo/comm/watch/coordinator.h>
+
+namespace stormo::comm {
+
+/// The Communicator over shared memory inside hosts and a message transport between them.
+class Group final : public Communicator {
+ public:
+  struct Parts {
+    Rank rank = 0;
+    std::vector<int> ranks_per_host;  ///< ranks are numbered host by host
+    std::string host = "localhost";
+    std::shared_ptr<transport::Health> health;
+    Connections connections;
+    std::unique_ptr<transport::StoreServer> server;  ///< when this process hosts the Store
+    /// Of the whole job; null for threads of one process and a world of one: failures then stay in
+    /// `health`.
+    std::shared_ptr<Coordinator> coordinator;
+    std::shared_ptr<Connector> connector;    ///< of subgroups; null: of one rank at most
+    std::shared_ptr<Activities> activities;  ///< of the world and its subgroups; null: a fresh one
+    std::string name;                        ///< of a subgroup
+    /// Which algorithms run; equal on all ranks. Null: the shipped ones.
+    std::shared_ptr<const Selection> selection;
+  };
+  explicit Group(Parts parts);
+  ~Group() override;
+
+  int rank() const override { return parts_.rank; }
+  int size() const override { return static_cast<int>(hosts_.host.size()); }
+  int local_rank() const override { return parts_.connections.host_group->rank(); }
+  int local_size() const override { return parts_.connections.host_group->size(); }
+  int cross_rank() const override { return hosts_.host[static_cast<std::size_t>(parts_.rank)]; }
+  int cross_size() const override { return static_cast<int>(parts_.ranks_per_host.size()); }
+  const std::string& host() const override { return parts_.host; }
+  const std::vector<int>& ranks_per_host() const override { return parts_.ranks_per_host; }
+
+  Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
+                                                 Deadline by) override;
+  Status run(const Request& request, Deadline by) override;
+  Work submit(const Request& request) override;
+
+  transport::Arena& arena() override { return parts_.connections.host_group->arena(); }
+  std::byte* peer_address(int peer, std::uint64_t offset) override {
+    return parts_.connections.host_group->address(peer, offset);
+  }
+  Status status() const override;
+  void fail(Status cause) override;
+  void set_section(std::string_view text) override;
+  std::uint64_t bytes_sent() const override;
+  std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const override;
+  void set_sink(Sink* sink) override { sink_ = sink; }
+  Status finalize(Deadline by) override;
+
+  /// Which algorithms run.
+  const Selection& selection() const {
+    return parts_.selection ? *parts_.selection : Selection::shipped();
+  }
+  Placement placement() const { return placement_; }
+  /// Whether no algorithm runs: every rank posts all it has to say, because that is little.
+  bool posts_whole(const Request& request) const {
+    return cross_size() == 1 && request.algorithm.empty() && inline_.fits(request);
+  }
+
+ private:
+  PreparedCall& prepared_for(OperationKind kind) {
+    return prepared_[static_cast<std::size_t>(kind)];
+  }
+  /// One collective on its way through the group.
+  struct Call {
+    const Request& request;
+    Deadline by;
+    PreparedCall& prepared;
+    bool is_prepared;  ///< for this request
+    Operation operation;
+    bool has_begun = false;  ///< for others to see, before this rank could post
+  };
+
+  /// OK in the process that made the group; what a forked child gets for every call.
+  Status check_process() const { return process_.is_here() ? Status() : refuse_child(); }
+  Status refuse_child() const;
+
+  // group.cc: what each operation is
+  Status perform(const Request& request, Deadline by);
+  Status perform_in_turns(const Request& request, Deadline by);
+  Status finish_in_turn(OperationKind kind, Work work, Deadline by);
+  Status perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
+  Status run_barrier(OperationKind kind, Deadline by, std::uint32_t tag = 0);
+  Status perform_message(const Request& request, Deadline by);
+  Status perform_exclusive_scan(const Request& request, Deadline by);
+  Status shift_right(const Request& request, Deadline by);
+  transport::Transport& link_to(Rank peer, Rank& there) const;
+
+  Result<Connections> connect(const Membership& membership, Deadline by);
+
+  // collective.cc: how a collective runs
+  Status collective(const Request& request, Deadline by);
+  Status run_collective(Call call);
+  Status prepare(const Call& under_way);
+  Status run_checked(Call& call);
+  Status meet(Call& call);
+  Status meet_all(Deadline by);
+  Status compare_postings(LocalRanks whose);
+  Result<double> total_weight(const Call& call);
+  void weigh_scales(const Call& call, double weight_of_all);
+  void describe_operands(const Request& request, PreparedCall& call) const;
+  Status run_program(const Call& call);
+  Status use_peers_memory(const Call& call);
+  Result<Choice> choice_for(const Request& request, std::uint64_t bytes) const;
+  Result<const Program*> program_for(const Request& request, std::uint64_t bytes);
+  Result<Program> compile_for(const Request& request, const Choice& choice) const;
+  Status conclude(const Call& call, Status outcome);
+  Status give_up(const Operation& operation, Status outcome);
+  void record(Lane lane, const Operation& operation, TimePoint start, TimePoint end);
+
+  const OwnProcess process_;
+  Parts parts_;
+  HostMap hosts_;
+  Placement placement_;
+  std::array<PreparedCall, kNumOperationKinds> prepared_;
+  InlinePayload inline_;
+  MemoryMap memory_;
+  Workspace workspace_;
+  struct ProgramKey {
+    OperationKind kind;
+    Rank root;
+    Choice choice;
+    auto operator<=>(const ProgramKey&) const = default;
+  };
+  std::map<ProgramKey, Program> programs_;
+  std::uint64_t sequence_ = 0;
+  bool not_all_met_ = false;  ///< the last operation ended before every rank of this host called it
+  Sink* sink_ = nullptr;
+  bool finalized_ = false;
+
+  int num_subgroups_ = 0;
+
+  std::shared_ptr<Activity> activity_;
+  mutable std::mutex mutex_;
+  Status first_cause_;  // guarded by mutex_
+
+  OperationLane lane_;  // last: its thread uses everything above
+};
+
+}  // namespace stormo::comm

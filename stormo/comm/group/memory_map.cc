@@ -1,0 +1,234 @@
+#include <stormo/comm/group/memory_map.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <limits>
+
+#include <stormo/comm/group/posting.h>
+
+namespace stormo::comm {
+namespace {
+
+std::uintptr_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
+
+std::size_t padded(const Buffer& b) { return (b.bytes() + 63) / 64 * 64; }
+
+/// Whether this rank's buffers, used in place, hold the outcome.
+bool has_outcome(const Request& r, Rank me) {
+  if (r.kind == OperationKind::kBroadcast) return r.root != me;
+  return r.kind != OperationKind::kReduce || r.root == me;
+}
+
+/// A rank's share of a private buffer from which on the kernel's copy is the faster way on some
+/// processors, and on all that are known (docs/adr/0005-private-buffers.md).
+constexpr std::size_t kDirectFrom = 16 << 10;
+constexpr std::size_t kAlwaysDirectFrom = 2 << 20;
+
+// What lies behind the posting of an operation on parts: distances from the Arena's beginning, by
+// which a missing part before the memory's beginning may also be negative (they wrap around).
+constexpr std::size_t kInAt = 0;
+constexpr std::size_t kOutAt = 1;
+constexpr std::size_t kScratchAt = 2;
+// all_to_all with counts: bytes from the input's beginning to the block of each rank of this host
+constexpr std::size_t kBlocksAt = 3;
+static_assert(kBlocksAt + transport::HostRegion::kMaxRanks <= Posting::kMaxBuffers);
+
+}  // namespace
+
+MemoryMap::~MemoryMap() {
+  for (const Block& block : {in_, out_, scratch_}) host_.arena().deallocate(block.data);
+}
+
+Status MemoryMap::reserve(Block& block, std::size_t bytes) {
+  if (bytes <= block.bytes) return {};
+  host_.arena().deallocate(block.data);
+  block = {static_cast<std::byte*>(host_.arena().allocate(bytes)), bytes};
+  if (block.data != nullptr) return {};
+  block.bytes = 0;
+  return {Code::kExhausted,
+          fmt::format("the arena of local rank {} has no room for a copy of {} bytes", host_.rank(),
+                      bytes)};
+}
+
+/// Copies are the faster way for little, the kernel for much; in between time will tell.
+void MemoryMap::decide_copies(const Request& request) {
+  trial_ = nullptr;
+  direct_from_ = host_.threads() ? 0 : std::numeric_limits<std::size_t>::max();
+  if (host_.threads() || !host_.reached_by_all()) return;
+  const auto n = static_cast<std::size_t>(host_.size());
+  direct_from_ = kAlwaysDirectFrom * n;
+  std::size_t most = 0;
+  const auto look_at = [&](std::span<const Buffer> buffers) {
+    for (const Buffer& b : buffers) most = std::max(most, needs_copy(b) ? b.bytes() : 0);
+  };
+  look_at(request.in);
+  if (!in_place(request.kind)) look_at(request.out);
+  if (most < kDirectFrom * n) return;
+  trial_ = &trials_[{request.kind, static_cast<int>(std::bit_width(most))}];
+  if (!trial_->copies()) direct_from_ = kDirectFrom * n;
+  Posted(host_, host_.rank()).posting().next_time =
+      trial_->proposes_copies() ? Posting::NextTime::kCopy : Posting::NextTime::kFetch;
+}
+
+bool MemoryMap::needs_copy(const Buffer& buffer) const {
+  return !host_.arena().contains(buffer.data) && buffer.bytes() < direct_from_;
+}
+
+Status MemoryMap::post(const Request& request, Rank me, int size, const Program& program,
+                       Operands& operands) {
+  decide_copies(request);
+  const TimePoint start = now();
+  STORMO_RETURN_IF_ERROR(post_memory(request, me, size, program, operands));
+  posting_ = now() - start;
+  return {};
+}
+
+Status MemoryMap::post_memory(const Request& request, Rank me, int size, const Program& program,
+                              Operands& operands) {
+  return in_place(request.kind) ? post_in_place(request, me, program, operands)
+                                : post_parts(request, me, size, program, operands);
+}
+
+Status MemoryMap::post_in_place(const Request& request, Rank me, const Program& program,
+                                Operands& operands) {
+  transport::Arena& arena = host_.arena();
+  const bool shared = program.shares_in || program.shares_out;
+  const auto copied = [&](const Buffer& b) { return shared && needs_copy(b); };
+  std::size_t copies = 0;
+  for (const Buffer& b : request.in) copies += copied(b) ? padded(b) : 0;
+  STORMO_RETURN_IF_ERROR(reserve(in_, copies));
+  RankMemory& memory = operands.memory[static_cast<std::size_t>(host_.rank())];
+  auto* offsets = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room());
+  mine_.clear();
+  memory.out.clear();
+  std::byte* next = in_.data;
+  for (const Buffer& b : request.in) {
+    auto* data = static_cast<std::byte*>(b.data);
+    if (copied(b)) {
+      if (contributes(request, me) && b.count > 0) std::memcpy(next, data, b.bytes());
+      data = next;
+      next += padded(b);
+    }
+    mine_.push_back(data);
+    memory.out.push_back(address_of(data));
+    if (shared) *offsets++ = arena.offset_of(data);
+  }
+  memory.in = memory.out;
+  return {};
+}
+
+Status MemoryMap::post_parts(const Request& request, Rank me, int size, const Program& program,
+                             Operands& operands) {
+  transport::Arena& arena = host_.arena();
+  const auto width = size_of(operands.dtype);
+  RankMemory& memory = operands.memory[static_cast<std::size_t>(host_.rank())];
+  const Buffer in = request.in.empty() ? Buffer{} : request.in.front();
+  const Buffer out = request.out.empty() ? Buffer{} : request.out.front();
+  // a part stands where it would be in the whole
+  const auto before = static_cast<std::uintptr_t>(operands.partition.part_begin(me, size)) * width;
+  const bool gathers =
+      request.kind == OperationKind::kAllGather || request.kind == OperationKind::kGather;
+  const bool pairs = request.kind == OperationKind::kAllToAll;
+  const std::uintptr_t before_in = gathers ? before : 0;
+  const std::uintptr_t before_out = gathers || pairs ? 0 : before;
+
+  const auto* seen_in = static_cast<const std::byte*>(in.data);
+  if (program.shares_in && needs_copy(in)) {
+    STORMO_RETURN_IF_ERROR(reserve(in_, in.bytes()));
+    if (in.count > 0) std::memcpy(in_.data, in.data, in.bytes());
+    seen_in = in_.data;
+  }
+  auto* real_out = static_cast<std::byte*>(out.data);
+  if (program.shares_out && needs_copy(out)) {
+    STORMO_RETURN_IF_ERROR(reserve(out_, out.bytes()));
+    real_out = out_.data;
+  }
+  if (program.uses_scratch) {
+    const auto whole = static_cast<std::size_t>(operands.layout.count()) * width;
+    STORMO_RETURN_IF_ERROR(
+        reserve(scratch_, pairs ? whole * static_cast<std::size_t>(size) : whole));
+  }
+  mine_ = {real_out};
+  // reductions may overwrite the input, so all must use the one that others see
+  memory.in = {address_of(reduces(request.kind) ? seen_in : in.data) - before_in};
+  memory.out = {address_of(real_out) - before_out};
+  memory.scratch = address_of(scratch_.data);
+
+  auto* offsets = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room());
+  if (program.shares_in) offsets[kInAt] = arena.offset_of(seen_in) - before_in;
+  if (program.shares_out) offsets[kOutAt] = arena.offset_of(real_out) - before_out;
+  if (program.uses_scratch) offsets[kScratchAt] = arena.offset_of(scratch_.data);
+  if (pairs) post_blocks(request, operands, me, size);
+  return {};
+}
+
+/// Ranks of other hosts get theirs by messages.
+void MemoryMap::post_blocks(const Request& request, Operands& operands, Rank me, int size) const {
+  if (request.counts.empty()) return;  // equal blocks: everybody can tell
+  auto* begins = reinterpret_cast<std::uint64_t*>(Posted(host_, host_.rank()).room()) + kBlocksAt;
+  const Rank first_here = me - host_.rank();
+  for (int local = 0; local < host_.size(); ++local) {
+    begins[local] =
+        static_cast<std::uint64_t>(operands.partition.part_begin(first_here + local, size)) *
+        size_of(operands.dtype);
+  }
+}
+
+void MemoryMap::find_others(const Request& request, Operands& operands) {
+  met_ = now();
+  proposal_ = Posted(host_, 0).posting().next_time;
+  for (int r = 0; r < host_.size(); ++r) {
+    if (r != host_.rank()) find_memory_of(r, request, operands);
+  }
+}
+
+void MemoryMap::find_memory_of(int local, const Request& request, Operands& operands) const {
+  const auto* offsets = reinterpret_cast<const std::uint64_t*>(Posted(host_, local).room());
+  const std::uintptr_t base = address_of(host_.address(local, 0));
+  RankMemory& theirs = operands.memory[static_cast<std::size_t>(local)];
+  theirs.beyond = host_.memory_of(local);
+  if (in_place(request.kind)) {
+    theirs.out.resize(request.in.size());
+    for (std::size_t b = 0; b < theirs.out.size(); ++b) theirs.out[b] = base + offsets[b];
+    theirs.in = theirs.out;
+    return;
+  }
+  theirs.in = {base + offsets[kInAt]};
+  theirs.out = {base + offsets[kOutAt]};
+  theirs.scratch = base + offsets[kScratchAt];
+  if (request.kind != OperationKind::kAllToAll || request.counts.empty()) return;
+  // only the block for this rank is read: it shall be found where it would be in this rank's own
+  const Rank me = operands.partition.me();
+  theirs.in[0] +=
+      offsets[kBlocksAt + static_cast<std::size_t>(host_.rank())] -
+      static_cast<std::uintptr_t>(operands.partition.part_begin(me, 0)) * size_of(operands.dtype);
+}
+
+void MemoryMap::copy_back(const Request& request, Rank me) {
+  const bool brings = !in_place(request.kind) || has_outcome(request, me);
+  for (std::size_t b = 0; brings && b < request.out.size(); ++b) {
+    const Buffer& buffer = request.out[b];
+    if (mine_[b] != buffer.data && buffer.count > 0) {
+      std::memcpy(buffer.data, mine_[b], buffer.bytes());
+    }
+  }
+  if (trial_ != nullptr) judge_copies(request);
+}
+
+void MemoryMap::judge_copies(const Request& request) {
+  const std::chrono::duration<double> took = posting_ + (now() - met_);
+  std::size_t bytes = 0;
+  for (const auto& list : {request.in, request.out}) {
+    for (const Buffer& b : list) bytes += b.bytes();
+  }
+  const bool copies_next = proposal_ == Posting::NextTime::kNoProposal
+                               ? trial_->proposes_copies()
+                               : proposal_ == Posting::NextTime::kCopy;
+  trial_->took(took.count() / static_cast<double>(bytes), copies_next);
+}
+
+}  // namespace stormo::comm

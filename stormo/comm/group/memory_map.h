@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/comm/group/copy_or_fetch.h>
+#include <stormo/comm/group/posting.h>
+#include <stormo/comm/operation/operation.h>
+#include <stormo/comm/program/execute.h>
+#include <stormo/transport/shm/host_group.h>
+
+namespace stormo::comm {
+
+/// Makes the memories of an operation reachable for all ranks of the host: posts where this rank's
+/// lie and finds those of the others. Private buffers that others must see are lent a copy in the
+/// Arena where they are small, cannot be reached, or are better off so. One operation at a time.
+class MemoryMap {
+ public:
+  explicit MemoryMap(transport::HostGroup& host) : host_(host) {}
+  ~MemoryMap();
+  MemoryMap(const MemoryMap&) = delete;
+
+  /// Before the host's ranks meet: fills operands.memory[local rank] and the room behind the
+  /// posting. `operands` must have its partition and layout. `size`: ranks of the group.
+  Status post(const Request& request, Rank me, int size, const Program& program,
+              Operands& operands);
+  /// After they have met: fills operands.memory of the others.
+  void find_others(const Request& request, Operands& operands);
+  /// At the end: outcomes that lie in a copy go to the user's buffers.
+  void copy_back(const Request& request, Rank me);
+
+ private:
+  /// Memory in the Arena that grows and is kept from operation to operation.
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  Status reserve(Block& block, std::size_t bytes);
+  void decide_copies(const Request& request);
+  void judge_copies(const Request& request);
+  /// Now, where that matters.
+  TimePoint now() const {
+    return trial_ == nullptr ? TimePoint{} : std::chrono::steady_clock::now();
+  }
+  /// Whether peers cannot, or had better not, use the buffer where it is.
+  bool needs_copy(const Buffer& buffer) const;
+  Status post_memory(const Request& request, Rank me, int size, const Program& program,
+                     Operands& operands);
+  void find_memory_of(int local, const Request& request, Operands& operands) const;
+  Status post_in_place(const Request& request, Rank me, const Program& program, Operands& operands);
+  Status post_parts(const Request& request, Rank me, int size, const Program& program,
+                    Operands& operands);
+  void post_blocks(const Request& request, Operands& operands, Rank me, int size) const;
+
+  transport::HostGroup& host_;
+  std::size_t direct_from_ = 0;   // private buffers of so many bytes are not copied, this time
+  CopyOrFetch* trial_ = nullptr;  // of the operation under way, where either way may be the faster
+  std::map<std::pair<OperationKind, int>, CopyOrFetch> trials_;  // by bytes, as a power of two
+  Posting::NextTime proposal_ = Posting::NextTime::kNoProposal;
+  Duration posting_{0};
+  TimePoint met_;
+  Block in_;       // copies of private inputs, or of private buffers of an operation in place
+  Block out_;      // stands in for a private output
+  Block scratch_;  // what only passes through
+  std::vector<std::byte*> mine_;  // where each output (or buffer in place) really is
+};
+
+}  // namespace stormo::comm

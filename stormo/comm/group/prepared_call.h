@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+
+#include <stormo/comm/group/inline_payload.h>
+#include <stormo/comm/operation/operation.h>
+#include <stormo/comm/program/execute.h>
+#include <stormo/comm/program/program.h>
+#include <stormo/comm/request.h>
+
+namespace stormo::comm {
+
+/// What a call needs apart from where its buffers lie. Loops call the same again and again, so a
+/// group keeps the last one of each kind, and a call of the same form is neither checked nor
+/// planned anew.
+struct PreparedCall {
+  Operation operation;               ///< without its sequence
+  bool posted_whole = false;         ///< no algorithm runs: every rank posts all it has to say
+  std::uint64_t posted_bytes = 0;    ///< then: of the rank with the most to say
+  LocalRanks sources;                ///< then: whose contributions this rank needs
+  const Program* program = nullptr;  ///< else
+  Operands operands;
+
+  /// From now on fits() says whether a request has the form of `request`, for which this was made.
+  void keep_for(const Request& request) {
+    kept_ = is_plain(request) && operation.op != ReduceOp::kWeightedAverage;
+    in_ = side_of(request.in);
+    out_ = side_of(request.out);
+  }
+  /// Nothing fits until then.
+  void forget() { kept_ = false; }
+  /// Whether `request` is right and this was made for its form. False for requests that have more
+  /// to say than a buffer each way: several, counts, a weight, a reduction of the user's, an
+  /// algorithm; and for buffers that overlap.
+  bool fits(const Request& request) const {
+    return kept_ && is_plain(request) &&
+           (!reduces(request.kind) || request.reduction.op == operation.op) &&
+           request.root == operation.root && request.tag == operation.tag &&
+           is_like(request.in, in_) && is_like(request.out, out_) &&
+           (in_place(request.kind) || are_apart(request));
+  }
+
+ private:
+  /// One side of a request.
+  struct Side {
+    std::size_t buffers = 0;
+    std::int64_t count = 0;
+    DType dtype = DType::kUInt8;
+  };
+  static bool is_plain(const Request& r) {
+    return r.in.size() <= 1 && r.out.size() <= 1 && r.counts.empty() && r.out_counts.empty() &&
+           r.algorithm.empty() && r.reduction.user == nullptr && r.weight == 1;
+  }
+  static Side side_of(std::span<const Buffer> buffers) {
+    if (buffers.empty()) return {};
+    return {1, buffers.front().count, buffers.front().dtype};
+  }
+  static bool is_like(std::span<const Buffer> buffers, const Side& side) {
+    if (buffers.size() != side.buffers) return false;
+    if (buffers.empty()) return true;
+    const Buffer& b = buffers.front();
+    return b.count == side.count && b.dtype == side.dtype && b.device.kind == Device::Kind::kCpu &&
+           (b.data != nullptr || b.count == 0);
+  }
+  static bool are_apart(const Request& r) {
+    if (r.in.empty() || r.out.empty()) return true;
+    const auto in = reinterpret_cast<std::uintptr_t>(r.in.front().data);
+    const auto out = reinterpret_cast<std::uintptr_t>(r.out.front().data);
+    return in + r.in.front().bytes() <= out || out + r.out.front().bytes() <= in;
+  }
+
+  bool kept_ = false;
+  Side in_;
+  Side out_;
+};
+
+}  // namespace stormo::comm

@@ -1,0 +1,267 @@
+// How processes become a group: the Store first (liveness before anything else can hang), then
+// agreement on versions, then the memory of each host, then the sockets between hosts.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include <stormo/base/version.h>
+#include <stormo/comm/group/group.h>
+#include <stormo/comm/job/meeting_file.h>
+#include <stormo/comm/job/refusal_lines.h>
+#include <stormo/comm/job/rendezvous_file.h>
+#include <stormo/comm/job/store_connector.h>
+#include <stormo/transport/net/socket.h>
+#include <stormo/transport/shm/host_exchange.h>
+
+namespace stormo::comm {
+namespace {
+
+using transport::Rendezvous;
+
+class Joining {
+ public:
+  Joining(Rendezvous r, std::string version)
+      : r_(std::move(r)),
+        version_(version.empty() ? fmt::format("{} (protocol {})", kVersion, kProtocolVersion)
+                                 : std::move(version)),
+        by_(Deadline::after(r_.join_timeout)) {}
+
+  Result<std::unique_ptr<Communicator>> run() {
+    STORMO_ASSIGN_OR_RETURN(auto arena, transport::Arena::create({}));
+    arena_ = &transport::Arena::immortal(std::move(arena));  // tensors may outlive the group
+    health_ = std::make_shared<transport::Health>();
+    activities_ = std::make_shared<Activities>();
+    activities_->set_section("joining the group");
+    if (r_.store.empty() && r_.rendezvous_file.empty() && r_.meeting_name.empty()) return alone();
+    STORMO_RETURN_IF_ERROR(reach_store());
+    const Status joined = join_others();
+    if (!joined.ok()) return coordinator_->report(joined).within(identity() + " joining the group");
+    STORMO_RETURN_IF_ERROR(group_->barrier(by_));
+    group_->set_section("");
+    return std::unique_ptr<Communicator>(std::move(group_));
+  }
+
+ private:
+  std::string identity() const {
+    return fmt::format("rank {} (host {}, pid {})", r_.rank, r_.host, getpid());
+  }
+
+  Result<std::unique_ptr<Communicator>> alone() {
+    if (r_.size != 1) {
+      return invalid_argument(
+          fmt::format("{} ranks, but no address of the job's store: start them with "
+                      "'stormo run', torchrun or srun",
+                      r_.size));
+    }
+    Group::Parts parts;
+    parts.ranks_per_host = {1};
+    parts.host = r_.host;
+    parts.health = health_;
+    STORMO_ASSIGN_OR_RETURN(auto host, transport::lone_host(*arena_));
+    parts.connections.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
+    return std::unique_ptr<Communicator>(std::make_unique<Group>(std::move(parts)));
+  }
+
+  Status reach_store() {
+    if (r_.serve_store) {
+      STORMO_RETURN_IF_ERROR(serve_store());
+    } else if (!r_.rendezvous_file.empty()) {
+      STORMO_RETURN_IF_ERROR(use(read_rendezvous_file(r_.rendezvous_file, by_)));
+    } else if (!r_.meeting_name.empty()) {
+      STORMO_RETURN_IF_ERROR(use(read_meeting_file(r_.meeting_folders, r_.meeting_name, by_)));
+    }
+    if (r_.secret.empty()) {
+      return invalid_argument(
+          "the job's store asks for the job's secret, and this rank has none (STORMO_SECRET_FD): "
+          "start it with 'stormo run', and let wrapper programs leave that descriptor open");
+    }
+    auto client = transport::StoreClient::connect(
+        {.address = r_.store,
+         .secret = r_.secret,
+         .prefix = r_.epoch == 0 ? "" : fmt::format("epoch {}/", r_.epoch)},
+        by_);
+    if (!client.ok())
+      return client.status().within(identity() + " reaching the job's store" + source_of_address());
+    STORMO_ASSIGN_OR_RETURN(
+        coordinator_, Coordinator::start(std::move(client).value(), health_,
+                                         {.rank = r_.rank,
+                                          .size = r_.size,
+                                          .identity = identity(),
+                                          .heartbeat_timeout = r_.heartbeat_timeout,
+                                          .activities = activities_,
+                                          .stall_limits = {r_.stall_warning, r_.stall_timeout},
+                                          .flight_file = r_.flight_file},
+                                         by_));
+    return {};
+  }
+
+  Status use(Result<RendezvousTicket> ticket) {
+    STORMO_RETURN_IF_ERROR(ticket.status());
+    r_.store = ticket->store;
+    r_.secret = ticket->secret;
+    return {};
+  }
+
+  /// For messages.
+  std::string source_of_address() const {
+    if (r_.serve_store || r_.rendezvous_file.empty()) return {};
+    return fmt::format(" at {}, which {} names (remove that file if it is of an earlier job)",
+                       r_.store.text, r_.rendezvous_file);
+  }
+
+  /// Rank 0 of a job that a foreign launcher started.
+  Status serve_store() {
+    transport::StoreServer::Options options{.listen = r_.store.text, .ports = r_.ports};
+    if (r_.secret.empty()) r_.secret = transport::Secret::random();
+    if (!r_.meeting_name.empty()) {
+      STORMO_ASSIGN_OR_RETURN(meeting_, MeetingFile::open(r_.meeting_folders, r_.meeting_name));
+      options.listen = "unix:" + meeting_->socket_path();
+    } else if (r_.store.empty()) {
+      STORMO_ASSIGN_OR_RETURN(const std::string host, transport::interface_address(r_.interface));
+      options.listen = "tcp:" + transport::to_string(transport::HostPort{host, 0});
+    }
+    options.secret = r_.secret;
+    options.on_refused = say_refusals("store");
+    STORMO_ASSIGN_OR_RETURN(server_, transport::StoreServer::start(std::move(options)));
+    r_.store = server_->address();
+    if (meeting_) return meeting_->publish({r_.store, r_.secret});
+    if (r_.rendezvous_file.empty()) return {};
+    return write_rendezvous_file(r_.rendezvous_file, {r_.store, r_.secret});
+  }
+
+  Status join_others() {
+    STORMO_RETURN_IF_ERROR(claim_rank());
+    STORMO_RETURN_IF_ERROR(agree_on_version());
+    STORMO_RETURN_IF_ERROR(count_hosts());
+    STORMO_RETURN_IF_ERROR(agree_on_selection());
+    STORMO_RETURN_IF_ERROR(agree_on_checksums());
+    STORMO_RETURN_IF_ERROR(connect_members());
+    // all have read it
+    if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
+    meeting_.reset();
+    parts_.rank = r_.rank;
+    parts_.host = r_.host;
+    parts_.health = health_;
+    parts_.server = std::move(server_);
+    parts_.coordinator = coordinator_;
+    parts_.activities = activities_;
+    group_ = std::make_unique<Group>(std::move(parts_));
+    return {};
+  }
+
+  Status claim_rank() {
+    STORMO_ASSIGN_OR_RETURN(
+        const std::string owner,
+        store().set_if_absent(fmt::format("rank/{}", r_.rank), identity(), by_));
+    if (owner == identity()) return {};
+    return invalid_argument(
+        fmt::format("two processes claim to be rank {}: {} and {}", r_.rank, owner, identity()));
+  }
+
+  Status agree_on_version() {
+    STORMO_RETURN_IF_ERROR(store().set(fmt::format("version/{}", r_.rank), version_, by_));
+    STORMO_ASSIGN_OR_RETURN(const std::string first, store().get("version/0", by_));
+    if (first == version_) return {};
+    return {
+        Code::kRefused,
+        fmt::format("rank 0 runs stormo {}, rank {} (host {}) runs {}: install one version on all "
+                    "hosts",
+                    first, r_.rank, r_.host, version_)};
+  }
+
+  /// Everyone must choose alike: what rank 0 has read counts.
+  Status agree_on_selection() {
+    if (r_.rank == 0) {
+      std::string text;
+      if (!r_.selection_file.empty()) {
+        STORMO_ASSIGN_OR_RETURN(const Selection selection, read_selection(r_.selection_file));
+        text = to_text(selection);
+      }
+      STORMO_RETURN_IF_ERROR(store().set("selection", text, by_));
+    }
+    STORMO_ASSIGN_OR_RETURN(const std::string text, store().get("selection", by_));
+    if (text.empty()) return {};
+    STORMO_ASSIGN_OR_RETURN(Selection selection, parse_selection(text));
+    parts_.selection = std::make_shared<const Selection>(std::move(selection));
+    return {};
+  }
+
+  Status agree_on_checksums() {
+    constexpr std::string_view kYes = "yes";
+    if (r_.rank == 0) {
+      STORMO_RETURN_IF_ERROR(store().set("checksum", r_.checksum ? kYes : "no", by_));
+    }
+    STORMO_ASSIGN_OR_RETURN(const std::string text, store().get("checksum", by_));
+    r_.checksum = text == kYes;
+    return {};
+  }
+
+  /// Ranks must be numbered host by host; everyone learns how many each host has.
+  Status count_hosts() {
+    STORMO_RETURN_IF_ERROR(
+        store().set(fmt::format("place/{}", r_.rank),
+                    fmt::format("{} {} {}", r_.cross_rank, r_.local_rank, r_.local_size), by_));
+    std::vector<int>& hosts = parts_.ranks_per_host;
+    for (Rank r = 0; r < r_.size;) {
+      auto got = store().get(fmt::format("place/{}", r), by_);
+      if (got.status().code() == Code::kDeadlineExceeded) return missing(r);
+      STORMO_ASSIGN_OR_RETURN(const std::string place, std::move(got));
+      int cross = -1;
+      int local = -1;
+      int local_size = 0;
+      const int fields = std::sscanf(place.c_str(), "%d %d %d", &cross, &local, &local_size);
+      const bool in_order = fields == 3 && cross == static_cast<int>(hosts.size()) && local == 0 &&
+                            local_size >= 1 && r + local_size <= r_.size;
+      if (!in_order) {
+        return invalid_argument(
+            fmt::format("rank {} says it is local rank {} of {} on host {}: ranks must "
+                        "be numbered host by host",
+                        r, local, local_size, cross));
+      }
+      hosts.push_back(local_size);
+      r += local_size;
+    }
+    return {};
+  }
+
+  Status missing(Rank r) const {
+    return {Code::kDeadlineExceeded,
+            fmt::format("rank {} of {} has not joined within {} s; did it start?", r, r_.size,
+                        std::chrono::duration_cast<std::chrono::seconds>(r_.join_timeout).count())};
+  }
+
+  Status connect_members() {
+    parts_.connector = std::make_shared<StoreConnector>(coordinator_, r_, *arena_, health_);
+    const Membership world{.name = "world",
+                           .rank = r_.rank,
+                           .ranks_per_host = parts_.ranks_per_host,
+                           .cross_rank = r_.cross_rank,
+                           .local_rank = r_.local_rank};
+    STORMO_ASSIGN_OR_RETURN(parts_.connections, parts_.connector->connect(world, by_));
+    return {};
+  }
+
+  transport::StoreClient& store() { return coordinator_->store(); }
+
+  Rendezvous r_;
+  const std::string version_;
+  const Deadline by_;
+  transport::Arena* arena_ = nullptr;
+  std::shared_ptr<transport::Health> health_;
+  /// The coordinator, which tells of them, starts before the group and may outlive it.
+  std::shared_ptr<Activities> activities_;
+  std::unique_ptr<transport::StoreServer> server_;
+  std::unique_ptr<MeetingFile> meeting_;
+  std::shared_ptr<Coordinator> coordinator_;
+  Group::Parts parts_;
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> join(const transport::Rendezvous& r, std::string version) {
+  return Joining(r, std::move(version)).run();
+}
+
+}  // namespace stormo::comm

@@ -1,0 +1,81 @@
+#include <stormo/comm/job/store_connector.h>
+
+#include <fmt/format.h>
+
+#include <stormo/comm/job/refusal_lines.h>
+#include <stormo/transport/net/socket.h>
+#include <stormo/transport/shm/host_exchange.h>
+#include <stormo/transport/shm/shm_transport.h>
+#include <stormo/transport/tcp/tcp_transport.h>
+
+namespace stormo::comm {
+
+StoreConnector::StoreConnector(std::shared_ptr<Coordinator> coordinator,
+                               transport::Rendezvous rendezvous, transport::Arena& arena,
+                               std::shared_ptr<transport::Health> health)
+    : coordinator_(std::move(coordinator)),
+      rendezvous_(std::move(rendezvous)),
+      arena_(arena),
+      health_(std::move(health)) {}
+
+Result<Connections> StoreConnector::connect(const Membership& m, Deadline by) {
+  Connections made;
+  STORMO_ASSIGN_OR_RETURN(transport::HostParts host, meet_on_host(m, by));
+  if (m.local_size() > 1) {
+    made.local = transport::make_shm_transport(m.local_rank, host.region, host.cores, health_);
+  }
+  made.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
+  if (m.ranks_per_host.size() > 1) {
+    STORMO_ASSIGN_OR_RETURN(made.wire, reach_hosts(m, by));
+  }
+  return made;
+}
+
+Result<transport::HostParts> StoreConnector::meet_on_host(const Membership& m, Deadline by) {
+  if (m.local_size() == 1) return transport::lone_host(arena_);
+  const std::string key = fmt::format("{}/hub/{}", m.name, m.cross_rank);
+  if (m.local_rank == 0) {
+    STORMO_ASSIGN_OR_RETURN(auto hub, transport::HostHub::open());
+    STORMO_RETURN_IF_ERROR(store().set(key, hub->ticket(), by));
+    auto host = hub->host(m.local_size(), arena_, by);
+    // all have entered, so nobody will read it any more
+    if (host.ok()) STORMO_RETURN_IF_ERROR(store().erase(key, by));
+    return host;
+  }
+  STORMO_ASSIGN_OR_RETURN(const std::string ticket, store().get(key, by));
+  return transport::enter_hub(ticket, m.local_rank, m.local_size(), arena_, by);
+}
+
+Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const Membership& m,
+                                                                          Deadline by) {
+  std::string address = store().local_address();
+  if (!rendezvous_.interface.empty()) {
+    STORMO_ASSIGN_OR_RETURN(address, transport::interface_address(rendezvous_.interface));
+  }
+  const auto key = [&](Rank r) { return fmt::format("{}/data/{}", m.name, r); };
+  STORMO_ASSIGN_OR_RETURN(auto listener,
+                          transport::TcpListener::listen(address, rendezvous_.ports));
+  STORMO_RETURN_IF_ERROR(store().set(key(m.rank), listener->address(), by));
+  transport::TcpOptions options{.rank = m.rank,
+                                .size = m.size(),
+                                .peers = {},
+                                .secret = rendezvous_.secret,
+                                .epoch = rendezvous_.epoch,
+                                .health = health_,
+                                .sockets = rendezvous_.sockets,
+                                .checksum = rendezvous_.checksum,
+                                .silence = rendezvous_.heartbeat_timeout,
+                                .on_refused = say_refusals("data port")};
+  const Rank first_here = m.rank - m.local_rank;
+  for (Rank r = 0; r < m.size(); ++r) {
+    if (r >= first_here && r < first_here + m.local_size()) continue;
+    STORMO_ASSIGN_OR_RETURN(std::string peer, store().get(key(r), by));
+    options.peers.push_back({r, std::move(peer)});
+  }
+  auto made = transport::make_tcp_transport(std::move(options), std::move(listener), by);
+  // the others answer only when they have read the addresses of all
+  if (made.ok()) STORMO_RETURN_IF_ERROR(store().erase(key(m.rank), by));
+  return made;
+}
+
+}  // namespace stormo::comm

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <stormo/comm/operation/connector.h>
+#include <stormo/comm/watch/coordinator.h>
+#include <stormo/transport/memory/arena.h>
+#include <stormo/transport/store/rendezvous.h>
+
+namespace stormo::comm {
+
+/// Members are processes that meet through the job's Store: those of one host hand each other their
+/// memory files, those of different hosts listen on ports and publish where.
+class StoreConnector final : public Connector {
+ public:
+  /// `rendezvous` says which interface, ports and secret to use.
+  StoreConnector(std::shared_ptr<Coordinator> coordinator, transport::Rendezvous rendezvous,
+                 transport::Arena& arena, std::shared_ptr<transport::Health> health);
+  Result<Connections> connect(const Membership& membership, Deadline by) override;
+
+ private:
+  Result<transport::HostParts> meet_on_host(const Membership& m, Deadline by);
+  Result<std::unique_ptr<transport::Transport>> reach_hosts(const Membership& m, Deadline by);
+  transport::StoreClient& store() { return coordinator_->store(); }
+
+  std::shared_ptr<Coordinator> coordinator_;
+  const transport::Rendezvous rendezvous_;
+  transport::Arena& arena_;
+  std::shared_ptr<transport::Health> health_;
+};
+
+}  // namespace stormo::comm

@@ -1,0 +1,189 @@
+#include <stormo/comm/operation/operation.h>
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstddef>
+#include <type_traits>
+
+namespace stormo::comm {
+namespace {
+
+constexpr std::uint64_t mix(std::uint64_t h, std::uint64_t v) {
+  h ^= v + 0x9E3779B97F4A7C15ull + (h << 6) + (h >> 2);
+  h *= 0xff51afd7ed558ccdull;
+  return h ^ (h >> 33);
+}
+
+}  // namespace
+
+static_assert(std::has_unique_object_representations_v<Operation>);
+static_assert(kNumOperationKinds == static_cast<std::size_t>(OperationKind::kSubgroup) + 1);
+
+/// Every member differs from the others.
+constexpr Operation kSample{.sequence = 1,
+                            .count = 2,
+                            .layout = 3,
+                            .root = -4,
+                            .tag = 5,
+                            .num_buffers = 6,
+                            .kind = OperationKind::kReduce,
+                            .op = ReduceOp::kLogicalOr,
+                            .dtype = DType::kInt16,
+                            .reserved = 7};
+static_assert(std::bit_cast<Operation>(words_of(kSample)) == kSample);
+
+Tag fingerprint(const Operation& o) {
+  const bool message = o.kind == OperationKind::kSend || o.kind == OperationKind::kReceive;
+  const auto kind = message ? OperationKind::kSend : o.kind;
+  const std::uint64_t peer = message ? 0u : static_cast<std::uint32_t>(o.root);
+  const std::uint64_t facts = (static_cast<std::uint64_t>(kind) << 16) |
+                              (static_cast<std::uint64_t>(o.op) << 8) |
+                              static_cast<std::uint64_t>(o.dtype);
+  // Odd factors: operations that differ in one word never have the same sum. A chain of mixes would
+  // take four times as long, because each product waits for the one before.
+  return o.sequence * 0x9e3779b97f4a7c15ull + o.count * 0xbf58476d1ce4e5b9ull +
+         o.layout * 0x94d049bb133111ebull +
+         ((std::uint64_t{o.tag} << 32) | peer) * 0xd6e8feb86659fd93ull +
+         facts * 0xff51afd7ed558ccdull;
+}
+
+std::string_view to_string(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kAllReduce: return "all_reduce";
+    case OperationKind::kBroadcast: return "broadcast";
+    case OperationKind::kAllGather: return "all_gather";
+    case OperationKind::kReduceScatter: return "reduce_scatter";
+    case OperationKind::kBarrier: return "barrier";
+    case OperationKind::kSend: return "send";
+    case OperationKind::kReceive: return "recv";
+    case OperationKind::kFinalize: return "finalize";
+    case OperationKind::kReduce: return "reduce";
+    case OperationKind::kGather: return "gather";
+    case OperationKind::kScatter: return "scatter";
+    case OperationKind::kAllToAll: return "all_to_all";
+    case OperationKind::kScan: return "scan";
+    case OperationKind::kExclusiveScan: return "exclusive_scan";
+    case OperationKind::kSubgroup: return "subgroup";
+  }
+  return "unknown operation";
+}
+
+std::string_view to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return "sum";
+    case ReduceOp::kAverage: return "average";
+    case ReduceOp::kWeightedAverage: return "weighted average";
+    case ReduceOp::kMin: return "min";
+    case ReduceOp::kMax: return "max";
+    case ReduceOp::kProduct: return "product";
+    case ReduceOp::kBitAnd: return "bitwise and";
+    case ReduceOp::kBitOr: return "bitwise or";
+    case ReduceOp::kBitXor: return "bitwise xor";
+    case ReduceOp::kLogicalAnd: return "logical and";
+    case ReduceOp::kLogicalOr: return "logical or";
+    case ReduceOp::kLogicalXor: return "logical xor";
+    case ReduceOp::kUser: return "user's reduction";
+  }
+  return "unknown reduction";
+}
+
+std::string to_text(const Operation& o) {
+  const std::string elements =
+      fmt::format("{} {}{}", o.count, to_string(o.dtype),
+                  o.num_buffers > 1 ? fmt::format(" in {} buffers", o.num_buffers) : "");
+  std::string what =
+      reduces(o.kind) ? fmt::format("{} of {}", to_string(o.op), elements) : elements;
+  switch (o.kind) {
+    case OperationKind::kSend:
+      return fmt::format("send to {} ({}, tag {})", o.root, elements, o.tag);
+    case OperationKind::kReceive:
+      return fmt::format("recv from {} ({}, tag {})", o.root, elements, o.tag);
+    case OperationKind::kSubgroup:
+      return fmt::format("subgroup #{} (members hash to {:08x})", o.sequence, o.tag);
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize: return fmt::format("{} #{}", to_string(o.kind), o.sequence);
+    case OperationKind::kBroadcast:
+    case OperationKind::kScatter: what += fmt::format(" from rank {}", o.root); break;
+    case OperationKind::kReduce:
+    case OperationKind::kGather: what += fmt::format(" to rank {}", o.root); break;
+    case OperationKind::kAllReduce:
+    case OperationKind::kReduceScatter:
+    case OperationKind::kAllGather:
+    case OperationKind::kAllToAll:
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan: break;
+  }
+  return fmt::format("{} #{} ({})", to_string(o.kind), o.sequence, what);
+}
+
+plan::GoalKind goal_of(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::kReduceScatter: return plan::GoalKind::kReduceScatter;
+    case OperationKind::kAllGather: return plan::GoalKind::kAllGather;
+    case OperationKind::kBroadcast: return plan::GoalKind::kBroadcast;
+    case OperationKind::kReduce: return plan::GoalKind::kReduce;
+    case OperationKind::kGather: return plan::GoalKind::kGather;
+    case OperationKind::kScatter: return plan::GoalKind::kScatter;
+    case OperationKind::kScan:
+    case OperationKind::kExclusiveScan: return plan::GoalKind::kScan;
+    case OperationKind::kAllToAll: return plan::GoalKind::kAllToAll;
+    case OperationKind::kAllReduce:
+    case OperationKind::kBarrier:
+    case OperationKind::kFinalize:
+    case OperationKind::kSubgroup:
+    case OperationKind::kSend:
+    case OperationKind::kReceive: break;
+  }
+  return plan::GoalKind::kAllReduce;
+}
+
+OperationKind kind_of(plan::GoalKind goal) {
+  switch (goal) {
+    case plan::GoalKind::kAllReduce: return OperationKind::kAllReduce;
+    case plan::GoalKind::kReduceScatter: return OperationKind::kReduceScatter;
+    case plan::GoalKind::kAllGather: return OperationKind::kAllGather;
+    case plan::GoalKind::kBroadcast: return OperationKind::kBroadcast;
+    case plan::GoalKind::kReduce: return OperationKind::kReduce;
+    case plan::GoalKind::kGather: return OperationKind::kGather;
+    case plan::GoalKind::kScatter: return OperationKind::kScatter;
+    case plan::GoalKind::kScan: return OperationKind::kScan;
+    case plan::GoalKind::kAllToAll: return OperationKind::kAllToAll;
+  }
+  return OperationKind::kAllReduce;
+}
+
+Operation describe(const Request& r, int size) {
+  Operation o;
+  o.kind = r.kind;
+  o.op = reduces(r.kind) ? r.reduction.op : ReduceOp::kSum;
+  o.root = r.root;
+  o.tag = r.tag;
+  // the list that says the most on every rank: a root's long side is empty elsewhere
+  const bool by_parts = r.kind == OperationKind::kAllGather || r.kind == OperationKind::kGather;
+  const bool to_parts = r.kind == OperationKind::kScatter;
+  const auto& list = to_parts ? r.out : r.in;
+  o.num_buffers = static_cast<std::uint32_t>(list.size());
+  if (!list.empty()) o.dtype = list.front().dtype;
+  const auto parts = static_cast<std::uint64_t>(by_parts || to_parts ? size : 1);
+  if (r.counts.empty()) {
+    for (const Buffer& b : list) {
+      o.count += static_cast<std::uint64_t>(b.count) * parts;
+      o.layout = mix(o.layout, static_cast<std::uint64_t>(b.count));
+    }
+  } else if (r.kind != OperationKind::kAllToAll) {  // there every rank has counts of its own
+    for (const std::int64_t n : r.counts) {
+      o.count += static_cast<std::uint64_t>(n);
+      o.layout = mix(o.layout, static_cast<std::uint64_t>(n));
+    }
+  }
+  if (!r.counts.empty()) o.layout = mix(o.layout, 1);
+  for (const char c : r.algorithm) o.layout = mix(o.layout, static_cast<unsigned char>(c));
+  if (r.reduction.user) {
+    for (const char c : r.reduction.user->name)
+      o.layout = mix(o.layout, static_cast<unsigned char>(c));
+  }
+  return o;
+}
+
+}  // namespace stormo::comm

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+#include <stormo/base/own_process.h>
+#include <stormo/comm/operation/outcome.h>
+#include <stormo/comm/pending_operation.h>
+
+namespace stormo::comm {
+
+/// Runs operations one at a time, in the order submitted: on the caller's thread when nothing is
+/// pending and the caller waits anyway, else on one thread of its own, started at first need. What
+/// an operation throws is its outcome.
+class OperationLane {
+ public:
+  using Body = std::function<Status()>;
+  OperationLane() = default;
+  OperationLane(const OperationLane&) = delete;
+  /// Ends the thread after the operation in progress; pending ones complete with
+  /// `Code::kCancelled`. In a forked child, which has no such thread, all stays as it is.
+  ~OperationLane();
+
+  Work submit(Body body);
+  /// Runs `body` at once on the caller's thread if nothing is running or pending; else nothing.
+  template <class F>
+  std::optional<Status> run_if_idle(F&& body) {
+    if (!enter_if_idle()) return std::nullopt;
+    Status outcome = outcome_of(body);
+    leave();
+    return outcome;
+  }
+
+ private:
+  struct Item {
+    Body body;
+    std::shared_ptr<PendingOperation> operation;
+  };
+  /// What the lane's thread shares with those who submit.
+  struct Queue {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Item> items;
+    bool stopping = false;
+    std::thread thread;
+  };
+  bool enter_if_idle();
+  void leave();
+  void loop();
+
+  // Who runs and what waits, in one word, so that a caller who finds the lane idle needs no lock:
+  // bit 0 is set while an operation runs, the rest counts the queue.
+  static constexpr std::uint32_t kRunning = 1;
+  static constexpr std::uint32_t kOneQueued = 2;
+  std::atomic<std::uint32_t> state_{0};
+
+  const OwnProcess process_;
+  std::unique_ptr<Queue> queue_ = std::make_unique<Queue>();
+};
+
+/// The end of a blocking call that has others before it. When `by` passes first, `fail` must end
+/// the group with its argument, and with it all that is pending: when this returns, nobody uses the
+/// caller's buffers any more. `call`: what was called, for the message.
+Status finish_in_turn(Work work, std::string_view call, Deadline by,
+                      const std::function<void(Status)>& fail);
+
+}  // namespace stormo::comm

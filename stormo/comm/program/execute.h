@@ -1,0 +1,89 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/comm/kernels/kernels.h>
+#include <stormo/comm/program/partition.h>
+#include <stormo/comm/program/program.h>
+#include <stormo/comm/request.h>
+#include <stormo/transport/shm/peer_memory.h>
+#include <stormo/transport/transport.h>
+
+namespace stormo::comm {
+
+/// Several buffers seen as one run of elements, which is what chunks are cut from.
+class Layout {
+ public:
+  void assign(std::span<const Buffer> buffers);
+  std::int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
+  std::size_t num_buffers() const { return ends_.size(); }
+  /// Elements before buffer b.
+  std::int64_t begin_of(std::size_t b) const { return b == 0 ? 0 : ends_[b - 1]; }
+
+  /// Calls f(buffer index, first element in the buffer, number of elements) for each stretch of the
+  /// extent that lies in one buffer.
+  template <class F>
+  void for_pieces(plan::Extent extent, F&& f) const {
+    std::int64_t begin = 0;
+    for (std::size_t b = 0; b < ends_.size() && begin < extent.end; begin = ends_[b++]) {
+      const std::int64_t from = std::max(extent.begin, begin);
+      const std::int64_t to = std::min(extent.end, ends_[b]);
+      if (from < to) f(b, from - begin, to - from);
+    }
+  }
+
+ private:
+  std::vector<std::int64_t> ends_;
+};
+
+/// One rank's memories as this process addresses them: where element 0 of each buffer is, or would
+/// be when only a part of the whole is there, or its memory mapped.
+struct RankMemory {
+  std::vector<std::uintptr_t> in;
+  std::vector<std::uintptr_t> out;
+  std::uintptr_t scratch = 0;
+  const transport::PeerMemory* beyond = nullptr;  ///< what is not mapped; null: everything is
+};
+
+/// Everything a Program works on.
+struct Operands {
+  DType dtype = DType::kFloat32;
+  Combine how = Combine::kSum;
+  const UserReduction* user = nullptr;  ///< instead of `how`
+  Tag tag = 0;                          ///< of every message: the operation's fingerprint
+  Partition partition;
+  Layout layout;  ///< of several buffers, all in place; with one buffer it has one entry
+  int local_rank = 0;
+  std::vector<RankMemory> memory;  ///< by local rank
+  std::vector<double> scales;      ///< by local rank; 0: that rank is not read
+};
+
+/// Memory of executions, kept between operations so that they do not allocate.
+struct Workspace {
+  std::vector<std::byte> received;  ///< not yet reduced
+  std::vector<std::byte> stage;     ///< reduced, not yet in its place
+  std::vector<std::byte> fetched;   ///< blocks of what peers hold beyond their Arenas
+  std::vector<Operand> sources;     ///< of the reduction under way
+  std::vector<void*> destinations;
+};
+
+/// What an execution needs of the world.
+struct Executor {
+  transport::Transport* wire = nullptr;  ///< to other hosts; null when there are none
+  std::function<Status(Deadline)> meet;  ///< all ranks of this host
+  Workspace* workspace = nullptr;
+};
+
+/// Runs this rank's program. Borrows everything until it returns. On error the data is unspecified.
+/// Cost: analysis::cost of the schedule, which a test holds equal to the transport's counters.
+Status execute(const Program& program, const Operands& operands, const Executor& executor,
+               Deadline by);
+
+}  // namespace stormo::comm

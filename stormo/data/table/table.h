@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/data/table/delimited.h>
+
+namespace stormo::data {
+
+/// Which columns of a table are read, each by its name in the header or its number from 0.
+struct TableOptions {
+  DelimitedOptions form{};
+  std::string label{};                 ///< empty: the last column
+  std::vector<std::string> columns{};  ///< the features, in this order; empty: all but the label
+  /// false: labels are not looked at, and may be absent; then `columns` says all features, and
+  /// without a header a table of just as many columns holds them in that order.
+  bool labelled = true;
+};
+
+/// A table of numbers, with a label per row.
+struct Table {
+  std::vector<std::string> columns;  ///< the features, as TableOptions::columns
+  std::vector<double> features;      ///< row-major: lines.size() x columns.size()
+  std::vector<std::string> labels;   ///< empty when not labelled
+  std::vector<std::int64_t> lines;   ///< of the file, from 1, for each row
+};
+
+/// Reads CSV or TSV: the label's column is a text, features are finite numbers ("1", "-2.5",
+/// "1e-3"), other columns are not looked at. kInvalidArgument names file, line and column of what
+/// does not fit.
+Result<Table> read_table(const std::string& path, const TableOptions& options);
+
+/// The labels as numbers; kInvalidArgument names the line of one that is none.
+Result<std::vector<double>> label_numbers(const Table& table);
+
+/// Texts with a label each.
+struct LabelledTexts {
+  std::vector<std::string> texts;
+  std::vector<std::string> labels;
+};
+
+/// Reads a table of two columns, one of them that of `label` (empty: the last).
+Result<LabelledTexts> read_labelled_texts(const std::string& path, const DelimitedOptions& form,
+                                          const std::string& label);
+
+}  // namespace stormo::data

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string_view>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/ids.h>
+#include <stormo/launch/process/output.h>
+
+namespace stormo::launch {
+
+/// What is heard of the ranks of one host. All calls come on the event loop's thread.
+class RankListener {
+ public:
+  virtual ~RankListener() = default;
+  virtual void on_started(Rank rank, pid_t pid) = 0;
+  virtual void on_output(Rank rank, Stream stream, std::string_view bytes) = 0;
+  virtual void on_output_end(Rank rank, Stream stream) = 0;
+  virtual void on_exited(Rank rank, int code) = 0;
+  /// `why` is what the host knows of the cause; may be empty.
+  virtual void on_signalled(Rank rank, int signal, std::string_view why) = 0;
+  /// Something worth telling the user ("4 ranks share 2 cores").
+  virtual void on_message(std::string_view host, std::string_view text) = 0;
+  /// Nothing more will be heard of this host.
+  virtual void on_host_lost(int cross_rank, std::string_view reason) = 0;
+};
+
+/// The running ranks of one host, here or behind a remote shell.
+class HostRanks {
+ public:
+  virtual ~HostRanks() = default;
+  /// To every process of the host's ranks, their children included.
+  virtual void send_signal(int signal) = 0;
+  /// Stops reading what the ranks write, until called with false.
+  virtual void pause_output(bool paused) = 0;
+  /// When tick() wants to be called if nothing happens before; TimePoint::max(): never.
+  virtual TimePoint wakes_at() const { return TimePoint::max(); }
+  virtual void tick(TimePoint) {}
+  /// Ends every process that is left and passes on the rest of the output. Bounded by `by`.
+  virtual void end(Deadline by) = 0;
+};
+
+}  // namespace stormo::launch

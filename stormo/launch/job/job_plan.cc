@@ -1,0 +1,139 @@
+#include <stormo/launch/job/job_plan.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <stormo/launch/host_spec.h>
+#include <stormo/launch/job/remote_host.h>
+#include <stormo/launch/network.h>
+#include <stormo/launch/process/spawn.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::launch {
+namespace {
+
+/// Problems of all parts, so that the user sees them at once.
+class Problems {
+ public:
+  /// The value, or T{} after noting why there is none.
+  template <class T>
+  T take(Result<T> result) {
+    if (result.ok()) return std::move(result).value();
+    note(result.status());
+    return T{};
+  }
+  void note(const Status& status) {
+    if (status.ok()) return;
+    text_ += (text_.empty() ? "" : "\n") + status.message();
+  }
+  bool none() const { return text_.empty(); }
+  Status status() const { return none() ? Status{} : invalid_argument(text_); }
+
+ private:
+  std::string text_;
+};
+
+/// This program, as other hosts are to call it. A remote shell joins arguments with blanks, so a
+/// path with a blank or a quote would arrive as something else.
+Result<std::string> agent_program(const LaunchOptions& options) {
+  std::error_code error;
+  const std::string path = !options.agent_program.empty()
+                               ? options.agent_program
+                               : std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error) return io_error("cannot find the path of this program: " + error.message());
+  const bool plain = std::all_of(path.begin(), path.end(), [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("/._-+,@%:=").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) return path;
+  return invalid_argument(fmt::format(
+      "'{}': other hosts cannot be asked to run a path with blanks or quotes; move the program",
+      path));
+}
+
+std::vector<std::string> rank_variables(const LaunchOptions& options,
+                                        const std::vector<std::string>& environment) {
+  std::vector<std::string> out = without_placement(environment);
+  for (const auto& [name, value] : options.environment) {
+    std::erase_if(out, [&](const std::string& e) { return e.starts_with(name + "="); });
+    out.push_back(name + "=" + value);
+  }
+  return out;
+}
+
+void check_program(const LaunchOptions& options, const std::vector<HostShare>& shares,
+                   const std::vector<std::string>& environment, Problems& problems) {
+  if (options.program.empty()) {
+    problems.note(invalid_argument("no program to run; write it after --"));
+    return;
+  }
+  // Other hosts check for themselves, before they start a rank.
+  const bool here = shares.empty() || std::any_of(shares.begin(), shares.end(), [](const auto& s) {
+                      return is_this_host(s.name);
+                    });
+  if (here) problems.take(find_program(options.program.front(), value_of(environment, "PATH")));
+}
+
+}  // namespace
+
+Result<JobPlan> plan_job(const LaunchOptions& options,
+                         const std::vector<std::string>& environment) {
+  Problems problems;
+  std::vector<HostSlots> hosts;
+  std::vector<HostShare> shares;
+  if (!options.hosts.empty()) hosts = problems.take(parse_hosts(options.hosts));
+  if (options.hosts.empty() || !hosts.empty())
+    shares = problems.take(place_ranks(options.ranks, hosts));
+  check_program(options, shares, environment, problems);
+
+  JobPlan plan;
+  std::vector<std::string> names;
+  std::string agent;
+  for (const HostShare& share : shares) {
+    names.push_back(share.name);
+    plan.ranks += share.ranks;
+    std::vector<std::string>& shell = plan.shells.emplace_back();
+    if (is_this_host(share.name)) continue;
+    if (agent.empty()) agent = problems.take(agent_program(options));
+    shell = problems.take(remote_shell_arguments(options.remote_shell, share.name));
+    if (!problems.none()) break;
+    problems.take(find_program(shell.front(), value_of(environment, "PATH")));
+    shell.push_back(agent);
+    shell.push_back("agent");
+  }
+  plan.listen = "unix:";
+  if (shares.size() > 1 || (shares.size() == 1 && !is_this_host(shares.front().name))) {
+    const std::string address = problems.take(launcher_address(options.interface, names));
+    plan.listen = "tcp:" + transport::to_string(transport::HostPort{address, 0});
+  } else if (!options.interface.empty()) {
+    problems.take(choose_interface(options.interface));
+  }
+  STORMO_RETURN_IF_ERROR(problems.status());
+
+  std::error_code error;
+  const std::string directory = std::filesystem::current_path(error).string();
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const bool here = plan.shells[i].empty();
+    HostJob job;
+    job.program = options.program;
+    job.directory = directory.empty() ? "/" : directory;
+    job.environment = rank_variables(options, here ? environment : portable(environment));
+    job.host = shares[i].name == "localhost" ? own_host_name() : shares[i].name;
+    job.cross_rank = static_cast<int>(i);
+    job.cross_size = static_cast<int>(shares.size());
+    job.size = plan.ranks;
+    job.first_rank = shares[i].first_rank;
+    job.local_size = shares[i].ranks;
+    job.interface = options.interface;
+    job.ports = options.ports;
+    job.heartbeat_timeout = options.heartbeat_timeout;
+    job.bind = options.bind;
+    job.rank0_inherits_output = options.output == OutputMode::kRaw;
+    plan.hosts.push_back(std::move(job));
+  }
+  return plan;
+}
+
+}  // namespace stormo::launch

@@ -1,0 +1,280 @@
+#include <stormo/launch/job/launcher.h>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include <stormo/launch/job/job_plan.h>
+#include <stormo/launch/job/local_ranks.h>
+#include <stormo/launch/job/remote_host.h>
+#include <stormo/launch/process/descriptors.h>
+#include <stormo/launch/process/orphans.h>
+#include <stormo/launch/process/signals.h>
+#include <stormo/protocol/supervisor.h>
+
+namespace stormo::launch {
+namespace {
+
+using nlohmann::json;
+
+/// For what is left of output and shells once all ranks are gone.
+constexpr Duration kEndTime = std::chrono::seconds(1);
+/// Refused connections that are shown one by one; a flood must not bury the ranks' output.
+constexpr int kShownRefusals = 100;
+/// Exit code of a job that ended well but could not say all it had to.
+constexpr int kOutputLost = 1;
+
+std::string to_line(const json& record) {
+  return record.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::vector<std::string> own_environment() {
+  std::vector<std::string> out;
+  for (char** e = environ; e && *e; ++e) out.emplace_back(*e);
+  return out;
+}
+
+/// A program may be started with its standard descriptors closed; files of ours must not land
+/// there.
+void fill_standard_descriptors() {
+  int fd = 0;
+  do fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) ::close(fd);
+}
+
+std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
+  std::vector<protocol::RankPlace> out;
+  for (const HostJob& h : plan.hosts)
+    out.insert(out.end(), static_cast<std::size_t>(h.local_size), {h.cross_rank, h.host});
+  return out;
+}
+
+DescriptorUse use_of(const JobPlan& plan) {
+  DescriptorUse use{.ranks = plan.ranks, .serves_store = true};
+  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
+    const bool here = plan.shells[i].empty();
+    use.local_ranks += here ? plan.hosts[i].local_size : 0;
+    use.other_hosts += here ? 0 : 1;
+  }
+  return use;
+}
+
+/// One job while it runs: carries events from hosts, Store and user to the supervisor, and its
+/// decisions back.
+class RunningJob final : public RankListener {
+ public:
+  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, OutputMode mode)
+      : loop_(loop),
+        orphans_(orphans),
+        plan_(std::move(plan)),
+        output_(loop, mode),
+        supervisor_(places_of(plan_), protocol::Supervisor::Options{}) {}
+
+  Result<int> run(std::vector<std::optional<Guard>> guards, SignalReader& signals,
+                  const EndListener& on_end);
+
+  void on_started(Rank rank, pid_t pid) override { tell(protocol::Started{rank, pid}); }
+  void on_output(Rank rank, Stream stream, std::string_view bytes) override {
+    output_.write(rank, stream, bytes);
+  }
+  void on_output_end(Rank rank, Stream stream) override { output_.end(rank, stream); }
+  void on_exited(Rank rank, int code) override {
+    output_.record(to_line({{"event", "exit"}, {"rank", rank}, {"code", code}}));
+    rank_0_exited_ = rank_0_exited_ || rank == 0;
+    tell(protocol::Exited{rank, code});
+  }
+  void on_signalled(Rank rank, int signal, std::string_view why) override {
+    output_.record(to_line({{"event", "exit"}, {"rank", rank}, {"signal", signal}}));
+    tell(protocol::Signalled{rank, signal, std::string(why)});
+  }
+  void on_message(std::string_view host, std::string_view text) override {
+    output_.host_line(host, text);
+  }
+  void on_host_lost(int cross_rank, std::string_view reason) override {
+    tell(protocol::HostLost{cross_rank, std::string(reason)});
+  }
+
+ private:
+  Status start_store();
+  Status start_hosts(std::vector<std::optional<Guard>> guards);
+  Status wait_until_done();
+  void tell(const protocol::JobEvent& event);
+  void take_signal(int signal);
+  void refused(std::string_view text);
+  void end();
+  Status drain();
+
+  EventLoop& loop_;
+  Orphans& orphans_;
+  JobPlan plan_;
+  JobOutput output_;
+  protocol::Supervisor supervisor_;
+  RealClock clock_;
+  std::vector<std::unique_ptr<HostRanks>> hosts_;
+  std::unique_ptr<transport::StoreServer> store_;
+  std::optional<protocol::JobDone> done_;
+  int refusals_ = 0;
+  bool rank_0_exited_ = false;
+  bool interrupted_ = false;
+};
+
+Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals,
+                            const EndListener& on_end) {
+  STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [&] {
+    while (const int signal = signals.next()) take_signal(signal);
+  }));
+  STORMO_RETURN_IF_ERROR(start_store());
+  output_.record(to_line({{"event", "start"},
+                          {"ranks", plan_.ranks},
+                          {"hosts", plan_.hosts.size()},
+                          {"program", plan_.hosts.front().program}}));
+  Status status = start_hosts(std::move(guards));
+  if (status.ok()) status = wait_until_done();
+  end();
+  STORMO_RETURN_IF_ERROR(status);
+  if (!done_->report.empty()) output_.message(done_->report);
+  const auto exit_code = [&] {
+    return done_->exit_code == 0 && output_.lost() ? kOutputLost : done_->exit_code;
+  };
+  output_.record(
+      to_line({{"event", "end"}, {"exit_code", exit_code()}, {"report", done_->report}}));
+  STORMO_RETURN_IF_ERROR(drain());
+  if (on_end) on_end(exit_code(), done_->report, rank_0_exited_);
+  return exit_code();
+}
+
+void RunningJob::take_signal(int signal) {
+  // A closed terminal ends the run as a scheduler would.
+  if (signal == SIGHUP) signal = SIGTERM;
+  if (signal == SIGINT || signal == SIGTERM) {
+    if (interrupted_) output_.abandon();
+    interrupted_ = true;
+    output_.hurry();
+  }
+  tell(protocol::UserSignal{signal});
+}
+
+/// Waits for the readers of the output: as long as they like, unless the user wants an end.
+Status RunningJob::drain() {
+  std::size_t before = 0;
+  Deadline by = Deadline::never();
+  while (output_.pending() > 0) {
+    if (!interrupted_) {
+      by = Deadline::never();
+    } else if (by.is_never() || output_.pending() != before) {
+      by = Deadline::after(kEndTime);
+    }
+    before = output_.pending();
+    STORMO_RETURN_IF_ERROR(loop_.run_once(by));
+    if (by.expired()) output_.abandon();
+  }
+  return {};
+}
+
+Status RunningJob::start_store() {
+  transport::StoreServer::Options options;
+  options.listen = plan_.listen;
+  options.secret = transport::Secret::random();
+  if (options.listen != "unix:") options.ports = plan_.hosts.front().ports;
+  // Both are called on the server's thread.
+  options.on_refused = [this](std::string_view text) {
+    loop_.post([this, line = std::string(text)] { refused(line); });
+  };
+  options.on_set = [this](std::string_view key, std::string_view value) {
+    if (key == kFailureKey)
+      loop_.post([this, text = std::string(value)] { tell(protocol::FailureReported{text}); });
+  };
+  const transport::Secret secret = options.secret;
+  STORMO_ASSIGN_OR_RETURN(store_, transport::StoreServer::start(std::move(options)));
+  for (HostJob& h : plan_.hosts) {
+    h.store = store_->address();
+    h.secret = secret;
+  }
+  return {};
+}
+
+Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
+  const std::vector<std::string> environment = own_environment();
+  for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
+    if (guards[i]) {
+      STORMO_ASSIGN_OR_RETURN(auto ranks, LocalRanks::start(loop_, orphans_, plan_.hosts[i],
+                                                            std::move(*guards[i]), *this));
+      hosts_.push_back(std::move(ranks));
+    } else {
+      STORMO_ASSIGN_OR_RETURN(auto ranks, RemoteHost::start(loop_, plan_.hosts[i], plan_.shells[i],
+                                                            environment, *this));
+      hosts_.push_back(std::move(ranks));
+    }
+  }
+  return {};
+}
+
+Status RunningJob::wait_until_done() {
+  while (!done_) {
+    TimePoint wake = supervisor_.wakes_at().value_or(TimePoint::max());
+    for (const auto& host : hosts_) wake = std::min(wake, host->wakes_at());
+    STORMO_RETURN_IF_ERROR(loop_.run_once(Deadline::at(wake)));
+    const TimePoint now = clock_.now();
+    for (const auto& host : hosts_) {
+      host->tick(now);
+      host->pause_output(output_.congested());
+    }
+    if (!done_) tell(protocol::Tick{});
+  }
+  return {};
+}
+
+void RunningJob::tell(const protocol::JobEvent& event) {
+  for (const protocol::JobAction& action : supervisor_.handle(event, clock_.now())) {
+    if (const auto* signal = std::get_if<protocol::SignalAll>(&action)) {
+      for (const auto& host : hosts_) host->send_signal(signal->signal);
+    } else {
+      done_ = std::get<protocol::JobDone>(action);
+    }
+  }
+}
+
+void RunningJob::refused(std::string_view text) {
+  if (++refusals_ > kShownRefusals) return;
+  output_.message(text);
+  if (refusals_ == kShownRefusals) output_.message("further refused connections are not shown");
+}
+
+void RunningJob::end() {
+  const Deadline by = Deadline::after(kEndTime);
+  for (const auto& host : hosts_) host->end(by);
+  hosts_.clear();
+  store_.reset();
+  // Refusals that the Store's thread has posted but this one has not yet shown.
+  (void)loop_.run_once(Deadline::at(clock_.now()));
+  output_.end_lines();
+}
+
+}  // namespace
+
+Result<int> launch(const LaunchOptions& options) {
+  STORMO_ASSIGN_OR_RETURN(JobPlan plan, plan_job(options, own_environment()));
+  STORMO_RETURN_IF_ERROR(provide_descriptors(use_of(plan)));
+  fill_standard_descriptors();
+  STORMO_ASSIGN_OR_RETURN(const auto signals, SignalReader::create());
+  // The guards are forks: made while this process has one thread.
+  std::vector<std::optional<Guard>> guards(plan.hosts.size());
+  for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
+    if (!plan.shells[i].empty()) continue;
+    STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
+    guards[i].emplace(std::move(guard));
+  }
+  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
+  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
+  RunningJob job(*loop, *orphans, std::move(plan), options.output);
+  return job.run(std::move(guards), *signals, options.on_end);
+}
+
+}  // namespace stormo::launch

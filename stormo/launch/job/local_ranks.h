@@ -1,0 +1,69 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <stormo/launch/job/host_job.h>
+#include <stormo/launch/job/host_ranks.h>
+#include <stormo/launch/process/memory_kills.h>
+#include <stormo/launch/process/orphans.h>
+#include <stormo/launch/process/spawn.h>
+
+namespace stormo::launch {
+
+/// The ranks of a host, as children of this process, in one process group under a guard.
+class LocalRanks final : public HostRanks {
+ public:
+  /// Starts all ranks or none. `loop`, `orphans` and `listener` must outlive the result; on_started
+  /// and on_message are called before this returns, the rest while the loop runs.
+  static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, Orphans& orphans, HostJob job,
+                                                   Guard guard, RankListener& listener);
+  ~LocalRanks() override;
+
+  void send_signal(int signal) override;
+  void pause_output(bool paused) override;
+  void end(Deadline by) override;
+
+ private:
+  struct Output {
+    Rank rank = 0;
+    Stream stream = Stream::kOutput;
+    Descriptor fd;
+  };
+  struct Process {
+    Rank rank = 0;
+    pid_t pid = 0;
+    Descriptor pidfd;
+    bool gone = false;
+  };
+  LocalRanks(EventLoop& loop, Orphans& orphans, Guard guard, RankListener& listener)
+      : loop_(loop), orphans_(orphans), listener_(listener), guard_(std::move(guard)) {}
+
+  Status start_rank(const HostJob& job, int local_rank, const Child& common, const Cpus& cpus,
+                    int secret_fd);
+  Status watch_output(Rank rank, Stream stream, Descriptor fd);
+  void read_output(Output& output);
+  void close_output(Output& output);
+  void reap(Process& process);
+  void kill_ranks(Deadline by);
+  void end_processes(Deadline by);
+
+  EventLoop& loop_;
+  Orphans& orphans_;
+  RankListener& listener_;
+  Guard guard_;
+  const MemoryKills memory_;
+  std::string host_;
+  // Callbacks hold references to elements.
+  std::deque<Process> processes_;
+  std::deque<Output> outputs_;
+  bool paused_ = false;
+};
+
+/// What to tell the user about the use of cores on this host; empty: nothing.
+std::string oversubscription_note(const Cpus& cpus, int local_ranks);
+
+}  // namespace stormo::launch

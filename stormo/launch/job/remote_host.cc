@@ -1,0 +1,217 @@
+#include <stormo/launch/job/remote_host.h>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <sstream>
+
+#include <stormo/base/version.h>
+#include <stormo/launch/process/orphans.h>
+
+namespace stormo::launch {
+namespace {
+
+constexpr Duration kAnswerTime = std::chrono::seconds(60);
+/// A shell that has closed its output is about to end; its exit status explains the loss.
+constexpr Duration kShellExitTime = std::chrono::milliseconds(500);
+
+/// Waits for `pid` until `by`; its status word, or -1.
+int wait_for(pid_t pid, Deadline by) {
+  const Result<Descriptor> process = open_process(pid);
+  if (!process.ok()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(by.remaining()).count();
+  pollfd p{process->get(), POLLIN, 0};
+  ::poll(&p, 1, static_cast<int>(left));
+  int status = 0;
+  if (::waitpid(pid, &status, WNOHANG) != pid) return -1;
+  forget_child(pid);
+  return status;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> remote_shell_arguments(std::string_view shell_template,
+                                                        std::string_view host) {
+  constexpr std::string_view kHost = "{host}";
+  std::vector<std::string> out;
+  bool found = false;
+  std::istringstream words{std::string(shell_template)};
+  for (std::string word; words >> word;) {
+    for (std::size_t at; (at = word.find(kHost)) != std::string::npos; found = true)
+      word.replace(at, kHost.size(), host);
+    out.push_back(word);
+  }
+  if (!found)
+    return invalid_argument(fmt::format(
+        "remote shell '{}' does not say where the host goes; write it like 'ssh {{host}}'",
+        shell_template));
+  return out;
+}
+
+RemoteHost::RemoteHost(EventLoop& loop, const HostJob& job, RankListener& listener)
+    : loop_(loop),
+      listener_(listener),
+      host_(job.host),
+      cross_rank_(job.cross_rank),
+      first_rank_(job.first_rank),
+      local_size_(job.local_size),
+      answers_by_(Deadline::after(kAnswerTime).when()) {}
+
+Result<std::unique_ptr<RemoteHost>> RemoteHost::start(EventLoop& loop, const HostJob& job,
+                                                      const std::vector<std::string>& command,
+                                                      const std::vector<std::string>& environment,
+                                                      RankListener& listener) {
+  std::unique_ptr<RemoteHost> remote(new RemoteHost(loop, job, listener));
+  RemoteHost* self = remote.get();
+  STORMO_ASSIGN_OR_RETURN(Pipe in, make_pipe());
+  STORMO_ASSIGN_OR_RETURN(Pipe out, make_pipe());
+  STORMO_ASSIGN_OR_RETURN(Pipe err, make_pipe());
+  Child shell;
+  STORMO_ASSIGN_OR_RETURN(shell.file, find_program(command.front(), value_of(environment, "PATH")));
+  shell.argv = command;
+  shell.environment = environment;
+  shell.environment.emplace_back(kSparedMark);
+  shell.input = in.read.get();
+  shell.output = out.write.get();
+  shell.error = err.write.get();
+  STORMO_ASSIGN_OR_RETURN(self->shell_, spawn(shell));
+  self->input_ = std::move(in.write);
+  self->output_ = std::move(out.read);
+  self->errors_ = std::move(err.read);
+  ::fcntl(self->output_.get(), F_SETFL, O_NONBLOCK);
+  ::fcntl(self->errors_.get(), F_SETFL, O_NONBLOCK);
+  STORMO_RETURN_IF_ERROR(loop.watch_readable(self->output_.get(), [self] { self->read_frames(); }));
+  STORMO_RETURN_IF_ERROR(loop.watch_readable(self->errors_.get(), [self] { self->read_errors(); }));
+  self->requests_ = std::make_unique<OutputQueue>(loop, self->input_.get());
+  self->requests_->push(to_json(job) + "\n");
+  return remote;
+}
+
+RemoteHost::~RemoteHost() { end(Deadline::after(Duration::zero())); }
+
+void RemoteHost::send_signal(int signal) {
+  if (!lost_) requests_->push(encode_signal(signal));
+}
+
+void RemoteHost::pause_output(bool paused) {
+  if (paused == paused_ || !output_.valid()) return;
+  paused_ = paused;
+  loop_.pause(output_.get(), paused);
+}
+
+void RemoteHost::tick(TimePoint now) {
+  if (now >= answers_by_)
+    lose(
+        fmt::format("no answer within {} s; check that the remote shell works without a password "
+                    "and that this program lies at the same path there",
+                    std::chrono::duration_cast<std::chrono::seconds>(kAnswerTime).count()));
+}
+
+void RemoteHost::read_frames() {
+  std::array<char, 64 * 1024> buffer;
+  const ssize_t n = ::read(output_.get(), buffer.data(), buffer.size());
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) return lose(how_it_ended());
+  const Status status = frames_.feed(
+      {buffer.data(), static_cast<std::size_t>(n)}, [this](const Frame& f) { take(f); },
+      [this](std::string_view line) { listener_.on_message(host_, line); });
+  if (!status.ok()) lose(status.message());
+}
+
+void RemoteHost::read_errors() {
+  std::array<char, 4096> buffer;
+  const ssize_t n = ::read(errors_.get(), buffer.data(), buffer.size());
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  const auto line = [this](std::string_view text) {
+    last_error_ = text;
+    listener_.on_message(host_, text);
+  };
+  if (n > 0) return error_lines_.feed({buffer.data(), static_cast<std::size_t>(n)}, line);
+  error_lines_.finish(line);
+  loop_.forget(errors_.get());
+  errors_.reset();
+}
+
+void RemoteHost::take(const Frame& frame) {
+  if (lost_) return;
+  const Stream stream = frame.value == 2 ? Stream::kError : Stream::kOutput;
+  if (frame.event == "hello") {
+    answers_by_ = TimePoint::max();
+    if (frame.payload != kVersion)
+      lose(
+          fmt::format("runs version {} of this program, the launcher {}; install the same on all "
+                      "hosts",
+                      frame.payload, kVersion));
+  } else if (frame.event == "refused") {
+    lose(frame.payload);
+  } else if (frame.event == "message") {
+    listener_.on_message(host_, frame.payload);
+  } else if (!owns(frame.rank)) {
+    lose(fmt::format("speaks for rank {}, which it does not have", frame.rank));
+  } else if (frame.event == "started") {
+    listener_.on_started(frame.rank, frame.value);
+  } else if (frame.event == "output") {
+    listener_.on_output(frame.rank, stream, frame.payload);
+  } else if (frame.event == "closed") {
+    listener_.on_output_end(frame.rank, stream);
+  } else if (frame.event == "exited") {
+    listener_.on_exited(frame.rank, frame.value);
+  } else if (frame.event == "signalled") {
+    listener_.on_signalled(frame.rank, frame.value, frame.payload);
+  }
+}
+
+std::string RemoteHost::how_it_ended() {
+  const int status = wait_for(shell_, Deadline::after(kShellExitTime));
+  while (errors_.valid()) {
+    pollfd p{errors_.get(), POLLIN, 0};
+    if (::poll(&p, 1, 0) <= 0) break;
+    read_errors();
+  }
+  std::string text = "the remote shell closed the connection";
+  if (status != -1) {
+    shell_ = 0;
+    text = WIFEXITED(status)
+               ? fmt::format("the remote shell ended with exit status {}", WEXITSTATUS(status))
+               : fmt::format("the remote shell was killed by signal {}", WTERMSIG(status));
+  }
+  return last_error_.empty() ? text : fmt::format("{}: {}", text, last_error_);
+}
+
+void RemoteHost::lose(std::string_view reason) {
+  if (lost_) return;
+  lost_ = true;
+  answers_by_ = TimePoint::max();
+  loop_.forget(output_.get());
+  requests_.reset();
+  input_.reset();
+  listener_.on_host_lost(cross_rank_, reason);
+}
+
+void RemoteHost::end(Deadline by) {
+  // The end of its input makes the agent end its ranks, then itself.
+  requests_.reset();
+  input_.reset();
+  while (output_.valid() && !lost_ && !by.expired()) {
+    pollfd p{output_.get(), POLLIN, 0};
+    if (::poll(&p, 1, 10) > 0) read_frames();
+  }
+  if (output_.valid()) loop_.forget(output_.get());
+  if (errors_.valid()) loop_.forget(errors_.get());
+  output_.reset();
+  errors_.reset();
+  if (shell_ <= 0) return;
+  if (wait_for(shell_, by) == -1) {
+    ::kill(-shell_, SIGKILL);  // it leads its own session
+    ::waitpid(shell_, nullptr, 0);
+    forget_child(shell_);
+  }
+  shell_ = 0;
+}
+
+}  // namespace stormo::launch

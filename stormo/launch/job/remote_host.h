@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <stormo/launch/job/frames.h>
+#include <stormo/launch/job/host_job.h>
+#include <stormo/launch/job/host_ranks.h>
+#include <stormo/launch/process/spawn.h>
+
+namespace stormo::launch {
+
+/// "ssh -p 22 {host}" as arguments, with the host put in. kInvalidArgument when {host} is missing.
+Result<std::vector<std::string>> remote_shell_arguments(std::string_view shell_template,
+                                                        std::string_view host);
+
+/// The ranks of another host, behind an agent that a remote shell starts there.
+class RemoteHost final : public HostRanks {
+ public:
+  /// `command`: the remote shell's program and arguments, with those of the agent at the end.
+  static Result<std::unique_ptr<RemoteHost>> start(EventLoop& loop, const HostJob& job,
+                                                   const std::vector<std::string>& command,
+                                                   const std::vector<std::string>& environment,
+                                                   RankListener& listener);
+  ~RemoteHost() override;
+
+  void send_signal(int signal) override;
+  void pause_output(bool paused) override;
+  void end(Deadline by) override;
+  TimePoint wakes_at() const override { return answers_by_; }
+  void tick(TimePoint now) override;
+
+ private:
+  RemoteHost(EventLoop& loop, const HostJob& job, RankListener& listener);
+  void read_frames();
+  void read_errors();
+  void take(const Frame& frame);
+  void lose(std::string_view reason);
+  std::string how_it_ended();
+  bool owns(Rank rank) const { return rank >= first_rank_ && rank < first_rank_ + local_size_; }
+
+  EventLoop& loop_;
+  RankListener& listener_;
+  std::string host_;
+  int cross_rank_;
+  Rank first_rank_;
+  int local_size_;
+  TimePoint answers_by_;
+  pid_t shell_ = 0;
+  Descriptor input_;
+  Descriptor output_;
+  Descriptor errors_;
+  std::unique_ptr<OutputQueue> requests_;
+  FrameReader frames_;
+  LineSplitter error_lines_;
+  std::string last_error_;
+  bool paused_ = false;
+  bool lost_ = false;
+};
+
+}  // namespace stormo::launch

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <stormo/base/ids.h>
+#include <stormo/base/status.h>
+#include <stormo/launch/process/event_loop.h>
+
+namespace stormo::launch {
+
+enum class Stream { kOutput, kError };
+
+/// How the ranks' output appears.
+enum class OutputMode {
+  kPrefix,  ///< whole lines, "[rank] line", on the stream they came from; control bytes escaped
+  kRaw,     ///< rank 0's bytes as they are; the others' lines as above, all on standard error
+  kJson,    ///< one JSON object per line on standard output
+};
+
+/// Cuts one stream into lines. What ends without a newline is a line too; one longer than kLongest
+/// is cut, so that memory stays bounded.
+class LineSplitter {
+ public:
+  static constexpr std::size_t kLongest = 64 * 1024;
+  /// Calls `line` for each line without its newline.
+  template <class Consumer>
+  void feed(std::string_view bytes, Consumer line) {
+    partial_.append(bytes);
+    std::size_t begin = 0;
+    for (std::size_t end; (end = partial_.find('\n', begin)) != std::string::npos; begin = end + 1)
+      line(std::string_view(partial_).substr(begin, end - begin));
+    partial_.erase(0, begin);
+    for (; partial_.size() >= kLongest; partial_.erase(0, kLongest))
+      line(std::string_view(partial_).substr(0, kLongest));
+  }
+  /// The stream has ended.
+  template <class Consumer>
+  void finish(Consumer line) {
+    if (!partial_.empty()) line(std::string_view(partial_));
+    partial_.clear();
+  }
+
+ private:
+  std::string partial_;
+};
+
+/// Writes bytes to one of the launcher's own descriptors without ever blocking its loop for a slow
+/// reader, and without changing the descriptor's flags, which it shares with other processes. What
+/// cannot be written is dropped: later bytes are tried again, unless the reader has gone.
+class OutputQueue {
+ public:
+  /// Called with the reason when bytes are lost for the first time.
+  using OnLoss = std::function<void(std::string_view)>;
+
+  OutputQueue(EventLoop& loop, int fd, OnLoss on_loss = {})
+      : loop_(loop), fd_(fd), on_loss_(std::move(on_loss)) {}
+  ~OutputQueue();
+  OutputQueue(const OutputQueue&) = delete;
+  OutputQueue& operator=(const OutputQueue&) = delete;
+
+  void push(std::string_view bytes);
+  std::size_t pending() const { return bytes_.size() - written_; }
+  /// From now on bytes are dropped rather than kept without bound for a reader that does not read.
+  void bound() { bounded_ = true; }
+  /// Drops what its reader has not taken.
+  void abandon();
+  bool lost() const { return lost_; }
+
+ private:
+  bool writable_now() const;
+  void write_some();
+  void lose(std::string_view reason);
+
+  EventLoop& loop_;
+  int fd_;
+  OnLoss on_loss_;
+  std::string bytes_;
+  std::size_t written_ = 0;
+  bool watched_ = false;
+  bool bounded_ = false;
+  bool closed_ = false;  ///< the reader has gone; the job goes on
+  bool lost_ = false;
+};
+
+/// All ranks' output and the launcher's own messages, in one order.
+class JobOutput {
+ public:
+  JobOutput(EventLoop& loop, OutputMode mode);
+
+  void write(Rank rank, Stream stream, std::string_view bytes);
+  /// The stream of this rank has ended.
+  void end(Rank rank, Stream stream);
+  /// A message of the launcher itself, on standard error.
+  void message(std::string_view text);
+  /// A line of what a host's remote shell says.
+  void host_line(std::string_view host, std::string_view text);
+  /// A JSON line on standard output; nothing in the other modes.
+  void record(std::string_view json);
+  /// True while the reader is so far behind that ranks must not be read.
+  bool congested() const;
+  /// The job is to end: ranks are read on, and what no reader takes is dropped.
+  void hurry();
+  /// Ends all lines.
+  void end_lines();
+  /// Bytes that wait for their reader.
+  std::size_t pending() const { return out_.pending() + err_.pending(); }
+  void abandon();
+  /// Whether anything did not reach standard output or standard error.
+  bool lost() const { return out_.lost() || err_.lost(); }
+  OutputMode mode() const { return mode_; }
+
+ private:
+  void line(Rank rank, Stream stream, std::string_view text);
+
+  OutputMode mode_;
+  bool hurried_ = false;
+  OutputQueue err_;
+  OutputQueue out_;
+  std::map<std::pair<Rank, Stream>, LineSplitter> partial_;
+};
+
+}  // namespace stormo::launch

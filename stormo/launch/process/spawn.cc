@@ -1,0 +1,230 @@
+#include <stormo/launch/process/spawn.h>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <stormo/launch/process/orphans.h>
+
+namespace stormo::launch {
+namespace {
+
+std::vector<pid_t>& started_children() {
+  static std::vector<pid_t> children;
+  return children;
+}
+
+/// What the child could not do, sent over a pipe that a successful exec closes.
+struct Problem {
+  int error = 0;
+  std::array<char, 32> what{};
+};
+
+/// Everything below runs between fork and exec, where only system calls are safe.
+[[noreturn]] void give_up(int pipe, const char* what) {
+  Problem problem;
+  problem.error = errno;
+  std::strncpy(problem.what.data(), what, problem.what.size() - 1);
+  [[maybe_unused]] const ssize_t n = ::write(pipe, &problem, sizeof problem);
+  ::_exit(127);
+}
+
+void reset_signals() {
+  for (int s = 1; s < NSIG; ++s)
+    if (s != SIGKILL && s != SIGSTOP) ::signal(s, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// Puts `from` on a standard descriptor. The sources lie above 2, so no order can destroy one.
+void place(int from, int to, int pipe) {
+  if (from >= 0 && ::dup2(from, to) < 0) give_up(pipe, "dup2");
+}
+
+/// The arguments of the child, laid out before the fork.
+struct Prepared {
+  std::vector<char*> argv;
+  std::vector<char*> environment;
+  int null = -1;
+  pid_t parent = 0;
+  bool bind = false;
+  cpu_set_t cpus;
+};
+
+[[noreturn]] void become(const Child& child, const Prepared& prepared, int pipe) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != prepared.parent) ::_exit(127);
+  if (child.group == 0) {
+    if (::setsid() < 0) give_up(pipe, "setsid");
+  } else if (::setpgid(0, child.group) != 0) {
+    give_up(pipe, "setpgid");
+  }
+  reset_signals();
+  if (prepared.bind && ::sched_setaffinity(0, sizeof prepared.cpus, &prepared.cpus) != 0)
+    give_up(pipe, "bind to cores");
+  place(child.input >= 0 ? child.input : prepared.null, STDIN_FILENO, pipe);
+  place(child.output, STDOUT_FILENO, pipe);
+  place(child.error, STDERR_FILENO, pipe);
+  ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+  if (child.inherited) ::fcntl(*child.inherited, F_SETFD, 0);
+  ::execve(child.file.c_str(), prepared.argv.data(), prepared.environment.data());
+  give_up(pipe, "execute");
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  // execve takes pointers to non-const, and changes nothing.
+  for (const std::string& t : texts) out.push_back(const_cast<char*>(t.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+/// The guard's last act.
+[[noreturn]] void kill_job(const std::string& mark) {
+  // Some may start others while they are looked for.
+  constexpr int kRounds = 100;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<pid_t> found = processes_marked(mark);
+    for (const pid_t pid : found) ::kill(pid, SIGKILL);
+    if (found.empty()) break;
+  }
+  ::kill(0, SIGKILL);
+  ::_exit(0);
+}
+
+}  // namespace
+
+bool is_started_child(pid_t pid) {
+  const std::vector<pid_t>& all = started_children();
+  return std::find(all.begin(), all.end(), pid) != all.end();
+}
+
+void forget_child(pid_t pid) { std::erase(started_children(), pid); }
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> fds{};
+  if (::pipe2(fds.data(), O_CLOEXEC) != 0) return errno_error("pipe");
+  return Pipe{Descriptor(fds[0]), Descriptor(fds[1])};
+}
+
+Result<pid_t> spawn(const Child& child) {
+  STORMO_ASSIGN_OR_RETURN(Pipe problems, make_pipe());
+  const Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null.valid()) return errno_error("open /dev/null");
+  Prepared prepared{pointers(child.argv), pointers(child.environment), null.get(),
+                    ::getpid(),           !child.cpus.empty(),         {}};
+  CPU_ZERO(&prepared.cpus);
+  for (const int cpu : child.cpus)
+    if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &prepared.cpus);
+
+  const pid_t pid = ::fork();
+  if (pid < 0)
+    return errno_error("start a process; the limit of processes or memory is reached (ulimit -u)");
+  if (pid == 0) become(child, prepared, problems.write.get());
+
+  problems.write.reset();
+  Problem problem;
+  ssize_t n = 0;
+  do n = ::read(problems.read.get(), &problem, sizeof problem);
+  while (n < 0 && errno == EINTR);
+  if (n == 0) {
+    started_children().push_back(pid);
+    return pid;
+  }
+  ::waitpid(pid, nullptr, 0);
+  errno = n == sizeof problem ? problem.error : EIO;
+  return errno_error(fmt::format("{} '{}'", problem.what.data(), child.file));
+}
+
+Result<Descriptor> open_process(pid_t pid) {
+  // By number: glibc 2.36 declares the function for C only.
+  Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.valid()) return errno_error("pidfd_open; Linux 5.3 or newer is needed");
+  return process;
+}
+
+Result<std::string> find_program(const std::string& program, std::string_view search_path) {
+  const auto runnable = [](const std::string& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+           ::access(path.c_str(), X_OK) == 0;
+  };
+  if (program.find('/') != std::string::npos) {
+    if (runnable(program)) return program;
+    if (::access(program.c_str(), F_OK) != 0)
+      return Status(Code::kInvalidArgument, fmt::format("program '{}' does not exist", program));
+    return invalid_argument(fmt::format(
+        "program '{}' is not an executable file (chmod +x, or name its interpreter)", program));
+  }
+  for (std::string_view rest = search_path; !program.empty() && !rest.empty();) {
+    const std::size_t colon = std::min(rest.find(':'), rest.size());
+    // an empty entry means this folder
+    const std::string_view folder = colon == 0 ? std::string_view(".") : rest.substr(0, colon);
+    const std::string path = fmt::format("{}/{}", folder, program);
+    if (runnable(path)) return path;
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+  }
+  return invalid_argument(fmt::format(
+      "program '{}' is in no folder of PATH; write ./{} for one in this folder", program, program));
+}
+
+Result<Guard> Guard::start() {
+  STORMO_ASSIGN_OR_RETURN(Pipe pipe, make_pipe());
+  std::uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) != sizeof number) return errno_error("getrandom");
+  std::string mark = fmt::format("STORMO_JOB={:016x}", number);
+  const pid_t pid = ::fork();
+  if (pid < 0) return errno_error("start the guard process");
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    ::prctl(PR_SET_NAME, "stormo-guard");
+    // Only the pipe stays open: whoever reads the launcher's output must see its end.
+    if (::dup2(pipe.read.get(), STDIN_FILENO) < 0) ::_exit(1);
+    ::syscall(SYS_close_range, 1u, ~0u, 0);
+    char byte = 0;
+    while (::read(STDIN_FILENO, &byte, 1) > 0) {
+    }
+    kill_job(mark);
+  }
+  ::setpgid(pid, pid);
+  started_children().push_back(pid);
+  return Guard(pid, std::move(pipe.write), std::move(mark));
+}
+
+Guard::Guard(Guard&& other) noexcept
+    : pid_(std::exchange(other.pid_, 0)),
+      lifeline_(std::move(other.lifeline_)),
+      mark_(std::move(other.mark_)) {}
+
+Guard::~Guard() { kill_all(); }
+
+void Guard::signal(int signal) const {
+  // The guard blocks all that can be blocked; SIGKILL would end it before the others.
+  if (pid_ > 0) ::kill(-pid_, signal);
+}
+
+void Guard::kill_all() {
+  if (pid_ <= 0) return;
+  ::kill(-pid_, SIGKILL);
+  lifeline_.reset();
+  ::waitpid(pid_, nullptr, 0);
+  forget_child(std::exchange(pid_, 0));
+}
+
+}  // namespace stormo::launch

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/launch/process/cpus.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::launch {
+
+using transport::Descriptor;
+
+/// A program to start. It gets default signal actions and no descriptor but those named here.
+struct Child {
+  std::string file;  ///< path of the executable
+  std::vector<std::string> argv;
+  std::vector<std::string> environment;  ///< "NAME=value"
+  int input = -1;                        ///< standard input; -1: /dev/null
+  int output = -1;                       ///< standard output; -1: that of this process
+  int error = -1;                        ///< standard error; -1: that of this process
+  std::optional<int> inherited;          ///< one more descriptor that stays open, under its number
+  pid_t group = 0;                       ///< process group to enter; 0: a session of its own
+  CpuList cpus;                          ///< empty: not bound
+};
+
+/// Starts it, to be killed by the kernel when the calling thread ends. Failures of the child before
+/// its program runs are returned here.
+Result<pid_t> spawn(const Child& child);
+
+/// Children belong to the process, and so does this list: those that spawn() and Guard have started
+/// and forget_child() has not been told of since they were waited for.
+bool is_started_child(pid_t pid);
+void forget_child(pid_t pid);
+
+/// A descriptor that becomes readable when the process ends (Linux 5.3).
+Result<Descriptor> open_process(pid_t pid);
+
+/// The file that `program` names, looked up as a shell would; says what is wrong when there is
+/// none.
+Result<std::string> find_program(const std::string& program, std::string_view search_path);
+
+/// Both ends of a pipe, closed on exec.
+struct Pipe {
+  Descriptor read;
+  Descriptor write;
+};
+Result<Pipe> make_pipe();
+
+/// A process that ends a job as soon as its creator is gone, even by SIGKILL: it waits for the end
+/// of a pipe, then kills the process group that it leads, and whatever has left the group but still
+/// carries the job's mark in its environment. So grandchildren die too.
+class Guard {
+ public:
+  /// Call before other threads are started: the process is a fork without exec.
+  static Result<Guard> start();
+  Guard(Guard&&) noexcept;
+  Guard& operator=(Guard&&) = delete;
+  ~Guard();
+
+  pid_t group() const { return pid_; }
+  /// "STORMO_JOB=...", a name that no other job has; to be set for every rank.
+  const std::string& mark() const { return mark_; }
+  /// To every process of the group except the guard.
+  void signal(int signal) const;
+  /// Ends every process of the group, and the guard.
+  void kill_all();
+
+ private:
+  Guard(pid_t pid, Descriptor lifeline, std::string mark)
+      : pid_(pid), lifeline_(std::move(lifeline)), mark_(std::move(mark)) {}
+  pid_t pid_ = 0;
+  Descriptor lifeline_;
+  std::string mark_;
+};
+
+}  // namespace stormo::launch

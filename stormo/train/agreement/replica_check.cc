@@ -1,0 +1,98 @@
+#include <stormo/train/agreement/replica_check.h>
+
+#include <algorithm>
+
+#include <stormo/base/rng.h>
+#include <stormo/train/state/checkpoint.h>
+
+namespace stormo::train {
+namespace {
+
+using Hashes = std::vector<std::int64_t>;
+
+std::int64_t hash_of(const TensorMap& tensors) {
+  return static_cast<std::int64_t>(fnv1a(weights_hash(tensors)));
+}
+
+Result<Hashes> gather(comm::Communicator& world, Hashes mine) {
+  Hashes all(mine.size() * static_cast<std::size_t>(world.size()));
+  STORMO_RETURN_IF_ERROR(
+      world.all_gather(comm::buffer_of(std::span(mine)), comm::buffer_of(std::span(all))));
+  return all;
+}
+
+std::string list(const std::vector<Rank>& ranks) {
+  std::string text;
+  for (const Rank r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
+}
+
+/// The first tensor in which `rank` differs from what most ranks hold; empty when none does.
+Result<std::string> first_difference(comm::Communicator& world, const TensorMap& tensors,
+                                     Rank rank) {
+  Hashes mine;
+  for (const auto& [name, t] : tensors) mine.push_back(hash_of({{name, t}}));
+  const std::size_t n = mine.size();
+  STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, std::move(mine)));
+  std::size_t i = 0;
+  for (const auto& [name, t] : tensors) {
+    Hashes column;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(world.size()); ++r) {
+      column.push_back(all[r * n + i]);
+    }
+    ++i;
+    const Verdict verdict = majority_vote(column);
+    const auto& wrong = verdict.differing;
+    if (std::find(wrong.begin(), wrong.end(), rank) != wrong.end()) return name;
+  }
+  return std::string();
+}
+
+}  // namespace
+
+Verdict majority_vote(std::span<const std::int64_t> hashes) {
+  Verdict verdict;
+  std::int64_t right = hashes.front();
+  const auto votes = [&](std::int64_t h) { return std::count(hashes.begin(), hashes.end(), h); };
+  const auto half = static_cast<std::ptrdiff_t>(hashes.size() / 2);
+  const auto found =
+      std::find_if(hashes.begin(), hashes.end(), [&](std::int64_t h) { return votes(h) > half; });
+  verdict.majority = found != hashes.end();
+  if (verdict.majority) right = *found;
+  for (std::size_t r = 0; r < hashes.size(); ++r) {
+    if (hashes[r] != right) verdict.differing.push_back(static_cast<Rank>(r));
+  }
+  return verdict;
+}
+
+std::string compare_looks(std::span<const std::int64_t> first,
+                          std::span<const std::int64_t> second) {
+  std::vector<Rank> changed;
+  for (std::size_t r = 0; r < first.size(); ++r) {
+    if (first[r] != second[r]) changed.push_back(static_cast<Rank>(r));
+  }
+  if (changed.empty()) {
+    return "a second look found the same, so the values stay: something outside the gradients "
+           "changed them (a memory error, random numbers, unequal threads or libraries)";
+  }
+  return "a second look found other values on rank(s) " + list(changed) +
+         ", so the error is transient: memory or processor there cannot be trusted";
+}
+
+Status check_replicas(comm::Communicator& world, const torch::nn::Module& module) {
+  const TensorMap tensors = named_state(module);
+  STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, {hash_of(tensors)}));
+  const Verdict verdict = majority_vote(all);
+  if (verdict.differing.empty()) return {};
+  STORMO_ASSIGN_OR_RETURN(const Hashes again, gather(world, {hash_of(tensors)}));
+  STORMO_ASSIGN_OR_RETURN(const std::string tensor,
+                          first_difference(world, tensors, verdict.differing.front()));
+  return Status(
+      Code::kMismatch,
+      "replicas are no longer equal: the weights of rank(s) " + list(verdict.differing) +
+          " differ from " +
+          (verdict.majority ? "those of the majority" : "rank 0, and none has a majority") +
+          (tensor.empty() ? "" : ", first in '" + tensor + "'") + "; " + compare_looks(all, again));
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,86 @@
+#include <stormo/train/autograd/backward_hooks.h>
+
+#include <utility>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace stormo::train {
+namespace {
+
+namespace autograd = torch::autograd;
+
+// libtorch 2.11 and 2.13 differ in the kind of pointer.
+using Accumulator =
+    decltype(autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
+
+class AfterNode final : public autograd::FunctionPostHook {
+ public:
+  explicit AfterNode(std::function<void()> callback) : callback_(std::move(callback)) {}
+  autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                     const autograd::variable_list&) override {
+    callback_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> callback_;
+};
+
+}  // namespace
+
+struct BackwardHooks::Hooks {
+  // The tensors hold their accumulators weakly: whoever adds a hook keeps them alive.
+  std::vector<std::pair<Accumulator, std::uintptr_t>> nodes;
+};
+
+BackwardHooks::BackwardHooks(const std::vector<torch::Tensor>& parameters, Events events)
+    : events_(std::move(events)), hooks_(std::make_unique<Hooks>()) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Accumulator node = autograd::impl::grad_accumulator(parameters[i]);
+    const auto key =
+        node->add_post_hook(std::make_unique<AfterNode>([this, i] { on_gradient(i); }));
+    hooks_->nodes.emplace_back(std::move(node), key);
+  }
+}
+
+BackwardHooks::~BackwardHooks() {
+  for (auto& [node, key] : hooks_->nodes) node->del_post_hook(key);
+}
+
+void BackwardHooks::on_gradient(std::size_t index) {
+  if (!enabled_) return;
+  if (const auto id = pass_.lock()) {
+    if (*id != autograd::get_current_graph_task_id()) events_.nested();
+  } else {
+    if (open_) events_.abandoned();
+    open_ = true;
+    follow_current_pass();
+  }
+  events_.ready(index);
+}
+
+void BackwardHooks::follow_current_pass() {
+  auto id = std::make_shared<const int>(autograd::get_current_graph_task_id());
+  pass_ = id;
+  autograd::Engine::get_default_engine().queue_callback(
+      [this, id = std::move(id)] { on_end_of_pass(); });
+}
+
+void BackwardHooks::on_end_of_pass() {
+  const auto outer = autograd::get_current_node();
+  if (outer == nullptr) {
+    open_ = false;
+    events_.end();
+    return;
+  }
+  // Still inside a node of an outer pass: its end is the end. There is no way to reach that pass
+  // from here, but once the node is done.
+  events_.nested();
+  outer->add_post_hook(std::make_unique<AfterNode>([this, armed = true]() mutable {
+    if (std::exchange(armed, false) && open_ && pass_.expired()) follow_current_pass();
+  }));
+}
+
+}  // namespace stormo::train

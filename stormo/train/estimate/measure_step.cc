@@ -1,0 +1,131 @@
+#include <stormo/train/estimate/measure_step.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <stormo/comm/communicator.h>
+#include <stormo/parallel/by_segment.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/step/lane_timer.h>
+#include <stormo/train/step/runner.h>
+#include <stormo/train/step/strategy.h>
+
+namespace stormo::train {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+
+constexpr int kWarmUp = 2;
+constexpr int kMeasured = 7;
+
+/// Adds up what this thread's tensors take and give back.
+class TensorBytes final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, std::int64_t size, std::size_t, std::size_t, c10::Device) override {
+    bytes_ += size;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::int64_t bytes_ = 0;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// When the actions of a step were done, and what tensors took then.
+struct Sample {
+  std::vector<double> seconds;      // by action
+  std::vector<std::int64_t> bytes;  // by action
+};
+
+Result<std::vector<Sample>> run(const plan::StepPlan& plan, const Task& task,
+                                const data::Dataset& dataset, const TrainerOptions& options,
+                                std::int64_t samples) {
+  const auto world = std::move(comm::make_inproc_group(1).take_or_throw()[0]);
+  const AxisGroups groups(*world, plan);
+  const auto store = make_store(plan, groups, task.module, options);
+  const auto tensors = std::make_shared<TensorBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, tensors);
+  data::Sampler sampler(dataset.size(), samples, options.seed, /*shuffle=*/true, 0, 1);
+  LaneTimer lanes(0);
+  Sample now;
+  TimePoint last;
+  const auto done = [&](const Action&) {
+    const TimePoint time = std::chrono::steady_clock::now();
+    now.seconds.push_back(std::chrono::duration<double>(time - last).count());
+    now.bytes.push_back(tensors->bytes());
+    last = std::chrono::steady_clock::now();
+  };
+  std::int64_t cursor = 0;
+  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
+                          Runner::create(plan, 0,
+                                         {.load = [&]() -> Result<data::Batch> {
+                                            const data::Sampler::Slice slice =
+                                                sampler.slice(cursor);
+                                            cursor = slice.next;
+                                            return dataset.get(slice.indices, slice.epoch);
+                                          },
+                                          .task = task,
+                                          .store = *store,
+                                          .lanes = lanes,
+                                          .done = done}));
+  std::vector<Sample> out;
+  for (int step = 0; step < kWarmUp + kMeasured; ++step) {
+    now = {};
+    last = std::chrono::steady_clock::now();
+    STORMO_RETURN_IF_ERROR(runner->step(/*learning_rate=*/0).status());
+    if (step >= kWarmUp) out.push_back(now);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
+                                     const TrainerOptions& options, std::int64_t samples) {
+  STORMO_ASSIGN_OR_RETURN(
+      const plan::StepPlan plan,
+      parallel::compose(parallel::one_device(shape_of(task)), parallel::by_segment()));
+  task.module->train();
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
+                          run(plan, task, dataset, options, std::min(samples, dataset.size())));
+  StepMeasurement out;
+  const auto segments = plan.model.segments.size();
+  out.times.forward.resize(segments);
+  out.times.backward.resize(segments);
+  out.activations.resize(segments);
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const Action& a = plan.actions[i];
+    const auto segment = static_cast<std::size_t>(a.range.first);
+    std::vector<double> seconds;
+    for (const Sample& s : steps) seconds.push_back(s.seconds[i]);
+    const double typical = median(std::move(seconds));
+    switch (a.kind) {
+      case ActionKind::kLoad: out.times.load = typical; break;
+      case ActionKind::kLoss: out.times.loss = typical; break;
+      case ActionKind::kUpdate: out.times.update = out.times.norm = typical; break;
+      case ActionKind::kForward:
+        out.times.forward[segment] = typical;
+        out.activations[segment] = steps.back().bytes[i] - steps.back().bytes[i - 1];
+        break;
+      case ActionKind::kBackward: out.times.backward[segment] = typical; break;
+      default: break;
+    }
+  }
+  return out;
+}
+
+}  // namespace stormo::train

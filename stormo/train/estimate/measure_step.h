@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <stormo/analysis/step/step_simulate.h>
+#include <stormo/base/status.h>
+#include <stormo/data/dataset.h>
+#include <stormo/train/options.h>
+#include <stormo/train/task.h>
+
+namespace stormo::train {
+
+/// What one rank of this machine takes for a step of `task`, alone.
+struct StepMeasurement {
+  analysis::ComputeTimes times;
+  /// By segment: bytes of tensors that its forward leaves for its backward.
+  std::vector<std::int64_t> activations;
+};
+
+/// Trains a few steps, segment by segment, on batches of `samples` samples: medians. The parameters
+/// change. Blocks for some steps.
+Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
+                                     const TrainerOptions& options, std::int64_t samples);
+
+}  // namespace stormo::train

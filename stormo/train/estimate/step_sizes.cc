@@ -1,0 +1,24 @@
+#include <stormo/train/estimate/step_sizes.h>
+
+#include <stormo/optim/options.h>
+#include <stormo/tensor/dtype.h>
+#include <stormo/train/run/training_run.h>
+#include <stormo/train/step/strategy.h>
+
+namespace stormo::train {
+
+analysis::StepSizes step_sizes_of(const TrainerOptions& options) {
+  const Reduction how = reduction_of(options.gradients);
+  analysis::StepSizes sizes{.agreed_numbers = TrainingRun::kAgreedNumbers,
+                            .all_reduce = how.algorithm};
+  if (how.travels_as) sizes.travels_as = *tensor::dtype_of(*how.travels_as);
+  if (options.gradients.deterministic) sizes.reduce_scatter = "canonical_reduce_scatter";
+  return sizes;
+}
+
+analysis::MemorySizes memory_sizes_of(const TrainerOptions& options) {
+  return {.optimizer_numbers = static_cast<int>(optim::slot_names(options.optimizer).size()),
+          .travels_as = step_sizes_of(options).travels_as};
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,295 @@
+#include <stormo/train/optimizer/fused_optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <stormo/tensor/dtype.h>
+#include <stormo/tensor/parallel_for.h>
+
+namespace stormo::train {
+namespace {
+
+// Fewer elements than these are not worth waking threads for.
+constexpr std::int64_t kGrain = 32768;
+// Norms are added up block by block, in their order: the sum does not depend on the threads.
+constexpr std::int64_t kNormBlock = 65536;
+
+bool is_half(const torch::Tensor& t) {
+  return t.scalar_type() == torch::kBFloat16 || t.scalar_type() == torch::kFloat16;
+}
+
+DType dtype_of(const torch::Tensor& t) {
+  const Result<DType> type = tensor::dtype_of(t.scalar_type());
+  throw_if_error(type.status());
+  return *type;
+}
+
+char* element(const torch::Tensor& t, std::int64_t i) {
+  return static_cast<char*>(t.data_ptr()) + i * static_cast<std::int64_t>(t.element_size());
+}
+
+void check_parameter(const NamedParameter& p, const OwnedRange& range) {
+  if (!p.tensor.device().is_cpu() || !p.tensor.is_floating_point()) {
+    throw Error(invalid_argument("parameter '" + p.name + "' is " + p.tensor.toString() +
+                                 "; fused updates need floating point numbers in host memory: use "
+                                 "a TorchOptimizer for others"));
+  }
+  const bool inside = 0 <= range.begin && range.begin <= range.end && range.end <= p.tensor.numel();
+  const bool fits = !range.weights.defined() || (range.weights.is_contiguous() &&
+                                                 range.weights.numel() == range.end - range.begin);
+  if (!inside || !fits) {
+    throw Error(invalid_argument("the owned range of '" + p.name + "', [" +
+                                 std::to_string(range.begin) + ", " + std::to_string(range.end) +
+                                 "), does not lie in its " + std::to_string(p.tensor.numel()) +
+                                 " elements, or its weights are not as many contiguous ones"));
+  }
+}
+
+}  // namespace
+
+FusedOptimizer::FusedOptimizer(const OptimizerOptions& options,
+                               std::vector<NamedParameter> parameters,
+                               std::vector<OwnedRange> owned, SumOverRanks sum)
+    : Optimizer(std::move(parameters)),
+      options_(options),
+      owned_(std::move(owned)),
+      sum_(std::move(sum)),
+      states_(parameters_.size()) {
+  if (owned_.empty()) {
+    for (const NamedParameter& p : parameters_) owned_.push_back({.end = p.tensor.numel()});
+  }
+  if (owned_.size() != parameters_.size()) {
+    throw Error(invalid_argument(std::to_string(owned_.size()) + " owned ranges for " +
+                                 std::to_string(parameters_.size()) +
+                                 " parameters; give one for each"));
+  }
+  for (std::size_t i = 0; i < owned_.size(); ++i) check_parameter(parameters_[i], owned_[i]);
+}
+
+// Points the piece at weights and slots, which come to be in the parameter's first step.
+void FusedOptimizer::add_weights(Work& work) {
+  const std::size_t i = work.parameter;
+  const OwnedRange& range = owned_[i];
+  work.weights = range.weights.defined() ? range.weights : parameters_[i].tensor;
+  if (!work.weights.is_contiguous()) {
+    work.strided = work.weights;
+    work.weights = work.weights.contiguous();
+  }
+  char* const weights =
+      element(work.weights, work.first + (range.weights.defined() ? 0 : range.begin));
+
+  State& state = states_[i];
+  const bool half = is_half(work.weights);
+  if (!state.begun) {
+    const auto type = half ? torch::kFloat32 : work.weights.scalar_type();
+    for (std::size_t s = 0; s < optim::slot_names(options_).size(); ++s) {
+      state.slots[s] = torch::zeros({numel(i)}, type);
+    }
+    if (half) {
+      char* const all = element(work.weights, range.weights.defined() ? 0 : range.begin);
+      state.master = torch::from_blob(all, {numel(i)}, work.weights.scalar_type()).to(type);
+    }
+    state.begun = true;
+  }
+  work.piece.end = work.count;
+  work.piece.dtype = half ? DType::kFloat32 : dtype_of(work.weights);
+  work.piece.weights = half ? element(state.master, work.first) : weights;
+  if (half) {
+    work.piece.copy = weights;
+    work.piece.copy_dtype = dtype_of(work.weights);
+  }
+  for (std::size_t s = 0; s < state.slots.size(); ++s) {
+    if (state.slots[s].defined()) work.piece.slots[s] = element(state.slots[s], work.first);
+  }
+}
+
+std::vector<FusedOptimizer::Work> FusedOptimizer::autograd_work(std::size_t first,
+                                                                std::size_t last) {
+  std::vector<Work> works;
+  for (std::size_t i = first; i < last; ++i) {
+    const torch::Tensor& gradient = parameters_[i].tensor.grad();
+    if (!gradient.defined() || numel(i) == 0) continue;
+    if (takes_rows(i, gradient)) {
+      add_rows(i, gradient.coalesce(), works);
+      continue;
+    }
+    Work& work = works.emplace_back();
+    work.parameter = i;
+    work.count = numel(i);
+    work.gradient = (gradient.is_sparse() ? gradient.to_dense() : gradient).contiguous();
+    work.source.data = element(work.gradient, owned_[i].begin);
+    work.piece.gradient_dtype = dtype_of(work.gradient);
+  }
+  for (Work& work : works) work.piece.gradients = {&work.source, 1};
+  return works;
+}
+
+bool FusedOptimizer::takes_rows(std::size_t i, const torch::Tensor& gradient) const {
+  const torch::Tensor& p = parameters_[i].tensor;
+  return gradient.is_sparse() && gradient.sparse_dim() == 1 && p.is_contiguous() &&
+         numel(i) == p.numel() && optim::leaves_rest_alone(options_);
+}
+
+/// A Work for each row of a coalesced gradient.
+void FusedOptimizer::add_rows(std::size_t i, const torch::Tensor& gradient,
+                              std::vector<Work>& works) const {
+  const torch::Tensor rows = gradient.indices().select(0, 0).contiguous();
+  const torch::Tensor values = gradient.values().contiguous();
+  const std::int64_t width = values.numel() / std::max<std::int64_t>(values.size(0), 1);
+  for (std::int64_t r = 0; r < values.size(0); ++r) {
+    Work& work = works.emplace_back();
+    work.parameter = i;
+    work.first = rows.const_data_ptr<std::int64_t>()[r] * width;
+    work.count = width;
+    work.gradient = values;
+    work.source.data = element(values, r * width);
+    work.piece.gradient_dtype = dtype_of(values);
+  }
+}
+
+std::vector<FusedOptimizer::Work> FusedOptimizer::range_work(
+    std::span<const RangeGradient> gradients) {
+  std::vector<Work> works;
+  for (const RangeGradient& gradient : gradients) {
+    if (numel(gradient.parameter) == 0) continue;
+    Work& work = works.emplace_back();
+    work.parameter = gradient.parameter;
+    work.count = numel(gradient.parameter);
+    work.piece.gradients = gradient.sources;
+    work.piece.gradient_dtype = gradient.dtype;
+  }
+  return works;
+}
+
+Status FusedOptimizer::step(const StepRate& rate, std::size_t first, std::size_t last) {
+  std::vector<Work> works = autograd_work(first, last);
+  return run(works, rate);
+}
+
+Status FusedOptimizer::step(const StepRate& rate, std::span<const RangeGradient> gradients) {
+  std::vector<Work> works = range_work(gradients);
+  return run(works, rate);
+}
+
+Result<double> FusedOptimizer::gradient_norm() {
+  std::vector<Work> works = autograd_work(0, parameters_.size());
+  return norm_of(works);
+}
+
+Result<double> FusedOptimizer::gradient_norm(std::span<const RangeGradient> gradients) {
+  std::vector<Work> works = range_work(gradients);
+  return norm_of(works);
+}
+
+Status FusedOptimizer::check_types(const Work& work) const {
+  const DType own = work.piece.dtype, gradient = work.piece.gradient_dtype;
+  if (gradient == own || (own == DType::kFloat32 && size_of(gradient) == 2)) return {};
+  return invalid_argument("gradient of '" + parameters_[work.parameter].name +
+                          "': " + std::string(to_string(gradient)) + " cannot update " +
+                          std::string(to_string(own)));
+}
+
+Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
+  const torch::NoGradGuard no_grad;
+  std::int64_t total = 0;
+  const Work* before = nullptr;
+  for (Work& work : works) {
+    add_weights(work);
+    STORMO_RETURN_IF_ERROR(check_types(work));
+    const bool next_row = before != nullptr && before->parameter == work.parameter;
+    if (!next_row) ++states_[work.parameter].steps;
+    before = &work;
+    work.step = {.lr = rate.lr,
+                 .number = states_[work.parameter].steps,
+                 .gradient_scale = rate.gradient_scale};
+    total += work.piece.end;
+  }
+  if (optim::needs_norms(options_.kind)) STORMO_RETURN_IF_ERROR(find_trust_ratios(works));
+  tensor::parallel_for(total, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t passed = 0;
+    for (const Work& work : works) {
+      optim::Piece part = work.piece;
+      part.begin = std::max<std::int64_t>(begin - passed, 0);
+      part.end = std::min(end - passed, work.piece.end);
+      passed += work.piece.end;
+      if (part.begin < part.end) optim::update(options_, work.step, part);
+    }
+  });
+  for (Work& work : works) {
+    if (work.strided.defined()) {
+      work.strided.copy_(work.weights);
+    } else {
+      work.weights.unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
+    }
+  }
+  return {};
+}
+
+std::vector<optim::SquareSums> FusedOptimizer::square_sums(
+    const std::vector<Work>& works,
+    const std::function<optim::SquareSums(const Work&, const optim::Piece&)>& of) const {
+  struct Block {
+    std::size_t work;
+    std::int64_t begin;
+    optim::SquareSums sums;
+  };
+  std::vector<Block> blocks;
+  std::int64_t total = 0;
+  for (std::size_t w = 0; w < works.size(); ++w) {
+    for (std::int64_t i = 0; i < works[w].count; i += kNormBlock) blocks.push_back({w, i, {}});
+    total += works[w].count;
+  }
+  const auto count = static_cast<std::int64_t>(blocks.size());
+  tensor::parallel_for(count, total < kGrain ? count : 1,
+                       [&](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t b = begin; b < end; ++b) {
+                           Block& block = blocks[static_cast<std::size_t>(b)];
+                           const Work& work = works[block.work];
+                           optim::Piece part = work.piece;
+                           part.begin = block.begin;
+                           part.end = std::min(block.begin + kNormBlock, work.count);
+                           block.sums = of(work, part);
+                         }
+                       });
+  std::vector<optim::SquareSums> sums(works.size());
+  for (const Block& block : blocks) {
+    sums[block.work].weights += block.sums.weights;
+    sums[block.work].direction += block.sums.direction;
+  }
+  return sums;
+}
+
+// A collective of all owners, also of those that have nothing to update.
+Status FusedOptimizer::find_trust_ratios(std::vector<Work>& works) {
+  const auto mine = square_sums(works, [this](const Work& work, const optim::Piece& part) {
+    return optim::prepare(options_, work.step, part);
+  });
+  std::vector<double> sums(2 * parameters_.size());
+  for (std::size_t w = 0; w < works.size(); ++w) {
+    sums[2 * works[w].parameter] = mine[w].weights;
+    sums[2 * works[w].parameter + 1] = mine[w].direction;
+  }
+  if (sum_) STORMO_RETURN_IF_ERROR(sum_(sums).within("norms of parameters"));
+  for (Work& work : works) {
+    const double* whole = &sums[2 * work.parameter];
+    work.step.trust_ratio =
+        optim::trust_ratio(options_, {.weights = whole[0], .direction = whole[1]});
+  }
+  return {};
+}
+
+Result<double> FusedOptimizer::norm_of(std::vector<Work>& works) {
+  for (Work& work : works) {
+    work.piece.dtype =
+        work.piece.gradient_dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  }
+  const auto mine = square_sums(works, [](const Work&, const optim::Piece& part) {
+    return optim::SquareSums{.direction = optim::sum_gradients(part, nullptr)};
+  });
+  double sum = 0;
+  for (const optim::SquareSums& s : mine) sum += s.direction;
+  if (sum_) STORMO_RETURN_IF_ERROR(sum_({&sum, 1}).within("norm of gradients"));
+  return std::sqrt(sum);
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <span>
+
+#include <stormo/base/dtype.h>
+#include <stormo/optim/update.h>
+#include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/state/tensor_piece.h>
+
+namespace stormo::train {
+
+/// The elements [begin, end) of one parameter, in C order, that this rank updates.
+struct OwnedRange {
+  std::int64_t begin = 0, end = 0;
+  torch::Tensor weights =
+      {};  ///< where they lie, end - begin contiguous ones; undefined: in the parameter
+};
+
+/// The gradient of an owned range, where the ranks left it: sources point at its first element.
+struct RangeGradient {
+  std::size_t parameter = 0;  ///< index into parameters()
+  std::span<const optim::Source> sources;
+  DType dtype = DType::kFloat32;  ///< of the weights; or, when those are float32, a 16-bit type
+};
+
+/// Elements [begin, end) of the checkpoint's tensor `name`; an undefined tensor when it has none of
+/// that name.
+using ReadState = std::function<Result<torch::Tensor>(const std::string& name, std::int64_t begin,
+                                                      std::int64_t end)>;
+
+/// Adds the numbers up, element by element, over all ranks that own other ranges of the same
+/// parameters. Collective.
+using SumOverRanks = std::function<Status(std::span<double>)>;
+
+/// Optimizer whose update is one pass over memory (stormo/optim), on any range of each parameter:
+/// a rank that holds replicas owns all of them, one that shares or shards them a slice. State
+/// exists for what is owned. Large updates are spread over libtorch's intra-op threads. Weights are
+/// float32 or float64; 16-bit parameters get float32 master weights, which are part of the state,
+/// and are themselves rounded copies of them. Of sparse gradients the rows are updated that they
+/// have, where the rule leaves the others alone (optim::leaves_rest_alone); else they are made
+/// dense. Strides may be any.
+class FusedOptimizer final : public Optimizer {
+ public:
+  /// `owned` has one range for each parameter; empty: all of everything. `sum` is needed where
+  /// other ranks own the rest. Throws Error for parameters that are not floating point in host
+  /// memory.
+  FusedOptimizer(const OptimizerOptions& options, std::vector<NamedParameter> parameters,
+                 std::vector<OwnedRange> owned = {}, SumOverRanks sum = {});
+
+  /// From the gradients of autograd, of which the owned ranges are read.
+  Status step(const StepRate& rate, std::size_t first, std::size_t last) override;
+  using Optimizer::step;
+  /// From gradients elsewhere, at most one for each parameter; the others are left alone. One that
+  /// is missing on one rank has to be missing on all that own a part of its parameter.
+  Status step(const StepRate& rate, std::span<const RangeGradient> gradients);
+
+  /// The 2-norm over the owned ranges of all ranks; exact up to the order of a double precision
+  /// sum.
+  Result<double> gradient_norm() override;
+  Result<double> gradient_norm(std::span<const RangeGradient> gradients);
+
+  /// Only where all is owned: for the rest there are pieces. Tensors are shared, not copied.
+  std::map<std::string, torch::Tensor> state() const override;
+  Status load_state(const std::map<std::string, torch::Tensor>& state) override;
+
+  /// State of the owned ranges; a parameter has none before its first step. A number that belongs
+  /// to a whole parameter ("step") comes from the owner of its first element.
+  std::vector<TensorPiece> state_pieces() const;
+  /// Reads the state of the owned ranges. As load_state(map): all or nothing.
+  Status load_state(const ReadState& read);
+
+  const OptimizerOptions& options() const { return options_; }
+  const std::vector<OwnedRange>& owned() const { return owned_; }
+
+ private:
+  struct State {
+    std::array<torch::Tensor, optim::kMaxSlots> slots;
+    torch::Tensor master;  // of 16-bit parameters
+    std::int64_t steps = 0;
+    bool begun = false;
+  };
+  /// One parameter's part of a step, with what keeps its pointers valid.
+  struct Work {
+    std::size_t parameter = 0;
+    std::int64_t first = 0;  // element of the owned range
+    std::int64_t count = 0;
+    optim::Piece piece;
+    optim::Step step;
+    optim::Source source;  // when the gradient is autograd's
+    torch::Tensor weights, gradient;
+    torch::Tensor strided;  // to which weights are copied back
+  };
+
+  std::int64_t numel(std::size_t i) const { return owned_[i].end - owned_[i].begin; }
+  std::vector<Work> autograd_work(std::size_t first, std::size_t last);
+  bool takes_rows(std::size_t i, const torch::Tensor& gradient) const;
+  void add_rows(std::size_t i, const torch::Tensor& gradient, std::vector<Work>& works) const;
+  std::vector<Work> range_work(std::span<const RangeGradient> gradients);
+  Status check_types(const Work& work) const;
+  void add_weights(Work& work);
+  Status run(std::vector<Work>& works, const StepRate& rate);
+  Status find_trust_ratios(std::vector<Work>& works);
+  Result<double> norm_of(std::vector<Work>& works);
+  std::vector<optim::SquareSums> square_sums(
+      const std::vector<Work>& works,
+      const std::function<optim::SquareSums(const Work&, const optim::Piece&)>& of) const;
+
+  static constexpr const char* kStepSlot = "step";      // a float32 number, 1 for each parameter
+  static constexpr const char* kMasterSlot = "master";  // of 16-bit parameters
+  std::vector<std::string> slots_of(std::size_t i) const;
+  std::vector<torch::Tensor> tensors_of(std::size_t i) const;
+  torch::ScalarType type_of(std::size_t i, const std::string& slot) const;
+  torch::ScalarType weights_type(std::size_t i) const;
+
+  OptimizerOptions options_;
+  std::vector<OwnedRange> owned_;
+  SumOverRanks sum_;
+  std::vector<State> states_;
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,75 @@
+#include <stormo/train/optimizer/optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/optimizer/sparse_tables.h>
+
+namespace stormo::train {
+namespace {
+
+// Norm of the norms; undefined gradients count as zero.
+double norm_of(const std::vector<NamedParameter>& parameters) {
+  double squares = 0;
+  for (const NamedParameter& p : parameters) {
+    if (!p.tensor.grad().defined()) continue;
+    const torch::Tensor grad =
+        p.tensor.grad().is_sparse() ? p.tensor.grad().coalesce().values() : p.tensor.grad();
+    const double norm = at::linalg_vector_norm(grad.detach()).item<double>();
+    squares += norm * norm;
+  }
+  return std::sqrt(squares);
+}
+
+}  // namespace
+
+std::int64_t bytes_of(const std::vector<NamedParameter>& parameters) {
+  std::int64_t bytes = 0;
+  for (const NamedParameter& p : parameters) bytes += static_cast<std::int64_t>(p.tensor.nbytes());
+  return bytes;
+}
+
+std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module) {
+  std::vector<NamedParameter> out;
+  const std::vector<torch::Tensor> tables = sparse_tables(module);
+  for (const auto& p : module.named_parameters()) {
+    if (!p.value().requires_grad()) continue;
+    const bool sparse = std::ranges::any_of(
+        tables, [&p](const torch::Tensor& table) { return table.is_same(p.value()); });
+    out.push_back({p.key(), p.value(), sparse});
+  }
+  return out;
+}
+
+Result<double> Optimizer::gradient_norm() { return norm_of(parameters_); }
+
+void Optimizer::zero_grad() {
+  for (NamedParameter& p : parameters_) p.tensor.mutable_grad().reset();
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
+                                          std::vector<NamedParameter> parameters) {
+  return std::make_unique<FusedOptimizer>(options, std::move(parameters));
+}
+
+Result<double> clip_coefficient(double norm, double max_norm) {
+  if (!(max_norm > 0)) {
+    return invalid_argument("cannot clip gradients to the norm " + std::to_string(max_norm) +
+                            "; give one greater than 0, or do not clip");
+  }
+  return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+Result<double> clip_gradients(const std::vector<NamedParameter>& parameters, double max_norm) {
+  const double norm = norm_of(parameters);
+  STORMO_ASSIGN_OR_RETURN(const double scale, clip_coefficient(norm, max_norm));
+  for (const NamedParameter& p : parameters) {
+    if (scale < 1 && p.tensor.grad().defined()) p.tensor.grad().detach().mul_(scale);
+  }
+  return norm;
+}
+
+}  // namespace stormo::train

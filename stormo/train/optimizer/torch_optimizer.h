@@ -1,0 +1,41 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include <torch/optim/optimizer.h>
+
+#include <stormo/train/optimizer/optimizer.h>
+
+namespace stormo::train {
+
+/// The state of an optimizer of torch::optim as one tensor, "optimizer.archive": the bytes that its
+/// own save() writes. They differ between ranks whose state is equal, since they hold addresses.
+std::map<std::string, torch::Tensor> archive_of(const torch::optim::Optimizer& optimizer);
+/// Loads an archive_of() an optimizer of the same kind over parameters of the same order.
+/// kInvalidArgument says what does not fit.
+Status load_archive(torch::optim::Optimizer& optimizer,
+                    const std::map<std::string, torch::Tensor>& state);
+
+/// Any torch::optim::Optimizer where an Optimizer is needed: replicated parameters only, updated by
+/// every rank. step() sets the rate of all parameter groups. Optimizers that call a closure several
+/// times (LBFGS) are refused by their own step().
+class TorchOptimizer final : public Optimizer {
+ public:
+  /// `parameters` are those that `optimizer` updates. Throws Error if it has others.
+  TorchOptimizer(std::unique_ptr<torch::optim::Optimizer> optimizer,
+                 std::vector<NamedParameter> parameters);
+
+  Status step(const StepRate& rate, std::size_t first, std::size_t last) override;
+  using Optimizer::step;
+
+  /// archive_of() the optimizer.
+  std::map<std::string, torch::Tensor> state() const override;
+  Status load_state(const std::map<std::string, torch::Tensor>& state) override;
+
+ private:
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,188 @@
+#include <stormo/train/predict/predict.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <stormo/data/image/image_folder.h>
+#include <stormo/data/npy.h>
+#include <stormo/data/table/text_classification.h>
+#include <stormo/data/tensor_dataset.h>
+#include <stormo/data/text/text.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/prepare/sample_options.h>
+#include <stormo/train/state/safetensors.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr std::int64_t kBatch = 64;
+
+/// The samples of a file, with targets that mean nothing.
+struct Samples {
+  std::shared_ptr<const data::Dataset> dataset;
+  std::vector<std::int64_t> lines;  ///< empty: samples have none
+};
+
+/// `inputs` is a Tensor or an NpyArray of so many samples.
+template <class Inputs>
+Result<std::shared_ptr<const data::TensorDataset>> unlabelled(Inputs inputs, std::int64_t samples,
+                                                              torch::ScalarType dtype) {
+  return data::TensorDataset::create(std::move(inputs), torch::zeros({samples}, torch::kInt64),
+                                     dtype);
+}
+
+/// Images normalised as in training, all others as they are.
+Result<Samples> prepared(const TrainedModel& model, std::shared_ptr<const data::Dataset> samples,
+                         std::vector<std::int64_t> lines) {
+  STORMO_ASSIGN_OR_RETURN(
+      auto dataset, prepare_images(model.recipe, std::move(samples), model.preprocessing.input,
+                                   /*training=*/false));
+  return Samples{std::move(dataset), std::move(lines)};
+}
+
+/// MNIST's own pixels are 28 x 28 grey ones, normalised in a way of their own.
+Result<Samples> open_image(const TrainedModel& model, const std::string& file) {
+  data::ImageFolderOptions options = image_options(model.recipe);
+  options.on_error = data::ImageFolderOptions::OnError::kFail;
+  if (model.recipe.data.kind == "mnist") {
+    options.channels = 1;
+    options.height = options.width = 28;
+  }
+  STORMO_ASSIGN_OR_RETURN(auto image, data::ImageFolder::of_file(file, options));
+  return prepared(model, std::move(image), {});
+}
+
+Result<Samples> open_texts(const TrainedModel& model, const std::string& file) {
+  STORMO_ASSIGN_OR_RETURN(const std::string text, data::read_text(file));
+  Samples samples;
+  data::LabelledTexts lines;
+  std::int64_t number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    lines.texts.push_back(std::move(line));
+    lines.labels.push_back("0");
+    samples.lines.push_back(number);
+  }
+  if (lines.texts.empty()) return invalid_argument(file + ": no line with a text");
+  STORMO_ASSIGN_OR_RETURN(
+      samples.dataset,
+      data::TextClassification::create(lines, *model.preprocessing.words, data::Classes::numbers(1),
+                                       model.recipe.model.context));
+  return samples;
+}
+
+Result<Samples> open_table(const TrainedModel& model, const std::string& file) {
+  data::TableOptions options = table_options(model.recipe);
+  options.columns = model.preprocessing.columns;
+  options.labelled = false;
+  STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(file, options));
+  const torch::ScalarType dtype = scalar_type(model.recipe);
+  const std::int64_t rows = std::ssize(table.lines);
+  STORMO_ASSIGN_OR_RETURN(
+      auto dataset, unlabelled(feature_tensor(table, model.preprocessing, dtype), rows, dtype));
+  return Samples{std::move(dataset), std::move(table.lines)};
+}
+
+Result<std::shared_ptr<const data::TensorDataset>> open_rows(const TrainedModel& model,
+                                                             const std::string& file) {
+  const torch::ScalarType dtype = scalar_type(model.recipe);
+  if (model.recipe.data.kind == "npy") {
+    STORMO_ASSIGN_OR_RETURN(data::NpyArray array, data::NpyArray::open(file));
+    const std::int64_t rows = array.shape().empty() ? 0 : array.shape().front();
+    return unlabelled(std::move(array), rows, dtype);
+  }
+  STORMO_ASSIGN_OR_RETURN(const TensorMap tensors, read_safetensors(file));
+  if (!tensors.contains("inputs")) return invalid_argument("has no tensor \"inputs\"");
+  const torch::Tensor& inputs = tensors.at("inputs");
+  return unlabelled(inputs, inputs.dim() > 0 ? inputs.size(0) : 0, dtype);
+}
+
+Result<Samples> open_array(const TrainedModel& model, const std::string& file) {
+  const auto opened = open_rows(model, file);
+  if (!opened.ok()) return opened.status().within(file);
+  const data::TensorDataset& rows = **opened;
+  if (rows.sample_shape() != model.preprocessing.input) {
+    return invalid_argument(fmt::format("{}: samples of shape [{}], the model was trained on [{}]",
+                                        file, fmt::join(rows.sample_shape(), ", "),
+                                        fmt::join(model.preprocessing.input, ", ")));
+  }
+  std::vector<std::int64_t> lines(static_cast<std::size_t>(rows.size()));
+  std::iota(lines.begin(), lines.end(), std::int64_t{1});
+  return prepared(model, *opened, std::move(lines));
+}
+
+Result<Samples> open_samples(const TrainedModel& model, const std::string& file) {
+  const std::string& kind = model.recipe.data.kind;
+  if (kind == "mnist" || kind == "image_folder") return open_image(model, file);
+  if (kind == "text_classification") return open_texts(model, file);
+  if (kind == "csv" || kind == "tsv") return open_table(model, file);
+  if (kind == "npy" || kind == "safetensors") return open_array(model, file);
+  return invalid_argument(
+      "this model continues texts, it says nothing about samples; use `stormo sample`");
+}
+
+std::vector<ClassChance> likeliest(const torch::Tensor& chances, const data::Classes& classes,
+                                   int top) {
+  const std::int64_t count = std::min<std::int64_t>(top, chances.numel());
+  const auto [values, places] = chances.topk(count);
+  std::vector<ClassChance> result;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto index = places[i].item<std::int64_t>();
+    result.push_back({index, classes.name(index), values[i].item<double>()});
+  }
+  return result;
+}
+
+Status predict(const TrainedModel& model, const std::string& file, int top,
+               const std::function<void(const Prediction&)>& take) {
+  STORMO_ASSIGN_OR_RETURN(const Samples samples, open_samples(model, file));
+  const torch::NoGradGuard no_grad;
+  const std::int64_t size = samples.dataset->size();
+  const bool numbers = model.recipe.loss == "mse";
+  for (std::int64_t first = 0; first < size; first += kBatch) {
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(kBatch, size - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    const torch::Tensor output = model.task.forward(samples.dataset->get(indices, 0).input);
+    const torch::Tensor chances = numbers ? output : at::softmax(output.to(torch::kFloat64), 1);
+    for (std::int64_t row = 0; row < std::ssize(indices); ++row) {
+      const auto sample = static_cast<std::size_t>(first + row);
+      Prediction prediction{.file = file,
+                            .line = samples.lines.empty() ? 0 : samples.lines[sample]};
+      if (numbers) {
+        prediction.value = model.preprocessing.target.undo(output[row].item<double>());
+      } else {
+        prediction.likeliest = likeliest(chances[row], model.preprocessing.classes, top);
+      }
+      take(prediction);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status predict_file(const TrainedModel& model, const std::string& file, int top,
+                    const std::function<void(const Prediction&)>& take) {
+  try {
+    return predict(model, file, top, take);
+  } catch (const Error& e) {
+    return e.status();
+  } catch (...) {  // libtorch's allocator throws
+    return failure_of_current_exception().within(file);
+  }
+}
+
+}  // namespace stormo::train

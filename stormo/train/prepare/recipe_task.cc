@@ -1,0 +1,122 @@
+#include <stormo/train/prepare/recipe_task.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include <stormo/base/check.h>
+#include <stormo/base/rng.h>
+#include <stormo/checkpoint/folder.h>
+#include <stormo/checkpoint/manifest.h>
+#include <stormo/data/text/text_windows.h>
+#include <stormo/model/generate.h>
+#include <stormo/model/gpt.h>
+#include <stormo/model/loss.h>
+#include <stormo/model/registry.h>
+
+namespace stormo::train {
+namespace {
+
+/// Parameters and statistics; counters stay whole numbers. (Module::to() of C++ makes floats of
+/// them, which that of Python does not.)
+void convert_numbers(torch::nn::Module& module, torch::ScalarType type) {
+  for (torch::Tensor& p : module.parameters()) p.set_data(p.to(type));
+  for (torch::Tensor& b : module.buffers()) {
+    if (b.is_floating_point()) b.set_data(b.to(type));
+  }
+}
+
+}  // namespace
+
+Result<std::string> continue_text(const Task& task, const Preprocessing& preprocessing,
+                                  const std::string& prompt, const SampleOptions& options,
+                                  std::uint64_t seed) {
+  const auto gpt = std::dynamic_pointer_cast<model::Gpt>(task.module);
+  STORMO_CHECK(gpt != nullptr && preprocessing.vocabulary, "a language model and its vocabulary");
+  const data::Vocabulary& vocabulary = *preprocessing.vocabulary;
+  const Result<data::Tokens> tokens = vocabulary.encode(prompt.empty() ? "\n" : prompt);
+  if (!tokens.ok() && !prompt.empty()) return tokens.status().within("prompt");
+  const data::Tokens start = tokens.ok() ? *tokens : data::Tokens{0};
+  Rng rng(seed, "sample");
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor ids =
+      model::generate(*gpt, torch::tensor(start, torch::kInt64), options.length,
+                      {.temperature = options.temperature, .top_k = options.top_k}, rng)
+          .contiguous();
+  return vocabulary.decode(
+      std::span(ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
+}
+
+Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
+  model::ModelOptions options = recipe.model;
+  if (data.vocabulary) options.vocabulary = data.vocabulary->size();
+  if (data.words) options.vocabulary = data.words->size();
+  if (data.input.size() == 3) options.image = data.input;
+  torch::manual_seed(recipe.train.seed);
+  STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
+  convert_numbers(*chain, scalar_type(recipe));
+  Task task;
+  task.module = chain;
+  task.forward = [chain](const torch::Tensor& input) { return chain->forward(input); };
+  if (recipe.precision == "bfloat16") task.autocast = torch::kBFloat16;
+  if (recipe.precision == "float16") task.autocast = torch::kHalf;
+  const bool numbers = recipe.loss == "mse";
+  task.loss = numbers ? model::mean_squared_error : model::cross_entropy;
+  if (numbers) task.target_unit = data.target.stddev;
+  task.shape = chain->shape();
+  // How many of the next tokens are guessed says little about a language model.
+  if (recipe.model.kind != "gpt" && !numbers) task.correct = model::count_correct;
+  if (recipe.model.kind == "gpt" && data.vocabulary && recipe.sample.length > 0) {
+    task.sample = [task, data, recipe] {
+      return continue_text(task, data, "", recipe.sample, recipe.train.seed).take_or_throw();
+    };
+  }
+  return task;
+}
+
+Status check_resume(const Recipe& recipe) {
+  STORMO_ASSIGN_OR_RETURN(const std::string path,
+                          checkpoint::newest_checkpoint(recipe.train.checkpoint.directory));
+  STORMO_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                          checkpoint::check_checkpoint(path, true));
+  const std::string elsewhere = "; choose the run's own folder with --checkpoint DIR";
+  // What was imported has no name.
+  if (!manifest.name.empty() && manifest.name != recipe.train.name) {
+    return invalid_argument(fmt::format("{} was written by '{}', this recipe is '{}'{}", path,
+                                        manifest.name, recipe.train.name, elsewhere));
+  }
+  const auto theirs = nlohmann::json::parse(manifest.recipe_json, nullptr, false);
+  const auto ours = nlohmann::json::parse(to_json(recipe), nullptr, false);
+  for (const char* part : {"model", "precision"}) {
+    if (!theirs.contains(part) || theirs[part] == ours[part]) continue;
+    return invalid_argument(fmt::format("{} has {} {}, this recipe {}{}", path, part,
+                                        theirs[part].dump(), ours[part].dump(), elsewhere));
+  }
+  return ok_status();
+}
+
+Status check_same_data(const Recipe& recipe, const RecipeData& data) {
+  const auto path = checkpoint::newest_checkpoint(recipe.train.checkpoint.directory);
+  if (!path.ok()) return {};  // check_resume() says so
+  STORMO_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
+                          checkpoint::check_checkpoint(*path, false));
+  if (manifest.preprocessing_json == "{}") return {};  // of an import
+  STORMO_ASSIGN_OR_RETURN(const Preprocessing a, parse_preprocessing(manifest.preprocessing_json));
+  const Preprocessing& b = data.preprocessing;
+  std::vector<std::string> other;
+  if (a.input != b.input) other.push_back("shape of samples");
+  if (a.classes != b.classes) other.push_back("classes");
+  if (a.vocabulary != b.vocabulary || a.words != b.words) other.push_back("vocabulary");
+  if (a.columns != b.columns) other.push_back("columns");
+  if (a.scales != b.scales || a.target != b.target) other.push_back("mean and standard deviation");
+  if (other.empty()) return {};
+  return invalid_argument(
+      fmt::format("{} was trained on data with other {} than {} has now; go on with the old data, "
+                  "or begin anew "
+                  "with --checkpoint DIR",
+                  *path, fmt::join(other, ", "), recipe.data.path));
+}
+
+}  // namespace stormo::train

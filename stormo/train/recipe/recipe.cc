@@ -1,0 +1,255 @@
+#include <stormo/train/recipe/recipe.h>
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include <stormo/base/units.h>
+#include <stormo/checkpoint/checked_file.h>
+#include <stormo/train/recipe/recipe_schema.h>
+#include <stormo/train/recipe/recipe_value.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr std::uint64_t kMaxRecipeBytes = 1u << 20;
+constexpr std::string_view kBesideRecipe = "@recipe";
+/// Short names whose last part is not the key's.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"batch", "train.global_batch"}, {"strategy", "strategy.kind"}};
+/// What other programs call a key, by its last part, and what it is called here.
+constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
+    {"batch_size", "train.global_batch"}, {"learning_rate", "optimizer.lr"},
+    {"max_steps", "train.steps"},         {"num_classes", "model.classes"},
+    {"num_epochs", "train.epochs"},       {"num_workers", "data.threads"}};
+
+const RecipeField* find_field(std::string_view key) {
+  for (const RecipeField& field : recipe_fields()) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
+std::string_view last_part(std::string_view key) { return key.substr(key.rfind('.') + 1); }
+
+/// The field that an override means: a whole key, an alias, or a last part that only one key has.
+const RecipeField* find_override(std::string_view key) {
+  for (const auto& [alias, target] : kAliases) {
+    if (alias == key) return find_field(target);
+  }
+  if (const RecipeField* field = find_field(key)) return field;
+  const RecipeField* found = nullptr;
+  for (const RecipeField& field : recipe_fields()) {
+    if (last_part(field.key) != key) continue;
+    if (found != nullptr) return nullptr;
+    found = &field;
+  }
+  return found;
+}
+
+/// "; did you mean 'optimizer.lr'?", for the whole key or for its last part.
+std::string suggestion(std::string_view key) {
+  for (const auto& [theirs, ours] : kNamesElsewhere) {
+    if (last_part(key) == theirs) return fmt::format("; did you mean '{}'?", ours);
+  }
+  std::vector<std::string_view> whole, last;
+  for (const RecipeField& field : recipe_fields()) {
+    whole.push_back(field.key);
+    last.push_back(last_part(field.key));
+  }
+  std::string_view near = nearest_match(key, whole);
+  const std::string_view near_last = nearest_match(last_part(key), last);
+  // A right name in the wrong section is closer to what was meant than a similar whole key.
+  if (!near_last.empty() &&
+      (near.empty() || edit_distance(last_part(key), near_last) < edit_distance(key, near))) {
+    near = whole[static_cast<std::size_t>(std::find(last.begin(), last.end(), near_last) -
+                                          last.begin())];
+  }
+  if (near.empty()) return "; `stormo train --help-recipe` lists all keys";
+  return fmt::format("; did you mean '{}'?", near);
+}
+
+RawValue to_raw(const toml::node& node) {
+  if (const auto* v = node.as_string()) return {v->get()};
+  if (const auto* v = node.as_integer()) return {v->get()};
+  if (const auto* v = node.as_floating_point()) return {v->get()};
+  if (const auto* v = node.as_boolean()) return {v->get()};
+  if (const auto* array = node.as_array()) {
+    RawValue::List list;
+    for (const toml::node& item : *array) list.push_back(to_raw(item));
+    return {std::move(list)};
+  }
+  return {};
+}
+
+RawValue to_raw(const nlohmann::json& value) {
+  if (value.is_string()) return {value.get<std::string>()};
+  if (value.is_number_integer()) return {value.get<std::int64_t>()};
+  if (value.is_number_float()) return {value.get<double>()};
+  if (value.is_boolean()) return {value.get<bool>()};
+  if (value.is_array()) {
+    RawValue::List list;
+    for (const nlohmann::json& item : value) list.push_back(to_raw(item));
+    return {std::move(list)};
+  }
+  return {};
+}
+
+class RecipeParser {
+ public:
+  RecipeParser(std::string_view source, std::string_view folder)
+      : source_(source), folder_(folder) {}
+
+  void read_document(std::string_view text) {
+    try {
+      const toml::table document = toml::parse(text);
+      if (!document.contains("schema_version")) {
+        error(fmt::format("{}: schema_version is missing; write schema_version = {}", source_,
+                          Recipe::kSchema));
+      }
+      read_table(document, "");
+    } catch (const toml::parse_error& e) {
+      unreadable(fmt::format("{}: {}", position(e.source()), e.description()));
+    }
+  }
+
+  void read_json(std::string_view text) {
+    const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!document.is_object()) return error(fmt::format("{}: no JSON object", source_));
+    read_object(document, "");
+  }
+
+  void read_override(const std::string& text) {
+    const std::size_t equals = text.find('=');
+    const std::string key = text.substr(0, equals);
+    if (equals == std::string::npos || key.empty()) {
+      return error(fmt::format("command line: '{}' is not an override; write key=value", text));
+    }
+    const RecipeField* field = find_override(key);
+    if (field == nullptr) {
+      return error(fmt::format("command line: unknown key '{}'{}", key, suggestion(key)));
+    }
+    overridden_.insert(field->key);
+    take(*field, parse_override_value(*field, text.substr(equals + 1)), "command line");
+  }
+
+  /// Where both are given, the number of steps decides; on the command line, what was typed does.
+  void settle_length() {
+    if (overridden_.contains("train.steps") == overridden_.contains("train.epochs")) return;
+    TrainerOptions& train = parsed_.recipe.train;
+    if (overridden_.contains("train.epochs") && train.epochs > 0) train.steps = 0;
+    if (overridden_.contains("train.steps") && train.steps > 0) train.epochs = 0;
+  }
+
+  ParsedRecipe finish() {
+    settle_length();
+    std::string& path = parsed_.recipe.data.path;
+    if (path == kBesideRecipe || path.starts_with(std::string(kBesideRecipe) + "/")) {
+      const std::string beside = folder_ + path.substr(kBesideRecipe.size());
+      path = std::filesystem::path(beside).lexically_normal().string();
+      if (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    }
+    if (parsed_.errors.empty()) parsed_.recipe.train.recipe_json = to_json(parsed_.recipe);
+    return std::move(parsed_);
+  }
+
+  void error(std::string message) { parsed_.errors.push_back(std::move(message)); }
+  void unreadable(std::string message) {
+    parsed_.readable = false;
+    error(std::move(message));
+  }
+
+ private:
+  std::string position(const toml::source_region& region) const {
+    return fmt::format("{}:{}:{}", source_, region.begin.line, region.begin.column);
+  }
+
+  void read_table(const toml::table& table, const std::string& prefix) {
+    for (const auto& [name, node] : table) {
+      const std::string key = prefix + std::string(name.str());
+      const RecipeField* field = find_field(key);
+      if (field != nullptr) {
+        take(*field, to_raw(node), position(node.source()));
+      } else if (node.is_table() && is_section(key)) {
+        read_table(*node.as_table(), key + ".");
+      } else {
+        error(fmt::format("{}: unknown {} '{}'{}", position(name.source()),
+                          node.is_table() ? "section" : "key", key, suggestion(key)));
+      }
+    }
+  }
+
+  void read_object(const nlohmann::json& object, const std::string& prefix) {
+    for (const auto& [name, value] : object.items()) {
+      const std::string key = prefix + name;
+      const RecipeField* field = find_field(key);
+      if (field != nullptr) {
+        take(*field, to_raw(value), source_);
+      } else if (value.is_object() && is_section(key)) {
+        read_object(value, key + ".");
+      } else {
+        error(fmt::format("{}: unknown key '{}'; use the version of Stormo that wrote it", source_,
+                          key));
+      }
+    }
+  }
+
+  static bool is_section(const std::string& key) {
+    return std::any_of(recipe_fields().begin(), recipe_fields().end(),
+                       [&](const RecipeField& f) { return f.key.starts_with(key + "."); });
+  }
+
+  void take(const RecipeField& field, const RawValue& raw, const std::string& where) {
+    parsed_.origins.insert_or_assign(std::string(field.key), where);
+    const Status assigned = assign(field, raw, parsed_.recipe);
+    if (!assigned.ok()) error(fmt::format("{}: {}: {}", where, field.key, assigned.message()));
+  }
+
+  std::string source_;
+  std::string folder_;
+  ParsedRecipe parsed_;
+  std::set<std::string_view> overridden_;
+};
+
+}  // namespace
+
+std::string ParsedRecipe::at(std::string_view key) const {
+  const auto origin = origins.find(key);
+  return origin == origins.end() ? fmt::format("{}: ", key)
+                                 : fmt::format("{}: {}: ", origin->second, key);
+}
+
+ParsedRecipe parse_recipe(std::string_view text, std::string_view source, std::string_view folder,
+                          std::span<const std::string> overrides) {
+  RecipeParser parser(source, folder);
+  parser.read_document(text);
+  for (const std::string& item : overrides) parser.read_override(item);
+  return parser.finish();
+}
+
+ParsedRecipe restore_recipe(std::string_view json, std::span<const std::string> overrides) {
+  RecipeParser parser("the checkpoint's recipe", ".");
+  parser.read_json(json);
+  for (const std::string& item : overrides) parser.read_override(item);
+  return parser.finish();
+}
+
+ParsedRecipe load_recipe(const std::string& path, std::span<const std::string> overrides) {
+  const Result<std::string> text = checkpoint::read_text_file(path, kMaxRecipeBytes);
+  if (text.ok()) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return parse_recipe(*text, path, folder.empty() ? "." : folder, overrides);
+  }
+  RecipeParser parser(path, ".");
+  parser.unreadable(fmt::format("recipe {}; the recipes of the repository are in recipes/",
+                                text.status().message()));
+  for (const std::string& item : overrides) parser.read_override(item);
+  return parser.finish();
+}
+
+}  // namespace stormo::train

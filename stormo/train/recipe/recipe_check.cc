@@ -1,0 +1,163 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <stormo/model/registry.h>
+#include <stormo/train/optimizer/learning_rate.h>
+#include <stormo/train/recipe/recipe.h>
+#include <stormo/train/step/strategy.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr std::int64_t kMnistPixels = 28 * 28;
+constexpr std::int64_t kMnistClasses = 10;
+
+class RecipeCheck {
+ public:
+  RecipeCheck(const ParsedRecipe& parsed, int ranks)
+      : parsed_(parsed), recipe_(parsed.recipe), train_(parsed.recipe.train), ranks_(ranks) {}
+
+  std::vector<std::string> run() {
+    check_training();
+    check_optimizer();
+    check_model();
+    check_strategy();
+    check_checkpoint();
+    return std::move(errors_);
+  }
+
+ private:
+  /// A key whose value could not be read holds its default, which is nobody's mistake.
+  void require(bool holds, std::string_view key, const std::string& message) {
+    const std::string prefix = parsed_.at(key);
+    const bool unread = std::any_of(parsed_.errors.begin(), parsed_.errors.end(),
+                                    [&](const std::string& e) { return e.starts_with(prefix); });
+    if (!holds && !unread) errors_.push_back(prefix + message);
+  }
+
+  void check_training() {
+    require(train_.steps > 0 || train_.epochs > 0, "train.steps",
+            "neither train.steps nor train.epochs is given; write steps=N or epochs=N");
+    require(train_.global_batch >= 1, "train.global_batch", "missing; write batch=N");
+    require(train_.global_batch < 1 || train_.global_batch >= ranks_, "train.global_batch",
+            fmt::format("a batch of {} gives {} ranks less than one sample each; raise it to at "
+                        "least {} (batch={}) or start fewer ranks (-n)",
+                        train_.global_batch, ranks_, ranks_, ranks_));
+  }
+
+  void check_optimizer() {
+    using Kind = OptimizerOptions::Kind;
+    const OptimizerOptions& o = train_.optimizer;
+    require(o.lr > 0, "optimizer.lr", "must be greater than 0");
+    require(!o.nesterov || (o.kind == Kind::kSgd && o.momentum > 0), "optimizer.nesterov",
+            "needs kind sgd and a momentum; write optimizer.momentum=0.9");
+    require(o.kind != Kind::kLars || o.trust > 0, "optimizer.trust", "must be greater than 0");
+    const LearningRateOptions& rate = train_.learning_rate;
+    const double peak = scaled_learning_rate(rate, o.lr, train_.global_batch);
+    require(
+        rate.kind != LearningRateOptions::Kind::kCosine || rate.min_lr <= peak,
+        "learning_rate.min_lr",
+        fmt::format("{} is greater than the learning rate's peak, which is {}", rate.min_lr, peak));
+    require(rate.kind != LearningRateOptions::Kind::kStep || rate.step_size > 0,
+            "learning_rate.step_size", "missing; write learning_rate.step_size=N");
+  }
+
+  void check_model() {
+    const model::ModelOptions& m = recipe_.model;
+    for (const std::string& error : model::validate(m)) errors_.push_back(error);
+    const std::string& data = recipe_.data.kind;
+    const std::string needed = needed_data(m.kind);
+    const bool numbers = data != "text" && data != "text_classification";
+    require(needed.empty() ? numbers : data == needed, "data.kind",
+            fmt::format("model \"{}\" cannot learn from data \"{}\"; it needs {}", m.kind, data,
+                        needed.empty() ? "numbers, e.g. \"mnist\" or \"csv\""
+                                       : fmt::format("\"{}\"", needed)));
+    const std::vector<std::int64_t>& image = recipe_.data.image;
+    require(image.size() == 3 && (image[0] == 1 || image[0] == 3), "data.image",
+            "must be three numbers: channels (1 or 3), height, width");
+    check_mnist();
+    check_samples();
+  }
+
+  /// What is done to samples before the model sees them.
+  void check_samples() {
+    const DataOptions& d = recipe_.data;
+    const bool table = d.kind == "csv" || d.kind == "tsv";
+    const bool arrays = d.kind == "npy" || d.kind == "safetensors";
+    const bool images = d.kind == "mnist" || d.kind == "image_folder" || arrays;
+    const std::string only_tables = "is for tables (csv, tsv) only";
+    const std::string only_images =
+        "is for images (mnist, image_folder, npy, safetensors) only; leave it out";
+    require(table || d.columns.empty(), "data.columns", only_tables);
+    require(table || !d.standardise, "data.standardise", only_tables);
+    require(images || d.mean.empty(), "data.mean", only_images);
+    require(images || d.stddev.empty(), "data.stddev", only_images);
+    require(images || !d.flip, "data.flip", only_images);
+    require(images || d.crop == 0, "data.crop", only_images);
+    require(recipe_.loss != "mse" || table || arrays, "train.loss",
+            "mse needs targets that are numbers: data.kind csv, tsv, npy or safetensors");
+  }
+
+  /// The only data that models of numbers and words can learn from; empty: any numbers.
+  static std::string needed_data(const std::string& model) {
+    if (model == "gpt") return "text";
+    return model == "text_classifier" ? "text_classification" : "";
+  }
+
+  void check_mnist() {
+    const model::ModelOptions& m = recipe_.model;
+    if (recipe_.data.kind != "mnist") return;
+    if (m.kind == "cnn" || m.kind == "resnet20") {
+      require(m.classes >= kMnistClasses, "model.classes",
+              fmt::format("{}; the data have {} classes", m.classes, kMnistClasses));
+    } else if (m.kind == "mlp" && m.sizes.size() >= 2) {
+      require(m.sizes.front() == kMnistPixels && m.sizes.back() >= kMnistClasses, "model.sizes",
+              fmt::format("must begin with {} (pixels) and end with {} (classes) for this data",
+                          kMnistPixels, kMnistClasses));
+    }
+  }
+
+  // On how many hosts the ranks will be is known only later: the Trainer looks at that.
+  void check_strategy() {
+    const Result<Strategy> chosen = strategy_of(train_);
+    require(chosen.ok(), "strategy.reducer", chosen.status().message());
+    const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
+    const plan::ModelShape any = {
+        .segments = {{.name = "module", .parameters = {{.name = "weight", .elements = 1}}}}};
+    const auto plan =
+        parallel::plan_for(strategy, any, {.ranks_per_host = {ranks_}, .can_share = true});
+    require(plan.ok(), "strategy.kind", plan.status().message());
+    require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
+  }
+
+  void check_checkpoint() {
+    require(!train_.resume || !train_.checkpoint.directory.empty(), "checkpoint.directory",
+            "--resume needs the folder of the checkpoints; add --checkpoint DIR");
+    const bool best = train_.checkpoint.best != "none";
+    require(!best || train_.eval_every > 0, "checkpoint.best",
+            "needs evaluations in between; write train.eval_every=N");
+    require(train_.patience == 0 || best, "train.patience",
+            "needs to know what is better; write checkpoint.best=loss or accuracy");
+    const bool classes = recipe_.model.kind != "gpt" && recipe_.loss != "mse";
+    require(train_.checkpoint.best != "accuracy" || classes, "checkpoint.best",
+            "there is no accuracy without classes; write checkpoint.best=loss");
+    const DataOptions& data = recipe_.data;
+    require(!best || data.kind == "text" || (data.kind != "mnist" && !data.validation.empty()),
+            "checkpoint.best", "needs a validation part; write data.validation=NAME (not mnist)");
+  }
+
+  const ParsedRecipe& parsed_;
+  const Recipe& recipe_;
+  const TrainerOptions& train_;
+  int ranks_;
+  std::vector<std::string> errors_;
+};
+
+}  // namespace
+
+std::vector<std::string> check_recipe(const ParsedRecipe& parsed, int ranks) {
+  return RecipeCheck(parsed, ranks).run();
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,334 @@
+#include <stormo/train/recipe/recipe_schema.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+namespace stormo::train {
+namespace {
+
+constexpr double kMost = 1e15;  // counts; well inside what a double and an int64 hold exactly
+
+constexpr std::string_view kMayDiffer[] = {"threads",         "data.path", "data.train",
+                                           "data.validation", "data.test", "data.threads"};
+
+std::vector<std::string_view> names(const std::vector<std::string>& list) {
+  return {list.begin(), list.end()};
+}
+
+std::vector<RecipeField> make_fields() {
+  return {
+      {"schema_version", "version of this table; this program reads 1",
+       [](Recipe& r) -> FieldPlace { return &r.schema_version; }, 1, 1},
+      {"name", "appears in reports and checkpoints",
+       [](Recipe& r) -> FieldPlace { return &r.train.name; }},
+      {"precision",
+       "of parameters and arithmetic; 16 bits: of products only, parameters are float32 "
+       "(autocast); "
+       "float16 scales the loss",
+       [](Recipe& r) -> FieldPlace { return &r.precision; },
+       0,
+       0,
+       {"float32", "float64", "bfloat16", "float16"}},
+      {"threads", "computing threads per rank; 0: cores / ranks of the host",
+       [](Recipe& r) -> FieldPlace { return &r.threads; }, 0, 4096},
+
+      {"model.kind",
+       "which reference model",
+       [](Recipe& r) -> FieldPlace { return &r.model.kind; },
+       0,
+       0,
+       {"mlp", "cnn", "gpt", "resnet20", "text_classifier"}},
+      {"model.sizes", "mlp: size of the input, of each hidden layer and of the output",
+       [](Recipe& r) -> FieldPlace { return &r.model.sizes; }, 1, 1e9},
+      {"model.classes", "cnn, resnet20, text_classifier: number of classes",
+       [](Recipe& r) -> FieldPlace { return &r.model.classes; }, 1, 1e6},
+      {"model.layers", "gpt, text_classifier: number of blocks; text_classifier 0: a bag of words",
+       [](Recipe& r) -> FieldPlace { return &r.model.layers; }, 0, 1e4},
+      {"model.heads", "gpt, text_classifier: attention heads per block; divides model.width",
+       [](Recipe& r) -> FieldPlace { return &r.model.heads; }, 1, 1e4},
+      {"model.width", "gpt, text_classifier: size of a token's vector",
+       [](Recipe& r) -> FieldPlace { return &r.model.width; }, 1, 1e6},
+      {"model.context",
+       "tokens that the model sees: gpt: also the length of a sample; "
+       "text_classifier: longer samples are cut",
+       [](Recipe& r) -> FieldPlace { return &r.model.context; }, 1, 1e6},
+      {"model.tied", "gpt: the output layer uses the embedding's weight",
+       [](Recipe& r) -> FieldPlace { return &r.model.tied; }},
+
+      {"data.kind",
+       "form of the data, see data.md",
+       [](Recipe& r) -> FieldPlace { return &r.data.kind; },
+       0,
+       0,
+       {"mnist", "text", "image_folder", "csv", "tsv", "text_classification", "npy",
+        "safetensors"}},
+      {"data.path", "file or folder; relative to the current folder, or \"@recipe/...\"",
+       [](Recipe& r) -> FieldPlace { return &r.data.path; }},
+      {"data.extensions", "text: endings of the files that are read from a folder",
+       [](Recipe& r) -> FieldPlace { return &r.data.extensions; }},
+      {"data.tokens",
+       "text: what one token is",
+       [](Recipe& r) -> FieldPlace { return &r.data.tokens; },
+       0,
+       0,
+       {"bytes", "characters"}},
+      {"data.train", "file or folder below data.path for training; empty: data.path itself",
+       [](Recipe& r) -> FieldPlace { return &r.data.train; }},
+      {"data.validation", "the same for validation; empty: none",
+       [](Recipe& r) -> FieldPlace { return &r.data.validation; }},
+      {"data.test", "the same for the test; empty: none",
+       [](Recipe& r) -> FieldPlace { return &r.data.test; }},
+      {"data.image", "image_folder: channels (1 or 3), height, width after resizing and cropping",
+       [](Recipe& r) -> FieldPlace { return &r.data.image; }, 1, 16384},
+      {"data.on_error",
+       "image_folder: a broken image ends the run, or is left out",
+       [](Recipe& r) -> FieldPlace { return &r.data.on_error; },
+       0,
+       0,
+       {"fail", "skip"}},
+      {"data.header", "csv, tsv, text_classification: the first line holds names of columns",
+       [](Recipe& r) -> FieldPlace { return &r.data.header; }},
+      {"data.label", "the same: name or number (from 0) of the label's column; empty: the last",
+       [](Recipe& r) -> FieldPlace { return &r.data.label; }},
+      {"data.columns",
+       "csv, tsv: names or numbers of the features' columns; empty: all but the label",
+       [](Recipe& r) -> FieldPlace { return &r.data.columns; }},
+      {"data.standardise",
+       "csv, tsv: columns become (value - mean) / standard deviation of the training part; with "
+       "train.loss=mse the label too",
+       [](Recipe& r) -> FieldPlace { return &r.data.standardise; }},
+      {"data.mean",
+       "images: values from 0 to 1 become (value - mean) / stddev; one number, or one per channel; "
+       "empty: as data.md says of the kind",
+       [](Recipe& r) -> FieldPlace { return &r.data.mean; }, -1e6, 1e6},
+      {"data.stddev", "images: see data.mean",
+       [](Recipe& r) -> FieldPlace { return &r.data.stddev; }, 0, 1e6},
+      {"data.flip", "images: in training, half of them are mirrored, left to right",
+       [](Recipe& r) -> FieldPlace { return &r.data.flip; }},
+      {"data.crop",
+       "images: in training, pixels of black border on every side, out of which a random part is "
+       "cut",
+       [](Recipe& r) -> FieldPlace { return &r.data.crop; }, 0, 1e4},
+      {"data.vocabulary", "text_classification: most words that are told apart, the frequent first",
+       [](Recipe& r) -> FieldPlace { return &r.data.vocabulary; }, 1, 5e5},
+      {"data.pairs", "text_classification: pairs of neighbouring words count as words too",
+       [](Recipe& r) -> FieldPlace { return &r.data.pairs; }},
+      {"data.threads",
+       "threads per rank that load batches ahead; more help where images are decoded",
+       [](Recipe& r) -> FieldPlace { return &r.train.data_threads; }, 1, 1024},
+
+      {"sample.length", "text: tokens to write at the end of the run; 0: none",
+       [](Recipe& r) -> FieldPlace { return &r.sample.length; }, 0, 1e6},
+      {"sample.temperature", "0: always the likeliest token",
+       [](Recipe& r) -> FieldPlace { return &r.sample.temperature; }, 0, 100},
+      {"sample.top_k", "draw among so many likeliest tokens; 0: among all",
+       [](Recipe& r) -> FieldPlace { return &r.sample.top_k; }, 0, 1e6},
+
+      {"train.steps", "optimizer steps of the whole run; 0: train.epochs decides",
+       [](Recipe& r) -> FieldPlace { return &r.train.steps; }, 0, kMost},
+      {"train.epochs", "passes over the data, when train.steps is 0",
+       [](Recipe& r) -> FieldPlace { return &r.train.epochs; }, 0, kMost},
+      {"train.global_batch", "samples per step over all ranks; `batch` for short",
+       [](Recipe& r) -> FieldPlace { return &r.train.global_batch; }, 1, kMost},
+      {"train.loss",
+       "of classes, or mse: mean squared error of a target that is a number",
+       [](Recipe& r) -> FieldPlace { return &r.loss; },
+       0,
+       0,
+       {"cross_entropy", "mse"}},
+      {"train.seed", "of weights, order of samples and generated text",
+       [](Recipe& r) -> FieldPlace { return &r.train.seed; }, 0, kMost},
+      {"train.log_every", "steps between reports",
+       [](Recipe& r) -> FieldPlace { return &r.train.log_every; }, 1, kMost},
+      {"train.eval_every", "steps between evaluations; 0: at the end only",
+       [](Recipe& r) -> FieldPlace { return &r.train.eval_every; }, 0, kMost},
+      {"train.patience",
+       "evaluations in a row without a better one (see checkpoint.best) after which the run stops; "
+       "0: never",
+       [](Recipe& r) -> FieldPlace { return &r.train.patience; }, 0, kMost},
+      {"train.clip_norm", "largest global norm of the gradient; 0: any",
+       [](Recipe& r) -> FieldPlace { return &r.train.clip_norm; }, 0, 1e30},
+      {"train.micro_batches", "passes that a rank's part of a batch is cut into, to save memory",
+       [](Recipe& r) -> FieldPlace { return &r.train.micro_batches; }, 1, kMost},
+      {"train.recompute", "keep few activations and compute the others again in backward",
+       [](Recipe& r) -> FieldPlace { return &r.train.recompute; }},
+      {"train.verify_every",
+       "steps between bitwise comparisons of the replicas; 0: at the end only",
+       [](Recipe& r) -> FieldPlace { return &r.train.verify_every; }, 0, kMost},
+
+      {"optimizer.kind",
+       "update rule",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.kind; },
+       0,
+       0,
+       {"sgd", "adamw", "adam", "adagrad", "rmsprop", "lion", "lars", "lamb"}},
+      {"optimizer.lr", "learning rate (its peak, with a schedule)",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.lr; }, 0, 1e6},
+      {"optimizer.momentum", "sgd, rmsprop, lars",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.momentum; }, 0, 1},
+      {"optimizer.weight_decay", "adamw, lion, lamb: decoupled; else an L2 penalty",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.weight_decay; }, 0, 1e6},
+      {"optimizer.beta1", "adam, adamw, lion, lamb: decay of the mean of gradients",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.beta1; }, 0, 0.9999999},
+      {"optimizer.beta2",
+       "adam, adamw, lamb: decay of the mean of squared gradients; lion: of gradients",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.beta2; }, 0, 0.9999999},
+      {"optimizer.epsilon", "adam, adamw, adagrad, rmsprop, lamb: added to the denominator",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.epsilon; }, 0, 1},
+      {"optimizer.nesterov", "sgd: look ahead along the momentum",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.nesterov; }},
+      {"optimizer.alpha", "rmsprop: decay of the mean of squared gradients",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.alpha; }, 0, 0.9999999},
+      {"optimizer.trust", "lars: trust coefficient",
+       [](Recipe& r) -> FieldPlace { return &r.train.optimizer.trust; }, 0, 1e6},
+
+      {"learning_rate.kind",
+       "schedule of the learning rate",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.kind; },
+       0,
+       0,
+       {"constant", "cosine", "step"}},
+      {"learning_rate.warmup_steps", "linear rise at the start",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.warmup_steps; }, 0, kMost},
+      {"learning_rate.min_lr", "cosine: learning rate of the last step",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.min_lr; }, 0, 1e6},
+      {"learning_rate.step_size", "step: steps after which the rate falls, again and again",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.step_size; }, 0, kMost},
+      {"learning_rate.gamma", "step: what the rate is multiplied by then",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.gamma; }, 0, 1},
+      {"learning_rate.base_batch",
+       "global batch for which optimizer.lr was chosen; another one scales it linearly; 0: any",
+       [](Recipe& r) -> FieldPlace { return &r.train.learning_rate.base_batch; }, 0, kMost},
+
+      {"strategy.kind", "how the work is shared among ranks",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.kind; }, 0, 0,
+       names(parallel::strategy_names())},
+      {"strategy.parameters",
+       "copies of the parameters: \"auto\": one per host where that is possible",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.parameters; }, 0, 0,
+       names(parallel::parameter_names())},
+      {"strategy.stage", "fsdp: 1 shards the optimizer's state, 2 gradients too, 3 parameters too",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.stage; }, 1, 3},
+      {"strategy.hybrid", "fsdp: shard inside hosts, replicate across them",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.hybrid; }},
+      {"strategy.reducer",
+       "how replicas average gradients; a choice means strategy.parameters=replicated",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; },
+       0,
+       0,
+       {"auto", "ring", "hierarchical", "reduce_to_one"}},
+      {"strategy.bucket_bytes", "gradients that travel together during backward; 0: measured",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.bucket_bytes; }, 0, kMost},
+      {"strategy.overlap", "reduce gradients during backward where that is faster",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.overlap; }},
+      {"strategy.reduce_type",
+       "what gradients are rounded to on their way between ranks",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.reduce_type; },
+       0,
+       0,
+       {"own", "bfloat16", "float16"}},
+      {"strategy.deterministic",
+       "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
+       [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},
+
+      {"checkpoint.directory", "where checkpoints go; empty: none are written",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.directory; }},
+      {"checkpoint.every", "steps between checkpoints; 0: at the end and when interrupted",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.every; }, 0, kMost},
+      {"checkpoint.keep", "newest checkpoints that stay",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.keep; }, 1, 1e6},
+      {"checkpoint.best",
+       "keep the best checkpoint too, by this number of the validation part",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.best; },
+       0,
+       0,
+       {"none", "loss", "accuracy"}},
+      {"checkpoint.asynchronous",
+       "write those of checkpoint.every while training goes on; costs a copy in memory",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.asynchronous; }},
+      {"checkpoint.max_failures",
+       "failed saves in a row that end the run; before that, the next one due tries again",
+       [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.max_failures; }, 1, 1e6},
+  };
+}
+
+std::string text_value(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string number_value(double value) {
+  // The shortest form that reads back the same, with a point so that TOML takes it for a float.
+  const std::string text = fmt::format("{}", value);
+  const bool is_float = text.find_first_of(".en") != std::string::npos;
+  return is_float ? text : text + ".0";
+}
+
+struct Formatter {
+  const RecipeField& field;
+
+  template <class T>
+  std::string operator()(const T* value) const {
+    if constexpr (std::is_same_v<T, double>) {
+      return number_value(*value);
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      return text_value(*value);
+    } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
+      return fmt::format("[{}]", fmt::join(*value, ", "));
+    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+      std::vector<std::string> numbers;
+      for (const double number : *value) numbers.push_back(number_value(number));
+      return fmt::format("[{}]", fmt::join(numbers, ", "));
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      std::vector<std::string> texts;
+      for (const std::string& text : *value) texts.push_back(text_value(text));
+      return fmt::format("[{}]", fmt::join(texts, ", "));
+    } else if constexpr (std::is_enum_v<T>) {
+      return text_value(std::string(field.choices[static_cast<std::size_t>(*value)]));
+    } else {
+      return fmt::format("{}", *value);
+    }
+  }
+};
+
+struct TypeName {
+  template <class T>
+  std::string operator()(const T*) const {
+    if constexpr (std::is_same_v<T, double>) return "number";
+    if constexpr (std::is_same_v<T, bool>) return "true or false";
+    if constexpr (std::is_same_v<T, std::string>) return "text";
+    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of whole numbers";
+    if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
+    if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list of texts";
+    return "whole number";
+  }
+};
+
+}  // namespace
+
+std::span<const RecipeField> recipe_fields() {
+  static const std::vector<RecipeField> fields = make_fields();
+  return fields;
+}
+
+bool may_differ(const RecipeField& field) {
+  return std::ranges::find(kMayDiffer, field.key) != std::end(kMayDiffer);
+}
+
+std::string type_name(const RecipeField& field) {
+  if (!field.choices.empty()) return fmt::format("one of {}", fmt::join(field.choices, ", "));
+  Recipe any;
+  return std::visit(TypeName{}, field.place(any));
+}
+
+std::string format_value(const RecipeField& field, const Recipe& recipe) {
+  Recipe copy = recipe;
+  return std::visit([&](auto* value) { return Formatter{field}(value); }, field.place(copy));
+}
+
+}  // namespace stormo::train

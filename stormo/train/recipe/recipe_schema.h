@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <stormo/train/recipe/recipe.h>
+
+namespace stormo::train {
+
+/// Place of a value inside a Recipe.
+using FieldPlace =
+    std::variant<std::int64_t*, std::uint64_t*, int*, bool*, double*, std::string*,
+                 std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
+                 OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
+                 Strategy::Parameters*, Reducer*, ReduceType*>;
+
+/// One key of a recipe. The table of all of them is the only place that knows the keys: parsing,
+/// suggestions, printing and the reference follow from it.
+struct RecipeField {
+  std::string_view key;  ///< "train.steps"
+  std::string_view doc;
+  FieldPlace (*place)(Recipe&);
+  double min = std::numeric_limits<double>::lowest();  ///< of numbers, inclusive
+  double max = std::numeric_limits<double>::max();
+  std::vector<std::string_view> choices = {};  ///< of texts and enumerations; empty: any
+};
+
+std::span<const RecipeField> recipe_fields();
+
+/// Whether ranks of one run may have different values of this key: where a host keeps the data
+/// (whose content is compared), and with how many threads it works.
+bool may_differ(const RecipeField& field);
+
+/// "whole number", "list of texts", "one of sgd, adamw".
+std::string type_name(const RecipeField& field);
+
+/// The value as TOML text, e.g. `[784, 10]` or `"gpt"`; also valid JSON.
+std::string format_value(const RecipeField& field, const Recipe& recipe);
+
+}  // namespace stormo::train

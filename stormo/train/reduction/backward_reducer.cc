@@ -1,0 +1,30 @@
+#include <stormo/train/reduction/backward_reducer.h>
+
+#include <utility>
+
+namespace stormo::train {
+
+BackwardReducer::BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
+                                 const Reduction& how)
+    : reducer_(world, parameters, how) {
+  for (const NamedParameter& p : parameters) tensors_.push_back(p.tensor);
+}
+
+void BackwardReducer::follow(const plan::StepPlan& plan, DoneAction done) {
+  hooks_.reset();
+  reducer_.on_done(std::move(done));
+  reducer_.follow(plan);
+  if (!reducer_.can_start_early()) return;
+  hooks_ = std::make_unique<BackwardHooks>(
+      tensors_, BackwardHooks::Events{.ready = [this](std::size_t i) { reducer_.ready(i); },
+                                      .nested = [this] { reducer_.hold(); },
+                                      .end = [] {},
+                                      .abandoned = [this] { reducer_.abandon(); }});
+}
+
+void BackwardReducer::begin_pass(double weight, bool last) {
+  reducer_.set_weight(weight);
+  if (hooks_ != nullptr) hooks_->enable(last);
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,230 @@
+#include <stormo/train/reduction/gradient_reducer.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include <stormo/parallel/bucket.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/tensor/dtype.h>
+#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/reduction/reduce_rows.h>
+
+namespace stormo::train {
+namespace {
+
+using plan::ActionKind;
+
+std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters) {
+  for (const NamedParameter& p : parameters) {
+    Status supported = tensor::dtype_of(p.tensor.scalar_type()).status();
+    if (supported.ok() && !(p.tensor.is_cpu() && p.tensor.layout() == torch::kStrided)) {
+      supported = invalid_argument("only dense tensors on the CPU can be reduced");
+    }
+    throw_if_error(supported.within("gradient of '" + p.name + "'"));
+  }
+  return parameters;
+}
+
+}  // namespace
+
+plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, int ranks,
+                                const Overlap& overlap) {
+  plan::SegmentShape module{.name = "module", .parameters = {}};
+  for (const NamedParameter& p : parameters) {
+    module.parameters.push_back({.name = p.name,
+                                 .elements = p.tensor.numel(),
+                                 .dtype = *tensor::dtype_of(p.tensor.scalar_type()),
+                                 .sparse = p.sparse});
+  }
+  const plan::StepPlan one = parallel::one_device({.segments = {std::move(module)}});
+  std::vector<parallel::Pass> passes = {parallel::mirrored(ranks)};
+  if (overlap.kind == Overlap::Kind::kBuckets) {
+    passes.push_back(parallel::bucket(overlap.bucket_bytes));
+  }
+  return parallel::compose(one, passes).take_or_throw();
+}
+
+GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
+                                 const Reduction& how)
+    : world_(world),
+      parameters_(checked(std::move(parameters))),
+      algorithm_(how.algorithm),
+      travels_as_(how.travels_as) {}
+
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::follow(const plan::StepPlan& plan) {
+  parts_.clear();
+  started_ = 0;
+  is_ready_.assign(parameters_.size(), false);
+  count_.reset();
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind == ActionKind::kCount) count_ = a;
+    if (a.kind != ActionKind::kAllReduce) continue;
+    Part part{.action = a, .range = trainable_in(plan.model, a.range), .buckets = {}};
+    std::vector<std::vector<NamedParameter>> by_type;
+    // backward reaches the last ones first
+    for (std::size_t i = part.range.last; i-- > part.range.first;) {
+      if (parameters_[i].sparse) {
+        part.tables.push_back(parameters_[i]);
+        continue;
+      }
+      const auto type = parameters_[i].tensor.scalar_type();
+      auto same = std::ranges::find_if(
+          by_type, [type](const auto& some) { return some.front().tensor.scalar_type() == type; });
+      if (same == by_type.end()) same = by_type.emplace(by_type.end());
+      same->push_back(parameters_[i]);
+    }
+    for (auto& some : by_type) {
+      part.buckets.push_back(
+          std::make_unique<GradientBucket>(world_, std::move(some), algorithm_, travels_as_));
+    }
+    parts_.push_back(std::move(part));
+  }
+  part_of_.assign(parameters_.size(), parts_.size());
+  for (std::size_t k = 0; k < parts_.size(); ++k) {
+    for (std::size_t i = parts_[k].range.first; i < parts_[k].range.last; ++i) part_of_[i] = k;
+  }
+  next_pass();
+}
+
+bool GradientReducer::can_start_early() const {
+  return world_.size() > 1 &&
+         std::ranges::any_of(parts_, [](const Part& p) { return p.action.asynchronous; });
+}
+
+void GradientReducer::ready(std::size_t index) {
+  // Whoever announces a gradient still holds it, so its part has to wait for the next
+  // announcement: then it may be written where it lies.
+  start_full_parts();
+  const std::size_t k = part_of_[index];
+  if (k == parts_.size()) return;
+  if (is_ready_[index]) {
+    if (k >= started_) return;
+    throw Error(invalid_argument(
+        "the gradient of '" + parameters_[index].name +
+        "' changed after its bucket was sent: it is used by several checkpointed parts of the "
+        "model; reduce at the end of backward (Overlap::at_the_end())"));
+  }
+  is_ready_[index] = true;
+  --parts_[k].missing;
+}
+
+void GradientReducer::start_full_parts() {
+  if (held_ || world_.size() == 1) return;
+  if (count_ && !total_asked_) return;
+  while (started_ < parts_.size() && parts_[started_].missing == 0 &&
+         parts_[started_].action.asynchronous) {
+    Part& next = parts_[started_];
+    throw_if_error(start(next));
+    if (done_) done_(next.action);
+  }
+}
+
+Status GradientReducer::start(Part& part) {
+  ++started_;
+  if (world_.size() == 1) return {};  // the average over one rank, bit for bit
+  if (!part.action.asynchronous) {
+    for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_));
+    return reduce_tables(part);
+  }
+  if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
+  for (const auto& bucket : part.buckets) {
+    bucket->start(weight_, total_asked_ ? total_weight_ : 0);
+  }
+  part.under_way = true;
+  return {};
+}
+
+Status GradientReducer::count(bool asynchronous) {
+  if (world_.size() == 1) return {};
+  total_asked_ = true;
+  total_weight_ = weight_;
+  const comm::Buffer total = comm::buffer_of(std::span(&total_weight_, 1));
+  total_known_ = world_.all_reduce_async(std::span(&total, 1), comm::ReduceOp::kSum);
+  return asynchronous ? Status() : total_known_.wait();
+}
+
+Status GradientReducer::perform(const plan::Action& action) {
+  if (action.kind == ActionKind::kCount) {
+    STORMO_RETURN_IF_ERROR(count(action.asynchronous));
+    if (done_) done_(action);
+    return {};
+  }
+  if (started_ < parts_.size() && parts_[started_].action == action) {
+    STORMO_RETURN_IF_ERROR(start(parts_[started_]));
+    if (done_) done_(action);
+  }
+  return {};  // else it is under way
+}
+
+Status GradientReducer::finish(Part& part) {
+  if (!std::exchange(part.under_way, false)) return {};
+  for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->finish());
+  return reduce_tables(part);
+}
+
+Status GradientReducer::reduce_tables(const Part& part) {
+  if (part.tables.empty()) return {};
+  double total = total_weight_;
+  if (!total_asked_) {
+    total = weight_;
+    STORMO_RETURN_IF_ERROR(
+        world_.all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
+  }
+  for (const NamedParameter& p : part.tables) {
+    STORMO_RETURN_IF_ERROR(reduce_rows(world_, p.tensor, total > 0 ? weight_ / total : 0)
+                               .within("gradient of '" + p.name + "'"));
+  }
+  return {};
+}
+
+Status GradientReducer::finish(const ParameterRange& range, const Averaged& averaged) {
+  for (Part& part : parts_) {
+    const ParameterRange common{std::max(part.range.first, range.first),
+                                std::min(part.range.last, range.last)};
+    if (common.first >= common.last) continue;
+    STORMO_RETURN_IF_ERROR(finish(part));
+    STORMO_RETURN_IF_ERROR(averaged(common));
+  }
+  return {};
+}
+
+Status GradientReducer::finish() {
+  return finish({0, parameters_.size()}, [](const ParameterRange&) { return Status(); });
+}
+
+void GradientReducer::next_pass() {
+  for (Part& part : parts_) part.missing = part.range.last - part.range.first;
+  is_ready_.assign(parameters_.size(), false);
+  started_ = 0;
+  held_ = false;
+  total_asked_ = false;
+}
+
+Status GradientReducer::begin_pass() {
+  return count_ && !total_asked_ ? perform(*count_) : Status();
+}
+
+Status GradientReducer::reduce() {
+  STORMO_RETURN_IF_ERROR(begin_pass());
+  while (started_ < parts_.size()) {
+    STORMO_RETURN_IF_ERROR(perform(plan::Action(parts_[started_].action)));
+  }
+  STORMO_RETURN_IF_ERROR(finish());
+  next_pass();
+  return {};
+}
+
+void GradientReducer::abandon() {
+  for (Part& part : parts_) {
+    if (!std::exchange(part.under_way, false)) continue;
+    for (const auto& bucket : part.buckets) bucket->abandon();
+  }
+  if (total_asked_) static_cast<void>(total_known_.wait());
+  next_pass();
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/train/reduction/reduction.h>
+
+namespace stormo::train {
+
+std::string to_string(const Overlap& overlap);
+
+/// Finds the best Overlap by trying a few of them for some steps each. All ranks decide alike.
+/// Where overlap cannot pay (one host whose cores are all computing) it stays inline and nothing is
+/// tried.
+class OverlapTrial {
+ public:
+  /// A collective for Overlap::measured(); `bytes` of all gradients.
+  OverlapTrial(comm::Communicator& world, Overlap wanted, std::int64_t bytes);
+
+  /// What the next step shall use.
+  const Overlap& current() const { return candidates_[at_]; }
+  /// A step has ended; true when current() has changed. A collective at the end of the trial.
+  Result<bool> step_done(comm::Communicator& world);
+  std::string describe() const;
+
+ private:
+  std::vector<Overlap> candidates_;
+  std::vector<double> seconds_;  // best step of each candidate
+  std::size_t at_ = 0;
+  int steps_ = 0;
+  bool over_ = true;
+  TimePoint last_{};
+};
+
+}  // namespace stormo::train

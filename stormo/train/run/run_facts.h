@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include <stormo/train/agreement/agreement.h>
+#include <stormo/train/recipe/recipe.h>
+#include <stormo/train/run/training_run.h>
+
+// What the ranks of a run must have in common, as facts for check_agreement().
+namespace stormo::train {
+
+/// Every key of a recipe but those that may differ between ranks (docs/recipes.md).
+std::vector<Fact> recipe_facts(const Recipe& recipe);
+
+/// Versions, options, data, model and step plan of a Trainer's run. Reads the data as far as
+/// Dataset::fingerprint() does.
+std::vector<Fact> run_facts(const RunSetup& setup);
+
+}  // namespace stormo::train

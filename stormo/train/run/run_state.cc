@@ -1,0 +1,203 @@
+#include <stormo/train/run/run_state.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include <torch/utils.h>
+#include <torch/version.h>
+#include <nlohmann/json.hpp>
+
+#include <stormo/checkpoint/exchange.h>
+#include <stormo/checkpoint/folder.h>
+#include <stormo/checkpoint/reader.h>
+#include <stormo/checkpoint/writer.h>
+#include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/state/checkpoint.h>
+
+namespace stormo::train {
+namespace {
+
+using Tensors = std::map<std::string, torch::Tensor>;
+
+/// How long the ranks of a run that has been ended may take to go.
+constexpr Duration kEndOfRun = std::chrono::seconds(3);
+
+/// Step and seed say which samples come next, on any number of ranks, and what the generators give.
+std::string state_json(std::uint64_t seed, const GradScaler* scaler, const BestScore& best) {
+  nlohmann::json state = {
+      {"seed", seed}, {"data_order", "seed, epoch"}, {"generators", "seed, step, rank"}};
+  if (scaler != nullptr) {
+    for (const auto& [name, value] : scaler->state()) state[name] = value.item<double>();
+  }
+  if (best.metric() != "none") state["best"] = nlohmann::json::parse(best.to_json());
+  return state.dump();
+}
+
+}  // namespace
+
+RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
+                   const TrainerOptions& options)
+    : best(options.checkpoint.best), world_(world), module_(module), options_(options) {}
+
+Status RunState::start() {
+  const Tensors tensors = named_state(module_);
+  STORMO_RETURN_IF_ERROR(check_same_tensors(world_, tensors));
+  if (!options_.checkpoint.directory.empty()) STORMO_RETURN_IF_ERROR(check_names(tensors));
+  if (world_.rank() == 0) STORMO_RETURN_IF_ERROR(begin());
+  STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
+  if (!options_.resume) return {};
+  std::array progress{step, samples};
+  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(progress)), 0));
+  step = progress[0];
+  samples = progress[1];
+  return checkpoint::broadcast_text(world_, resumed_from_);
+}
+
+Status RunState::begin() {
+  const std::string& directory = options_.checkpoint.directory;
+  if (directory.empty()) return {};
+  STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(directory));
+  STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kEndOfRun)));
+  if (options_.resume) return load_weights().within("resume");
+  STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, options_.overwrite));
+  return {};
+}
+
+Status RunState::load_weights() {
+  STORMO_ASSIGN_OR_RETURN(resumed_from_,
+                          checkpoint::newest_checkpoint(options_.checkpoint.directory));
+  STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+  STORMO_RETURN_IF_ERROR(read_all_into(reader, named_state(module_)).within(resumed_from_));
+  run_ = checkpoint::continued_run(reader.manifest().run);
+  step = reader.manifest().step;
+  samples = reader.manifest().samples;
+  const auto state = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
+  if (state.contains("best")) best.restore(state["best"].dump());
+  return {};
+}
+
+Status RunState::attach(ParameterStore& store, GradScaler* scaler) {
+  store_ = &store;
+  scaler_ = scaler;
+  if (!options_.resume) return {};
+  STORMO_RETURN_IF_ERROR((store.whole() ? load_optimizer() : load_parts()).within("resume"));
+  return scaler == nullptr ? Status() : load_scaler().within("resume");
+}
+
+// Rank 0 reads, the others get what it has.
+Status RunState::load_optimizer() {
+  Optimizer& optimizer = store_->optimizer();
+  if (world_.rank() == 0) {
+    STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+    Result<Tensors> state = read_optimizer_state(reader);
+    if (!state.ok()) return state.status().within(resumed_from_);
+    STORMO_RETURN_IF_ERROR(optimizer.load_state(*state).within(resumed_from_));
+  }
+  Tensors tensors = optimizer.state();
+  STORMO_RETURN_IF_ERROR(broadcast_tensors(world_, tensors));
+  return world_.rank() == 0 ? Status() : optimizer.load_state(tensors);
+}
+
+// Every rank reads what it owns.
+Status RunState::load_parts() {
+  STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+  const auto read = [&reader](const std::string& name, std::int64_t begin, std::int64_t end) {
+    return read_range(reader, name, begin, end);
+  };
+  return store_->load_state(read).within(resumed_from_);
+}
+
+// What another precision has saved holds no scale: then it begins anew.
+Status RunState::load_scaler() {
+  Tensors state = scaler_->state();
+  if (world_.rank() == 0) {
+    STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
+    const auto saved = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
+    for (auto& [name, value] : state) {
+      if (saved.contains(name) && saved[name].is_number()) value.fill_(saved[name].get<double>());
+    }
+  }
+  STORMO_RETURN_IF_ERROR(broadcast_tensors(world_, state));
+  return scaler_->load_state(state).within(resumed_from_);
+}
+
+// A forward changes buffers: they are copied now, parameters before the next update.
+Result<checkpoint::Snapshot> RunState::snapshot() const {
+  checkpoint::Snapshot s{.pieces = {},
+                         .step = step,
+                         .samples = samples,
+                         .name = options_.name,
+                         .recipe_json = options_.recipe_json,
+                         .preprocessing_json = options_.preprocessing_json,
+                         .state_json = state_json(options_.seed, scaler_, best),
+                         .torch_version = TORCH_VERSION,
+                         .run = run_};
+  Tensors equal;  // on all ranks
+  for (const auto& b : module_.named_buffers()) equal[b.key()] = b.value().detach().clone();
+  for (const auto& p : module_.named_parameters()) {
+    if (store_->whole() || !p.value().requires_grad()) equal[p.key()] = p.value().detach();
+  }
+  if (store_->whole()) equal.merge(store_->optimizer().state());
+  // Those of the first host write them together, so that hosts need no common file system.
+  if (world_.cross_rank() == 0) {
+    STORMO_RETURN_IF_ERROR(add_pieces(equal, s.pieces));
+    s.pieces = checkpoint::share_of(s.pieces, world_.local_rank(), world_.local_size());
+  }
+  for (const TensorPiece& piece : store_->pieces()) {
+    STORMO_RETURN_IF_ERROR(add_piece(piece, s.pieces));
+  }
+  return s;
+}
+
+Result<std::string> RunState::save() {
+  STORMO_RETURN_IF_ERROR(share_buffers());
+  Result<std::string> path = checkpoint::save_checkpoint(world_, options_.checkpoint.directory,
+                                                         snapshot(), options_.checkpoint.keep);
+  if (path.ok()) saved_ = *path;
+  return path;
+}
+
+Result<std::string> RunState::save_best() {
+  STORMO_ASSIGN_OR_RETURN(std::string path, save());
+  Result<std::string> named = path;
+  if (world_.rank() == 0) {
+    const Status status = checkpoint::point_best(path);
+    if (!status.ok()) named = status;
+  }
+  return checkpoint::broadcast_outcome(world_, named);
+}
+
+Status RunState::begin_save() {
+  if (background_ == nullptr) {
+    STORMO_ASSIGN_OR_RETURN(
+        background_, checkpoint::AsyncCheckpoint::create(world_, options_.checkpoint.directory,
+                                                         options_.checkpoint.keep));
+  }
+  STORMO_RETURN_IF_ERROR(share_buffers());
+  return background_->begin(snapshot());
+}
+
+void RunState::before_update() {
+  if (background_ != nullptr) background_->before_update();
+}
+
+bool RunState::save_failed() { return background_ != nullptr && background_->failed(); }
+
+// Paths in one folder, whose names sort by step.
+std::string RunState::last_saved() {
+  const std::string behind = background_ == nullptr ? "" : background_->last_saved();
+  return std::max({resumed_from_, behind, saved_});
+}
+
+Result<std::string> RunState::finish_save() {
+  return background_ == nullptr ? std::string() : background_->finish();
+}
+
+Status RunState::share_buffers() {
+  Tensors buffers;
+  for (const auto& b : module_.named_buffers()) buffers.emplace(b.key(), b.value());
+  return broadcast_values(world_, buffers);
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+
+#include <stormo/base/clock.h>
+#include <stormo/observe/records.h>
+#include <stormo/train/step/lane_timer.h>
+
+namespace stormo::train {
+
+/// Measures training between two logged steps; evaluation and checkpoints do not count.
+class StepLog {
+ public:
+  explicit StepLog(LaneTimer& lanes) : lanes_(lanes) {}
+
+  /// Starts, or goes on after a pause.
+  void resume();
+  void pause();
+  void add_samples(std::int64_t samples) {
+    samples_ += samples;
+    ++steps_;
+  }
+
+  /// Speed, remaining time and lane shares since the last take(); the other fields are the
+  /// caller's.
+  observe::StepRecord look(std::int64_t steps_left);
+  /// The same, and begins anew.
+  observe::StepRecord take(std::int64_t steps_left);
+
+  double total_seconds() const { return total_seconds_; }
+
+ private:
+  LaneTimer& lanes_;
+  TimePoint started_{};
+  double seconds_ = 0;        // since the last take()
+  double total_seconds_ = 0;  // of all that is over
+  std::array<double, kNumLanes> lane_seconds_{};
+  std::int64_t samples_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+/// Mean loss over the samples of the last steps.
+class RecentLoss {
+ public:
+  /// Of at most `steps` steps, at least 1.
+  explicit RecentLoss(std::int64_t steps) : most_(static_cast<std::size_t>(steps)) {}
+
+  void add(double loss_sum, double samples);
+  double mean() const;
+  std::int64_t steps() const { return std::ssize(steps_); }
+
+ private:
+  struct Step {
+    double loss_sum, samples;
+  };
+  std::size_t most_;
+  std::deque<Step> steps_;
+};
+
+}  // namespace stormo::train

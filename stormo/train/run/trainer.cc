@@ -1,0 +1,136 @@
+#include <stormo/train/run/trainer.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/train/agreement/agreement.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/run/run_facts.h>
+#include <stormo/train/run/training_run.h>
+#include <stormo/train/step/strategy.h>
+
+namespace stormo::train {
+namespace {
+
+bool is_validation(const EvalSplit& split) { return split.name == "validation"; }
+
+// Everything that is wrong, one line each.
+Status validate(const RunSetup& setup) {
+  const TrainerOptions& o = setup.options;
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "\n") + message;
+  };
+  require(o.steps > 0 || o.epochs > 0, "set steps or epochs to a positive number");
+  require(setup.train != nullptr && setup.train->size() > 0, "the training data is empty");
+  require(o.global_batch >= setup.world.size(),
+          "the global batch of " + std::to_string(o.global_batch) + " is smaller than the " +
+              std::to_string(setup.world.size()) + " ranks; raise it or start fewer ranks");
+  require(o.log_every >= 0 && o.eval_every >= 0 && o.verify_every >= 0 && o.checkpoint.every >= 0,
+          "intervals in steps must not be negative");
+  require(!o.resume || !o.checkpoint.directory.empty(),
+          "resume needs the directory of the checkpoints");
+  require(!o.resume || !o.overwrite,
+          "a run resumes from checkpoints, or overwrites them: not both");
+  const Result<Strategy> strategy = strategy_of(o);
+  require(strategy.ok(), strategy.status().message());
+  for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {
+    require(!p.sparse || optim::leaves_rest_alone(o.optimizer),
+            "'" + p.name +
+                "' has sparse gradients, and the optimizer would change rows that have none: use "
+                "sgd without momentum or adagrad, without weight decay, or build the module with "
+                "sparse(false)");
+  }
+  require(o.micro_batches >= 1, "micro_batches must be at least 1");
+  require(o.optimizer.lr > 0 && o.clip_norm >= 0,
+          "the learning rate must be positive, clip_norm not negative");
+  const bool best = o.checkpoint.best != "none";
+  require(!best || std::ranges::any_of(setup.splits, &is_validation),
+          "the best checkpoint is judged by a split \"validation\", which is not there");
+  require(o.checkpoint.best != "accuracy" || setup.task.correct,
+          "the best checkpoint is judged by its accuracy, but the task has no Task::correct");
+  require(o.patience == 0 || best, "patience needs to know what is better: set checkpoint.best");
+  for (const EvalSplit& split : setup.splits) {
+    require(split.dataset != nullptr && split.dataset->size() > 0 && split.batch > 0,
+            "split '" + split.name + "' has no samples, or no batch size");
+  }
+  return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
+}
+
+template <class Function>
+Result<observe::EndRecord> result_of(const Function& function) {
+  try {
+    return function();
+  } catch (...) {
+    return failure_of_current_exception();
+  }
+}
+
+}  // namespace
+
+struct Trainer::State {
+  RunSetup setup;
+  Status composed;
+  int signal = 0;
+  std::string last_saved;
+  bool started = false;
+
+  Result<observe::EndRecord> run();
+};
+
+Result<observe::EndRecord> Trainer::State::run() {
+  Status problem = validate(setup);
+  if (problem.ok()) problem = composed;
+  std::vector<Fact> facts;
+  if (problem.ok() && setup.world.size() > 1) facts = run_facts(setup);
+  STORMO_RETURN_IF_ERROR(check_agreement(setup.world, std::move(facts), problem));
+  TrainingRun run(setup);
+  Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
+  signal = run.interrupt_signal();
+  last_saved = run.last_saved();
+  started = run.started();
+  return end;
+}
+
+Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const data::Dataset> train,
+                 std::vector<EvalSplit> splits, TrainerOptions options)
+    : state_(new State{.setup = {.world = world,
+                                 .task = std::move(task),
+                                 .train = std::move(train),
+                                 .splits = std::move(splits),
+                                 .options = std::move(options),
+                                 .plan = {}},
+                       .composed = {}}) {
+  RunSetup& setup = state_->setup;
+  Result<plan::StepPlan> plan =
+      plan_for(setup.options, setup.task.autocast == torch::kHalf, shape_of(setup.task),
+               trainable_parameters(*setup.task.module), world);
+  if (plan.ok()) {
+    setup.plan = std::move(plan).value();
+  } else {
+    state_->composed = plan.status();
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::set_observer(observe::RunObserver* observer) { state_->setup.observer = observer; }
+void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
+void Trainer::on_action(DoneAction done) { state_->setup.done = std::move(done); }
+const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }
+int Trainer::interrupt_signal() const { return state_->signal; }
+const std::string& Trainer::last_saved() const { return state_->last_saved; }
+bool Trainer::started() const { return state_->started; }
+
+Result<observe::EndRecord> Trainer::run() {
+  Result<observe::EndRecord> end = result_of([this] { return state_->run(); });
+  const Code code = end.status().code();
+  const bool all_know = code == Code::kInterrupted || code == Code::kRefused;
+  if (!end.ok() && !all_know) state_->setup.world.fail(end.status());
+  return end;
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,369 @@
+#include <stormo/train/run/training_run.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <optional>
+
+#include <torch/utils.h>
+
+#include <stormo/base/rng.h>
+#include <stormo/train/agreement/replica_check.h>
+#include <stormo/train/optimizer/learning_rate.h>
+#include <stormo/train/run/evaluate.h>
+#include <stormo/train/run/stop_signal.h>
+#include <stormo/train/state/checkpoint.h>
+#include <stormo/train/step/strategy.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr int kPrefetchDepth = 2;
+constexpr std::int64_t kLossSteps = 100;  // that the loss of a whole run is the mean of, at most
+constexpr Duration kShowEvery = std::chrono::milliseconds(100);
+
+bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+double seconds_since(TimePoint start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The generator's state is a function of seed, step and rank: so no checkpoint has to hold it, and
+// ranks draw different numbers.
+void seed_step(std::uint64_t seed, std::int64_t step, Rank rank) {
+  Rng rng(seed, "step", static_cast<std::uint64_t>(step));
+  torch::manual_seed(rng.next_u64() + static_cast<std::uint64_t>(rank));
+}
+
+/// A failure of the ranks to talk, not of the disk.
+bool is_end_of_group(const Status& status) {
+  return status.code() == Code::kPeerLost || status.code() == Code::kCancelled ||
+         status.code() == Code::kMismatch || status.code() == Code::kDeadlineExceeded;
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(const RunSetup& setup)
+    : setup_(setup),
+      world_(setup.world),
+      options_(setup.options),
+      sampler_(setup.train->size(), options_.global_batch, options_.seed, /*shuffle=*/true,
+               world_.rank(), world_.size()),
+      steps_(options_.steps),
+      state_(world_, *setup.task.module, options_),
+      lanes_(world_.rank()),
+      log_(lanes_),
+      recent_loss_(std::min(
+          kLossSteps, (setup.train->size() + options_.global_batch - 1) / options_.global_batch)),
+      started_(std::chrono::steady_clock::now()) {
+  lanes_.pass_to(setup.sink);
+  world_.set_sink(&lanes_);
+}
+
+TrainingRun::~TrainingRun() { world_.set_sink(nullptr); }
+
+observe::RunObserver& TrainingRun::observer() const {
+  static observe::RunObserver silent;
+  return setup_.observer != nullptr && world_.rank() == 0 ? *setup_.observer : silent;
+}
+
+Result<observe::EndRecord> TrainingRun::run() {
+  const StopSignal stop;
+  STORMO_RETURN_IF_ERROR(start());
+  STORMO_RETURN_IF_ERROR(train());
+  STORMO_RETURN_IF_ERROR(finish());
+  if (signal_ == 0) return end_;
+  return Status(
+      Code::kInterrupted,
+      "SIG" + std::string(::sigabbrev_np(signal_)) + " after step " + std::to_string(state_.step) +
+          " of " + std::to_string(steps_) +
+          (options_.checkpoint.directory.empty()
+               ? "; no checkpoint directory is set, so nothing was saved"
+               : "; saved in " + options_.checkpoint.directory + ", resume to go on from there"));
+}
+
+Status TrainingRun::start() {
+  world_.set_section("start");
+  setup_.task.module->train();
+  STORMO_RETURN_IF_ERROR(state_.start());
+  groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
+  store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_);
+  if (setup_.task.autocast == torch::kHalf) {
+    scaler_ = std::make_unique<GradScaler>(world_, options_.loss_scale);
+  }
+  STORMO_RETURN_IF_ERROR(state_.attach(*store_, scaler_.get()));
+  first_sample_ = state_.samples;
+  if (options_.steps == 0) {
+    steps_ = state_.step + sampler_.steps_until(state_.samples, options_.epochs);
+  }
+  sampler_.balance(setup_.train->lengths());
+  prefetcher_ = std::make_unique<data::Prefetcher>(setup_.train, sampler_, state_.samples,
+                                                   kPrefetchDepth + options_.data_threads - 1,
+                                                   options_.data_threads);
+  const auto load = [this]() -> Result<data::Batch> {
+    const std::string step = "step " + std::to_string(state_.step + 1);
+    world_.set_section(step + " load");
+    STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
+    world_.set_section(step + " forward and backward");
+    return std::move(next.batch);
+  };
+  STORMO_ASSIGN_OR_RETURN(
+      runner_, Runner::create(setup_.plan, world_.rank(),
+                              {.load = load,
+                               .task = setup_.task,
+                               .store = *store_,
+                               .lanes = lanes_,
+                               .before_update = [this] { state_.before_update(); },
+                               .agree = [this](const StepOutcome& o) { return agree(o); },
+                               .scaler = scaler_.get(),
+                               .clip_norm = options_.clip_norm,
+                               .done = setup_.done}));
+  STORMO_RETURN_IF_ERROR(try_overlap());
+  observe::StartRecord record{.recipe = options_.name,
+                              .strategy = setup_.plan.strategy,
+                              .ranks = world_.size(),
+                              .hosts = world_.cross_size(),
+                              .steps = steps_,
+                              .first_step = state_.step,
+                              .global_batch = options_.global_batch,
+                              .seed = options_.seed,
+                              .checkpoint = options_.checkpoint.directory};
+  for (const torch::Tensor& p : setup_.task.module->parameters()) record.parameters += p.numel();
+  observer().on_start(record);
+  return {};
+}
+
+Status TrainingRun::train() {
+  started_training_ = true;
+  log_.resume();
+  while (state_.step < steps_ && signal_ == 0 && !enough_) {
+    const std::string section = "step " + std::to_string(state_.step + 1);
+    world_.set_section(section);
+    STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+    STORMO_RETURN_IF_ERROR(between_steps().within("after " + section));
+  }
+  log_.pause();
+  return {};
+}
+
+Status TrainingRun::train_one_step() {
+  seed_step(options_.seed, state_.step, world_.rank());
+  lanes_.set_step(state_.step + 1);
+  const double peak =
+      scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
+  learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
+  STORMO_RETURN_IF_ERROR(runner_->step(learning_rate_).status());
+  if (!overlap_) return {};
+  STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(world_));
+  if (!changed) return {};
+  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan, overlapped(setup_.plan, overlap_->current()));
+  return runner_->follow(plan);
+}
+
+// Which form of the plan makes steps shortest is found out by the first steps, between which ranks
+// compare their times.
+Status TrainingRun::try_overlap() {
+  const Overlap wanted = reduction_of(options_.gradients).overlap;
+  if (wanted.kind != Overlap::Kind::kMeasured || !may_overlap(setup_.plan)) return {};
+  const std::int64_t bytes = bytes_of(trainable_parameters(*setup_.task.module));
+  overlap_ = std::make_unique<OverlapTrial>(world_, wanted, bytes);
+  return {};
+}
+
+// Every rank learns the exact mean loss of the step, whether any of them was told to stop (all stop
+// after the same step), and whether a save has failed in the background.
+Status TrainingRun::agree(const StepOutcome& mine) {
+  int stop = StopSignal::received();
+  const bool usr1 = StopSignal::take_usr1();
+  if (usr1 && stop == 0 && options_.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
+  const bool save_failed = world_.rank() == 0 && state_.save_failed();
+  constexpr std::size_t kStops = StopSignal::kSignals.size();
+  std::array<double, kAgreedNumbers> sums{mine.loss_sum, static_cast<double>(mine.samples),
+                                          usr1 && options_.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0,
+                                          save_failed ? 1.0 : 0.0};
+  for (std::size_t i = 0; i < kStops; ++i)
+    sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
+  STORMO_RETURN_IF_ERROR(
+      world_.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::kSum));
+  save_now_ = sums[2] > 0;
+  const auto samples = static_cast<std::int64_t>(sums[1]);
+  step_loss_ = sums[0] / sums[1];
+  recent_loss_.add(sums[0], sums[1]);
+  end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
+  state_.samples += samples;
+  ++state_.step;
+  save_failed_ = sums[3] > 0;
+  log_.add_samples(samples);
+  const auto stops = std::span(sums).last<kStops>();
+  const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
+  if (state_.step < steps_ && told != stops.end())
+    signal_ = StopSignal::kSignals[static_cast<std::size_t>(told - stops.begin())];
+  return {};
+}
+
+Status TrainingRun::between_steps() {
+  const std::int64_t step = state_.step;
+  world_.set_section("after step " + std::to_string(step));
+  const bool last = step == steps_ || signal_ != 0;
+  if (due(step, options_.log_every) || last) {
+    show_step(log_.take(steps_ - step), /*logged=*/true);
+  } else if (std::chrono::steady_clock::now() - shown_ >= kShowEvery) {
+    show_step(log_.look(steps_ - step), /*logged=*/false);
+  }
+  if (last) return {};
+  log_.pause();
+  if (save_failed_) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
+  if (due(step, options_.verify_every)) {
+    const std::shared_ptr<void> readable = store_->readable();
+    STORMO_RETURN_IF_ERROR(state_.share_buffers());
+    STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
+  }
+  // Who gives notice may soon kill: what it asks for is written before anything else.
+  if (save_now_) STORMO_RETURN_IF_ERROR(save_when_due(/*in_background=*/false));
+  // The evaluation next: what it says is part of the state that is saved.
+  if (due(step, options_.eval_every)) {
+    const std::shared_ptr<void> readable = store_->readable();
+    STORMO_RETURN_IF_ERROR(evaluate_all());
+  }
+  if (due(step, options_.checkpoint.every) && saving_step_ != step) {
+    STORMO_RETURN_IF_ERROR(save_when_due(options_.checkpoint.asynchronous));
+  }
+  log_.resume();
+  return {};
+}
+
+void TrainingRun::show_step(observe::StepRecord record, bool logged) {
+  record.step = state_.step;
+  record.steps = steps_;
+  record.epoch = static_cast<double>(state_.samples) / static_cast<double>(setup_.train->size());
+  record.loss = step_loss_;
+  record.learning_rate = learning_rate_;
+  logged ? observer().on_step(record) : observer().on_progress(record);
+  shown_ = std::chrono::steady_clock::now();
+}
+
+Status TrainingRun::save_when_due(bool in_background) {
+  if (options_.checkpoint.directory.empty()) return {};
+  STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
+  saving_step_ = state_.step;
+  if (!in_background) return note_save(state_.save());
+  const Status begun = state_.begin_save();
+  return begun.ok() ? begun : note_save(begun);
+}
+
+// Whatever became of the one before it.
+Status TrainingRun::save_last() {
+  if (options_.checkpoint.directory.empty()) return {};
+  const Result<std::string> before = state_.finish_save();
+  const Status noted = note_save(before);
+  if (before.ok() || is_end_of_group(before.status())) STORMO_RETURN_IF_ERROR(noted);
+  STORMO_ASSIGN_OR_RETURN(end_.checkpoint, state_.save());
+  return {};
+}
+
+// A failed save costs no training: the next one that is due tries again. The same on all ranks.
+Status TrainingRun::note_save(const Result<std::string>& outcome) {
+  if (outcome.ok()) {
+    if (outcome->empty()) return {};  // there was none
+    end_.checkpoint = *outcome;
+    failed_saves_ = 0;
+    return {};
+  }
+  if (is_end_of_group(outcome.status())) return outcome.status().within("checkpoint");
+  const int most = options_.checkpoint.max_failures;
+  observer().on_save_failed({.step = saving_step_,
+                             .failures = ++failed_saves_,
+                             .max_failures = most,
+                             .error = outcome.status().message()});
+  if (failed_saves_ < most) return {};
+  return io_error("saving failed " + std::to_string(failed_saves_) +
+                  " times in a row (checkpoint.max_failures): " + outcome.status().message());
+}
+
+Status TrainingRun::evaluate_all() {
+  STORMO_RETURN_IF_ERROR(state_.share_buffers());
+  evaluated_step_ = state_.step;
+  std::optional<Evaluation> validation;
+  for (const EvalSplit& split : setup_.splits) {
+    const Interval interval(lanes_, Lane::kCompute, "evaluate");
+    const Result<Evaluation> result = evaluate(world_, setup_.task, split);
+    if (!result.ok()) return result.status().within("evaluate '" + split.name + "'");
+    if (split.name == "validation") end_.val_loss = result->loss;
+    if (split.name == "test") end_.test_accuracy = result->accuracy;
+    if (split.name == "validation") validation = *result;
+    observer().on_eval({.split = split.name,
+                        .step = state_.step,
+                        .loss = result->loss,
+                        .accuracy = result->accuracy,
+                        .mae = result->mae,
+                        .r2 = result->r2,
+                        .samples = result->samples});
+  }
+  const bool judged = validation && options_.checkpoint.best != "none";
+  return judged ? judge(*validation) : Status();
+}
+
+// Rank 0 decides for all ranks whether that was the best so far, and whether it is worth going on.
+Status TrainingRun::judge(const Evaluation& validation) {
+  std::array<std::int64_t, 2> verdict{};
+  if (world_.rank() == 0) {
+    BestScore& best = state_.best;
+    verdict[0] = best.take(validation, state_.step) ? 1 : 0;
+    verdict[1] = options_.patience > 0 && best.since() >= options_.patience ? 1 : 0;
+    end_.best_metric = best.metric();
+    end_.best_step = best.step();
+    end_.best_value = best.value();
+  }
+  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(verdict)), 0));
+  enough_ = verdict[1] != 0;
+  end_.stopped_early = enough_ && state_.step < steps_;
+  return verdict[0] != 0 ? save_best() : Status();
+}
+
+Status TrainingRun::save_best() {
+  if (options_.checkpoint.directory.empty()) return {};
+  STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
+  saving_step_ = state_.step;
+  return note_save(state_.save_best());
+}
+
+// Saves first: whatever goes wrong later, the training is not lost.
+Status TrainingRun::finish() {
+  world_.set_section("finish");
+  const std::shared_ptr<void> readable = store_->readable();
+  STORMO_RETURN_IF_ERROR(state_.share_buffers());
+  STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
+  STORMO_RETURN_IF_ERROR(save_last().within("the last checkpoint"));
+  end_.interrupted = signal_ != 0;
+  if (!end_.interrupted) {
+    if (evaluated_step_ != state_.step) STORMO_RETURN_IF_ERROR(evaluate_all());
+    if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
+  }
+  STORMO_RETURN_IF_ERROR(gather_bytes_sent());
+  end_.steps = state_.step;
+  end_.samples = state_.samples;
+  end_.train_loss = recent_loss_.mean();
+  end_.train_loss_steps = recent_loss_.steps();
+  end_.wall_s = seconds_since(started_);
+  const double trained_s = log_.total_seconds();
+  const auto trained = static_cast<double>(state_.samples - first_sample_);
+  end_.samples_per_s = trained_s > 0 ? trained / trained_s : 0;
+  end_.weights_hash = weights_hash(named_state(*setup_.task.module));
+  store_->keep_values();
+  end_.ranks = world_.size();
+  end_.hosts = world_.cross_size();
+  observer().on_end(end_);
+  return {};
+}
+
+Status TrainingRun::gather_bytes_sent() {
+  auto mine = static_cast<std::int64_t>(groups_->bytes_sent());
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
+  STORMO_RETURN_IF_ERROR(
+      world_.all_gather(comm::Buffer{&mine, 1, DType::kInt64}, comm::buffer_of(std::span(all))));
+  end_.bytes_sent_per_rank.assign(all.begin(), all.end());
+  return {};
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/data/dataset.h>
+#include <stormo/data/prefetch.h>
+#include <stormo/observe/records.h>
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/autograd/precision.h>
+#include <stormo/train/options.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/reduction/overlap_trial.h>
+#include <stormo/train/run/evaluate.h>
+#include <stormo/train/run/run_state.h>
+#include <stormo/train/run/step_log.h>
+#include <stormo/train/run/stop_signal.h>
+#include <stormo/train/step/runner.h>
+#include <stormo/train/store/axis_groups.h>
+#include <stormo/train/task.h>
+
+namespace stormo::train {
+
+/// What a Trainer was given; borrowed by the run.
+struct RunSetup {
+  comm::Communicator& world;
+  Task task;
+  std::shared_ptr<const data::Dataset> train;
+  std::vector<EvalSplit> splits;
+  TrainerOptions options;
+  plan::StepPlan plan;
+  observe::RunObserver* observer = nullptr;
+  Sink* sink = nullptr;
+  DoneAction done = {};
+};
+
+/// One run from its first to its last step. Every member function is a collective.
+class TrainingRun {
+ public:
+  /// That the ranks add up at the end of a step: loss, samples, ranks that were told to save,
+  /// failed saves, and for each signal the ranks that it told to stop.
+  static constexpr std::size_t kAgreedNumbers = 4 + StopSignal::kSignals.size();
+
+  explicit TrainingRun(const RunSetup& setup);
+  ~TrainingRun();
+  TrainingRun(const TrainingRun&) = delete;
+  TrainingRun& operator=(const TrainingRun&) = delete;
+
+  /// Trains until the last step or a signal, evaluates, saves. kInterrupted after a signal.
+  Result<observe::EndRecord> run();
+  /// 0, SIGINT, or SIGTERM, also for what schedulers send; equal on all ranks.
+  int interrupt_signal() const { return signal_ == 0 || signal_ == SIGINT ? signal_ : SIGTERM; }
+  /// See Trainer::last_saved(). No collective.
+  std::string last_saved() { return state_.last_saved(); }
+  /// Whether everything before the first step has succeeded.
+  bool started() const { return started_training_; }
+
+ private:
+  Status start();
+  Status train();
+  Status train_one_step();
+  Status try_overlap();
+  Status agree(const StepOutcome& mine);
+  Status between_steps();
+  Status evaluate_all();
+  Status judge(const Evaluation& validation);
+  Status save_best();
+  Status save_when_due(bool in_background);
+  void show_step(observe::StepRecord record, bool logged);
+  Status save_last();
+  Status note_save(const Result<std::string>& outcome);
+  Status finish();
+  Status gather_bytes_sent();
+  observe::RunObserver& observer() const;
+
+  const RunSetup& setup_;
+  comm::Communicator& world_;
+  const TrainerOptions& options_;
+  data::Sampler sampler_;
+  std::int64_t steps_;  // of the whole run
+  std::unique_ptr<AxisGroups> groups_;
+  std::unique_ptr<ParameterStore> store_;
+  std::unique_ptr<GradScaler> scaler_;  // in float16
+  RunState state_;
+  LaneTimer lanes_;
+  StepLog log_;
+  RecentLoss recent_loss_;
+  double step_loss_ = 0;  // of the last step
+  TimePoint shown_{};
+  std::unique_ptr<data::Prefetcher> prefetcher_;
+  std::unique_ptr<Runner> runner_;
+  std::unique_ptr<OverlapTrial> overlap_;  // null: the plan has one form only
+
+  observe::EndRecord end_;
+  TimePoint started_;
+  std::int64_t first_sample_ = 0;
+  std::int64_t saving_step_ = 0;  // of the last save that was begun
+  int failed_saves_ = 0;          // in a row
+  bool save_failed_ = false;      // rank 0 knows of a failure that is not yet told
+  double learning_rate_ = 0;
+  std::int64_t evaluated_step_ = -1;
+  bool enough_ = false;  // patience has run out
+  int signal_ = 0;
+  bool save_now_ = false;  ///< a rank was asked to
+  bool started_training_ = false;
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,397 @@
+#include <stormo/train/sharding/fully_sharded_data_parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ops/linalg_vector_norm.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <stormo/parallel/model_state.h>
+#include <stormo/tensor/dtype.h>
+#include <stormo/train/agreement/broadcast.h>
+
+namespace stormo::train {
+namespace {
+
+namespace autograd = torch::autograd;
+
+std::vector<Rank> ranks_from(Rank first, int count, int stride) {
+  std::vector<Rank> out;
+  for (int i = 0; i < count; ++i) out.push_back(first + i * stride);
+  return out;
+}
+
+}  // namespace
+
+struct FullyShardedDataParallel::State : std::enable_shared_from_this<State> {
+  State(const ShardingGroups& groups, const ShardingOptions& options) : units(groups, options) {}
+
+  /// What forward(x) runs; a child without parameters has no unit.
+  struct Step {
+    int unit;
+    std::function<torch::Tensor(torch::Tensor)> run;
+  };
+
+  // Subgroups made for `hybrid`; destroyed after what uses them.
+  std::unique_ptr<comm::Communicator> own_shards, own_replicas;
+  ShardedUnits units;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;  // of the units; null without a module
+  std::vector<std::optional<torch::ScalarType>> compute;    // of the units
+  std::vector<Step> chain;
+  double weight = 1;
+  bool synchronise = true;
+  int pass =
+      -1;  // passes have ids, so that one that ended early by an exception blocks no later one
+
+  void watch(const torch::Tensor& output, int unit, const ShardedUnits::Token& token);
+  void before_backward(int unit, std::int64_t call);
+};
+
+// A hook on a tensor runs before the node that made it. What hangs there keeps the token, so the
+// record of a forward ends with its graph.
+void FullyShardedDataParallel::State::watch(const torch::Tensor& output, int unit,
+                                            const ShardedUnits::Token& token) {
+  if (!output.defined() || !output.requires_grad()) return;
+  output.register_hook([weak = weak_from_this(), unit, token](const torch::Tensor&) {
+    if (const auto state = weak.lock()) state->before_backward(unit, *token);
+  });
+}
+
+void FullyShardedDataParallel::State::before_backward(int unit, std::int64_t call) {
+  const torch::NoGradGuard no_grad;
+  const int now = autograd::get_current_graph_task_id();
+  if (pass != now) {
+    pass = now;
+    units.begin_pass(weight, synchronise);
+    autograd::Engine::get_default_engine().queue_callback([state = shared_from_this()] {
+      if (autograd::get_current_node() != nullptr) {
+        throw_if_failed(invalid_argument(
+            "backward() was called inside a backward pass, over a whole unit; put activation "
+            "checkpointing inside of units, not around them"));
+      }
+      const torch::NoGradGuard no_gradients;
+      state->units.end_pass();
+      state->pass = -1;
+    });
+  }
+  units.before_backward(unit, call);
+}
+
+FullyShardedDataParallel::FullyShardedDataParallel(const ShardingGroups& groups,
+                                                   const ShardingOptions& options)
+    : state_(std::make_shared<State>(groups, options)) {}
+
+FullyShardedDataParallel::FullyShardedDataParallel(comm::Communicator& world,
+                                                   const ShardingOptions& options) {
+  ShardingGroups groups{&world, &world, nullptr};
+  std::unique_ptr<comm::Communicator> shards, replicas;
+  if (options.hybrid && world.cross_size() > 1) {
+    const int hosts = world.cross_size(), each = world.local_size();
+    if (std::ranges::count(world.ranks_per_host(), each) != hosts) {
+      throw_if_failed(invalid_argument(
+          "hybrid: hosts have different numbers of ranks; start equal numbers, or shard over all"));
+    }
+    const auto make = [&world](const std::vector<Rank>& members) {
+      return world.subgroup(members, Deadline::never()).take_or_throw();
+    };
+    for (int h = 0; h < hosts; ++h) {
+      auto made = make(ranks_from(h * each, each, 1));
+      if (made != nullptr) shards = std::move(made);
+    }
+    for (int r = 0; r < each; ++r) {
+      auto made = make(ranks_from(r, hosts, each));
+      if (made != nullptr) replicas = std::move(made);
+    }
+    groups.shards = shards.get();
+    groups.replicas = replicas.get();
+  }
+  state_ = std::make_shared<State>(groups, options);
+  state_->own_shards = std::move(shards);
+  state_->own_replicas = std::move(replicas);
+}
+
+FullyShardedDataParallel::~FullyShardedDataParallel() = default;
+
+ShardedUnits& FullyShardedDataParallel::units() const { return state_->units; }
+
+void FullyShardedDataParallel::add_unit(const std::string& name,
+                                        const std::shared_ptr<torch::nn::Module>& block,
+                                        const std::vector<torch::Tensor>& borrowed,
+                                        const std::optional<ShardPrecision>& precision) {
+  ShardedUnits& units = state_->units;
+  const std::string prefix = name.empty() ? "" : name + ".";
+  std::map<std::string, torch::Tensor> tensors;
+  std::vector<NamedParameter> own;
+  std::vector<torch::Tensor> others = borrowed;
+  for (const auto& p : block->named_parameters()) {
+    if (units.has(p.value())) {
+      others.push_back(p.value());
+      continue;
+    }
+    Status supported = tensor::dtype_of(p.value().scalar_type()).status();
+    if (supported.ok() && !(p.value().is_cpu() && p.value().layout() == torch::kStrided)) {
+      supported = invalid_argument("only dense tensors on the CPU can be sharded");
+    }
+    throw_if_failed(supported.within("parameter '" + prefix + p.key() + "'"));
+    own.push_back({prefix + p.key(), p.value()});
+    tensors.emplace(own.back().name, p.value());
+  }
+  for (const auto& b : block->named_buffers()) tensors.emplace(prefix + b.key(), b.value());
+  comm::Communicator& world = *units.groups().world;
+  throw_if_failed(check_same_tensors(world, tensors));
+  throw_if_failed(broadcast_values(world, tensors));
+  const ShardPrecision chosen = precision.value_or(units.options().precision);
+  state_->modules.push_back(block);
+  state_->compute.push_back(chosen.compute);
+  units.add(std::move(own), others, chosen);
+}
+
+void FullyShardedDataParallel::shard(std::shared_ptr<model::Chain> chain) {
+  std::size_t covered = 0;
+  for (const auto& child : chain->named_children()) {
+    const auto segment = std::dynamic_pointer_cast<model::Segment>(child.value());
+    if (segment == nullptr) continue;
+    covered += segment->parameters().size();
+    const auto borrowed = segment->borrowed_parameters();
+    const bool has_unit = !segment->parameters().empty() || !borrowed.empty();
+    if (has_unit) add_unit(child.key(), segment, borrowed, {});
+    state_->chain.push_back(
+        {has_unit ? static_cast<int>(state_->modules.size()) - 1 : -1,
+         [segment](torch::Tensor x) { return segment->forward(std::move(x)); }});
+  }
+  if (covered != chain->parameters().size()) {
+    throw_if_failed(
+        invalid_argument("the chain has parameters outside of its segments; move them into one"));
+  }
+}
+
+void FullyShardedDataParallel::shard(const torch::nn::Sequential& sequential) {
+  const auto children = sequential->named_children();
+  for (std::size_t i = 0; i < sequential->size(); ++i) {
+    const std::shared_ptr<torch::nn::Module> child = sequential->ptr(i);
+    const bool has_unit = !child->parameters().empty();
+    if (has_unit) add_unit(children[i].key(), child, {}, {});
+    state_->chain.push_back(
+        {has_unit ? static_cast<int>(state_->modules.size()) - 1 : -1,
+         [all = sequential.ptr(), i](torch::Tensor x) {
+           return (all->begin() + static_cast<std::ptrdiff_t>(i))->forward(std::move(x));
+         }});
+  }
+}
+
+int FullyShardedDataParallel::unit_of(const torch::nn::Module& block) const {
+  const auto found = std::ranges::find_if(
+      state_->modules, [&block](const auto& module) { return module.get() == &block; });
+  if (found == state_->modules.end()) {
+    throw_if_failed(invalid_argument("forward() of a " + block.name() +
+                                     " that is no unit; give it to shard() first"));
+  }
+  return static_cast<int>(found - state_->modules.begin());
+}
+
+void FullyShardedDataParallel::before_forward(int unit) { state_->units.before_forward(unit); }
+
+void FullyShardedDataParallel::after_forward(int unit, const std::vector<torch::Tensor>& outputs) {
+  const bool recorded =
+      std::ranges::any_of(outputs, [](const auto& t) { return t.defined() && t.requires_grad(); });
+  if (recorded) {
+    const ShardedUnits::Token token = state_->units.record(unit);
+    for (const torch::Tensor& output : outputs) state_->watch(output, unit, token);
+  }
+  state_->units.after_forward(unit, recorded);
+}
+
+torch::Tensor FullyShardedDataParallel::cast_tensor(int unit, const torch::Tensor& t) const {
+  const auto& type = state_->compute[static_cast<std::size_t>(unit)];
+  return type.has_value() && t.defined() && t.is_floating_point() ? t.to(*type) : t;
+}
+
+torch::Tensor FullyShardedDataParallel::forward(torch::Tensor x) {
+  if (state_->chain.empty()) {
+    throw_if_failed(
+        invalid_argument("forward(x) without a chain or sequential; call forward(block, x)"));
+  }
+  for (const State::Step& step : state_->chain) {
+    if (step.unit < 0) {
+      x = step.run(std::move(x));
+      continue;
+    }
+    before_forward(step.unit);
+    x = step.run(cast_tensor(step.unit, x));
+    after_forward(step.unit, {x});
+  }
+  const auto flats = state_->units.flats();
+  return x.is_floating_point() && !flats.empty() ? x.to(flats.back()->own_type()) : x;
+}
+
+void FullyShardedDataParallel::set_weight(double weight) {
+  if (!std::isfinite(weight) || weight < 0) {
+    throw_if_failed(
+        invalid_argument("the weight must be a number >= 0, got " + std::to_string(weight)));
+  }
+  state_->weight = weight;
+}
+
+FullyShardedDataParallel::NoSync::NoSync(FullyShardedDataParallel& fsdp)
+    : enabled_(fsdp.state_->synchronise), before_(std::exchange(enabled_, false)) {}
+
+FullyShardedDataParallel::NoSync::~NoSync() { enabled_ = before_; }
+
+void FullyShardedDataParallel::join_step() {
+  const torch::NoGradGuard no_grad;
+  ShardedUnits& units = state_->units;
+  std::vector<std::pair<int, ShardedUnits::Token>> calls;
+  bool recorded = false;  // from the first trainable unit on
+  for (const State::Step& step : state_->chain) {
+    if (step.unit < 0) continue;
+    units.before_forward(step.unit);
+    recorded = recorded || units.trainable(step.unit);
+    if (recorded) calls.emplace_back(step.unit, units.record(step.unit));
+    units.after_forward(step.unit, recorded);
+  }
+  units.begin_pass(0, /*synchronise=*/true);
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
+    units.before_backward(call->first, *call->second);
+  }
+  units.end_pass();
+}
+
+FullyShardedDataParallel::Gathered::Gathered(FullyShardedDataParallel& fsdp) : fsdp_(fsdp) {
+  fsdp_.state_->units.gather_all();
+}
+
+FullyShardedDataParallel::Gathered::~Gathered() { fsdp_.state_->units.release_all(); }
+
+void FullyShardedDataParallel::leave_whole() {
+  state_->units.gather_all();
+  state_->units.keep_all();
+}
+
+std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
+  std::vector<NamedParameter> out;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    if (flat->trainable()) out.insert(out.end(), flat->pieces().begin(), flat->pieces().end());
+  }
+  return out;
+}
+
+std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
+    const OptimizerOptions& options) const {
+  std::vector<NamedParameter> parameters;
+  std::vector<OwnedRange> owned;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    if (!flat->trainable()) continue;
+    const auto ranges = flat->owned();
+    parameters.insert(parameters.end(), flat->parameters().begin(), flat->parameters().end());
+    owned.insert(owned.end(), ranges.begin(), ranges.end());
+  }
+  return std::make_unique<FusedOptimizer>(
+      options, std::move(parameters), std::move(owned),
+      [&ranks = *state_->units.groups().shards](std::span<double> sums) {
+        return ranks.all_reduce(comm::buffer_of(sums), comm::ReduceOp::kSum);
+      });
+}
+
+void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& rate) {
+  std::size_t first = 0;
+  std::vector<FlatParameter::PieceGradient> pieces;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    if (!flat->trainable()) continue;
+    for (FlatParameter::PieceGradient& piece : flat->gradients()) {
+      pieces.push_back({first + piece.parameter, std::move(piece.values)});
+    }
+    first += flat->parameters().size();
+  }
+  if (first != optimizer.parameters().size()) {
+    throw_if_failed(invalid_argument("step(): the optimizer is not from make_optimizer()"));
+  }
+  std::vector<optim::Source> sources;
+  for (const auto& piece : pieces) sources.push_back({piece.values.const_data_ptr()});
+  std::vector<RangeGradient> gradients;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    gradients.push_back({pieces[i].parameter,
+                         {&sources[i], 1},
+                         tensor::dtype_of(pieces[i].values.scalar_type()).take_or_throw()});
+  }
+  throw_if_failed(optimizer.step(rate, gradients));
+}
+
+double FullyShardedDataParallel::gradient_norm() const {
+  const torch::NoGradGuard no_grad;
+  double squares = 0;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    for (const auto& piece : flat->gradients()) {
+      const double norm =
+          at::linalg_vector_norm(piece.values, 2, {}, false, torch::kFloat64).item<double>();
+      squares += norm * norm;
+    }
+  }
+  comm::Communicator& ranks = *state_->units.groups().shards;
+  if (ranks.size() > 1) {
+    throw_if_failed(
+        ranks.all_reduce(comm::buffer_of(std::span(&squares, 1)), comm::ReduceOp::kSum));
+  }
+  return std::sqrt(squares);
+}
+
+double FullyShardedDataParallel::clip_gradients(double max_norm) {
+  const double norm = gradient_norm();
+  const double scale = clip_coefficient(norm, max_norm).take_or_throw();
+  if (scale >= 1) return norm;
+  const torch::NoGradGuard no_grad;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    for (auto& piece : flat->gradients()) piece.values.mul_(scale);
+  }
+  return norm;
+}
+
+void FullyShardedDataParallel::zero_grad() {
+  for (FlatParameter* flat : state_->units.flats()) flat->drop_gradients();
+}
+
+std::vector<TensorPiece> FullyShardedDataParallel::state() const {
+  std::vector<TensorPiece> out;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    const auto pieces = flat->state();
+    out.insert(out.end(), pieces.begin(), pieces.end());
+  }
+  return out;
+}
+
+void FullyShardedDataParallel::parameters_changed() { state_->units.make_stale(/*frozen=*/true); }
+
+ShardingMemory FullyShardedDataParallel::memory_report(const FusedOptimizer* optimizer) const {
+  ShardingMemory out;
+  const ShardingOptions& options = state_->units.options();
+  const int ranks = state_->units.groups().shards->size();
+  std::int64_t slots = 0;
+  if (optimizer != nullptr) {
+    for (const TensorPiece& piece : optimizer->state_pieces()) {
+      slots += static_cast<std::int64_t>(piece.values.nbytes());
+    }
+  }
+  std::int64_t updated = 0;
+  for (const NamedParameter& p : shards()) updated += p.tensor.numel();
+  double predicted = 0;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    const FlatParameter::Bytes bytes = flat->bytes();
+    out.parameters += bytes.parameters;
+    out.optimizer += bytes.master;
+    out.gradients += bytes.gradients;
+    parallel::StateBytesPerParameter each = flat->bytes_per_parameter();
+    if (flat->trainable() && updated > 0) {
+      each.optimizer += static_cast<double>(slots) / static_cast<double>(updated);
+    }
+    predicted += parallel::model_state_bytes(options.stage, ranks, flat->elements(), each);
+  }
+  out.optimizer += slots;
+  out.predicted = std::llround(predicted);
+  return out;
+}
+
+}  // namespace stormo::train

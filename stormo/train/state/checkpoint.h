@@ -1,0 +1,54 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <stormo/base/status.h>
+#include <stormo/checkpoint/piece.h>
+#include <stormo/checkpoint/reader.h>
+#include <stormo/train/state/safetensors.h>
+#include <stormo/train/state/tensor_piece.h>
+
+// Checkpoints of tensors; the format itself is the layer stormo/checkpoint.
+namespace stormo::train {
+
+/// Parameters and buffers of a module by dotted name.
+TensorMap named_state(const torch::nn::Module& module);
+
+/// Tensors of the optimizer in checkpoints are "optimizer.<slot>.<parameter>".
+bool is_optimizer_state(const std::string& name);
+
+/// kInvalidArgument names one of a model's tensors that could not be told from those.
+Status check_names(const TensorMap& tensors);
+
+/// A piece per tensor that covers all of it, appended to `pieces`. Tensors that lie on the host in
+/// C order are borrowed, as state that changes only in updates may be; others are copied.
+Status add_pieces(const TensorMap& tensors, std::vector<checkpoint::Piece>& pieces);
+
+/// A part of a tensor, appended to `pieces`; borrowed as by add_pieces().
+Status add_piece(const TensorPiece& part, std::vector<checkpoint::Piece>& pieces);
+
+/// Elements [begin, end) of the checkpoint's tensor `name`, in one dimension; undefined when it has
+/// none of that name.
+Result<torch::Tensor> read_range(checkpoint::CheckpointReader& reader, const std::string& name,
+                                 std::int64_t begin, std::int64_t end);
+
+/// Fills `tensors` with the values of the same names. All names, shapes and dtypes are checked
+/// first: kInvalidArgument names one that differs, and nothing is changed then.
+Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
+
+/// The same for all tensors of a model: kInvalidArgument too when the checkpoint has others, those
+/// of the optimizer apart.
+Status read_all_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
+
+/// The checkpoint's tensors of the optimizer, whole.
+Result<TensorMap> read_optimizer_state(checkpoint::CheckpointReader& reader);
+
+/// Hash over names, shapes, dtypes and bytes of all tensors, in name order; 16 hexadecimal digits.
+std::string weights_hash(const TensorMap& tensors);
+
+}  // namespace stormo::train

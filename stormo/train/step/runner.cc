@@ -1,0 +1,313 @@
+#include <stormo/train/step/runner.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <stormo/analysis/step/step_verify.h>
+#include <stormo/train/autograd/generator_state.h>
+#include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/step/non_finite.h>
+
+namespace stormo::train {
+
+using plan::Action;
+using plan::ActionKind;
+
+namespace {
+
+/// Where the graph is cut: what a piece computes with is no leaf, so that its first operation may
+/// be in place as in one graph. It shares memory and version with the output of the piece before.
+struct Boundary : torch::autograd::Function<Boundary> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                               const torch::Tensor& x) {
+    return x.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::variable_list& gradients) {
+    return gradients;
+  }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank rank,
+                                               RunnerParts parts) {
+  std::unique_ptr<Runner> runner(new Runner(rank, std::move(parts)));
+  runner->parts_.store.on_done(runner->parts_.done);
+  STORMO_RETURN_IF_ERROR(runner->follow(plan));
+  return runner;
+}
+
+Status Runner::follow(const plan::StepPlan& plan) {
+  STORMO_RETURN_IF_ERROR(analysis::verify(plan));
+  STORMO_RETURN_IF_ERROR(check_model(plan.model, trainable_parameters(*parts_.task.module)));
+  STORMO_RETURN_IF_ERROR(parts_.store.check(plan));
+  chain_ = std::dynamic_pointer_cast<model::Chain>(parts_.task.module);
+  if (chain_ != nullptr && chain_->segments().size() != plan.model.segments.size()) chain_.reset();
+  STORMO_RETURN_IF_ERROR(check(plan));
+  plan_ = plan;
+  trains_.clear();
+  const auto shapes = flatten(plan_.model);
+  for (const std::vector<int>& read : parameters_read(plan_.model)) {
+    trains_.push_back(std::ranges::any_of(
+        read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; }));
+  }
+  parts_.store.follow(plan_);
+  return {};
+}
+
+// What the plan does not say, and a Runner needs.
+Status Runner::check(const plan::StepPlan& plan) const {
+  if (plan.scaled_loss != (parts_.scaler != nullptr)) {
+    return Status(Code::kBadPlan, plan.scaled_loss ? "the plan scales the loss, the run does not"
+                                                   : "the run scales the loss, the plan does not");
+  }
+  if (plan.clipped != (parts_.clip_norm > 0)) {
+    return Status(Code::kBadPlan, plan.clipped
+                                      ? "the plan clips gradients, but there is no clip_norm"
+                                      : "there is a clip_norm, but the plan clips nothing");
+  }
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const bool part = range_of(plan.actions[i].kind) == plan::RangeOf::kSegments &&
+                      plan.actions[i].range != all_segments(plan.model);
+    if (!part || chain_ != nullptr) continue;
+    return Status(Code::kBadPlan, describe(plan, i) +
+                                      ": the module is no model::Chain of these segments, so it "
+                                      "computes all of them at once");
+  }
+  for (int m = 0; m < plan.micro_batches; ++m) {
+    std::vector<plan::Range> forward, backward;
+    for (const Action& a : plan.actions) {
+      if (a.micro_batch != m) continue;
+      if (a.kind == ActionKind::kForward) forward.push_back(a.range);
+      if (a.kind == ActionKind::kBackward) backward.insert(backward.begin(), a.range);
+    }
+    if (forward == backward) continue;
+    return Status(Code::kBadPlan, "forward and backward of micro-batch " + std::to_string(m) +
+                                      " are cut into different ranges of segments");
+  }
+  return {};
+}
+
+Result<StepOutcome> Runner::step(double learning_rate) {
+  outcome_ = {};
+  gradient_scale_ = 1;
+  for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
+    const Action& action = plan_.actions[i];
+    STORMO_RETURN_IF_ERROR(execute(action, learning_rate).within(to_string(action.kind)));
+  }
+  batches_.clear();
+  parts_.store.zero_grad();
+  return outcome_;
+}
+
+Status Runner::execute(const Action& action, double learning_rate) {
+  const auto done = [&](Status status) {
+    if (parts_.done && status.ok()) parts_.done(action);
+    return status;
+  };
+  switch (action.kind) {
+    case ActionKind::kLoad: return done(load());
+    case ActionKind::kForward: return done(forward(action));
+    case ActionKind::kLoss: return done(loss(at(action)));
+    case ActionKind::kRecompute: return done(recompute(action));
+    case ActionKind::kBackward: return done(backward(action));
+    // the communicator records their Events, and the store tells when they are done
+    case ActionKind::kCount:
+    case ActionKind::kAllGather:
+    case ActionKind::kReshard:
+    case ActionKind::kAllReduce:
+    case ActionKind::kReduceScatter:
+    case ActionKind::kReleaseGradients:
+    case ActionKind::kFindUnused:
+    case ActionKind::kShareGradients:
+    case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
+    case ActionKind::kNorm: return done(norm());
+    case ActionKind::kUnscale: return done(unscale());
+    case ActionKind::kClip: return done(clip());
+    case ActionKind::kUpdate: return done(update(action, learning_rate));
+    case ActionKind::kAgree: return done(parts_.agree(outcome_));
+  }
+  return {};
+}
+
+Status Runner::load() {
+  const Interval interval(parts_.lanes, Lane::kData, "load");
+  STORMO_ASSIGN_OR_RETURN(const data::Batch batch, parts_.load());
+  outcome_.samples = batch.size();
+  batches_.clear();
+  if (plan_.micro_batches == 1) {
+    batches_.push_back({.batch = batch, .pieces = {}, .loss = {}});
+    return {};
+  }
+  const auto inputs = batch.input.tensor_split(plan_.micro_batches);
+  const auto targets = batch.target.tensor_split(plan_.micro_batches);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    batches_.push_back({.batch = {inputs[i], targets[i]}, .pieces = {}, .loss = {}});
+  }
+  return {};
+}
+
+Status Runner::forward(const Action& action) {
+  MicroBatch& m = at(action);
+  if (action.range.first == 0) {
+    parts_.store.begin_pass(weight(), action.micro_batch + 1 == plan_.micro_batches);
+  }
+  if (m.batch.size() == 0) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  const Interval interval(parts_.lanes, Lane::kCompute, "forward");
+  Piece piece{.segments = action.range};
+  torch::Tensor x = m.batch.input;
+  if (!m.pieces.empty()) {
+    Piece& before = m.pieces.back();
+    x = before.output;
+    if (before.wants_gradient) {
+      piece.input = x.detach().requires_grad_();
+      x = Boundary::apply(piece.input);
+    } else {
+      before.output.reset();  // no backward comes there
+    }
+  }
+  const bool again = std::ranges::any_of(plan_.actions, [&](const Action& a) {
+    return a.kind == ActionKind::kRecompute && a.range == action.range &&
+           a.micro_batch == action.micro_batch;
+  });
+  if (again) {
+    STORMO_RETURN_IF_ERROR(forget(piece, x));
+  } else {
+    piece.output = compute(action.range, std::move(x));
+    piece.wants_gradient = piece.output.requires_grad();
+  }
+  m.pieces.push_back(std::move(piece));
+  return {};
+}
+
+/// Computes a piece of which nothing but its input is kept.
+Status Runner::forget(Piece& piece, const torch::Tensor& x) const {
+  const torch::NoGradGuard no_grad;
+  piece.kept = x.detach();
+  piece.generator = generator_state();
+  const auto version = piece.kept._version();
+  piece.output = compute(piece.segments, piece.kept);
+  if (piece.kept._version() != version) {
+    return Status(Code::kBadPlan, "segments " + std::to_string(piece.segments.first) + "-" +
+                                      std::to_string(piece.segments.last) +
+                                      " change their input in place, so they cannot be computed "
+                                      "again; train without recompute");
+  }
+  const auto first = trains_.begin() + piece.segments.first;
+  piece.wants_gradient =
+      piece.output.is_floating_point() &&
+      (piece.input.defined() ||
+       std::find(first, first + piece.segments.size(), true) != first + piece.segments.size());
+  return {};
+}
+
+Status Runner::recompute(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
+  torch::Tensor x = std::exchange(piece->kept, {});
+  if (!piece->wants_gradient) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  const Interval interval(parts_.lanes, Lane::kCompute, "recompute");
+  const torch::Tensor now = generator_state();
+  set_generator_state(piece->generator);
+  if (piece->input.defined()) x = Boundary::apply(piece->input);
+  piece->output = compute(action.range, std::move(x));
+  set_generator_state(now);
+  return {};
+}
+
+torch::Tensor Runner::compute(plan::Range segments, torch::Tensor x) const {
+  const plan::Range all = all_segments(plan_.model);
+  std::optional<Autocast> autocast;
+  if (parts_.task.autocast) autocast.emplace(at::kCPU, *parts_.task.autocast);
+  if (segments == all) {
+    x = parts_.task.forward(x);
+  } else {
+    for (int s = segments.first; s <= segments.last; ++s) {
+      x = chain_->segments()[static_cast<std::size_t>(s)]->forward(std::move(x));
+    }
+  }
+  return autocast && segments.last == all.last ? x.to(torch::kFloat32) : x;  // for the loss
+}
+
+Status Runner::loss(MicroBatch& m) {
+  if (m.batch.size() == 0) return {};
+  const Interval interval(parts_.lanes, Lane::kCompute, "loss");
+  m.loss = parts_.task.loss(m.pieces.back().output, m.batch.target);
+  const double value = m.loss.item<double>();
+  outcome_.loss_sum += value * static_cast<double>(m.batch.size());
+  if (std::isfinite(value)) return {};
+  return invalid_argument("rank " + std::to_string(rank_) + ": the loss is " +
+                          std::to_string(value) + "; not finite first: " + where_not_finite(m) +
+                          "; lower the learning rate, clip gradients or check the data");
+}
+
+std::string Runner::where_not_finite(const MicroBatch& m) const {
+  return parts_.store.always_readable()
+             ? first_non_finite(parts_.task, m.batch)
+             : first_non_finite(parts_.store.pieces(), m.batch, m.pieces.back().output);
+}
+
+// The gradients of all passes add up to that of the mean over this rank's samples.
+Status Runner::backward(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
+  const auto next = piece + 1;
+  const bool last = next == m.pieces.end();
+  const torch::Tensor gradient = last ? torch::Tensor() : next->input.grad();
+  m.pieces.erase(next, m.pieces.end());
+  const torch::Tensor output = std::move(piece->output);
+  if (piece == m.pieces.begin()) m.pieces.clear();
+  // nothing before here is trained, or nothing after it looks at it
+  if (!output.requires_grad() || !(last || gradient.defined())) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  const Interval interval(parts_.lanes, Lane::kCompute, "backward");
+  if (!last) {
+    output.backward(gradient);
+    return {};
+  }
+  torch::Tensor loss = std::move(m.loss);
+  if (plan_.micro_batches > 1) loss = loss * (static_cast<double>(m.batch.size()) / weight());
+  if (parts_.scaler != nullptr) loss = parts_.scaler->scale(loss);
+  loss.backward();
+  return {};
+}
+
+Status Runner::norm() {
+  const Interval interval(parts_.lanes, Lane::kCompute, "norm");
+  STORMO_ASSIGN_OR_RETURN(norm_, parts_.store.gradient_norm());
+  return {};
+}
+
+Status Runner::unscale() {
+  gradient_scale_ = parts_.scaler->gradient_scale();
+  STORMO_ASSIGN_OR_RETURN(const bool finite, parts_.scaler->check(std::isfinite(norm_)));
+  parts_.scaler->update();
+  outcome_.skipped = !finite;
+  norm_ *= gradient_scale_;
+  return {};
+}
+
+Status Runner::clip() {
+  if (outcome_.skipped) return {};
+  STORMO_ASSIGN_OR_RETURN(const double scale, clip_coefficient(norm_, parts_.clip_norm));
+  gradient_scale_ *= scale;
+  return {};
+}
+
+Status Runner::update(const Action& action, double learning_rate) {
+  const Interval interval(parts_.lanes, Lane::kCompute, "update");
+  if (outcome_.skipped) return {};
+  parts_.before_update();
+  return parts_.store.update(trainable_in(plan_.model, action.range),
+                             {.lr = learning_rate, .gradient_scale = gradient_scale_});
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/data/dataset.h>
+#include <stormo/model/chain.h>
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/autograd/precision.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/step/lane_timer.h>
+#include <stormo/train/task.h>
+
+namespace stormo::train {
+
+/// What one step did on this rank.
+struct StepOutcome {
+  double loss_sum = 0;       ///< over this rank's samples, before the update
+  std::int64_t samples = 0;  ///< of this rank, may be 0
+  bool skipped = false;      ///< no update, on any rank: a gradient overflowed in float16
+};
+
+/// What a Runner works with; all but the functions borrowed for its life.
+struct RunnerParts {
+  /// This rank's part of the next global batch; it may be empty.
+  std::function<Result<data::Batch>()> load;
+  Task task;
+  ParameterStore& store;
+  LaneTimer& lanes;
+  /// Called before every update: whoever still reads the state waits there until it has.
+  std::function<void()> before_update = [] {};
+  /// kAgree: all ranks learn what this one has done.
+  std::function<Status(const StepOutcome&)> agree = [](const StepOutcome&) { return Status(); };
+  GradScaler* scaler = nullptr;  ///< multiplies the loss, where the plan scales it
+  double clip_norm = 0;          ///< for kClip
+  /// Told of every action when it is done on this rank, in order; may be empty.
+  DoneAction done = {};
+};
+
+/// Executes a StepPlan on one rank, action by action, and records an Event for each one. It knows
+/// nothing of strategies: what differs between them is in the plan, and where parameters lie is the
+/// ParameterStore's.
+class Runner {
+ public:
+  /// kBadPlan for a plan that does not verify, or that needs what the task does not offer: a module
+  /// that is no model::Chain computes all of its segments at once.
+  static Result<std::unique_ptr<Runner>> create(const plan::StepPlan& plan, Rank rank,
+                                                RunnerParts parts);
+
+  /// Does the actions of another plan from the next step on, of the same model and mesh. kBadPlan
+  /// as create().
+  Status follow(const plan::StepPlan& plan);
+  const plan::StepPlan& plan() const { return plan_; }
+
+  /// One step. Exceptions of libtorch and of the task pass through; gradients are gone afterwards.
+  Result<StepOutcome> step(double learning_rate);
+
+ private:
+  /// Segments that were computed together, between tensors that cut the graph.
+  struct Piece {
+    plan::Range segments;
+    torch::Tensor input = {};  ///< the output of the piece before, where its gradient arrives
+    torch::Tensor output = {};
+    bool wants_gradient = false;  ///< of its output
+    /// Of a piece that is computed again: what it was computed from, and the generator's state.
+    torch::Tensor kept = {}, generator = {};
+  };
+  struct MicroBatch {
+    data::Batch batch;
+    std::vector<Piece> pieces;
+    torch::Tensor loss;
+  };
+
+  Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
+  Status check(const plan::StepPlan& plan) const;
+  Status execute(const plan::Action& action, double learning_rate);
+  Status load();
+  Status forward(const plan::Action& action);
+  Status forget(Piece& piece, const torch::Tensor& x) const;
+  torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
+  Status loss(MicroBatch& at);
+  std::string where_not_finite(const MicroBatch& at) const;
+  Status recompute(const plan::Action& action);
+  Status backward(const plan::Action& action);
+  Status norm();
+  Status unscale();
+  Status clip();
+  Status update(const plan::Action& action, double learning_rate);
+  double weight() const { return static_cast<double>(outcome_.samples); }
+  MicroBatch& at(const plan::Action& action) {
+    return batches_[static_cast<std::size_t>(action.micro_batch)];
+  }
+
+  plan::StepPlan plan_;
+  Rank rank_;
+  RunnerParts parts_;
+  std::shared_ptr<model::Chain> chain_;  // null: the module is one piece
+  std::vector<bool> trains_;             // by segment: it reads a trainable parameter
+
+  // The step that is being executed.
+  std::vector<MicroBatch> batches_;
+  StepOutcome outcome_;
+  double norm_ = 0;            // of the gradients as they are, then of what they stand for
+  double gradient_scale_ = 1;  // what they are multiplied by
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,143 @@
+#include <stormo/train/step/strategy.h>
+
+#include <algorithm>
+#include <climits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <stormo/parallel/bucket.h>
+#include <stormo/train/store/host_shared_store.h>
+#include <stormo/train/store/replicated_store.h>
+#include <stormo/train/store/sharded_store.h>
+
+namespace stormo::train {
+namespace {
+
+std::string builder_of(Reducer reducer) {
+  switch (reducer) {
+    case Reducer::kAuto: return {};
+    case Reducer::kRing: return "ring_all_reduce";
+    case Reducer::kHierarchical: return "hierarchical_all_reduce";
+    case Reducer::kReduceToOne: return "star_all_reduce";
+  }
+  return {};
+}
+
+std::optional<torch::ScalarType> scalar_type_of(ReduceType type) {
+  switch (type) {
+    case ReduceType::kOwn: return {};
+    case ReduceType::kBFloat16: return torch::kBFloat16;
+    case ReduceType::kFloat16: return torch::kHalf;
+  }
+  return {};
+}
+
+/// Whether every micro-batch is computed in one piece, one after the other: then gradients become
+/// ready once, in the last backward.
+bool has_simple_passes(const plan::StepPlan& plan) {
+  bool in_pass = false;
+  for (const plan::Action& a : plan.actions) {
+    const bool forward = a.kind == plan::ActionKind::kForward;
+    if (!forward && a.kind != plan::ActionKind::kBackward) continue;
+    if (a.range != all_segments(plan.model) || in_pass == forward) return false;
+    in_pass = forward;
+  }
+  return true;
+}
+
+}  // namespace
+
+Reduction reduction_of(const GradientOptions& options) {
+  Reduction how;
+  how.algorithm = options.deterministic ? "canonical_all_reduce" : builder_of(options.reducer);
+  how.travels_as = scalar_type_of(options.reduce_type);
+  if (options.bucket_bytes > 0) {
+    how.overlap = Overlap::buckets(options.bucket_bytes);
+  } else if (!options.overlap) {
+    how.overlap = Overlap::at_the_end();
+  }
+  return how;
+}
+
+bool may_overlap(const plan::StepPlan& plan) {
+  const auto count = [&](plan::ActionKind kind) {
+    return std::ranges::count(plan.actions, kind, &plan::Action::kind);
+  };
+  return has_simple_passes(plan) && count(plan::ActionKind::kAllReduce) == 1 &&
+         count(plan::ActionKind::kCount) == 0;
+}
+
+Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap) {
+  if (overlap.kind != Overlap::Kind::kBuckets) return plan;
+  return parallel::compose(plan, parallel::bucket(overlap.bucket_bytes));
+}
+
+Result<Strategy> strategy_of(const TrainerOptions& options) {
+  Strategy strategy = options.strategy;
+  const GradientOptions& gradients = options.gradients;
+  if (gradients.deterministic && gradients.reducer != Reducer::kAuto) {
+    return invalid_argument(
+        "deterministic gradients have a reduction of their own; leave out the reducer");
+  }
+  if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
+  if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage) {
+    return invalid_argument(
+        "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
+        "leave them out, or use 'ddp'");
+  }
+  if (strategy.parameters == Strategy::Parameters::kAuto) {
+    strategy.parameters = Strategy::Parameters::kReplicated;
+  }
+  return strategy;
+}
+
+parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_loss, int hosts) {
+  return {.micro_batches = static_cast<int>(std::min<std::int64_t>(options.micro_batches, INT_MAX)),
+          .scale_loss = scale_loss,
+          .clip = options.clip_norm > 0,
+          .trust_ratios = optim::needs_norms(options.optimizer.kind),
+          // inside one host there is no wire that works while cores compute
+          .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
+          .recompute = options.recompute,
+          .bucket_bytes = options.gradients.bucket_bytes};
+}
+
+Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
+                                plan::ModelShape model,
+                                const std::vector<NamedParameter>& parameters,
+                                comm::Communicator& world) {
+  STORMO_ASSIGN_OR_RETURN(const Strategy strategy, strategy_of(options));
+  const bool can_share =
+      HostSharedParameters::possible(world) &&
+      std::all_of(parameters.begin(), parameters.end(), HostSharedParameters::can_hold);
+  STORMO_ASSIGN_OR_RETURN(
+      plan::StepPlan plan,
+      parallel::plan_for(strategy, std::move(model),
+                         {.ranks_per_host = world.ranks_per_host(), .can_share = can_share},
+                         step_options_of(options, scale_loss, world.cross_size())));
+  return parallel::compose(std::move(plan), options.passes);
+}
+
+std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
+                                           const std::shared_ptr<torch::nn::Module>& module,
+                                           const TrainerOptions& options) {
+  const std::vector<NamedParameter> parameters = trainable_parameters(*module);
+  const Reduction how = reduction_of(options.gradients);
+  if (plan.mesh.find("shard") >= 0) {
+    const ShardingOptions sharding{.stage = options.strategy.stage,
+                                   .prefetch = 0,  // the plan says what is asynchronous
+                                   .hybrid = options.strategy.hybrid,
+                                   .deterministic = options.gradients.deterministic,
+                                   .precision = {.reduce = how.travels_as}};
+    return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
+  }
+  if (plan.mesh.find("host") >= 0) {
+    return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,
+                                             how);
+  }
+  return std::make_unique<ReplicatedStore>(groups, make_optimizer(options.optimizer, parameters),
+                                           how);
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/options.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/reduction/reduction.h>
+#include <stormo/train/store/axis_groups.h>
+
+namespace stormo::train {
+
+/// The strategy that a run has by its options: a reducer or a bucket size means replicas.
+/// kInvalidArgument for one that has none.
+Result<Strategy> strategy_of(const TrainerOptions& options);
+
+/// What a step has besides its strategy. `scale_loss`: it computes in float16.
+parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_loss, int hosts);
+
+/// The plan of a step of `model` on the ranks of `world`, after the passes of the options.
+Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
+                                plan::ModelShape model,
+                                const std::vector<NamedParameter>& parameters,
+                                comm::Communicator& world);
+
+/// Whether replicas of the plan can also average while backward goes on.
+bool may_overlap(const plan::StepPlan& plan);
+/// The plan in the form that `overlap` names; kMeasured is no form.
+Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap);
+
+/// How replicas average gradients.
+Reduction reduction_of(const GradientOptions& options);
+
+/// What holds the module's parameters as the plan wants it; their values are equal on all ranks. A
+/// collective. `groups` is borrowed. Throws Error.
+std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
+                                           const std::shared_ptr<torch::nn::Module>& module,
+                                           const TrainerOptions& options);
+
+}  // namespace stormo::train

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/reduction/backward_reducer.h>
+#include <stormo/train/store/axis_groups.h>
+#include <stormo/train/store/host_shared_parameters.h>
+
+namespace stormo::train {
+
+/// One copy of parameters and optimizer state per host; see HostSharedParameters. On one host an
+/// update reads the ranks' gradients where they lie. Between hosts gradients are averaged as
+/// replicas do, with overlap, and each host's owners then update its copy.
+class HostSharedStore final : public ParameterStore {
+ public:
+  /// A collective. All parameters are reduced and updated at once. Throws Error. `groups` is
+  /// borrowed.
+  HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
+                  const std::vector<NamedParameter>& parameters, const plan::ModelShape& model,
+                  const Reduction& how);
+
+  Status check(const plan::StepPlan& plan) const override;
+  void follow(const plan::StepPlan& plan) override;
+  void begin_pass(double weight, bool last) override;
+  Status perform(const plan::Action& action, double weight) override;
+  Result<double> gradient_norm() override;
+  Status update(const ParameterRange& all, const StepRate& rate) override;
+  void zero_grad() override;
+  Optimizer& optimizer() override { return optimizer_; }
+  bool whole() const override { return false; }
+  std::vector<TensorPiece> pieces() const override;
+  Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
+
+ private:
+  plan::Range all_;  // parameters, as the plan counts
+  bool saves_;       // this host's copy is the one that is saved
+  HostSharedParameters shared_;
+  FusedOptimizer optimizer_;
+  std::unique_ptr<BackwardReducer> between_hosts_;  // null on one host
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,84 @@
+#include <stormo/train/store/replicated_store.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <stormo/train/parameters/model_parameters.h>
+
+namespace stormo::train {
+namespace {
+
+const plan::Action* first_reduction(const plan::StepPlan& plan) {
+  const auto found =
+      std::ranges::find(plan.actions, plan::ActionKind::kAllReduce, &plan::Action::kind);
+  return found == plan.actions.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer,
+                                 const Reduction& how)
+    : groups_(groups), optimizer_(std::move(optimizer)), how_(how) {}
+
+Status ReplicatedStore::check(const plan::StepPlan& plan) const {
+  const plan::Action* first = first_reduction(plan);
+  std::size_t reduced = 0;
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const plan::Action& a = plan.actions[i];
+    if (!moves(a.kind)) continue;
+    if (a.kind == plan::ActionKind::kCount && first != nullptr) continue;
+    if (a.kind != plan::ActionKind::kAllReduce) {
+      return cannot(plan, i, "replicas only average gradients (all_reduce)");
+    }
+    if (a.axes != first->axes) {
+      return cannot(plan, i, "replicas average all gradients over the same axes, together");
+    }
+    reduced += size_of(trainable_in(plan.model, a.range));
+  }
+  if (first == nullptr || reduced == optimizer_->parameters().size()) return {};
+  return Status(Code::kBadPlan, "replicas average each gradient once; the plan reduces " +
+                                    std::to_string(reduced) + " of " +
+                                    std::to_string(optimizer_->parameters().size()));
+}
+
+void ReplicatedStore::follow(const plan::StepPlan& plan) {
+  const plan::Action* first = first_reduction(plan);
+  if (first == nullptr) {
+    replicas_.reset();
+    return;
+  }
+  if (replicas_ == nullptr) {
+    comm::Communicator& ranks = *groups_.over(first->axes).take_or_throw();
+    replicas_ = std::make_unique<BackwardReducer>(ranks, optimizer_->parameters(), how_);
+  }
+  replicas_->follow(plan, [this](const plan::Action& a) { done(a); });
+}
+
+void ReplicatedStore::begin_pass(double weight, bool last) {
+  if (replicas_) replicas_->begin_pass(weight, last);
+}
+
+Status ReplicatedStore::perform(const plan::Action& action, double weight) {
+  replicas_->reducer().set_weight(weight);
+  return replicas_->reducer().perform(action);
+}
+
+Result<double> ReplicatedStore::gradient_norm() {
+  if (replicas_) STORMO_RETURN_IF_ERROR(replicas_->reducer().finish());
+  return optimizer_->gradient_norm();
+}
+
+// Some are updated while the gradients of others travel.
+Status ReplicatedStore::update(const ParameterRange& range, const StepRate& rate) {
+  if (!replicas_) return optimizer_->step(rate, range.first, range.last);
+  return replicas_->reducer().finish(range, [&](const ParameterRange& averaged) {
+    return optimizer_->step(rate, averaged.first, averaged.last);
+  });
+}
+
+void ReplicatedStore::zero_grad() {
+  if (replicas_) replicas_->reducer().next_pass();
+  optimizer_->zero_grad();
+}
+
+}  // namespace stormo::train

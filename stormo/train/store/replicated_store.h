@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/reduction/backward_reducer.h>
+#include <stormo/train/store/axis_groups.h>
+
+namespace stormo::train {
+
+/// Whole parameters and optimizer state on every rank, kept equal by equal averaged gradients.
+class ReplicatedStore final : public ParameterStore {
+ public:
+  /// `groups` is borrowed.
+  ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer,
+                  const Reduction& how);
+
+  Status check(const plan::StepPlan& plan) const override;
+  void follow(const plan::StepPlan& plan) override;
+  void begin_pass(double weight, bool last) override;
+  Status perform(const plan::Action& action, double weight) override;
+  Result<double> gradient_norm() override;
+  Status update(const ParameterRange& range, const StepRate& rate) override;
+  void zero_grad() override;
+  Optimizer& optimizer() override { return *optimizer_; }
+
+ private:
+  const AxisGroups& groups_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Reduction how_;
+  std::unique_ptr<BackwardReducer> replicas_;  // null: the plan reduces nothing
+};
+
+}  // namespace stormo::train

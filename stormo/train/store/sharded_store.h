@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/options.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/sharding/fully_sharded_data_parallel.h>
+#include <stormo/train/store/axis_groups.h>
+
+namespace stormo::train {
+
+/// Parameters, gradients or optimizer state in parts, a unit for each segment; see ShardedUnits.
+class ShardedStore final : public ParameterStore {
+ public:
+  /// A collective. Throws Error unless `module` is a model::Chain. `groups` is borrowed.
+  ShardedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+               const plan::StepPlan& plan, const OptimizerOptions& options,
+               const ShardingOptions& sharding);
+
+  Status check(const plan::StepPlan& plan) const override;
+  Status perform(const plan::Action& action, double weight) override;
+  Status make_readable(plan::Range segments) override;
+  Result<double> gradient_norm() override { return fsdp_.gradient_norm(); }
+  Status update(const ParameterRange& all, const StepRate& rate) override;
+  void zero_grad() override;
+  bool always_readable() const override { return false; }
+  std::shared_ptr<void> readable() override;
+  void keep_values() override { fsdp_.leave_whole(); }
+  Optimizer& optimizer() override { return *optimizer_; }
+  bool whole() const override { return false; }
+  std::vector<TensorPiece> pieces() const override;
+  Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
+
+ private:
+  struct Unit {
+    plan::Range parameters;  // as the plan counts
+    int index;               // of ShardedUnits
+  };
+  /// A unit for each segment of the plan that has parameters or borrows some.
+  void match_units(const plan::ModelShape& model);
+  const Unit* unit_of(plan::Range parameters) const;
+  void release_gradients(int unit);
+
+  bool saves_;  // this rank's parts are not a copy of another's
+  FullyShardedDataParallel fsdp_;
+  ShardedUnits& units_;
+  std::vector<std::optional<int>> unit_of_segment_;
+  std::vector<Unit> units_by_range_;
+  std::unique_ptr<FusedOptimizer> optimizer_;
+};
+
+}  // namespace stormo::train

@@ -1,0 +1,89 @@
+#include <stormo/train/world/init.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+
+#include <stormo/launch/environment.h>
+#include <stormo/tensor/allocator.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/world/thread_share.h>
+
+namespace stormo {
+namespace {
+
+// std::terminate knows nothing but the process: the handler finds its group here.
+std::atomic<comm::Communicator*> g_group{nullptr};
+std::terminate_handler g_previous_handler = nullptr;
+
+[[noreturn]] void fail_group_and_terminate() {
+  comm::Communicator* group = g_group.exchange(nullptr);
+  if (group != nullptr && std::current_exception()) {
+    group->fail(train::failure_of_current_exception());
+  }
+  g_previous_handler();
+  std::abort();
+}
+
+Result<int> set_threads(comm::Communicator& world) {
+  STORMO_ASSIGN_OR_RETURN(
+      const int requested,
+      launch::threads_per_rank(launch::process_environment(), train::CpuShare::kMaxCpus));
+  train::CpuShare mine = train::current_cpu_share(world.cross_rank());
+  std::vector<train::CpuShare> all(static_cast<std::size_t>(world.size()));
+  const auto bytes = static_cast<std::int64_t>(sizeof mine);
+  STORMO_RETURN_IF_ERROR(
+      world.all_gather(comm::Buffer{&mine, bytes, DType::kUInt8},
+                       comm::Buffer{all.data(), bytes * world.size(), DType::kUInt8}));
+  const train::ThreadShare share = train::share_threads(all, requested);
+  if (share.oversubscribed && world.rank() == 0) {
+    std::fprintf(stderr,
+                 "stormo: warning: more threads than cores (%d rank(s) on this host, %d thread(s) "
+                 "each, %d usable core(s)); ranks will wait for each other, start fewer per host\n",
+                 world.local_size(), share.threads, static_cast<int>(mine.usable_cores));
+  }
+  at::set_num_threads(share.threads);
+  return share.threads;
+}
+
+}  // namespace
+
+World::World(std::unique_ptr<comm::Communicator> communicator)
+    : communicator_(std::move(communicator)), exceptions_at_start_(std::uncaught_exceptions()) {}
+
+World::World(World&& other) noexcept = default;
+
+World::~World() {
+  if (communicator_ == nullptr) return;  // moved from
+  g_group = nullptr;
+  if (std::uncaught_exceptions() > exceptions_at_start_) {
+    communicator_->fail(Status(Code::kException,
+                               "rank " + std::to_string(rank()) + " left the job by an exception"));
+    return;
+  }
+  const Status status = communicator_->finalize(Deadline::never());
+  if (!status.ok()) std::fprintf(stderr, "stormo: %s\n", status.to_string().c_str());
+}
+
+World init() {
+  const transport::Rendezvous rendezvous =
+      launch::read_environment(launch::process_environment()).take_or_throw();
+  return init(comm::join(rendezvous).take_or_throw());
+}
+
+World init(std::unique_ptr<comm::Communicator> group) {
+  tensor::install_arena_allocator(group->arena());
+  g_group = group.get();
+  g_previous_handler = std::set_terminate(fail_group_and_terminate);
+  World world(std::move(group));
+  world.threads_ = set_threads(world).take_or_throw();
+  return world;
+}
+
+}  // namespace stormo

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/transport/memory/memory_file.h>
+
+namespace stormo::transport {
+
+/// A memory file that the ranks of a host map, and an allocator inside it. What is allocated here
+/// lies where peers can read and write it: nothing has to be copied to be sent.
+///
+/// Size-class free lists (four classes per power of two); metadata is private to the process, only
+/// payload is shared. The file is sparse: memory is taken by touching it, or in huge pages by
+/// allocating 256 KiB or more, and freed blocks are reused before new ones are touched.
+/// Thread-safe. After fork() the child must not use it: there allocate() returns null and
+/// deallocate() does nothing.
+class Arena {
+ public:
+  struct Options {
+    /// Address space, not memory. 0: twice the memory of the machine.
+    std::uint64_t capacity_bytes = 0;
+    /// Private memory instead of a memory file: ranks as threads of one process.
+    bool single_process = false;
+  };
+  struct Stats {
+    std::uint64_t capacity_bytes = 0;
+    std::uint64_t in_use_bytes = 0;   ///< handed out, rounded up to size classes
+    std::uint64_t peak_bytes = 0;     ///< highest in_use_bytes
+    std::uint64_t touched_bytes = 0;  ///< ever handed out: what it costs, to a huge page
+  };
+
+  static Result<std::unique_ptr<Arena>> create(Options options);
+  /// Gives the arena to the process for good: tensors in it may outlive every owner.
+  static Arena& immortal(std::unique_ptr<Arena> arena);
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  /// Uninitialised; aligned to 64 bytes, to 4096 from that size up. Null when the arena is
+  /// exhausted or after fork.
+  void* allocate(std::size_t bytes) noexcept;
+  /// `p` must come from allocate() of this arena, or be null.
+  void deallocate(void* p) noexcept;
+
+  bool contains(const void* p) const noexcept {
+    const auto* b = static_cast<const std::byte*>(p);
+    return b >= file_.data() && b < file_.data() + file_.size();
+  }
+  /// Where peers find `p` in their mapping of this arena; contains(p) must hold.
+  std::uint64_t offset_of(const void* p) const noexcept {
+    return static_cast<std::uint64_t>(static_cast<const std::byte*>(p) - file_.data());
+  }
+  std::byte* base() const noexcept { return file_.data(); }
+  std::uint64_t capacity() const noexcept { return file_.size(); }
+  /// Descriptor of the memory file, -1 for single_process. Owned by the arena.
+  int fd() const noexcept { return file_.fd(); }
+  Stats stats() const;
+
+ private:
+  static constexpr std::size_t kNumClasses = 4 * 48;
+  Arena() = default;
+  void back(std::uint64_t begin, std::uint64_t end) noexcept;
+
+  MemoryFile file_;
+  int owner_pid_ = 0;
+  mutable std::mutex mutex_;
+  std::array<std::vector<std::byte*>, kNumClasses> free_;
+  std::unordered_map<const void*, std::uint32_t> class_of_;  // live blocks
+  std::uint64_t next_ = 0;                                   // first byte never handed out
+  std::uint64_t backed_ = 0;                                 // end of the last huge page
+  Stats stats_;
+};
+
+}  // namespace stormo::transport

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/transport/net/handshake.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::transport {
+
+/// The door of a listening socket: accepts connections, lets each prove itself by the handshake,
+/// and hands over those that did. Strangers cost at most kMaxUnproven descriptors, a fixed-size
+/// buffer each from their first byte on, for at most kHandshakeTime, and never keep a real peer
+/// waiting for long: when all places are taken, the oldest connection that has said nothing gives
+/// way after kCrowdedGrace, then the oldest of all (a real peer that lost its place tries again).
+/// So 12,800 strangers a second are let in and out without a queue. Never blocks; one thread at a
+/// time.
+class Gate {
+ public:
+  static constexpr std::size_t kMaxUnproven = 256;
+  static constexpr Duration kHandshakeTime = std::chrono::seconds(3);
+  static constexpr Duration kCrowdedGrace = std::chrono::milliseconds(20);
+
+  struct Options {
+    Descriptor listener;
+    bool is_unix = false;  ///< check the peer's user
+    Secret secret;
+    Purpose purpose = Purpose::kStore;
+    /// Decides about a client that has proven itself. Empty: everyone is admitted.
+    std::function<Refusal(const Hello&)> admit;
+    /// One line per refused connection: "refused 10.0.0.7:4711: wrong secret".
+    std::function<void(std::string_view)> on_refused;
+  };
+  struct Visitor {
+    Descriptor socket;
+    Hello hello;
+    std::string peer;
+  };
+
+  static Result<std::unique_ptr<Gate>> open(Options options);
+  ~Gate();
+
+  /// Readable when step() has something to do.
+  int poll_fd() const { return epoll_.get(); }
+  /// step() is also due at this time.
+  TimePoint wake_at(TimePoint now) const;
+  std::vector<Visitor> step(TimePoint now);
+  /// Closes the listener and refuses, with `reason`, whoever is still unproven.
+  void close(std::string_view reason);
+
+ private:
+  struct Pending {
+    Descriptor socket;
+    SocketAddress address;
+    TimePoint since;
+    std::optional<Handshake> handshake = {};  ///< from its first byte on
+    bool gone = false;
+  };
+
+  Gate() = default;
+  void accept_waiting(TimePoint now, std::vector<Visitor>& admitted);
+  void enter(Descriptor socket, const SocketAddress& address, TimePoint now,
+             std::vector<Visitor>& admitted);
+  bool make_room(TimePoint now);
+  std::string name_of(const Pending& p) const;
+  bool begin(Pending& p);
+  void expire(TimePoint now);
+  void progress(Pending& p, std::vector<Visitor>& admitted);
+  void conclude(Pending& p);
+  bool flush(Pending& p);
+  void refuse(Pending& p, std::string_view reason);
+  void listen(bool on);
+
+  Options options_;
+  Descriptor epoll_;
+  std::vector<std::unique_ptr<Pending>> pending_;  // oldest first
+  bool listening_ = false;
+  TimePoint paused_until_{};
+};
+
+}  // namespace stormo::transport

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/transport/net/port_range.h>
+#include <stormo/transport/net/secret.h>
+
+namespace stormo::transport {
+
+/// Where a Store listens: "unix:NAME" (abstract Unix socket: no file), "unix:/PATH" (a file in a
+/// folder that only this user enters) or "tcp:HOST:PORT" / "tcp:[V6]:PORT". On all of them both
+/// ends prove that they know the job's secret; on Unix sockets they are of one user, too.
+struct StoreAddress {
+  std::string text;
+  bool empty() const { return text.empty(); }
+  bool operator==(const StoreAddress&) const = default;
+};
+
+/// Longest key and value that either side accepts; checked before any allocation.
+inline constexpr std::size_t kMaxKeyBytes = 1024;
+inline constexpr std::size_t kMaxValueBytes = 1u << 20;
+
+/// The job's key-value service: rendezvous, liveness and the first cause of a failure.
+/// Single-threaded server on its own thread; never blocks on a client; holds nothing on disk.
+///
+/// Liveness is a last will, as in MQTT: a session names a key and a value that the server sets (if
+/// absent) when the session ends without goodbye or misses its beats for longer than it promised.
+/// All ranks watch one key, so the first cause is whatever set it first.
+class StoreServer {
+ public:
+  struct Options {
+    /// "unix:" picks a random abstract name; "unix:/PATH" makes a socket there and removes it in
+    /// the end; "tcp:HOST" or "tcp:HOST:PORT" binds that address.
+    std::string listen = "unix:";
+    PortRange ports;
+    Secret secret;  ///< required for tcp
+    /// Called on the server's thread, one line per refused connection (reason, peer).
+    std::function<void(std::string_view)> on_refused;
+    /// Called on the server's thread after each key is set, e.g. by the launcher for "failure".
+    std::function<void(std::string_view key, std::string_view value)> on_set;
+  };
+  static Result<std::unique_ptr<StoreServer>> start(Options options);
+  virtual ~StoreServer() = default;  ///< stops the thread and closes every connection
+
+  virtual StoreAddress address() const = 0;
+  /// In-process access for the process that hosts the server.
+  virtual void set(std::string_view key, std::string_view value) = 0;
+  /// False when the key already had a value.
+  virtual bool set_if_absent(std::string_view key, std::string_view value) = 0;
+  virtual std::optional<std::string> get(std::string_view key) const = 0;
+};
+
+/// One authenticated session with the Store. Thread-safe; owns one thread that beats, reads replies
+/// and delivers watches.
+class StoreClient {
+ public:
+  struct Options {
+    StoreAddress address;
+    Secret secret;
+    Duration beat = std::chrono::milliseconds(250);
+    /// Before every key: groups that share a Store, one after the other, keep theirs apart.
+    std::string prefix = {};
+  };
+  /// Retries until the server is there or `by` has passed.
+  static Result<std::unique_ptr<StoreClient>> connect(Options options, Deadline by);
+  /// Without goodbye() the destructor looks to the server like a death.
+  virtual ~StoreClient() = default;
+
+  virtual Status set(std::string_view key, std::string_view value, Deadline by) = 0;
+  /// The value that the key has afterwards: `value`, or the one that was there first.
+  virtual Result<std::string> set_if_absent(std::string_view key, std::string_view value,
+                                            Deadline by) = 0;
+  /// Waits until the key has a value.
+  virtual Result<std::string> get(std::string_view key, Deadline by) = 0;
+  /// Adds to a counter (absent counts as 0) and returns the sum.
+  virtual Result<std::int64_t> add(std::string_view key, std::int64_t delta, Deadline by) = 0;
+  /// Takes the key and its value away, if it has one; a later get waits again, watches stay.
+  virtual Status erase(std::string_view key, Deadline by) = 0;
+  /// Calls back on the client's thread, at once if the key has a value, and on every later set.
+  /// When the session is lost, `on_lost` (see below) is called instead.
+  virtual Status watch(std::string_view key, std::function<void(std::string_view)> callback) = 0;
+  /// Last will: the server sets `key` to `value` (if absent) should this session end without
+  /// goodbye, or stay silent for `silence` (zero: never judged by silence). The server appends the
+  /// reason, and the latest note if any, to the value.
+  virtual Status set_will(std::string_view key, std::string_view value, Duration silence,
+                          Deadline by) = 0;
+  /// Source of the note carried by each beat ("step 12, all_reduce #40"); called on the client's
+  /// thread, must not block.
+  virtual void set_note_source(std::function<std::string()> source) = 0;
+  /// Called once on the client's thread when the server is gone. The cause is a kPeerLost.
+  virtual void on_lost(std::function<void(Status)> callback) = 0;
+  /// Ends the session well: the will is dropped.
+  virtual Status goodbye(Deadline by) = 0;
+  /// Address of this end of the connection ("10.0.0.2"), empty for Unix sockets: an address by
+  /// which other hosts reach this one.
+  virtual std::string local_address() const = 0;
+};
+
+}  // namespace stormo::transport

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include <stormo/base/status.h>
+#include <stormo/transport/net/socket.h>
+#include <stormo/transport/store/store.h>
+
+namespace stormo::transport {
+
+/// What a StoreAddress or StoreServer::Options::listen says.
+struct StoreEndpoint {
+  bool is_unix = false;
+  std::string unix_name;  ///< may be empty where a server listens: it picks one
+  HostPort tcp;
+};
+/// "unix:NAME", "tcp:HOST:PORT", "tcp:[V6]:PORT".
+Result<StoreEndpoint> parse_store_endpoint(std::string_view text);
+/// The same, for connecting: name and port must be there.
+Result<StoreEndpoint> parse_store_address(const StoreAddress& address);
+
+/// Addresses to try, one after the other.
+Result<std::vector<SocketAddress>> socket_addresses(const StoreEndpoint& endpoint);
+
+}  // namespace stormo::transport
