@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -61,7 +62,7 @@ json to_json(const Memory& m) {
           {"total", m.total()}};
 }
 
-void print_cost_json(const StepInput& step, const Estimate& e) {
+json cost_json(const StepInput& step, const Estimate& e) {
   json axes = json::array();
   for (const analysis::AxesCost& a : e.cost.axes) {
     axes.push_back({{"axes", a.axes},
@@ -75,16 +76,16 @@ void print_cost_json(const StepInput& step, const Estimate& e) {
     between_hosts.push_back(t.between_hosts);
     in_host.push_back(t.in_host);
   }
-  print_json(json{{"plan", step.plan.strategy},
-                  {"ranks", step.plan.mesh.size()},
-                  {"ranks_per_host", step.ranks_per_host},
-                  {"axes", axes},
-                  {"between_hosts_per_rank", between_hosts},
-                  {"in_host_per_rank", in_host},
-                  {"memory_between_steps", to_json(e.memory.between_steps)},
-                  {"memory_peak", to_json(e.memory.peak)},
-                  {"memory_peak_action", plan::describe(step.plan, e.memory.peak_action)},
-                  {"activations_known", !step.memory.activations.empty()}});
+  return json{{"plan", step.plan.strategy},
+              {"ranks", step.plan.mesh.size()},
+              {"ranks_per_host", step.ranks_per_host},
+              {"axes", axes},
+              {"between_hosts_per_rank", between_hosts},
+              {"in_host_per_rank", in_host},
+              {"memory_between_steps", to_json(e.memory.between_steps)},
+              {"memory_peak", to_json(e.memory.peak)},
+              {"memory_peak_action", plan::describe(step.plan, e.memory.peak_action)},
+              {"activations_known", !step.memory.activations.empty()}};
 }
 
 void print_traffic(const Estimate& e) {
@@ -182,10 +183,40 @@ std::string time_text(double seconds) {
 
 }  // namespace
 
+Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available_bytes) {
+  const Memory peak = analysis::memory(step.plan, step.memory).peak;
+  const std::uint64_t needed =
+      static_cast<std::uint64_t>(peak.total()) * static_cast<std::uint64_t>(ranks_here);
+  if (needed <= available_bytes) return {};
+  return Status(
+      Code::kExhausted,
+      fmt::format(
+          "{} rank(s) on this host need at least {}, of which {} are available: each {} for "
+          "parameters, {} for gradients, {} for the optimizer's state, {} for activations; "
+          "start fewer ranks on a host, or shard the model (strategy.kind=fsdp)",
+          ranks_here, bytes_text(static_cast<std::int64_t>(needed)),
+          bytes_text(static_cast<std::int64_t>(available_bytes)), bytes_text(peak.parameters),
+          bytes_text(peak.gradients), bytes_text(peak.optimizer_state),
+          bytes_text(peak.activations)));
+}
+
+bool computes_known(const StepInput& step) {
+  return step.measured || std::ranges::any_of(step.plan.model.segments,
+                                              [](const auto& s) { return s.flops_per_sample > 0; });
+}
+
+Result<json> step_figures(const PlanOptions& o, const StepInput& step) {
+  STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
+  json figures = cost_json(step, e);
+  const auto s = simulate(o, step, e, analysis::Timeline::kDrop);
+  if (s.ok()) figures["seconds"] = s->seconds;
+  return figures;
+}
+
 Status step_cost(const PlanOptions& o, const StepInput& step) {
   STORMO_ASSIGN_OR_RETURN(const Estimate e, estimate(o, step));
   if (o.json) {
-    print_cost_json(step, e);
+    print_json(cost_json(step, e));
     return {};
   }
   print_line(heading(step));

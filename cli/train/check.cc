@@ -12,9 +12,13 @@
 #include <cli/commands.h>
 #include <cli/output_path.h>
 #include <cli/own_program.h>
+#include <cli/plan/recipe.h>
+#include <cli/plan/step.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
 #include <stormo/checkpoint/folder.h>
+#include <stormo/launch/host_spec.h>
+#include <stormo/launch/process/available_memory.h>
 
 namespace stormo::cli {
 namespace {
@@ -68,6 +72,27 @@ std::optional<train::RecipeData> check_world(const train::ParsedRecipe& parsed,
   return read;
 }
 
+std::vector<int> hosts_of(const LaunchFlags& flags, int ranks) {
+  if (flags.hosts.empty()) return {ranks};
+  std::vector<int> out;
+  const auto hosts = launch::parse_hosts(flags.hosts);  // which count_ranks() has found right
+  for (const launch::HostSlots& host : *hosts) {
+    const int here = std::min(host.slots, ranks);
+    if (here > 0) out.push_back(here);
+    ranks -= here;
+  }
+  return out;
+}
+
+/// What every rank will do in a step, if this host has the memory for its share of them.
+Result<StepInput> check_step(const train::Recipe& recipe, const train::Preprocessing& data,
+                             const std::vector<int>& ranks_per_host) {
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data));
+  STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, 0));
+  STORMO_RETURN_IF_ERROR(check_fits(step, ranks_per_host.front(), launch::available_memory()));
+  return step;
+}
+
 }  // namespace
 
 int fail_usage(const std::vector<std::string>& errors, bool json) {
@@ -116,7 +141,10 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   errors.insert(errors.end(), wrong.begin(), wrong.end());
   std::optional<train::RecipeData> data = check_world(parsed, a, errors);
   if (!errors.empty()) return refuse(errors);
-  return SoundRun{ranks, std::move(*data)};
+  Result<StepInput> step =
+      check_step(parsed.recipe, data->preprocessing, hosts_of(a.launch, ranks));
+  if (!step.ok()) return refuse({step.status().message()});
+  return SoundRun{ranks, std::move(*data), std::move(*step)};
 }
 
 int check_train(const TrainArguments& a) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <cli/plan/options.h>
 #include <cli/train/arguments.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
@@ -25,6 +26,7 @@ std::vector<std::string> problems_of_rank(const train::ParsedRecipe& parsed,
 struct SoundRun {
   int ranks = 1;
   train::RecipeData data;
+  StepInput step;  ///< of all ranks
 };
 
 /// Empty, after fail_usage(), when anything is wrong. Leaves all files as they were.

@@ -8,41 +8,38 @@
 
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/plan/step.h>
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
 #include <cli/train/rank.h>
-#include <stormo/parallel/strategy.h>
 #include <stormo/plan/step_plan.h>
-#include <stormo/train/step/strategy.h>
 
 namespace stormo::cli {
 namespace {
 
-Result<plan::StepPlan> plan_for(const train::Recipe& recipe, const train::Preprocessing& data,
-                                int ranks) {
-  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data));
-  STORMO_ASSIGN_OR_RETURN(const train::Strategy strategy, train::strategy_of(recipe.train));
-  return parallel::plan_for(
-      strategy, task.shape.value_or(plan::ModelShape{}),
-      {.ranks_per_host = {ranks}, .can_share = true},
-      train::step_options_of(recipe.train, task.autocast == torch::kHalf, /*hosts=*/1));
-}
-
-int dry_run(const train::Recipe& recipe, const train::Preprocessing& data, int ranks, bool json) {
-  const Result<plan::StepPlan> plan = plan_for(recipe, data, ranks);
-  if (!plan.ok()) return fail_usage({plan.status().message()}, json);
+int dry_run(const train::Recipe& recipe, const SoundRun& run, bool json) {
+  const PlanOptions o{.plan = recipe.train.name};
+  const std::string plan = plan::to_text(run.step.plan);
   if (json) {
+    const Result<nlohmann::json> predicted = step_figures(o, run.step);
+    if (!predicted.ok()) return fail_usage({predicted.status().message()}, json);
     const nlohmann::ordered_json line = {
-        {"event", "dry_run"},
-        {"schema", 1},
-        {"ranks", ranks},
-        {"recipe", nlohmann::ordered_json::parse(train::to_json(recipe))},
-        {"plan", plan::to_text(*plan)}};
+        {"event", "dry_run"}, {"schema", 1},
+        {"ranks", run.ranks}, {"recipe", nlohmann::ordered_json::parse(train::to_json(recipe))},
+        {"plan", plan},       {"predicted", *predicted}};
     fmt::print("{}\n", line.dump());
-  } else {
-    fmt::print("# recipe, resolved\n{}\n# step plan of {} rank{}\n{}\n", train::to_toml(recipe),
-               ranks, ranks == 1 ? "" : "s", plan::to_text(*plan));
+    return kExitOk;
   }
+  fmt::print("# recipe, resolved\n{}\n# step plan of {} rank{}\n{}\n# predicted, for each step\n",
+             train::to_toml(recipe), run.ranks, run.ranks == 1 ? "" : "s", plan);
+  Status status = step_cost(o, run.step);
+  if (status.ok() && computes_known(run.step)) {
+    fmt::print("\n");
+    status = simulate_step(o, run.step);
+  }
+  if (!status.ok()) return fail_usage({status.message()}, json);
+  fmt::print("\n'stormo plan simulate RECIPE -n {} --measured' takes the times of this machine\n",
+             run.ranks);
   return kExitOk;
 }
 
@@ -70,7 +67,7 @@ int run_train(const TrainArguments& a) {
   }
   std::optional<SoundRun> sound = check_run(parsed, a);
   if (!sound) return kExitUsage;
-  if (a.dry_run) return dry_run(parsed.recipe, sound->data.preprocessing, sound->ranks, a.json);
+  if (a.dry_run) return dry_run(parsed.recipe, *sound, a.json);
   if (sound->ranks != 1 || !a.launch.hosts.empty()) {
     return fail_usage({"'stormo train' starts ranks; this part of it is one"}, a.json);
   }

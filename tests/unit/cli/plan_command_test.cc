@@ -2,6 +2,7 @@
 // equal to them.
 #include <cli/commands.h>
 #include <cli/plan/load.h>
+#include <cli/plan/step.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -329,6 +330,19 @@ TEST(PlanCommand, SimulatesAStepByMeasuredTimes) {
   const Outcome unknown = run({"simulate", "some.toml", "-n", "2"});
   EXPECT_EQ(unknown.exit_code, kExitUsage);
   EXPECT_THAT(unknown.err, HasSubstr("give a recipe and --measured"));
+}
+
+TEST(PlanCommand, RefusesAStepThatDoesNotFitWithFigures) {
+  PlanOptions o;
+  o.plan = "some.toml";
+  o.measured = true;
+  const StepInput step = load_recipe_step(o, {2}).take_or_throw();
+  const std::int64_t needed = analysis::memory(step.plan, step.memory).peak.total();
+  EXPECT_TRUE(check_fits(step, 2, static_cast<std::uint64_t>(2 * needed)).ok());
+  const Status st = check_fits(step, 2, static_cast<std::uint64_t>(2 * needed) - 1);
+  EXPECT_EQ(st.code(), Code::kExhausted);
+  EXPECT_THAT(st.message(), StartsWith("2 rank(s) on this host need at least"));
+  EXPECT_THAT(st.message(), HasSubstr("300 B for activations"));
 }
 
 TEST(PlanCommand, DrawsTheTimelineOfAStep) {

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <cli/plan/options.h>
+#include <stormo/train/recipe/recipe.h>
+#include <stormo/train/task.h>
+
+namespace stormo::cli {
+
+/// The step of a recipe whose model is `task`, on hosts with that many ranks. `samples` of a
+/// micro-batch of one rank; 0: as the recipe says.
+Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task& task,
+                                 const std::vector<int>& ranks_per_host, std::int64_t samples);
+
+}  // namespace stormo::cli
