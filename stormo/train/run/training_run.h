@@ -20,7 +20,7 @@
 #include <stormo/train/run/step_log.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/step/runner.h>
-#include <stormo/train/store/axis_groups.h>
+#include <stormo/train/world/axis_groups.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {

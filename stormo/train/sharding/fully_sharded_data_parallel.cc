@@ -14,19 +14,11 @@
 #include <stormo/parallel/model_state.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
-namespace {
 
 namespace autograd = torch::autograd;
-
-std::vector<Rank> ranks_from(Rank first, int count, int stride) {
-  std::vector<Rank> out;
-  for (int i = 0; i < count; ++i) out.push_back(first + i * stride);
-  return out;
-}
-
-}  // namespace
 
 struct FullyShardedDataParallel::State : std::enable_shared_from_this<State> {
   State(const ShardingGroups& groups, const ShardingOptions& options) : units(groups, options) {}
@@ -38,7 +30,7 @@ struct FullyShardedDataParallel::State : std::enable_shared_from_this<State> {
   };
 
   // Subgroups made for `hybrid`; destroyed after what uses them.
-  std::unique_ptr<comm::Communicator> own_shards, own_replicas;
+  std::unique_ptr<AxisGroups> own_groups;
   ShardedUnits units;
   std::vector<std::shared_ptr<torch::nn::Module>> modules;  // of the units; null without a module
   std::vector<std::optional<torch::ScalarType>> compute;    // of the units
@@ -89,30 +81,19 @@ FullyShardedDataParallel::FullyShardedDataParallel(const ShardingGroups& groups,
 FullyShardedDataParallel::FullyShardedDataParallel(comm::Communicator& world,
                                                    const ShardingOptions& options) {
   ShardingGroups groups{&world, &world, nullptr};
-  std::unique_ptr<comm::Communicator> shards, replicas;
+  std::unique_ptr<AxisGroups> own;
   if (options.hybrid && world.cross_size() > 1) {
     const int hosts = world.cross_size(), each = world.local_size();
     if (std::ranges::count(world.ranks_per_host(), each) != hosts) {
       throw_if_failed(invalid_argument(
           "hybrid: hosts have different numbers of ranks; start equal numbers, or shard over all"));
     }
-    const auto make = [&world](const std::vector<Rank>& members) {
-      return world.subgroup(members, Deadline::never()).take_or_throw();
-    };
-    for (int h = 0; h < hosts; ++h) {
-      auto made = make(ranks_from(h * each, each, 1));
-      if (made != nullptr) shards = std::move(made);
-    }
-    for (int r = 0; r < each; ++r) {
-      auto made = make(ranks_from(r, hosts, each));
-      if (made != nullptr) replicas = std::move(made);
-    }
-    groups.shards = shards.get();
-    groups.replicas = replicas.get();
+    own = std::make_unique<AxisGroups>(world, plan::Mesh{{{"dp", hosts}, {"shard", each}}});
+    groups.shards = own->over({"shard"}).take_or_throw();
+    groups.replicas = own->over({"dp"}).take_or_throw();
   }
   state_ = std::make_shared<State>(groups, options);
-  state_->own_shards = std::move(shards);
-  state_->own_replicas = std::move(replicas);
+  state_->own_groups = std::move(own);
 }
 
 FullyShardedDataParallel::~FullyShardedDataParallel() = default;

@@ -9,7 +9,7 @@
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/reduction.h>
-#include <stormo/train/store/axis_groups.h>
+#include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
 

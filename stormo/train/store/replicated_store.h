@@ -5,7 +5,7 @@
 
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/backward_reducer.h>
-#include <stormo/train/store/axis_groups.h>
+#include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
 

@@ -23,7 +23,7 @@
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/step/strategy.h>
-#include <stormo/train/store/axis_groups.h>
+#include <stormo/train/world/axis_groups.h>
 
 #include "tests/unit/train/sharded_problem.h"
 

@@ -1,21 +1,25 @@
-#include <stormo/train/store/axis_groups.h>
+#include <stormo/train/world/axis_groups.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 namespace stormo::train {
 namespace {
 
 /// Every group of an axis is made by all ranks, in the same order.
-AxisGroups::Groups make_groups(comm::Communicator& world, const plan::StepPlan& plan) {
+AxisGroups::Groups make_groups(comm::Communicator& world, const plan::Mesh& mesh,
+                               const std::function<bool(const plan::Axis&)>& wanted) {
+  if (mesh.size() != world.size()) {
+    throw Error(Status(Code::kBadPlan, "the plan is for " + std::to_string(mesh.size()) +
+                                           " rank(s), the job has " + std::to_string(world.size()) +
+                                           "; compose it for these ranks (parallel::plan_for)"));
+  }
   AxisGroups::Groups mine;
-  for (const plan::Axis& axis : plan.mesh.axes) {
-    const bool named = std::ranges::any_of(plan.actions, [&](const plan::Action& a) {
-      return a.axes == std::vector<std::string>{axis.name};
-    });
-    if (!named || axis.size == world.size()) continue;
+  for (const plan::Axis& axis : mesh.axes) {
+    if (!wanted(axis) || axis.size == world.size()) continue;
     for (Rank first = 0; first < world.size(); ++first) {
-      const std::vector<Rank> members = plan.mesh.group(first, axis.name);
+      const std::vector<Rank> members = mesh.group(first, axis.name);
       if (members.front() != first) continue;
       auto made = world.subgroup(members, Deadline::never()).take_or_throw();
       if (made != nullptr) mine[axis.name] = std::move(made);
@@ -24,17 +28,17 @@ AxisGroups::Groups make_groups(comm::Communicator& world, const plan::StepPlan& 
   return mine;
 }
 
-const plan::StepPlan& checked(const comm::Communicator& world, const plan::StepPlan& plan) {
-  if (plan.mesh.size() == world.size()) return plan;
-  throw Error(Status(Code::kBadPlan, "the plan is for " + std::to_string(plan.mesh.size()) +
-                                         " rank(s), the job has " + std::to_string(world.size()) +
-                                         "; compose it for these ranks (parallel::plan_for)"));
-}
-
 }  // namespace
 
 AxisGroups::AxisGroups(comm::Communicator& world, const plan::StepPlan& plan)
-    : AxisGroups(world, plan.mesh, make_groups(world, checked(world, plan))) {}
+    : AxisGroups(world, plan.mesh, make_groups(world, plan.mesh, [&plan](const plan::Axis& axis) {
+                   return std::ranges::any_of(plan.actions, [&](const plan::Action& a) {
+                     return a.axes == std::vector<std::string>{axis.name};
+                   });
+                 })) {}
+
+AxisGroups::AxisGroups(comm::Communicator& world, const plan::Mesh& mesh)
+    : AxisGroups(world, mesh, make_groups(world, mesh, [](const plan::Axis&) { return true; })) {}
 
 AxisGroups::AxisGroups(comm::Communicator& world, plan::Mesh mesh, Groups groups)
     : world_(world), mesh_(std::move(mesh)), groups_(std::move(groups)) {}

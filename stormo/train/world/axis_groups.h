@@ -21,6 +21,8 @@ class AxisGroups {
   /// has not all ranks. `world` is borrowed. Throws Error, with kBadPlan when the mesh is for other
   /// ranks.
   AxisGroups(comm::Communicator& world, const plan::StepPlan& plan);
+  /// The same with a subgroup for each axis.
+  AxisGroups(comm::Communicator& world, const plan::Mesh& mesh);
   /// From groups that exist: of this rank, by axis.
   AxisGroups(comm::Communicator& world, plan::Mesh mesh, Groups groups);
 
