@@ -205,12 +205,12 @@ bool computes_known(const StepInput& step) {
                                               [](const auto& s) { return s.flops_per_sample > 0; });
 }
 
-Result<json> step_figures(const PlanOptions& o, const StepInput& step) {
+Result<std::string> step_figures(const PlanOptions& o, const StepInput& step) {
   STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
   json figures = cost_json(step, e);
   const auto s = simulate(o, step, e, analysis::Timeline::kDrop);
   if (s.ok()) figures["seconds"] = s->seconds;
-  return figures;
+  return figures.dump();
 }
 
 Status step_cost(const PlanOptions& o, const StepInput& step) {

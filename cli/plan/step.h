@@ -2,7 +2,7 @@
 
 #include <cli/plan/options.h>
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include <stormo/base/status.h>
 
@@ -15,7 +15,7 @@ Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available
 bool computes_known(const StepInput& step);
 /// What it moves, holds and takes, as `stormo plan cost --json`; with "seconds" where it is known
 /// how much segments compute.
-Result<nlohmann::json> step_figures(const PlanOptions& o, const StepInput& step);
+Result<std::string> step_figures(const PlanOptions& o, const StepInput& step);
 /// `stormo plan cost` of a step: what it moves and what it holds.
 Status step_cost(const PlanOptions& o, const StepInput& step);
 /// `stormo plan simulate` of a step: a table, JSON or a picture of the timeline.

@@ -21,12 +21,12 @@ int dry_run(const train::Recipe& recipe, const SoundRun& run, bool json) {
   const PlanOptions o{.plan = recipe.train.name};
   const std::string plan = plan::to_text(run.step.plan);
   if (json) {
-    const Result<nlohmann::json> predicted = step_figures(o, run.step);
+    const Result<std::string> predicted = step_figures(o, run.step);
     if (!predicted.ok()) return fail_usage({predicted.status().message()}, json);
     const nlohmann::ordered_json line = {
         {"event", "dry_run"}, {"schema", 1},
         {"ranks", run.ranks}, {"recipe", nlohmann::ordered_json::parse(train::to_json(recipe))},
-        {"plan", plan},       {"predicted", *predicted}};
+        {"plan", plan},       {"predicted", nlohmann::ordered_json::parse(*predicted)}};
     fmt::print("{}\n", line.dump());
     return kExitOk;
   }

@@ -156,6 +156,11 @@ echo "== under stormo run"
 STORMO_TORCH=$torch timeout 120 "$prefix/bin/stormo" run -n 2 -- "$folder/consumer/consumer" >"$folder/run.out" </dev/null
 same_weights "$folder/run.out"
 
+echo "== a pass of its own trains, and to the same bits as replicas"
+STORMO_TORCH=$torch timeout 120 "$prefix/bin/stormo" run -n 2 -- "$folder/consumer/consumer_pass" >"$folder/pass.out" </dev/null
+same_weights "$folder/pass.out"
+! grep -q NOT "$folder/pass.out"
+
 torchrun=$(dirname "$torch")/../../../bin/torchrun
 if [ -x "$torchrun" ]; then
   echo "== under torchrun"

@@ -10,6 +10,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <stormo/comm/communicator.h>
+#include <stormo/data/sampler.h>
 #include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/train/parameters/model_parameters.h>
