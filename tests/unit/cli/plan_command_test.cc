@@ -365,6 +365,13 @@ TEST(PlanDocuments, TheCostTableIsTheGeneratorsOutput) {
       << "replace the text between the markers by this output";
 }
 
+TEST(PlanDocuments, TheWalkShowsTheScheduleThatRuns) {
+  EXPECT_THAT(
+      read(kRoot / "docs" / "walk-all-reduce.md"),
+      HasSubstr("```text\n" + run({"show", "direct_all_reduce", "--ranks", "2", "--text"}).out +
+                "```\n"));
+}
+
 TEST(PlanDocuments, TheGuideShowsTheExampleThatIsTested) {
   const std::string guide = read(kRoot / "docs" / "guides" / "add-a-collective.md");
   for (const char* part : {"chain_reduce.cc", "declaration.inc", "row.inc"}) {

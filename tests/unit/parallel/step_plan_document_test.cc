@@ -1,0 +1,127 @@
+// Holds the plans that docs/ shows equal to what the passes make.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/bucket.h>
+#include <stormo/parallel/gradient_scale.h>
+#include <stormo/parallel/host_shared.h>
+#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sharded.h>
+
+namespace stormo::parallel {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::filesystem::path kRoot = std::filesystem::path(STORMO_GOLDEN_DIR) / ".." / "..";
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(kRoot / path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The texts of a document's blocks ```step_plan.
+std::vector<std::string> blocks_of(const std::filesystem::path& document) {
+  const std::string begin = "\n```step_plan\n", end = "\n```\n", text = read(document);
+  std::vector<std::string> out;
+  for (std::size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at)) {
+    at += begin.size();
+    out.push_back(text.substr(at, text.find(end, at) + 1 - at));
+  }
+  return out;
+}
+
+/// The models of the documents have one parameter in each segment.
+using Segments = std::vector<std::pair<std::string, int>>;
+
+plan::StepPlan made_by(const std::vector<Pass>& passes,
+                       const Segments& segments = {{"hidden", 12}, {"output", 6}}) {
+  plan::ModelShape model;
+  for (const auto& [name, elements] : segments) {
+    model.segments.push_back({.name = name,
+                              .parameters = {{name + ".weight", elements}},
+                              .flops_per_sample = std::int64_t{2} * elements,
+                              .borrowed = {}});
+  }
+  return compose(one_device(std::move(model)), passes).take_or_throw();
+}
+
+/// In the order of docs/step-plan-examples.md.
+std::vector<plan::StepPlan> plans_of_today() {
+  return {made_by({mirrored(2), bucket(24)}),
+          made_by({host_shared(1, 2)}),
+          made_by({sharded({.stage = 1, .ranks = 2})}),
+          made_by({mirrored(2), sharded({.stage = 2, .ranks = 2})}),
+          made_by({sharded({.stage = 3, .ranks = 2, .prefetch = 1})}),
+          made_by({micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()})};
+}
+
+TEST(PlanDocuments, ShowWhatThePassesMake) {
+  const std::vector<std::string> shown = blocks_of("docs/step-plan-examples.md");
+  const std::vector<plan::StepPlan> made = plans_of_today();
+  EXPECT_EQ(shown.size(), made.size());
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    const std::string text = i < shown.size() ? shown[i] : std::string();
+    EXPECT_TRUE(text == to_text(made[i])) << "block " << i << " must be:\n" << to_text(made[i]);
+  }
+}
+
+TEST(PlanDocuments, ShowPlansThatVerify) {
+  for (const char* document :
+       {"docs/step-plan.md", "docs/step-plan-examples.md", "docs/walk-step.md"}) {
+    EXPECT_FALSE(blocks_of(document).empty()) << document;
+    for (const std::string& text : blocks_of(document)) {
+      const auto plan = plan::parse_step_plan(text);
+      ASSERT_TRUE(plan.ok()) << document << ": " << plan.status().message() << "\n" << text;
+      const Status sound = analysis::verify(*plan);
+      EXPECT_TRUE(sound.ok()) << document << ": " << sound.message() << "\n" << text;
+    }
+  }
+}
+
+TEST(PlanDocuments, WalkThroughAPlanOfReplicas) {
+  const Segments linear = {{"linear", 2}};
+  EXPECT_THAT(blocks_of("docs/walk-step.md"),
+              ::testing::ElementsAre(to_text(made_by({mirrored(2)}, linear))));
+  const std::string shared = to_text(made_by({host_shared(1, 2)}, linear));
+  const std::size_t from = shared.find("action 4"), to = shared.find("action 7");
+  EXPECT_THAT(read("docs/walk-step.md"),
+              HasSubstr("```text\n" + shared.substr(from, to - from) + "```\n"));
+}
+
+TEST(PlanDocuments, ExplainTheGoldenPlan) {
+  EXPECT_THAT(blocks_of("docs/step-plan.md"),
+              ::testing::ElementsAre(read("tests/golden/step_plan_mirrored.txt")));
+}
+
+TEST(PlanDocuments, HaveARowForEveryAction) {
+  const std::string page = read("docs/step-plan.md");
+  for (const plan::ActionKind kind : plan::kActionKinds) {
+    EXPECT_THAT(page, HasSubstr("\n| `" + std::string(to_string(kind)) + "` |"));
+  }
+}
+
+TEST(PlanDocuments, SketchOnlyWhatDoesNotExist) {
+  const std::string page = read("docs/step-plan-sketches.md");
+  for (const std::string word : {"move", "push", "pull", "average", "mix", "choose"}) {
+    EXPECT_THAT(page, HasSubstr(word));
+    for (const plan::ActionKind kind : plan::kActionKinds) {
+      EXPECT_NE(to_string(kind), word) << "exists now: move it to docs/step-plan-examples.md";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stormo::parallel
