@@ -52,14 +52,15 @@ std::string train(stormo::World& world, std::vector<stormo::parallel::Pass> pass
   };
   const torch::Tensor x = torch::randn({240, 16});
   const auto data =
-      stormo::data::TensorDataset::create(x, x.slice(1, 0, 3).argmax(1), torch::kFloat32);
+      stormo::data::TensorDataset::create(x, x.slice(1, 0, 3).argmax(1), torch::kFloat32)
+          .take_or_throw();
   stormo::train::TrainerOptions options;
   options.strategy.kind = stormo::train::Strategy::Kind::kMirrored;
   options.passes = std::move(passes);
   options.optimizer = {.kind = stormo::train::OptimizerOptions::Kind::kAdamW, .lr = 0.01};
   options.steps = 25;
   options.global_batch = 24;
-  stormo::train::Trainer trainer(world, task, data.take_or_throw(), {}, options);
+  stormo::train::Trainer trainer(world, task, data, {}, options);
   return trainer.run().take_or_throw().weights_hash;
 }
 

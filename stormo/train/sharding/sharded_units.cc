@@ -175,14 +175,19 @@ void ShardedUnits::drop_gradients(int unit) {
   for (const auto& flat : at(unit).flats) flat->drop_gradients();
 }
 
-void ShardedUnits::start_average(int unit) {
+void ShardedUnits::start_average(int unit, bool asynchronous) {
   for (Reduction& r : at(unit).reducing) {
     throw_if_failed(r.work.wait());
     const comm::Buffer part = tensor::buffer_of(r.part);
-    r.work = groups_.replicas->submit({.kind = comm::OperationKind::kAllReduce,
-                                       .in = {&part, 1},
-                                       .out = {&part, 1},
-                                       .algorithm = algorithm("canonical_all_reduce")});
+    const comm::Request request{.kind = comm::OperationKind::kAllReduce,
+                                .in = {&part, 1},
+                                .out = {&part, 1},
+                                .algorithm = algorithm("canonical_all_reduce")};
+    if (asynchronous) {
+      r.work = groups_.replicas->submit(request);
+    } else {
+      throw_if_failed(groups_.replicas->run(request, Deadline::never()));
+    }
   }
 }
 
@@ -270,7 +275,7 @@ void ShardedUnits::complete(int unit) {
 
 void ShardedUnits::settle() {
   end_reduce(scattering_.front());
-  if (groups_.replicas != nullptr) start_average(scattering_.front());
+  if (groups_.replicas != nullptr) start_average(scattering_.front(), /*asynchronous=*/true);
   scattering_.pop_front();
 }
 

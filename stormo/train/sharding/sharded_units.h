@@ -91,8 +91,9 @@ class ShardedUnits {
   void end_reduce(int unit);
   /// Drops what the unit has of gradients.
   void drop_gradients(int unit);
-  /// Averages the reduced part with the replicas', asynchronously. After end_reduce().
-  void start_average(int unit);
+  /// Averages the reduced part with the replicas'; asynchronous: find_unused() waits. After
+  /// end_reduce().
+  void start_average(int unit, bool asynchronous);
   /// Waits for all that was started, finds which parameters have a gradient on any rank, and gives
   /// the pieces of these their gradients.
   void find_unused();

@@ -76,6 +76,9 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     if (a.kind == kReleaseGradients && !updated && units_.options().stage == 1) {
       return cannot(plan, i, "in stage 1 the part that is updated lies among the terms");
     }
+    if (a.kind == kCount && a.asynchronous) {
+      return cannot(plan, i, "shards scale their gradients by the sum of weights at once");
+    }
     if (!moves(a.kind) || a.kind == kCount || a.kind == kFindUnused) continue;
     const Unit* unit = unit_of(a.range);
     if (unit == nullptr) return cannot(plan, i, "shards are moved segment by segment");
@@ -115,7 +118,7 @@ Status ShardedStore::perform(const plan::Action& action, double weight) {
     case kReshard: units_.release(unit->index); break;
     case kReduceScatter: units_.start_reduce(unit->index, action.asynchronous); break;
     case kReleaseGradients: release_gradients(unit->index); break;
-    case kAllReduce: units_.start_average(unit->index); break;
+    case kAllReduce: units_.start_average(unit->index, action.asynchronous); break;
     default: break;  // check() has refused the others
   }
   done(action);
