@@ -1,4 +1,4 @@
-# mpi_bench.cc, built with each MPI that is found, by the compiler wrappers of Open MPI and MPICH (which
+# mpi_bench.cc and startup_mpi.cc, built with each MPI that is found, by the compiler wrappers of Open MPI and MPICH (which
 # may be installed side by side) and in the folder of an Intel MPI. Beside each program NAME lies
 # NAME.launcher: the command that starts its ranks.
 set(STORMO_INTELMPI "$ENV{I_MPI_ROOT}" CACHE PATH
@@ -14,6 +14,10 @@ function(stormo_mpi_opponent name launcher includes libraries)
     STORMO_NAME="${name}_bench" OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
   target_include_directories(${name}_bench SYSTEM PRIVATE ${includes})
   target_link_libraries(${name}_bench PRIVATE stormo_bench ${libraries} stormo_warnings)
+  add_executable(${name}_startup startup_mpi.cc)
+  target_compile_definitions(${name}_startup PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+  target_include_directories(${name}_startup SYSTEM PRIVATE ${includes})
+  target_link_libraries(${name}_startup PRIVATE ${libraries} stormo_warnings)
   file(WRITE ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name}_bench.launcher "${launcher}\n")
   message(STATUS "Opponent of the benchmarks: ${name} (${launcher})")
 endfunction()

@@ -107,6 +107,8 @@ std::vector<JobAction> Supervisor::handle(const JobEvent& event, TimePoint now) 
     take_user_signal(user->signal, actions);
   } else if (const auto* lost = std::get_if<HostLost>(&event)) {
     take(*lost);
+  } else if (std::holds_alternative<AllHeard>(event)) {
+    if (phase_ == Phase::kLingering) phase_ends_ = now;
   }
   advance(now, actions);
   return actions;

@@ -38,10 +38,12 @@ struct HostLost {
   int cross_rank = 0;
   std::string reason;
 };
+/// Nobody is left who could report a failure.
+struct AllHeard {};
 /// Time has passed.
 struct Tick {};
 using JobEvent =
-    std::variant<Started, Exited, Signalled, FailureReported, UserSignal, HostLost, Tick>;
+    std::variant<Started, Exited, Signalled, FailureReported, UserSignal, HostLost, AllHeard, Tick>;
 
 /// What the launcher has to do.
 struct SignalAll {
@@ -76,7 +78,8 @@ class Supervisor {
     Duration grace = std::chrono::milliseconds(1500);
     /// After SIGKILL: a host that does not confirm in time is given up.
     Duration give_up = std::chrono::milliseconds(700);
-    /// After the last clean exit: a late report of a rank that left without goodbye.
+    /// After the last clean exit: a late report of a rank that left without goodbye. Until
+    /// AllHeard, at most.
     Duration linger = std::chrono::milliseconds(40);
     /// After a rank ended as interrupted by itself: time for the others to do the same.
     Duration follow = std::chrono::seconds(10);
@@ -89,6 +92,8 @@ class Supervisor {
   /// When to send a Tick if nothing else happens before; empty: never.
   std::optional<TimePoint> wakes_at() const;
   bool done() const { return phase_ == Phase::kDone; }
+  /// Nothing but a late report can come, or AllHeard.
+  bool lingers() const { return phase_ == Phase::kLingering; }
 
  private:
   enum class Phase { kRunning, kLingering, kSettling, kTerminating, kKilling, kDone };

@@ -108,9 +108,9 @@ class Agent final : public RankListener {
 Result<int> run_agent() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGCHLD, SIG_DFL);
-  STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
   STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
+  STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
   Agent agent(*loop, *orphans, std::move(guard));
   STORMO_RETURN_IF_ERROR(agent.run());
   return 0;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <stormo/launch/job/job_plan.h>
@@ -122,6 +123,7 @@ class RunningJob final : public RankListener {
   std::optional<protocol::JobDone> done_;
   int refusals_ = 0;
   bool rank_0_exited_ = false;
+  bool asked_store_ = false;
   bool interrupted_ = false;
 };
 
@@ -239,6 +241,8 @@ void RunningJob::tell(const protocol::JobEvent& event) {
       done_ = std::get<protocol::JobDone>(action);
     }
   }
+  if (!store_ || !supervisor_.lingers() || std::exchange(asked_store_, true)) return;
+  store_->when_deserted([this] { loop_.post([this] { tell(protocol::AllHeard{}); }); });
 }
 
 void RunningJob::refused(std::string_view text) {
@@ -264,6 +268,8 @@ Result<int> launch(const LaunchOptions& options) {
   STORMO_RETURN_IF_ERROR(provide_descriptors(use_of(plan)));
   fill_standard_descriptors();
   STORMO_ASSIGN_OR_RETURN(const auto signals, SignalReader::create());
+  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
+  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
   // The guards are forks: made while this process has one thread.
   std::vector<std::optional<Guard>> guards(plan.hosts.size());
   for (std::size_t i = 0; i < plan.hosts.size(); ++i) {
@@ -271,8 +277,6 @@ Result<int> launch(const LaunchOptions& options) {
     STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
     guards[i].emplace(std::move(guard));
   }
-  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop, EventLoop::create());
-  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Orphans> orphans, Orphans::adopt(*loop));
   RunningJob job(*loop, *orphans, std::move(plan), options.output);
   return job.run(std::move(guards), *signals, options.on_end);
 }

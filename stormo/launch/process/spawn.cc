@@ -32,7 +32,8 @@ struct Problem {
   std::array<char, 32> what{};
 };
 
-/// Everything below runs between fork and exec, where only system calls are safe.
+/// Everything below runs between vfork and exec, on memory of the parent, where only system calls
+/// are safe.
 [[noreturn]] void give_up(int pipe, const char* what) {
   Problem problem;
   problem.error = errno;
@@ -42,8 +43,10 @@ struct Problem {
 }
 
 void reset_signals() {
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
   for (int s = 1; s < NSIG; ++s)
-    if (s != SIGKILL && s != SIGSTOP) ::signal(s, SIG_DFL);
+    if (s != SIGKILL && s != SIGSTOP) ::sigaction(s, &usual, nullptr);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -54,7 +57,7 @@ void place(int from, int to, int pipe) {
   if (from >= 0 && ::dup2(from, to) < 0) give_up(pipe, "dup2");
 }
 
-/// The arguments of the child, laid out before the fork.
+/// The arguments of the child, laid out before it is started.
 struct Prepared {
   std::vector<char*> argv;
   std::vector<char*> environment;
@@ -82,6 +85,21 @@ struct Prepared {
   if (child.inherited) ::fcntl(*child.inherited, F_SETFD, 0);
   ::execve(child.file.c_str(), prepared.argv.data(), prepared.environment.data());
   give_up(pipe, "execute");
+}
+
+/// The process, or -1. Without a copy of this one's memory: the caller stands still until the child
+/// has executed its program or given up. No handler of this process may run in the child.
+[[gnu::noinline]] pid_t start(const Child& child, const Prepared& prepared, int pipe) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = ::vfork();
+  if (pid == 0) become(child, prepared, pipe);
+  const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return pid;
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
@@ -130,11 +148,9 @@ Result<pid_t> spawn(const Child& child) {
   for (const int cpu : child.cpus)
     if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &prepared.cpus);
 
-  const pid_t pid = ::fork();
+  const pid_t pid = start(child, prepared, problems.write.get());
   if (pid < 0)
     return errno_error("start a process; the limit of processes or memory is reached (ulimit -u)");
-  if (pid == 0) become(child, prepared, problems.write.get());
-
   problems.write.reset();
   Problem problem;
   ssize_t n = 0;

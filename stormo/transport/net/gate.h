@@ -53,6 +53,8 @@ class Gate {
   /// step() is also due at this time.
   TimePoint wake_at(TimePoint now) const;
   std::vector<Visitor> step(TimePoint now);
+  /// Nobody was waiting when step() last looked.
+  bool idle() const { return pending_.empty() && listening_; }
   /// Closes the listener and refuses, with `reason`, whoever is still unproven.
   void close(std::string_view reason);
 

@@ -1,8 +1,10 @@
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/net/secret.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+
+#include <cerrno>
 
 namespace stormo::transport {
 namespace {
@@ -35,7 +37,11 @@ Secret Secret::random() {
   Secret secret;
   secret.bytes_ = new_bytes();
   Bytes& bytes = *secret.bytes_;
-  STORMO_CHECK(RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) == 1,
+  // The kernel's generator, which is whole up to 256 bytes; that of OpenSSL would be set up first.
+  ssize_t n = 0;
+  do n = ::getrandom(bytes.data(), bytes.size(), 0);
+  while (n < 0 && errno == EINTR);
+  STORMO_CHECK(n == static_cast<ssize_t>(bytes.size()),
                "the system's random number generator failed");
   return secret;
 }

@@ -55,6 +55,10 @@ class StoreServer {
   /// False when the key already had a value.
   virtual bool set_if_absent(std::string_view key, std::string_view value) = 0;
   virtual std::optional<std::string> get(std::string_view key) const = 0;
+  /// Calls back on the server's thread, once, as soon as nobody is connected or waits to be let in,
+  /// all that they sent has been handled, and no will can set a key any more. Where the clients are
+  /// processes of this host that have ended, that is at once.
+  virtual void when_deserted(std::function<void()> callback) = 0;
 };
 
 /// One authenticated session with the Store. Thread-safe; owns one thread that beats, reads replies

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 namespace stormo::transport {
 namespace {
@@ -80,6 +81,11 @@ class EpollStoreServer final : public StoreServer {
     const std::lock_guard lock(mutex_);
     return state_.get(key);
   }
+  void when_deserted(std::function<void()> callback) override {
+    const std::lock_guard lock(mutex_);
+    deserted_ = std::move(callback);
+    wake();
+  }
 
  private:
   Result<Descriptor> listen(const StoreEndpoint& at, PortRange ports);
@@ -89,6 +95,7 @@ class EpollStoreServer final : public StoreServer {
     (void)!::write(wake_.get(), &one, sizeof one);
   }
   void run();
+  void look_whether_deserted(bool nothing_else);
   int timeout_ms(TimePoint now);
   void admit(Gate::Visitor visitor, TimePoint now);
   void serve(SessionId id, std::uint32_t events, TimePoint now);
@@ -114,7 +121,8 @@ class EpollStoreServer final : public StoreServer {
   std::array<char, kReadBytes> read_buffer_;
   RealClock clock_;
   mutable std::mutex mutex_;
-  StoreState state_;  // guarded by mutex_
+  StoreState state_;                // guarded by mutex_
+  std::function<void()> deserted_;  // guarded by mutex_
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
@@ -181,9 +189,11 @@ void EpollStoreServer::run() {
     const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                timeout_ms(clock_.now()));
     const TimePoint now = clock_.now();
+    bool woken = false;
     for (int i = 0; i < n; ++i) {
       const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
       if (id == kWakeEvent) {
+        woken = true;
         std::uint64_t count = 0;
         (void)!::read(wake_.get(), &count, sizeof count);
       } else if (id != kGateEvent) {
@@ -197,7 +207,22 @@ void EpollStoreServer::run() {
       state_.tick(now);
     }
     deliver(now);
+    look_whether_deserted(woken && n == 1);
   }
+}
+
+/// Whoever came before the question is in the turn that it causes, or in an earlier one: a turn
+/// that brings nothing else proves that nobody is left.
+void EpollStoreServer::look_whether_deserted(bool nothing_else) {
+  if (!sessions_.empty() || !gate_->idle()) return;
+  std::function<void()> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!deserted_) return;
+    if (nothing_else) callback = std::exchange(deserted_, nullptr);
+  }
+  if (callback) return callback();
+  wake();
 }
 
 void EpollStoreServer::admit(Gate::Visitor visitor, TimePoint now) {

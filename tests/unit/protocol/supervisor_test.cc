@@ -67,6 +67,29 @@ TEST(Supervisor, EndsWithZeroWhenEveryRankDid) {
   }
 }
 
+TEST(Supervisor, DoesNotWaitForAReportThatCannotCome) {
+  Job job(2);
+  job.tell(Exited{0, 0});
+  job.tell(AllHeard{});
+  EXPECT_FALSE(job.supervisor.lingers());
+  EXPECT_FALSE(job.done) << "a rank still runs";
+  job.tell(Exited{1, 0});
+  EXPECT_TRUE(job.supervisor.lingers());
+  job.tell(AllHeard{});
+  EXPECT_EQ(job.done, (JobDone{0, ""}));
+}
+
+TEST(Supervisor, AReportBeforeTheLastWordCounts) {
+  Job job(2);
+  for (int r : {0, 1}) job.tell(Exited{r, 0});
+  job.tell(FailureReported{"rank 1: connection closed"});
+  job.tell(AllHeard{});
+  while (job.wait_for_wish()) {
+  }
+  EXPECT_EQ(job.done->exit_code, 1);
+  EXPECT_THAT(job.first_line(), HasSubstr("rank 1"));
+}
+
 TEST(Supervisor, ARankThatEndsWithZeroLeavesTheOthersAlone) {
   Job job(2);
   job.tell(Exited{1, 0});
@@ -371,7 +394,7 @@ TEST(Supervisor, RandomEventOrders) {
     for (int step = 0; step < 40 && !job.done; ++step) {
       const Rank rank = static_cast<Rank>(rng.below(static_cast<std::uint64_t>(n) + 1));
       const int before = job.times_done;
-      switch (rng.below(9)) {
+      switch (rng.below(10)) {
         case 0: job.tell(Exited{rank, 0}); break;
         case 1: job.tell(Exited{rank, rng.below(2) ? 1 : 75}); break;
         case 2: job.tell(Signalled{rank, rng.below(2) ? SIGKILL : SIGABRT}); break;
@@ -379,6 +402,7 @@ TEST(Supervisor, RandomEventOrders) {
         case 4: job.tell(UserSignal{SIGINT}); break;
         case 5: job.tell(HostLost{rank / 2, "gone"}); break;
         case 6: job.wait(milliseconds(rng.below(400))); break;
+        case 7: job.tell(AllHeard{}); break;
         default: job.wait_for_wish(); break;
       }
       EXPECT_LE(job.times_done - before, 1);

@@ -213,6 +213,23 @@ TEST_P(Store, ADeathLeavesTheWillWithReasonAndNote) {
             "rank 1 on b; connection closed; last reported: step 13");
 }
 
+TEST_P(Store, IsDesertedWhenEveryWillIsSpoken) {
+  const auto ask = [this] {
+    auto said = std::make_shared<std::promise<std::vector<std::string>>>();
+    server_->when_deserted([this, said] { said->set_value(sets_.all()); });
+    return said->get_future();
+  };
+  EXPECT_EQ(ask().wait_for(15s), std::future_status::ready) << "nobody was ever there";
+  auto mortal = client();
+  ASSERT_TRUE(mortal->set_will("failure", "rank 1", 10s, soon()).ok());
+  auto deserted = ask();
+  ASSERT_TRUE(mortal->set("fence", "x", soon()).ok());  // later turns of the server have passed
+  EXPECT_EQ(deserted.wait_for(0s), std::future_status::timeout);
+  mortal.reset();
+  ASSERT_EQ(deserted.wait_for(15s), std::future_status::ready);
+  EXPECT_THAT(deserted.get(), ::testing::Contains(::testing::StartsWith("failure=rank 1")));
+}
+
 TEST_P(Store, AGoodbyeDropsTheWill) {
   const auto watcher = client();
   {
