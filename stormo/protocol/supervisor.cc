@@ -260,18 +260,15 @@ void Supervisor::finish(std::vector<JobAction>& actions) {
 
 int Supervisor::exit_code() const {
   if (killed_by_user_) return kSignalBase + *user_signal_;
+  // No signal of ours makes a rank end with one of these: a slow one may say it while it is ended.
   const auto ended_with = [&](int code) {
-    return std::any_of(members_.begin(), members_.end(),
-                       [&](const Member& m) { return m.by_itself && m.code == code; });
+    return std::ranges::any_of(members_, [&](const Member& m) { return m.code == code; });
   };
-  // No signal of ours makes a rank end with this: a slow one may say it while it is ended.
-  const bool saved = std::any_of(members_.begin(), members_.end(),
-                                 [](const Member& m) { return m.code == kSavedTryAgain; });
   const bool only_reported = !first_failed_ && !lost_host_ && !late_;
   // Ranks that notice each other leave after the user's signal have not failed.
   const bool wanted = user_signal_ && interrupted_by_ && only_reported;
   if (failed_ && !wanted) {
-    if (saved) return kSavedTryAgain;
+    if (ended_with(kSavedTryAgain)) return kSavedTryAgain;
     return ended_with(kConfiguration) ? kConfiguration : 1;
   }
   return interrupted_by_ ? kSignalBase + *interrupted_by_ : 0;

@@ -69,8 +69,9 @@ struct RankPlace {
 /// the failure may still arrive, and the others say what they know and end by themselves), SIGKILL
 /// `grace` later. A rank that ends with 0 has not failed. SIGINT and SIGTERM of the user are
 /// forwarded; a second one kills. Exit codes: 0; 1 for a failed run; 75 when a rank ended so (a
-/// peer was lost, and state was saved), 2 when one did by itself; 130 and 143 for an interrupted
-/// run. JobDone comes exactly once, and within settle + grace + `give_up` of the first failure.
+/// peer was lost, and state was saved), 2 when one did so (nothing was begun); 130 and 143 for an
+/// interrupted run. JobDone comes exactly once, and within settle + grace + `give_up` of the first
+/// failure.
 class Supervisor {
  public:
   struct Options {

@@ -20,8 +20,8 @@
 #include <stormo/train/run/step_log.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/step/runner.h>
-#include <stormo/train/world/axis_groups.h>
 #include <stormo/train/task.h>
+#include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
 

@@ -7,8 +7,8 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/backward_reducer.h>
-#include <stormo/train/world/axis_groups.h>
 #include <stormo/train/store/host_shared_parameters.h>
+#include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
 

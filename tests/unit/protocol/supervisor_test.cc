@@ -287,6 +287,19 @@ TEST(Supervisor, PassesConfigurationAndSavedExitsThrough) {
   }
 }
 
+// On a busy machine the rank that refuses a configuration may need longer than the others are
+// given.
+TEST(Supervisor, AConfigurationThatIsRefusedLateStillGivesTheExitCode) {
+  Job job(2);
+  job.tell(FailureReported{"rank 0: resume: the checkpoint belongs to another model"});
+  job.wait(milliseconds(300));
+  ASSERT_EQ(job.signals, std::vector{SIGTERM});
+  job.tell(Signalled{1, SIGTERM});
+  job.tell(Exited{0, 2});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 2);
+}
+
 // The survivors of a lost rank say that they have saved, one of them late.
 TEST(Supervisor, ASurvivorThatHasSavedGivesTheExitCodeEvenWhileItIsEnded) {
   Job job(3);
