@@ -35,7 +35,9 @@ class Walk {
         sizes_(sizes),
         shards_(parts(plan.mesh, plan.parameters, Placement::kShard)),
         in_parts_(std::ranges::count(plan.parameters, Placement::kShard) > 0),
-        has_gradient_(static_cast<std::size_t>(num_parameters(plan.model))) {
+        shapes_(flatten(plan.model)),
+        reads_(parameters_read(plan.model)),
+        has_gradient_(shapes_.size()) {
     for (const Action& a : plan.actions) {
       if (a.kind == ActionKind::kReshard) dropped_.push_back(a.range);
     }
@@ -83,7 +85,7 @@ class Walk {
         break;
       case ActionKind::kRecompute: now_.activations += activations(a.range); break;
       case ActionKind::kBackward: {
-        add_gradients(parameters_of(plan_.model, a.range));
+        for (int s = a.range.last; s >= a.range.first; --s) add_gradients(s);
         keep_highest();
         now_.activations -= activations(a.range);
         break;
@@ -104,13 +106,12 @@ class Walk {
   }
 
   /// Gradients lie whole where backward leaves them; later micro-batches add to them.
-  void add_gradients(Range parameters) {
-    const auto all = flatten(plan_.model);
-    for (int i = parameters.first; i <= parameters.last; ++i) {
+  void add_gradients(int segment) {
+    for (const int i : reads_[static_cast<std::size_t>(segment)]) {
       const auto p = static_cast<std::size_t>(i);
-      if (!all[p]->trainable || has_gradient_[p]) continue;
+      if (!shapes_[p]->trainable || has_gradient_[p]) continue;
       has_gradient_[p] = true;
-      now_.gradients += all[p]->elements * bytes_of(all[p]->dtype);
+      now_.gradients += shapes_[p]->elements * bytes_of(shapes_[p]->dtype);
     }
   }
 
@@ -185,6 +186,8 @@ class Walk {
   int shards_;
   bool in_parts_;
   std::vector<Range> dropped_;
+  std::vector<const plan::ParameterShape*> shapes_;
+  std::vector<std::vector<int>> reads_;  // by segment: parameters
   std::vector<bool> has_gradient_;
   std::map<std::pair<int, int>, std::int64_t> terms_;  // of reductions, by range
   Memory now_;

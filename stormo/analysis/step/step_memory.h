@@ -37,7 +37,7 @@ struct StepMemory {
 };
 
 /// Of a verified plan, on the rank that holds the most, with the alignment of flat buffers; without
-/// what libraries take for themselves. O(actions * log(parameters) + parameters).
+/// what libraries take for themselves. O(actions * (actions + parameters)).
 StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes);
 
 }  // namespace stormo::analysis

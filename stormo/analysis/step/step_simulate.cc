@@ -136,8 +136,10 @@ class Walk {
   /// the plan comes to it.
   double ready(std::size_t rank) const {
     const Action& a = plan_.actions[action_];
-    const bool early = a.kind == ActionKind::kAllReduce && a.asynchronous &&
-                       reductions_.find({a.range.first, a.range.last}) == reductions_.end();
+    const bool of_parts = std::ranges::any_of(plan_.actions, [&](const Action& b) {
+      return b.kind == ActionKind::kReduceScatter && b.range == a.range;
+    });
+    const bool early = a.kind == ActionKind::kAllReduce && a.asynchronous && !of_parts;
     if (!early) return ranks_[rank].compute;
     double time = 0;
     for (std::size_t s = owner_[at(a.range.first)]; s <= owner_[at(a.range.last)]; ++s) {
@@ -177,6 +179,7 @@ class Walk {
 
   void arrive(std::size_t rank, double time) {
     const Action& a = plan_.actions[action_];
+    if (a.kind == ActionKind::kCount) return;  // buckets follow it on their lane
     Arrivals& under_way = a.kind == ActionKind::kAllGather ? gathers_ : reductions_;
     std::vector<double>& arrivals = under_way[{a.range.first, a.range.last}];
     arrivals.resize(ranks_.size());

@@ -36,6 +36,7 @@ struct MicroBatch {
   int forward = 0;   // segments done
   int backward = 0;  // segments done
   bool loss = false;
+  std::vector<plan::Range> forwards;   // as they were cut
   std::vector<plan::Range> forgotten;  // forwards that keep their input only
 };
 
@@ -171,6 +172,7 @@ class Walk {
     }
     for (int s = a.range.first; s <= a.range.last; ++s) STORMO_RETURN_IF_ERROR(readable(s));
     m.forward = a.range.last + 1;
+    m.forwards.push_back(a.range);
     return {};
   }
 
@@ -193,10 +195,10 @@ class Walk {
       return bad("comes after the backward of segment " + std::to_string(left));
     }
     for (int s = a.range.first; s <= a.range.last; ++s) STORMO_RETURN_IF_ERROR(readable(s));
-    const auto forward = std::ranges::find(m.forgotten, a.range);
-    if (forward == m.forgotten.end()) return bad("computes its range a third time");
-    m.forgotten.erase(forward);
-    return {};
+    if (std::ranges::count(m.forwards, a.range) == 0) {
+      return bad("computes a range again that no forward has computed as one");
+    }
+    return std::erase(m.forgotten, a.range) > 0 ? Status() : bad("computes its range a third time");
   }
 
   Status backward(const Action& a) {
@@ -393,7 +395,8 @@ class Walk {
       const bool named = std::ranges::count(a.axes, plan_.mesh.axes[axis].name) > 0;
       if (named && !cut)
         return bad("adds up what all ranks of " + plan_.mesh.axes[axis].name + " have");
-      if (all && cut && !named && !one_rank(axis)) {
+      const bool adds_up = all || !a.axes.empty();  // an update may need no sums
+      if (adds_up && cut && !named && !one_rank(axis)) {
         return bad("leaves out the parts of other ranks of " + plan_.mesh.axes[axis].name);
       }
     }

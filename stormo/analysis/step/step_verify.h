@@ -33,9 +33,9 @@ namespace stormo::analysis {
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut. Parameters that are updated with gradients that are
 /// partial become diverged. What some action reshards is in parts when it is updated, and no terms
-/// outlive the step: so memory is released when the plan says so. Written from above, so the time does not depend on the number of ranks:
-/// O(actions * parameters * axes) at most. What a store of parameters can do besides is not looked
-/// at: see train/parameters/parameter_store.h, check().
+/// outlive the step: so memory is released when the plan says so. Written from above, so the time
+/// does not depend on the number of ranks: O(actions * parameters * axes) at most. What a store of
+/// parameters can do besides is not looked at: see train/parameters/parameter_store.h, check().
 // clang-format on
 Status verify(const plan::StepPlan& p);
 

@@ -26,6 +26,7 @@ namespace stormo::train {
 torch::Tensor checkpoint(std::function<torch::Tensor(torch::Tensor)> function,
                          const torch::Tensor& input);
 
+/// For a loop of one's own, as parallel::recompute() is for the Trainer:
 /// chain->forward(x) in groups of `segments_per_group` Segments, all but the last by checkpoint();
 /// 0: about the square root of their number. For n Segments in groups of k, whose activations take
 /// A bytes each, activations take (n/k + k) A at the peak in place of n A.

@@ -9,4 +9,16 @@ namespace stormo::train {
 torch::Tensor generator_state();
 void set_generator_state(const torch::Tensor& state);
 
+/// Sets it while this lives.
+class GeneratorAt {
+ public:
+  explicit GeneratorAt(const torch::Tensor& state) { set_generator_state(state); }
+  ~GeneratorAt() { set_generator_state(before_); }
+  GeneratorAt(const GeneratorAt&) = delete;
+  GeneratorAt& operator=(const GeneratorAt&) = delete;
+
+ private:
+  torch::Tensor before_ = generator_state();
+};
+
 }  // namespace stormo::train

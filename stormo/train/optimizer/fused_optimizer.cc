@@ -208,6 +208,7 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
   tensor::parallel_for(total, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::int64_t passed = 0;
     for (const Work& work : works) {
+      if (passed >= end) break;
       optim::Piece part = work.piece;
       part.begin = std::max<std::int64_t>(begin - passed, 0);
       part.end = std::min(end - passed, work.piece.end);

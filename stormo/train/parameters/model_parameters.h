@@ -14,8 +14,8 @@ namespace stormo::train {
 /// Segments and parameters of the task's module, for plans; see Task::shape.
 plan::ModelShape shape_of(const Task& task);
 
-/// OK when `parameters`, the trainable ones of a module, are those of `model`; else kBadPlan names
-/// the first that differs.
+/// OK when `parameters`, the trainable ones of a module, are those of `model` by their
+/// number and sizes; else kBadPlan names the first that differs.
 Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters);
 
 /// Where the trainable parameters of `range`, which counts all, stand among the trainable ones.

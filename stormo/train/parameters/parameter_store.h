@@ -42,10 +42,9 @@ class ParameterStore {
   /// From the next step on perform() gets the actions of `plan`, which check() has accepted. Not a
   /// collective, but before the first step.
   virtual void follow(const plan::StepPlan& /*plan*/) {}
-  /// Before the forward of a micro-batch; `weight` is what this rank's gradients of the step count
-  /// for, and no other micro-batch follows the `last`: during its backward starts what is
-  /// asynchronous and has its gradients.
-  virtual void begin_pass(double /*weight*/, bool /*last*/) {}
+  /// Before a backward. During one of the `last`, after which no other micro-batch adds gradients,
+  /// starts what is asynchronous and has its gradients. Not a collective.
+  virtual void begin_backward(bool /*last*/) {}
   /// Does an action that moves or drops parameters or gradients: the latter become
   /// sum(weight_r * g_r) / sum(weight_r). What it makes may still be under way when this returns:
   /// make_readable(), perform(), gradient_norm() and update() wait for what they need.

@@ -22,8 +22,7 @@ void BackwardReducer::follow(const plan::StepPlan& plan, DoneAction done) {
                                       .abandoned = [this] { reducer_.abandon(); }});
 }
 
-void BackwardReducer::begin_pass(double weight, bool last) {
-  reducer_.set_weight(weight);
+void BackwardReducer::begin_backward(bool last) {
   if (hooks_ != nullptr) hooks_->enable(last);
 }
 

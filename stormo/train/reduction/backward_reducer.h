@@ -18,9 +18,8 @@ class BackwardReducer {
 
   /// As GradientReducer; a plan without anything asynchronous has no hooks.
   void follow(const plan::StepPlan& plan, DoneAction done);
-  /// Before a pass of a loss that counts for `weight`; gradients stay local unless it is the
-  /// `last` pass of the step.
-  void begin_pass(double weight, bool last);
+  /// Before a backward; nothing starts during it unless it is one of the `last`.
+  void begin_backward(bool last);
   GradientReducer& reducer() { return reducer_; }
 
  private:

@@ -119,9 +119,9 @@ comm::Request GradientBucket::request(double weight, double total_weight) const 
           .algorithm = algorithm_};
 }
 
-Status GradientBucket::reduce(double weight) {
+Status GradientBucket::reduce(double weight, double total_weight) {
   gather();
-  STORMO_RETURN_IF_ERROR(world_.run(request(weight, 0), Deadline::never()));
+  STORMO_RETURN_IF_ERROR(world_.run(request(weight, total_weight), Deadline::never()));
   scatter();
   return {};
 }

@@ -38,9 +38,9 @@ class GradientBucket {
   GradientBucket(const GradientBucket&) = delete;
 
   /// Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on the caller's thread.
-  Status reduce(double weight);
-  /// The same in two steps. From start() to finish() nobody may touch the gradients.
   /// `total_weight`: sum(weight_r) where all ranks know it, else 0.
+  Status reduce(double weight, double total_weight);
+  /// The same in two steps. From start() to finish() nobody may touch the gradients.
   void start(double weight, double total_weight);
   Status finish();
   /// Waits for what start() began, and leaves the gradients as they are.

@@ -1,9 +1,11 @@
 #include <stormo/train/reduction/gradient_reducer.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <utility>
 
+#include <stormo/base/check.h>
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
@@ -35,7 +37,7 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
   for (const NamedParameter& p : parameters) {
     module.parameters.push_back({.name = p.name,
                                  .elements = p.tensor.numel(),
-                                 .dtype = *tensor::dtype_of(p.tensor.scalar_type()),
+                                 .dtype = tensor::dtype_of(p.tensor.scalar_type()).take_or_throw(),
                                  .sparse = p.sparse});
   }
   const plan::StepPlan one = parallel::one_device({.segments = {std::move(module)}});
@@ -53,12 +55,13 @@ GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedPar
       algorithm_(how.algorithm),
       travels_as_(how.travels_as) {}
 
-GradientReducer::~GradientReducer() = default;
+// What is under way writes into the buckets.
+GradientReducer::~GradientReducer() { abandon(); }
 
 void GradientReducer::follow(const plan::StepPlan& plan) {
   parts_.clear();
   started_ = 0;
-  is_ready_.assign(parameters_.size(), false);
+  expect_backwards(plan);
   count_.reset();
   for (const plan::Action& a : plan.actions) {
     if (a.kind == ActionKind::kCount) count_ = a;
@@ -90,6 +93,32 @@ void GradientReducer::follow(const plan::StepPlan& plan) {
   next_pass();
 }
 
+/// A tied parameter gets a term from each piece of the graph that reads it. Only those of the
+/// micro- batch that comes last are announced.
+void GradientReducer::expect_backwards(const plan::StepPlan& plan) {
+  std::vector<std::size_t> index;  // by parameter of the plan, in the list
+  std::size_t next = 0;
+  for (const plan::ParameterShape* p : flatten(plan.model)) {
+    index.push_back(p->trainable ? next++ : parameters_.size());
+  }
+  int last_batch = 0;
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind == ActionKind::kBackward) last_batch = a.micro_batch;
+  }
+  const auto reads = parameters_read(plan.model);
+  expected_.assign(parameters_.size() + 1, 0);
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind != ActionKind::kBackward || a.micro_batch != last_batch) continue;
+    std::set<std::size_t> added;
+    for (int s = a.range.first; s <= a.range.last; ++s) {
+      for (const int p : reads[static_cast<std::size_t>(s)]) {
+        added.insert(index[static_cast<std::size_t>(p)]);
+      }
+    }
+    for (const std::size_t i : added) ++expected_[i];
+  }
+}
+
 bool GradientReducer::can_start_early() const {
   return world_.size() > 1 &&
          std::ranges::any_of(parts_, [](const Part& p) { return p.action.asynchronous; });
@@ -101,15 +130,14 @@ void GradientReducer::ready(std::size_t index) {
   start_full_parts();
   const std::size_t k = part_of_[index];
   if (k == parts_.size()) return;
-  if (is_ready_[index]) {
+  if (++announced_[index] > expected_[index]) {
     if (k >= started_) return;
     throw Error(invalid_argument(
         "the gradient of '" + parameters_[index].name +
         "' changed after its bucket was sent: it is used by several checkpointed parts of the "
         "model; reduce at the end of backward (Overlap::at_the_end())"));
   }
-  is_ready_[index] = true;
-  --parts_[k].missing;
+  if (announced_[index] == expected_[index]) --parts_[k].missing;
 }
 
 void GradientReducer::start_full_parts() {
@@ -117,31 +145,28 @@ void GradientReducer::start_full_parts() {
   if (count_ && !total_asked_) return;
   while (started_ < parts_.size() && parts_[started_].missing == 0 &&
          parts_[started_].action.asynchronous) {
-    Part& next = parts_[started_];
-    throw_if_error(start(next));
-    if (done_) done_(next.action);
+    throw_if_error(start_next());
   }
 }
 
 Status GradientReducer::start(Part& part) {
   ++started_;
   if (world_.size() == 1) return {};  // the average over one rank, bit for bit
+  if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
+  const double total = total_asked_ ? total_weight_ : 0;
   if (!part.action.asynchronous) {
-    for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_));
+    for (const auto& bucket : part.buckets) STORMO_RETURN_IF_ERROR(bucket->reduce(weight_, total));
     return reduce_tables(part);
   }
-  if (total_asked_) STORMO_RETURN_IF_ERROR(total_known_.wait());
-  for (const auto& bucket : part.buckets) {
-    bucket->start(weight_, total_asked_ ? total_weight_ : 0);
-  }
+  for (const auto& bucket : part.buckets) bucket->start(weight_, total);
   part.under_way = true;
   return {};
 }
 
 Status GradientReducer::count(bool asynchronous) {
-  if (world_.size() == 1) return {};
   total_asked_ = true;
   total_weight_ = weight_;
+  if (world_.size() == 1) return {};
   const comm::Buffer total = comm::buffer_of(std::span(&total_weight_, 1));
   total_known_ = world_.all_reduce_async(std::span(&total, 1), comm::ReduceOp::kSum);
   return asynchronous ? Status() : total_known_.wait();
@@ -153,11 +178,19 @@ Status GradientReducer::perform(const plan::Action& action) {
     if (done_) done_(action);
     return {};
   }
-  if (started_ < parts_.size() && parts_[started_].action == action) {
-    STORMO_RETURN_IF_ERROR(start(parts_[started_]));
-    if (done_) done_(action);
-  }
-  return {};  // else it is under way
+  const auto part = std::ranges::find(parts_, action, &Part::action);
+  STORMO_CHECK(part != parts_.end(), "an action of another plan");
+  const auto number = static_cast<std::size_t>(part - parts_.begin());
+  if (number < started_) return {};  // it is under way
+  STORMO_CHECK(number == started_, "actions of a plan in another order");
+  return start_next();
+}
+
+Status GradientReducer::start_next() {
+  Part& next = parts_[started_];
+  STORMO_RETURN_IF_ERROR(start(next));
+  if (done_) done_(next.action);
+  return {};
 }
 
 Status GradientReducer::finish(Part& part) {
@@ -198,7 +231,7 @@ Status GradientReducer::finish() {
 
 void GradientReducer::next_pass() {
   for (Part& part : parts_) part.missing = part.range.last - part.range.first;
-  is_ready_.assign(parameters_.size(), false);
+  announced_.assign(parameters_.size(), 0);
   started_ = 0;
   held_ = false;
   total_asked_ = false;
@@ -211,7 +244,7 @@ Status GradientReducer::begin_pass() {
 Status GradientReducer::reduce() {
   STORMO_RETURN_IF_ERROR(begin_pass());
   while (started_ < parts_.size()) {
-    STORMO_RETURN_IF_ERROR(perform(plan::Action(parts_[started_].action)));
+    STORMO_RETURN_IF_ERROR(start_next());
   }
   STORMO_RETURN_IF_ERROR(finish());
   next_pass();
@@ -223,7 +256,7 @@ void GradientReducer::abandon() {
     if (!std::exchange(part.under_way, false)) continue;
     for (const auto& bucket : part.buckets) bucket->abandon();
   }
-  if (total_asked_) static_cast<void>(total_known_.wait());
+  if (total_asked_ && world_.size() > 1) static_cast<void>(total_known_.wait());
   next_pass();
 }
 

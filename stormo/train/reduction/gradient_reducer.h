@@ -48,8 +48,8 @@ class GradientReducer {
 
   /// What this rank's gradients count for in the passes that follow.
   void set_weight(double weight) { weight_ = weight; }
-  /// The gradient of parameter `index` is in place; once per pass. Optional: perform() takes what
-  /// was not announced.
+  /// A backward has added to the gradient of parameter `index`; once for each of the plan that
+  /// reads it. Optional: perform() takes what was not announced.
   void ready(std::size_t index);
   /// From here to the end of the pass ready() starts nothing: gradients may still change.
   void hold() { held_ = true; }
@@ -84,7 +84,9 @@ class GradientReducer {
     std::size_t missing = 0;  ///< gradients that are not ready in this pass
     bool under_way = false;
   };
+  void expect_backwards(const plan::StepPlan& plan);
   void start_full_parts();
+  Status start_next();
   Status start(Part& part);
   Status count(bool asynchronous);
   Status finish(Part& part);
@@ -99,7 +101,8 @@ class GradientReducer {
   std::optional<plan::Action> count_;
   std::vector<Part> parts_;
   std::vector<std::size_t> part_of_;  // by parameter; parts_.size(): none
-  std::vector<bool> is_ready_;        // by parameter
+  std::vector<int> expected_;         // by parameter: backwards that add to its gradient
+  std::vector<int> announced_;        // by parameter, in this pass
   std::size_t started_ = 0;           // parts of this pass
   bool held_ = false;
   double weight_ = 1;

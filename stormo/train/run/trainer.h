@@ -15,8 +15,8 @@
 namespace stormo::train {
 
 /// Trains `task` on all ranks of `world` as `options` says: composes the StepPlan, runs it, logs,
-/// evaluates, saves. The same call on every rank. Modules with sparse gradients (Embedding with
-/// sparse(true)) are refused: see DistributedDataParallel.
+/// evaluates, saves. The same call on every rank. Sparse gradients (Embedding with sparse(true))
+/// take an optimizer that leaves other rows alone: optim::leaves_rest_alone().
 class Trainer {
  public:
   Trainer(comm::Communicator& world, Task task, std::shared_ptr<const data::Dataset> train,
@@ -29,7 +29,8 @@ class Trainer {
   void set_sink(Sink* sink);
   /// Told of each action of this rank's steps when it is done.
   void on_action(DoneAction done);
-  /// The plan that run() will execute.
+  /// The plan that run() will execute; its first steps also try forms of it with buckets, where
+  /// overlap is measured.
   const plan::StepPlan& plan() const;
   /// Blocks until the run is over; call once. Afterwards the module holds the trained values on
   /// every rank, whatever the strategy. kInterrupted after a signal that any rank received,

@@ -49,6 +49,7 @@ Status Runner::follow(const plan::StepPlan& plan) {
   if (chain_ != nullptr && chain_->segments().size() != plan.model.segments.size()) chain_.reset();
   STORMO_RETURN_IF_ERROR(check(plan));
   plan_ = plan;
+  look_ahead();
   trains_.clear();
   const auto shapes = flatten(plan_.model);
   for (const std::vector<int>& read : parameters_read(plan_.model)) {
@@ -57,6 +58,27 @@ Status Runner::follow(const plan::StepPlan& plan) {
   }
   parts_.store.follow(plan_);
   return {};
+}
+
+// What an action depends on that comes later in the plan.
+void Runner::look_ahead() {
+  const auto later = [&](std::size_t i, const auto& is) {
+    return std::any_of(plan_.actions.begin() + static_cast<std::ptrdiff_t>(i), plan_.actions.end(),
+                       is);
+  };
+  is_forgotten_.clear();
+  ends_gradients_.clear();
+  for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
+    const Action& a = plan_.actions[i];
+    is_forgotten_.push_back(a.kind == ActionKind::kForward && later(i, [&](const Action& b) {
+                              return b.kind == ActionKind::kRecompute && b.range == a.range &&
+                                     b.micro_batch == a.micro_batch;
+                            }));
+    ends_gradients_.push_back(a.kind == ActionKind::kBackward && !later(i, [&](const Action& b) {
+                                return b.kind == ActionKind::kBackward &&
+                                       b.micro_batch != a.micro_batch;
+                              }));
+  }
 }
 
 // What the plan does not say, and a Runner needs.
@@ -95,8 +117,8 @@ Status Runner::check(const plan::StepPlan& plan) const {
 Result<StepOutcome> Runner::step(double learning_rate) {
   outcome_ = {};
   gradient_scale_ = 1;
-  for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
-    const Action& action = plan_.actions[i];
+  for (current_ = 0; current_ < plan_.actions.size(); ++current_) {
+    const Action& action = plan_.actions[current_];
     STORMO_RETURN_IF_ERROR(execute(action, learning_rate).within(to_string(action.kind)));
   }
   batches_.clear();
@@ -153,9 +175,6 @@ Status Runner::load() {
 
 Status Runner::forward(const Action& action) {
   MicroBatch& m = at(action);
-  if (action.range.first == 0) {
-    parts_.store.begin_pass(weight(), action.micro_batch + 1 == plan_.micro_batches);
-  }
   if (m.batch.size() == 0) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "forward");
@@ -171,11 +190,7 @@ Status Runner::forward(const Action& action) {
       before.output.reset();  // no backward comes there
     }
   }
-  const bool again = std::ranges::any_of(plan_.actions, [&](const Action& a) {
-    return a.kind == ActionKind::kRecompute && a.range == action.range &&
-           a.micro_batch == action.micro_batch;
-  });
-  if (again) {
+  if (is_forgotten_[current_]) {
     STORMO_RETURN_IF_ERROR(forget(piece, x));
   } else {
     piece.output = compute(action.range, std::move(x));
@@ -214,11 +229,9 @@ Status Runner::recompute(const Action& action) {
   if (!piece->wants_gradient) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "recompute");
-  const torch::Tensor now = generator_state();
-  set_generator_state(piece->generator);
+  const GeneratorAt same_numbers(piece->generator);
   if (piece->input.defined()) x = Boundary::apply(piece->input);
   piece->output = compute(action.range, std::move(x));
-  set_generator_state(now);
   return {};
 }
 
@@ -261,13 +274,15 @@ Status Runner::backward(const Action& action) {
   const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
   const auto next = piece + 1;
   const bool last = next == m.pieces.end();
-  const torch::Tensor gradient = last ? torch::Tensor() : next->input.grad();
+  const bool arrives = !last && next->input.defined();
+  const torch::Tensor gradient = arrives ? next->input.grad() : torch::Tensor();
   m.pieces.erase(next, m.pieces.end());
   const torch::Tensor output = std::move(piece->output);
   if (piece == m.pieces.begin()) m.pieces.clear();
   // nothing before here is trained, or nothing after it looks at it
   if (!output.requires_grad() || !(last || gradient.defined())) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  parts_.store.begin_backward(ends_gradients_[current_]);
   const Interval interval(parts_.lanes, Lane::kCompute, "backward");
   if (!last) {
     output.backward(gradient);

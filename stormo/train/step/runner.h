@@ -58,7 +58,8 @@ class Runner {
   Status follow(const plan::StepPlan& plan);
   const plan::StepPlan& plan() const { return plan_; }
 
-  /// One step. Exceptions of libtorch and of the task pass through; gradients are gone afterwards.
+  /// One step. Exceptions of libtorch and of the task pass through. Gradients are gone afterwards;
+  /// after a failure there is no further step.
   Result<StepOutcome> step(double learning_rate);
 
  private:
@@ -79,6 +80,7 @@ class Runner {
 
   Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
   Status check(const plan::StepPlan& plan) const;
+  void look_ahead();
   Status execute(const plan::Action& action, double learning_rate);
   Status load();
   Status forward(const plan::Action& action);
@@ -102,8 +104,11 @@ class Runner {
   RunnerParts parts_;
   std::shared_ptr<model::Chain> chain_;  // null: the module is one piece
   std::vector<bool> trains_;             // by segment: it reads a trainable parameter
+  std::vector<bool> is_forgotten_;       // by action: a forward that is recomputed
+  std::vector<bool> ends_gradients_;  // by action: a backward with none of other batches behind it
 
   // The step that is being executed.
+  std::size_t current_ = 0;  // action
   std::vector<MicroBatch> batches_;
   StepOutcome outcome_;
   double norm_ = 0;            // of the gradients as they are, then of what they stand for

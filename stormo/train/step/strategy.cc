@@ -46,6 +46,19 @@ bool has_simple_passes(const plan::StepPlan& plan) {
   return true;
 }
 
+/// What the plan has in parts: parameters that it drops, gradients whose terms go before the
+/// update.
+int stage_of(const plan::StepPlan& plan) {
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind == plan::ActionKind::kReshard) return 3;
+  }
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind == plan::ActionKind::kReleaseGradients) return 2;
+    if (a.kind == plan::ActionKind::kUpdate) return 1;
+  }
+  return 1;
+}
+
 }  // namespace
 
 Reduction reduction_of(const GradientOptions& options) {
@@ -125,7 +138,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const Reduction how = reduction_of(options.gradients);
   if (plan.mesh.find("shard") >= 0) {
-    const ShardingOptions sharding{.stage = options.strategy.stage,
+    const ShardingOptions sharding{.stage = stage_of(plan),
                                    .prefetch = 0,  // the plan says what is asynchronous
                                    .hybrid = options.strategy.hybrid,
                                    .deterministic = options.gradients.deterministic,

@@ -20,8 +20,8 @@ HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOption
   between_hosts_ = std::make_unique<BackwardReducer>(groups.world(), parameters, how);
 }
 
-void HostSharedStore::begin_pass(double weight, bool last) {
-  if (between_hosts_) between_hosts_->begin_pass(weight, last);
+void HostSharedStore::begin_backward(bool last) {
+  if (between_hosts_) between_hosts_->begin_backward(last);
 }
 
 Status HostSharedStore::check(const plan::StepPlan& plan) const {
@@ -76,7 +76,10 @@ Status HostSharedStore::update(const ParameterRange& all, const StepRate& rate) 
   if (!between_hosts_) return optimizer_.step(rate, shared_.gradients());
   // others of this host may still read parameters in their backward until all has been averaged
   GradientReducer& reducer = between_hosts_->reducer();
-  if (shared_.host().size() > 1) STORMO_RETURN_IF_ERROR(reducer.finish());
+  if (shared_.host().size() > 1) {
+    STORMO_RETURN_IF_ERROR(reducer.finish());
+    return optimizer_.step(rate, all.first, all.last);
+  }
   return reducer.finish(all, [&](const ParameterRange& averaged) {
     return optimizer_.step(rate, averaged.first, averaged.last);
   });

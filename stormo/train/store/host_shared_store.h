@@ -25,7 +25,7 @@ class HostSharedStore final : public ParameterStore {
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
-  void begin_pass(double weight, bool last) override;
+  void begin_backward(bool last) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& all, const StepRate& rate) override;

@@ -22,6 +22,7 @@ ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optim
 
 Status ReplicatedStore::check(const plan::StepPlan& plan) const {
   const plan::Action* first = first_reduction(plan);
+  if (first != nullptr) STORMO_RETURN_IF_ERROR(groups_.over(first->axes).status());
   std::size_t reduced = 0;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
@@ -47,15 +48,15 @@ void ReplicatedStore::follow(const plan::StepPlan& plan) {
     replicas_.reset();
     return;
   }
-  if (replicas_ == nullptr) {
-    comm::Communicator& ranks = *groups_.over(first->axes).take_or_throw();
+  comm::Communicator& ranks = *groups_.over(first->axes).take_or_throw();
+  if (replicas_ == nullptr || std::exchange(ranks_, &ranks) != &ranks) {
     replicas_ = std::make_unique<BackwardReducer>(ranks, optimizer_->parameters(), how_);
   }
   replicas_->follow(plan, [this](const plan::Action& a) { done(a); });
 }
 
-void ReplicatedStore::begin_pass(double weight, bool last) {
-  if (replicas_) replicas_->begin_pass(weight, last);
+void ReplicatedStore::begin_backward(bool last) {
+  if (replicas_) replicas_->begin_backward(last);
 }
 
 Status ReplicatedStore::perform(const plan::Action& action, double weight) {

@@ -18,7 +18,7 @@ class ReplicatedStore final : public ParameterStore {
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
-  void begin_pass(double weight, bool last) override;
+  void begin_backward(bool last) override;
   Status perform(const plan::Action& action, double weight) override;
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& range, const StepRate& rate) override;
@@ -29,6 +29,7 @@ class ReplicatedStore final : public ParameterStore {
   const AxisGroups& groups_;
   std::unique_ptr<Optimizer> optimizer_;
   Reduction how_;
+  comm::Communicator* ranks_ = nullptr;        // of the reductions
   std::unique_ptr<BackwardReducer> replicas_;  // null: the plan reduces nothing
 };
 

@@ -22,14 +22,16 @@ struct DistributedDataParallel::State {
         module(std::move(m)),
         how(r),
         parameters(trainable_parameters(*module)),
+        order(parameters.size()),
         position(parameters.size()),
+        came(parameters.size()),
         overlap(w, how.overlap, bytes_of(parameters)),
         hooks(tensors(), {.ready = [this](std::size_t i) { ready(i); },
                           .nested = [this] { reducer->hold(); },
                           .end = [this] { end_of_pass(); },
-                          .abandoned = [this] { reducer->abandon(); }}) {
-    std::iota(position.begin(), position.end(), std::size_t{0});
-    follow(parameters);
+                          .abandoned = [this] { abandon(); }}) {
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    follow();
   }
 
   std::vector<torch::Tensor> tensors() const {
@@ -38,20 +40,24 @@ struct DistributedDataParallel::State {
     return out;
   }
 
-  /// From the next pass on in the present form of overlap.
-  void follow(const std::vector<NamedParameter>& sorted) {
-    reducer = std::make_unique<GradientReducer>(world, sorted, how);
+  /// From the next pass on in the present form of overlap and order.
+  void follow() {
+    std::vector<NamedParameter> sorted;
+    for (std::size_t n = 0; n < order.size(); ++n) {
+      sorted.push_back(parameters[order[n]]);
+      position[order[n]] = n;
+    }
+    if (!sorted.empty()) plan = plan_of_replicas(sorted, world.size(), overlap.current());
+    reducer = std::make_unique<GradientReducer>(world, std::move(sorted), how);
     reducer->set_weight(weight);
     reducer->on_done(done);
-    in_order = sorted;
-    if (parameters.empty()) return;
-    plan = plan_of_replicas(sorted, world.size(), overlap.current());
-    reducer->follow(plan);
+    if (!parameters.empty()) reducer->follow(plan);
   }
 
   void ready(std::size_t i) {
     throw_if_error(reducer->begin_pass().within("DistributedDataParallel"));
-    if (!arrival_known) arrival.push_back(static_cast<std::int64_t>(i));
+    if (!arrival_known && !came[i]) arrival.push_back(static_cast<std::int64_t>(i));
+    came[i] = true;
     reducer->ready(position[i]);
   }
 
@@ -62,6 +68,12 @@ struct DistributedDataParallel::State {
     reduce();
   }
 
+  void abandon() {
+    reducer->abandon();
+    arrival.clear();
+    came.assign(came.size(), false);
+  }
+
   void reduce() {
     throw_if_error(reducer->reduce().within("DistributedDataParallel"));
     throw_if_error(next_pass().within("DistributedDataParallel"));
@@ -69,32 +81,26 @@ struct DistributedDataParallel::State {
 
   Status next_pass() {
     if (parameters.empty() || world.size() == 1) return {};
-    STORMO_ASSIGN_OR_RETURN(const bool changed, overlap.step_done(world));
-    if (!arrival_known) {
+    STORMO_ASSIGN_OR_RETURN(bool changed, overlap.step_done(world));
+    if (overlap.current().kind == Overlap::Kind::kBuckets && !arrival_known) {
       STORMO_RETURN_IF_ERROR(sort_by_arrival());
-    } else if (changed) {
-      follow(std::vector(in_order));
+      changed = true;
     }
+    if (changed) follow();
+    arrival.clear();
+    came.assign(came.size(), false);
     return {};
   }
 
-  /// Buckets fill in the order in which rank 0's gradients came, the last ones of the list first;
-  /// those that did not come go last.
+  /// Buckets fill in the order in which rank 0's gradients came in its last pass, the last ones of
+  /// the list first; those that did not come go last.
   Status sort_by_arrival() {
     arrival_known = true;
-    std::vector<bool> came(parameters.size(), false);
-    for (const std::int64_t i : arrival) came[static_cast<std::size_t>(i)] = true;
     for (std::size_t i = parameters.size(); i-- > 0;) {
       if (!came[i]) arrival.push_back(static_cast<std::int64_t>(i));
     }
     STORMO_RETURN_IF_ERROR(world.broadcast(comm::buffer_of(std::span(arrival)), 0));
-    std::vector<NamedParameter> sorted(parameters.size());
-    for (std::size_t n = 0; n < arrival.size(); ++n) {
-      const auto from = static_cast<std::size_t>(arrival[n]);
-      position[from] = parameters.size() - 1 - n;
-      sorted[position[from]] = parameters[from];
-    }
-    follow(sorted);
+    order.assign(arrival.rbegin(), arrival.rend());
     return {};
   }
 
@@ -102,9 +108,10 @@ struct DistributedDataParallel::State {
   std::shared_ptr<torch::nn::Module> module;
   Reduction how;
   std::vector<NamedParameter> parameters;  // in the module's order
-  std::vector<NamedParameter> in_order;    // as the plan has them
-  std::vector<std::size_t> position;       // of `parameters` in the plan
-  std::vector<std::int64_t> arrival;       // of the first pass, by their place in `parameters`
+  std::vector<std::size_t> order;          // in the plan's: which of `parameters`
+  std::vector<std::size_t> position;       // of each of `parameters` in the plan
+  std::vector<std::int64_t> arrival;       // which of `parameters`, until their order is known
+  std::vector<bool> came;                  // by parameter
   bool arrival_known = false;
   OverlapTrial overlap;
   plan::StepPlan plan;

@@ -83,9 +83,9 @@ class DistributedDataParallel {
   /// How gradients are reduced, for a log: "gradients are reduced at the end of backward".
   std::string overlap() const;
   /// The step that the loop makes; backward() follows it where it counts and reduces, the rest is
-  /// the loop's. Another one after a measured overlap is settled, and after the first pass, when
-  /// parameters are sorted by the order in which gradients came. A module without trainable
-  /// parameters has an empty one.
+  /// the loop's. Another one when a measured overlap tries the next form, and after the first pass
+  /// in buckets, when parameters are sorted by the order in which gradients came. A module without
+  /// trainable parameters has an empty one.
   const plan::StepPlan& plan() const;
   /// `done` is told of every action of the plan when this rank has done it: backward, count,
   /// all_reduce.

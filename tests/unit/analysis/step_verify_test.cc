@@ -248,6 +248,12 @@ TEST(StepVerify, NamesWhatARecomputationLacks) {
            }}});
   p.actions.erase(p.actions.begin() + 6);
   EXPECT_TRUE(verify(p).ok()) << "another plan, that keeps activations";
+  StepPlan in_one = replicas();
+  in_one.actions.insert(in_one.actions.begin() + 5,
+                        {.kind = ActionKind::kRecompute, .range = {0, 0}});
+  EXPECT_EQ(verify(in_one).message(),
+            "action 5 (recompute 0-0: first): computes a range again that no forward has computed "
+            "as one");
 }
 
 TEST(StepVerify, NamesWhatAStepOfOneCopyLacks) {

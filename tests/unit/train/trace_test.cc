@@ -14,6 +14,7 @@
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/model/dense.h>
 #include <stormo/parallel/bucket.h>
+#include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
@@ -376,6 +377,23 @@ TEST(Mutants, ThatVerifyRunAsTheyAre) {
   std::printf("%d orders that verify: %d refused before the first step, the others ran\n", tried,
               refused);
   EXPECT_GT(tried - refused, 20);
+}
+
+/// No gradient comes to the first segment, whose outputs later pieces read all the same.
+TEST(HandWrittenPlan, CutsBehindSegmentsThatAreFrozen) {
+  Problem problem = test::mlp_problem();
+  const auto build = problem.build;
+  problem.build = [build] {
+    auto chain = build();
+    for (const torch::Tensor& p : chain->segments()[0]->parameters()) p.set_requires_grad(false);
+    return chain;
+  };
+  const Way way{.name = "", .hosts = {1}, .strategy = {}, .step = {}};
+  const StepPlan whole = parallel::one_device(problem.model(3)->shape());
+  const test::Values values = values_by(whole, problem, way);
+  for (const parallel::Pass& pass : {parallel::by_segment(), parallel::recompute()}) {
+    expect_equal(values, values_by(parallel::compose(whole, pass).take_or_throw(), problem, way));
+  }
 }
 
 /// The first thing it does is in place.
