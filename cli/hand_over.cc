@@ -22,9 +22,10 @@ Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) 
 
 Result<std::optional<TorchFacts>> torch_facts() {
   STORMO_ASSIGN_OR_RETURN(const Answer answer, ask_train_program({kFactsCommand}));
-  if (answer.exit_code != kExitOk) {
-    return invalid_argument(fmt::format("{} ended with exit code {}; see what it says above",
-                                        kTrainProgram, answer.exit_code));
+  if (answer.exit_code != kExitOk || answer.signal != 0) {
+    return invalid_argument(fmt::format("{} ended with {} {}; see what it says above",
+                                        kTrainProgram, answer.signal != 0 ? "signal" : "exit code",
+                                        answer.signal != 0 ? answer.signal : answer.exit_code));
   }
   STORMO_ASSIGN_OR_RETURN(const TorchFacts facts, parse_torch_facts(answer.output));
   return std::optional(facts);

@@ -76,7 +76,8 @@ Result<Answer> ask_train_program(std::vector<std::string> arguments) {
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
   launch::forget_child(pid);
-  answer.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (WIFEXITED(status)) answer.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) answer.signal = WTERMSIG(status);
   return answer;
 }
 

@@ -14,7 +14,8 @@ Status become_train_program();
 int hand_over();
 
 struct Answer {
-  int exit_code = 0;   ///< as a shell would say it
+  int exit_code = 0;
+  int signal = 0;      ///< by which it was killed
   std::string output;  ///< what was on its standard output
 };
 

@@ -197,7 +197,7 @@ Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available
           ranks_here, bytes_text(static_cast<std::int64_t>(needed)),
           bytes_text(static_cast<std::int64_t>(available_bytes)), bytes_text(peak.parameters),
           bytes_text(peak.gradients), bytes_text(peak.optimizer_state),
-          bytes_text(peak.activations)));
+          step.memory.activations.empty() ? "unknown bytes" : bytes_text(peak.activations)));
 }
 
 bool computes_known(const StepInput& step) {

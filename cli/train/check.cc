@@ -72,24 +72,18 @@ std::optional<train::RecipeData> check_world(const train::ParsedRecipe& parsed,
   return read;
 }
 
-std::vector<int> hosts_of(const LaunchFlags& flags, int ranks) {
-  if (flags.hosts.empty()) return {ranks};
-  std::vector<int> out;
-  const auto hosts = launch::parse_hosts(flags.hosts);  // which count_ranks() has found right
-  for (const launch::HostSlots& host : *hosts) {
-    const int here = std::min(host.slots, ranks);
-    if (here > 0) out.push_back(here);
-    ranks -= here;
-  }
-  return out;
-}
-
 /// What every rank will do in a step, if this host has the memory for its share of them.
-Result<StepInput> check_step(const train::Recipe& recipe, const train::Preprocessing& data,
-                             const std::vector<int>& ranks_per_host) {
-  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data));
+Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& task,
+                             const std::vector<launch::HostShare>& shares,
+                             std::uint64_t available_bytes) {
+  std::vector<int> ranks_per_host;
+  int here = 0;
+  for (const launch::HostShare& share : shares) {
+    ranks_per_host.push_back(share.ranks);
+    if (launch::is_this_host(share.name)) here += share.ranks;
+  }
   STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, 0));
-  STORMO_RETURN_IF_ERROR(check_fits(step, ranks_per_host.front(), launch::available_memory()));
+  STORMO_RETURN_IF_ERROR(check_fits(step, here, available_bytes));
   return step;
 }
 
@@ -135,16 +129,19 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   };
   if (!parsed.readable) return refuse(parsed.errors);  // not what defaults lack
   Errors errors = parsed.errors;
-  const int ranks = count_ranks(a.launch, errors);
+  const std::uint64_t available = launch::available_memory();  // before the data are in it
+  const std::vector<launch::HostShare> shares = place_of_ranks(a.launch, errors);
+  const int ranks = shares.back().first_rank + shares.back().ranks;
   static_cast<void>(train_launch_options(a, errors));
   const Errors wrong = train::check_recipe(parsed, ranks);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
   std::optional<train::RecipeData> data = check_world(parsed, a, errors);
   if (!errors.empty()) return refuse(errors);
-  Result<StepInput> step =
-      check_step(parsed.recipe, data->preprocessing, hosts_of(a.launch, ranks));
+  Result<train::Task> task = train::make_task(parsed.recipe, data->preprocessing);
+  if (!task.ok()) return refuse({task.status().message()});
+  Result<StepInput> step = check_step(parsed.recipe, *task, shares, available);
   if (!step.ok()) return refuse({step.status().message()});
-  return SoundRun{ranks, std::move(*data), std::move(*step)};
+  return SoundRun{ranks, std::move(*data), std::move(*task), std::move(*step)};
 }
 
 int check_train(const TrainArguments& a) {

@@ -26,6 +26,7 @@ std::vector<std::string> problems_of_rank(const train::ParsedRecipe& parsed,
 struct SoundRun {
   int ranks = 1;
   train::RecipeData data;
+  train::Task task;
   StepInput step;  ///< of all ranks
 };
 

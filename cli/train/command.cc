@@ -72,21 +72,24 @@ Result<transport::Rendezvous> place_in_job() {
   });
 }
 
-int count_ranks(const LaunchFlags& flags, std::vector<std::string>& errors) {
-  if (flags.ranks && (*flags.ranks < 1 || *flags.ranks > launch::kMaxRanks)) {
-    errors.push_back(fmt::format("-n {}: the number of ranks must be from 1 to {}", *flags.ranks,
-                                 launch::kMaxRanks));
-    return 1;
-  }
-  int slots = 0;
-  if (!flags.hosts.empty()) {
-    const auto hosts = launch::parse_hosts(flags.hosts);
-    if (!hosts.ok()) errors.push_back("-H: " + hosts.status().message());
-    if (hosts.ok()) {
-      for (const launch::HostSlots& host : *hosts) slots += host.slots;
+std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
+                                              std::vector<std::string>& errors) {
+  std::vector<launch::HostSlots> hosts;
+  std::optional<int> ranks = flags.ranks;
+  if (flags.hosts.empty()) {
+    ranks = ranks.value_or(1);
+  } else {
+    auto parsed = launch::parse_hosts(flags.hosts);
+    if (!parsed.ok()) {
+      errors.push_back("-H: " + parsed.status().message());
+      return {{"localhost", 0, 1}};
     }
+    hosts = std::move(*parsed);
   }
-  return flags.ranks.value_or(std::max(1, slots));
+  const auto shares = launch::place_ranks(ranks, hosts);
+  if (shares.ok()) return *shares;
+  errors.push_back(shares.status().message());
+  return {{"localhost", 0, 1}};
 }
 
 launch::LaunchOptions train_launch_options(const TrainArguments& a,

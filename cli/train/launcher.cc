@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,13 +23,16 @@ bool launches_ranks(const TrainArguments& a) {
   if (a.help_recipe || a.dry_run || a.engine != "stormo") return false;
   const auto place = place_in_job();
   if (!place.ok() || place->source != "none") return false;  // it is a rank, or meant to be one
-  std::vector<std::string> errors;
-  return count_ranks(a.launch, errors) > 1 || !a.launch.hosts.empty();
+  return a.launch.wants_launch();
 }
 
-int fail(const Status& status) {
-  fmt::print(stderr, "stormo train: {}\n", status.message());
-  return kExitUsage;
+int fail(const TrainArguments& a, int exit_code, const std::string& message) {
+  fmt::print(stderr, "stormo train: {}\n", message);
+  if (a.json) write_error_event(exit_code, message);
+  return exit_code;
+}
+int fail(const TrainArguments& a, const Status& status) {
+  return fail(a, kExitUsage, status.message());
 }
 
 /// The ranks have saved; where rank 0 is on another host, this one may not see the files.
@@ -55,19 +59,26 @@ int launch_checked(const TrainArguments& a, const CheckedRun& run,
 }  // namespace
 
 int run_train(const TrainArguments& a) {
-  if (!launches_ranks(a)) return hand_over();
+  if (!launches_ranks(a)) return fail(a, become_train_program());
   const Result<std::vector<std::string>> words = own_arguments();
-  if (!words.ok()) return fail(words.status());
+  if (!words.ok()) return fail(a, words.status());
   std::vector<std::string> check = *words;
   check.front() = kCheckCommand;  // in place of "train"
   const Result<Answer> answer = ask_train_program(std::move(check));
-  if (!answer.ok()) return fail(answer.status());
+  if (!answer.ok()) return fail(a, answer.status());
+  if (answer->signal != 0) {
+    return fail(
+        a, kExitFailed,
+        fmt::format("the check of the run was killed by signal {} ({}); no rank was started; "
+                    "if it was the kernel, the data and the model lack memory",
+                    answer->signal, ::sigdescr_np(answer->signal)));
+  }
   if (answer->exit_code != kExitOk) {
     fmt::print("{}", answer->output);  // with --json the event that says what is wrong
     return answer->exit_code;
   }
   const Result<CheckedRun> run = parse_checked_run(answer->output);
-  if (!run.ok()) return fail(run.status());
+  if (!run.ok()) return fail(a, run.status());
   return launch_checked(a, *run, *words);
 }
 

@@ -133,6 +133,7 @@ struct Prepared {
 Result<Prepared> prepare(const TrainRun& run) {
   Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
   STORMO_RETURN_IF_ERROR(data.status());
+  if (run.task) return Prepared{std::move(*data), *run.task};
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data->preprocessing));
   return Prepared{std::move(*data), std::move(task)};
 }

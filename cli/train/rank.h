@@ -15,6 +15,7 @@ namespace stormo::cli {
 struct TrainRun {
   train::Recipe recipe;
   std::optional<train::RecipeData> data{};  ///< where this process has read it already
+  std::optional<train::Task> task{};        ///< made of it
   std::string engine = "stormo";            ///< see join_world
   bool json = false;
   std::string trace;      ///< file to write; empty: none

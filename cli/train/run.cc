@@ -17,8 +17,11 @@
 namespace stormo::cli {
 namespace {
 
-int dry_run(const train::Recipe& recipe, const SoundRun& run, bool json) {
-  const PlanOptions o{.plan = recipe.train.name};
+int dry_run(const train::Recipe& recipe, const SoundRun& run, const TrainArguments& a) {
+  const bool json = a.json;
+  const PlanOptions o{.plan = recipe.train.name,
+                      .hosts = static_cast<int>(run.step.ranks_per_host.size()),
+                      .selection = a.launch.selection};
   const std::string plan = plan::to_text(run.step.plan);
   if (json) {
     const Result<std::string> predicted = step_figures(o, run.step);
@@ -38,8 +41,10 @@ int dry_run(const train::Recipe& recipe, const SoundRun& run, bool json) {
     status = simulate_step(o, run.step);
   }
   if (!status.ok()) return fail_usage({status.message()}, json);
-  fmt::print("\n'stormo plan simulate RECIPE -n {} --measured' takes the times of this machine\n",
-             run.ranks);
+  fmt::print(
+      "\n'stormo plan simulate RECIPE -n {} --hosts {} --measured' takes the times of this "
+      "machine\n",
+      run.ranks, o.hosts);
   return kExitOk;
 }
 
@@ -67,11 +72,12 @@ int run_train(const TrainArguments& a) {
   }
   std::optional<SoundRun> sound = check_run(parsed, a);
   if (!sound) return kExitUsage;
-  if (a.dry_run) return dry_run(parsed.recipe, *sound, a.json);
+  if (a.dry_run) return dry_run(parsed.recipe, *sound, a);
   if (sound->ranks != 1 || !a.launch.hosts.empty()) {
     return fail_usage({"'stormo train' starts ranks; this part of it is one"}, a.json);
   }
   train_run.data = std::move(sound->data);
+  train_run.task = std::move(sound->task);
   return run_rank(train_run);
 }
 

@@ -260,16 +260,19 @@ void Supervisor::finish(std::vector<JobAction>& actions) {
 
 int Supervisor::exit_code() const {
   if (killed_by_user_) return kSignalBase + *user_signal_;
-  // No signal of ours makes a rank end with one of these: a slow one may say it while it is ended.
-  const auto ended_with = [&](int code) {
-    return std::ranges::any_of(members_, [&](const Member& m) { return m.code == code; });
-  };
+  // Of what a rank says while it is ended: no signal of ours makes it say that it has saved. A slow
+  // one may still say that nothing was begun, unless a rank has failed by itself.
+  const bool saved =
+      std::ranges::any_of(members_, [](const Member& m) { return m.code == kSavedTryAgain; });
+  const bool refused = std::ranges::any_of(members_, [this](const Member& m) {
+    return m.code == kConfiguration && (m.by_itself || !first_failed_);
+  });
   const bool only_reported = !first_failed_ && !lost_host_ && !late_;
   // Ranks that notice each other leave after the user's signal have not failed.
   const bool wanted = user_signal_ && interrupted_by_ && only_reported;
   if (failed_ && !wanted) {
-    if (ended_with(kSavedTryAgain)) return kSavedTryAgain;
-    return ended_with(kConfiguration) ? kConfiguration : 1;
+    if (saved) return kSavedTryAgain;
+    return refused ? kConfiguration : 1;
   }
   return interrupted_by_ ? kSignalBase + *interrupted_by_ : 0;
 }

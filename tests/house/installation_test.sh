@@ -53,7 +53,7 @@ if [ -n "$torch" ]; then
   in_decoys "$build/bin/stormo-train" --version
   in_decoys "$prefix/bin/stormo" doctor
   in_decoys env STORMO_TORCH="$torch" "$prefix/bin/stormo" doctor
-  in_decoys env STORMO_TORCH="$torch" LD_LIBRARY_PATH=:lib: "$prefix/libexec/stormo/start-train" --version
+  in_decoys env STORMO_TORCH="$torch" LD_LIBRARY_PATH="/none;lib;:lib:" "$prefix/libexec/stormo/start-train" --version
 fi
 [ ! -e "$DECOY_TELLS" ] || { echo "a library of the current folder was loaded" >&2; exit 1; }
 unset DECOY_TELLS

@@ -55,6 +55,27 @@ class TwoProgramsTest(TrainTest):
             process.communicate(timeout=DEADLINE_S)
             self.assertTrue(select.select([check], [], [], DEADLINE_S)[0])
 
+    def test_a_check_that_is_killed_is_told(self):
+        os.mkfifo(self.folder / "pipe.toml")
+        process = self.start("pipe.toml", "-n", "2", "--json")
+        with open(self.folder / "pipe.toml", "w", encoding="utf-8"):  # opens when the check reads
+            child, = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(child), signal.SIGKILL)
+            out, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("the check of the run was killed by signal 9", err)
+        self.assertEqual(json.loads(out)["event"], "error")
+
+    def test_more_ranks_than_slots_are_refused_by_the_check_too(self):
+        done = self.stormo("train", "mlp.toml", "-n", "4", "-H", "localhost:2", "--dry-run")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("-n 4 needs more than the 2 slots", done.stderr)
+
+    def test_memory_of_other_hosts_is_not_this_ones(self):
+        done = self.stormo("train", "mlp.toml", "-H", "far:1000,localhost:1", "--dry-run", "batch=2002")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("1001 rank(s) on 2 host(s)", done.stdout)
+
     def test_both_say_the_same_version_and_doctor_knows_libtorch(self):
         train = pathlib.Path(STORMO).with_name("stormo-train")
         versions = [subprocess.run([p, "--version"], capture_output=True, text=True, check=True).stdout
@@ -80,6 +101,8 @@ class TwoProgramsTest(TrainTest):
             self.assertEqual(done.returncode, 2, arguments)
             self.assertEqual(done.stdout, "")
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            if arguments == ("train", "mlp.toml"):
+                self.assertEqual(json.loads(run(*arguments, "--json").stdout)["exit_code"], 2)
             for part in ("stormo-train, which is missing", f"{alone.parent}/stormo-train", "install all of Stormo"):
                 self.assertIn(part, done.stderr)
         doctor = run("doctor", "--json")

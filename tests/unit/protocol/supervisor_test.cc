@@ -300,6 +300,15 @@ TEST(Supervisor, AConfigurationThatIsRefusedLateStillGivesTheExitCode) {
   EXPECT_EQ(job.done->exit_code, 2);
 }
 
+TEST(Supervisor, WhatARankSaysWhileItIsEndedHidesNoCrash) {
+  Job job(2);
+  job.tell(Signalled{0, SIGSEGV});
+  job.wait(milliseconds(300));
+  job.tell(Exited{1, 2});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+}
+
 // The survivors of a lost rank say that they have saved, one of them late.
 TEST(Supervisor, ASurvivorThatHasSavedGivesTheExitCodeEvenWhileItIsEnded) {
   Job job(3);
