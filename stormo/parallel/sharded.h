@@ -8,7 +8,11 @@ struct Sharding {
   int stage = 3;     ///< what exists in parts: 1 optimizer state, 2 gradients too, 3 all
   int ranks = 1;     ///< that share one copy; at least 1
   int prefetch = 0;  ///< so many segments are gathered ahead and reduced behind, asynchronously
+  bool reshard_after_forward = true;  ///< stage 3; else segments stay whole until their backward
 };
+
+/// The mesh axis of the ranks that share one copy.
+inline constexpr const char* kShardAxis = "shard";
 
 /// Sharded data parallelism (ZeRO): every rank of the new mesh axis "shard" takes its part of the
 /// batch, and owns and updates one of `ranks` equal parts of every segment. Parameters are gathered

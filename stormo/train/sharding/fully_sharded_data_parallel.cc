@@ -8,71 +8,34 @@
 #include <utility>
 
 #include <ATen/ops/linalg_vector_norm.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <stormo/parallel/model_state.h>
 #include <stormo/tensor/dtype.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/sharding/sharded_loop.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
 
-namespace autograd = torch::autograd;
+using plan::ActionKind;
 
-struct FullyShardedDataParallel::State : std::enable_shared_from_this<State> {
-  State(const ShardingGroups& groups, const ShardingOptions& options) : units(groups, options) {}
+struct FullyShardedDataParallel::State {
+  State(const ShardingGroups& groups, const ShardingOptions& options)
+      : loop(std::make_shared<ShardedLoop>(groups, options)), units(loop->units()) {}
 
-  /// What forward(x) runs; a child without parameters has no unit.
+  // Subgroups made for `hybrid`; destroyed after what uses them.
+  std::unique_ptr<AxisGroups> own_groups;
+  std::shared_ptr<ShardedLoop> loop;
+  ShardedUnits& units;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;  // of the units
+  std::vector<std::optional<torch::ScalarType>> compute;    // of the units
+  /// What forward(x) runs.
   struct Step {
     int unit;
     std::function<torch::Tensor(torch::Tensor)> run;
   };
-
-  // Subgroups made for `hybrid`; destroyed after what uses them.
-  std::unique_ptr<AxisGroups> own_groups;
-  ShardedUnits units;
-  std::vector<std::shared_ptr<torch::nn::Module>> modules;  // of the units; null without a module
-  std::vector<std::optional<torch::ScalarType>> compute;    // of the units
   std::vector<Step> chain;
-  double weight = 1;
-  bool synchronise = true;
-  int pass =
-      -1;  // passes have ids, so that one that ended early by an exception blocks no later one
-
-  void watch(const torch::Tensor& output, int unit, const ShardedUnits::Token& token);
-  void before_backward(int unit, std::int64_t call);
 };
-
-// A hook on a tensor runs before the node that made it. What hangs there keeps the token, so the
-// record of a forward ends with its graph.
-void FullyShardedDataParallel::State::watch(const torch::Tensor& output, int unit,
-                                            const ShardedUnits::Token& token) {
-  if (!output.defined() || !output.requires_grad()) return;
-  output.register_hook([weak = weak_from_this(), unit, token](const torch::Tensor&) {
-    if (const auto state = weak.lock()) state->before_backward(unit, *token);
-  });
-}
-
-void FullyShardedDataParallel::State::before_backward(int unit, std::int64_t call) {
-  const torch::NoGradGuard no_grad;
-  const int now = autograd::get_current_graph_task_id();
-  if (pass != now) {
-    pass = now;
-    units.begin_pass(weight, synchronise);
-    autograd::Engine::get_default_engine().queue_callback([state = shared_from_this()] {
-      if (autograd::get_current_node() != nullptr) {
-        throw_if_failed(invalid_argument(
-            "backward() was called inside a backward pass, over a whole unit; put activation "
-            "checkpointing inside of units, not around them"));
-      }
-      const torch::NoGradGuard no_gradients;
-      state->units.end_pass();
-      state->pass = -1;
-    });
-  }
-  units.before_backward(unit, call);
-}
 
 FullyShardedDataParallel::FullyShardedDataParallel(const ShardingGroups& groups,
                                                    const ShardingOptions& options)
@@ -129,7 +92,7 @@ void FullyShardedDataParallel::add_unit(const std::string& name,
   const ShardPrecision chosen = precision.value_or(units.options().precision);
   state_->modules.push_back(block);
   state_->compute.push_back(chosen.compute);
-  units.add(std::move(own), others, chosen);
+  state_->loop->add(name, std::move(own), others, chosen);
 }
 
 void FullyShardedDataParallel::shard(std::shared_ptr<model::Chain> chain) {
@@ -138,12 +101,10 @@ void FullyShardedDataParallel::shard(std::shared_ptr<model::Chain> chain) {
     const auto segment = std::dynamic_pointer_cast<model::Segment>(child.value());
     if (segment == nullptr) continue;
     covered += segment->parameters().size();
-    const auto borrowed = segment->borrowed_parameters();
-    const bool has_unit = !segment->parameters().empty() || !borrowed.empty();
-    if (has_unit) add_unit(child.key(), segment, borrowed, {});
-    state_->chain.push_back(
-        {has_unit ? static_cast<int>(state_->modules.size()) - 1 : -1,
-         [segment](torch::Tensor x) { return segment->forward(std::move(x)); }});
+    add_unit(child.key(), segment, segment->borrowed_parameters(), {});
+    state_->chain.push_back({state_->units.size() - 1, [segment](torch::Tensor x) {
+                               return segment->forward(std::move(x));
+                             }});
   }
   if (covered != chain->parameters().size()) {
     throw_if_failed(
@@ -154,12 +115,9 @@ void FullyShardedDataParallel::shard(std::shared_ptr<model::Chain> chain) {
 void FullyShardedDataParallel::shard(const torch::nn::Sequential& sequential) {
   const auto children = sequential->named_children();
   for (std::size_t i = 0; i < sequential->size(); ++i) {
-    const std::shared_ptr<torch::nn::Module> child = sequential->ptr(i);
-    const bool has_unit = !child->parameters().empty();
-    if (has_unit) add_unit(children[i].key(), child, {}, {});
+    add_unit(children[i].key(), sequential->ptr(i), {}, {});
     state_->chain.push_back(
-        {has_unit ? static_cast<int>(state_->modules.size()) - 1 : -1,
-         [all = sequential.ptr(), i](torch::Tensor x) {
+        {state_->units.size() - 1, [all = sequential.ptr(), i](torch::Tensor x) {
            return (all->begin() + static_cast<std::ptrdiff_t>(i))->forward(std::move(x));
          }});
   }
@@ -175,16 +133,10 @@ int FullyShardedDataParallel::unit_of(const torch::nn::Module& block) const {
   return static_cast<int>(found - state_->modules.begin());
 }
 
-void FullyShardedDataParallel::before_forward(int unit) { state_->units.before_forward(unit); }
+void FullyShardedDataParallel::before_forward(int unit) { state_->loop->before_forward(unit); }
 
 void FullyShardedDataParallel::after_forward(int unit, const std::vector<torch::Tensor>& outputs) {
-  const bool recorded =
-      std::ranges::any_of(outputs, [](const auto& t) { return t.defined() && t.requires_grad(); });
-  if (recorded) {
-    const ShardedUnits::Token token = state_->units.record(unit);
-    for (const torch::Tensor& output : outputs) state_->watch(output, unit, token);
-  }
-  state_->units.after_forward(unit, recorded);
+  state_->loop->after_forward(unit, outputs);
 }
 
 torch::Tensor FullyShardedDataParallel::cast_tensor(int unit, const torch::Tensor& t) const {
@@ -198,10 +150,6 @@ torch::Tensor FullyShardedDataParallel::forward(torch::Tensor x) {
         invalid_argument("forward(x) without a chain or sequential; call forward(block, x)"));
   }
   for (const State::Step& step : state_->chain) {
-    if (step.unit < 0) {
-      x = step.run(std::move(x));
-      continue;
-    }
     before_forward(step.unit);
     x = step.run(cast_tensor(step.unit, x));
     after_forward(step.unit, {x});
@@ -215,42 +163,30 @@ void FullyShardedDataParallel::set_weight(double weight) {
     throw_if_failed(
         invalid_argument("the weight must be a number >= 0, got " + std::to_string(weight)));
   }
-  state_->weight = weight;
+  state_->loop->weight = weight;
 }
 
 FullyShardedDataParallel::NoSync::NoSync(FullyShardedDataParallel& fsdp)
-    : enabled_(fsdp.state_->synchronise), before_(std::exchange(enabled_, false)) {}
+    : enabled_(fsdp.state_->loop->synchronise), before_(std::exchange(enabled_, false)) {}
 
 FullyShardedDataParallel::NoSync::~NoSync() { enabled_ = before_; }
 
-void FullyShardedDataParallel::join_step() {
-  const torch::NoGradGuard no_grad;
-  ShardedUnits& units = state_->units;
-  std::vector<std::pair<int, ShardedUnits::Token>> calls;
-  bool recorded = false;  // from the first trainable unit on
-  for (const State::Step& step : state_->chain) {
-    if (step.unit < 0) continue;
-    units.before_forward(step.unit);
-    recorded = recorded || units.trainable(step.unit);
-    if (recorded) calls.emplace_back(step.unit, units.record(step.unit));
-    units.after_forward(step.unit, recorded);
-  }
-  units.begin_pass(0, /*synchronise=*/true);
-  for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
-    units.before_backward(call->first, *call->second);
-  }
-  units.end_pass();
-}
+void FullyShardedDataParallel::join_step() { state_->loop->join_step(); }
 
 FullyShardedDataParallel::Gathered::Gathered(FullyShardedDataParallel& fsdp) : fsdp_(fsdp) {
-  fsdp_.state_->units.gather_all();
+  throw_if_failed(fsdp_.state_->units.gather_all());
 }
 
-FullyShardedDataParallel::Gathered::~Gathered() { fsdp_.state_->units.release_all(); }
+FullyShardedDataParallel::Gathered::~Gathered() {
+  ShardedUnits& units = fsdp_.state_->units;
+  (void)units.release_all();  // all of them are gathered, so nothing can fail
+  fsdp_.state_->loop->set_whole(units.options().stage < 3);
+}
 
 void FullyShardedDataParallel::leave_whole() {
-  state_->units.gather_all();
+  throw_if_failed(state_->units.gather_all());
   state_->units.keep_all();
+  state_->loop->set_whole(true);
 }
 
 std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
@@ -300,6 +236,7 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& r
                          tensor::dtype_of(pieces[i].values.scalar_type()).take_or_throw()});
   }
   throw_if_failed(optimizer.step(rate, gradients));
+  state_->loop->done({.kind = ActionKind::kUpdate, .range = all_parameters(state_->loop->model())});
 }
 
 double FullyShardedDataParallel::gradient_norm() const {
@@ -317,21 +254,24 @@ double FullyShardedDataParallel::gradient_norm() const {
     throw_if_failed(
         ranks.all_reduce(comm::buffer_of(std::span(&squares, 1)), comm::ReduceOp::kSum));
   }
+  state_->loop->done({.kind = ActionKind::kNorm, .axes = {parallel::kShardAxis}});
   return std::sqrt(squares);
 }
 
 double FullyShardedDataParallel::clip_gradients(double max_norm) {
   const double norm = gradient_norm();
   const double scale = clip_coefficient(norm, max_norm).take_or_throw();
-  if (scale >= 1) return norm;
   const torch::NoGradGuard no_grad;
   for (const FlatParameter* flat : state_->units.flats()) {
+    if (scale >= 1) break;
     for (auto& piece : flat->gradients()) piece.values.mul_(scale);
   }
+  state_->loop->done({.kind = ActionKind::kClip});
   return norm;
 }
 
 void FullyShardedDataParallel::zero_grad() {
+  state_->loop->after_update();
   for (FlatParameter* flat : state_->units.flats()) flat->drop_gradients();
 }
 
@@ -344,7 +284,16 @@ std::vector<TensorPiece> FullyShardedDataParallel::state() const {
   return out;
 }
 
-void FullyShardedDataParallel::parameters_changed() { state_->units.make_stale(/*frozen=*/true); }
+void FullyShardedDataParallel::parameters_changed() {
+  throw_if_failed(state_->units.make_stale(/*frozen=*/true));
+  state_->loop->set_whole(false);
+}
+
+plan::StepPlan FullyShardedDataParallel::plan() const { return state_->loop->plan(); }
+
+void FullyShardedDataParallel::on_action(DoneAction done) {
+  state_->loop->on_action(std::move(done));
+}
 
 ShardingMemory FullyShardedDataParallel::memory_report(const FusedOptimizer* optimizer) const {
   ShardingMemory out;

@@ -15,6 +15,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/model/chain.h>
 #include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/sharding/sharded_units.h>
 
 namespace stormo::train {
@@ -34,10 +35,11 @@ struct ShardingMemory {
 /// FSDP (Y. Zhao et al., 2023).
 ///
 /// The model is cut into units: the Segments of a Chain, the children of a Sequential, or what is
-/// given to shard(). Each rank owns 1/N of every unit, its gradient and its optimizer state. Whole
-/// units exist while they compute (stage 3) or always (1, 2). C++ modules have no forward hooks, so
-/// the forward pass of a unit must go through forward(); a module called directly works in stages 1
-/// and 2 only, and reads released memory in stage 3.
+/// given to shard(). plan() is the step that follows from them. Each rank owns 1/N of every unit,
+/// its gradient and its optimizer state. Whole units exist while they compute (stage 3) or always
+/// (1, 2). C++ modules have no forward hooks, so the forward pass of a unit must go through
+/// forward(); a module called directly works in stages 1 and 2 only, and reads released memory in
+/// stage 3.
 ///
 ///   FullyShardedDataParallel fsdp(world, model);
 ///   auto optimizer = fsdp.make_optimizer(options);
@@ -75,7 +77,7 @@ class FullyShardedDataParallel {
   FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
   FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
 
-  /// Makes a unit of each segment (child) that has parameters; forward(x) runs all of them.
+  /// Makes a unit of each segment (child); forward(x) runs all of them.
   void shard(std::shared_ptr<model::Chain> chain);
   void shard(const torch::nn::Sequential& sequential);
   /// Makes one unit of `block`; forward(block, ...) runs it. Its parameters are called `name`.x. A
@@ -169,6 +171,13 @@ class FullyShardedDataParallel {
   void parameters_changed();
 
   ShardingMemory memory_report(const FusedOptimizer* optimizer = nullptr) const;
+
+  /// The step of a loop that runs each unit once, in the order in which they were given, and has a
+  /// backward. forward() and backward() do its actions; load, loss and agree are the loop's. A loop
+  /// that runs units otherwise has the actions of its own order: see parallel::ShardingOrder.
+  plan::StepPlan plan() const;
+  /// `done` is told of every action when this rank has done it.
+  void on_action(DoneAction done);
 
  private:
   struct State;

@@ -1,6 +1,8 @@
 #include <stormo/train/store/sharded_store.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace stormo::train {
@@ -34,29 +36,16 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
       units_(fsdp_.units()) {
   fsdp_.shard(chain_of(module));
   optimizer_ = fsdp_.make_optimizer(options);
-  match_units(plan.model);
-}
-
-void ShardedStore::match_units(const plan::ModelShape& model) {
-  const std::vector<FlatParameter*> flats = units_.flats();
-  std::int64_t elements = 0;
-  for (const FlatParameter* flat : flats) elements += flat->elements();
-  int next = 0;
-  for (int s = 0; s < static_cast<int>(model.segments.size()); ++s) {
-    const plan::SegmentShape& segment = model.segments[static_cast<std::size_t>(s)];
-    const bool has_unit = !segment.parameters.empty() || !segment.borrowed.empty();
-    unit_of_segment_.push_back(has_unit ? std::optional<int>(next) : std::nullopt);
-    if (has_unit) units_by_range_.push_back({parameters_of(model, {s, s}), next++});
+  const std::vector<plan::SegmentShape>& segments = plan.model.segments;
+  bool same = units_.size() == static_cast<int>(segments.size());
+  for (int s = 0; same && s < units_.size(); ++s) {
+    const plan::Range own = parameters_of(plan.model, {s, s});
+    same = own.size() == 0 || units_.find(own) == s;
   }
-  if (next == units_.size() && elements == num_elements(model)) return;
-  throw Error(Status(Code::kBadPlan, "the plan has other segments than the model::Chain: " +
-                                         std::to_string(next) + " with parameters, not " +
+  if (same) return;
+  throw Error(Status(Code::kBadPlan, "the plan has " + std::to_string(segments.size()) +
+                                         " segments, other ones than the model::Chain's " +
                                          std::to_string(units_.size()) + "; use Chain::shape()"));
-}
-
-const ShardedStore::Unit* ShardedStore::unit_of(plan::Range parameters) const {
-  const auto unit = std::ranges::find(units_by_range_, parameters, &Unit::parameters);
-  return unit == units_by_range_.end() ? nullptr : &*unit;
 }
 
 Status ShardedStore::check(const plan::StepPlan& plan) const {
@@ -65,7 +54,7 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
   if (plan.parameters[shard] != plan::Placement::kShard) {
     return Status(Code::kBadPlan, "shards lie in parts between steps: state parameters over shard");
   }
-  std::vector<const Unit*> reduced, averaged;
+  std::vector<int> reduced, averaged;
   bool updated = false;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
@@ -80,8 +69,8 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
       return cannot(plan, i, "shards scale their gradients by the sum of weights at once");
     }
     if (!moves(a.kind) || a.kind == kCount || a.kind == kFindUnused) continue;
-    const Unit* unit = unit_of(a.range);
-    if (unit == nullptr) return cannot(plan, i, "shards are moved segment by segment");
+    const std::optional<int> unit = units_.find(a.range);
+    if (!unit) return cannot(plan, i, "shards are moved segment by segment");
     const std::string axis = a.kind == kAllReduce ? "dp" : "shard";
     if (a.kind != kReleaseGradients && a.axes != std::vector<std::string>{axis}) {
       return cannot(plan, i, "is not what shards do over " + a.axes.front());
@@ -89,56 +78,32 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     if (a.kind == kShareGradients || a.kind == kShareParameters) {
       return cannot(plan, i, "shards are no shared copy");
     }
-    if (a.kind == kReduceScatter) reduced.push_back(unit);
+    if (a.kind == kReduceScatter) reduced.push_back(*unit);
     if (a.kind != kAllReduce) continue;
-    if (std::ranges::count(reduced, unit) == 0)
+    if (std::ranges::count(reduced, *unit) == 0)
       return cannot(plan, i, "shards are reduced to parts first");
-    averaged.push_back(unit);
+    averaged.push_back(*unit);
   }
   if (plan.mesh.find("dp") >= 0 && averaged.size() != reduced.size()) {
     return Status(Code::kBadPlan, "the parts of some gradients are not averaged over dp");
   }
-  for (const Unit& unit : units_by_range_) {
-    if (units_.owns_trainable(unit.index) && std::ranges::count(reduced, &unit) == 0) {
-      return Status(Code::kBadPlan, "no reduce_scatter of parameters " +
-                                        std::to_string(unit.parameters.first) + "-" +
-                                        std::to_string(unit.parameters.last));
-    }
+  for (int u = 0; u < units_.size(); ++u) {
+    if (!units_.owns_trainable(u) || std::ranges::count(reduced, u) > 0) continue;
+    return Status(Code::kBadPlan, "no reduce_scatter of the parameters of segment " +
+                                      plan.model.segments[static_cast<std::size_t>(u)].name);
   }
   return {};
 }
 
 Status ShardedStore::perform(const plan::Action& action, double weight) {
-  using enum plan::ActionKind;
-  const Unit* unit = unit_of(action.range);
-  switch (action.kind) {
-    case kCount: units_.count(weight); break;
-    case kFindUnused: units_.find_unused(); break;
-    case kAllGather: units_.start_gather(unit->index, action.asynchronous); break;
-    case kReshard: units_.release(unit->index); break;
-    case kReduceScatter: units_.start_reduce(unit->index, action.asynchronous); break;
-    case kReleaseGradients: release_gradients(unit->index); break;
-    case kAllReduce: units_.start_average(unit->index, action.asynchronous); break;
-    default: break;  // check() has refused the others
-  }
+  STORMO_RETURN_IF_ERROR(units_.perform(action, weight));
   done(action);
   return {};
 }
 
-void ShardedStore::release_gradients(int unit) {
-  units_.end_reduce(unit);
-  if (units_.options().stage == 1) units_.drop_gradients(unit);
-}
-
 Status ShardedStore::make_readable(plan::Range segments) {
   for (int s = segments.first; s <= segments.last; ++s) {
-    const std::optional<int> unit = unit_of_segment_[static_cast<std::size_t>(s)];
-    if (!unit) continue;
-    units_.end_gathers_of(*unit);
-    if (!units_.readable(*unit)) {
-      return Status(Code::kBadPlan, "segment " + std::to_string(s) +
-                                        " would read parameters that were not gathered");
-    }
+    STORMO_RETURN_IF_ERROR(units_.make_readable(s));
   }
   return {};
 }
@@ -152,14 +117,14 @@ Status ShardedStore::update(const ParameterRange&, const StepRate& rate) {
 // that every step gathers alike.
 void ShardedStore::zero_grad() {
   fsdp_.zero_grad();
-  units_.make_stale(/*frozen=*/false);
+  throw_if_error(units_.make_stale(/*frozen=*/false));
 }
 
 std::shared_ptr<void> ShardedStore::readable() {
   // The step gathers again what stays whole here.
   struct Readable {
     explicit Readable(FullyShardedDataParallel& f) : fsdp(f), gathered(f) {}
-    ~Readable() { fsdp.units().make_stale(/*frozen=*/false); }
+    ~Readable() { (void)fsdp.units().make_stale(/*frozen=*/false); }  // nothing is under way
     FullyShardedDataParallel& fsdp;
     FullyShardedDataParallel::Gathered gathered;
   };

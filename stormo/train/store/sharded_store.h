@@ -1,8 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include <stormo/plan/step_plan.h>
@@ -36,20 +34,9 @@ class ShardedStore final : public ParameterStore {
   Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
 
  private:
-  struct Unit {
-    plan::Range parameters;  // as the plan counts
-    int index;               // of ShardedUnits
-  };
-  /// A unit for each segment of the plan that has parameters or borrows some.
-  void match_units(const plan::ModelShape& model);
-  const Unit* unit_of(plan::Range parameters) const;
-  void release_gradients(int unit);
-
   bool saves_;  // this rank's parts are not a copy of another's
   FullyShardedDataParallel fsdp_;
   ShardedUnits& units_;
-  std::vector<std::optional<int>> unit_of_segment_;
-  std::vector<Unit> units_by_range_;
   std::unique_ptr<FusedOptimizer> optimizer_;
 };
 

@@ -1,0 +1,177 @@
+#include <stormo/train/sharding/sharded_loop.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/tensor/dtype.h>
+
+namespace stormo::train {
+
+namespace autograd = torch::autograd;
+using parallel::ShardingOrder;
+using plan::ActionKind;
+
+ShardedLoop::ShardedLoop(const ShardingGroups& groups, const ShardingOptions& options)
+    : units_(groups, options) {}
+
+void ShardedLoop::add(const std::string& name, std::vector<NamedParameter> own,
+                      const std::vector<torch::Tensor>& borrowed, const ShardPrecision& precision) {
+  plan::SegmentShape segment{.name = name, .parameters = {}, .borrowed = {}};
+  for (const torch::Tensor& p : borrowed) {
+    const auto known = numbers_.find(p.unsafeGetTensorImpl());
+    if (known != numbers_.end()) segment.borrowed.push_back(known->second);
+  }
+  std::ranges::sort(segment.borrowed);
+  const auto repeated = std::ranges::unique(segment.borrowed);
+  segment.borrowed.erase(repeated.begin(), repeated.end());
+  for (const NamedParameter& p : own) {
+    const int next = static_cast<int>(numbers_.size());
+    numbers_.emplace(p.tensor.unsafeGetTensorImpl(), next);
+    segment.parameters.push_back({.name = p.name,
+                                  .elements = p.tensor.numel(),
+                                  .dtype = tensor::dtype_of(p.tensor.scalar_type()).take_or_throw(),
+                                  .trainable = p.tensor.requires_grad()});
+  }
+  model_.segments.push_back(std::move(segment));
+  order_.reset();
+  units_.add(std::move(own), borrowed, precision);
+}
+
+parallel::Sharding ShardedLoop::sharding() const {
+  const ShardingOptions& options = units_.options();
+  return {.stage = options.stage,
+          .ranks = units_.groups().shards->size(),
+          .prefetch = options.prefetch,
+          .reshard_after_forward = options.reshard_after_forward};
+}
+
+plan::StepPlan ShardedLoop::replicas() const {
+  const plan::StepPlan one = parallel::one_device(model_);
+  const comm::Communicator* replicas = units_.groups().replicas;
+  if (replicas == nullptr) return one;
+  return parallel::compose(one, parallel::mirrored(replicas->size())).take_or_throw();
+}
+
+plan::StepPlan ShardedLoop::plan() const {
+  return parallel::compose(replicas(), parallel::sharded(sharding())).take_or_throw();
+}
+
+ShardingOrder& ShardedLoop::order() {
+  if (!order_) {
+    order_.emplace(sharding(), replicas(), [this](const plan::Action& a) { perform(a); });
+  }
+  return *order_;
+}
+
+void ShardedLoop::perform(const plan::Action& action) {
+  throw_if_failed(units_.perform(action, weight).within(to_string(action.kind)));
+  done(action);
+}
+
+void ShardedLoop::done(const plan::Action& action) const {
+  if (done_) done_(action);
+}
+
+void ShardedLoop::before_forward(int unit) {
+  order().before_forward(unit);
+  throw_if_failed(units_.make_readable(unit));
+}
+
+void ShardedLoop::after_forward(int unit, const std::vector<torch::Tensor>& outputs) {
+  const bool recorded =
+      std::ranges::any_of(outputs, [](const auto& t) { return t.defined() && t.requires_grad(); });
+  const auto call = end_forward(unit, recorded, torch::GradMode::is_enabled());
+  if (!recorded) return;
+  for (const torch::Tensor& output : outputs) watch(output, call);
+}
+
+ShardingOrder::Call ShardedLoop::end_forward(int unit, bool recorded, bool differentiated) {
+  done({.kind = ActionKind::kForward, .range = {unit, unit}, .micro_batch = micro_batch_});
+  if (differentiated && !recorded) unreached_.push_back(unit);
+  return order().after_forward(unit, recorded);
+}
+
+// A hook on a tensor runs before the node that made it. What hangs there keeps the call, so the
+// record of a forward ends with its graph.
+void ShardedLoop::watch(const torch::Tensor& output, const ShardingOrder::Call& call) {
+  if (!output.defined() || !output.requires_grad()) return;
+  output.register_hook([weak = weak_from_this(), call](const torch::Tensor&) {
+    if (const auto loop = weak.lock()) loop->on_gradient(call);
+  });
+}
+
+void ShardedLoop::on_gradient(const ShardingOrder::Call& call) {
+  const torch::NoGradGuard no_grad;
+  const int now = autograd::get_current_graph_task_id();
+  if (pass_ != now) {
+    pass_ = now;
+    begin_pass();
+    autograd::Engine::get_default_engine().queue_callback([loop = shared_from_this()] {
+      if (autograd::get_current_node() != nullptr) {
+        throw_if_failed(invalid_argument(
+            "backward() was called inside a backward pass, over a whole unit; put activation "
+            "checkpointing inside of units, not around them"));
+      }
+      const torch::NoGradGuard no_gradients;
+      loop->end_pass();
+      loop->pass_ = -1;
+    });
+  }
+  before_backward(call);
+}
+
+void ShardedLoop::begin_pass() {
+  computing_.reset();
+  order().begin_pass(synchronise);
+}
+
+void ShardedLoop::before_backward(const ShardingOrder::Call& call) {
+  end_backward();
+  order().before_backward(call);
+  throw_if_failed(units_.make_readable(call->segment));
+  computing_ = call->segment;
+}
+
+void ShardedLoop::end_backward() {
+  if (!computing_) return;
+  done({.kind = ActionKind::kBackward,
+        .range = {*computing_, *computing_},
+        .micro_batch = micro_batch_});
+  computing_.reset();
+}
+
+void ShardedLoop::end_pass() {
+  end_backward();
+  for (; !unreached_.empty(); unreached_.pop_back()) {
+    computing_ = unreached_.back();
+    end_backward();
+  }
+  order().end_pass();
+  micro_batch_ = synchronise ? 0 : micro_batch_ + 1;
+  if (synchronise) throw_if_failed(units_.make_stale(/*frozen=*/false));
+}
+
+void ShardedLoop::join_step() {
+  const torch::NoGradGuard no_grad;
+  std::vector<ShardingOrder::Call> calls;
+  bool recorded = false;  // from the first trainable unit on
+  for (int unit = 0; unit < units_.size(); ++unit) {
+    before_forward(unit);
+    recorded = recorded || order().trains(unit);
+    const auto call = end_forward(unit, recorded, /*differentiated=*/true);
+    if (recorded) calls.push_back(call);
+  }
+  const double before = std::exchange(weight, 0);
+  begin_pass();
+  for (; !calls.empty(); calls.pop_back()) before_backward(calls.back());
+  end_pass();
+  weight = before;
+}
+
+}  // namespace stormo::train

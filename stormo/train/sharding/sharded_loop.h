@@ -1,0 +1,74 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <stormo/parallel/sharding_order.h>
+#include <stormo/plan/step_plan.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/sharding/sharded_units.h>
+
+namespace stormo::train {
+
+/// The units of a sharded model in a loop of the user's own: told which of them computes next, it
+/// does the actions of the step. Forward is told by its caller, backward by autograd. Throws Error.
+class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
+ public:
+  ShardedLoop(const ShardingGroups& groups, const ShardingOptions& options);
+
+  /// See ShardedUnits::add(); `name` is the segment's in plan().
+  void add(const std::string& name, std::vector<NamedParameter> own,
+           const std::vector<torch::Tensor>& borrowed, const ShardPrecision& precision);
+  ShardedUnits& units() { return units_; }
+  const plan::ModelShape& model() const { return model_; }
+  plan::StepPlan plan() const;
+  void on_action(DoneAction done) { done_ = std::move(done); }
+  /// Tells the listener of an action that the caller has done.
+  void done(const plan::Action& action) const;
+  /// What this rank's gradients count for.
+  double weight = 1;
+  /// Whether the next backward pass reduces gradients; else they stay where they are.
+  bool synchronise = true;
+
+  /// Returns when the unit can be read.
+  void before_forward(int unit);
+  void after_forward(int unit, const std::vector<torch::Tensor>& outputs);
+  /// A forward and backward of all units, in order, that compute nothing and count for nothing.
+  void join_step();
+  /// Units may be whole or stale after what was done with units(): the next step gathers if stale.
+  void set_whole(bool whole) { order().set_whole(whole, /*frozen=*/true); }
+  /// The optimizer has used the gradients.
+  void after_update() { order().after_update(); }
+
+ private:
+  parallel::Sharding sharding() const;
+  plan::StepPlan replicas() const;
+  parallel::ShardingOrder& order();
+  void perform(const plan::Action& action);
+  /// `differentiated`: it has a backward, if only of units before it that have none.
+  parallel::ShardingOrder::Call end_forward(int unit, bool recorded, bool differentiated);
+  void watch(const torch::Tensor& output, const parallel::ShardingOrder::Call& call);
+  void on_gradient(const parallel::ShardingOrder::Call& call);
+  void begin_pass();
+  void before_backward(const parallel::ShardingOrder::Call& call);
+  void end_backward();
+  void end_pass();
+
+  ShardedUnits units_;
+  plan::ModelShape model_;                         // a segment for each unit
+  std::map<const c10::TensorImpl*, int> numbers_;  // of its parameters
+  std::optional<parallel::ShardingOrder> order_;   // of this model
+  DoneAction done_;
+  int micro_batch_ = 0;  // backward passes since gradients were reduced
+  // A backward pass has an id, so that one that ended early by an exception blocks no later one.
+  int pass_ = -1;
+  std::optional<int> computing_;  // the unit whose backward runs
+  std::vector<int> unreached_;    // units that no gradient reaches, since the last pass
+};
+
+}  // namespace stormo::train
