@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -322,7 +323,10 @@ TEST_F(TrainerTest, TooManyFailedSavesInARowEndTheRun) {
     options.checkpoint = {
         .directory = folder, .every = 100, .asynchronous = asynchronous, .max_failures = 2};
     at_step = [this](std::int64_t step) {
-      if (step == 200) block();
+      if (step != 200) return;
+      // the save of step 100 is to succeed, however late the thread that saves has its turn
+      while (!std::filesystem::exists(folder + "/latest")) std::this_thread::yield();
+      block();
     };
     options.steps = 1'000'000;  // it does not come so far
     options.log_every = 100;
