@@ -69,6 +69,7 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
                           measure_step(task, *data.train, recipe.train, step.samples));
   step.measured = std::move(measured.times);
   step.memory.activations = std::move(measured.activations);
+  step.memory.outputs = std::move(measured.outputs);
   return step;
 }
 

@@ -81,13 +81,13 @@ class Walk {
     highest_ = now_;
     switch (a.kind) {
       case ActionKind::kForward:
-        if (!is_recomputed(a)) now_.activations += activations(a.range);
+        now_.activations += is_recomputed(a) ? output(a.range) : activations(a.range);
         break;
       case ActionKind::kRecompute: now_.activations += activations(a.range); break;
       case ActionKind::kBackward: {
         for (int s = a.range.last; s >= a.range.first; --s) add_gradients(s);
         keep_highest();
-        now_.activations -= activations(a.range);
+        now_.activations -= activations(a.range) + (is_recomputed(a) ? output(a.range) : 0);
         break;
       }
       case ActionKind::kAllGather: now_.parameters += whole_if_dropped(a.range); break;
@@ -105,13 +105,17 @@ class Walk {
     if (now_.total() > highest_.total()) highest_ = now_;
   }
 
-  /// Gradients lie whole where backward leaves them; later micro-batches add to them.
+  /// Gradients lie whole where backward leaves them. Later micro-batches add to them, one parameter
+  /// after the other.
   void add_gradients(int segment) {
     for (const int i : reads_[static_cast<std::size_t>(segment)]) {
       const auto p = static_cast<std::size_t>(i);
-      if (!shapes_[p]->trainable || has_gradient_[p]) continue;
+      if (!shapes_[p]->trainable) continue;
+      const std::int64_t bytes = shapes_[p]->elements * bytes_of(shapes_[p]->dtype);
+      now_.gradients += bytes;
+      keep_highest();
+      if (has_gradient_[p]) now_.gradients -= bytes;
       has_gradient_[p] = true;
-      now_.gradients += shapes_[p]->elements * bytes_of(shapes_[p]->dtype);
     }
   }
 
@@ -154,10 +158,10 @@ class Walk {
     return bytes;
   }
 
-  bool is_recomputed(const Action& forward) const {
+  bool is_recomputed(const Action& computation) const {
     return std::ranges::any_of(plan_.actions, [&](const Action& a) {
-      return a.kind == ActionKind::kRecompute && a.range == forward.range &&
-             a.micro_batch == forward.micro_batch;
+      return a.kind == ActionKind::kRecompute && a.range == computation.range &&
+             a.micro_batch == computation.micro_batch;
     });
   }
 
@@ -167,6 +171,11 @@ class Walk {
       bytes += sizes_.activations[static_cast<std::size_t>(s)];
     }
     return bytes;
+  }
+
+  /// The next segment's input.
+  std::int64_t output(Range segments) const {
+    return sizes_.outputs.empty() ? 0 : sizes_.outputs[static_cast<std::size_t>(segments.last)];
   }
 
   std::vector<plan::FlatGroup> groups(Range parameters) const {

@@ -15,9 +15,12 @@ struct MemorySizes {
   /// Numbers, in the parameter's type, that the optimizer keeps for each element.
   int optimizer_numbers = 0;
   std::optional<DType> travels_as;  ///< see StepSizes
-  /// By segment: bytes that the backward of one micro-batch needs. Empty: unknown, taken as 0.
-  /// Inputs of segments that are recomputed are left out.
+  /// By segment: bytes that the backward of one micro-batch needs, the segment's output among them.
+  /// Empty: unknown, taken as 0.
   std::vector<std::int64_t> activations;
+  /// By segment: bytes of its output for one micro-batch, which is kept where the segment is to be
+  /// recomputed. Empty: unknown, taken as 0.
+  std::vector<std::int64_t> outputs;
 };
 
 /// Bytes on one rank. Of what the ranks of a host share, each counts its part.

@@ -13,6 +13,7 @@
 #include <stormo/data/sampler.h>
 #include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/train/autograd/precision.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/step/runner.h>
@@ -93,6 +94,21 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const Task& task,
   return out;
 }
 
+/// By segment.
+std::vector<std::int64_t> output_bytes(const Task& task, torch::Tensor x) {
+  const torch::NoGradGuard no_grad;
+  std::optional<Autocast> autocast;
+  if (task.autocast) autocast.emplace(at::kCPU, *task.autocast);
+  const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
+  if (chain == nullptr) return {static_cast<std::int64_t>(task.forward(x).nbytes())};
+  std::vector<std::int64_t> out;
+  for (const auto& segment : chain->segments()) {
+    x = segment->forward(std::move(x));
+    out.push_back(static_cast<std::int64_t>(x.nbytes()));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
@@ -101,9 +117,13 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
       const plan::StepPlan plan,
       parallel::compose(parallel::one_device(shape_of(task)), parallel::by_segment()));
   task.module->train();
+  samples = std::min(samples, dataset.size());
   STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
-                          run(plan, task, dataset, options, std::min(samples, dataset.size())));
+                          run(plan, task, dataset, options, samples));
+  std::vector<std::int64_t> some(static_cast<std::size_t>(samples));
+  std::iota(some.begin(), some.end(), 0);
   StepMeasurement out;
+  out.outputs = output_bytes(task, dataset.get(some, /*epoch=*/0).input);
   const auto segments = plan.model.segments.size();
   out.times.forward.resize(segments);
   out.times.backward.resize(segments);

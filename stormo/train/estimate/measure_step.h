@@ -17,6 +17,7 @@ struct StepMeasurement {
   analysis::ComputeTimes times;
   /// By segment: bytes of tensors that its forward leaves for its backward.
   std::vector<std::int64_t> activations;
+  std::vector<std::int64_t> outputs;  ///< by segment: bytes of its output
 };
 
 /// Trains a few steps, segment by segment, on batches of `samples` samples: medians. The parameters

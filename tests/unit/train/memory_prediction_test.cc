@@ -1,0 +1,192 @@
+// The memory that analysis::memory() predicts for a plan is what tensors take on each rank while it
+// runs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <stormo/analysis/step/step_memory.h>
+#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sharded.h>
+#include <stormo/train/estimate/measure_step.h>
+#include <stormo/train/estimate/step_sizes.h>
+
+#include "tests/unit/train/plan_run.h"
+
+namespace stormo::train {
+namespace {
+
+using parallel::Pass;
+using test::PlanRank;
+using test::PlanRun;
+using test::Problem;
+
+/// What this thread's tensors hold, and the most that they have held.
+class HeldBytes final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, std::int64_t size, std::size_t, std::size_t, c10::Device) override {
+    held_ += size;
+    peak_ = std::max(peak_, held_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  void restart() { peak_ = held_; }
+  std::int64_t held() const { return held_; }
+  std::int64_t peak() const { return peak_; }
+
+ private:
+  std::int64_t held_ = 0, peak_ = 0;
+};
+
+class OneBatch final : public data::Dataset {
+ public:
+  explicit OneBatch(test::Batch batch) : batch_(std::move(batch)) {}
+  std::int64_t size() const override { return batch_.x.size(0); }
+  data::Batch get(std::span<const std::int64_t> indices, std::int64_t) const override {
+    const torch::Tensor at =
+        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
+    return {batch_.x.index_select(0, at), batch_.target.index_select(0, at)};
+  }
+
+ private:
+  test::Batch batch_;
+};
+
+struct Held {
+  std::int64_t between_steps = 0;
+  std::int64_t peak = 0;
+};
+
+/// Of the rank that holds the most, in the third step.
+Held measured(const PlanRun& run) {
+  std::vector<Held> held(static_cast<std::size_t>(run.ranks()));
+  test::on_plan_ranks(run, [&](PlanRank& rank) {
+    const auto tensors = std::make_shared<HeldBytes>();
+    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, tensors);
+    for (torch::Tensor& p : rank.chain->parameters())
+      p.set_data(p.clone());  // counted from here on
+    rank.steps(2);
+    tensors->restart();
+    held[static_cast<std::size_t>(rank.rank())].between_steps = tensors->held();
+    rank.steps(1);
+    held[static_cast<std::size_t>(rank.rank())].peak = tensors->peak();
+    rank.end();
+  });
+  return *std::ranges::max_element(held, {}, &Held::peak);
+}
+
+/// Of a step of `rows` rows on one rank.
+StepMeasurement measurement(const Problem& problem, std::int64_t rows) {
+  const auto chain = problem.model(3);
+  Task task;
+  task.module = chain;
+  task.forward = [chain](const torch::Tensor& x) { return chain->forward(x); };
+  task.loss = model::cross_entropy;
+  task.shape = chain->shape();
+  const OneBatch data(problem.batches(1, rows).front());
+  return measure_step(task, data, {}, rows).take_or_throw();
+}
+
+struct Way {
+  std::string name;
+  std::vector<Pass> passes;
+};
+
+std::vector<Way> ways() {
+  return {
+      {"one device", {}},
+      {"micro-batches", {parallel::micro_batches(4)}},
+      {"recompute", {parallel::recompute()}},
+      {"mirrored", {parallel::mirrored(2)}},
+      {"stage 1", {parallel::sharded({.stage = 1, .ranks = 2})}},
+      {"stage 2", {parallel::sharded({.stage = 2, .ranks = 2})}},
+      {"stage 3", {parallel::sharded({.stage = 3, .ranks = 2})}},
+      {"stage 3 of 4", {parallel::sharded({.stage = 3, .ranks = 4})}},
+      {"stage 3, recompute", {parallel::sharded({.stage = 3, .ranks = 2}), parallel::recompute()}}};
+}
+
+PlanRun run_of(const Way& way, const Problem& problem, std::int64_t rows) {
+  const plan::StepPlan plan =
+      parallel::compose(parallel::one_device(problem.model(3)->shape()), way.passes)
+          .take_or_throw();
+  PlanRun run{.plan = plan,
+              .hosts = {plan.mesh.size()},
+              .problem = problem,
+              .batches = problem.batches(3, rows),
+              .options = {}};
+  run.options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.001};
+  if (plan.mesh.find("shard") >= 0) {
+    run.options.strategy = {.kind = Strategy::Kind::kFsdp,
+                            .parameters = Strategy::Parameters::kSharded};
+    run.options.strategy.stage = plan.strategy.back() - '0';
+  }
+  return run;
+}
+
+void expect_within(const std::string& what, std::int64_t predicted, std::int64_t measured,
+                   double most) {
+  const double ratio = static_cast<double>(predicted) / static_cast<double>(measured);
+  std::printf("%-40s predicted %8lld KiB, measured %8lld KiB: %.3f\n", what.c_str(),
+              static_cast<long long>(predicted / 1024), static_cast<long long>(measured / 1024),
+              ratio);
+  EXPECT_NEAR(ratio, 1, most) << what;
+}
+
+TEST(MemoryPrediction, OfModelState) {
+  const Problem wide = {
+      "mlp",
+      [] {
+        return std::make_shared<model::Mlp>(std::vector<std::int64_t>{300, 400, 400, 400, 10});
+      },
+      [](std::int64_t rows) {
+        return test::Batch{torch::randn({rows, 300}), torch::randint(10, {rows})};
+      },
+      torch::kFloat32};
+  for (const Way& way : ways()) {
+    const PlanRun run = run_of(way, wide, 8);
+    const analysis::StepMemory memory = analysis::memory(run.plan, memory_sizes_of(run.options));
+    const Held held = measured(run);
+    expect_within(way.name + ", between steps", memory.between_steps.total(), held.between_steps,
+                  0.05);
+    expect_within(way.name + ", at the peak", memory.peak.total(), held.peak, 0.05);
+  }
+}
+
+TEST(MemoryPrediction, WithActivations) {
+  const Problem gpt = {
+      "gpt",
+      [] {
+        return std::make_shared<model::Gpt>(model::GptOptions{
+            .vocabulary = 65, .context = 32, .layers = 4, .heads = 4, .width = 64});
+      },
+      [](std::int64_t rows) {
+        return test::Batch{torch::randint(65, {rows, 32}), torch::randint(65, {rows, 32})};
+      },
+      torch::kFloat32};
+  constexpr std::int64_t kRows = 16;
+  std::map<std::int64_t, StepMeasurement> measurements;  // by rows
+  for (const Way& way : ways()) {
+    const PlanRun run = run_of(way, gpt, kRows);
+    const std::int64_t rows = kRows / run.ranks() / run.plan.micro_batches;
+    if (!measurements.contains(rows)) measurements[rows] = measurement(gpt, rows);
+    analysis::MemorySizes sizes = memory_sizes_of(run.options);
+    sizes.activations = measurements[rows].activations;
+    sizes.outputs = measurements[rows].outputs;
+    expect_within(way.name, analysis::memory(run.plan, sizes).peak.total(), measured(run).peak,
+                  0.10);
+  }
+}
+
+}  // namespace
+}  // namespace stormo::train
