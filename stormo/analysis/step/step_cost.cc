@@ -21,18 +21,20 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
     for (const Collective& c : collectives_of(plan, i, sizes)) {
       auto axes = std::ranges::find(out.axes, c.axes, &AxesCost::axes);
       if (axes == out.axes.end()) axes = out.axes.insert(axes, {.axes = c.axes});
-      bool done = false;
+      const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
+      std::vector<Traffic> sent;
       for (const StepGroups::Group& group : groups.over(c.axes)) {
         if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
-        STORMO_ASSIGN_OR_RETURN(const std::vector<Traffic> sent,
-                                traffic_of(group.ranks_per_host, c));
+        if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
+          STORMO_ASSIGN_OR_RETURN(sent, traffic_of(group.ranks_per_host, c));
+          like = &group;
+        }
         for (std::size_t r = 0; r < sent.size(); ++r) {
           out.ranks[static_cast<std::size_t>(group.ranks[r])] += sent[r];
           axes->sent += sent[r];
         }
-        done = true;
       }
-      if (!done) continue;
+      if (like == nullptr) continue;
       ++axes->collectives;
       axes->payload += c.bytes();
     }

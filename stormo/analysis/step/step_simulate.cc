@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include <stormo/analysis/step/step_groups.h>
@@ -32,6 +33,9 @@ class Walk {
         ranks_(at(plan.mesh.size())) {
     out_.compute.resize(ranks_.size());
     computed_.resize(plan.model.segments.size());
+    for (const Action& a : plan.actions) {
+      if (a.kind == ActionKind::kReduceScatter) scattered_.insert({a.range.first, a.range.last});
+    }
     for (std::size_t s = 0; s < plan.model.segments.size(); ++s) {
       owner_.insert(owner_.end(), plan.model.segments[s].parameters.size(), s);
     }
@@ -64,9 +68,14 @@ class Walk {
       }
     }
     for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
+      const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
+      double seconds = 0;
       for (const StepGroups::Group& group : groups_.over(c.axes)) {
         if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
-        STORMO_ASSIGN_OR_RETURN(const double seconds, times_.collective(group.ranks_per_host, c));
+        if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
+          STORMO_ASSIGN_OR_RETURN(seconds, times_.collective(group.ranks_per_host, c));
+          like = &group;
+        }
         start(group, seconds, a.asynchronous);
       }
     }
@@ -120,29 +129,30 @@ class Walk {
 
   /// Gradients of a segment are there before those of the segments in front of it.
   void note_gradients(const Action& a) {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      double at_time = ranks_[r].compute;
-      for (int s = a.range.last; s >= a.range.first; --s) {
-        Action one = a;
-        one.range = {s, s};
-        at_time += times_.compute(static_cast<Rank>(r), one);
-        computed_[at(s)].resize(ranks_.size());
-        computed_[at(s)][r] = at_time;
+    Action one = a;
+    for (int s = a.range.last; s >= a.range.first; --s) {
+      one.range = {s, s};
+      std::vector<double>& computed = computed_[at(s)];
+      computed.resize(ranks_.size());
+      for (std::size_t r = 0; r < ranks_.size(); ++r) {
+        const double before = s == a.range.last ? ranks_[r].compute : computed_[at(s + 1)][r];
+        computed[r] = before + times_.compute(static_cast<Rank>(r), one);
       }
     }
   }
 
-  /// When a rank can send what the present action reduces: an asynchronous one need not wait until
-  /// the plan comes to it.
-  double ready(std::size_t rank) const {
+  /// Whether what the present action reduces can be sent before the plan comes to it: as soon as
+  /// its gradients are there.
+  bool is_early() const {
     const Action& a = plan_.actions[action_];
-    const bool of_parts = std::ranges::any_of(plan_.actions, [&](const Action& b) {
-      return b.kind == ActionKind::kReduceScatter && b.range == a.range;
-    });
-    const bool early = a.kind == ActionKind::kAllReduce && a.asynchronous && !of_parts;
-    if (!early) return ranks_[rank].compute;
+    return a.kind == ActionKind::kAllReduce && a.asynchronous &&
+           !scattered_.contains({a.range.first, a.range.last});
+  }
+
+  double gradients_there(std::size_t rank) const {
+    const Range range = plan_.actions[action_].range;
     double time = 0;
-    for (std::size_t s = owner_[at(a.range.first)]; s <= owner_[at(a.range.last)]; ++s) {
+    for (std::size_t s = owner_[at(range.first)]; s <= owner_[at(range.last)]; ++s) {
       if (!computed_[s].empty()) time = std::max(time, computed_[s][rank]);
     }
     return time;
@@ -161,9 +171,11 @@ class Walk {
 
   /// A collective, or a barrier, of the present action.
   void start(const StepGroups::Group& group, double seconds, bool asynchronous) {
+    const bool early = is_early();
     double begin = 0;
     for (const Rank r : group.ranks) {
-      begin = std::max({begin, ready(at(r)), ranks_[at(r)].communication});
+      const double ready = early ? gradients_there(at(r)) : ranks_[at(r)].compute;
+      begin = std::max({begin, ready, ranks_[at(r)].communication});
     }
     for (const Rank r : group.ranks) {
       if (!asynchronous) wait_until(at(r), begin);
@@ -204,6 +216,7 @@ class Walk {
   std::vector<Ready> ranks_;
   std::vector<std::size_t> owner_;             // by parameter: its segment
   std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
+  std::set<std::pair<int, int>> scattered_;    // ranges of parameters
   Arrivals gathers_, reductions_;
   std::size_t action_ = 0;
   StepSimulation out_;

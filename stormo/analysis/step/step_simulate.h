@@ -66,7 +66,8 @@ struct StepSimulation {
 /// asynchronous wait for its end. An action waits for the transfers of what it needs: forward and
 /// backward for the parameters that they read, an average of parts for its reduce_scatter, norm and
 /// update for all. Several collectives do not slow each other down. Deterministic.
-/// O(actions * (actions + ranks)), besides `times`.
+/// O(actions * (actions + ranks)), besides `times`, which are asked once for neighbouring groups
+/// that lie on hosts alike.
 Result<StepSimulation> simulate(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
                                 const StepSizes& sizes, const StepTimes& times,
                                 Timeline timeline = Timeline::kKeep);
