@@ -18,9 +18,9 @@ plan::Schedule without_rounds(std::string name, plan::Goal goal, int ranks, int 
   return {std::move(name), goal, ranks, chunks, {}};
 }
 
-plan::Schedule then(plan::Schedule a, const plan::Schedule& b) {
+plan::Schedule then(plan::Schedule a, plan::Schedule b) {
   STORMO_CHECK(a.ranks == b.ranks && a.chunks == b.chunks, "then: schedules of different shape");
-  a.rounds.insert(a.rounds.end(), b.rounds.begin(), b.rounds.end());
+  std::ranges::move(b.rounds, std::back_inserter(a.rounds));
   return a;
 }
 

@@ -21,7 +21,7 @@ struct ChunkPlacement {
 
 /// The rounds of `a`, then those of `b`. Both must have the same ranks and chunks. Name and goal
 /// are those of `a`: a composition has a goal of its own, see `with_goal`.
-plan::Schedule then(plan::Schedule a, const plan::Schedule& b);
+plan::Schedule then(plan::Schedule a, plan::Schedule b);
 
 /// `s` run by some ranks of a larger group: its rank i is `ranks[i]` of `total_ranks`, its chunks
 /// lie where `placement` says. `ranks` must be distinct and as many as s.ranks.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <stormo/analysis/schedule/messages.h>
 #include <stormo/base/clock.h>
 #include <stormo/plan/schedule.h>
 #include <stormo/plan/topology.h>
@@ -38,5 +39,9 @@ enum class Timeline : std::uint8_t { kKeep, kDrop };
 /// right first. Topology and schedule must have the same ranks. O(transfers + rounds).
 Simulation simulate(const plan::Schedule& s, const plan::Topology& topology, std::int64_t bytes,
                     ManualClock& clock, Timeline timeline = Timeline::kKeep);
+
+/// Until the last rank is done, for a schedule that is played with many sizes. Of `topology` the
+/// links count.
+Duration duration_of(const Messages& messages, const plan::Topology& topology, std::int64_t bytes);
 
 }  // namespace stormo::analysis
