@@ -8,7 +8,7 @@
 
 namespace stormo::comm {
 
-/// Where a buffer's memory is. Engines for other devices complete by enqueueing on `stream`.
+/// The device of a buffer's memory. Engines for other devices enqueue operations on Buffer::stream.
 struct Device {
   enum class Kind : std::uint8_t { kCpu, kCuda } kind = Kind::kCpu;
   int index = 0;
@@ -21,7 +21,7 @@ struct Buffer {
   std::int64_t count = 0;  ///< elements, not bytes
   DType dtype = DType::kFloat32;
   Device device{};
-  void* stream = nullptr;  ///< device stream that orders the buffer's use, null on the CPU
+  void* stream = nullptr;  ///< device stream that orders uses of the buffer; null on the CPU
 
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(count) * size_of(dtype); }
 };

@@ -24,23 +24,25 @@ namespace stormo::comm {
 /// A group of ranks able to run collectives.
 ///
 /// Every rank must call the same operations in the same order with the same dtype, count, reduction
-/// and root; a difference raises kMismatch on every rank, with a table of what each rank called,
-/// and data is never returned. A rank that needs nothing of some others (the root of a small
-/// broadcast, all but the root of a small reduce) may return before they have called; it learns of
-/// a difference from its next operation. Operations are executed in the order submitted. Blocking
-/// calls are submit-and-wait; when nothing is pending they run on the caller's thread. Any thread
-/// may call, but the order between threads must then be the same on all ranks.
+/// and root. Otherwise every rank gets kMismatch with a table of what each rank called, and no data
+/// is returned. A rank that needs no data from some others (the root of a small broadcast, all but
+/// the root of a small reduce) may return before they have called; its next operation then reports
+/// a difference. Operations are executed in the order submitted. A blocking call submits and waits;
+/// when nothing is pending it runs on the caller's thread. Any thread may call, but the order of
+/// calls must then still be the same on all ranks.
 ///
-/// `by` bounds one call, and a call that is not complete by then fails the group, since the others
-/// would wait for it in vain (waiting for a Work does not). never() is safe, because a dead or
-/// frozen peer ends the group by the heartbeat. After the first failure the group stays failed:
-/// every pending and later call returns the same first cause (rank, host, operation).
+/// `by` is the deadline of a call. If a call is not complete by then, the group fails, because the
+/// other ranks would wait for it forever. (A deadline of Work::wait() does not make it fail.)
+/// never() is safe: the heartbeat finds a dead or frozen peer and makes the group fail. After the
+/// first failure the group stays failed: every pending and later call returns the same first cause
+/// (rank, host, operation).
 ///
-/// Buffers allocated from arena() are reduced where they lie. So are others from 2 MiB per rank on,
-/// where the kernel lets the ranks of a host copy from each other (process_vm_readv), which takes
-/// two to five times as long; below 16 KiB per rank they are copied through the arena, and between
-/// the two goes what proves to be faster. When a call fails, no peer uses its buffers any more: a
-/// process of this host that still could is ended by SIGKILL (docs/adr/0007-fence.md).
+/// Buffers allocated from arena() are reduced in place. Other (private) buffers of 2 MiB per rank
+/// or more are read by system calls (process_vm_readv) if the kernel allows it, which takes two to
+/// five times as long. Below 16 KiB per rank they are copied through the arena; in between, the
+/// method that was measured to be faster is used. After a failed call has returned, no peer uses
+/// its buffers any more: a process of this host that still could is ended by SIGKILL
+/// (docs/adr/0007-fence.md).
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -55,17 +57,17 @@ class Communicator {
   /// By index of host; ranks are numbered host by host.
   virtual const std::vector<int>& ranks_per_host() const = 0;
 
-  /// A group of some of this group's ranks, in ascending order; null for those that are no members.
-  /// Every rank of this group calls it with the same members, in the same place among the
-  /// operations. Operations of different groups do not wait for each other; asynchronous ones may
-  /// be submitted to overlapping groups in any order. A failure in a subgroup is one of the whole
-  /// job. Blocks until the members have met. It must not outlive this group. Cost: a region of
-  /// shared memory per host and, between hosts, a socket per pair of ranks.
+  /// A collective: makes a group of some of this group's ranks. `members` is in ascending order and
+  /// equal on all ranks; every rank of this group calls it, and those that are no members get null.
+  /// Operations of different groups do not wait for each other; asynchronous ones may be submitted
+  /// to overlapping groups in any order. A failure in a subgroup makes the whole job fail. Blocks
+  /// until all members are connected, at most until `by`. The subgroup must not outlive this group.
+  /// Cost: a region of shared memory per host and, between hosts, a socket per pair of ranks.
   virtual Result<std::unique_ptr<Communicator>> subgroup(std::span<const Rank> members,
                                                          Deadline by) = 0;
 
-  /// Runs one operation to its end; `by` bounds it and all that was submitted before it: when it
-  /// passes, the group fails.
+  /// Runs one operation and blocks until it is complete. `by` is the deadline for it and for all
+  /// operations submitted before it; when it passes, the group fails.
   virtual Status run(const Request& request, Deadline by) = 0;
   /// Starts one operation. The request's lists are copied; the memory of its buffers stays borrowed
   /// until the Work is complete.
@@ -86,7 +88,7 @@ class Communicator {
     return submit(in_place_request(OperationKind::kAllReduce, buffers, std::move(how), 0, weight));
   }
 
-  /// As all_reduce, but only root has the outcome; the others' buffers are left unspecified.
+  /// As all_reduce, but only root gets the result; the others' buffers are unspecified afterwards.
   Status reduce(std::span<const Buffer> buffers, Reduction how, Rank root,
                 Deadline by = Deadline::never()) {
     return run(in_place_request(OperationKind::kReduce, buffers, std::move(how), root), by);
@@ -124,11 +126,12 @@ class Communicator {
     return submit(in_place_request(OperationKind::kExclusiveScan, {&b, 1}, std::move(how)));
   }
 
-  // Operations with parts. The parts of the whole lie in rank order; `counts` has the elements of
-  // every rank's part and is equal on all ranks; without it parts are equal. A rank's part may be
-  // its own place in the whole, else they must not overlap.
+  // Operations with parts: one buffer is the whole, which consists of a part for each rank, in the
+  // order of ranks. `counts` has the number of elements of every rank's part and is equal on all
+  // ranks; if it is empty, parts are equal. `in` and `out` must not overlap, except that a rank's
+  // part may be its own position in the whole.
 
-  /// out = the ranks' `in`.
+  /// out (the whole) = the ranks' `in`, in the order of ranks.
   Status all_gather(Buffer in, Buffer out, Deadline by = Deadline::never()) {
     return all_gather(in, out, {}, by);
   }
@@ -140,7 +143,7 @@ class Communicator {
     return submit(request(OperationKind::kAllGather, in, out, 0, counts));
   }
 
-  /// As all_gather, but only root has the outcome; `out` counts there only.
+  /// As all_gather, but only root gets the result; `out` is ignored on other ranks.
   Status gather(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {},
                 Deadline by = Deadline::never()) {
     return run(request(OperationKind::kGather, in, out, root, counts), by);
@@ -149,7 +152,7 @@ class Communicator {
     return submit(request(OperationKind::kGather, in, out, root, counts));
   }
 
-  /// out = this rank's part of root's `in`; `in` counts there only.
+  /// out = this rank's part of root's `in`, the whole; `in` is ignored on other ranks.
   Status scatter(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {},
                  Deadline by = Deadline::never()) {
     return run(request(OperationKind::kScatter, in, out, root, counts), by);
@@ -158,7 +161,8 @@ class Communicator {
     return submit(request(OperationKind::kScatter, in, out, root, counts));
   }
 
-  /// out = this rank's part of the reduction of all `in`. `in` is left unspecified.
+  /// out = this rank's part of the reduction of all ranks' `in`, each a whole. `in` is unspecified
+  /// afterwards.
   Status reduce_scatter(Buffer in, Buffer out, Reduction how, Deadline by = Deadline::never()) {
     return reduce_scatter(in, out, std::move(how), {}, by);
   }
@@ -171,7 +175,7 @@ class Communicator {
     return submit(request(OperationKind::kReduceScatter, in, out, 0, counts, std::move(how)));
   }
 
-  /// Part d of `in` goes to rank d, part s of `out` comes from rank s.
+  /// Part d of `in` is sent to rank d, part s of `out` comes from rank s. All parts are equal.
   Status all_to_all(Buffer in, Buffer out, Deadline by = Deadline::never()) {
     return all_to_all(in, {}, out, {}, by);
   }
@@ -191,7 +195,7 @@ class Communicator {
   Work barrier_async() { return submit(Request{}); }
 
   /// Messages between two ranks keep their order; `tag`, dtype and count must be equal on both
-  /// sides.
+  /// sides, else kMismatch.
   Status send(Buffer data, Rank to, std::uint32_t tag, Deadline by = Deadline::never()) {
     return run(message(OperationKind::kSend, data, to, tag), by);
   }
@@ -205,29 +209,31 @@ class Communicator {
     return submit(message(OperationKind::kReceive, data, from, tag));
   }
 
-  /// Memory that the ranks of this host share; lives as long as the process (it is leaked on
-  /// purpose: tensors may outlive the group).
+  /// Memory that the ranks of this host share. It lives as long as the process (it is never freed,
+  /// because tensors may outlive the group).
   virtual transport::Arena& arena() = 0;
-  /// Where this process sees byte `offset` of the arena() of local rank `peer`, its own among them:
-  /// readable and writable as long as this group lives. Null when the ranks of a host share no
-  /// memory (engines over other libraries). Who writes what, and when, is the callers' affair: what
-  /// a rank wrote before an operation of the group, the others see after it. Any thread; no cost.
+  /// Address in this process of byte `offset` of the arena() of local rank `peer` (which may be
+  /// this rank). The memory is readable and writable as long as this group lives. Null when the
+  /// ranks of a host share no memory (engines over other libraries). The callers must synchronise
+  /// their accesses: what a rank wrote before an operation of the group is visible to the others
+  /// after it. Any thread; no cost.
   virtual std::byte* peer_address(int peer, std::uint64_t offset) = 0;
   /// OK, or the first cause of the group's failure.
   virtual Status status() const = 0;
-  /// Ends the group on every rank with this cause, e.g. an exception of the program.
+  /// Makes the group fail on every rank with this cause, e.g. an exception of the program. Any
+  /// thread.
   virtual void fail(Status cause) = 0;
   /// What this rank is doing, for reports of failures: "step 12". Each call counts as progress to
   /// ranks that wait for this one (docs/hangs.md). Cheap; any thread.
   virtual void set_section(std::string_view text) = 0;
   /// Payload bytes that this rank has sent to other hosts since it joined.
   virtual std::uint64_t bytes_sent() const = 0;
-  /// Name of the builder that an operation with this goal on `bytes` bytes in all would run.
+  /// Name of the builder that an operation with this goal and this total size would run.
   virtual std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const = 0;
   /// Receives a kCommunication and a kWait event per operation; null: none. Not owned.
   virtual void set_sink(Sink* sink) = 0;
-  /// Leaves the group well: waits until every rank has called it (or the group failed), so that
-  /// nobody is left waiting. Called by the destructor of the world; later calls fail.
+  /// Leaves the group in order: waits until every rank has called it (or the group has failed), so
+  /// that no rank is left waiting. The destructor of World calls it. Operations after it fail.
   virtual Status finalize(Deadline by) = 0;
 
  private:
@@ -260,14 +266,15 @@ class Communicator {
   }
 };
 
-/// The world of ranks that `r` describes. Blocks until every rank has joined or r.join_timeout has
-/// passed; kRefused when ranks run different versions.
-/// `version` is what must be equal on all ranks; default: this library's.
+/// Joins the job that `r` describes and returns the communicator of all its ranks, the world.
+/// Blocks until every rank has joined or r.join_timeout has passed; kRefused when ranks run
+/// different versions. `version` must be equal on all ranks; empty: this library's version.
 Result<std::unique_ptr<Communicator>> join(const transport::Rendezvous& r,
                                            std::string version = {});
 
-/// `n` ranks as threads of this process, for tests and in-process replicas: element r is used by
-/// one thread. Same algorithms and synchronisation as processes on one host.
+/// A group of `n` ranks that are threads of this process, for tests and in-process replicas:
+/// element r belongs to rank r and is used by one thread. Same algorithms and synchronisation as
+/// processes on one host.
 Result<std::vector<std::unique_ptr<Communicator>>> make_inproc_group(int n);
 
 }  // namespace stormo::comm

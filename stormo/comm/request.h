@@ -29,7 +29,7 @@ enum class OperationKind : std::uint8_t {
   kAllToAll,
   kScan,
   kExclusiveScan,
-  kSubgroup,  ///< the agreement on who is a member
+  kSubgroup,  ///< the agreement on the members of a subgroup
 };
 inline constexpr std::size_t kNumOperationKinds = 15;
 
@@ -49,14 +49,15 @@ enum class ReduceOp : std::uint8_t {
   kUser,
 };
 
-/// A user's own operation: associative and commutative. `name` is what ranks compare, so it must
-/// say which operation it is. Called on slices of any length, from any thread, on all ranks.
+/// A user-defined reduction; it must be associative and commutative. Ranks compare only `name`, so
+/// different reductions need different names. `combine` is called on slices of any length, from any
+/// thread, on all ranks.
 struct UserReduction {
   std::string name;
   CombineFunction combine;
 };
 
-/// How terms are combined: one of the known operations, or the user's.
+/// How terms are combined: a predefined operation, or a user-defined one.
 struct Reduction {
   Reduction(ReduceOp known) : op(known) {}  // NOLINT: a ReduceOp is a Reduction
   explicit Reduction(std::shared_ptr<const UserReduction> own)
@@ -65,28 +66,29 @@ struct Reduction {
   std::shared_ptr<const UserReduction> user;
 };
 
-/// One operation as a rank calls it. Everything is borrowed: see Communicator for how long.
+/// One operation as a rank calls it. Spans and buffers are borrowed: see Communicator for how long.
 struct Request {
   OperationKind kind = OperationKind::kBarrier;
   std::span<const Buffer> in;   ///< what this rank contributes
-  std::span<const Buffer> out;  ///< where its part of the outcome goes; in place: the same buffers
+  std::span<const Buffer> out;  ///< where its part of the result goes; in place: the same buffers
   Reduction reduction = ReduceOp::kSum;
   Rank root = 0;  ///< send, receive: the peer
   std::uint32_t tag = 0;
   double weight = 1;
-  /// kWeightedAverage: the sum of all ranks' weights, where all ranks know it; 0: not known.
-  /// Between hosts that saves a round.
+  /// kWeightedAverage: the sum of all ranks' weights, if all ranks know it; 0: not known. Knowing
+  /// it saves a round between hosts.
   double total_weight = 0;
-  /// Elements of each rank, for operations on parts of different size; empty: equal parts.
-  /// all_to_all: elements for each rank in `in`.
+  /// Elements of each rank's part, for operations with parts; empty: equal parts. all_to_all:
+  /// elements of `in` for each rank.
   std::span<const std::int64_t> counts;
   std::span<const std::int64_t> out_counts;  ///< all_to_all: elements from each rank in `out`
-  /// Name of a builder that is to run instead of the selected one; equal on all ranks.
+  /// Name of a builder to use instead of the selected one (empty: the selected one); equal on all
+  /// ranks.
   std::string_view algorithm;
-  int pieces = 1;  ///< of `algorithm`
+  int pieces = 1;  ///< into which `algorithm` cuts the data
 };
 
-/// A request that outlives the call which made it: owns its lists (not the memory of buffers).
+/// A copy of a request that may outlive it: owns its lists (not the memory of buffers).
 class OwnedRequest {
  public:
   explicit OwnedRequest(const Request& r)

@@ -11,22 +11,24 @@ namespace stormo::comm {
 /// State of one pending operation, shared between its Work and the group's thread.
 class PendingOperation;
 
-/// Handle of a pending operation. Move-only. Buffers stay borrowed until it is complete; dropping
-/// an incomplete Work does not block: the operation goes on, and so does the borrowing.
+/// Handle of an asynchronous operation. Move-only. Buffers stay borrowed until the operation is
+/// complete. Destroying an incomplete Work does not block: the operation continues, and its buffers
+/// stay borrowed.
 class [[nodiscard]] Work {
  public:
   Work() = default;
   explicit Work(std::shared_ptr<PendingOperation> operation);
-  /// Already complete.
+  /// A Work that is already complete.
   static Work completed(Status outcome);
 
-  /// Outcome of the operation; kDeadlineExceeded when `by` passes first (it is still pending then).
+  /// Blocks, and returns the status of the operation; kDeadlineExceeded when `by` passes first (the
+  /// operation is then still pending).
   Status wait(Deadline by = Deadline::never());
   /// True once complete; never blocks.
   bool test() const;
-  /// Calls `f` with the outcome, once: at once when complete, else on the group's thread, before
-  /// wait() returns and the next operation begins. `f` must not throw, nor block on this group; it
-  /// may submit more. When several are given they run in that order.
+  /// Calls `f` once with the status: immediately if the operation is complete, else on the group's
+  /// thread, before wait() returns and the next operation begins. `f` must not throw or block on
+  /// this group; it may submit operations. Several functions are called in the order given.
   void then(std::function<void(const Status&)> f);
 
  private:

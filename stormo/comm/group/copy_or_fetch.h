@@ -6,23 +6,24 @@
 
 namespace stormo::comm {
 
-/// Whether ranks copy their private buffers into the Arena for their peers, or let them fetch and
-/// write what they need through the kernel. Which is faster depends on the processor, and in a
-/// virtual machine on how near its cores are to each other at the moment (ADR 5). So both are
-/// timed: in turns at first, later the slower one now and then. For one kind of operation of about
-/// one size; one rank's proposals hold for all.
+/// Chooses whether ranks copy their private buffers into the Arena for their peers, or let peers
+/// read and write them by system calls. Which is faster depends on the processor, and in a virtual
+/// machine on the current distance of its cores (ADR 5). So both are timed: alternately at first,
+/// later the slower one from time to time. One object serves one kind of operation of about one
+/// size. All ranks follow the proposals of one rank.
 class CopyOrFetch {
  public:
-  /// What to do this time.
+  /// The choice for the current operation.
   bool copies() const { return copies_; }
-  /// What to do next time, by what was seen here.
+  /// The choice that this rank proposes for the next operation, by its own measurements.
   bool proposes_copies() const {
     const unsigned next = uses_ + 1;
     if (next < kFirst) return next % 2 == 0;
     const bool faster = ways_[kCopies].best() <= ways_[kFetches].best();
     return next % kAgain == 0 ? !faster : faster;
   }
-  /// What it cost this time, without the wait for peers to begin (any unit), and what to do next.
+  /// Records the time of this operation (any unit), without the wait for peers to begin, and the
+  /// common choice for the next one.
   void took(double cost, bool copies_next) {
     ways_[copies_ ? kCopies : kFetches].add(cost);
     copies_ = copies_next;
@@ -36,7 +37,8 @@ class CopyOrFetch {
   class Way {
    public:
     void add(double cost) { costs_[added_++ % kKept] = cost; }
-    /// The least of the last few: interruptions only add. Once something was added.
+    /// The smallest of the last few, because interruptions only increase the time. Needs at least
+    /// one.
     double best() const {
       return *std::min_element(costs_.begin(), costs_.begin() + std::min(added_, kKept));
     }

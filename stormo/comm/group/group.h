@@ -25,7 +25,8 @@
 
 namespace stormo::comm {
 
-/// The Communicator over shared memory inside hosts and a message transport between them.
+/// Stormo's own engine: a Communicator over shared memory inside hosts and a transport between
+/// hosts.
 class Group final : public Communicator {
  public:
   struct Parts {
@@ -35,13 +36,14 @@ class Group final : public Communicator {
     std::shared_ptr<transport::Health> health;
     Connections connections;
     std::unique_ptr<transport::StoreServer> server;  ///< when this process hosts the Store
-    /// Of the whole job; null for threads of one process and a world of one: failures then stay in
-    /// `health`.
+    /// Of the whole job. Null for threads of one process and a world of one rank: failures are then
+    /// only recorded in `health`.
     std::shared_ptr<Coordinator> coordinator;
-    std::shared_ptr<Connector> connector;    ///< of subgroups; null: of one rank at most
+    std::shared_ptr<Connector>
+        connector;  ///< makes the connections of subgroups; null: subgroups have at most one rank
     std::shared_ptr<Activities> activities;  ///< of the world and its subgroups; null: a fresh one
     std::string name;                        ///< of a subgroup
-    /// Which algorithms run; equal on all ranks. Null: the shipped ones.
+    /// The rules for choosing algorithms; equal on all ranks. Null: the built-in ones.
     std::shared_ptr<const Selection> selection;
   };
   explicit Group(Parts parts);
@@ -73,12 +75,12 @@ class Group final : public Communicator {
   void set_sink(Sink* sink) override { sink_ = sink; }
   Status finalize(Deadline by) override;
 
-  /// Which algorithms run.
+  /// The rules for choosing algorithms.
   const Selection& selection() const {
     return parts_.selection ? *parts_.selection : Selection::shipped();
   }
   Placement placement() const { return placement_; }
-  /// Whether no algorithm runs: every rank posts all it has to say, because that is little.
+  /// Whether the operation runs without an algorithm, because all data fit on the boards.
   bool posts_whole(const Request& request) const {
     return cross_size() == 1 && request.algorithm.empty() && inline_.fits(request);
   }
@@ -87,21 +89,21 @@ class Group final : public Communicator {
   PreparedCall& prepared_for(OperationKind kind) {
     return prepared_[static_cast<std::size_t>(kind)];
   }
-  /// One collective on its way through the group.
+  /// One collective that is being executed.
   struct Call {
     const Request& request;
     Deadline by;
     PreparedCall& prepared;
     bool is_prepared;  ///< for this request
     Operation operation;
-    bool has_begun = false;  ///< for others to see, before this rank could post
+    bool has_begun = false;  ///< recorded in activity_ already, before this rank could post
   };
 
-  /// OK in the process that made the group; what a forked child gets for every call.
+  /// OK in the process that made the group; an error in a forked child.
   Status check_process() const { return process_.is_here() ? Status() : refuse_child(); }
   Status refuse_child() const;
 
-  // group.cc: what each operation is
+  // group.cc: the kinds of operations
   Status perform(const Request& request, Deadline by);
   Status perform_in_turns(const Request& request, Deadline by);
   Status finish_in_turn(OperationKind kind, Work work, Deadline by);

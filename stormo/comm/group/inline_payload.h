@@ -17,22 +17,24 @@ struct LocalRanks {
   bool operator==(const LocalRanks&) const = default;
 };
 
-/// Operations among the ranks of one host whose data fits on the boards: every rank posts all that
-/// it contributes, waits for those whose data it needs, and takes it from their boards. No memory
-/// is shared, nothing is left to wait for.
+/// Operations among the ranks of one host whose data fit on the boards: every rank posts its data,
+/// waits for the ranks whose data it needs, and reads them from their boards. No rank accesses
+/// buffers of other ranks, so no second barrier is needed.
 class InlinePayload {
  public:
   explicit InlinePayload(const transport::HostGroup& host) : host_(host) {}
 
-  /// Bytes that the rank with the most to say writes on its board.
+  /// Bytes of the largest contribution that a rank writes on its board.
   std::uint64_t contribution(const Request& request) const;
-  /// Whether the request can go this way; all ranks that call the same operation agree.
+  /// Whether the data of the request fit on the boards; equal on all ranks that call the same
+  /// operation.
   bool fits(const Request& request) const;
-  /// Whose contributions this rank needs: a root's, all, or none.
+  /// The ranks whose contributions this rank needs: the root, all, or none.
   LocalRanks sources(const Request& request) const;
-  /// Before the meeting: this rank's contribution goes to its board. `bytes`: contribution().
+  /// Before the barrier: writes this rank's contribution to its board. `bytes`: contribution().
   void post(const Request& request, std::uint64_t bytes);
-  /// After the meeting. `from`: sources(). Reads how, user and scales of `operands`.
+  /// After the barrier: computes this rank's result. `from`: sources(). Uses how, user and scales
+  /// of `operands`.
   void finish(const Request& request, LocalRanks from, const Operands& operands);
 
  private:

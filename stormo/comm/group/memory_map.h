@@ -15,22 +15,24 @@
 
 namespace stormo::comm {
 
-/// Makes the memories of an operation reachable for all ranks of the host: posts where this rank's
-/// lie and finds those of the others. Private buffers that others must see are lent a copy in the
-/// Arena where they are small, cannot be reached, or are better off so. One operation at a time.
+/// Makes the buffers of an operation accessible to all ranks of the host: posts the addresses of
+/// this rank's buffers and finds those of the others. A private buffer that other ranks access gets
+/// a copy in the Arena if it is small, cannot be reached by system calls, or if copying is faster.
+/// One operation at a time.
 class MemoryMap {
  public:
   explicit MemoryMap(transport::HostGroup& host) : host_(host) {}
   ~MemoryMap();
   MemoryMap(const MemoryMap&) = delete;
 
-  /// Before the host's ranks meet: fills operands.memory[local rank] and the room behind the
-  /// posting. `operands` must have its partition and layout. `size`: ranks of the group.
+  /// Before the barrier of the host's ranks: fills operands.memory[local rank] and the room after
+  /// the posting. `operands` must have its partition and layout. `size`: number of ranks of the
+  /// group.
   Status post(const Request& request, Rank me, int size, const Program& program,
               Operands& operands);
-  /// After they have met: fills operands.memory of the others.
+  /// After the barrier: fills operands.memory of the other ranks.
   void find_others(const Request& request, Operands& operands);
-  /// At the end: outcomes that lie in a copy go to the user's buffers.
+  /// At the end: copies results from copies in the Arena to the user's buffers.
   void copy_back(const Request& request, Rank me);
 
  private:
@@ -42,11 +44,11 @@ class MemoryMap {
   Status reserve(Block& block, std::size_t bytes);
   void decide_copies(const Request& request);
   void judge_copies(const Request& request);
-  /// Now, where that matters.
+  /// The time, if it is being measured; else zero.
   TimePoint now() const {
     return trial_ == nullptr ? TimePoint{} : std::chrono::steady_clock::now();
   }
-  /// Whether peers cannot, or had better not, use the buffer where it is.
+  /// Whether peers must use a copy of the buffer.
   bool needs_copy(const Buffer& buffer) const;
   Status post_memory(const Request& request, Rank me, int size, const Program& program,
                      Operands& operands);

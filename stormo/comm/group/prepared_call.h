@@ -10,28 +10,28 @@
 
 namespace stormo::comm {
 
-/// What a call needs apart from where its buffers lie. Loops call the same again and again, so a
-/// group keeps the last one of each kind, and a call of the same form is neither checked nor
-/// planned anew.
+/// Everything that a call needs except the addresses of its buffers. Loops repeat the same calls,
+/// so a group caches this for the last call of each kind. A call of the same form is then not
+/// checked again, and its algorithm not chosen again.
 struct PreparedCall {
   Operation operation;               ///< without its sequence
-  bool posted_whole = false;         ///< no algorithm runs: every rank posts all it has to say
-  std::uint64_t posted_bytes = 0;    ///< then: of the rank with the most to say
-  LocalRanks sources;                ///< then: whose contributions this rank needs
+  bool posted_whole = false;         ///< no algorithm: every rank posts all its data
+  std::uint64_t posted_bytes = 0;    ///< then: bytes of the largest contribution
+  LocalRanks sources;                ///< then: the ranks whose contributions this rank needs
   const Program* program = nullptr;  ///< else
   Operands operands;
 
-  /// From now on fits() says whether a request has the form of `request`, for which this was made.
+  /// This object now belongs to the form of `request`; fits() compares requests with it.
   void keep_for(const Request& request) {
     kept_ = is_plain(request) && operation.op != ReduceOp::kWeightedAverage;
     in_ = side_of(request.in);
     out_ = side_of(request.out);
   }
-  /// Nothing fits until then.
+  /// fits() returns false until the next keep_for().
   void forget() { kept_ = false; }
-  /// Whether `request` is right and this was made for its form. False for requests that have more
-  /// to say than a buffer each way: several, counts, a weight, a reduction of the user's, an
-  /// algorithm; and for buffers that overlap.
+  /// Whether `request` is valid and has the form for which this was made. False for requests with
+  /// more than one buffer each way, with counts, a weight, a user-defined reduction or an
+  /// algorithm, and for buffers that overlap.
   bool fits(const Request& request) const {
     return kept_ && is_plain(request) &&
            (!reduces(request.kind) || request.reduction.op == operation.op) &&

@@ -8,8 +8,8 @@
 
 namespace stormo::comm {
 
-/// The arithmetic of a reduction, after averages have been turned into scaled sums. Floating types
-/// know the first four; bool knows kMin, kMax (and, or) and all after them.
+/// The arithmetic of a reduction; averages are computed as scaled sums. Integers support all of
+/// these, floating types the first four, bool kMin, kMax (and, or) and all after them.
 enum class Combine : std::uint8_t {
   kSum,
   kProduct,
@@ -29,14 +29,15 @@ struct Operand {
   double scale = 1;
 };
 
-/// Every destination = combination of all sources, element by element, in the order of `sources`
-/// (a scaled term is rounded before it is added, 16-bit floats accumulate in float32 and are
-/// rounded once, to nearest even). One pass over memory; destinations may be sources. No sources:
-/// destinations become zero. Result of an element does not depend on its position, nor on `count`.
+/// Every destination = combination of all sources, element by element, in the order of `sources`. A
+/// scaled term is rounded before it is added. 16-bit floats are accumulated in float32 and rounded
+/// once, to nearest even. One pass over memory. A destination may also be a source. Without sources
+/// destinations become zero. The result for an element does not depend on its position or on
+/// `count`.
 void reduce(DType dtype, Combine how, std::span<const Operand> sources,
             std::span<void* const> destinations, std::int64_t count);
 
-/// acc[i] = acc[i] (+) x[i] for n elements, with a user's own operation.
+/// A user-defined reduction: acc[i] = acc[i] (+) x[i] for n elements.
 using CombineFunction = std::function<void(const void* x, void* acc, std::int64_t n)>;
 
 /// As above with `function`; scales are ignored.

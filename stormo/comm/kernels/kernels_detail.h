@@ -5,7 +5,7 @@
 
 #include <stormo/comm/kernels/kernels.h>
 
-// The families of element types behind reduce(); count > 0, at least one source.
+// Implementations of reduce() by family of element types; count > 0, at least one source.
 namespace stormo::comm {
 
 void reduce_float(DType dtype, Combine how, std::span<const Operand> sources,

@@ -5,8 +5,8 @@
 
 namespace stormo::comm {
 
-/// OK when the buffers, counts and the reduction of `request` fit together on `rank` of `size`;
-/// else kInvalidArgument that lists everything wrong. What other ranks called is not known here.
+/// OK when the buffers, counts and reduction of `request` are valid on `rank` of a group of `size`;
+/// else kInvalidArgument with a list of all errors. Does not compare with the calls of other ranks.
 Status check_request(const Request& request, Rank rank, int size);
 
 }  // namespace stormo::comm

@@ -13,19 +13,19 @@
 
 namespace stormo::comm {
 
-/// Who belongs to a group, as one of its members sees it. Members are numbered host by host.
+/// The members of a group, as seen by one of them. Members are numbered host by host.
 struct Membership {
-  std::string name;  ///< no other group of the job has it
+  std::string name;  ///< unique among the groups of the job
   Rank rank = 0;
   std::vector<int> ranks_per_host;
-  int cross_rank = 0;
+  int cross_rank = 0;  ///< index of this rank's host
   int local_rank = 0;
 
   int size() const { return std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0); }
   int local_size() const { return ranks_per_host[static_cast<std::size_t>(cross_rank)]; }
 };
 
-/// How a group's members reach each other.
+/// The connections of one member of a group.
 struct Connections {
   std::unique_ptr<transport::HostGroup> host_group;
   std::unique_ptr<transport::Transport> local;  ///< messages in this host; null if alone on it
@@ -33,7 +33,7 @@ struct Connections {
 };
 
 /// Makes the connections of a group. Every member calls connect() with the same name and members;
-/// it blocks until they have all met, or `by`.
+/// it blocks until all members are connected, at most until `by`.
 class Connector {
  public:
   virtual ~Connector() = default;

@@ -10,12 +10,12 @@
 
 namespace stormo::comm {
 
-/// Whether these can be the members of a subgroup of a group of `size` ranks: some, in ascending
-/// order.
+/// Checks the members of a subgroup of a group of `size` ranks: at least one, in ascending order.
 Status check_members(std::span<const Rank> members, int size);
-/// What ranks compare to agree on the members.
+/// A hash that ranks compare, to check that all have given the same members.
 std::uint32_t hash_of_members(std::span<const Rank> members);
-/// The members as `me`, one of them, sees them; without a name. `hosts` are the whole group's.
+/// The membership of `me`, one of the members; without a name. `hosts` are those of the whole
+/// group.
 Membership membership_of(std::span<const Rank> members, Rank me, const HostMap& hosts);
 
 }  // namespace stormo::comm

@@ -17,20 +17,20 @@
 
 namespace stormo::comm {
 
-/// Runs operations one at a time, in the order submitted: on the caller's thread when nothing is
-/// pending and the caller waits anyway, else on one thread of its own, started at first need. What
-/// an operation throws is its outcome.
+/// Runs operations one at a time, in the order submitted. They run on the caller's thread when
+/// nothing is pending and the call is blocking, else on a thread of the lane, which is started when
+/// first needed. An exception of an operation becomes its status.
 class OperationLane {
  public:
   using Body = std::function<Status()>;
   OperationLane() = default;
   OperationLane(const OperationLane&) = delete;
-  /// Ends the thread after the operation in progress; pending ones complete with
-  /// `Code::kCancelled`. In a forked child, which has no such thread, all stays as it is.
+  /// Ends the thread after the current operation; pending operations complete with
+  /// `Code::kCancelled`. Does nothing in a forked child, which does not have this thread.
   ~OperationLane();
 
   Work submit(Body body);
-  /// Runs `body` at once on the caller's thread if nothing is running or pending; else nothing.
+  /// Runs `body` on the caller's thread if nothing is running or pending; else returns nullopt.
   template <class F>
   std::optional<Status> run_if_idle(F&& body) {
     if (!enter_if_idle()) return std::nullopt;
@@ -66,9 +66,10 @@ class OperationLane {
   std::unique_ptr<Queue> queue_ = std::make_unique<Queue>();
 };
 
-/// The end of a blocking call that has others before it. When `by` passes first, `fail` must end
-/// the group with its argument, and with it all that is pending: when this returns, nobody uses the
-/// caller's buffers any more. `call`: what was called, for the message.
+/// Waits for a blocking call that was queued behind other operations. If `by` passes first, calls
+/// `fail`, which must make the group fail with its argument, so that all pending operations end.
+/// When this returns, the caller's buffers are not used any more. `call`: name of the call, for the
+/// message.
 Status finish_in_turn(Work work, std::string_view call, Deadline by,
                       const std::function<void(Status)>& fail);
 

@@ -7,7 +7,7 @@ namespace stormo::comm {
 /// The exception being handled: an Error's own status, else kException with its type and text.
 Status status_of_exception();
 
-/// What `body` returns; what it throws, as code of the user's may, is its failure.
+/// The status that `body` returns. An exception, which the user's code may throw, becomes a status.
 template <class F>
 Status outcome_of(F&& body) {
   try {

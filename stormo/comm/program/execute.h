@@ -18,7 +18,7 @@
 
 namespace stormo::comm {
 
-/// Several buffers seen as one run of elements, which is what chunks are cut from.
+/// Several buffers seen as one sequence of elements, which is divided into chunks.
 class Layout {
  public:
   void assign(std::span<const Buffer> buffers);
@@ -27,8 +27,8 @@ class Layout {
   /// Elements before buffer b.
   std::int64_t begin_of(std::size_t b) const { return b == 0 ? 0 : ends_[b - 1]; }
 
-  /// Calls f(buffer index, first element in the buffer, number of elements) for each stretch of the
-  /// extent that lies in one buffer.
+  /// Calls f(buffer index, first element in the buffer, number of elements) for each buffer that
+  /// the extent overlaps.
   template <class F>
   void for_pieces(plan::Extent extent, F&& f) const {
     std::int64_t begin = 0;
@@ -43,13 +43,14 @@ class Layout {
   std::vector<std::int64_t> ends_;
 };
 
-/// One rank's memories as this process addresses them: where element 0 of each buffer is, or would
-/// be when only a part of the whole is there, or its memory mapped.
+/// Addresses in this process of one rank's memories: the address of element 0 of each buffer. If
+/// only a part of the whole exists or is mapped, element 0 itself may not be accessible.
 struct RankMemory {
   std::vector<std::uintptr_t> in;
   std::vector<std::uintptr_t> out;
   std::uintptr_t scratch = 0;
-  const transport::PeerMemory* beyond = nullptr;  ///< what is not mapped; null: everything is
+  const transport::PeerMemory* beyond =
+      nullptr;  ///< access to memory that is not mapped; null: all is mapped
 };
 
 /// Everything a Program works on.
@@ -65,24 +66,25 @@ struct Operands {
   std::vector<double> scales;      ///< by local rank; 0: that rank is not read
 };
 
-/// Memory of executions, kept between operations so that they do not allocate.
+/// Temporary memory of executions, kept between operations to avoid allocations.
 struct Workspace {
   std::vector<std::byte> received;  ///< not yet reduced
-  std::vector<std::byte> stage;     ///< reduced, not yet in its place
-  std::vector<std::byte> fetched;   ///< blocks of what peers hold beyond their Arenas
-  std::vector<Operand> sources;     ///< of the reduction under way
+  std::vector<std::byte> stage;     ///< reduced, not yet copied to its destination
+  std::vector<std::byte> fetched;   ///< blocks of peers' private buffers
+  std::vector<Operand> sources;     ///< of the current reduction
   std::vector<void*> destinations;
 };
 
-/// What an execution needs of the world.
+/// The communication that an execution needs.
 struct Executor {
   transport::Transport* wire = nullptr;  ///< to other hosts; null when there are none
-  std::function<Status(Deadline)> meet;  ///< all ranks of this host
+  std::function<Status(Deadline)> meet;  ///< a barrier of all ranks of this host
   Workspace* workspace = nullptr;
 };
 
-/// Runs this rank's program. Borrows everything until it returns. On error the data is unspecified.
-/// Cost: analysis::cost of the schedule, which a test holds equal to the transport's counters.
+/// Runs this rank's program; blocks until its end, at most until `by`. Borrows all arguments. On
+/// error the data is unspecified. Cost: analysis::cost of the schedule, which a test compares with
+/// the transport's counters.
 Status execute(const Program& program, const Operands& operands, const Executor& executor,
                Deadline by);
 

@@ -12,11 +12,12 @@
 
 namespace stormo::comm {
 
-/// The operands of one reduction that lie in memory of peers that is not mapped here. They are
-/// fetched block by block, so that each byte is combined, and sent back, while it is in the cache.
+/// The operands of one reduction that are in memory of peers that this process has not mapped. They
+/// are read block by block by system calls, so that a block is combined, and the result written
+/// back, while it is in the cache.
 class FarOperands {
  public:
-  /// `blocks` grows as needed and is kept by the caller from reduction to reduction.
+  /// `blocks` is temporary memory: it grows as needed, and the caller keeps it between reductions.
   explicit FarOperands(std::vector<std::byte>& blocks) : blocks_(blocks) {}
 
   void clear() {
@@ -24,11 +25,11 @@ class FarOperands {
     destinations_.clear();
   }
   bool empty() const { return sources_.empty() && destinations_.empty(); }
-  /// sources[index] of combine() is at `at` in that memory.
+  /// sources[index] of combine() is at address `at` of that memory.
   void add_source(std::size_t index, const transport::PeerMemory& memory, const std::byte* at) {
     sources_.push_back({index, &memory, const_cast<std::byte*>(at)});
   }
-  /// One more destination than combine() is given.
+  /// A destination in addition to those given to combine().
   void add_destination(const transport::PeerMemory& memory, std::byte* at) {
     destinations_.push_back({0, &memory, at});
   }

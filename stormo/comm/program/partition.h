@@ -9,15 +9,16 @@
 
 namespace stormo::comm {
 
-/// Which elements of a rank's memories a chunk is.
+/// Maps chunks to elements of a rank's memories.
 class Partition {
  public:
-  /// `chunks` pieces of equal size (to one element) of `count` elements.
+  /// Divides `count` elements into `chunks` chunks whose sizes differ by at most one element.
   static Partition even(int chunks, std::int64_t count);
-  /// Consecutive chunks belong to consecutive ranks; rank r's cover counts[r] elements.
+  /// Each rank has equally many consecutive chunks, in the order of ranks; those of rank r cover
+  /// counts[r] elements.
   static Partition by_rank(int chunks, std::span<const std::int64_t> counts);
-  /// An all_to_all as rank `me` sees it. Blocks of peers' inputs lie as they would in `me`'s: see
-  /// MemoryMap for parts of different size.
+  /// For an all_to_all of rank `me`. Blocks of peers' inputs have the same offsets as in the input
+  /// of `me`; see MemoryMap for parts of different size.
   static Partition pairs(int chunks, Rank me, std::span<const std::int64_t> in_counts,
                          std::span<const std::int64_t> out_counts);
 

@@ -8,7 +8,7 @@
 
 namespace stormo::comm {
 
-/// Which host each rank is on, and where among its ranks.
+/// The host of each rank, and its local rank there.
 struct HostMap {
   std::vector<int> host;   ///< index = rank
   std::vector<int> local;  ///< index = rank
@@ -18,15 +18,17 @@ struct HostMap {
   std::vector<Rank> ranks_of(int host) const;
 };
 
-/// The memories that a rank may keep a chunk in.
+/// The memories in which a rank may keep a chunk.
 enum class Area : std::uint8_t {
-  kIn,       ///< what it contributes
-  kOut,      ///< where its outcome goes; the same memory as kIn when the operation works in place
-  kScratch,  ///< chunks that only pass through this rank
-  kStage,    ///< private: results that must not replace their operands before all have read them
+  kIn,       ///< the rank's input
+  kOut,      ///< the rank's output; the same memory as kIn when the operation is in place
+  kScratch,  ///< chunks that this rank only forwards
+  kStage,    ///< private: results that must not overwrite their operands until all ranks have read
+             ///< them
 };
 
-/// Where rank `r` keeps a chunk: as long as it is still its own input (`raw`), and afterwards.
+/// The memory in which rank `r` keeps a chunk while it is still the rank's own input (`raw`), or
+/// afterwards.
 Area area_of(const plan::Schedule& s, Rank r, plan::ChunkId chunk, bool raw);
 
 /// A chunk in the memory of a rank of this host.
@@ -39,47 +41,48 @@ struct Place {
 /// One operand of a reduction.
 struct Source {
   Place place;
-  bool raw = false;   ///< still that rank's own input, so its scale applies
-  int received = -1;  ///< >= 0: not a place, but what this receive of the last exchange brought
+  bool raw = false;   ///< still that rank's own input, so its scale is applied
+  int received = -1;  ///< >= 0: not a place, but the data of this receive of the last exchange
   bool operator==(const Source&) const = default;
 };
 
-/// One message of an exchange.
+/// One message of an exchange between hosts.
 struct WireMove {
   Rank peer = 0;
   plan::ChunkId chunk = 0;
   Area area = Area::kOut;
-  plan::Combine how = plan::Combine::kCopy;  ///< receives only; kReduce: kept for a reduction
+  plan::Combine how = plan::Combine::kCopy;  ///< of receives; kReduce: kept for a later reduction
   bool operator==(const WireMove&) const = default;
 };
 
-/// One thing a rank does. Chunks are those of the schedule.
+/// One step of a rank. Chunks are those of the schedule.
 struct Step {
   enum class Kind {
-    kSync,      ///< all ranks of this host meet
+    kSync,      ///< a barrier of all ranks of this host
     kReduce,    ///< chunk of all `sources`, in this order, combined into all `destinations`
     kCopy,      ///< chunk of sources[0] copied to destinations[0]
-    kExchange,  ///< all sends and receives at once
+    kExchange,  ///< all sends and receives at the same time
     kPrefix,    ///< destinations[i] = the reduction of sources 0 to i (or i-1, see Program)
   } kind = Kind::kSync;
   plan::ChunkId chunk = 0;
   std::vector<Source> sources;
   std::vector<Place> destinations;
-  /// kReduce: one term comes with the exchange before it, the others are this rank's own, and
-  /// nothing else looks at the chunk: may be done while the message is under way.
+  /// kReduce: one term comes from the exchange before it, the others are this rank's own, and no
+  /// other step reads the chunk. So the reduction may run while the message is still being
+  /// received.
   bool overlaps = false;
   std::vector<WireMove> sends;
   std::vector<WireMove> receives;
   bool operator==(const Step&) const = default;
 };
 
-/// A rank's part of a schedule. Begins after a meeting of the host's ranks (at which they exchanged
-/// addresses).
+/// The steps of one rank in a schedule. It starts after a barrier of the host's ranks, at which
+/// they have exchanged addresses.
 struct Program {
   int chunks = 1;
   std::vector<Step> steps;
-  /// Memories of this rank that others of its host read or write, by Area: they must lie in the
-  /// Arena.
+  /// Memories of this rank that other ranks of its host read or write: they must be in the Arena,
+  /// or be reachable through PeerMemory.
   bool shares_in = false;
   bool shares_out = false;
   bool uses_scratch = false;
@@ -87,13 +90,13 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-/// The projection of `schedule` on rank `me`: transfers inside a host become direct reads of the
-/// peer's memory, all reductions of a round into one chunk become one pass in the order of ranks,
-/// and a reduction whose result others copy in the next round writes it to them in the same pass.
-/// A pure function.
+/// The program of rank `me` in `schedule`. Transfers inside a host become direct reads of the
+/// peer's memory. All reductions of a round into one chunk become one pass, in the order of ranks.
+/// If other ranks copy the result of a reduction in the next round, the same pass writes it to
+/// them. A pure function.
 Program compile(const plan::Schedule& schedule, Rank me, const HostMap& hosts);
 
-/// Scan among the ranks of one host: each rank goes through all ranks' terms of one slice.
+/// Program of a scan among the ranks of one host: each rank computes all prefixes of one slice.
 Program compile_scan(int ranks, Rank me, bool exclusive);
 
 }  // namespace stormo::comm

@@ -14,18 +14,19 @@
 
 namespace stormo::comm {
 
-/// What the collectives of a job's groups would move and take: by the schedule that would run.
-/// Starts nothing. Keeps what it has built and computed, for each algorithm and form of group.
+/// Predicts bytes and times of the collectives of a job's groups, from the schedules that would be
+/// chosen. Runs no collective. Caches what it has built and computed, for each algorithm and form of
+/// group.
 class CollectiveModel {
  public:
-  /// Of `topology` the links count, not the hosts. `crowded`: hosts have fewer cores than ranks.
+  /// Uses the links of `topology`, not its hosts. `crowded`: hosts have fewer cores than ranks.
   CollectiveModel(plan::Topology topology, Selection selection, bool crowded = false)
       : topology_(std::move(topology)), selection_(std::move(selection)), crowded_(crowded) {}
 
-  /// By rank of the group, for analysis::cost.
+  /// Bytes by rank of the group, as analysis::cost computes them.
   Result<std::vector<analysis::Traffic>> traffic(const std::vector<int>& ranks_per_host,
                                                  const analysis::Collective& c);
-  /// Until the last rank is done, if all start together, in analysis::simulate's model of links.
+  /// Time until the last rank is done, if all start together, by analysis::simulate.
   Result<Duration> time(const std::vector<int>& ranks_per_host, const analysis::Collective& c);
   /// How often a whole schedule was played for these times.
   std::int64_t plays() const;

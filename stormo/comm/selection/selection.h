@@ -12,29 +12,30 @@
 
 namespace stormo::comm {
 
-/// How ranks lie on hosts, as far as algorithms care. kCrowdedHost: one host with fewer cores than
-/// ranks, where it counts how many ranks have work at once.
+/// How ranks are placed on hosts, as far as it matters for the choice of an algorithm.
+/// kCrowdedHost: one host with fewer cores than ranks, where the number of ranks that work at the
+/// same time matters.
 enum class Placement : std::uint8_t { kOneHost, kCrowdedHost, kOnePerHost, kEven, kUneven };
-/// `crowded` counts only for one host.
+/// `crowded` is used only for a single host.
 Placement placement_of(const std::vector<int>& ranks_per_host, bool crowded = false);
 std::string_view to_string(Placement placement);
 
-/// An algorithm and how finely it cuts its data.
+/// An algorithm and the number of pieces into which it cuts its data.
 struct Choice {
   const schedule::Builder* builder = nullptr;  ///< of schedule::builders()
   int pieces = 1;
   auto operator<=>(const Choice&) const = default;
 };
 
-/// Whether the algorithm can reach the goal among these hosts.
+/// OK if the algorithm can reach the goal among these hosts; else kInvalidArgument.
 Status check_choice(const Choice& choice, plan::GoalKind goal,
                     const std::vector<int>& ranks_per_host);
 
-/// The schedule that a checked choice stands for; kInvalidArgument when it would be too large.
+/// The schedule of a checked choice; kInvalidArgument when it would be too large.
 Result<plan::Schedule> build(const Choice& choice, const plan::Goal& goal,
                              const std::vector<int>& ranks_per_host);
 
-/// Which algorithm runs when. A plain value, equal on all ranks of a job.
+/// Rules for choosing algorithms. A plain value, equal on all ranks of a job.
 struct Selection {
   struct Rule {
     plan::GoalKind goal = plan::GoalKind::kAllReduce;
@@ -44,15 +45,15 @@ struct Selection {
     Choice choice;
     bool operator==(const Rule&) const = default;
   };
-  /// The first that fits wins; where none fits, the shipped ones. A rule for one host fits a
-  /// crowded one, too.
+  /// The first rule that fits is used; if none fits, the built-in rules are. A rule for one host
+  /// also fits a crowded host.
   std::vector<Rule> rules;
   bool operator==(const Selection&) const = default;
 
-  /// What this library ships: measured on hosts joined by 1 Gbit/s.
+  /// The built-in rules, measured on hosts connected by 1 Gbit/s.
   static const Selection& shipped();
 
-  /// The rule that decides. A pure function; O(rules).
+  /// The rule that is used. A pure function; O(rules).
   const Rule& rule_for(plan::GoalKind goal, Placement placement, int ranks,
                        std::uint64_t bytes) const;
   Choice choose(plan::GoalKind goal, Placement placement, int ranks, std::uint64_t bytes) const {
