@@ -35,7 +35,7 @@ struct Shape {
   int ranks = 1;
   HostSizes hosts = {1};  ///< ranks on each; read by algorithms that take hosts
   Rank root = 0;
-  int pieces = 1;  ///< for algorithms in which pieces of the data follow one another
+  int pieces = 1;  ///< for algorithms that send the data as a pipeline of pieces
 };
 
 /// One algorithm, as the program, the documentation and the tests list it.
@@ -47,14 +47,15 @@ struct Builder {
   bool even_hosts = false;    ///< needs as many ranks on every host
   bool takes_root = false;    ///< else `root` is ignored
   bool takes_pieces = false;  ///< else `pieces` is ignored
-  /// all_to_all: ranks pass on blocks of others, whose size they know only if all are equal.
+  /// all_to_all: ranks forward blocks of other ranks; they know the sizes only if all blocks are
+  /// equal.
   bool forwards = false;
   /// For docs/algorithms.md; n ranks, q the largest power of two <= n, h hosts, m = n/h, p pieces,
   /// a buffer of K bytes, what the busiest rank sends.
   std::string_view rounds_formula;
   std::string_view bytes_formula;
-  /// Transfers and chunks of the schedule: known before it is built, so that no builder exhausts
-  /// memory.
+  /// Number of transfers and chunks of the schedule, known before it is built so that its size can
+  /// be checked first.
   std::int64_t (*num_transfers)(const Shape& shape);
   std::int64_t (*num_chunks)(const Shape& shape);
   /// Called by build() below with checked arguments.
@@ -64,7 +65,8 @@ struct Builder {
   /// are not, or the schedule would have more than plan::kMaxTransfers transfers or
   /// plan::kMaxChunks chunks.
   Result<plan::Schedule> build(const Shape& shape) const;
-  /// The same on hosts of as equal sizes as possible (spread_over), 1 <= hosts <= ranks.
+  /// The same on `hosts` hosts with as equal numbers of ranks as possible (spread_over), 1 <= hosts
+  /// <= ranks.
   Result<plan::Schedule> build(int ranks, int hosts = 1, Rank root = 0, int pieces = 1) const;
 };
 

@@ -11,8 +11,8 @@ namespace stormo::schedule {
 /// goal's root is a rank.
 plan::Schedule without_rounds(std::string name, plan::Goal goal, int ranks, int chunks);
 
-/// Where the chunks of a small schedule lie in a larger buffer: chunk c becomes the `width`
-/// consecutive chunks that start at `offset + c * width`, out of `chunks`.
+/// Position of the chunks of a small schedule in a larger buffer of `chunks` chunks: chunk c
+/// becomes the `width` consecutive chunks that start at `offset + c * width`.
 struct ChunkPlacement {
   int offset = 0;
   int width = 1;
@@ -20,29 +20,29 @@ struct ChunkPlacement {
 };
 
 /// The rounds of `a`, then those of `b`. Both must have the same ranks and chunks. Name and goal
-/// are those of `a`: a composition has a goal of its own, see `with_goal`.
+/// are those of `a`; set those of the composition by `with_goal`.
 plan::Schedule then(plan::Schedule a, plan::Schedule b);
 
-/// `s` run by some ranks of a larger group: its rank i is `ranks[i]` of `total_ranks`, its chunks
-/// lie where `placement` says. `ranks` must be distinct and as many as s.ranks.
+/// `s` executed by some ranks of a larger group: its rank i becomes `ranks[i]` of `total_ranks`,
+/// and its chunks are placed by `placement`. `ranks` must be s.ranks distinct ranks.
 plan::Schedule on_group(const plan::Schedule& s, std::span<const Rank> ranks, int total_ranks,
                         const ChunkPlacement& placement);
 
-/// All at once: round i holds the transfers of every part's round i, in the order of the parts.
-/// Parts must have the same ranks and chunks, and there must be at least one. Parts of different
-/// length start together.
+/// All parts at the same time: round i has the transfers of round i of every part, in the order of
+/// the parts. Parts must have the same ranks and chunks; at least one. Parts may have different
+/// numbers of rounds.
 plan::Schedule side_by_side(std::span<const plan::Schedule> parts);
 
-/// The rounds of `s` from the last to the first, every transfer turned around and combined as `how`
-/// says. What spreads values, reversed with kReduce, reduces them; what scatters, reversed with
-/// kCopy, gathers. Name and goal stay, see `with_goal`.
+/// The rounds of `s` from the last to the first, with sender and receiver of every transfer
+/// exchanged and `how` as its operation. A broadcast reversed with kReduce is a reduce; a scatter
+/// reversed with kCopy is a gather. Name and goal are unchanged, see `with_goal`.
 plan::Schedule reversed(plan::Schedule s, plan::Combine how);
 
-/// Every chunk of `s` cut into `pieces` consecutive chunks, which move together as the chunk did.
-/// pieces >= 1, s.chunks * pieces <= plan::kMaxChunks.
+/// `s` with every chunk divided into `pieces` consecutive chunks, which are sent in the same
+/// rounds. pieces >= 1, s.chunks * pieces <= plan::kMaxChunks.
 plan::Schedule in_pieces(plan::Schedule s, int pieces);
 
-/// `s`, a schedule that only copies, less the transfers of chunks that their receiver has already.
+/// `s`, a schedule that only copies, without the transfers of chunks that the receiver already has.
 plan::Schedule without_repeats(plan::Schedule s);
 
 /// `s` under a new name and with the goal that it reaches as a whole.

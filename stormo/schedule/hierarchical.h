@@ -8,13 +8,14 @@ namespace stormo::schedule {
 /// Collectives among `hosts`, which may have different numbers of ranks. Between hosts their ranks
 /// share the work: see HostLanes. w is the number of ranks of the widest host.
 
-/// hosts * w chunks; slice [i * hosts, (i + 1) * hosts) of them is the business of local rank i
-/// modulo the host's ranks. A single host: w chunks.
+/// hosts * w chunks; in each host, chunks [i * hosts, (i + 1) * hosts) are carried by local rank i
+/// modulo the number of the host's ranks. For a single host: w chunks.
 plan::Schedule hierarchical_all_reduce(const HostSizes& hosts);
 
 /// The same with one order of additions for all chunks: ranks in ascending order inside their host,
-/// then hosts in ascending order. So a sum's bits depend on ranks and hosts alone, not on where in
-/// a buffer it stands. Between hosts every carrier reads from those of all others at once.
+/// then hosts in ascending order. So the bits of a sum depend only on ranks and hosts, not on its
+/// position in the buffer. Between hosts every carrier receives from those of all other hosts in
+/// one round.
 plan::Schedule canonical_all_reduce(const HostSizes& hosts);
 
 /// A chunk for each rank.

@@ -20,26 +20,28 @@ HostSizes spread_over(int ranks, int hosts);
 /// The host of a rank.
 int host_of(const HostSizes& hosts, Rank rank);
 
-/// What makes a collective among hosts one among their ranks: each chunk of the former consists of
-/// chunks of the latter, its lanes, and in every host each lane is the business of one rank, its
-/// carrier. Carriers of equal lanes talk between hosts; inside a host a carrier speaks for the
-/// others.
+/// Turns a collective among hosts into one among their ranks. Each chunk of the former consists of
+/// several chunks of the latter, its lanes. In every host each lane belongs to one rank, its
+/// carrier. Between hosts the carriers of the same lane communicate; inside a host a carrier
+/// reduces for or copies to the other ranks.
 class HostLanes {
  public:
   /// `width` lanes for each of `chunks` chunks among hosts; lane l of chunk g is chunk l * chunks +
-  /// g, so that what a rank carries is in one piece. The carriers are a host's ranks in turn.
+  /// g, so that the chunks that a rank carries are contiguous. The lanes are assigned to the ranks
+  /// of a host in turn.
   static HostLanes of_width(HostSizes hosts, int width, int chunks);
-  /// A chunk for each rank, of which those of a host's ranks are a chunk among hosts. In its own
-  /// host a rank carries its own.
+  /// One chunk for each rank; the chunks of a host's ranks together are a chunk among hosts. In its
+  /// own host each rank carries its own chunk.
   static HostLanes by_rank(HostSizes hosts);
-  /// The same lanes; `root` carries all of its host.
+  /// The same lanes, but `root` carries all lanes of its host.
   HostLanes carried_by(Rank root) &&;
 
-  /// `s`, a schedule with a rank for each host, run by the carriers of all lanes at once. s.chunks
-  /// must be as many as these lanes were made for. Name and goal of `s`.
+  /// `s`, a schedule with a rank for each host, executed by the carriers of all lanes at the same
+  /// time. s.chunks must be the number of chunks among hosts of these lanes. Name and goal of `s`.
   plan::Schedule between_hosts(const plan::Schedule& s) const;
-  /// One round in which carriers give each lane to the other ranks of their host; none when every
-  /// host has one rank. Goal: broadcast, which it only is within each host.
+  /// One round in which carriers send each lane to the other ranks of their host; no round when
+  /// every host has one rank. The goal is set to broadcast, although it is one only within each
+  /// host.
   plan::Schedule inside_hosts() const;
 
  private:

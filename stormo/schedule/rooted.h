@@ -4,9 +4,9 @@
 
 namespace stormo::schedule {
 
-/// One round each, if nothing else is said; 1 <= ranks <= plan::kMaxRanks, 0 <= root < ranks.
-/// Broadcast and reduce move one chunk, gather and scatter `ranks` chunks, of which the root keeps
-/// its own.
+/// These have one round unless noted otherwise; 1 <= ranks <= plan::kMaxRanks, 0 <= root < ranks.
+/// Broadcast and reduce have one chunk, gather and scatter have `ranks` chunks, of which the root
+/// keeps its own.
 plan::Schedule direct_broadcast(int ranks, Rank root);
 plan::Schedule direct_reduce(int ranks, Rank root);
 /// ranks chunks in two rounds: every rank reduces one, then the root collects them.

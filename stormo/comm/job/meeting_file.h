@@ -11,15 +11,15 @@
 
 namespace stormo::comm {
 
-/// How the ranks of one host find each other when their launcher hands over no secret: rank 0 holds
-/// a file with the Store's address and the job's secret, in a folder that only this user enters.
-/// The file counts while rank 0 lives, which a lock on it shows; what a killed job left is replaced
-/// by the next one of its name, or removed by any when it had no name yet.
+/// The rendezvous of the ranks of one host whose launcher passes no secret. Rank 0 has a file with
+/// the Store's address and the job's secret, in a folder that only this user can enter. The file is
+/// valid while rank 0 holds a lock on it. A file that a killed job has left is replaced by the next
+/// job of the same name; an unfinished one is removed by any job.
 class MeetingFile {
  public:
-  /// Finds or makes the folder: the first of `folders` that is this user's alone. kInvalidArgument
-  /// when another job holds a file of this name; kRefused, with all reasons, when no folder will
-  /// do.
+  /// Finds or creates the folder: the first of `folders` that only this user can enter.
+  /// kInvalidArgument when another job holds a file of this name; kRefused, with all reasons, when
+  /// no folder is suitable.
   static Result<std::unique_ptr<MeetingFile>> open(const std::vector<std::string>& folders,
                                                    const std::string& name);
   /// Removes the file.
@@ -38,7 +38,7 @@ class MeetingFile {
   transport::Descriptor locked_;
 };
 
-/// The other ranks' part: waits for a file whose writer lives.
+/// For the other ranks: waits until there is a valid file, at most until `by`.
 Result<RendezvousTicket> read_meeting_file(const std::vector<std::string>& folders,
                                            const std::string& name, Deadline by);
 

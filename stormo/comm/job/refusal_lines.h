@@ -9,8 +9,8 @@
 
 namespace stormo::comm {
 
-/// For a port's `on_refused`: one line on standard error for each refused connection, up to a
-/// hundred, so that a flood of strangers does not bury what the program itself says.
+/// For a port's `on_refused`: prints one line on standard error for each refused connection, at
+/// most a hundred, so that many refused connections do not hide the output of the program.
 inline std::function<void(std::string_view)> say_refusals(std::string port) {
   constexpr int kShown = 100;
   return [port = std::move(port),

@@ -10,8 +10,8 @@
 
 namespace stormo::comm {
 
-/// Members are processes that meet through the job's Store: those of one host hand each other their
-/// memory files, those of different hosts listen on ports and publish where.
+/// Connects members that are processes, through the job's Store: ranks of one host pass each other
+/// their memory files; ranks of different hosts listen on ports and post their addresses.
 class StoreConnector final : public Connector {
  public:
   /// `rendezvous` says which interface, ports and secret to use.

@@ -12,26 +12,27 @@
 
 namespace stormo::comm {
 
-/// Runs collectives of any algorithm for the sake of their time. Internal to tune and regret.
+/// Runs collectives with any algorithm to measure their time. Internal to tune and regret.
 class Trial {
  public:
-  /// Buffers up to `max_bytes`, in the world's arena. `pause` passes before every run. Collective.
+  /// Allocates buffers of `max_bytes` in the world's arena. Waits for `pause` before every run. A
+  /// collective.
   static Result<std::unique_ptr<Trial>> create(Group& world, std::uint64_t max_bytes,
                                                Duration pause);
   ~Trial();
   Trial(const Trial&) = delete;
 
-  /// `first`, then all other algorithms that suit the world's hosts, those that take pieces with
-  /// several numbers of them; of several that are the same schedule here one.
+  /// `first`, then all other algorithms that can run on the world's hosts; those that take pieces
+  /// with several numbers of pieces. Of several with the same schedule only one.
   std::vector<Choice> candidates(plan::GoalKind goal, std::uint64_t bytes,
                                  const Choice& first) const;
 
-  /// Seconds of the slowest rank, equal on all. The ranks start together. Without a choice: of what
-  /// any caller gets. Collective.
+  /// Seconds of the slowest rank, equal on all ranks. The ranks start together. Without a choice,
+  /// the one that any caller gets is measured. A collective.
   Result<double> once(plan::GoalKind goal, std::uint64_t bytes,
                       const std::optional<Choice>& choice = std::nullopt);
 
-  /// Group::posts_whole of what once() runs without a choice.
+  /// Group::posts_whole for the operation that once() runs without a choice.
   bool posted_whole(plan::GoalKind goal, std::uint64_t bytes) const;
 
  private:
@@ -49,7 +50,7 @@ class Trial {
   std::byte* out_ = nullptr;
 };
 
-/// The middle one; of two the larger.
+/// The median; for an even number of values the larger of the two middle ones.
 double median_of(std::vector<double> values);
 
 }  // namespace stormo::comm

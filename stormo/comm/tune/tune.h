@@ -27,9 +27,9 @@ struct TuneResult {
                                ///< (Group::posts_whole)
 };
 
-/// Measures every algorithm that suits these hosts, over sizes, and returns the rules that pick the
-/// fastest. Collective: every rank calls it with the same options and returns the same. Blocks for
-/// about `budget`. `report` is called on every rank as sizes are done; may be empty.
+/// Measures every algorithm that can run on these hosts, for several sizes, and returns rules that
+/// choose the fastest. A collective: equal options and equal results on all ranks. Blocks for about
+/// `budget`. `report` is called on every rank after each size; may be empty.
 Result<Selection> tune(Group& world, const TuneOptions& options,
                        const std::function<void(const TuneResult&)>& report);
 

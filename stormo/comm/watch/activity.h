@@ -17,16 +17,17 @@
 
 namespace stormo::comm {
 
-/// The operations of a rank in one group: the one that it is in, and the last ones before it.
-/// Written by the one thread that runs operations, without locks (it lies on the path of each of
-/// them); read by any thread, when something has gone wrong.
+/// The operations of a rank in one group: the current one and the last ones before it. The thread
+/// that runs operations writes it, without locks, because this happens in every operation. Any
+/// thread may read it; this is done for reports of failures.
 class Activity {
  public:
   static constexpr std::size_t kKept = 64;
 
   struct Record {
     Operation operation;
-    std::uint64_t place = 0;  ///< how many collectives the group had begun, this one included
+    std::uint64_t place =
+        0;  ///< number of collectives that the group had begun, including this one
     std::uint64_t began = 0;  ///< ticks()
     std::uint64_t ended =
         0;  ///< 0: not yet; a failed operation never ends. `began`: it waited for nobody
@@ -46,13 +47,13 @@ class Activity {
     version_.store(version + 2, kRelease);
   }
   void end() { last_slot().ended.store(ticks(), kRelease); }
-  /// For an operation that waited for nobody: spares the look at the clock.
+  /// For an operation that did not wait for other ranks: saves reading the clock.
   void end_at_once() {
     Slot& slot = last_slot();
     slot.ended.store(slot.began.load(std::memory_order_relaxed), kRelease);
   }
 
-  /// The last operation begun; a default Record that has ended when there was none.
+  /// The last operation begun; if there was none, a default Record that has ended.
   Record last() const;
   /// The last kKept operations, oldest first.
   std::vector<Record> records() const;
@@ -76,21 +77,22 @@ class Activity {
   std::array<Slot, kKept> slots_{};
 };
 
-/// How fast a rank gets on by itself.
+/// How fast a rank makes progress.
 struct Pace {
-  bool started = false;     ///< beyond the first step, where programs load and compile
+  bool started = false;     ///< the first step is over, in which programs load and compile
   Duration slowest_step{};  ///< of those after the first
   Duration idle{};          ///< since it last began or ended an operation or named a section
 };
 
-/// What a rank is doing in all of its groups. Thread-safe.
+/// The activities of a rank in all of its groups. Thread-safe.
 class Activities {
  public:
-  /// Entry of a group, for its thread to write; listed as long as somebody holds it. `group`: its
-  /// name, empty for the world. `rank`: this rank's number in it.
+  /// Adds a group and returns its Activity, which the group's thread writes. It is listed as long
+  /// as the pointer is held. `group`: its name, empty for the world. `rank`: this rank's number in
+  /// it.
   std::shared_ptr<Activity> add(std::string group, Rank rank);
-  /// What the program is doing between operations: "step 12 forward". Sections that begin with
-  /// "step" and a number are steps; "start" says that steps will come.
+  /// Sets what the program is doing between operations: "step 12 forward". Sections that begin with
+  /// "step" and a number are steps; "start" means that steps will follow.
   void set_section(std::string_view text);
   std::string section() const;
   /// "step 12, all_reduce #40 (sum of 10 float32)".
@@ -109,16 +111,16 @@ class Activities {
     std::shared_ptr<const Activity> activity;
   };
   std::vector<Group> groups() const;
-  /// Differs from an earlier value when an operation has begun or ended since, or a section.
+  /// A counter that changes when an operation or section begins or an operation ends.
   std::uint64_t changes() const;
 
-  /// To be called often, by one thread: time passes for pace() in these calls, at most kMaxGap in
-  /// each, so that a process that was stopped for an hour has not been idle for an hour. A
-  /// change of `progress` says that an operation has got on.
+  /// Must be called often, by one thread. It advances the time that pace() uses, by at most kMaxGap
+  /// per call, so that the time during which a process was stopped does not count as idle. A change
+  /// of `progress` means that an operation has made progress.
   void tick(TimePoint now, std::uint64_t progress);
   static constexpr Duration kMaxGap = std::chrono::seconds(1);
   Pace pace() const;
-  /// How much time has passed so.
+  /// The time that has passed, as counted by tick().
   Duration awake() const;
 
  private:

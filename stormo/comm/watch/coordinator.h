@@ -18,10 +18,10 @@
 
 namespace stormo::comm {
 
-/// A rank's link to the rest of the job outside of collectives: liveness, the first cause of a
-/// failure, and what each rank was doing when it happened. Built on the Store's last wills and
+/// A rank's connection to the rest of the job besides collectives: liveness, the first cause of a
+/// failure, and what each rank was doing when it happened. It uses the Store's last wills and
 /// watches. Between hosts it also finds ranks that wait for each other because they called
-/// different operations, when they have waited for two beats of the Store's session.
+/// different operations, after they have waited for two heartbeats of the Store's session.
 class Coordinator {
  public:
   struct Options {
@@ -33,8 +33,8 @@ class Coordinator {
     protocol::StallLimits stall_limits{};
     std::string flight_file{};  ///< of StallWatch
   };
-  /// Registers the last will and the watches. `health` fails as soon as any rank's failure is
-  /// known.
+  /// Registers the last will and the watches; blocks until the Store has replied, at most until
+  /// `by`. `health` fails as soon as the failure of any rank is known.
   static Result<std::unique_ptr<Coordinator>> start(std::unique_ptr<transport::StoreClient> store,
                                                     std::shared_ptr<transport::Health> health,
                                                     Options options, Deadline by);
@@ -43,12 +43,12 @@ class Coordinator {
 
   transport::StoreClient& store() { return *store_; }
 
-  /// This rank failed with `local`: makes the whole group fail and returns the first cause. A lost
-  /// peer is given a moment to be explained by its last will; a mismatch and a deadline get a table
-  /// of what every rank was doing. Blocks for at most about a second.
+  /// Reports that this rank failed with `local`: makes the whole group fail and returns the first
+  /// cause. For a lost peer it waits briefly for the peer's last will. For a mismatch and a missed
+  /// deadline it adds a table of what every rank was doing. Blocks for at most about a second.
   Status report(const Status& local);
 
-  /// Leaves well: from now on this rank's silence means nothing.
+  /// Leaves in order: from now on missing heartbeats of this rank are no failure.
   Status goodbye(Deadline by);
 
  private:
@@ -69,7 +69,7 @@ class Coordinator {
   std::vector<Activities::Call> running_;  // at the last beat; the store's thread only
 };
 
-/// Text of a failure in the Store, and back.
+/// Converts a failure to its text in the Store, and back.
 std::string encode_failure(const Status& status);
 Status decode_failure(std::string_view text);
 

@@ -20,12 +20,12 @@
 
 namespace stormo::comm {
 
-/// Finds out that this rank waits in an operation for ranks that do not come: asks all of them
-/// through the Store what they are doing, says so in one line, and at last ends the job with the
-/// last operations of every rank and the stacks of those that did not come. The ranks that wait are
-/// the judges, so it works under every launcher. Answers when others ask. Runs on the Store's
-/// thread and on two threads of its own, started when there is something to do; never on the
-/// program's.
+/// Detects that this rank waits in an operation for ranks that do not call it (a stall). It asks
+/// all ranks through the Store what they are doing and prints one line. If the stall lasts, it ends
+/// the job, and writes the last operations of every rank and the stacks of the missing ones. The
+/// waiting ranks detect stalls, so this works under every launcher. It also answers such questions
+/// of other ranks. It runs on the Store's thread and on two threads of its own, which are started
+/// when needed; never on the program's threads.
 class StallWatch {
  public:
   struct Options {
@@ -39,14 +39,14 @@ class StallWatch {
     std::function<void(const Status&)> fail;  ///< ends the job on all ranks
   };
   StallWatch(transport::StoreClient& store, Options options);
-  /// The Store's thread must not call any more.
+  /// Must not be called while the Store's thread may still call tick().
   ~StallWatch();
-  /// Tells the others how to find this process, and answers from now on.
+  /// Posts the identity of this process in the Store, and answers questions from now on.
   Status start(Deadline by);
-  /// On the Store's thread, with every beat. Does not block.
+  /// To be called on the Store's thread with every heartbeat. Does not block.
   void tick();
-  /// Ends the threads; tick() does nothing from now on. Waits for what they are doing: seconds, in
-  /// the midst of an inquiry.
+  /// Ends the threads; tick() does nothing from now on. Blocks until they are done, which takes
+  /// seconds during an inquiry.
   void stop();
 
  private:

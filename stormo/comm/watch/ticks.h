@@ -8,7 +8,7 @@
 namespace stormo::comm {
 
 /// The processor's time stamp counter: monotonic, of unknown frequency, and cheaper than a clock.
-/// For records that are read long after, never for decisions.
+/// Use it for records, not for decisions.
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -21,7 +21,8 @@ inline std::uint64_t ticks() {
 #endif
 }
 
-/// Turns ticks into time: by what both have moved since it was made.
+/// Converts ticks to time. It computes the frequency from the ticks and the time since its
+/// construction.
 class TickScale {
  public:
   TickScale() : ticks_(ticks()), time_(std::chrono::steady_clock::now()) {}
