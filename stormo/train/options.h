@@ -13,7 +13,7 @@ namespace stormo::train {
 using OptimizerOptions = optim::Options;
 using parallel::Strategy;
 
-/// How replicated gradients are averaged; the numbers do not change but for the order of additions.
+/// How replicated gradients are averaged; results differ only by the order of additions.
 enum class Reducer : std::uint8_t {
   kAuto,          ///< the fastest, by size, ranks and hosts
   kRing,          ///< around all ranks
@@ -21,47 +21,47 @@ enum class Reducer : std::uint8_t {
   kReduceToOne,   ///< on rank 0, which sends the result to all
 };
 
-/// What gradients are rounded to where they travel between ranks.
+/// The type to which gradients are rounded for the reduction over ranks.
 enum class ReduceType : std::uint8_t {
-  kOwn,       ///< nothing: the parameters' own type
+  kOwn,       ///< no rounding: the parameters' own type
   kBFloat16,  ///< half the bytes of float32, its range, 8 bits of its precision
   kFloat16,   ///< half the bytes, 11 bits of precision, but nothing above 65504
 };
 
 struct GradientOptions {
   Reducer reducer = Reducer::kAuto;
-  std::int64_t bucket_bytes = 0;  ///< of what is reduced during backward; 0: measured
-  bool overlap = true;            ///< during backward, where that is faster; else at its end
+  std::int64_t bucket_bytes = 0;  ///< size of a bucket; 0: chosen by measurement
+  bool overlap = true;            ///< reduce during backward where that is faster; else at its end
   ReduceType reduce_type = ReduceType::kOwn;
-  /// One order of additions: bits depend on the ranks and hosts, not on buckets, arrival or what
-  /// is fastest. Not with a `reducer`, which has an order of its own.
+  /// Use one fixed order of additions: bits depend only on the ranks and hosts, not on buckets,
+  /// timing or measurements. Only with Reducer::kAuto, since the others have an order of their own.
   bool deterministic = false;
 };
 
 struct LearningRateOptions {
   enum class Kind { kConstant, kCosine, kStep } kind = Kind::kConstant;
   std::int64_t warmup_steps = 0;  ///< linear from 0 to the peak
-  double min_lr = 0;              ///< kCosine: its end
-  std::int64_t step_size = 0;     ///< kStep: steps after which the rate falls, again and again
-  double gamma = 0.1;             ///< kStep: what it is multiplied by then
+  double min_lr = 0;              ///< kCosine: the rate at the end
+  std::int64_t step_size = 0;     ///< kStep: the rate is reduced every so many steps
+  double gamma = 0.1;             ///< kStep: factor of each reduction
   std::int64_t base_batch = 0;    ///< global batch for which the rate was chosen; 0: the run's own
 };
 
 struct CheckpointOptions {
   std::string directory;     ///< empty: none is written
   std::int64_t every = 0;    ///< steps; 0: only at the end and when interrupted
-  int keep = 2;              ///< newest complete ones that stay
-  bool asynchronous = true;  ///< those of `every` are written while training goes on
+  int keep = 2;              ///< number of newest checkpoints to keep
+  bool asynchronous = true;  ///< write those of `every` while training continues
   int max_failures = 3;      ///< failed saves in a row that end the run
-  /// Keeps the best one too, beside `keep`: "loss" or "accuracy" of the split "validation", or
+  /// Also keeps the best one, besides `keep`, by "loss" or "accuracy" of the split "validation"; or
   /// "none".
   std::string best = "none";
 };
 
-/// What SIGUSR1 asks of a run. Schedulers send it when the time that they grant runs out.
+/// What a run does on SIGUSR1. Schedulers send it before their time limit ends.
 enum class OnUsr1 : std::uint8_t {
   kSaveAndExit,  ///< as SIGTERM
-  kSave,         ///< save, and go on
+  kSave,         ///< save, and continue
   kIgnore,
 };
 
@@ -78,26 +78,26 @@ struct TrainerOptions {
   std::string recipe_json = "{}";         ///< resolved recipe; the Trainer copies it into Snapshots
   std::string preprocessing_json = "{}";  ///< the same, of its data; see Preprocessing
   Strategy strategy;
-  /// A program's own passes over the plan of the strategy; equal on all ranks. What they make must
-  /// verify (analysis/step/step_verify.h), and is what runs.
+  /// A program's own passes, applied to the plan of the strategy; equal on all ranks. The resulting
+  /// plan must pass analysis::verify (analysis/step/step_verify.h), and is executed.
   std::vector<parallel::Pass> passes = {};
   GradientOptions gradients;
-  std::int64_t micro_batches = 1;  ///< passes that a rank's part of a batch is cut into
+  std::int64_t micro_batches = 1;  ///< into which the local batch is divided
   bool recompute = false;          ///< see parallel::recompute(); for a model::Chain
   std::int64_t steps = 0;          ///< steps of the whole run; or
   std::int64_t epochs = 0;         ///< whole epochs, used when steps == 0
   std::int64_t global_batch = 0;   ///< samples per step over all ranks
   std::uint64_t seed = 1;
-  int data_threads = 1;  ///< of each rank, loading batches ahead
+  int data_threads = 1;  ///< threads of each rank that load batches ahead
   std::int64_t log_every = 10;
   std::int64_t eval_every = 0;   ///< steps; 0: only at the end
-  std::int64_t patience = 0;     ///< evaluations without a better one that end the run; 0: any
+  std::int64_t patience = 0;     ///< evaluations without improvement that end the run; 0: never
   double clip_norm = 0;          ///< global norm of the averaged gradient; 0: off
-  GradScalerOptions loss_scale;  ///< where the task computes in float16
+  GradScalerOptions loss_scale;  ///< used when the task computes in float16
   bool resume = false;           ///< continue from the newest complete checkpoint of the directory
-  bool overwrite = false;  ///< else a fresh run is refused where the directory has checkpoints
+  bool overwrite = false;        ///< start a new run although the directory has checkpoints
   std::int64_t verify_every =
-      0;  ///< compare replicas bitwise every so many steps; 0: at the end only
+      0;  ///< steps between bitwise comparisons of replicas; 0: at the end only
   OptimizerOptions optimizer;
   LearningRateOptions learning_rate;
   CheckpointOptions checkpoint;

@@ -13,27 +13,28 @@
 
 namespace stormo::train {
 
-/// What is trained: a module and how a batch becomes a loss.
+/// What is trained: a module, its forward, and the loss of a batch.
 struct Task {
   std::shared_ptr<torch::nn::Module> module;
   std::function<torch::Tensor(const torch::Tensor& input)> forward;
   /// Mean over the samples of the batch: scalar, differentiable.
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
-  /// Number of right answers, where that has a meaning.
+  /// Number of correct predictions; empty if that has no meaning.
   std::function<std::int64_t(const torch::Tensor& output, const torch::Tensor& target)> correct;
-  /// Targets are numbers, in units of so much: evaluation says how far the outputs [B, 1] are off.
+  /// Set when targets are numbers: one unit of the output in units of the data. Evaluation then
+  /// reports errors of the outputs, of shape [B, 1].
   std::optional<double> target_unit;
-  /// A sample to show at the end (generated text); rank 0 only.
+  /// Returns a sample to show at the end (generated text); called on rank 0 only.
   std::function<std::string()> sample;
-  /// The 16-bit type in which training computes what loses little by it; see Autocast. With kHalf
-  /// the loss is scaled, see GradScaler.
+  /// The 16-bit type of mixed precision training, see Autocast; empty: none. With kHalf the loss is
+  /// scaled, see GradScaler.
   std::optional<torch::ScalarType> autocast;
-  /// Segments, for plans; default: those of a model::Chain, else the whole module is one. A Chain's
-  /// own are taken where they hold all of its parameters.
+  /// The segments, for plans. Default: those of a model::Chain, if they have all of its parameters;
+  /// else the whole module is one segment.
   std::optional<plan::ModelShape> shape;
 };
 
-/// A held-out part of the data, evaluated on all ranks (every sample exactly once).
+/// A held-out split of the data, evaluated by all ranks together (every sample exactly once).
 struct EvalSplit {
   std::string name;  ///< "validation", "test"
   std::shared_ptr<const data::Dataset> dataset;

@@ -12,19 +12,19 @@
 
 namespace stormo::train {
 
-/// Values of rank 0's tensors into everyone's, in place. All ranks hold the same names, shapes and
-/// types: see check_same_tensors().
+/// A collective: copies the values of rank 0's tensors to all ranks, in place. Names, shapes and
+/// types must be equal on all ranks: see check_same_tensors().
 Status broadcast_values(comm::Communicator& world,
                         const std::map<std::string, torch::Tensor>& tensors);
 
-/// Rank 0's map on every rank: names, shapes, types and values. Others' content is replaced.
+/// A collective: replaces the map of every rank by that of rank 0: names, shapes, types and values.
 Status broadcast_tensors(comm::Communicator& world, std::map<std::string, torch::Tensor>& tensors);
 
-/// "model fc.weight" is "Float [10, 5] trained", for each tensor.
+/// One fact for each tensor: the field "model fc.weight" with the value "Float [10, 5] trained".
 std::vector<Fact> tensor_facts(const std::map<std::string, torch::Tensor>& tensors);
 
-/// kRefused on every rank, with a table of the differences, unless all ranks hold the same names,
-/// shapes, strides and types, and train the same ones; see check_agreement().
+/// A collective: OK if all ranks have the same names, shapes, strides and types, and train the same
+/// tensors; else kRefused on every rank with a table of the differences. See check_agreement().
 Status check_same_tensors(comm::Communicator& world,
                           const std::map<std::string, torch::Tensor>& tensors);
 

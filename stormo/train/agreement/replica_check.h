@@ -12,24 +12,25 @@
 
 namespace stormo::train {
 
-/// Who is wrong when ranks that must be equal are not.
+/// The ranks that differ when all ranks must be equal.
 struct Verdict {
-  std::vector<Rank> differing;  ///< from what more than half of the ranks hold; empty: all equal
-  bool majority = true;         ///< false: no value has one, and `differing` differ from rank 0
+  std::vector<Rank> differing;  ///< from the value of the majority; empty: all equal
+  bool majority = true;         ///< false: there is none, and `differing` differ from rank 0
 };
 
-/// By one value per rank.
+/// `hashes` has one value per rank.
 Verdict majority_vote(std::span<const std::int64_t> hashes);
 
-/// What two looks at the same values say of the cause of a difference, by the hashes of all ranks.
+/// Text about the cause of a difference, from the hashes of all ranks at two readings of the same
+/// values.
 std::string compare_looks(std::span<const std::int64_t> first,
                           std::span<const std::int64_t> second);
 
-/// kMismatch on every rank, naming the ranks that differ from the majority and the first tensor
-/// they differ in, unless names, shapes, types and bytes of all parameters and buffers are equal on
-/// all ranks; a second look then tells values that stay wrong from those that were only read so.
-/// Buffers that differ by design (running statistics) must have been broadcast before. A
-/// collective; costs one pass over the values and 8 bytes per rank.
+/// A collective. OK if names, shapes, types and bytes of all parameters and buffers are equal on
+/// all ranks. Else kMismatch on every rank, naming the ranks that differ from the majority and the
+/// first tensor in which they differ. The values are then read a second time, to distinguish wrong
+/// values from read errors. Buffers that differ by design (running statistics) must have been
+/// broadcast before. Costs one pass over the values and 8 bytes per rank.
 Status check_replicas(comm::Communicator& world, const torch::nn::Module& module);
 
 }  // namespace stormo::train

@@ -9,30 +9,31 @@
 
 namespace stormo::train {
 
-/// Follows backward passes over a fixed list of parameters: which gradients are in place, and when
-/// the pass is over.
+/// Observes backward passes over a fixed list of parameters: reports which gradients are complete,
+/// and when the pass is over.
 ///
-/// Hooks hang on the nodes that accumulate gradients: any number may hang there, they leave the
-/// tensors' one slot for such hooks to the user, and torch::autograd::grad(), which accumulates
-/// nothing, never reaches them. A pass that runs inside another one (re-entrant checkpointing)
-/// belongs to the outer one. All functions run on the thread of backward(), and may throw.
+/// The hooks are on the autograd nodes that accumulate gradients. A node can have any number of
+/// hooks, so the tensor's single post-accumulate hook remains free for the user.
+/// torch::autograd::grad() accumulates nothing and does not run them. A pass inside another one
+/// (re-entrant checkpointing) belongs to the outer one. All functions are called on the thread of
+/// backward(), and may throw.
 class BackwardHooks {
  public:
   struct Events {
-    /// The gradient of parameter `index` is in place. Whoever calls still refers to it.
+    /// The gradient of parameter `index` is complete. Autograd still holds a reference to it.
     std::function<void(std::size_t index)> ready;
-    /// A pass inside the pass was seen: gradients that were in place may change.
+    /// A pass inside the pass was seen: gradients that were complete may change again.
     std::function<void()> nested;
-    /// The outermost pass is over; exceptions leave backward().
+    /// The outermost pass is over; backward() rethrows an exception of this function.
     std::function<void()> end;
-    /// Before the first ready() of a pass: the one before ended early, by an exception.
+    /// Called before the first ready() of a pass if the previous pass ended by an exception.
     std::function<void()> abandoned;
   };
   BackwardHooks(const std::vector<torch::Tensor>& parameters, Events events);
   ~BackwardHooks();
   BackwardHooks(const BackwardHooks&) = delete;
 
-  /// While off, passes are not followed.
+  /// While off, passes are not observed.
   void enable(bool on) { enabled_ = on; }
   bool enabled() const { return enabled_; }
 

@@ -4,12 +4,12 @@
 
 namespace stormo::train {
 
-/// Of libtorch's CPU generator, which is one for the process: a second run of a forward that starts
-/// from the first one's state draws the same numbers (dropout). About 5 KB.
+/// The state of libtorch's CPU random generator; there is one per process. A second forward that
+/// starts from the same state draws the same numbers (dropout). About 5 KB.
 torch::Tensor generator_state();
 void set_generator_state(const torch::Tensor& state);
 
-/// Sets it while this lives.
+/// Sets the generator's state, and restores the previous one in the destructor.
 class GeneratorAt {
  public:
   explicit GeneratorAt(const torch::Tensor& state) { set_generator_state(state); }

@@ -14,8 +14,8 @@
 
 namespace stormo::train {
 
-/// While it lives, this thread computes in 16 bits what loses little by it: torch.autocast for C++.
-/// Parameters, and so gradients and the optimizer's state, stay float32.
+/// torch.autocast for C++: while the object lives, this thread computes suitable operations in 16
+/// bits. Parameters, and so gradients and the optimizer's state, stay float32.
 ///
 ///   const torch::Tensor output = [&] {
 ///     const stormo::Autocast autocast(at::kCPU, torch::kBFloat16);
@@ -23,18 +23,18 @@ namespace stormo::train {
 ///   }();
 ///   loss_of(output.to(torch::kFloat32)).backward();  // backward runs outside
 ///
-/// In 16 bits run matrix products (linear, matmul, mm, bmm, addmm, baddbmm), convolutions,
-/// scaled_dot_product_attention and recurrent cells; in float32 run the losses, prod, trace, cdist,
-/// fft and linear algebra; cat and stack take the widest of their inputs; all others, among them
-/// softmax and the norms, compute in the type of their input. The list is libtorch's.
+/// These run in 16 bits: matrix products (linear, matmul, mm, bmm, addmm, baddbmm), convolutions,
+/// scaled_dot_product_attention and recurrent cells. These run in float32: losses, prod, trace,
+/// cdist, fft and linear algebra. cat and stack use the widest type of their inputs. All others,
+/// among them softmax and norms, use the type of their input. The list is libtorch's.
 ///
-/// A parameter is rounded once in the life of the outermost Autocast of the thread: end it before
-/// the optimizer's step. Cost: one rounded copy of each parameter that such operations use.
+/// A parameter is rounded only once in the life of the thread's outermost Autocast, so destroy it
+/// before the optimizer's step. Cost: one rounded copy of each parameter that such operations use.
 class [[nodiscard]] Autocast {
  public:
   /// Throws Error unless `type` is kBFloat16 or kHalf.
   Autocast(torch::DeviceType device, torch::ScalarType type);
-  /// Restores what was.
+  /// Restores the previous setting.
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -56,37 +56,39 @@ class [[nodiscard]] Autocast {
 ///   }
 ///   scaler.update();
 ///
-/// Gradients are never rewritten: the optimizer divides by the scale while it updates. A norm for
-/// clipping is to be multiplied by gradient_scale() too. Equal on all ranks of `world`. Not
+/// Gradients are never rewritten: the optimizer divides by the scale in its update. For clipping,
+/// multiply the norm by gradient_scale() too. The state is equal on all ranks of `world`. Not
 /// thread-safe.
 class GradScaler {
  public:
-  /// `world` must outlive this: all ranks that skip together. Throws Error for options that cannot
-  /// be.
+  /// `world`: the ranks that skip a step together; must outlive this. Throws Error for invalid
+  /// options.
   explicit GradScaler(comm::Communicator& world, const GradScalerOptions& options = {});
 
-  /// The loss to call backward() on; float32 at least, since the scale is beyond float16.
+  /// The scaled loss, on which to call backward(); at least float32, since float16 cannot represent
+  /// the scale.
   torch::Tensor scale(const torch::Tensor& loss) const;
   double scale() const { return scale_; }
   /// 1 / scale(), for StepRate.
   double gradient_scale() const { return 1 / scale_; }
 
-  /// Whether all gradients on all ranks are finite, and the step is to be made. Blocks; collective,
-  /// once for each step, after the last backward(). Undefined tensors count as finite. Cost: one
-  /// reading pass over the gradients, and an all_reduce of 8 bytes.
+  /// Whether all gradients on all ranks are finite, so that the step is to be made. A collective;
+  /// blocks. Call it once for each step, after the last backward(). Undefined tensors count as
+  /// finite. Cost: reads the gradients once, and an all_reduce of 8 bytes.
   Result<bool> check(std::span<const torch::Tensor> gradients);
-  /// Of the parameters' gradients: Optimizer::parameters(), or a sharded model's shards().
+  /// The same for the gradients of parameters: Optimizer::parameters(), or a sharded model's
+  /// shards().
   Result<bool> check(std::span<const NamedParameter> parameters);
-  /// Of gradients that were looked at elsewhere, e.g. by their norm.
+  /// The same when this rank has already checked its gradients, e.g. by their norm.
   Result<bool> check(bool finite);
 
-  /// Moves the scale by the outcome of check(), after the step. Throws Error when there was no
-  /// check(), and when steps keep overflowing at a scale so small that it cannot be the reason.
+  /// Call after the step: adjusts the scale by the result of check(). Throws Error if check() was
+  /// not called, and if steps still overflow at a scale so small that it cannot be the reason.
   void update();
 
   /// For checkpoints; equal on all ranks.
   std::map<std::string, torch::Tensor> state() const;
-  /// kInvalidArgument when it is no state(); nothing is changed then.
+  /// kInvalidArgument, without any change, if `state` is not the result of state().
   Status load_state(const std::map<std::string, torch::Tensor>& state);
 
  private:

@@ -12,16 +12,16 @@
 
 namespace stormo::train {
 
-/// What one rank of this machine takes for a step of `task`, alone.
+/// Times and memory of a step of `task` with a single rank on this machine.
 struct StepMeasurement {
   analysis::ComputeTimes times;
-  /// By segment: bytes of tensors that its forward leaves for its backward.
+  /// By segment: bytes of tensors that its forward keeps for its backward.
   std::vector<std::int64_t> activations;
   std::vector<std::int64_t> outputs;  ///< by segment: bytes of its output
 };
 
-/// Trains a few steps, segment by segment, on batches of `samples` samples: medians. The parameters
-/// change. Blocks for some steps.
+/// Trains a few steps, segment by segment, on batches of `samples` samples, and returns medians.
+/// The parameters change. Blocks for some steps.
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
                                      const TrainerOptions& options, std::int64_t samples);
 

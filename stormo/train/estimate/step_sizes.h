@@ -6,12 +6,11 @@
 
 namespace stormo::train {
 
-/// What a run's options say of how much the actions of its plan move, for analysis::cost. Replicas
-/// that average bucket by bucket while backward goes on (Overlap) are counted as if they averaged
-/// everything at its end.
+/// Sizes of the data that the actions of a plan send under these options, for analysis::cost.
+/// Overlapped buckets of replicas (Overlap) are counted as one reduction at the end of backward.
 analysis::StepSizes step_sizes_of(const TrainerOptions& options);
 
-/// The same for analysis::memory; activations are unknown.
+/// The same for analysis::memory, without the sizes of activations.
 analysis::MemorySizes memory_sizes_of(const TrainerOptions& options);
 
 }  // namespace stormo::train

@@ -15,60 +15,62 @@ namespace stormo::train {
 struct OwnedRange {
   std::int64_t begin = 0, end = 0;
   torch::Tensor weights =
-      {};  ///< where they lie, end - begin contiguous ones; undefined: in the parameter
+      {};  ///< memory of the end - begin contiguous weights; undefined: the parameter's own
 };
 
-/// The gradient of an owned range, where the ranks left it: sources point at its first element.
+/// The gradient of an owned range, in the memory of one or several ranks: each source points at its
+/// first element.
 struct RangeGradient {
   std::size_t parameter = 0;  ///< index into parameters()
   std::span<const optim::Source> sources;
   DType dtype = DType::kFloat32;  ///< of the weights; or, when those are float32, a 16-bit type
 };
 
-/// Elements [begin, end) of the checkpoint's tensor `name`; an undefined tensor when it has none of
-/// that name.
+/// Returns elements [begin, end) of the checkpoint's tensor `name`; an undefined tensor if there is
+/// none of that name.
 using ReadState = std::function<Result<torch::Tensor>(const std::string& name, std::int64_t begin,
                                                       std::int64_t end)>;
 
-/// Adds the numbers up, element by element, over all ranks that own other ranges of the same
-/// parameters. Collective.
+/// A collective: sums the numbers elementwise over all ranks that own ranges of the same
+/// parameters.
 using SumOverRanks = std::function<Status(std::span<double>)>;
 
-/// Optimizer whose update is one pass over memory (stormo/optim), on any range of each parameter:
-/// a rank that holds replicas owns all of them, one that shares or shards them a slice. State
-/// exists for what is owned. Large updates are spread over libtorch's intra-op threads. Weights are
-/// float32 or float64; 16-bit parameters get float32 master weights, which are part of the state,
-/// and are themselves rounded copies of them. Of sparse gradients the rows are updated that they
-/// have, where the rule leaves the others alone (optim::leaves_rest_alone); else they are made
-/// dense. Strides may be any.
+/// Optimizer whose update is one pass over memory (stormo/optim), on one range of each parameter.
+/// With replicas a rank owns all elements, with host-shared or sharded parameters a slice or shard.
+/// State exists only for owned elements. Large updates use libtorch's intra-op threads. Weights are
+/// float32 or float64. 16-bit parameters get float32 master weights, which are part of the state;
+/// the parameters are rounded copies of them. A sparse gradient updates only the rows that it has,
+/// if the rule leaves other rows unchanged (optim::leaves_rest_alone); else it is made dense.
+/// Parameters may have any strides.
 class FusedOptimizer final : public Optimizer {
  public:
-  /// `owned` has one range for each parameter; empty: all of everything. `sum` is needed where
-  /// other ranks own the rest. Throws Error for parameters that are not floating point in host
-  /// memory.
+  /// `owned` has one range for each parameter; empty: all elements of all parameters. `sum` is
+  /// needed if other ranks own the rest. Throws Error for parameters that are not floating point in
+  /// host memory.
   FusedOptimizer(const OptimizerOptions& options, std::vector<NamedParameter> parameters,
                  std::vector<OwnedRange> owned = {}, SumOverRanks sum = {});
 
-  /// From the gradients of autograd, of which the owned ranges are read.
+  /// Uses the owned ranges of autograd's gradients.
   Status step(const StepRate& rate, std::size_t first, std::size_t last) override;
   using Optimizer::step;
-  /// From gradients elsewhere, at most one for each parameter; the others are left alone. One that
-  /// is missing on one rank has to be missing on all that own a part of its parameter.
+  /// Uses the given gradients, at most one for each parameter; parameters without one are not
+  /// changed. A gradient that is missing on one rank must be missing on all ranks that own a part
+  /// of its parameter.
   Status step(const StepRate& rate, std::span<const RangeGradient> gradients);
 
-  /// The 2-norm over the owned ranges of all ranks; exact up to the order of a double precision
-  /// sum.
+  /// The 2-norm over the owned ranges of all ranks, summed in double precision. A collective if
+  /// `sum` was given.
   Result<double> gradient_norm() override;
   Result<double> gradient_norm(std::span<const RangeGradient> gradients);
 
-  /// Only where all is owned: for the rest there are pieces. Tensors are shared, not copied.
+  /// Only if this rank owns all elements; else use state_pieces(). Tensors are shared, not copied.
   std::map<std::string, torch::Tensor> state() const override;
   Status load_state(const std::map<std::string, torch::Tensor>& state) override;
 
-  /// State of the owned ranges; a parameter has none before its first step. A number that belongs
-  /// to a whole parameter ("step") comes from the owner of its first element.
+  /// State of the owned ranges; a parameter has none before its first step. A number for a whole
+  /// parameter ("step") is given by the owner of its first element.
   std::vector<TensorPiece> state_pieces() const;
-  /// Reads the state of the owned ranges. As load_state(map): all or nothing.
+  /// Reads the state of the owned ranges. On failure nothing is changed, as in load_state(map).
   Status load_state(const ReadState& read);
 
   const OptimizerOptions& options() const { return options_; }

@@ -22,17 +22,17 @@ struct NamedParameter {
 
 /// The parameters of `module` that require a gradient, in the module's order.
 std::vector<NamedParameter> trainable_parameters(const torch::nn::Module& module);
-/// Of all of them together.
+/// Bytes of all of them together.
 std::int64_t bytes_of(const std::vector<NamedParameter>& parameters);
 
-/// What a step multiplies by.
+/// The factors of an update.
 struct StepRate {
   double lr = 0;
-  double gradient_scale = 1;  ///< of all gradients: clip_coefficient(), 1 / loss scale
+  double gradient_scale = 1;  ///< factor of all gradients: clip_coefficient(), 1 / loss scale
 };
 
 /// Updates a fixed list of parameters from their gradients. A parameter whose gradient is undefined
-/// is left alone, as in torch::optim. Not thread-safe.
+/// is not changed, as in torch::optim. Not thread-safe.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -46,13 +46,14 @@ class Optimizer {
   /// The 2-norm of all gradients together.
   virtual Result<double> gradient_norm();
 
-  /// Drops the gradients, so that autograd hands over fresh ones instead of adding into them.
+  /// Sets the gradients to undefined, so that autograd allocates new ones instead of adding into
+  /// them.
   void zero_grad();
 
   /// State for checkpoints: "optimizer.<slot>.<parameter>", of whole parameters.
   virtual std::map<std::string, torch::Tensor> state() const = 0;
-  /// Copies a state() back. kInvalidArgument names a tensor that is unknown, missing its partner
-  /// slots or of another shape or dtype; nothing is changed then.
+  /// Restores a state() by copying. kInvalidArgument names a tensor that is unknown, lacks other
+  /// slots of its parameter, or has another shape or dtype; nothing is changed then.
   virtual Status load_state(const std::map<std::string, torch::Tensor>& state) = 0;
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
@@ -67,12 +68,12 @@ class Optimizer {
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<NamedParameter> parameters);
 
-/// The factor that brings gradients of norm `norm` down to at most `max_norm`, never above 1, as in
+/// The factor, at most 1, that reduces gradients of norm `norm` to at most `max_norm`, as in
 /// torch::nn::utils::clip_grad_norm_. kInvalidArgument unless max_norm > 0.
 Result<double> clip_coefficient(double norm, double max_norm);
 
 /// Scales all gradients in place so that their global 2-norm is at most `max_norm`; returns the
-/// norm before. For loops of one's own; an Optimizer scales while it updates
+/// norm before. For a user's own loop; an Optimizer can scale in its update
 /// (StepRate::gradient_scale).
 Result<double> clip_gradients(const std::vector<NamedParameter>& parameters, double max_norm);
 

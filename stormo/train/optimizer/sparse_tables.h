@@ -6,8 +6,8 @@
 
 namespace stormo::train {
 
-/// Tables of which a step touches few rows, so that their gradients are sparse tensors: the weights
-/// of torch::nn::Embedding and EmbeddingBag built with sparse(true), as far as they are trained.
+/// The trained tables with sparse gradients: the weights of torch::nn::Embedding and EmbeddingBag
+/// made with sparse(true).
 std::vector<torch::Tensor> sparse_tables(const torch::nn::Module& module);
 
 }  // namespace stormo::train

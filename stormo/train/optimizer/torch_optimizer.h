@@ -13,14 +13,14 @@ namespace stormo::train {
 /// The state of an optimizer of torch::optim as one tensor, "optimizer.archive": the bytes that its
 /// own save() writes. They differ between ranks whose state is equal, since they hold addresses.
 std::map<std::string, torch::Tensor> archive_of(const torch::optim::Optimizer& optimizer);
-/// Loads an archive_of() an optimizer of the same kind over parameters of the same order.
-/// kInvalidArgument says what does not fit.
+/// Loads the archive_of() an optimizer of the same kind with the same parameters in the same order.
+/// kInvalidArgument says what does not match.
 Status load_archive(torch::optim::Optimizer& optimizer,
                     const std::map<std::string, torch::Tensor>& state);
 
-/// Any torch::optim::Optimizer where an Optimizer is needed: replicated parameters only, updated by
-/// every rank. step() sets the rate of all parameter groups. Optimizers that call a closure several
-/// times (LBFGS) are refused by their own step().
+/// Adapts any torch::optim::Optimizer to the interface Optimizer. Only for replicated parameters,
+/// which every rank updates. step() sets the learning rate of all parameter groups. Optimizers that
+/// need a closure (LBFGS) are refused by their own step().
 class TorchOptimizer final : public Optimizer {
  public:
   /// `parameters` are those that `optimizer` updates. Throws Error if it has others.
