@@ -14,11 +14,12 @@ namespace stormo::train {
 /// Segments and parameters of the task's module, for plans; see Task::shape.
 plan::ModelShape shape_of(const Task& task);
 
-/// OK when `parameters`, the trainable ones of a module, are those of `model` by their
-/// number and sizes; else kBadPlan names the first that differs.
+/// OK when `parameters`, the trainable ones of a module, have the number and sizes of those of
+/// `model`; else kBadPlan names the first that differs.
 Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters);
 
-/// Where the trainable parameters of `range`, which counts all, stand among the trainable ones.
+/// Converts `range`, which counts all parameters, to the range of its trainable ones among all
+/// trainable parameters.
 ParameterRange trainable_in(const plan::ModelShape& model, plan::Range range);
 
 }  // namespace stormo::train

@@ -13,23 +13,24 @@ namespace stormo::train {
 
 struct ClassChance {
   std::int64_t index = 0;
-  std::string name;  ///< the number itself where classes have no names
+  std::string name;  ///< the number, if classes have no names
   double probability = 0;
 };
 
-/// What the model says about one sample.
+/// The model's prediction for one sample.
 struct Prediction {
   std::string file{};
-  std::int64_t line = 0;                 ///< of a text or table, row of an array, from 1; images: 0
-  std::vector<ClassChance> likeliest{};  ///< descending; empty where the answer is a number
+  std::int64_t line = 0;  ///< line of a text or table, row of an array, from 1; images: 0
+  std::vector<ClassChance> likeliest{};  ///< descending; empty if the prediction is a number
   std::optional<double> value{};         ///< in the unit of the data's own targets
 };
 
-/// Predicts all samples of `file` in their order: an image (models of images); a text, each line a
-/// sample, empty ones left out; a table (its label column may be absent); an array .npy, or the
-/// tensor "inputs" of a safetensors file. Samples are prepared as in the training, without the
-/// label. `top` >= 1 classes are said of each. kInvalidArgument for a language model; kNotFound,
-/// kIo, kCorrupt and kInvalidArgument name the file.
+/// Predicts all samples of `file` in their order, and calls `take` for each. A file is an image
+/// (for models of images); a text, where each non-empty line is a sample; a table (its label column
+/// may be absent); an array .npy, or the tensor "inputs" of a safetensors file. Samples are
+/// prepared as in training, without the label. `top` >= 1: number of classes in each prediction.
+/// kInvalidArgument for a language model; kNotFound, kIo, kCorrupt and kInvalidArgument name the
+/// file.
 Status predict_file(const TrainedModel& model, const std::string& file, int top,
                     const std::function<void(const Prediction&)>& take);
 

@@ -11,8 +11,8 @@
 
 namespace stormo::train {
 
-/// The model of a recipe's run as a checkpoint holds it, with all that is needed to use it: nothing
-/// of the training data is looked at.
+/// A trained model from a checkpoint of a recipe's run, with everything needed to use it. The
+/// training data are not needed.
 struct TrainedModel {
   std::string checkpoint;  ///< its folder
   std::int64_t step = 0;
@@ -21,11 +21,11 @@ struct TrainedModel {
   Task task;  ///< its module holds the trained values, in evaluation mode
 };
 
-/// The model in the checkpoint folder `path`. `overrides` are those of recipes, but only of keys
-/// that say where other data lie and how they are written (data.path, data.test, ...).
-/// kInvalidArgument lists everything that is wrong, one line each: overrides that would make
-/// another model; a checkpoint of a program of its own, or of an import, which holds weights alone.
-/// kNotFound and kCorrupt as CheckpointReader.
+/// The model in the checkpoint folder `path`. `overrides` have the form of recipes, but only keys
+/// that say where other data are and how they are written are allowed (data.path, data.test, ...).
+/// kInvalidArgument lists all errors, one per line: overrides that would change the model; a
+/// checkpoint of a user's program or of an import, which has only weights. kNotFound and kCorrupt
+/// as CheckpointReader.
 Result<TrainedModel> load_trained_model(const std::string& path,
                                         std::span<const std::string> overrides = {});
 

@@ -13,12 +13,12 @@
 
 namespace stormo::train {
 
-/// What the training data have settled about samples, beside what the recipe says: with both, any
-/// other sample becomes an input of the model, and an output becomes an answer. Kept in
+/// The part of preprocessing that is derived from the training data. Together with the recipe it
+/// converts any other sample to an input of the model, and an output to a prediction. Kept in
 /// checkpoints.
 struct Preprocessing {
   std::vector<std::int64_t> input;             ///< shape of a sample of numbers: {1, 28, 28}
-  data::Classes classes;                       ///< none: targets are no classes
+  data::Classes classes;                       ///< none if targets are not classes
   std::optional<data::Vocabulary> vocabulary;  ///< of "text"
   std::optional<data::WordVocabulary> words;   ///< of "text_classification"
   /// A number of the data becomes (number - mean) / stddev.
@@ -36,10 +36,10 @@ struct Preprocessing {
   bool operator==(const Preprocessing&) const = default;
 };
 
-/// One JSON object; texts that are no UTF-8 are kept to the byte.
+/// One JSON object; texts that are not UTF-8 keep their bytes.
 std::string to_json(const Preprocessing& preprocessing);
 
-/// kCorrupt says what is wrong with a text that to_json() has not written.
+/// Inverse of to_json(); kCorrupt says what is wrong with any other text.
 Result<Preprocessing> parse_preprocessing(std::string_view json);
 
 }  // namespace stormo::train

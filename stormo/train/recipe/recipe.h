@@ -16,24 +16,24 @@ namespace stormo::train {
 struct DataOptions {
   /// "mnist", "text", "image_folder", "csv", "tsv", "text_classification", "npy", "safetensors"
   std::string kind = "mnist";
-  std::string path = "data/mnist";  ///< file or folder; "@recipe/..." lies beside the recipe
+  std::string path = "data/mnist";  ///< file or folder; "@recipe/..." is relative to the recipe
   std::vector<std::string> extensions = {".txt"};  ///< of the files of a text folder
   std::string tokens = "bytes";                    ///< "bytes" or "characters"
-  /// File or folder of each part, below path; all kinds but mnist and text.
+  /// File or folder of each split, relative to path; for all kinds except mnist and text.
   std::string train;                              ///< empty: path itself
-  std::string validation;                         ///< empty: no such part
-  std::string test;                               ///< empty: no such part
+  std::string validation;                         ///< empty: no such split
+  std::string test;                               ///< empty: no such split
   std::vector<std::int64_t> image = {3, 32, 32};  ///< image_folder: channels, height, width
   std::string on_error = "fail";                  ///< image_folder: "fail" or "skip" a broken image
   bool header = true;                             ///< tables: the first line holds names
   std::string label;                 ///< tables: name or number of the column; empty: the last one
   std::vector<std::string> columns;  ///< csv, tsv: of the features; empty: all but the label
   bool standardise = false;          ///< csv, tsv: columns in units of their standard deviation
-  std::vector<double> mean;          ///< images: taken from the values, per channel or one for all
-  std::vector<double> stddev;        ///< images: what the values are then divided by
-  bool flip = false;                 ///< images: in training, half of them are mirrored
-  std::int64_t crop = 0;             ///< images: in training, moved by up to so many pixels
-  std::int64_t vocabulary = 20000;   ///< text_classification: most words that are told apart
+  std::vector<double> mean;  ///< images: subtracted from the values; one per channel or one for all
+  std::vector<double> stddev;       ///< images: what the values are then divided by
+  bool flip = false;                ///< images: in training, half of them are mirrored
+  std::int64_t crop = 0;            ///< images: in training, moved by up to so many pixels
+  std::int64_t vocabulary = 20000;  ///< text_classification: maximal number of words
   bool pairs = false;  ///< text_classification: pairs of neighbouring words are words too
 };
 
@@ -44,7 +44,7 @@ struct SampleOptions {
   std::int64_t top_k = 0;  ///< 0: all tokens
 };
 
-/// A whole training run as a value: what `stormo train` needs to know beside the number of ranks.
+/// A training run as a value: everything that `stormo train` needs except the number of ranks.
 struct Recipe {
   static constexpr std::int64_t kSchema = 1;
 
@@ -58,21 +58,21 @@ struct Recipe {
   TrainerOptions train;  ///< its name is the recipe's; recipe_json is filled by resolve
 };
 
-/// A recipe with everything that was wrong with it, one message per problem, and where each value
-/// that was given came from ("mnist.toml:12:3", "command line").
+/// A recipe with a list of all errors, one message each, and the origin of each given value
+/// ("mnist.toml:12:3", "command line").
 struct ParsedRecipe {
   Recipe recipe;
   std::vector<std::string> errors;
   std::map<std::string, std::string, std::less<>> origins;
-  bool readable = true;  ///< false: no such file, or no TOML; `recipe` then holds defaults
+  bool readable = true;  ///< false: no such file, or not TOML; `recipe` then has defaults
 
   /// "mnist.toml:12:3: train.steps: ", or "train.steps: " for a default.
   std::string at(std::string_view key) const;
 };
 
 /// Reads the TOML `text`, then applies `overrides` of the form key=value. Keys are dotted; the last
-/// part alone will do where it is unique ("lr"), and "batch" stands for train.global_batch.
-/// `source` appears in messages, `folder` replaces "@recipe". Finds all problems, never throws.
+/// part is sufficient if it is unique ("lr"), and "batch" stands for train.global_batch. `source`
+/// appears in messages, `folder` replaces "@recipe". Finds all errors; never throws.
 ParsedRecipe parse_recipe(std::string_view text, std::string_view source, std::string_view folder,
                           std::span<const std::string> overrides);
 /// The same for a file; a file that cannot be read is an error in the list.
@@ -81,10 +81,10 @@ ParsedRecipe load_recipe(const std::string& path, std::span<const std::string> o
 /// The recipe that a checkpoint keeps as the JSON of to_json(), then `overrides` as above.
 ParsedRecipe restore_recipe(std::string_view json, std::span<const std::string> overrides);
 
-/// What is wrong with the combination of values, for a job of `ranks` ranks; looks at no file.
+/// Errors in the combination of values, for a job of `ranks` ranks; reads no file.
 std::vector<std::string> check_recipe(const ParsedRecipe& parsed, int ranks);
 
-/// Every key with its value, as a recipe that parses to the same value.
+/// Every key with its value, as TOML that parses to the same recipe.
 std::string to_toml(const Recipe& recipe);
 /// The same as one line of JSON, for manifests.
 std::string to_json(const Recipe& recipe);

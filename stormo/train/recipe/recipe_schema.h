@@ -12,15 +12,15 @@
 
 namespace stormo::train {
 
-/// Place of a value inside a Recipe.
+/// Pointer to a value inside a Recipe.
 using FieldPlace =
     std::variant<std::int64_t*, std::uint64_t*, int*, bool*, double*, std::string*,
                  std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
                  OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
                  Strategy::Parameters*, Reducer*, ReduceType*>;
 
-/// One key of a recipe. The table of all of them is the only place that knows the keys: parsing,
-/// suggestions, printing and the reference follow from it.
+/// One key of a recipe. The table of all keys is their only list: parsing, suggestions, printing
+/// and the reference use it.
 struct RecipeField {
   std::string_view key;  ///< "train.steps"
   std::string_view doc;
@@ -32,8 +32,8 @@ struct RecipeField {
 
 std::span<const RecipeField> recipe_fields();
 
-/// Whether ranks of one run may have different values of this key: where a host keeps the data
-/// (whose content is compared), and with how many threads it works.
+/// Whether ranks of one run may have different values of this key: paths of data (whose content is
+/// compared) and numbers of threads.
 bool may_differ(const RecipeField& field);
 
 /// "whole number", "list of texts", "one of sgd, adamw".

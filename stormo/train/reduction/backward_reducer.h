@@ -8,17 +8,17 @@
 
 namespace stormo::train {
 
-/// A GradientReducer that follows the backward passes of a Runner: what is asynchronous starts
-/// during the last pass of a step, as autograd puts gradients in place.
+/// A GradientReducer that observes the backward passes of a Runner: asynchronous reductions start
+/// during the last pass of a step, as soon as their gradients are complete.
 class BackwardReducer {
  public:
   /// As GradientReducer.
   BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
                   const Reduction& how);
 
-  /// As GradientReducer; a plan without anything asynchronous has no hooks.
+  /// As GradientReducer; for a plan without asynchronous reductions no hooks are installed.
   void follow(const plan::StepPlan& plan, DoneAction done);
-  /// Before a backward; nothing starts during it unless it is one of the `last`.
+  /// Called before a backward. Reductions start during it only if `last`.
   void begin_backward(bool last);
   GradientReducer& reducer() { return reducer_; }
 

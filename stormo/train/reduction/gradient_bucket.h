@@ -14,20 +14,20 @@
 
 namespace stormo::train {
 
-/// Gradients of one element type that travel together, by one fused all_reduce.
+/// Gradients of one element type that are reduced together by one all_reduce.
 ///
-/// Large gradients (kInPlaceBytes and up) are reduced where autograd left them; small ones travel
-/// packed in one flat buffer in the Arena. Which is which depends on the parameters alone, so all
-/// ranks agree; a large gradient that cannot be reduced in place (aliased, strided, absent) goes
-/// through a copy. Along with the small ones travels one flag per parameter: a gradient that no
-/// rank of positive weight has is undefined on every rank afterwards, as it would be on one device;
-/// one that only some ranks have counts as zero on the others, and is defined on all afterwards.
+/// Large gradients (kInPlaceBytes and up) are reduced in place; small ones are packed into one flat
+/// buffer in the Arena. The division depends only on the parameters, so it is equal on all ranks. A
+/// large gradient that cannot be reduced in place (aliased, strided, absent) is copied. The flat
+/// buffer also has one flag per parameter. A gradient that no rank of positive weight has is
+/// undefined on every rank afterwards, as on one device. One that only some ranks have counts as
+/// zero on the others, and is defined on all ranks afterwards.
 ///
-/// In 16 bits all of them travel packed: each gradient is rounded once on its way into the flat
-/// buffer, and at every addition between ranks.
+/// With `travels_as` a 16-bit type all gradients are packed: each is rounded once when it is copied
+/// into the flat buffer, and at every addition between ranks.
 class GradientBucket {
  public:
-  /// What libtorch puts into the Arena.
+  /// Tensors of at least this size are allocated in the Arena.
   static constexpr std::int64_t kInPlaceBytes = tensor::kArenaThresholdBytes;
 
   /// `parameters` must not be empty and have one element type; `world` is borrowed. `algorithm`:
@@ -37,13 +37,13 @@ class GradientBucket {
                  std::string algorithm, std::optional<torch::ScalarType> travels_as = {});
   GradientBucket(const GradientBucket&) = delete;
 
-  /// Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on the caller's thread.
-  /// `total_weight`: sum(weight_r) where all ranks know it, else 0.
+  /// A collective; blocks. Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on
+  /// the caller's thread. `total_weight`: sum(weight_r) if all ranks know it, else 0.
   Status reduce(double weight, double total_weight);
-  /// The same in two steps. From start() to finish() nobody may touch the gradients.
+  /// The same asynchronously. From start() to finish() the gradients must not be read or written.
   void start(double weight, double total_weight);
   Status finish();
-  /// Waits for what start() began, and leaves the gradients as they are.
+  /// Waits for the reduction that start() began, without copying results back.
   void abandon();
 
  private:

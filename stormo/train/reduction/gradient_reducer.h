@@ -17,61 +17,64 @@
 
 namespace stormo::train {
 
-/// The step of replicas that a loop of one's own makes: all parameters in one segment, averaged at
-/// the end of backward or in buckets; kMeasured is no form. There must be parameters.
+/// The plan of replicas for a user's own loop: all parameters in one segment, averaged at the end
+/// of backward or in buckets; `overlap` must not be kMeasured. There must be parameters.
 plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, int ranks,
                                 const Overlap& overlap);
 
-/// Does what a plan's all_reduce actions say with the gradients of a fixed list of parameters: each
+/// Performs the all_reduce actions of a plan on the gradients of a fixed list of parameters: each
 /// is replaced by sum(weight_r * g_r) / sum(weight_r) over the ranks r. A rank of weight 0
 /// contributes nothing and need not have run backward; the sum of weights must be positive. Of
-/// sparse tables rows travel, when the dense ones of their action are there; they stay sparse.
+/// sparse gradients only rows are sent, after the dense gradients of the same action; they stay
+/// sparse.
 ///
-/// What is asynchronous starts as soon as its gradients are in place, which ready() tells, in the
-/// plan's order, on the group's thread; else when perform() comes to it.
+/// Asynchronous actions start as soon as their gradients are complete, as reported by ready(), in
+/// the order of the plan, and run on the group's thread. All others run in perform().
 class GradientReducer {
  public:
   /// `world` is borrowed for the reducer's life. Throws Error(kInvalidArgument) naming a parameter
-  /// that is not dense, not on the CPU or of a type that cannot be reduced. Of `how`, overlap is
-  /// the plan's business.
+  /// that is not dense, not on the CPU or of a type that cannot be reduced. `how.overlap` is
+  /// ignored, because the plan decides it.
   GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
                   const Reduction& how);
   ~GradientReducer();
 
-  /// From the next pass on does the all_reduce actions of `plan`, whose trainable parameters are
-  /// those of the list. Between passes only.
+  /// From the next pass on performs the all_reduce actions of `plan`, whose trainable parameters
+  /// must be those of the list. Call it between passes only.
   void follow(const plan::StepPlan& plan);
-  /// Told of what started before perform() came to it.
+  /// Called for actions that start before perform() is called for them.
   void on_done(DoneAction done) { done_ = std::move(done); }
-  /// Whether the plan has something asynchronous.
+  /// Whether the plan has asynchronous actions.
   bool can_start_early() const;
 
-  /// What this rank's gradients count for in the passes that follow.
+  /// Weight of this rank's gradients in the following passes.
   void set_weight(double weight) { weight_ = weight; }
-  /// A backward has added to the gradient of parameter `index`; once for each of the plan that
-  /// reads it. Optional: perform() takes what was not announced.
+  /// Reports that a backward has added to the gradient of parameter `index`; once for each backward
+  /// of the plan that reads the parameter. Optional: perform() also reduces gradients that were not
+  /// reported.
   void ready(std::size_t index);
-  /// From here to the end of the pass ready() starts nothing: gradients may still change.
+  /// Until the end of the pass ready() starts no reduction, because gradients may still change.
   void hold() { held_ = true; }
 
-  /// count and all_reduce. What is asynchronous is under way when this returns, else done.
+  /// Performs `count` and `all_reduce`. When this returns, an asynchronous action is started, any
+  /// other is complete.
   Status perform(const plan::Action& action);
-  /// Calls `averaged(range)` for each action that has parameters of `range`, as soon as they are
-  /// averaged, while others still travel, in the plan's order.
+  /// Waits for each action that has parameters of `range`, in the order of the plan, and calls
+  /// `averaged(range)` as soon as they are averaged, while later actions may still be running.
   using Averaged = std::function<Status(const ParameterRange&)>;
   Status finish(const ParameterRange& range, const Averaged& averaged);
   Status finish();
   /// The pass is over and finished.
   void next_pass();
 
-  /// In a loop of one's own: a pass begins that will be reduced. Optional; early, it hides the
-  /// exchange of weights.
+  /// For a user's own loop: begins a pass that will be reduced. Optional; when called early, the
+  /// exchange of weights overlaps with computation.
   Status begin_pass();
-  /// The end of a pass: performs what is not on its way yet, in the plan's order, and waits for
-  /// all.
+  /// At the end of a pass: performs the actions that have not started, in the order of the plan,
+  /// and waits for all.
   Status reduce();
 
-  /// Forgets a pass that ended early. What it started is waited for.
+  /// Discards a pass that ended early, after waiting for the actions that it started.
   void abandon();
 
  private:

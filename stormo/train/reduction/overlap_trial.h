@@ -13,17 +13,17 @@ namespace stormo::train {
 
 std::string to_string(const Overlap& overlap);
 
-/// Finds the best Overlap by trying a few of them for some steps each. All ranks decide alike.
-/// Where overlap cannot pay (one host whose cores are all computing) it stays inline and nothing is
-/// tried.
+/// Finds the best Overlap by trying a few of them for some steps each. All ranks make the same
+/// choice. If overlap cannot be faster (one host whose cores are all computing), it uses kInline
+/// without a trial.
 class OverlapTrial {
  public:
-  /// A collective for Overlap::measured(); `bytes` of all gradients.
+  /// A collective if `wanted` is Overlap::measured(). `bytes`: of all gradients.
   OverlapTrial(comm::Communicator& world, Overlap wanted, std::int64_t bytes);
 
-  /// What the next step shall use.
+  /// The overlap to use in the next step.
   const Overlap& current() const { return candidates_[at_]; }
-  /// A step has ended; true when current() has changed. A collective at the end of the trial.
+  /// Call after each step; true when current() has changed. A collective at the end of the trial.
   Result<bool> step_done(comm::Communicator& world);
   std::string describe() const;
 

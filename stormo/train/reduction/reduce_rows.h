@@ -7,9 +7,9 @@
 
 namespace stormo::train {
 
-/// Replaces the gradient g_r of `table` on each rank r by sum(share_r * g_r), a coalesced sparse
-/// tensor; an undefined one has no rows. Rows and their numbers travel, or the whole table where
-/// that is less (comm::all_reduce_rows). A collective.
+/// A collective; blocks. Replaces the gradient g_r of `table` on each rank r by sum(share_r * g_r),
+/// a coalesced sparse tensor. An undefined gradient counts as one without rows. Sends the rows and
+/// their indices, or the whole table if that is less (comm::all_reduce_rows).
 Status reduce_rows(comm::Communicator& ranks, const torch::Tensor& table, double share);
 
 }  // namespace stormo::train

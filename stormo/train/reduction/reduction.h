@@ -8,12 +8,12 @@
 
 namespace stormo::train {
 
-/// Whether gradients are reduced while backward goes on.
+/// Whether gradients are reduced during backward.
 struct Overlap {
   enum class Kind : std::uint8_t {
     kInline,    ///< at the end of backward
     kBuckets,   ///< in buckets of `bucket_bytes`, during backward
-    kMeasured,  ///< whichever makes steps shortest, tried out in the first steps
+    kMeasured,  ///< the one with the shortest steps, measured in the first steps
   } kind = Kind::kMeasured;
   std::int64_t bucket_bytes = 0;
 
@@ -27,8 +27,8 @@ struct Overlap {
 struct Reduction {
   Overlap overlap = Overlap::measured();
   std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
-  /// kBFloat16 or kHalf: what wider gradients are rounded to while they travel. Sparse ones keep
-  /// their type.
+  /// kBFloat16 or kHalf: the type to which wider gradients are rounded for the reduction. Sparse
+  /// gradients keep their type.
   std::optional<torch::ScalarType> travels_as{};
 };
 
