@@ -4,8 +4,9 @@
 
 namespace stormo::train {
 
-/// The exception being handled as a Status: an Error's own, libtorch's without its backtrace, any
-/// other's type and text. Call from a catch block or a terminate handler.
+/// The current exception as a Status: the status of an Error, the text of a libtorch error without
+/// its backtrace, or the type and text of any other. Call from a catch block or a terminate
+/// handler.
 Status failure_of_current_exception();
 
 }  // namespace stormo::train

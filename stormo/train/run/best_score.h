@@ -9,18 +9,19 @@
 
 namespace stormo::train {
 
-/// The best evaluation of a run so far, judged by one number.
+/// The best evaluation of a run so far, by one metric.
 class BestScore {
  public:
-  /// `metric`: "loss" (the least is best), "accuracy" (the largest is), or "none": nothing is.
+  /// `metric`: "loss" (smaller is better), "accuracy" (larger is better), or "none" (no evaluation
+  /// is best).
   explicit BestScore(std::string metric) : metric_(std::move(metric)) {}
 
-  /// Whether that evaluation after `step` is better than all before it. What is no finite number
-  /// never is.
+  /// Adds the evaluation after `step`; true if it is better than all before it. A metric that is
+  /// not finite is never better.
   bool take(const Evaluation& result, std::int64_t step);
 
   const std::string& metric() const { return metric_; }
-  /// Of the best evaluation, 0 before there is one.
+  /// Step of the best evaluation; 0 before there is one.
   std::int64_t step() const { return step_; }
   double value() const { return value_; }
   /// Evaluations that came after the best one.
@@ -28,7 +29,7 @@ class BestScore {
 
   /// As one JSON object, for checkpoints.
   std::string to_json() const;
-  /// Takes over what to_json() wrote under the same metric; anything else changes nothing.
+  /// Restores the result of to_json() with the same metric; does nothing for any other text.
   void restore(std::string_view json);
 
  private:

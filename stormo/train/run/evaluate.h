@@ -12,16 +12,15 @@ namespace stormo::train {
 struct Evaluation {
   double loss = 0;  ///< mean over all samples
   std::optional<double> accuracy;
-  std::optional<double> mae;  ///< mean absolute error, where targets are numbers
-  std::optional<double> r2;   ///< share of the targets' variance that is explained; 1: all of it
+  std::optional<double> mae;  ///< mean absolute error, if targets are numbers
+  std::optional<double> r2;   ///< coefficient of determination, if targets are numbers; at most 1
   std::int64_t samples = 0;
 };
 
-/// Evaluates `split` on all ranks together, every sample exactly once. Batches are the same for any
-/// number of ranks, which take them in turn; so the result depends on that number only by the order
-/// of one float64 sum. The module is in evaluation mode meanwhile, and computes in the type of its
-/// parameters whatever Task::autocast says: what is judged is what is saved. A collective: call on
-/// every rank.
+/// A collective; blocks. Evaluates `split` on all ranks together, every sample exactly once.
+/// Batches do not depend on the number of ranks and are distributed in turn, so the result depends
+/// on that number only by the order of one float64 sum. During the evaluation the module is in
+/// evaluation mode and computes in the type of its parameters, independent of Task::autocast.
 Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split);
 
 }  // namespace stormo::train

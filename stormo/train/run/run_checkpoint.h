@@ -14,22 +14,22 @@
 
 namespace stormo::train {
 
-/// Where a loop of one's own is.
+/// The position of a user's own training loop.
 struct Progress {
   std::int64_t step = 0;     ///< done
-  std::int64_t samples = 0;  ///< used over all ranks: the cursor of a data::Sampler
+  std::int64_t samples = 0;  ///< used over all ranks: the position of a data::Sampler
   std::int64_t epoch = 0;
   bool operator==(const Progress&) const = default;
 };
 
 struct RunCheckpointOptions {
   std::string name = "program";  ///< appears in the manifest
-  int keep = 2;                  ///< newest checkpoints that stay
-  bool overwrite = false;        ///< begin anew where the folder has checkpoints
+  int keep = 2;                  ///< number of newest checkpoints to keep
+  bool overwrite = false;        ///< start a new run although the folder has checkpoints
 };
 
-/// Model, optimizer and position of a loop of one's own, whose ranks hold replicas (as with
-/// DistributedDataParallel): one call restores them, one call saves them.
+/// Saves and restores model, optimizer and position of a user's own loop whose ranks hold replicas
+/// (as with DistributedDataParallel).
 ///
 ///   train::RunCheckpoint checkpoint(world, *net, optimizer, "runs/mine");
 ///   train::Progress at = checkpoint.restore();
@@ -42,20 +42,21 @@ struct RunCheckpointOptions {
 /// every rank.
 class RunCheckpoint {
  public:
-  /// All are borrowed. The state of an optimizer of torch::optim is what its own save() writes.
+  /// Arguments are borrowed. The state of an optimizer of torch::optim is saved as the archive of
+  /// its own save().
   RunCheckpoint(comm::Communicator& world, torch::nn::Module& module,
                 torch::optim::Optimizer& optimizer, std::string directory,
                 RunCheckpointOptions options = {});
   RunCheckpoint(comm::Communicator& world, torch::nn::Module& module, Optimizer& optimizer,
                 std::string directory, RunCheckpointOptions options = {});
 
-  /// Every rank gets the state of the newest checkpoint, any number of ranks what any other number
-  /// saved. Where there is none, or with `overwrite`, nothing is changed and the progress is 0.
+  /// Restores the newest checkpoint on every rank; the number of ranks may differ from the one that
+  /// saved it. If there is none, or with `overwrite`, nothing is changed and the progress is 0.
   Progress restore();
-  /// Writes a checkpoint and returns its path when it is on the disk. Buffers, which may differ
-  /// between ranks, are rank 0's. A run that has not called restore() begins here: then a folder
-  /// that has checkpoints is refused, unless `overwrite`. After a failure the older checkpoints are
-  /// as they were, and the next call tries again.
+  /// Writes a checkpoint; blocks until it is on the disk, and returns its path. Buffers, which may
+  /// differ between ranks, are those of rank 0. Without a call of restore() before it, this starts
+  /// a new run: a folder that has checkpoints is then refused, unless `overwrite`. A failure does
+  /// not affect older checkpoints, and the next call tries again.
   std::string save(const Progress& progress);
 
  private:

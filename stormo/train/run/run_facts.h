@@ -6,14 +6,14 @@
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/run/training_run.h>
 
-// What the ranks of a run must have in common, as facts for check_agreement().
+// The facts that must be equal on all ranks of a run, for check_agreement().
 namespace stormo::train {
 
-/// Every key of a recipe but those that may differ between ranks (docs/recipes.md).
+/// Every key of a recipe except those that may differ between ranks (docs/recipes.md).
 std::vector<Fact> recipe_facts(const Recipe& recipe);
 
-/// Versions, options, data, model and step plan of a Trainer's run. Reads the data as far as
-/// Dataset::fingerprint() does.
+/// Versions, options, data, model and step plan of a Trainer's run. Reads the data only through
+/// Dataset::fingerprint().
 std::vector<Fact> run_facts(const RunSetup& setup);
 
 }  // namespace stormo::train

@@ -17,37 +17,39 @@
 
 namespace stormo::train {
 
-/// What a run would need to go on after a stop: weights, optimizer state, progress. What every rank
-/// holds is read by rank 0 and written by the ranks of its host; parts are read and written by
-/// those who own them, in a folder that all of them see.
+/// The state that a run needs to resume: weights, optimizer state, progress. Replicated state is
+/// read by rank 0 and written by the ranks of its host. Sharded state is read and written by its
+/// owners, in a folder that all of them can access.
 class RunState {
  public:
-  /// All are borrowed.
+  /// Arguments are borrowed.
   RunState(comm::Communicator& world, torch::nn::Module& module, const TrainerOptions& options);
 
-  /// Gives every rank the weights of rank 0 or, with options.resume, those of the newest checkpoint
-  /// and its progress. Without, a directory that has checkpoints is refused, unless
-  /// options.overwrite; so is one that another run writes into. A collective.
+  /// Gives every rank the weights of rank 0 or, with options.resume, the weights and progress of
+  /// the newest checkpoint. Without options.resume, a directory that has checkpoints is refused,
+  /// unless options.overwrite. A directory into which another run writes is always refused. A
+  /// collective.
   Status start();
-  /// Takes over the store that was made of these weights, and the scale of the loss, if there is
-  /// one; with options.resume they get the checkpoint's state. Borrowed. A collective.
+  /// Sets the store that was made of these weights, and the loss scaler, if there is one; both are
+  /// borrowed. With options.resume restores their state from the checkpoint. A collective.
   Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
   /// Writes a checkpoint and returns its path; after finish_save(). A collective.
   Result<std::string> save();
-  /// The same, and `best` names it; it stays until another one does. After finish_save().
+  /// The same, and makes the link `best` point to it; it is kept until the next save_best(). After
+  /// finish_save(). A collective.
   Result<std::string> save_best();
-  /// Starts to write one while training goes on: values are copied until before_update() returns.
-  /// After finish_save(). A collective.
+  /// Starts to write a checkpoint in the background: values are copied until before_update()
+  /// returns. After finish_save(). A collective.
   Status begin_save();
-  /// To be called before every update of parameters and optimizer state.
+  /// Call before every update of parameters and optimizer state. Blocks until they are copied.
   void before_update();
-  /// Has a save that was begun failed, as far as this rank knows? At once.
+  /// Whether a save that was begun has failed, as far as this rank knows. Does not block.
   bool save_failed();
-  /// Waits for a save that was begun; its path or its failure, once; empty when there is none. The
-  /// same on all ranks.
+  /// Blocks until a save that was begun is complete. Returns its path or its failure, once; empty
+  /// if there is none. The same on all ranks. A collective.
   Result<std::string> finish_save();
   /// The newest complete checkpoint of this run that this rank knows of, also one that it resumed
-  /// from; empty when there is none. At once.
+  /// from; empty if there is none. Does not block.
   std::string last_saved();
   /// Gives every rank the buffers of rank 0: running statistics differ between ranks. A collective.
   Status share_buffers();

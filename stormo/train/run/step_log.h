@@ -10,12 +10,12 @@
 
 namespace stormo::train {
 
-/// Measures training between two logged steps; evaluation and checkpoints do not count.
+/// Measures the time of training between two logged steps, without evaluation and checkpoints.
 class StepLog {
  public:
   explicit StepLog(LaneTimer& lanes) : lanes_(lanes) {}
 
-  /// Starts, or goes on after a pause.
+  /// Starts, or continues after pause().
   void resume();
   void pause();
   void add_samples(std::int64_t samples) {
@@ -26,7 +26,7 @@ class StepLog {
   /// Speed, remaining time and lane shares since the last take(); the other fields are the
   /// caller's.
   observe::StepRecord look(std::int64_t steps_left);
-  /// The same, and begins anew.
+  /// The same, and starts a new measurement.
   observe::StepRecord take(std::int64_t steps_left);
 
   double total_seconds() const { return total_seconds_; }

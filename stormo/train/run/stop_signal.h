@@ -13,15 +13,15 @@ class StopSignal {
   /// Of a person, of a scheduler, and those by which schedulers give notice that time runs out.
   static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 
-  /// kNotices leaves SIGINT and SIGTERM as they are: for the time before there is a run to stop.
+  /// kNotices does not change SIGINT and SIGTERM: for the time before the run starts.
   enum class Scope { kAll, kNotices };
   explicit StopSignal(Scope scope = Scope::kAll);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  /// The number of the first signal received since the first one was made, or 0. SIGUSR1 does not
-  /// count: what it means is the run's to say.
+  /// The number of the first signal received since the first StopSignal was made, or 0. Ignores
+  /// SIGUSR1, see take_usr1().
   static int received();
   /// Whether SIGUSR1 was received since the last call.
   static bool take_usr1();

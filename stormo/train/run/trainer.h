@@ -14,9 +14,9 @@
 
 namespace stormo::train {
 
-/// Trains `task` on all ranks of `world` as `options` says: composes the StepPlan, runs it, logs,
-/// evaluates, saves. The same call on every rank. Sparse gradients (Embedding with sparse(true))
-/// take an optimizer that leaves other rows alone: optim::leaves_rest_alone().
+/// Trains `task` on all ranks of `world` with `options`: makes the StepPlan, runs its steps, logs,
+/// evaluates, saves. Every rank makes the same calls. Sparse gradients (Embedding with
+/// sparse(true)) need an optimizer that leaves other rows unchanged: optim::leaves_rest_alone().
 class Trainer {
  public:
   Trainer(comm::Communicator& world, Task task, std::shared_ptr<const data::Dataset> train,
@@ -27,25 +27,25 @@ class Trainer {
   void set_observer(observe::RunObserver* observer);
   /// Receives this rank's Events. Not owned.
   void set_sink(Sink* sink);
-  /// Told of each action of this rank's steps when it is done.
+  /// Sets a function that is called for each action of this rank's steps when it is done.
   void on_action(DoneAction done);
-  /// The plan that run() will execute; its first steps also try forms of it with buckets, where
-  /// overlap is measured.
+  /// The plan that run() will execute. If overlap is measured, the first steps also try plans with
+  /// buckets.
   const plan::StepPlan& plan() const;
-  /// Blocks until the run is over; call once. Afterwards the module holds the trained values on
-  /// every rank, whatever the strategy. kInterrupted after a signal that any rank received,
-  /// with the checkpoint saved; throws nothing. A failure of one rank fails the group with its
-  /// cause. Before anything else the ranks compare versions, options, data, model and plan: where
-  /// they differ, or one has a problem with its own, all get kRefused with one text, and the group
-  /// stays as it is.
+  /// Runs the training; blocks until the run is over. A collective; call once. First the ranks
+  /// compare versions, options, data, model and plan. If they differ, or are invalid on one rank,
+  /// all ranks get kRefused with the same text, and the group still works. Afterwards the module
+  /// has the trained values on every rank, with every strategy. kInterrupted after a signal on any
+  /// rank, when the checkpoint is saved. A failure of one rank makes the group fail with its cause.
+  /// Does not throw.
   Result<observe::EndRecord> run();
-  /// SIGINT or SIGTERM, which also stands for the notices of schedulers, when run() returned
-  /// kInterrupted; else 0. Equal on all ranks.
+  /// If run() returned kInterrupted: SIGINT or SIGTERM, where SIGTERM also stands for the signals
+  /// of schedulers; else 0. Equal on all ranks.
   int interrupt_signal() const;
-  /// After run(): the newest complete checkpoint of this run that this rank knows of, whatever
-  /// ended the run; empty when there is none.
+  /// After run(), also after a failure: the newest complete checkpoint of this run that this rank
+  /// knows of; empty if there is none.
   const std::string& last_saved() const;
-  /// Whether run() came as far as the first step.
+  /// Whether run() has reached the first step.
   bool started() const;
 
  private:

@@ -25,7 +25,7 @@
 
 namespace stormo::train {
 
-/// What a Trainer was given; borrowed by the run.
+/// The arguments of a Trainer; borrowed by the run.
 struct RunSetup {
   comm::Communicator& world;
   Task task;
@@ -41,8 +41,8 @@ struct RunSetup {
 /// One run from its first to its last step. Every member function is a collective.
 class TrainingRun {
  public:
-  /// That the ranks add up at the end of a step: loss, samples, ranks that were told to save,
-  /// failed saves, and for each signal the ranks that it told to stop.
+  /// Count of the numbers that the ranks add up at the end of a step: loss, samples, ranks that
+  /// were asked to save, failed saves, and for each signal the ranks that received it.
   static constexpr std::size_t kAgreedNumbers = 4 + StopSignal::kSignals.size();
 
   explicit TrainingRun(const RunSetup& setup);

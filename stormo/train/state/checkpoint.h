@@ -22,14 +22,14 @@ TensorMap named_state(const torch::nn::Module& module);
 /// Tensors of the optimizer in checkpoints are "optimizer.<slot>.<parameter>".
 bool is_optimizer_state(const std::string& name);
 
-/// kInvalidArgument names one of a model's tensors that could not be told from those.
+/// kInvalidArgument names a tensor of the model whose name has the form of the optimizer's.
 Status check_names(const TensorMap& tensors);
 
-/// A piece per tensor that covers all of it, appended to `pieces`. Tensors that lie on the host in
-/// C order are borrowed, as state that changes only in updates may be; others are copied.
+/// Appends to `pieces` one piece for each whole tensor. Tensors in host memory in C order are
+/// borrowed, so they may change only in updates; others are copied.
 Status add_pieces(const TensorMap& tensors, std::vector<checkpoint::Piece>& pieces);
 
-/// A part of a tensor, appended to `pieces`; borrowed as by add_pieces().
+/// Appends a part of a tensor to `pieces`; borrowed as in add_pieces().
 Status add_piece(const TensorPiece& part, std::vector<checkpoint::Piece>& pieces);
 
 /// Elements [begin, end) of the checkpoint's tensor `name`, in one dimension; undefined when it has
@@ -41,11 +41,11 @@ Result<torch::Tensor> read_range(checkpoint::CheckpointReader& reader, const std
 /// first: kInvalidArgument names one that differs, and nothing is changed then.
 Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
 
-/// The same for all tensors of a model: kInvalidArgument too when the checkpoint has others, those
-/// of the optimizer apart.
+/// The same for all tensors of a model: kInvalidArgument also when the checkpoint has other
+/// tensors, except those of the optimizer.
 Status read_all_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
 
-/// The checkpoint's tensors of the optimizer, whole.
+/// Reads the checkpoint's tensors of the optimizer, each as a whole.
 Result<TensorMap> read_optimizer_state(checkpoint::CheckpointReader& reader);
 
 /// Hash over names, shapes, dtypes and bytes of all tensors, in name order; 16 hexadecimal digits.

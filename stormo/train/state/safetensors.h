@@ -11,25 +11,25 @@
 
 namespace stormo::train {
 
-/// Tensors by name, as they lie in one safetensors file.
+/// Tensors by name, as in one safetensors file.
 using TensorMap = std::map<std::string, torch::Tensor>;
 
-/// "F32", ... as safetensors files call it; null for types they do not have.
+/// The name of the type in safetensors files ("F32", ...); null for types that they do not have.
 const char* safetensors_name(torch::ScalarType type);
 std::optional<torch::ScalarType> safetensors_type(const std::string& name);
 
-/// The tensor's values in memory of the host, side by side in C order: the tensor itself where it
-/// lies so. kInvalidArgument for sparse ones and types without a safetensors name.
+/// The tensor's values in contiguous host memory in C order; the tensor itself if it is already so.
+/// kInvalidArgument for sparse tensors and types without a safetensors name.
 Result<torch::Tensor> plain_values(const std::string& name, const torch::Tensor& tensor);
 
-/// Writes a new file and waits until it is on the disk. Tensors may lie on any device and have any
-/// strides; sparse ones and dtypes without a safetensors name are kInvalidArgument.
+/// Writes a new file; blocks until it is on the disk. Tensors may be on any device and have any
+/// strides. kInvalidArgument for sparse tensors and dtypes without a safetensors name.
 Result<checkpoint::FileDigest> write_safetensors(
     const std::string& path, const TensorMap& tensors,
     const std::map<std::string, std::string>& metadata = {});
 
-/// Reads all tensors into memory of their own. The file is not trusted: kCorrupt names it and says
-/// what is wrong, and nothing is allocated that the file does not hold.
+/// Reads all tensors into new memory. The file is not trusted: kCorrupt names it and says what is
+/// wrong, and no more memory is allocated than the file has bytes.
 Result<TensorMap> read_safetensors(const std::string& path);
 
 }  // namespace stormo::train

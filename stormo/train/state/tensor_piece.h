@@ -8,8 +8,7 @@
 
 namespace stormo::train {
 
-/// A rank's part of one tensor, for checkpoints of any sharding: the elements [begin, end) in C
-/// order.
+/// A part of one tensor that a rank saves, for any sharding: elements [begin, end) in C order.
 struct TensorPiece {
   std::string name;                 ///< of the whole tensor
   std::vector<std::int64_t> shape;  ///< of the whole tensor

@@ -9,9 +9,9 @@ namespace stormo {
 /// This process's place in its job, from init() until it is destroyed. Move-only; converts to the
 /// Communicator of all ranks.
 ///
-/// The destructor leaves the group well: it waits until all ranks have come this far. While an
-/// exception unwinds the stack it fails the group instead, so that nobody waits for this rank; it
-/// never throws. Destroy it last, at the end of main().
+/// The destructor leaves the group in order: it blocks until all ranks have called it. While an
+/// exception unwinds the stack it makes the group fail instead, so that no rank waits for this one.
+/// It never throws. Destroy it last, at the end of main().
 class World {
  public:
   World(World&&) noexcept;
@@ -38,17 +38,15 @@ class World {
   int exceptions_at_start_ = 0;
 };
 
-/// Joins the job that started this process: `stormo run`, torchrun, srun, mpirun; without any of
-/// them a world of one. Blocks until all ranks are there. Then, for the life of the process:
-///  - libtorch puts its large tensors into memory that the ranks of this host share;
-///  - libtorch computes with (CPUs / ranks that share them) threads, or STORMO_THREADS;
-///  - an exception that leaves a thread uncaught fails the group with its text before the process
-///    aborts, so that every rank reports it as the first cause.
-/// Call once, first thing in main(). Throws Error.
+/// Joins the job of the launcher that started this process: `stormo run`, torchrun, srun or mpirun;
+/// without any of them, a world of one rank. Blocks until all ranks have joined. Then, for the life
+/// of the process: - libtorch allocates large tensors in memory that the ranks of this host share;
+/// - libtorch uses (CPUs / ranks that share them) threads, or STORMO_THREADS; - an uncaught
+///   exception of any thread makes the group fail with its text before the process aborts, so that
+///   every rank reports it as the first cause. Call once, at the start of main(). Throws Error.
 World init();
 
-/// As init(), over a group that the caller has joined: through another engine, or with options of
-/// its own.
+/// As init(), for a group that the caller has joined: with another engine, or with other options.
 World init(std::unique_ptr<comm::Communicator> group);
 
 }  // namespace stormo

@@ -10,11 +10,11 @@
 
 namespace stormo::train {
 
-/// Threads that stay, one for each replica of a process.
+/// A pool of threads, one for each replica of a process.
 ///
-/// libtorch's intra-op threads are divided: each of n threads computes with 1/n, at least one, of
-/// the threads that the maker of this computes with, whose own number stays. Threads that others
-/// start while this is being made may get the smaller number.
+/// libtorch's intra-op threads are divided: each of n threads gets 1/n, at least one, of the number
+/// of the thread that constructs this object. The number of that thread does not change. Other
+/// threads that start during the construction may get the smaller number.
 class ReplicaThreads {
  public:
   explicit ReplicaThreads(int n);
@@ -22,9 +22,9 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  /// work(i) on thread i, for the first `count` threads, under the caller's modes of libtorch
-  /// (recording of gradients, autocast). Blocks until all have returned, then rethrows the
-  /// exception that came first. One caller at a time, and none of the threads.
+  /// Runs work(i) on thread i, for the first `count` threads, with the caller's libtorch modes
+  /// (recording of gradients, autocast). Blocks until all have returned, then rethrows the first
+  /// exception. One caller at a time, which must not be one of the threads.
   void run(int count, const std::function<void(int)>& work);
 
  private:

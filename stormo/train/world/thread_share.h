@@ -6,9 +6,9 @@
 
 namespace stormo::train {
 
-/// Where one rank may run: its host, the logical CPUs of its affinity mask there, and how many
-/// cores of these it can keep busy (less than the mask has under a cgroup's quota or with
-/// hyperthreads). Sent between ranks as it is.
+/// The CPUs of one rank: its host, the logical CPUs of its affinity mask, and how many cores of
+/// these it can use (fewer than in the mask with a cgroup quota or hyperthreads). Ranks send it to
+/// each other as raw bytes.
 struct CpuShare {
   static constexpr int kMaxCpus = 1024;
   std::int64_t host = 0;
@@ -19,7 +19,7 @@ struct CpuShare {
   bool overlaps(const CpuShare& other) const;
 };
 
-/// That of the calling process.
+/// The CpuShare of the calling process.
 CpuShare current_cpu_share(int host);
 
 struct ThreadShare {
@@ -27,9 +27,9 @@ struct ThreadShare {
   bool oversubscribed = false;  ///< some rank has less than one core per thread
 };
 
-/// Cores divided among the ranks that share them, and the least of all ranks: with unequal numbers,
-/// libtorch would add the same gradients up in different orders, and replicas would drift apart.
-/// `requested` > 0 overrides the number.
+/// Divides cores among the ranks that share them, and returns the minimum over all ranks. With
+/// unequal numbers of threads libtorch would add gradients in different orders, and replicas would
+/// diverge. `requested` > 0 overrides the number.
 ThreadShare share_threads(std::span<const CpuShare> ranks, int requested);
 
 }  // namespace stormo::train
