@@ -8,8 +8,8 @@
 
 namespace stormo::plan {
 
-/// How parameters that are moved together lie in one buffer, of which each rank owns an equal,
-/// contiguous part. Units: elements.
+/// Layout of parameters in one buffer, of which each rank owns an equal, contiguous shard. Units:
+/// elements.
 struct FlatBuffer {
   std::vector<std::int64_t> offsets;  ///< by parameter; each starts at a multiple of 64 bytes
   std::int64_t elements = 0;          ///< with alignment: a multiple of 16 for each rank, above 0
@@ -18,8 +18,8 @@ struct FlatBuffer {
 /// Parameters of `counts` elements, of `element_bytes` bytes each, one after the other.
 FlatBuffer flat_buffer(std::span<const std::int64_t> counts, std::int64_t element_bytes, int ranks);
 
-/// Parameters that can share a buffer: of one type, all trainable or all frozen, none or all with
-/// sparse gradients.
+/// Parameters that can share a buffer: they have one type, all are trainable or all frozen, and all
+/// or none have sparse gradients.
 struct FlatGroup {
   DType dtype = DType::kFloat32;
   bool trainable = true;

@@ -5,7 +5,8 @@
 
 namespace stormo::plan {
 
-/// What parsers and builders accept; checked before any allocation that depends on the number.
+/// Upper limits of parsers and builders, checked before memory is allocated for that number of
+/// items.
 inline constexpr int kMaxRanks = 65536;
 inline constexpr int kMaxChunks = 65536;
 inline constexpr int kMaxRounds = 1 << 20;

@@ -8,7 +8,7 @@
 
 namespace stormo::plan {
 
-/// " dp=2 tp=4" and the line end: the axes as they stand in a mesh and in a step plan. Internal to
+/// " dp=2 tp=4" and the line end: the axes in the text form of a mesh or a step plan. Internal to
 /// plan/.
 void append_axes(std::string& out, const Mesh& m);
 /// Reads the axes up to the line end; distinct names, at most kMaxRanks ranks.

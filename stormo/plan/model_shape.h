@@ -21,30 +21,30 @@ struct ParameterShape {
   std::int64_t elements = 0;  ///< at least 0
   DType dtype = DType::kFloat32;
   bool trainable = true;  ///< requires a gradient
-  bool sparse = false;    ///< a table of which a step touches few rows: its gradient is those rows
+  bool sparse = false;  ///< a table of which a step uses few rows: its gradient has only those rows
   bool operator==(const ParameterShape&) const = default;
 };
 
-/// The smallest unit of forward and backward: a layer or a block of layers.
+/// The smallest part of a model that a plan computes by itself: a layer or a block of layers.
 struct SegmentShape {
   std::string name;  ///< "block0"
   std::vector<ParameterShape> parameters;
   std::int64_t flops_per_sample = 0;  ///< forward; 0 when unknown
-  /// Parameters of earlier segments that its forward reads too, by their place in the model.
+  /// Parameters of earlier segments that its forward also reads, by their number in the model.
   std::vector<int> borrowed;
   bool operator==(const SegmentShape&) const = default;
 };
 
-/// What a strategy must know of a model. A plain torch::nn::Module is one segment. Parameters are
-/// numbered from 0 over all segments, in the segments' order.
+/// The properties of a model that strategies use. A torch::nn::Module that is not a Chain is one
+/// segment. Parameters are numbered from 0 over all segments, in the order of segments.
 struct ModelShape {
   std::vector<SegmentShape> segments;
   bool operator==(const ModelShape&) const = default;
 };
 
-/// Of all segments; at most INT_MAX by the limits of the text form.
+/// Number of parameters of all segments; at most INT_MAX by the limits of the text form.
 int num_parameters(const ModelShape& model);
-/// Of all parameters together.
+/// Number of elements of all parameters together.
 std::int64_t num_elements(const SegmentShape& segment);
 std::int64_t num_elements(const ModelShape& model);
 /// All segments.

@@ -17,13 +17,14 @@ namespace stormo::plan {
 /// [floor(c*count/C), floor((c+1)*count/C)).
 using ChunkId = int;
 
-/// How the receiver takes a chunk.
+/// What the receiver does with a chunk.
 enum class Combine : std::uint8_t {
-  kCopy,    ///< replaces what it had
-  kReduce,  ///< adds (or min, max, ...) to what it has
+  kCopy,    ///< replaces its value
+  kReduce,  ///< combines it with its value (sum, min, max, ...)
 };
 
-/// One chunk moves once. Written from the global view: an unmatched send cannot be expressed.
+/// One chunk sent from one rank to another. A transfer describes both ranks, so a send without a
+/// receive cannot be expressed.
 struct Transfer {
   Rank from = 0;
   Rank to = 0;
@@ -32,14 +33,15 @@ struct Transfer {
   auto operator<=>(const Transfer&) const = default;
 };
 
-/// Transfers that all read the state left by the previous round: a rank may send a chunk that it
-/// reduces into in the same round (recursive doubling does), and sends what it held before. All
-/// that a rank reduces into one chunk in one round is combined at once, in ascending order of rank,
-/// its own value in its own place.
+/// Transfers that all read the values that the previous round has left. A rank may send a chunk and
+/// reduce into it in the same round (as in recursive doubling); it then sends the old value. All
+/// values that a rank reduces into one chunk in one round are combined in one pass, in ascending
+/// order of rank, including its own value.
 using Round = std::vector<Transfer>;
 
-/// What a schedule is for. Every chunk has a value at one rank or a term of its own at every rank,
-/// and must end, as one value or as the reduction of all terms, at one rank or at every rank:
+/// What a schedule must achieve. At the start every chunk has either one value, at one rank, or a
+/// term at every rank. At the end that value, or the reduction of all terms, must be at one rank or
+/// at every rank:
 ///
 /// | goal           | starts at        | ends at           |
 /// |----------------|------------------|-------------------|
@@ -66,7 +68,7 @@ enum class GoalKind : std::uint8_t {
 
 struct Goal {
   GoalKind kind = GoalKind::kAllReduce;
-  Rank root = 0;  ///< where the goal has one
+  Rank root = 0;  ///< only for goals with a root
   auto operator<=>(const Goal&) const = default;
 };
 
@@ -74,7 +76,7 @@ constexpr bool has_root(GoalKind kind) {
   return kind == GoalKind::kBroadcast || kind == GoalKind::kReduce || kind == GoalKind::kGather ||
          kind == GoalKind::kScatter;
 }
-/// Whether the outcome of a chunk is a reduction of the ranks' terms.
+/// Whether the result of a chunk is a reduction of the ranks' terms.
 constexpr bool reduces(GoalKind kind) {
   return kind == GoalKind::kAllReduce || kind == GoalKind::kReduceScatter ||
          kind == GoalKind::kReduce || kind == GoalKind::kScan;
@@ -91,12 +93,12 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// Consecutive chunks belong to consecutive ranks.
+/// The rank that owns a chunk: consecutive chunks belong to consecutive ranks.
 constexpr Rank owner(const Schedule& s, ChunkId chunk) {
   return static_cast<Rank>(static_cast<std::int64_t>(chunk) * s.ranks / s.chunks);
 }
-/// In an all_to_all the buffer is ranks * ranks blocks, one for each pair, by sender and then by
-/// addressee.
+/// In an all_to_all the buffer has ranks * ranks blocks, one for each pair, ordered by sender and
+/// then by addressee (the receiver).
 constexpr Rank sender(const Schedule& s, ChunkId chunk) { return owner(s, chunk); }
 constexpr Rank addressee(const Schedule& s, ChunkId chunk) {
   const auto pairs = static_cast<std::int64_t>(s.ranks) * s.ranks;
@@ -105,7 +107,7 @@ constexpr Rank addressee(const Schedule& s, ChunkId chunk) {
 
 /// The only rank that has a value of `chunk` at the start; empty: every rank has a term.
 std::optional<Rank> only_source(const Schedule& s, ChunkId chunk);
-/// The only rank that must have the outcome of `chunk` at the end; empty: every rank.
+/// The only rank that must have the result of `chunk` at the end; empty: every rank.
 std::optional<Rank> only_target(const Schedule& s, ChunkId chunk);
 
 /// Elements [begin, end) of chunk c of `chunks` over `count` elements.

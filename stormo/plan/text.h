@@ -12,8 +12,8 @@ namespace stormo::plan {
 /// Reads the text form of plans (grammar: docs/adr/0003-plan-text-form.md). Internal to plan/.
 ///
 /// Blanks between tokens do not matter, line ends do; blank lines and `#` comments are skipped.
-/// The first failure sticks: later reads do nothing and return empty values, so that a parser reads
-/// straight on and asks once per line.
+/// After the first failure, later reads do nothing and return empty values, so a parser needs to
+/// check for failure only once per line.
 class TextReader {
  public:
   explicit TextReader(std::string_view text) : text_(text) {}
@@ -22,7 +22,7 @@ class TextReader {
   /// kBadPlan "line:column: reason" of the first failure.
   const Status& status() const { return status_; }
   void fail(std::string_view reason);
-  /// fail() at the place where the last token began.
+  /// fail() at the position where the last token began.
   void fail_at_token(std::string_view reason);
 
   /// Skips blank lines and comments; true when nothing is left, or after a failure.
@@ -35,7 +35,7 @@ class TextReader {
   void expect(std::string_view symbol);
   /// Consumes `symbol` if it comes next.
   bool accept(std::string_view symbol);
-  /// `KIND v1` at the start of a text, or of another version.
+  /// Reads `KIND v1`, or another version, at the start of a text.
   void expect_header(std::string_view kind, int version = 1);
 
   /// A bare word (letters, digits and _.+-) or a "quoted" one; at most kMaxNameBytes.
@@ -61,10 +61,10 @@ class TextReader {
   Status status_;
 };
 
-/// Bare when word() reads it back so, else quoted with \" \\ and \xHH.
+/// Appends the word without quotes if word() can read it so, else quoted with \" \\ and \xHH.
 void append_word(std::string& out, std::string_view word);
 void append_integer(std::string& out, std::int64_t value);
-/// The shortest form that reads back to the same double.
+/// Appends the shortest form that is parsed to the same double.
 void append_real(std::string& out, double value);
 
 }  // namespace stormo::plan

@@ -10,16 +10,16 @@
 
 namespace stormo::plan {
 
-/// One class of links in the manner of LogGP: a message of b bytes takes
-/// latency_s + b * seconds_per_byte.
+/// The cost of one kind of links, as in LogGP: a message of b bytes takes latency_s + b *
+/// seconds_per_byte.
 struct Link {
   double latency_s = 0;         ///< alpha
   double seconds_per_byte = 0;  ///< beta
   bool operator==(const Link&) const = default;
 };
 
-/// Ranks grouped into hosts, and what their links cost. Read by the simulator and by the choice of
-/// algorithms, never by transports.
+/// The ranks on each host, and the cost of links. Used by the simulator and for the choice of
+/// algorithms, not by transports.
 struct Topology {
   std::vector<int> host_sizes;  ///< ranks on each host, >= 1; ranks are numbered host by host
   Link intra;                   ///< between two ranks of one host

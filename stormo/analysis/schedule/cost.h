@@ -8,15 +8,16 @@
 
 namespace stormo::analysis {
 
-/// What a schedule moves. Contracts: transports' counters are held equal to these figures.
+/// The traffic of a schedule. Tests check that the counters of transports are equal to these
+/// numbers.
 struct Cost {
   int rounds = 0;
   std::int64_t messages = 0;  ///< one per transfer, empty chunks included
   std::int64_t total_bytes = 0;
   std::int64_t max_bytes_sent = 0;      ///< by any one rank
   std::int64_t max_bytes_received = 0;  ///< by any one rank
-  std::int64_t max_bytes_reduced = 0;   ///< operand bytes that any one rank adds to its own
-  Rank busiest = 0;                     ///< most bytes sent and received; the lowest of equals
+  std::int64_t max_bytes_reduced = 0;   ///< received bytes that any one rank reduces
+  Rank busiest = 0;  ///< rank with the most bytes sent and received; the lowest of several
   bool operator==(const Cost&) const = default;
 };
 
@@ -25,7 +26,7 @@ struct Cost {
 /// must stay below 2^62. O(transfers).
 Cost cost(const plan::Schedule& s, std::int64_t count, std::int64_t element_bytes = 1);
 
-/// The part of it that crosses from host to host.
+/// The part of the traffic between hosts.
 struct InterHostCost {
   std::int64_t messages = 0;
   std::int64_t total_bytes = 0;

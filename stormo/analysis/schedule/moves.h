@@ -14,8 +14,8 @@ struct Move {
   plan::Transfer transfer;
 };
 
-/// The moves of each chunk, in order: chunks are independent of each other, so that what is known
-/// of only one chunk needs to be in memory at a time. Internal to analysis/.
+/// The moves of each chunk, in order. Chunks are independent of each other, so an analysis needs
+/// the state of only one chunk at a time in memory. Internal to analysis/.
 class MovesByChunk {
  public:
   /// `s` must be within the ranges that verify checks first.

@@ -10,27 +10,29 @@
 
 namespace stormo::analysis {
 
-/// Stands for one way to build a value out of the ranks' terms: equal ways have equal numbers, and
-/// 128 bits let no two different ones meet by chance.
+/// A 128-bit hash of the order in which a value was computed from the ranks' terms. Equal orders
+/// have equal hashes; a collision of different orders is practically impossible.
 struct Expression {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
   auto operator<=>(const Expression&) const = default;
 };
 
-/// How the value that each rank holds of one chunk was built. Two values are the same to the last
-/// bit when they were built alike. All that a rank reduces in one round is one sum, over its own
-/// value and those received, in ascending order of rank; only a sum of two is commutative, since a
-/// longer one rounds as its terms come. Internal to analysis/.
+/// Tracks in which order each rank's value of one chunk was computed. Two values have the same bits
+/// if their orders are equal. All values that a rank reduces in one round are one sum over its own
+/// value and the received ones, in ascending order of rank. Only sums of two terms are commutative,
+/// since the rounding of longer ones depends on the order. Internal to analysis/.
 class ReductionOrder {
  public:
   explicit ReductionOrder(int ranks) : built_(static_cast<std::size_t>(ranks)) {}
 
-  /// Every rank holds its own term.
+  /// Start: every rank has its own term.
   void start();
-  /// One round's moves of the chunk, free of the hazards that verify refuses.
+  /// Applies the moves of the chunk in one round, which must have none of the conflicts that verify
+  /// refuses.
   void play(std::span<const Move> round);
-  /// The first rank whose value was built in another way than that of rank 0; -1 if there is none.
+  /// The first rank whose value was computed in another order than that of rank 0; -1 if there is
+  /// none.
   Rank first_that_differs() const;
 
  private:
