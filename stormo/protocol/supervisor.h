@@ -11,7 +11,7 @@
 
 namespace stormo::protocol {
 
-/// What happens to a launched job.
+/// The events of a launched job: a JobEvent is one of these.
 struct Started {
   Rank rank = 0;
   int pid = 0;
@@ -23,7 +23,7 @@ struct Exited {
 struct Signalled {
   Rank rank = 0;
   int signal = 0;
-  std::string why{};  ///< what its host knows of the cause; may be empty
+  std::string why{};  ///< the cause, if its host knows it; may be empty
 };
 /// The Store's first-cause key was set: "rank 1: all_reduce #9: ...".
 struct FailureReported {
@@ -33,19 +33,19 @@ struct FailureReported {
 struct UserSignal {
   int signal = 0;
 };
-/// Nothing more will be heard of this host; its ranks are gone or unreachable.
+/// The connection to this host has ended; its ranks are gone or unreachable.
 struct HostLost {
   int cross_rank = 0;
   std::string reason;
 };
-/// Nobody is left who could report a failure.
+/// No process is left that could report a failure.
 struct AllHeard {};
 /// Time has passed.
 struct Tick {};
 using JobEvent =
     std::variant<Started, Exited, Signalled, FailureReported, UserSignal, HostLost, AllHeard, Tick>;
 
-/// What the launcher has to do.
+/// The actions of the launcher: a JobAction is one of these.
 struct SignalAll {
   int signal = 0;
   bool operator==(const SignalAll&) const = default;
@@ -63,37 +63,38 @@ struct RankPlace {
   std::string host;
 };
 
-/// Decides about a launched job: pure, copyable, no clock and no I/O.
+/// Decides when a launched job ends and with which exit code. A pure state machine: copyable, no
+/// clock and no I/O.
 ///
-/// The first failure ends all ranks: SIGTERM after `settle` (in which the cause's own account of
-/// the failure may still arrive, and the others say what they know and end by themselves), SIGKILL
-/// `grace` later. A rank that ends with 0 has not failed. SIGINT and SIGTERM of the user are
-/// forwarded; a second one kills. Exit codes: 0; 1 for a failed run; 75 when a rank ended so (a
-/// peer was lost, and state was saved), 2 when one did so (nothing was begun); 130 and 143 for an
-/// interrupted run. JobDone comes exactly once, and within settle + grace + `give_up` of the first
-/// failure.
+/// The first failure ends all ranks: SIGTERM after `settle`, SIGKILL `grace` after that. During
+/// `settle` the failed rank's own report may still arrive, and the other ranks report and end by
+/// themselves. A rank that exits with 0 has not failed. SIGINT and SIGTERM of the user are
+/// forwarded; a second signal kills. Exit codes: 0; 1 for a failed run; 75 when a rank exited with
+/// 75 (a rank was lost, and there is a checkpoint); 2 when one exited with 2 (no step was run); 130
+/// and 143 for an interrupted run. There is exactly one JobDone, at most settle + grace + `give_up`
+/// after the first failure.
 class Supervisor {
  public:
   struct Options {
     Duration settle = std::chrono::milliseconds(300);
     Duration grace = std::chrono::milliseconds(1500);
-    /// After SIGKILL: a host that does not confirm in time is given up.
+    /// After SIGKILL: how long to wait for the confirmation of a host.
     Duration give_up = std::chrono::milliseconds(700);
-    /// After the last clean exit: a late report of a rank that left without goodbye. Until
-    /// AllHeard, at most.
+    /// After the last clean exit: how long to wait for a late report about a rank that left without
+    /// goodbye; AllHeard ends the wait.
     Duration linger = std::chrono::milliseconds(40);
-    /// After a rank ended as interrupted by itself: time for the others to do the same.
+    /// After a rank has exited as interrupted: how long to wait for the others to do the same.
     Duration follow = std::chrono::seconds(10);
   };
 
   Supervisor(std::vector<RankPlace> places, Options options);
 
-  /// Takes one event; the actions are due now and in this order.
+  /// Handles one event; returns the actions to do now, in this order.
   std::vector<JobAction> handle(const JobEvent& event, TimePoint now);
-  /// When to send a Tick if nothing else happens before; empty: never.
+  /// When to send a Tick if no event comes before; empty: never.
   std::optional<TimePoint> wakes_at() const;
   bool done() const { return phase_ == Phase::kDone; }
-  /// Nothing but a late report can come, or AllHeard.
+  /// Whether it waits only for a late report or AllHeard.
   bool lingers() const { return phase_ == Phase::kLingering; }
 
  private:
@@ -147,8 +148,7 @@ class Supervisor {
   std::optional<HostLost> lost_host_;
 };
 
-/// In the failure text that the Store publishes for a rank whose connection has ended without
-/// goodbye.
+/// Part of the failure text in the Store for a rank whose connection has ended without goodbye.
 inline constexpr std::string_view kEndedInGroup = "died, or ended before it left the group";
 
 /// The rank that a failure text starts with or first mentions ("rank 3: ..."); empty when none.

@@ -7,8 +7,8 @@
 
 namespace stormo::transport {
 
-/// Whether a group still works, and if not, why: the first cause wins and stays.
-/// Shared by everything in one process that can wait for a peer. Thread-safe.
+/// Whether a group still works, and if not, the first cause of its failure; later causes are
+/// ignored. Shared by all code of one process that waits for peers. Thread-safe.
 class Health {
  public:
   bool failed() const { return failed_.load(std::memory_order_acquire); }

@@ -17,13 +17,13 @@ struct Outgoing {
   std::span<const std::byte> bytes;
 };
 
-/// Is told how much of a message has come, so that it can be used while the rest is under way.
+/// Called while a message is being received, so that its first bytes can be used before the rest
+/// has arrived.
 class Progress {
  public:
   virtual ~Progress() = default;
-  /// On the exchanging thread, with the number of bytes from the beginning that may be read. What
-  /// they are is not checked before the message is complete. Not every transport calls it, nor for
-  /// every part.
+  /// Called on the thread of exchange(), with the number of bytes from the beginning that may be
+  /// read. Checksums are checked only when the message is complete. A transport need not call it.
   virtual void received(std::size_t bytes) = 0;
 };
 
@@ -35,7 +35,7 @@ struct Incoming {
   Progress* progress = nullptr;  ///< may be null; borrowed
 };
 
-/// What an endpoint has moved so far. Tests hold these equal to analysis/cost.
+/// What an endpoint has sent and received so far. Tests compare these numbers with analysis::cost.
 struct Counters {
   std::uint64_t messages_sent = 0;
   std::uint64_t payload_bytes_sent = 0;
@@ -43,14 +43,15 @@ struct Counters {
   std::uint64_t payload_bytes_received = 0;
 };
 
-/// One rank's end of a fabric: ordered, tagged messages between two ranks. Nothing more.
+/// One rank's endpoint for ordered, tagged messages between two ranks.
 ///
 /// Between each ordered pair of ranks messages arrive in the order sent. Tag and length must be
 /// equal on both sides: a difference is kMismatch at the receiver and the payload is not delivered.
-/// exchange() progresses all its parts at once, so that rings and pairwise swaps of any size cannot
-/// deadlock; several parts may name the same peer and keep their order. One thread at a time per
-/// endpoint, except fail() and counters(). After the first failure (deadline included) the
-/// endpoint stays failed with that cause: streams may be cut in the middle of a message.
+/// exchange() progresses all sends and receives at the same time, so rings and pairwise exchanges
+/// of any size cannot deadlock. Several messages may have the same peer; they keep their order. One
+/// thread at a time per endpoint, except fail() and counters(). After the first failure (including
+/// a missed deadline) the endpoint stays failed with that cause, because a stream may have stopped
+/// in the middle of a message.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -61,11 +62,12 @@ class Transport {
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
 
-  /// Returns when every send is accepted (its bytes may be reused) and every receive is complete.
+  /// Blocks until every send is accepted (its bytes may be reused) and every receive is complete,
+  /// at most until `by`.
   virtual Status exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives,
                           Deadline by) = 0;
 
-  /// Any thread: present and future calls end with `cause`; the first cause wins.
+  /// Makes current and future calls return `cause`; only the first cause counts. Any thread.
   virtual void fail(Status cause) = 0;
 
   virtual Counters counters() const = 0;

@@ -27,16 +27,17 @@ struct Simulation {
 
 enum class Timeline : std::uint8_t { kKeep, kDrop };
 
-/// Plays `s` over `bytes` bytes in virtual time, from clock.now(); moves the clock to the end, so
-/// that several collectives can be played one after the other. Deterministic.
+/// Simulates `s` with a buffer of `bytes` bytes in virtual time, starting at clock.now(). Moves the
+/// clock to the end, so that several collectives can be simulated one after the other.
+/// Deterministic.
 ///
-/// The model follows LogGP: every rank goes through its rounds in order and finishes one before it
+/// The model follows LogGP: every rank executes its rounds in order and finishes each before it
 /// starts the next. A transfer takes latency + bytes * seconds_per_byte and keeps the sender's
 /// outgoing and the receiver's incoming port busy for that long; between hosts it also keeps both
-/// hosts' interfaces busy while its bytes pass. Transfers that follow one another from one rank to
-/// the same receiver in one round are one message and pay the latency once. A reduction keeps the
-/// receiver's core busy afterwards. Within a round each rank serves its nearest neighbours to the
-/// right first. Topology and schedule must have the same ranks. O(transfers + rounds).
+/// hosts' interfaces busy while its bytes pass. Consecutive transfers of a round from one rank to
+/// the same receiver are one message, with one latency. Afterwards a reduction keeps the receiver's
+/// core busy. Within a round each rank first sends to its nearest neighbours to the right. Topology
+/// and schedule must have the same ranks. O(transfers + rounds).
 Simulation simulate(const plan::Schedule& s, const plan::Topology& topology, std::int64_t bytes,
                     ManualClock& clock, Timeline timeline = Timeline::kKeep);
 

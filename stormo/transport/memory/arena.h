@@ -13,13 +13,13 @@
 
 namespace stormo::transport {
 
-/// A memory file that the ranks of a host map, and an allocator inside it. What is allocated here
-/// lies where peers can read and write it: nothing has to be copied to be sent.
+/// A memory file that the ranks of a host map, and an allocator inside it. Peers can read and write
+/// memory that is allocated here, so it can be sent without copies.
 ///
 /// Size-class free lists (four classes per power of two); metadata is private to the process, only
-/// payload is shared. The file is sparse: memory is taken by touching it, or in huge pages by
-/// allocating 256 KiB or more, and freed blocks are reused before new ones are touched.
-/// Thread-safe. After fork() the child must not use it: there allocate() returns null and
+/// payload is shared. The file is sparse: it uses memory only for pages that were touched, and for
+/// huge pages of allocations of 256 KiB or more. Freed blocks are reused before new ones are
+/// touched. Thread-safe. After fork() the child must not use it: there allocate() returns null and
 /// deallocate() does nothing.
 class Arena {
  public:
@@ -33,11 +33,12 @@ class Arena {
     std::uint64_t capacity_bytes = 0;
     std::uint64_t in_use_bytes = 0;   ///< handed out, rounded up to size classes
     std::uint64_t peak_bytes = 0;     ///< highest in_use_bytes
-    std::uint64_t touched_bytes = 0;  ///< ever handed out: what it costs, to a huge page
+    std::uint64_t touched_bytes = 0;  ///< ever allocated: the memory in use, rounded to huge pages
   };
 
   static Result<std::unique_ptr<Arena>> create(Options options);
-  /// Gives the arena to the process for good: tensors in it may outlive every owner.
+  /// Keeps the arena until the process ends (it is never freed), because tensors in it may outlive
+  /// every owner.
   static Arena& immortal(std::unique_ptr<Arena> arena);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -52,7 +53,8 @@ class Arena {
     const auto* b = static_cast<const std::byte*>(p);
     return b >= file_.data() && b < file_.data() + file_.size();
   }
-  /// Where peers find `p` in their mapping of this arena; contains(p) must hold.
+  /// Offset of `p`, by which peers find it in their mapping of this arena; contains(p) must be
+  /// true.
   std::uint64_t offset_of(const void* p) const noexcept {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(p) - file_.data());
   }

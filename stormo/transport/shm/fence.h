@@ -9,20 +9,22 @@
 
 namespace stormo::transport {
 
-/// Keeps the ranks of a host out of each other's memory once their group has failed
-/// (docs/adr/0007-fence.md). A rank uses memory of its peers between enter() and leave() only;
-/// close() returns when no peer is between them any more, nor ever will be.
+/// Prevents the ranks of a host from accessing each other's memory after their group has failed
+/// (docs/adr/0007-fence.md). A rank may access memory of its peers only between enter() and
+/// leave(). close() returns when no peer is between them and no peer can enter any more.
 class Fence {
  public:
-  /// A peer that runs has so long to leave, before it is ended.
+  /// How long a running peer has to leave before it is killed.
   static constexpr Duration kPatience = std::chrono::seconds(5);
 
-  /// `say` gets a line about each peer that is ended or waited for beyond `patience`.
+  /// `say` is called with a line about each peer that is killed or that stays longer than
+  /// `patience`.
   Fence(std::shared_ptr<HostRegion> region, int rank, std::function<void(std::string_view)> say,
         Duration patience = kPatience);
 
-  /// False when the group is closed: this rank must then keep to its own memory. Sequentially
-  /// consistent against close(): either this rank sees it closed, or close() sees it inside.
+  /// False when the group is closed: this rank must then access only its own memory. Sequentially
+  /// consistent with close(): either this rank sees that the group is closed, or close() sees this
+  /// rank inside.
   bool enter() {
     region_->cell(rank_).inside.store(1, std::memory_order_seq_cst);
     if (!is_closed()) [[likely]]
@@ -34,10 +36,10 @@ class Fence {
 
   bool is_closed() const { return region_->closed().load(std::memory_order_seq_cst) != 0; }
 
-  /// When it returns, no other rank of the host reads or writes this one's memory, nor will.
-  /// Processes that are stopped, or do not leave within `patience`, are ended by SIGKILL; threads
-  /// of this process are waited for without bound. Only of a process that this one may not signal
-  /// (in another PID namespace) nothing is known after `patience`: then `say` is told so.
+  /// Blocks; when it returns, no other rank of the host accesses this rank's memory now or later.
+  /// Processes that are stopped, or do not leave within `patience`, are ended by SIGKILL. For
+  /// threads of this process it waits without limit. A process that this one may not signal (in
+  /// another PID namespace) may still write after `patience`; `say` then reports this.
   void close();
 
  private:

@@ -9,9 +9,8 @@
 
 namespace stormo::transport {
 
-/// Meeting point of the ranks of one host, held by its local rank 0: an abstract Unix socket (no
-/// file) through which they hand each other their memory files. Closed, and gone, after the
-/// exchange.
+/// The socket by which the ranks of one host exchange their memory files. Local rank 0 owns it: an
+/// abstract Unix socket (no file), which is closed after the exchange.
 class HostHub {
  public:
   static Result<std::unique_ptr<HostHub>> open();
@@ -19,12 +18,13 @@ class HostHub {
   HostHub(const HostHub&) = delete;
   HostHub& operator=(const HostHub&) = delete;
 
-  /// What the other ranks need to find and enter it; pass it through the Store (it is a
+  /// Address and credential for the other ranks; pass it through the Store only (it is a
   /// capability).
   const std::string& ticket() const { return ticket_; }
 
-  /// Local rank 0's part: creates the host region, waits for the other local_size-1 ranks, hands
-  /// out everybody's memory. A peer of another user, or without the ticket, is turned away.
+  /// For local rank 0: creates the host region, waits for the other local_size-1 ranks, at most
+  /// until `by`, and gives every rank the memory files of all. A peer of another user, or without
+  /// the ticket, is refused.
   Result<HostParts> host(int local_size, Arena& arena, Deadline by);
 
  private:
@@ -33,11 +33,11 @@ class HostHub {
   std::string ticket_;
 };
 
-/// The other ranks' part.
+/// For the other ranks: the same exchange; blocks at most until `by`.
 Result<HostParts> enter_hub(const std::string& ticket, int local_rank, int local_size, Arena& arena,
                             Deadline by);
 
-/// A host with one rank: nothing to exchange.
+/// For a host with one rank: no exchange is needed.
 Result<HostParts> lone_host(Arena& arena);
 
 }  // namespace stormo::transport

@@ -15,23 +15,23 @@
 
 namespace stormo::transport {
 
-/// What a HostGroup is made of: the outcome of host_exchange or make_inproc_fabric.
+/// The parts of a HostGroup: the result of host_exchange or make_inproc_fabric.
 struct HostParts {
   int rank = 0;
   int cores = 1;  ///< cores that the ranks of this host may use together (union of affinity masks)
   std::shared_ptr<HostRegion> region;
   Arena* arena = nullptr;               ///< of this rank; outlives the group
-  std::vector<std::byte*> arena_bases;  ///< where each rank's arena lies in this process
+  std::vector<std::byte*> arena_bases;  ///< address of each rank's arena in this process
   std::vector<MemoryFile> peer_arenas;  ///< mappings behind arena_bases, by rank but for this one;
                                         ///< empty: the ranks are threads of one process
 };
 
-/// The ranks of one host, as one of them sees them: their Arenas mapped here, their cells and
-/// boards, and a synchronisation that doubles as a barrier. One thread at a time.
+/// The ranks of one host, as seen by one of them: their Arenas, mapped into this process, their
+/// cells and boards, and the barrier. One thread at a time.
 ///
-/// Protocol of an operation: write note() and board(), arrive(), await_all(), read peers' boards;
-/// then, where peers' memory is used, fence().enter(), use it, arrive(), await_all(),
-/// fence().leave(). Boards alternate with next_operation(). When an operation fails,
+/// Protocol of an operation: write note() and board(), arrive(), await_all(), read peers' boards.
+/// If peers' memory is accessed: fence().enter(), access it, arrive(), await_all(),
+/// fence().leave(). next_operation() switches between two boards. When an operation fails, call
 /// fence().close() before its buffers are used again.
 class HostGroup {
  public:
@@ -43,7 +43,7 @@ class HostGroup {
   const Health& health() const { return *health_; }
   Fence& fence() { return fence_; }
   const std::shared_ptr<HostRegion>& region() const { return parts_.region; }
-  /// Whether the ranks of this host must share cores.
+  /// Whether this host has fewer cores than ranks.
   bool crowded() const { return size() > parts_.cores; }
 
   /// Memory of rank `peer`'s arena at `offset`, readable and writable.
@@ -51,41 +51,41 @@ class HostGroup {
     return parts_.arena_bases[static_cast<std::size_t>(peer)] + offset;
   }
 
-  /// Memory of rank `peer` beyond its Arena; null when all of it can be addressed here, as among
-  /// threads of one process. Valid after the first await_all().
+  /// Access to memory of rank `peer` outside its Arena; null when all of it is addressable here, as
+  /// with threads of one process. Valid after the first await_all().
   const PeerMemory* memory_of(int peer) const {
     return peers_.empty() ? nullptr : &peers_[static_cast<std::size_t>(peer)];
   }
-  /// Whether every peer can read and write this rank's memory beyond its Arena.
+  /// Whether every peer can read and write this rank's memory outside its Arena.
   bool reached_by_all();
-  /// Whether the ranks are threads of one process, which all memory is near to.
+  /// Whether the ranks are threads of one process, which can address all memory.
   bool threads() const { return threads_; }
 
   std::span<std::byte, HostRegion::kBoardBytes> board(int rank) const {
     return parts_.region->board(rank, parity_);
   }
-  /// The part of rank's board that lies on the line of its arrival flag: whoever sees the arrival
-  /// has it at hand already.
+  /// The part of a rank's board on the cache line of its arrival flag: a rank that sees the flag
+  /// also has this data in its cache.
   std::span<std::byte, HostRegion::kNoteBytes> note(int rank) const {
     return parts_.region->note(rank, parity_);
   }
-  /// Switches to the other board and note. Safe without a barrier: a rank comes back to a board
-  /// only after all ranks have arrived in the operation between.
+  /// Switches to the other board and note. Safe without a barrier: a rank returns to a board only
+  /// after all ranks have arrived in the operation in between.
   void next_operation() {
     ++parity_;
     waited_ = false;
   }
-  /// Whether this rank had to wait for another in the current operation, for longer than the
-  /// microseconds that it only looks.
+  /// Whether this rank had to wait for another in the current operation, for longer than the first
+  /// microseconds of polling.
   bool waited() const { return waited_; }
 
-  /// Tells the others that everything this rank wrote so far may be read.
+  /// Raises this rank's arrival flag: everything that it wrote before may now be read.
   void arrive();
-  /// Waits until every rank has arrived as often as this one. kPeerLost when one of them has left
-  /// the group; its rank is in the message, as are those of the missing ones in kDeadlineExceeded.
-  /// kCancelled when the fence is closed.
+  /// Blocks until every rank has arrived as often as this one, at most until `by`. kPeerLost when
+  /// one of them has left the group; the message names it. kDeadlineExceeded names the missing
+  /// ranks. kCancelled when the fence is closed.
   Status await_all(Deadline by);
-  /// The same for one rank.
+  /// The same for one other rank.
   Status await(int peer, Deadline by);
   /// Whether that rank has arrived as often as this one.
   bool has_arrived(int peer) const { return reached(region()->cell(peer).arrived.load(), phase_); }
@@ -93,7 +93,7 @@ class HostGroup {
     arrive();
     return await_all(by);
   }
-  /// Marks this rank as finished: whoever waits for it fails instead of waiting for ever.
+  /// Marks this rank as finished: ranks that wait for it fail instead of waiting forever.
   void leave();
 
  private:
