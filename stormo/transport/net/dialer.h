@@ -13,9 +13,9 @@
 
 namespace stormo::transport {
 
-/// One outgoing connection on its way to being authenticated: connects, shakes hands, and starts
-/// over while nobody listens yet, the peer had no place for it, or somebody without the secret
-/// answers: only a refusal that is signed with it is final. Never blocks; one thread at a time.
+/// Makes one outgoing authenticated connection: connects and runs the handshake. It tries again if
+/// no process listens yet, if the peer had no place for it, or if the answer is not signed with the
+/// secret; only a signed refusal is final. Never blocks; one thread at a time.
 class Dialer {
  public:
   struct Options {
@@ -25,18 +25,19 @@ class Dialer {
   };
   explicit Dialer(Options options);
 
-  /// Does what can be done now. True once finished(): connected, or refused for good.
+  /// Makes as much progress as possible now. True once finished(): connected, or finally refused.
   bool step(TimePoint now);
   bool finished() const { return stage_ == Stage::kConnected || stage_ == Stage::kRefused; }
 
-  /// What to poll for until step() is due again; -1 when only time helps.
+  /// The descriptor to poll before the next step(); -1 when step() only has to wait for wake_at().
   int fd() const { return socket_.get(); }
   short poll_events() const;
   TimePoint wake_at() const { return stage_ == Stage::kIdle ? next_attempt_ : TimePoint::max(); }
 
-  /// The connected socket when finished; kRefused when the peer (or its proof) said no.
+  /// The connected socket when finished; kRefused when the peer refused, or could not prove that it
+  /// knows the secret.
   Result<Descriptor> take();
-  /// Why it is not connected yet, for the message of an exceeded deadline.
+  /// Why it is not connected yet, for the message of a missed deadline.
   std::string last_failure() const;
 
  private:

@@ -16,13 +16,13 @@
 
 namespace stormo::transport {
 
-/// The door of a listening socket: accepts connections, lets each prove itself by the handshake,
-/// and hands over those that did. Strangers cost at most kMaxUnproven descriptors, a fixed-size
-/// buffer each from their first byte on, for at most kHandshakeTime, and never keep a real peer
-/// waiting for long: when all places are taken, the oldest connection that has said nothing gives
-/// way after kCrowdedGrace, then the oldest of all (a real peer that lost its place tries again).
-/// So 12,800 strangers a second are let in and out without a queue. Never blocks; one thread at a
-/// time.
+/// Authenticates the connections of a listening socket: accepts them, runs the handshake, and
+/// returns those that succeed. Unauthenticated connections use at most kMaxUnproven descriptors,
+/// and a fixed-size buffer each from their first byte on, for at most kHandshakeTime. They do not
+/// delay a real peer for long: when all places are taken, the oldest connection that has sent
+/// nothing is closed after kCrowdedGrace, then the oldest of all (a real peer that is closed tries
+/// again). So 12,800 such connections a second are handled without a queue. Never blocks; one
+/// thread at a time.
 class Gate {
  public:
   static constexpr std::size_t kMaxUnproven = 256;
@@ -34,7 +34,7 @@ class Gate {
     bool is_unix = false;  ///< check the peer's user
     Secret secret;
     Purpose purpose = Purpose::kStore;
-    /// Decides about a client that has proven itself. Empty: everyone is admitted.
+    /// Decides whether an authenticated client is admitted. Empty: all are admitted.
     std::function<Refusal(const Hello&)> admit;
     /// One line per refused connection: "refused 10.0.0.7:4711: wrong secret".
     std::function<void(std::string_view)> on_refused;
@@ -48,14 +48,15 @@ class Gate {
   static Result<std::unique_ptr<Gate>> open(Options options);
   ~Gate();
 
-  /// Readable when step() has something to do.
+  /// Descriptor to poll; readable when step() has something to do.
   int poll_fd() const { return epoll_.get(); }
   /// step() is also due at this time.
   TimePoint wake_at(TimePoint now) const;
   std::vector<Visitor> step(TimePoint now);
-  /// Nobody was waiting when step() last looked.
+  /// True if no connection was pending at the last step().
   bool idle() const { return pending_.empty() && listening_; }
-  /// Closes the listener and refuses, with `reason`, whoever is still unproven.
+  /// Closes the listener and refuses, with `reason`, all connections that are not yet
+  /// authenticated.
   void close(std::string_view reason);
 
  private:

@@ -12,13 +12,14 @@
 
 namespace stormo::transport {
 
-/// Version of everything that crosses a connection: handshake, Store frames, data frames.
+/// Version of all formats on a connection: handshake, Store frames, data frames.
 inline constexpr std::uint16_t kProtocolVersion = 1;
 
-/// What a connection is for: a Store session is refused at a rank's data port and vice versa.
+/// The purpose of a connection: a Store session is refused at a rank's data port and vice versa.
 enum class Purpose : std::uint8_t { kStore = 1, kData = 2 };
 
-/// Who the client is and whom it means to reach. Authenticated as part of the transcript.
+/// The identity of the client and of the peer that it expects. Authenticated as part of the
+/// transcript.
 struct Hello {
   Purpose purpose = Purpose::kStore;
   Epoch epoch = 0;
@@ -47,7 +48,7 @@ std::string_view to_string(Refusal refusal);
 using Nonce = std::array<std::byte, 32>;
 Nonce random_nonce();
 
-/// Mutual HMAC-SHA256 challenge over a byte stream, one side of it, without I/O.
+/// One side of a mutual HMAC-SHA256 challenge over a byte stream, without I/O.
 ///
 ///   client hello    magic, version, purpose, epoch, ranks, client nonce               64 bytes
 ///   server hello    magic, version, refusal, server nonce, MAC                        80 bytes
@@ -55,15 +56,15 @@ Nonce random_nonce();
 ///   verdict         refusal, MAC                                                      40 bytes
 ///
 /// Every MAC covers a label of its role and the whole transcript so far, so that no message can be
-/// reflected, replayed or altered. All messages have a fixed size; the object never allocates
-/// anything that depends on its peer. Both ends need the same secret (none counts as one).
+/// reflected, replayed or altered. All messages have a fixed size; no allocation depends on data of
+/// the peer. Both ends need the same secret (an empty one on both ends is equal too).
 class Handshake {
  public:
   enum class State {
     kWaiting,   ///< send output(), then give receive() up to wanted() bytes
     kProven,    ///< server only: the client knows the secret; call admit() or refuse()
-    kAccepted,  ///< done once output() is sent; what follows on the stream is the caller's
-    kRefused,   ///< send output() if there is any, close; reason() says why
+    kAccepted,  ///< done once output() is sent; later bytes of the stream belong to the caller
+    kRefused,   ///< send output() if there is any, then close; see reason()
   };
 
   static Handshake as_client(const Secret& secret, const Hello& hello, const Nonce& nonce);
@@ -71,17 +72,17 @@ class Handshake {
                              std::uint16_t version = kProtocolVersion);
 
   State state() const { return state_; }
-  /// How many more bytes receive() takes; never read more than that from the stream.
+  /// Number of bytes that receive() accepts now; never read more than that from the stream.
   std::size_t wanted() const { return state_ == State::kWaiting ? message_size_ - filled_ : 0; }
   void receive(std::span<const std::byte> bytes);
 
-  /// Bytes to send, until sent() has taken them away.
+  /// Bytes to send; call sent() for those that were sent.
   std::span<const std::byte> output() const {
     return std::span(output_).subspan(output_begin_, output_end_ - output_begin_);
   }
   void sent(std::size_t bytes) { output_begin_ += bytes; }
 
-  /// The client's hello; at the server only believed from kProven on.
+  /// The client's hello; at the server trusted only from kProven on.
   const Hello& hello() const { return hello_; }
   void admit() { decide(Refusal::kNone); }
   void refuse(Refusal refusal) { decide(refusal); }
@@ -89,8 +90,8 @@ class Handshake {
   Refusal refusal() const { return refusal_; }
   /// "wrong secret", "speaks protocol version 2, this side 1"; empty until refused.
   const std::string& reason() const { return reason_; }
-  /// At the client: the refusal comes from a peer that has proven to know the secret. Any other one
-  /// may come from anybody.
+  /// At the client: whether the refusal comes from a peer that has proven that it knows the secret.
+  /// Any other refusal may come from any process.
   bool authentic_refusal() const { return authentic_refusal_; }
 
  private:

@@ -11,9 +11,10 @@
 
 namespace stormo::transport {
 
-/// The job's 256-bit secret. Never in argv, environment or a log: it travels by inherited
-/// descriptor, standard input of a remote shell, or a 0600 file. Its bytes lie in one page that no
-/// core dump contains, shared by all copies of the object and overwritten with the last of them.
+/// The job's 256-bit secret. It is never in argv, environment or a log, but is passed by an
+/// inherited descriptor, the standard input of a remote shell, or a 0600 file. Its bytes are in one
+/// page that core dumps leave out. All copies of the object share this page; it is overwritten when
+/// the last one is destroyed.
 class Secret {
  public:
   static constexpr std::size_t kBytes = 32;
@@ -33,7 +34,7 @@ class Secret {
   std::shared_ptr<Bytes> bytes_;
 };
 
-/// Overwrites text that held a secret, before its memory goes back to the heap.
+/// Overwrites text that contained a secret, before its memory is freed.
 void cleanse(std::string& text);
 
 }  // namespace stormo::transport

@@ -61,9 +61,9 @@ struct SocketAddress {
 /// Addresses of a host; numeric ones without asking a name server, names by getaddrinfo (may
 /// block).
 Result<std::vector<SocketAddress>> resolve(const HostPort& address);
-/// A name is that of an abstract Unix socket: no file, gone with its last owner, within reach of
-/// every user of the network namespace. An absolute path is a file: within reach of who may enter
-/// its folder.
+/// A name is that of an abstract Unix socket: it has no file, ends with its last owner, and can be
+/// reached by every user of the network namespace. An absolute path is a socket file, which can be
+/// reached by users who may enter its folder.
 Result<SocketAddress> unix_address(std::string_view name);
 
 /// Listens on `host`, on the first free port of `ports` (`port` alone when it is not zero).
@@ -75,10 +75,11 @@ Result<SocketAddress> peer_address_of(int fd);
 /// This end's address without the port ("10.0.0.2", "fd00::1"); empty for Unix sockets.
 std::string local_host_of(int fd);
 
-/// The next waiting connection, non-blocking, and who called; an invalid Descriptor when there is
-/// none, kExhausted when the process is out of descriptors.
+/// Accepts the next pending connection without blocking, and returns the peer's address in `peer`.
+/// An invalid Descriptor when there is none, kExhausted when the process is out of descriptors.
 Result<Descriptor> accept_from(int listener, SocketAddress* peer);
-/// Starts a non-blocking connect; when the socket is writable, connect_outcome() tells.
+/// Starts a non-blocking connect. When the socket is writable, connect_outcome() returns its
+/// result.
 Result<Descriptor> start_connect(const SocketAddress& to);
 Status connect_outcome(int fd);
 
@@ -87,22 +88,23 @@ Status check_same_user(int fd);
 
 /// No Nagle delay, keep-alive probes, and a congestion control that does not pace loopback traffic.
 void tune_tcp(int fd);
-/// Fails the socket when the peer's kernel has acknowledged nothing for so long. Only for sockets
-/// whose peer always reads: Linux also counts the time in which a slow reader's window is closed.
+/// Makes the socket fail when the peer's kernel has acknowledged nothing for `limit`. Only for
+/// sockets whose peer always reads, because Linux also counts the time in which a slow reader's
+/// window is closed.
 void limit_unacknowledged(int fd, Duration limit);
 
-/// Probes an idle connection, so that one whose network is cut fails within `limit` (at least 3 s):
-/// the peer's kernel answers, whatever its process does. The kernel sends no such probes while data
-/// waits to be sent; see Acknowledgements.
+/// Enables probes of an idle connection, so that it fails within `limit` (at least 3 s) if the
+/// network is cut. The peer's kernel answers probes independent of its process. The kernel sends no
+/// probes while data wait to be sent; see Acknowledgements.
 void keep_alive_within(int fd, Duration limit);
 
-/// For how long the peer's kernel has owed an answer: an acknowledgement of data, or of a probe of
-/// its closed window. A slow reader's kernel answers both, so that a closed window, however long,
-/// is no debt. To be asked several times a second while an answer
-/// is awaited; it begins anew after a pause.
+/// Measures for how long the peer's kernel has not answered: not acknowledged data, or a probe of
+/// its closed window. A slow reader's kernel answers both, so a closed window does not count. Call
+/// it several times a second while an answer is expected; after a pause the time starts at zero
+/// again.
 class Acknowledgements {
  public:
-  /// Zero when nothing is owed.
+  /// Zero when no answer is missing.
   Duration owed_for(int fd, TimePoint now);
 
  private:

@@ -16,7 +16,8 @@ namespace stormo::transport {
 
 /// Where a Store listens: "unix:NAME" (abstract Unix socket: no file), "unix:/PATH" (a file in a
 /// folder that only this user enters) or "tcp:HOST:PORT" / "tcp:[V6]:PORT". On all of them both
-/// ends prove that they know the job's secret; on Unix sockets they are of one user, too.
+/// ends prove that they know the job's secret. On Unix sockets they must also belong to the same
+/// user.
 struct StoreAddress {
   std::string text;
   bool empty() const { return text.empty(); }
@@ -27,16 +28,16 @@ struct StoreAddress {
 inline constexpr std::size_t kMaxKeyBytes = 1024;
 inline constexpr std::size_t kMaxValueBytes = 1u << 20;
 
-/// The job's key-value service: rendezvous, liveness and the first cause of a failure.
-/// Single-threaded server on its own thread; never blocks on a client; holds nothing on disk.
+/// The job's key-value service, for rendezvous, liveness and the first cause of a failure. The
+/// server runs on one thread of its own, never blocks on a client, and stores nothing on disk.
 ///
-/// Liveness is a last will, as in MQTT: a session names a key and a value that the server sets (if
-/// absent) when the session ends without goodbye or misses its beats for longer than it promised.
-/// All ranks watch one key, so the first cause is whatever set it first.
+/// Liveness uses last wills, as in MQTT: a session names a key and a value that the server sets (if
+/// absent) when the session ends without goodbye, or sends no heartbeat for longer than it
+/// announced. All ranks watch one key, so the first cause is the value that was set first.
 class StoreServer {
  public:
   struct Options {
-    /// "unix:" picks a random abstract name; "unix:/PATH" makes a socket there and removes it in
+    /// "unix:" chooses a random abstract name; "unix:/PATH" creates a socket file and removes it at
     /// the end; "tcp:HOST" or "tcp:HOST:PORT" binds that address.
     std::string listen = "unix:";
     PortRange ports;
@@ -55,52 +56,53 @@ class StoreServer {
   /// False when the key already had a value.
   virtual bool set_if_absent(std::string_view key, std::string_view value) = 0;
   virtual std::optional<std::string> get(std::string_view key) const = 0;
-  /// Calls back on the server's thread, once, as soon as nobody is connected or waits to be let in,
-  /// all that they sent has been handled, and no will can set a key any more. Where the clients are
-  /// processes of this host that have ended, that is at once.
+  /// Calls `callback` once, on the server's thread, when no client is connected or being
+  /// authenticated, all received requests are handled, and no will can set a key any more. If all
+  /// clients were processes of this host and have ended, this is immediate.
   virtual void when_deserted(std::function<void()> callback) = 0;
 };
 
-/// One authenticated session with the Store. Thread-safe; owns one thread that beats, reads replies
-/// and delivers watches.
+/// One authenticated session with the Store. Thread-safe. It has one thread, which sends
+/// heartbeats, reads replies and calls the callbacks of watches.
 class StoreClient {
  public:
   struct Options {
     StoreAddress address;
     Secret secret;
     Duration beat = std::chrono::milliseconds(250);
-    /// Before every key: groups that share a Store, one after the other, keep theirs apart.
+    /// Prefix of every key, so that successive groups on the same Store use different keys.
     std::string prefix = {};
   };
-  /// Retries until the server is there or `by` has passed.
+  /// Blocks: tries again until the server accepts the connection or `by` has passed.
   static Result<std::unique_ptr<StoreClient>> connect(Options options, Deadline by);
-  /// Without goodbye() the destructor looks to the server like a death.
+  /// Without goodbye() before it, the server treats the end of the session as the death of the
+  /// client.
   virtual ~StoreClient() = default;
 
   virtual Status set(std::string_view key, std::string_view value, Deadline by) = 0;
   /// The value that the key has afterwards: `value`, or the one that was there first.
   virtual Result<std::string> set_if_absent(std::string_view key, std::string_view value,
                                             Deadline by) = 0;
-  /// Waits until the key has a value.
+  /// Blocks until the key has a value, at most until `by`.
   virtual Result<std::string> get(std::string_view key, Deadline by) = 0;
   /// Adds to a counter (absent counts as 0) and returns the sum.
   virtual Result<std::int64_t> add(std::string_view key, std::int64_t delta, Deadline by) = 0;
-  /// Takes the key and its value away, if it has one; a later get waits again, watches stay.
+  /// Removes the key and its value, if any; a later get waits again, and watches remain.
   virtual Status erase(std::string_view key, Deadline by) = 0;
-  /// Calls back on the client's thread, at once if the key has a value, and on every later set.
-  /// When the session is lost, `on_lost` (see below) is called instead.
+  /// Calls `callback` on the client's thread: once if the key has a value, and on every later set.
+  /// When the session is lost, the callback of on_lost() is called instead.
   virtual Status watch(std::string_view key, std::function<void(std::string_view)> callback) = 0;
-  /// Last will: the server sets `key` to `value` (if absent) should this session end without
-  /// goodbye, or stay silent for `silence` (zero: never judged by silence). The server appends the
-  /// reason, and the latest note if any, to the value.
+  /// Last will: the server sets `key` to `value` (if absent) when this session ends without
+  /// goodbye, or sends no heartbeat for `silence` (zero: no limit). The server appends the reason,
+  /// and the latest note if any, to the value.
   virtual Status set_will(std::string_view key, std::string_view value, Duration silence,
                           Deadline by) = 0;
-  /// Source of the note carried by each beat ("step 12, all_reduce #40"); called on the client's
-  /// thread, must not block.
+  /// Sets the function that returns the note of each heartbeat ("step 12, all_reduce #40"). It is
+  /// called on the client's thread and must not block.
   virtual void set_note_source(std::function<std::string()> source) = 0;
   /// Called once on the client's thread when the server is gone. The cause is a kPeerLost.
   virtual void on_lost(std::function<void(Status)> callback) = 0;
-  /// Ends the session well: the will is dropped.
+  /// Ends the session in order: its will is removed.
   virtual Status goodbye(Deadline by) = 0;
   /// Address of this end of the connection ("10.0.0.2"), empty for Unix sockets: an address by
   /// which other hosts reach this one.

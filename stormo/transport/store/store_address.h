@@ -8,15 +8,15 @@
 
 namespace stormo::transport {
 
-/// What a StoreAddress or StoreServer::Options::listen says.
+/// A parsed StoreAddress or StoreServer::Options::listen.
 struct StoreEndpoint {
   bool is_unix = false;
-  std::string unix_name;  ///< may be empty where a server listens: it picks one
+  std::string unix_name;  ///< may be empty for a server, which then chooses one
   HostPort tcp;
 };
 /// "unix:NAME", "tcp:HOST:PORT", "tcp:[V6]:PORT".
 Result<StoreEndpoint> parse_store_endpoint(std::string_view text);
-/// The same, for connecting: name and port must be there.
+/// The same, for connecting: name and port are required.
 Result<StoreEndpoint> parse_store_address(const StoreAddress& address);
 
 /// Addresses to try, one after the other.

@@ -10,7 +10,7 @@
 
 namespace stormo::transport {
 
-/// What a client asks for. Values are wire format: append only.
+/// Requests of a client. Values are wire format: append only.
 enum class StoreOp : std::uint8_t {
   kSet = 1,
   kSetIfAbsent = 2,
@@ -46,18 +46,19 @@ struct StoreReply {
   bool operator==(const StoreReply&) const = default;
 };
 
-/// Frames with their length in front, ready to send.
+/// Frames preceded by their length, ready to send.
 std::string encode(const StoreRequest& request);
 std::string encode(const StoreReply& reply);
-/// All of encode(reply) but the bytes of its value, which follow on the stream: a value that many
-/// wait for is not copied for each of them.
+/// encode(reply) without the bytes of its value, which are sent after it, so that a value for many
+/// clients is not copied for each of them.
 std::string encode_head(const StoreReply& reply);
-/// Of a frame without its length; views into `body`. Strict: anything out of bounds, unknown or
-/// left over is kCorrupt.
+/// Decode a frame without its length; the result has views into `body`. Strict: kCorrupt for values
+/// out of bounds, unknown values and extra bytes.
 Result<StoreRequest> decode_request(std::string_view body);
 Result<StoreReply> decode_reply(std::string_view body);
 
-/// Cuts a byte stream into frames. Holds what was received, never what a length promises.
+/// Splits a byte stream into frames. It stores only received bytes; it does not allocate by an
+/// announced length.
 class FrameSplitter {
  public:
   void append(std::string_view bytes) { buffer_.append(bytes); }

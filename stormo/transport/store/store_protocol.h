@@ -16,22 +16,23 @@
 
 namespace stormo::transport {
 
-/// The Store without sockets: keys, waiting gets, watches and last wills, as a state machine of
-/// (state, message, now) -> messages. Everything that a client can make it hold is bounded.
+/// The Store without sockets: keys, pending gets, watches and last wills, as a state machine of
+/// (state, message, now) -> messages. The memory that a client can make it use is bounded.
 class StoreState {
  public:
   using SessionId = std::uint64_t;
   static constexpr std::size_t kMaxKeys = 131072;
-  /// Keys, values and wills: of all together, and of those that one session has set.
+  /// Limits of keys, values and wills: in all, and of one session.
   static constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
   static constexpr std::size_t kMaxSessionBytes = std::size_t{64} << 20;
-  /// Waiting gets and watches of one session, and what they take in all.
+  /// Limits of pending gets and watches: number per session, and bytes in all.
   static constexpr std::size_t kMaxWaits = 4096;
   static constexpr std::size_t kMaxWaitBytes = std::size_t{64} << 20;
-  /// A longer pause between two ticks is the server's own and not held against its sessions.
+  /// A longer pause between two ticks is a pause of the server itself, and does not count as
+  /// silence of sessions.
   static constexpr Duration kMaxTickGap = std::chrono::seconds(1);
 
-  /// A value is one object however many sessions it is on its way to.
+  /// A value is one object, also when it is being sent to several sessions.
   using Value = std::shared_ptr<const std::string>;
   struct Delivery {
     SessionId to;
@@ -40,16 +41,17 @@ class StoreState {
     std::size_t size() const { return head.size() + (value ? value->size() : 0); }
     std::string frame() const { return value ? head + *value : head; }
   };
-  /// Who sets keys for the process that hosts the server; no session has this number.
+  /// The owner of keys set by the process that hosts the server; no session has this number.
   static constexpr SessionId kHost = ~SessionId{0};
   using KeyValue = std::pair<std::string, std::string>;
 
   void open(SessionId session, TimePoint now);
   /// A failure means that the client breaks the protocol: the caller closes the session.
   Status receive(SessionId session, const StoreRequest& request, TimePoint now);
-  /// The connection is gone: a session that has not said goodbye leaves its will.
+  /// The connection has ended: executes the will of a session that has not said goodbye.
   void close(SessionId session, TimePoint now);
-  /// Judges silence. To be called at least every kMaxTickGap / 2, after all input was received.
+  /// Ends sessions that have been silent for too long. Call it at least every kMaxTickGap / 2,
+  /// after all input was received.
   void tick(TimePoint now);
   /// When the next silence ends a session; TimePoint::max() when none can.
   TimePoint wake_at() const;
@@ -64,7 +66,7 @@ class StoreState {
   /// Keys set since the last call, in order.
   std::vector<KeyValue> take_sets() { return std::exchange(sets_, {}); }
   std::size_t num_sessions() const { return sessions_.size(); }
-  /// Of values that are stored no more, but still on their way to somebody.
+  /// Bytes of values that are no longer stored, but still being sent.
   std::size_t bytes_on_their_way() const { return values_alive_->load() - value_bytes_; }
 
  private:

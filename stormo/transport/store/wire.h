@@ -25,8 +25,9 @@ inline void put_bytes(std::string& out, std::string_view bytes) {
   out.append(bytes);
 }
 
-/// Reads what put() wrote, from untrusted input: never past the end, and a length is compared with
-/// its bound and with what is there before it is believed. After the first failure all reads fail.
+/// Reads the format of put() from untrusted input. It never reads past the end, and compares a
+/// length with its limit and with the remaining bytes before it is used. After the first failure
+/// all reads fail.
 class WireReader {
  public:
   explicit WireReader(std::string_view in) : rest_(in) {}
@@ -48,7 +49,7 @@ class WireReader {
     return true;
   }
 
-  /// Everything was read and nothing is left over.
+  /// True if all reads succeeded and no bytes are left.
   bool done() const { return !failed_ && rest_.empty(); }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace stormo::transport {
 
-/// What precedes every payload on a data connection.
+/// The header of every payload on a data connection.
 struct FrameHeader {
   Epoch epoch = 0;
   std::uint64_t sequence = 0;  ///< of the messages in this direction of this connection, from 0
@@ -22,7 +22,7 @@ struct FrameHeader {
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = 48;
-/// No message is longer; a longer one is a damaged header.
+/// The longest message; a larger length means a damaged header.
 inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 40;
 
 using FrameBytes = std::array<std::byte, kFrameHeaderBytes>;
@@ -31,7 +31,7 @@ FrameBytes encode(const FrameHeader& header);
 Result<FrameHeader> decode_frame_header(std::span<const std::byte> bytes);
 std::uint64_t checksum_of(std::span<const std::byte> payload);
 
-/// What the receiver knows about the next message before it comes.
+/// The header that the receiver expects for the next message.
 struct FrameExpectation {
   Epoch epoch = 0;
   std::uint64_t sequence = 0;

@@ -14,30 +14,31 @@
 
 namespace stormo::transport {
 
-/// One authenticated connection to a peer: frames and matches messages, never blocks. Used by the
-/// one thread that is inside exchange().
+/// One authenticated connection to a peer: adds and checks frame headers, never blocks. Used only
+/// by the thread inside exchange().
 class Link {
  public:
   Link(Rank peer, Descriptor socket, Epoch epoch, bool checksum);
 
-  /// Queues; the messages are borrowed until they are complete.
+  /// Queue a message; its memory is borrowed until it is complete.
   void add(const Outgoing& message) { sends_.push_back({message, {}, 0}); }
   void add(const Incoming& message) { receives_.push_back(message); }
   bool sending() const { return next_send_ < sends_.size(); }
   bool receiving() const { return next_receive_ < receives_.size(); }
   bool busy() const { return sending() || receiving(); }
-  /// Forgets completed messages; busy() must be false.
+  /// Removes completed messages from the queues; busy() must be false.
   void clear();
 
-  /// Moves what can be moved now, at most about a megabyte; true when anything was.
+  /// Send or receive as much as possible without blocking, at most about a megabyte; true if any
+  /// bytes were moved.
   Result<bool> send_some();
   Result<bool> receive_some();
 
   Rank peer() const { return peer_; }
   int fd() const { return socket_.get(); }
-  /// "receive #4 from rank 1 (tag 0x7): 0 of 1024 bytes"; for the message of a deadline.
+  /// "receive #4 from rank 1 (tag 0x7): 0 of 1024 bytes"; for the message of a missed deadline.
   std::string describe_wait() const;
-  /// kPeerLost when the peer's kernel has owed an answer for `limit`: the line is cut.
+  /// kPeerLost when the peer's kernel has not answered for `limit`: the network is cut.
   Status check_line(TimePoint now, Duration limit);
 
  private:

@@ -8,12 +8,12 @@
 
 namespace stormo::transport {
 
-/// A long message over several connections: equal parts, one each. They arrive at once, but a
-/// Progress hears of bytes from the beginning only.
+/// Sends a long message over several connections, an equal part over each. The parts arrive at the
+/// same time, but a Progress is only told how many bytes from the beginning are complete.
 class Stripes {
  public:
-  /// Shorter messages go over one connection: what several gain does not pay for their system
-  /// calls.
+  /// Shorter messages use one connection, because several would cost more in system calls than they
+  /// save.
   static constexpr std::size_t kLeastBytes = std::size_t{256} << 10;
 
   Stripes(Progress* whole, std::size_t bytes, int parts);
@@ -24,7 +24,7 @@ class Stripes {
     const std::size_t begin = begin_of(whole.size(), i, parts);
     return whole.subspan(begin, begin_of(whole.size(), i + 1, parts) - begin);
   }
-  /// What hears of part i.
+  /// The Progress of part i.
   Progress* progress(int i) { return &parts_[static_cast<std::size_t>(i)]; }
 
  private:
@@ -42,7 +42,7 @@ class Stripes {
     Stripes& all_;
   };
 
-  /// In whole cache lines, so that no element is cut.
+  /// Parts start at multiples of 64 bytes, so that no element is divided.
   static std::size_t begin_of(std::size_t bytes, int i, int parts) {
     if (i == parts) return bytes;
     return bytes / static_cast<std::size_t>(parts) / 64 * 64 * static_cast<std::size_t>(i);

@@ -20,13 +20,13 @@ namespace stormo::transport {
 
 struct TcpPeer {
   Rank rank = 0;
-  std::string address;  ///< "10.0.0.2:4242" or "[fd00::2]:4242", as its TcpListener says
+  std::string address;  ///< "10.0.0.2:4242" or "[fd00::2]:4242": address() of its TcpListener
 };
 
-/// A rank's data port. Bound early, so that its address can be published before anyone connects.
+/// A rank's data port. It is bound early, so that its address can be posted before peers connect.
 class TcpListener {
  public:
-  /// `address` is a host, numeric or a name, with or without a port. The chosen interface only.
+  /// Listens on `address` only: a numeric address or a name, with or without a port.
   static Result<std::unique_ptr<TcpListener>> listen(std::string_view address, PortRange ports);
   /// "10.0.0.2:4242".
   const std::string& address() const { return address_; }
@@ -45,30 +45,30 @@ struct TcpOptions {
   std::vector<TcpPeer> peers;  ///< only those reached by tcp
   Secret secret;
   Epoch epoch = 0;
-  /// Watched, never changed: when the group fails, waits end with its cause within 20 ms.
+  /// Only read: when the group fails, waits end with its cause within 20 ms.
   std::shared_ptr<Health> health;
-  /// Connections to each peer, the same on all ranks. Long messages use all of them: for networks
-  /// in which one flow does not get the whole line.
+  /// Connections to each peer, the same on all ranks. Long messages use all of them, for networks
+  /// in which one flow does not get the full bandwidth.
   int sockets = 1;
   static constexpr int kMaxSockets = 16;
-  /// XXH3 over every payload; the same on all ranks.
+  /// Add an XXH3 checksum to every payload; the same on all ranks.
   bool checksum = false;
-  /// A peer whose host acknowledges nothing for so long is lost; zero: as the kernel decides, after
-  /// minutes. How long its process does not read is not judged.
+  /// A peer whose kernel acknowledges nothing for this time is lost; zero: the kernel decides,
+  /// after minutes. The time for which its process does not read does not count.
   Duration silence{0};
   /// One line per refused connection: "refused 10.0.0.7:4711: wrong secret".
   std::function<void(std::string_view)> on_refused;
 };
 
-/// How often bytes have moved over the sockets of all transports of this process: as long as this
-/// changes, an operation that takes long gets on. Any thread.
+/// A counter that changes whenever bytes are moved over the sockets of any transport of this
+/// process. While it changes, a long operation makes progress. Any thread.
 std::uint64_t tcp_progress();
 
-/// Connects every pair (the higher rank calls the lower), options.sockets times, authenticated from
-/// the first byte; strangers are refused and delay nobody. The listener is closed once all peers
-/// are connected. The calling thread drives the sockets: no thread of its own, and no progress
-/// outside of exchange(). A peer that does not read for long is not judged here: that is the
-/// Store's task.
+/// Connects every pair (the higher rank connects to the lower one), options.sockets times; blocks
+/// at most until `by`. Connections are authenticated before any other byte; those without the
+/// secret are refused. The listener is closed once all peers are connected. The transport has no
+/// thread: the calling thread drives the sockets, and there is no progress outside exchange(). A
+/// peer that does not read for a long time is not detected here; the Store does that.
 Result<std::unique_ptr<Transport>> make_tcp_transport(TcpOptions options,
                                                       std::unique_ptr<TcpListener> listener,
                                                       Deadline by);
