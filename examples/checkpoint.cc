@@ -20,7 +20,7 @@ double train(stormo::World& world, const std::string& folder, std::int64_t steps
   torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 2));
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   stormo::train::RunCheckpoint checkpoint(world, *net, optimizer, folder, {.name = "example"});
-  stormo::train::Progress at = checkpoint.restore();
+  stormo::train::TrainingPosition at = checkpoint.restore();
   stormo::DistributedDataParallel ddp(world, net);
   const std::int64_t first = at.step, last = first + steps;
   double sum = 0;

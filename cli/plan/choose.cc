@@ -36,7 +36,7 @@ Status choose_plan(const PlanOptions& o) {
     STORMO_ASSIGN_OR_RETURN(selection, comm::read_selection(o.selection));
   }
   const bool crowded = o.cores > 0 && ranks > o.cores;
-  const comm::Placement placement = comm::placement_of(topology.host_sizes, crowded);
+  const comm::HostLayout placement = comm::host_layout_of(topology.host_sizes, crowded);
   Rows rows{{"goal", "algorithm", "pieces", "rounds", "simulated", "why"}};
   for (const plan::GoalKind goal : plan::kGoalKinds) {
     const auto& rule = selection.rule_for(goal, placement, ranks, *bytes);

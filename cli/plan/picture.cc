@@ -11,7 +11,7 @@
 namespace stormo::cli {
 namespace {
 
-using plan::Combine;
+using plan::ReceiveOp;
 using plan::Schedule;
 
 constexpr std::size_t kMaxArrows = 4096;
@@ -35,7 +35,7 @@ Result<ArrowsByRound> drawable(const Schedule& s) {
 }
 
 const char* color_of(const Arrow& arrow) {
-  return arrow.how == Combine::kReduce ? kReduceColor : kCopyColor;
+  return arrow.how == ReceiveOp::kReduce ? kReduceColor : kCopyColor;
 }
 
 std::string heading(const Schedule& s) {
@@ -80,7 +80,7 @@ void draw_grid(const Schedule& s, std::string& out) {
 void draw_arrow(const Arrow& arrow, std::size_t round, std::string& out) {
   const int x1 = Layout::x(arrow.from), y1 = Layout::y(round) + 6;
   const int x2 = Layout::x(arrow.to), y2 = Layout::y(round + 1) - 6;
-  const bool reduces = arrow.how == Combine::kReduce;
+  const bool reduces = arrow.how == ReceiveOp::kReduce;
   const std::string label = label_of(arrow);
   // labels stand near the sender, where arrows of different length have not met yet
   fmt::format_to(std::back_inserter(out),
@@ -155,7 +155,7 @@ Result<std::string> dot_picture(const Schedule& s) {
                      "  t{}_{} -> t{}_{} [label=\"{}\", color=\"{}\", fontcolor=\"{}\", style={}, "
                      "arrowhead=normal, constraint=false];\n",
                      i, arrow.from, i + 1, arrow.to, label_of(arrow), color_of(arrow),
-                     color_of(arrow), arrow.how == Combine::kReduce ? "solid" : "dashed");
+                     color_of(arrow), arrow.how == ReceiveOp::kReduce ? "solid" : "dashed");
     }
   }
   return out + "}\n";

@@ -65,7 +65,7 @@ std::size_t columns_that_fit(const Rows& rows) {
 }  // namespace
 
 std::vector<Arrow> arrows_of(const plan::Round& round) {
-  std::map<std::tuple<Rank, Rank, plan::Combine>, std::vector<int>> chunks;
+  std::map<std::tuple<Rank, Rank, plan::ReceiveOp>, std::vector<int>> chunks;
   for (const plan::Transfer& t : round) chunks[{t.from, t.to, t.how}].push_back(t.chunk);
   std::vector<Arrow> out;
   for (auto& [key, list] : chunks) {
@@ -76,7 +76,7 @@ std::vector<Arrow> arrows_of(const plan::Round& round) {
 }
 
 std::string label_of(const Arrow& arrow) {
-  return (arrow.how == plan::Combine::kReduce ? "+c" : "=c") + ranges(arrow.chunks);
+  return (arrow.how == plan::ReceiveOp::kReduce ? "+c" : "=c") + ranges(arrow.chunks);
 }
 
 RoundsTable rounds_table(const plan::Schedule& s) {

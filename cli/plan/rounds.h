@@ -12,7 +12,7 @@ namespace stormo::cli {
 struct Arrow {
   Rank from = 0;
   Rank to = 0;
-  plan::Combine how = plan::Combine::kCopy;
+  plan::ReceiveOp how = plan::ReceiveOp::kCopy;
   std::vector<int> chunks;
 };
 

@@ -29,7 +29,7 @@ inline constexpr bool kReadsGradient<Lamb<T>> = false;
 
 template <class Rule, class T>
 struct UpdateStrip {
-  const Piece& piece;
+  const UpdateRange& piece;
   Rule rule;
   T gradient_scale;
   T* out;  // where the first element goes: to the weights, or elsewhere in a first phase
@@ -68,7 +68,7 @@ struct UpdateStrip {
     }
     if constexpr (kReadsGradient<Rule>) {
       const std::size_t size = piece.gradient_dtype == piece.dtype ? sizeof(T) : 2;
-      for (const Source& g : piece.gradients) fetch_ahead(g.data, begin, count, size);
+      for (const GradientTerm& g : piece.gradients) fetch_ahead(g.data, begin, count, size);
     }
   }
   static HWY_INLINE void fetch_ahead(const void* data, std::int64_t begin, std::size_t count,
@@ -98,14 +98,14 @@ struct UpdateStrip {
 };
 
 template <class Rule, class T>
-void apply(const Options& options, const Step& step, const Piece& piece, T* out) {
+void apply(const Options& options, const UpdateStep& step, const UpdateRange& piece, T* out) {
   const UpdateStrip<Rule, T> strip{piece, Rule(options, step), static_cast<T>(step.gradient_scale),
                                    out};
   for_each_strip<2, T>(piece.begin, piece.end, strip);
 }
 
 template <class T>
-void update_as(const Options& o, const Step& step, const Piece& piece) {
+void update_as(const Options& o, const UpdateStep& step, const UpdateRange& piece) {
   T* const weights = static_cast<T*>(piece.weights) + piece.begin;
   switch (o.kind) {
     case Options::Kind::kSgd:
@@ -125,7 +125,7 @@ void update_as(const Options& o, const Step& step, const Piece& piece) {
 
 /// Calls body(block of at most kBlock elements) over the piece.
 template <class Body>
-void for_each_block(Piece piece, const Body& body) {
+void for_each_block(UpdateRange piece, const Body& body) {
   const std::int64_t end = piece.end;
   for (; piece.begin < end; piece.begin += kBlock) {
     piece.end = std::min(end, piece.begin + kBlock);
@@ -134,10 +134,10 @@ void for_each_block(Piece piece, const Body& body) {
 }
 
 template <class T>
-double sum_as(const Piece& piece, void* destination) {
+double sum_as(const UpdateRange& piece, void* destination) {
   alignas(64) std::array<T, kBlock> sum;
   double squares = 0;
-  for_each_block(piece, [&](const Piece& block) {
+  for_each_block(piece, [&](const UpdateRange& block) {
     T* out = destination != nullptr ? static_cast<T*>(destination) + block.begin : sum.data();
     for_each_strip<4, T>(block.begin, block.end, SumStrip<T>{block, out});
     squares += square_sum(out, block.end - block.begin);
@@ -146,7 +146,7 @@ double sum_as(const Piece& piece, void* destination) {
 }
 
 template <class T>
-SquareSums prepare_as(const Options& o, const Step& step, const Piece& piece) {
+SquareSums prepare_as(const Options& o, const UpdateStep& step, const UpdateRange& piece) {
   const T* weights = static_cast<const T*>(piece.weights);
   if (o.kind == Options::Kind::kLars) {
     const double gradients = sum_as<T>(piece, nullptr);
@@ -155,7 +155,7 @@ SquareSums prepare_as(const Options& o, const Step& step, const Piece& piece) {
   }
   SquareSums sums;
   alignas(64) std::array<T, kBlock> direction;
-  for_each_block(piece, [&](Piece block) {
+  for_each_block(piece, [&](UpdateRange block) {
     block.copy = nullptr;
     apply<LambPrepare<T>>(o, step, block, direction.data());
     sums.weights += square_sum(weights + block.begin, block.end - block.begin);
@@ -164,22 +164,24 @@ SquareSums prepare_as(const Options& o, const Step& step, const Piece& piece) {
   return sums;
 }
 
-void update_float32(const Options& options, const Step& step, const Piece& piece) {
+void update_float32(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
   update_as<float>(options, step, piece);
 }
-void update_float64(const Options& options, const Step& step, const Piece& piece) {
+void update_float64(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
   update_as<double>(options, step, piece);
 }
-SquareSums prepare_float32(const Options& options, const Step& step, const Piece& piece) {
+SquareSums prepare_float32(const Options& options, const UpdateStep& step,
+                           const UpdateRange& piece) {
   return prepare_as<float>(options, step, piece);
 }
-SquareSums prepare_float64(const Options& options, const Step& step, const Piece& piece) {
+SquareSums prepare_float64(const Options& options, const UpdateStep& step,
+                           const UpdateRange& piece) {
   return prepare_as<double>(options, step, piece);
 }
-double sum_float32(const Piece& piece, void* destination) {
+double sum_float32(const UpdateRange& piece, void* destination) {
   return sum_as<float>(piece, destination);
 }
-double sum_float64(const Piece& piece, void* destination) {
+double sum_float64(const UpdateRange& piece, void* destination) {
   return sum_as<double>(piece, destination);
 }
 
@@ -196,7 +198,7 @@ HWY_EXPORT(prepare_float64);
 HWY_EXPORT(sum_float32);
 HWY_EXPORT(sum_float64);
 
-void update(const Options& options, const Step& step, const Piece& piece) {
+void update(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
   if (piece.dtype == DType::kFloat32) {
     HWY_DYNAMIC_DISPATCH(update_float32)(options, step, piece);
   } else {
@@ -204,13 +206,13 @@ void update(const Options& options, const Step& step, const Piece& piece) {
   }
 }
 
-SquareSums prepare(const Options& options, const Step& step, const Piece& piece) {
+SquareSums prepare(const Options& options, const UpdateStep& step, const UpdateRange& piece) {
   return piece.dtype == DType::kFloat32
              ? HWY_DYNAMIC_DISPATCH(prepare_float32)(options, step, piece)
              : HWY_DYNAMIC_DISPATCH(prepare_float64)(options, step, piece);
 }
 
-double sum_gradients(const Piece& piece, void* destination) {
+double sum_gradients(const UpdateRange& piece, void* destination) {
   return piece.dtype == DType::kFloat32 ? HWY_DYNAMIC_DISPATCH(sum_float32)(piece, destination)
                                         : HWY_DYNAMIC_DISPATCH(sum_float64)(piece, destination);
 }

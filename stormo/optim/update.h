@@ -14,20 +14,20 @@
 namespace stormo::optim {
 
 /// One rank's part of a gradient.
-struct Source {
+struct GradientTerm {
   const void* data = nullptr;
   double scale = 1;
 };
 
 /// Elements [begin, end) of arrays that belong together; borrowed. Pieces of the same arrays differ
 /// in begin and end only.
-struct Piece {
+struct UpdateRange {
   std::int64_t begin = 0, end = 0;
   DType dtype = DType::kFloat32;  ///< of weights and slots: kFloat32 or kFloat64
   void* weights = nullptr;
   /// The gradient is the sum of scale * data over all sources, in their order: bit for bit what
   /// comm::reduce gives for float32 and float64. At least one.
-  std::span<const Source> gradients;
+  std::span<const GradientTerm> gradients;
   DType gradient_dtype = DType::kFloat32;  ///< `dtype`, or with float32 also a 16-bit type
   std::array<void*, kMaxSlots> slots{};    ///< in the order of slot_names()
   void* copy = nullptr;  ///< receives the new weights, rounded to 16 bits; or null
@@ -35,7 +35,7 @@ struct Piece {
 };
 
 /// What differs from one step to the next.
-struct Step {
+struct UpdateStep {
   double lr = 0;
   std::int64_t number = 1;    ///< of this update of these weights, from 1
   double gradient_scale = 1;  ///< multiplies the sum of gradients: clipping, 1 / loss scale
@@ -44,7 +44,7 @@ struct Step {
 
 /// Weights, slots and copy become those after one step. Memory traffic of AdamW in float32: 28
 /// bytes per weight, and 4 for each source after the first.
-void update(const Options& options, const Step& step, const Piece& piece);
+void update(const Options& options, const UpdateStep& step, const UpdateRange& piece);
 
 /// Sums of squares of the two vectors whose norms make up a trust ratio.
 struct SquareSums {
@@ -54,7 +54,7 @@ struct SquareSums {
 
 /// First phase of kLars and kLamb; updates the slots of kLamb. Sums over the pieces of a parameter
 /// give trust_ratio(), which update() needs with the same piece and step.
-SquareSums prepare(const Options& options, const Step& step, const Piece& piece);
+SquareSums prepare(const Options& options, const UpdateStep& step, const UpdateRange& piece);
 
 /// LARS: trust |w| / (|g| + weight_decay |w|); LAMB: |w| / |update|; 1 if a norm is zero.
 double trust_ratio(const Options& options, const SquareSums& whole);
@@ -62,6 +62,6 @@ double trust_ratio(const Options& options, const SquareSums& whole);
 /// Writes the sum of piece.gradients to elements [begin, end) of `destination` (of piece.dtype; may
 /// be one of the sources; null: nowhere) and returns the sum of its squares, added in double
 /// precision. Neither weights nor slots are touched.
-double sum_gradients(const Piece& piece, void* destination);
+double sum_gradients(const UpdateRange& piece, void* destination);
 
 }  // namespace stormo::optim

@@ -9,7 +9,7 @@ namespace stormo::plan {
 
 /// Hash over a sequence of numbers and strings; the same on every machine and in every version.
 /// Internal to plan/: for cache keys and comparisons, not for untrusted input.
-class Hasher {
+class StableHash {
  public:
   void add(std::uint64_t value) {
     char bytes[8];

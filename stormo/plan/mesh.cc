@@ -88,7 +88,7 @@ Result<Mesh> parse_mesh(std::string_view text) {
 }
 
 std::uint64_t hash(const Mesh& m) {
-  Hasher h;
+  StableHash h;
   h.add("mesh v1");
   for (const Axis& axis : m.axes) {
     h.add(axis.name);

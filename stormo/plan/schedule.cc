@@ -50,7 +50,7 @@ std::optional<Rank> only_target(const Schedule& s, ChunkId chunk) {
 }
 
 std::uint64_t hash(const Schedule& s) {
-  Hasher h;
+  StableHash h;
   h.add("schedule v1");
   h.add(s.name);
   h.add(static_cast<std::uint64_t>(s.goal.kind));

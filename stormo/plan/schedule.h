@@ -18,7 +18,7 @@ namespace stormo::plan {
 using ChunkId = int;
 
 /// What the receiver does with a chunk.
-enum class Combine : std::uint8_t {
+enum class ReceiveOp : std::uint8_t {
   kCopy,    ///< replaces its value
   kReduce,  ///< combines it with its value (sum, min, max, ...)
 };
@@ -29,7 +29,7 @@ struct Transfer {
   Rank from = 0;
   Rank to = 0;
   ChunkId chunk = 0;
-  Combine how = Combine::kCopy;
+  ReceiveOp how = ReceiveOp::kCopy;
   auto operator<=>(const Transfer&) const = default;
 };
 

@@ -23,7 +23,7 @@ Transfer read_transfer(TextReader& in, const Schedule& s) {
   in.expect(">");
   t.to = in.small_integer("the receiving rank", 0, s.ranks - 1);
   if (in.accept("+")) {
-    t.how = Combine::kReduce;
+    t.how = ReceiveOp::kReduce;
   } else if (!in.accept("=")) {
     in.fail("expected '+' (reduce) or '=' (copy)");
   }
@@ -57,7 +57,7 @@ std::string to_text(const Schedule& s) {
       append_integer(out, t.from);
       out += '>';
       append_integer(out, t.to);
-      out += t.how == Combine::kReduce ? " +c" : " =c";
+      out += t.how == ReceiveOp::kReduce ? " +c" : " =c";
       append_integer(out, t.chunk);
     }
     out += '\n';

@@ -5,7 +5,7 @@
 namespace stormo::plan {
 namespace {
 
-void add(Hasher& h, const ModelShape& model) {
+void add(StableHash& h, const ModelShape& model) {
   h.add(std::uint64_t{model.segments.size()});
   for (const SegmentShape& s : model.segments) {
     h.add(s.name);
@@ -23,12 +23,12 @@ void add(Hasher& h, const ModelShape& model) {
   }
 }
 
-void add(Hasher& h, const std::vector<Placement>& placements) {
+void add(StableHash& h, const std::vector<Placement>& placements) {
   h.add(std::uint64_t{placements.size()});
   for (const Placement p : placements) h.add(to_string(p));
 }
 
-void add(Hasher& h, const Action& a) {
+void add(StableHash& h, const Action& a) {
   h.add(to_string(a.kind));
   h.add(static_cast<std::uint64_t>(a.range.first));
   h.add(static_cast<std::uint64_t>(a.range.last));
@@ -106,7 +106,7 @@ std::string_view to_string(ActionKind kind) {
 }
 
 std::uint64_t hash(const StepPlan& p) {
-  Hasher h;
+  StableHash h;
   h.add("step_plan v2");
   h.add(p.strategy);
   h.add(hash(p.mesh));

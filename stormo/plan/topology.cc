@@ -103,7 +103,7 @@ Result<Topology> parse_topology(std::string_view text) {
 }
 
 std::uint64_t hash(const Topology& t) {
-  Hasher h;
+  StableHash h;
   h.add("topology v1");
   h.add(std::uint64_t{t.host_sizes.size()});
   for (const int size : t.host_sizes) h.add(static_cast<std::uint64_t>(size));

@@ -22,7 +22,7 @@ plan::Schedule start(const char* name, int ranks) {
 }
 
 plan::Transfer block(Rank from, Rank to, int ranks) {
-  return {.from = from, .to = to, .chunk = from * ranks + to, .how = plan::Combine::kCopy};
+  return {.from = from, .to = to, .chunk = from * ranks + to, .how = plan::ReceiveOp::kCopy};
 }
 
 }  // namespace

@@ -27,14 +27,14 @@ plan::Schedule binomial_broadcast(int ranks, Rank root) {
       round.push_back({.from = (root + i) % ranks,
                        .to = (root + i + distance) % ranks,
                        .chunk = 0,
-                       .how = plan::Combine::kCopy});
+                       .how = plan::ReceiveOp::kCopy});
     }
   }
   return s;
 }
 
 plan::Schedule binomial_reduce(int ranks, Rank root) {
-  return with_goal(reversed(binomial_broadcast(ranks, root), plan::Combine::kReduce),
+  return with_goal(reversed(binomial_broadcast(ranks, root), plan::ReceiveOp::kReduce),
                    "binomial_reduce", {plan::GoalKind::kReduce, root});
 }
 

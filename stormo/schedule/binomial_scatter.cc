@@ -26,7 +26,7 @@ plan::Schedule binomial_scatter(int ranks, Rank root) {
         round.push_back({.from = (root + holder) % ranks,
                          .to = (root + holder + d) % ranks,
                          .chunk = (root + i) % ranks,
-                         .how = plan::Combine::kCopy});
+                         .how = plan::ReceiveOp::kCopy});
       }
     }
   }
@@ -34,8 +34,8 @@ plan::Schedule binomial_scatter(int ranks, Rank root) {
 }
 
 plan::Schedule binomial_gather(int ranks, Rank root) {
-  return with_goal(reversed(binomial_scatter(ranks, root), plan::Combine::kCopy), "binomial_gather",
-                   {plan::GoalKind::kGather, root});
+  return with_goal(reversed(binomial_scatter(ranks, root), plan::ReceiveOp::kCopy),
+                   "binomial_gather", {plan::GoalKind::kGather, root});
 }
 
 }  // namespace stormo::schedule

@@ -17,7 +17,7 @@ namespace stormo::schedule {
 plan::Schedule brent_kung_scan(int ranks) {
   plan::Schedule s = without_rounds("brent_kung_scan", {plan::GoalKind::kScan}, ranks, 1);
   const auto add = [&](plan::Round& round, int from, int to) {
-    round.push_back({from - 1, to - 1, 0, plan::Combine::kReduce});
+    round.push_back({from - 1, to - 1, 0, plan::ReceiveOp::kReduce});
   };
   for (int d = 1; 2 * d <= ranks; d *= 2) {
     plan::Round& round = s.rounds.emplace_back();

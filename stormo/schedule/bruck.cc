@@ -28,7 +28,7 @@ plan::Schedule bruck_all_gather(int ranks) {
         round.push_back({.from = r,
                          .to = (r + ranks - distance) % ranks,
                          .chunk = (r + i) % ranks,
-                         .how = plan::Combine::kCopy});
+                         .how = plan::ReceiveOp::kCopy});
       }
     }
   }
@@ -48,7 +48,7 @@ plan::Schedule bruck_all_to_all(int ranks) {
         round.push_back({.from = r,
                          .to = (r + distance) % ranks,
                          .chunk = sender * ranks + (sender + way) % ranks,
-                         .how = plan::Combine::kCopy});
+                         .how = plan::ReceiveOp::kCopy});
       }
     }
   }

@@ -27,7 +27,7 @@ std::vector<Builder> sorted_rows() {
 }  // namespace
 
 Result<plan::Schedule> Builder::build(int ranks, int hosts, Rank root, int pieces) const {
-  Shape shape{.ranks = ranks, .root = root, .pieces = pieces};
+  ScheduleShape shape{.ranks = ranks, .root = root, .pieces = pieces};
   if (takes_hosts && ranks >= 1 && (hosts < 1 || hosts > ranks)) {
     return invalid_argument(std::string(name) + ": " + std::to_string(ranks) +
                             " ranks cannot be on " + std::to_string(hosts) +
@@ -37,7 +37,7 @@ Result<plan::Schedule> Builder::build(int ranks, int hosts, Rank root, int piece
   return build(shape);
 }
 
-Result<plan::Schedule> Builder::build(const Shape& shape) const {
+Result<plan::Schedule> Builder::build(const ScheduleShape& shape) const {
   const int ranks = shape.ranks;
   const auto bad = [&](std::string what) {
     return invalid_argument(std::string(name) + ": " + std::move(what));
@@ -57,10 +57,10 @@ Result<plan::Schedule> Builder::build(const Shape& shape) const {
   if (takes_pieces && shape.pieces < 1) {
     return bad(std::to_string(shape.pieces) + " pieces; give 1 or more");
   }
-  const Shape used{.ranks = ranks,
-                   .hosts = takes_hosts ? shape.hosts : HostSizes{ranks},
-                   .root = takes_root ? shape.root : 0,
-                   .pieces = takes_pieces ? shape.pieces : 1};
+  const ScheduleShape used{.ranks = ranks,
+                           .hosts = takes_hosts ? shape.hosts : HostSizes{ranks},
+                           .root = takes_root ? shape.root : 0,
+                           .pieces = takes_pieces ? shape.pieces : 1};
   const auto too_many = [&](std::int64_t count, const char* what, std::int64_t limit) {
     return bad(
         std::to_string(ranks) + " ranks need " + std::to_string(count) + " " + what +

@@ -31,7 +31,7 @@
 namespace stormo::schedule {
 
 /// What a schedule is built for.
-struct Shape {
+struct ScheduleShape {
   int ranks = 1;
   HostSizes hosts = {1};  ///< ranks on each; read by algorithms that take hosts
   Rank root = 0;
@@ -56,15 +56,15 @@ struct Builder {
   std::string_view bytes_formula;
   /// Number of transfers and chunks of the schedule, known before it is built so that its size can
   /// be checked first.
-  std::int64_t (*num_transfers)(const Shape& shape);
-  std::int64_t (*num_chunks)(const Shape& shape);
+  std::int64_t (*num_transfers)(const ScheduleShape& shape);
+  std::int64_t (*num_chunks)(const ScheduleShape& shape);
   /// Called by build() below with checked arguments.
-  plan::Schedule (*make)(const Shape& shape);
+  plan::Schedule (*make)(const ScheduleShape& shape);
 
   /// kInvalidArgument when an argument is out of range, the algorithm needs even hosts and these
   /// are not, or the schedule would have more than plan::kMaxTransfers transfers or
   /// plan::kMaxChunks chunks.
-  Result<plan::Schedule> build(const Shape& shape) const;
+  Result<plan::Schedule> build(const ScheduleShape& shape) const;
   /// The same on `hosts` hosts with as equal numbers of ranks as possible (spread_over), 1 <= hosts
   /// <= ranks.
   Result<plan::Schedule> build(int ranks, int hosts = 1, Rank root = 0, int pieces = 1) const;

@@ -16,7 +16,7 @@ namespace stormo::schedule {
 namespace {
 
 /// Pieces set out at `first` one after the other.
-plan::Schedule along(plan::Schedule s, Rank first, plan::Combine how) {
+plan::Schedule along(plan::Schedule s, Rank first, plan::ReceiveOp how) {
   const int links = s.ranks - 1, pieces = s.chunks;
   for (int step = 0; links > 0 && step < links + pieces - 1; ++step) {
     plan::Round& round = s.rounds.emplace_back();
@@ -34,12 +34,12 @@ plan::Schedule along(plan::Schedule s, Rank first, plan::Combine how) {
 
 plan::Schedule chain_broadcast(int ranks, Rank root, int pieces) {
   return along(without_rounds("chain_broadcast", {plan::GoalKind::kBroadcast, root}, ranks, pieces),
-               root, plan::Combine::kCopy);
+               root, plan::ReceiveOp::kCopy);
 }
 
 plan::Schedule chain_scan(int ranks, int pieces) {
   return along(without_rounds("chain_scan", {plan::GoalKind::kScan}, ranks, pieces), 0,
-               plan::Combine::kReduce);
+               plan::ReceiveOp::kReduce);
 }
 
 }  // namespace stormo::schedule

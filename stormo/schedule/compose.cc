@@ -62,7 +62,7 @@ plan::Schedule side_by_side(std::span<const plan::Schedule> parts) {
   return out;
 }
 
-plan::Schedule reversed(plan::Schedule s, plan::Combine how) {
+plan::Schedule reversed(plan::Schedule s, plan::ReceiveOp how) {
   std::ranges::reverse(s.rounds);
   for (plan::Round& round : s.rounds) {
     for (plan::Transfer& t : round) t = {.from = t.to, .to = t.from, .chunk = t.chunk, .how = how};

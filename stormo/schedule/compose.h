@@ -36,7 +36,7 @@ plan::Schedule side_by_side(std::span<const plan::Schedule> parts);
 /// The rounds of `s` from the last to the first, with sender and receiver of every transfer
 /// exchanged and `how` as its operation. A broadcast reversed with kReduce is a reduce; a scatter
 /// reversed with kCopy is a gather. Name and goal are unchanged, see `with_goal`.
-plan::Schedule reversed(plan::Schedule s, plan::Combine how);
+plan::Schedule reversed(plan::Schedule s, plan::ReceiveOp how);
 
 /// `s` with every chunk divided into `pieces` consecutive chunks, which are sent in the same
 /// rounds. pieces >= 1, s.chunks * pieces <= plan::kMaxChunks.

@@ -20,7 +20,7 @@ plan::Schedule direct_reduce_scatter(int ranks) {
   plan::Round& round = s.rounds.emplace_back();
   for (Rank to = 0; to < ranks; ++to) {
     for (Rank from = 0; from < ranks; ++from) {
-      if (from != to) round.push_back({from, to, to, plan::Combine::kReduce});
+      if (from != to) round.push_back({from, to, to, plan::ReceiveOp::kReduce});
     }
   }
   return s;
@@ -33,7 +33,7 @@ plan::Schedule direct_all_gather(int ranks) {
   plan::Round& round = s.rounds.emplace_back();
   for (Rank from = 0; from < ranks; ++from) {
     for (Rank to = 0; to < ranks; ++to) {
-      if (from != to) round.push_back({from, to, from, plan::Combine::kCopy});
+      if (from != to) round.push_back({from, to, from, plan::ReceiveOp::kCopy});
     }
   }
   return s;

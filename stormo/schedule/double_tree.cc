@@ -21,7 +21,7 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
+using plan::ReceiveOp;
 
 /// Of place i in 1..n, not the root: the next number whose lowest bit is one higher, or if that is
 /// beyond n, its parent.
@@ -44,8 +44,8 @@ class TreeWriter {
     const Rank child = rank_of(i), parent = rank_of(parent_of(i, s_.ranks));
     for (int piece = 0; piece < pieces; ++piece) {
       const plan::ChunkId chunk = first_chunk_ + piece;
-      round(height - depth + piece).push_back({child, parent, chunk, Combine::kReduce});
-      round(height + depth - 1 + piece).push_back({parent, child, chunk, Combine::kCopy});
+      round(height - depth + piece).push_back({child, parent, chunk, ReceiveOp::kReduce});
+      round(height + depth - 1 + piece).push_back({parent, child, chunk, ReceiveOp::kCopy});
     }
   }
 

@@ -32,8 +32,8 @@ plan::Schedule folded(const plan::Schedule& core, int ranks) {
   plan::Round in, out;
   for (int i = 0; i < fold.num_guests; ++i) {
     for (plan::ChunkId c = 0; c < core.chunks; ++c) {
-      in.push_back({.from = 2 * i + 1, .to = 2 * i, .chunk = c, .how = plan::Combine::kReduce});
-      out.push_back({.from = 2 * i, .to = 2 * i + 1, .chunk = c, .how = plan::Combine::kCopy});
+      in.push_back({.from = 2 * i + 1, .to = 2 * i, .chunk = c, .how = plan::ReceiveOp::kReduce});
+      out.push_back({.from = 2 * i, .to = 2 * i + 1, .chunk = c, .how = plan::ReceiveOp::kCopy});
     }
   }
   s.rounds.insert(s.rounds.begin(), std::move(in));

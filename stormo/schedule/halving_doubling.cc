@@ -30,7 +30,7 @@ int reversed_bits(int number, int power_of_two) {
 }  // namespace
 
 plan::Schedule recursive_halving_reduce_scatter(int ranks) {
-  return with_goal(reversed(recursive_doubling_all_gather(ranks), plan::Combine::kReduce),
+  return with_goal(reversed(recursive_doubling_all_gather(ranks), plan::ReceiveOp::kReduce),
                    "recursive_halving_reduce_scatter", {plan::GoalKind::kReduceScatter});
 }
 

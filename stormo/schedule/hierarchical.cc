@@ -27,15 +27,15 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 
 int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
 
 plan::Schedule all_reduce_through(const HostSizes& hosts, const plan::Schedule& among_hosts,
                                   std::string name) {
   const HostLanes lanes = HostLanes::of_width(hosts, widest(hosts), count(hosts));
-  plan::Schedule s = reversed(lanes.inside_hosts(), Combine::kReduce);
+  plan::Schedule s = reversed(lanes.inside_hosts(), ReceiveOp::kReduce);
   s = then(std::move(s), lanes.between_hosts(among_hosts));
   return with_goal(then(std::move(s), lanes.inside_hosts()), std::move(name),
                    {GoalKind::kAllReduce});
@@ -48,7 +48,7 @@ plan::Schedule all_gather_through(const HostSizes& hosts, const plan::Schedule& 
 
 plan::Schedule reduce_scatter_through(const HostSizes& hosts, const plan::Schedule& among_hosts,
                                       std::string name) {
-  return with_goal(reversed(all_gather_through(hosts, among_hosts), Combine::kReduce),
+  return with_goal(reversed(all_gather_through(hosts, among_hosts), ReceiveOp::kReduce),
                    std::move(name), {GoalKind::kReduceScatter});
 }
 
@@ -84,7 +84,7 @@ plan::Schedule hierarchical_broadcast(const HostSizes& hosts, Rank root, int pie
 }
 
 plan::Schedule hierarchical_reduce(const HostSizes& hosts, Rank root, int pieces) {
-  return with_goal(reversed(hierarchical_broadcast(hosts, root, pieces), Combine::kReduce),
+  return with_goal(reversed(hierarchical_broadcast(hosts, root, pieces), ReceiveOp::kReduce),
                    "hierarchical_reduce", {GoalKind::kReduce, root});
 }
 

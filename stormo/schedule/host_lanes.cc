@@ -92,7 +92,7 @@ plan::Schedule HostLanes::inside_hosts() const {
         for (Rank to = first_[static_cast<std::size_t>(host)];
              to < first_[static_cast<std::size_t>(host) + 1]; ++to) {
           if (to == from) continue;
-          round.push_back({from, to, lanes[static_cast<std::size_t>(l)], plan::Combine::kCopy});
+          round.push_back({from, to, lanes[static_cast<std::size_t>(l)], plan::ReceiveOp::kCopy});
         }
       }
     }

@@ -21,8 +21,8 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 
 int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
 
@@ -30,7 +30,7 @@ int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
 
 plan::Schedule leader_all_reduce(const HostSizes& hosts) {
   const HostLanes leaders = HostLanes::of_width(hosts, 1, 1);
-  plan::Schedule s = reversed(leaders.inside_hosts(), Combine::kReduce);
+  plan::Schedule s = reversed(leaders.inside_hosts(), ReceiveOp::kReduce);
   s = then(std::move(s), leaders.between_hosts(recursive_doubling_all_reduce(count(hosts))));
   return with_goal(then(std::move(s), leaders.inside_hosts()), "leader_all_reduce",
                    {GoalKind::kAllReduce});
@@ -44,7 +44,7 @@ plan::Schedule leader_broadcast(const HostSizes& hosts, Rank root) {
 }
 
 plan::Schedule leader_reduce(const HostSizes& hosts, Rank root) {
-  return with_goal(reversed(leader_broadcast(hosts, root), Combine::kReduce), "leader_reduce",
+  return with_goal(reversed(leader_broadcast(hosts, root), ReceiveOp::kReduce), "leader_reduce",
                    {GoalKind::kReduce, root});
 }
 

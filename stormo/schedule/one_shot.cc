@@ -18,7 +18,7 @@ plan::Schedule one_shot_all_reduce(int ranks) {
   for (Rank to = 0; to < ranks; ++to) {
     for (Rank from = 0; from < ranks; ++from) {
       if (from == to) continue;
-      round.push_back({.from = from, .to = to, .chunk = 0, .how = plan::Combine::kReduce});
+      round.push_back({.from = from, .to = to, .chunk = 0, .how = plan::ReceiveOp::kReduce});
     }
   }
   return s;

@@ -26,7 +26,7 @@ plan::Schedule pat_all_gather(int ranks) {
         round.push_back({.from = r,
                          .to = (r + distance) % ranks,
                          .chunk = (r - come + ranks) % ranks,
-                         .how = plan::Combine::kCopy});
+                         .how = plan::ReceiveOp::kCopy});
       }
     }
   }
@@ -34,7 +34,7 @@ plan::Schedule pat_all_gather(int ranks) {
 }
 
 plan::Schedule pat_reduce_scatter(int ranks) {
-  return with_goal(reversed(pat_all_gather(ranks), plan::Combine::kReduce), "pat_reduce_scatter",
+  return with_goal(reversed(pat_all_gather(ranks), plan::ReceiveOp::kReduce), "pat_reduce_scatter",
                    {plan::GoalKind::kReduceScatter});
 }
 

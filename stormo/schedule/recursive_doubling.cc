@@ -19,8 +19,8 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 
 Rank across_bit(Rank rank, int step) { return rank ^ (1 << step); }
 
@@ -35,7 +35,8 @@ plan::Schedule recursive_doubling_all_reduce(int ranks) {
   for (int step = 0; step < log2_of(fold.core); ++step) {
     plan::Round& round = core.rounds.emplace_back();
     for (Rank r = 0; r < fold.core; ++r) {
-      round.push_back({.from = r, .to = across_bit(r, step), .chunk = 0, .how = Combine::kReduce});
+      round.push_back(
+          {.from = r, .to = across_bit(r, step), .chunk = 0, .how = ReceiveOp::kReduce});
     }
   }
   return folded(core, ranks);
@@ -55,9 +56,10 @@ plan::Schedule recursive_doubling_all_gather(int ranks) {
   plan::Round in, out;
   for (int i = 0; i < fold.num_guests; ++i) {
     const Rank host = 2 * i, guest = host + 1;
-    in.push_back({.from = guest, .to = host, .chunk = guest, .how = Combine::kCopy});
+    in.push_back({.from = guest, .to = host, .chunk = guest, .how = ReceiveOp::kCopy});
     for (plan::ChunkId c = 0; c < ranks; ++c) {
-      if (c != guest) out.push_back({.from = host, .to = guest, .chunk = c, .how = Combine::kCopy});
+      if (c != guest)
+        out.push_back({.from = host, .to = guest, .chunk = c, .how = ReceiveOp::kCopy});
     }
   }
   s.rounds = swap_all(held, log2_of(fold.core), [&](Rank rank, int step) {

@@ -15,11 +15,11 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 
 /// n-1 rounds in which rank r passes chunk (r + shift - step) mod n to its right.
-plan::Schedule once_around(const char* name, GoalKind goal, int ranks, int shift, Combine how) {
+plan::Schedule once_around(const char* name, GoalKind goal, int ranks, int shift, ReceiveOp how) {
   plan::Schedule s = without_rounds(name, {goal}, ranks, ranks);
   for (int step = 0; step + 1 < ranks; ++step) {
     plan::Round& round = s.rounds.emplace_back();
@@ -37,12 +37,12 @@ plan::Schedule once_around(const char* name, GoalKind goal, int ranks, int shift
 plan::Schedule ring_reduce_scatter(int ranks, int pieces) {
   // chunk c sets out at rank c+1 and so arrives, complete, at rank c
   return in_pieces(
-      once_around("ring_reduce_scatter", GoalKind::kReduceScatter, ranks, -1, Combine::kReduce),
+      once_around("ring_reduce_scatter", GoalKind::kReduceScatter, ranks, -1, ReceiveOp::kReduce),
       pieces);
 }
 
 plan::Schedule ring_all_gather(int ranks, int pieces) {
-  return in_pieces(once_around("ring_all_gather", GoalKind::kAllGather, ranks, 0, Combine::kCopy),
+  return in_pieces(once_around("ring_all_gather", GoalKind::kAllGather, ranks, 0, ReceiveOp::kCopy),
                    pieces);
 }
 

@@ -15,8 +15,8 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 
 /// One round from the root; rank r gets chunk r % chunks.
 plan::Schedule from_root(const char* name, plan::Goal goal, int ranks, int chunks) {
@@ -25,7 +25,7 @@ plan::Schedule from_root(const char* name, plan::Goal goal, int ranks, int chunk
   plan::Round& round = s.rounds.emplace_back();
   for (Rank r = 0; r < ranks; ++r) {
     if (r == goal.root) continue;
-    round.push_back({.from = goal.root, .to = r, .chunk = r % chunks, .how = Combine::kCopy});
+    round.push_back({.from = goal.root, .to = r, .chunk = r % chunks, .how = ReceiveOp::kCopy});
   }
   return s;
 }
@@ -38,7 +38,7 @@ plan::Schedule direct_broadcast(int ranks, Rank root) {
 
 plan::Schedule direct_reduce(int ranks, Rank root) {
   return reversed(from_root("direct_reduce", {GoalKind::kReduce, root}, ranks, 1),
-                  Combine::kReduce);
+                  ReceiveOp::kReduce);
 }
 
 plan::Schedule scatter_gather_reduce(int ranks, Rank root) {
@@ -52,7 +52,7 @@ plan::Schedule direct_scatter(int ranks, Rank root) {
 
 plan::Schedule direct_gather(int ranks, Rank root) {
   return reversed(from_root("direct_gather", {GoalKind::kGather, root}, ranks, ranks),
-                  Combine::kCopy);
+                  ReceiveOp::kCopy);
 }
 
 }  // namespace stormo::schedule

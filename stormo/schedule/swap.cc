@@ -15,7 +15,7 @@ std::vector<plan::Round> swap_all(Holdings held, int steps,
       const auto rank = static_cast<Rank>(i);
       const Rank other = peer(rank, step);
       for (const plan::ChunkId c : held[i]) {
-        round.push_back({.from = rank, .to = other, .chunk = c, .how = plan::Combine::kCopy});
+        round.push_back({.from = rank, .to = other, .chunk = c, .how = plan::ReceiveOp::kCopy});
       }
       std::vector<plan::ChunkId>& merged = next[static_cast<std::size_t>(other)];
       const auto middle = static_cast<std::ptrdiff_t>(merged.size());

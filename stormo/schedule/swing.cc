@@ -44,7 +44,7 @@ plan::Schedule swing_all_gather(int ranks) {
 
 plan::Schedule swing_all_reduce(int ranks) {
   const plan::Schedule gather = swing_all_gather(Fold(ranks).core);
-  const plan::Schedule core = then(reversed(gather, plan::Combine::kReduce), gather);
+  const plan::Schedule core = then(reversed(gather, plan::ReceiveOp::kReduce), gather);
   return with_goal(folded(core, ranks), "swing_all_reduce", {plan::GoalKind::kAllReduce});
 }
 

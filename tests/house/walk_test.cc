@@ -107,7 +107,7 @@ TEST(WalkStep, UpdatesBothReplicasAlike) {
     EXPECT_FLOAT_EQ(memory[0], 1);
     EXPECT_FLOAT_EQ(memory[1], 3);
     EXPECT_FLOAT_EQ(memory[2], 2);
-    const optim::Source gradient{.data = &memory[1]};
+    const optim::GradientTerm gradient{.data = &memory[1]};
     optim::update({.kind = optim::Options::Kind::kSgd}, {.lr = 0.1},
                   {.begin = 0, .end = 2, .weights = w.data(), .gradients = {&gradient, 1}});
     EXPECT_FLOAT_EQ(w[0], 0.7f);
@@ -122,8 +122,8 @@ TEST(WalkStep, UpdatesBothReplicasAlike) {
 TEST(WalkStep, OneCopyIsUpdatedFromBothGradients) {
   const std::array<float, 2> gradients[] = {{0.5, 1}, {8, 4}};
   std::vector<float> w = {1, 2};
-  const optim::Source sources[] = {{.data = gradients[0].data(), .scale = 2.0 / 3},
-                                   {.data = gradients[1].data(), .scale = 1.0 / 3}};
+  const optim::GradientTerm sources[] = {{.data = gradients[0].data(), .scale = 2.0 / 3},
+                                         {.data = gradients[1].data(), .scale = 1.0 / 3}};
   optim::update({.kind = optim::Options::Kind::kSgd}, {.lr = 0.1},
                 {.begin = 0, .end = 2, .weights = w.data(), .gradients = sources});
   EXPECT_FLOAT_EQ(w[0], 0.7f);

@@ -76,7 +76,7 @@ struct StepField {
   std::map<std::string, std::string> left_out;
 };
 
-Result<StepField> gather(const BenchSite& site, const StepJob& job, const StepOptions& options,
+Result<StepField> gather(const BenchSite& site, const StepJob& job, const BenchStepOptions& options,
                          const std::string& python) {
   StepField field;
   field.contenders.push_back(own_contender(site, job, "stormo", "stormo", kDefaultMalloc));
@@ -149,7 +149,7 @@ StepRow row_of(const StepJob& job, const BenchSite& site, StepField field) {
 }
 
 /// False when losses were wrong.
-Result<bool> compare(const StepArguments& arguments, const StepOptions& options) {
+Result<bool> compare(const StepArguments& arguments, const BenchStepOptions& options) {
   // between two children a signal waits for the next one: hosts are always taken away
   STORMO_ASSIGN_OR_RETURN(const auto signals, launch::SignalReader::create());
   STORMO_ASSIGN_OR_RETURN(const auto place,

@@ -31,7 +31,7 @@ const Row* find_row(std::span<const Row> rows, const std::string& name, const ch
   return nullptr;
 }
 
-void read_opponents(const StepArguments& a, StepOptions& options, Wrong& wrong) {
+void read_opponents(const StepArguments& a, BenchStepOptions& options, Wrong& wrong) {
   for (const std::string& name : a.against) {
     if (std::find(std::begin(kStepOpponents), std::end(kStepOpponents), name) ==
         std::end(kStepOpponents))
@@ -80,8 +80,8 @@ std::span<const StepStrategy> step_strategies() {
   return strategies;
 }
 
-Result<StepOptions> to_step_options(const StepArguments& a) {
-  StepOptions options;
+Result<BenchStepOptions> to_step_options(const StepArguments& a) {
+  BenchStepOptions options;
   Wrong wrong;
   const StepStrategy* strategy = find_row(step_strategies(), a.strategy, "--strategy", wrong);
   for (const std::string& name : a.models) {

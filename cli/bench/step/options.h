@@ -67,7 +67,7 @@ struct StepJob {
 };
 
 /// What they mean.
-struct StepOptions {
+struct BenchStepOptions {
   std::vector<StepJob> jobs;
   int rounds = 1;
   std::vector<std::string> against;
@@ -76,6 +76,6 @@ struct StepOptions {
 };
 
 /// Lists everything that is wrong, one line each.
-Result<StepOptions> to_step_options(const StepArguments& arguments);
+Result<BenchStepOptions> to_step_options(const StepArguments& arguments);
 
 }  // namespace stormo::cli

@@ -40,7 +40,7 @@ Cost cost(const plan::Schedule& s, std::int64_t count, std::int64_t element_byte
     at(received, t.to) += bytes;
     at(both, t.from) += bytes;
     at(both, t.to) += bytes;
-    if (t.how == plan::Combine::kReduce) at(reduced, t.to) += bytes;
+    if (t.how == plan::ReceiveOp::kReduce) at(reduced, t.to) += bytes;
   });
   out.max_bytes_sent = std::ranges::max(sent);
   out.max_bytes_received = std::ranges::max(received);

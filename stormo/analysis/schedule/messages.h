@@ -16,7 +16,7 @@ struct Message {
   std::uint16_t chunk = 0;   ///< the first
   std::uint16_t stride = 0;  ///< from one to the next
   std::uint16_t count = 1;
-  plan::Combine how = plan::Combine::kCopy;
+  plan::ReceiveOp how = plan::ReceiveOp::kCopy;
 
   int last_chunk() const { return chunk + stride * (count - 1); }
 };

@@ -41,7 +41,7 @@ void ReductionOrder::play(std::span<const Move> round) {
 }
 
 Expression ReductionOrder::received(std::span<Move> moves) {
-  if (moves.front().transfer.how == plan::Combine::kCopy) return at(moves.front().transfer.from);
+  if (moves.front().transfer.how == plan::ReceiveOp::kCopy) return at(moves.front().transfer.from);
   const Rank to = moves.front().transfer.to;
   operands_.assign(1, {to, at(to)});
   for (const Move& m : moves) operands_.push_back({m.transfer.from, at(m.transfer.from)});

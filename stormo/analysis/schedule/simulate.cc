@@ -87,7 +87,7 @@ class Run {
     const Seconds received = start + latency + passing;
     from.out.free = to.in.free = received;
     Seconds end = received;
-    if (m.how == plan::Combine::kReduce) {
+    if (m.how == plan::ReceiveOp::kReduce) {
       // chunk by chunk: the core is behind from the first one on, or waits for the last one
       const Seconds first =
           start + latency + static_cast<double>(sizes_.of(m.chunk)) * link.seconds_per_byte;

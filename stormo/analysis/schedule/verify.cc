@@ -15,8 +15,8 @@
 namespace stormo::analysis {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 using plan::Schedule;
 using plan::Transfer;
 
@@ -24,7 +24,7 @@ Status bad(std::string message) { return Status(Code::kBadPlan, std::move(messag
 
 std::string describe(const Transfer& t) {
   return std::to_string(t.from) + ">" + std::to_string(t.to) +
-         (t.how == Combine::kReduce ? " +c" : " =c") + std::to_string(t.chunk);
+         (t.how == ReceiveOp::kReduce ? " +c" : " =c") + std::to_string(t.chunk);
 }
 
 Status in_round(std::size_t round, const Transfer& t, std::string reason) {
@@ -46,7 +46,7 @@ Status check_ranges(const Schedule& s) {
       if (!is_rank(t.from) || !is_rank(t.to)) return in_round(i, t, "no such rank");
       if (t.chunk < 0 || t.chunk >= s.chunks) return in_round(i, t, "no such chunk");
       if (t.from == t.to) return in_round(i, t, "a rank sends to itself");
-      if (t.how > Combine::kReduce) return in_round(i, t, "combines in no known way");
+      if (t.how > ReceiveOp::kReduce) return in_round(i, t, "combines in no known way");
     }
   }
   return {};
@@ -138,13 +138,13 @@ class Terms {
       const Transfer& t = move.transfer;
       const auto round = static_cast<std::size_t>(move.round);
       Use& use = use_of(t.to, move.round);
-      if (use.reads && t.how == Combine::kCopy) {
+      if (use.reads && t.how == ReceiveOp::kCopy) {
         return in_round(round, t, "would overwrite what the receiver sends in this round");
       }
-      if (use.copied || (use.reduced && t.how == Combine::kCopy)) {
+      if (use.copied || (use.reduced && t.how == ReceiveOp::kCopy)) {
         return in_round(round, t, "the receiver gets this chunk twice, once by copy");
       }
-      (t.how == Combine::kCopy ? use.copied : use.reduced) = true;
+      (t.how == ReceiveOp::kCopy ? use.copied : use.reduced) = true;
     }
     return {};
   }
@@ -169,7 +169,7 @@ class Terms {
     if (std::ranges::none_of(source, is_set)) {
       return in_round(round, t, "the sender does not have this chunk");
     }
-    if (t.how == Combine::kCopy) {
+    if (t.how == ReceiveOp::kCopy) {
       std::ranges::copy(source, target.begin());
       return {};
     }

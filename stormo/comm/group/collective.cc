@@ -145,8 +145,8 @@ Status Group::meet(Call& call) {
   if (local_size() > 1) host.arrive();
   if (!call.has_begun) activity_->begin(call.operation);  // while the arrival is on its way
   if (local_size() == 1) return {};
-  const LocalRanks all{0, local_size()};
-  const LocalRanks needed = prepared.posted_whole ? prepared.sources : all;
+  const LocalRange all{0, local_size()};
+  const LocalRange needed = prepared.posted_whole ? prepared.sources : all;
   if (needed == all) return meet_all(call.by);
   not_all_met_ = true;
   for (int r = needed.first; r < needed.last; ++r) STORMO_RETURN_IF_ERROR(host.await(r, call.by));
@@ -164,7 +164,7 @@ Status Group::meet_all(Deadline by) {
 
 /// Every rank of the host sees every posting sooner or later, so all of them come to the same
 /// verdict.
-Status Group::compare_postings(LocalRanks whose) {
+Status Group::compare_postings(LocalRange whose) {
   transport::HostGroup& host = *parts_.connections.host_group;
   const Tag mine = Posted(host, local_rank()).note().fingerprint;
   bool equal = true;
@@ -251,7 +251,7 @@ Result<Choice> Group::choice_for(const Request& request, std::uint64_t bytes) co
   constexpr std::string_view kForUnequalParts = "pairwise_all_to_all";
   const bool unequal = goal == plan::GoalKind::kAllToAll && !request.counts.empty();
   if (request.algorithm.empty()) {
-    const Choice chosen = selection().choose(goal, placement_, size(), bytes);
+    const Choice chosen = selection().choose(goal, host_layout_, size(), bytes);
     if (!unequal || !chosen.builder->forwards) return chosen;
     return Choice{*schedule::find_builder(kForUnequalParts), 1};
   }

@@ -19,7 +19,7 @@ constexpr Duration kGoodbye = std::chrono::seconds(2);
 Group::Group(Parts parts)
     : parts_(std::move(parts)),
       hosts_(HostMap::of(parts_.ranks_per_host)),
-      placement_(placement_of(parts_.ranks_per_host, parts_.connections.host_group->crowded())),
+      host_layout_(host_layout_of(parts_.ranks_per_host, parts_.connections.host_group->crowded())),
       inline_(*parts_.connections.host_group),
       memory_(*parts_.connections.host_group) {
   if (parts_.activities == nullptr) parts_.activities = std::make_shared<Activities>();
@@ -62,7 +62,7 @@ std::uint64_t Group::bytes_sent() const {
 }
 
 std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
-  return std::string(selection().choose(goal, placement_, size(), bytes).builder->name);
+  return std::string(selection().choose(goal, host_layout_, size(), bytes).builder->name);
 }
 
 void Group::fail(Status cause) {

@@ -79,7 +79,7 @@ class Group final : public Communicator {
   const Selection& selection() const {
     return parts_.selection ? *parts_.selection : Selection::shipped();
   }
-  Placement placement() const { return placement_; }
+  HostLayout host_layout() const { return host_layout_; }
   /// Whether the operation runs without an algorithm, because all data fit on the boards.
   bool posts_whole(const Request& request) const {
     return cross_size() == 1 && request.algorithm.empty() && inline_.fits(request);
@@ -123,7 +123,7 @@ class Group final : public Communicator {
   Status run_checked(Call& call);
   Status meet(Call& call);
   Status meet_all(Deadline by);
-  Status compare_postings(LocalRanks whose);
+  Status compare_postings(LocalRange whose);
   Result<double> total_weight(const Call& call);
   void weigh_scales(const Call& call, double weight_of_all);
   void describe_operands(const Request& request, PreparedCall& call) const;
@@ -139,7 +139,7 @@ class Group final : public Communicator {
   const OwnProcess process_;
   Parts parts_;
   HostMap hosts_;
-  Placement placement_;
+  HostLayout host_layout_;
   std::array<PreparedCall, kNumOperationKinds> prepared_;
   InlinePayload inline_;
   MemoryMap memory_;

@@ -54,13 +54,13 @@ bool InlinePayload::fits(const Request& r) const {
          Posting::max_inline_bytes(host_.size(), host_.crowded(), reduces(r.kind));
 }
 
-LocalRanks InlinePayload::sources(const Request& r) const {
+LocalRange InlinePayload::sources(const Request& r) const {
   const int me = host_.rank();
-  const LocalRanks all{0, host_.size()};
-  const LocalRanks none{};
+  const LocalRange all{0, host_.size()};
+  const LocalRange none{};
   switch (r.kind) {
     case OperationKind::kBroadcast:
-    case OperationKind::kScatter: return r.root == me ? none : LocalRanks{r.root, r.root + 1};
+    case OperationKind::kScatter: return r.root == me ? none : LocalRange{r.root, r.root + 1};
     case OperationKind::kReduce:
     case OperationKind::kGather: return r.root == me ? all : none;
     case OperationKind::kScan: return {0, me + 1};
@@ -85,7 +85,7 @@ void InlinePayload::post(const Request& r, std::uint64_t bytes) {
 
 /// out = the terms of those ranks, which lie `offset` bytes into their payloads; this rank's is
 /// `own`, because what it has posted is on its way to other caches.
-void InlinePayload::reduce_ranks(const Operands& o, LocalRanks from, std::size_t offset,
+void InlinePayload::reduce_ranks(const Operands& o, LocalRange from, std::size_t offset,
                                  const std::byte* own, const Buffer& out) {
   sources_.clear();
   for (int rank = from.first; rank < from.last; ++rank) {
@@ -101,13 +101,13 @@ void InlinePayload::reduce_ranks(const Operands& o, LocalRanks from, std::size_t
   }
 }
 
-void InlinePayload::finish_reduction(const Request& r, LocalRanks from, const Operands& o) {
+void InlinePayload::finish_reduction(const Request& r, LocalRange from, const Operands& o) {
   if (r.kind == OperationKind::kReduceScatter) {
     const std::size_t offset = bytes_of(r.out[0], before(r, r.out[0], host_.rank()));
     const auto* own = static_cast<const std::byte*>(r.in[0].data) + offset;
     return reduce_ranks(o, from, offset, own, r.out[0]);
   }
-  if (from == LocalRanks{}) return;
+  if (from == LocalRange{}) return;
   std::size_t offset = 0;
   for (const Buffer& b : r.out) {
     reduce_ranks(o, from, offset, static_cast<const std::byte*>(b.data), b);
@@ -115,7 +115,7 @@ void InlinePayload::finish_reduction(const Request& r, LocalRanks from, const Op
   }
 }
 
-void InlinePayload::finish(const Request& r, LocalRanks from, const Operands& o) {
+void InlinePayload::finish(const Request& r, LocalRange from, const Operands& o) {
   if (posted_bytes_ == 0) return;
   if (reduces(r.kind)) return finish_reduction(r, from, o);
   const int me = host_.rank();

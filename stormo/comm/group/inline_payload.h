@@ -11,10 +11,10 @@
 namespace stormo::comm {
 
 /// Local ranks first to last-1.
-struct LocalRanks {
+struct LocalRange {
   int first = 0;
   int last = 0;
-  bool operator==(const LocalRanks&) const = default;
+  bool operator==(const LocalRange&) const = default;
 };
 
 /// Operations among the ranks of one host whose data fit on the boards: every rank posts its data,
@@ -30,18 +30,18 @@ class InlinePayload {
   /// operation.
   bool fits(const Request& request) const;
   /// The ranks whose contributions this rank needs: the root, all, or none.
-  LocalRanks sources(const Request& request) const;
+  LocalRange sources(const Request& request) const;
   /// Before the barrier: writes this rank's contribution to its board. `bytes`: contribution().
   void post(const Request& request, std::uint64_t bytes);
   /// After the barrier: computes this rank's result. `from`: sources(). Uses how, user and scales
   /// of `operands`.
-  void finish(const Request& request, LocalRanks from, const Operands& operands);
+  void finish(const Request& request, LocalRange from, const Operands& operands);
 
  private:
   const std::byte* payload(int rank) const;
-  void reduce_ranks(const Operands& operands, LocalRanks from, std::size_t offset,
+  void reduce_ranks(const Operands& operands, LocalRange from, std::size_t offset,
                     const std::byte* own, const Buffer& out);
-  void finish_reduction(const Request& request, LocalRanks from, const Operands& operands);
+  void finish_reduction(const Request& request, LocalRange from, const Operands& operands);
 
   const transport::HostGroup& host_;
   std::uint64_t posted_bytes_ = 0;  // from post() to finish()

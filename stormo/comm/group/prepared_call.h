@@ -17,7 +17,7 @@ struct PreparedCall {
   Operation operation;               ///< without its sequence
   bool posted_whole = false;         ///< no algorithm: every rank posts all its data
   std::uint64_t posted_bytes = 0;    ///< then: bytes of the largest contribution
-  LocalRanks sources;                ///< then: the ranks whose contributions this rank needs
+  LocalRange sources;                ///< then: the ranks whose contributions this rank needs
   const Program* program = nullptr;  ///< else
   Operands operands;
 

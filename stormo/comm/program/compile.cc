@@ -63,7 +63,7 @@ class Compiler {
 
   /// Whether ranks of this host meet must not depend on what this rank did: all decide alike.
   void meet() {
-    if (!met_) program_.steps.push_back({.kind = Step::Kind::kSync});
+    if (!met_) program_.steps.push_back({.kind = Instruction::Kind::kSync});
     met_ = true;
   }
 
@@ -75,14 +75,14 @@ class Compiler {
     bool any = false;
     for (const Transfer& t : schedule_.rounds[i]) {
       if (!here(t.from) && !here(t.to)) continue;
-      if (!is_local(t) || t.how != plan::Combine::kReduce) return false;
+      if (!is_local(t) || t.how != plan::ReceiveOp::kReduce) return false;
       const auto [it, fresh] = reducer.emplace(t.chunk, t.to);
       if (!fresh && it->second != t.to) return false;
       any = true;
     }
     for (const Transfer& t : schedule_.rounds[i + 1]) {
       if (!here(t.from) && !here(t.to)) continue;
-      if (!is_local(t) || t.how != plan::Combine::kCopy) return false;
+      if (!is_local(t) || t.how != plan::ReceiveOp::kCopy) return false;
       const auto it = reducer.find(t.chunk);
       if (it == reducer.end() || it->second != t.from) return false;
     }
@@ -96,7 +96,7 @@ class Compiler {
     const std::span<const Round> rest = std::span(schedule_.rounds).subspan(done + 1);
     return std::any_of(rest.begin(), rest.end(), [&](const Round& round) {
       return std::any_of(round.begin(), round.end(), [&](const Transfer& t) {
-        const bool reduced_into = t.to == me_ && t.how == plan::Combine::kReduce;
+        const bool reduced_into = t.to == me_ && t.how == plan::ReceiveOp::kReduce;
         return t.chunk == chunk && (t.from == me_ || reduced_into);
       });
     });
@@ -106,12 +106,12 @@ class Compiler {
     const Round& reduces = schedule_.rounds[i];
     const Round& copies = schedule_.rounds[i + 1];
     meet();
-    std::vector<Step> steps = reductions_into_me(reduces);
+    std::vector<Instruction> steps = reductions_into_me(reduces);
     for (const Transfer& t : reduces)
       note_peers(t, area_of(schedule_, t.from, t.chunk, is_raw(t.from, t.chunk)), false);
     for (const Transfer& t : copies) note_peers(t, Area::kStage, true);
     for (const Round* round : {&reduces, &copies}) written_by(*round);
-    for (Step& step : steps) {
+    for (Instruction& step : steps) {
       if (!needed_after(i + 1, step.chunk)) step.destinations.clear();
       for (const Transfer& t : copies) {
         if (t.from == me_ && t.chunk == step.chunk) {
@@ -138,13 +138,13 @@ class Compiler {
     for (const Transfer& t : round) {
       note_peers(t, area_of(schedule_, t.from, t.chunk, is_raw(t.from, t.chunk)), false);
     }
-    std::vector<Step> steps = reductions_into_me(round);
+    std::vector<Instruction> steps = reductions_into_me(round);
     const bool staged = local_exchange(round);
-    std::vector<Step> unstage;
-    for (Step& step : steps) {
+    std::vector<Instruction> unstage;
+    for (Instruction& step : steps) {
       if (staged) {
         const Place stage{local(me_), Area::kStage};
-        unstage.push_back({.kind = Step::Kind::kCopy,
+        unstage.push_back({.kind = Instruction::Kind::kCopy,
                            .chunk = step.chunk,
                            .sources = {{.place = stage}},
                            .destinations = step.destinations});
@@ -153,8 +153,8 @@ class Compiler {
       program_.steps.push_back(std::move(step));
     }
     for (const Transfer& t : round) {
-      if (t.to != me_ || !is_local(t) || t.how != plan::Combine::kCopy) continue;
-      program_.steps.push_back({.kind = Step::Kind::kCopy,
+      if (t.to != me_ || !is_local(t) || t.how != plan::ReceiveOp::kCopy) continue;
+      program_.steps.push_back({.kind = Instruction::Kind::kCopy,
                                 .chunk = t.chunk,
                                 .sources = {{.place = source(t.from, t.chunk)}},
                                 .destinations = {target(me_, t.chunk)}});
@@ -162,7 +162,7 @@ class Compiler {
     if (staged) {
       met_ = false;
       meet();
-      for (Step& step : unstage) program_.steps.push_back(std::move(step));
+      for (Instruction& step : unstage) program_.steps.push_back(std::move(step));
     }
     written_by(round);
     for (const Transfer& t : round) {
@@ -184,17 +184,17 @@ class Compiler {
       if (is_local(t)) read.insert({t.from, t.chunk});
     }
     return std::any_of(round.begin(), round.end(), [&](const Transfer& t) {
-      return here(t.to) && t.how == plan::Combine::kReduce && read.contains({t.to, t.chunk});
+      return here(t.to) && t.how == plan::ReceiveOp::kReduce && read.contains({t.to, t.chunk});
     });
   }
 
   /// One step per chunk that I reduce in this round, operands in the order of their ranks.
-  std::vector<Step> reductions_into_me(const Round& round) {
+  std::vector<Instruction> reductions_into_me(const Round& round) {
     std::map<ChunkId, std::vector<std::pair<Rank, Source>>> operands;
     int received = 0;
     for (const Transfer& t : round) {
       if (t.to != me_) continue;
-      const bool reduces = t.how == plan::Combine::kReduce;
+      const bool reduces = t.how == plan::ReceiveOp::kReduce;
       if (is_local(t) && reduces) {
         operands[t.chunk].push_back(
             {t.from, {.place = source(t.from, t.chunk), .raw = is_raw(t.from, t.chunk)}});
@@ -203,12 +203,13 @@ class Compiler {
         ++received;
       }
     }
-    std::vector<Step> steps;
+    std::vector<Instruction> steps;
     for (auto& [chunk, terms] : operands) {
       terms.push_back({me_, {.place = source(me_, chunk), .raw = is_raw(me_, chunk)}});
       std::sort(terms.begin(), terms.end(),
                 [](const auto& a, const auto& b) { return a.first < b.first; });
-      Step step{.kind = Step::Kind::kReduce, .chunk = chunk, .destinations = {target(me_, chunk)}};
+      Instruction step{
+          .kind = Instruction::Kind::kReduce, .chunk = chunk, .destinations = {target(me_, chunk)}};
       for (const auto& [rank, term] : terms) step.sources.push_back(term);
       step.overlaps = overlaps(step, round);
       steps.push_back(std::move(step));
@@ -216,7 +217,7 @@ class Compiler {
     return steps;
   }
 
-  bool overlaps(const Step& step, const Round& round) const {
+  bool overlaps(const Instruction& step, const Round& round) const {
     const auto come = std::count_if(step.sources.begin(), step.sources.end(),
                                     [](const Source& s) { return s.received >= 0; });
     const bool own = std::all_of(step.sources.begin(), step.sources.end(), [&](const Source& s) {
@@ -236,7 +237,7 @@ class Compiler {
     const auto scale = [&](Rank r, ChunkId chunk) {
       if (!here(r) || !is_raw(r, chunk)) return;
       if (r == me_) {
-        program_.steps.push_back({.kind = Step::Kind::kReduce,
+        program_.steps.push_back({.kind = Instruction::Kind::kReduce,
                                   .chunk = chunk,
                                   .sources = {{.place = source(me_, chunk), .raw = true}},
                                   .destinations = {target(me_, chunk)}});
@@ -247,17 +248,17 @@ class Compiler {
     for (const Transfer& t : round) {
       if (is_local(t)) continue;
       scale(t.from, t.chunk);
-      if (t.how == plan::Combine::kReduce) scale(t.to, t.chunk);
+      if (t.how == plan::ReceiveOp::kReduce) scale(t.to, t.chunk);
     }
     return any;
   }
 
   void exchange(const Round& round) {
-    Step step{.kind = Step::Kind::kExchange};
+    Instruction step{.kind = Instruction::Kind::kExchange};
     for (const Transfer& t : round) {
       if (is_local(t)) continue;
       if (t.from == me_) {
-        step.sends.push_back({t.to, t.chunk, source(me_, t.chunk).area, plan::Combine::kCopy});
+        step.sends.push_back({t.to, t.chunk, source(me_, t.chunk).area, plan::ReceiveOp::kCopy});
       }
       if (t.to == me_) {
         step.receives.push_back({t.from, t.chunk, target(me_, t.chunk).area, t.how});
@@ -272,11 +273,12 @@ class Compiler {
       const auto from = plan::only_source(schedule_, c);
       const auto to = plan::only_target(schedule_, c);
       if ((from && *from != me_) || (to && *to != me_) || !is_raw(me_, c)) continue;
-      program_.steps.push_back(
-          {.kind = plan::reduces(schedule_.goal.kind) ? Step::Kind::kReduce : Step::Kind::kCopy,
-           .chunk = c,
-           .sources = {{.place = source(me_, c), .raw = true}},
-           .destinations = {target(me_, c)}});
+      program_.steps.push_back({.kind = plan::reduces(schedule_.goal.kind)
+                                            ? Instruction::Kind::kReduce
+                                            : Instruction::Kind::kCopy,
+                                .chunk = c,
+                                .sources = {{.place = source(me_, c), .raw = true}},
+                                .destinations = {target(me_, c)}});
     }
   }
 
@@ -338,12 +340,12 @@ Program compile(const Schedule& schedule, Rank me, const HostMap& hosts) {
 
 Program compile_scan(int ranks, Rank me, bool exclusive) {
   Program program{.chunks = ranks, .shares_out = ranks > 1, .exclusive = exclusive};
-  Step step{.kind = Step::Kind::kPrefix, .chunk = me};
+  Instruction step{.kind = Instruction::Kind::kPrefix, .chunk = me};
   for (int r = 0; r < ranks; ++r) {
     step.sources.push_back({.place = {r, Area::kOut}});
     step.destinations.push_back({r, Area::kOut});
   }
-  program.steps = {std::move(step), {.kind = Step::Kind::kSync}};
+  program.steps = {std::move(step), {.kind = Instruction::Kind::kSync}};
   return program;
 }
 

@@ -40,17 +40,17 @@ class Execution {
       : program_(program), o_(operands), executor_(executor), by_(by), work_(*executor.workspace) {}
 
   Status run() {
-    const std::span<const Step> steps = program_.steps;
+    const std::span<const Instruction> steps = program_.steps;
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      const Step& step = steps[i];
+      const Instruction& step = steps[i];
       switch (step.kind) {
-        case Step::Kind::kSync: STORMO_RETURN_IF_ERROR(executor_.meet(by_)); break;
-        case Step::Kind::kReduce:
+        case Instruction::Kind::kSync: STORMO_RETURN_IF_ERROR(executor_.meet(by_)); break;
+        case Instruction::Kind::kReduce:
           if (!step.overlaps) STORMO_RETURN_IF_ERROR(reduce_step(step, 0, whole(step.chunk)));
           break;
-        case Step::Kind::kCopy: STORMO_RETURN_IF_ERROR(copy_step(step)); break;
-        case Step::Kind::kPrefix: STORMO_RETURN_IF_ERROR(prefix_step(step)); break;
-        case Step::Kind::kExchange:
+        case Instruction::Kind::kCopy: STORMO_RETURN_IF_ERROR(copy_step(step)); break;
+        case Instruction::Kind::kPrefix: STORMO_RETURN_IF_ERROR(prefix_step(step)); break;
+        case Instruction::Kind::kExchange:
           STORMO_RETURN_IF_ERROR(exchange_step(step, steps.subspan(i + 1)));
           break;
       }
@@ -123,7 +123,7 @@ class Execution {
   }
 
   /// Elements first to last-1 of the chunk.
-  Status reduce_step(const Step& step, std::int64_t first, std::int64_t last) {
+  Status reduce_step(const Instruction& step, std::int64_t first, std::int64_t last) {
     return for_pieces(step.chunk, [&](std::size_t b, std::int64_t begin, std::int64_t length) {
       const std::int64_t offset = std::max(begin, first);
       const std::int64_t n = std::min(begin + length, last) - offset;
@@ -131,7 +131,7 @@ class Execution {
     });
   }
 
-  Status reduce_piece(const Step& step, std::size_t b, std::int64_t offset, std::int64_t n) {
+  Status reduce_piece(const Instruction& step, std::size_t b, std::int64_t offset, std::int64_t n) {
     std::vector<Operand>& sources = work_.sources;
     std::vector<void*>& destinations = work_.destinations;
     sources.clear();
@@ -180,7 +180,7 @@ class Execution {
     return {};
   }
 
-  Status copy_step(const Step& step) {
+  Status copy_step(const Instruction& step) {
     return for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
       const Place from = step.sources[0].place;
       return load(at(step.destinations[0], step.chunk, b, offset), from,
@@ -191,7 +191,7 @@ class Execution {
   static constexpr std::int64_t kBlock = 1024;  // elements
 
   /// Block by block, so that the running reduction stays in the cache.
-  Status prefix_step(const Step& step) {
+  Status prefix_step(const Instruction& step) {
     return for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t count) {
       for (std::int64_t begin = 0; begin < count; begin += kBlock) {
         STORMO_RETURN_IF_ERROR(
@@ -201,7 +201,7 @@ class Execution {
     });
   }
 
-  Status prefix_block(const Step& step, std::size_t b, std::int64_t offset, std::int64_t n) {
+  Status prefix_block(const Instruction& step, std::size_t b, std::int64_t offset, std::int64_t n) {
     alignas(64) std::byte acc[kBlock * 8];
     alignas(64) std::byte own[kBlock * 8];
     for (std::size_t r = 0; r < step.sources.size(); ++r) {
@@ -219,7 +219,7 @@ class Execution {
   }
 
   /// The reductions that may overlap with the exchange follow it.
-  Status exchange_step(const Step& step, std::span<const Step> following) {
+  Status exchange_step(const Instruction& step, std::span<const Instruction> following) {
     sends_.clear();
     receives_.clear();
     received_.clear();
@@ -235,13 +235,13 @@ class Execution {
     }
     std::size_t kept = 0;
     for (const WireMove& m : step.receives) {
-      if (m.how == plan::Combine::kReduce) kept += padded(m.chunk);
+      if (m.how == plan::ReceiveOp::kReduce) kept += padded(m.chunk);
     }
     if (work_.received.size() < kept) work_.received.resize(kept);
     std::byte* next = work_.received.data();
     for (const WireMove& m : step.receives) {
-      const bool keep = m.how == plan::Combine::kReduce;
-      const Step* reduction = overlapping(static_cast<int>(received_.size()), following);
+      const bool keep = m.how == plan::ReceiveOp::kReduce;
+      const Instruction* reduction = overlapping(static_cast<int>(received_.size()), following);
       received_.push_back(next);
       STORMO_RETURN_IF_ERROR(
           for_pieces(m.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
@@ -260,9 +260,9 @@ class Execution {
   }
 
   /// The reduction that takes what receive number `index` brings while it comes; null: none.
-  static const Step* overlapping(int index, std::span<const Step> following) {
-    for (const Step& step : following) {
-      if (step.kind != Step::Kind::kReduce) return nullptr;
+  static const Instruction* overlapping(int index, std::span<const Instruction> following) {
+    for (const Instruction& step : following) {
+      if (step.kind != Instruction::Kind::kReduce) return nullptr;
       const bool takes = std::any_of(step.sources.begin(), step.sources.end(),
                                      [index](const Source& s) { return s.received == index; });
       if (takes) return step.overlaps ? &step : nullptr;
@@ -271,7 +271,7 @@ class Execution {
   }
 
   /// For the message that holds the chunk from element `offset` on.
-  transport::Progress* overlap(const Step* reduction, std::int64_t offset) {
+  transport::Progress* overlap(const Instruction* reduction, std::int64_t offset) {
     if (reduction == nullptr) return nullptr;
     return &overlaps_.emplace_back(
         size_of(o_.dtype), [this, reduction, offset](std::int64_t begin, std::int64_t end) {

@@ -51,12 +51,13 @@ struct WireMove {
   Rank peer = 0;
   plan::ChunkId chunk = 0;
   Area area = Area::kOut;
-  plan::Combine how = plan::Combine::kCopy;  ///< of receives; kReduce: kept for a later reduction
+  plan::ReceiveOp how =
+      plan::ReceiveOp::kCopy;  ///< of receives; kReduce: kept for a later reduction
   bool operator==(const WireMove&) const = default;
 };
 
 /// One step of a rank. Chunks are those of the schedule.
-struct Step {
+struct Instruction {
   enum class Kind {
     kSync,      ///< a barrier of all ranks of this host
     kReduce,    ///< chunk of all `sources`, in this order, combined into all `destinations`
@@ -73,14 +74,14 @@ struct Step {
   bool overlaps = false;
   std::vector<WireMove> sends;
   std::vector<WireMove> receives;
-  bool operator==(const Step&) const = default;
+  bool operator==(const Instruction&) const = default;
 };
 
 /// The steps of one rank in a schedule. It starts after a barrier of the host's ranks, at which
 /// they have exchanged addresses.
 struct Program {
   int chunks = 1;
-  std::vector<Step> steps;
+  std::vector<Instruction> steps;
   /// Memories of this rank that other ranks of its host read or write: they must be in the Arena,
   /// or be reachable through PeerMemory.
   bool shares_in = false;

@@ -8,7 +8,7 @@ Result<PricedSchedule*> CollectiveModel::priced(const std::vector<int>& ranks_pe
                                                 const analysis::Collective& c) {
   Choice choice;
   if (c.algorithm.empty()) {
-    choice = selection_.choose(c.goal, placement_of(ranks_per_host, crowded_),
+    choice = selection_.choose(c.goal, host_layout_of(ranks_per_host, crowded_),
                                schedule::ranks_of(ranks_per_host),
                                static_cast<std::uint64_t>(c.bytes()));
   } else {

@@ -71,8 +71,9 @@ all_to_all even ranks=0 bytes=0 pairwise_all_to_all pieces=1
 all_to_all uneven ranks=0 bytes=0 pairwise_all_to_all pieces=1
 )";
 
-constexpr Placement kPlacements[] = {Placement::kOneHost, Placement::kCrowdedHost,
-                                     Placement::kOnePerHost, Placement::kEven, Placement::kUneven};
+constexpr HostLayout kPlacements[] = {HostLayout::kOneHost, HostLayout::kCrowdedHost,
+                                      HostLayout::kOnePerHost, HostLayout::kEven,
+                                      HostLayout::kUneven};
 
 template <class Kinds>
 auto read_kind(plan::TextReader& in, const Kinds& kinds, std::string_view what) {
@@ -105,28 +106,29 @@ Selection::Rule read_rule(plan::TextReader& in) {
   return rule;
 }
 
-bool holds_for(Placement rule, Placement placement) {
-  return rule == placement || (rule == Placement::kOneHost && placement == Placement::kCrowdedHost);
+bool holds_for(HostLayout rule, HostLayout placement) {
+  return rule == placement ||
+         (rule == HostLayout::kOneHost && placement == HostLayout::kCrowdedHost);
 }
 
 }  // namespace
 
-Placement placement_of(const std::vector<int>& ranks_per_host, bool crowded) {
-  if (ranks_per_host.size() == 1) return crowded ? Placement::kCrowdedHost : Placement::kOneHost;
+HostLayout host_layout_of(const std::vector<int>& ranks_per_host, bool crowded) {
+  if (ranks_per_host.size() == 1) return crowded ? HostLayout::kCrowdedHost : HostLayout::kOneHost;
   const int first = ranks_per_host.front();
   const bool even = std::all_of(ranks_per_host.begin(), ranks_per_host.end(),
                                 [first](int n) { return n == first; });
-  if (!even) return Placement::kUneven;
-  return first == 1 ? Placement::kOnePerHost : Placement::kEven;
+  if (!even) return HostLayout::kUneven;
+  return first == 1 ? HostLayout::kOnePerHost : HostLayout::kEven;
 }
 
-std::string_view to_string(Placement placement) {
+std::string_view to_string(HostLayout placement) {
   switch (placement) {
-    case Placement::kOneHost: return "one_host";
-    case Placement::kCrowdedHost: return "crowded_host";
-    case Placement::kOnePerHost: return "one_per_host";
-    case Placement::kEven: return "even";
-    case Placement::kUneven: return "uneven";
+    case HostLayout::kOneHost: return "one_host";
+    case HostLayout::kCrowdedHost: return "crowded_host";
+    case HostLayout::kOnePerHost: return "one_per_host";
+    case HostLayout::kEven: return "even";
+    case HostLayout::kUneven: return "uneven";
   }
   return "unknown";
 }
@@ -136,7 +138,7 @@ Status check_choice(const Choice& choice, GoalKind goal, const std::vector<int>&
   if (choice.builder->goal != goal) {
     return invalid_argument(name + " is no algorithm for " + std::string(to_string(goal)));
   }
-  if (choice.builder->even_hosts && placement_of(ranks_per_host) == Placement::kUneven) {
+  if (choice.builder->even_hosts && host_layout_of(ranks_per_host) == HostLayout::kUneven) {
     return invalid_argument(name + " needs as many ranks on every host");
   }
   return {};
@@ -155,7 +157,7 @@ const Selection& Selection::shipped() {
   return selection;
 }
 
-const Selection::Rule& Selection::rule_for(GoalKind goal, Placement placement, int ranks,
+const Selection::Rule& Selection::rule_for(GoalKind goal, HostLayout placement, int ranks,
                                            std::uint64_t bytes) const {
   for (const Rule& rule : rules) {
     if (rule.goal == goal && holds_for(rule.placement, placement) &&

@@ -15,10 +15,10 @@ namespace stormo::comm {
 /// How ranks are placed on hosts, as far as it matters for the choice of an algorithm.
 /// kCrowdedHost: one host with fewer cores than ranks, where the number of ranks that work at the
 /// same time matters.
-enum class Placement : std::uint8_t { kOneHost, kCrowdedHost, kOnePerHost, kEven, kUneven };
+enum class HostLayout : std::uint8_t { kOneHost, kCrowdedHost, kOnePerHost, kEven, kUneven };
 /// `crowded` is used only for a single host.
-Placement placement_of(const std::vector<int>& ranks_per_host, bool crowded = false);
-std::string_view to_string(Placement placement);
+HostLayout host_layout_of(const std::vector<int>& ranks_per_host, bool crowded = false);
+std::string_view to_string(HostLayout placement);
 
 /// An algorithm and the number of pieces into which it cuts its data.
 struct Choice {
@@ -39,7 +39,7 @@ Result<plan::Schedule> build(const Choice& choice, const plan::Goal& goal,
 struct Selection {
   struct Rule {
     plan::GoalKind goal = plan::GoalKind::kAllReduce;
-    Placement placement = Placement::kOneHost;
+    HostLayout placement = HostLayout::kOneHost;
     int max_ranks = 0;            ///< 0: any
     std::uint64_t max_bytes = 0;  ///< of the whole buffer, as analysis::cost counts it; 0: any
     Choice choice;
@@ -54,9 +54,9 @@ struct Selection {
   static const Selection& shipped();
 
   /// The rule that is used. A pure function; O(rules).
-  const Rule& rule_for(plan::GoalKind goal, Placement placement, int ranks,
+  const Rule& rule_for(plan::GoalKind goal, HostLayout placement, int ranks,
                        std::uint64_t bytes) const;
-  Choice choose(plan::GoalKind goal, Placement placement, int ranks, std::uint64_t bytes) const {
+  Choice choose(plan::GoalKind goal, HostLayout placement, int ranks, std::uint64_t bytes) const {
     return rule_for(goal, placement, ranks, bytes).choice;
   }
 };

@@ -59,7 +59,7 @@ Result<std::vector<Regret>> measure_regret(Group& group, const RegretOptions& op
   std::vector<Regret> out;
   for (const std::uint64_t bytes : options.sizes) {
     const Choice selected =
-        group.selection().choose(options.goal, group.placement(), group.size(), bytes);
+        group.selection().choose(options.goal, group.host_layout(), group.size(), bytes);
     STORMO_ASSIGN_OR_RETURN(auto contestants, finalists(*trial, options.goal, bytes, selected));
     double elapsed = 0;
     for (int round = 0; round < kLeastRounds || (round < kMostRounds && elapsed < options.seconds);

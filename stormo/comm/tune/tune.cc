@@ -50,7 +50,7 @@ class Tuner {
       // rules reach half-way to the next size, on the scale of sizes
       const auto reach = static_cast<std::uint64_t>(static_cast<double>(bytes) *
                                                     std::sqrt(static_cast<double>(kGrowth)));
-      const Selection::Rule rule{goal, world_.placement(), 0, reach, result.best};
+      const Selection::Rule rule{goal, world_.host_layout(), 0, reach, result.best};
       if (last == result.best) {
         selection.rules.back() = rule;
       } else {
@@ -64,7 +64,7 @@ class Tuner {
 
   Result<TuneResult> best_for(GoalKind goal, std::uint64_t bytes) {
     const Choice shipped =
-        Selection::shipped().choose(goal, world_.placement(), world_.size(), bytes);
+        Selection::shipped().choose(goal, world_.host_layout(), world_.size(), bytes);
     const std::vector<Choice> all = trial_->candidates(goal, bytes, shipped);
     TuneResult result{goal, bytes, shipped};
     STORMO_ASSIGN_OR_RETURN(result.shipped_seconds,

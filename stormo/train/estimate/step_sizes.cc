@@ -8,7 +8,7 @@
 namespace stormo::train {
 
 analysis::StepSizes step_sizes_of(const TrainerOptions& options) {
-  const Reduction how = reduction_of(options.gradients);
+  const ReductionOptions how = reduction_of(options.gradients);
   analysis::StepSizes sizes{.agreed_numbers = TrainingRun::kAgreedNumbers,
                             .all_reduce = how.algorithm};
   if (how.travels_as) sizes.travels_as = *tensor::dtype_of(*how.travels_as);

@@ -209,7 +209,7 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
     std::int64_t passed = 0;
     for (const Work& work : works) {
       if (passed >= end) break;
-      optim::Piece part = work.piece;
+      optim::UpdateRange part = work.piece;
       part.begin = std::max<std::int64_t>(begin - passed, 0);
       part.end = std::min(end - passed, work.piece.end);
       passed += work.piece.end;
@@ -228,7 +228,7 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
 
 std::vector<optim::SquareSums> FusedOptimizer::square_sums(
     const std::vector<Work>& works,
-    const std::function<optim::SquareSums(const Work&, const optim::Piece&)>& of) const {
+    const std::function<optim::SquareSums(const Work&, const optim::UpdateRange&)>& of) const {
   struct Block {
     std::size_t work;
     std::int64_t begin;
@@ -246,7 +246,7 @@ std::vector<optim::SquareSums> FusedOptimizer::square_sums(
                          for (std::int64_t b = begin; b < end; ++b) {
                            Block& block = blocks[static_cast<std::size_t>(b)];
                            const Work& work = works[block.work];
-                           optim::Piece part = work.piece;
+                           optim::UpdateRange part = work.piece;
                            part.begin = block.begin;
                            part.end = std::min(block.begin + kNormBlock, work.count);
                            block.sums = of(work, part);
@@ -262,7 +262,7 @@ std::vector<optim::SquareSums> FusedOptimizer::square_sums(
 
 // A collective of all owners, also of those that have nothing to update.
 Status FusedOptimizer::find_trust_ratios(std::vector<Work>& works) {
-  const auto mine = square_sums(works, [this](const Work& work, const optim::Piece& part) {
+  const auto mine = square_sums(works, [this](const Work& work, const optim::UpdateRange& part) {
     return optim::prepare(options_, work.step, part);
   });
   std::vector<double> sums(2 * parameters_.size());
@@ -284,7 +284,7 @@ Result<double> FusedOptimizer::norm_of(std::vector<Work>& works) {
     work.piece.dtype =
         work.piece.gradient_dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   }
-  const auto mine = square_sums(works, [](const Work&, const optim::Piece& part) {
+  const auto mine = square_sums(works, [](const Work&, const optim::UpdateRange& part) {
     return optim::SquareSums{.direction = optim::sum_gradients(part, nullptr)};
   });
   double sum = 0;

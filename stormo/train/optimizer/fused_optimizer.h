@@ -22,7 +22,7 @@ struct OwnedRange {
 /// first element.
 struct RangeGradient {
   std::size_t parameter = 0;  ///< index into parameters()
-  std::span<const optim::Source> sources;
+  std::span<const optim::GradientTerm> sources;
   DType dtype = DType::kFloat32;  ///< of the weights; or, when those are float32, a 16-bit type
 };
 
@@ -88,9 +88,9 @@ class FusedOptimizer final : public Optimizer {
     std::size_t parameter = 0;
     std::int64_t first = 0;  // element of the owned range
     std::int64_t count = 0;
-    optim::Piece piece;
-    optim::Step step;
-    optim::Source source;  // when the gradient is autograd's
+    optim::UpdateRange piece;
+    optim::UpdateStep step;
+    optim::GradientTerm source;  // when the gradient is autograd's
     torch::Tensor weights, gradient;
     torch::Tensor strided;  // to which weights are copied back
   };
@@ -107,7 +107,7 @@ class FusedOptimizer final : public Optimizer {
   Result<double> norm_of(std::vector<Work>& works);
   std::vector<optim::SquareSums> square_sums(
       const std::vector<Work>& works,
-      const std::function<optim::SquareSums(const Work&, const optim::Piece&)>& of) const;
+      const std::function<optim::SquareSums(const Work&, const optim::UpdateRange&)>& of) const;
 
   static constexpr const char* kStepSlot = "step";      // a float32 number, 1 for each parameter
   static constexpr const char* kMasterSlot = "master";  // of 16-bit parameters

@@ -5,7 +5,7 @@
 namespace stormo::train {
 
 BackwardReducer::BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                                 const Reduction& how)
+                                 const ReductionOptions& how)
     : reducer_(world, parameters, how) {
   for (const NamedParameter& p : parameters) tensors_.push_back(p.tensor);
 }

@@ -14,7 +14,7 @@ class BackwardReducer {
  public:
   /// As GradientReducer.
   BackwardReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                  const Reduction& how);
+                  const ReductionOptions& how);
 
   /// As GradientReducer; for a plan without asynchronous reductions no hooks are installed.
   void follow(const plan::StepPlan& plan, DoneAction done);

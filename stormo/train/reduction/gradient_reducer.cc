@@ -49,7 +49,7 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
 }
 
 GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                                 const Reduction& how)
+                                 const ReductionOptions& how)
     : world_(world),
       parameters_(checked(std::move(parameters))),
       algorithm_(how.algorithm),

@@ -36,7 +36,7 @@ class GradientReducer {
   /// that is not dense, not on the CPU or of a type that cannot be reduced. `how.overlap` is
   /// ignored, because the plan decides it.
   GradientReducer(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                  const Reduction& how);
+                  const ReductionOptions& how);
   ~GradientReducer();
 
   /// From the next pass on performs the all_reduce actions of `plan`, whose trainable parameters

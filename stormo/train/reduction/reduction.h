@@ -24,7 +24,7 @@ struct Overlap {
 };
 
 /// How gradients are averaged; equal on all ranks.
-struct Reduction {
+struct ReductionOptions {
   Overlap overlap = Overlap::measured();
   std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
   /// kBFloat16 or kHalf: the type to which wider gradients are rounded for the reduction. Sparse
@@ -36,5 +36,5 @@ struct Reduction {
 
 namespace stormo {
 using train::Overlap;
-using train::Reduction;
+using train::ReductionOptions;
 }  // namespace stormo

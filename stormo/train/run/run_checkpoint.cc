@@ -40,10 +40,10 @@ RunCheckpoint::RunCheckpoint(comm::Communicator& world, torch::nn::Module& modul
   load_optimizer_ = [&optimizer](const TensorMap& state) { return optimizer.load_state(state); };
 }
 
-Progress RunCheckpoint::restore() {
+TrainingPosition RunCheckpoint::restore() {
   Result<std::string> found = std::string();
   TensorMap optimizer;
-  Progress progress;
+  TrainingPosition progress;
   if (world_.rank() == 0 && !options_.overwrite) {
     found = checkpoint::newest_checkpoint(directory_);
     if (found.status().code() == Code::kNotFound) found = std::string();
@@ -63,7 +63,8 @@ Progress RunCheckpoint::restore() {
 }
 
 // On rank 0.
-Status RunCheckpoint::load(const std::string& path, TensorMap& optimizer, Progress& progress) {
+Status RunCheckpoint::load(const std::string& path, TensorMap& optimizer,
+                           TrainingPosition& progress) {
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(path));
   STORMO_RETURN_IF_ERROR(read_all_into(reader, named_state(module_)));
   STORMO_ASSIGN_OR_RETURN(optimizer, read_optimizer_state(reader));
@@ -78,14 +79,14 @@ Status RunCheckpoint::load(const std::string& path, TensorMap& optimizer, Progre
   return {};
 }
 
-std::string RunCheckpoint::save(const Progress& progress) {
+std::string RunCheckpoint::save(const TrainingPosition& progress) {
   return checkpoint::save_checkpoint(world_, directory_, snapshot(progress), options_.keep)
       .take_or_throw();
 }
 
 // Replicas are written by the ranks of the first host, an equal part each: so hosts need no common
 // file system. What may differ between ranks is rank 0's alone.
-Result<checkpoint::Snapshot> RunCheckpoint::snapshot(const Progress& progress) {
+Result<checkpoint::Snapshot> RunCheckpoint::snapshot(const TrainingPosition& progress) {
   STORMO_RETURN_IF_ERROR(check_names(named_state(module_)));
   if (world_.rank() == 0 && run_.id.empty()) {
     STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory_, options_.overwrite));

@@ -15,11 +15,11 @@
 namespace stormo::train {
 
 /// The position of a user's own training loop.
-struct Progress {
+struct TrainingPosition {
   std::int64_t step = 0;     ///< done
   std::int64_t samples = 0;  ///< used over all ranks: the position of a data::Sampler
   std::int64_t epoch = 0;
-  bool operator==(const Progress&) const = default;
+  bool operator==(const TrainingPosition&) const = default;
 };
 
 struct RunCheckpointOptions {
@@ -32,7 +32,7 @@ struct RunCheckpointOptions {
 /// (as with DistributedDataParallel).
 ///
 ///   train::RunCheckpoint checkpoint(world, *net, optimizer, "runs/mine");
-///   train::Progress at = checkpoint.restore();
+///   train::TrainingPosition at = checkpoint.restore();
 ///   while (at.step < steps) {
 ///     ...
 ///     if (++at.step % 100 == 0) checkpoint.save(at);
@@ -52,18 +52,18 @@ class RunCheckpoint {
 
   /// Restores the newest checkpoint on every rank; the number of ranks may differ from the one that
   /// saved it. If there is none, or with `overwrite`, nothing is changed and the progress is 0.
-  Progress restore();
+  TrainingPosition restore();
   /// Writes a checkpoint; blocks until it is on the disk, and returns its path. Buffers, which may
   /// differ between ranks, are those of rank 0. Without a call of restore() before it, this starts
   /// a new run: a folder that has checkpoints is then refused, unless `overwrite`. A failure does
   /// not affect older checkpoints, and the next call tries again.
-  std::string save(const Progress& progress);
+  std::string save(const TrainingPosition& progress);
 
  private:
   RunCheckpoint(comm::Communicator& world, torch::nn::Module& module, std::string directory,
                 RunCheckpointOptions options);
-  Status load(const std::string& path, TensorMap& optimizer, Progress& progress);
-  Result<checkpoint::Snapshot> snapshot(const Progress& progress);
+  Status load(const std::string& path, TensorMap& optimizer, TrainingPosition& progress);
+  Result<checkpoint::Snapshot> snapshot(const TrainingPosition& progress);
 
   comm::Communicator& world_;
   torch::nn::Module& module_;

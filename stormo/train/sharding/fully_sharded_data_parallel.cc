@@ -227,7 +227,7 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& r
   if (first != optimizer.parameters().size()) {
     throw_if_failed(invalid_argument("step(): the optimizer is not from make_optimizer()"));
   }
-  std::vector<optim::Source> sources;
+  std::vector<optim::GradientTerm> sources;
   for (const auto& piece : pieces) sources.push_back({piece.values.const_data_ptr()});
   std::vector<RangeGradient> gradients;
   for (std::size_t i = 0; i < pieces.size(); ++i) {

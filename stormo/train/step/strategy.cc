@@ -61,8 +61,8 @@ int stage_of(const plan::StepPlan& plan) {
 
 }  // namespace
 
-Reduction reduction_of(const GradientOptions& options) {
-  Reduction how;
+ReductionOptions reduction_of(const GradientOptions& options) {
+  ReductionOptions how;
   how.algorithm = options.deterministic ? "canonical_all_reduce" : builder_of(options.reducer);
   how.travels_as = scalar_type_of(options.reduce_type);
   if (options.bucket_bytes > 0) {
@@ -136,7 +136,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
-  const Reduction how = reduction_of(options.gradients);
+  const ReductionOptions how = reduction_of(options.gradients);
   if (plan.mesh.find("shard") >= 0) {
     const ShardingOptions sharding{.stage = stage_of(plan),
                                    .prefetch = 0,  // the plan says what is asynchronous

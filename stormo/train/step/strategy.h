@@ -32,7 +32,7 @@ bool may_overlap(const plan::StepPlan& plan);
 Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap);
 
 /// How replicas average gradients.
-Reduction reduction_of(const GradientOptions& options);
+ReductionOptions reduction_of(const GradientOptions& options);
 
 /// What holds the module's parameters as the plan wants it; their values are equal on all ranks. A
 /// collective. `groups` is borrowed. Throws Error.

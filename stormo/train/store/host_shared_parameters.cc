@@ -196,7 +196,7 @@ void HostSharedParameters::collect() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto skipped =
         static_cast<std::size_t>(owned_[i].begin) * parameters_[i].tensor.element_size();
-    std::vector<optim::Source>& sources = sources_[i];
+    std::vector<optim::GradientTerm>& sources = sources_[i];
     sources.clear();
     for (std::size_t r = 0; r < postings_.size(); ++r) {
       const std::uint64_t offset = postings_[r][1 + i];

@@ -83,7 +83,7 @@ class HostSharedParameters {
   std::vector<std::uint64_t*> postings_;  // by local rank, in their Arenas
   std::vector<std::byte*> rooms_;         // by parameter: Arena memory for small gradients
   std::vector<torch::Tensor> copies_;     // of large gradients that could not be shown
-  std::vector<std::vector<optim::Source>> sources_;  // by parameter
+  std::vector<std::vector<optim::GradientTerm>> sources_;  // by parameter
   std::vector<RangeGradient> gradients_;
 };
 

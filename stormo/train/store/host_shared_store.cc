@@ -8,7 +8,7 @@ namespace stormo::train {
 
 HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
                                  const std::vector<NamedParameter>& parameters,
-                                 const plan::ModelShape& model, const Reduction& how)
+                                 const plan::ModelShape& model, const ReductionOptions& how)
     : all_(all_parameters(model)),
       saves_(groups.world().cross_rank() == 0),
       shared_(groups.world(), *groups.over({"host"}).take_or_throw(), parameters),

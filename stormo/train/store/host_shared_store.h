@@ -21,7 +21,7 @@ class HostSharedStore final : public ParameterStore {
   /// borrowed.
   HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
                   const std::vector<NamedParameter>& parameters, const plan::ModelShape& model,
-                  const Reduction& how);
+                  const ReductionOptions& how);
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;

@@ -17,7 +17,7 @@ const plan::Action* first_reduction(const plan::StepPlan& plan) {
 }  // namespace
 
 ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer,
-                                 const Reduction& how)
+                                 const ReductionOptions& how)
     : groups_(groups), optimizer_(std::move(optimizer)), how_(how) {}
 
 Status ReplicatedStore::check(const plan::StepPlan& plan) const {

@@ -14,7 +14,7 @@ class ReplicatedStore final : public ParameterStore {
  public:
   /// `groups` is borrowed.
   ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optimizer> optimizer,
-                  const Reduction& how);
+                  const ReductionOptions& how);
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
@@ -28,7 +28,7 @@ class ReplicatedStore final : public ParameterStore {
  private:
   const AxisGroups& groups_;
   std::unique_ptr<Optimizer> optimizer_;
-  Reduction how_;
+  ReductionOptions how_;
   comm::Communicator* ranks_ = nullptr;        // of the reductions
   std::unique_ptr<BackwardReducer> replicas_;  // null: the plan reduces nothing
 };

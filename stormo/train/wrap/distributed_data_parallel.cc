@@ -17,7 +17,7 @@
 namespace stormo::train {
 
 struct DistributedDataParallel::State {
-  State(comm::Communicator& w, std::shared_ptr<torch::nn::Module> m, const Reduction& r)
+  State(comm::Communicator& w, std::shared_ptr<torch::nn::Module> m, const ReductionOptions& r)
       : world(w),
         module(std::move(m)),
         how(r),
@@ -106,7 +106,7 @@ struct DistributedDataParallel::State {
 
   comm::Communicator& world;
   std::shared_ptr<torch::nn::Module> module;
-  Reduction how;
+  ReductionOptions how;
   std::vector<NamedParameter> parameters;  // in the module's order
   std::vector<std::size_t> order;          // in the plan's: which of `parameters`
   std::vector<std::size_t> position;       // of each of `parameters` in the plan
@@ -123,7 +123,7 @@ struct DistributedDataParallel::State {
 
 DistributedDataParallel::DistributedDataParallel(comm::Communicator& world,
                                                  std::shared_ptr<torch::nn::Module> module,
-                                                 const Reduction& how) {
+                                                 const ReductionOptions& how) {
   const auto tensors = named_state(*module);
   throw_if_error(check_same_tensors(world, tensors).within("DistributedDataParallel"));
   throw_if_error(broadcast_values(world, tensors).within("DistributedDataParallel"));

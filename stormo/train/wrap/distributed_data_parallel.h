@@ -41,10 +41,10 @@ class DistributedDataParallel {
   /// `{.travels_as = torch::kBFloat16}` for half the bytes. A measured overlap may change the order
   /// of additions between runs; fix it where runs must be equal bit for bit.
   DistributedDataParallel(comm::Communicator& world, std::shared_ptr<torch::nn::Module> module,
-                          const Reduction& how = {});
+                          const ReductionOptions& how = {});
   template <class Module>
   DistributedDataParallel(comm::Communicator& world, const torch::nn::ModuleHolder<Module>& module,
-                          const Reduction& how = {})
+                          const ReductionOptions& how = {})
       : DistributedDataParallel(world, std::static_pointer_cast<torch::nn::Module>(module.ptr()),
                                 how) {}
   /// Removes the hooks; the module is as before.

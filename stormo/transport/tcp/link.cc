@@ -23,21 +23,21 @@ iovec part(const std::byte* data, std::size_t bytes) {
 
 }  // namespace
 
-Link::Link(Rank peer, Descriptor socket, Epoch epoch, bool checksum)
+Connection::Connection(Rank peer, Descriptor socket, Epoch epoch, bool checksum)
     : peer_(peer),
       socket_(std::move(socket)),
       epoch_(epoch),
       checksum_(checksum),
       staging_(std::make_unique<std::byte[]>(kStagingBytes)) {}
 
-void Link::clear() {
+void Connection::clear() {
   STORMO_CHECK(!busy(), "a link is cleared while it is busy");
   sends_.clear();
   receives_.clear();
   next_send_ = prepared_ = next_receive_ = 0;
 }
 
-void Link::prepare(Send& send) {
+void Connection::prepare(Send& send) {
   FrameHeader h;
   h.epoch = epoch_;
   h.sequence = send_sequence_++;
@@ -48,7 +48,7 @@ void Link::prepare(Send& send) {
   send.header = encode(h);
 }
 
-Result<bool> Link::send_some() {
+Result<bool> Connection::send_some() {
   bool moved = false;
   for (std::size_t turn = 0; turn < kTurnBytes && sending();) {
     std::array<iovec, 2 * kMaxBatch> parts;
@@ -84,7 +84,7 @@ Result<bool> Link::send_some() {
   return moved;
 }
 
-void Link::account_sent(std::size_t bytes) {
+void Connection::account_sent(std::size_t bytes) {
   while (sending()) {
     Send& s = sends_[next_send_];
     const std::size_t taken = std::min(bytes, s.total() - s.sent);
@@ -95,7 +95,7 @@ void Link::account_sent(std::size_t bytes) {
   }
 }
 
-Result<bool> Link::receive_some() {
+Result<bool> Connection::receive_some() {
   const std::size_t staged_before = staged_begin_;
   STORMO_RETURN_IF_ERROR(use_staged());
   bool moved = staged_begin_ != staged_before;
@@ -110,7 +110,7 @@ Result<bool> Link::receive_some() {
   return moved;
 }
 
-void Link::report_progress() const {
+void Connection::report_progress() const {
   if (!in_payload_) return;
   Progress* progress = receives_[next_receive_].progress;
   if (progress != nullptr) progress->received(received_);
@@ -118,7 +118,7 @@ void Link::report_progress() const {
 
 /// Reads into the current payload and, behind it, ahead into the staging buffer; 0 when nothing has
 /// come.
-Result<std::size_t> Link::read_socket() {
+Result<std::size_t> Connection::read_socket() {
   if (staged_begin_ > 0) {  // a partial header at most: use_staged() takes everything else
     std::memmove(staging_.get(), staging_.get() + staged_begin_, staged_end_ - staged_begin_);
     staged_end_ -= staged_begin_;
@@ -150,7 +150,7 @@ Result<std::size_t> Link::read_socket() {
   return bytes;
 }
 
-Status Link::use_staged() {
+Status Connection::use_staged() {
   while (receiving()) {
     const std::size_t staged = staged_end_ - staged_begin_;
     if (!in_payload_) {
@@ -169,7 +169,7 @@ Status Link::use_staged() {
   return {};
 }
 
-Status Link::accept_header() {
+Status Connection::accept_header() {
   const std::span<const std::byte> bytes(staging_.get() + staged_begin_, kFrameHeaderBytes);
   const Result<FrameHeader> decoded = decode_frame_header(bytes);
   if (!decoded.ok()) return receive_error(decoded.status());
@@ -184,7 +184,7 @@ Status Link::accept_header() {
   return {};
 }
 
-Status Link::complete_receive() {
+Status Connection::complete_receive() {
   const std::span<const std::byte> payload = receives_[next_receive_].bytes;
   if (header_.has_checksum) {
     const std::uint64_t sum = checksum_of(payload);
@@ -202,7 +202,7 @@ Status Link::complete_receive() {
   return {};
 }
 
-Status Link::lost(const char* what, int error) const {
+Status Connection::lost(const char* what, int error) const {
   std::string why = error == 0 ? "it closed the connection" : std::strerror(error);
   if (error == ETIMEDOUT) {
     why = "its host answers no more: the network between the hosts is cut, or that host is down";
@@ -210,7 +210,7 @@ Status Link::lost(const char* what, int error) const {
   return {Code::kPeerLost, fmt::format("{} rank {}: {}", what, peer_, why)};
 }
 
-Status Link::check_line(TimePoint now, Duration limit) {
+Status Connection::check_line(TimePoint now, Duration limit) {
   const Duration owed = acknowledgements_.owed_for(fd(), now);
   if (owed < limit) return {};
   return {Code::kPeerLost,
@@ -219,11 +219,11 @@ Status Link::check_line(TimePoint now, Duration limit) {
                       format_duration(owed), describe_wait())};
 }
 
-Status Link::receive_error(const Status& why) const {
+Status Connection::receive_error(const Status& why) const {
   return why.within(fmt::format("receive #{} from rank {}", receive_sequence_, peer_));
 }
 
-std::string Link::describe_wait() const {
+std::string Connection::describe_wait() const {
   if (receiving()) {
     const Incoming& in = receives_[next_receive_];
     return fmt::format("receive #{} from rank {} (tag {:#x}): {} of {} bytes", receive_sequence_,

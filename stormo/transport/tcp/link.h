@@ -16,9 +16,9 @@ namespace stormo::transport {
 
 /// One authenticated connection to a peer: adds and checks frame headers, never blocks. Used only
 /// by the thread inside exchange().
-class Link {
+class Connection {
  public:
-  Link(Rank peer, Descriptor socket, Epoch epoch, bool checksum);
+  Connection(Rank peer, Descriptor socket, Epoch epoch, bool checksum);
 
   /// Queue a message; its memory is borrowed until it is complete.
   void add(const Outgoing& message) { sends_.push_back({message, {}, 0}); }

@@ -44,7 +44,7 @@ class TcpTransport final : public Transport {
       for (Descriptor& end : ends) {
         if (silence_ > Duration::zero()) keep_alive_within(end.get(), silence_);
         links_[static_cast<std::size_t>(peer)].push_back(
-            std::make_unique<Link>(peer, std::move(end), options.epoch, options.checksum));
+            std::make_unique<Connection>(peer, std::move(end), options.epoch, options.checksum));
       }
     }
   }
@@ -72,7 +72,7 @@ class TcpTransport final : public Transport {
       failure_.fail(done);
       return failure_.status();
     }
-    for (Link* link : active_) link->clear();
+    for (Connection* link : active_) link->clear();
     count(sends, receives);
     return {};
   }
@@ -92,7 +92,7 @@ class TcpTransport final : public Transport {
     return invalid_argument(fmt::format("rank {} is not reached by tcp from rank {}", peer, rank_));
   }
 
-  void activate(Link& link) {
+  void activate(Connection& link) {
     if (!link.busy()) active_.push_back(&link);
   }
 
@@ -117,7 +117,7 @@ class TcpTransport final : public Transport {
       Message part = m;
       part.bytes = Stripes::part(m.bytes, i, sockets_);
       prepare(part, i);
-      Link& link = *links[static_cast<std::size_t>(i)];
+      Connection& link = *links[static_cast<std::size_t>(i)];
       activate(link);
       link.add(part);
     }
@@ -137,7 +137,8 @@ class TcpTransport final : public Transport {
   Status check_lines(TimePoint now);
   Status deadline_error() const;
   bool complete() const {
-    return std::none_of(active_.begin(), active_.end(), [](const Link* l) { return l->busy(); });
+    return std::none_of(active_.begin(), active_.end(),
+                        [](const Connection* l) { return l->busy(); });
   }
 
   const Rank rank_;
@@ -147,9 +148,9 @@ class TcpTransport final : public Transport {
   const std::shared_ptr<Health> health_;
   Health failure_;  // of this endpoint
   // by rank; empty for self and ranks not reached by tcp
-  std::vector<std::vector<std::unique_ptr<Link>>> links_;
-  std::vector<Link*> active_;    // with parts of the current exchange
-  std::deque<Stripes> stripes_;  // of the current exchange
+  std::vector<std::vector<std::unique_ptr<Connection>>> links_;
+  std::vector<Connection*> active_;  // with parts of the current exchange
+  std::deque<Stripes> stripes_;      // of the current exchange
   std::vector<pollfd> fds_;
   TimePoint lines_checked_{};
   std::atomic<std::uint64_t> messages_sent_{0};
@@ -160,7 +161,7 @@ class TcpTransport final : public Transport {
 
 Result<bool> TcpTransport::move_some() {
   bool moved = false;
-  for (Link* link : active_) {
+  for (Connection* link : active_) {
     if (link->sending()) {
       STORMO_ASSIGN_OR_RETURN(const bool sent, link->send_some());
       moved |= sent;
@@ -205,7 +206,7 @@ Status TcpTransport::run(bool bulk, Deadline by) {
 
 void TcpTransport::wait(TimePoint now, Deadline by) {
   fds_.clear();
-  for (const Link* link : active_) {
+  for (const Connection* link : active_) {
     const int events = (link->sending() ? POLLOUT : 0) | (link->receiving() ? POLLIN : 0);
     if (events != 0) fds_.push_back({link->fd(), static_cast<short>(events), 0});
   }
@@ -216,7 +217,7 @@ void TcpTransport::wait(TimePoint now, Deadline by) {
 Status TcpTransport::check_lines(TimePoint now) {
   if (silence_ <= Duration::zero() || now - lines_checked_ < kLineCheck) return {};
   lines_checked_ = now;
-  for (Link* link : active_) {
+  for (Connection* link : active_) {
     if (link->busy()) STORMO_RETURN_IF_ERROR(link->check_line(now, silence_));
   }
   return {};
@@ -224,7 +225,7 @@ Status TcpTransport::check_lines(TimePoint now) {
 
 Status TcpTransport::deadline_error() const {
   const auto busy =
-      std::find_if(active_.begin(), active_.end(), [](const Link* l) { return l->busy(); });
+      std::find_if(active_.begin(), active_.end(), [](const Connection* l) { return l->busy(); });
   STORMO_CHECK(busy != active_.end(), "a deadline without a wait");
   return {Code::kDeadlineExceeded, fmt::format("rank {}: {}", rank_, (*busy)->describe_wait())};
 }

@@ -19,7 +19,7 @@ plan::Schedule chain_reduce(int ranks, Rank root, int pieces) {
       round.push_back({.from = (root + ranks - 1 - i) % ranks,
                        .to = (root + ranks - 2 - i) % ranks,
                        .chunk = step - i,
-                       .how = plan::Combine::kReduce});
+                       .how = plan::ReceiveOp::kReduce});
     }
   }
   return s;

@@ -18,8 +18,8 @@
 namespace stormo::analysis {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 using plan::Schedule;
 using plan::Transfer;
 
@@ -31,7 +31,7 @@ enum class Order { kSnapshot, kListed, kReversed };
 /// the round, as the rule says.
 bool has_exchange(const plan::Round& round) {
   return std::ranges::any_of(round, [&](const Transfer& t) {
-    return t.how == Combine::kReduce && std::ranges::any_of(round, [&](const Transfer& other) {
+    return t.how == ReceiveOp::kReduce && std::ranges::any_of(round, [&](const Transfer& other) {
              return other.from == t.to && other.chunk == t.chunk;
            });
   });
@@ -44,7 +44,7 @@ void run_round(const plan::Round& round, Order order, Memory& memory) {
     const auto from = static_cast<std::size_t>(t.from), to = static_cast<std::size_t>(t.to);
     const auto chunk = static_cast<std::size_t>(t.chunk);
     const std::uint64_t value = (order == Order::kSnapshot ? before : memory)[from][chunk];
-    memory[to][chunk] = t.how == Combine::kCopy ? value : memory[to][chunk] + value;
+    memory[to][chunk] = t.how == ReceiveOp::kCopy ? value : memory[to][chunk] + value;
   };
   if (order == Order::kReversed) {
     std::for_each(round.rbegin(), round.rend(), apply);
@@ -73,7 +73,7 @@ bool replicas_agree(const Schedule& s, plan::ChunkId chunk) {
     for (const Transfer& t : round) {
       if (t.chunk != chunk) continue;
       const std::string& sent = built[static_cast<std::size_t>(t.from)];
-      if (t.how == Combine::kReduce) {
+      if (t.how == ReceiveOp::kReduce) {
         sums[t.to][t.from] = sent;
       } else {
         copies[t.to] = sent;
@@ -212,7 +212,7 @@ const Mutation kMutations[] = {
     {"change how it combines",
      [](Schedule& s, Rng& rng) {
        Transfer& t = random_transfer(s, rng);
-       t.how = t.how == Combine::kCopy ? Combine::kReduce : Combine::kCopy;
+       t.how = t.how == ReceiveOp::kCopy ? ReceiveOp::kReduce : ReceiveOp::kCopy;
      },
      true},
     {"swap two rounds",
@@ -295,8 +295,8 @@ TEST(Mutation, ReplicasThatWouldDifferInTheirLastBitsAreRejected) {
       bool to_itself = false;
       for (Rank r = 0; r < 4; ++r) {
         const auto i = static_cast<std::size_t>(r);
-        s.rounds[0].push_back({r, first[i], 0, Combine::kReduce});
-        s.rounds[1].push_back({r, second[i], 0, Combine::kReduce});
+        s.rounds[0].push_back({r, first[i], 0, ReceiveOp::kReduce});
+        s.rounds[1].push_back({r, second[i], 0, ReceiveOp::kReduce});
         to_itself = to_itself || first[i] == r || second[i] == r;
       }
       if (to_itself || !reaches_goal(s, Order::kSnapshot)) continue;

@@ -127,7 +127,7 @@ TEST(Simulate, PiecesHideTheReductions) {
 TEST(Simulate, HostsShareOneInterface) {
   // 4 ranks of one host send to 4 of another: latencies overlap, bytes do not
   Schedule s{"pairs", {}, 8, 4, {{}}};
-  for (Rank r = 0; r < 4; ++r) s.rounds[0].push_back({r, r + 4, r, plan::Combine::kCopy});
+  for (Rank r = 0; r < 4; ++r) s.rounds[0].push_back({r, r + 4, r, plan::ReceiveOp::kCopy});
   const Topology t = Topology::uniform(2, 4, {0, 0}, kLink);
   EXPECT_NEAR(simulated(s, t, 40'000), kAlpha + 40'000 * kBeta, kTick);
   EXPECT_NEAR(simulated(s, one_host(8), 40'000), kAlpha + 10'000 * kBeta, kTick);

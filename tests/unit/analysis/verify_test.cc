@@ -9,8 +9,8 @@
 namespace stormo::analysis {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 using plan::Schedule;
 
 void expect_verified(const schedule::Builder& b, int ranks, int hosts, Rank root) {
@@ -127,7 +127,7 @@ TEST(Verify, ChecksRangesOfValuesThatNoParserSaw) {
   broken[3].rounds[1][0].from = 4;
   broken[4].rounds[1][0].to = -1;
   broken[5].rounds[1][0].chunk = 4;
-  broken[6].rounds[1][0].how = static_cast<Combine>(7);
+  broken[6].rounds[1][0].how = static_cast<ReceiveOp>(7);
   broken[7].goal.kind = static_cast<GoalKind>(9);
   broken[8].ranks = 1 << 20;
   broken[9].chunks = 1 << 20;

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(StepOptions, ListsEverythingWrong) {
+TEST(BenchStepOptions, ListsEverythingWrong) {
   StepArguments a;
   a.models = {"mpl", "cnn", "vgg"};
   a.strategy = "host_share";
@@ -33,7 +33,7 @@ TEST(StepOptions, ListsEverythingWrong) {
   EXPECT_THAT(text, Not(HasSubstr("'cnn'")));
 }
 
-TEST(StepOptions, TakeWhatTheModelsSay) {
+TEST(BenchStepOptions, TakeWhatTheModelsSay) {
   StepArguments a;
   a.models = {"gpt", "wide"};
   a.strategy = "fsdp3";
@@ -56,7 +56,7 @@ TEST(StepOptions, TakeWhatTheModelsSay) {
   EXPECT_EQ(options.namespaces, 2);
 }
 
-TEST(StepOptions, NamesAreUnique) {
+TEST(BenchStepOptions, NamesAreUnique) {
   std::set<std::string_view> names;
   for (const StepModel& model : step_models()) EXPECT_TRUE(names.insert(model.name).second);
   names.clear();

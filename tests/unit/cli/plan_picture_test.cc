@@ -28,7 +28,7 @@ TEST(PlanRounds, JoinsWhatOneRankSendsAnother) {
   ASSERT_EQ(arrows.size(), 8u);
   EXPECT_EQ(arrows[0].to, 1);
   EXPECT_EQ(label_of(arrows[0]), "+c4-7");
-  EXPECT_EQ(label_of({0, 1, plan::Combine::kCopy, {0, 2, 3, 5, 6, 7}}), "=c0,2,3,5-7");
+  EXPECT_EQ(label_of({0, 1, plan::ReceiveOp::kCopy, {0, 2, 3, 5, 6, 7}}), "=c0,2,3,5-7");
 }
 
 TEST(PlanPicture, HasAnArrowForEveryMessage) {
@@ -37,7 +37,7 @@ TEST(PlanPicture, HasAnArrowForEveryMessage) {
     std::size_t reduced = 0, copied = 0;
     for (const plan::Round& round : s.rounds) {
       for (const Arrow& arrow : arrows_of(round)) {
-        ++(arrow.how == plan::Combine::kReduce ? reduced : copied);
+        ++(arrow.how == plan::ReceiveOp::kReduce ? reduced : copied);
       }
     }
     const std::string svg = svg_picture(s).take_or_throw(), dot = dot_picture(s).take_or_throw();

@@ -89,19 +89,19 @@ class Machine {
 
   bool advance(std::size_t r) {
     if (next_[r] == programs_[r].steps.size()) return false;
-    const Step& s = programs_[r].steps[next_[r]];
+    const Instruction& s = programs_[r].steps[next_[r]];
     switch (s.kind) {
-      case Step::Kind::kSync:
+      case Instruction::Kind::kSync:
         if (!meet(r)) return false;
         break;
-      case Step::Kind::kReduce: reduce(r, s); break;
-      case Step::Kind::kCopy:
+      case Instruction::Kind::kReduce: reduce(r, s); break;
+      case Instruction::Kind::kCopy:
         memory(r, s.destinations[0], s.chunk) = memory(r, s.sources[0].place, s.chunk);
         break;
-      case Step::Kind::kExchange:
+      case Instruction::Kind::kExchange:
         if (!exchange(r, s)) return false;
         break;
-      case Step::Kind::kPrefix: ADD_FAILURE() << "no schedule compiles to this"; break;
+      case Instruction::Kind::kPrefix: ADD_FAILURE() << "no schedule compiles to this"; break;
     }
     ++next_[r];
     return true;
@@ -119,7 +119,7 @@ class Machine {
     return true;
   }
 
-  void reduce(std::size_t r, const Step& s) {
+  void reduce(std::size_t r, const Instruction& s) {
     double sum = 0;
     for (const Source& source : s.sources) {
       if (source.received >= 0) {
@@ -133,7 +133,7 @@ class Machine {
     for (const Place& d : s.destinations) memory(r, d, s.chunk) = sum;
   }
 
-  bool exchange(std::size_t r, const Step& s) {
+  bool exchange(std::size_t r, const Instruction& s) {
     if (!sent_[r]) {
       for (const WireMove& m : s.sends) {
         wire_[{static_cast<Rank>(r), m.peer}].push_back(memory(r, m.area, m.chunk));
@@ -149,7 +149,7 @@ class Machine {
     for (const WireMove& m : s.receives) {
       auto& queue = wire_[{m.peer, static_cast<Rank>(r)}];
       received_[r].push_back(queue.front());
-      if (m.how == plan::Combine::kCopy) memory(r, m.area, m.chunk) = queue.front();
+      if (m.how == plan::ReceiveOp::kCopy) memory(r, m.area, m.chunk) = queue.front();
       queue.pop_front();
     }
     sent_[r] = false;
@@ -207,10 +207,10 @@ TEST(Compile, EveryScheduleReachesItsGoalOnEveryPlacement) {
   for (const auto& hosts : kHosts) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
     for (const schedule::Builder& b : schedule::builders()) {
-      if (b.even_hosts && placement_of(hosts) == Placement::kUneven) continue;
+      if (b.even_hosts && host_layout_of(hosts) == HostLayout::kUneven) continue;
       for (const int pieces : {1, 3}) {
         if (pieces > 1 && !b.takes_pieces) continue;
-        const schedule::Shape shape{n, hosts, b.takes_root ? n - 1 : 0, pieces};
+        const schedule::ScheduleShape shape{n, hosts, b.takes_root ? n - 1 : 0, pieces};
         expect_goal(b.build(shape).take_or_throw(), hosts);
       }
     }
@@ -222,7 +222,7 @@ TEST(Selection, EveryShippedChoiceSuitsItsHosts) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
     for (const plan::GoalKind goal : plan::kGoalKinds) {
       for (const std::uint64_t bytes : {0u, 10u, 10'000u, 100'000u, 100'000'000u}) {
-        const Choice choice = Selection::shipped().choose(goal, placement_of(hosts), n, bytes);
+        const Choice choice = Selection::shipped().choose(goal, host_layout_of(hosts), n, bytes);
         EXPECT_TRUE(check_choice(choice, goal, hosts).ok());
         const Schedule s = build(choice, {goal, 0}, hosts).take_or_throw();
         EXPECT_EQ(s.goal.kind, goal) << s.name;
@@ -239,7 +239,7 @@ TEST(Selection, TheFirstRuleThatFitsWinsAndTheShippedOnesFillIn) {
       "all_reduce one_host ranks=0 bytes=100 ring_all_reduce pieces=3\n");
   ASSERT_TRUE(selection.ok()) << selection.status().to_string();
   const auto name = [&](int ranks, std::uint64_t bytes) {
-    return selection->choose(plan::GoalKind::kAllReduce, Placement::kOneHost, ranks, bytes)
+    return selection->choose(plan::GoalKind::kAllReduce, HostLayout::kOneHost, ranks, bytes)
         .builder->name;
   };
   EXPECT_EQ(name(4, 100), "star_all_reduce");
@@ -286,8 +286,8 @@ TEST(Compile, RanksShareOnlyWhatOthersRead) {
 TEST(Compile, ReductionsOfARoundArePassesInTheOrderOfRanks) {
   // one host of two ranks, one of one: what comes by wire takes its place among the ranks
   const Program p = compile(schedule::one_shot_all_reduce(3), 1, HostMap::of({1, 2}));
-  const auto reduce = std::find_if(p.steps.begin(), p.steps.end(), [](const Step& s) {
-    return s.kind == Step::Kind::kReduce && s.sources.size() == 3;
+  const auto reduce = std::find_if(p.steps.begin(), p.steps.end(), [](const Instruction& s) {
+    return s.kind == Instruction::Kind::kReduce && s.sources.size() == 3;
   });
   ASSERT_NE(reduce, p.steps.end());
   EXPECT_EQ(reduce->sources[0].received, 0);
@@ -299,7 +299,7 @@ TEST(Compile, ReductionsOfARoundArePassesInTheOrderOfRanks) {
 TEST(Compile, DirectAllReduceOnOneHostIsOnePassAndOneMeeting) {
   const Program p = compile(schedule::direct_all_reduce(4), 1, HostMap::of({4}));
   ASSERT_EQ(p.steps.size(), 2u);
-  EXPECT_EQ(p.steps[0].kind, Step::Kind::kReduce);
+  EXPECT_EQ(p.steps[0].kind, Instruction::Kind::kReduce);
   EXPECT_EQ(p.steps[0].chunk, 1);
   ASSERT_EQ(p.steps[0].sources.size(), 4u);
   ASSERT_EQ(p.steps[0].destinations.size(), 4u);
@@ -307,7 +307,7 @@ TEST(Compile, DirectAllReduceOnOneHostIsOnePassAndOneMeeting) {
     EXPECT_EQ(p.steps[0].sources[static_cast<std::size_t>(r)].place.local, r);
     EXPECT_EQ(p.steps[0].destinations[static_cast<std::size_t>(r)].local, r);
   }
-  EXPECT_EQ(p.steps[1].kind, Step::Kind::kSync);
+  EXPECT_EQ(p.steps[1].kind, Instruction::Kind::kSync);
 }
 
 TEST(Compile, RanksOfAHostMeetEquallyOften) {
@@ -318,9 +318,9 @@ TEST(Compile, RanksOfAHostMeetEquallyOften) {
       std::map<int, std::size_t> meetings;
       for (Rank r = 0; r < n; ++r) {
         const Program p = compile(s, r, map);
-        const auto count = static_cast<std::size_t>(
-            std::count_if(p.steps.begin(), p.steps.end(),
-                          [](const Step& step) { return step.kind == Step::Kind::kSync; }));
+        const auto count = static_cast<std::size_t>(std::count_if(
+            p.steps.begin(), p.steps.end(),
+            [](const Instruction& step) { return step.kind == Instruction::Kind::kSync; }));
         const auto [it, fresh] = meetings.emplace(map.host[static_cast<std::size_t>(r)], count);
         EXPECT_EQ(it->second, count) << s.name << " rank " << r;
       }

@@ -33,7 +33,7 @@ TEST(Tune, EveryRankComesToTheSameRules) {
                            plan::kGoalKinds.size() * 3);
     const Selection selection = parse_selection(*outcomes.begin()).take_or_throw();
     for (const plan::GoalKind goal : plan::kGoalKinds) {
-      const auto& rule = selection.rule_for(goal, placement_of(hosts), 3, std::uint64_t{1} << 40);
+      const auto& rule = selection.rule_for(goal, host_layout_of(hosts), 3, std::uint64_t{1} << 40);
       EXPECT_EQ(rule.max_bytes, 0u) << "the last rule reaches to the end";
       EXPECT_EQ(rule.goal, goal);
     }
@@ -46,15 +46,15 @@ TEST(Selection, RulesForOneHostHoldForACrowdedOneUnlessItHasItsOwn) {
                              "all_reduce crowded_host ranks=3 bytes=0 star_all_reduce pieces=1\n"
                              "all_reduce one_host ranks=0 bytes=0 ring_all_reduce pieces=1\n")
                              .take_or_throw();
-  const auto name = [&](Placement placement, int ranks) {
+  const auto name = [&](HostLayout placement, int ranks) {
     return mine.choose(plan::GoalKind::kAllReduce, placement, ranks, 100).builder->name;
   };
-  EXPECT_EQ(name(Placement::kCrowdedHost, 3), "star_all_reduce");
-  EXPECT_EQ(name(Placement::kCrowdedHost, 4), "ring_all_reduce");
-  EXPECT_EQ(name(Placement::kOneHost, 3), "ring_all_reduce");
-  EXPECT_EQ(placement_of({3}, true), Placement::kCrowdedHost);
-  EXPECT_EQ(placement_of({3}), Placement::kOneHost);
-  EXPECT_EQ(placement_of({1, 1}, true), Placement::kOnePerHost);
+  EXPECT_EQ(name(HostLayout::kCrowdedHost, 3), "star_all_reduce");
+  EXPECT_EQ(name(HostLayout::kCrowdedHost, 4), "ring_all_reduce");
+  EXPECT_EQ(name(HostLayout::kOneHost, 3), "ring_all_reduce");
+  EXPECT_EQ(host_layout_of({3}, true), HostLayout::kCrowdedHost);
+  EXPECT_EQ(host_layout_of({3}), HostLayout::kOneHost);
+  EXPECT_EQ(host_layout_of({1, 1}, true), HostLayout::kOnePerHost);
 }
 
 /// B7, in small: bench/regret measures whether the shipped selection is good.
@@ -72,8 +72,9 @@ TEST(Regret, ComparesTheSelectionWithTheBestOnEveryRankAlike) {
           << "1 KiB among the ranks of one host is posted whole";
       for (const Regret& r : *found) {
         if (r.selected) {
-          EXPECT_EQ(*r.selected, Selection::shipped().choose(plan::GoalKind::kAllReduce,
-                                                             group.placement(), c.size(), r.bytes));
+          EXPECT_EQ(*r.selected,
+                    Selection::shipped().choose(plan::GoalKind::kAllReduce, group.host_layout(),
+                                                c.size(), r.bytes));
         }
         EXPECT_GE(r.ratio(), 1);
         EXPECT_EQ(r.ratio() == 1, r.best == r.selected);

@@ -48,7 +48,7 @@ TEST(WireCost, IsWhatTheTransportsCount) {
       }
       const int pieces = b.takes_pieces ? 3 : 1;
       const Rank root = b.takes_root ? n - 1 : 0;
-      const auto s = b.build(schedule::Shape{n, hosts, root, pieces});
+      const auto s = b.build(schedule::ScheduleShape{n, hosts, root, pieces});
       ASSERT_TRUE(s.ok()) << s.status().to_string();
       const bool pairs = b.goal == GoalKind::kAllToAll;
       const std::int64_t count = std::int64_t{s->chunks} * n * 2;  // no chunk is empty or ragged

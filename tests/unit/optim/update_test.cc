@@ -120,29 +120,29 @@ struct Parameter {
 
   double step(const Options& o, double lr, int t, const std::vector<T>& gradient, std::size_t cut,
               double scale = 1) {
-    Step step{.lr = lr, .number = t, .gradient_scale = scale};
+    UpdateStep step{.lr = lr, .number = t, .gradient_scale = scale};
     SquareSums sums;
-    const Source source{gradient.data(), 1};
+    const GradientTerm source{gradient.data(), 1};
     const auto for_each_piece = [&](const auto& body) {
       for (std::size_t i = 0; i < weights.size(); i += cut) {
-        body(Piece{.begin = static_cast<std::int64_t>(i),
-                   .end = static_cast<std::int64_t>(std::min(i + cut, weights.size())),
-                   .dtype = kDType<T>,
-                   .weights = weights.data(),
-                   .gradients = {&source, 1},
-                   .gradient_dtype = kDType<T>,
-                   .slots = {first.data(), second.data()}});
+        body(UpdateRange{.begin = static_cast<std::int64_t>(i),
+                         .end = static_cast<std::int64_t>(std::min(i + cut, weights.size())),
+                         .dtype = kDType<T>,
+                         .weights = weights.data(),
+                         .gradients = {&source, 1},
+                         .gradient_dtype = kDType<T>,
+                         .slots = {first.data(), second.data()}});
       }
     };
     if (needs_norms(o.kind)) {
-      for_each_piece([&](const Piece& p) {
+      for_each_piece([&](const UpdateRange& p) {
         const SquareSums part = prepare(o, step, p);
         sums.weights += part.weights;
         sums.direction += part.direction;
       });
       step.trust_ratio = trust_ratio(o, sums);
     }
-    for_each_piece([&](const Piece& p) { update(o, step, p); });
+    for_each_piece([&](const UpdateRange& p) { update(o, step, p); });
     return step.trust_ratio;
   }
 };
@@ -226,7 +226,7 @@ void sums_as_comm_does() {
   for (const std::size_t ranks : {1u, 2u, 3u, 5u}) {
     constexpr std::size_t kCount = 4133;
     std::vector<std::vector<T>> data;
-    std::vector<Source> sources;
+    std::vector<GradientTerm> sources;
     std::vector<comm::Operand> operands;
     for (std::size_t r = 0; r < ranks; ++r) data.push_back(numbers<T>(kCount, 30 + r));
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -240,11 +240,11 @@ void sums_as_comm_does() {
                  static_cast<std::int64_t>(kCount));
 
     std::vector<T> weights(kCount);
-    const Piece piece{.end = static_cast<std::int64_t>(kCount),
-                      .dtype = kDType<T>,
-                      .weights = weights.data(),
-                      .gradients = sources,
-                      .gradient_dtype = kDType<T>};
+    const UpdateRange piece{.end = static_cast<std::int64_t>(kCount),
+                            .dtype = kDType<T>,
+                            .weights = weights.data(),
+                            .gradients = sources,
+                            .gradient_dtype = kDType<T>};
     double squares = 0;
     for (const T x : expected) squares += static_cast<double>(x) * static_cast<double>(x);
     EXPECT_NEAR(sum_gradients(piece, sum.data()) / squares, 1, 1e-12);
@@ -264,7 +264,7 @@ TEST(Gradients, AreSummedBitForBitAsByComm) {
 TEST(Gradients, MayBeSummedInPlace) {
   auto a = numbers<float>(1000, 1);
   const auto b = numbers<float>(1000, 2), before = a;
-  const std::vector<Source> sources{{a.data(), 1}, {b.data(), 1}};
+  const std::vector<GradientTerm> sources{{a.data(), 1}, {b.data(), 1}};
   sum_gradients({.end = 1000, .gradients = sources}, a.data());
   for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(a[i], before[i] + b[i]);
 }
@@ -284,7 +284,7 @@ TEST(Update, TakesBfloat16GradientsAndWritesABfloat16Copy) {
   Parameter<float> reference(numbers<float>(kCount, 6)), mixed(reference.weights);
   const Options adamw{.kind = Kind::kAdamW};
   reference.step(adamw, 0.1, 1, exact, kCount);
-  const Source source{half.data(), 1};
+  const GradientTerm source{half.data(), 1};
   update(adamw, {.lr = 0.1},
          {.end = kCount,
           .weights = mixed.weights.data(),

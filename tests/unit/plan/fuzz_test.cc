@@ -35,7 +35,7 @@ Schedule random_schedule(Rng& rng) {
   for (Round& round : s.rounds) {
     for (int i = below(rng, 6); i > 0; --i) {
       round.push_back({below(rng, s.ranks), below(rng, s.ranks), below(rng, s.chunks),
-                       static_cast<Combine>(below(rng, 2))});
+                       static_cast<ReceiveOp>(below(rng, 2))});
     }
   }
   return s;

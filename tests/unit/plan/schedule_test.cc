@@ -11,7 +11,7 @@ const Schedule kSmall{"two_step",
                       {GoalKind::kAllReduce},
                       2,
                       3,
-                      {{{0, 1, 2, Combine::kReduce}}, {{1, 0, 2, Combine::kCopy}}}};
+                      {{{0, 1, 2, ReceiveOp::kReduce}}, {{1, 0, 2, ReceiveOp::kCopy}}}};
 
 std::string message_of(std::string_view text) { return parse_schedule(text).status().message(); }
 
@@ -110,7 +110,7 @@ TEST(Schedule, HashFollowsEveryField) {
   others[3].ranks = 3;
   others[4].chunks = 4;
   others[5].rounds.pop_back();
-  others[6].rounds[0][0].how = Combine::kCopy;
+  others[6].rounds[0][0].how = ReceiveOp::kCopy;
   std::swap(others[7].rounds[0], others[7].rounds[1]);
   for (const Schedule& other : others) EXPECT_NE(hash(other), hash(kSmall)) << to_text(other);
 }

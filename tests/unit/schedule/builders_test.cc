@@ -13,8 +13,8 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 using plan::Schedule;
 using plan::Transfer;
 
@@ -56,7 +56,7 @@ TEST(Builders, MakeWhatTheirRowSays) {
         const int pieces = 1 + ranks % 3;
         const auto s = b.build(ranks, hosts, ranks - 1, pieces);
         ASSERT_TRUE(s.ok()) << s.status().to_string();
-        const Shape shape{ranks, spread_over(ranks, hosts), 0, b.takes_pieces ? pieces : 1};
+        const ScheduleShape shape{ranks, spread_over(ranks, hosts), 0, b.takes_pieces ? pieces : 1};
         EXPECT_EQ(s->name, b.name);
         EXPECT_EQ(s->goal.kind, b.goal);
         EXPECT_EQ(s->goal.root, b.takes_root ? ranks - 1 : 0);
@@ -87,7 +87,7 @@ TEST(Builders, RefuseWrongArguments) {
 TEST(Builders, RefuseWhatWouldNotFitIntoMemory) {
   int refused = 0;
   for (const Builder& b : builders()) {
-    const Shape most{.ranks = plan::kMaxRanks, .hosts = {plan::kMaxRanks}};
+    const ScheduleShape most{.ranks = plan::kMaxRanks, .hosts = {plan::kMaxRanks}};
     if (b.num_transfers(most) <= plan::kMaxTransfers && b.num_chunks(most) <= plan::kMaxChunks) {
       continue;
     }
@@ -133,7 +133,7 @@ std::map<plan::ChunkId, std::vector<Transfer>> reductions(const Schedule& s) {
   std::map<plan::ChunkId, std::vector<Transfer>> out;
   for (const plan::Round& round : s.rounds) {
     for (const Transfer& t : round) {
-      if (t.how == Combine::kReduce) out[t.chunk].push_back(t);
+      if (t.how == ReceiveOp::kReduce) out[t.chunk].push_back(t);
     }
   }
   return out;
@@ -210,7 +210,7 @@ Additions additions(const Schedule& s) {
     for (const Transfer& t : round) {
       auto& of_place = terms[{t.to, t.chunk}];
       of_place[t.from] = held[{t.from, t.chunk}];
-      if (t.how == Combine::kReduce) of_place[t.to] = held[{t.to, t.chunk}];
+      if (t.how == ReceiveOp::kReduce) of_place[t.to] = held[{t.to, t.chunk}];
     }
     for (const auto& [place, of_place] : terms) {
       std::string sum;
@@ -252,7 +252,7 @@ TEST(HostLanes, TheRootCarriesAllOfItsHost) {
   const HostLanes lanes = HostLanes::of_width({2, 2}, 2, 1).carried_by(1);
   const Schedule s = lanes.between_hosts(direct_broadcast(2, 0));
   ASSERT_EQ(s.rounds.size(), 1u);
-  EXPECT_EQ(s.rounds[0], (plan::Round{{1, 2, 0, Combine::kCopy}, {1, 3, 1, Combine::kCopy}}));
+  EXPECT_EQ(s.rounds[0], (plan::Round{{1, 2, 0, ReceiveOp::kCopy}, {1, 3, 1, ReceiveOp::kCopy}}));
   EXPECT_EQ(s.chunks, 2);
 }
 
@@ -260,8 +260,8 @@ TEST(Ring, PiecesFollowOneAnotherInARound) {
   const Schedule s = ring_all_reduce(3, 2);
   EXPECT_EQ(s.chunks, 6);
   ASSERT_EQ(s.rounds.size(), 4u);
-  EXPECT_EQ(s.rounds[0][0], (Transfer{0, 1, 4, Combine::kReduce}));
-  EXPECT_EQ(s.rounds[0][1], (Transfer{0, 1, 5, Combine::kReduce}));
+  EXPECT_EQ(s.rounds[0][0], (Transfer{0, 1, 4, ReceiveOp::kReduce}));
+  EXPECT_EQ(s.rounds[0][1], (Transfer{0, 1, 5, ReceiveOp::kReduce}));
 }
 
 TEST(DoubleTree, NoRankIsInteriorInBothTrees) {
@@ -272,7 +272,7 @@ TEST(DoubleTree, NoRankIsInteriorInBothTrees) {
     std::map<std::pair<int, Rank>, int> children;
     for (const plan::Round& round : s.rounds) {
       for (const Transfer& t : round) {
-        if (t.how == Combine::kCopy) continue;
+        if (t.how == ReceiveOp::kCopy) continue;
         interior[t.chunk / pieces].insert(t.to);
         const int count = ++children[{t.chunk, t.to}];
         EXPECT_LE(count, 2) << n;

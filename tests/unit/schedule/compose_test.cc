@@ -7,17 +7,18 @@
 namespace stormo::schedule {
 namespace {
 
-using plan::Combine;
 using plan::GoalKind;
+using plan::ReceiveOp;
 using plan::Round;
 using plan::Schedule;
 
-const Schedule kReduce{"reduce", {GoalKind::kReduceScatter}, 2, 2, {{{0, 1, 1, Combine::kReduce}}}};
+const Schedule kReduce{
+    "reduce", {GoalKind::kReduceScatter}, 2, 2, {{{0, 1, 1, ReceiveOp::kReduce}}}};
 const Schedule kCopy{"copy",
                      {GoalKind::kAllGather},
                      2,
                      2,
-                     {{{1, 0, 1, Combine::kCopy}}, {{0, 1, 0, Combine::kCopy}}}};
+                     {{{1, 0, 1, ReceiveOp::kCopy}}, {{0, 1, 0, ReceiveOp::kCopy}}}};
 
 TEST(Compose, ThenAppendsTheRounds) {
   const Schedule s = then(kReduce, kCopy);
@@ -34,7 +35,7 @@ TEST(Compose, OnGroupRenamesRanksAndWidensChunks) {
   EXPECT_EQ(s.ranks, 6);
   EXPECT_EQ(s.chunks, 8);
   const Round expected{
-      {4, 2, 4, Combine::kReduce}, {4, 2, 5, Combine::kReduce}, {4, 2, 6, Combine::kReduce}};
+      {4, 2, 4, ReceiveOp::kReduce}, {4, 2, 5, ReceiveOp::kReduce}, {4, 2, 6, ReceiveOp::kReduce}};
   EXPECT_EQ(s.rounds, std::vector<Round>{expected});
 }
 
@@ -47,23 +48,23 @@ TEST(Compose, SideBySideMergesRoundByRound) {
 }
 
 TEST(Compose, ReversedTurnsRoundsAndTransfersAround) {
-  const Schedule s = reversed(kCopy, Combine::kReduce);
+  const Schedule s = reversed(kCopy, ReceiveOp::kReduce);
   EXPECT_EQ(s.rounds,
-            (std::vector<Round>{{{1, 0, 0, Combine::kReduce}}, {{0, 1, 1, Combine::kReduce}}}));
+            (std::vector<Round>{{{1, 0, 0, ReceiveOp::kReduce}}, {{0, 1, 1, ReceiveOp::kReduce}}}));
 }
 
 TEST(Compose, InPiecesCutsChunksInPlace) {
   const Schedule s = in_pieces(kReduce, 2);
   EXPECT_EQ(s.chunks, 4);
   EXPECT_EQ(s.rounds,
-            (std::vector<Round>{{{0, 1, 2, Combine::kReduce}, {0, 1, 3, Combine::kReduce}}}));
+            (std::vector<Round>{{{0, 1, 2, ReceiveOp::kReduce}, {0, 1, 3, ReceiveOp::kReduce}}}));
   EXPECT_EQ(in_pieces(kReduce, 1), kReduce);
 }
 
 TEST(Compose, WithoutRepeatsKeepsTheFirstArrivals) {
   EXPECT_EQ(without_repeats(then(kCopy, kCopy)), kCopy);
   Schedule home = kCopy;  // chunk 0 starts at rank 0
-  home.rounds.push_back({{1, 0, 0, Combine::kCopy}});
+  home.rounds.push_back({{1, 0, 0, ReceiveOp::kCopy}});
   EXPECT_EQ(without_repeats(home), kCopy);
 }
 

@@ -167,8 +167,8 @@ TEST(FusedOptimizer, SumsGradientsWhereTheyAre) {
   const torch::Tensor p = torch::randn({50}), q = p.clone();
   const torch::Tensor a = torch::randn({50}), b = torch::randn({50});
   FusedOptimizer shared({.kind = Kind::kAdamW}, {{"p", p}}, {{10, 40}});
-  const std::array sources{optim::Source{a.data_ptr<float>() + 10, 0.25},
-                           optim::Source{b.data_ptr<float>() + 10, 0.75}};
+  const std::array sources{optim::GradientTerm{a.data_ptr<float>() + 10, 0.25},
+                           optim::GradientTerm{b.data_ptr<float>() + 10, 0.75}};
   const RangeGradient gradient{.sources = sources};
   ASSERT_TRUE(shared.step(StepRate{.lr = 0.1}, {&gradient, 1}).ok());
 

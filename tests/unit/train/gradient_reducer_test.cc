@@ -23,7 +23,7 @@ namespace {
 
 using train::GradientReducer;
 using train::NamedParameter;
-using train::Reduction;
+using train::ReductionOptions;
 
 constexpr std::int64_t kElements = 1 << 16;
 constexpr std::uint64_t kBytes = kElements * sizeof(float);
@@ -35,7 +35,7 @@ struct Average {
 };
 
 // Rank r contributes (r + 1) x with weight r + 1.
-Average average(const std::vector<int>& hosts, const Reduction& how) {
+Average average(const std::vector<int>& hosts, const ReductionOptions& how) {
   test::Group group = comm::make_hosts(hosts);
   Average out{.sent = std::vector<std::uint64_t>(group.size())};
   torch::manual_seed(5);

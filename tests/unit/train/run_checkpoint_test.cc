@@ -32,7 +32,7 @@ struct Loop {
                                    const RunCheckpointOptions& options = {}) = 0;
   virtual void update() = 0;
 
-  void train(Progress& at, int steps) {
+  void train(TrainingPosition& at, int steps) {
     for (int i = 0; i < steps; ++i) {
       const auto generator = at::make_generator<at::CPUGeneratorImpl>(at.step);
       const torch::Tensor x = torch::randn({8, 6}, generator);
@@ -110,8 +110,8 @@ TEST_F(RunCheckpointTest, ALoopGoesOnBitwiseOnAnyNumberOfRanks) {
     std::string expected;
     on_ranks(1, make, 1, [&](comm::Communicator& world, Loop& loop) {
       RunCheckpoint checkpoint = loop.checkpoint(world, folder_);
-      Progress at = checkpoint.restore();
-      EXPECT_EQ(at, Progress());
+      TrainingPosition at = checkpoint.restore();
+      EXPECT_EQ(at, TrainingPosition());
       loop.train(at, 3);
       EXPECT_EQ(checkpoint.save(at), checkpoint::checkpoint_path(folder_, 3));
       loop.train(at, 4);
@@ -120,8 +120,8 @@ TEST_F(RunCheckpointTest, ALoopGoesOnBitwiseOnAnyNumberOfRanks) {
     for (const int ranks : {2, 1, 3}) {
       fs::remove_all(folder_ + "-again");
       on_ranks(ranks, make, 100, [&](comm::Communicator& world, Loop& loop) {
-        Progress at = loop.checkpoint(world, folder_).restore();
-        EXPECT_EQ(at, (Progress{3, 24, 1}));
+        TrainingPosition at = loop.checkpoint(world, folder_).restore();
+        EXPECT_EQ(at, (TrainingPosition{3, 24, 1}));
         loop.train(at, 2);
         // Saved again by these ranks, in the same run and in a folder that begins another one.
         loop.checkpoint(world, folder_ + "-again").save(at);
@@ -129,7 +129,7 @@ TEST_F(RunCheckpointTest, ALoopGoesOnBitwiseOnAnyNumberOfRanks) {
         EXPECT_EQ(loop.hash(), expected) << ranks << " ranks, rank " << world.rank();
       });
       on_ranks(2, make, 200, [&](comm::Communicator& world, Loop& loop) {
-        Progress at = loop.checkpoint(world, folder_ + "-again").restore();
+        TrainingPosition at = loop.checkpoint(world, folder_ + "-again").restore();
         EXPECT_EQ(at.step, 5);
         loop.train(at, 2);
         EXPECT_EQ(loop.hash(), expected) << "saved by " << ranks << " ranks";
@@ -162,7 +162,7 @@ TEST_F(RunCheckpointTest, AFolderBelongsToOneRun) {
   EXPECT_EQ(run_of_newest(), first);
   on_ranks(2, make, 1, [&](comm::Communicator& world, Loop& loop) {
     RunCheckpoint anew = loop.checkpoint(world, folder_, {.overwrite = true});
-    EXPECT_EQ(anew.restore(), Progress());
+    EXPECT_EQ(anew.restore(), TrainingPosition());
     anew.save({.step = 1});
   });
   EXPECT_NE(run_of_newest(), first);
@@ -173,7 +173,7 @@ TEST_F(RunCheckpointTest, AFolderBelongsToOneRun) {
 TEST_F(RunCheckpointTest, WhatBelongsToAnotherModelOrOptimizerIsRefusedOnAllRanks) {
   const auto loops = all_loops();
   on_ranks(1, loops[0], 1, [&](comm::Communicator& world, Loop& loop) {
-    Progress at;
+    TrainingPosition at;
     loop.train(at, 1);
     loop.checkpoint(world, folder_).save(at);
   });
