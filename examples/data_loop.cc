@@ -43,8 +43,7 @@ int main() {
     for (const std::int64_t index : slice.indices) ++used[static_cast<std::size_t>(index)];
   }
 
-  stormo::throw_if_error(world.communicator().all_reduce(stormo::comm::buffer_of(std::span(used)),
-                                                         stormo::comm::ReduceOp::kSum));
+  stormo::throw_if_error(world.communicator().all_reduce(used, stormo::comm::ReduceOp::kSum));
   for (const std::int64_t times : used) {
     if (times != 5) return 1;
   }

@@ -18,10 +18,10 @@ class StormoEngine : public bench::Engine {
   Status run(bench::Operation operation, const bench::Operands& operands) override;
   Status barrier() override { return world_.barrier(); }
   Status largest(std::span<double> values) override {
-    return world_.all_reduce(comm::buffer_of(values), comm::ReduceOp::kMax);
+    return world_.all_reduce(values, comm::ReduceOp::kMax);
   }
   Status total(std::span<double> values) override {
-    return world_.all_reduce(comm::buffer_of(values), comm::ReduceOp::kSum);
+    return world_.all_reduce(values, comm::ReduceOp::kSum);
   }
 
  private:

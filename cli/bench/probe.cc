@@ -63,8 +63,7 @@ class SharedBuffers {
     if (mine.ok()) mine->back_with_huge_pages(0, bytes);  // as the Arena does
     std::array<std::int64_t, 2> place = {::getpid(), mine.ok() ? mine->fd() : -1};
     std::vector<std::int64_t> places(2 * static_cast<std::size_t>(world.size()));
-    STORMO_RETURN_IF_ERROR(
-        world.all_gather(comm::buffer_of(std::span(place)), comm::buffer_of(std::span(places))));
+    STORMO_RETURN_IF_ERROR(world.all_gather(place, places));
     Status failed = mine.status();
     for (std::size_t r = 0; r < places.size() / 2 && failed.ok(); ++r) {
       auto file = r == static_cast<std::size_t>(world.rank())
@@ -77,8 +76,7 @@ class SharedBuffers {
     }
     // nobody closes before all have opened, or goes on when one could not
     double any = failed.ok() ? 0 : 1;
-    STORMO_RETURN_IF_ERROR(
-        world.all_reduce(comm::buffer_of(std::span(&any, 1)), comm::ReduceOp::kMax));
+    STORMO_RETURN_IF_ERROR(world.all_reduce(std::span(&any, 1), comm::ReduceOp::kMax));
     if (any == 0) return buffers;
     return failed.ok() ? Status(Code::kExhausted, "another rank cannot map the probe's memory")
                        : failed;

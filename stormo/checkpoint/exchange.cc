@@ -22,8 +22,7 @@ Status broadcast_text(comm::Communicator& world, std::string& text, Rank root) {
 Result<std::vector<std::string>> gather_texts(comm::Communicator& world, const std::string& text) {
   auto length = static_cast<std::int64_t>(text.size());
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(world.all_gather(comm::Buffer{&length, 1, DType::kInt64},
-                                          comm::buffer_of(std::span(lengths))));
+  STORMO_RETURN_IF_ERROR(world.all_gather(comm::Buffer{&length, 1, DType::kInt64}, lengths));
   const bool root = world.rank() == 0;
   const std::int64_t sum = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   std::string mine = text, all(root ? static_cast<std::size_t>(sum) : 0, '\0');

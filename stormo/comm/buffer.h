@@ -2,7 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <ranges>
+#include <type_traits>
 
 #include <stormo/base/dtype.h>
 
@@ -15,20 +16,31 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-/// A non-owning, typed, contiguous span of elements.
+template <class T>
+concept HasDType = requires { DTypeOf<T>::value; };
+
+/// A non-owning, typed, contiguous sequence of elements.
 struct Buffer {
+  Buffer() = default;
+  Buffer(void* data_, std::int64_t count_, DType dtype_, Device device_ = {},
+         void* stream_ = nullptr)
+      : data(data_), count(count_), dtype(dtype_), device(device_), stream(stream_) {}
+  /// A std::vector, std::array or std::span is a Buffer of its elements:
+  /// world.all_reduce(values, ReduceOp::kSum).
+  template <std::ranges::contiguous_range R>
+    requires std::ranges::sized_range<R> && std::ranges::borrowed_range<R> &&
+             HasDType<std::remove_reference_t<std::ranges::range_reference_t<R>>>
+  Buffer(R&& range)  // NOLINT(google-explicit-constructor)
+      : Buffer(std::ranges::data(range), static_cast<std::int64_t>(std::ranges::size(range)),
+               DTypeOf<std::ranges::range_value_t<R>>::value) {}
+
   void* data = nullptr;
   std::int64_t count = 0;  ///< elements, not bytes
   DType dtype = DType::kFloat32;
   Device device{};
-  void* stream = nullptr;  ///< device stream that orders uses of the buffer; null on the CPU
+  void* stream = nullptr;  ///< device stream that orders the buffer's use, null on the CPU
 
   std::uint64_t bytes() const { return static_cast<std::uint64_t>(count) * size_of(dtype); }
 };
-
-template <class T, std::size_t N>
-Buffer buffer_of(std::span<T, N> s) {
-  return {s.data(), static_cast<std::int64_t>(s.size()), DTypeOf<T>::value};
-}
 
 }  // namespace stormo::comm

@@ -73,7 +73,8 @@ class Communicator {
   /// until the Work is complete.
   virtual Work submit(const Request& request) = 0;
 
-  // Every operation, in a blocking and an asynchronous form. Their costs: docs/algorithms.md. A
+  // Every operation blocks; the usual ones have an asynchronous form too, the others by submit().
+  // A std::vector, std::array or std::span of numbers is a Buffer. Costs: docs/algorithms.md. A
   // count of 0 is allowed; sizes are not limited by 2 GiB.
 
   /// In place: every buffer becomes its reduction over all ranks. `weight` is for kWeightedAverage.
@@ -96,9 +97,6 @@ class Communicator {
   Status reduce(Buffer b, Reduction how, Rank root, Deadline by = Deadline::never()) {
     return reduce(std::span<const Buffer>(&b, 1), std::move(how), root, by);
   }
-  Work reduce_async(std::span<const Buffer> buffers, Reduction how, Rank root) {
-    return submit(in_place_request(OperationKind::kReduce, buffers, std::move(how), root));
-  }
 
   /// From root's buffers into everyone's.
   Status broadcast(std::span<const Buffer> buffers, Rank root, Deadline by = Deadline::never()) {
@@ -115,15 +113,9 @@ class Communicator {
   Status scan(Buffer b, Reduction how, Deadline by = Deadline::never()) {
     return run(in_place_request(OperationKind::kScan, {&b, 1}, std::move(how)), by);
   }
-  Work scan_async(Buffer b, Reduction how) {
-    return submit(in_place_request(OperationKind::kScan, {&b, 1}, std::move(how)));
-  }
   /// In place: rank r gets the reduction of ranks 0 to r-1; rank 0's buffer stays as it is.
   Status exclusive_scan(Buffer b, Reduction how, Deadline by = Deadline::never()) {
     return run(in_place_request(OperationKind::kExclusiveScan, {&b, 1}, std::move(how)), by);
-  }
-  Work exclusive_scan_async(Buffer b, Reduction how) {
-    return submit(in_place_request(OperationKind::kExclusiveScan, {&b, 1}, std::move(how)));
   }
 
   // Operations with parts: one buffer is the whole, which consists of a part for each rank, in the
@@ -148,17 +140,11 @@ class Communicator {
                 Deadline by = Deadline::never()) {
     return run(request(OperationKind::kGather, in, out, root, counts), by);
   }
-  Work gather_async(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {}) {
-    return submit(request(OperationKind::kGather, in, out, root, counts));
-  }
 
   /// out = this rank's part of root's `in`, the whole; `in` is ignored on other ranks.
   Status scatter(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {},
                  Deadline by = Deadline::never()) {
     return run(request(OperationKind::kScatter, in, out, root, counts), by);
-  }
-  Work scatter_async(Buffer in, Buffer out, Rank root, std::span<const std::int64_t> counts = {}) {
-    return submit(request(OperationKind::kScatter, in, out, root, counts));
   }
 
   /// out = this rank's part of the reduction of all ranks' `in`, each a whole. `in` is unspecified
@@ -169,10 +155,6 @@ class Communicator {
   Status reduce_scatter(Buffer in, Buffer out, Reduction how, std::span<const std::int64_t> counts,
                         Deadline by = Deadline::never()) {
     return run(request(OperationKind::kReduceScatter, in, out, 0, counts, std::move(how)), by);
-  }
-  Work reduce_scatter_async(Buffer in, Buffer out, Reduction how,
-                            std::span<const std::int64_t> counts = {}) {
-    return submit(request(OperationKind::kReduceScatter, in, out, 0, counts, std::move(how)));
   }
 
   /// Part d of `in` is sent to rank d, part s of `out` comes from rank s. All parts are equal.
@@ -186,13 +168,9 @@ class Communicator {
     r.out_counts = out_counts;
     return run(r, by);
   }
-  Work all_to_all_async(Buffer in, Buffer out) {
-    return submit(request(OperationKind::kAllToAll, in, out, 0, {}));
-  }
 
   /// Returns when every rank has called it.
   Status barrier(Deadline by = Deadline::never()) { return run(Request{}, by); }
-  Work barrier_async() { return submit(Request{}); }
 
   /// Messages between two ranks keep their order; `tag`, dtype and count must be equal on both
   /// sides, else kMismatch.

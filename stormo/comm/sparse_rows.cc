@@ -102,8 +102,7 @@ Result<Rows> gather_rows(Communicator& world, const RowTable& table, Rows mine,
   std::vector<std::int64_t> indices(total);
   std::vector<std::byte> values(total * table.row_bytes());
   std::vector<std::int64_t> counts(rows_of.begin(), rows_of.end());
-  STORMO_RETURN_IF_ERROR(world.all_gather(buffer_of(std::span(mine.indices)),
-                                          buffer_of(std::span(indices)), counts, by));
+  STORMO_RETURN_IF_ERROR(world.all_gather(mine.indices, indices, counts, by));
   for (std::int64_t& c : counts) c *= row_width;
   STORMO_RETURN_IF_ERROR(
       world.all_gather(table.buffer(mine.values), table.buffer(values), counts, by));
@@ -128,8 +127,7 @@ Result<Rows> all_reduce_rows(Communicator& world, std::span<const std::int64_t> 
   Rows sum = table.coalesce(indices, static_cast<const std::byte*>(values.data));
   auto own = static_cast<std::int64_t>(sum.indices.size());
   std::vector<std::int64_t> rows_of(static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(
-      world.all_gather(buffer_of(std::span(&own, 1)), buffer_of(std::span(rows_of)), by));
+  STORMO_RETURN_IF_ERROR(world.all_gather(std::span(&own, 1), rows_of, by));
   const std::int64_t all = std::accumulate(rows_of.begin(), rows_of.end(), std::int64_t{0});
   if (rows_cost(world.size(), all, num_rows, table.row_bytes()).dense_is_cheaper()) {
     sum = table.spread(sum, num_rows);

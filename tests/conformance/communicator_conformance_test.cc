@@ -70,7 +70,7 @@ TEST(PrivateBuffers, OfSomeSizeAreUsedWhereTheyLie) {
     std::vector<float> x(2 << 20, 1);
     // all reach each other after the first meeting, and all know it after the second
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(c.barrier().ok());
-    EXPECT_TRUE(c.all_reduce(buffer_of(std::span(x)), ReduceOp::kSum).ok());
+    EXPECT_TRUE(c.all_reduce(x, ReduceOp::kSum).ok());
     EXPECT_EQ(x.back(), 3.0F);
     EXPECT_LT(c.arena().stats().in_use_bytes, x.size());  // no copy
   };
@@ -88,8 +88,8 @@ TEST(PrivateBuffers, AreReducedWholeWhateverTheNumberOfPeers) {
         std::vector<float> in(static_cast<std::size_t>(n * kPart)), out(kPart);
         for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 1009);
         std::vector<float> sum = in;
-        const Buffer whole = buffer_of(std::span(in)), part = buffer_of(std::span(out));
-        EXPECT_TRUE(c.all_reduce(buffer_of(std::span(sum)), ReduceOp::kSum).ok());
+        const Buffer whole = in, part = out;
+        EXPECT_TRUE(c.all_reduce(sum, ReduceOp::kSum).ok());
         EXPECT_TRUE(c.reduce_scatter(whole, part, ReduceOp::kSum).ok());
         std::int64_t wrong = 0;
         for (std::size_t i = 0; i < sum.size(); ++i)

@@ -116,7 +116,7 @@ TEST_P(CommunicatorConformance, Averages) {
   on_each([](Communicator& c) {
     for (const std::size_t count : {5u, 9001u}) {
       std::vector<double> x(count, c.rank() + 1);
-      EXPECT_OK(c.all_reduce(buffer_of(std::span(x)), ReduceOp::kAverage));
+      EXPECT_OK(c.all_reduce(x, ReduceOp::kAverage));
       for (const double v : x) ASSERT_DOUBLE_EQ(v, (c.size() + 1) / 2.0);
       // equal terms: their average has one rounding for each rank at most
       std::vector<std::uint16_t> half(count, to_bfloat16(3));
@@ -128,8 +128,7 @@ TEST_P(CommunicatorConformance, Averages) {
       std::vector<float> parts(count * static_cast<std::size_t>(c.size()),
                                static_cast<float>(c.rank()));
       std::vector<float> mine(count);
-      EXPECT_OK(c.reduce_scatter(buffer_of(std::span(parts)), buffer_of(std::span(mine)),
-                                 ReduceOp::kAverage));
+      EXPECT_OK(c.reduce_scatter(parts, mine, ReduceOp::kAverage));
       for (const float v : mine) ASSERT_FLOAT_EQ(v, static_cast<float>(c.size() - 1) / 2);
     }
   });
@@ -145,7 +144,7 @@ TEST_P(CommunicatorConformance, WeightedAverageIgnoresRanksOfWeightZero) {
     }
     for (const std::size_t count : {3u, 40000u}) {
       std::vector<double> x(count, weight(c.rank()) > 0 ? c.rank() : std::nan(""));
-      const Buffer b = buffer_of(std::span(x));
+      const Buffer b = x;
       EXPECT_OK(c.all_reduce({&b, 1}, ReduceOp::kWeightedAverage, weight(c.rank())));
       for (const double v : x) ASSERT_DOUBLE_EQ(v, want / total);
     }
@@ -158,9 +157,9 @@ TEST_P(CommunicatorConformance, ReplicasAreBitwiseEqual) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] = 0.1f * static_cast<float>(c.rank() + 1) / static_cast<float>(i + 3);
     }
-    EXPECT_OK(c.all_reduce(buffer_of(std::span(x)), ReduceOp::kAverage));
+    EXPECT_OK(c.all_reduce(x, ReduceOp::kAverage));
     std::vector<float> all(x.size() * static_cast<std::size_t>(c.size()));
-    EXPECT_OK(c.all_gather(buffer_of(std::span(x)), buffer_of(std::span(all))));
+    EXPECT_OK(c.all_gather(x, all));
     for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], x[i % x.size()]);
   });
 }
@@ -178,10 +177,10 @@ TEST_P(CommunicatorConformance, AUsersOwnReduction) {
     const auto of_rank = [](int rank) { return rank % 2 == 0 ? rank : -rank; };
     for (const std::size_t count : {4u, 30000u}) {
       std::vector<double> x(count, of_rank(c.rank()));
-      EXPECT_OK(c.all_reduce(buffer_of(std::span(x)), Reduction(larger_magnitude)));
+      EXPECT_OK(c.all_reduce(x, Reduction(larger_magnitude)));
       ASSERT_EQ(x, std::vector<double>(count, of_rank(c.size() - 1)));
       x.assign(count, of_rank(c.rank()));
-      EXPECT_OK(c.scan(buffer_of(std::span(x)), Reduction(larger_magnitude)));
+      EXPECT_OK(c.scan(x, Reduction(larger_magnitude)));
       ASSERT_EQ(x, std::vector<double>(count, of_rank(c.rank())));
     }
   });

@@ -22,7 +22,7 @@ inline void exchange_through_arenas(Communicator& c) {
   Memory<std::int64_t> mine(c, values_of(c.rank()), true);
   std::int64_t offset = static_cast<std::int64_t>(c.arena().offset_of(mine.span().data()));
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(c.size()));
-  EXPECT_OK(c.all_gather(Buffer{&offset, 1, DType::kInt64}, buffer_of(std::span(offsets))));
+  EXPECT_OK(c.all_gather(Buffer{&offset, 1, DType::kInt64}, offsets));
 
   const int first = c.rank() - c.local_rank();  // ranks are numbered host by host
   const auto block_of = [&](int peer) {

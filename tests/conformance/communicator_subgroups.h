@@ -27,7 +27,7 @@ TEST_P(CommunicatorSubgroups, MembersAreNumberedAnew) {
     EXPECT_EQ(mine->rank(), c.rank() - 1);
     EXPECT_EQ(mine->size(), c.size() - 1);
     std::int64_t x = c.rank();
-    EXPECT_OK(mine->all_reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum));
+    EXPECT_OK(mine->all_reduce(std::span(&x, 1), ReduceOp::kSum));
     EXPECT_EQ(x, c.size() * (c.size() - 1) / 2);
     const auto one = subgroup(*mine, {0});
     EXPECT_EQ(one != nullptr, c.rank() == 1);
@@ -50,7 +50,7 @@ TEST_P(CommunicatorSubgroups, OverlappingOnesInAnyOrderNeverDeadlock) {
       std::vector<std::int64_t> values(sets.size(), i + c.rank());
       std::vector<Work> pending;
       for (const std::size_t g : mine) {
-        const Buffer b = buffer_of(std::span(&values[g], 1));
+        const Buffer b = std::span(&values[g], 1);
         pending.push_back(groups[g]->all_reduce_async({&b, 1}, ReduceOp::kSum));
       }
       for (Work& w : pending) EXPECT_OK(w.wait(Deadline::after(std::chrono::seconds(20))));

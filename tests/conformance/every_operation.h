@@ -48,7 +48,7 @@ struct NamedOperation {
 
 namespace every_operation_detail {
 
-inline Buffer buffer(Elements& v) { return buffer_of(std::span(v)); }
+inline Buffer buffer(Elements& v) { return v; }
 
 inline Status checked(const Status& outcome, const Elements& got, const Elements& want) {
   STORMO_RETURN_IF_ERROR(outcome);

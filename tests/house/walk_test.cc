@@ -19,7 +19,7 @@ namespace {
 
 // --- walk-all-reduce.md ----------------------------------------------------------------------
 void add_up(comm::Communicator& world, std::span<float> values) {
-  const comm::Buffer buffer = comm::buffer_of(values);
+  const comm::Buffer buffer = values;
   const comm::Request request{.kind = comm::OperationKind::kAllReduce,
                               .in = {&buffer, 1},
                               .out = {&buffer, 1},
@@ -49,7 +49,7 @@ TEST(WalkAllReduce, EndsWithTheSumOnBothRanks) {
       if (names_the_algorithm) {
         add_up(world, values);
       } else {
-        EXPECT_TRUE(world.all_reduce(comm::buffer_of(values), comm::ReduceOp::kSum).ok());
+        EXPECT_TRUE(world.all_reduce(values, comm::ReduceOp::kSum).ok());
       }
       EXPECT_TRUE(std::ranges::equal(values, std::array<float, 4>{11, 22, 33, 44}));
     });
@@ -102,7 +102,7 @@ TEST(WalkStep, UpdatesBothReplicasAlike) {
     EXPECT_EQ(memory[2], world.rank() == 0 ? 1.0f : 4.0f);
     memory[0] = 1;  // the flag: there is a gradient
     const auto weight = static_cast<double>(samples.size());
-    const comm::Buffer bucket = comm::buffer_of(memory.first(3));
+    const comm::Buffer bucket = memory.first(3);
     EXPECT_TRUE(world.all_reduce({&bucket, 1}, comm::ReduceOp::kWeightedAverage, weight).ok());
     EXPECT_FLOAT_EQ(memory[0], 1);
     EXPECT_FLOAT_EQ(memory[1], 3);
@@ -113,7 +113,7 @@ TEST(WalkStep, UpdatesBothReplicasAlike) {
     EXPECT_FLOAT_EQ(w[0], 0.7f);
     EXPECT_FLOAT_EQ(w[1], 1.8f);
     std::array<double, 2> agreed = {loss * weight, weight};
-    EXPECT_TRUE(world.all_reduce(comm::buffer_of(std::span(agreed)), comm::ReduceOp::kSum).ok());
+    EXPECT_TRUE(world.all_reduce(agreed, comm::ReduceOp::kSum).ok());
     EXPECT_EQ(agreed, (std::array<double, 2>{10.5, 3}));
   });
 }

@@ -65,7 +65,7 @@ int run(Communicator& c, std::int64_t count, bool in_arena, bool by_deadline) {
   const stormo::comm::Reduction sum(
       std::make_shared<const stormo::comm::UserReduction>(stormo::comm::UserReduction{"sum", add}));
   Block block(c, count, in_arena);
-  const Buffer buffer = stormo::comm::buffer_of(block.elements);
+  const Buffer buffer = block.elements;
   // private buffers are fetched, not copied, once all have seen that they can
   for (int i = 0; i < 3; ++i) {
     if (!c.all_reduce(buffer, sum, Deadline::after(20s)).ok()) return 2;

@@ -41,8 +41,7 @@ double least(const std::vector<double>& values) {
 }
 
 Result<double> largest(Communicator& world, double value) {
-  STORMO_RETURN_IF_ERROR(
-      world.all_reduce(stormo::comm::buffer_of(std::span(&value, 1)), ReduceOp::kMax));
+  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span(&value, 1), ReduceOp::kMax));
   return value;
 }
 
@@ -137,7 +136,7 @@ Status count_wire(Communicator& world, const Task& task) {
 /// Half a round trip between the first rank and the last.
 Result<double> half_trip(Communicator& world, std::int64_t bytes, int repeats) {
   std::vector<float> x(static_cast<std::size_t>(bytes) / 4);
-  const Buffer b = stormo::comm::buffer_of(std::span(x));
+  const Buffer b = x;
   const stormo::Rank last = world.size() - 1;
   std::vector<double> times{0};
   for (int i = 0; i <= repeats; ++i) {

@@ -21,7 +21,7 @@ using stormo::comm::ReduceOp;
 
 Status one_step(Communicator& world, std::int64_t count) {
   std::vector<float> x(static_cast<std::size_t>(count), 1.0f);
-  return world.all_reduce(stormo::comm::buffer_of(std::span(x)), ReduceOp::kSum);
+  return world.all_reduce(x, ReduceOp::kSum);
 }
 
 Status misbehave(Communicator& world, const std::string& mode) {
@@ -68,7 +68,7 @@ Status sum_in_pairs(Communicator& world) {
   std::vector<std::vector<double>> x(groups.size(), std::vector<double>(5000, world.rank()));
   std::vector<stormo::comm::Work> pending;
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    const stormo::comm::Buffer b = stormo::comm::buffer_of(std::span(x[g]));
+    const stormo::comm::Buffer b = x[g];
     pending.push_back(groups[g]->all_reduce_async({&b, 1}, ReduceOp::kSum));
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {

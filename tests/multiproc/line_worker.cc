@@ -21,11 +21,11 @@ using stormo::comm::Communicator;
 void wait_for(int milliseconds) { ::poll(nullptr, 0, milliseconds); }
 
 Status all_reduce(Communicator& world, std::vector<float>& x) {
-  return world.all_reduce(stormo::comm::buffer_of(std::span(x)), stormo::comm::ReduceOp::kSum);
+  return world.all_reduce(x, stormo::comm::ReduceOp::kSum);
 }
 
 Status pass(Communicator& world, std::vector<float>& x) {
-  const stormo::comm::Buffer data = stormo::comm::buffer_of(std::span(x));
+  const stormo::comm::Buffer data = x;
   return world.rank() == 0 ? world.send(data, 1, 7) : world.recv(data, 0, 7);
 }
 

@@ -23,7 +23,7 @@ using stormo::comm::Communicator;
 Status one_step(Communicator& world, int step) {
   world.set_section("step " + std::to_string(step));
   float x = 1;
-  return world.all_reduce(stormo::comm::buffer_of(std::span(&x, 1)), stormo::comm::ReduceOp::kSum);
+  return world.all_reduce(std::span(&x, 1), stormo::comm::ReduceOp::kSum);
 }
 
 void wait_for(std::chrono::milliseconds time) {
@@ -74,7 +74,7 @@ Status run(Communicator& world, const std::string& mode, int rank) {
   if (mode == "root") {  // who needs nothing of the culprit goes on, and waits for it later
     if (world.rank() == rank) wedged_in_a_lock();
     float x = 1;
-    STORMO_RETURN_IF_ERROR(world.broadcast(stormo::comm::buffer_of(std::span(&x, 1)), 0));
+    STORMO_RETURN_IF_ERROR(world.broadcast(std::span(&x, 1), 0));
   }
   for (int step = 21; step <= 25; ++step) STORMO_RETURN_IF_ERROR(one_step(world, step));
   return world.finalize(stormo::Deadline::never());

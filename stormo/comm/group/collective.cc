@@ -189,7 +189,7 @@ Status Group::compare_postings(LocalRange whose) {
 Result<double> Group::total_weight(const Call& call) {
   if (call.request.total_weight > 0) return call.request.total_weight;
   double total = call.request.weight;
-  const Buffer buffer = buffer_of(std::span(&total, 1));
+  const Buffer buffer = std::span(&total, 1);
   STORMO_RETURN_IF_ERROR(collective(
       {.kind = OperationKind::kAllReduce, .in = {&buffer, 1}, .out = {&buffer, 1}}, call.by));
   return total;

@@ -154,7 +154,7 @@ Status Group::perform_barrier(OperationKind kind, Deadline by, std::uint32_t tag
     STORMO_ASSIGN_OR_RETURN(const Program* program, program_for(request, most));
     token.resize(static_cast<std::size_t>(program->chunks));
   }
-  const Buffer buffer = buffer_of(std::span(token));
+  const Buffer buffer = token;
   if (!token.empty()) request.in = request.out = {&buffer, 1};
   return collective(request, by);
 }

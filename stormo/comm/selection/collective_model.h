@@ -15,8 +15,8 @@
 namespace stormo::comm {
 
 /// Predicts bytes and times of the collectives of a job's groups, from the schedules that would be
-/// chosen. Runs no collective. Caches what it has built and computed, for each algorithm and form of
-/// group.
+/// chosen. Runs no collective. Caches what it has built and computed, for each algorithm and form
+/// of group.
 class CollectiveModel {
  public:
   /// Uses the links of `topology`, not its hosts. `crowded`: hosts have fewer cores than ranks.

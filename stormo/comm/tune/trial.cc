@@ -79,7 +79,7 @@ Result<double> Trial::once(GoalKind goal, std::uint64_t bytes,
   const auto start = std::chrono::steady_clock::now();
   STORMO_RETURN_IF_ERROR(world_.run(r, Deadline::never()));
   double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  STORMO_RETURN_IF_ERROR(world_.all_reduce(buffer_of(std::span(&took, 1)), ReduceOp::kMax));
+  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&took, 1), ReduceOp::kMax));
   return took;
 }
 

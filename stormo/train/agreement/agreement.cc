@@ -174,8 +174,7 @@ Status check_agreement(comm::Communicator& world, std::vector<Fact> facts, const
   const RankFacts mine{world.rank(), world.host(), std::move(facts), problem};
   auto hash = static_cast<std::int64_t>(fnv1a(to_text(content_of(mine))));
   std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(
-      world.all_gather(comm::Buffer{&hash, 1, DType::kInt64}, comm::buffer_of(std::span(all))));
+  STORMO_RETURN_IF_ERROR(world.all_gather(comm::Buffer{&hash, 1, DType::kInt64}, all));
   const Verdict verdict = majority_vote(all);
   if (verdict.differing.empty()) {
     return problem.ok() ? Status() : Status(Code::kRefused, problem.message());

@@ -16,8 +16,7 @@ std::int64_t hash_of(const TensorMap& tensors) {
 
 Result<Hashes> gather(comm::Communicator& world, Hashes mine) {
   Hashes all(mine.size() * static_cast<std::size_t>(world.size()));
-  STORMO_RETURN_IF_ERROR(
-      world.all_gather(comm::buffer_of(std::span(mine)), comm::buffer_of(std::span(all))));
+  STORMO_RETURN_IF_ERROR(world.all_gather(mine, all));
   return all;
 }
 

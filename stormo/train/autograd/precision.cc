@@ -88,8 +88,7 @@ Result<bool> GradScaler::check(std::span<const NamedParameter> parameters) {
 Result<bool> GradScaler::check(bool finite) {
   std::int64_t overflowed = finite ? 0 : 1;
   STORMO_RETURN_IF_ERROR(
-      world_.all_reduce(comm::buffer_of(std::span(&overflowed, 1)), comm::ReduceOp::kMax)
-          .within("GradScaler"));
+      world_.all_reduce(std::span(&overflowed, 1), comm::ReduceOp::kMax).within("GradScaler"));
   step_ = overflowed != 0 ? Step::kOverflowed : Step::kGood;
   return overflowed == 0;
 }

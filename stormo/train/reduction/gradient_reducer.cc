@@ -167,7 +167,7 @@ Status GradientReducer::count(bool asynchronous) {
   total_asked_ = true;
   total_weight_ = weight_;
   if (world_.size() == 1) return {};
-  const comm::Buffer total = comm::buffer_of(std::span(&total_weight_, 1));
+  const comm::Buffer total = std::span(&total_weight_, 1);
   total_known_ = world_.all_reduce_async(std::span(&total, 1), comm::ReduceOp::kSum);
   return asynchronous ? Status() : total_known_.wait();
 }
@@ -204,8 +204,7 @@ Status GradientReducer::reduce_tables(const Part& part) {
   double total = total_weight_;
   if (!total_asked_) {
     total = weight_;
-    STORMO_RETURN_IF_ERROR(
-        world_.all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
+    STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&total, 1), comm::ReduceOp::kSum));
   }
   for (const NamedParameter& p : part.tables) {
     STORMO_RETURN_IF_ERROR(reduce_rows(world_, p.tensor, total > 0 ? weight_ / total : 0)

@@ -45,7 +45,7 @@ OverlapTrial::OverlapTrial(comm::Communicator& world, Overlap wanted, std::int64
   }
   candidates_ = {Overlap::at_the_end()};
   double pays = may_pay(world) ? 1 : 0;
-  const comm::Buffer vote = comm::buffer_of(std::span(&pays, 1));
+  const comm::Buffer vote = std::span(&pays, 1);
   throw_if_error(world.all_reduce(vote, comm::ReduceOp::kMax));
   if (pays == 0) return;
   for (const std::int64_t count : kBucketCounts) {
@@ -68,8 +68,7 @@ Result<bool> OverlapTrial::step_done(comm::Communicator& world) {
   steps_ = 0;
   if (++at_ < candidates_.size()) return true;
   over_ = true;
-  STORMO_RETURN_IF_ERROR(
-      world.all_reduce(comm::buffer_of(std::span(seconds_)), comm::ReduceOp::kMax));
+  STORMO_RETURN_IF_ERROR(world.all_reduce(seconds_, comm::ReduceOp::kMax));
   const auto best = std::min_element(seconds_.begin(), seconds_.end());
   at_ = static_cast<std::size_t>(best - seconds_.begin());
   return true;

@@ -69,8 +69,7 @@ Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const E
   }
   std::array all{sums.loss,    sums.correct, sums.samples,        sums.absolute,
                  sums.squared, sums.targets, sums.squared_targets};
-  STORMO_RETURN_IF_ERROR(
-      world.all_reduce(comm::buffer_of(std::span<double>(all)), comm::ReduceOp::kSum));
+  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(all), comm::ReduceOp::kSum));
   sums = {all[0], all[1], all[2], all[3], all[4], all[5], all[6]};
   Evaluation result;
   result.loss = sums.loss / sums.samples;

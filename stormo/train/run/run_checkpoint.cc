@@ -58,7 +58,7 @@ TrainingPosition RunCheckpoint::restore() {
   throw_if_error(broadcast_tensors(world_, optimizer));
   if (world_.rank() != 0) throw_if_error(load_optimizer_(optimizer).within(path));
   std::array numbers{progress.step, progress.samples, progress.epoch};
-  throw_if_error(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(numbers)), 0));
+  throw_if_error(world_.broadcast(std::span<std::int64_t>(numbers), 0));
   return {numbers[0], numbers[1], numbers[2]};
 }
 

@@ -48,7 +48,7 @@ Status RunState::start() {
   STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
   if (!options_.resume) return {};
   std::array progress{step, samples};
-  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(progress)), 0));
+  STORMO_RETURN_IF_ERROR(world_.broadcast(std::span<std::int64_t>(progress), 0));
   step = progress[0];
   samples = progress[1];
   return checkpoint::broadcast_text(world_, resumed_from_);

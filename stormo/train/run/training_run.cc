@@ -184,8 +184,7 @@ Status TrainingRun::agree(const StepOutcome& mine) {
                                           save_failed ? 1.0 : 0.0};
   for (std::size_t i = 0; i < kStops; ++i)
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
-  STORMO_RETURN_IF_ERROR(
-      world_.all_reduce(comm::buffer_of(std::span<double>(sums)), comm::ReduceOp::kSum));
+  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
   save_now_ = sums[2] > 0;
   const auto samples = static_cast<std::int64_t>(sums[1]);
   step_loss_ = sums[0] / sums[1];
@@ -315,7 +314,7 @@ Status TrainingRun::judge(const Evaluation& validation) {
     end_.best_step = best.step();
     end_.best_value = best.value();
   }
-  STORMO_RETURN_IF_ERROR(world_.broadcast(comm::buffer_of(std::span<std::int64_t>(verdict)), 0));
+  STORMO_RETURN_IF_ERROR(world_.broadcast(std::span<std::int64_t>(verdict), 0));
   enough_ = verdict[1] != 0;
   end_.stopped_early = enough_ && state_.step < steps_;
   return verdict[0] != 0 ? save_best() : Status();
@@ -360,8 +359,7 @@ Status TrainingRun::finish() {
 Status TrainingRun::gather_bytes_sent() {
   auto mine = static_cast<std::int64_t>(groups_->bytes_sent());
   std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
-  STORMO_RETURN_IF_ERROR(
-      world_.all_gather(comm::Buffer{&mine, 1, DType::kInt64}, comm::buffer_of(std::span(all))));
+  STORMO_RETURN_IF_ERROR(world_.all_gather(comm::Buffer{&mine, 1, DType::kInt64}, all));
   end_.bytes_sent_per_rank.assign(all.begin(), all.end());
   return {};
 }

@@ -210,7 +210,7 @@ std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
   return std::make_unique<FusedOptimizer>(
       options, std::move(parameters), std::move(owned),
       [&ranks = *state_->units.groups().shards](std::span<double> sums) {
-        return ranks.all_reduce(comm::buffer_of(sums), comm::ReduceOp::kSum);
+        return ranks.all_reduce(sums, comm::ReduceOp::kSum);
       });
 }
 
@@ -251,8 +251,7 @@ double FullyShardedDataParallel::gradient_norm() const {
   }
   comm::Communicator& ranks = *state_->units.groups().shards;
   if (ranks.size() > 1) {
-    throw_if_failed(
-        ranks.all_reduce(comm::buffer_of(std::span(&squares, 1)), comm::ReduceOp::kSum));
+    throw_if_failed(ranks.all_reduce(std::span(&squares, 1), comm::ReduceOp::kSum));
   }
   state_->loop->done({.kind = ActionKind::kNorm, .axes = {parallel::kShardAxis}});
   return std::sqrt(squares);

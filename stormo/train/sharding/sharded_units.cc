@@ -147,8 +147,7 @@ Status ShardedUnits::count(double weight) {
   scale_ = 1;
   if (groups_.world->size() == 1) return {};
   double total = weight;
-  STORMO_RETURN_IF_ERROR(
-      groups_.world->all_reduce(comm::buffer_of(std::span(&total, 1)), comm::ReduceOp::kSum));
+  STORMO_RETURN_IF_ERROR(groups_.world->all_reduce(std::span(&total, 1), comm::ReduceOp::kSum));
   if (!(total > 0)) {
     return invalid_argument("the weights of all ranks are 0; some rank must have samples");
   }
@@ -222,8 +221,7 @@ Status ShardedUnits::start_average(int unit, bool asynchronous) {
 
 Status ShardedUnits::find_unused() {
   if (groups_.world->size() > 1) {
-    STORMO_RETURN_IF_ERROR(
-        groups_.world->all_reduce(comm::buffer_of(std::span(present_)), comm::ReduceOp::kMax));
+    STORMO_RETURN_IF_ERROR(groups_.world->all_reduce(present_, comm::ReduceOp::kMax));
   }
   const torch::NoGradGuard no_grad;
   for (const auto& unit : units_) {

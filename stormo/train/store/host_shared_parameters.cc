@@ -100,7 +100,7 @@ void HostSharedParameters::share_values() {
       block.offset = memory == nullptr ? kNoGradient : world_.arena().offset_of(memory);
     }
     auto offset = std::bit_cast<std::int64_t>(block.offset);
-    throw_if_error(host_.broadcast(comm::buffer_of(std::span(&offset, 1)), 0));
+    throw_if_error(host_.broadcast(std::span(&offset, 1), 0));
     block.offset = std::bit_cast<std::uint64_t>(offset);
     if (block.offset == kNoGradient) throw Error(no_room(world_, 0, bytes, "parameters"));
   }
@@ -148,8 +148,7 @@ void HostSharedParameters::exchange_postings() {
   std::byte* mine = room((1 + parameters_.size()) * sizeof(std::uint64_t), "postings");
   auto offset = static_cast<std::int64_t>(arena.offset_of(mine));
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(world_.local_size()));
-  throw_if_error(host_.all_gather(comm::Buffer{&offset, 1, DType::kInt64},
-                                  comm::buffer_of(std::span(offsets))));
+  throw_if_error(host_.all_gather(comm::Buffer{&offset, 1, DType::kInt64}, offsets));
   for (int r = 0; r < world_.local_size(); ++r) {
     const auto at = static_cast<std::uint64_t>(offsets[static_cast<std::size_t>(r)]);
     postings_.push_back(reinterpret_cast<std::uint64_t*>(world_.peer_address(r, at)));

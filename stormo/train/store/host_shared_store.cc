@@ -14,7 +14,7 @@ HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOption
       shared_(groups.world(), *groups.over({"host"}).take_or_throw(), parameters),
       optimizer_(options, parameters, shared_.owned(),
                  [&host = shared_.host()](std::span<double> v) {
-                   return host.all_reduce(comm::buffer_of(v), comm::ReduceOp::kSum);
+                   return host.all_reduce(v, comm::ReduceOp::kSum);
                  }) {
   if (groups.world().cross_size() == 1) return;
   between_hosts_ = std::make_unique<BackwardReducer>(groups.world(), parameters, how);

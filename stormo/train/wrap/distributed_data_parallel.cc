@@ -99,7 +99,7 @@ struct DistributedDataParallel::State {
     for (std::size_t i = parameters.size(); i-- > 0;) {
       if (!came[i]) arrival.push_back(static_cast<std::int64_t>(i));
     }
-    STORMO_RETURN_IF_ERROR(world.broadcast(comm::buffer_of(std::span(arrival)), 0));
+    STORMO_RETURN_IF_ERROR(world.broadcast(arrival, 0));
     order.assign(arrival.rbegin(), arrival.rend());
     return {};
   }
@@ -152,8 +152,7 @@ void DistributedDataParallel::reduce_gradients() { state_->reduce(); }
 
 bool DistributedDataParallel::any_rank_has(bool mine) {
   std::int64_t some = mine ? 1 : 0;
-  throw_if_error(
-      state_->world.all_reduce(comm::buffer_of(std::span(&some, 1)), comm::ReduceOp::kMax));
+  throw_if_error(state_->world.all_reduce(std::span(&some, 1), comm::ReduceOp::kMax));
   return some != 0;
 }
 

@@ -16,7 +16,7 @@ using stormo::comm::Communicator;
 
 Status add_up(Communicator& ranks, std::vector<float>& data) {
   data.assign(1000, static_cast<float>(ranks.rank() + 1));
-  return ranks.all_reduce(stormo::comm::buffer_of(std::span(data)), stormo::comm::ReduceOp::kSum);
+  return ranks.all_reduce(data, stormo::comm::ReduceOp::kSum);
 }
 
 Status among_threads() {

@@ -59,7 +59,7 @@ class InChild {
   InChild child;
   Communicator& c = *ranks[0];
   float x = 1;
-  const Buffer buffer = buffer_of(std::span(&x, 1));
+  const Buffer buffer = std::span(&x, 1);
   child.expect_refused(c.barrier(Deadline::after(kLong)));
   child.expect_refused(c.all_reduce(buffer, ReduceOp::kSum));
   child.expect_refused(c.all_reduce_async({&buffer, 1}, ReduceOp::kSum).wait());
@@ -82,7 +82,7 @@ TEST(Fork, AChildIsRefusedAndItsParentsJobGoesOn) {
   ASSERT_TRUE(ranks[0] && ranks[1]);
   // the lane's thread, which the child will not have, waits for rank 1
   std::vector<float> early(5'000, 1);
-  const Buffer buffer = buffer_of(std::span(early));
+  const Buffer buffer = early;
   Work pending = ranks[0]->all_reduce_async({&buffer, 1}, ReduceOp::kSum);
 
   const pid_t child = ::fork();
@@ -95,8 +95,7 @@ TEST(Fork, AChildIsRefusedAndItsParentsJobGoesOn) {
 
   std::thread other([&] {
     std::vector<float> x(5'000, 2);
-    EXPECT_OK(
-        ranks[1]->all_reduce(buffer_of(std::span(x)), ReduceOp::kSum, Deadline::after(kLong)));
+    EXPECT_OK(ranks[1]->all_reduce(x, ReduceOp::kSum, Deadline::after(kLong)));
     EXPECT_EQ(x, std::vector<float>(5'000, 3));
     EXPECT_OK(ranks[1]->finalize(Deadline::after(kLong)));
   });

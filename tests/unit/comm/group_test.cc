@@ -28,7 +28,7 @@ TEST(Group, AllReduceSums) {
       for (const std::int64_t count : kCounts) {
         for (const int arena_ranks : {0, 1, n}) {
           Memory<double> x(c, input(c.rank(), count), c.rank() < arena_ranks);
-          EXPECT_OK(c.all_reduce(buffer_of(x.span()), ReduceOp::kSum));
+          EXPECT_OK(c.all_reduce(x.span(), ReduceOp::kSum));
           for (std::int64_t i = 0; i < count; ++i) {
             const double want = n * (n + 1) / 2.0 + n * static_cast<double>(i % 100) * 0.25;
             ASSERT_DOUBLE_EQ(x.span()[static_cast<std::size_t>(i)], want) << n << " " << count;
@@ -44,7 +44,7 @@ TEST(Group, MoreBuffersThanABoardHolds) {
     const std::size_t count = 2 * Posting::kMaxBuffers + 10;
     std::vector<std::int64_t> x(count, c.rank() + 1);
     std::vector<Buffer> buffers;
-    for (auto& e : x) buffers.push_back(buffer_of(std::span(&e, 1)));
+    for (auto& e : x) buffers.push_back(std::span(&e, 1));
     EXPECT_OK(c.all_reduce(buffers, ReduceOp::kSum));
     EXPECT_EQ(x, std::vector<std::int64_t>(count, 3));
   });
@@ -67,7 +67,7 @@ TEST(Group, BoardsAreNotOverwrittenTooEarly) {
   on_ranks(4, [](Communicator& c) {
     for (std::int64_t i = 0; i < 5000; ++i) {
       std::int64_t x = i + c.rank();
-      ASSERT_TRUE(c.all_reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum).ok());
+      ASSERT_TRUE(c.all_reduce(std::span(&x, 1), ReduceOp::kSum).ok());
       ASSERT_EQ(x, 4 * i + 6);
     }
   });
@@ -76,7 +76,7 @@ TEST(Group, BoardsAreNotOverwrittenTooEarly) {
 TEST(Group, PostsWholeUpToALimit) {
   const auto posts_whole = [](Communicator& c, OperationKind kind, std::int64_t bytes) {
     std::vector<std::uint8_t> memory(static_cast<std::size_t>(bytes));
-    const Buffer b = buffer_of(std::span(memory));
+    const Buffer b = memory;
     return dynamic_cast<Group&>(c).posts_whole({.kind = kind, .in = {&b, 1}, .out = {&b, 1}});
   };
   const auto expect_limit = [&](Communicator& c, OperationKind kind, std::int64_t bytes) {
@@ -87,7 +87,7 @@ TEST(Group, PostsWholeUpToALimit) {
     expect_limit(c, OperationKind::kAllReduce, 8 << 10);
     expect_limit(c, OperationKind::kBroadcast, 32 << 10);
     std::vector<std::uint8_t> x(32 << 10, static_cast<std::uint8_t>(c.rank()));
-    EXPECT_OK(c.broadcast(buffer_of(std::span(x)), 1));
+    EXPECT_OK(c.broadcast(x, 1));
     EXPECT_EQ(x, std::vector<std::uint8_t>(x.size(), 1)) << "the board has room";
   });
 }
@@ -102,12 +102,12 @@ struct Rooted {
 std::vector<Rooted> rooted_operations() {
   const auto broadcast = [](Communicator& c, Rank root, std::int64_t i) {
     std::int64_t x = c.rank() == root ? i : -1;
-    ASSERT_TRUE(c.broadcast(buffer_of(std::span(&x, 1)), root).ok());
+    ASSERT_TRUE(c.broadcast(std::span(&x, 1), root).ok());
     ASSERT_EQ(x, i);
   };
   const auto reduce = [](Communicator& c, Rank root, std::int64_t i) {
     std::int64_t x = i + c.rank();
-    ASSERT_TRUE(c.reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum, root).ok());
+    ASSERT_TRUE(c.reduce(std::span(&x, 1), ReduceOp::kSum, root).ok());
     if (c.rank() == root) {
       ASSERT_EQ(x, c.size() * i + c.size() * (c.size() - 1) / 2);
     }
@@ -116,13 +116,13 @@ std::vector<Rooted> rooted_operations() {
     std::vector<std::int64_t> all(static_cast<std::size_t>(c.size()));
     std::iota(all.begin(), all.end(), i);
     std::int64_t x = -1;
-    ASSERT_TRUE(c.scatter(buffer_of(std::span(all)), buffer_of(std::span(&x, 1)), root).ok());
+    ASSERT_TRUE(c.scatter(all, std::span(&x, 1), root).ok());
     ASSERT_EQ(x, i + c.rank());
   };
   const auto gather = [](Communicator& c, Rank root, std::int64_t i) {
     std::int64_t x = i + c.rank();
     std::vector<std::int64_t> all(static_cast<std::size_t>(c.size()));
-    ASSERT_TRUE(c.gather(buffer_of(std::span(&x, 1)), buffer_of(std::span(all)), root).ok());
+    ASSERT_TRUE(c.gather(std::span(&x, 1), all, root).ok());
     for (int r = 0; c.rank() == root && r < c.size(); ++r) {
       ASSERT_EQ(all[static_cast<std::size_t>(r)], i + r);
     }
@@ -166,7 +166,7 @@ TEST(Group, OperationsWithARootBackToBack) {
 TEST(Group, ADifferenceInAnOperationThatWasLeftEarlyIsFoundByTheNext) {
   const auto body = [](Communicator& c) {
     std::int64_t x = 1;
-    const Buffer b = buffer_of(std::span(&x, 1));
+    const Buffer b = std::span(&x, 1);
     // every rank is the root of its own broadcast, so nobody waits
     EXPECT_OK(c.broadcast(b, c.rank()));
     const Status s = c.all_reduce(b, ReduceOp::kSum);
@@ -184,7 +184,7 @@ TEST(Group, TheDeadlineOfAWaitForWorkEndsOnlyTheWait) {
   std::atomic<bool> gave_up{false};
   on_ranks(3, [&](Communicator& c) {
     std::vector<float> x(5000);
-    const Buffer buffer = buffer_of(std::span(x));
+    const Buffer buffer = x;
     while (c.rank() != 0 && !gave_up) std::this_thread::yield();
     Work pending = c.all_reduce_async({&buffer, 1}, ReduceOp::kSum);
     if (c.rank() == 0) {

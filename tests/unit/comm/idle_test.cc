@@ -134,7 +134,7 @@ TEST(Idle, WaitersLeaveTheCoresToTheBusyRankAndWakeAtOnce) {
 TEST(Idle, InAnAllReduceToo) {
   expect_idle([](Communicator& c) {
     float x = 1;
-    return c.all_reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum,
+    return c.all_reduce(std::span(&x, 1), ReduceOp::kSum,
                         Deadline::after(std::chrono::seconds(20)));
   });
 }

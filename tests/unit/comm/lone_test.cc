@@ -16,7 +16,7 @@ void use_subgroups_of(Communicator& world) {
   EXPECT_EQ(group->size(), 1);
   EXPECT_EQ(&group->arena(), &world.arena());
   std::vector<double> x(50'000, 3);
-  const Buffer buffer = buffer_of(std::span(x));
+  const Buffer buffer = x;
   Work pending = group->all_reduce_async({&buffer, 1}, ReduceOp::kAverage);
   EXPECT_OK(world.barrier(Deadline::after(kLong)));
   EXPECT_OK(pending.wait(Deadline::after(kLong)));

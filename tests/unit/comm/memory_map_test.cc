@@ -20,7 +20,7 @@ struct LargeGroup {
       transport::make_inproc_fabric(2, nullptr, kTestArenaBytes).take_or_throw();
   std::vector<float> data = std::vector<float>(kRanks * 2, 1);
   std::vector<std::int64_t> counts = std::vector<std::int64_t>(kRanks, 2);
-  Buffer whole = buffer_of(std::span(data));
+  Buffer whole = data;
   Program program{.chunks = kRanks * kRanks, .shares_in = true, .shares_out = true};
   Request request{.kind = OperationKind::kAllToAll,
                   .in = {&whole, 1},

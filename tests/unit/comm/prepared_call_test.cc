@@ -82,7 +82,7 @@ TEST(PreparedCall, FitsNothingThatDiffers) {
 
 TEST(PreparedCall, ComparesTheReductionWhereThereIsOne) {
   float x = 0;
-  const Buffer b = buffer_of(std::span(&x, 1));
+  const Buffer b = std::span(&x, 1);
   Request request{.kind = OperationKind::kAllReduce, .in = {&b, 1}, .out = {&b, 1}};
   const auto keeps = [&request](ReduceOp op) {
     request.reduction = op;
@@ -106,7 +106,7 @@ struct Form {
 
 void all_reduce_and_check(Communicator& c, std::int64_t count, ReduceOp op) {
   std::vector<double> x(static_cast<std::size_t>(count), c.rank() + 1);
-  EXPECT_OK(c.all_reduce(buffer_of(std::span(x)), op));
+  EXPECT_OK(c.all_reduce(x, op));
   const double sum = c.size() * (c.size() + 1) / 2.0;
   const double want = op == ReduceOp::kSum ? sum : op == ReduceOp::kMax ? c.size() : sum / c.size();
   EXPECT_EQ(x, std::vector<double>(x.size(), want)) << count;
@@ -114,7 +114,7 @@ void all_reduce_and_check(Communicator& c, std::int64_t count, ReduceOp op) {
 
 void weighted_and_check(Communicator& c) {
   double x = c.rank() == 0 ? 5 : 1;
-  const Buffer b = buffer_of(std::span(&x, 1));
+  const Buffer b = std::span(&x, 1);
   EXPECT_OK(c.all_reduce({&b, 1}, ReduceOp::kWeightedAverage, c.rank() == 0 ? 1 : 0));
   EXPECT_EQ(x, 5);
 }
@@ -130,7 +130,7 @@ void gather_and_check(Communicator& c, Rank root, bool counts) {
   }
   std::vector<std::int64_t> all(want.size(), -1);
   EXPECT_OK(
-      c.gather(buffer_of(std::span(x)), buffer_of(std::span(all)), root,
+      c.gather(x, all, root,
                counts ? std::span<const std::int64_t>(parts) : std::span<const std::int64_t>()));
   if (c.rank() == root) {
     EXPECT_EQ(all, want);
@@ -139,13 +139,13 @@ void gather_and_check(Communicator& c, Rank root, bool counts) {
 
 void broadcast_and_check(Communicator& c, Rank root, std::int64_t count) {
   std::vector<std::int32_t> x(static_cast<std::size_t>(count), c.rank());
-  EXPECT_OK(c.broadcast(buffer_of(std::span(x)), root));
+  EXPECT_OK(c.broadcast(x, root));
   EXPECT_EQ(x, std::vector<std::int32_t>(x.size(), root));
 }
 
 void scan_and_check(Communicator& c, bool exclusive) {
   std::int64_t x = c.rank() + 1;
-  const Buffer b = buffer_of(std::span(&x, 1));
+  const Buffer b = std::span(&x, 1);
   EXPECT_OK(exclusive ? c.exclusive_scan(b, ReduceOp::kSum) : c.scan(b, ReduceOp::kSum));
   const std::int64_t before = c.rank() * (c.rank() + 1) / 2;
   if (!exclusive || c.rank() > 0) {
@@ -163,7 +163,7 @@ void all_to_all_and_check(Communicator& c, std::int64_t each) {
     in[i] = 10 * c.rank() + peer;
     want[i] = 10 * peer + c.rank();
   }
-  EXPECT_OK(c.all_to_all(buffer_of(std::span(in)), buffer_of(std::span(out))));
+  EXPECT_OK(c.all_to_all(in, out));
   EXPECT_EQ(out, want);
 }
 
@@ -209,13 +209,13 @@ TEST(PreparedCall, AWrongCallIsRefusedAfterARightOne) {
   on_ranks(2, [](Communicator& c) {
     std::vector<float> in(4, 1);
     std::vector<float> out(8);
-    const Buffer part = buffer_of(std::span(in));
-    const Buffer whole = buffer_of(std::span(out));
+    const Buffer part = in;
+    const Buffer whole = out;
     EXPECT_OK(c.all_gather(part, whole));
     Buffer nowhere = part;
     nowhere.data = nullptr;
     EXPECT_EQ(c.all_gather(nowhere, whole).code(), Code::kInvalidArgument);
-    const Buffer overlapping = buffer_of(std::span(out).subspan(2, 4));
+    const Buffer overlapping = std::span(out).subspan(2, 4);
     EXPECT_EQ(c.all_gather(overlapping, whole).code(), Code::kInvalidArgument);
     EXPECT_OK(c.all_gather(part, whole));  // the group is as it was
   });

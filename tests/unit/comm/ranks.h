@@ -97,7 +97,7 @@ class Memory {
   }
   Memory(const Memory&) = delete;
   std::span<T> span() { return {data_, private_.size()}; }
-  Buffer buffer() { return buffer_of(span()); }
+  Buffer buffer() { return span(); }
   std::vector<T> values() const { return {data_, data_ + private_.size()}; }
 
  private:

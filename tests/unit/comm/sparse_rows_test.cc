@@ -58,8 +58,7 @@ TEST(SparseRows, EqualTheDenseSumAndSwitchWhenDenseIsCheaper) {
         const auto rows = [](int rank) { return rank % 2 == 1 ? 0 : 40 + rank; };
         Table mine = random_rows(c.rank(), rows(c.rank()), num_rows);
         for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
-          const auto sum = all_reduce_rows(c, mine.indices, buffer_of(std::span(mine.values)),
-                                           kWidth, num_rows, op);
+          const auto sum = all_reduce_rows(c, mine.indices, mine.values, kWidth, num_rows, op);
           ASSERT_TRUE(sum.ok()) << sum.status().to_string();
           EXPECT_EQ(sum->dense, num_rows == 20 && c.size() == 3) << "two ranks with rows";
           const auto want = dense_sum(c.size(), rows, num_rows);
@@ -83,7 +82,7 @@ TEST(SparseRows, TheSwitchIsWhereTheBytesAreEqual) {
 TEST(SparseRows, BadArgumentsAreRefused) {
   on_ranks(1, [](Communicator& c) {
     std::vector<float> values(10);
-    const Buffer b = buffer_of(std::span(values));
+    const Buffer b = values;
     const auto code = [&](std::vector<std::int64_t> indices, ReduceOp op) {
       return all_reduce_rows(c, indices, b, kWidth, 7, op).status().code();
     };

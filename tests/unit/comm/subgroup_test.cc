@@ -40,7 +40,7 @@ TEST(Subgroup, MembersAreNumberedAnew) {
     EXPECT_EQ(mine.rank(), c.rank() / 2);
     EXPECT_EQ(mine.size(), odd ? 2 : 3);
     std::int64_t x = c.rank();
-    EXPECT_OK(mine.all_reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum));
+    EXPECT_OK(mine.all_reduce(std::span(&x, 1), ReduceOp::kSum));
     EXPECT_EQ(x, odd ? 1 + 3 : 0 + 2 + 4);
     EXPECT_OK(mine.finalize(Deadline::after(kLong)));
   });
@@ -54,7 +54,7 @@ TEST(Subgroup, OfASubgroup) {
     EXPECT_EQ(two == nullptr, c.rank() == 2);
     if (two == nullptr) return;
     std::int64_t x = c.rank();
-    EXPECT_OK(two->all_reduce(buffer_of(std::span(&x, 1)), ReduceOp::kSum));
+    EXPECT_OK(two->all_reduce(std::span(&x, 1), ReduceOp::kSum));
     EXPECT_EQ(x, 4);
   });
 }
@@ -87,7 +87,7 @@ TEST(Subgroup, OverlappingOnesInAnyOrderNeverDeadlock) {
       std::vector<std::int64_t> values(sets.size(), i + c.rank());
       std::vector<Work> pending;
       for (const std::size_t g : mine) {
-        const Buffer b = buffer_of(std::span(&values[g], 1));
+        const Buffer b = std::span(&values[g], 1);
         pending.push_back(groups[g]->all_reduce_async({&b, 1}, ReduceOp::kSum));
       }
       for (Work& w : pending) EXPECT_OK(w.wait(Deadline::after(kLong)));

@@ -42,11 +42,11 @@ TEST_P(AReductionThatThrows, EndsTheGroupAndLeavesNoLaneLocked) {
       [](Communicator& c) {
         std::vector<float> x(static_cast<std::size_t>(GetParam()), 1);
         const Reduction how(throwing_sum(c.rank() == 1));
-        const Status first = c.all_reduce(buffer_of(std::span(x)), how, Deadline::after(kDeadline));
+        const Status first = c.all_reduce(x, how, Deadline::after(kDeadline));
         if (c.rank() == 1) expect_the_exception(first);
         const TimePoint start = std::chrono::steady_clock::now();
         expect_the_exception(c.barrier(Deadline::after(kDeadline)));
-        expect_the_exception(c.barrier_async().wait(Deadline::after(kDeadline)));
+        expect_the_exception(c.submit(Request{}).wait(Deadline::after(kDeadline)));
         EXPECT_LT(std::chrono::steady_clock::now() - start, kDeadline);
       },
       /*finalize=*/false);
@@ -58,10 +58,10 @@ TEST_P(AReductionThatThrows, OnTheLanesThreadToo) {
       [](Communicator& c) {
         std::vector<float> x(static_cast<std::size_t>(GetParam()), 1);
         const Reduction how(throwing_sum(c.rank() == 1));
-        const Buffer buffer = buffer_of(std::span(x));
+        const Buffer buffer = x;
         const Status first = c.all_reduce_async({&buffer, 1}, how).wait(Deadline::after(kDeadline));
         if (c.rank() == 1) expect_the_exception(first);
-        expect_the_exception(c.barrier_async().wait(Deadline::after(kDeadline)));
+        expect_the_exception(c.submit(Request{}).wait(Deadline::after(kDeadline)));
       },
       /*finalize=*/false);
 }

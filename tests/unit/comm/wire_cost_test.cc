@@ -25,10 +25,8 @@ void run_once(Communicator& c, const schedule::Builder& b, Rank root, int pieces
   std::vector<std::int32_t> out(static_cast<std::size_t>(parts_out ? part : whole), 0);
   const bool has_out = kind != OperationKind::kGather || c.rank() == root;
   const bool has_in = kind != OperationKind::kScatter || c.rank() == root;
-  const Buffer from = has_in ? buffer_of(std::span(in)) : Buffer{nullptr, 0, DType::kInt32};
-  const Buffer to = in_place(kind) ? from
-                    : has_out      ? buffer_of(std::span(out))
-                                   : Buffer{nullptr, 0, DType::kInt32};
+  const Buffer from = has_in ? in : Buffer{nullptr, 0, DType::kInt32};
+  const Buffer to = in_place(kind) ? from : has_out ? out : Buffer{nullptr, 0, DType::kInt32};
   Request r{.kind = kind, .in = {&from, 1}, .out = {&to, 1}, .root = root};
   r.algorithm = b.name;
   r.pieces = pieces;
