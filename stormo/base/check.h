@@ -1,7 +1,7 @@
 #pragma once
 
-/// For our own bugs only: prints the condition, its place and `message`, then aborts.
-/// What the world or the user does is a Status, never a CHECK.
+/// Only for bugs in Stormo: prints the condition, its file and line and `message`, then aborts.
+/// Failures at run time and errors of the user are a Status, never a CHECK.
 #define STORMO_CHECK(condition, message)                               \
   do {                                                                 \
     if (!(condition)) [[unlikely]]                                     \

@@ -7,7 +7,7 @@
 
 namespace stormo {
 
-/// Element types that cross ranks. Values are wire format: append only.
+/// Element types of data that ranks exchange. Values are wire format: append only.
 enum class DType : std::uint8_t {
   kFloat32 = 0,
   kFloat64 = 1,

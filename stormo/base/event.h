@@ -8,12 +8,12 @@
 
 namespace stormo {
 
-/// What a rank spends time on. Every interval of a step belongs to exactly one lane.
+/// What the time of a rank is spent on. Every interval of a step belongs to exactly one lane.
 enum class Lane : std::uint8_t { kCompute, kCommunication, kWait, kData };
 constexpr int kNumLanes = 4;
 std::string_view to_string(Lane lane);
 
-/// One finished interval on one rank. `name` must outlive the Sink call only.
+/// One finished interval of time on one rank. `name` is valid only during the call of the Sink.
 struct Event {
   Lane lane = Lane::kCompute;
   std::string_view name{};  ///< "forward", "all_reduce", ...

@@ -6,10 +6,11 @@ namespace stormo {
 
 /// Position of a process (or thread) in its group, 0 .. size-1.
 using Rank = int;
-/// Generation of a group; every frame carries it, so that a zombie of an older one is refused.
+/// Number of a group that a job forms. Every frame contains it, so that processes of an older group
+/// are refused.
 using Epoch = std::uint32_t;
-/// What a message belongs to. Collectives use the fingerprint of the operation, send/recv the
-/// user's tag.
+/// Identifies the operation of a message. Collectives use the fingerprint of the operation,
+/// send/recv the user's tag.
 using Tag = std::uint64_t;
 
 }  // namespace stormo

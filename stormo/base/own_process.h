@@ -5,8 +5,8 @@
 
 namespace stormo {
 
-/// The process that an object was made in. A child that was forked from it has the object's memory,
-/// but neither its threads nor its place in a job: it must leave the object alone.
+/// Identifies the process in which an object was made. A forked child has a copy of the object's
+/// memory, but neither its threads nor its connections: it must not use the object.
 class OwnProcess {
  public:
   OwnProcess();
@@ -14,7 +14,7 @@ class OwnProcess {
   bool is_here() const { return forks_ == forks.load(std::memory_order_relaxed); }
 
  private:
-  /// How many forks lie between this process and the one that loaded the library.
+  /// Number of forks between the process that loaded the library and this one.
   static std::atomic<std::uint32_t> forks;
   std::uint32_t forks_;
 };

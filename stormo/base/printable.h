@@ -5,12 +5,12 @@
 
 namespace stormo {
 
-/// Text that others have written (ranks, other hosts, files and their names), as a terminal may get
-/// it: control characters, those that turn the direction of writing, and bytes that are no UTF-8
-/// become "\x1b", "\u202e", "\xff". New lines and tabs stay. Text that is fine comes back as it is.
+/// Makes text from other sources (ranks, other hosts, files and their names) safe for a terminal:
+/// control characters, characters that change the direction of text, and bytes that are not UTF-8
+/// become "\x1b", "\u202e", "\xff". New lines and tabs are kept. Safe text is returned unchanged.
 std::string printable(std::string_view text);
 
-/// The same for what must stay in its line: new lines become "\n".
+/// The same for text that must stay on one line: new lines become "\n".
 std::string printable_line(std::string_view text);
 
 }  // namespace stormo

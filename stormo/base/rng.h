@@ -12,9 +12,9 @@ namespace stormo {
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);
 
-/// Counter-based generator over philox4x32. A stream is named by (seed, purpose, index): two
-/// purposes never share numbers, and any stream can be made anywhere without drawing from another
-/// one first.
+/// Counter-based generator over philox4x32. A stream is named by (seed, purpose, index): streams of
+/// different purposes are independent, and any stream can be made without drawing from another one
+/// first.
 class Rng {
  public:
   Rng(std::uint64_t seed, std::string_view purpose, std::uint64_t index = 0);

@@ -9,7 +9,7 @@
 
 namespace stormo {
 
-/// What went wrong, as a closed list. One vocabulary for the whole system.
+/// The kinds of failures of the whole system.
 enum class Code : int {
   kOk = 0,
   kInvalidArgument,   ///< the user's flag, recipe, file or call is wrong; the message says the
@@ -31,8 +31,8 @@ enum class Code : int {
 /// The name of a code as it is printed, e.g. "peer lost".
 std::string_view to_string(Code code);
 
-/// Outcome of something the world can spoil. OK is a null pointer: cheap to return and test.
-/// Copyable; safe to hand from thread to thread.
+/// Result of a call that can fail at run time. OK is a null pointer: cheap to return and test.
+/// Copyable; may be passed between threads.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -43,7 +43,7 @@ class [[nodiscard]] Status {
   Code code() const { return rep_ ? rep_->code : Code::kOk; }
   /// Context and cause, outermost context first: "step 4: all_reduce #9: recv from 1: peer lost".
   const std::string& message() const;
-  /// The same failure with one more line of context in front. OK stays OK.
+  /// The same failure with more context in front of its message. OK stays OK.
   Status within(std::string_view context) const;
   /// "peer lost: step 4: ..." for people; "ok" when ok.
   std::string to_string() const;
@@ -66,8 +66,8 @@ Status io_error(std::string message);
 /// kIo with strerror(errno) appended: "open x: No such file or directory".
 Status errno_error(std::string what);
 
-/// The one exception type of the library, thrown only by layers that touch libtorch and by the
-/// public C++ API; carries the Status. No exception ever crosses a thread.
+/// The one exception type of the library, thrown only by layers that use libtorch and by the public
+/// C++ API; contains the Status. Exceptions do not pass from thread to thread.
 class Error : public std::runtime_error {
  public:
   explicit Error(Status status)

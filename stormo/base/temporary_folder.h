@@ -8,10 +8,11 @@
 
 namespace stormo {
 
-/// A new folder for its owner alone, removed with all that is in it when this object goes.
+/// A new folder that only this user can enter. It is removed with its content when this object is
+/// destroyed.
 class TemporaryFolder {
  public:
-  /// Where the system wants temporary files; the name is `prefix` and something random.
+  /// In the system's folder for temporary files; the name is `prefix` and random characters.
   static Result<TemporaryFolder> create(std::string_view prefix);
   TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;

@@ -10,7 +10,7 @@
 
 namespace stormo::model {
 
-/// The smallest unit of forward and backward: one tensor in, one tensor out.
+/// The smallest part of a model that a plan computes by itself: one tensor in, one tensor out.
 class Segment : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;

@@ -8,12 +8,12 @@
 namespace stormo::model {
 
 struct SamplingOptions {
-  double temperature = 1.0;  ///< 0: always the likeliest token
-  std::int64_t top_k = 0;    ///< sample among so many likeliest tokens only; 0: among all
+  double temperature = 1.0;  ///< 0: always the most likely token
+  std::int64_t top_k = 0;    ///< sample only from this number of most likely tokens; 0: from all
 };
 
-/// `prompt` (int64, one dimension, at least one token) and `count` more tokens drawn from the
-/// model; the last `context` tokens are what the model sees. The draws come from `rng` alone.
+/// Returns `prompt` (int64, one dimension, at least one token) and `count` generated tokens. The
+/// input of the model is the last `context` tokens. All random numbers come from `rng`.
 torch::Tensor generate(Gpt& model, const torch::Tensor& prompt, std::int64_t count,
                        const SamplingOptions& options, Rng& rng);
 

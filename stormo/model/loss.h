@@ -14,7 +14,7 @@ torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& ta
 /// Mean of the squares of `output` [B, 1] minus `target` [B].
 torch::Tensor mean_squared_error(const torch::Tensor& output, const torch::Tensor& target);
 
-/// At how many positions the largest logit is the target's.
+/// Number of positions where the largest logit is that of the target.
 std::int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target);
 
 }  // namespace stormo::model

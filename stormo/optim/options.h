@@ -30,19 +30,19 @@ struct Options {
 
 inline constexpr int kMaxSlots = 2;
 
-/// Names of the arrays that the rule keeps for each weight, as in torch::optim where it has them;
-/// at most kMaxSlots. All begin as zeros.
+/// Names of the state arrays (slots) of the rule, with one number per weight; named as in
+/// torch::optim if it has them. At most kMaxSlots. Initially zero.
 std::vector<std::string_view> slot_names(const Options& options);
 
-/// Whether the rule depends on how often a weight has been updated.
+/// Whether the rule depends on the number of updates of a weight.
 bool counts_steps(Options::Kind kind);
 
-/// Whether an update by a gradient of zero changes nothing: then rows of a table without a gradient
-/// need not be looked at.
+/// Whether an update with a gradient of zero changes nothing. Then rows of a table without a
+/// gradient can be skipped.
 bool leaves_rest_alone(const Options& options);
 
-/// Whether the rule scales its update by a ratio of norms over a whole parameter, so that update()
-/// has to follow prepare().
+/// Whether the rule scales its update by a ratio of norms of the whole parameter. Then prepare()
+/// must be called before update().
 bool needs_norms(Options::Kind kind);
 
 }  // namespace stormo::optim

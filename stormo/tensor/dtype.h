@@ -7,10 +7,10 @@
 
 namespace stormo::tensor {
 
-/// The element type as ranks exchange it; kInvalidArgument lists the supported ones otherwise.
+/// The DType of a libtorch type; for others kInvalidArgument lists the supported types.
 Result<DType> dtype_of(c10::ScalarType type);
 
-/// libtorch's name for `type`.
+/// The libtorch type of `type`.
 c10::ScalarType scalar_type_of(DType type);
 
 }  // namespace stormo::tensor

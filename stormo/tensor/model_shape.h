@@ -9,8 +9,8 @@
 
 namespace stormo::tensor {
 
-/// The module's parameters in its own order, each once, their names below `prefix` ("": none).
-/// Throws Error for an element type that no plan knows.
+/// The module's parameters in its order, each once; names get `prefix` (may be empty). Throws Error
+/// for an element type that plans do not support.
 std::vector<plan::ParameterShape> parameter_shapes(const torch::nn::Module& module,
                                                    const std::string& prefix);
 
