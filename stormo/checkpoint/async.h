@@ -13,38 +13,39 @@
 
 namespace stormo::checkpoint {
 
-/// Checkpoints that are written while training goes on. The state changes only in updates, so a
-/// thread copies it during the next forward and backward; the update waits for what is left of the
-/// copy. The copy is then written in the background (lazy snapshot, as DataStates-LLM).
+/// Writes checkpoints during training. The state changes only in updates, so a thread copies it
+/// during the next forward and backward, and the update waits until the copy is complete. The copy
+/// is then written in the background (lazy snapshot, as in DataStates-LLM).
 ///
 ///   begin(snapshot)  ->  forward, backward  ->  before_update()  ->  update  ->  ...
 ///
-/// Every rank makes the same calls in the same order. Costs one copy of this rank's pieces in
-/// memory, kept for the next save. The thread talks to the other ranks in a group of its own.
+/// Every rank makes the same calls in the same order. Cost: memory for one copy of this rank's
+/// pieces, which is kept for the next save. The thread uses a subgroup of its own.
 class AsyncCheckpoint {
  public:
   /// A collective. Keeps the newest `keep` checkpoints in `directory`.
   static Result<std::unique_ptr<AsyncCheckpoint>> create(comm::Communicator& world,
                                                          std::string directory, int keep);
-  /// Waits for a save that is still being written.
+  /// Blocks until a save that is still being written is complete.
   ~AsyncCheckpoint();
   AsyncCheckpoint(const AsyncCheckpoint&) = delete;
   AsyncCheckpoint& operator=(const AsyncCheckpoint&) = delete;
 
-  /// Starts a save, after waiting for the one before. Returns that one's failure, the same on every
-  /// rank: then nothing is started, what was saved earlier is untouched, and the next call tries
-  /// again. The values must not change before before_update() returns: what changes in between
-  /// (buffers that a forward updates) must be a copy, kept by Piece::owner. A rank that
-  /// could not make its snapshot passes the failure.
+  /// Blocks until the previous save is complete, then starts a new one. If the previous save
+  /// failed, returns its failure, the same on every rank, and starts nothing; older checkpoints are
+  /// not affected, and the next call tries again. The values must not change before before_update()
+  /// returns: values that change earlier (buffers that a forward updates) must be copies, owned by
+  /// Piece::owner. A rank that could not make its snapshot passes the failure.
   Status begin(Result<Snapshot> snapshot);
-  /// Returns when all values are copied. At once when nothing is being copied.
+  /// Blocks until all values are copied; returns immediately if nothing is being copied.
   void before_update();
-  /// Has a save ended with a failure that nobody has taken yet? At once; ranks may learn of the
-  /// same failure at different times.
+  /// Whether a save has failed and its failure was not returned yet. Does not block; ranks may
+  /// learn of the same failure at different times.
   bool failed();
-  /// The path of the last save that succeeded; empty before one has. At once.
+  /// The path of the last successful save; empty if there is none. Does not block.
   std::string last_saved();
-  /// Waits until the save is on the disk. Its path, or its failure, once; empty when there is none.
+  /// Blocks until the save is on the disk. Returns its path or its failure, once; empty if there is
+  /// none.
   Result<std::string> finish();
 
  private:

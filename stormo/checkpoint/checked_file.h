@@ -11,8 +11,8 @@
 
 namespace stormo::checkpoint {
 
-/// What a file's content must be: its size, and the XXH3-64 checksum of every block of it; the last
-/// block may be shorter. So any part can be checked as it is read, and parts at the same time.
+/// The size of a file and the XXH3-64 checksum of each of its blocks; the last block may be
+/// shorter. So each part can be checked when it is read, and several parts at the same time.
 struct FileDigest {
   static constexpr std::uint64_t kBlockBytes = 1u << 20;  ///< of the files that we write
 
@@ -54,7 +54,7 @@ class FileWriter {
   Status create(const std::string& path);
   Status write(const void* data, std::size_t bytes);
   Status write(std::string_view text) { return write(text.data(), text.size()); }
-  /// Waits until the content is on the disk.
+  /// Blocks until the content is on the disk.
   Result<FileDigest> finish();
 
  private:
@@ -63,12 +63,12 @@ class FileWriter {
 
   std::string path_;
   int fd_ = -1;
-  std::string pending_;  ///< small writes on their way to one large one
+  std::string pending_;  ///< small writes, collected for a large one
   FileDigest digest_;
   Hasher hasher_;  ///< of the block that is not full yet
 };
 
-/// A regular file open for reading; links are refused.
+/// A regular file open for reading; symbolic links are refused.
 class FileReader {
  public:
   FileReader() = default;
@@ -76,7 +76,7 @@ class FileReader {
   FileReader(const FileReader&) = delete;
   FileReader& operator=(const FileReader&) = delete;
 
-  /// kNotFound, kIo, or kCorrupt for what is no regular file.
+  /// kNotFound, kIo, or kCorrupt if it is not a regular file.
   Status open(const std::string& path);
   std::uint64_t size() const { return size_; }
   /// Fills `data` from `offset`; kCorrupt when the file ends before.
@@ -88,17 +88,17 @@ class FileReader {
   std::uint64_t size_ = 0;
 };
 
-/// A file that is compared with its digest as it is read: no byte gets out of it unchecked. Not
-/// thread-safe.
+/// A file that is compared with its digest while it is read, so that only checked bytes are
+/// returned. Not thread-safe.
 class VerifiedFile {
  public:
-  /// kCorrupt when the size is another one. Blocks larger than 16 MiB are verified here.
+  /// kCorrupt when the size differs. Files with blocks larger than 16 MiB are verified here.
   Status open(const std::string& path, const FileDigest& expected);
   std::uint64_t size() const { return file_.size(); }
-  /// Fills `data` from `offset`; reads whole blocks, the last one is kept for the next call. After
-  /// kCorrupt `data` holds what was found.
+  /// Fills `data` from `offset`. Reads whole blocks; the last one is kept for the next call. After
+  /// kCorrupt `data` has the damaged content.
   Status read(std::uint64_t offset, void* data, std::size_t bytes);
-  /// Reads and compares everything, keeps nothing.
+  /// Reads and checks the whole file, without keeping it.
   Status verify();
 
  private:
@@ -117,7 +117,7 @@ Result<FileDigest> digest_file(const std::string& path,
                                std::uint64_t block_bytes = FileDigest::kBlockBytes);
 /// The whole file as text; kCorrupt when it has more than `max_bytes`.
 Result<std::string> read_text_file(const std::string& path, std::uint64_t max_bytes);
-/// Waits until the entries of a folder are on the disk.
+/// Blocks until the entries of a folder are on the disk.
 Status sync_directory(const std::string& path);
 /// Creates a folder, and those above it that are missing; their names are on the disk afterwards.
 Status create_directories(const std::string& path);

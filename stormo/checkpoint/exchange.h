@@ -8,16 +8,16 @@
 
 namespace stormo::checkpoint {
 
-/// `text` of `root` on every rank. A collective.
+/// A collective: sets `text` on every rank to that of `root`.
 Status broadcast_text(comm::Communicator& world, std::string& text, Rank root = 0);
 
-/// The ranks' texts by rank, on rank 0; empty elsewhere. A collective.
+/// A collective: returns the texts of all ranks, by rank, on rank 0; empty on other ranks.
 Result<std::vector<std::string>> gather_texts(comm::Communicator& world, const std::string& text);
 
-/// What rank 0 found, on every rank: its value or its failure. A collective.
+/// A collective: returns rank 0's value or failure on every rank.
 Result<std::string> broadcast_outcome(comm::Communicator& world, const Result<std::string>& mine);
 
-/// A text or a failure as one text, to be sent.
+/// Encodes a text or a failure as one text, for sending.
 std::string encode_outcome(const Result<std::string>& outcome);
 Result<std::string> decode_outcome(const std::string& text);
 

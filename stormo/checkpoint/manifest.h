@@ -13,7 +13,7 @@
 
 namespace stormo::checkpoint {
 
-/// A box of a tensor, and the tensor of that shape in a safetensors file that holds its values.
+/// A box of a tensor, and the safetensors file and key of the tensor that has its values.
 struct SavedBox {
   Box box;
   std::string file;
@@ -28,12 +28,12 @@ struct SavedTensor {
   bool operator==(const SavedTensor&) const = default;
 };
 
-/// What a checkpoint says about itself in manifest.json, the file that makes it complete.
+/// The content of manifest.json, which describes a checkpoint and makes it complete.
 struct Manifest {
   static constexpr int kSchema = 2;
   static constexpr const char* kFile = "manifest.json";
 
-  std::int64_t schema = kSchema;  ///< 1: two whole files, and no table of tensors
+  std::int64_t schema = kSchema;  ///< 1: two files with whole tensors, and no table of tensors
   RunIdentity run{};
   std::string name{};  ///< of the recipe or program
   std::int64_t step = 0;
@@ -44,7 +44,7 @@ struct Manifest {
   std::map<std::string, SavedTensor> tensors{};
   std::string recipe_json = "{}";
   std::string preprocessing_json = "{}";  ///< of the recipe's data; absent in older ones
-  std::string state_json = "{}";          ///< places in the data, random seeds
+  std::string state_json = "{}";          ///< positions in the data, random seeds
   bool operator==(const Manifest&) const = default;
 };
 
@@ -54,13 +54,12 @@ inline constexpr std::uint64_t kMaxManifestBytes = 64u << 20;
 /// JSON of schema 2, a line per tensor, that ends in a checksum over everything before it.
 std::string format_manifest(const Manifest& manifest);
 
-/// Reads schemas 1 and 2. kCorrupt for what is no undamaged manifest, kInvalidArgument for one of a
-/// newer schema. Everything in it is checked but what other files say: file names stay inside the
-/// checkpoint, files of boxes are listed, boxes lie in their tensors.
+/// Reads schemas 1 and 2. kCorrupt for a text that is not an undamaged manifest, kInvalidArgument
+/// for a newer schema. Checks everything that does not need other files: file names are inside the
+/// checkpoint, files of boxes are listed, boxes are inside their tensors.
 Result<Manifest> parse_manifest(std::string_view text);
 
-/// The run that the manifest at `path` names, out of its beginning alone: nothing is compared with
-/// a checksum.
+/// The run in the manifest at `path`. Reads only its beginning and checks no checksum.
 Result<RunIdentity> read_run_identity(const std::string& path);
 
 /// kCorrupt names a tensor whose boxes do not cover it exactly once.

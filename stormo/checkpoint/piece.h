@@ -18,30 +18,32 @@ struct Piece {
   std::vector<std::int64_t> shape;  ///< of the whole tensor
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  const void* data = nullptr;           ///< the values, side by side
+  const void* data = nullptr;           ///< the values, contiguous
   std::shared_ptr<const void> owner{};  ///< keeps `data` alive; null: the caller does
 };
 
-/// Bytes of its values.
+/// Number of bytes of the values.
 std::size_t bytes_of(const Piece& piece);
 
 /// kInvalidArgument names a piece with an unknown dtype or a range outside of its shape.
 Status check_piece(const Piece& piece);
 
-/// What every rank holds alike, spread evenly by bytes: the part that rank `index` of `count` is to
-/// write. The parts of all of them cover the pieces exactly once.
+/// Divides replicated state evenly by bytes: returns the part that rank `index` of `count` writes.
+/// The parts of all ranks cover the pieces exactly once.
 std::vector<Piece> share_of(const std::vector<Piece>& pieces, int index, int count);
 
-/// One rank's part of what a checkpoint holds; the rest is equal on all ranks (rank 0's counts).
+/// The content of a checkpoint from one rank. `pieces` differ between ranks; all other fields are
+/// equal on all ranks (those of rank 0 are used).
 struct Snapshot {
   std::vector<Piece> pieces;       ///< over all ranks they cover every tensor exactly once
   std::int64_t step = 0;           ///< steps done
-  std::int64_t samples = 0;        ///< seen over all ranks
+  std::int64_t samples = 0;        ///< used over all ranks
   std::string name;                ///< of the recipe or program
   std::string recipe_json = "{}";  ///< resolved recipe
-  /// What the recipe's data have settled: names of classes, vocabulary.
+  /// Derived from the recipe's data: names of classes, vocabulary.
   std::string preprocessing_json = "{}";
-  std::string state_json = "{}";  ///< what else is needed to go on: places in data, random seeds
+  std::string state_json =
+      "{}";  ///< other state needed to resume: positions in the data, random seeds
   std::string torch_version;
   RunIdentity run;  ///< which run this is; see folder.h
 };

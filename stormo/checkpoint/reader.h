@@ -11,12 +11,12 @@
 
 namespace stormo::checkpoint {
 
-/// A checkpoint open for reading: any part of any tensor, whoever wrote which box of it. Every rank
-/// opens its own and reads what it wants: no collective. Not thread-safe; several readers are
-/// independent.
+/// A checkpoint open for reading. It reads any part of any tensor, independent of the boxes in
+/// which it was written. Each rank opens its own reader; no call is a collective. Not thread-safe;
+/// several readers are independent.
 ///
-/// Files are not trusted. What is read was compared with the checksums of the manifest, in blocks
-/// (1 MiB), each read once when parts are asked for in the order of the files.
+/// Files are not trusted. All data are compared with the checksums of the manifest, in blocks of 1
+/// MiB. Each block is read once if parts are requested in the order of the files.
 class CheckpointReader {
  public:
   /// Reads the manifest of the checkpoint at `path` (schema 1 or 2) and compares the sizes of its
@@ -25,7 +25,7 @@ class CheckpointReader {
   static Result<CheckpointReader> open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  /// Of schema 2, whatever was read.
+  /// In the form of schema 2, also for a checkpoint of schema 1.
   const Manifest& manifest() const { return manifest_; }
 
   /// Copies elements [begin, end) of tensor `name`, in C order, to `destination`, which has room

@@ -5,11 +5,11 @@
 
 namespace stormo::checkpoint {
 
-/// Which run a checkpoint belongs to. It stays the same when the run is resumed.
+/// The run to which a checkpoint belongs. It stays the same when the run is resumed.
 struct RunIdentity {
-  /// 16 hexadecimal digits; empty in what was written by older programs, or by one that gives none.
+  /// 16 hexadecimal digits; empty in checkpoints of older programs, or of programs that set none.
   std::string id{};
-  /// Runs whose checkpoints in the same folder count no more once there is one of this run.
+  /// Runs whose checkpoints in the same folder become invalid when there is one of this run.
   std::vector<std::string> replaces{};
   bool operator==(const RunIdentity&) const = default;
 };
@@ -17,8 +17,8 @@ struct RunIdentity {
 /// A new run that replaces others.
 RunIdentity new_run(std::vector<std::string> replaces = {});
 
-/// The run that goes on from a checkpoint of `run`. One without an identity gets one, and replaces
-/// what has none.
+/// The identity of a run that resumes from a checkpoint of `run`. If `run` has no id, it gets a new
+/// one and replaces checkpoints without an id.
 RunIdentity continued_run(const RunIdentity& run);
 
 }  // namespace stormo::checkpoint

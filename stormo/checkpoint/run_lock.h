@@ -7,10 +7,10 @@
 
 namespace stormo::checkpoint {
 
-/// Keeps a second run out of a folder of checkpoints, until it is destroyed or the process and the
-/// children that it has forked end. It leaves nothing in the folder. Its reach is that of flock():
-/// the processes of one host, and those of others where the file system tells them; none on NFS,
-/// whose folders cannot be locked.
+/// Locks a folder of checkpoints against a second run, until the object is destroyed or the process
+/// and its forked children end. It leaves nothing in the folder. It uses flock(), which works
+/// between the processes of one host, and between hosts only if the file system supports it; not on
+/// NFS, whose folders cannot be locked.
 class RunLock {
  public:
   RunLock() = default;
@@ -18,8 +18,8 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  /// Call once, for a folder that exists. Waits until `by` for a run that is about to end;
-  /// kInvalidArgument when it still has the lock. OK, without a lock, where there are none.
+  /// Call once, for an existing folder. If another run has the lock, waits for it until `by`, then
+  /// returns kInvalidArgument. OK, without a lock, if the file system has no locks.
   Status take(const std::string& directory, Deadline by);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace stormo::checkpoint {
 
-/// One tensor as the header of a safetensors file describes it.
+/// The entry of one tensor in the header of a safetensors file.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;  ///< "F32", "I64", ...
@@ -31,18 +31,18 @@ struct SafetensorsHeader {
 /// Longer headers are refused before anything is allocated.
 inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = 16u << 20;
 
-/// Bytes of one element; empty for dtypes that libtorch has no name for.
+/// Bytes of one element; empty for dtypes that libtorch does not have.
 std::optional<std::size_t> safetensors_dtype_bytes(std::string_view dtype);
 
 /// Parses and checks the JSON between the length and the data, for a file that has `data_bytes`
 /// bytes after it. kCorrupt says what is wrong: an entry without its three fields, unknown fields
-/// or dtypes, names given twice, sizes that overflow or disagree with shape and dtype, holes or
-/// overlaps between tensors, bytes that no tensor covers.
+/// or dtypes, duplicate names, sizes that overflow or do not match shape and dtype, gaps or
+/// overlaps between tensors, bytes that belong to no tensor.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
 /// The JSON of a header, padded with spaces so that the data start at a multiple of 8; fills begin
-/// and end of the entries. Orders them by element width, widest first, then by name.
-/// kInvalidArgument for names that are no UTF-8.
+/// and end of the entries. Sorts them by element width, widest first, then by name.
+/// kInvalidArgument for names that are not UTF-8.
 Result<std::string> format_safetensors_header(SafetensorsHeader& header);
 
 }  // namespace stormo::checkpoint

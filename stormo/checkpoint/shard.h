@@ -9,9 +9,9 @@
 
 namespace stormo::checkpoint {
 
-/// Writes the pieces, cut into boxes, as the safetensors file `name` in `folder`, and adds file and
-/// boxes to `manifest`. A tensor that one box covers keeps its name there; others are called
-/// "name[0:2,3:5]", as in Python.
+/// Writes the pieces, divided into boxes, as the safetensors file `name` in `folder`, and adds file
+/// and boxes to `manifest`. A tensor that is one box keeps its name in the file; other boxes are
+/// named by a slice as in Python, "name[0:2,3:5]".
 Status write_shard(const std::string& folder, const std::string& name,
                    const std::vector<Piece>& pieces, Manifest& manifest);
 

@@ -7,9 +7,9 @@
 
 namespace stormo::checkpoint {
 
-/// A folder under construction inside `parent`, named ".staging-<label>-<random>" and locked for as
-/// long as this object lives: a folder that nobody has locked belongs to a dead run. What is not
-/// published is removed.
+/// A temporary folder inside `parent`, named ".staging-<label>-<random>", in which a checkpoint is
+/// written. It is locked while this object lives, so a folder without a lock belongs to a dead run.
+/// The destructor removes it unless it was published.
 class StagingFolder {
  public:
   StagingFolder() = default;
@@ -19,7 +19,7 @@ class StagingFolder {
 
   Status create(const std::string& parent, const std::string& label);
   const std::string& path() const { return path_; }
-  /// Makes the folder appear at `target` in one step, in place of a folder that may be there.
+  /// Renames the folder to `target` atomically, replacing a folder of that name.
   Status publish(const std::string& target);
 
  private:
@@ -27,8 +27,8 @@ class StagingFolder {
   int lock_ = -1;
 };
 
-// Both remove a folder's content only when the disk knows that the folder has another name: so no
-// half of a checkpoint is ever visible. They never fail: it is tidying.
+// Both functions first rename a folder, sync this to disk, and then remove its content, so that an
+// incomplete checkpoint is never visible. Failures are ignored.
 
 /// Removes the staging folders of dead runs.
 void remove_stale_staging(const std::string& parent);

@@ -8,18 +8,18 @@
 
 namespace stormo::checkpoint {
 
-/// Writes a checkpoint of all ranks' pieces and returns its path, on every rank. A collective; a
-/// failure of any rank is the outcome on all of them, names the rank, and leaves what was there
-/// before.
+/// A collective: writes a checkpoint of all ranks' pieces and returns its path on every rank. A
+/// failure of any rank is returned on all ranks, with the name of the rank, and does not affect
+/// older checkpoints.
 ///
 ///   directory/step-00000100/{shard-00000.safetensors, ..., manifest.json}   directory/latest
 ///
-/// Every rank that has pieces writes one shard, into a folder under a staging name; rank 0 checks
-/// that all pieces together cover every tensor exactly once, writes the manifest and publishes the
-/// folder by one rename. Then complete checkpoints of this run beyond its newest `keep` go, and
-/// those of runs that it replaces; with a checkpoint of any other run in `directory` the save
-/// fails. All ranks with pieces must see the same `directory`: a rank that does not is found and
-/// named. A rank that could not make its snapshot passes the failure.
+/// Every rank with pieces writes one shard into a staging folder. Rank 0 checks that all pieces
+/// together cover every tensor exactly once, writes the manifest and gives the folder its final
+/// name by one rename. Then complete checkpoints of this run except its newest `keep` are removed,
+/// and those of runs that it replaces. If `directory` has a checkpoint of any other run, the save
+/// fails. All ranks with pieces must access the same `directory`; the failure names a rank that
+/// does not. A rank that could not make its snapshot passes the failure.
 ///
 /// Blocks until everything is on the disk. Cost: the bytes of the largest shard, written once, and
 /// a few short messages.

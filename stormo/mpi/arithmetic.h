@@ -12,23 +12,24 @@
 
 namespace stormo::mpi {
 
-/// What MPI calls our types; 16-bit floats, which it does not know, are types of our own.
+/// The MPI datatype of a DType. MPI has no 16-bit floats, so Stormo defines types for them.
 Result<MPI_Datatype> type_of(Library& library, DType dtype);
 
-/// A reduction as MPI knows it, for one operation. User functions of MPI get no context, so that
-/// every user's reduction in progress holds one of a few places of the process.
+/// The MPI_Op of a reduction, for one operation. User functions of MPI get no context argument, so
+/// every pending user-defined reduction takes one of a fixed number of slots of the process.
 class Arithmetic {
  public:
-  /// kExhausted when too many user's reductions are in progress. Averages are sums.
+  /// kExhausted when too many user-defined reductions are pending. Averages become sums.
   static Result<Arithmetic> of(Library& library, DType dtype, const comm::Reduction& reduction);
   Arithmetic(Arithmetic&& other) noexcept;
   Arithmetic& operator=(Arithmetic&&) = delete;
   ~Arithmetic();
 
   MPI_Op op() const { return op_; }
-  /// What a user's reduction has thrown on this rank; to be asked once the operation is complete.
+  /// The exception of a user-defined reduction on this rank, as a Status; call it when the
+  /// operation is complete.
   Status outcome() const;
-  /// MPI may go on to use it: it is never freed.
+  /// Never frees the MPI_Op, because MPI may still use it.
   void abandon() { place_.reset(); }
 
  private:

@@ -18,14 +18,14 @@ namespace stormo::mpi {
 /// The Communicator over MPI. Operations run one at a time, on its lane.
 class Engine final : public comm::Communicator {
  public:
-  /// What the groups of a process have in common.
+  /// Shared by all groups of a process.
   struct Process {
     std::string host;
     transport::Arena* arena = nullptr;  ///< outlives every use of the groups
     Options options;
   };
   Engine(std::unique_ptr<Link> link, comm::Membership place, Process process);
-  /// A world that was not finalized fails on the other ranks.
+  /// If the world was not finalized, it fails on the other ranks.
   ~Engine() override;
 
   int rank() const override { return link_->rank(); }

@@ -15,11 +15,11 @@
 
 namespace stormo::mpi {
 
-/// Memory that MPI reads and writes in the course of an operation, kept between operations. Given
-/// up together with requests that MPI cannot cancel.
+/// Memory that MPI uses during an operation, kept between operations. It is never freed if MPI
+/// cannot cancel a request that uses it.
 struct Scratch {
-  std::vector<std::byte> stage;  ///< small buffers side by side
-  std::vector<std::byte> aside;  ///< what an operation must not lose
+  std::vector<std::byte> stage;  ///< small buffers, packed
+  std::vector<std::byte> aside;  ///< copy of data that an operation would overwrite
   std::vector<int> counts;
   std::vector<int> begins;
   std::vector<std::int64_t> their_counts;
@@ -27,7 +27,7 @@ struct Scratch {
   double weight = 0;
 };
 
-/// One collective or message on its way through MPI.
+/// One collective or message that is executed by MPI.
 class Execution {
  public:
   struct Call {
@@ -38,8 +38,8 @@ class Execution {
   Execution(Link& link, Scratch& scratch, const Call& call, const Options& options)
       : link_(link), scratch_(scratch), call_(call), r_(call.request), options_(options) {}
 
-  /// OK when every rank has called the same; kMismatch, on all ranks, with the table of who called
-  /// what. Collectives only.
+  /// OK when every rank has called the same operation; else kMismatch on all ranks, with a table of
+  /// the calls. Only for collectives.
   Status compare();
   Status collective();
   Status message();

@@ -9,37 +9,36 @@
 namespace stormo::mpi {
 
 struct Options {
-  /// Before each collective the ranks compare what they called (MPI itself cannot, and would hang
-  /// or deliver nonsense): log2(ranks) rounds of 16-byte messages, which are a barrier's worth of
-  /// latency. Variable all_to_all compares its counts too: one more small all-to-all. A message is
-  /// preceded by 40 bytes that say what it is.
+  /// Before each collective the ranks compare their calls. MPI itself does not, and would hang or
+  /// return wrong results. Cost: log2(ranks) rounds of 16-byte messages, the latency of a barrier.
+  /// An all_to_all with counts also compares the counts, by one more small all-to-all. A message is
+  /// preceded by a header of 40 bytes.
   bool compare_calls = true;
-  /// A payload of more bytes is cut into several calls of MPI, whose counts have 32 bits; equal on
+  /// A larger payload is sent by several calls of MPI, because its counts have 32 bits; equal on
   /// all ranks.
   std::int64_t bytes_per_call = std::int64_t{1} << 30;
 };
 
-/// The world of MPI as a Communicator: the site's own MPI library moves the bytes, over whatever
-/// fabric it drives. Every rank of MPI_COMM_WORLD calls it, any number of times (each call makes a
-/// group of its own). Blocks, without a deadline, until all have. Ranks are numbered host by host,
-/// as mpirun does unless it is told otherwise.
+/// A collective: returns MPI_COMM_WORLD as a Communicator. The site's own MPI library moves the
+/// data, over the network fabric that it supports. Every rank must call it; each call makes a
+/// separate group. Blocks, without a deadline, until all ranks have called it. Ranks must be
+/// numbered host by host, which is the default of mpirun.
 ///
-/// MPI is initialised here unless the program has done it, and then finalised when the process
-/// ends; kRefused when it offers less than MPI_THREAD_SERIALIZED. The process calls MPI through all
-/// its groups one call at a time.
+/// Initialises MPI unless the program has done it, and then finalises it when the process ends.
+/// kRefused when MPI offers less than MPI_THREAD_SERIALIZED. All groups of the process together
+/// make one MPI call at a time.
 ///
 /// How it differs from comm::join:
-///  - Waiting polls MPI: first without a pause, later after a sixteenth of the time waited so far,
-///    4 ms at most, so that an idle rank costs about a hundredth of a core. MPI makes progress only
-///    inside calls.
-///  - Nothing watches the peers: a process that dies is mpirun's to notice, and it ends the job.
-///    Failures that a rank reports, deadlines among them, reach the others when they next wait.
-///  - MPI cannot cancel a collective. When one fails after its payload has begun to move, the
+///  - Waits poll MPI: first without a pause, later with pauses of a sixteenth of the time waited so
+///    far, at most 4 ms, so that an idle rank uses about a hundredth of a core. MPI makes progress
+///    only inside calls.
+///  - There are no heartbeats: mpirun must notice a dead process and end the job. Failures that a
+///    rank reports, including missed deadlines, reach the others at their next wait.
+///  - MPI cannot cancel a collective. If one fails after MPI has started to send its payload, the
 ///    memory of its buffers must stay valid until the process ends.
 ///  - 16-bit floats are added in float32, but rounded after each addition, not once at the end.
-///  - arena() is memory of this process alone, peer_address() null; bytes_sent() is 0 and
-///  algorithm() "mpi": MPI does
-///    not tell.
+///  - arena() is private memory of this process, and peer_address() is null. bytes_sent() is 0 and
+///    algorithm() is "mpi", because MPI does not report them.
 Result<std::unique_ptr<comm::Communicator>> join_mpi(const Options& options = {});
 
 }  // namespace stormo::mpi

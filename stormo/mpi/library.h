@@ -10,16 +10,16 @@
 
 namespace stormo::mpi {
 
-/// MPI of this process. Initialised at first need; finalised when the process ends, if it was
-/// initialised here and nothing is left that MPI_Finalize would wait for.
+/// MPI in this process. Initialised when first needed. Finalised when the process ends, if it was
+/// initialised here and MPI_Finalize would not have to wait for a request or group.
 class Library {
  public:
-  /// The one of this process; owned by it.
+  /// The only Library object; owned by the process.
   static Result<Library*> open();
   ~Library();
   Library(const Library&) = delete;
 
-  /// Calls MPI: one thread at a time, as MPI_THREAD_SERIALIZED wants it.
+  /// Calls MPI, one thread at a time, as MPI_THREAD_SERIALIZED requires.
   template <class F>
   Status call(std::string_view name, F&& f) {
     const std::lock_guard lock(mutex_);
@@ -28,7 +28,7 @@ class Library {
 
   void group_begins() { ++unfinished_; }
   void group_ends() { --unfinished_; }
-  /// A request will never be complete.
+  /// Records that a request will never be complete.
   void abandon() { ++unfinished_; }
 
  private:

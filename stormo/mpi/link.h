@@ -21,13 +21,15 @@ namespace stormo::mpi {
 /// The tags of messages between two ranks; messages of one tag keep their order.
 enum MessageTag : int { kFailureTag, kMeetTag, kHeaderTag, kPayloadTag, kBlockTag };
 
-/// Two communicators of MPI, one for its collectives and one for messages of our own, and how this
-/// rank waits in them: until all is complete, the group has failed here or elsewhere, or the
-/// deadline has passed. Its functions that wait are called by one thread at a time.
+/// Two MPI communicators, one for collectives and one for Stormo's own messages, and the functions
+/// that wait for requests in them. A wait ends when all requests are complete, when the group has
+/// failed on this or another rank, or at the deadline. Functions that wait may be called by one
+/// thread at a time.
 class Link {
  public:
-  /// Takes both communicators over; errors must be returned by them (MPI_ERRORS_RETURN). `world`
-  /// is that of the whole job, which outlives this one and has its failures; null: this is it.
+  /// Takes ownership of both communicators, which must return errors (MPI_ERRORS_RETURN). `world`:
+  /// the link of the whole job, which must outlive this one and stores its failures; null: this is
+  /// the link of the whole job.
   Link(Library& library, MPI_Comm collectives, MPI_Comm messages, transport::WaitPolicy policy,
        Link* world);
   ~Link();
@@ -41,11 +43,11 @@ class Link {
   const transport::Health& health() const { return world_.health_; }
   bool is_world() const { return &world_ == this; }
 
-  /// The link of those ranks that call it as members, null for the others. All ranks call it.
+  /// A collective: the link of the ranks that call it with `member`; null for the others.
   Result<std::unique_ptr<Link>> split(bool member);
 
-  /// Waits for requests whose memory stays valid for ever, should this fail: they are then given
-  /// up, and abandoned() becomes true.
+  /// Blocks until the requests are complete. If this fails, the requests are abandoned and
+  /// abandoned() becomes true; their memory must then stay valid until the process ends.
   Status wait(std::string_view name, std::span<MPI_Request> requests, Deadline by);
   /// Starts one nonblocking call, `start(MPI_Request*)`, and waits for it, as above.
   template <class F>
@@ -54,23 +56,24 @@ class Link {
     STORMO_RETURN_IF_ERROR(library_.call(name, [&] { return start(&request); }));
     return wait(name, {&request, 1}, by);
   }
-  /// Waits for a message of a fixed length. When this fails nothing is left pending.
+  /// Blocks until a message of a fixed length is received. After a failure no request is pending.
   Status receive(std::span<std::byte> data, Rank from, MessageTag tag, Deadline by);
   bool abandoned() const { return abandoned_; }
 
-  /// Each word becomes its maximum over all ranks; returns when every rank has called it. When
-  /// this fails nothing is left pending.
+  /// A collective: replaces each word by its maximum over all ranks. After a failure no request is
+  /// pending.
   using Words = std::array<std::uint64_t, 2>;
   Status maximum(Words& words, Deadline by);
 
-  /// Fails the job here and, if this is the first cause, on the other ranks. Any thread.
+  /// Makes the job fail on this rank and, if this is the first cause, on the other ranks. Any
+  /// thread.
   void fail(Status cause);
-  /// Fails it here only: all ranks of the job come to this verdict.
+  /// Makes the job fail on this rank only; for failures that every rank finds by itself.
   void fail_here(Status cause) { world_.health_.fail(std::move(cause)); }
-  /// Learns of failures on other ranks. Any thread; never blocks.
+  /// Checks for failures of other ranks. Any thread; never blocks.
   void listen();
-  /// Frees the communicators of a group that has ended well: all ranks call it, and nothing else
-  /// afterwards.
+  /// Frees the communicators of a group that has ended in order. All ranks call it, as the last
+  /// call.
   Status close();
 
  private:

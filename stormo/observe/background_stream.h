@@ -13,15 +13,15 @@
 
 namespace stormo::observe {
 
-/// A stream to a descriptor that never holds up who writes to it: bytes are kept, and a thread of
-/// its own writes them. A reader that is slow, stopped or gone, and a full disk, cost what was
-/// written, never the run. Needs SIGPIPE and SIGXFSZ ignored. The descriptor is borrowed.
+/// A stream to a descriptor that never blocks its writers: bytes are buffered, and a thread of the
+/// stream writes them. If the reader is slow, stopped or gone, or the disk is full, output can be
+/// lost, but the run continues. SIGPIPE and SIGXFSZ must be ignored. The descriptor is borrowed.
 class BackgroundStream final : private std::streambuf, public std::ostream {
  public:
   /// Called once, on the stream's thread or on that of a writer, with the reason when bytes are
   /// lost for the first time.
   using OnLoss = std::function<void(std::string_view)>;
-  /// Bytes that are kept for a reader that does not read; what comes beyond is lost.
+  /// Maximal number of buffered bytes; further bytes are lost.
   static constexpr std::size_t kMostKept = 64u << 20;
 
   explicit BackgroundStream(int fd, OnLoss on_loss = {});
@@ -30,7 +30,7 @@ class BackgroundStream final : private std::streambuf, public std::ostream {
 
   /// Appends `bytes`; the one member function that any thread may call.
   void append(std::string_view bytes);
-  /// Waits until all is written or `by` has passed. False when anything was lost.
+  /// Blocks until all is written or `by` has passed. False if anything was lost.
   bool finish(Deadline by);
 
  private:

@@ -10,8 +10,8 @@ namespace stormo::observe {
 inline constexpr int kJsonLinesSchema = 1;
 
 /// Writes one JSON object per line and nothing else: events "start", "step", "eval", "save_failed"
-/// and last "end" or "error". Numbers round-trip exactly; what has no value (no validation split,
-/// not a number) is null.
+/// and last "end" or "error". Numbers can be parsed back exactly; fields without a value (no
+/// validation split, not a number) are null.
 class JsonObserver final : public RunObserver {
  public:
   /// `out` must outlive the observer. Every line is flushed.

@@ -7,7 +7,7 @@
 
 namespace stormo::observe {
 
-/// What the stream behind a TextObserver can do. The default suits files and pipes.
+/// The abilities of the stream of a TextObserver. The default is for files and pipes.
 struct TerminalStyle {
   bool live = false;   ///< redraw one progress line in place
   bool color = false;  ///< bold and dim text
@@ -15,11 +15,11 @@ struct TerminalStyle {
 };
 
 /// The style for a stream that is or is not a terminal, given the values of NO_COLOR and TERM (null
-/// when unset): NO_COLOR that is set and not empty switches colour off, TERM=dumb everything.
+/// when unset): a non-empty NO_COLOR disables colour, TERM=dumb disables all.
 TerminalStyle terminal_style(bool is_terminal, int columns, const char* no_color, const char* term);
 
-/// A run told to a person: a progress line, evaluations, a summary. With a live style the progress
-/// line is redrawn in place and everything else scrolls above it; else every logged step is a line.
+/// Prints a run for people: progress line, evaluations, summary. With a live style the progress
+/// line is redrawn in place and all other lines scroll above it; else every logged step is a line.
 class TextObserver final : public RunObserver {
  public:
   /// `out` must outlive the observer.
@@ -44,7 +44,7 @@ class TextObserver final : public RunObserver {
   bool live_line_shown_ = false;
 };
 
-/// Only what went wrong, a line each: for a person beside a program that reads the JSON lines.
+/// Prints only failures, one line each, for people while a program reads the JSON lines.
 class WarningObserver final : public RunObserver {
  public:
   /// `out` must outlive the observer.

@@ -28,7 +28,7 @@ struct StartRecord {
 struct StepRecord {
   std::int64_t step = 0;  ///< 1 after the first step
   std::int64_t steps = 0;
-  double epoch = 0;  ///< fraction counts
+  double epoch = 0;  ///< with a fraction
   double loss = 0;
   double learning_rate = 0;
   double samples_per_s = 0;  ///< since the previous logged step
@@ -46,15 +46,16 @@ struct EvalRecord {
   std::int64_t samples = 0;
 };
 
-/// A checkpoint that could not be written. Training goes on unless it was the last try.
+/// A checkpoint that could not be written. Training continues unless the limit of failures is
+/// reached.
 struct SaveFailedRecord {
-  std::int64_t step = 0;  ///< whose state it would have held
+  std::int64_t step = 0;  ///< step of the checkpoint
   int failures = 1;       ///< in a row
-  int max_failures = 3;   ///< so many end the run
+  int max_failures = 3;   ///< the number that ends the run
   std::string error{};
 };
 
-/// Last record of a run that came to its end (or was interrupted after saving).
+/// Last record of a run that was completed, or interrupted after saving.
 struct EndRecord {
   std::int64_t steps = 0;
   std::int64_t samples = 0;
@@ -64,14 +65,14 @@ struct EndRecord {
   /// of this run.
   double train_loss = 0;
   std::int64_t train_loss_steps = 0;
-  std::int64_t skipped_steps = 0;  ///< without an update, since a gradient overflowed in float16
+  std::int64_t skipped_steps =
+      0;  ///< steps without update, because a gradient overflowed in float16
   std::optional<double> val_loss{};
   std::optional<double> test_accuracy{};
-  std::string best_metric{};   ///< "loss", "accuracy" of the validation part; else the next three
-                               ///< say nothing
-  std::int64_t best_step = 0;  ///< after which it was best; 0: never
+  std::string best_metric{};   ///< "loss" or "accuracy" of the validation split; empty: none
+  std::int64_t best_step = 0;  ///< step of the best evaluation; 0: none
   double best_value = 0;
-  bool stopped_early = false;  ///< since it became no better
+  bool stopped_early = false;  ///< because of train.patience
   std::string weights_hash{};  ///< 16 hexadecimal digits
   int ranks = 1;
   int hosts = 1;
@@ -81,20 +82,21 @@ struct EndRecord {
   bool interrupted = false;
 };
 
-/// Why a run did not come to its end.
+/// Why a run was not completed.
 struct ErrorRecord {
   int exit_code = 1;
   std::string message{};
 };
 
-/// What a run reports to people and programs. Only rank 0 has one that prints. Called on the
-/// training thread; must not block for long and must not throw.
+/// Receives the records of a run. Only rank 0 has one that prints. Called on the training thread;
+/// must not block for long and must not throw.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
   virtual void on_start(const StartRecord&) {}
   virtual void on_step(const StepRecord&) {}
-  /// Between logged steps, a few times a second: as on_step, since the last logged step.
+  /// Called between logged steps, a few times a second; the record covers the time since the last
+  /// logged step.
   virtual void on_progress(const StepRecord&) {}
   virtual void on_eval(const EvalRecord&) {}
   virtual void on_save_failed(const SaveFailedRecord&) {}

@@ -6,7 +6,7 @@
 
 namespace stormo::observe {
 
-/// Hands every record to several observers, in order. Does not own them.
+/// Passes every record to several observers, in order. Does not own them.
 class TeeObserver final : public RunObserver {
  public:
   explicit TeeObserver(std::vector<RunObserver*> observers) : observers_(std::move(observers)) {}
@@ -23,7 +23,7 @@ class TeeObserver final : public RunObserver {
   std::vector<RunObserver*> observers_;
 };
 
-/// Hands every Event to several sinks, in order. Does not own them.
+/// Passes every Event to several sinks, in order. Does not own them.
 class TeeSink final : public Sink {
  public:
   explicit TeeSink(std::vector<Sink*> sinks) : sinks_(std::move(sinks)) {}

@@ -27,8 +27,7 @@ struct TraceEvent {
 struct RankTrace {
   Rank rank = 0;
   std::string host{};
-  /// Wall clock minus monotonic clock. Traces of several hosts are aligned as well as their wall
-  /// clocks are.
+  /// Wall clock minus monotonic clock. Traces of several hosts are aligned by their wall clocks.
   std::int64_t clock_offset_ns = 0;
   std::uint64_t dropped = 0;  ///< events lost because the buffer was full, oldest first
   std::vector<std::string> names{};
@@ -38,8 +37,8 @@ struct RankTrace {
 
 /// Compact, versioned bytes of a trace; little-endian.
 std::string serialize(const RankTrace& trace);
-/// The inverse; kCorrupt for anything that `serialize` does not write. Allocates no more than a
-/// small multiple of `bytes.size()`.
+/// Inverse of serialize(); kCorrupt for anything else. Allocates at most a small multiple of
+/// `bytes.size()`.
 Result<RankTrace> parse_rank_trace(std::string_view bytes);
 
 /// Writes the traces as one Chrome trace (chrome://tracing, ui.perfetto.dev): a process per rank, a

@@ -19,7 +19,7 @@ class TraceSink final : public Sink {
   TraceSink(Rank rank, std::string host, std::size_t capacity = kDefaultCapacity);
 
   void record(const Event& event) override;
-  /// What has been recorded so far, oldest first.
+  /// The events recorded so far, oldest first.
   RankTrace snapshot() const;
 
  private:

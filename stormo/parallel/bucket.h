@@ -6,12 +6,13 @@
 
 namespace stormo::parallel {
 
-/// Cuts the all-reduces of whole gradients into buckets of about `bytes`, of one element type each,
-/// the last parameters first: backward reaches them first. Buckets are asynchronous: each is sent
-/// as soon as its gradients are in place, while backward goes on, and awaited by what needs it. The
-/// weights of the average are added up once, before the last backward. Fails with kInvalidArgument
-/// for bytes < 1; a plan that counts already, or reduces nothing so, stays as it is. Paper: S. Li
-/// et al., "PyTorch Distributed: experiences on accelerating data parallel training", VLDB 2020.
+/// Divides the all-reduces of whole gradients into buckets of about `bytes`, of one element type
+/// each. The last parameters come first, because backward reaches them first. Buckets are
+/// asynchronous: each starts as soon as its gradients are complete, during backward, and the first
+/// action that needs its result waits for it. The weights of the average are added up once, before
+/// the last backward. Fails with kInvalidArgument for bytes < 1. A plan that has a `count` already,
+/// or no such all-reduce, is not changed. Paper: S. Li et al., "PyTorch Distributed: experiences on
+/// accelerating data parallel training", VLDB 2020.
 Pass bucket(std::int64_t bytes);
 
 }  // namespace stormo::parallel

@@ -4,8 +4,8 @@
 
 namespace stormo::parallel {
 
-/// Forward and backward of several segments become one action for each segment. Moves nothing; an
-/// execution by it shows how long each segment takes.
+/// Splits forward and backward of several segments into one action per segment. The collectives are
+/// unchanged. It is used to measure the time of each segment.
 Pass by_segment();
 
 }  // namespace stormo::parallel

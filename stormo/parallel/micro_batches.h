@@ -4,9 +4,10 @@
 
 namespace stormo::parallel {
 
-/// Cuts the batch of each rank into `n` micro-batches, whose gradients add up (gradient
-/// accumulation): activations of one at a time. Before passes that reduce gradients. Fails with
-/// kInvalidArgument for n < 1 or > 65,536, with kBadPlan when the batch is cut already.
+/// Divides the local batch into `n` micro-batches, whose gradients are added up (gradient
+/// accumulation), so that only the activations of one are in memory. Apply it before passes that
+/// reduce gradients. Fails with kInvalidArgument for n < 1 or > 65,536, with kBadPlan when the plan
+/// has micro-batches already.
 Pass micro_batches(int n);
 
 }  // namespace stormo::parallel

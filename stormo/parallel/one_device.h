@@ -4,9 +4,9 @@
 
 namespace stormo::parallel {
 
-/// The plan that every strategy starts from: one rank loads the batch, computes the whole model
-/// forward and backward, and updates it. The model must have at least one segment, or verify()
-/// refuses the plan.
+/// The plan to which the passes of every strategy are applied: one rank loads the batch, computes
+/// forward and backward of the whole model, and updates it. The model must have at least one
+/// segment, else verify() refuses the plan.
 plan::StepPlan one_device(plan::ModelShape model);
 
 }  // namespace stormo::parallel

@@ -10,12 +10,12 @@
 
 namespace stormo::parallel {
 
-/// A strategy: a pure rewrite of the step plan. Fails with kInvalidArgument or kBadPlan when the
-/// plan cannot be rewritten so.
+/// A pure function from a step plan to a step plan; a strategy is a list of passes. Fails with
+/// kInvalidArgument or kBadPlan for a plan that it cannot rewrite.
 using Pass = std::function<Result<plan::StepPlan>(const plan::StepPlan&)>;
 
-/// `plan` after the passes, applied in the order given. The first failure ends it, with the passes
-/// already applied as context; every intermediate plan is verified.
+/// Applies the passes to `plan` in the order given, and verifies every intermediate plan. Returns
+/// the first failure, with the passes already applied as context.
 Result<plan::StepPlan> compose(plan::StepPlan plan, const std::vector<Pass>& passes);
 template <class... Passes>
 Result<plan::StepPlan> compose(plan::StepPlan plan, const Passes&... passes) {

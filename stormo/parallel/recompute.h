@@ -4,12 +4,13 @@
 
 namespace stormo::parallel {
 
-/// Keeps few activations, and computes the others again when backward gets there: about 2 sqrt(n)
-/// segments' in place of those of all n, for one more forward of all but the last ones. Forward and
-/// backward that a plan has in one piece are cut into groups of about sqrt(n) segments. After
-/// passes that reduce gradients, which would reduce them group by group. Fails with kBadPlan for a
-/// plan that recomputes already. Paper: T. Chen et al., "Training deep nets with sublinear memory
-/// cost", 2016.
+/// Recomputation (activation checkpointing): keeps few activations, and computes the others again
+/// before their backward. The activations of about 2 sqrt(n) segments are in memory instead of
+/// those of all n; the cost is one more forward of all segments but the last ones. A forward and
+/// backward of all segments is divided into groups of about sqrt(n) segments. Apply it after passes
+/// that reduce gradients, else these would reduce group by group. Fails with kBadPlan for a plan
+/// that recomputes already. Paper: T. Chen et al., "Training deep nets with sublinear memory cost",
+/// 2016.
 Pass recompute();
 
 }  // namespace stormo::parallel

@@ -40,10 +40,12 @@ class World {
 
 /// Joins the job of the launcher that started this process: `stormo run`, torchrun, srun or mpirun;
 /// without any of them, a world of one rank. Blocks until all ranks have joined. Then, for the life
-/// of the process: - libtorch allocates large tensors in memory that the ranks of this host share;
-/// - libtorch uses (CPUs / ranks that share them) threads, or STORMO_THREADS; - an uncaught
-///   exception of any thread makes the group fail with its text before the process aborts, so that
-///   every rank reports it as the first cause. Call once, at the start of main(). Throws Error.
+/// of the process:
+///  - libtorch allocates large tensors in memory that the ranks of this host share;
+///  - libtorch uses (CPUs / ranks that share them) threads, or STORMO_THREADS;
+///  - an uncaught exception of any thread makes the group fail with its text before the process
+///    aborts, so that every rank reports it as the first cause.
+/// Call once, at the start of main(). Throws Error.
 World init();
 
 /// As init(), for a group that the caller has joined: with another engine, or with other options.
