@@ -10,11 +10,11 @@
 
 namespace stormo::data {
 
-/// Labels and the classes 0 .. size()-1 that they stand for. No classes by default.
+/// Maps labels to classes 0 .. size()-1. No classes by default.
 class Classes {
  public:
-  /// From the labels of the training part. Where all of them are whole numbers from 0 on, these are
-  /// the classes; else the distinct texts in ascending order are.
+  /// From the labels of the training split. If all labels are whole numbers from 0 on, they are the
+  /// classes; else the classes are the distinct texts in ascending order.
   static Classes of(std::span<const std::string> labels);
   /// Distinct names in ascending order.
   static Classes named(std::vector<std::string> names);
@@ -22,12 +22,12 @@ class Classes {
   static Classes numbers(std::int64_t size);
 
   std::int64_t size() const { return size_; }
-  /// Ascending; empty where labels are numbers.
+  /// Names in ascending order; empty if labels are numbers.
   const std::vector<std::string>& names() const { return names_; }
-  /// What to call a class; its number where it has no name.
+  /// Name of a class; its number if it has no name.
   std::string name(std::int64_t index) const;
   bool operator==(const Classes&) const = default;
-  /// kInvalidArgument for a label that training has not seen.
+  /// The class of a label; kInvalidArgument for a label that is not in the training split.
   Result<std::int64_t> find(std::string_view label) const;
 
  private:

@@ -11,12 +11,12 @@
 
 namespace stormo::data {
 
-/// A file of samples, open for reading. It is read, never mapped: a file that shrinks meanwhile is
-/// a failure that names it, where a mapping would end the process by SIGBUS. Thread-safe.
+/// A file of samples, open for reading. It is read, not memory-mapped: if the file shrinks, the
+/// failure names it, while a mapping would end the process by SIGBUS. Thread-safe.
 class DataFile {
  public:
-  /// kNotFound or kIo; kInvalidArgument for what is no regular file (a folder, a pipe, a device:
-  /// these have no end that could be waited for). Never blocks.
+  /// kNotFound or kIo; kInvalidArgument if it is not a regular file (a folder, a pipe, a device).
+  /// Never blocks.
   static Result<std::shared_ptr<const DataFile>> open(const std::string& path);
   ~DataFile();
   DataFile(const DataFile&) = delete;
@@ -26,10 +26,10 @@ class DataFile {
   std::uint64_t size() const { return size_; }
   /// Fills `out` from `offset` on; kCorrupt when the file ends before.
   Status read(std::uint64_t offset, std::span<std::byte> out) const;
-  /// The first `most` bytes, all of a shorter file; kExhausted when memory is short.
+  /// The first `most` bytes, or all of a shorter file; kExhausted when there is not enough memory.
   Result<std::string> read_front(
       std::uint64_t most = std::numeric_limits<std::uint64_t>::max()) const;
-  /// Another descriptor of the file, at its start; the caller closes it. kIo.
+  /// A new descriptor of the file, at its start; the caller must close it. kIo.
   Result<int> duplicate() const;
 
  private:

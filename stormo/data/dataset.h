@@ -14,28 +14,28 @@ struct Batch {
   std::int64_t size() const { return input.defined() ? input.size(0) : 0; }
 };
 
-/// Random access to samples: what a program implements to train on data of its own
-/// (examples/custom_dataset.cc). Every rank has one over the same samples, in the same order.
+/// Random access to samples. Implement it to train on your own data (examples/custom_dataset.cc).
+/// Every rank must have a dataset with the same samples in the same order.
 ///
-/// Immutable and thread-safe: get() is called by the prefetch threads, several at a time, and by
-/// evaluation. An exception ends the run on all ranks with its text, after the steps before it; an
-/// Error keeps its Code. get() had best work without libtorch's parallel loops (large element-wise
-/// operations, matrix products), which would start a second pool of threads beside the trainer's.
+/// It must be immutable and thread-safe: several prefetch threads call get() at the same time, and
+/// evaluation does. An exception ends the run on all ranks with its text, after the preceding
+/// steps; an Error keeps its Code. get() should avoid libtorch's parallel loops (large elementwise
+/// operations, matrix products), which would start a second pool of threads besides the trainer's.
 class Dataset {
  public:
   virtual ~Dataset() = default;
   /// Number of samples, at least 1; always the same.
   virtual std::int64_t size() const = 0;
-  /// The samples at `indices`, each in [0, size()), in that order; `indices` may be empty. `epoch`
-  /// lets a dataset shift its windows each epoch (text); it must be a pure function of (indices,
-  /// epoch).
+  /// The samples at `indices`, each in [0, size()), in that order; `indices` may be empty. The
+  /// result may depend on `epoch` (text windows shift each epoch), but must be a pure function of
+  /// (indices, epoch). Thread-safe.
   virtual Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const = 0;
-  /// How long each sample takes, in any unit (tokens), so that the ranks of a step get about equal
-  /// sums (Sampler::balance); empty: all take equally long. Lives as long as the dataset.
+  /// The cost of each sample, in any unit (tokens), used to give all ranks about equal work in a
+  /// step (Sampler::balance); empty: all are equal. Valid as long as the dataset.
   virtual std::span<const std::int32_t> lengths() const { return {}; }
-  /// Hash of the content: equal on two ranks that hold the same samples, and at bounded cost (see
-  /// Fingerprint). The Trainer compares it between ranks before the first step. 0: not known, then
-  /// only the number of samples is compared.
+  /// Hash of the content, with bounded cost (see Fingerprint): equal on ranks that have the same
+  /// samples. The Trainer compares it between ranks before the first step. 0: unknown; then only
+  /// the number of samples is compared.
   virtual std::uint64_t fingerprint() const { return 0; }
 };
 

@@ -9,9 +9,9 @@
 
 namespace stormo::data {
 
-/// Hash (XXH3-64) of a data set's content, at bounded cost: of each range up to 64 MiB every byte
-/// counts, of a larger one its size and 256 blocks of 256 KiB at equal distances, the first and the
-/// last among them.
+/// Hash (XXH3-64) of a data set's content, with bounded cost. A range up to 64 MiB is hashed
+/// completely; of a larger one its size and 256 blocks of 256 KiB at equal distances are hashed,
+/// including the first and the last.
 class Fingerprint {
  public:
   static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
@@ -22,11 +22,11 @@ class Fingerprint {
   Fingerprint(const Fingerprint&) = delete;
   Fingerprint& operator=(const Fingerprint&) = delete;
 
-  /// Fills `out` with what lies `offset` bytes, a multiple of 64, behind the begin of a range.
+  /// Fills `out` with the bytes of a range from `offset` on, a multiple of 64.
   using Reader = std::function<void(std::size_t offset, std::span<std::byte> out)>;
 
   void add(std::span<const std::byte> range);
-  /// A range of `bytes` that lies elsewhere, such as in a file.
+  /// Adds a range of `bytes` that is not in memory, such as in a file.
   void add(std::size_t bytes, const Reader& read);
   void add(std::string_view text);
   void add(std::int64_t number);

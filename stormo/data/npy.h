@@ -13,7 +13,8 @@
 
 namespace stormo::data {
 
-/// The array of a NumPy .npy file, which stays in the file: as large as the disk. Thread-safe.
+/// The array of a NumPy .npy file. The data stay in the file, so the array may be larger than
+/// memory. Thread-safe.
 class NpyArray {
  public:
   /// Errors as of DataFile::open and parse_npy_header, naming the file.
@@ -21,10 +22,10 @@ class NpyArray {
 
   const std::vector<std::int64_t>& shape() const { return shape_; }
   torch::ScalarType dtype() const { return dtype_; }
-  /// Fills `out` with the elements from number `first` on, in C order; kCorrupt when the file has
-  /// become shorter.
+  /// Fills `out` with elements from index `first` on, in C order; kCorrupt when the file has become
+  /// shorter.
   Status read(std::int64_t first, std::span<std::byte> out) const;
-  /// All of it in memory. kExhausted when it does not fit.
+  /// Reads the whole array into memory. kExhausted when it does not fit.
   Result<torch::Tensor> load() const;
 
  private:

@@ -14,28 +14,29 @@
 
 namespace stormo::data {
 
-/// This rank's part of one step's global batch.
+/// The local batch of one step.
 struct StepBatch {
   Sampler::Slice slice;
   Batch batch;
 };
 
-/// Loads the batches of consecutive steps ahead of time, on threads of its own, without end.
+/// Loads the local batches of consecutive steps ahead of time, on threads of its own, until it is
+/// destroyed.
 class Prefetcher {
  public:
-  /// Starts with the step at cursor `first`. At most `depth` >= 1 batches are loaded and not yet
-  /// taken; `threads` >= 1 of them are loaded at the same time (datasets that decode images), more
-  /// than `depth` have nothing to do.
+  /// Starts with the step at cursor `first`. At most `depth` >= 1 batches are loaded ahead;
+  /// `threads` >= 1 of them are loaded at the same time, which helps datasets that decode images.
+  /// More threads than `depth` are not used.
   Prefetcher(std::shared_ptr<const Dataset> dataset, Sampler sampler, std::int64_t first, int depth,
              int threads = 1);
-  /// Waits for the batches that are being loaded, drops what was not taken.
+  /// Blocks until the batches that are being loaded are complete, and discards all batches.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The batch of the next step, in the order of the steps on any number of threads; blocks while
-  /// it is being loaded. An exception of the dataset becomes a Status, once the batches before it
-  /// have been taken; it stays.
+  /// The batch of the next step, in the order of steps for any number of threads; blocks while it
+  /// is being loaded. An exception of the dataset is returned as a Status after the batches before
+  /// it, and by all later calls.
   Result<StepBatch> next();
 
  private:

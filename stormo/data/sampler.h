@@ -6,35 +6,36 @@
 
 namespace stormo::data {
 
-/// Which samples each rank takes in each step. Order = f(seed, epoch) alone; every sample is used
-/// exactly once per epoch, on any number of ranks, and a step's global batch does not depend on the
-/// number of ranks. The last batch of an epoch may be ragged (smaller than global_batch).
+/// Chooses the samples of each rank in each step. The order depends only on (seed, epoch). Every
+/// sample is used exactly once per epoch, and the global batch of a step does not depend on the
+/// number of ranks. The last batch of an epoch may be smaller than global_batch.
 ///
-/// A place in the data is a cursor: the samples used before it, over all ranks and epochs. So a run
-/// goes on from a cursor with another number of ranks, or another global batch, and still uses
-/// every sample exactly once.
+/// A position in the data is a cursor: the number of samples used before it, over all ranks and
+/// epochs. So a run can resume from a cursor with another number of ranks, or another global batch,
+/// and still uses every sample exactly once.
 class Sampler {
  public:
   /// samples > 0, global_batch > 0, 0 <= rank < size.
   Sampler(std::int64_t samples, std::int64_t global_batch, std::uint64_t seed, bool shuffle,
           int rank, int size);
 
-  /// Deals each global batch by length from now on, so that ranks get about equal sums and equal
-  /// longest samples: samples go out from the longest to the shortest, `size` at a time, the
-  /// longest of these to the rank that has least. Sums then differ by no more than lengths do among
-  /// `size` neighbours in that order. `lengths` has one entry per sample and is borrowed for the
-  /// sampler's life; empty: dealt in the order drawn. O(b log b) per step of b samples.
+  /// From now on distributes each global batch by length, so that ranks get about equal sums of
+  /// lengths and equal longest samples. Samples are sorted from the longest to the shortest and
+  /// distributed `size` at a time, the longest of these to the rank with the smallest sum. Sums
+  /// then differ by no more than the lengths of `size` consecutive samples in that order. `lengths`
+  /// has one entry per sample and is borrowed for the sampler's life; empty: no sorting. O(b log b)
+  /// per step of b samples.
   void balance(std::span<const std::int32_t> lengths);
 
   std::int64_t steps_per_epoch() const;  ///< rounded up, from the start of an epoch
-  /// Steps from `cursor` to the end of the first `epochs` epochs; 0 behind it.
+  /// Steps from `cursor` to the end of the first `epochs` epochs; 0 after it.
   std::int64_t steps_until(std::int64_t cursor, std::int64_t epochs) const;
 
-  /// This rank's part of one step's global batch.
+  /// This rank's share of the global batch of one step.
   struct Slice {
     std::int64_t epoch = 0;
     std::int64_t global_size = 0;       ///< samples of all ranks in this step
-    std::int64_t next = 0;              ///< cursor of the step behind it
+    std::int64_t next = 0;              ///< cursor of the next step
     std::vector<std::int64_t> indices;  ///< of this rank: sizes differ by at most 1, may be empty
   };
   /// The step that begins at `cursor`, 0 being the start of the run.

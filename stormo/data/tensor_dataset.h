@@ -12,8 +12,8 @@
 
 namespace stormo::data {
 
-/// Samples that lie side by side already: row i of the inputs, with the class targets[i]. Rows are
-/// converted batch by batch, so inputs may be files that are larger than the memory.
+/// Samples in one array: row i of the inputs, with targets[i]. Rows are converted batch by batch,
+/// so inputs may be files larger than memory.
 class TensorDataset final : public Dataset {
  public:
   enum class Targets : std::uint8_t {
@@ -23,14 +23,14 @@ class TensorDataset final : public Dataset {
 
   /// `inputs` [N, ...], contiguous, of a floating type or of whole numbers: bytes (uint8) become
   /// byte / 255, all others keep their value. `targets` [N], whole numbers from 0 on. Batches are
-  /// [B, ...] of `dtype` (float32 or float64) and [B] int64; inputs [N, H, W] are grey images and
-  /// give [B, 1, H, W]. kInvalidArgument says what does not fit.
+  /// [B, ...] of `dtype` (float32 or float64) and [B] int64; inputs [N, H, W] are greyscale images
+  /// and give [B, 1, H, W]. kInvalidArgument says what is wrong.
   static Result<std::shared_ptr<const TensorDataset>> create(torch::Tensor inputs,
                                                              const torch::Tensor& targets,
                                                              torch::ScalarType dtype,
                                                              Targets kind = Targets::kClasses);
-  /// The same; rows are read from the file when they are wanted. get() throws Error when it has
-  /// become shorter.
+  /// The same; rows are read from the file when they are needed. get() throws Error when the file
+  /// has become shorter.
   static Result<std::shared_ptr<const TensorDataset>> create(NpyArray inputs,
                                                              const torch::Tensor& targets,
                                                              torch::ScalarType dtype,
@@ -40,9 +40,9 @@ class TensorDataset final : public Dataset {
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
   std::uint64_t fingerprint() const override;
 
-  /// Of one sample, e.g. {1, 28, 28}.
+  /// Shape of one sample, e.g. {1, 28, 28}.
   const std::vector<std::int64_t>& sample_shape() const { return sample_shape_; }
-  /// Largest target + 1; 0: they are numbers.
+  /// Largest target + 1; 0 if targets are numbers.
   std::int64_t classes() const { return classes_; }
 
  private:

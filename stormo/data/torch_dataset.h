@@ -18,9 +18,9 @@ namespace stormo::data {
 ///     torch::data::datasets::MNIST mnist(folder);
 ///     auto train = stormo::data::from_torch_dataset(std::move(mnist));
 ///
-/// Its samples are torch::data::Example<>, or batches of these where it ends in map(Stack<>()).
-/// Theirs is not made for several threads, so one get() runs at a time. Transforms that draw random
-/// numbers are taken as they are: what they draw is not a function of the seed.
+/// Its samples are torch::data::Example<>, or batches of these if it ends in map(Stack<>()).
+/// libtorch's datasets are not thread-safe, so one get() runs at a time. The random numbers of its
+/// transforms do not depend on the run's seed.
 template <class Torch>
 class TorchDataset final : public Dataset {
   static_assert(!Torch::is_stateful &&

@@ -11,15 +11,15 @@
 
 namespace stormo::data {
 
-/// How bytes become the numbers that a model sees: (byte / 255 - mean) / stddev.
+/// How bytes become the inputs of a model: (byte / 255 - mean) / stddev.
 struct ImageOptions {
   torch::ScalarType dtype = torch::kFloat32;  ///< or kFloat64
   double mean = 0.1307;                       ///< of MNIST's training images
   double stddev = 0.3081;
 };
 
-/// Grey images with a class each, kept as bytes and converted batch by batch.
-/// A batch is [B, 1, height, width] and [B] int64.
+/// Greyscale images with a class each, kept as bytes and converted batch by batch. A batch is [B,
+/// 1, height, width] and [B] int64.
 class ImageDataset final : public Dataset {
  public:
   /// pixels.size() == labels.size() * height * width.
@@ -41,9 +41,9 @@ class ImageDataset final : public Dataset {
 
 enum class MnistSplit : std::uint8_t { kTrain, kTest };
 
-/// One part of MNIST, or of a data set of the same form (28 x 28, 10 classes), from `directory`:
-/// the files under their published names, plain or .gz. kNotFound lists what was looked for,
-/// kCorrupt says what is wrong with which file.
+/// Reads one split of MNIST, or of a data set of the same form (28 x 28, 10 classes), from
+/// `directory`: the files with their published names, plain or .gz. kNotFound lists the expected
+/// files, kCorrupt names the file and what is wrong with it.
 Result<std::shared_ptr<const ImageDataset>> load_mnist(const std::string& directory,
                                                        MnistSplit split,
                                                        const ImageOptions& options = {});

@@ -14,29 +14,29 @@
 namespace stormo::data {
 
 struct ImageFolderOptions {
-  /// What a broken image does.
+  /// What to do with a broken image.
   enum class OnError : std::uint8_t {
-    kFail,  ///< ends the run, named; when listed if its first bytes are wrong, else when it is used
-    kSkip,  ///< is left out: every image is decoded once when the folder is listed
+    kFail,  ///< an error names it: in create() if its first bytes are wrong, else in get()
+    kSkip,  ///< leave it out: create() decodes every image once
   };
   std::int64_t channels = 3;  ///< 1 or 3
   std::int64_t height = 32;
   std::int64_t width = 32;
   ImageOptions values = {.dtype = torch::kFloat32, .mean = 0.5, .stddev = 0.5};
   OnError on_error = OnError::kFail;
-  int threads = 1;  ///< that decode while the folder is listed
+  int threads = 1;  ///< threads that decode in create()
 };
 
-/// Pictures in a folder for each class: DIRECTORY/CLASS/.../NAME.jpg, .jpeg or .png (capital
-/// letters too); hidden files and all others are left out. Classes are the names of the folders in
-/// ascending order, samples the paths in ascending order, so the same files give the same samples
-/// on every rank: also what kSkip leaves out is a function of the files alone, and is settled
-/// before an order is drawn. Images are decoded by get(), on the threads of the prefetcher, resized
-/// and cropped in the centre. A batch is [B, channels, height, width] and [B] int64.
+/// Images in one folder per class: DIRECTORY/CLASS/.../NAME.jpg, .jpeg or .png (upper case too);
+/// hidden and all other files are left out. Classes are the names of the folders in ascending
+/// order, samples the paths in ascending order, so the same files give the same samples on every
+/// rank. The images that kSkip leaves out also depend only on the files. get() decodes images, on
+/// the threads of the prefetcher, resizes them and crops the centre. A batch is [B, channels,
+/// height, width] and [B] int64.
 class ImageFolder final : public Dataset {
  public:
-  /// `classes` of the training part, for others; empty: those of this folder. kNotFound, kIo,
-  /// kInvalidArgument or kCorrupt name folder or image.
+  /// `classes`: those of the training split, for the other splits; empty: those of this folder.
+  /// kNotFound, kIo, kInvalidArgument or kCorrupt name folder or image.
   static Result<std::shared_ptr<const ImageFolder>> create(
       const std::string& directory, const ImageFolderOptions& options,
       const std::vector<std::string>& classes = {});
@@ -53,7 +53,7 @@ class ImageFolder final : public Dataset {
   std::uint64_t fingerprint() const override;
 
   const std::vector<std::string>& classes() const { return classes_; }
-  /// What kSkip left out, a message each: "cats/7.jpg: not a whole JPEG (...)".
+  /// One message for each image that kSkip left out: "cats/7.jpg: not a whole JPEG (...)".
   const std::vector<std::string>& skipped() const { return skipped_; }
 
  private:

@@ -9,26 +9,25 @@
 
 namespace stormo::data {
 
-/// What is done to images between the file and the model.
+/// Normalisation and augmentation of images.
 struct ImageTransformOptions {
-  /// Values become (value - mean) / stddev, per channel or one for all; both empty: they stay.
+  /// Values become (value - mean) / stddev, per channel or one for all; both empty: unchanged.
   std::vector<double> mean{};
   std::vector<double> stddev{};
-  bool flip = false;      ///< left and right change places in half of the cases
-  std::int64_t crop = 0;  ///< each image moves by up to so many pixels, both ways; 0: it stays
-  /// Value of what moves in from outside, before it is normalised.
+  bool flip = false;      ///< mirror half of the images, left to right
+  std::int64_t crop = 0;  ///< shift each image by up to so many pixels in both directions; 0: none
+  /// Value of pixels outside the image, before normalisation.
   double border = 0;
   std::uint64_t seed = 0;
 };
 
-/// The images of another dataset, normalised and augmented. What is drawn for an image is a
-/// function of (seed, epoch, sample) alone: any number of ranks, threads and resumptions sees the
-/// same data. A crop is the one of He et al. 2016: padding on every side, then a part of the first
-/// size.
+/// The images of another dataset, normalised and augmented. The random numbers for an image depend
+/// only on (seed, epoch, sample), not on the number of ranks, threads and resumptions. A crop is
+/// that of He et al. 2016: padding on every side, then a random crop of the original size.
 class TransformedImages final : public Dataset {
  public:
-  /// `images` gives batches [B, channels, height, width] of float32 or float64.
-  /// kInvalidArgument says which option does not fit.
+  /// `images` gives batches [B, channels, height, width] of float32 or float64. kInvalidArgument
+  /// names an invalid option.
   static Result<std::shared_ptr<const TransformedImages>> create(
       std::shared_ptr<const Dataset> images, const std::vector<std::int64_t>& shape,
       ImageTransformOptions options);

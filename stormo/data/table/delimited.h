@@ -10,7 +10,7 @@
 
 namespace stormo::data {
 
-/// How the lines of a table are cut into fields.
+/// How the lines of a table are divided into fields.
 struct DelimitedOptions {
   /// ',' (fields may be quoted as in RFC 4180, but stay on one line) or '\t' (no quotes).
   char separator = ',';
@@ -25,19 +25,19 @@ class DelimitedReader {
   static Result<DelimitedReader> open(const std::string& path, const DelimitedOptions& options);
 
   std::size_t columns() const { return columns_; }
-  /// The column of that name in the header, else of that number from 0; nothing when there is none.
+  /// The column of that name in the header, else of that number from 0; empty when there is none.
   std::optional<std::size_t> find(std::string_view column) const;
   /// Name of a column in the header, else its number; find() takes both.
   std::string key(std::size_t column) const;
-  /// How messages call a column: its name, or "column 3".
+  /// The name of a column in messages: its name, or "column 3".
   std::string name(std::size_t column) const;
-  /// "there are columns 0 to 3, and the first line names a, b": what find() would have taken.
+  /// "there are columns 0 to 3, and the first line names a, b": the columns that find() accepts.
   std::string known() const;
   /// The fields of the next line; false at the end.
   Result<bool> next(std::vector<std::string>& fields);
-  /// Of the fields that next() gave last, from 1.
+  /// Line number, from 1, of the last fields of next().
   std::int64_t line() const { return line_; }
-  /// kInvalidArgument about the line that next() gave last.
+  /// kInvalidArgument about the last line of next().
   Status error(std::string_view what) const;
 
  private:

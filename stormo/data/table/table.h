@@ -14,8 +14,8 @@ struct TableOptions {
   DelimitedOptions form{};
   std::string label{};                 ///< empty: the last column
   std::vector<std::string> columns{};  ///< the features, in this order; empty: all but the label
-  /// false: labels are not looked at, and may be absent; then `columns` says all features, and
-  /// without a header a table of just as many columns holds them in that order.
+  /// false: labels are not read and may be absent. Then `columns` lists all features; a table
+  /// without header that has exactly this number of columns has them in this order.
   bool labelled = true;
 };
 
@@ -28,11 +28,11 @@ struct Table {
 };
 
 /// Reads CSV or TSV: the label's column is a text, features are finite numbers ("1", "-2.5",
-/// "1e-3"), other columns are not looked at. kInvalidArgument names file, line and column of what
-/// does not fit.
+/// "1e-3"), other columns are ignored. kInvalidArgument names file, line and column of an invalid
+/// value.
 Result<Table> read_table(const std::string& path, const TableOptions& options);
 
-/// The labels as numbers; kInvalidArgument names the line of one that is none.
+/// The labels as numbers; kInvalidArgument names the line of a label that is not a number.
 Result<std::vector<double>> label_numbers(const Table& table);
 
 /// Texts with a label each.

@@ -16,7 +16,7 @@ namespace stormo::data {
 /// of the batch's longest text, shorter ones are filled up with WordVocabulary::kPadding.
 class TextClassification final : public Dataset {
  public:
-  /// Texts are cut after `longest` >= 1 words. kInvalidArgument for a label that is no class.
+  /// Texts are cut after `longest` >= 1 words. kInvalidArgument for a label that is not a class.
   static Result<std::shared_ptr<const TextClassification>> create(const LabelledTexts& samples,
                                                                   const WordVocabulary& vocabulary,
                                                                   const Classes& classes,

@@ -15,14 +15,14 @@ using Tokens = std::vector<std::int32_t>;
 /// The first nine tenths, for training, and the rest, for validation.
 std::pair<Tokens, Tokens> split_tokens(const Tokens& tokens);
 
-/// A text as samples for predicting the next token: windows of `context` tokens side by side, each
-/// token an input once, its target the token behind it. A batch is [B, context] twice, int64.
-/// Tokens that fill no whole window are left out.
+/// A text as samples for predicting the next token: consecutive windows of `context` tokens. Each
+/// token is an input once, and its target is the next token. A batch is [B, context] twice, int64.
+/// Tokens that do not fill a whole window are left out.
 class TextWindows final : public Dataset {
  public:
   enum class Shift : std::uint8_t {
     kNone,      ///< validation: the same windows always
-    kPerEpoch,  ///< training: all windows start later by f(seed, epoch) in [0, context)
+    kPerEpoch,  ///< training: all windows are shifted by f(seed, epoch) in [0, context)
   };
   /// kInvalidArgument when the tokens do not fill one window: context + 1 tokens, with kPerEpoch
   /// 2 * context, so that there are equally many windows at every shift.

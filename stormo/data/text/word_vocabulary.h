@@ -9,7 +9,7 @@
 
 namespace stormo::data {
 
-/// Words between white space, on request pairs of neighbouring words too, and their ids.
+/// Words separated by white space, and optionally pairs of neighbouring words, with their ids.
 class WordVocabulary {
  public:
   static constexpr std::int32_t kPadding = 0;
@@ -19,13 +19,13 @@ class WordVocabulary {
   /// with ids from 2 on.
   static WordVocabulary of(std::span<const std::string> texts, std::int64_t most,
                            bool pairs = false);
-  /// Those of another one, as words() lists them; all different.
+  /// From the list words() of another vocabulary; all different.
   static WordVocabulary listed(std::vector<std::string> words, bool pairs);
 
   /// Number of ids, kPadding and kUnknown among them.
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()) + 2; }
-  /// The words of `text`, then its pairs, the first `longest` of them; kUnknown for what is not in
-  /// the vocabulary, and for a text without any word.
+  /// Ids of the words of `text`, then of its pairs, at most `longest`; kUnknown for words that are
+  /// not in the vocabulary, and for a text without words.
   std::vector<std::int32_t> encode(std::string_view text, std::int64_t longest) const;
   /// Words and pairs in the order of their ids, from 2 on.
   std::vector<std::string> words() const;
