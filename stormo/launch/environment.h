@@ -11,21 +11,21 @@
 
 namespace stormo::launch {
 
-/// Looks one variable up; the value is empty when it is not set. Injected, so that tests need no
-/// environment.
+/// Returns the value of a variable; empty when it is not set. Passed as an argument, so that tests
+/// need no environment.
 using EnvironmentReader = std::function<std::optional<std::string>(std::string_view name)>;
 
 /// Reads this process's environment at the time of each call.
 EnvironmentReader process_environment();
 
-/// How this process finds its job. The first launcher whose variables are complete wins: Stormo's
-/// own, torchrun, a Slurm step, Open MPI, MPICH; else a world of one. docs/environment.md has the
-/// table. Everything wrong is listed at once (kInvalidArgument). Call it once per process: a
-/// descriptor that holds the job's secret is read and closed.
+/// Reads from the environment how this process finds its job. The first launcher whose variables
+/// are all set is used: Stormo's own, torchrun, a Slurm step, Open MPI, MPICH; else a world of one
+/// rank. docs/environment.md has the table. kInvalidArgument lists all errors. Call it once per
+/// process, because it reads the job's secret from a descriptor and closes it.
 Result<transport::Rendezvous> read_environment(const EnvironmentReader& read);
 
-/// STORMO_THREADS: how many threads libtorch shall use in each rank; 0 when unset, for "share the
-/// cores". kInvalidArgument unless it is a number from 1 to `most`.
+/// STORMO_THREADS: number of libtorch's threads in each rank; 0 when unset: divide the cores among
+/// the ranks. kInvalidArgument unless it is a number from 1 to `most`.
 Result<int> threads_per_rank(const EnvironmentReader& read, int most);
 
 /// Number of tasks on each node of a Slurm step: "2(x2),1" is 2, 2, 1. Empty when malformed.
@@ -34,11 +34,11 @@ std::vector<int> expand_tasks_per_node(std::string_view text);
 /// "5000-5010" or "5000"; 1 .. 65535.
 Result<transport::PortRange> parse_port_range(std::string_view text);
 
-/// Whether a variable places a process in a job of some launcher. Such variables of an outer job
-/// are not handed to the ranks of an inner one, where they would be misread.
+/// Whether a variable assigns a process to a job of some launcher. Such variables of an outer job
+/// are not passed to the ranks of an inner job.
 bool places_a_rank(std::string_view name);
 
-/// Largest job that is started or joined.
+/// Largest number of ranks of a job.
 inline constexpr int kMaxRanks = 4096;
 
 }  // namespace stormo::launch

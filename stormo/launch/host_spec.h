@@ -10,17 +10,17 @@
 
 namespace stormo::launch {
 
-/// One host of "-H a:2,b:4": what the remote shell calls it, and how many ranks it takes.
+/// One host of "-H a:2,b:4": its name for the remote shell, and its number of ranks.
 struct HostSlots {
   std::string name;
   int slots = 1;
   bool operator==(const HostSlots&) const = default;
 };
 
-/// "a:2,b", "localhost:2", "[fd00::2]:4". Lists everything that is wrong with it.
+/// Parses "a:2,b", "localhost:2", "[fd00::2]:4". The failure lists all errors.
 Result<std::vector<HostSlots>> parse_hosts(std::string_view text);
 
-/// This machine under a name that needs no remote shell: localhost or a loopback address.
+/// Whether the name means this machine without a remote shell: localhost or a loopback address.
 bool is_this_host(std::string_view name);
 
 /// The ranks of one host: first_rank .. first_rank + ranks - 1.
@@ -31,8 +31,9 @@ struct HostShare {
   bool operator==(const HostShare&) const = default;
 };
 
-/// Fills host after host in the order written. No number takes every slot; an empty list of hosts
-/// is this one with as many slots as needed. Refuses what no system can start.
+/// Fills one host after the other in the given order. Without `ranks`, all slots are used. An empty
+/// list means this host with as many slots as needed. kInvalidArgument for more ranks than slots,
+/// than kMaxRanks, or than this host's limit of processes allows.
 Result<std::vector<HostShare>> place_ranks(std::optional<int> ranks,
                                            const std::vector<HostSlots>& hosts);
 

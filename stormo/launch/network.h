@@ -9,14 +9,14 @@
 namespace stormo::launch {
 
 /// The address by which the ranks on `hosts` reach this machine: that of `interface` if given (a
-/// list as below), else the one from which packets to the first host that resolves would leave.
-/// Never a loopback address, which a host's own name often resolves to (127.0.1.1), unless every
-/// host is this one.
+/// list as below), else the source address of packets to the first host whose name can be resolved.
+/// Not a loopback address (the host's own name often resolves to 127.0.1.1), unless every host is
+/// this one.
 Result<std::string> launcher_address(const std::string& interface,
                                      const std::vector<std::string>& hosts);
 
-/// Interfaces are named differently on different hosts: of "br0,eth0", the first that this host has
-/// with an address.
+/// The first interface of a list such as "br0,eth0" that exists on this host and has an address. A
+/// list is useful because names differ between hosts.
 Result<std::string> choose_interface(std::string_view names);
 
 /// A network interface that is up, with one of its addresses.

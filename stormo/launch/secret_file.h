@@ -8,9 +8,9 @@ namespace stormo::launch {
 
 using transport::Descriptor;
 
-/// A sealed memory file with the secret in hexadecimal digits: what a rank inherits. It has no name
-/// in any file system and does not appear in argv or environment. Close-on-exec until the child
-/// that is to inherit it clears that.
+/// A sealed memory file with the secret in hexadecimal digits, which a rank inherits. It has no
+/// name in any file system and does not appear in argv or environment. It is close-on-exec until
+/// the child that inherits it clears the flag.
 Result<Descriptor> make_secret_file(const transport::Secret& secret);
 
 /// Reads the secret from an inherited descriptor and closes it.

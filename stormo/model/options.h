@@ -6,7 +6,7 @@
 
 namespace stormo::model {
 
-/// What a recipe says about its model. Fields that a kind does not use are ignored.
+/// The model of a recipe. Fields that a kind does not use are ignored.
 struct ModelOptions {
   std::string kind = "mlp";  ///< "mlp", "cnn", "gpt", "resnet20" or "text_classifier"
   std::vector<std::int64_t> sizes = {784, 512, 512, 10};  ///< mlp

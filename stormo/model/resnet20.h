@@ -6,8 +6,8 @@
 
 namespace stormo::model {
 
-/// Form of the input of a ResNet20; all positive. Height and width only enter the count of flops:
-/// the model takes images of any size.
+/// Sizes of a ResNet20; all positive. Height and width are used only to count flops: the model
+/// takes images of any size.
 struct ResNet20Options {
   std::int64_t channels = 3;
   std::int64_t height = 32;

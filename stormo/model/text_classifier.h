@@ -16,14 +16,14 @@ struct TextClassifierOptions {
   std::int64_t context = 64;  ///< longest text; with layers > 0
 };
 
-/// Classes of texts, from ids of words [B, T] int64 where 0 is padding, which changes nothing: the
-/// result does not depend on T. Every text has at least one word. Output [B, classes] logits.
+/// Classifies texts. Input [B, T] int64: ids of words, where 0 is padding; padding does not change
+/// the result. Every text must have at least one word. Output [B, classes] logits.
 ///
 /// layers = 0: the mean of the words' vectors and a linear layer (Joulin et al., "Bag of tricks for
-/// efficient text classification", 2017); Segments "embedding" and "head".
-/// layers > 0: a transformer encoder between them, pre-norm blocks as in Gpt with attention over
-/// the whole text; Segments "embedding", "block0" ..., "head". Between these, [B, T, width + 1]
-/// travels: the last channel is 1 for words and 0 for padding.
+/// efficient text classification", 2017); Segments "embedding" and "head". layers > 0: a
+/// transformer encoder between them, pre-norm blocks as in Gpt with attention over the whole text;
+/// Segments "embedding", "block0" ..., "head". Between these, activations are [B, T, width + 1]:
+/// the last channel is 1 for words and 0 for padding.
 class TextClassifier : public Chain {
  public:
   explicit TextClassifier(const TextClassifierOptions& options);

@@ -12,9 +12,9 @@ namespace stormo::data {
 Result<std::string> read_text(const std::string& path);
 
 /// All text files below `directory` whose names end in one of `extensions` (".md", ".cc"), joined
-/// in the order of their paths relative to it, each ended by a newline. Left out: hidden files and
-/// folders, folders named "build", symbolic links, and files with a zero byte. kInvalidArgument
-/// when no file is left.
+/// in the order of their paths, each ended by a newline; the result does not depend on where the
+/// directory is. Left out: hidden files and folders, folders named "build", symbolic links, and
+/// files with a zero byte. kInvalidArgument when no file is left.
 Result<std::string> read_text_tree(const std::string& directory,
                                    std::span<const std::string> extensions);
 

@@ -4,9 +4,9 @@
 
 namespace stormo::launch {
 
-/// The launcher's hand on another host: reads a HostJob from standard input, starts its ranks, and
-/// tells on standard output what they write and how they end (frames.h). The end of standard input
-/// ends everything. Returns the exit code of the process.
+/// Runs the agent, the launcher's process on another host: reads a HostJob from standard input,
+/// starts its ranks, and reports their output and their ends on standard output (frames.h). The end
+/// of standard input ends all ranks. Returns the exit code of the process.
 Result<int> run_agent();
 
 }  // namespace stormo::launch

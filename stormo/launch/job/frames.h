@@ -9,11 +9,11 @@
 
 namespace stormo::launch {
 
-/// What an agent tells the launcher: a line of JSON, followed by `payload` as it is.
+/// A message of an agent to the launcher: a line of JSON, followed by the bytes of `payload`.
 ///   hello    payload: version        started  value: pid          output      value: 1 or 2
 ///   closed   value: 1 or 2           exited   value: exit status  signalled   value: signal
 ///   message  payload: text           refused  payload: why nothing was started
-/// The payload of signalled is what the host knows of the cause.
+/// The payload of signalled is the cause, if the host knows it.
 struct Frame {
   std::string event;
   Rank rank = 0;
@@ -24,8 +24,9 @@ struct Frame {
 
 std::string encode(const Frame& frame);
 
-/// Reads frames from a byte stream cut anywhere. Lines before the first frame are noise of a login
-/// shell and passed on as such. Lengths are bounded before anything is stored.
+/// Reads frames from a byte stream that arrives in arbitrary parts. Lines before the first frame
+/// are output of a login shell and passed to `on_noise`. Lengths are checked before data are
+/// stored.
 class FrameReader {
  public:
   static constexpr std::size_t kMaxHeader = 4096;

@@ -13,12 +13,12 @@
 
 namespace stormo::launch {
 
-/// Everything that one host needs to start its share of a job. It is handed to a remote host as one
-/// line of JSON on the agent's standard input.
+/// Everything that one host needs to start its ranks of a job. A remote host gets it as one line of
+/// JSON on the agent's standard input.
 struct HostJob {
   std::vector<std::string> program;
   std::string directory;                 ///< working directory of the ranks
-  std::vector<std::string> environment;  ///< "NAME=value", before what placing a rank adds
+  std::vector<std::string> environment;  ///< "NAME=value", without the variables of a single rank
   std::string host;                      ///< display name
   int cross_rank = 0;
   int cross_size = 1;
@@ -31,22 +31,22 @@ struct HostJob {
   transport::PortRange ports;
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   BindPolicy bind = BindPolicy::kAuto;
-  bool rank0_inherits_output = false;  ///< where it is a terminal of the launcher's own host
+  bool rank0_inherits_output = false;  ///< if it is a terminal of the launcher's own host
 };
 
 std::string to_json(const HostJob& job);
 /// Checks types and bounds: the text comes over a network.
 Result<HostJob> host_job_from_json(std::string_view text);
 
-/// The environment of local rank `local_rank`. `secret_fd` < 0: there is none.
-/// `cpus` decide about threads, where the environment does not.
+/// The environment of local rank `local_rank`. `secret_fd` < 0: no secret. The number of threads is
+/// taken from the environment, else computed from `cpus`.
 std::vector<std::string> rank_environment(const HostJob& job, int local_rank, const Cpus& cpus,
                                           int secret_fd);
 
-/// `environment` without what places a process in an outer job.
+/// `environment` without the variables for which places_a_rank() is true.
 std::vector<std::string> without_placement(const std::vector<std::string>& environment);
 
-/// `environment` without what belongs to one host or login: what is worth sending elsewhere.
+/// `environment` without variables that belong to one host or login, for sending to other hosts.
 std::vector<std::string> portable(const std::vector<std::string>& environment);
 
 /// The value of NAME in a list of "NAME=value"; empty when not there.

@@ -10,7 +10,7 @@
 
 namespace stormo::launch {
 
-/// What is heard of the ranks of one host. All calls come on the event loop's thread.
+/// Receives events of the ranks of one host. All functions are called on the event loop's thread.
 class RankListener {
  public:
   virtual ~RankListener() = default;
@@ -18,11 +18,11 @@ class RankListener {
   virtual void on_output(Rank rank, Stream stream, std::string_view bytes) = 0;
   virtual void on_output_end(Rank rank, Stream stream) = 0;
   virtual void on_exited(Rank rank, int code) = 0;
-  /// `why` is what the host knows of the cause; may be empty.
+  /// `why`: the cause, if the host knows it; may be empty.
   virtual void on_signalled(Rank rank, int signal, std::string_view why) = 0;
-  /// Something worth telling the user ("4 ranks share 2 cores").
+  /// A message for the user ("4 ranks share 2 cores").
   virtual void on_message(std::string_view host, std::string_view text) = 0;
-  /// Nothing more will be heard of this host.
+  /// The connection to this host has ended; there are no more events.
   virtual void on_host_lost(int cross_rank, std::string_view reason) = 0;
 };
 
@@ -30,14 +30,15 @@ class RankListener {
 class HostRanks {
  public:
   virtual ~HostRanks() = default;
-  /// To every process of the host's ranks, their children included.
+  /// Sends a signal to every process of the host's ranks, including their children.
   virtual void send_signal(int signal) = 0;
-  /// Stops reading what the ranks write, until called with false.
+  /// Stops reading the output of the ranks, until called with false.
   virtual void pause_output(bool paused) = 0;
-  /// When tick() wants to be called if nothing happens before; TimePoint::max(): never.
+  /// When to call tick() if no event comes before; TimePoint::max(): never.
   virtual TimePoint wakes_at() const { return TimePoint::max(); }
   virtual void tick(TimePoint) {}
-  /// Ends every process that is left and passes on the rest of the output. Bounded by `by`.
+  /// Ends all remaining processes and passes on the rest of their output. Blocks at most until
+  /// `by`.
   virtual void end(Deadline by) = 0;
 };
 

@@ -8,15 +8,15 @@
 
 namespace stormo::launch {
 
-/// A job as it will be started: everything is decided and checked, nothing runs.
+/// A job that is completely decided and checked, but not yet started.
 struct JobPlan {
-  std::vector<HostJob> hosts;  ///< without store and secret, which come to be later
+  std::vector<HostJob> hosts;                    ///< without store and secret, which are set later
   std::vector<std::vector<std::string>> shells;  ///< per host; empty: this one
   std::string listen;                            ///< for the Store
   int ranks = 0;
 };
 
-/// `environment` is that of the launcher. Lists everything that is wrong at once.
+/// `environment` is that of the launcher. The failure lists all errors.
 Result<JobPlan> plan_job(const LaunchOptions& options, const std::vector<std::string>& environment);
 
 }  // namespace stormo::launch

@@ -14,12 +14,12 @@
 
 namespace stormo::launch {
 
-/// Hears how a job ended: its exit code, the report of a failure, and whether rank 0 came to an
-/// exit of its own, so that it could say what was wrong.
+/// Called at the end of a job with its exit code, the report of a failure, and whether rank 0
+/// exited by itself, so that it could report the error.
 using EndListener =
     std::function<void(int exit_code, const std::string& report, bool rank_0_exited)>;
 
-/// What to start, where, and how it is shown.
+/// The program to start, the hosts, and how output is shown.
 struct LaunchOptions {
   std::vector<std::string> program;  ///< looked up in PATH, then its arguments
   std::optional<int> ranks;          ///< empty: every slot of `hosts`
@@ -31,16 +31,17 @@ struct LaunchOptions {
   OutputMode output = OutputMode::kPrefix;
   std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
-  EndListener on_end;         ///< called once the job has ended
-  std::string agent_program;  ///< what runs `agent` on other hosts; empty: this program's own path
+  EndListener on_end;  ///< called when the job has ended
+  std::string
+      agent_program;  ///< program that runs `agent` on other hosts; empty: this program's path
 };
 
-/// Key of the Store that holds the first cause of a failure.
+/// Key of the first cause of a failure in the Store.
 inline constexpr std::string_view kFailureKey = "failure";
 
-/// Runs the job to its end and returns the exit code for the calling program: 0, 1, 2, 75, 130 or
-/// 143 (protocol/supervisor.h). The report of a failure goes to standard error. kInvalidArgument
-/// lists all that is wrong with `options` before anything was started.
+/// Runs the job; blocks until its end and returns the exit code for the calling program: 0, 1, 2,
+/// 75, 130 or 143 (protocol/supervisor.h). The report of a failure is written to standard error.
+/// kInvalidArgument lists all errors of `options`; then nothing was started.
 ///
 /// Call it on the main thread, before the program starts threads of its own: it blocks signals,
 /// forks, and its children die with the calling thread.

@@ -14,11 +14,11 @@
 
 namespace stormo::launch {
 
-/// The ranks of a host, as children of this process, in one process group under a guard.
+/// The ranks of this host: children of this process, in one process group with a guard.
 class LocalRanks final : public HostRanks {
  public:
   /// Starts all ranks or none. `loop`, `orphans` and `listener` must outlive the result; on_started
-  /// and on_message are called before this returns, the rest while the loop runs.
+  /// and on_message are called before this returns, the other functions while the loop runs.
   static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, Orphans& orphans, HostJob job,
                                                    Guard guard, RankListener& listener);
   ~LocalRanks() override;
@@ -63,7 +63,7 @@ class LocalRanks final : public HostRanks {
   bool paused_ = false;
 };
 
-/// What to tell the user about the use of cores on this host; empty: nothing.
+/// A message for the user if ranks share cores on this host; else empty.
 std::string oversubscription_note(const Cpus& cpus, int local_ranks);
 
 }  // namespace stormo::launch

@@ -11,14 +11,15 @@
 
 namespace stormo::launch {
 
-/// "ssh -p 22 {host}" as arguments, with the host put in. kInvalidArgument when {host} is missing.
+/// Splits "ssh -p 22 {host}" into arguments and inserts the host. kInvalidArgument when {host} is
+/// missing.
 Result<std::vector<std::string>> remote_shell_arguments(std::string_view shell_template,
                                                         std::string_view host);
 
-/// The ranks of another host, behind an agent that a remote shell starts there.
+/// The ranks of another host, started by an agent that a remote shell starts there.
 class RemoteHost final : public HostRanks {
  public:
-  /// `command`: the remote shell's program and arguments, with those of the agent at the end.
+  /// `command`: program and arguments of the remote shell, followed by those of the agent.
   static Result<std::unique_ptr<RemoteHost>> start(EventLoop& loop, const HostJob& job,
                                                    const std::vector<std::string>& command,
                                                    const std::vector<std::string>& environment,

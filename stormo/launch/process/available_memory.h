@@ -4,8 +4,8 @@
 
 namespace stormo::launch {
 
-/// Bytes that new processes of this host can take: what the kernel calls available, at most the
-/// limit of this process's control groups. The largest number where neither is known.
+/// Bytes of memory available to new processes of this host: the kernel's estimate, at most the
+/// limit of this process's control groups. The largest number if neither is known.
 std::uint64_t available_memory();
 
 }  // namespace stormo::launch

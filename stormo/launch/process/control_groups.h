@@ -8,9 +8,9 @@
 
 namespace stormo::launch {
 
-/// Folders of the control groups (version 1 or 2) that bound this process by `controller`
-/// ("memory"), each before those above it, up to what is mounted. Not all need exist: in a
-/// container a group's path may be that of the host. `root` is where /proc and /sys are looked for.
+/// Folders of the control groups (version 1 or 2) that limit this process by `controller`
+/// ("memory"), from the innermost to the outermost mounted one. Some may not exist: in a container
+/// a group's path may be that of the host. `root`: the folder of /proc and /sys.
 std::vector<std::filesystem::path> control_groups(const std::string& controller,
                                                   const std::filesystem::path& root = "/");
 

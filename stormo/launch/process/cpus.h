@@ -10,7 +10,7 @@ namespace stormo::launch {
 
 /// How ranks are bound to cores of their host.
 enum class BindPolicy {
-  kAuto,  ///< kCore while each rank has a core of its own, else kNone
+  kAuto,  ///< kCore if each rank has a core of its own, else kNone
   kCore,  ///< an equal share of the cores each
   kNuma,  ///< the cores of one memory node, nodes taken in turn
   kNone,  ///< the system's scheduler decides
@@ -21,15 +21,15 @@ Result<BindPolicy> parse_bind_policy(std::string_view text);
 /// Logical processors, e.g. {0, 1, 2}.
 using CpuList = std::vector<int>;
 
-/// What this process may run on.
+/// The CPUs on which this process may run.
 struct Cpus {
   std::vector<CpuList> cores;       ///< physical cores within the affinity mask
   std::vector<CpuList> numa_nodes;  ///< likewise; at least one
-  double quota = 0;                 ///< processors' worth of time of the cgroup; 0: no limit
+  double quota = 0;                 ///< CPU quota of the cgroup, in processors; 0: no limit
   int logical = 1;                  ///< logical processors in the mask
   bool operator==(const Cpus&) const = default;
 
-  /// Cores that can be busy at the same time: mask and quota.
+  /// Number of cores that can be busy at the same time, by mask and quota.
   int usable_cores() const;
 };
 
@@ -39,7 +39,7 @@ Cpus read_cpus();
 /// The processors of each of `local_ranks`; an empty list is not bound.
 std::vector<CpuList> bind_ranks(const Cpus& cpus, int local_ranks, BindPolicy policy);
 
-/// "0-3,8" is 0 1 2 3 8; what cannot be read is left out.
+/// "0-3,8" is 0 1 2 3 8; invalid parts are left out.
 CpuList parse_cpu_list(std::string_view text);
 
 /// Intra-op threads of one rank: an equal share of the cores, at least one.

@@ -6,7 +6,7 @@
 
 namespace stormo::launch {
 
-/// What decides how many files the processes of a job have open at the same time.
+/// The numbers that determine how many descriptors the processes of a job need.
 struct DescriptorUse {
   int local_ranks = 0;  ///< started by this process
   int ranks = 0;        ///< of the whole job
@@ -15,11 +15,11 @@ struct DescriptorUse {
   bool serves_store = false;
 };
 
-/// Descriptors that this process and each rank it starts can do with.
+/// Number of descriptors that is sufficient for this process and for each rank that it starts.
 std::int64_t descriptors_needed(const DescriptorUse& use);
 
-/// Raises the soft limit, which the ranks inherit, as far as it helps. kInvalidArgument when even
-/// the hard one is too low.
+/// Raises the soft limit, which the ranks inherit, if it is too low. kInvalidArgument when the hard
+/// limit is too low.
 Status provide_descriptors(const DescriptorUse& use);
 
 }  // namespace stormo::launch

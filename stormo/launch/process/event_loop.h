@@ -15,16 +15,17 @@ namespace stormo::launch {
 
 using transport::Descriptor;
 
-/// Waits for descriptors on one thread and calls back (epoll). Callbacks may watch and forget any
-/// descriptor, their own included. Descriptors are borrowed: forget one before it is closed.
+/// Waits for events of descriptors on one thread (epoll) and calls callbacks. Callbacks may watch
+/// and forget any descriptor, including their own. Descriptors are borrowed: call forget() before a
+/// descriptor is closed.
 class EventLoop {
  public:
   using Callback = std::function<void()>;
   static Result<std::unique_ptr<EventLoop>> create();
 
-  /// Calls back whenever `fd` can be read, or has ended.
+  /// Calls `callback` whenever `fd` is readable or at its end.
   Status watch_readable(int fd, Callback callback);
-  /// Calls back whenever `fd` can be written, or its reader has gone.
+  /// Calls `callback` whenever `fd` is writable or its reader has gone.
   Status watch_writable(int fd, Callback callback);
   void forget(int fd);
   /// Suspends or resumes a watched descriptor.
@@ -33,7 +34,7 @@ class EventLoop {
   /// Runs `task` on the loop's thread; the only function that any thread may call.
   void post(Callback task);
 
-  /// Waits until something happened or `by` has passed, and calls back.
+  /// Blocks until there is an event or `by` has passed, and calls the callbacks.
   Status run_once(Deadline by);
 
  private:

@@ -7,11 +7,11 @@
 
 namespace stormo::launch {
 
-/// Tells whether the kernel has ended processes since this was made because memory ran out: those
-/// of this process's control group (version 1 or 2), else those of the machine.
+/// Detects whether the kernel has killed processes because memory ran out since this object was
+/// made: processes of this process's control group (version 1 or 2), else of the machine.
 class MemoryKills {
  public:
-  /// `root` is where /proc and /sys are looked for.
+  /// `root`: the folder of /proc and /sys.
   explicit MemoryKills(std::filesystem::path root = "/");
 
   /// A line with cause and remedy; empty when there were none.

@@ -13,26 +13,27 @@
 
 namespace stormo::launch {
 
-/// While one lives, this process is the parent of every process that its descendants leave behind,
-/// also of those in sessions of their own (PR_SET_CHILD_SUBREAPER), so that none can outlive a job.
+/// While this object lives, this process becomes the parent of every process that its descendants
+/// leave behind, also of those in other sessions (PR_SET_CHILD_SUBREAPER), so that no process can
+/// outlive a job.
 class Orphans {
  public:
-  /// Call on the thread that spawns, which is then not sent SIGCHLD. `loop` must outlive the
-  /// result.
+  /// Call on the thread that spawns processes; SIGCHLD is then blocked in this thread. `loop` must
+  /// outlive the result.
   static Result<std::unique_ptr<Orphans>> adopt(EventLoop& loop);
   ~Orphans();
   Orphans(const Orphans&) = delete;
   Orphans& operator=(const Orphans&) = delete;
 
-  /// Ends them and all of their descendants; spares what a remote shell has left for later calls.
-  /// Returns those that are still there when `by` has passed: of other users, or stuck in the
-  /// kernel.
+  /// Ends all orphans and their descendants, except processes that a remote shell keeps for later
+  /// calls. Returns those that still exist when `by` has passed: they belong to other users, or are
+  /// stuck in the kernel.
   std::vector<pid_t> end(Deadline by);
 
  private:
   explicit Orphans(EventLoop& loop) : loop_(loop) {}
   void reap();
-  /// Neither started by this process nor there before adopt().
+  /// Whether the child was neither started by this process nor existed before adopt().
   bool is_orphan(pid_t child) const;
   std::vector<pid_t> find() const;
 
@@ -43,7 +44,7 @@ class Orphans {
   std::vector<pid_t> children_before_;
 };
 
-/// In the environment of remote shells: they may leave a connection open for the next call.
+/// Set in the environment of remote shells, which may keep a connection open for the next call.
 inline constexpr const char* kSparedMark = "STORMO_REMOTE_SHELL=1";
 
 /// Processes that have `assignment` ("NAME=value") in the environment they were started with.

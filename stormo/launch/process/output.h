@@ -15,15 +15,15 @@ namespace stormo::launch {
 
 enum class Stream { kOutput, kError };
 
-/// How the ranks' output appears.
+/// How the output of ranks is shown.
 enum class OutputMode {
   kPrefix,  ///< whole lines, "[rank] line", on the stream they came from; control bytes escaped
   kRaw,     ///< rank 0's bytes as they are; the others' lines as above, all on standard error
   kJson,    ///< one JSON object per line on standard output
 };
 
-/// Cuts one stream into lines. What ends without a newline is a line too; one longer than kLongest
-/// is cut, so that memory stays bounded.
+/// Splits one stream into lines. A last line without newline is a line too. Lines longer than
+/// kLongest are cut, so that memory is bounded.
 class LineSplitter {
  public:
   static constexpr std::size_t kLongest = 64 * 1024;
@@ -49,9 +49,9 @@ class LineSplitter {
   std::string partial_;
 };
 
-/// Writes bytes to one of the launcher's own descriptors without ever blocking its loop for a slow
-/// reader, and without changing the descriptor's flags, which it shares with other processes. What
-/// cannot be written is dropped: later bytes are tried again, unless the reader has gone.
+/// Writes bytes to one of the launcher's own descriptors. It never blocks the loop for a slow
+/// reader, and does not change the descriptor's flags, which are shared with other processes. Bytes
+/// that cannot be written are dropped; later bytes are tried again, unless the reader has gone.
 class OutputQueue {
  public:
   /// Called with the reason when bytes are lost for the first time.
@@ -65,9 +65,9 @@ class OutputQueue {
 
   void push(std::string_view bytes);
   std::size_t pending() const { return bytes_.size() - written_; }
-  /// From now on bytes are dropped rather than kept without bound for a reader that does not read.
+  /// From now on limits the buffer: bytes are dropped if the reader does not read.
   void bound() { bounded_ = true; }
-  /// Drops what its reader has not taken.
+  /// Drops all bytes that the reader has not read.
   void abandon();
   bool lost() const { return lost_; }
 
@@ -97,17 +97,18 @@ class JobOutput {
   void end(Rank rank, Stream stream);
   /// A message of the launcher itself, on standard error.
   void message(std::string_view text);
-  /// A line of what a host's remote shell says.
+  /// A line of output of a host's remote shell.
   void host_line(std::string_view host, std::string_view text);
   /// A JSON line on standard output; nothing in the other modes.
   void record(std::string_view json);
-  /// True while the reader is so far behind that ranks must not be read.
+  /// True while the reader is so far behind that the ranks' output must not be read.
   bool congested() const;
-  /// The job is to end: ranks are read on, and what no reader takes is dropped.
+  /// Call when the job is to end: the ranks' output is read again, and bytes that the reader does
+  /// not read are dropped.
   void hurry();
   /// Ends all lines.
   void end_lines();
-  /// Bytes that wait for their reader.
+  /// Number of bytes that are not yet written.
   std::size_t pending() const { return out_.pending() + err_.pending(); }
   void abandon();
   /// Whether anything did not reach standard output or standard error.

@@ -8,9 +8,9 @@
 
 namespace stormo::launch {
 
-/// While it lives, signals of the user arrive on a descriptor instead of interrupting the program,
-/// writing to a reader that has gone or beyond `ulimit -f` is an error, not a death, and children
-/// leave their exit status.
+/// While this object lives, signals of the user are read from a descriptor instead of interrupting
+/// the program. Writing to a closed pipe or beyond `ulimit -f` is an error and does not kill the
+/// process. Children keep their exit status until they are waited for.
 class SignalReader {
  public:
   static Result<std::unique_ptr<SignalReader>> create();

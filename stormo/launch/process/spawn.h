@@ -23,25 +23,24 @@ struct Child {
   int input = -1;                        ///< standard input; -1: /dev/null
   int output = -1;                       ///< standard output; -1: that of this process
   int error = -1;                        ///< standard error; -1: that of this process
-  std::optional<int> inherited;          ///< one more descriptor that stays open, under its number
+  std::optional<int> inherited;          ///< one more descriptor that stays open, with its number
   pid_t group = 0;                       ///< process group to enter; 0: a session of its own
   CpuList cpus;                          ///< empty: not bound
 };
 
-/// Starts it, to be killed by the kernel when the calling thread ends. Failures of the child before
-/// its program runs are returned here.
+/// Starts the program. The kernel kills it when the calling thread ends. Returns failures of the
+/// child before its program runs.
 Result<pid_t> spawn(const Child& child);
 
-/// Children belong to the process, and so does this list: those that spawn() and Guard have started
-/// and forget_child() has not been told of since they were waited for.
+/// Whether spawn() or Guard has started this child. Call forget_child() after waiting for a child.
+/// The list is one per process.
 bool is_started_child(pid_t pid);
 void forget_child(pid_t pid);
 
 /// A descriptor that becomes readable when the process ends (Linux 5.3).
 Result<Descriptor> open_process(pid_t pid);
 
-/// The file that `program` names, looked up as a shell would; says what is wrong when there is
-/// none.
+/// The path of `program`, searched for as a shell does; the failure says why there is none.
 Result<std::string> find_program(const std::string& program, std::string_view search_path);
 
 /// Both ends of a pipe, closed on exec.
@@ -51,9 +50,9 @@ struct Pipe {
 };
 Result<Pipe> make_pipe();
 
-/// A process that ends a job as soon as its creator is gone, even by SIGKILL: it waits for the end
-/// of a pipe, then kills the process group that it leads, and whatever has left the group but still
-/// carries the job's mark in its environment. So grandchildren die too.
+/// A process that ends a job as soon as its creator has ended, even by SIGKILL. It waits for the
+/// end of a pipe, then kills the process group that it leads, and all processes outside the group
+/// with the job's mark in their environment. So grandchildren end too.
 class Guard {
  public:
   /// Call before other threads are started: the process is a fork without exec.
@@ -63,9 +62,9 @@ class Guard {
   ~Guard();
 
   pid_t group() const { return pid_; }
-  /// "STORMO_JOB=...", a name that no other job has; to be set for every rank.
+  /// "STORMO_JOB=...", unique to this job; must be set in the environment of every rank.
   const std::string& mark() const { return mark_; }
-  /// To every process of the group except the guard.
+  /// Sends a signal to every process of the group except the guard.
   void signal(int signal) const;
   /// Ends every process of the group, and the guard.
   void kill_all();
