@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/plan/mesh.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/tensor_piece.h>
@@ -28,6 +29,10 @@ using DoneAction = std::function<void(const plan::Action&)>;
 /// The parameters of a model and their optimizer state on one rank: replicated, in one copy per
 /// host, or sharded. It performs the actions of a plan that depend on this placement; the Runner
 /// does not depend on strategies otherwise. All functions are collectives unless noted otherwise.
+/// What every store guarantees is tested in tests/unit/train/store_conformance_test.cc.
+///
+/// A store is made where the module has the same values on all ranks. Training starts with these.
+/// After every step the values are equal on all ranks.
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
@@ -37,7 +42,9 @@ class ParameterStore {
   /// Sets the function that is called for each action when it is done. Not a collective.
   void on_done(DoneAction done) { done_ = std::move(done); }
 
-  /// kBadPlan for a verified plan that this store cannot execute. Not a collective.
+  /// kBadPlan for a verified plan that this store cannot execute: a plan for other ranks or another
+  /// store, or with an action that it cannot do at its place in the plan. The message names the
+  /// action or the cause. Not a collective.
   virtual Status check(const plan::StepPlan& plan) const = 0;
   /// From the next step on perform() gets the actions of `plan`, which check() has accepted. Not a
   /// collective, except before the first step.
@@ -52,30 +59,39 @@ class ParameterStore {
   virtual Status perform(const plan::Action& action, double weight) = 0;
   /// Blocks until the parameters that `segments` read are available. Not a collective.
   virtual Status make_readable(plan::Range /*segments*/) { return {}; }
-  /// The 2-norm of the whole gradient, after it was reduced.
+  /// The 2-norm of the whole gradient, equal on all ranks. After the plan has reduced or shared
+  /// all gradients and before it updates; any number of times.
   virtual Result<double> gradient_norm() = 0;
   /// Performs kUpdate on the part of the range that this rank owns. Not a collective, except for
   /// rules that need norms.
   virtual Status update(const ParameterRange& range, const StepRate& rate) = 0;
-  /// Called at the end of a step: frees the gradients. Not a collective.
+  /// Called at the end of a step: frees the gradients of the module. Not a collective.
   virtual void zero_grad() { optimizer().zero_grad(); }
 
-  /// Whether the module's parameters can be read at any time. Otherwise they can be read only while
-  /// the object that readable() returns lives. Not a collective.
+  /// Whether the module's parameters can be read at any time between steps. Otherwise they can be
+  /// read only while the object that readable() returns lives. Not a collective.
   virtual bool always_readable() const { return true; }
+  /// While the result lives, the module's parameters are whole and equal on all ranks, and its own
+  /// forward can be used. Between steps only; no step may start while it lives. It does not change
+  /// what is trained later.
   virtual std::shared_ptr<void> readable() { return nullptr; }
-  /// Makes the module keep its values after this object is destroyed. No training is possible
-  /// afterwards.
+  /// Makes the module keep its values after this object is destroyed; otherwise they are undefined
+  /// then, unless always_readable(). No training is possible afterwards.
   virtual void keep_values() {}
 
   virtual Optimizer& optimizer() = 0;
   /// Whether every rank has the whole state. Then use optimizer() to save and load it, else
   /// pieces() and load_state().
   virtual bool whole() const { return true; }
-  /// The parameters and optimizer state that this rank must save. The pieces of all ranks cover
-  /// every trainable parameter exactly once. Not a collective.
+  /// What this rank must save where the state is not whole(). The pieces of all ranks cover every
+  /// trainable parameter and its optimizer state exactly once; some may be empty. Frozen parameters
+  /// are among them unless always_readable(): then the module has them, the same on all ranks. A
+  /// parameter has no optimizer state before its first update. The tensors change with the next
+  /// update. Not a collective.
   virtual std::vector<TensorPiece> pieces() const { return {}; }
-  /// Reads the optimizer state of the elements that this rank owns. Not a collective.
+  /// Reads the optimizer state of the elements that this rank owns, before the first step. The
+  /// parameters are those that the module had when the store was made. Training continues bit for
+  /// bit as if it had not ended, on the same ranks. Not a collective.
   virtual Status load_state(const ReadState&) { return {}; }
 
  protected:
@@ -84,6 +100,8 @@ class ParameterStore {
   void done(const plan::Action& action) const {
     if (done_) done_(action);
   }
+  /// kBadPlan unless the plan is for the ranks of `mesh`.
+  static Status check_mesh(const plan::StepPlan& plan, const plan::Mesh& mesh);
   /// Whether the Runner passes actions of this kind to perform().
   static bool moves(plan::ActionKind kind);
   static Status cannot(const plan::StepPlan& plan, std::size_t action, const std::string& why) {

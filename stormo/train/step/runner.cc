@@ -31,6 +31,19 @@ struct Boundary : torch::autograd::Function<Boundary> {
   }
 };
 
+/// The module, if it is a chain that is cut into segments as `model` is; else null.
+std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>& module,
+                                       const plan::ModelShape& model) {
+  const auto same = [](const plan::SegmentShape& a, const plan::SegmentShape& b) {
+    constexpr auto kElements = &plan::ParameterShape::elements;
+    return a.borrowed == b.borrowed &&
+           std::ranges::equal(a.parameters, b.parameters, {}, kElements, kElements);
+  };
+  auto chain = std::dynamic_pointer_cast<model::Chain>(module);
+  if (chain == nullptr) return nullptr;
+  return std::ranges::equal(chain->shape().segments, model.segments, same) ? chain : nullptr;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank rank,
@@ -45,9 +58,9 @@ Status Runner::follow(const plan::StepPlan& plan) {
   STORMO_RETURN_IF_ERROR(analysis::verify(plan));
   STORMO_RETURN_IF_ERROR(check_model(plan.model, trainable_parameters(*parts_.task.module)));
   STORMO_RETURN_IF_ERROR(parts_.store.check(plan));
-  chain_ = std::dynamic_pointer_cast<model::Chain>(parts_.task.module);
-  if (chain_ != nullptr && chain_->segments().size() != plan.model.segments.size()) chain_.reset();
-  STORMO_RETURN_IF_ERROR(check(plan));
+  auto chain = chain_of(parts_.task.module, plan.model);
+  STORMO_RETURN_IF_ERROR(check(plan, chain != nullptr));
+  chain_ = std::move(chain);
   plan_ = plan;
   look_ahead();
   trains_.clear();
@@ -82,7 +95,7 @@ void Runner::look_ahead() {
 }
 
 // What the plan does not say, and a Runner needs.
-Status Runner::check(const plan::StepPlan& plan) const {
+Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
   if (plan.scaled_loss != (parts_.scaler != nullptr)) {
     return Status(Code::kBadPlan, plan.scaled_loss ? "the plan scales the loss, the run does not"
                                                    : "the run scales the loss, the plan does not");
@@ -95,7 +108,7 @@ Status Runner::check(const plan::StepPlan& plan) const {
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const bool part = range_of(plan.actions[i].kind) == plan::RangeOf::kSegments &&
                       plan.actions[i].range != all_segments(plan.model);
-    if (!part || chain_ != nullptr) continue;
+    if (!part || has_segments) continue;
     return Status(Code::kBadPlan, describe(plan, i) +
                                       ": the module is no model::Chain of these segments, so it "
                                       "computes all of them at once");

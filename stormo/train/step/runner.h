@@ -54,7 +54,7 @@ class Runner {
                                                 RunnerParts parts);
 
   /// Does the actions of another plan from the next step on, of the same model and mesh. kBadPlan
-  /// as create().
+  /// as create(); then the plan stays.
   Status follow(const plan::StepPlan& plan);
   const plan::StepPlan& plan() const { return plan_; }
 
@@ -79,7 +79,7 @@ class Runner {
   };
 
   Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
-  Status check(const plan::StepPlan& plan) const;
+  Status check(const plan::StepPlan& plan, bool has_segments) const;
   void look_ahead();
   Status execute(const plan::Action& action, double learning_rate);
   Status load();
@@ -102,7 +102,7 @@ class Runner {
   plan::StepPlan plan_;
   Rank rank_;
   RunnerParts parts_;
-  std::shared_ptr<model::Chain> chain_;  // null: the module is one piece
+  std::shared_ptr<model::Chain> chain_;  // of the plan's segments; null: the module is one piece
   std::vector<bool> trains_;             // by segment: it reads a trainable parameter
   std::vector<bool> is_forgotten_;       // by action: a forward that is recomputed
   std::vector<bool> ends_gradients_;  // by action: a backward with none of other batches behind it

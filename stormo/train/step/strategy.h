@@ -34,8 +34,8 @@ Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& ove
 /// How replicas average gradients.
 ReductionOptions reduction_of(const GradientOptions& options);
 
-/// What holds the module's parameters as the plan wants it; their values are equal on all ranks. A
-/// collective. `groups` is borrowed. Throws Error.
+/// What holds the module's parameters as the plan wants it. Their values have to be equal on all
+/// ranks (broadcast_values()). A collective. `groups` is borrowed. Throws Error.
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
                                            const TrainerOptions& options);

@@ -9,7 +9,8 @@ namespace stormo::train {
 HostSharedStore::HostSharedStore(const AxisGroups& groups, const OptimizerOptions& options,
                                  const std::vector<NamedParameter>& parameters,
                                  const plan::ModelShape& model, const ReductionOptions& how)
-    : all_(all_parameters(model)),
+    : groups_(groups),
+      all_(all_parameters(model)),
       saves_(groups.world().cross_rank() == 0),
       shared_(groups.world(), *groups.over({"host"}).take_or_throw(), parameters),
       optimizer_(options, parameters, shared_.owned(),
@@ -26,8 +27,14 @@ void HostSharedStore::begin_backward(bool last) {
 
 Status HostSharedStore::check(const plan::StepPlan& plan) const {
   using enum plan::ActionKind;
+  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
+  const auto host = static_cast<std::size_t>(plan.mesh.find("host"));
+  if (plan.parameters[host] != plan::Placement::kShared) {
+    return Status(Code::kBadPlan, "there is one copy per host: state parameters shared over host");
+  }
   const plan::ActionKind reduction = between_hosts_ ? kAllReduce : kShareGradients;
   std::size_t reduced = 0;
+  bool released = false;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     if (!moves(a.kind) && a.kind != kUpdate) continue;
@@ -37,17 +44,21 @@ Status HostSharedStore::check(const plan::StepPlan& plan) const {
           plan, i,
           "one copy per host takes " + std::string(to_string(reduction)) + " and share_parameters");
     }
-    if (a.kind == kAllReduce) {
-      if (a.axes.size() != plan.mesh.axes.size()) {
-        return cannot(plan, i, "one copy per host averages gradients over all ranks at once");
-      }
-      reduced += size_of(trainable_in(plan.model, a.range));
-    } else if (a.range != all_) {
+    if (a.kind == kAllReduce && a.axes.size() != plan.mesh.axes.size()) {
+      return cannot(plan, i, "one copy per host averages gradients over all ranks at once");
+    }
+    if (a.kind != kAllReduce && a.range != all_) {
       return cannot(plan, i, "one copy per host is updated as a whole");
     }
+    if (a.kind == reduction) reduced += size_of(trainable_in(plan.model, a.range));
+    released = released || a.kind == kShareParameters;
   }
-  if (!between_hosts_ || reduced == optimizer_.parameters().size()) return {};
-  return Status(Code::kBadPlan, "one copy per host averages every gradient once");
+  // a host of one rank can verify without
+  if (reduced != optimizer_.parameters().size() || !released) {
+    return Status(Code::kBadPlan, "one copy per host takes " + std::string(to_string(reduction)) +
+                                      " of every gradient once, and share_parameters");
+  }
+  return {};
 }
 
 void HostSharedStore::follow(const plan::StepPlan& plan) {

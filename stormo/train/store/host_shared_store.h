@@ -36,6 +36,7 @@ class HostSharedStore final : public ParameterStore {
   Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
 
  private:
+  const AxisGroups& groups_;
   plan::Range all_;  // parameters, as the plan counts
   bool saves_;       // this host's copy is the one that is saved
   HostSharedParameters shared_;

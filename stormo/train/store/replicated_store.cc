@@ -21,6 +21,7 @@ ReplicatedStore::ReplicatedStore(const AxisGroups& groups, std::unique_ptr<Optim
     : groups_(groups), optimizer_(std::move(optimizer)), how_(how) {}
 
 Status ReplicatedStore::check(const plan::StepPlan& plan) const {
+  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
   const plan::Action* first = first_reduction(plan);
   if (first != nullptr) STORMO_RETURN_IF_ERROR(groups_.over(first->axes).status());
   std::size_t reduced = 0;
