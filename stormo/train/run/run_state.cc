@@ -135,8 +135,12 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
                          .run = run_};
   Tensors equal;  // on all ranks
   for (const auto& b : module_.named_buffers()) equal[b.key()] = b.value().detach().clone();
+  // the others are in the store's pieces
   for (const auto& p : module_.named_parameters()) {
-    if (store_->whole() || !p.value().requires_grad()) equal[p.key()] = p.value().detach();
+    const bool frozen = !p.value().requires_grad();
+    if (store_->whole() || (frozen && store_->always_readable())) {
+      equal[p.key()] = p.value().detach();
+    }
   }
   if (store_->whole()) equal.merge(store_->optimizer().state());
   // Those of the first host write them together, so that hosts need no common file system.
