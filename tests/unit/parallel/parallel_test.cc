@@ -15,8 +15,6 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
 
-#include "tests/golden/golden.h"
-
 namespace stormo::parallel {
 namespace {
 
@@ -36,10 +34,6 @@ plan::ModelShape shape(int segments) {
   return out;
 }
 
-std::string text_of(const Result<StepPlan>& p) {
-  return p.ok() ? to_text(*p) : p.status().to_string();
-}
-
 /// By kind and in order, as "all_gather 0-1 over shard".
 std::vector<std::string> actions_of(const StepPlan& p, ActionKind kind) {
   std::vector<std::string> out;
@@ -56,16 +50,6 @@ TEST(OneDevice, IsAValidPlanForAnyModel) {
     EXPECT_EQ(p.mesh.size(), 1);
   }
   EXPECT_EQ(analysis::verify(one_device({})).message(), "the model has no segments");
-}
-
-TEST(OneDevice, PrintsItsKnownText) {
-  testing::expect_golden("step_plan_one_device.txt", to_text(one_device(shape(3))));
-}
-
-TEST(Mirrored, PrintsItsKnownText) {
-  const auto p = compose(one_device(shape(3)), mirrored(4));
-  ASSERT_TRUE(p.ok()) << p.status().to_string();
-  testing::expect_golden("step_plan_mirrored.txt", to_text(*p));
 }
 
 TEST(Mirrored, AddsOnlyAnAxisAndTheReductions) {
@@ -189,17 +173,6 @@ TEST(Compose, StopsAtTheFirstInvalidPlan) {
   EXPECT_EQ(p.status().message(),
             "one_device+breaks: no action lets the ranks agree on the end of the step");
   EXPECT_EQ(called, 0);
-}
-
-TEST(Sharded, PrintsItsKnownText) {
-  for (const int stage : {1, 2, 3}) {
-    const auto p = compose(one_device(shape(2)), sharded({.stage = stage, .ranks = 4}));
-    ASSERT_TRUE(p.ok()) << p.status().to_string();
-    testing::expect_golden("step_plan_sharded" + std::to_string(stage) + ".txt", to_text(*p));
-  }
-  const auto all = compose(one_device(shape(3)), micro_batches(2), clip_gradients(), mirrored(2),
-                           sharded({.stage = 3, .ranks = 2, .prefetch = 1}));
-  testing::expect_golden("step_plan_hybrid_prefetch.txt", text_of(all));
 }
 
 // The elements that each kind of collective moves, over the mesh axis `axis`.
@@ -345,12 +318,6 @@ TEST(HostShared, SharesWithinAHostAndReducesBetweenHosts) {
   EXPECT_EQ(actions_of(*one, ActionKind::kShareGradients).size(), 1u);
   EXPECT_EQ(compose(one_device(shape(2)), mirrored(2), host_shared(1, 2)).status().code(),
             Code::kBadPlan);
-}
-
-TEST(HostShared, PrintsItsKnownText) {
-  const auto p = compose(one_device(shape(2)), host_shared(2, 2));
-  ASSERT_TRUE(p.ok()) << p.status().to_string();
-  testing::expect_golden("step_plan_host_shared.txt", to_text(*p));
 }
 
 }  // namespace

@@ -1,0 +1,143 @@
+// The plans in tests/golden are what the passes make of real models, and each of them trains.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <stormo/parallel/bucket.h>
+#include <stormo/parallel/gradient_scale.h>
+#include <stormo/parallel/host_shared.h>
+#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sharded.h>
+
+#include "tests/golden/golden.h"
+#include "tests/unit/train/plan_run.h"
+
+namespace stormo::train {
+namespace {
+
+using plan::StepPlan;
+using test::PlanRun;
+using test::Problem;
+
+namespace fs = std::filesystem;
+
+/// Whose plans there are; the second has a parameter that two segments read.
+std::vector<Problem> models() {
+  std::vector<Problem> out = {test::mlp_problem(), test::gpt_problem()};
+  for (Problem& problem : out) problem.type = torch::kFloat32;
+  return out;
+}
+
+StepPlan made_by(const std::vector<parallel::Pass>& passes, std::size_t model = 0) {
+  return parallel::compose(parallel::one_device(models()[model].model(3)->shape()), passes)
+      .take_or_throw();
+}
+
+/// By the name of their file, step_plan_NAME.txt.
+std::map<std::string, StepPlan> golden_plans() {
+  using namespace parallel;
+  return {
+      {"one_device", made_by({})},
+      {"mirrored", made_by({mirrored(4)})},
+      {"buckets", made_by({mirrored(2), bucket(1000)})},
+      {"recompute", made_by({mirrored(2), recompute()}, 1)},
+      {"micro_batches_clip", made_by({micro_batches(2), parallel::clip_gradients(), mirrored(2)})},
+      {"loss_scale", made_by({scale_loss(), mirrored(2)})},
+      {"host_shared", made_by({host_shared(1, 2)})},
+      {"host_shared_on_hosts", made_by({host_shared(2, 2)})},
+      {"sharded1", made_by({sharded({.stage = 1, .ranks = 2})})},
+      {"sharded2", made_by({sharded({.stage = 2, .ranks = 2})})},
+      {"sharded3", made_by({sharded({.stage = 3, .ranks = 2})}, 1)},
+      {"hybrid_prefetch", made_by({micro_batches(2), parallel::clip_gradients(), mirrored(2),
+                                   sharded({.stage = 3, .ranks = 2, .prefetch = 1})})},
+  };
+}
+
+TEST(GoldenPlans, AreWhatThePassesMake) {
+  for (const auto& [name, plan] : golden_plans()) {
+    testing::expect_golden("step_plan_" + name + ".txt", to_text(plan));
+  }
+}
+
+/// The ranks of "dp" are on hosts of their own where another axis is inside of hosts.
+std::vector<int> hosts_of(const plan::Mesh& mesh) {
+  const int dp = mesh.find("dp");
+  const int hosts =
+      dp >= 0 && mesh.axes.size() > 1 ? mesh.axes[static_cast<std::size_t>(dp)].size : 1;
+  return std::vector<int>(static_cast<std::size_t>(hosts), mesh.size() / hosts);
+}
+
+PlanRun run_of(const StepPlan& plan, const Problem& problem) {
+  PlanRun run{.plan = plan,
+              .hosts = hosts_of(plan.mesh),
+              .problem = problem,
+              .batches = problem.batches(3, 13),
+              .options = {},
+              .half = plan.scaled_loss};
+  run.options.optimizer = {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .momentum = 0.9};
+  run.options.strategy.hybrid = plan.mesh.find("dp") >= 0 && plan.mesh.find("shard") >= 0;
+  run.options.clip_norm = plan.clipped ? 0.5 : 0;
+  return run;
+}
+
+/// The same on one rank, and nothing done in pieces.
+PlanRun alone(const PlanRun& run) {
+  std::vector<parallel::Pass> passes;
+  if (run.plan.scaled_loss) passes.push_back(parallel::scale_loss());
+  if (run.plan.clipped) passes.push_back(parallel::clip_gradients());
+  PlanRun out = run;
+  out.plan = parallel::compose(parallel::one_device(run.plan.model), passes).take_or_throw();
+  out.hosts = {1};
+  return out;
+}
+
+/// Reads the plan and trains by it.
+void execute(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto plan = plan::parse_step_plan(text);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const std::vector<Problem> known = models();
+  const auto problem = std::ranges::find_if(
+      known, [&](const Problem& p) { return p.model(3)->shape() == plan->model; });
+  ASSERT_NE(problem, known.end()) << "no model here has these segments";
+  const PlanRun run = run_of(*plan, *problem);
+  const auto reference = test::train_by_plan(alone(run));
+  const auto ranks = test::train_by_plan(run);
+  const double rounding = run.half ? 1e-3 : 2e-6;
+  for (const test::PlanResult& rank : ranks) {
+    test::expect_trace(rank.trace, *plan, run.batches.size());
+    test::expect_near(rank.values, reference[0].values, rounding, "one process");
+  }
+  // training changes far more than that
+  const test::Values before = test::values_of(*problem->model(3));
+  for (const auto& [name, value] : reference[0].values) {
+    EXPECT_GT((value - before.at(name)).abs().max().item<double>(), 4 * rounding) << name;
+  }
+}
+
+TEST(GoldenPlans, AreExecutedAsTheyStand) {
+  std::size_t executed = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(STORMO_GOLDEN_DIR)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step_plan_") || entry.path().extension() != ".txt") continue;
+    SCOPED_TRACE(name);
+    execute(entry.path());
+    ++executed;
+  }
+  std::printf("%zu golden plans executed\n", executed);
+  EXPECT_GT(executed, 0u);
+}
+
+}  // namespace
+}  // namespace stormo::train
