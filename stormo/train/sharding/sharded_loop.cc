@@ -64,6 +64,8 @@ plan::StepPlan ShardedLoop::plan() const {
 
 ShardingOrder& ShardedLoop::order() {
   if (!order_) {
+    // the first step gathers as every other does
+    throw_if_failed(units_.make_stale(/*frozen=*/false));
     order_.emplace(sharding(), replicas(), [this](const plan::Action& a) { perform(a); });
   }
   return *order_;

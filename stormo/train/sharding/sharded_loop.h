@@ -41,7 +41,9 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   /// A forward and backward of all units, in order, that compute nothing and count for nothing.
   void join_step();
   /// Units may be whole or stale after what was done with units(): the next step gathers if stale.
-  void set_whole(bool whole) { order().set_whole(whole, /*frozen=*/true); }
+  void set_whole(bool whole) {
+    if (order_) order_->set_whole(whole, /*frozen=*/true);
+  }
   /// The optimizer has used the gradients.
   void after_update() { order().after_update(); }
 

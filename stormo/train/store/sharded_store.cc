@@ -30,7 +30,8 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
                            const ShardingOptions& sharding)
-    : saves_(groups.mesh().find("dp") < 0 ||
+    : groups_(groups),
+      saves_(groups.mesh().find("dp") < 0 ||
              groups.world().rank() < groups.mesh().axes.back().size),
       fsdp_(sharding_groups(groups), sharding),
       units_(fsdp_.units()) {
@@ -42,7 +43,10 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
     const plan::Range own = parameters_of(plan.model, {s, s});
     same = own.size() == 0 || units_.find(own) == s;
   }
-  if (same) return;
+  if (same) {
+    throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
+    return;
+  }
   throw Error(Status(Code::kBadPlan, "the plan has " + std::to_string(segments.size()) +
                                          " segments, other ones than the model::Chain's " +
                                          std::to_string(units_.size()) + "; use Chain::shape()"));
@@ -50,6 +54,7 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
 
 Status ShardedStore::check(const plan::StepPlan& plan) const {
   using enum plan::ActionKind;
+  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
   const auto shard = static_cast<std::size_t>(plan.mesh.find("shard"));
   if (plan.parameters[shard] != plan::Placement::kShard) {
     return Status(Code::kBadPlan, "shards lie in parts between steps: state parameters over shard");
@@ -74,6 +79,9 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     const std::string axis = a.kind == kAllReduce ? "dp" : "shard";
     if (a.kind != kReleaseGradients && a.axes != std::vector<std::string>{axis}) {
       return cannot(plan, i, "is not what shards do over " + a.axes.front());
+    }
+    if (a.kind == kReshard && units_.options().stage < 3) {
+      return cannot(plan, i, "whole parameters stay before stage 3");
     }
     if (a.kind == kShareGradients || a.kind == kShareParameters) {
       return cannot(plan, i, "shards are no shared copy");

@@ -34,6 +34,7 @@ class ShardedStore final : public ParameterStore {
   Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
 
  private:
+  const AxisGroups& groups_;
   bool saves_;  // this rank's parts are not a copy of another's
   FullyShardedDataParallel fsdp_;
   ShardedUnits& units_;
