@@ -205,6 +205,13 @@ bool computes_known(const StepInput& step) {
                                               [](const auto& s) { return s.flops_per_sample > 0; });
 }
 
+Result<double> simulated_seconds(const PlanOptions& o, const StepInput& step) {
+  STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
+  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s,
+                          simulate(o, step, e, analysis::Timeline::kDrop));
+  return s.seconds;
+}
+
 Result<std::string> step_figures(const PlanOptions& o, const StepInput& step) {
   STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
   json figures = cost_json(step, e);

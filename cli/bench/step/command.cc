@@ -10,6 +10,7 @@ constexpr const char* kExamples =
     "  stormo bench step --model gpt --strategy ddp -n 2 --against pytorch_ddp,pytorch_fsdp\n"
     "  stormo bench step --model wide --hosts 2 --rate 1gbit --against pytorch_ddp    (root)\n"
     "  stormo bench step --model mlp --batch 32 --strategy one_device --against pytorch,arena\n"
+    "  stormo bench step --model mlp,cnn,gpt,wide -n 2 --against predicted\n"
     "\n"
     "docs/benchmarks.md says how figures are made and what they mean.";
 
@@ -27,7 +28,8 @@ void add_flags(CLI::App& command, StepArguments& a) {
   command
       .add_option("--against", a.against,
                   "pytorch_ddp, pytorch_fsdp: over Gloo; pytorch: a loop in Python without\n"
-                  "communication; arena: libtorch's loop with its tensors in the Arena")
+                  "communication; arena: libtorch's loop with its tensors in the Arena;\n"
+                  "predicted: the simulated step, from times of its segments here")
       ->delimiter(',');
   command.add_option("--rate", a.rate,
                      "With --hosts 4: make 4 hosts with links of this rate (1gbit; root)");

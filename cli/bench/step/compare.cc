@@ -86,7 +86,7 @@ Result<StepField> gather(const BenchSite& site, const StepJob& job, const BenchS
   STORMO_RETURN_IF_ERROR(write_step_inputs(job, inputs));
   STORMO_ASSIGN_OR_RETURN(const std::string description, describe_step(job));
   for (const std::string& name : options.against) {
-    if (name == "arena") {
+    if (name == "arena" || name == "predicted") {
       field.contenders.push_back(own_contender(site, job, name, name, kDefaultMalloc));
       continue;
     }
@@ -118,7 +118,7 @@ Status measure(StepField& field, const BenchSite& site, int rounds) {
       return {};
     }
     const Status failed = unexpected(contenders[index], *outcome);
-    if (c.name == "stormo" || c.name == "no_communication" || c.name == "arena") return failed;
+    if (!c.contender.name.starts_with("pytorch")) return failed;
     field.left_out[c.name] = failed.message();
     return {};
   };
@@ -142,6 +142,8 @@ StepRow row_of(const StepJob& job, const BenchSite& site, StepField field) {
       row.ours = result.best();
     else if (name == "no_communication")
       row.without_communication = std::move(result);
+    else if (name == "predicted")
+      row.predicted = result.best();
     else
       row.against.push_back(std::move(result));
   }

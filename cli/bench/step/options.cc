@@ -43,6 +43,9 @@ void read_opponents(const StepArguments& a, BenchStepOptions& options, Wrong& wr
   }
 }
 
+/// Whether the links are those that a prediction assumes: see load_topology().
+bool links_are_known(const StepArguments& a) { return a.rate.empty() || a.rate == "1gbit"; }
+
 }  // namespace
 
 std::span<const StepModel> step_models() {
@@ -93,6 +96,8 @@ Result<BenchStepOptions> to_step_options(const StepArguments& a) {
                             .steps = a.steps > 0 ? a.steps : model->steps});
   }
   read_opponents(a, options, wrong);
+  if (std::ranges::count(options.against, "predicted") > 0 && !links_are_known(a))
+    wrong.push_back("--against predicted: needs --rate 1gbit, or one host");
   if (a.batch < 0) wrong.push_back("--batch: at least 1 sample per rank");
   if (a.steps != 0 && a.steps < kLeastSteps)
     wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));

@@ -31,7 +31,7 @@ std::span<const StepStrategy> step_strategies();
 
 /// The systems that may be asked for beside Stormo and libtorch without communication.
 inline constexpr std::string_view kStepOpponents[] = {"pytorch_ddp", "pytorch_fsdp", "pytorch",
-                                                      "arena"};
+                                                      "arena", "predicted"};
 
 /// Numbers of the classes that images have, and of the tokens of a text.
 inline constexpr int kStepClasses = 10;

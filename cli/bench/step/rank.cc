@@ -13,8 +13,11 @@
 #include <bench/step_record.h>
 #include <cli/bench/step/data.h>
 #include <cli/bench/step/task.h>
+#include <cli/plan/recipe.h>
+#include <cli/plan/step.h>
 #include <stormo/launch/environment.h>
 #include <stormo/tensor/allocator.h>
+#include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/run/trainer.h>
@@ -159,13 +162,42 @@ Status train_alone(const StepJob& job, bool in_arena) {
   return world->finalize(Deadline::never());
 }
 
+/// The segments are measured on all ranks at the same time: they share caches and memory as the
+/// ranks of a training do.
+Status predict(const StepJob& job) {
+  STORMO_ASSIGN_OR_RETURN(const auto place,
+                          launch::read_environment(launch::process_environment()));
+  STORMO_ASSIGN_OR_RETURN(const auto world, comm::join(place));
+  at::set_num_threads(1);
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world->size()));
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, {}));
+  STORMO_ASSIGN_OR_RETURN(StepInput step,
+                          step_of_recipe(recipe, task, world->ranks_per_host(), job.batch));
+  STORMO_RETURN_IF_ERROR(world->barrier());
+  STORMO_ASSIGN_OR_RETURN(
+      train::StepMeasurement measured,
+      measure_step(task, StepData(job, world->size()), recipe.train, job.batch));
+  step.measured = std::move(measured.times);
+  STORMO_ASSIGN_OR_RETURN(
+      const double seconds,
+      simulated_seconds({.plan = "bench step", .hosts = world->cross_size()}, step));
+  print({.rank = world->rank(),
+         .host = world->cross_rank(),
+         .p50_s = seconds,
+         .p90_s = seconds,
+         .steps = 1});
+  return world->finalize(Deadline::never());
+}
+
 }  // namespace
 
 Status run_step_rank(const StepJob& job, const std::string& contender) {
   ::setenv("STORMO_THREADS", "1", 1);
   if (contender == "stormo") return train_by_trainer(job);
   if (contender == "plain" || contender == "arena") return train_alone(job, contender == "arena");
-  return invalid_argument("--contender: '" + contender + "' is none; stormo, plain or arena");
+  if (contender == "predicted") return predict(job);
+  return invalid_argument("--contender: '" + contender +
+                          "' is none; stormo, plain, arena or predicted");
 }
 
 }  // namespace stormo::cli

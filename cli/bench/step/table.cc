@@ -149,6 +149,11 @@ std::string step_table(const StepRow& row) {
   out += line("stormo", "", row.ours, "") + (verified(row) ? "" : "  WRONG");
   add(row.without_communication, alone);
   for (const StepResult& r : row.against) add(r, alone);
+  if (row.predicted) {
+    fmt::format_to(end, "\n{:<18}  {:<7}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>9}  {}",
+                   "predicted", "", short_time(row.predicted->p50_s), "", "", "", "", "",
+                   shown(theirs_over_ours(*row.predicted, row.ours)));
+  }
   for (const auto& [name, reason] : row.left_out)
     fmt::format_to(end, "\n{:<18}  left out: {}", name, reason);
   return out + "\n";
@@ -177,6 +182,10 @@ std::string step_json(const StepRow& row) {
     for (const auto& [malloc, s] : row.without_communication.tried)
       out["allocator"]["over_" + malloc] =
           spread_json(bench::ratios(s.round_p50_s, r.best().round_p50_s));
+  }
+  if (row.predicted) {
+    out["predicted"] = spread_json(theirs_over_ours(*row.predicted, row.ours));
+    out["predicted"]["p50_s"] = row.predicted->p50_s;
   }
   for (const auto& [name, reason] : row.left_out) out["left_out"][name] = reason;
   return out.dump();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct StepRow {
   int hosts = 1;
   StepSummary ours;
   StepResult without_communication;
+  std::optional<StepSummary> predicted;  ///< times only
   std::vector<StepResult> against;
   std::map<std::string, std::string> left_out;  ///< name and reason
 };
