@@ -413,7 +413,7 @@ TEST_P(CommunicatorConformance, NothingRunsAfterFinalize) {
     float x = 1;
     EXPECT_OK(c.finalize(Deadline::after(std::chrono::seconds(20))));
     EXPECT_EQ(c.barrier().code(), Code::kInvalidArgument);
-    EXPECT_EQ(c.all_reduce(Buffer{&x, 1}, ReduceOp::kSum).code(), Code::kInvalidArgument);
+    EXPECT_EQ(c.all_reduce(std::span(&x, 1), ReduceOp::kSum).code(), Code::kInvalidArgument);
     EXPECT_EQ(c.submit(Request{}).wait().code(), Code::kInvalidArgument);
   });
 }

@@ -28,7 +28,7 @@ inline std::vector<DifferentCalls> different_calls() {
   const auto broadcast = [](Rank root) {
     return [=](Communicator& c) {
       float x = 1;
-      return c.broadcast(Buffer{&x, 1}, root);
+      return c.broadcast(std::span(&x, 1), root);
     };
   };
   const auto reduce_integers = [](Communicator& c) {

@@ -57,17 +57,17 @@ TEST(WalkAllReduce, EndsWithTheSumOnBothRanks) {
 }
 
 TEST(WalkAllReduce, HasOneReductionAndOneMeeting) {
-  using comm::Area, comm::Step;
+  using comm::Area, comm::Instruction;
   for (const Rank rank : {0, 1}) {
     const comm::Program program =
         compile(schedule::direct_all_reduce(2), rank, comm::HostMap::of({2}));
     const comm::Program expected{.chunks = 2,
-                                 .steps = {{.kind = Step::Kind::kReduce,
+                                 .steps = {{.kind = Instruction::Kind::kReduce,
                                             .chunk = rank,
                                             .sources = {{.place = {0, Area::kOut}, .raw = true},
                                                         {.place = {1, Area::kOut}, .raw = true}},
                                             .destinations = {{0, Area::kOut}, {1, Area::kOut}}},
-                                           {.kind = Step::Kind::kSync}},
+                                           {.kind = Instruction::Kind::kSync}},
                                  .shares_out = true};
     EXPECT_EQ(program, expected);
   }

@@ -84,14 +84,14 @@ struct RawLink {
     std::array<int, 2> fds{};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, fds.data()), 0);
     raw = Descriptor(fds[0]);
-    link = std::make_unique<Link>(1, Descriptor(fds[1]), epoch, checksum);
+    link = std::make_unique<Connection>(1, Descriptor(fds[1]), epoch, checksum);
   }
   void write(std::span<const std::byte> bytes) {
     ASSERT_EQ(::send(raw.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
   Descriptor raw;
-  std::unique_ptr<Link> link;
+  std::unique_ptr<Connection> link;
 };
 
 TEST(LinkReceive, AcceptsAMessageInAnyPieces) {
