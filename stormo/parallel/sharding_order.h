@@ -48,9 +48,9 @@ class ShardingOrder {
 
   /// Whether the segment reads trainable parameters.
   bool trains(int segment) const;
-  /// From now on all parameters are whole, or none is; those of segments without trainable ones as
-  /// well if `frozen`.
-  void set_whole(bool whole, bool frozen = true);
+  /// From now on the parameters are whole, or they are not: those of segments with trainable ones,
+  /// and of the others too if `frozen`.
+  void set_whole(bool whole, bool frozen);
 
  private:
   struct Recorded {

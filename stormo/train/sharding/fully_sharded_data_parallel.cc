@@ -51,8 +51,9 @@ FullyShardedDataParallel::FullyShardedDataParallel(comm::Communicator& world,
       throw_if_failed(invalid_argument(
           "hybrid: hosts have different numbers of ranks; start equal numbers, or shard over all"));
     }
-    own = std::make_unique<AxisGroups>(world, plan::Mesh{{{"dp", hosts}, {"shard", each}}});
-    groups.shards = own->over({"shard"}).take_or_throw();
+    own = std::make_unique<AxisGroups>(world,
+                                       plan::Mesh{{{"dp", hosts}, {parallel::kShardAxis, each}}});
+    groups.shards = own->over({parallel::kShardAxis}).take_or_throw();
     groups.replicas = own->over({"dp"}).take_or_throw();
   }
   state_ = std::make_shared<State>(groups, options);
@@ -174,20 +175,12 @@ FullyShardedDataParallel::NoSync::~NoSync() { enabled_ = before_; }
 void FullyShardedDataParallel::join_step() { state_->loop->join_step(); }
 
 FullyShardedDataParallel::Gathered::Gathered(FullyShardedDataParallel& fsdp) : fsdp_(fsdp) {
-  throw_if_failed(fsdp_.state_->units.gather_all());
+  fsdp_.state_->loop->gather_all();
 }
 
-FullyShardedDataParallel::Gathered::~Gathered() {
-  ShardedUnits& units = fsdp_.state_->units;
-  (void)units.release_all();  // all of them are gathered, so nothing can fail
-  fsdp_.state_->loop->set_whole(units.options().stage < 3);
-}
+FullyShardedDataParallel::Gathered::~Gathered() { fsdp_.state_->loop->release_all(); }
 
-void FullyShardedDataParallel::leave_whole() {
-  throw_if_failed(state_->units.gather_all());
-  state_->units.keep_all();
-  state_->loop->set_whole(true);
-}
+void FullyShardedDataParallel::leave_whole() { state_->loop->keep_whole(); }
 
 std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
   std::vector<NamedParameter> out;
@@ -283,10 +276,7 @@ std::vector<TensorPiece> FullyShardedDataParallel::state() const {
   return out;
 }
 
-void FullyShardedDataParallel::parameters_changed() {
-  throw_if_failed(state_->units.make_stale(/*frozen=*/true));
-  state_->loop->set_whole(false);
-}
+void FullyShardedDataParallel::parameters_changed() { state_->loop->parameters_changed(); }
 
 plan::StepPlan FullyShardedDataParallel::plan() const { return state_->loop->plan(); }
 

@@ -9,7 +9,7 @@
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/tensor/dtype.h>
+#include <stormo/tensor/model_shape.h>
 
 namespace stormo::train {
 
@@ -33,10 +33,7 @@ void ShardedLoop::add(const std::string& name, std::vector<NamedParameter> own,
   for (const NamedParameter& p : own) {
     const int next = static_cast<int>(numbers_.size());
     numbers_.emplace(p.tensor.unsafeGetTensorImpl(), next);
-    segment.parameters.push_back({.name = p.name,
-                                  .elements = p.tensor.numel(),
-                                  .dtype = tensor::dtype_of(p.tensor.scalar_type()).take_or_throw(),
-                                  .trainable = p.tensor.requires_grad()});
+    segment.parameters.push_back(tensor::parameter_shape(p.name, p.tensor));
   }
   model_.segments.push_back(std::move(segment));
   order_.reset();
@@ -157,6 +154,28 @@ void ShardedLoop::end_pass() {
   order().end_pass();
   micro_batch_ = synchronise ? 0 : micro_batch_ + 1;
   if (synchronise) throw_if_failed(units_.make_stale(/*frozen=*/false));
+}
+
+void ShardedLoop::gather_all() { throw_if_failed(units_.gather_all()); }
+
+// All units are gathered, so nothing can fail.
+void ShardedLoop::release_all() {
+  (void)units_.release_all();
+  (void)units_.make_stale(/*frozen=*/false);
+  if (!order_) return;
+  order_->set_whole(units_.options().stage < 3, /*frozen=*/true);
+  order_->set_whole(false, /*frozen=*/false);
+}
+
+void ShardedLoop::keep_whole() {
+  gather_all();
+  units_.keep_all();
+  if (order_) order_->set_whole(true, /*frozen=*/true);
+}
+
+void ShardedLoop::parameters_changed() {
+  throw_if_failed(units_.make_stale(/*frozen=*/true));
+  if (order_) order_->set_whole(false, /*frozen=*/true);
 }
 
 void ShardedLoop::join_step() {

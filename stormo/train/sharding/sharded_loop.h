@@ -40,10 +40,15 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   void after_forward(int unit, const std::vector<torch::Tensor>& outputs);
   /// A forward and backward of all units, in order, that compute nothing and count for nothing.
   void join_step();
-  /// Units may be whole or stale after what was done with units(): the next step gathers if stale.
-  void set_whole(bool whole) {
-    if (order_) order_->set_whole(whole, /*frozen=*/true);
-  }
+  /// Makes all units whole; blocks. Ended by release_all().
+  void gather_all();
+  /// Trainable parameters are gathered again when they are read next: an update may follow whose
+  /// gradients were there before gather_all().
+  void release_all();
+  /// Makes all units whole for good.
+  void keep_whole();
+  /// The ranks' parts may have changed, those of frozen parameters too.
+  void parameters_changed();
   /// The optimizer has used the gradients.
   void after_update() { order().after_update(); }
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <stormo/parallel/sharded.h>
+
 namespace stormo::train {
 namespace {
 
@@ -18,7 +20,7 @@ std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>&
 /// Whose ranks share one copy is in the mesh, and so is who holds the same part of another one.
 ShardingGroups sharding_groups(const AxisGroups& groups) {
   ShardingGroups out{.world = &groups.world(), .shards = nullptr, .replicas = nullptr};
-  out.shards = groups.over({"shard"}).take_or_throw();
+  out.shards = groups.over({parallel::kShardAxis}).take_or_throw();
   const int replicas = groups.mesh().find("dp");
   if (replicas >= 0) out.replicas = groups.over({"dp"}).take_or_throw();
   return out;
@@ -55,7 +57,7 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
 Status ShardedStore::check(const plan::StepPlan& plan) const {
   using enum plan::ActionKind;
   STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
-  const auto shard = static_cast<std::size_t>(plan.mesh.find("shard"));
+  const auto shard = static_cast<std::size_t>(plan.mesh.find(parallel::kShardAxis));
   if (plan.parameters[shard] != plan::Placement::kShard) {
     return Status(Code::kBadPlan, "shards lie in parts between steps: state parameters over shard");
   }
@@ -76,7 +78,7 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     if (!moves(a.kind) || a.kind == kCount || a.kind == kFindUnused) continue;
     const std::optional<int> unit = units_.find(a.range);
     if (!unit) return cannot(plan, i, "shards are moved segment by segment");
-    const std::string axis = a.kind == kAllReduce ? "dp" : "shard";
+    const std::string axis = a.kind == kAllReduce ? "dp" : parallel::kShardAxis;
     if (a.kind != kReleaseGradients && a.axes != std::vector<std::string>{axis}) {
       return cannot(plan, i, "is not what shards do over " + a.axes.front());
     }
@@ -129,14 +131,7 @@ void ShardedStore::zero_grad() {
 }
 
 std::shared_ptr<void> ShardedStore::readable() {
-  // The step gathers again what stays whole here.
-  struct Readable {
-    explicit Readable(FullyShardedDataParallel& f) : fsdp(f), gathered(f) {}
-    ~Readable() { (void)fsdp.units().make_stale(/*frozen=*/false); }  // nothing is under way
-    FullyShardedDataParallel& fsdp;
-    FullyShardedDataParallel::Gathered gathered;
-  };
-  return std::make_shared<Readable>(fsdp_);
+  return std::make_shared<FullyShardedDataParallel::Gathered>(fsdp_);
 }
 
 std::vector<TensorPiece> ShardedStore::pieces() const {

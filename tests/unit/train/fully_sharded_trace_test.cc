@@ -15,7 +15,7 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>
 
-#include "tests/unit/train/sharded_problem.h"
+#include "tests/unit/train/plan_run.h"
 
 namespace stormo::train {
 namespace {
@@ -23,6 +23,7 @@ namespace {
 using plan::Action;
 using plan::ActionKind;
 using test::Problem;
+using test::text_of;
 
 constexpr int kWorldSize = 2;
 
@@ -33,12 +34,6 @@ std::vector<Action> of_the_wrapper(const plan::StepPlan& plan) {
     return a.kind != ActionKind::kLoad && a.kind != ActionKind::kLoss &&
            a.kind != ActionKind::kAgree;
   });
-  return out;
-}
-
-std::string text_of(const std::vector<Action>& actions) {
-  std::string out;
-  for (const Action& a : actions) out += to_text(a) + "\n";
   return out;
 }
 
@@ -135,13 +130,7 @@ TEST(FullyShardedTrace, FollowsMicroBatchesAndClipping) {
 
 // No gradient reaches the first segment: its backward is over when the others' are.
 TEST(FullyShardedTrace, HasFrozenSegments) {
-  Problem problem = test::mlp_problem();
-  const auto build = problem.build;
-  problem.build = [build] {
-    auto chain = build();
-    for (const torch::Tensor& p : chain->segments()[0]->parameters()) p.set_requires_grad(false);
-    return chain;
-  };
+  const Problem problem = test::with_frozen_segment(test::mlp_problem(), 0);
   for (const int stage : {2, 3}) {
     plan::StepPlan plan;
     const auto done = traces(problem, {.stage = stage}, {}, 2, plan);
@@ -172,6 +161,33 @@ TEST(FullyShardedTrace, IsThePlanAgainAfterAnEvaluation) {
       step(fsdp, *optimizer, {}, batch, false);
       EXPECT_EQ(text_of(trace), text_of(of_the_wrapper(fsdp.plan()))) << "stage " << stage;
     });
+  }
+}
+
+// Gathered parameters may be read between backward and update; what is trained is the same.
+TEST(FullyShardedTrace, TrainsTheSameIfReadBetweenBackwardAndUpdate) {
+  const Problem problem = test::mlp_problem();
+  const auto batches = problem.batches(3, 4);
+  for (const int stage : {1, 2, 3}) {
+    std::vector<test::Values> values;
+    for (const bool reads : {false, true}) {
+      std::vector<std::shared_ptr<model::Chain>> models;
+      for (int r = 0; r < kWorldSize; ++r) models.push_back(problem.model(3));
+      test::on_ranks(kWorldSize, [&](comm::Communicator& world) {
+        const auto& chain = models[static_cast<std::size_t>(world.rank())];
+        FullyShardedDataParallel fsdp(world, chain, {.stage = stage});
+        const auto optimizer = fsdp.make_optimizer({.lr = 0.1});
+        for (const test::Batch& batch : batches) {
+          model::cross_entropy(fsdp.forward(batch.x), batch.target).backward();
+          if (reads) const auto whole = fsdp.gathered();
+          fsdp.step(*optimizer, 0.1);
+          fsdp.zero_grad();
+        }
+        fsdp.leave_whole();
+      });
+      values.push_back(test::values_of(*models[0]));
+    }
+    test::expect_near(values[1], values[0], 0, "stage " + std::to_string(stage));
   }
 }
 
