@@ -18,7 +18,7 @@ namespace {
 
 std::string why(const comm::Selection::Rule& rule, bool shipped) {
   std::string text =
-      fmt::format("{} rule for {}", shipped ? "shipped" : "the file's", to_string(rule.placement));
+      fmt::format("{} rule for {}", shipped ? "shipped" : "the file's", to_string(rule.layout));
   if (rule.max_ranks > 0) text += fmt::format(", up to {} ranks", rule.max_ranks);
   if (rule.max_bytes > 0) text += fmt::format(", up to {}", format_bytes(rule.max_bytes));
   return text;
@@ -36,10 +36,10 @@ Status choose_plan(const PlanOptions& o) {
     STORMO_ASSIGN_OR_RETURN(selection, comm::read_selection(o.selection));
   }
   const bool crowded = o.cores > 0 && ranks > o.cores;
-  const comm::HostLayout placement = comm::host_layout_of(topology.host_sizes, crowded);
+  const comm::HostLayout layout = comm::host_layout_of(topology.host_sizes, crowded);
   Rows rows{{"goal", "algorithm", "pieces", "rounds", "simulated", "why"}};
   for (const plan::GoalKind goal : plan::kGoalKinds) {
-    const auto& rule = selection.rule_for(goal, placement, ranks, *bytes);
+    const auto& rule = selection.rule_for(goal, layout, ranks, *bytes);
     STORMO_ASSIGN_OR_RETURN(const plan::Schedule s,
                             comm::build(rule.choice, {goal, o.root}, topology.host_sizes));
     ManualClock clock;

@@ -4,15 +4,18 @@
 
 namespace stormo::tensor {
 
+plan::ParameterShape parameter_shape(std::string name, const torch::Tensor& parameter) {
+  return {.name = std::move(name),
+          .elements = parameter.numel(),
+          .dtype = dtype_of(parameter.scalar_type()).take_or_throw(),
+          .trainable = parameter.requires_grad()};
+}
+
 std::vector<plan::ParameterShape> parameter_shapes(const torch::nn::Module& module,
                                                    const std::string& prefix) {
   std::vector<plan::ParameterShape> out;
   for (const auto& p : module.named_parameters()) {
-    const std::string name = prefix.empty() ? p.key() : prefix + "." + p.key();
-    out.push_back({.name = name,
-                   .elements = p.value().numel(),
-                   .dtype = dtype_of(p.value().scalar_type()).take_or_throw(),
-                   .trainable = p.value().requires_grad()});
+    out.push_back(parameter_shape(prefix.empty() ? p.key() : prefix + "." + p.key(), p.value()));
   }
   return out;
 }

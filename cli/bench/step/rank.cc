@@ -143,11 +143,15 @@ Status train_by_trainer(const StepJob& job) {
   return {};
 }
 
-/// The ranks only begin and look at their memory at the same time.
-Status train_alone(const StepJob& job, bool in_arena) {
+Result<std::unique_ptr<comm::Communicator>> join_world() {
   STORMO_ASSIGN_OR_RETURN(const auto place,
                           launch::read_environment(launch::process_environment()));
-  STORMO_ASSIGN_OR_RETURN(const auto world, comm::join(place));
+  return comm::join(place);
+}
+
+/// The ranks only begin and look at their memory at the same time.
+Status train_alone(const StepJob& job, bool in_arena) {
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
   if (in_arena) tensor::install_arena_allocator(world->arena());
   at::set_num_threads(1);
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
@@ -165,9 +169,7 @@ Status train_alone(const StepJob& job, bool in_arena) {
 /// The segments are measured on all ranks at the same time: they share caches and memory as the
 /// ranks of a training do.
 Status predict(const StepJob& job) {
-  STORMO_ASSIGN_OR_RETURN(const auto place,
-                          launch::read_environment(launch::process_environment()));
-  STORMO_ASSIGN_OR_RETURN(const auto world, comm::join(place));
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
   at::set_num_threads(1);
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world->size()));
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, {}));

@@ -71,9 +71,8 @@ all_to_all even ranks=0 bytes=0 pairwise_all_to_all pieces=1
 all_to_all uneven ranks=0 bytes=0 pairwise_all_to_all pieces=1
 )";
 
-constexpr HostLayout kPlacements[] = {HostLayout::kOneHost, HostLayout::kCrowdedHost,
-                                      HostLayout::kOnePerHost, HostLayout::kEven,
-                                      HostLayout::kUneven};
+constexpr HostLayout kLayouts[] = {HostLayout::kOneHost, HostLayout::kCrowdedHost,
+                                   HostLayout::kOnePerHost, HostLayout::kEven, HostLayout::kUneven};
 
 template <class Kinds>
 auto read_kind(plan::TextReader& in, const Kinds& kinds, std::string_view what) {
@@ -90,7 +89,7 @@ auto read_kind(plan::TextReader& in, const Kinds& kinds, std::string_view what) 
 Selection::Rule read_rule(plan::TextReader& in) {
   Selection::Rule rule;
   rule.goal = read_kind(in, plan::kGoalKinds, "goal");
-  rule.placement = read_kind(in, kPlacements, "placement");
+  rule.layout = read_kind(in, kLayouts, "placement");
   rule.max_ranks = static_cast<int>(in.field("ranks", 0, plan::kMaxRanks));
   rule.max_bytes =
       static_cast<std::uint64_t>(in.field("bytes", 0, std::numeric_limits<std::int64_t>::max()));
@@ -106,9 +105,8 @@ Selection::Rule read_rule(plan::TextReader& in) {
   return rule;
 }
 
-bool holds_for(HostLayout rule, HostLayout placement) {
-  return rule == placement ||
-         (rule == HostLayout::kOneHost && placement == HostLayout::kCrowdedHost);
+bool holds_for(HostLayout rule, HostLayout layout) {
+  return rule == layout || (rule == HostLayout::kOneHost && layout == HostLayout::kCrowdedHost);
 }
 
 }  // namespace
@@ -122,8 +120,8 @@ HostLayout host_layout_of(const std::vector<int>& ranks_per_host, bool crowded) 
   return first == 1 ? HostLayout::kOnePerHost : HostLayout::kEven;
 }
 
-std::string_view to_string(HostLayout placement) {
-  switch (placement) {
+std::string_view to_string(HostLayout layout) {
+  switch (layout) {
     case HostLayout::kOneHost: return "one_host";
     case HostLayout::kCrowdedHost: return "crowded_host";
     case HostLayout::kOnePerHost: return "one_per_host";
@@ -157,23 +155,23 @@ const Selection& Selection::shipped() {
   return selection;
 }
 
-const Selection::Rule& Selection::rule_for(GoalKind goal, HostLayout placement, int ranks,
+const Selection::Rule& Selection::rule_for(GoalKind goal, HostLayout layout, int ranks,
                                            std::uint64_t bytes) const {
   for (const Rule& rule : rules) {
-    if (rule.goal == goal && holds_for(rule.placement, placement) &&
+    if (rule.goal == goal && holds_for(rule.layout, layout) &&
         (rule.max_ranks == 0 || ranks <= rule.max_ranks) &&
         (rule.max_bytes == 0 || bytes <= rule.max_bytes)) {
       return rule;
     }
   }
   STORMO_CHECK(this != &shipped(), "the shipped selection has a rule for everything");
-  return shipped().rule_for(goal, placement, ranks, bytes);
+  return shipped().rule_for(goal, layout, ranks, bytes);
 }
 
 std::string to_text(const Selection& selection) {
   std::string out = "selection v1\n";
   for (const Selection::Rule& r : selection.rules) {
-    out += std::string(to_string(r.goal)) + " " + std::string(to_string(r.placement)) +
+    out += std::string(to_string(r.goal)) + " " + std::string(to_string(r.layout)) +
            " ranks=" + std::to_string(r.max_ranks) + " bytes=" + std::to_string(r.max_bytes) + " " +
            std::string(r.choice.builder->name) + " pieces=" + std::to_string(r.choice.pieces) +
            "\n";

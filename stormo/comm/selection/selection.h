@@ -18,7 +18,7 @@ namespace stormo::comm {
 enum class HostLayout : std::uint8_t { kOneHost, kCrowdedHost, kOnePerHost, kEven, kUneven };
 /// `crowded` is used only for a single host.
 HostLayout host_layout_of(const std::vector<int>& ranks_per_host, bool crowded = false);
-std::string_view to_string(HostLayout placement);
+std::string_view to_string(HostLayout layout);
 
 /// An algorithm and the number of pieces into which it cuts its data.
 struct Choice {
@@ -39,7 +39,7 @@ Result<plan::Schedule> build(const Choice& choice, const plan::Goal& goal,
 struct Selection {
   struct Rule {
     plan::GoalKind goal = plan::GoalKind::kAllReduce;
-    HostLayout placement = HostLayout::kOneHost;
+    HostLayout layout = HostLayout::kOneHost;
     int max_ranks = 0;            ///< 0: any
     std::uint64_t max_bytes = 0;  ///< of the whole buffer, as analysis::cost counts it; 0: any
     Choice choice;
@@ -54,10 +54,10 @@ struct Selection {
   static const Selection& shipped();
 
   /// The rule that is used. A pure function; O(rules).
-  const Rule& rule_for(plan::GoalKind goal, HostLayout placement, int ranks,
+  const Rule& rule_for(plan::GoalKind goal, HostLayout layout, int ranks,
                        std::uint64_t bytes) const;
-  Choice choose(plan::GoalKind goal, HostLayout placement, int ranks, std::uint64_t bytes) const {
-    return rule_for(goal, placement, ranks, bytes).choice;
+  Choice choose(plan::GoalKind goal, HostLayout layout, int ranks, std::uint64_t bytes) const {
+    return rule_for(goal, layout, ranks, bytes).choice;
   }
 };
 

@@ -10,6 +10,7 @@
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/tensor/dtype.h>
+#include <stormo/tensor/model_shape.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/reduction/reduce_rows.h>
 
@@ -35,10 +36,8 @@ plan::StepPlan plan_of_replicas(const std::vector<NamedParameter>& parameters, i
                                 const Overlap& overlap) {
   plan::SegmentShape module{.name = "module", .parameters = {}};
   for (const NamedParameter& p : parameters) {
-    module.parameters.push_back({.name = p.name,
-                                 .elements = p.tensor.numel(),
-                                 .dtype = tensor::dtype_of(p.tensor.scalar_type()).take_or_throw(),
-                                 .sparse = p.sparse});
+    module.parameters.push_back(tensor::parameter_shape(p.name, p.tensor));
+    module.parameters.back().sparse = p.sparse;
   }
   const plan::StepPlan one = parallel::one_device({.segments = {std::move(module)}});
   std::vector<parallel::Pass> passes = {parallel::mirrored(ranks)};

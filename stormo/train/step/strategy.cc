@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <stormo/parallel/bucket.h>
+#include <stormo/parallel/sharded.h>
 #include <stormo/train/store/host_shared_store.h>
 #include <stormo/train/store/replicated_store.h>
 #include <stormo/train/store/sharded_store.h>
@@ -137,7 +138,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const TrainerOptions& options) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const ReductionOptions how = reduction_of(options.gradients);
-  if (plan.mesh.find("shard") >= 0) {
+  if (plan.mesh.find(parallel::kShardAxis) >= 0) {
     const ShardingOptions sharding{.stage = stage_of(plan),
                                    .prefetch = 0,  // the plan says what is asynchronous
                                    .hybrid = options.strategy.hybrid,

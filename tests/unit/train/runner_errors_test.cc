@@ -259,13 +259,7 @@ TEST(RunnerConformanceErrors, OfTheDataNameTheAction) {
 
 // No gradient comes to the first segment, whose outputs later pieces read all the same.
 TEST(RunnerConformanceModels, CutsBehindSegmentsThatAreFrozen) {
-  Problem problem = test::mlp_problem();
-  const auto build = problem.build;
-  problem.build = [build] {
-    auto chain = build();
-    for (const torch::Tensor& p : chain->segments()[0]->parameters()) p.set_requires_grad(false);
-    return chain;
-  };
+  const Problem problem = test::with_frozen_segment(test::mlp_problem(), 0);
   PlanRun run = run_by_hand(parallel::one_device(problem.model(3)->shape()));
   run.problem = problem;
   const auto whole = test::train_by_plan(run);

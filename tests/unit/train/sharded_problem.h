@@ -110,6 +110,18 @@ inline Problem gpt_problem(bool tied = true) {
       }};
 }
 
+/// The problem with a segment that is not trained.
+inline Problem with_frozen_segment(Problem problem, std::size_t segment) {
+  problem.build = [build = problem.build, segment] {
+    auto chain = build();
+    for (const torch::Tensor& p : chain->segments()[segment]->parameters()) {
+      p.set_requires_grad(false);
+    }
+    return chain;
+  };
+  return problem;
+}
+
 using Values = std::map<std::string, torch::Tensor>;
 
 inline Values values_of(const torch::nn::Module& module) {

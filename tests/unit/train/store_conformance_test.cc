@@ -76,16 +76,7 @@ struct Place {
 std::ostream& operator<<(std::ostream& out, const Place& place) { return out << place.layout.name; }
 
 /// The second of three layers is not trained.
-Problem problem() {
-  Problem out = test::mlp_problem();
-  const auto build = out.build;
-  out.build = [build] {
-    auto chain = build();
-    for (const torch::Tensor& p : chain->segments()[1]->parameters()) p.set_requires_grad(false);
-    return chain;
-  };
-  return out;
-}
+Problem problem() { return test::with_frozen_segment(test::mlp_problem(), 1); }
 
 StepPlan plan_of(const Passes& before, const Passes& passes) {
   return parallel::compose(
