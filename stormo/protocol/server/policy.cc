@@ -1,0 +1,198 @@
+#include <stormo/protocol/server/policy.h>
+
+#include <algorithm>
+
+namespace stormo::protocol {
+namespace {
+
+/// Policies under which every push is an update.
+class Async : public Policy {
+ public:
+  Async(Compensation compensation, double lambda) : compensation_(compensation), lambda_(lambda) {}
+  std::string_view name() const override { return "async"; }
+  StalenessFactors factors(const ShardState& state, std::uint64_t staleness) const override {
+    switch (compensation_) {
+      case Compensation::kNone:
+      case Compensation::kDelay: return {};
+      case Compensation::kInverseStaleness:
+        return {.rate = 1 / static_cast<double>(std::max<std::uint64_t>(1, staleness))};
+      case Compensation::kLearningRateOverN:
+        return {.rate = 1 / static_cast<double>(std::max(1, state.active_workers()))};
+    }
+    return {};
+  }
+  double delay_compensation() const override {
+    return compensation_ == Compensation::kDelay ? lambda_ : 0;
+  }
+
+ private:
+  Compensation compensation_;
+  double lambda_;
+};
+
+// A worker's clock is its number of pushes. Two bounds hold: no worker begins clock c before all
+// have finished clock c-s-1, and no update of clock c is made before all have read for clock c-s.
+// The second one makes s = 0 synchronous: nobody reads a part of the updates of its own clock.
+class Ssp final : public Async {
+ public:
+  explicit Ssp(const PolicyOptions& options)
+      : Async(options.compensation, options.lambda),
+        bound_(static_cast<std::uint64_t>(options.bound)) {}
+  std::string_view name() const override { return "ssp"; }
+  bool may_read(const ShardState& state, int worker) const override {
+    return state.worker(worker).pushes <= state.slowest_clock().value_or(0) + bound_;
+  }
+  bool may_push(const ShardState& state, int worker) const override {
+    const std::uint64_t clock = state.worker(worker).pushes;
+    return std::ranges::all_of(
+        state.workers, [&](const WorkerState& w) { return !w.active || w.reads + bound_ > clock; });
+  }
+  Status invariant(const ShardState& state) const override {
+    const std::uint64_t slowest = state.slowest_clock().value_or(0);
+    for (const WorkerState& w : state.workers) {
+      if (w.active && w.pushes > slowest + bound_ + 1) {
+        return Status(Code::kCorrupt, "ssp: a worker has finished " + std::to_string(w.pushes) +
+                                          " clocks, the slowest one " + std::to_string(slowest) +
+                                          "; the bound is " + std::to_string(bound_));
+      }
+    }
+    return {};
+  }
+
+ private:
+  std::uint64_t bound_;
+};
+
+/// Whether no gradient of the worker is among the pending ones: then it has to read and to push.
+bool has_no_term(const ShardState& state, int worker) {
+  const WorkerState& w = state.worker(worker);
+  return w.pushes == w.dropped || state.version > w.version_used;
+}
+
+/// Policies under which an update is an average. Weights of gradients stay what they are: only the
+/// gradients are scaled.
+class Averaging : public Policy {
+ public:
+  Averaging(Compensation compensation, int groups) : compensation_(compensation), groups_(groups) {}
+  bool averages() const override { return true; }
+  StalenessFactors factors(const ShardState& /*state*/, std::uint64_t staleness) const override {
+    switch (compensation_) {
+      case Compensation::kNone:
+      case Compensation::kDelay: return {};
+      case Compensation::kInverseStaleness:
+        return {.gradient = 1 / static_cast<double>(std::max<std::uint64_t>(1, staleness))};
+      case Compensation::kLearningRateOverN: return {.rate = 1.0 / groups_};
+    }
+    return {};
+  }
+
+ private:
+  Compensation compensation_;
+  int groups_;
+};
+
+class Sync final : public Averaging {
+ public:
+  explicit Sync(Compensation compensation) : Averaging(compensation, 1) {}
+  std::string_view name() const override { return "sync"; }
+  bool may_read(const ShardState& state, int worker) const override {
+    return has_no_term(state, worker);
+  }
+  bool may_push(const ShardState& state, int worker) const override {
+    return has_no_term(state, worker);
+  }
+  bool complete(const ShardState& state) const override {
+    for (int w = 0; w < std::ssize(state.workers); ++w) {
+      if (state.worker(w).active && has_no_term(state, w)) return false;
+    }
+    return true;
+  }
+};
+
+class NSoftsync final : public Averaging {
+ public:
+  NSoftsync(int n, Compensation compensation) : Averaging(compensation, n), n_(n) {}
+  std::string_view name() const override { return "n_softsync"; }
+  Status check(int workers) const override {
+    if (n_ >= 1 && n_ <= workers) return {};
+    return invalid_argument("n_softsync: n = " + std::to_string(n_) + ", but must be from 1 to " +
+                            std::to_string(workers) + ", the number of workers");
+  }
+  bool complete(const ShardState& state) const override {
+    return state.pending >= std::max<std::int64_t>(1, std::ssize(state.workers) / n_);
+  }
+
+ private:
+  int n_;
+};
+
+class BackupWorkers final : public Averaging {
+ public:
+  BackupWorkers(int backups, Compensation compensation)
+      : Averaging(compensation, 1), backups_(backups) {}
+  std::string_view name() const override { return "backup_workers"; }
+  Status check(int workers) const override {
+    if (backups_ >= 0 && backups_ < workers) return {};
+    return invalid_argument("backup_workers: " + std::to_string(backups_) +
+                            " backups, but must be from 0 to " + std::to_string(workers - 1) +
+                            ", one less than the workers");
+  }
+  bool may_read(const ShardState& state, int worker) const override {
+    return has_no_term(state, worker);
+  }
+  bool may_push(const ShardState& state, int worker) const override {
+    return has_no_term(state, worker);
+  }
+  bool accepts(const ShardState& state, int worker) const override {
+    return state.worker(worker).version_read == state.version;
+  }
+  bool complete(const ShardState& state) const override {
+    const auto all = std::ssize(state.workers);
+    return state.pending >= std::min<std::int64_t>(all - backups_, state.active_workers());
+  }
+
+ private:
+  int backups_;
+};
+
+}  // namespace
+
+const std::vector<std::string_view>& policy_names() {
+  static const std::vector<std::string_view> names = {"sync", "async", "ssp", "n_softsync",
+                                                      "backup_workers"};
+  return names;
+}
+
+const std::vector<std::string_view>& compensation_names() {
+  static const std::vector<std::string_view> names = {"none", "inverse_staleness",
+                                                      "learning_rate_over_n", "delay_compensated"};
+  return names;
+}
+
+Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, int workers) {
+  using enum PolicyOptions::Kind;
+  std::shared_ptr<const Policy> policy;
+  switch (options.kind) {
+    case kSync: policy = std::make_shared<Sync>(options.compensation); break;
+    case kAsync: policy = std::make_shared<Async>(options.compensation, options.lambda); break;
+    case kSsp: policy = std::make_shared<Ssp>(options); break;
+    case kNSoftsync: policy = std::make_shared<NSoftsync>(options.n, options.compensation); break;
+    case kBackupWorkers:
+      policy = std::make_shared<BackupWorkers>(options.backups, options.compensation);
+      break;
+  }
+  if (options.bound < 0) {
+    return invalid_argument("ssp: the bound is " + std::to_string(options.bound) +
+                            ", but must be 0 or more");
+  }
+  if (options.compensation == Compensation::kDelay && policy->averages()) {
+    return invalid_argument(
+        "delay_compensated needs a policy under which every push is an update, "
+        "async or ssp; " +
+        std::string(policy->name()) + " averages gradients first");
+  }
+  STORMO_RETURN_IF_ERROR(policy->check(workers));
+  return policy;
+}
+
+}  // namespace stormo::protocol

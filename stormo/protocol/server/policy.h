@@ -1,0 +1,98 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/protocol/server/shard_state.h>
+
+namespace stormo::protocol {
+
+/// Factors that compensate for the staleness of a gradient.
+struct StalenessFactors {
+  double gradient = 1;
+  double rate = 1;
+};
+
+/// Decides when workers may read and push, and how gradients become updates. A policy has no state
+/// of its own: every function is pure. Each shard decides for itself. New policies: see
+/// docs/guides/add-a-policy.md.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  /// As in recipes.
+  virtual std::string_view name() const = 0;
+  /// kInvalidArgument if the policy's parameters do not fit this number of workers.
+  virtual Status check(int /*workers*/) const { return {}; }
+
+  virtual bool may_read(const ShardState& /*state*/, int /*worker*/) const { return true; }
+  virtual bool may_push(const ShardState& /*state*/, int /*worker*/) const { return true; }
+  /// Whether a gradient of this worker is used; else it is dropped.
+  virtual bool accepts(const ShardState& /*state*/, int /*worker*/) const { return true; }
+  /// Whether gradients are averaged before an update. Else every gradient is an update.
+  virtual bool averages() const { return false; }
+  /// If averages(): whether the pending gradients make up an update.
+  virtual bool complete(const ShardState& /*state*/) const { return false; }
+  virtual StalenessFactors factors(const ShardState& /*state*/, std::uint64_t /*staleness*/) const {
+    return {};
+  }
+  /// Lambda of delay compensation; 0: without. See Compensation::kDelay.
+  virtual double delay_compensation() const { return 0; }
+  /// What the policy promises, checked after every transition: kCorrupt if it is broken.
+  virtual Status invariant(const ShardState& /*state*/) const { return {}; }
+};
+
+/// How the staleness of gradients is compensated for.
+enum class Compensation : std::uint8_t {
+  kNone,
+  /// The learning rate of a gradient is divided by its staleness, if that is more than 1. Zhang,
+  /// Gupta, Lian, Liu, "Staleness-aware async-SGD for distributed deep learning", IJCAI 2016.
+  kInverseStaleness,
+  /// The learning rate is divided by the number of gradients that are computed at once for one
+  /// update of all workers: n in n_softsync, the number of workers if every push is an update.
+  /// Gupta, Zhang, Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM
+  /// 2016.
+  kLearningRateOverN,
+  /// To a gradient g is added lambda g*g*(w - v), elementwise: w are the parameters now, v those
+  /// that g was computed from. Only if every push is an update. Zheng et al., "Asynchronous
+  /// stochastic gradient descent with delay compensation" (DC-ASGD), ICML 2017.
+  kDelay,
+};
+
+/// The policies by name, with their parameters.
+struct PolicyOptions {
+  enum class Kind : std::uint8_t {
+    /// An update is the average over one gradient of every worker; all wait for it.
+    kSync,
+    /// Every push is an update at once; nobody waits. Dean et al., "Large scale distributed deep
+    /// networks", NIPS 2012 (Downpour SGD).
+    kAsync,
+    /// As kAsync, but no worker is more than `bound` steps ahead of the slowest one. Ho et al.,
+    /// "More effective distributed ML via a stale synchronous parallel parameter server", NIPS
+    /// 2013.
+    kSsp,
+    /// An update is the average of floor(workers / n) gradients, of any workers; nobody waits.
+    /// Gupta et al., as above.
+    kNSoftsync,
+    /// An update is the average of the first workers - backups gradients of its version; those
+    /// that come later are dropped. Chen et al., "Revisiting distributed synchronous SGD", 2016.
+    kBackupWorkers,
+  } kind = Kind::kAsync;
+  int bound = 3;    ///< kSsp: s, steps
+  int n = 1;        ///< kNSoftsync
+  int backups = 1;  ///< kBackupWorkers: b
+  Compensation compensation = Compensation::kNone;
+  double lambda = 0.04;  ///< Compensation::kDelay
+};
+
+/// Names in the order of PolicyOptions::Kind and of Compensation.
+const std::vector<std::string_view>& policy_names();
+const std::vector<std::string_view>& compensation_names();
+
+/// kInvalidArgument for parameters that are out of range or do not fit the number of workers.
+Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, int workers);
+
+}  // namespace stormo::protocol

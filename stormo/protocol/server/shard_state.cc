@@ -1,0 +1,120 @@
+#include <stormo/protocol/server/shard_state.h>
+
+#include <algorithm>
+#include <string>
+
+#include <stormo/protocol/server/policy.h>
+
+namespace stormo::protocol {
+
+void Staleness::add(std::uint64_t staleness) {
+  ++count;
+  sum += staleness;
+  max = std::max(max, staleness);
+  ++histogram[std::min<std::uint64_t>(staleness, kBuckets - 1)];
+}
+
+void Staleness::add(const Staleness& other) {
+  count += other.count;
+  sum += other.sum;
+  max = std::max(max, other.max);
+  for (std::size_t i = 0; i < kBuckets; ++i) histogram[i] += other.histogram[i];
+}
+
+int ShardState::active_workers() const {
+  return static_cast<int>(std::ranges::count(workers, true, &WorkerState::active));
+}
+
+std::optional<std::uint64_t> ShardState::slowest_clock() const {
+  std::optional<std::uint64_t> least;
+  for (const WorkerState& w : workers) {
+    if (w.active) least = std::min(least.value_or(w.pushes), w.pushes);
+  }
+  return least;
+}
+
+Staleness ShardState::staleness() const {
+  Staleness all;
+  for (const WorkerState& w : workers) all.add(w.staleness);
+  return all;
+}
+
+bool may_read(const Policy& policy, const ShardState& state, int worker) {
+  return policy.may_read(state, worker);
+}
+
+void note_read(ShardState& state, int worker) {
+  WorkerState& w = state.worker(worker);
+  ++w.reads;
+  w.version_read = state.version;
+}
+
+Result<PushDecision> decide(const Policy& policy, const ShardState& state, const Push& push) {
+  const WorkerState& w = state.worker(push.worker);
+  PushDecision decision;
+  if (push.sequence < w.pushes) {
+    decision.action = PushAction::kRepeated;
+    return decision;
+  }
+  if (push.sequence > w.pushes) {
+    return invalid_argument("worker " + std::to_string(push.worker) + " sent push " +
+                            std::to_string(push.sequence) + ", but push " +
+                            std::to_string(w.pushes) + " was not received");
+  }
+  if (!policy.may_push(state, push.worker)) return decision;
+  decision.staleness = state.version - w.version_read;
+  if (!policy.accepts(state, push.worker)) {
+    decision.action = PushAction::kDrop;
+    return decision;
+  }
+  const StalenessFactors factors = policy.factors(state, decision.staleness);
+  decision.gradient_factor = factors.gradient;
+  decision.rate_factor = factors.rate;
+  if (!policy.averages()) {
+    decision.action = PushAction::kUpdate;
+    return decision;
+  }
+  decision.action = PushAction::kAdd;
+  ShardState after = state;
+  note_push(after, push, decision);
+  if (policy.complete(after)) decision.action = PushAction::kAddAndUpdate;
+  return decision;
+}
+
+void note_push(ShardState& state, const Push& push, const PushDecision& decision) {
+  WorkerState& w = state.worker(push.worker);
+  const PushAction action = decision.action;
+  if (action == PushAction::kWait || action == PushAction::kRepeated) return;
+  ++w.pushes;
+  if (action == PushAction::kDrop) {
+    ++w.dropped;
+    return;
+  }
+  w.version_used = state.version;
+  w.staleness.add(decision.staleness);
+  if (action != PushAction::kUpdate) {
+    ++state.pending;
+    state.pending_weight += push.weight;
+  }
+  if (action != PushAction::kAdd) note_update(state);
+}
+
+void note_update(ShardState& state) {
+  ++state.version;
+  state.pending = 0;
+  state.pending_weight = 0;
+}
+
+bool leave(const Policy& policy, ShardState& state, int worker) {
+  state.worker(worker).active = false;
+  return policy.averages() && state.pending > 0 && policy.complete(state);
+}
+
+void join(ShardState& state, int worker) {
+  WorkerState& w = state.worker(worker);
+  w.pushes = std::max(w.pushes, state.slowest_clock().value_or(0));
+  w.reads = w.pushes;
+  w.active = true;
+}
+
+}  // namespace stormo::protocol

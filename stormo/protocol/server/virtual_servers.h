@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/protocol/server/policy.h>
+#include <stormo/protocol/server/shard_state.h>
+
+namespace stormo::protocol {
+
+/// Workers and servers in virtual time. All times are drawn from streams of `seed`, so equal values
+/// give equal runs.
+struct VirtualCluster {
+  int workers = 2;
+  int servers = 1;           ///< each has one shard
+  std::int64_t steps = 100;  ///< of a worker
+  /// The steps of all workers are in one pool: a worker that is free takes the next one. Else each
+  /// worker has the same number.
+  bool pooled = false;
+  std::int64_t read_every = 1;  ///< steps
+  std::int64_t push_every = 1;  ///< steps; the last gradients of a worker are always pushed
+  Duration compute = std::chrono::milliseconds(10);  ///< of a step
+  double jitter = 0.1;                ///< a step takes compute * (1 +- jitter), uniformly
+  std::vector<double> slowness = {};  ///< by worker, multiplies its compute; missing: 1
+  Duration latency = std::chrono::microseconds(100);  ///< of a message, each way
+  std::uint64_t seed = 1;
+  struct Crash {
+    int worker = 0;
+    Duration at{};
+  };
+  /// Workers that end without a word. Their leaving is noticed at once.
+  std::vector<Crash> crashes = {};
+};
+
+/// What happens, in the order of virtual time. A run with data does its work in these calls. All
+/// may be empty.
+struct VirtualEvents {
+  /// The worker has read the shard of a server.
+  std::function<void(int worker, int server)> read;
+  /// The worker has computed a gradient from what it last read. `step` counts the steps that were
+  /// begun, over all workers if they are pooled.
+  std::function<void(int worker, std::int64_t step)> computed;
+  /// The server has taken a push, before note_push(). Never kWait.
+  std::function<void(int server, const Push&, const PushDecision&)> pushed;
+  /// The server applies pending gradients because a worker has left, before note_update().
+  std::function<void(int server)> completed;
+};
+
+struct VirtualOutcome {
+  Duration time{};  ///< until the last worker has ended
+  std::vector<ShardState> servers;
+  std::vector<std::int64_t> steps;          ///< by worker
+  std::vector<std::int64_t> reads, pushes;  ///< by worker: number of times
+  std::vector<Duration> waited;             ///< by worker: for other workers
+  std::int64_t events = 0;
+};
+
+/// Runs all workers to their end. `policy` is one that make_policy() accepts for these workers.
+/// kCorrupt when an invariant of the policy is broken; kInvalidArgument for an impossible cluster.
+Result<VirtualOutcome> run_virtual(const VirtualCluster& cluster, const Policy& policy,
+                                   const VirtualEvents& events = {});
+
+}  // namespace stormo::protocol

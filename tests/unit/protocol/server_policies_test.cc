@@ -1,0 +1,329 @@
+// The laws of parameter servers, in virtual time.
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stormo/base/rng.h>
+#include <stormo/protocol/server/policy.h>
+#include <stormo/protocol/server/shard_state.h>
+#include <stormo/protocol/server/virtual_servers.h>
+
+namespace stormo::protocol {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = PolicyOptions::Kind;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::shared_ptr<const Policy> policy_of(const PolicyOptions& options, int workers) {
+  return make_policy(options, workers).take_or_throw();
+}
+
+VirtualOutcome outcome_of(const VirtualCluster& cluster, const PolicyOptions& options,
+                          const VirtualEvents& events = {}) {
+  return run_virtual(cluster, *policy_of(options, cluster.workers), events).take_or_throw();
+}
+
+struct SoftsyncCase {
+  int workers;
+  int n;
+};
+class SoftsyncLaw : public testing::TestWithParam<SoftsyncCase> {};
+
+/// The laws hold where a worker reads at the moment of its push, so that it always computes.
+constexpr Duration kNone{};
+
+// Gupta, Zhang, Wang 2016: the mean staleness is (workers - 1) / c, with c = floor(workers / n).
+TEST_P(SoftsyncLaw, MeanStaleness) {
+  const auto [workers, n] = GetParam();
+  for (const double jitter : {0.02, 0.3}) {
+    const VirtualOutcome run =
+        outcome_of({.workers = workers, .steps = 3000, .jitter = jitter, .latency = kNone},
+                   {.kind = Kind::kNSoftsync, .n = n});
+    const double law = static_cast<double>(workers - 1) / (workers / n);
+    EXPECT_NEAR(run.servers[0].staleness().mean(), law, 0.01 * law) << "jitter " << jitter;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SoftsyncLaw,
+    testing::Values(SoftsyncCase{8, 1}, SoftsyncCase{8, 2}, SoftsyncCase{8, 4}, SoftsyncCase{8, 8},
+                    SoftsyncCase{10, 1}, SoftsyncCase{10, 3}, SoftsyncCase{10, 5},
+                    SoftsyncCase{10, 10}, SoftsyncCase{30, 1}, SoftsyncCase{30, 4},
+                    SoftsyncCase{30, 15}, SoftsyncCase{30, 30}),
+    [](const auto& test) {
+      return std::to_string(test.param.workers) + "_workers_n_" + std::to_string(test.param.n);
+    });
+
+TEST(Async, MeanStalenessIsTheNumberOfOtherWorkers) {
+  const VirtualOutcome run =
+      outcome_of({.workers = 12, .steps = 3000, .latency = kNone}, {.kind = Kind::kAsync});
+  EXPECT_NEAR(run.servers[0].staleness().mean(), 11, 0.11);
+  EXPECT_EQ(run.servers[0].version, 12u * 3000u);
+}
+
+// With a read every k steps: workers - 1 + workers (k - 1) / 2.
+TEST(Async, MeanStalenessWithRareReads) {
+  for (const int k : {2, 5}) {
+    const VirtualOutcome run = outcome_of(
+        {.workers = 6, .steps = 6000, .read_every = k, .latency = kNone}, {.kind = Kind::kAsync});
+    const double law = 5 + 6 * (k - 1) / 2.0;
+    EXPECT_NEAR(run.servers[0].staleness().mean(), law, 0.01 * law) << "read every " << k;
+  }
+}
+
+TEST(Async, NumbersOfReadsAndPushes) {
+  for (const int steps : {1, 5, 6, 7}) {
+    const VirtualOutcome run = outcome_of(
+        {.workers = 2, .steps = steps, .read_every = 2, .push_every = 3}, {.kind = Kind::kAsync});
+    EXPECT_EQ(run.reads[0], 1 + (steps - 1) / 2);
+    const std::int64_t at_the_end = (steps - 1) % 3 == 0 ? 0 : 1;
+    EXPECT_EQ(run.pushes[1], 1 + (steps - 1) / 3 + at_the_end);
+    EXPECT_EQ(run.servers[0].worker(1).pushes, static_cast<std::uint64_t>(run.pushes[1]));
+  }
+}
+
+TEST(Sync, NobodyComputesFromOldParameters) {
+  VirtualCluster cluster{.workers = 5, .servers = 3, .steps = 200, .jitter = 0.9};
+  cluster.slowness = {1, 1, 4};
+  const VirtualOutcome run = outcome_of(cluster, {.kind = Kind::kSync});
+  for (const ShardState& server : run.servers) {
+    EXPECT_EQ(server.staleness().max, 0u);
+    EXPECT_EQ(server.staleness().count, 1000u);
+    EXPECT_EQ(server.version, 200u);
+  }
+}
+
+/// The order of reads and updates at server 0.
+struct Recorded {
+  std::vector<std::string> lines;
+  VirtualEvents events() {
+    return {.read = [this](int w, int) { lines.push_back("read " + std::to_string(w)); },
+            .computed = {},
+            .pushed =
+                [this](int, const Push& push, const PushDecision&) {
+                  lines.push_back("push " + std::to_string(push.worker));
+                },
+            .completed = {}};
+  }
+};
+
+TEST(Ssp, WithoutABoundIsAsync) {
+  VirtualCluster cluster{.workers = 4, .steps = 100, .jitter = 0.5};
+  cluster.slowness = {1, 1, 1, 7};
+  Recorded async, ssp;
+  (void)outcome_of(cluster, {.kind = Kind::kAsync}, async.events());
+  (void)outcome_of(cluster, {.kind = Kind::kSsp, .bound = 1 << 30}, ssp.events());
+  EXPECT_EQ(async.lines, ssp.lines);
+}
+
+TEST(Ssp, BoundOfZeroReadsBetweenRoundsOnly) {
+  VirtualCluster cluster{.workers = 4, .steps = 50, .jitter = 0.9, .latency = milliseconds(3)};
+  Recorded record;
+  (void)outcome_of(cluster, {.kind = Kind::kSsp, .bound = 0}, record.events());
+  // four reads, four pushes, and so on: every read sees all updates of the clocks before, no other
+  for (std::size_t i = 0; i < record.lines.size(); ++i) {
+    EXPECT_EQ(record.lines[i].substr(0, 4), i / 4 % 2 == 0 ? "read" : "push") << i;
+  }
+  EXPECT_EQ(record.lines.size(), 400u);
+}
+
+class SspBound : public testing::TestWithParam<int> {};
+
+// From the log of reads alone: no worker begins clock c before all have finished c - s clocks, and
+// every read sees all updates of these clocks.
+TEST_P(SspBound, HoldsUnderStalls) {
+  const int bound = GetParam();
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    VirtualCluster cluster{.workers = 5, .steps = 60, .jitter = 0.95, .seed = seed};
+    cluster.slowness = {1, 1.5, 1, 10, 3};
+    std::vector<int> begun(5), finished(5);
+    int ahead = 0;
+    (void)outcome_of(
+        cluster, {.kind = Kind::kSsp, .bound = bound},
+        {.read =
+             [&](int w, int) {
+               for (std::size_t other = 0; other < 5; ++other) {
+                 if (finished[other] == 60) continue;  // it has left
+                 ahead = std::max(ahead, begun[static_cast<std::size_t>(w)] - finished[other]);
+               }
+               ++begun[static_cast<std::size_t>(w)];
+             },
+         .computed = {},
+         .pushed = [&](int, const Push& push,
+                       const PushDecision&) { ++finished[static_cast<std::size_t>(push.worker)]; },
+         .completed = {}});
+    EXPECT_LE(ahead, bound);
+    EXPECT_GE(ahead, bound - 1) << "the stalls did not reach the bound";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(All, SspBound, testing::Values(1, 2, 5, 12));
+
+// Chen et al. 2016: a step takes as long as with the fast workers alone.
+TEST(BackupWorkers, SlowWorkersCostLittle) {
+  VirtualCluster fast{.workers = 8, .steps = 300};
+  const Duration alone = outcome_of(fast, {.kind = Kind::kSync}).time;
+  VirtualCluster with_slow{.workers = 10, .steps = 240, .pooled = true};
+  with_slow.slowness = {1, 1, 1, 1, 1, 1, 1, 1, 10, 10};
+  const VirtualOutcome run = outcome_of(with_slow, {.kind = Kind::kBackupWorkers, .backups = 2});
+  const double per_step =
+      static_cast<double>(run.time.count()) / static_cast<double>(run.servers[0].version);
+  EXPECT_LT(per_step, 1.1 * static_cast<double>(alone.count()) / 300);
+  std::uint64_t dropped = 0, pushes = 0;
+  for (const WorkerState& w : run.servers[0].workers) {
+    dropped += w.dropped;
+    pushes += w.pushes;
+  }
+  EXPECT_GT(dropped, 0u);
+  EXPECT_EQ(run.servers[0].staleness().count + dropped, pushes);
+  EXPECT_EQ(run.servers[0].staleness().max, 0u);
+}
+
+TEST(BackupWorkers, WithoutBackupsIsSync) {
+  VirtualCluster cluster{.workers = 4, .steps = 80, .jitter = 0.6};
+  Recorded sync, backup;
+  (void)outcome_of(cluster, {.kind = Kind::kSync}, sync.events());
+  (void)outcome_of(cluster, {.kind = Kind::kBackupWorkers, .backups = 0}, backup.events());
+  EXPECT_EQ(sync.lines, backup.lines);
+}
+
+TEST(Async, OneSlowWorkerDoesNotSlowTheOthers) {
+  VirtualCluster cluster{.workers = 4, .steps = 400, .pooled = true};
+  cluster.slowness = {1, 1, 1, 3};
+  const double async =
+      std::chrono::duration<double>(outcome_of(cluster, {.kind = Kind::kAsync}).time).count();
+  const double sync =
+      std::chrono::duration<double>(outcome_of(cluster, {.kind = Kind::kSync}).time).count();
+  EXPECT_GT(sync / async, 1.5);
+}
+
+class EveryPolicy : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryPolicy,
+                         testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp, Kind::kNSoftsync,
+                                         Kind::kBackupWorkers),
+                         [](const auto& test) {
+                           return std::string(policy_names()[static_cast<std::size_t>(test.param)]);
+                         });
+
+TEST_P(EveryPolicy, HasItsName) {
+  EXPECT_EQ(policy_of({.kind = GetParam()}, 4)->name(),
+            policy_names()[static_cast<std::size_t>(GetParam())]);
+}
+
+// Crashes at any time, of all but one worker: the others always come to their end.
+TEST_P(EveryPolicy, GoesOnWithoutCrashedWorkers) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    VirtualCluster cluster{.workers = 5, .servers = 2, .steps = 60, .jitter = 0.8, .seed = seed};
+    Rng rng(seed, "crashes");
+    for (const int w : {0, 2, 3, 4}) {
+      cluster.crashes.push_back({w, milliseconds(rng.below(800))});
+    }
+    const VirtualOutcome run = outcome_of(cluster, {.kind = GetParam(), .n = 2, .backups = 1});
+    EXPECT_EQ(run.steps[1], 60);
+  }
+}
+
+TEST_P(EveryPolicy, SameSeedSameRun) {
+  VirtualCluster cluster{.workers = 6, .servers = 2, .steps = 50, .jitter = 0.7};
+  Recorded a, b, c;
+  const PolicyOptions options{.kind = GetParam(), .n = 2};
+  const VirtualOutcome first = outcome_of(cluster, options, a.events());
+  EXPECT_EQ(first.servers, outcome_of(cluster, options, b.events()).servers);
+  EXPECT_EQ(a.lines, b.lines);
+  cluster.seed = 2;
+  (void)outcome_of(cluster, options, c.events());
+  EXPECT_NE(a.lines, c.lines);
+}
+
+TEST_P(EveryPolicy, TakesARepeatedPushOnce) {
+  const auto policy = policy_of({.kind = GetParam(), .n = 1, .backups = 1}, 3);
+  ShardState state(3);
+  note_read(state, 0);
+  const Push push{.worker = 0, .sequence = 0};
+  // ssp waits until all have read for their first clock
+  note_read(state, 1);
+  note_read(state, 2);
+  const PushDecision first = decide(*policy, state, push).take_or_throw();
+  EXPECT_NE(first.action, PushAction::kWait);
+  note_push(state, push, first);
+  const ShardState after = state;
+  const PushDecision again = decide(*policy, state, push).take_or_throw();
+  EXPECT_EQ(again.action, PushAction::kRepeated);
+  note_push(state, push, again);
+  EXPECT_EQ(state, after);
+  EXPECT_THAT(decide(*policy, state, {.worker = 0, .sequence = 5}).status().message(),
+              HasSubstr("push 1 was not received"));
+}
+
+// A worker that joins is waited for from now on, not for what it missed.
+TEST_P(EveryPolicy, LetsAWorkerComeBack) {
+  const auto policy = policy_of({.kind = GetParam(), .bound = 0, .n = 1, .backups = 0}, 2);
+  ShardState state(2);
+  (void)leave(*policy, state, 1);
+  const auto read = [&](int w) {
+    EXPECT_TRUE(may_read(*policy, state, w));
+    note_read(state, w);
+  };
+  const auto push = [&](int w) {
+    const Push gradient{.worker = w, .sequence = state.worker(w).pushes};
+    const PushDecision decision = decide(*policy, state, gradient).take_or_throw();
+    EXPECT_NE(decision.action, PushAction::kWait);
+    note_push(state, gradient, decision);
+  };
+  for (int i = 0; i < 10; ++i) {
+    read(0);
+    push(0);
+  }
+  join(state, 1);
+  EXPECT_EQ(state.worker(1).pushes, 10u);
+  for (int i = 0; i < 10; ++i) {
+    read(0);
+    read(1);
+    push(0);
+    push(1);
+  }
+  EXPECT_EQ(state.worker(1).pushes, 20u);
+}
+
+TEST(PolicyOptions, RefusesWhatCannotBe) {
+  const auto refused = [](const PolicyOptions& options) {
+    return make_policy(options, 4).status().message();
+  };
+  EXPECT_THAT(refused({.kind = Kind::kNSoftsync, .n = 5}), HasSubstr("from 1 to 4"));
+  EXPECT_THAT(refused({.kind = Kind::kNSoftsync, .n = 0}), HasSubstr("n = 0"));
+  EXPECT_THAT(refused({.kind = Kind::kBackupWorkers, .backups = 4}), HasSubstr("from 0 to 3"));
+  EXPECT_THAT(refused({.kind = Kind::kSsp, .bound = -1}), HasSubstr("0 or more"));
+  EXPECT_THAT(refused({.kind = Kind::kSync, .compensation = Compensation::kDelay}),
+              HasSubstr("async or ssp"));
+}
+
+TEST(Compensation, Factors) {
+  ShardState state(8);
+  const auto factors = [&](Kind kind, Compensation how, std::uint64_t staleness) {
+    const StalenessFactors f =
+        policy_of({.kind = kind, .n = 4, .compensation = how}, 8)->factors(state, staleness);
+    return std::vector{f.gradient, f.rate};
+  };
+  EXPECT_THAT(factors(Kind::kAsync, Compensation::kInverseStaleness, 4), ElementsAre(1, 0.25));
+  EXPECT_THAT(factors(Kind::kAsync, Compensation::kInverseStaleness, 0), ElementsAre(1, 1));
+  EXPECT_THAT(factors(Kind::kNSoftsync, Compensation::kInverseStaleness, 4), ElementsAre(0.25, 1));
+  EXPECT_THAT(factors(Kind::kAsync, Compensation::kLearningRateOverN, 4), ElementsAre(1, 0.125));
+  EXPECT_THAT(factors(Kind::kNSoftsync, Compensation::kLearningRateOverN, 4), ElementsAre(1, 0.25));
+  EXPECT_THAT(factors(Kind::kSync, Compensation::kLearningRateOverN, 0), ElementsAre(1, 1));
+}
+
+// 30 workers, 1,000 steps each: a test of speed by count of events, and of the counters.
+TEST(VirtualServers, CountsItsEvents) {
+  const VirtualOutcome run =
+      outcome_of({.workers = 30, .servers = 2, .steps = 1000}, {.kind = Kind::kAsync});
+  EXPECT_EQ(run.events, 30 * 1000 * (2 * 4 + 1));
+  EXPECT_EQ(run.servers[0].version, 30000u);
+}
+
+}  // namespace
+}  // namespace stormo::protocol
