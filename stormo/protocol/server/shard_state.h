@@ -46,7 +46,8 @@ struct WorkerState {
 /// The state of one server shard: a plain value without data. `version` counts the updates of the
 /// shard's parameters.
 struct ShardState {
-  explicit ShardState(int count = 0) : workers(static_cast<std::size_t>(count)) {}
+  ShardState() = default;
+  explicit ShardState(int count) : workers(static_cast<std::size_t>(count)) {}
 
   std::uint64_t version = 0;
   std::int64_t pending = 0;   ///< gradients that were added up since the last update

@@ -1,0 +1,194 @@
+#include <stormo/server/shard_memory.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <type_traits>
+
+namespace stormo::server {
+namespace {
+
+using protocol::ShardState;
+using protocol::WorkerState;
+
+constexpr std::size_t kLine = 64, kPage = 4096;
+constexpr unsigned kWeightBits = 12, kCopyBits = 4;
+
+std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+/// A ShardState without its list of workers, which follows it in memory.
+struct StateHead {
+  std::uint64_t version = 0;
+  std::int64_t pending = 0;
+  double pending_weight = 0;
+};
+static_assert(std::is_trivially_copyable_v<WorkerState> && sizeof(WorkerState) % 8 == 0);
+
+// A state may be overwritten while it is read, by a writer that lost its lease; the reader then
+// sees that it is not current. So all accesses are atomic.
+void store_words(std::byte* to, const void* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, static_cast<const std::byte*>(from) + i, 8);
+    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to + i))
+        .store(word, std::memory_order_relaxed);
+  }
+}
+void load_words(void* to, std::byte* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    const std::uint64_t word = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(from + i))
+                                   .load(std::memory_order_relaxed);
+    std::memcpy(static_cast<std::byte*>(to) + i, &word, 8);
+  }
+}
+
+/// The first number of a pool that is not used; its size if all are.
+unsigned first_free(const std::vector<bool>& used) {
+  return static_cast<unsigned>(std::ranges::find(used, false) - used.begin());
+}
+
+}  // namespace
+
+Commit Commit::unpack(std::uint64_t word) {
+  const auto take = [&word](unsigned bits) {
+    const auto value = static_cast<unsigned>(word & ((1u << bits) - 1));
+    word >>= bits;
+    return value;
+  };
+  Commit commit;
+  commit.weights = take(kWeightBits);
+  commit.slots = take(kCopyBits);
+  commit.sums = take(kCopyBits);
+  commit.state = take(kCopyBits);
+  commit.count = word;
+  return commit;
+}
+
+std::uint64_t Commit::pack() const {
+  std::uint64_t word = count;
+  word = word << kCopyBits | state;
+  word = word << kCopyBits | sums;
+  word = word << kCopyBits | slots;
+  return word << kWeightBits | weights;
+}
+
+ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options)
+    : pieces_(std::move(pieces)),
+      workers_(workers),
+      slot_count_(optim::slot_names(options).size()) {
+  for (const ShardPiece& piece : pieces_) {
+    offsets_.push_back(array_bytes_);
+    array_bytes_ += aligned(piece.bytes(), kLine);
+  }
+  const auto count = static_cast<unsigned>(workers);
+  const unsigned weight_copies = count + 1 + kWriters;
+  cells_ = aligned(sizeof(Header), kLine);
+  versions_ = cells_ + count * sizeof(Cell);
+  bytes_ = versions_ + weight_copies * sizeof(std::uint64_t);
+  const std::size_t numbers = aligned(pieces_.size() * sizeof(std::int64_t), kLine);
+  states_ = add_pool(sizeof(StateHead) + count * sizeof(WorkerState), 1 + kWriters);
+  weights_ = add_pool(array_bytes_, weight_copies);
+  // the numbers of updates, or which sums there are, come first
+  slots_ = add_pool(numbers + slot_count_ * array_bytes_, 1 + kWriters);
+  sums_ = add_pool(numbers + array_bytes_, 1 + kWriters);
+}
+
+ShardMemory::Pool ShardMemory::add_pool(std::size_t bytes, unsigned copies) {
+  const Pool pool{
+      .first = aligned(bytes_, kPage), .stride = aligned(bytes, kPage), .copies = copies};
+  bytes_ = pool.first + pool.stride * copies;
+  return pool;
+}
+
+void ShardMemory::initialise() {
+  new (memory_) Header;
+  for (int w = 0; w < workers_; ++w) new (&cell(w)) Cell;
+  for (unsigned i = 0; i < weights_.copies; ++i) new (&version_of(i)) std::atomic<std::uint64_t>(0);
+  std::memset(copy(weights_, 0), 0, weights_.stride);
+  std::memset(copy(slots_, 0), 0, slots_.stride);
+  std::memset(copy(sums_, 0), 0, aligned(pieces_.size() * sizeof(std::int64_t), kLine));
+  write_state(0, ShardState(workers_));
+}
+
+std::atomic<std::uint64_t>& ShardMemory::version_of(unsigned weights) const {
+  return at<std::atomic<std::uint64_t>>(versions_)[weights];
+}
+
+PieceArrays ShardMemory::arrays(const Commit& which, std::size_t piece) const {
+  PieceArrays out;
+  out.weights = copy(weights_, which.weights) + offsets_[piece];
+  std::byte* slots = copy(slots_, which.slots);
+  std::memcpy(&out.updates, slots + piece * sizeof(std::int64_t), sizeof(std::int64_t));
+  slots += aligned(pieces_.size() * sizeof(std::int64_t), kLine) + offsets_[piece];
+  for (std::size_t s = 0; s < slot_count_; ++s) out.slots[s] = slots + s * array_bytes_;
+  return out;
+}
+
+void ShardMemory::set_updates(unsigned slots, std::size_t piece, std::int64_t updates) const {
+  std::memcpy(copy(slots_, slots) + piece * sizeof updates, &updates, sizeof updates);
+}
+
+std::byte* ShardMemory::sum(unsigned sums, std::size_t piece) const {
+  return copy(sums_, sums) + aligned(pieces_.size() * sizeof(std::int64_t), kLine) +
+         offsets_[piece];
+}
+
+bool& ShardMemory::has_sum(unsigned sums, std::size_t piece) const {
+  return *reinterpret_cast<bool*>(copy(sums_, sums) + piece);
+}
+
+ShardState ShardMemory::state(Commit& current) const {
+  const auto count = static_cast<std::size_t>(workers_);
+  ShardState out(workers_);
+  for (;;) {
+    const std::uint64_t word = header().commit.load(std::memory_order_acquire);
+    current = Commit::unpack(word);
+    std::byte* from = copy(states_, current.state);
+    StateHead head;
+    load_words(&head, from, sizeof head);
+    load_words(out.workers.data(), from + sizeof head, count * sizeof(WorkerState));
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (header().commit.load(std::memory_order_relaxed) != word) continue;
+    out.version = head.version;
+    out.pending = head.pending;
+    out.pending_weight = head.pending_weight;
+    break;
+  }
+  for (int w = 0; w < workers_; ++w) {
+    out.worker(w).reads = cell(w).reads.load(std::memory_order_acquire);
+    out.worker(w).version_read = cell(w).version_read.load(std::memory_order_acquire);
+  }
+  return out;
+}
+
+void ShardMemory::write_state(unsigned number, const ShardState& state) const {
+  const StateHead head{state.version, state.pending, state.pending_weight};
+  std::byte* to = copy(states_, number);
+  store_words(to, &head, sizeof head);
+  store_words(to + sizeof head, state.workers.data(), state.workers.size() * sizeof(WorkerState));
+}
+
+bool ShardMemory::find_free(int worker, const Commit& current, Commit& free) const {
+  std::vector<bool> weights(weights_.copies), slots(slots_.copies), sums(sums_.copies),
+      states(states_.copies);
+  const auto use = [&](const Commit& c) {
+    weights[c.weights] = slots[c.slots] = sums[c.sums] = states[c.state] = true;
+  };
+  use(current);
+  for (int w = 0; w < workers_; ++w) {
+    const Cell& other = cell(w);
+    const std::uint32_t pin = other.pin.load(std::memory_order_seq_cst);
+    if (pin != 0) weights[pin - 1] = true;
+    const std::uint64_t writes = other.writes.load(std::memory_order_seq_cst);
+    if (w != worker && writes != 0) use(Commit::unpack(writes));
+  }
+  free = {.count = 1,
+          .weights = first_free(weights),
+          .slots = first_free(slots),
+          .sums = first_free(sums),
+          .state = first_free(states)};
+  return free.weights < weights_.copies && free.slots < slots_.copies && free.sums < sums_.copies &&
+         free.state < states_.copies;
+}
+
+}  // namespace stormo::server

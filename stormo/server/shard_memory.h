@@ -1,0 +1,113 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <stormo/optim/options.h>
+#include <stormo/protocol/server/shard_state.h>
+#include <stormo/server/shard_layout.h>
+#include <stormo/server/shard_update.h>
+#include <stormo/transport/memory/wait.h>
+
+namespace stormo::server {
+
+/// The number of a copy of a shard's arrays in each pool, and of the state that belongs to them:
+/// together one version of the shard. One word, so that a single store makes a version current.
+struct Commit {
+  std::uint64_t count = 0;  ///< of all commits, modulo 2^40
+  unsigned weights = 0;     ///< number of the copy of the weights
+  unsigned slots = 0;       ///< of the optimizer's state
+  unsigned sums = 0;        ///< of the sums of pending gradients
+  unsigned state = 0;       ///< of the ShardState
+
+  static Commit unpack(std::uint64_t word);
+  std::uint64_t pack() const;
+};
+
+/// The memory of a shard that workers of a host map, and where things lie in it. No locks: the word
+/// `commit` names the current version, other versions are written in copies that nobody uses.
+///
+/// There are enough copies for every worker to keep one of the weights (its pin), the current one,
+/// and one for each of kWriters writers. Copies that were never used need no memory, since pages
+/// are touched when they are first written.
+class ShardMemory {
+ public:
+  /// Writers at a time: one that has the lease, and others that lost theirs while they were
+  /// stopped.
+  static constexpr unsigned kWriters = 3;
+  static constexpr int kMaxWorkers = 512;
+
+  struct alignas(64) Header {
+    std::atomic<std::uint64_t> commit{0};
+    /// Who writes: 0, or worker + 1 in the upper 16 bits and the number of the lease below.
+    std::atomic<std::uint64_t> lease{0};
+    std::atomic<std::uint64_t> progress{0};  ///< blocks of memory that were written
+    transport::Flag bell;                    ///< rings after every change
+  };
+  /// What one worker tells the others. Written by this worker only.
+  struct alignas(64) Cell {
+    std::atomic<std::uint64_t> reads{0};
+    std::atomic<std::uint64_t> version_read{0};
+    std::atomic<std::uint32_t> pin{0};     ///< number of the weights that it uses, plus 1
+    std::atomic<std::uint64_t> writes{0};  ///< copies that it writes: Commit::pack() with count 1
+  };
+
+  ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options);
+
+  std::size_t bytes() const { return bytes_; }
+  /// `memory` has bytes() bytes, aligned to 4096, and stays borrowed.
+  void attach(std::byte* memory) { memory_ = memory; }
+  /// Makes the state of an attached memory that nobody else uses yet. Weights and slots are zero.
+  void initialise();
+
+  Header& header() const { return *at<Header>(0); }
+  Cell& cell(int worker) const { return at<Cell>(cells_)[worker]; }
+  int workers() const { return workers_; }
+  const std::vector<ShardPiece>& pieces() const { return pieces_; }
+  std::size_t slots() const { return slot_count_; }
+
+  std::atomic<std::uint64_t>& version_of(unsigned weights) const;
+  /// Arrays of a piece in one version. The number of updates is read from there, too.
+  PieceArrays arrays(const Commit& which, std::size_t piece) const;
+  void set_updates(unsigned slots, std::size_t piece, std::int64_t updates) const;
+  std::byte* sum(unsigned sums, std::size_t piece) const;
+  /// Whether a copy of the sums has one for the piece.
+  bool& has_sum(unsigned sums, std::size_t piece) const;
+
+  /// The current version and its state, with what the cells say of reads.
+  protocol::ShardState state(Commit& current) const;
+  void write_state(unsigned number, const protocol::ShardState& state) const;
+  /// Copies that are neither current, nor pinned, nor written by another worker. False if there are
+  /// none.
+  bool find_free(int worker, const Commit& current, Commit& free) const;
+
+ private:
+  struct Pool {
+    std::size_t first = 0;   ///< byte
+    std::size_t stride = 0;  ///< bytes of a copy
+    unsigned copies = 0;
+  };
+  template <class T>
+  T* at(std::size_t offset) const {
+    return reinterpret_cast<T*>(memory_ + offset);
+  }
+  std::byte* copy(const Pool& pool, unsigned number) const {
+    return memory_ + pool.first + pool.stride * number;
+  }
+  Pool add_pool(std::size_t bytes, unsigned copies);
+
+  std::vector<ShardPiece> pieces_;
+  std::vector<std::size_t> offsets_;  // of pieces in a copy of weights, sums, or one slot
+  std::size_t array_bytes_ = 0;       // of all pieces
+  int workers_;
+  std::size_t slot_count_;
+  std::size_t cells_ = 0, versions_ = 0;  // bytes
+  Pool weights_, slots_, sums_, states_;
+  std::size_t bytes_ = 0;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace stormo::server

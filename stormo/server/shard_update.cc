@@ -1,0 +1,85 @@
+#include <stormo/server/shard_update.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace stormo::server {
+namespace {
+
+constexpr std::int64_t kBlock = 8192;  // elements: weights, gradient and slots fit the L2 cache
+
+/// Elements [begin, begin + kBlock) of a piece, as a range of its own.
+struct Block {
+  Block(const ShardPiece& piece, const PieceArrays& arrays,
+        std::span<const optim::GradientTerm> gradient, std::int64_t begin)
+      : offset(static_cast<std::size_t>(begin) * size_of(piece.dtype)) {
+    const auto at = [this](auto* p) { return p == nullptr ? nullptr : p + offset; };
+    for (const optim::GradientTerm& term : gradient) {
+      terms[count++] = {.data = at(static_cast<const std::byte*>(term.data)), .scale = term.scale};
+    }
+    range = {.begin = 0,
+             .end = std::min(kBlock, piece.elements() - begin),
+             .dtype = piece.dtype,
+             .weights = at(arrays.weights),
+             .gradients = std::span(terms).first(count),
+             .gradient_dtype = piece.dtype};
+    for (std::size_t s = 0; s < optim::kMaxSlots; ++s) range.slots[s] = at(arrays.slots[s]);
+  }
+  Block(const Block&) = delete;
+  std::size_t bytes() const { return static_cast<std::size_t>(range.end) * size_of(range.dtype); }
+
+  std::size_t offset;  // bytes
+  std::array<optim::GradientTerm, kMaxTerms> terms{};
+  std::size_t count = 0;
+  optim::UpdateRange range;
+};
+
+// The gradient becomes g + lambda g*g*(w - v).
+template <class T>
+void compensate(const Block& block, const PieceGradient& gradient, std::span<double> memory) {
+  T* g = reinterpret_cast<T*>(memory.data());
+  optim::sum_gradients(block.range, g);
+  const T* w = static_cast<const T*>(block.range.weights);
+  const T* v = reinterpret_cast<const T*>(gradient.pulled + block.offset);
+  const T lambda = static_cast<T>(gradient.lambda);
+  for (std::int64_t i = 0; i < block.range.end; ++i) g[i] += lambda * g[i] * g[i] * (w[i] - v[i]);
+}
+
+}  // namespace
+
+void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
+                  const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
+                  const Progress& progress) {
+  alignas(64) std::array<double, kBlock> compensated;
+  to.updates = from.updates + (gradient.terms.empty() ? 0 : 1);
+  step.number = to.updates;
+  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
+    Block block(piece, to, gradient.terms, begin);
+    const auto copy = [&](const std::byte* source, std::byte* target) {
+      if (source != nullptr)
+        std::memcpy(target + block.offset, source + block.offset, block.bytes());
+    };
+    copy(from.weights, to.weights);
+    for (std::size_t s = 0; s < optim::kMaxSlots; ++s) copy(from.slots[s], to.slots[s]);
+    if (gradient.lambda != 0 && block.count > 0) {
+      piece.dtype == DType::kFloat32 ? compensate<float>(block, gradient, compensated)
+                                     : compensate<double>(block, gradient, compensated);
+      block.terms[0] = {.data = compensated.data(), .scale = 1};
+      block.range.gradients = std::span(block.terms).first(1);
+    }
+    if (block.count > 0) optim::update(options, step, block.range);
+    progress();
+  }
+}
+
+void add_piece(const ShardPiece& piece, std::span<const optim::GradientTerm> terms, std::byte* to,
+               const Progress& progress) {
+  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
+    const Block block(piece, {}, terms, begin);
+    (void)optim::sum_gradients(block.range, to + block.offset);
+    progress();
+  }
+}
+
+}  // namespace stormo::server

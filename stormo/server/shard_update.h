@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <stormo/optim/update.h>
+#include <stormo/server/shard_layout.h>
+
+namespace stormo::server {
+
+/// Where the arrays of one piece lie in one version of a shard: `weights`, and the optimizer's
+/// state
+/// (`slots`, with the number of updates of the piece). Borrowed.
+struct PieceArrays {
+  std::byte* weights = nullptr;
+  std::array<std::byte*, optim::kMaxSlots> slots{};
+  std::int64_t updates = 0;
+};
+
+/// Most terms of a gradient: the pending ones, and the one that is pushed.
+inline constexpr std::size_t kMaxTerms = 2;
+
+/// A gradient for an update of one piece: the sum of its terms, at most kMaxTerms. `pulled` are the
+/// weights that it was computed from, and `lambda` the factor of delay compensation; with lambda 0
+/// not used.
+struct PieceGradient {
+  std::span<const optim::GradientTerm> terms;
+  double lambda = 0;
+  const std::byte* pulled = nullptr;
+};
+
+/// Called after each block of memory.
+using Progress = std::function<void()>;
+
+/// to = the weights and slots of `from` after one update; `from` stays as it is. Without terms `to`
+/// is a copy. Block by block, so that what is copied is updated while it is in the cache. Traffic
+/// per weight in float32: 12 bytes with SGD, and 8 for each slot.
+void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
+                  const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
+                  const Progress& progress);
+
+/// to = the sum of 1 to kMaxTerms terms.
+void add_piece(const ShardPiece& piece, std::span<const optim::GradientTerm> terms, std::byte* to,
+               const Progress& progress);
+
+}  // namespace stormo::server

@@ -1,0 +1,282 @@
+#include <stormo/server/shared_shard.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace stormo::server {
+
+using protocol::PushAction;
+using protocol::PushDecision;
+using protocol::ShardState;
+
+namespace {
+
+constexpr unsigned kOwnerShift = 48;
+constexpr std::uint64_t kLeaseNumber = (std::uint64_t{1} << kOwnerShift) - 1;
+
+bool updates(const PushDecision& decision) {
+  return decision.action == PushAction::kUpdate || decision.action == PushAction::kAddAndUpdate;
+}
+
+}  // namespace
+
+SharedShard::SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, ShardWait wait)
+    : options_(std::move(options)),
+      wait_(wait),
+      memory_(std::move(pieces), options_.workers, options_.optimizer) {}
+
+void SharedShard::create(std::byte* memory) {
+  memory_.attach(memory);
+  memory_.initialise();
+}
+
+PieceArrays SharedShard::values(std::size_t piece) const {
+  return memory_.arrays(Commit::unpack(memory_.header().commit.load()), piece);
+}
+
+void SharedShard::set_updates(std::size_t piece, std::int64_t count) {
+  memory_.set_updates(Commit::unpack(memory_.header().commit.load()).slots, piece, count);
+}
+
+ShardState SharedShard::state() const {
+  Commit current;
+  return memory_.state(current);
+}
+
+// The pin is seen by every writer that chooses a copy after it; if the version is still current
+// then, no writer has chosen this copy before.
+SharedShard::View SharedShard::pin(int worker) {
+  ShardMemory::Header& header = memory_.header();
+  std::uint64_t word = header.commit.load(std::memory_order_seq_cst);
+  for (;;) {
+    const unsigned weights = Commit::unpack(word).weights;
+    memory_.cell(worker).pin.store(weights + 1, std::memory_order_seq_cst);
+    const std::uint64_t again = header.commit.load(std::memory_order_seq_cst);
+    if (Commit::unpack(again).weights == weights) break;
+    word = again;
+  }
+  const Commit commit = Commit::unpack(word);
+  View view{.version = memory_.version_of(commit.weights).load(std::memory_order_acquire),
+            .pieces = {}};
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    view.pieces.push_back(memory_.arrays(commit, i).weights);
+  }
+  return view;
+}
+
+SharedShard::View SharedShard::look(int worker) { return pin(worker); }
+
+Result<SharedShard::View> SharedShard::read(int worker, Deadline by) {
+  transport::Flag& bell = memory_.header().bell;
+  for (;;) {
+    const std::uint32_t seen = bell.load();
+    if (protocol::may_read(*options_.policy, state(), worker)) break;
+    STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
+  }
+  View view = pin(worker);
+  ShardMemory::Cell& cell = memory_.cell(worker);
+  cell.version_read.store(view.version, std::memory_order_release);
+  cell.reads.fetch_add(1, std::memory_order_release);
+  bell.ring();  // a push may wait for this read
+  return view;
+}
+
+Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
+  // who dies between a change and its bell must not leave others asleep
+  const Deadline look_again =
+      Deadline::at(std::min(by.when(), Deadline::after(wait_.patience).when()));
+  const Status status =
+      transport::wait_for(memory_.header().bell, seen + 1,
+                          {.policy = wait_.policy, .health = wait_.health, .by = look_again});
+  return status.code() == Code::kDeadlineExceeded && !by.expired() ? Status() : status;
+}
+
+// One writer at a time, so that no work is done in vain. Correctness does not depend on it: a
+// writer that lost its lease fails to commit.
+Result<SharedShard::Lease> SharedShard::acquire(int worker, Deadline by) {
+  ShardMemory::Header& header = memory_.header();
+  const std::uint64_t owner = static_cast<std::uint64_t>(worker + 1) << kOwnerShift;
+  std::uint64_t held = header.lease.load(), progress = header.progress.load();
+  TimePoint since = std::chrono::steady_clock::now();
+  for (;;) {
+    const std::uint32_t seen = header.bell.load();
+    std::uint64_t now = header.lease.load();
+    const std::uint64_t blocks = header.progress.load(std::memory_order_relaxed);
+    const TimePoint time = std::chrono::steady_clock::now();
+    if (now != held || blocks != progress) {
+      held = now;
+      progress = blocks;
+      since = time;
+    }
+    const bool free = now >> kOwnerShift == 0;
+    const std::uint64_t mine = owner | ((now + 1) & kLeaseNumber);
+    if ((free || time - since >= wait_.patience) &&
+        header.lease.compare_exchange_strong(now, mine)) {
+      Lease lease{.word = mine};
+      if (choose_copies(worker, lease)) return lease;
+      release(worker, lease);
+    }
+    STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
+  }
+}
+
+// False if the lease was lost, or all copies are in use.
+bool SharedShard::choose_copies(int worker, Lease& lease) {
+  ShardMemory::Header& header = memory_.header();
+  lease.state = memory_.state(lease.from);
+  if (!memory_.find_free(worker, lease.from, lease.to)) return false;
+  memory_.cell(worker).writes.store(lease.to.pack(), std::memory_order_seq_cst);
+  // whoever takes the lease later sees what is written here; whoever has taken it may not
+  return header.lease.load(std::memory_order_seq_cst) == lease.word;
+}
+
+bool SharedShard::commit(int worker, Lease& lease) {
+  memory_.write_state(lease.to.state, lease.state);
+  if (lease.to.weights != lease.from.weights) {
+    memory_.version_of(lease.to.weights).store(lease.state.version, std::memory_order_release);
+  }
+  lease.to.count = (lease.from.count + 1) & ((std::uint64_t{1} << 40) - 1);
+  std::uint64_t expected = lease.from.pack();
+  const bool done = memory_.header().commit.compare_exchange_strong(expected, lease.to.pack(),
+                                                                    std::memory_order_seq_cst);
+  release(worker, lease);
+  return done;
+}
+
+void SharedShard::release(int worker, const Lease& lease) {
+  ShardMemory::Header& header = memory_.header();
+  memory_.cell(worker).writes.store(0, std::memory_order_seq_cst);
+  std::uint64_t mine = lease.word;
+  header.lease.compare_exchange_strong(mine, lease.word & kLeaseNumber);
+  header.bell.ring();
+}
+
+Result<PushDecision> SharedShard::push(int worker, const PushedGradient& gradient, Deadline by) {
+  const protocol::Push push{
+      .worker = worker, .sequence = gradient.sequence, .weight = gradient.weight};
+  const protocol::Policy& policy = *options_.policy;
+  for (;;) {
+    const std::uint32_t seen = memory_.header().bell.load();
+    STORMO_ASSIGN_OR_RETURN(PushDecision decision, protocol::decide(policy, state(), push));
+    if (decision.action == PushAction::kRepeated) return decision;
+    if (decision.action == PushAction::kWait) {
+      STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
+      continue;
+    }
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(worker, by));
+    STORMO_ASSIGN_OR_RETURN(decision, protocol::decide(policy, lease.state, push));
+    if (decision.action == PushAction::kWait || decision.action == PushAction::kRepeated) {
+      release(worker, lease);
+      continue;
+    }
+    write(lease, gradient, worker, decision);
+    // the copies that this push does not write stay current
+    if (!updates(decision)) {
+      lease.to.weights = lease.from.weights;
+      lease.to.slots = lease.from.slots;
+    }
+    if (decision.action != PushAction::kAdd) lease.to.sums = lease.from.sums;
+    protocol::note_push(lease.state, push, decision);
+    STORMO_RETURN_IF_ERROR(policy.invariant(lease.state));
+    if (commit(worker, lease)) return decision;
+  }
+}
+
+void SharedShard::write(const Lease& lease, const PushedGradient& gradient, int worker,
+                        const PushDecision& decision) {
+  if (decision.action == PushAction::kAdd) {
+    write_sums(lease, gradient,
+               gradient.weight * gradient.gradient_scale * decision.gradient_factor);
+  } else if (updates(decision)) {
+    update_all(lease, gradient, worker, decision);
+  }
+}
+
+void SharedShard::write_sums(const Lease& lease, const PushedGradient& gradient, double scale) {
+  const auto progress = [this] {
+    memory_.header().progress.fetch_add(1, std::memory_order_relaxed);
+  };
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    std::array<optim::GradientTerm, kMaxTerms> terms;
+    std::size_t count = 0;
+    if (lease.state.pending > 0 && memory_.has_sum(lease.from.sums, i)) {
+      terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = 1};
+    }
+    if (gradient.pieces[i] != nullptr)
+      terms[count++] = {.data = gradient.pieces[i], .scale = scale};
+    memory_.has_sum(lease.to.sums, i) = count > 0;
+    if (count > 0) {
+      add_piece(pieces()[i], std::span(terms).first(count), memory_.sum(lease.to.sums, i),
+                progress);
+    }
+  }
+}
+
+// The gradient is that of the push alone, or the average of it and the pending ones.
+void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient, int worker,
+                             const PushDecision& decision) {
+  const auto progress = [this] {
+    memory_.header().progress.fetch_add(1, std::memory_order_relaxed);
+  };
+  const bool averages = decision.action == PushAction::kAddAndUpdate;
+  const double whole = averages ? lease.state.pending_weight + gradient.weight : 1;
+  const auto share = [whole](double weight) { return whole > 0 ? weight / whole : 0; };
+  const std::uint32_t pin = memory_.cell(worker).pin.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    std::array<optim::GradientTerm, kMaxTerms> terms;
+    std::size_t count = 0;
+    if (averages && lease.state.pending > 0 && memory_.has_sum(lease.from.sums, i)) {
+      terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = share(1)};
+    }
+    if (!gradient.pieces.empty() && gradient.pieces[i] != nullptr) {
+      terms[count++] = {.data = gradient.pieces[i],
+                        .scale = (averages ? share(gradient.weight) : 1) * gradient.gradient_scale *
+                                 decision.gradient_factor};
+    }
+    const PieceGradient of_piece{
+        .terms = std::span(terms).first(count),
+        .lambda = pin == 0 ? 0 : options_.policy->delay_compensation(),
+        .pulled = pin == 0 ? nullptr : memory_.arrays({.weights = pin - 1}, i).weights};
+    PieceArrays to = memory_.arrays(lease.to, i);
+    update_piece(options_.optimizer, {.lr = gradient.lr * decision.rate_factor}, pieces()[i],
+                 of_piece, memory_.arrays(lease.from, i), to, progress);
+    memory_.set_updates(lease.to.slots, i, to.updates);
+  }
+}
+
+Status SharedShard::leave(int worker, double lr, bool dead) {
+  if (dead) {
+    memory_.cell(worker).pin.store(0);
+    memory_.cell(worker).writes.store(0);
+  }
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(worker, Deadline::never()));
+    const bool completes = protocol::leave(*options_.policy, lease.state, worker);
+    if (completes) {
+      const PushDecision decision{.action = PushAction::kAddAndUpdate};
+      update_all(lease, {.pieces = {}, .lr = lr, .weight = 0}, worker, decision);
+      protocol::note_update(lease.state);
+    } else {
+      lease.to.weights = lease.from.weights;
+      lease.to.slots = lease.from.slots;
+    }
+    lease.to.sums = lease.from.sums;
+    if (commit(worker, lease)) return {};
+  }
+}
+
+Result<std::uint64_t> SharedShard::join(int worker) {
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(worker, Deadline::never()));
+    protocol::join(lease.state, worker);
+    memory_.cell(worker).reads.store(lease.state.worker(worker).reads, std::memory_order_release);
+    lease.to.weights = lease.from.weights;
+    lease.to.slots = lease.from.slots;
+    lease.to.sums = lease.from.sums;
+    const std::uint64_t next = lease.state.worker(worker).pushes;
+    if (commit(worker, lease)) return next;
+  }
+}
+
+}  // namespace stormo::server

@@ -1,0 +1,170 @@
+// Workers as processes that are killed and stopped at any moment.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stormo/base/rng.h>
+#include <stormo/server/shared_shard.h>
+#include <stormo/transport/memory/memory_file.h>
+
+namespace stormo::server {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = protocol::PolicyOptions::Kind;
+
+constexpr std::int64_t kElements = 100'000;
+constexpr int kWorkers = 4;
+
+/// A shard in a memory file, which children of fork() share.
+class Job {
+ public:
+  explicit Job(Kind policy)
+      : memory_(transport::MemoryFile::create("shard", std::uint64_t{1} << 27).take_or_throw()),
+        policy_(protocol::make_policy({.kind = policy, .n = 2, .backups = 1}, kWorkers)
+                    .take_or_throw()),
+        shard_(make()) {
+    shard_->create(memory_.data());
+    for (std::int64_t i = 0; i < kElements; ++i) {
+      reinterpret_cast<double*>(shard_->values(0).weights)[i] = 0;
+    }
+  }
+  ~Job() {
+    for (const pid_t pid : children_) ::kill(pid, SIGKILL);
+    for (const pid_t pid : children_) ::waitpid(pid, nullptr, 0);
+  }
+
+  SharedShard& shard() { return *shard_; }
+  pid_t child(int worker) const { return children_[static_cast<std::size_t>(worker)]; }
+
+  void start_all() {
+    for (int w = 0; w < kWorkers; ++w) {
+      const pid_t pid = ::fork();
+      if (pid == 0) train(w);
+      children_.push_back(pid);
+    }
+  }
+  void kill(int worker) {
+    ::kill(child(worker), SIGKILL);
+    int status = 0;
+    ::waitpid(child(worker), &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "worker " << worker << " ended with " << status;
+    throw_if_error(shard_->leave(worker, 1, /*dead=*/true));
+  }
+
+  /// Momentum 0.5 and gradients of 1: value and state of every element follow from the version.
+  void expect_whole() {
+    const protocol::ShardState state = shard_->state();
+    double v = 0, w = 0;
+    for (std::uint64_t i = 0; i < state.version; ++i) w -= v = 0.5 * v + 1;
+    const PieceArrays arrays = shard_->values(0);
+    const auto all_are = [](const std::byte* array, double value) {
+      const auto* x = reinterpret_cast<const double*>(array);
+      return std::all_of(x, x + kElements, [value](double e) { return e == value; });
+    };
+    EXPECT_TRUE(all_are(arrays.weights, w)) << "version " << state.version;
+    EXPECT_TRUE(all_are(arrays.slots[0], v)) << "version " << state.version;
+    EXPECT_EQ(arrays.updates, static_cast<std::int64_t>(state.version));
+  }
+
+  std::uint64_t version() { return shard_->state().version; }
+  /// Time until the version has grown by `updates`; at most 10 s.
+  Duration time_of(std::uint64_t updates) {
+    const TimePoint start = std::chrono::steady_clock::now();
+    const std::uint64_t target = version() + updates;
+    while (version() < target) {
+      if (std::chrono::steady_clock::now() - start > std::chrono::seconds(10)) break;
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return std::chrono::steady_clock::now() - start;
+  }
+
+ private:
+  std::unique_ptr<SharedShard> make() {
+    return std::make_unique<SharedShard>(
+        std::vector<ShardPiece>{
+            {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64}},
+        ShardOptions{.workers = kWorkers, .optimizer = {.momentum = 0.5}, .policy = policy_},
+        ShardWait{.policy = transport::wait_policy(kWorkers, 1),
+                  .health = health_,
+                  .patience = milliseconds(100)});
+  }
+
+  // A worker process: reads and pushes until it is killed. Ends with 3 when it sees a torn version.
+  [[noreturn]] void train(int worker) {
+    const auto mine = make();
+    mine->attach(memory_.data());
+    const std::vector<double> gradient(static_cast<std::size_t>(kElements), 1);
+    const void* pieces[] = {gradient.data()};
+    for (std::uint64_t sequence = 0;; ++sequence) {
+      const auto view = mine->read(worker);
+      if (!view.ok()) ::_exit(1);
+      const auto* w = reinterpret_cast<const double*>(view->pieces[0]);
+      if (!std::all_of(w, w + kElements, [w](double e) { return e == w[0]; })) ::_exit(3);
+      if (!mine->push(worker, {.pieces = pieces, .lr = 1, .sequence = sequence}).ok()) ::_exit(2);
+    }
+  }
+
+  transport::MemoryFile memory_;
+  transport::Health health_;
+  std::shared_ptr<const protocol::Policy> policy_;
+  std::unique_ptr<SharedShard> shard_;
+  std::vector<pid_t> children_;
+};
+
+class Faults : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(All, Faults,
+                         testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp, Kind::kNSoftsync,
+                                         Kind::kBackupWorkers),
+                         [](const auto& test) {
+                           return std::string(
+                               protocol::policy_names()[static_cast<std::size_t>(test.param)]);
+                         });
+
+TEST_P(Faults, KilledWorkersLeaveNoHalfMadeUpdate) {
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    Job job(GetParam());
+    job.start_all();
+    Rng rng(round, "kills");
+    for (const int w : {0, 2, 3}) {
+      EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
+      std::this_thread::sleep_for(std::chrono::microseconds(rng.below(5000)));
+      job.kill(w);
+    }
+    EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
+    job.kill(1);
+    job.expect_whole();
+  }
+}
+
+// A worker that is stopped in the middle of a push loses its lease; continued, it does no harm.
+TEST_P(Faults, AStoppedWorkerDoesNotStopTheOthers) {
+  const bool waits = GetParam() == Kind::kSync || GetParam() == Kind::kSsp;
+  Job job(GetParam());
+  job.start_all();
+  Rng rng(7, "stops");
+  for (int round = 0; round < 12; ++round) {
+    EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
+    std::this_thread::sleep_for(std::chrono::microseconds(rng.below(3000)));
+    ::kill(job.child(round % kWorkers), SIGSTOP);
+    if (!waits) {
+      EXPECT_LT(job.time_of(5), std::chrono::seconds(2));
+    }
+    ::kill(job.child(round % kWorkers), SIGCONT);
+  }
+  EXPECT_LT(job.time_of(20), std::chrono::seconds(2));
+  for (int w = 0; w < kWorkers; ++w) job.kill(w);
+  job.expect_whole();
+}
+
+}  // namespace
+}  // namespace stormo::server

@@ -1,0 +1,285 @@
+#include <stormo/server/shared_shard.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stormo/base/rng.h>
+#include <stormo/transport/memory/memory_file.h>
+
+namespace stormo::server {
+namespace {
+
+using protocol::PolicyOptions;
+using protocol::PushAction;
+using protocol::PushDecision;
+using Kind = PolicyOptions::Kind;
+using testing::HasSubstr;
+
+constexpr std::int64_t kElements = 20'000;  // three blocks, the last one incomplete
+
+/// A shard of two pieces of float64, and a SharedShard for each worker.
+class Servers {
+ public:
+  Servers(int workers, const optim::Options& optimizer, const PolicyOptions& policy)
+      : memory_(transport::MemoryFile::anonymous(std::uint64_t{1} << 26).take_or_throw()) {
+    const std::vector<ShardPiece> pieces = {
+        {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64},
+        {.parameter = 1, .begin = 10, .end = 17, .dtype = DType::kFloat64}};
+    for (int w = 0; w < workers; ++w) {
+      workers_.push_back(std::make_unique<SharedShard>(
+          pieces,
+          ShardOptions{.workers = workers,
+                       .optimizer = optimizer,
+                       .policy = protocol::make_policy(policy, workers).take_or_throw()},
+          ShardWait{.policy = transport::wait_policy(workers, 2), .health = health_}));
+    }
+    EXPECT_LE(workers_[0]->bytes(), memory_.size());
+    workers_[0]->create(memory_.data());
+    for (const auto& w : workers_) w->attach(memory_.data());
+    set(0, 0);
+  }
+
+  SharedShard& of(int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
+  int workers() const { return static_cast<int>(workers_.size()); }
+
+  /// First values: of element i, `first` + `slope` i.
+  void set(double first, double slope) {
+    for (std::size_t p = 0; p < 2; ++p) {
+      auto* w = reinterpret_cast<double*>(of(0).values(p).weights);
+      for (std::int64_t i = 0; i < of(0).pieces()[p].elements(); ++i) {
+        w[i] = first + slope * static_cast<double>(i);
+      }
+    }
+  }
+
+  PushDecision push(int worker, const std::vector<double>& gradient, double lr = 1,
+                    double weight = 1) {
+    const void* pieces[] = {gradient.data(), nullptr};
+    return of(worker)
+        .push(worker, {.pieces = pieces,
+                       .lr = lr,
+                       .weight = weight,
+                       .sequence = of(worker).state().worker(worker).pushes})
+        .take_or_throw();
+  }
+  std::vector<double> read(int worker) { return values(of(worker).read(worker).take_or_throw()); }
+  static std::vector<double> values(const SharedShard::View& view) {
+    const auto* w = reinterpret_cast<const double*>(view.pieces[0]);
+    return {w, w + kElements};
+  }
+  std::vector<double> now() { return values(of(0).look(0)); }
+
+ private:
+  transport::MemoryFile memory_;
+  transport::Health health_;
+  std::vector<std::unique_ptr<SharedShard>> workers_;
+};
+
+std::vector<double> constant(double value) {
+  return std::vector<double>(static_cast<std::size_t>(kElements), value);
+}
+
+std::vector<double> random_gradient(std::uint64_t seed) {
+  Rng rng(seed, "gradient");
+  std::vector<double> out = constant(0);
+  for (double& g : out) g = rng.uniform() - 0.5;
+  return out;
+}
+
+class EveryOptimizer : public testing::TestWithParam<optim::Options::Kind> {};
+INSTANTIATE_TEST_SUITE_P(All, EveryOptimizer,
+                         testing::Values(optim::Options::Kind::kSgd, optim::Options::Kind::kAdamW,
+                                         optim::Options::Kind::kAdam,
+                                         optim::Options::Kind::kAdagrad,
+                                         optim::Options::Kind::kRmsProp,
+                                         optim::Options::Kind::kLion));
+
+// One worker on a server is the optimizer in place, bit for bit.
+TEST_P(EveryOptimizer, OneWorkerIsTheSequentialRun) {
+  const optim::Options options{.kind = GetParam(), .momentum = 0.9, .weight_decay = 0.01};
+  Servers servers(1, options, {.kind = Kind::kAsync});
+  servers.set(1, 1e-4);
+  std::vector<double> weights = servers.now(), slots[2] = {constant(0), constant(0)};
+  for (int step = 1; step <= 5; ++step) {
+    EXPECT_EQ(servers.read(0), weights);
+    const std::vector<double> gradient = random_gradient(static_cast<std::uint64_t>(step));
+    servers.push(0, gradient, 0.1);
+    const optim::GradientTerm term{.data = gradient.data()};
+    optim::update(options, {.lr = 0.1, .number = step},
+                  {.begin = 0,
+                   .end = kElements,
+                   .dtype = DType::kFloat64,
+                   .weights = weights.data(),
+                   .gradients = {&term, 1},
+                   .gradient_dtype = DType::kFloat64,
+                   .slots = {slots[0].data(), slots[1].data()}});
+  }
+  EXPECT_EQ(servers.read(0), weights);
+  EXPECT_EQ(servers.of(0).values(0).updates, 5);
+  EXPECT_EQ(servers.of(0).values(1).updates, 0) << "without a gradient a piece is not updated";
+}
+
+TEST(SharedShard, AnAverageIsWeightedByTheSamples) {
+  Servers servers(3, {}, {.kind = Kind::kSync});
+  const std::vector<double> weights = {4, 1, 3};
+  for (int w = 0; w < 3; ++w) (void)servers.read(w);
+  std::vector<double> expected = constant(0);
+  for (int w = 0; w < 3; ++w) {
+    const auto gradient = random_gradient(static_cast<std::uint64_t>(w));
+    const double weight = weights[static_cast<std::size_t>(w)];
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.5 * gradient[i] * weight / 8;
+    const PushDecision decision = servers.push(w, gradient, 0.5, weight);
+    EXPECT_EQ(decision.action, w < 2 ? PushAction::kAdd : PushAction::kAddAndUpdate);
+  }
+  const std::vector<double> is = servers.now();
+  for (std::size_t i = 0; i < is.size(); ++i) ASSERT_NEAR(is[i], expected[i], 1e-15);
+}
+
+TEST(SharedShard, PendingGradientsAreForgottenAfterTheirUpdate) {
+  Servers servers(2, {}, {.kind = Kind::kNSoftsync, .n = 1});
+  for (const double value : {1.0, 2.0, 5.0}) {
+    (void)servers.read(0);
+    servers.push(0, constant(value));
+    servers.push(0, constant(value));
+  }
+  EXPECT_EQ(servers.now(), constant(-8));
+}
+
+TEST(SharedShard, TheFirstOfTwoWorkersThatLeavesCompletesTheUpdate) {
+  Servers servers(2, {}, {.kind = Kind::kSync});
+  (void)servers.read(0);
+  (void)servers.read(1);
+  servers.push(0, constant(3), 1, 7);
+  EXPECT_EQ(servers.now(), constant(0));
+  throw_if_error(servers.of(0).leave(1, 0.5, /*dead=*/true));
+  EXPECT_EQ(servers.now(), constant(-1.5));
+  EXPECT_EQ(servers.read(0), constant(-1.5));
+  EXPECT_EQ(servers.of(0).join(1).take_or_throw(), 1u);
+}
+
+// Zheng et al. 2017: w - lr (g + lambda g g (w - v)), v the weights that g was computed from.
+TEST(SharedShard, CompensatesForDelay) {
+  PolicyOptions policy{
+      .kind = Kind::kAsync, .compensation = protocol::Compensation::kDelay, .lambda = 0.5};
+  Servers servers(2, {}, policy);
+  servers.set(1, 1e-4);
+  const std::vector<double> v = servers.read(0);
+  (void)servers.read(1);
+  const auto other = random_gradient(1), gradient = random_gradient(2);
+  servers.push(1, other, 0.1);
+  const std::vector<double> w = servers.now();  // look() is worker 0's: its pin moves
+  Servers again(2, {}, policy);
+  again.set(1, 1e-4);
+  (void)again.read(0);
+  (void)again.read(1);
+  again.push(1, other, 0.1);
+  again.push(0, gradient, 0.1);
+  const std::vector<double> is = again.now();
+  for (std::size_t i = 0; i < is.size(); ++i) {
+    const double g = gradient[i];
+    ASSERT_NEAR(is[i], w[i] - 0.1 * (g + 0.5 * g * g * (w[i] - v[i])), 1e-15);
+  }
+}
+
+TEST(SharedShard, DelayCompensationWithLambdaZeroIsAsync) {
+  std::vector<std::vector<double>> results;
+  for (const auto how : {protocol::Compensation::kNone, protocol::Compensation::kDelay}) {
+    Servers servers(2, {.momentum = 0.9}, {.kind = Kind::kAsync, .compensation = how, .lambda = 0});
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      (void)servers.read(static_cast<int>(i % 2));
+      servers.push(static_cast<int>(i % 2), random_gradient(i), 0.1);
+    }
+    results.push_back(servers.now());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST(SharedShard, AViewStaysWhatItIs) {
+  Servers servers(3, {}, {.kind = Kind::kAsync});
+  (void)servers.read(1);
+  const SharedShard::View view = servers.of(0).read(0).take_or_throw();
+  for (int i = 0; i < 20; ++i) {
+    servers.push(1, constant(1));
+    (void)servers.read(i % 2 + 1);
+  }
+  EXPECT_EQ(Servers::values(view), constant(0));
+  EXPECT_EQ(servers.read(0), constant(-20));
+  EXPECT_EQ(servers.of(0).state().staleness().max, 1u);
+}
+
+TEST(SharedShard, ARepeatedPushIsTakenOnce) {
+  Servers servers(1, {}, {.kind = Kind::kAsync});
+  (void)servers.read(0);
+  const std::vector<double> gradient = constant(1);
+  const void* pieces[] = {gradient.data(), nullptr};
+  for (int i = 0; i < 3; ++i) {
+    const auto decision = servers.of(0).push(0, {.pieces = pieces, .lr = 1, .sequence = 0});
+    EXPECT_EQ(decision->action, i == 0 ? PushAction::kUpdate : PushAction::kRepeated);
+  }
+  EXPECT_EQ(servers.now(), constant(-1));
+  EXPECT_THAT(servers.of(0).push(0, {.pieces = pieces, .sequence = 9}).status().message(),
+              HasSubstr("was not received"));
+}
+
+TEST(SharedShard, AReadThatMustWaitEndsByItsDeadline) {
+  Servers servers(2, {}, {.kind = Kind::kSync});
+  (void)servers.read(0);
+  servers.push(0, constant(1));
+  const auto late = servers.of(0).read(0, Deadline::after(std::chrono::milliseconds(30))).status();
+  EXPECT_EQ(late.code(), Code::kDeadlineExceeded);
+}
+
+struct ThreadCase {
+  const char* name;
+  PolicyOptions policy;
+};
+class Threads : public testing::TestWithParam<ThreadCase> {};
+INSTANTIATE_TEST_SUITE_P(
+    All, Threads,
+    testing::Values(ThreadCase{"sync", {.kind = Kind::kSync}},
+                    ThreadCase{"async", {.kind = Kind::kAsync}},
+                    ThreadCase{"ssp", {.kind = Kind::kSsp, .bound = 1}},
+                    ThreadCase{"ssp_0", {.kind = Kind::kSsp, .bound = 0}},
+                    ThreadCase{"n_softsync", {.kind = Kind::kNSoftsync, .n = 2}},
+                    ThreadCase{"backup_workers", {.kind = Kind::kBackupWorkers, .backups = 1}}),
+    [](const auto& test) { return test.param.name; });
+
+// Every element has the same value at any time, and no gradient is lost or used twice.
+TEST_P(Threads, NoUpdateIsTornOrLost) {
+  constexpr int kWorkers = 4, kSteps = 40;
+  Servers servers(kWorkers, {.momentum = 0.5}, GetParam().policy);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < kWorkers; ++w) {
+    threads.emplace_back([&servers, w] {
+      const std::vector<double> gradient = constant(1);
+      for (int step = 0; step < kSteps; ++step) {
+        const std::vector<double> is = servers.read(w);
+        EXPECT_EQ(is, constant(is[0]));
+        servers.push(w, gradient);
+      }
+      throw_if_error(servers.of(w).leave(w, 1));
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  // v = 0.5 v + 1 and w = w - v, as often as there were updates
+  const protocol::ShardState state = servers.of(0).state();
+  double v = 0, w = 0;
+  for (std::uint64_t i = 0; i < state.version; ++i) w -= v = 0.5 * v + 1;
+  EXPECT_EQ(servers.now(), constant(w));
+  std::uint64_t pushes = 0, dropped = 0;
+  for (const protocol::WorkerState& worker : state.workers) {
+    pushes += worker.pushes;
+    dropped += worker.dropped;
+  }
+  EXPECT_EQ(pushes, std::uint64_t{kWorkers * kSteps});
+  EXPECT_EQ(state.staleness().count + dropped, pushes);
+}
+
+}  // namespace
+}  // namespace stormo::server
