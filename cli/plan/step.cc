@@ -80,6 +80,8 @@ json cost_json(const StepInput& step, const Estimate& e) {
               {"ranks", step.plan.mesh.size()},
               {"ranks_per_host", step.ranks_per_host},
               {"axes", axes},
+              {"pulled_per_rank", e.cost.pulled},
+              {"pushed_per_rank", e.cost.pushed},
               {"between_hosts_per_rank", between_hosts},
               {"in_host_per_rank", in_host},
               {"memory_between_steps", to_json(e.memory.between_steps)},
@@ -95,10 +97,15 @@ void print_traffic(const Estimate& e) {
                     bytes_text(a.payload), bytes_text(a.sent.between_hosts),
                     bytes_text(a.sent.in_host)});
   }
-  if (rows.size() == 1) {
-    print_line("No rank sends anything.");
-  } else {
+  const bool servers = e.cost.pulled > 0 || e.cost.pushed > 0;
+  if (rows.size() > 1) {
     print_table(rows, false);
+  } else if (!servers) {
+    print_line("No rank sends anything.");
+  }
+  if (servers) {
+    print_line(fmt::format("Each rank pulls {} from the servers and pushes {} to them.",
+                           bytes_text(e.cost.pulled), bytes_text(e.cost.pushed)));
   }
 }
 
@@ -145,16 +152,17 @@ Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const Step
 Result<analysis::StepSimulation> simulate(const PlanOptions& o, const StepInput& step, Estimate& e,
                                           analysis::Timeline timeline) {
   STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, compute_times_of(o, step));
-  return analysis::simulate(step.plan, step.ranks_per_host, step.sizes,
-                            {.compute = analysis::compute_times(step.plan, times),
-                             .collective = [&](const std::vector<int>& hosts,
-                                               const analysis::Collective& c) -> Result<double> {
-                               STORMO_ASSIGN_OR_RETURN(const Duration d,
-                                                       e.collectives.time(hosts, c));
-                               return seconds_of(d);
-                             },
-                             .barrier = 2 * e.topology.intra.latency_s},
-                            timeline);
+  return analysis::simulate(
+      step.plan, step.ranks_per_host, step.sizes,
+      {.compute = analysis::compute_times(step.plan, times),
+       .collective = [&](const std::vector<int>& hosts,
+                         const analysis::Collective& c) -> Result<double> {
+         STORMO_ASSIGN_OR_RETURN(const Duration d, e.collectives.time(hosts, c));
+         return seconds_of(d);
+       },
+       .barrier = 2 * e.topology.intra.latency_s,
+       .servers = step.ranks_per_host.size() > 1 ? e.topology.inter : e.topology.intra},
+      timeline);
 }
 
 void print_simulation_json(const StepInput& step, const analysis::StepSimulation& s) {

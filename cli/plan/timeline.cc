@@ -22,7 +22,9 @@ const char* color_of(ActionKind kind) {
     case ActionKind::kForward: return "#7fb2e5";
     case ActionKind::kBackward: return "#8fce8f";
     case ActionKind::kUpdate: return "#f2b56b";
+    case ActionKind::kPull:
     case ActionKind::kAllGather: return "#b79be0";
+    case ActionKind::kPush:
     case ActionKind::kReduceScatter:
     case ActionKind::kAllReduce: return "#e58f8f";
     default: return "#c9c9c9";

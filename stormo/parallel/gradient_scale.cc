@@ -8,13 +8,15 @@ namespace {
 
 using plan::ActionKind;
 
-/// `kind` before the first update, and a norm before it unless there is one.
+/// `kind` before the first update or push, and a norm before it unless there is one.
 Result<plan::StepPlan> insert(const plan::StepPlan& in, ActionKind kind, const std::string& name) {
   plan::StepPlan out = in;
   out.strategy += "+" + name;
   const auto is = [](ActionKind k) { return [k](const plan::Action& a) { return a.kind == k; }; };
   const bool has_norm = std::ranges::any_of(out.actions, is(ActionKind::kNorm));
-  auto update = std::ranges::find_if(out.actions, is(ActionKind::kUpdate));
+  auto update = std::ranges::find_if(out.actions, [](const plan::Action& a) {
+    return a.kind == ActionKind::kUpdate || a.kind == ActionKind::kPush;
+  });
   if (update == out.actions.end()) {
     return Status(Code::kBadPlan, name + ": the plan has no update");
   }

@@ -10,6 +10,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
@@ -81,6 +82,19 @@ Status check(const Strategy& s, const Shape& shape, const Workers& w, bool has_t
   return {};
 }
 
+Status check_servers(const Strategy& s, const StepOptions& step) {
+  if (s.kind != Kind::kParameterServer) return {};
+  if (s.parameters != Parameters::kAuto) {
+    return refuse(s, "has the parameters on servers; leave out parameters, or use 'ddp'");
+  }
+  if (step.trust_ratios) {
+    return refuse(s,
+                  "cannot update by this rule: lars and lamb need norms of whole parameters, which "
+                  "servers do not compute; use another optimizer");
+  }
+  return {};
+}
+
 // Sharing costs nothing inside a host, and saves memory. Between hosts alone there is nothing to
 // share, and plain fsdp shards over all of them, which needs less memory than a copy per host.
 bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
@@ -94,7 +108,8 @@ bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
 
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {
-      "one_device", "mirrored", "multi_worker_mirrored", "central_storage", "ddp", "fsdp"};
+      "one_device", "mirrored", "multi_worker_mirrored", "central_storage",
+      "ddp",        "fsdp",     "parameter_server"};
   return names;
 }
 
@@ -108,13 +123,16 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const Shape shape = shape_of(workers);
   const bool has_tables =
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
+  STORMO_RETURN_IF_ERROR(check_servers(strategy, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
   if (step.scale_loss) passes.push_back(scale_loss());
   if (step.clip) passes.push_back(clip_gradients());
   const bool hybrid = strategy.hybrid && shape.hosts > 1;
-  if (shape.ranks == 1) {
+  if (strategy.kind == Kind::kParameterServer) {
+    passes.push_back(parameter_server(shape.ranks));
+  } else if (shape.ranks == 1) {
   } else if (shares(strategy, shape, workers)) {
     passes.push_back(host_shared(shape.hosts, shape.local));
   } else if (strategy.kind != Kind::kFsdp) {

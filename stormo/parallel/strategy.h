@@ -18,6 +18,7 @@ struct Strategy {
     kCentralStorage,       ///< one copy of parameters and optimizer state, on one host
     kDdp,                  ///< data parallel on any hosts; chooses the fastest form
     kFsdp,                 ///< parameters, gradients or optimizer state sharded
+    kParameterServer,  ///< parameters and optimizer state on servers, of which ranks are workers
   } kind = Kind::kDdp;
   /// The copies of the parameters.
   enum class Parameters {
@@ -35,7 +36,7 @@ struct Strategy {
 const std::vector<std::string>& strategy_names();
 const std::vector<std::string>& parameter_names();
 
-/// The ranks on which a strategy runs.
+/// The ranks on which a strategy runs; of kParameterServer the workers only.
 struct Workers {
   std::vector<int> ranks_per_host = {1};
   /// Whether one copy per host is possible: the ranks of a host can read each other's memory, and
@@ -54,8 +55,8 @@ struct StepOptions {
   std::int64_t bucket_bytes = 0;  ///< > 0: buckets of replicas, see bucket()
 };
 
-/// The plan of one training step. On one rank every strategy is one_device. kInvalidArgument says
-/// why the strategy cannot be used, and suggests another.
+/// The plan of one training step. On one rank every strategy but kParameterServer is one_device.
+/// kInvalidArgument says why the strategy cannot be used, and suggests another.
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const Workers& workers, const StepOptions& step = {});
 

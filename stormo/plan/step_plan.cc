@@ -1,5 +1,7 @@
 #include <stormo/plan/step_plan.h>
 
+#include <algorithm>
+
 #include <stormo/plan/hash.h>
 
 namespace stormo::plan {
@@ -60,6 +62,8 @@ RangeOf range_of(ActionKind kind) {
     case ActionKind::kReleaseGradients:
     case ActionKind::kShareGradients:
     case ActionKind::kShareParameters:
+    case ActionKind::kPull:
+    case ActionKind::kPush:
     case ActionKind::kUpdate: return RangeOf::kParameters;
   }
   return RangeOf::kNothing;
@@ -69,6 +73,10 @@ bool has_micro_batch(ActionKind kind) {
   return range_of(kind) == RangeOf::kSegments || kind == ActionKind::kLoss;
 }
 
+bool is_remote(const StepPlan& p) {
+  return std::ranges::count(p.parameters, Placement::kRemote) > 0;
+}
+
 std::string_view to_string(Placement placement) {
   switch (placement) {
     case Placement::kReplicate: return "replicate";
@@ -76,6 +84,7 @@ std::string_view to_string(Placement placement) {
     case Placement::kPartial: return "partial";
     case Placement::kShared: return "shared";
     case Placement::kDiverged: return "diverged";
+    case Placement::kRemote: return "remote";
   }
   return "unknown";
 }
@@ -96,6 +105,8 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kFindUnused: return "find_unused";
     case ActionKind::kShareGradients: return "share_gradients";
     case ActionKind::kShareParameters: return "share_parameters";
+    case ActionKind::kPull: return "pull";
+    case ActionKind::kPush: return "push";
     case ActionKind::kNorm: return "norm";
     case ActionKind::kUnscale: return "unscale";
     case ActionKind::kClip: return "clip";

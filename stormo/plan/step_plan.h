@@ -19,6 +19,7 @@ enum class Placement : std::uint8_t {
   kPartial,    ///< each rank has one term of a sum
   kShared,     ///< there is one copy, in memory that all ranks of the axis map
   kDiverged,   ///< each rank has a whole value, and the values differ
+  kRemote,     ///< the value lies on parameter servers, which are no ranks of the mesh
 };
 
 /// The kind of an action of a training step. An action uses the parameters, gradients and optimizer
@@ -42,6 +43,9 @@ enum class ActionKind : std::uint8_t {
   // one copy for the ranks of `axes`, in their memory
   kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
   kShareParameters,  ///< a barrier, after which other ranks may read the updated parameters
+  // parameters on servers; each rank of the axis in `axes` is a worker by itself
+  kPull,  ///< from the servers a whole copy of some version of the range
+  kPush,  ///< this worker's gradients of the range to the servers, which update
   // factors of the gradients
   kNorm,     ///< their 2-norm, added up over the ranks of `axes`
   kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
@@ -63,6 +67,8 @@ inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kFindUnused,
                                             ActionKind::kShareGradients,
                                             ActionKind::kShareParameters,
+                                            ActionKind::kPull,
+                                            ActionKind::kPush,
                                             ActionKind::kNorm,
                                             ActionKind::kUnscale,
                                             ActionKind::kClip,
@@ -102,6 +108,9 @@ struct StepPlan {
   std::vector<Action> actions;
   bool operator==(const StepPlan&) const = default;
 };
+
+/// Whether the trainable parameters lie on servers: then the ranks are their workers.
+bool is_remote(const StepPlan& p);
 
 std::string_view to_string(Placement placement);
 std::string_view to_string(ActionKind kind);

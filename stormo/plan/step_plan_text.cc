@@ -136,7 +136,8 @@ ParameterShape read_parameter(TextReader& in) {
 }
 
 std::vector<Placement> read_placements(TextReader& in, const char* what) {
-  constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard, Placement::kShared};
+  constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard, Placement::kShared,
+                                  Placement::kRemote};
   std::vector<Placement> out;
   if (in.at_end()) in.fail("expected 'state " + std::string(what) + "', found nothing");
   in.expect("state");

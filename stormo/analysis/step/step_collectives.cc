@@ -38,7 +38,10 @@ class Sizes {
       case ActionKind::kFindUnused:
         add(trainable_in(all_parameters(plan_.model)), DType::kUInt8, all_axes(plan_.mesh));
         break;
-      case ActionKind::kUnscale: add(1, DType::kInt64, all_axes(plan_.mesh)); break;
+      case ActionKind::kUnscale:
+        // a worker of servers decides alone
+        if (!is_remote(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
+        break;
       case ActionKind::kAgree:
         add(sizes_.agreed_numbers, DType::kFloat64, all_axes(plan_.mesh));
         break;
@@ -137,6 +140,19 @@ class Sizes {
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes) {
   return Sizes(plan, action, sizes).find();
+}
+
+std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {
+  const bool push = a.kind == ActionKind::kPush;
+  if (!push && a.kind != ActionKind::kPull) return 0;
+  std::int64_t bytes = 0;
+  for (const plan::FlatGroup& group : plan::flat_groups(plan.model, a.range)) {
+    if (!group.trainable || (push && group.sparse)) continue;
+    for (const std::int64_t n : group.counts) {
+      bytes += n * static_cast<std::int64_t>(size_of(group.dtype));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace stormo::analysis

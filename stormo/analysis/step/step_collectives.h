@@ -41,8 +41,14 @@ struct Collective {
 /// libtorch training here: parts lie in flat buffers (plan/flat_buffer.h), replicas average all
 /// gradients of a type at once, with a number for each that says whether a rank has it. How many
 /// rows of sparse tables travel no plan knows: they are left out. None for computations, for axes
-/// of one rank, and for barriers, which move nothing.
+/// of one rank, and for barriers, which move nothing; nor for what a worker exchanges with servers
+/// (server_bytes()).
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
+
+/// Bytes that a pull or push moves between one worker and the servers: the trainable parameters of
+/// its range, or their gradients, in their own type. 0 for other actions. How many rows of sparse
+/// tables a worker pushes no plan knows: they are left out.
+std::int64_t server_bytes(const plan::StepPlan& plan, const plan::Action& a);
 
 }  // namespace stormo::analysis

@@ -41,6 +41,10 @@ struct AxesCost {
 struct StepCost {
   std::vector<Traffic> ranks;  ///< by rank of the mesh
   std::vector<AxesCost> axes;  ///< in the order of the plan
+  /// Bytes that each worker receives from the servers, and sends to them. They are not in `ranks`:
+  /// on which hosts the servers are no plan says.
+  std::int64_t pulled = 0;
+  std::int64_t pushed = 0;
   Traffic total() const;
 };
 

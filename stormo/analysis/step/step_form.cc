@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include <stormo/analysis/step/step_remote.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::analysis {
@@ -70,11 +71,13 @@ Status check_rest(const StepPlan& p) {
     return {};
   };
   STORMO_RETURN_IF_ERROR(check(p.parameters, "parameters"));
+  STORMO_RETURN_IF_ERROR(check_remote_state(p));
   for (std::size_t i = 0; i < p.parameters.size() && i < p.optimizer_state.size(); ++i) {
     const std::string axis = " over " + p.mesh.axes[i].name;
     if (p.optimizer_state[i] == Placement::kShared) {
       return bad("state optimizer: shared" + axis + "; each rank has its own, or a part");
     }
+    if (p.parameters[i] == Placement::kRemote) continue;
     if (p.parameters[i] != Placement::kReplicate && p.optimizer_state[i] != Placement::kShard) {
       return bad("state parameters: " + std::string(to_string(p.parameters[i])) + axis +
                  ", where the optimizer's state is whole: more than one rank would update them");
@@ -91,7 +94,9 @@ bool takes_axes(ActionKind kind) {
     case ActionKind::kAllReduce:
     case ActionKind::kReduceScatter:
     case ActionKind::kShareGradients:
-    case ActionKind::kShareParameters: return true;
+    case ActionKind::kShareParameters:
+    case ActionKind::kPull:
+    case ActionKind::kPush: return true;
     default: return false;
   }
 }
@@ -135,7 +140,8 @@ Status check_shape(const StepPlan& p, const Action& a) {
                std::to_string(most));
   }
   if (a.asynchronous && !may_be_asynchronous(a.kind)) return bad("cannot be asynchronous");
-  return check_axes(p, a);
+  STORMO_RETURN_IF_ERROR(check_axes(p, a));
+  return check_remote_action(p, a);
 }
 
 }  // namespace

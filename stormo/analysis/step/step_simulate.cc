@@ -67,6 +67,7 @@ class Walk {
         start(group, times_.barrier, /*asynchronous=*/false);
       }
     }
+    if (const std::int64_t bytes = server_bytes(plan_, a); bytes > 0) exchange(bytes);
     for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
       double seconds = 0;
@@ -186,6 +187,17 @@ class Walk {
       } else {
         ranks_[at(r)].compute = begin + seconds;
       }
+    }
+  }
+
+  /// A pull or push: each rank by itself.
+  void exchange(std::int64_t bytes) {
+    const plan::Link& link = times_.servers;
+    const double seconds = link.latency_s + static_cast<double>(bytes) * link.seconds_per_byte;
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      const double begin = std::max(ranks_[r].compute, ranks_[r].communication);
+      record(r, Lane::kCommunication, begin, begin + seconds);
+      ranks_[r] = {.compute = begin + seconds, .communication = begin + seconds};
     }
   }
 

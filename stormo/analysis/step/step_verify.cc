@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_form.h>
+#include <stormo/analysis/step/step_micro_batches.h>
 
 namespace stormo::analysis {
 namespace {
@@ -31,15 +32,6 @@ struct Parameter {
   bool updated = false;
 };
 
-/// What it knows of one micro-batch.
-struct MicroBatch {
-  int forward = 0;   // segments done
-  int backward = 0;  // segments done
-  bool loss = false;
-  std::vector<plan::Range> forwards;   // as they were cut
-  std::vector<plan::Range> forgotten;  // forwards that keep their input only
-};
-
 /// Walks the actions once.
 class Walk {
  public:
@@ -48,17 +40,14 @@ class Walk {
         shapes_(flatten(plan.model)),
         reads_(parameters_read(plan.model)),
         parameters_(shapes_.size()),
-        micro_batches_(at(plan.micro_batches)) {
+        micro_batches_(plan),
+        remote_(is_remote(plan)) {
     while (at(frozen_) < reads_.size() && !trains(frozen_)) ++frozen_;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i].weights = at_rest(i);
       parameters_[i].read_by_peers.resize(plan.mesh.axes.size());
     }
     for (const Action& a : plan.actions) {
-      if (a.kind == ActionKind::kRecompute) {
-        auto& forgotten = micro_batches_[at(a.micro_batch)].forgotten;
-        if (std::ranges::count(forgotten, a.range) == 0) forgotten.push_back(a.range);
-      }
       if (a.kind != ActionKind::kReshard) continue;
       for (int p = a.range.first; p <= a.range.last; ++p) parameters_[at(p)].dropped = true;
     }
@@ -70,9 +59,13 @@ class Walk {
     switch (a.kind) {
       case ActionKind::kLoad: return once(loaded_, "loads the batch a second time");
       case ActionKind::kCount: return once(counted_, "counts a second time");
-      case ActionKind::kForward: return forward(a);
-      case ActionKind::kLoss: return loss(a);
-      case ActionKind::kRecompute: return recompute(a);
+      case ActionKind::kForward:
+        STORMO_RETURN_IF_ERROR(micro_batches_.forward(a));
+        return readable(a.range);
+      case ActionKind::kLoss: return micro_batches_.loss(a);
+      case ActionKind::kRecompute:
+        STORMO_RETURN_IF_ERROR(micro_batches_.recompute(a));
+        return readable(a.range);
       case ActionKind::kBackward: return backward(a);
       case ActionKind::kAllGather: return all_gather(a);
       case ActionKind::kReshard: return reshard(a);
@@ -82,6 +75,8 @@ class Walk {
       case ActionKind::kFindUnused: return find_unused();
       case ActionKind::kShareGradients: return share_gradients(a);
       case ActionKind::kShareParameters: return share_parameters(a);
+      case ActionKind::kPull: return pull(a);
+      case ActionKind::kPush: return push(a);
       case ActionKind::kNorm: return norm(a);
       case ActionKind::kUnscale: return unscale();
       case ActionKind::kClip: return clip();
@@ -99,17 +94,24 @@ class Walk {
       }
       for (std::size_t axis = 0; axis < at_rest(i).size(); ++axis) {
         if (one_rank(axis) || parameters_[i].weights[axis] == at_rest(i)[axis]) continue;
+        if (on_servers(i, axis)) continue;  // a copy may stay: the servers have the parameters
         return bad("at the end " + placed(i, "weights", parameters_[i].weights, axis) +
                    "; the next step needs " + std::string(to_string(at_rest(i)[axis])));
       }
     }
     if (counted_ && !weights_used_) return bad("the weights are counted, but nothing needs them");
-    return agreed_ ? Status() : bad("no action lets the ranks agree on the end of the step");
+    return agreed_ || remote_ ? Status()
+                              : bad("no action lets the ranks agree on the end of the step");
   }
 
  private:
   const std::vector<Placement>& at_rest(std::size_t parameter) const {
     return shapes_[parameter]->trainable ? plan_.parameters : plan_.frozen;
+  }
+
+  /// Whether the parameter itself lies on servers.
+  bool on_servers(std::size_t parameter, std::size_t axis) const {
+    return at_rest(parameter)[axis] == Placement::kRemote;
   }
 
   // --- names ---------------------------------------------------------------------------------
@@ -152,78 +154,36 @@ class Walk {
     for (const int p : reads_[at(segment)]) {
       const std::vector<Placement>& weights = parameters_[at(p)].weights;
       for (std::size_t axis = 0; axis < weights.size(); ++axis) {
-        if (one_rank(axis) || weights[axis] == Placement::kReplicate ||
+        const bool pulled = weights[axis] == Placement::kDiverged && on_servers(at(p), axis);
+        if (pulled || weights[axis] == Placement::kReplicate ||
             weights[axis] == Placement::kShared) {
           continue;
         }
+        if (one_rank(axis) && !on_servers(at(p), axis)) continue;
         return bad("needs the whole, but " + placed(at(p), "weights", weights, axis));
       }
     }
     return {};
   }
 
-  Status forward(const Action& a) {
-    MicroBatch& m = micro_batches_[at(a.micro_batch)];
-    if (a.range.first != m.forward) {
-      return bad(a.range.first < m.forward
-                     ? "computes segment " + std::to_string(a.range.first) + " a second time"
-                     : "needs the output of segment " + std::to_string(a.range.first - 1) +
-                           " first");
-    }
-    for (int s = a.range.first; s <= a.range.last; ++s) STORMO_RETURN_IF_ERROR(readable(s));
-    m.forward = a.range.last + 1;
-    m.forwards.push_back(a.range);
+  Status readable(plan::Range segments) const {
+    for (int s = segments.first; s <= segments.last; ++s) STORMO_RETURN_IF_ERROR(readable(s));
     return {};
   }
 
-  Status loss(const Action& a) {
-    MicroBatch& m = micro_batches_[at(a.micro_batch)];
-    if (at(m.forward) < plan_.model.segments.size()) {
-      return bad("comes before the forward of segment " + std::to_string(m.forward));
-    }
-    return once(m.loss, "computes the loss a second time");
-  }
-
-  Status recompute(const Action& a) {
-    MicroBatch& m = micro_batches_[at(a.micro_batch)];
-    if (!m.loss) return bad("comes before the loss");
-    if (at(a.range.last + 1) == plan_.model.segments.size()) {
-      return bad("forgets the output of the last segment, which the loss keeps");
-    }
-    const int left = static_cast<int>(plan_.model.segments.size()) - m.backward;
-    if (a.range.last >= left) {
-      return bad("comes after the backward of segment " + std::to_string(left));
-    }
-    for (int s = a.range.first; s <= a.range.last; ++s) STORMO_RETURN_IF_ERROR(readable(s));
-    if (std::ranges::count(m.forwards, a.range) == 0) {
-      return bad("computes a range again that no forward has computed as one");
-    }
-    return std::erase(m.forgotten, a.range) > 0 ? Status() : bad("computes its range a third time");
-  }
-
   Status backward(const Action& a) {
-    MicroBatch& m = micro_batches_[at(a.micro_batch)];
-    if (std::ranges::count(m.forgotten, a.range) > 0) return bad("comes before its recompute");
-    const int last = static_cast<int>(plan_.model.segments.size()) - 1 - m.backward;
-    if (!m.loss) return bad("comes before the loss");
-    if (a.range.last != last) {
-      return bad(a.range.last > last
-                     ? "computes segment " + std::to_string(a.range.last) + " a second time"
-                     : "needs the gradient of segment " + std::to_string(a.range.last + 1) +
-                           " first");
-    }
+    STORMO_RETURN_IF_ERROR(micro_batches_.backward(a));
     for (int s = a.range.last; s >= std::max(a.range.first, frozen_); --s) {
       STORMO_RETURN_IF_ERROR(readable(s));
       for (const int p : reads_[at(s)]) STORMO_RETURN_IF_ERROR(add_gradient(at(p)));
     }
-    m.backward += a.range.size();
     return {};
   }
 
   Status add_gradient(std::size_t i) {
     Parameter& p = parameters_[i];
     if (!shapes_[i]->trainable) return {};
-    if (p.updated) return bad("adds to the gradients of " + name(i) + " after its update");
+    if (p.updated) return bad("adds to the gradients of " + name(i) + " after its " + ending());
     for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
       if (p.gradients[axis] != Placement::kPartial) {
         return bad("adds to gradients that are reduced: " +
@@ -280,6 +240,28 @@ class Walk {
     });
   }
 
+  // --- parameters on servers -----------------------------------------------------------------
+  Status pull(const Action& a) {
+    const std::size_t axis = axes_of(a).front();
+    return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
+      if (p.weights[axis] != Placement::kRemote) return bad("pulls " + name(i) + " a second time");
+      p.weights[axis] = Placement::kDiverged;
+      return {};
+    });
+  }
+
+  Status push(const Action& a) {
+    STORMO_RETURN_IF_ERROR(factors_applied());
+    any_updated_ = true;
+    return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
+      if (p.updated) return bad("pushes gradients of " + name(i) + " a second time");
+      if (!p.has_gradients) return bad("finds no gradients of " + name(i));
+      p.has_gradients = false;
+      p.updated = true;
+      return {};
+    });
+  }
+
   // --- gradients -----------------------------------------------------------------------------
   Status reduce(const Action& a, Placement becomes) {
     return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
@@ -328,7 +310,7 @@ class Walk {
                    placed(i, "gradients", parameters_[i].gradients, axis));
       }
     }
-    STORMO_RETURN_IF_ERROR(all_computed());
+    STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
     return once(unused_found_, "looks for unused gradients a second time");
   }
 
@@ -350,7 +332,7 @@ class Walk {
     });
   }
 
-  /// Nowhere partial, but where the owner of a part reads the terms.
+  /// Nowhere partial, but where the owner of a part reads the terms, or each worker has its own.
   Status final_gradients(std::size_t i) const {
     const Parameter& p = parameters_[i];
     if (!p.has_gradients) return bad("finds no gradients of " + name(i));
@@ -358,7 +340,8 @@ class Walk {
       return bad("comes before find_unused, and gradients of " + name(i) + " are in parts");
     }
     for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
-      if (one_rank(axis) || p.gradients[axis] != Placement::kPartial || p.read_by_peers[axis]) {
+      if (one_rank(axis) || p.gradients[axis] != Placement::kPartial || p.read_by_peers[axis] ||
+          on_servers(i, axis)) {
         continue;
       }
       return bad("needs reduced gradients, but " + placed(i, "gradients", p.gradients, axis));
@@ -367,19 +350,23 @@ class Walk {
   }
 
   // --- the update ----------------------------------------------------------------------------
-  Status all_computed() const {
-    for (std::size_t m = 0; m < micro_batches_.size(); ++m) {
-      if (at(micro_batches_[m].backward) == plan_.model.segments.size()) continue;
-      return bad("comes before the backward of micro-batch " + std::to_string(m));
-    }
+  /// The action that ends what a step does with a gradient.
+  const char* ending() const { return remote_ ? "push" : "update"; }
+
+  Status before_updates() const {
+    return any_updated_ ? bad(std::string("comes after ") + (remote_ ? "a push" : "an update"))
+                        : Status();
+  }
+
+  Status factors_applied() const {
+    if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
+    if (plan_.clipped && !clipped_) return bad("comes before the gradients are clipped");
     return {};
   }
 
-  Status before_updates() const { return any_updated_ ? bad("comes after an update") : Status(); }
-
   Status norm(const Action& a) {
     STORMO_RETURN_IF_ERROR(before_updates());
-    STORMO_RETURN_IF_ERROR(all_computed());
+    STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (shapes_[i]->trainable) STORMO_RETURN_IF_ERROR(final_gradients(i));
     }
@@ -420,9 +407,8 @@ class Walk {
   }
 
   Status update(const Action& a) {
-    STORMO_RETURN_IF_ERROR(all_computed());
-    if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
-    if (plan_.clipped && !clipped_) return bad("comes before the gradients are clipped");
+    STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
+    STORMO_RETURN_IF_ERROR(factors_applied());
     STORMO_RETURN_IF_ERROR(check_owners(a, /*all=*/false));
     any_updated_ = true;
     return each(a, true, [&](std::size_t i, Parameter& p) { return update(i, p); });
@@ -455,14 +441,11 @@ class Walk {
   }
 
   Status all_is_done() const {
-    for (std::size_t m = 0; m < micro_batches_.size(); ++m) {
-      if (!micro_batches_[m].loss) {
-        return bad("no action computes the loss of micro-batch " + std::to_string(m));
-      }
-    }
+    STORMO_RETURN_IF_ERROR(micro_batches_.complete());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (shapes_[i]->trainable && !parameters_[i].updated)
-        return bad(name(i) + " is never updated");
+        return bad(remote_ ? "no action pushes the gradients of " + name(i)
+                           : name(i) + " is never updated");
     }
     return {};
   }
@@ -477,7 +460,8 @@ class Walk {
   std::vector<const plan::ParameterShape*> shapes_;
   std::vector<std::vector<int>> reads_;  // by segment
   std::vector<Parameter> parameters_;
-  std::vector<MicroBatch> micro_batches_;
+  MicroBatches micro_batches_;
+  bool remote_;     // the parameters are on servers
   int frozen_ = 0;  // segments before the first that any gradient reaches
   bool loaded_ = false, counted_ = false, weights_used_ = false, unused_found_ = false;
   bool norm_ = false, unscaled_ = false, clipped_ = false, any_updated_ = false, agreed_ = false;

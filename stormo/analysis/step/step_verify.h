@@ -13,7 +13,7 @@ namespace stormo::analysis {
 /// |-------------------|----------------------------------------------|-----------------------------|
 /// | load              |                                              | batch: shard                |
 /// | count             | batch                                        | weights, added up           |
-/// | forward           | parameters: replicate or shared; the input   | output                      |
+/// | forward           | parameters: replicate, shared or pulled; the input | output                |
 /// | loss              | output of the last segment                   | loss                        |
 /// | recompute         | as forward; the loss                         | what backward needs of it   |
 /// | backward          | as forward; the gradient of the output       | gradients: partial, added   |
@@ -25,17 +25,22 @@ namespace stormo::analysis {
 /// | find_unused       | gradients: nowhere partial                   | unused gradients are none   |
 /// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
+/// | pull              | parameters: remote                           | parameters: diverged        |
+/// | push              | gradients: partial, unscaled, clipped; once  | no gradients                |
 /// | norm              | gradients: final                             | norm                        |
 /// | unscale, clip     | norm                                         | a factor of the gradients   |
 /// | update            | gradients: final; parameters, state          | parameters: placed as state |
 /// | agree             | loss of each micro-batch; all is updated     | loss, on all ranks          |
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
-/// on which the optimizer's state is cut. Parameters that are updated with gradients that are
-/// partial become diverged. What some action reshards is in parts when it is updated, and no terms
-/// outlive the step: so memory is released when the plan says so. Written from above, so the time
-/// does not depend on the number of ranks: O(actions * parameters * axes) at most. What a store of
-/// parameters can do besides is not looked at: see train/parameters/parameter_store.h, check().
+/// on which the optimizer's state is cut, or each worker's own where parameters are remote. A step
+/// with remote parameters has no action in which ranks wait for each other, so no agree either;
+/// each other step ends with one. The copy that a pull gives may stay after the step. Parameters
+/// that are updated with gradients that are partial become diverged. What some action reshards is
+/// in parts when it is updated, and no terms outlive the step: so memory is released when the plan
+/// says so. Written from above, so the time does not depend on the number of ranks: O(actions *
+/// parameters * axes) at most. What a store of parameters can do besides is not looked at: see
+/// train/parameters/parameter_store.h, check().
 // clang-format on
 Status verify(const plan::StepPlan& p);
 

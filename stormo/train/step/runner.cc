@@ -159,7 +159,9 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kReleaseGradients:
     case ActionKind::kFindUnused:
     case ActionKind::kShareGradients:
-    case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
+    case ActionKind::kShareParameters:
+    case ActionKind::kPull:
+    case ActionKind::kPush: return parts_.store.perform(action, weight());
     case ActionKind::kNorm: return done(norm());
     case ActionKind::kUnscale: return done(unscale());
     case ActionKind::kClip: return done(clip());

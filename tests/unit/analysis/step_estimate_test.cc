@@ -47,6 +47,22 @@ StepPlan replicas(int ranks) {
   return p;
 }
 
+/// Workers of parameter servers.
+StepPlan workers(int ranks) {
+  StepPlan p = on_axes({{"dp", ranks}}, {Placement::kRemote});
+  p.frozen = {Placement::kReplicate};
+  p.scaled_loss = true;
+  p.actions = {{.kind = ActionKind::kLoad},
+               {.kind = ActionKind::kPull, .range = {0, 1}, .axes = {"dp"}},
+               {.kind = ActionKind::kForward, .range = {0, 1}},
+               {.kind = ActionKind::kLoss},
+               {.kind = ActionKind::kBackward, .range = {0, 1}},
+               {.kind = ActionKind::kNorm},
+               {.kind = ActionKind::kUnscale},
+               {.kind = ActionKind::kPush, .range = {0, 1}, .axes = {"dp"}}};
+  return p;
+}
+
 /// Stage 3; the second all_gather of forward is under way while the first segment computes.
 StepPlan shards(int ranks, bool asynchronous = false) {
   StepPlan p = on_axes({{"shard", ranks}}, {Placement::kShard});
@@ -119,6 +135,24 @@ TEST(StepCost, CountsEveryCollectiveOfEveryAxis) {
             4 * (2 * first + second) + 2 * (first + second) + 8 + 2 + 8 * 7);
 }
 
+TEST(StepCost, WorkersExchangeBytesWithServersOnly) {
+  StepPlan p = workers(3);
+  ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
+  const auto served = cost(p, {2, 1}, {.agreed_numbers = 7}, whole_buffer);
+  ASSERT_TRUE(served.ok());
+  EXPECT_EQ(served->pulled, 4 * 4800);
+  EXPECT_EQ(served->pushed, 4 * 4800);
+  EXPECT_EQ(served->total(), Traffic{});
+  EXPECT_TRUE(served->axes.empty());
+  // what is not trained stays on the worker; of a table only rows are pushed
+  p.model.segments[0].parameters[0].trainable = false;
+  p.model.segments[1].parameters[0].sparse = true;
+  const auto table = cost(p, {3}, {}, whole_buffer);
+  EXPECT_EQ(table->pulled, 4 * 3200);
+  EXPECT_EQ(table->pushed, 0);
+  EXPECT_EQ(cost(replicas(2), {2}, {}, whole_buffer)->pulled, 0);
+}
+
 TEST(StepCost, AnErrorOfACollectiveIsTheCallers) {
   const auto outcome = cost(replicas(2), {2}, {}, [](const std::vector<int>&, const Collective&) {
     return Result<std::vector<Traffic>>(invalid_argument("no such algorithm"));
@@ -141,6 +175,13 @@ TEST(StepMemory, ReplicasHoldAllAndShardsAPart) {
   EXPECT_EQ(
       part.peak,
       (Memory{.parameters = 9600 + 4 * 3200, .gradients = 2 * 4 * 3200, .optimizer_state = 19200}));
+}
+
+TEST(StepMemory, AWorkerHasACopyAndNoOptimizerState) {
+  const StepMemory m = memory(workers(2), {.optimizer_numbers = 2, .travels_as = DType::kBFloat16});
+  EXPECT_EQ(m.between_steps, (Memory{.parameters = 19200}));
+  EXPECT_EQ(m.peak, (Memory{.parameters = 19200, .gradients = 19200}));
+  EXPECT_EQ(m.peak_action, 4u);  // backward
 }
 
 TEST(StepMemory, ActivationsLiveFromForwardToBackward) {
@@ -212,6 +253,24 @@ TEST(StepSimulate, TheSlowestRankHoldsUpTheOthers) {
   }
   EXPECT_DOUBLE_EQ(waited, 12);
   EXPECT_TRUE(simulate(replicas(4), {4}, {}, times, Timeline::kDrop)->timeline.empty());
+}
+
+// Another rank's slowness costs a worker nothing.
+TEST(StepSimulate, AWorkerWaitsForItsOwnTransfersOnly) {
+  StepTimes times = seconds();
+  times.servers = {.latency_s = 0.5, .seconds_per_byte = 1.0 / (4 * 4800)};
+  times.compute = [base = times.compute](Rank r, const Action& a) {
+    return base(r, a) * (r == 1 ? 3 : 1);
+  };
+  const auto s = simulate(workers(3), {3}, {}, times);
+  ASSERT_TRUE(s.ok());
+  EXPECT_EQ(s->finish, (std::vector<double>{6 + 2 * 1.5, 18 + 2 * 1.5, 6 + 2 * 1.5}));
+  std::vector<std::size_t> sent;
+  for (const SimulatedAction& a : s->timeline) {
+    EXPECT_NE(a.lane, Lane::kWait);
+    if (a.lane == Lane::kCommunication && a.rank == 2) sent.push_back(a.action);
+  }
+  EXPECT_EQ(sent, (std::vector<std::size_t>{1, 7}));
 }
 
 TEST(StepSimulate, ThousandsOfRanksTakeNoLongerThanTheirActions) {

@@ -88,6 +88,40 @@ StepPlan one_copy() {
   return p;
 }
 
+/// Workers of servers; each segment's gradients are pushed as soon as nothing is added to them.
+StepPlan workers() {
+  StepPlan p = on_axis(Placement::kRemote, Placement::kRemote);
+  p.model.segments.insert(p.model.segments.begin(),
+                          {.name = "fixed",
+                           .parameters = {{.name = "f", .elements = 5, .trainable = false}},
+                           .flops_per_sample = 0,
+                           .borrowed = {}});
+  p.model.segments[2].borrowed = {1};
+  p.actions = {{.kind = ActionKind::kLoad},                                    // 0
+               {.kind = ActionKind::kPull, .range = {0, 1}, .axes = {"dp"}},   // 1
+               {.kind = ActionKind::kForward, .range = {0, 1}},                // 2
+               {.kind = ActionKind::kPull, .range = {2, 2}, .axes = {"dp"}},   // 3
+               {.kind = ActionKind::kForward, .range = {2, 2}},                // 4
+               {.kind = ActionKind::kLoss},                                    // 5
+               {.kind = ActionKind::kBackward, .range = {2, 2}},               // 6
+               {.kind = ActionKind::kPush, .range = {2, 2}, .axes = {"dp"}},   // 7
+               {.kind = ActionKind::kBackward, .range = {0, 1}},               // 8
+               {.kind = ActionKind::kPush, .range = {0, 1}, .axes = {"dp"}}};  // 9
+  return p;
+}
+
+/// The same, pushed at once, with factors of each worker's own gradient.
+StepPlan scaled_workers() {
+  StepPlan p = workers();
+  p.scaled_loss = p.clipped = true;
+  p.actions.erase(p.actions.begin() + 7);
+  p.actions.back().range = {0, 2};
+  p.actions.insert(p.actions.end() - 1, {{.kind = ActionKind::kNorm},     // 8
+                                         {.kind = ActionKind::kUnscale},  // 9
+                                         {.kind = ActionKind::kClip}});   // 10
+  return p;
+}
+
 using Change = std::function<void(StepPlan&)>;
 Change without(int i) {
   return [i](StepPlan& p) { p.actions.erase(p.actions.begin() + i); };
@@ -284,6 +318,108 @@ TEST(StepVerify, NamesWhatAStepOfOneCopyLacks) {
             "gathers parameter 0 (a), of which there is one copy; "
             "share_parameters does",
         with(8, [](Action& a) { a.kind = ActionKind::kAllGather; })}});
+}
+
+TEST(StepVerify, NamesWhatAStepWithServersLacks) {
+  expect_refused(
+      workers(),
+      {{"action 1 (forward 0-1: fixed .. first): needs the whole, but the weights of parameter 1 "
+        "(a) are remote over dp",
+        without(1)},
+       {"action 3 (forward 2-2: second): needs the whole, but the weights of parameter 2 (b) are "
+        "remote over dp",
+        without(3)},
+       {"action 2 (pull 0-1 over dp: f .. a): pulls parameter 1 (a) a second time", twice(1)},
+       {"action 7 (pull 2-2 over dp: b): pulls parameter 2 (b) a second time",
+        [](StepPlan& p) { p.actions.insert(p.actions.begin() + 7, p.actions[3]); }},
+       {"no action pushes the gradients of parameter 2 (b)", without(7)},
+       {"no action pushes the gradients of parameter 1 (a)", without(9)},
+       {"action 8 (push 2-2 over dp: b): pushes gradients of parameter 2 (b) a second time",
+        twice(7)},
+       {"action 6 (push 2-2 over dp: b): finds no gradients of parameter 2 (b)", swapped(6, 7)},
+       {"action 8 (backward 0-1: fixed .. first): adds to the gradients of parameter 1 (a) after "
+        "its push",
+        with(7, [](Action& a) { a.range.first = 1; })},
+       {"action 9 (pull 0-1 over dp: f .. a): pulls parameter 1 (a) a second time",
+        with(9, [](Action& a) { a.kind = ActionKind::kPull; })}});
+}
+
+TEST(StepVerify, AFactorOfAWorkersGradientsComesBeforeItsPush) {
+  expect_refused(
+      scaled_workers(),
+      {{"action 8 (unscale): comes before the norm", without(8)},
+       {"action 9 (clip): comes before the scale of the loss is undone", without(9)},
+       {"action 10 (push 0-2 over dp: f .. b): comes before the gradients are clipped",
+        without(10)},
+       {"action 10 (push 0-2 over dp: f .. b): comes before the gradients are clipped",
+        swapped(10, 11)},
+       {"action 12 (clip): comes after a push",
+        [](StepPlan& p) { p.actions.push_back(p.actions[10]); }},
+       {"action 8 (norm over dp): takes no axis where the parameters are remote over dp: it is the "
+        "norm of one worker's own gradient",
+        with(8, [](Action& a) { a.axes = {"dp"}; })}});
+}
+
+TEST(StepVerify, WorkersDoNotWaitForEachOther) {
+  const std::string together =
+      "is for values that the ranks hold together, but the parameters are remote over dp; workers "
+      "use pull and push";
+  const auto instead = [](ActionKind kind, bool over) {
+    return with(9, [=](Action& a) {
+      a.kind = kind;
+      if (!over) a.axes.clear();
+      if (range_of(kind) == plan::RangeOf::kNothing) a.range = {};
+    });
+  };
+  expect_refused(
+      workers(),
+      {{"action 9 (all_reduce 0-1 over dp: f .. a): " + together,
+        instead(ActionKind::kAllReduce, true)},
+       {"action 9 (reduce_scatter 0-1 over dp: f .. a): " + together,
+        instead(ActionKind::kReduceScatter, true)},
+       {"action 9 (all_gather 0-1 over dp: f .. a): " + together,
+        instead(ActionKind::kAllGather, true)},
+       {"action 9 (count): " + together, instead(ActionKind::kCount, false)},
+       {"action 9 (find_unused): " + together, instead(ActionKind::kFindUnused, false)},
+       {"action 9 (update 0-1: f .. a): the parameters are remote over dp; the servers update "
+        "them, after a push",
+        instead(ActionKind::kUpdate, false)},
+       {"action 9 (agree): lets ranks wait for each other, but the parameters are remote over dp, "
+        "whose workers do not: loss and stop travel beside the data path",
+        instead(ActionKind::kAgree, false)}});
+  StepPlan one = workers();
+  one.mesh.axes[0].size = 1;
+  EXPECT_TRUE(verify(one).ok()) << verify(one).to_string();
+  one.actions.erase(one.actions.begin() + 1);
+  EXPECT_FALSE(verify(one).ok()) << "a single worker pulls too";
+}
+
+TEST(StepVerify, ServersHaveParametersTogetherWithTheirState) {
+  expect_refused(
+      workers(),
+      {{"state optimizer: not remote over dp, where the parameters are; servers keep both",
+        [](StepPlan& p) { p.optimizer_state = {Placement::kReplicate}; }},
+       {"state parameters: not remote over dp, where the optimizer's state is; servers keep both",
+        [](StepPlan& p) { p.parameters = {Placement::kReplicate}; }},
+       {"state frozen: remote over dp; servers have only what they update",
+        [](StepPlan& p) { p.frozen = {Placement::kRemote}; }},
+       {"state parameters: remote over dp, but the mesh has other axes; the workers are its only "
+        "one",
+        [](StepPlan& p) {
+          p.mesh.axes.push_back({"tp", 2});
+          for (auto* on : {&p.parameters, &p.frozen, &p.optimizer_state}) {
+            on->push_back(Placement::kReplicate);
+          }
+        }},
+       {"action 1 (pull 0-1: f .. a): needs an axis", with(1, [](Action& a) { a.axes.clear(); })},
+       {"action 9 (push 0-1 over dp async: f .. a): cannot be asynchronous",
+        with(9, [](Action& a) { a.asynchronous = true; })}});
+  StepPlan without_servers = replicas();
+  without_servers.actions.insert(without_servers.actions.begin() + 1,
+                                 {.kind = ActionKind::kPull, .range = {0, 1}, .axes = {"dp"}});
+  EXPECT_EQ(verify(without_servers).message(),
+            "action 1 (pull 0-1 over dp: a .. b): needs parameters on servers, but state "
+            "parameters is nowhere remote");
 }
 
 TEST(StepVerify, NamesWhatIsNoPlanAtAll) {

@@ -317,6 +317,32 @@ TEST(PlanCommand, PricesAStep) {
               HasSubstr("No rank sends anything."));
 }
 
+TEST(PlanCommand, PricesAStepWithServers) {
+  const std::vector<std::string> plan = {"parameter_server", "-n", "3"};
+  const auto with = [&](const std::string& command, const std::vector<std::string>& rest = {}) {
+    std::vector<std::string> all = {command};
+    all.insert(all.end(), plan.begin(), plan.end());
+    all.insert(all.end(), rest.begin(), rest.end());
+    return run(all);
+  };
+  EXPECT_THAT(with("show").out, HasSubstr("pull 0-5 over dp"));
+  EXPECT_EQ(with("verify").exit_code, kExitOk);
+  const json c = objects(with("cost", {"--json"}).out).at(0);
+  const std::int64_t bytes = 4 * (784 * 512 + 512 * 512 + 512 * 10 + 1034);
+  EXPECT_EQ(c["pulled_per_rank"], bytes);
+  EXPECT_EQ(c["pushed_per_rank"], bytes);
+  EXPECT_EQ(c["memory_between_steps"]["parameters"], bytes);
+  EXPECT_EQ(c["memory_between_steps"]["optimizer_state"], 0);
+  EXPECT_THAT(with("cost").out, HasSubstr("Each rank pulls 2.6 MiB from the servers and pushes"));
+  // the link between hosts is slower than memory
+  const auto seconds = [&](const std::string& hosts) {
+    return objects(with("simulate", {"--hosts", hosts, "--json"}).out)
+        .back()["seconds"]
+        .get<double>();
+  };
+  EXPECT_GT(seconds("3"), seconds("1") + 0.01);
+}
+
 TEST(PlanCommand, SimulatesAStepByMeasuredTimes) {
   const Outcome o = run({"simulate", "some.toml", "-n", "2", "--measured", "--json"});
   ASSERT_EQ(o.exit_code, kExitOk) << o.err;

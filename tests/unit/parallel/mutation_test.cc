@@ -14,6 +14,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
@@ -39,8 +40,12 @@ plan::ModelShape model() {
 }
 
 std::vector<StepPlan> strategies() {
-  std::vector<std::vector<Pass>> ways = {
-      {}, {mirrored(4)}, {host_shared(1, 4)}, {host_shared(2, 2)}};
+  std::vector<std::vector<Pass>> ways = {{},
+                                         {mirrored(4)},
+                                         {host_shared(1, 4)},
+                                         {host_shared(2, 2)},
+                                         {parameter_server(1)},
+                                         {parameter_server(3)}};
   for (const int stage : {1, 2, 3}) {
     for (const int prefetch : {0, 1}) {
       const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};

@@ -10,6 +10,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
@@ -264,7 +265,9 @@ std::string passes(const Strategy& strategy, std::vector<int> hosts, bool can_sh
 
 TEST(StrategyByName, IsOneDeviceOnOneRank) {
   for (std::size_t k = 0; k < strategy_names().size(); ++k) {
-    EXPECT_EQ(passes({.kind = static_cast<Strategy::Kind>(k)}, {1}), "one_device");
+    const auto kind = static_cast<Strategy::Kind>(k);
+    const bool served = kind == Strategy::Kind::kParameterServer;
+    EXPECT_EQ(passes({.kind = kind}, {1}), served ? "one_device+parameter_server" : "one_device");
   }
 }
 
@@ -309,6 +312,76 @@ TEST(StrategyByName, TakesWhatAStepHasBesides) {
   ASSERT_TRUE(p.ok()) << p.status().to_string();
   EXPECT_EQ(p->strategy, "one_device+micro_batches2+scale_loss+clip_gradients+sharded3");
   EXPECT_TRUE(std::ranges::any_of(p->actions, &plan::Action::asynchronous));
+}
+
+std::vector<std::string> all_actions(const StepPlan& p) {
+  std::vector<std::string> out;
+  for (const plan::Action& a : p.actions) out.push_back(to_text(a));
+  return out;
+}
+
+TEST(ParameterServer, PullsBeforeForwardAndPushesWhereOthersUpdate) {
+  for (const int workers : {1, 2, 5}) {
+    const auto p = compose(one_device(shape(2)), parameter_server(workers));
+    ASSERT_TRUE(p.ok()) << p.status().to_string();
+    EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", workers}}}));
+    EXPECT_EQ(p->parameters, std::vector{plan::Placement::kRemote});
+    EXPECT_EQ(p->optimizer_state, std::vector{plan::Placement::kRemote});
+    EXPECT_EQ(p->frozen, std::vector{plan::Placement::kReplicate});
+    EXPECT_THAT(all_actions(*p),
+                ::testing::ElementsAre("load", "pull 0-3 over dp", "forward 0-1", "loss",
+                                       "backward 0-1", "push 0-3 over dp"));
+  }
+}
+
+TEST(ParameterServer, TakesOtherPassesBeforeAndAfter) {
+  const auto before = compose(one_device(shape(3)), micro_batches(2), scale_loss(),
+                              clip_gradients(), parameter_server(2));
+  const auto after = compose(one_device(shape(3)), parameter_server(2), micro_batches(2),
+                             scale_loss(), clip_gradients());
+  ASSERT_TRUE(before.ok()) << before.status().to_string();
+  ASSERT_TRUE(after.ok()) << after.status().to_string();
+  EXPECT_EQ(after->actions, before->actions);
+  EXPECT_THAT(
+      all_actions(*before),
+      ::testing::ElementsAre("load", "pull 0-5 over dp", "forward 0-2", "loss", "backward 0-2",
+                             "forward 0-2 batch 1", "loss batch 1", "backward 0-2 batch 1", "norm",
+                             "unscale", "clip", "push 0-5 over dp"));
+  const auto again = compose(*before, recompute());
+  ASSERT_TRUE(again.ok()) << again.status().to_string();
+  EXPECT_EQ(actions_of(*again, ActionKind::kPull).size(), 1u);
+  EXPECT_EQ(actions_of(*again, ActionKind::kRecompute).size(), 2u);
+}
+
+TEST(ParameterServer, RefusesWhatItCannotRewrite) {
+  EXPECT_EQ(parameter_server(0)(one_device(shape(1))).status().message(),
+            "parameter_server: 0 workers; give at least 1");
+  const auto twice = compose(one_device(shape(1)), mirrored(2), parameter_server(2));
+  EXPECT_EQ(twice.status().code(), Code::kBadPlan);
+  EXPECT_EQ(twice.status().message(),
+            "after one_device+mirrored: parameter_server: the mesh has axes already; apply it "
+            "once, and no other strategy");
+  EXPECT_EQ(compose(one_device(shape(1)), parameter_server(2), mirrored(2)).status().code(),
+            Code::kBadPlan);
+}
+
+TEST(StrategyByName, HasServersForAnyWorkers) {
+  using enum Strategy::Kind;
+  using enum Strategy::Parameters;
+  for (const std::vector<int>& workers : {std::vector{3}, {2, 1}, {1, 1, 1}}) {
+    EXPECT_EQ(passes({.kind = kParameterServer}, workers), "one_device+parameter_server");
+  }
+  for (const auto copies : {kReplicated, kHostShared, kSharded}) {
+    EXPECT_EQ(passes({.kind = kParameterServer, .parameters = copies}, {2}),
+              "strategy 'parameter_server' has the parameters on servers; leave out parameters, or "
+              "use 'ddp'");
+  }
+  EXPECT_EQ(plan_for({.kind = kParameterServer}, shape(2), {.ranks_per_host = {2}},
+                     {.trust_ratios = true})
+                .status()
+                .message(),
+            "strategy 'parameter_server' cannot update by this rule: lars and lamb need norms of "
+            "whole parameters, which servers do not compute; use another optimizer");
 }
 
 TEST(HostShared, SharesWithinAHostAndReducesBetweenHosts) {

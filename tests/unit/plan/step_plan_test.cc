@@ -64,12 +64,26 @@ TEST(StepPlan, TextRoundTrips) {
   odd.model.segments[1].parameters[0].name = "line\nend # comment";
   odd.mesh.axes[0].name = "d,p";
   odd.actions[3].axes[0] = "d,p";
-  for (const StepPlan& p : {StepPlan{}, sample(), odd}) {
+  StepPlan remote = sample();
+  remote.mesh.axes.pop_back();
+  remote.parameters = remote.optimizer_state = {Placement::kRemote};
+  remote.frozen = {Placement::kReplicate};
+  remote.actions = {{.kind = ActionKind::kPull, .range = {0, 2}, .axes = {"dp"}},
+                    {.kind = ActionKind::kPush, .range = {0, 2}, .axes = {"dp"}}};
+  for (const StepPlan& p : {StepPlan{}, sample(), odd, remote}) {
     const auto parsed = parse_step_plan(to_text(p));
     ASSERT_TRUE(parsed.ok()) << parsed.status().to_string() << "\n" << to_text(p);
     EXPECT_EQ(*parsed, p);
     EXPECT_EQ(hash(*parsed), hash(p));
   }
+}
+
+TEST(StepPlan, IsRemoteWhereServersHaveTheParameters) {
+  StepPlan p = sample();
+  EXPECT_FALSE(is_remote(p));
+  EXPECT_FALSE(is_remote(StepPlan{}));
+  p.parameters[1] = Placement::kRemote;
+  EXPECT_TRUE(is_remote(p));
 }
 
 TEST(StepPlan, ErrorsNameLineColumnAndReason) {
@@ -88,12 +102,12 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "5:32: 'float8' is not an element type; there are float32, float64, bfloat16, float16, "
             "int8, int16, int32, int64, uint8, bool");
   EXPECT_EQ(message_of(head + "state parameters partial"),
-            "4:18: 'partial' is not a placement; there are replicate, shard, shared");
+            "4:18: 'partial' is not a placement; there are replicate, shard, shared, remote");
   EXPECT_EQ(
       message_of(state + "action 0: sleep"),
       "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
       "all_gather, reshard, all_reduce, reduce_scatter, release_gradients, find_unused, "
-      "share_gradients, share_parameters, norm, unscale, clip, update, agree");
+      "share_gradients, share_parameters, pull, push, norm, unscale, clip, update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
   EXPECT_EQ(message_of(state + "action 0: load 1-1"),
@@ -118,6 +132,7 @@ TEST(StepPlan, HashFollowsEveryField) {
       [](StepPlan& p) { p.model.segments[0].parameters[0].dtype = DType::kFloat16; },
       [](StepPlan& p) { p.model.segments[0].parameters[0].trainable = false; },
       [](StepPlan& p) { p.parameters[1] = Placement::kShared; },
+      [](StepPlan& p) { p.parameters[1] = Placement::kRemote; },
       [](StepPlan& p) { p.frozen[1] = Placement::kShard; },
       [](StepPlan& p) { p.optimizer_state[1] = Placement::kReplicate; },
       [](StepPlan& p) { p.actions[2].kind = ActionKind::kBackward; },

@@ -1,0 +1,73 @@
+#include <stormo/analysis/step/step_remote.h>
+
+#include <string>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Placement;
+using plan::StepPlan;
+
+Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+
+/// Of a worker: it waits for no other one, and has no state to update.
+Status check_action_of_worker(const StepPlan& p, const Action& a) {
+  const std::string where = "the parameters are remote over " + p.mesh.axes.front().name;
+  switch (a.kind) {
+    case ActionKind::kLoad:
+    case ActionKind::kForward:
+    case ActionKind::kLoss:
+    case ActionKind::kRecompute:
+    case ActionKind::kBackward:
+    case ActionKind::kPull:
+    case ActionKind::kPush:
+    case ActionKind::kUnscale:
+    case ActionKind::kClip: return {};
+    case ActionKind::kNorm:
+      return a.axes.empty() ? Status()
+                            : bad("takes no axis where " + where +
+                                  ": it is the norm of one worker's own gradient");
+    case ActionKind::kUpdate: return bad(where + "; the servers update them, after a push");
+    case ActionKind::kAgree:
+      return bad("lets ranks wait for each other, but " + where +
+                 ", whose workers do not: loss and stop travel beside the data path");
+    default:
+      return bad("is for values that the ranks hold together, but " + where +
+                 "; workers use pull and push");
+  }
+}
+
+}  // namespace
+
+Status check_remote_state(const StepPlan& p) {
+  for (std::size_t i = 0; i < p.mesh.axes.size(); ++i) {
+    const auto is = [i](const std::vector<Placement>& placed) {
+      return i < placed.size() && placed[i] == Placement::kRemote;
+    };
+    const bool remote = is(p.parameters);
+    const std::string axis = " over " + p.mesh.axes[i].name;
+    if (is(p.frozen)) {
+      return bad("state frozen: remote" + axis + "; servers have only what they update");
+    }
+    if (remote != is(p.optimizer_state)) {
+      return bad(std::string("state ") + (remote ? "optimizer" : "parameters") + ": not remote" +
+                 axis + ", where the " + (remote ? "parameters are" : "optimizer's state is") +
+                 "; servers keep both");
+    }
+    if (remote && p.mesh.axes.size() > 1) {
+      return bad("state parameters: remote" + axis + ", but the mesh has other axes; the workers " +
+                 "are its only one");
+    }
+  }
+  return {};
+}
+
+Status check_remote_action(const StepPlan& p, const Action& a) {
+  if (is_remote(p)) return check_action_of_worker(p, a);
+  if (a.kind != ActionKind::kPull && a.kind != ActionKind::kPush) return {};
+  return bad("needs parameters on servers, but state parameters is nowhere remote");
+}
+
+}  // namespace stormo::analysis
