@@ -15,6 +15,15 @@ void write_line(std::ostream& out, const Json& line) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
+Json staleness_json(const std::vector<StalenessRecord>& workers) {
+  Json out = Json::array();
+  for (const StalenessRecord& s : workers) {
+    out.push_back(
+        {{"gradients", s.gradients}, {"mean", s.mean}, {"max", s.max}, {"histogram", s.histogram}});
+  }
+  return out;
+}
+
 }  // namespace
 
 void JsonObserver::on_start(const StartRecord& r) {
@@ -84,6 +93,7 @@ void JsonObserver::on_end(const EndRecord& r) {
   line["ranks"] = r.ranks;
   line["hosts"] = r.hosts;
   line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
+  if (!r.staleness.empty()) line["staleness"] = staleness_json(r.staleness);
   line["checkpoint"] = text_or_null(r.checkpoint);
   write_line(out_, line);
 }

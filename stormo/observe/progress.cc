@@ -78,6 +78,21 @@ std::string save_failed_text(const SaveFailedRecord& r) {
       r.failures, r.max_failures, r.error);
 }
 
+/// "mean 1.03, max 5 (worker 0: 1.02, worker 1: 1.04)"
+std::string staleness_text(const std::vector<StalenessRecord>& workers) {
+  double sum = 0, gradients = 0;
+  std::int64_t max = 0;
+  std::string each;
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    const auto count = static_cast<double>(workers[w].gradients);
+    sum += workers[w].mean * count;
+    gradients += count;
+    max = std::max(max, workers[w].max);
+    each += fmt::format("{}worker {}: {:.2f}", w == 0 ? "" : ", ", w, workers[w].mean);
+  }
+  return fmt::format("mean {:.2f}, max {} ({})", gradients > 0 ? sum / gradients : 0, max, each);
+}
+
 }  // namespace
 
 TerminalStyle terminal_style(bool is_terminal, int columns, const char* no_color,
@@ -168,6 +183,7 @@ void TextObserver::on_end(const EndRecord& r) {
         fmt::format("{:.4f} after step {}{}", r.best_value, r.best_step,
                     r.stopped_early ? ", no better since: stopped early" : ""));
   }
+  if (!r.staleness.empty()) row("staleness", staleness_text(r.staleness));
   row("weights hash", r.weights_hash);
   if (!r.checkpoint.empty()) row("checkpoint", printable_line(r.checkpoint));
   if (r.interrupted && !r.checkpoint.empty()) row("to continue", "the same command with --resume");

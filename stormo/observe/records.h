@@ -55,6 +55,15 @@ struct SaveFailedRecord {
   std::string error{};
 };
 
+/// Staleness of the gradients of one worker, with parameter servers: the number of updates between
+/// the read of the parameters and the update with the gradient.
+struct StalenessRecord {
+  std::int64_t gradients = 0;  ///< that were used, counted at each server
+  double mean = 0;
+  std::int64_t max = 0;
+  std::vector<std::int64_t> histogram{};  ///< by staleness; without zeros at its end
+};
+
 /// Last record of a run that was completed, or interrupted after saving.
 struct EndRecord {
   std::int64_t steps = 0;
@@ -77,6 +86,7 @@ struct EndRecord {
   int ranks = 1;
   int hosts = 1;
   std::vector<std::uint64_t> bytes_sent_per_rank{};  ///< between hosts, index = rank
+  std::vector<StalenessRecord> staleness{};          ///< by worker; empty without parameter servers
   std::string checkpoint{};                          ///< path of the last one, empty when none
   std::string sample{};                              ///< generated text, empty for other models
   bool interrupted = false;

@@ -1,5 +1,7 @@
 #include <stormo/server/shard_memory.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -101,6 +103,8 @@ ShardMemory::Pool ShardMemory::add_pool(std::size_t bytes, unsigned copies) {
 }
 
 void ShardMemory::initialise() {
+  // gives back pages of earlier users; without a memory file there is nothing to give back
+  (void)::madvise(memory_, bytes_, MADV_REMOVE);
   new (memory_) Header;
   for (int w = 0; w < workers_; ++w) new (&cell(w)) Cell;
   for (unsigned i = 0; i < weights_.copies; ++i) new (&version_of(i)) std::atomic<std::uint64_t>(0);

@@ -23,7 +23,7 @@ bool updates(const PushDecision& decision) {
 
 SharedShard::SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, ShardWait wait)
     : options_(std::move(options)),
-      wait_(wait),
+      wait_(std::move(wait)),
       memory_(std::move(pieces), options_.workers, options_.optimizer) {}
 
 void SharedShard::create(std::byte* memory) {
@@ -56,7 +56,10 @@ SharedShard::View SharedShard::pin(int worker) {
     if (Commit::unpack(again).weights == weights) break;
     word = again;
   }
-  const Commit commit = Commit::unpack(word);
+  return view_of(Commit::unpack(word));
+}
+
+SharedShard::View SharedShard::view_of(const Commit& commit) const {
   View view{.version = memory_.version_of(commit.weights).load(std::memory_order_acquire),
             .pieces = {}};
   for (std::size_t i = 0; i < pieces().size(); ++i) {
@@ -88,8 +91,9 @@ Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
       Deadline::at(std::min(by.when(), Deadline::after(wait_.patience).when()));
   const Status status =
       transport::wait_for(memory_.header().bell, seen + 1,
-                          {.policy = wait_.policy, .health = wait_.health, .by = look_again});
-  return status.code() == Code::kDeadlineExceeded && !by.expired() ? Status() : status;
+                          {.policy = wait_.policy, .health = healthy_, .by = look_again});
+  if (status.code() != Code::kDeadlineExceeded || by.expired()) return status;
+  return wait_.status ? wait_.status() : Status();
 }
 
 // One writer at a time, so that no work is done in vain. Correctness does not depend on it: a
@@ -145,11 +149,38 @@ bool SharedShard::commit(int worker, Lease& lease) {
 }
 
 void SharedShard::release(int worker, const Lease& lease) {
-  ShardMemory::Header& header = memory_.header();
   memory_.cell(worker).writes.store(0, std::memory_order_seq_cst);
+  drop(lease);
+}
+
+void SharedShard::drop(const Lease& lease) {
   std::uint64_t mine = lease.word;
-  header.lease.compare_exchange_strong(mine, lease.word & kLeaseNumber);
-  header.bell.ring();
+  memory_.header().lease.compare_exchange_strong(mine, lease.word & kLeaseNumber);
+  memory_.header().bell.ring();
+}
+
+// Under the lease the current copies are marked as used; then others go on with other copies.
+Result<SharedShard::View> SharedShard::save(
+    int worker, const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
+  ShardMemory::Header& header = memory_.header();
+  ShardMemory::Cell& cell = memory_.cell(worker);
+  for (;;) {
+    STORMO_ASSIGN_OR_RETURN(const Lease lease, acquire(worker, Deadline::never()));
+    Commit used = lease.from;
+    used.count = 1;
+    cell.pin.store(used.weights + 1, std::memory_order_seq_cst);
+    cell.writes.store(used.pack(), std::memory_order_seq_cst);
+    if (header.lease.load(std::memory_order_seq_cst) != lease.word) {
+      release(worker, lease);
+      continue;
+    }
+    drop(lease);
+    View view = view_of(used);
+    for (std::size_t i = 0; i < pieces().size(); ++i) copy(i, memory_.arrays(used, i));
+    cell.writes.store(0, std::memory_order_seq_cst);
+    header.bell.ring();
+    return view;
+  }
 }
 
 Result<PushDecision> SharedShard::push(int worker, const PushedGradient& gradient, Deadline by) {

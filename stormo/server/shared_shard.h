@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,10 +26,11 @@ struct ShardOptions {
   std::shared_ptr<const protocol::Policy> policy;
 };
 
-/// What one process needs to wait.
+/// How one process waits.
 struct ShardWait {
   transport::WaitPolicy policy;
-  const transport::Health& health;  ///< ends all waits when it fails; borrowed
+  /// Asked every `patience`: a failure ends the wait. May be empty.
+  std::function<Status()> status = {};
   /// A writer that makes no progress for so long loses its lease: it was stopped, or is dead.
   Duration patience = std::chrono::milliseconds(300);
 };
@@ -67,7 +69,7 @@ class SharedShard {
   void create(std::byte* memory);
   void attach(std::byte* memory) { memory_.attach(memory); }
 
-  /// The current arrays of a piece: to set first values, and to save. Only while nobody pushes.
+  /// The current arrays of a piece: to set first values, and to compare. Only while nobody pushes.
   PieceArrays values(std::size_t piece) const;
   void set_updates(std::size_t piece, std::int64_t updates);
 
@@ -80,6 +82,10 @@ class SharedShard {
   Result<View> read(int worker, Deadline by = Deadline::never());
   /// As read(), whatever the policy says, and uncounted: for evaluation and saving.
   View look(int worker);
+  /// As look(), and calls `copy` with the arrays of each piece of this version. The optimizer's
+  /// state stays what it is during the call only. Others may push meanwhile.
+  Result<View> save(int worker,
+                    const std::function<void(std::size_t piece, const PieceArrays&)>& copy);
   /// Gives a gradient. Blocks until it is taken, at most until `by`. kCorrupt when the policy's
   /// invariant does not hold.
   Result<protocol::PushDecision> push(int worker, const PushedGradient& gradient,
@@ -100,12 +106,14 @@ class SharedShard {
     protocol::ShardState state;
   };
   View pin(int worker);
+  View view_of(const Commit& commit) const;
   Status wait_for_change(std::uint32_t seen, Deadline by) const;
   Result<Lease> acquire(int worker, Deadline by);
   bool choose_copies(int worker, Lease& lease);
   /// Makes `lease.to` current. False if the lease was lost; then nothing has changed.
   bool commit(int worker, Lease& lease);
   void release(int worker, const Lease& lease);
+  void drop(const Lease& lease);  // as release(), but the copies stay in use
   /// Writes the arrays of the next version as `decision` says.
   void write(const Lease& lease, const PushedGradient& gradient, int worker,
              const protocol::PushDecision& decision);
@@ -115,6 +123,7 @@ class SharedShard {
 
   ShardOptions options_;
   ShardWait wait_;
+  transport::Health healthy_;  // waits end by ShardWait::status
   ShardMemory memory_;
 };
 

@@ -7,6 +7,8 @@
 #include <stormo/optim/options.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/strategy.h>
+#include <stormo/protocol/server/policy.h>
+#include <stormo/server/shard_layout.h>
 
 namespace stormo::train {
 
@@ -73,6 +75,13 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;
 };
 
+/// Parameter servers, for Strategy::Kind::kParameterServer.
+struct ServerOptions {
+  protocol::PolicyOptions policy = {};
+  int count = 0;  ///< server shards; 0: one for each worker
+  server::PlacementRule placement = server::PlacementRule::kGreedy;
+};
+
 struct TrainerOptions {
   std::string name = "program";           ///< appears in records and manifests
   std::string recipe_json = "{}";         ///< resolved recipe; the Trainer copies it into Snapshots
@@ -82,6 +91,7 @@ struct TrainerOptions {
   /// plan must pass analysis::verify (analysis/step/step_verify.h), and is executed.
   std::vector<parallel::Pass> passes = {};
   GradientOptions gradients;
+  ServerOptions servers;
   std::int64_t micro_batches = 1;  ///< into which the local batch is divided
   bool recompute = false;          ///< see parallel::recompute(); for a model::Chain
   std::int64_t steps = 0;          ///< steps of the whole run; or

@@ -17,7 +17,7 @@ class Async : public Policy {
       case Compensation::kInverseStaleness:
         return {.rate = 1 / static_cast<double>(std::max<std::uint64_t>(1, staleness))};
       case Compensation::kLearningRateOverN:
-        return {.rate = 1 / static_cast<double>(std::max(1, state.active_workers()))};
+        return {.rate = 1 / static_cast<double>(state.workers.size())};
     }
     return {};
   }

@@ -61,7 +61,7 @@ class VirtualRun {
     for (const auto& crash : cluster_.crashes) {
       schedule(crash.at, EventKind::kCrash, crash.worker);
     }
-    for (int w = 0; w < cluster_.workers; ++w) begin_step(w);
+    for (int w = 0; w < cluster_.workers; ++w) STORMO_RETURN_IF_ERROR(begin_step(w));
     while (!queue_.empty()) {
       const VirtualEvent event = queue_.top();
       queue_.pop();
@@ -100,7 +100,7 @@ class VirtualRun {
                            : workers_[static_cast<std::size_t>(w)].steps < cluster_.steps;
   }
 
-  void begin_step(int w) {
+  Status begin_step(int w) {
     VirtualWorker& me = worker(w);
     if (!has_step(w)) return end(w);
     me.step = cluster_.pooled ? cluster_.steps * cluster_.workers - pool_ : me.steps;
@@ -111,6 +111,7 @@ class VirtualRun {
     } else {
       compute(w);
     }
+    return {};
   }
 
   void compute(int w) {
@@ -122,11 +123,14 @@ class VirtualRun {
              EventKind::kComputed, w);
   }
 
-  void end(int w) {
-    if (worker(w).unpushed > 0) return push(w);
+  Status end(int w) {
+    if (worker(w).unpushed > 0) {
+      push(w);
+      return {};
+    }
     worker(w).ended = true;
     outcome_.time = std::max(outcome_.time, now_);
-    leave_all(w);
+    return leave_all(w);
   }
 
   void push(int w) {
@@ -135,14 +139,13 @@ class VirtualRun {
     to_all_servers(EventKind::kPushArrives, w);
   }
 
-  void leave_all(int w) {
+  Status leave_all(int w) {
     for (int s = 0; s < cluster_.servers; ++s) {
-      if (leave(policy_, server(s), w)) {
-        if (events_.completed) events_.completed(s);
-        note_update(server(s));
-      }
+      if (leave(policy_, server(s), w)) note_update(server(s));
+      if (events_.left) STORMO_RETURN_IF_ERROR(events_.left(w, s));
       changed_.push_back(s);
     }
+    return {};
   }
 
   Status handle(const VirtualEvent& event) {
@@ -161,21 +164,25 @@ class VirtualRun {
       case EventKind::kComputed: {
         VirtualWorker& me = worker(w);
         ++of(outcome_.steps, w);
-        if (events_.computed) events_.computed(w, me.step);
-        // so that pushes are made at steps 1, 1 + push_every, ... as reads are
+        if (events_.computed) STORMO_RETURN_IF_ERROR(events_.computed(w, me.step, now_));
         ++me.unpushed;
-        (me.steps - 1) % cluster_.push_every == 0 ? push(w) : begin_step(w);
+        // at steps 1, 1 + push_every, ..., as reads are
+        if ((me.steps - 1) % cluster_.push_every != 0) {
+          STORMO_RETURN_IF_ERROR(begin_step(w));
+        } else {
+          push(w);
+        }
         break;
       }
       case EventKind::kPushReturns:
-        if (--worker(w).replies == 0) begin_step(w);
+        if (--worker(w).replies == 0) STORMO_RETURN_IF_ERROR(begin_step(w));
         break;
       case EventKind::kCrash:
         worker(w).ended = true;
         for (auto& waiting : blocked_) {
           std::erase_if(waiting, [w](const VirtualEvent& e) { return e.worker == w; });
         }
-        leave_all(w);
+        STORMO_RETURN_IF_ERROR(leave_all(w));
         break;
     }
     return ask_again();
@@ -187,14 +194,14 @@ class VirtualRun {
     const int w = event.worker;
     if (event.kind == EventKind::kReadArrives) {
       if (!may_read(policy_, state, w)) return false;
-      if (events_.read) events_.read(w, event.server);
+      if (events_.read) STORMO_RETURN_IF_ERROR(events_.read(w, event.server));
       note_read(state, w);
       schedule(cluster_.latency, EventKind::kReadReturns, w, event.server);
     } else {
       const Push push{.worker = w, .sequence = state.worker(w).pushes};
       STORMO_ASSIGN_OR_RETURN(const PushDecision decision, decide(policy_, state, push));
       if (decision.action == PushAction::kWait) return false;
-      if (events_.pushed) events_.pushed(event.server, push, decision);
+      if (events_.pushed) STORMO_RETURN_IF_ERROR(events_.pushed(event.server, push, decision));
       note_push(state, push, decision);
       STORMO_RETURN_IF_ERROR(policy_.invariant(state));
       schedule(cluster_.latency, EventKind::kPushReturns, w, event.server);

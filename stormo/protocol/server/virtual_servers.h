@@ -36,17 +36,17 @@ struct VirtualCluster {
 };
 
 /// What happens, in the order of virtual time. A run with data does its work in these calls. All
-/// may be empty.
+/// may be empty; a failure ends the run.
 struct VirtualEvents {
   /// The worker has read the shard of a server.
-  std::function<void(int worker, int server)> read;
+  std::function<Status(int worker, int server)> read;
   /// The worker has computed a gradient from what it last read. `step` counts the steps that were
   /// begun, over all workers if they are pooled.
-  std::function<void(int worker, std::int64_t step)> computed;
-  /// The server has taken a push, before note_push(). Never kWait.
-  std::function<void(int server, const Push&, const PushDecision&)> pushed;
-  /// The server applies pending gradients because a worker has left, before note_update().
-  std::function<void(int server)> completed;
+  std::function<Status(int worker, std::int64_t step, Duration now)> computed;
+  /// The server has taken a push. Never kWait.
+  std::function<Status(int server, const Push&, const PushDecision&)> pushed;
+  /// The worker has left the server: it has done all steps, or has crashed.
+  std::function<Status(int worker, int server)> left;
 };
 
 struct VirtualOutcome {

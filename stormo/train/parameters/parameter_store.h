@@ -10,6 +10,7 @@
 #include <stormo/base/status.h>
 #include <stormo/plan/mesh.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/protocol/server/shard_state.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/tensor_piece.h>
 
@@ -65,6 +66,17 @@ class ParameterStore {
   /// Performs kUpdate on the part of the range that this rank owns. Not a collective, except for
   /// rules that need norms.
   virtual Status update(const ParameterRange& range, const StepRate& rate) = 0;
+  /// Performs kPush: gives the gradients of the range, which count for `weight` in an average, to
+  /// the servers, which update. Not a collective.
+  virtual Status push(const plan::Action& /*action*/, const StepRate& /*rate*/, double /*weight*/) {
+    return Status(Code::kBadPlan, "this store has no servers");
+  }
+  /// With servers: this rank makes no steps until join(), and nobody waits for it. Not a
+  /// collective.
+  virtual Status leave() { return {}; }
+  virtual Status join() { return {}; }
+  /// With servers: of the gradients that this rank has pushed.
+  virtual protocol::Staleness staleness() const { return {}; }
   /// Called at the end of a step: frees the gradients of the module. Not a collective.
   virtual void zero_grad() { optimizer().zero_grad(); }
 

@@ -12,6 +12,8 @@
 namespace stormo::train {
 namespace {
 
+using protocol::PolicyOptions;
+
 constexpr double kMost = 1e15;  // counts; well inside what a double and an int64 hold exactly
 
 constexpr std::string_view kMayDiffer[] = {"threads",         "data.path", "data.train",
@@ -19,6 +21,12 @@ constexpr std::string_view kMayDiffer[] = {"threads",         "data.path", "data
 
 std::vector<std::string_view> names(const std::vector<std::string>& list) {
   return {list.begin(), list.end()};
+}
+
+/// Places in options of the servers.
+template <auto kMember>
+FieldPlace policy_place(Recipe& r) {
+  return &(r.train.servers.policy.*kMember);
 }
 
 std::vector<RecipeField> make_fields() {
@@ -236,6 +244,25 @@ std::vector<RecipeField> make_fields() {
       {"strategy.deterministic",
        "one order of additions: the bits depend on ranks and hosts, not on buckets or speed",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.deterministic; }},
+
+      {"strategy.policy", "parameter_server: when workers wait, and what becomes of a gradient",
+       policy_place<&PolicyOptions::kind>, 0, 0, protocol::policy_names()},
+      {"strategy.bound", "ssp: steps that a worker may be ahead of the slowest",
+       policy_place<&PolicyOptions::bound>, 0, 1e9},
+      {"strategy.n", "n_softsync: an update is the average of workers / n gradients",
+       policy_place<&PolicyOptions::n>, 1, 4096},
+      {"strategy.backups", "backup_workers: gradients of a step that are not waited for",
+       policy_place<&PolicyOptions::backups>, 0, 4096},
+      {"strategy.compensation",
+       "parameter_server: how the staleness of gradients is compensated for",
+       policy_place<&PolicyOptions::compensation>, 0, 0, protocol::compensation_names()},
+      {"strategy.lambda", "delay_compensated: factor of the correction",
+       policy_place<&PolicyOptions::lambda>, 0, 1e6},
+      {"strategy.servers", "parameter_server: shards of the parameters; 0: one for each worker",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.count; }, 0, 4096},
+      {"strategy.placement", "parameter_server: how parameters are placed on servers",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.placement; }, 0, 0,
+       server::placement_rule_names()},
 
       {"checkpoint.directory", "where checkpoints go; empty: none are written",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.directory; }},

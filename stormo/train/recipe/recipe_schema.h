@@ -17,7 +17,8 @@ using FieldPlace =
     std::variant<std::int64_t*, std::uint64_t*, int*, bool*, double*, std::string*,
                  std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
                  OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
-                 Strategy::Parameters*, Reducer*, ReduceType*>;
+                 Strategy::Parameters*, Reducer*, ReduceType*, protocol::PolicyOptions::Kind*,
+                 protocol::Compensation*, server::PlacementRule*>;
 
 /// One key of a recipe. The table of all keys is their only list: parsing, suggestions, printing
 /// and the reference use it.

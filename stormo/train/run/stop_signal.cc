@@ -58,6 +58,8 @@ StopSignal::~StopSignal() {
 
 int StopSignal::received() { return g_received; }
 
+bool StopSignal::has_usr1() { return g_usr1; }
+
 bool StopSignal::take_usr1() { return g_usr1.exchange(false); }
 
 }  // namespace stormo::train

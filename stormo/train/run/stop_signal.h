@@ -25,6 +25,7 @@ class StopSignal {
   static int received();
   /// Whether SIGUSR1 was received since the last call.
   static bool take_usr1();
+  static bool has_usr1();
 
  private:
   Scope scope_;

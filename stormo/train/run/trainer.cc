@@ -60,6 +60,11 @@ Status validate(const RunSetup& setup) {
   return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
 }
 
+/// Whether every rank ends with this status.
+bool all_know(const Status& status) {
+  return status.code() == Code::kInterrupted || status.code() == Code::kRefused;
+}
+
 template <class Function>
 Result<observe::EndRecord> result_of(const Function& function) {
   try {
@@ -89,6 +94,8 @@ Result<observe::EndRecord> Trainer::State::run() {
   STORMO_RETURN_IF_ERROR(check_agreement(setup.world, std::move(facts), problem));
   TrainingRun run(setup);
   Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
+  // before the run goes: it may wait for others, and they for this rank
+  if (!end.ok() && !all_know(end.status())) setup.world.fail(end.status());
   signal = run.interrupt_signal();
   last_saved = run.last_saved();
   started = run.started();
@@ -127,9 +134,7 @@ bool Trainer::started() const { return state_->started; }
 
 Result<observe::EndRecord> Trainer::run() {
   Result<observe::EndRecord> end = result_of([this] { return state_->run(); });
-  const Code code = end.status().code();
-  const bool all_know = code == Code::kInterrupted || code == Code::kRefused;
-  if (!end.ok() && !all_know) state_->setup.world.fail(end.status());
+  if (!end.ok() && !all_know(end.status())) state_->setup.world.fail(end.status());
   return end;
 }
 

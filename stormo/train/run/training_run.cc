@@ -89,6 +89,7 @@ Status TrainingRun::start() {
   STORMO_RETURN_IF_ERROR(state_.start());
   groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
   store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_);
+  if (is_remote(setup_.plan)) board_ = std::make_unique<WorkerBoard>(world_);
   if (setup_.task.autocast == torch::kHalf) {
     scaler_ = std::make_unique<GradScaler>(world_, options_.loss_scale);
   }
@@ -106,6 +107,7 @@ Status TrainingRun::start() {
     world_.set_section(step + " load");
     STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
     world_.set_section(step + " forward and backward");
+    loaded_samples_ = next.slice.global_size;
     return std::move(next.batch);
   };
   STORMO_ASSIGN_OR_RETURN(
@@ -140,8 +142,12 @@ Status TrainingRun::train() {
   while (state_.step < steps_ && signal_ == 0 && !enough_) {
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
-    STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+    STORMO_RETURN_IF_ERROR(board_ ? train_round() : train_one_step().within(section));
     STORMO_RETURN_IF_ERROR(between_steps().within("after " + section));
+    if (board_ && signal_ == 0) {
+      state_.step = own_position_[0];
+      state_.samples = own_position_[1];
+    }
   }
   log_.pause();
   return {};
@@ -153,7 +159,8 @@ Status TrainingRun::train_one_step() {
   const double peak =
       scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
   learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
-  STORMO_RETURN_IF_ERROR(runner_->step(learning_rate_).status());
+  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_));
+  if (board_) note_own_step(outcome);
   if (!overlap_) return {};
   STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(world_));
   if (!changed) return {};
@@ -171,9 +178,22 @@ Status TrainingRun::try_overlap() {
   return {};
 }
 
-// Every rank learns the exact mean loss of the step, whether any of them was told to stop (all stop
-// after the same step), and whether a save has failed in the background.
+// Every rank learns the exact mean loss of the step.
 Status TrainingRun::agree(const StepOutcome& mine) {
+  StepOutcome all;
+  STORMO_RETURN_IF_ERROR(exchange(mine, all));
+  step_loss_ = all.loss_sum / static_cast<double>(all.samples);
+  recent_loss_.add(all.loss_sum, static_cast<double>(all.samples));
+  end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
+  state_.samples += all.samples;
+  ++state_.step;
+  log_.add_samples(all.samples);
+  return {};
+}
+
+// Every rank learns the sums over all, whether any of them was told to stop (all stop after the
+// same step), and whether a save has failed in the background.
+Status TrainingRun::exchange(const StepOutcome& mine, StepOutcome& all) {
   int stop = StopSignal::received();
   const bool usr1 = StopSignal::take_usr1();
   if (usr1 && stop == 0 && options_.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
@@ -186,14 +206,9 @@ Status TrainingRun::agree(const StepOutcome& mine) {
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
   STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
   save_now_ = sums[2] > 0;
-  const auto samples = static_cast<std::int64_t>(sums[1]);
-  step_loss_ = sums[0] / sums[1];
-  recent_loss_.add(sums[0], sums[1]);
-  end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
-  state_.samples += samples;
-  ++state_.step;
   save_failed_ = sums[3] > 0;
-  log_.add_samples(samples);
+  all.loss_sum = sums[0];
+  all.samples = static_cast<std::int64_t>(sums[1]);
   const auto stops = std::span(sums).last<kStops>();
   const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
   if (state_.step < steps_ && told != stops.end())
@@ -205,11 +220,7 @@ Status TrainingRun::between_steps() {
   const std::int64_t step = state_.step;
   world_.set_section("after step " + std::to_string(step));
   const bool last = step == steps_ || signal_ != 0;
-  if (due(step, options_.log_every) || last) {
-    show_step(log_.take(steps_ - step), /*logged=*/true);
-  } else if (std::chrono::steady_clock::now() - shown_ >= kShowEvery) {
-    show_step(log_.look(steps_ - step), /*logged=*/false);
-  }
+  show_progress(last);
   if (last) return {};
   log_.pause();
   if (save_failed_) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
@@ -230,6 +241,15 @@ Status TrainingRun::between_steps() {
   }
   log_.resume();
   return {};
+}
+
+void TrainingRun::show_progress(bool last) {
+  const std::int64_t left = steps_ - state_.step;
+  if (due(state_.step, options_.log_every) || last) {
+    show_step(log_.take(left), /*logged=*/true);
+  } else if (std::chrono::steady_clock::now() - shown_ >= kShowEvery) {
+    show_step(log_.look(left), /*logged=*/false);
+  }
 }
 
 void TrainingRun::show_step(observe::StepRecord record, bool logged) {
@@ -340,6 +360,7 @@ Status TrainingRun::finish() {
     if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
   }
   STORMO_RETURN_IF_ERROR(gather_bytes_sent());
+  if (board_) STORMO_RETURN_IF_ERROR(gather_staleness());
   end_.steps = state_.step;
   end_.samples = state_.samples;
   end_.train_loss = recent_loss_.mean();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <csignal>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include <stormo/train/run/run_state.h>
 #include <stormo/train/run/step_log.h>
 #include <stormo/train/run/stop_signal.h>
+#include <stormo/train/run/worker_board.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/task.h>
 #include <stormo/train/world/axis_groups.h>
@@ -65,11 +67,19 @@ class TrainingRun {
   Status train_one_step();
   Status try_overlap();
   Status agree(const StepOutcome& mine);
+  Status exchange(const StepOutcome& mine, StepOutcome& all);
+  // of an asynchronous plan, see worker_rounds.cc
+  std::int64_t next_meeting() const;
+  Status train_round();
+  void note_own_step(const StepOutcome& mine);
+  Status meet();
+  Status gather_staleness();
   Status between_steps();
   Status evaluate_all();
   Status judge(const Evaluation& validation);
   Status save_best();
   Status save_when_due(bool in_background);
+  void show_progress(bool last = false);
   void show_step(observe::StepRecord record, bool logged);
   Status save_last();
   Status note_save(const Result<std::string>& outcome);
@@ -93,7 +103,12 @@ class TrainingRun {
   TimePoint shown_{};
   std::unique_ptr<data::Prefetcher> prefetcher_;
   std::unique_ptr<Runner> runner_;
-  std::unique_ptr<OverlapTrial> overlap_;  // null: the plan has one form only
+  std::unique_ptr<OverlapTrial> overlap_;       // null: the plan has one form only
+  std::unique_ptr<WorkerBoard> board_;          // of an asynchronous plan
+  WorkerBoard::Totals seen_;                    // of all workers
+  StepOutcome round_;                           // this rank's sums since the last meeting
+  std::array<std::int64_t, 2> own_position_{};  // step and samples of this rank, at a meeting
+  std::int64_t loaded_samples_ = 0;             // of all ranks, in the step
 
   observe::EndRecord end_;
   TimePoint started_;

@@ -159,9 +159,9 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kReleaseGradients:
     case ActionKind::kFindUnused:
     case ActionKind::kShareGradients:
-    case ActionKind::kShareParameters:
-    case ActionKind::kPull:
-    case ActionKind::kPush: return parts_.store.perform(action, weight());
+    case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
+    case ActionKind::kPull: return pull(action);
+    case ActionKind::kPush: return push(action, learning_rate);
     case ActionKind::kNorm: return done(norm());
     case ActionKind::kUnscale: return done(unscale());
     case ActionKind::kClip: return done(clip());
@@ -330,6 +330,19 @@ Status Runner::clip() {
   STORMO_ASSIGN_OR_RETURN(const double scale, clip_coefficient(norm_, parts_.clip_norm));
   gradient_scale_ *= scale;
   return {};
+}
+
+// The values that this rank has shown to whoever saves them may go now.
+Status Runner::pull(const Action& action) {
+  const Interval interval(parts_.lanes, Lane::kCommunication, "pull");
+  parts_.before_update();
+  return parts_.store.perform(action, weight());
+}
+
+Status Runner::push(const Action& action, double learning_rate) {
+  const Interval interval(parts_.lanes, Lane::kCommunication, "push");
+  return parts_.store.push(action, {.lr = learning_rate, .gradient_scale = gradient_scale_},
+                           weight());
 }
 
 Status Runner::update(const Action& action, double learning_rate) {

@@ -33,7 +33,7 @@ struct RunnerParts {
   Task task;
   ParameterStore& store;
   LaneTimer& lanes;
-  /// Called before every update: whoever still reads the state waits there until it has.
+  /// Called before every update or pull: waits until whoever still reads the state has done so.
   std::function<void()> before_update = [] {};
   /// kAgree: all ranks learn what this one has done.
   std::function<Status(const StepOutcome&)> agree = [](const StepOutcome&) { return Status(); };
@@ -93,6 +93,8 @@ class Runner {
   Status norm();
   Status unscale();
   Status clip();
+  Status pull(const plan::Action& action);
+  Status push(const plan::Action& action, double learning_rate);
   Status update(const plan::Action& action, double learning_rate);
   double weight() const { return static_cast<double>(outcome_.samples); }
   MicroBatch& at(const plan::Action& action) {

@@ -10,6 +10,7 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/train/store/host_shared_store.h>
 #include <stormo/train/store/replicated_store.h>
+#include <stormo/train/store/served_store.h>
 #include <stormo/train/store/sharded_store.h>
 
 namespace stormo::train {
@@ -95,7 +96,8 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
         "deterministic gradients have a reduction of their own; leave out the reducer");
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
-  if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage) {
+  if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage ||
+      strategy.kind == Strategy::Kind::kParameterServer) {
     return invalid_argument(
         "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
         "leave them out, or use 'ddp'");
@@ -122,6 +124,15 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
                                 const std::vector<NamedParameter>& parameters,
                                 comm::Communicator& world) {
   STORMO_ASSIGN_OR_RETURN(const Strategy strategy, strategy_of(options));
+  if (strategy.kind == Strategy::Kind::kParameterServer) {
+    STORMO_RETURN_IF_ERROR(ServedStore::possible(world));
+    STORMO_RETURN_IF_ERROR(ServedParameters::create(parameters, options, world.size()).status());
+    if (scale_loss) {
+      return invalid_argument(
+          "with parameter servers every worker would have a loss scale of its own; use bfloat16 or "
+          "float32");
+    }
+  }
   const bool can_share =
       HostSharedParameters::possible(world) &&
       std::all_of(parameters.begin(), parameters.end(), HostSharedParameters::can_hold);
@@ -146,6 +157,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                    .precision = {.reduce = how.travels_as}};
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
   }
+  if (is_remote(plan)) return std::make_unique<ServedStore>(groups, module, options);
   if (plan.mesh.find("host") >= 0) {
     return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,
                                              how);

@@ -94,9 +94,7 @@ class Job {
         std::vector<ShardPiece>{
             {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64}},
         ShardOptions{.workers = kWorkers, .optimizer = {.momentum = 0.5}, .policy = policy_},
-        ShardWait{.policy = transport::wait_policy(kWorkers, 1),
-                  .health = health_,
-                  .patience = milliseconds(100)});
+        ShardWait{.policy = transport::wait_policy(kWorkers, 1), .patience = milliseconds(100)});
   }
 
   // A worker process: reads and pushes until it is killed. Ends with 3 when it sees a torn version.
@@ -115,7 +113,6 @@ class Job {
   }
 
   transport::MemoryFile memory_;
-  transport::Health health_;
   std::shared_ptr<const protocol::Policy> policy_;
   std::unique_ptr<SharedShard> shard_;
   std::vector<pid_t> children_;

@@ -37,7 +37,7 @@ class Servers {
           ShardOptions{.workers = workers,
                        .optimizer = optimizer,
                        .policy = protocol::make_policy(policy, workers).take_or_throw()},
-          ShardWait{.policy = transport::wait_policy(workers, 2), .health = health_}));
+          ShardWait{.policy = transport::wait_policy(workers, 2)}));
     }
     EXPECT_LE(workers_[0]->bytes(), memory_.size());
     workers_[0]->create(memory_.data());
@@ -77,7 +77,6 @@ class Servers {
 
  private:
   transport::MemoryFile memory_;
-  transport::Health health_;
   std::vector<std::unique_ptr<SharedShard>> workers_;
 };
 

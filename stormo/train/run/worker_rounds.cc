@@ -1,0 +1,93 @@
+// Steps of a run whose workers do not wait for each other: its plan has no agree. A round is the
+// steps between two points where all meet: to evaluate, to save, or at the end.
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <string>
+
+#include <stormo/train/run/training_run.h>
+
+namespace stormo::train {
+
+std::int64_t TrainingRun::next_meeting() const {
+  std::int64_t next = steps_;
+  for (const std::int64_t every :
+       {options_.eval_every, options_.verify_every,
+        options_.checkpoint.directory.empty() ? 0 : options_.checkpoint.every}) {
+    if (every > 0) next = std::min(next, (state_.step / every + 1) * every);
+  }
+  return next;
+}
+
+Status TrainingRun::train_round() {
+  STORMO_RETURN_IF_ERROR(store_->join());
+  STORMO_RETURN_IF_ERROR(world_.barrier());  // an average waits for all that have joined
+  const std::int64_t target = next_meeting();
+  round_ = {};
+  while (state_.step < target && !board_->called()) {
+    const std::string section = "step " + std::to_string(state_.step + 1);
+    world_.set_section(section);
+    STORMO_RETURN_IF_ERROR(train_one_step().within(section));
+    const bool usr1 = options_.on_usr1 != OnUsr1::kIgnore && StopSignal::has_usr1();
+    if (usr1 || StopSignal::received() != 0) board_->call();
+    if (state_.step < target) show_progress();
+  }
+  STORMO_RETURN_IF_ERROR(store_->leave());
+  return meet();
+}
+
+void TrainingRun::note_own_step(const StepOutcome& mine) {
+  round_.loss_sum += mine.loss_sum;
+  round_.samples += mine.samples;
+  board_->add_step(mine.loss_sum, mine.samples);
+  ++state_.step;
+  state_.samples += loaded_samples_;
+  const WorkerBoard::Totals now = board_->totals();
+  const auto samples = now.samples - seen_.samples;
+  if (samples > 0) {
+    step_loss_ = (now.loss_sum - seen_.loss_sum) / static_cast<double>(samples);
+    recent_loss_.add(now.loss_sum - seen_.loss_sum, static_cast<double>(samples));
+  }
+  log_.add_samples(samples);
+  seen_ = now;
+}
+
+// Workers that were called may have done different numbers of steps. What is saved then is the
+// position of the slowest: no sample is left out.
+Status TrainingRun::meet() {
+  world_.set_section("after step " + std::to_string(state_.step));
+  std::array position{state_.step, state_.samples};
+  own_position_ = position;
+  STORMO_RETURN_IF_ERROR(
+      world_.all_reduce(std::span<std::int64_t>(position), comm::ReduceOp::kMin));
+  state_.step = position[0];
+  state_.samples = position[1];
+  StepOutcome all;
+  STORMO_RETURN_IF_ERROR(exchange(round_, all));
+  if (world_.rank() == 0) board_->clear();
+  return {};
+}
+
+Status TrainingRun::gather_staleness() {
+  using protocol::Staleness;
+  constexpr std::size_t kNumbers = 3 + Staleness::kBuckets;
+  const Staleness own = store_->staleness();
+  std::array<std::int64_t, kNumbers> mine{};
+  const auto number = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
+  mine = {number(own.count), number(own.sum), number(own.max)};
+  std::ranges::transform(own.histogram, mine.begin() + 3, number);
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  std::vector<std::int64_t> all(ranks * kNumbers);
+  STORMO_RETURN_IF_ERROR(world_.all_gather(mine, all));
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const auto of = std::span(all).subspan(r * kNumbers, kNumbers);
+    observe::StalenessRecord record{.gradients = of[0], .max = of[2]};
+    record.mean = of[0] == 0 ? 0 : static_cast<double>(of[1]) / static_cast<double>(of[0]);
+    record.histogram.assign(of.begin() + 3, of.end());
+    while (!record.histogram.empty() && record.histogram.back() == 0) record.histogram.pop_back();
+    end_.staleness.push_back(std::move(record));
+  }
+  return {};
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/data/dataset.h>
+#include <stormo/protocol/server/virtual_servers.h>
+#include <stormo/train/options.h>
+#include <stormo/train/task.h>
+
+namespace stormo::train {
+
+/// Training with parameter servers in virtual time: one process computes the gradients of all
+/// workers, one after the other, and the shards of the servers are the same that a real run has.
+struct SimulatedTraining {
+  protocol::VirtualOutcome outcome;
+  struct Step {
+    Duration at{};  ///< virtual time, when it was computed
+    int worker = 0;
+    std::int64_t samples = 0;
+    double loss = 0;  ///< mean over the samples, before its update
+  };
+  std::vector<Step> steps;  ///< in the order of virtual time
+};
+
+/// Trains with options.servers and options.optimizer; a worker has options.global_batch / workers
+/// samples per step and cluster.steps steps. The module's values are the first ones, and afterwards
+/// the last ones. cluster.servers is set to the number of shards that the options give. Throws
+/// Error for parameters that servers cannot hold; exceptions of the task pass through.
+Result<SimulatedTraining> simulate_training(const Task& task, const data::Dataset& data,
+                                            const TrainerOptions& options,
+                                            protocol::VirtualCluster cluster);
+
+}  // namespace stormo::train

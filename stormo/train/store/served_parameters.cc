@@ -1,0 +1,133 @@
+#include <stormo/train/store/served_parameters.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <stormo/tensor/dtype.h>
+
+namespace stormo::train {
+namespace {
+
+using server::ServedParameter;
+using server::ShardPiece;
+using server::SharedShard;
+
+std::byte* bytes_of(const torch::Tensor& t) { return static_cast<std::byte*>(t.data_ptr()); }
+
+std::size_t offset_of(const ShardPiece& piece) {
+  return static_cast<std::size_t>(piece.begin) * size_of(piece.dtype);
+}
+
+Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& parameters) {
+  std::vector<ServedParameter> out;
+  for (const NamedParameter& p : parameters) {
+    const torch::Tensor& t = p.tensor;
+    const bool fits = t.is_cpu() && t.layout() == torch::kStrided && t.is_contiguous() &&
+                      (t.scalar_type() == torch::kFloat32 || t.scalar_type() == torch::kFloat64);
+    if (!fits || p.sparse) {
+      return invalid_argument("parameter '" + p.name +
+                              "' cannot lie on servers: these hold contiguous float32 and float64 "
+                              "tensors in host memory, with dense gradients");
+    }
+    STORMO_ASSIGN_OR_RETURN(const DType dtype, tensor::dtype_of(t.scalar_type()));
+    out.push_back({.name = p.name, .elements = t.numel(), .dtype = dtype});
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> parameters,
+                                                  const TrainerOptions& options, int workers) {
+  if (optim::needs_norms(options.optimizer.kind)) {
+    return invalid_argument(
+        "lars and lamb need norms of whole parameters, which servers do not compute; use another "
+        "optimizer");
+  }
+  if (workers > server::ShardMemory::kMaxWorkers) {
+    return invalid_argument("servers have at most " +
+                            std::to_string(server::ShardMemory::kMaxWorkers) + " workers");
+  }
+  ServedParameters out;
+  STORMO_ASSIGN_OR_RETURN(const std::vector<ServedParameter> sizes, served(parameters));
+  const ServerOptions& servers = options.servers;
+  const int most = std::max(1, static_cast<int>(parameters.size()));
+  const int count = servers.count > 0 ? servers.count : std::min(most, workers);
+  STORMO_ASSIGN_OR_RETURN(out.placed_, place(sizes, count, servers.placement));
+  out.shard_options_ = {.workers = workers, .optimizer = options.optimizer, .policy = {}};
+  STORMO_ASSIGN_OR_RETURN(out.shard_options_.policy, make_policy(servers.policy, workers));
+  out.slices_.resize(parameters.size());
+  out.copies_.resize(parameters.size());
+  for (std::size_t s = 0; s < out.placed_.size(); ++s) {
+    for (std::size_t i = 0; i < out.placed_[s].size(); ++i) {
+      out.slices_[out.placed_[s][i].parameter].push_back({.shard = s, .piece = i});
+    }
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (out.slices_[i].size() > 1)
+      out.copies_[i] = torch::empty_like(parameters[i].tensor.detach());
+  }
+  out.parameters_ = std::move(parameters);
+  return out;
+}
+
+std::unique_ptr<SharedShard> ServedParameters::make_shard(std::size_t shard,
+                                                          server::ShardWait wait) const {
+  return std::make_unique<SharedShard>(placed_[shard], shard_options_, std::move(wait));
+}
+
+void ServedParameters::copy_values_to(SharedShard& shard, std::size_t number) const {
+  for (std::size_t i = 0; i < placed_[number].size(); ++i) {
+    const ShardPiece& at = placed_[number][i];
+    std::memcpy(shard.values(i).weights, bytes_of(parameters_[at.parameter].tensor) + offset_of(at),
+                at.bytes());
+  }
+}
+
+void ServedParameters::show(std::span<const SharedShard::View> views) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    torch::Tensor parameter = parameters_[i].tensor;
+    const auto values = [&](const Slice& s) { return views[s.shard].pieces[s.piece]; };
+    if (slices_[i].size() == 1) {
+      // nobody writes a version that is in use, nor does the module
+      parameter.set_data(torch::from_blob(const_cast<std::byte*>(values(slices_[i][0])),
+                                          parameter.sizes(),
+                                          parameter.options().requires_grad(false)));
+      continue;
+    }
+    for (const Slice& slice : slices_[i]) {
+      const ShardPiece& at = piece(slice);
+      std::memcpy(bytes_of(copies_[i]) + offset_of(at), values(slice), at.bytes());
+    }
+    parameter.set_data(copies_[i]);
+  }
+}
+
+void ServedParameters::keep_values() {
+  for (const NamedParameter& p : parameters_) {
+    torch::Tensor parameter = p.tensor;
+    parameter.set_data(parameter.detach().clone());
+  }
+}
+
+std::vector<torch::Tensor> ServedParameters::gradients() const {
+  std::vector<torch::Tensor> out;
+  for (const NamedParameter& p : parameters_) {
+    const torch::Tensor& g = p.tensor.grad();
+    out.push_back(g.defined() ? g.detach().contiguous() : g);
+  }
+  return out;
+}
+
+std::vector<const void*> ServedParameters::gradient_pieces(
+    std::size_t shard, const std::vector<torch::Tensor>& gradients) const {
+  std::vector<const void*> out;
+  for (const ShardPiece& at : placed_[shard]) {
+    const torch::Tensor& g = gradients[at.parameter];
+    out.push_back(g.defined() ? bytes_of(g) + offset_of(at) : nullptr);
+  }
+  return out;
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/server/shared_shard.h>
+#include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/options.h>
+
+namespace stormo::train {
+
+/// The trainable parameters of a module, and where their elements lie on server shards.
+class ServedParameters {
+ public:
+  /// kInvalidArgument for parameters that servers cannot hold (they hold contiguous float32 and
+  /// float64 with dense gradients, in host memory), rules that need norms of whole parameters, and
+  /// options that do not fit the parameters or the number of workers.
+  static Result<ServedParameters> create(std::vector<NamedParameter> parameters,
+                                         const TrainerOptions& options, int workers);
+
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  std::size_t shards() const { return placed_.size(); }
+  const std::vector<server::ShardPiece>& pieces(std::size_t shard) const { return placed_[shard]; }
+  /// A shard of these pieces; one for each worker or process.
+  std::unique_ptr<server::SharedShard> make_shard(std::size_t shard, server::ShardWait wait) const;
+  /// Gives a shard that was created the values that the module has.
+  void copy_values_to(server::SharedShard& shard, std::size_t number) const;
+
+  /// The module's parameters become the values of `views`, one of each shard: without a copy for
+  /// those that lie on one shard. The views must stay valid as long as the values are used.
+  void show(std::span<const server::SharedShard::View> views);
+  /// The module's parameters get memory of their own.
+  void keep_values();
+
+  /// The gradients that the module has now; contiguous, undefined where there are none.
+  std::vector<torch::Tensor> gradients() const;
+  /// First elements of the pieces of a shard, for PushedGradient.
+  std::vector<const void*> gradient_pieces(std::size_t shard,
+                                           const std::vector<torch::Tensor>& gradients) const;
+
+ private:
+  /// Where a part of a parameter lies.
+  struct Slice {
+    std::size_t shard = 0;
+    std::size_t piece = 0;  // of the shard
+  };
+  ServedParameters() = default;
+  const server::ShardPiece& piece(const Slice& slice) const {
+    return placed_[slice.shard][slice.piece];
+  }
+
+  std::vector<NamedParameter> parameters_;
+  std::vector<std::vector<server::ShardPiece>> placed_;  // by shard
+  std::vector<std::vector<Slice>> slices_;               // by parameter
+  std::vector<torch::Tensor> copies_;                    // of parameters on several shards
+  server::ShardOptions shard_options_;
+};
+
+}  // namespace stormo::train

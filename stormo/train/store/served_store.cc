@@ -1,0 +1,225 @@
+#include <stormo/train/store/served_store.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <stormo/base/units.h>
+#include <stormo/train/parameters/model_parameters.h>
+
+namespace stormo::train {
+namespace {
+
+using server::ShardPiece;
+using server::SharedShard;
+
+constexpr std::int64_t kNoMemory = -1;
+
+std::string key_of(std::string_view slot, const std::string& parameter) {
+  return "optimizer." + std::string(slot) + "." + parameter;
+}
+
+}  // namespace
+
+ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+                         const TrainerOptions& options)
+    : groups_(groups),
+      world_(groups.world()),
+      worker_(world_.rank()),
+      optimizer_(options.optimizer, trainable_parameters(*module)),
+      served_(ServedParameters::create(optimizer_.parameters(), options, world_.size())
+                  .take_or_throw()),
+      sequence_(served_.shards()) {
+  const transport::WaitPolicy wait =
+      transport::wait_policy(world_.size(), transport::usable_cores());
+  for (std::size_t s = 0; s < served_.shards(); ++s) {
+    shards_.push_back(
+        served_.make_shard(s, {.policy = wait, .status = [this] { return world_.status(); }}));
+  }
+  create_shards();
+}
+
+Status ServedStore::possible(comm::Communicator& world) {
+  if (world.cross_size() == 1 && world.peer_address(0, 0) != nullptr) return {};
+  return invalid_argument(
+      "strategy 'parameter_server' keeps parameters in memory that the ranks of one host share; "
+      "use "
+      "one host, and Stormo's own engine");
+}
+
+// All shards lie in the Arena of the first rank, which lives until the last rank has ended.
+void ServedStore::create_shards() {
+  throw_if_error(possible(world_));
+  std::vector<std::int64_t> offsets(shards_.size(), kNoMemory);
+  if (worker_ == 0) {
+    for (std::size_t s = 0; s < shards_.size(); ++s) {
+      void* memory = world_.arena().allocate(shards_[s]->bytes());
+      if (memory == nullptr) break;
+      memory_.push_back(static_cast<std::byte*>(memory));
+      shards_[s]->create(memory_.back());
+      served_.copy_values_to(*shards_[s], s);
+      offsets[s] = static_cast<std::int64_t>(world_.arena().offset_of(memory));
+    }
+  }
+  throw_if_error(world_.broadcast(offsets, 0));
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    if (offsets[s] == kNoMemory) {
+      throw Error(Status(Code::kExhausted, "no room in the Arena of rank 0 for " +
+                                               format_bytes(shards_[s]->bytes()) +
+                                               " of server shard " + std::to_string(s) +
+                                               "; use a smaller model, or "
+                                               "fewer workers"));
+    }
+    if (worker_ != 0) {
+      shards_[s]->attach(world_.peer_address(0, static_cast<std::uint64_t>(offsets[s])));
+    }
+  }
+}
+
+ServedStore::~ServedStore() {
+  served_.keep_values();
+  // after a failure others may still look at what lies there
+  if (!world_.barrier().ok()) return;
+  for (std::byte* memory : memory_) world_.arena().deallocate(memory);
+}
+
+Status ServedStore::check(const plan::StepPlan& plan) const {
+  using enum plan::ActionKind;
+  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const plan::Action& a = plan.actions[i];
+    if (a.kind == kPull || a.kind == kPush) {
+      if (a.range == all_parameters(plan.model)) continue;
+      return cannot(plan, i, "servers give and take all parameters at once");
+    }
+    if (moves(a.kind) || a.kind == kUpdate) return cannot(plan, i, "servers take pull and push");
+  }
+  return {};
+}
+
+// Before the first step: what rank 0 has set and loaded is seen by all.
+void ServedStore::follow(const plan::StepPlan& /*plan*/) {
+  if (!std::exchange(begun_, true)) throw_if_error(world_.barrier());
+}
+
+Status ServedStore::perform(const plan::Action& action, double /*weight*/) {
+  Views views;
+  for (const auto& shard : shards_) {
+    STORMO_ASSIGN_OR_RETURN(SharedShard::View view, shard->read(worker_));
+    views.push_back(std::move(view));
+  }
+  served_.show(views);
+  done(action);
+  return {};
+}
+
+Status ServedStore::push(const plan::Action& action, const StepRate& rate, double weight) {
+  lr_ = rate.lr;
+  const std::vector<torch::Tensor> gradients = served_.gradients();
+  const std::size_t count = shards_.size();
+  for (std::size_t n = 0; n < count; ++n) {
+    const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
+    const std::vector<const void*> pieces = served_.gradient_pieces(s, gradients);
+    STORMO_RETURN_IF_ERROR(shards_[s]
+                               ->push(worker_, {.pieces = pieces,
+                                                .lr = rate.lr,
+                                                .gradient_scale = rate.gradient_scale,
+                                                .weight = weight,
+                                                .sequence = sequence_[s]})
+                               .status());
+    ++sequence_[s];
+  }
+  done(action);
+  return {};
+}
+
+Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& /*rate*/) {
+  return Status(Code::kBadPlan, "parameters on servers are updated there");
+}
+
+// After the pushes of all.
+std::shared_ptr<void> ServedStore::readable() {
+  throw_if_error(world_.barrier());
+  Views views;
+  for (const auto& shard : shards_) views.push_back(shard->look(worker_));
+  served_.show(views);
+  return nullptr;
+}
+
+// The first rank saves all. Its own pull, after the copy, is what frees the version.
+std::vector<TensorPiece> ServedStore::pieces() const {
+  std::vector<TensorPiece> out;
+  if (worker_ != 0) return out;
+  const OptimizerOptions& rule = optimizer_.options();
+  const auto slots = optim::slot_names(rule);
+  for (const auto& shard : shards_) {
+    const auto add = [&](std::size_t i, const server::PieceArrays& arrays) {
+      const ShardPiece& at = shard->pieces()[i];
+      const NamedParameter& p = optimizer_.parameters()[at.parameter];
+      const auto type = torch::dtype(p.tensor.scalar_type());
+      out.push_back({p.name, p.tensor.sizes().vec(), at.begin, at.end,
+                     torch::from_blob(arrays.weights, {at.elements()}, type)});
+      if (arrays.updates == 0) return;
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        out.push_back({key_of(slots[s], p.name), p.tensor.sizes().vec(), at.begin, at.end,
+                       torch::from_blob(arrays.slots[s], {at.elements()}, type).clone()});
+      }
+      if (at.begin != 0 || !optim::counts_steps(rule.kind)) return;
+      out.push_back({key_of("step", p.name),
+                     {},
+                     0,
+                     1,
+                     torch::full({1}, static_cast<double>(arrays.updates), torch::kFloat32)});
+    };
+    throw_if_error(shard->save(worker_, add).status());
+  }
+  return out;
+}
+
+Status ServedStore::load_state(const ReadState& read) {
+  if (worker_ != 0) return {};
+  const OptimizerOptions& rule = optimizer_.options();
+  const auto slots = optim::slot_names(rule);
+  for (const auto& shard : shards_) {
+    for (std::size_t i = 0; i < shard->pieces().size(); ++i) {
+      const ShardPiece& at = shard->pieces()[i];
+      const NamedParameter& p = optimizer_.parameters()[at.parameter];
+      const server::PieceArrays arrays = shard->values(i);
+      std::int64_t updates = 0;
+      for (std::size_t s = 0; s < slots.size(); ++s) {
+        STORMO_ASSIGN_OR_RETURN(const torch::Tensor values,
+                                read(key_of(slots[s], p.name), at.begin, at.end));
+        if (!values.defined()) continue;
+        updates = 1;
+        torch::from_blob(arrays.slots[s], {at.elements()}, torch::dtype(p.tensor.scalar_type()))
+            .copy_(values.flatten());
+      }
+      if (optim::counts_steps(rule.kind)) {
+        STORMO_ASSIGN_OR_RETURN(const torch::Tensor count, read(key_of("step", p.name), 0, 1));
+        if (count.defined()) updates = static_cast<std::int64_t>(count.item<float>());
+      }
+      shard->set_updates(i, updates);
+    }
+  }
+  return {};
+}
+
+Status ServedStore::leave() {
+  for (const auto& shard : shards_) STORMO_RETURN_IF_ERROR(shard->leave(worker_, lr_));
+  return {};
+}
+
+Status ServedStore::join() {
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    STORMO_ASSIGN_OR_RETURN(sequence_[s], shards_[s]->join(worker_));
+  }
+  return {};
+}
+
+protocol::Staleness ServedStore::staleness() const {
+  protocol::Staleness all;
+  for (const auto& shard : shards_) all.add(shard->state().worker(worker_).staleness);
+  return all;
+}
+
+}  // namespace stormo::train

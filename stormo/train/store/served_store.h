@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include <stormo/server/shared_shard.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/options.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/store/served_parameters.h>
+#include <stormo/train/world/axis_groups.h>
+
+namespace stormo::train {
+
+/// Parameters and optimizer state on server shards, in memory that the ranks of one host share (see
+/// server::SharedShard). All ranks are workers. A pull makes the module's parameters look at the
+/// current version of each shard, without a copy; a parameter that lies on several shards is copied
+/// together. A push updates the shards one after the other, each rank from another one on, as the
+/// policy of the run decides. There are no collectives in a step.
+class ServedStore final : public ParameterStore {
+ public:
+  /// kInvalidArgument unless all ranks are on one host and share memory.
+  static Status possible(comm::Communicator& world);
+  /// A collective. `groups` and `module` are borrowed. Throws Error for parameters that are not
+  /// contiguous float32 or float64 in host memory, for several hosts, for rules that need norms,
+  /// and for policies or placements that do not fit.
+  ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+              const TrainerOptions& options);
+  ~ServedStore() override;
+
+  Status check(const plan::StepPlan& plan) const override;
+  void follow(const plan::StepPlan& plan) override;
+  Status perform(const plan::Action& action, double weight) override;
+  Result<double> gradient_norm() override { return optimizer_.gradient_norm(); }
+  Status push(const plan::Action& action, const StepRate& rate, double weight) override;
+  Status update(const ParameterRange& range, const StepRate& rate) override;
+  std::shared_ptr<void> readable() override;
+  void keep_values() override { served_.keep_values(); }
+  Optimizer& optimizer() override { return optimizer_; }
+  bool whole() const override { return false; }
+  std::vector<TensorPiece> pieces() const override;
+  Status load_state(const ReadState& read) override;
+  Status leave() override;
+  Status join() override;
+  protocol::Staleness staleness() const override;
+
+ private:
+  using Views = std::vector<server::SharedShard::View>;
+  void create_shards();
+
+  const AxisGroups& groups_;
+  comm::Communicator& world_;
+  int worker_;
+  FusedOptimizer optimizer_;  // of norms of gradients; it has no state
+  ServedParameters served_;
+  std::vector<std::unique_ptr<server::SharedShard>> shards_;
+  std::vector<std::byte*> memory_;       // of shards, on the rank that allocated it
+  std::vector<std::uint64_t> sequence_;  // of the next push, by shard
+  bool begun_ = false;
+  double lr_ = 0;  // of the last push
+};
+
+}  // namespace stormo::train

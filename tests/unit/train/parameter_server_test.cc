@@ -1,0 +1,330 @@
+// Training with parameter servers on ranks that are threads: what it must be equal to, and what is
+// refused.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <stormo/train/run/trainer.h>
+#include <stormo/train/simulate/simulated_training.h>
+#include <stormo/train/state/checkpoint.h>
+
+#include "toy.h"
+
+namespace stormo::train {
+namespace {
+
+using protocol::Compensation;
+using protocol::PolicyOptions;
+using test::make_toy_module;
+using test::toy_task;
+using test::ToyDataset;
+using test::ToyModule;
+using testing::HasSubstr;
+using Policy = PolicyOptions::Kind;
+using Values = std::map<std::string, torch::Tensor>;
+
+Values values_of(const ToyModule& module) {
+  Values out;
+  for (const auto& p : module.named_parameters()) out[p.key()] = p.value().detach().clone();
+  return out;
+}
+
+double distance(const Values& a, const Values& b) {
+  double most = 0;
+  for (const auto& [name, value] : a) {
+    most = std::max(most, (value - b.at(name)).abs().max().item<double>());
+  }
+  return most;
+}
+
+class ParameterServer : public testing::Test {
+ protected:
+  ParameterServer() {
+    options.global_batch = 12;
+    options.steps = 20;
+    options.log_every = 1;
+    options.seed = 11;
+    options.optimizer = {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4};
+    options.strategy.kind = Strategy::Kind::kParameterServer;
+    folder = testing::TempDir() + "stormo_servers_" + std::to_string(getpid());
+    std::filesystem::remove_all(folder);
+  }
+  ~ParameterServer() override { std::filesystem::remove_all(folder); }
+
+  struct Outcome {
+    observe::EndRecord end;
+    Values values;
+    std::vector<observe::StepRecord> steps;
+    std::vector<observe::EvalRecord> evals;
+  };
+  /// What rank 0 got. Every rank must end in the same way.
+  Result<Outcome> try_run(int ranks) {
+    auto group = comm::make_inproc_group(ranks).take_or_throw();
+    std::vector<Result<Outcome>> outcomes(static_cast<std::size_t>(ranks), Outcome());
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks; ++r) {
+      threads.emplace_back([this, &group, &outcomes, r] {
+        const auto rank = static_cast<std::size_t>(r);
+        outcomes[rank] = run_rank(*group[rank]);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    for (const auto& o : outcomes) {
+      EXPECT_EQ(o.status().code(), outcomes[0].status().code()) << o.status().to_string();
+      if (o.ok()) {
+        EXPECT_EQ(o->end.weights_hash, outcomes[0]->end.weights_hash);
+      }
+    }
+    return std::move(outcomes[0]);
+  }
+  Outcome run(int ranks) { return try_run(ranks).take_or_throw(); }
+
+  TrainerOptions options;
+  std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(96);
+  std::string folder;
+  std::function<void(Rank rank)> in_loss;  // of every step
+
+ private:
+  struct Recorder final : observe::RunObserver {
+    void on_step(const observe::StepRecord& r) override { steps.push_back(r); }
+    void on_eval(const observe::EvalRecord& r) override { evals.push_back(r); }
+    std::vector<observe::StepRecord> steps;
+    std::vector<observe::EvalRecord> evals;
+  };
+  Result<Outcome> run_rank(comm::Communicator& world) {
+    const std::shared_ptr<ToyModule> module = make_module();
+    Task task = toy_task(module);
+    task.loss = [this, &world, loss = task.loss](const torch::Tensor& output,
+                                                 const torch::Tensor& target) {
+      if (in_loss && module_trains(output)) in_loss(world.rank());
+      return loss(output, target);
+    };
+    Recorder recorder;
+    Trainer trainer(world, task, dataset, {{"validation", std::make_shared<ToyDataset>(31), 7}},
+                    options);
+    trainer.set_observer(&recorder);
+    STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
+    return Outcome{end, values_of(*module), recorder.steps, recorder.evals};
+  }
+  static bool module_trains(const torch::Tensor& output) { return output.requires_grad(); }
+  /// The generator that the values come from is that of the process.
+  static std::shared_ptr<ToyModule> make_module() {
+    static std::mutex making;
+    const std::lock_guard lock(making);
+    return make_toy_module(3);
+  }
+};
+
+TEST_F(ParameterServer, SyncIsTheMirroredRun) {
+  for (const auto kind : {OptimizerOptions::Kind::kSgd, OptimizerOptions::Kind::kAdamW}) {
+    options.optimizer.kind = kind;
+    options.servers.policy.kind = Policy::kSync;
+    options.strategy.kind = Strategy::Kind::kMirrored;
+    const Outcome mirrored = run(3);
+    options.strategy.kind = Strategy::Kind::kParameterServer;
+    for (const int servers : {0, 1, 6}) {
+      options.servers.count = servers;
+      const Outcome served = run(3);
+      EXPECT_LT(distance(served.values, mirrored.values), 1e-12) << servers << " servers";
+      EXPECT_NEAR(*served.end.val_loss, *mirrored.end.val_loss, 1e-12);
+      EXPECT_EQ(served.end.steps, 20);
+      EXPECT_EQ(served.end.samples, 240);
+      ASSERT_EQ(served.end.staleness.size(), 3u);
+      EXPECT_EQ(served.end.staleness[1].max, 0);
+      EXPECT_GT(served.end.staleness[1].gradients, 0);
+    }
+  }
+}
+
+TEST_F(ParameterServer, SlicedParametersGiveTheSameBits) {
+  options.servers = {.policy = {.kind = Policy::kAsync}, .count = 3};
+  const Outcome greedy = run(1);
+  options.servers.placement = server::PlacementRule::kSliced;
+  EXPECT_EQ(run(1).end.weights_hash, greedy.end.weights_hash);
+}
+
+TEST_F(ParameterServer, OneWorkerIsTheSequentialRun) {
+  options.strategy.kind = Strategy::Kind::kOneDevice;
+  options.clip_norm = 0.3;
+  options.micro_batches = 2;
+  const Outcome alone = run(1);
+  options.strategy.kind = Strategy::Kind::kParameterServer;
+  for (const Policy policy : {Policy::kSync, Policy::kAsync, Policy::kSsp, Policy::kNSoftsync}) {
+    options.servers.policy = {.kind = policy};
+    const Outcome served = run(1);
+    // an average of one gradient is scaled by weight / weight
+    EXPECT_LT(distance(served.values, alone.values), 1e-14);
+    ASSERT_EQ(served.steps.size(), alone.steps.size());
+    for (std::size_t i = 0; i < served.steps.size(); ++i) {
+      EXPECT_NEAR(served.steps[i].loss, alone.steps[i].loss, 1e-12);
+    }
+  }
+}
+
+// The sum of lr / workers times each gradient is lr times their mean.
+TEST_F(ParameterServer, SspWithoutSlackIsSync) {
+  options.optimizer = {.lr = 0.1};
+  options.servers.policy = {.kind = Policy::kSync};
+  const Outcome sync = run(4);
+  options.servers.policy = {
+      .kind = Policy::kSsp, .bound = 0, .compensation = Compensation::kLearningRateOverN};
+  EXPECT_LT(distance(run(4).values, sync.values), 1e-12);
+}
+
+class EachPolicy : public ParameterServer, public testing::WithParamInterface<Policy> {};
+INSTANTIATE_TEST_SUITE_P(All, EachPolicy,
+                         testing::Values(Policy::kSync, Policy::kAsync, Policy::kSsp,
+                                         Policy::kNSoftsync, Policy::kBackupWorkers),
+                         [](const auto& test) {
+                           return std::string(
+                               protocol::policy_names()[static_cast<std::size_t>(test.param)]);
+                         });
+
+TEST_P(EachPolicy, Learns) {
+  options.servers.policy = {.kind = GetParam(), .n = 2};
+  options.optimizer = {.lr = 0.1};
+  options.steps = 60;
+  options.eval_every = 7;
+  options.checkpoint = {.directory = folder, .every = 10};
+  options.verify_every = 25;
+  const Outcome served = run(3);
+  EXPECT_LT(served.end.train_loss, 0.8);
+  EXPECT_EQ(served.end.steps, 60);
+  EXPECT_EQ(served.evals.size(), 60u / 7 + 1);
+  EXPECT_GT(served.evals.front().loss, served.evals.back().loss);
+  EXPECT_TRUE(std::filesystem::exists(served.end.checkpoint));
+}
+
+// One slow rank, and evaluations between: nobody waits for ever, and all data are used.
+TEST_P(EachPolicy, EndsWithASlowWorker) {
+  options.servers.policy = {.kind = GetParam(), .bound = 2, .n = 3};
+  options.eval_every = 6;
+  in_loss = [](Rank rank) {
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  };
+  const Outcome served = run(3);
+  EXPECT_EQ(served.end.samples, 240);
+}
+
+// With one worker there is one order of updates.
+TEST_P(EachPolicy, ResumesBitForBit) {
+  options.servers.policy = {.kind = GetParam(), .backups = 0};
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  const Outcome unbroken = run(1);
+  options.checkpoint = {.directory = folder, .every = 4};
+  options.steps = 8;
+  (void)run(1);
+  options.steps = 20;
+  options.resume = true;
+  EXPECT_EQ(run(1).end.weights_hash, unbroken.end.weights_hash);
+}
+
+TEST_F(ParameterServer, ItsCheckpointIsThatOfAnyStrategy) {
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdam, .lr = 0.01};
+  options.servers.policy.kind = Policy::kSync;
+  options.strategy.kind = Strategy::Kind::kMirrored;
+  const Outcome unbroken = run(2);
+  const auto two_parts = [&](Strategy::Kind first, Strategy::Kind second) {
+    options.checkpoint = {.directory = folder};
+    options.steps = 10;
+    options.resume = false;
+    options.overwrite = true;
+    options.strategy.kind = first;
+    (void)run(2);
+    options.overwrite = false;
+    options.resume = true;
+    options.steps = 20;
+    options.strategy.kind = second;
+    return run(2).values;
+  };
+  using Kind = Strategy::Kind;
+  EXPECT_LT(distance(two_parts(Kind::kParameterServer, Kind::kMirrored), unbroken.values), 1e-10);
+  EXPECT_LT(distance(two_parts(Kind::kMirrored, Kind::kParameterServer), unbroken.values), 1e-10);
+}
+
+TEST_F(ParameterServer, ASignalEndsTheRoundOfAll) {
+  options.steps = 100000;
+  options.checkpoint = {.directory = folder};
+  in_loss = [count = std::make_shared<std::atomic<int>>(0)](Rank) {
+    if (++*count == 30) std::raise(SIGTERM);
+  };
+  const Result<Outcome> interrupted = try_run(3);
+  EXPECT_EQ(interrupted.status().code(), Code::kInterrupted);
+  EXPECT_THAT(interrupted.status().message(), HasSubstr("saved in"));
+  in_loss = {};
+  options.resume = true;
+  options.steps = 40;
+  const Outcome resumed = run(3);
+  EXPECT_EQ(resumed.end.steps, 40);
+  EXPECT_EQ(resumed.end.samples, 40 * 12);
+}
+
+TEST_F(ParameterServer, AFailureOfOneWorkerEndsAll) {
+  options.servers.policy.kind = Policy::kSync;
+  in_loss = [count = std::make_shared<std::atomic<int>>(0)](Rank rank) {
+    if (rank == 2 && ++*count == 5) throw std::runtime_error("a broken sample");
+  };
+  EXPECT_FALSE(try_run(3).ok());
+}
+
+TEST_F(ParameterServer, RefusesWhatCannotBe) {
+  const auto refused = [this](int ranks) { return try_run(ranks).status().message(); };
+  options.servers.count = 7;
+  EXPECT_THAT(refused(2), HasSubstr("7 servers, but the model's 6 parameters"));
+  options.servers = {.policy = {.kind = Policy::kNSoftsync, .n = 3}};
+  EXPECT_THAT(refused(2), HasSubstr("n = 3, but must be from 1 to 2"));
+  options.servers = {};
+  options.optimizer.kind = OptimizerOptions::Kind::kLamb;
+  EXPECT_THAT(refused(2), HasSubstr("lars and lamb"));
+  options.optimizer.kind = OptimizerOptions::Kind::kSgd;
+  options.gradients.bucket_bytes = 1024;
+  EXPECT_THAT(refused(2), HasSubstr("this strategy has none"));
+}
+
+// The same gradients from the same versions, in the same order: the same weights.
+TEST_F(ParameterServer, ASimulationOfSyncIsTheRun) {
+  options.servers.policy.kind = Policy::kSync;
+  const Outcome real = run(3);
+  const auto module = make_toy_module(3);
+  const SimulatedTraining simulated =
+      simulate_training(toy_task(module), *dataset, options, {.workers = 3, .steps = 20})
+          .take_or_throw();
+  EXPECT_LT(distance(values_of(*module), real.values), 1e-12);
+  EXPECT_EQ(simulated.steps.size(), 60u);
+}
+
+TEST_F(ParameterServer, ASimulationUsesEverySampleOfAPool) {
+  options.servers.policy.kind = Policy::kAsync;
+  options.optimizer = {.lr = 0.1};
+  protocol::VirtualCluster cluster{.workers = 4, .steps = 24, .pooled = true};
+  cluster.slowness = {1, 1, 1, 6};
+  const auto module = make_toy_module(3);
+  const SimulatedTraining simulated =
+      simulate_training(toy_task(module), *dataset, options, cluster).take_or_throw();
+  std::int64_t samples = 0;
+  for (const SimulatedTraining::Step& step : simulated.steps) samples += step.samples;
+  EXPECT_EQ(samples, 24 * 12);
+  EXPECT_LT(simulated.outcome.steps[3], simulated.outcome.steps[0] / 4);
+  EXPECT_LT(simulated.steps.back().loss, simulated.steps.front().loss);
+}
+
+}  // namespace
+}  // namespace stormo::train
