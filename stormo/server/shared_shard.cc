@@ -53,14 +53,15 @@ SharedShard::View SharedShard::pin(int worker) {
     const unsigned weights = Commit::unpack(word).weights;
     memory_.cell(worker).pin.store(weights + 1, std::memory_order_seq_cst);
     const std::uint64_t again = header.commit.load(std::memory_order_seq_cst);
-    if (Commit::unpack(again).weights == weights) break;
     word = again;
+    if (Commit::unpack(again).weights == weights) break;
   }
   return view_of(Commit::unpack(word));
 }
 
 SharedShard::View SharedShard::view_of(const Commit& commit) const {
   View view{.version = memory_.version_of(commit.weights).load(std::memory_order_acquire),
+            .commit = commit.count,
             .pieces = {}};
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     view.pieces.push_back(memory_.arrays(commit, i).weights);
@@ -183,14 +184,15 @@ Result<SharedShard::View> SharedShard::save(
   }
 }
 
-Result<PushDecision> SharedShard::push(int worker, const PushedGradient& gradient, Deadline by) {
+Result<SharedShard::Pushed> SharedShard::push(int worker, const PushedGradient& gradient,
+                                              Deadline by) {
   const protocol::Push push{
       .worker = worker, .sequence = gradient.sequence, .weight = gradient.weight};
   const protocol::Policy& policy = *options_.policy;
   for (;;) {
     const std::uint32_t seen = memory_.header().bell.load();
     STORMO_ASSIGN_OR_RETURN(PushDecision decision, protocol::decide(policy, state(), push));
-    if (decision.action == PushAction::kRepeated) return decision;
+    if (decision.action == PushAction::kRepeated) return Pushed{decision};
     if (decision.action == PushAction::kWait) {
       STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
       continue;
@@ -210,7 +212,7 @@ Result<PushDecision> SharedShard::push(int worker, const PushedGradient& gradien
     if (decision.action != PushAction::kAdd) lease.to.sums = lease.from.sums;
     protocol::note_push(lease.state, push, decision);
     STORMO_RETURN_IF_ERROR(policy.invariant(lease.state));
-    if (commit(worker, lease)) return decision;
+    if (commit(worker, lease)) return Pushed{decision, lease.to.count};
   }
 }
 
@@ -276,7 +278,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   }
 }
 
-Status SharedShard::leave(int worker, double lr, bool dead) {
+Result<std::uint64_t> SharedShard::leave(int worker, double lr, bool dead) {
   if (dead) {
     memory_.cell(worker).pin.store(0);
     memory_.cell(worker).writes.store(0);
@@ -293,11 +295,11 @@ Status SharedShard::leave(int worker, double lr, bool dead) {
       lease.to.slots = lease.from.slots;
     }
     lease.to.sums = lease.from.sums;
-    if (commit(worker, lease)) return {};
+    if (commit(worker, lease)) return lease.to.count;
   }
 }
 
-Result<std::uint64_t> SharedShard::join(int worker) {
+Result<SharedShard::Joined> SharedShard::join(int worker) {
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(worker, Deadline::never()));
     protocol::join(lease.state, worker);
@@ -306,7 +308,7 @@ Result<std::uint64_t> SharedShard::join(int worker) {
     lease.to.slots = lease.from.slots;
     lease.to.sums = lease.from.sums;
     const std::uint64_t next = lease.state.worker(worker).pushes;
-    if (commit(worker, lease)) return next;
+    if (commit(worker, lease)) return Joined{next, lease.to.count};
   }
 }
 

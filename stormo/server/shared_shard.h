@@ -76,6 +76,7 @@ class SharedShard {
   /// A version of the shard in place: constant, and valid until the worker's next read.
   struct View {
     std::uint64_t version = 0;
+    std::uint64_t commit = 0;  ///< number of the last change of the shard before the read
     std::vector<const std::byte*> pieces;  ///< first elements
   };
   /// Reads the current version, when the policy permits. Blocks until then, at most until `by`.
@@ -86,16 +87,24 @@ class SharedShard {
   /// state stays what it is during the call only. Others may push meanwhile.
   Result<View> save(int worker,
                     const std::function<void(std::size_t piece, const PieceArrays&)>& copy);
+  struct Pushed {
+    protocol::PushDecision decision;
+    std::uint64_t commit = 0;  ///< number of this change of the shard
+  };
   /// Gives a gradient. Blocks until it is taken, at most until `by`. kCorrupt when the policy's
   /// invariant does not hold.
-  Result<protocol::PushDecision> push(int worker, const PushedGradient& gradient,
-                                      Deadline by = Deadline::never());
+  Result<Pushed> push(int worker, const PushedGradient& gradient, Deadline by = Deadline::never());
 
   /// The worker leaves: nobody waits for it any more. `lr`: of an update that this completes.
   /// `dead`: its process has ended, another one calls this, and the copies that it used are free.
-  Status leave(int worker, double lr, bool dead = false);
-  /// The worker comes back. Returns the number of its next push.
-  Result<std::uint64_t> join(int worker);
+  /// Returns the number of this change of the shard.
+  Result<std::uint64_t> leave(int worker, double lr, bool dead = false);
+  struct Joined {
+    std::uint64_t sequence = 0;  ///< of the worker's next push
+    std::uint64_t commit = 0;    ///< number of this change of the shard
+  };
+  /// The worker comes back.
+  Result<Joined> join(int worker);
 
   protocol::ShardState state() const;
 

@@ -105,6 +105,7 @@ struct TrainerOptions {
   double clip_norm = 0;          ///< global norm of the averaged gradient; 0: off
   GradScalerOptions loss_scale;  ///< used when the task computes in float16
   bool resume = false;           ///< continue from the newest complete checkpoint of the directory
+  std::string record;            ///< folder for the order of all reads and pushes; empty: none
   bool overwrite = false;        ///< start a new run although the directory has checkpoints
   std::int64_t verify_every =
       0;  ///< steps between bitwise comparisons of replicas; 0: at the end only

@@ -35,6 +35,10 @@ Status validate(const RunSetup& setup) {
           "resume needs the directory of the checkpoints");
   require(!o.resume || !o.overwrite,
           "a run resumes from checkpoints, or overwrites them: not both");
+  require(o.record.empty() || o.strategy.kind == Strategy::Kind::kParameterServer,
+          "only runs with strategy 'parameter_server' are recorded: others depend on no order");
+  require(o.record.empty() || !o.resume,
+          "a run that resumes is not recorded: a replay begins with the first step");
   const Result<Strategy> strategy = strategy_of(o);
   require(strategy.ok(), strategy.status().message());
   for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {

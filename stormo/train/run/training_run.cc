@@ -12,6 +12,7 @@
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/run/evaluate.h>
+#include <stormo/train/run/run_record.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
@@ -122,6 +123,7 @@ Status TrainingRun::start() {
                                .clip_norm = options_.clip_norm,
                                .done = setup_.done}));
   STORMO_RETURN_IF_ERROR(try_overlap());
+  STORMO_RETURN_IF_ERROR(record_run());
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = setup_.plan.strategy,
                               .ranks = world_.size(),
@@ -371,10 +373,20 @@ Status TrainingRun::finish() {
   end_.samples_per_s = trained_s > 0 ? trained / trained_s : 0;
   end_.weights_hash = weights_hash(named_state(*setup_.task.module));
   store_->keep_values();
+  STORMO_RETURN_IF_ERROR(record_run());
   end_.ranks = world_.size();
   end_.hosts = world_.cross_size();
   observer().on_end(end_);
   return {};
+}
+
+// At the start, so that a run that fails can be replayed too, and at the end with its outcome.
+Status TrainingRun::record_run() {
+  if (options_.record.empty() || world_.rank() != 0) return {};
+  return write_run_record(options_.record, {.workers = world_.size(),
+                                            .recipe_json = options_.recipe_json,
+                                            .weights_hash = end_.weights_hash})
+      .within("--record");
 }
 
 Status TrainingRun::gather_bytes_sent() {

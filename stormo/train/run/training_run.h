@@ -85,6 +85,7 @@ class TrainingRun {
   Status note_save(const Result<std::string>& outcome);
   Status finish();
   Status gather_bytes_sent();
+  Status record_run();
   observe::RunObserver& observer() const;
 
   const RunSetup& setup_;

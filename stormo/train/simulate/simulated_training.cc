@@ -39,7 +39,7 @@ class Simulation {
                            Duration now) { return compute(w, step, now); },
         .pushed = [this](int s, const protocol::Push& push,
                          const PushDecision& decision) { return push_to(s, push, decision); },
-        .left = [this](int w, int s) { return shard(w, s).leave(w, rate_of(w)); }};
+        .left = [this](int w, int s) { return shard(w, s).leave(w, rate_of(w)).status(); }};
     STORMO_ASSIGN_OR_RETURN(result_.outcome, run_virtual(cluster_, *policy, events));
     std::vector<SharedShard::View> last;
     for (int s = 0; s < cluster_.servers; ++s) last.push_back(shard(0, s).look(0));
@@ -127,13 +127,13 @@ class Simulation {
   Status push_to(int s, const protocol::Push& push, const PushDecision& expected) {
     Worker& me = of(push.worker);
     const auto pieces = served_->gradient_pieces(static_cast<std::size_t>(s), me.gradients);
-    STORMO_ASSIGN_OR_RETURN(const PushDecision decision,
+    STORMO_ASSIGN_OR_RETURN(const SharedShard::Pushed pushed,
                             shard(push.worker, s)
                                 .push(push.worker, {.pieces = pieces,
                                                     .lr = rate_of(push.worker),
                                                     .weight = static_cast<double>(me.samples),
                                                     .sequence = push.sequence}));
-    if (decision == expected) return {};
+    if (pushed.decision == expected) return {};
     return Status(Code::kCorrupt, "shard and simulation decide differently");
   }
 

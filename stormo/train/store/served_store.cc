@@ -1,7 +1,9 @@
 #include <stormo/train/store/served_store.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <stormo/base/units.h>
@@ -37,6 +39,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
         served_.make_shard(s, {.policy = wait, .status = [this] { return world_.status(); }}));
   }
   create_shards();
+  if (!options.record.empty()) start_record(options.record);
 }
 
 Status ServedStore::possible(comm::Communicator& world) {
@@ -76,6 +79,22 @@ void ServedStore::create_shards() {
   }
 }
 
+void ServedStore::start_record(const std::string& directory) {
+  std::error_code failed;
+  std::filesystem::create_directories(directory, failed);
+  if (failed) {
+    throw Error(io_error("cannot make the folder '" + directory + "': " + failed.message()));
+  }
+  recorder_ =
+      server::ShardRecorder::create(server::record_path(directory, worker_)).take_or_throw();
+}
+
+void ServedStore::note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit) {
+  if (!recorder_) return;
+  recorder_->add(
+      {.commit = commit, .kind = kind, .shard = static_cast<std::uint32_t>(shard), .step = steps_});
+}
+
 ServedStore::~ServedStore() {
   served_.keep_values();
   // after a failure others may still look at what lies there
@@ -106,6 +125,7 @@ Status ServedStore::perform(const plan::Action& action, double /*weight*/) {
   Views views;
   for (const auto& shard : shards_) {
     STORMO_ASSIGN_OR_RETURN(SharedShard::View view, shard->read(worker_));
+    note(server::ShardEvent::Kind::kRead, views.size(), view.commit);
     views.push_back(std::move(view));
   }
   served_.show(views);
@@ -120,15 +140,16 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
   for (std::size_t n = 0; n < count; ++n) {
     const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
     const std::vector<const void*> pieces = served_.gradient_pieces(s, gradients);
-    STORMO_RETURN_IF_ERROR(shards_[s]
-                               ->push(worker_, {.pieces = pieces,
-                                                .lr = rate.lr,
-                                                .gradient_scale = rate.gradient_scale,
-                                                .weight = weight,
-                                                .sequence = sequence_[s]})
-                               .status());
+    STORMO_ASSIGN_OR_RETURN(const SharedShard::Pushed pushed,
+                            shards_[s]->push(worker_, {.pieces = pieces,
+                                                       .lr = rate.lr,
+                                                       .gradient_scale = rate.gradient_scale,
+                                                       .weight = weight,
+                                                       .sequence = sequence_[s]}));
+    note(server::ShardEvent::Kind::kPush, s, pushed.commit);
     ++sequence_[s];
   }
+  ++steps_;
   done(action);
   return {};
 }
@@ -205,13 +226,18 @@ Status ServedStore::load_state(const ReadState& read) {
 }
 
 Status ServedStore::leave() {
-  for (const auto& shard : shards_) STORMO_RETURN_IF_ERROR(shard->leave(worker_, lr_));
-  return {};
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, shards_[s]->leave(worker_, lr_));
+    note(server::ShardEvent::Kind::kLeave, s, commit);
+  }
+  return recorder_ ? recorder_->flush() : Status();
 }
 
 Status ServedStore::join() {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    STORMO_ASSIGN_OR_RETURN(sequence_[s], shards_[s]->join(worker_));
+    STORMO_ASSIGN_OR_RETURN(const SharedShard::Joined joined, shards_[s]->join(worker_));
+    sequence_[s] = joined.sequence;
+    note(server::ShardEvent::Kind::kJoin, s, joined.commit);
   }
   return {};
 }

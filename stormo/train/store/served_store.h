@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <torch/nn/module.h>
 
+#include <stormo/server/shard_record.h>
 #include <stormo/server/shared_shard.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/options.h>
@@ -52,6 +54,8 @@ class ServedStore final : public ParameterStore {
  private:
   using Views = std::vector<server::SharedShard::View>;
   void create_shards();
+  void start_record(const std::string& directory);
+  void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit);
 
   const AxisGroups& groups_;
   comm::Communicator& world_;
@@ -61,6 +65,8 @@ class ServedStore final : public ParameterStore {
   std::vector<std::unique_ptr<server::SharedShard>> shards_;
   std::vector<std::byte*> memory_;       // of shards, on the rank that allocated it
   std::vector<std::uint64_t> sequence_;  // of the next push, by shard
+  std::optional<server::ShardRecorder> recorder_;
+  std::uint64_t steps_ = 0;  // of this worker, since the store was made
   bool begun_ = false;
   double lr_ = 0;  // of the last push
 };

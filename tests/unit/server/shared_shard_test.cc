@@ -66,7 +66,8 @@ class Servers {
                        .lr = lr,
                        .weight = weight,
                        .sequence = of(worker).state().worker(worker).pushes})
-        .take_or_throw();
+        .take_or_throw()
+        .decision;
   }
   std::vector<double> read(int worker) { return values(of(worker).read(worker).take_or_throw()); }
   static std::vector<double> values(const SharedShard::View& view) {
@@ -156,10 +157,10 @@ TEST(SharedShard, TheFirstOfTwoWorkersThatLeavesCompletesTheUpdate) {
   (void)servers.read(1);
   servers.push(0, constant(3), 1, 7);
   EXPECT_EQ(servers.now(), constant(0));
-  throw_if_error(servers.of(0).leave(1, 0.5, /*dead=*/true));
+  (void)servers.of(0).leave(1, 0.5, /*dead=*/true).take_or_throw();
   EXPECT_EQ(servers.now(), constant(-1.5));
   EXPECT_EQ(servers.read(0), constant(-1.5));
-  EXPECT_EQ(servers.of(0).join(1).take_or_throw(), 1u);
+  EXPECT_EQ(servers.of(0).join(1).take_or_throw().sequence, 1u);
 }
 
 // Zheng et al. 2017: w - lr (g + lambda g g (w - v)), v the weights that g was computed from.
@@ -219,7 +220,7 @@ TEST(SharedShard, ARepeatedPushIsTakenOnce) {
   const void* pieces[] = {gradient.data(), nullptr};
   for (int i = 0; i < 3; ++i) {
     const auto decision = servers.of(0).push(0, {.pieces = pieces, .lr = 1, .sequence = 0});
-    EXPECT_EQ(decision->action, i == 0 ? PushAction::kUpdate : PushAction::kRepeated);
+    EXPECT_EQ(decision->decision.action, i == 0 ? PushAction::kUpdate : PushAction::kRepeated);
   }
   EXPECT_EQ(servers.now(), constant(-1));
   EXPECT_THAT(servers.of(0).push(0, {.pieces = pieces, .sequence = 9}).status().message(),
@@ -262,7 +263,7 @@ TEST_P(Threads, NoUpdateIsTornOrLost) {
         EXPECT_EQ(is, constant(is[0]));
         servers.push(w, gradient);
       }
-      throw_if_error(servers.of(w).leave(w, 1));
+      (void)servers.of(w).leave(w, 1).take_or_throw();
     });
   }
   for (std::thread& t : threads) t.join();

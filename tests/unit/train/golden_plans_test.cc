@@ -16,6 +16,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 
@@ -55,6 +56,7 @@ std::map<std::string, StepPlan> golden_plans() {
       {"loss_scale", made_by({scale_loss(), mirrored(2)})},
       {"host_shared", made_by({host_shared(1, 2)})},
       {"host_shared_on_hosts", made_by({host_shared(2, 2)})},
+      {"parameter_server", made_by({parameter_server(3)})},
       {"sharded1", made_by({sharded({.stage = 1, .ranks = 2})})},
       {"sharded2", made_by({sharded({.stage = 2, .ranks = 2})})},
       {"sharded3", made_by({sharded({.stage = 3, .ranks = 2})}, 1)},
@@ -87,6 +89,7 @@ PlanRun run_of(const StepPlan& plan, const Problem& problem) {
   run.options.optimizer = {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .momentum = 0.9};
   run.options.strategy.hybrid = plan.mesh.find("dp") >= 0 && plan.mesh.find("shard") >= 0;
   run.options.clip_norm = plan.clipped ? 0.5 : 0;
+  run.options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
   return run;
 }
 

@@ -16,6 +16,7 @@
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
@@ -50,6 +51,7 @@ TrainerOptions options_of(const Way& way) {
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
   options.clip_norm = way.step.clip ? 0.5 : 0;
   options.gradients.overlap = way.step.prefetch > 0;
+  options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
   return options;
 }
 
@@ -147,6 +149,14 @@ std::vector<Way> ways() {
           {both + "_recompute", hosts, strategy, {.prefetch = prefetch, .recompute = true}});
     }
   }
+  // a worker clips its own gradient, so that is another outcome than that of one process
+  const Strategy servers{.kind = kParameterServer};
+  for (const int ranks : {1, 2, 4}) {
+    const std::string name = "servers_on_" + std::to_string(ranks);
+    out.push_back({name, {ranks}, servers, {}});
+    out.push_back({name + "_micro_batches", {ranks}, servers, {.micro_batches = 2}});
+    out.push_back({name + "_recompute", {ranks}, servers, {.recompute = true}});
+  }
   return out;
 }
 
@@ -169,6 +179,7 @@ TEST(Mutants, ThatVerifyRunAsTheyAre) {
   const std::vector<std::vector<parallel::Pass>> ways = {
       {parallel::mirrored(2)},
       {parallel::mirrored(2), parallel::bucket(300)},
+      {parallel::parameter_server(2)},
       {parallel::host_shared(1, 2), parallel::recompute()},
       {parallel::sharded({.stage = 1, .ranks = 2})},
       {parallel::sharded({.stage = 3, .ranks = 2, .prefetch = 1}), parallel::recompute()}};

@@ -1,0 +1,49 @@
+#include <stormo/train/run/run_record.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace stormo::train {
+namespace {
+
+constexpr int kFormat = 1;
+
+std::string path_in(const std::string& directory) { return directory + "/run.json"; }
+
+}  // namespace
+
+Status write_run_record(const std::string& directory, const RunRecord& record) {
+  const nlohmann::json text = {
+      {"format", kFormat},
+      {"workers", record.workers},
+      {"recipe", nlohmann::json::parse(record.recipe_json, nullptr, false)},
+      {"weights_hash", record.weights_hash}};
+  const std::string path = path_in(directory), unfinished = path + ".new";
+  std::ofstream file(unfinished);
+  file << text.dump(1) << "\n";
+  file.close();
+  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    return errno_error("cannot write '" + path + "'");
+  }
+  return {};
+}
+
+Result<RunRecord> read_run_record(const std::string& directory) {
+  const std::string path = path_in(directory);
+  std::ifstream file(path);
+  if (!file) {
+    return Status(Code::kNotFound, "no record of a run in '" + directory +
+                                       "' (run.json); make one by stormo train --record");
+  }
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const bool is_record = json.is_object() && json.value("format", 0) == kFormat &&
+                         json.contains("recipe") && json["recipe"].is_object() &&
+                         json.value("workers", 0) > 0;
+  if (!is_record) return Status(Code::kCorrupt, "'" + path + "' is no record of a run");
+  return RunRecord{.workers = json["workers"].get<int>(),
+                   .recipe_json = json["recipe"].dump(),
+                   .weights_hash = json.value("weights_hash", "")};
+}
+
+}  // namespace stormo::train

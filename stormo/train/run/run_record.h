@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include <stormo/base/status.h>
+
+namespace stormo::train {
+
+/// What a record of an asynchronous run says besides its events (server/shard_record.h): the file
+/// run.json in its folder.
+struct RunRecord {
+  int workers = 1;
+  std::string recipe_json = "{}";  ///< resolved
+  std::string weights_hash;        ///< of the outcome; empty: the run did not come to its end
+};
+
+/// Writes the file, as a whole or not at all. kIo.
+Status write_run_record(const std::string& directory, const RunRecord& record);
+/// kNotFound without the file, kCorrupt for another one.
+Result<RunRecord> read_run_record(const std::string& directory);
+
+}  // namespace stormo::train
