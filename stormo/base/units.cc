@@ -83,7 +83,7 @@ Result<Duration> parse_duration(std::string_view text) {
   }
   if (seconds == 0 || number * seconds > 1e9)
     return invalid_argument(fmt::format("'{}' is not a duration; write 250ms, 5s or 2min", text));
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(number * seconds));
+  return std::chrono::round<Duration>(std::chrono::duration<double>(number * seconds));
 }
 
 int edit_distance(std::string_view a, std::string_view b) {

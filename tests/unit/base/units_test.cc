@@ -63,6 +63,7 @@ TEST(Durations, AreRead) {
   EXPECT_EQ(*parse_duration("5s"), seconds(5));
   EXPECT_EQ(*parse_duration("5"), seconds(5));
   EXPECT_EQ(*parse_duration("1.5s"), milliseconds(1500));
+  EXPECT_EQ(*parse_duration("100us"), std::chrono::microseconds(100));
   EXPECT_EQ(*parse_duration("2min"), minutes(2));
   EXPECT_EQ(*parse_duration("1h"), hours(1));
 }
