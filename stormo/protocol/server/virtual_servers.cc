@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 #include <string>
+#include <utility>
 
 #include <stormo/base/rng.h>
 
@@ -35,6 +36,7 @@ struct VirtualWorker {
   std::int64_t step = 0;      // number of the current one
   std::int64_t unpushed = 0;  // gradients
   int replies = 0;            // that are missing
+  Duration waited{};          // for the reply that took longest
   bool ended = false;
 };
 
@@ -93,6 +95,12 @@ class VirtualRun {
   void to_all_servers(EventKind kind, int w) {
     worker(w).replies = cluster_.servers;
     for (int s = 0; s < cluster_.servers; ++s) schedule(cluster_.latency, kind, w, s);
+  }
+
+  bool is_last_reply(int w) {
+    if (--worker(w).replies > 0) return false;
+    of(outcome_.waited, w) += std::exchange(worker(w).waited, {});
+    return true;
   }
 
   bool has_step(int w) const {
@@ -159,7 +167,7 @@ class VirtualRun {
         break;
       }
       case EventKind::kReadReturns:
-        if (--worker(w).replies == 0) compute(w);
+        if (is_last_reply(w)) compute(w);
         break;
       case EventKind::kComputed: {
         VirtualWorker& me = worker(w);
@@ -175,7 +183,7 @@ class VirtualRun {
         break;
       }
       case EventKind::kPushReturns:
-        if (--worker(w).replies == 0) STORMO_RETURN_IF_ERROR(begin_step(w));
+        if (is_last_reply(w)) STORMO_RETURN_IF_ERROR(begin_step(w));
         break;
       case EventKind::kCrash:
         worker(w).ended = true;
@@ -206,7 +214,7 @@ class VirtualRun {
       STORMO_RETURN_IF_ERROR(policy_.invariant(state));
       schedule(cluster_.latency, EventKind::kPushReturns, w, event.server);
     }
-    of(outcome_.waited, w) += now_ - event.at;
+    worker(w).waited = std::max(worker(w).waited, now_ - event.at);
     changed_.push_back(event.server);
     return true;
   }

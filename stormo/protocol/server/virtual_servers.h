@@ -54,7 +54,7 @@ struct VirtualOutcome {
   std::vector<ShardState> servers;
   std::vector<std::int64_t> steps;          ///< by worker
   std::vector<std::int64_t> reads, pushes;  ///< by worker: number of times
-  std::vector<Duration> waited;             ///< by worker: for other workers
+  std::vector<Duration> waited;             ///< by worker: for other workers, without latency
   std::int64_t events = 0;
 };
 

@@ -29,6 +29,8 @@ VirtualOutcome outcome_of(const VirtualCluster& cluster, const PolicyOptions& op
   return run_virtual(cluster, *policy_of(options, cluster.workers), events).take_or_throw();
 }
 
+double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
 struct SoftsyncCase {
   int workers;
   int n;
@@ -97,6 +99,18 @@ TEST(Sync, NobodyComputesFromOldParameters) {
     EXPECT_EQ(server.staleness().count, 1000u);
     EXPECT_EQ(server.version, 200u);
   }
+}
+
+// A worker asks all servers at once.
+TEST(Sync, WaitsForSeveralServersAreOneWait) {
+  VirtualCluster cluster{.workers = 4, .steps = 100};
+  cluster.slowness = {1, 1, 1, 3};
+  const VirtualOutcome one = outcome_of(cluster, {.kind = Kind::kSync});
+  cluster.servers = 5;
+  EXPECT_EQ(outcome_of(cluster, {.kind = Kind::kSync}).waited, one.waited);
+  // two thirds of the time, but for jitter
+  EXPECT_NEAR(to_seconds(one.waited[0]), to_seconds(one.time) * 2 / 3, 0.05);
+  EXPECT_LT(one.waited[3], one.time / 20);
 }
 
 /// The order of reads and updates at server 0.
