@@ -41,6 +41,10 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
   add_absent(app, "sample", "Let a model write (not in this build: no libtorch)", invocation);
 }
 
+void add_simulate_command(CLI::App& app, Invocation& invocation) {
+  add_absent(app, "simulate", "Train in virtual time (not in this build: no libtorch)", invocation);
+}
+
 void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
   add_absent(bench, "step", "Measure training steps (not in this build: no libtorch)", invocation);
 }

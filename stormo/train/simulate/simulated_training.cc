@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include <stormo/base/rng.h>
 #include <stormo/data/sampler.h>
+#include <stormo/train/autograd/precision.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/store/served_parameters.h>
 #include <stormo/transport/memory/memory_file.h>
@@ -19,9 +21,15 @@ using server::SharedShard;
 
 class Simulation {
  public:
+  using OnStep = std::function<void(const SimulatedTraining::Step&)>;
+
   Simulation(const Task& task, const data::Dataset& data, const TrainerOptions& options,
-             protocol::VirtualCluster cluster)
-      : task_(task), data_(data), options_(options), cluster_(std::move(cluster)) {}
+             protocol::VirtualCluster cluster, const OnStep& on_step)
+      : task_(task),
+        data_(data),
+        options_(options),
+        cluster_(std::move(cluster)),
+        on_step_(on_step) {}
 
   Result<SimulatedTraining> run() {
     STORMO_ASSIGN_OR_RETURN(
@@ -40,7 +48,13 @@ class Simulation {
         .pushed = [this](int s, const protocol::Push& push,
                          const PushDecision& decision) { return push_to(s, push, decision); },
         .left = [this](int w, int s) { return shard(w, s).leave(w, rate_of(w)).status(); }};
-    STORMO_ASSIGN_OR_RETURN(result_.outcome, run_virtual(cluster_, *policy, events));
+    Result<protocol::VirtualOutcome> outcome = run_virtual(cluster_, *policy, events);
+    if (result_.diverged) {
+      result_.outcome.time = *result_.diverged;
+      for (const auto& shard : of(0).shards) result_.outcome.servers.push_back(shard->state());
+    } else {
+      STORMO_ASSIGN_OR_RETURN(result_.outcome, std::move(outcome));
+    }
     std::vector<SharedShard::View> last;
     for (int s = 0; s < cluster_.servers; ++s) last.push_back(shard(0, s).look(0));
     served_->show(last);
@@ -53,6 +67,7 @@ class Simulation {
     std::vector<std::unique_ptr<SharedShard>> shards;
     std::vector<SharedShard::View> views;  // by shard, since its last read
     std::vector<torch::Tensor> gradients;  // since its last push
+    double gradient_scale = 1;             // of them: clipping
     std::unique_ptr<data::Sampler> sampler;
     std::int64_t samples = 0;
     std::int64_t step = 0;
@@ -75,6 +90,7 @@ class Simulation {
       of(w).sampler =
           std::make_unique<data::Sampler>(data_.size(), options_.global_batch, options_.seed,
                                           /*shuffle=*/true, w, cluster_.workers);
+      of(w).sampler->balance(data_.lengths());
     }
     for (std::size_t s = 0; s < served_->shards(); ++s) {
       const std::size_t bytes = of(0).shards[s]->bytes();
@@ -111,17 +127,44 @@ class Simulation {
     torch::manual_seed(rng.next_u64() + static_cast<std::uint64_t>(rank));
     const data::Batch batch = data_.get(slice.indices, slice.epoch);
     served_->show(me.views);
-    torch::Tensor loss = task_.loss(task_.forward(batch.input), batch.target);
-    loss.backward();
+    const double loss = batch.size() > 0 ? backward(batch) : 0;
     me.gradients = served_->gradients();
     me.samples = batch.size();
     for (const NamedParameter& p : served_->parameters()) p.tensor.mutable_grad() = torch::Tensor();
-    const double value = loss.item<double>();
-    result_.steps.push_back({.at = now, .worker = w, .samples = batch.size(), .loss = value});
-    if (std::isfinite(value)) return {};
-    return invalid_argument("worker " + std::to_string(w) + ": the loss of step " +
-                            std::to_string(me.step + 1) + " is " + std::to_string(value) +
-                            "; lower the learning rate");
+    if (batch.size() == 0) return {};  // the workers before had all that was left of an epoch
+    result_.steps.push_back({.at = now, .worker = w, .samples = batch.size(), .loss = loss});
+    if (on_step_) on_step_(result_.steps.back());
+    if (!std::isfinite(loss)) {
+      result_.diverged = now;
+      return Status(Code::kCancelled, "the loss is not finite");
+    }
+    return clip(me);
+  }
+
+  /// Returns the loss.
+  double backward(const data::Batch& batch) {
+    torch::Tensor output;
+    {
+      std::optional<Autocast> autocast;
+      if (task_.autocast) autocast.emplace(at::kCPU, *task_.autocast);
+      output = task_.forward(batch.input);
+    }
+    if (task_.autocast) output = output.to(torch::kFloat32);
+    const torch::Tensor loss = task_.loss(output, batch.target);
+    loss.backward();
+    return loss.item<double>();
+  }
+
+  /// Every worker clips its own gradient.
+  Status clip(Worker& me) {
+    if (options_.clip_norm <= 0) return {};
+    double square = 0;
+    for (const torch::Tensor& g : me.gradients) {
+      if (g.defined()) square += std::pow(torch::linalg_vector_norm(g).item<double>(), 2);
+    }
+    STORMO_ASSIGN_OR_RETURN(me.gradient_scale,
+                            clip_coefficient(std::sqrt(square), options_.clip_norm));
+    return {};
   }
 
   Status push_to(int s, const protocol::Push& push, const PushDecision& expected) {
@@ -131,6 +174,7 @@ class Simulation {
                             shard(push.worker, s)
                                 .push(push.worker, {.pieces = pieces,
                                                     .lr = rate_of(push.worker),
+                                                    .gradient_scale = me.gradient_scale,
                                                     .weight = static_cast<double>(me.samples),
                                                     .sequence = push.sequence}));
     if (pushed.decision == expected) return {};
@@ -141,19 +185,21 @@ class Simulation {
   const data::Dataset& data_;
   const TrainerOptions& options_;
   protocol::VirtualCluster cluster_;
+  const OnStep& on_step_;
   std::unique_ptr<ServedParameters> served_;
   std::vector<Worker> workers_;
-  std::vector<std::int64_t> cursors_ = {0};  // where steps begin in the data
+  std::vector<std::int64_t> cursors_ = {0};    // where steps begin in the data
   std::vector<transport::MemoryFile> memory_;  // by shard
   SimulatedTraining result_;
 };
 
 }  // namespace
 
-Result<SimulatedTraining> simulate_training(const Task& task, const data::Dataset& data,
-                                            const TrainerOptions& options,
-                                            protocol::VirtualCluster cluster) {
-  return Simulation(task, data, options, std::move(cluster)).run();
+Result<SimulatedTraining> simulate_training(
+    const Task& task, const data::Dataset& data, const TrainerOptions& options,
+    protocol::VirtualCluster cluster,
+    const std::function<void(const SimulatedTraining::Step&)>& on_step) {
+  return Simulation(task, data, options, std::move(cluster), on_step).run();
 }
 
 }  // namespace stormo::train

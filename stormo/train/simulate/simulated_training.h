@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include <stormo/base/clock.h>
@@ -23,14 +25,19 @@ struct SimulatedTraining {
     double loss = 0;  ///< mean over the samples, before its update
   };
   std::vector<Step> steps;  ///< in the order of virtual time
+  /// When a loss was not finite: it is the last one of `steps`, and ended the simulation. Of
+  /// `outcome` only the time and the servers are known then.
+  std::optional<Duration> diverged;
 };
 
-/// Trains with options.servers and options.optimizer; a worker has options.global_batch / workers
-/// samples per step and cluster.steps steps. The module's values are the first ones, and afterwards
-/// the last ones. cluster.servers is set to the number of shards that the options give. Throws
-/// Error for parameters that servers cannot hold; exceptions of the task pass through.
-Result<SimulatedTraining> simulate_training(const Task& task, const data::Dataset& data,
-                                            const TrainerOptions& options,
-                                            protocol::VirtualCluster cluster);
+/// Trains with options.servers, options.optimizer and options.clip_norm; a worker has
+/// options.global_batch / workers samples per step and cluster.steps steps. The module's values are
+/// the first ones, and afterwards the last ones. cluster.servers is set to the number of shards
+/// that the options give. `on_step` is called after every computed gradient. kInvalidArgument for
+/// parameters that servers cannot hold; exceptions of the task pass through.
+Result<SimulatedTraining> simulate_training(
+    const Task& task, const data::Dataset& data, const TrainerOptions& options,
+    protocol::VirtualCluster cluster,
+    const std::function<void(const SimulatedTraining::Step&)>& on_step = {});
 
 }  // namespace stormo::train

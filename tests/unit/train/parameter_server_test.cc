@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
@@ -302,6 +303,7 @@ TEST_F(ParameterServer, RefusesWhatCannotBe) {
 // The same gradients from the same versions, in the same order: the same weights.
 TEST_F(ParameterServer, ASimulationOfSyncIsTheRun) {
   options.servers.policy.kind = Policy::kSync;
+  options.clip_norm = 0.3;
   const Outcome real = run(3);
   const auto module = make_toy_module(3);
   const SimulatedTraining simulated =
@@ -309,6 +311,28 @@ TEST_F(ParameterServer, ASimulationOfSyncIsTheRun) {
           .take_or_throw();
   EXPECT_LT(distance(values_of(*module), real.values), 1e-12);
   EXPECT_EQ(simulated.steps.size(), 60u);
+}
+
+TEST_F(ParameterServer, ASimulationEndsWhereTheLossIsNotFinite) {
+  options.servers.policy.kind = Policy::kAsync;
+  const auto module = make_toy_module(3);
+  Task task = toy_task(module);
+  std::size_t computed = 0, told = 0;
+  task.loss = [&, loss = task.loss](const torch::Tensor& output, const torch::Tensor& target) {
+    return loss(output, target) / (++computed < 10 ? 1 : 0);
+  };
+  const SimulatedTraining simulated =
+      simulate_training(task, *dataset, options, {.workers = 3, .steps = 20},
+                        [&](const SimulatedTraining::Step&) { ++told; })
+          .take_or_throw();
+  ASSERT_TRUE(simulated.diverged);
+  EXPECT_EQ(simulated.outcome.time, *simulated.diverged);
+  EXPECT_EQ(simulated.steps.back().at, *simulated.diverged);
+  EXPECT_FALSE(std::isfinite(simulated.steps.back().loss));
+  EXPECT_EQ(simulated.steps.size(), 10u);
+  EXPECT_EQ(told, 10u);
+  ASSERT_FALSE(simulated.outcome.servers.empty());
+  EXPECT_EQ(simulated.outcome.servers[0].version, 9u);
 }
 
 TEST_F(ParameterServer, ASimulationUsesEverySampleOfAPool) {

@@ -1,0 +1,69 @@
+// The words of `stormo simulate`.
+#include <memory>
+
+#include <cli/commands.h>
+#include <cli/simulate/options.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "  stormo simulate recipes/mnist_mlp.toml data.path=data/mnist --workers 16\n"
+    "  stormo simulate recipes/mnist_mlp.toml steps=500 --stragglers 2:10x --pooled\n"
+    "  stormo simulate recipes/mnist_mlp.toml --policies ssp strategy.bound=10 --json\n"
+    "  stormo simulate recipes/mnist_mlp.toml --policies sync,async --svg > loss.svg\n"
+    "\n"
+    "One process computes all gradients; only time is virtual. The recipe's strategy.policy is\n"
+    "taken, or all policies if its strategy.kind is another one than parameter_server. Other keys\n"
+    "of the strategy: strategy.bound, n, backups, compensation, lambda, servers, placement. Exit\n"
+    "codes: 0 done; 1 a failure; 2 usage or configuration. See docs/simulate.md.";
+
+void add_cluster(CLI::App& command, SimulateArguments& a) {
+  command.add_option("--workers", a.workers, "Number of workers, which share the global batch")
+      ->capture_default_str();
+  command
+      .add_option("--stragglers", a.stragglers,
+                  "COUNT:FACTORx: the last workers take longer, 2:10x: two of them\n10 times as "
+                  "long; may be repeated")
+      ->allow_extra_args(false);
+  command.add_option("--compute", a.compute, "Time that a worker computes in a step")
+      ->capture_default_str();
+  command.add_option("--jitter", a.jitter, "Of this time: 0.1 means from 10 % less to 10 % more")
+      ->capture_default_str();
+  command.add_option("--latency", a.latency, "Time of a message, each way")->capture_default_str();
+  command.add_flag("--pooled", a.pooled,
+                   "All steps are in one pool, from which a free worker takes the\nnext; else "
+                   "every worker has the same number");
+  command
+      .add_option("--crash", a.crashes,
+                  "WORKER:TIME: this worker ends then, 3:250ms; may be repeated")
+      ->allow_extra_args(false);
+  command
+      .add_option("--seed", a.seed,
+                  "Of virtual time; weights and data have the recipe's train.seed")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      app.add_subcommand("simulate", "Train with parameter servers in virtual time");
+  command->footer(kExamples);
+  const auto a = std::make_shared<SimulateArguments>();
+  command->add_option("recipe", a->recipe, "Recipe, a TOML file")->required();
+  command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
+  command
+      ->add_option("--policies", a->policies,
+                   "Policies to compare, separated by commas: sync, async, ssp,\nn_softsync, "
+                   "backup_workers, or all")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  add_cluster(*command, *a);
+  CLI::Option* json = command->add_flag("--json", a->json, "One JSON object per policy on stdout");
+  command->add_flag("--svg", a->svg, "A picture of the losses over virtual time, on stdout")
+      ->excludes(json);
+  command->callback([a, &invocation] { invocation.exit_code = run_simulate(*a); });
+}
+
+}  // namespace stormo::cli

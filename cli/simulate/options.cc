@@ -1,0 +1,147 @@
+#include <cli/simulate/options.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include <stormo/base/units.h>
+#include <stormo/server/shard_memory.h>
+
+namespace stormo::cli {
+namespace {
+
+using protocol::VirtualCluster;
+using Kind = protocol::PolicyOptions::Kind;
+using Wrong = std::vector<std::string>;
+
+/// The whole text as a number.
+template <class Number>
+std::optional<Number> number_of(std::string_view text) {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || at != end) return std::nullopt;
+  return number;
+}
+
+/// "2:10x" in two; the second part is empty where there is no colon.
+std::pair<std::string_view, std::string_view> halves(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return {text, {}};
+  return {text.substr(0, colon), text.substr(colon + 1)};
+}
+
+Duration duration_of(const char* flag, std::string_view text, Wrong& wrong) {
+  const Result<Duration> duration = parse_duration(text);
+  if (duration.ok()) return *duration;
+  wrong.push_back(fmt::format("{}: {}", flag, duration.status().message()));
+  return Duration(1);
+}
+
+/// Groups of slow workers, from the last worker backwards.
+void read_stragglers(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wrong) {
+  std::vector<double> slowness;  // from the last worker
+  for (const std::string& text : a.stragglers) {
+    auto [first, second] = halves(text);
+    if (second.ends_with('x')) second.remove_suffix(1);
+    const auto count = number_of<int>(first);
+    const auto factor = number_of<double>(second);
+    if (!count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
+      wrong.push_back(fmt::format(
+          "--stragglers: '{}' is not COUNT:FACTORx, such as 2:10x: 2 workers take 10 times as long",
+          text));
+    } else {
+      const auto many = std::min<std::size_t>(static_cast<std::size_t>(*count), 1'000'000);
+      slowness.insert(slowness.end(), many, *factor);
+    }
+  }
+  if (std::ssize(slowness) > a.workers) {
+    wrong.push_back(
+        fmt::format("--stragglers: {} stragglers among {} workers", slowness.size(), a.workers));
+    return;
+  }
+  cluster.slowness.assign(static_cast<std::size_t>(a.workers), 1);
+  std::ranges::copy(slowness, cluster.slowness.rbegin());
+}
+
+void read_crashes(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wrong) {
+  std::set<int> crashed;
+  for (const std::string& text : a.crashes) {
+    const auto [first, second] = halves(text);
+    const auto worker = number_of<int>(first);
+    const Result<Duration> at = parse_duration(second);
+    if (!worker || !at.ok()) {
+      wrong.push_back(fmt::format(
+          "--crash: '{}' is not WORKER:TIME, such as 3:250ms: worker 3 ends after 250 ms", text));
+    } else if (*worker < 0 || *worker >= a.workers) {
+      wrong.push_back(
+          fmt::format("--crash: there is no worker {}; they are 0 to {}", *worker, a.workers - 1));
+    } else {
+      cluster.crashes.push_back({.worker = *worker, .at = *at});
+      crashed.insert(*worker);
+    }
+  }
+  if (std::ssize(crashed) == a.workers) wrong.push_back("--crash: no worker is left");
+}
+
+std::vector<Kind> read_policies(const SimulateArguments& a, Wrong& wrong) {
+  const std::vector<std::string_view>& names = protocol::policy_names();
+  std::vector<Kind> policies;
+  const auto add = [&](std::size_t number) {
+    const auto kind = static_cast<Kind>(number);
+    if (std::ranges::find(policies, kind) == policies.end()) policies.push_back(kind);
+  };
+  for (const std::string& text : a.policies) {
+    const auto found = std::ranges::find(names, text);
+    if (text == "all") {
+      for (std::size_t i = 0; i < names.size(); ++i) add(i);
+    } else if (found != names.end()) {
+      add(static_cast<std::size_t>(found - names.begin()));
+    } else {
+      wrong.push_back(fmt::format("--policies: '{}' is no policy; write {} or all", text,
+                                  fmt::join(names, ", ")));
+    }
+  }
+  return policies;
+}
+
+}  // namespace
+
+SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std::string>& wrong) {
+  constexpr int kMost = server::ShardMemory::kMaxWorkers;
+  SimulateOptions options;
+  VirtualCluster& cluster = options.cluster;
+  cluster.workers = 0;
+  cluster.pooled = a.pooled;
+  cluster.seed = a.seed;
+  cluster.jitter = a.jitter;
+  if (!(a.jitter >= 0 && a.jitter < 1)) {
+    wrong.push_back(fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter));
+  }
+  cluster.compute = duration_of("--compute", a.compute, wrong);
+  if (cluster.compute <= Duration::zero()) {
+    wrong.push_back("--compute: a step needs some time, such as 10ms");
+  }
+  cluster.latency = duration_of("--latency", a.latency, wrong);
+  if (a.workers < 1 || a.workers > kMost) {
+    wrong.push_back(fmt::format("--workers: {} is not from 1 to {}", a.workers, kMost));
+  } else {
+    cluster.workers = a.workers;
+    read_stragglers(a, cluster, wrong);
+    read_crashes(a, cluster, wrong);
+  }
+  options.policies = read_policies(a, wrong);
+  return options;
+}
+
+std::string name_of(Kind policy) {
+  return std::string(protocol::policy_names()[static_cast<std::size_t>(policy)]);
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <stormo/protocol/server/policy.h>
+#include <stormo/protocol/server/virtual_servers.h>
+
+namespace stormo::cli {
+
+/// The words of `stormo simulate`.
+struct SimulateArguments {
+  std::string recipe;
+  std::vector<std::string> overrides;
+  int workers = 8;
+  std::vector<std::string> stragglers;  ///< "2:10x"
+  std::vector<std::string> policies;    ///< names, or "all"; none: as the recipe says
+  std::string compute = "10ms";
+  double jitter = 0.1;
+  std::string latency = "100us";
+  bool pooled = false;
+  std::vector<std::string> crashes;  ///< "3:250ms"
+  std::uint64_t seed = 1;
+  bool json = false;
+  bool svg = false;
+};
+
+/// What they mean.
+struct SimulateOptions {
+  protocol::VirtualCluster cluster;  ///< without the number of steps; 0 workers: not known
+  std::vector<protocol::PolicyOptions::Kind> policies;  ///< none: as the recipe says
+};
+
+/// Adds everything that is wrong to `wrong`, one line each.
+SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std::string>& wrong);
+
+/// "sync".
+std::string name_of(protocol::PolicyOptions::Kind policy);
+
+/// The command; returns the exit code. It needs libtorch.
+int run_simulate(const SimulateArguments& a);
+
+}  // namespace stormo::cli

@@ -1,0 +1,163 @@
+#include <cli/simulate/report.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include <cli/plan/output.h>
+#include <stormo/base/units.h>
+
+namespace stormo::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kCurvePoints = 200;
+constexpr double kAhead = 0.9;   // of the time of another one: clearly earlier
+constexpr double kEqual = 1.05;  // times that are the same for all practical purposes
+
+double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+double train_loss(const SimulatedPolicy& p) { return p.means.empty() ? 0 : p.means.back().loss; }
+
+std::string score_text(const SimulatedScore& score) {
+  return score.accuracy ? fmt::format("{:.2f} %", 100 * *score.accuracy)
+                        : fmt::format("{:.4f}", score.loss);
+}
+
+std::string score_name(const SimulatedScore& score) {
+  return score.split + (score.accuracy ? " accuracy" : " loss");
+}
+
+/// What all policies were scored by, if any was.
+std::string score_column(const Simulation& s) {
+  for (const SimulatedPolicy& p : s.policies) {
+    if (p.score) return score_name(*p.score);
+  }
+  return {};
+}
+
+std::vector<std::string> row_of(const SimulatedPolicy& p, bool scored) {
+  std::vector<std::string> row = {
+      p.policy,
+      format_duration(p.time),
+      std::to_string(p.updates),
+      std::to_string(p.dropped),
+      fmt::format("{:.2f}", p.staleness.mean()),
+      std::to_string(p.staleness.max),
+      p.diverged ? "-" : fmt::format("{:.1f} %", 100 * p.waited),
+      p.diverged ? "diverged at " + format_duration(p.time) : fmt::format("{:.4f}", train_loss(p))};
+  if (scored) row.push_back(p.score ? score_text(*p.score) : "-");
+  return row;
+}
+
+/// "3 (2x), 6-7 (10x)"
+std::string stragglers(const std::vector<double>& slowness) {
+  std::string text;
+  for (std::size_t first = 0, end = 0; first < slowness.size(); first = end) {
+    while (end < slowness.size() && slowness[end] == slowness[first]) ++end;
+    if (slowness[first] == 1) continue;
+    text += fmt::format("{}{}{} ({}x)", text.empty() ? "" : ", ", first,
+                        end - first > 1 ? fmt::format("-{}", end - 1) : "", slowness[first]);
+  }
+  return text;
+}
+
+Json histogram_json(const protocol::Staleness& staleness) {
+  std::vector<std::uint64_t> counts(staleness.histogram.begin(), staleness.histogram.end());
+  while (!counts.empty() && counts.back() == 0) counts.pop_back();
+  return counts;
+}
+
+}  // namespace
+
+std::string heading(const Simulation& s) {
+  const protocol::VirtualCluster& c = s.cluster;
+  std::string text = fmt::format(
+      "{}: {} workers, {} steps {}, global batch {}; a step computes {} +- {:.0f} %, a message "
+      "takes {}",
+      s.name, c.workers, c.pooled ? c.steps * c.workers : c.steps, c.pooled ? "in a pool" : "each",
+      s.global_batch, format_duration(c.compute), 100 * c.jitter, format_duration(c.latency));
+  const std::string slow = stragglers(c.slowness);
+  if (!slow.empty()) text += "; stragglers: " + slow;
+  for (const auto& crash : c.crashes) {
+    text += fmt::format("; worker {} crashes at {}", crash.worker, format_duration(crash.at));
+  }
+  return text;
+}
+
+std::string final_numbers(const SimulatedPolicy& p) {
+  if (p.diverged) return "diverged at " + format_duration(p.time);
+  std::string text = fmt::format("{}, train loss {:.4f}", format_duration(p.time), train_loss(p));
+  if (p.score) text += fmt::format(", {} {}", score_name(*p.score), score_text(*p.score));
+  return text;
+}
+
+std::string time_to_equal_loss(const std::vector<SimulatedPolicy>& policies) {
+  std::vector<const SimulatedPolicy*> ended;
+  for (const SimulatedPolicy& p : policies) {
+    if (!p.diverged && !p.means.empty()) ended.push_back(&p);
+  }
+  if (ended.size() < 2) return {};
+  const SimulatedPolicy& worst = **std::ranges::max_element(
+      ended, {}, [](const SimulatedPolicy* p) { return train_loss(*p); });
+  const double loss = train_loss(worst);
+  // every one reaches it: its own last mean is as good
+  const auto time = [loss](const SimulatedPolicy* p) { return *first_at_most(p->means, loss); };
+  std::ranges::stable_sort(ended, {}, time);
+  const Duration first = time(ended.front());
+  if (seconds(first) > kAhead * seconds(time(&worst))) return {};
+  std::vector<std::string> names, times;
+  for (const SimulatedPolicy* p : ended) {
+    if (seconds(time(p)) <= kEqual * seconds(first)) names.push_back(p->policy);
+    times.push_back(fmt::format("{} after {}", p->policy, format_duration(time(p))));
+  }
+  return fmt::format("First to a train loss of {:.4f}, the worst final one, {} {}: {}.", loss,
+                     names.size() == 1 ? "was" : "were", fmt::join(names, " and "),
+                     fmt::join(times, ", "));
+}
+
+void print_simulation(const Simulation& s) {
+  const std::string column = score_column(s);
+  Rows rows = {
+      {"policy", "virtual time", "updates", "dropped", "staleness", "max", "waited", "train loss"}};
+  if (!column.empty()) rows.front().push_back(column);
+  for (const SimulatedPolicy& p : s.policies) rows.push_back(row_of(p, !column.empty()));
+  print_line(heading(s) + "\n");
+  print_table(rows, false);
+  const std::string comparison = time_to_equal_loss(s.policies);
+  if (!comparison.empty()) print_line("\n" + comparison);
+}
+
+std::string policy_json(const Simulation& s, const SimulatedPolicy& p) {
+  Json out = {{"policy", p.policy},
+              {"workers", s.cluster.workers},
+              {"virtual_s", seconds(p.time)},
+              {"diverged", p.diverged},
+              {"updates", p.updates},
+              {"dropped", p.dropped},
+              {"gradients", p.losses.size()},
+              {"steps", p.steps},
+              {"staleness",
+               {{"mean", p.staleness.mean()},
+                {"max", p.staleness.max},
+                {"histogram", histogram_json(p.staleness)}}}};
+  if (!p.diverged) {
+    out["waited"] = p.waited;
+    out["train_loss"] = train_loss(p);
+  }
+  if (p.score) {
+    out[p.score->split] = {{"loss", p.score->loss}};
+    if (p.score->accuracy) out[p.score->split]["accuracy"] = *p.score->accuracy;
+  }
+  out["curve"] = Json::array();
+  for (const LossPoint& point : binned(p.losses, kCurvePoints)) {
+    out["curve"].push_back({seconds(point.at), point.loss});
+  }
+  out["wall_s"] = p.wall_s;
+  return out.dump();
+}
+
+}  // namespace stormo::cli
