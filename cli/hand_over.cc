@@ -6,6 +6,7 @@
 #include <cli/doctor/torch_facts.h>
 #include <cli/own_program.h>
 #include <cli/plan/load.h>
+#include <cli/replay/arguments.h>
 #include <cli/simulate/options.h>
 #include <cli/torch_program.h>
 #include <cli/trained/arguments.h>
@@ -17,6 +18,7 @@ int predict(const PredictArguments&) { return hand_over(); }
 int sample(const SampleArguments&) { return hand_over(); }
 int run_bench_step(const StepArguments&) { return hand_over(); }
 int run_simulate(const SimulateArguments&) { return hand_over(); }
+int run_replay(const ReplayArguments&) { return hand_over(); }
 
 Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {
   return become_train_program();

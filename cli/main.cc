@@ -33,6 +33,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_checkpoint_command(app, invocation);
   add_plan_command(app, invocation);
   add_simulate_command(app, invocation);
+  add_replay_command(app, invocation);
   add_bench_command(app, invocation);
   add_tune_command(app, invocation);
   add_doctor_command(app, invocation);

@@ -41,6 +41,11 @@ void add_sample_command(CLI::App& app, Invocation& invocation) {
   add_absent(app, "sample", "Let a model write (not in this build: no libtorch)", invocation);
 }
 
+void add_replay_command(CLI::App& app, Invocation& invocation) {
+  add_absent(app, "replay", "Train again as a record says (not in this build: no libtorch)",
+             invocation);
+}
+
 void add_simulate_command(CLI::App& app, Invocation& invocation) {
   add_absent(app, "simulate", "Train in virtual time (not in this build: no libtorch)", invocation);
 }

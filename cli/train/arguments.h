@@ -19,6 +19,7 @@ struct TrainArguments {
   LaunchFlags launch;
   std::string engine = "stormo";
   std::string trace;
+  std::string record;
   std::string checkpoint;
   std::string on_usr1 = "save-and-exit";
   bool resume = false;

@@ -19,6 +19,8 @@
 #include <stormo/checkpoint/folder.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
+#include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/step/strategy.h>
 
 namespace stormo::cli {
 namespace {
@@ -44,6 +46,10 @@ void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& e
     if (!status.ok()) errors.push_back(status.message());
   };
   if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
+  std::error_code ignored;
+  if (!a.record.empty() && fs::exists(a.record, ignored) && !fs::is_empty(a.record, ignored)) {
+    errors.push_back("--record: '" + a.record + "' is not empty; name a new folder");
+  }
   const std::string& directory = recipe.train.checkpoint.directory;
   if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
   if (!a.resume && !directory.empty()) {
@@ -52,9 +58,9 @@ void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& e
   if (errors.empty() && !directory.empty()) note(try_checkpoint_directory(directory));
 }
 
-/// Everything that can be found out before a rank starts. The data, unless there are errors.
-std::optional<train::RecipeData> check_world(const train::ParsedRecipe& parsed,
-                                             const TrainArguments& a, Errors& errors) {
+/// The data, unless there are errors.
+std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed,
+                                            const TrainArguments& a, Errors& errors) {
   std::optional<train::RecipeData> read;
   // A data key that could not be read would send the search to the default place.
   const bool data_known =
@@ -68,7 +74,6 @@ std::optional<train::RecipeData> check_world(const train::ParsedRecipe& parsed,
     if (!same.ok()) errors.push_back("--resume: " + same.message());
     if (data.ok()) read = std::move(*data);
   }
-  check_files(parsed.recipe, a, errors);
   return read;
 }
 
@@ -82,9 +87,23 @@ Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& tas
     ranks_per_host.push_back(share.ranks);
     if (launch::is_this_host(share.name)) here += share.ranks;
   }
+  STORMO_RETURN_IF_ERROR(
+      check_servers(recipe.train, train::trainable_parameters(*task.module), ranks_per_host));
   STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, 0));
   STORMO_RETURN_IF_ERROR(check_fits(step, here, available_bytes));
   return step;
+}
+
+int ranks_of(const std::vector<launch::HostShare>& shares) {
+  return shares.back().first_rank + shares.back().ranks;
+}
+
+Result<SoundRun> sound_run(const train::Recipe& recipe, train::RecipeData data,
+                           const std::vector<launch::HostShare>& shares,
+                           std::uint64_t available_bytes) {
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, data.preprocessing));
+  STORMO_ASSIGN_OR_RETURN(StepInput step, check_step(recipe, task, shares, available_bytes));
+  return SoundRun{ranks_of(shares), std::move(data), std::move(task), std::move(step)};
 }
 
 }  // namespace
@@ -102,9 +121,19 @@ train::ParsedRecipe recipe_of(const TrainArguments& a) {
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, overrides);
   parsed.recipe.train.resume = a.resume;
   parsed.recipe.train.overwrite = a.overwrite;
+  if (!a.record.empty()) parsed.recipe.train.record = fs::absolute(a.record);
   if (a.resume && a.overwrite) {
     parsed.errors.push_back(
         "--resume goes on from checkpoints, --overwrite replaces them; give one");
+  }
+  if (!a.record.empty() &&
+      parsed.recipe.train.strategy.kind != train::Strategy::Kind::kParameterServer) {
+    parsed.errors.push_back(
+        "--record writes the order of reads and pushes at parameter servers; use "
+        "strategy.kind=parameter_server");
+  }
+  if (!a.record.empty() && a.resume) {
+    parsed.errors.push_back("--record is of a whole run; leave out --resume");
   }
   parsed.recipe.train.on_usr1 = a.on_usr1 == "save"     ? train::OnUsr1::kSave
                                 : a.on_usr1 == "ignore" ? train::OnUsr1::kIgnore
@@ -131,17 +160,18 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   Errors errors = parsed.errors;
   const std::uint64_t available = launch::available_memory();  // before the data are in it
   const std::vector<launch::HostShare> shares = place_of_ranks(a.launch, errors);
-  const int ranks = shares.back().first_rank + shares.back().ranks;
   static_cast<void>(train_launch_options(a, errors));
-  const Errors wrong = train::check_recipe(parsed, ranks);
+  const Errors wrong = train::check_recipe(parsed, ranks_of(shares));
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  std::optional<train::RecipeData> data = check_world(parsed, a, errors);
-  if (!errors.empty()) return refuse(errors);
-  Result<train::Task> task = train::make_task(parsed.recipe, data->preprocessing);
-  if (!task.ok()) return refuse({task.status().message()});
-  Result<StepInput> step = check_step(parsed.recipe, *task, shares, available);
-  if (!step.ok()) return refuse({step.status().message()});
-  return SoundRun{ranks, std::move(*data), std::move(*task), std::move(*step)};
+  std::optional<train::RecipeData> data = check_data(parsed, a, errors);
+  std::optional<SoundRun> run;
+  if (errors.empty()) {
+    Result<SoundRun> made = sound_run(parsed.recipe, std::move(*data), shares, available);
+    if (!made.ok()) errors.push_back(made.status().message());
+    if (made.ok()) run = std::move(*made);
+  }
+  check_files(parsed.recipe, a, errors);
+  return errors.empty() ? std::move(run) : refuse(errors);
 }
 
 int check_train(const TrainArguments& a) {

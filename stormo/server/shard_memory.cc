@@ -33,13 +33,13 @@ void store_words(std::byte* to, const void* from, std::size_t bytes) {
     std::uint64_t word;
     std::memcpy(&word, static_cast<const std::byte*>(from) + i, 8);
     std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to + i))
-        .store(word, std::memory_order_relaxed);
+        .store(word, std::memory_order_release);
   }
 }
 void load_words(void* to, std::byte* from, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; i += 8) {
     const std::uint64_t word = std::atomic_ref(*reinterpret_cast<std::uint64_t*>(from + i))
-                                   .load(std::memory_order_relaxed);
+                                   .load(std::memory_order_acquire);
     std::memcpy(static_cast<std::byte*>(to) + i, &word, 8);
   }
 }
@@ -151,7 +151,7 @@ ShardState ShardMemory::state(Commit& current) const {
     StateHead head;
     load_words(&head, from, sizeof head);
     load_words(out.workers.data(), from + sizeof head, count * sizeof(WorkerState));
-    std::atomic_thread_fence(std::memory_order_acquire);
+    // a word of a later state comes after the commit that freed this copy
     if (header().commit.load(std::memory_order_relaxed) != word) continue;
     out.version = head.version;
     out.pending = head.pending;

@@ -96,7 +96,8 @@ class TwoProgramsTest(TrainTest):
 
         for arguments in (("train", "mlp.toml"), ("train", "mlp.toml", "-n", "2"), ("evaluate", "run"),
                           ("predict", "run", "x.png"), ("sample", "run"), ("bench", "step"),
-                          ("plan", "show", "mlp.toml"), ("simulate", "mlp.toml")):
+                          ("plan", "show", "mlp.toml"), ("simulate", "mlp.toml"),
+                          ("replay", "record")):
             done = run(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertEqual(done.stdout, "")

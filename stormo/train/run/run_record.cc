@@ -17,6 +17,8 @@ Status write_run_record(const std::string& directory, const RunRecord& record) {
   const nlohmann::json text = {
       {"format", kFormat},
       {"workers", record.workers},
+      {"threads", record.threads},
+      {"steps", record.steps},
       {"recipe", nlohmann::json::parse(record.recipe_json, nullptr, false)},
       {"weights_hash", record.weights_hash}};
   const std::string path = path_in(directory), unfinished = path + ".new";
@@ -42,6 +44,8 @@ Result<RunRecord> read_run_record(const std::string& directory) {
                          json.value("workers", 0) > 0;
   if (!is_record) return Status(Code::kCorrupt, "'" + path + "' is no record of a run");
   return RunRecord{.workers = json["workers"].get<int>(),
+                   .threads = json.value("threads", 1),
+                   .steps = json.value("steps", std::int64_t{0}),
                    .recipe_json = json["recipe"].dump(),
                    .weights_hash = json.value("weights_hash", "")};
 }

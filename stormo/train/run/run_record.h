@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include <stormo/base/status.h>
@@ -10,6 +11,8 @@ namespace stormo::train {
 /// run.json in its folder.
 struct RunRecord {
   int workers = 1;
+  int threads = 1;                 ///< that each worker computed with
+  std::int64_t steps = 0;          ///< of the whole run
   std::string recipe_json = "{}";  ///< resolved
   std::string weights_hash;        ///< of the outcome; empty: the run did not come to its end
 };

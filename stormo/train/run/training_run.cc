@@ -6,10 +6,10 @@
 #include <cstring>
 #include <optional>
 
-#include <torch/utils.h>
+#include <ATen/Parallel.h>
 
-#include <stormo/base/rng.h>
 #include <stormo/train/agreement/replica_check.h>
+#include <stormo/train/autograd/generator_state.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/run_record.h>
@@ -28,13 +28,6 @@ bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % eve
 
 double seconds_since(TimePoint start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// The generator's state is a function of seed, step and rank: so no checkpoint has to hold it, and
-// ranks draw different numbers.
-void seed_step(std::uint64_t seed, std::int64_t step, Rank rank) {
-  Rng rng(seed, "step", static_cast<std::uint64_t>(step));
-  torch::manual_seed(rng.next_u64() + static_cast<std::uint64_t>(rank));
 }
 
 /// A failure of the ranks to talk, not of the disk.
@@ -90,7 +83,7 @@ Status TrainingRun::start() {
   STORMO_RETURN_IF_ERROR(state_.start());
   groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
   store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_);
-  if (is_remote(setup_.plan)) board_ = std::make_unique<WorkerBoard>(world_);
+  if (is_remote(setup_.plan)) progress_ = std::make_unique<WorkerProgress>(world_);
   if (setup_.task.autocast == torch::kHalf) {
     scaler_ = std::make_unique<GradScaler>(world_, options_.loss_scale);
   }
@@ -144,9 +137,9 @@ Status TrainingRun::train() {
   while (state_.step < steps_ && signal_ == 0 && !enough_) {
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
-    STORMO_RETURN_IF_ERROR(board_ ? train_round() : train_one_step().within(section));
+    STORMO_RETURN_IF_ERROR(progress_ ? train_round() : train_one_step().within(section));
     STORMO_RETURN_IF_ERROR(between_steps().within("after " + section));
-    if (board_ && signal_ == 0) {
+    if (progress_ && signal_ == 0) {
       state_.step = own_position_[0];
       state_.samples = own_position_[1];
     }
@@ -162,7 +155,7 @@ Status TrainingRun::train_one_step() {
       scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
   learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
   STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_));
-  if (board_) note_own_step(outcome);
+  if (progress_) note_own_step(outcome);
   if (!overlap_) return {};
   STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(world_));
   if (!changed) return {};
@@ -362,7 +355,7 @@ Status TrainingRun::finish() {
     if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
   }
   STORMO_RETURN_IF_ERROR(gather_bytes_sent());
-  if (board_) STORMO_RETURN_IF_ERROR(gather_staleness());
+  if (progress_) STORMO_RETURN_IF_ERROR(gather_staleness());
   end_.steps = state_.step;
   end_.samples = state_.samples;
   end_.train_loss = recent_loss_.mean();
@@ -384,6 +377,8 @@ Status TrainingRun::finish() {
 Status TrainingRun::record_run() {
   if (options_.record.empty() || world_.rank() != 0) return {};
   return write_run_record(options_.record, {.workers = world_.size(),
+                                            .threads = at::get_num_threads(),
+                                            .steps = steps_,
                                             .recipe_json = options_.recipe_json,
                                             .weights_hash = end_.weights_hash})
       .within("--record");

@@ -20,7 +20,7 @@
 #include <stormo/train/run/run_state.h>
 #include <stormo/train/run/step_log.h>
 #include <stormo/train/run/stop_signal.h>
-#include <stormo/train/run/worker_board.h>
+#include <stormo/train/run/worker_progress.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/task.h>
 #include <stormo/train/world/axis_groups.h>
@@ -105,8 +105,8 @@ class TrainingRun {
   std::unique_ptr<data::Prefetcher> prefetcher_;
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<OverlapTrial> overlap_;       // null: the plan has one form only
-  std::unique_ptr<WorkerBoard> board_;          // of an asynchronous plan
-  WorkerBoard::Totals seen_;                    // of all workers
+  std::unique_ptr<WorkerProgress> progress_;    // of an asynchronous plan
+  WorkerProgress::Totals seen_;                 // of all workers
   StepOutcome round_;                           // this rank's sums since the last meeting
   std::array<std::int64_t, 2> own_position_{};  // step and samples of this rank, at a meeting
   std::int64_t loaded_samples_ = 0;             // of all ranks, in the step

@@ -24,12 +24,12 @@ Status TrainingRun::train_round() {
   STORMO_RETURN_IF_ERROR(world_.barrier());  // an average waits for all that have joined
   const std::int64_t target = next_meeting();
   round_ = {};
-  while (state_.step < target && !board_->called()) {
+  while (state_.step < target && !progress_->called()) {
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
     STORMO_RETURN_IF_ERROR(train_one_step().within(section));
     const bool usr1 = options_.on_usr1 != OnUsr1::kIgnore && StopSignal::has_usr1();
-    if (usr1 || StopSignal::received() != 0) board_->call();
+    if (usr1 || StopSignal::received() != 0) progress_->call();
     if (state_.step < target) show_progress();
   }
   STORMO_RETURN_IF_ERROR(store_->leave());
@@ -39,10 +39,10 @@ Status TrainingRun::train_round() {
 void TrainingRun::note_own_step(const StepOutcome& mine) {
   round_.loss_sum += mine.loss_sum;
   round_.samples += mine.samples;
-  board_->add_step(mine.loss_sum, mine.samples);
+  progress_->add_step(mine.loss_sum, mine.samples);
   ++state_.step;
   state_.samples += loaded_samples_;
-  const WorkerBoard::Totals now = board_->totals();
+  const WorkerProgress::Totals now = progress_->totals();
   const auto samples = now.samples - seen_.samples;
   if (samples > 0) {
     step_loss_ = (now.loss_sum - seen_.loss_sum) / static_cast<double>(samples);
@@ -64,7 +64,7 @@ Status TrainingRun::meet() {
   state_.samples = position[1];
   StepOutcome all;
   STORMO_RETURN_IF_ERROR(exchange(round_, all));
-  if (world_.rank() == 0) board_->clear();
+  if (world_.rank() == 0) progress_->clear();
   return {};
 }
 

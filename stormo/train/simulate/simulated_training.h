@@ -25,8 +25,8 @@ struct SimulatedTraining {
     double loss = 0;  ///< mean over the samples, before its update
   };
   std::vector<Step> steps;  ///< in the order of virtual time
-  /// When a loss was not finite: it is the last one of `steps`, and ended the simulation. Of
-  /// `outcome` only the time and the servers are known then.
+  /// When a loss was not finite, which ended the simulation. Of `outcome` only the time and the
+  /// servers are known then.
   std::optional<Duration> diverged;
 };
 

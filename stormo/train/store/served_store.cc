@@ -42,17 +42,17 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
   if (!options.record.empty()) start_record(options.record);
 }
 
-Status ServedStore::possible(comm::Communicator& world) {
-  if (world.cross_size() == 1 && world.peer_address(0, 0) != nullptr) return {};
+Status ServedStore::needs_one_host() {
   return invalid_argument(
       "strategy 'parameter_server' keeps parameters in memory that the ranks of one host share; "
-      "use "
-      "one host, and Stormo's own engine");
+      "use one host, and Stormo's own engine");
 }
 
 // All shards lie in the Arena of the first rank, which lives until the last rank has ended.
 void ServedStore::create_shards() {
-  throw_if_error(possible(world_));
+  if (world_.cross_size() > 1 || world_.peer_address(0, 0) == nullptr) {
+    throw Error(needs_one_host());
+  }
   std::vector<std::int64_t> offsets(shards_.size(), kNoMemory);
   if (worker_ == 0) {
     for (std::size_t s = 0; s < shards_.size(); ++s) {

@@ -26,8 +26,8 @@ namespace stormo::train {
 /// policy of the run decides. There are no collectives in a step.
 class ServedStore final : public ParameterStore {
  public:
-  /// kInvalidArgument unless all ranks are on one host and share memory.
-  static Status possible(comm::Communicator& world);
+  /// What is wrong unless all ranks are on one host and share memory.
+  static Status needs_one_host();
   /// A collective. `groups` and `module` are borrowed. Throws Error for parameters that are not
   /// contiguous float32 or float64 in host memory, for several hosts, for rules that need norms,
   /// and for policies or placements that do not fit.

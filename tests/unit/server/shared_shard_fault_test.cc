@@ -83,7 +83,7 @@ class Job {
     const std::uint64_t target = version() + updates;
     while (version() < target) {
       if (std::chrono::steady_clock::now() - start > std::chrono::seconds(10)) break;
-      std::this_thread::sleep_for(milliseconds(1));
+      std::this_thread::yield();
     }
     return std::chrono::steady_clock::now() - start;
   }
@@ -118,6 +118,11 @@ class Job {
   std::vector<pid_t> children_;
 };
 
+/// Computes for a time, so that what follows comes at any moment of the workers.
+void spend(Duration time) {
+  for (const Deadline end = Deadline::after(time); !end.expired();) std::this_thread::yield();
+}
+
 class Faults : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(All, Faults,
                          testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp, Kind::kNSoftsync,
@@ -134,7 +139,7 @@ TEST_P(Faults, KilledWorkersLeaveNoHalfMadeUpdate) {
     Rng rng(round, "kills");
     for (const int w : {0, 2, 3}) {
       EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
-      std::this_thread::sleep_for(std::chrono::microseconds(rng.below(5000)));
+      spend(std::chrono::microseconds(rng.below(5000)));
       job.kill(w);
     }
     EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
@@ -151,7 +156,7 @@ TEST_P(Faults, AStoppedWorkerDoesNotStopTheOthers) {
   Rng rng(7, "stops");
   for (int round = 0; round < 12; ++round) {
     EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
-    std::this_thread::sleep_for(std::chrono::microseconds(rng.below(3000)));
+    spend(std::chrono::microseconds(rng.below(3000)));
     ::kill(job.child(round % kWorkers), SIGSTOP);
     if (!waits) {
       EXPECT_LT(job.time_of(5), std::chrono::seconds(2));

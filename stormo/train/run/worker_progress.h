@@ -9,13 +9,13 @@ namespace stormo::train {
 
 /// What the workers of an asynchronous run tell each other without waiting: how far they are, their
 /// losses, and that all should meet. In memory that the ranks of one host share.
-class WorkerBoard {
+class WorkerProgress {
  public:
   /// A collective. `world` is borrowed. Throws Error.
-  explicit WorkerBoard(comm::Communicator& world);
+  explicit WorkerProgress(comm::Communicator& world);
   /// A collective, unless the group has failed.
-  ~WorkerBoard();
-  WorkerBoard(const WorkerBoard&) = delete;
+  ~WorkerProgress();
+  WorkerProgress(const WorkerProgress&) = delete;
 
   /// This rank has done one more step.
   void add_step(double loss_sum, std::int64_t samples);
@@ -29,7 +29,7 @@ class WorkerBoard {
   /// All workers end their round after the step that they are in.
   void call();
   bool called() const;
-  /// The round has ended. By one rank, while no other one uses the board.
+  /// The round has ended. By one rank, while no other one is in a round.
   void clear();
 
  private:

@@ -1,10 +1,10 @@
-#include <stormo/train/run/worker_board.h>
+#include <stormo/train/run/worker_progress.h>
 
 #include <new>
 
 namespace stormo::train {
 
-WorkerBoard::WorkerBoard(comm::Communicator& world) : world_(world) {
+WorkerProgress::WorkerProgress(comm::Communicator& world) : world_(world) {
   std::int64_t offset = -1;
   if (world_.rank() == 0) {
     const auto ranks = static_cast<std::size_t>(world_.size());
@@ -19,18 +19,18 @@ WorkerBoard::WorkerBoard(comm::Communicator& world) : world_(world) {
   entries_ = reinterpret_cast<Entry*>(world_.peer_address(0, static_cast<std::uint64_t>(offset)));
 }
 
-WorkerBoard::~WorkerBoard() {
+WorkerProgress::~WorkerProgress() {
   if (world_.barrier().ok() && world_.rank() == 0) world_.arena().deallocate(entries_);
 }
 
-void WorkerBoard::add_step(double loss_sum, std::int64_t samples) {
+void WorkerProgress::add_step(double loss_sum, std::int64_t samples) {
   Entry& e = mine();
   e.loss_sum.store(e.loss_sum.load(std::memory_order_relaxed) + loss_sum,
                    std::memory_order_relaxed);
   e.samples.fetch_add(samples, std::memory_order_relaxed);
 }
 
-WorkerBoard::Totals WorkerBoard::totals() const {
+WorkerProgress::Totals WorkerProgress::totals() const {
   Totals all;
   for (int r = 0; r < world_.size(); ++r) {
     all.loss_sum += entries_[r].loss_sum.load(std::memory_order_relaxed);
@@ -39,8 +39,8 @@ WorkerBoard::Totals WorkerBoard::totals() const {
   return all;
 }
 
-void WorkerBoard::call() { entries_[0].called.store(true, std::memory_order_release); }
-bool WorkerBoard::called() const { return entries_[0].called.load(std::memory_order_acquire); }
-void WorkerBoard::clear() { entries_[0].called.store(false, std::memory_order_release); }
+void WorkerProgress::call() { entries_[0].called.store(true, std::memory_order_release); }
+bool WorkerProgress::called() const { return entries_[0].called.load(std::memory_order_acquire); }
+void WorkerProgress::clear() { entries_[0].called.store(false, std::memory_order_release); }
 
 }  // namespace stormo::train

@@ -1,0 +1,121 @@
+// `stormo replay`: trains again in the order of a record.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include <cli/commands.h>
+#include <cli/replay/arguments.h>
+#include <cli/train/report.h>
+#include <stormo/base/printable.h>
+#include <stormo/server/shard_record.h>
+#include <stormo/train/failure.h>
+#include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/run/run_record.h>
+#include <stormo/train/simulate/replay.h>
+#include <stormo/train/state/checkpoint.h>
+
+namespace stormo::cli {
+namespace {
+
+/// What a replay came to.
+struct Replayed {
+  std::int64_t gradients = 0;
+  std::string weights_hash;
+  double wall_s = 0;
+};
+
+int fail(const ReplayArguments& a, int code, const std::string& error) {
+  fmt::print(stderr, "stormo replay: {}\n", printable(error));
+  if (a.json) write_error_event(code, error);
+  return code;
+}
+
+/// By worker. A worker leaves its servers at the end of a run, so a record without that is cut.
+Result<std::vector<std::vector<server::ShardEvent>>> read_events(const ReplayArguments& a,
+                                                                 const train::RunRecord& record) {
+  std::vector<std::vector<server::ShardEvent>> events;
+  for (int w = 0; w < record.workers; ++w) {
+    const std::string path = server::record_path(a.directory, w);
+    STORMO_ASSIGN_OR_RETURN(auto of_worker, server::read_shard_record(path));
+    const bool left =
+        !of_worker.empty() && of_worker.back().kind == server::ShardEvent::Kind::kLeave;
+    if (!record.weights_hash.empty() && !left) {
+      return Status(Code::kCorrupt, "'" + path + "' is cut: the run went on after its last event");
+    }
+    events.push_back(std::move(of_worker));
+  }
+  return events;
+}
+
+Result<Replayed> replay(const ReplayArguments& a, const train::RunRecord& record) {
+  const train::ParsedRecipe parsed = train::restore_recipe(record.recipe_json, a.overrides);
+  if (!parsed.errors.empty()) {
+    return invalid_argument(fmt::format("{}", fmt::join(parsed.errors, "\n")));
+  }
+  at::set_num_threads(record.threads);
+  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(parsed.recipe));
+  STORMO_ASSIGN_OR_RETURN(const train::Task task,
+                          train::make_task(parsed.recipe, data.preprocessing));
+  STORMO_ASSIGN_OR_RETURN(const auto events, read_events(a, record));
+  const auto start = std::chrono::steady_clock::now();
+  const auto print = [&](const train::ReplayedStep& step) {
+    if (!a.json) return;
+    const nlohmann::json line = {{"event", "step"},
+                                 {"worker", step.worker},
+                                 {"step", step.step + 1},
+                                 {"loss", step.loss},
+                                 {"samples", step.samples}};
+    fmt::print("{}\n", line.dump());
+  };
+  Replayed out;
+  STORMO_ASSIGN_OR_RETURN(out.gradients, train::replay(task, *data.train, parsed.recipe.train,
+                                                       record.steps, events, print));
+  out.weights_hash = train::weights_hash(train::named_state(*task.module));
+  out.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return out;
+}
+
+/// Returns the exit code.
+int report(const ReplayArguments& a, const train::RunRecord& record, const Replayed& done) {
+  const bool ended = !record.weights_hash.empty();
+  const bool same = done.weights_hash == record.weights_hash;
+  if (a.json) {
+    nlohmann::json line = {{"event", "end"},
+                           {"workers", record.workers},
+                           {"gradients", done.gradients},
+                           {"wall_s", done.wall_s},
+                           {"weights_hash", done.weights_hash}};
+    line["recorded_hash"] = ended ? nlohmann::json(record.weights_hash) : nlohmann::json(nullptr);
+    fmt::print("{}\n", line.dump());
+  } else {
+    fmt::print("replayed {} gradients of {} workers in {:.1f} s\n", done.gradients, record.workers,
+               done.wall_s);
+    fmt::print("weights hash {}: {}\n", done.weights_hash,
+               !ended ? "the recorded run did not come to its end"
+               : same ? "as in the recorded run"
+                      : fmt::format("the recorded run had {}", record.weights_hash));
+  }
+  return !ended || same ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+int run_replay(const ReplayArguments& a) {
+  const Result<train::RunRecord> record = train::read_run_record(a.directory);
+  if (!record.ok()) return fail(a, kExitUsage, record.status().message());
+  try {
+    const Result<Replayed> done = replay(a, *record);
+    if (done.ok()) return report(a, *record, *done);
+    const Code code = done.status().code();
+    const bool usage = code == Code::kInvalidArgument || code == Code::kNotFound;
+    return fail(a, usage ? kExitUsage : kExitFailed, done.status().message());
+  } catch (...) {
+    return fail(a, kExitFailed, train::failure_of_current_exception().message());
+  }
+}
+
+}  // namespace stormo::cli
