@@ -26,6 +26,7 @@ const char* color_of(ActionKind kind) {
     case ActionKind::kAllGather: return "#b79be0";
     case ActionKind::kPush:
     case ActionKind::kReduceScatter:
+    case ActionKind::kAverage:
     case ActionKind::kAllReduce: return "#e58f8f";
     default: return "#c9c9c9";
   }

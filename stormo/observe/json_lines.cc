@@ -24,6 +24,13 @@ Json staleness_json(const std::vector<StalenessRecord>& workers) {
   return out;
 }
 
+Json averaging_json(const AveragingRecord& r) {
+  return {{"averages", r.averages},
+          {"mean_distance", r.mean_distance},
+          {"max_distance", r.max_distance},
+          {"period", r.period}};
+}
+
 }  // namespace
 
 void JsonObserver::on_start(const StartRecord& r) {
@@ -94,6 +101,7 @@ void JsonObserver::on_end(const EndRecord& r) {
   line["hosts"] = r.hosts;
   line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
   if (!r.staleness.empty()) line["staleness"] = staleness_json(r.staleness);
+  if (r.averaging) line["averaging"] = averaging_json(*r.averaging);
   line["checkpoint"] = text_or_null(r.checkpoint);
   write_line(out_, line);
 }

@@ -93,6 +93,13 @@ std::string staleness_text(const std::vector<StalenessRecord>& workers) {
   return fmt::format("mean {:.2f}, max {} ({})", gradients > 0 ? sum / gradients : 0, max, each);
 }
 
+/// "125 of parameters, every 8 steps; distance before them: mean 0.12, max 0.31"
+std::string averaging_text(const AveragingRecord& r) {
+  return fmt::format(
+      "{} of parameters, every {} step{}; distance before them: mean {:.3g}, max {:.3g}",
+      r.averages, r.period, r.period == 1 ? "" : "s", r.mean_distance, r.max_distance);
+}
+
 }  // namespace
 
 TerminalStyle terminal_style(bool is_terminal, int columns, const char* no_color,
@@ -184,6 +191,7 @@ void TextObserver::on_end(const EndRecord& r) {
                     r.stopped_early ? ", no better since: stopped early" : ""));
   }
   if (!r.staleness.empty()) row("staleness", staleness_text(r.staleness));
+  if (r.averaging) row("averages", averaging_text(*r.averaging));
   row("weights hash", r.weights_hash);
   if (!r.checkpoint.empty()) row("checkpoint", printable_line(r.checkpoint));
   if (r.interrupted && !r.checkpoint.empty()) row("to continue", "the same command with --resume");

@@ -64,6 +64,15 @@ struct StalenessRecord {
   std::vector<std::int64_t> histogram{};  ///< by staleness; without zeros at its end
 };
 
+/// Averages of parameters that differed between ranks. The distance at an average is the consensus
+/// distance before it: sqrt(mean over ranks of |w_r - mean w|^2).
+struct AveragingRecord {
+  std::int64_t averages = 0;
+  double mean_distance = 0;
+  double max_distance = 0;
+  int period = 0;  ///< the last one, in steps
+};
+
 /// Last record of a run that was completed, or interrupted after saving.
 struct EndRecord {
   std::int64_t steps = 0;
@@ -87,6 +96,7 @@ struct EndRecord {
   int hosts = 1;
   std::vector<std::uint64_t> bytes_sent_per_rank{};  ///< between hosts, index = rank
   std::vector<StalenessRecord> staleness{};          ///< by worker; empty without parameter servers
+  std::optional<AveragingRecord> averaging{};        ///< with parameter averaging
   std::string checkpoint{};                          ///< path of the last one, empty when none
   std::string sample{};                              ///< generated text, empty for other models
   bool interrupted = false;

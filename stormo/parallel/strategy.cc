@@ -10,6 +10,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
@@ -92,6 +93,25 @@ Status check_servers(const Strategy& s, const StepOptions& step) {
                   "cannot update by this rule: lars and lamb need norms of whole parameters, which "
                   "servers do not compute; use another optimizer");
   }
+  if (step.scale_loss) {
+    return refuse(
+        s,
+        "would have a loss scale of its own for every worker; use bfloat16 or float32, or "
+        "'ddp'");
+  }
+  return {};
+}
+
+Status check_averaging(const Strategy& s, const StepOptions& step) {
+  if (s.kind != Kind::kParameterAveraging) return {};
+  if (s.parameters != Parameters::kAuto) {
+    return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
+  }
+  if (step.scale_loss) {
+    return refuse(s,
+                  "would have a loss scale of its own on every rank; use bfloat16 or float32, or "
+                  "'ddp'");
+  }
   return {};
 }
 
@@ -109,7 +129,7 @@ bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {
       "one_device", "mirrored", "multi_worker_mirrored", "central_storage",
-      "ddp",        "fsdp",     "parameter_server"};
+      "ddp",        "fsdp",     "parameter_server",      "parameter_averaging"};
   return names;
 }
 
@@ -124,6 +144,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const bool has_tables =
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
   STORMO_RETURN_IF_ERROR(check_servers(strategy, step));
+  STORMO_RETURN_IF_ERROR(check_averaging(strategy, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
@@ -133,6 +154,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (strategy.kind == Kind::kParameterServer) {
     passes.push_back(parameter_server(shape.ranks));
   } else if (shape.ranks == 1) {
+  } else if (strategy.kind == Kind::kParameterAveraging) {
+    passes.push_back(parameter_averaging(shape.ranks, strategy.period));
   } else if (shares(strategy, shape, workers)) {
     passes.push_back(host_shared(shape.hosts, shape.local));
   } else if (strategy.kind != Kind::kFsdp) {

@@ -18,7 +18,8 @@ struct Strategy {
     kCentralStorage,       ///< one copy of parameters and optimizer state, on one host
     kDdp,                  ///< data parallel on any hosts; chooses the fastest form
     kFsdp,                 ///< parameters, gradients or optimizer state sharded
-    kParameterServer,  ///< parameters and optimizer state on servers, of which ranks are workers
+    kParameterServer,     ///< parameters and optimizer state on servers, of which ranks are workers
+    kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
   } kind = Kind::kDdp;
   /// The copies of the parameters.
   enum class Parameters {
@@ -29,6 +30,7 @@ struct Strategy {
   } parameters = Parameters::kAuto;
   int stage = 3;        ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
   bool hybrid = false;  ///< kFsdp: shard inside hosts, replicate across them
+  int period = 8;       ///< kParameterAveraging: steps from one average to the next
   bool operator==(const Strategy&) const = default;
 };
 

@@ -14,6 +14,7 @@ inline constexpr int kMaxRounds = 1 << 20;
 inline constexpr std::int64_t kMaxTransfers = std::int64_t{1} << 26;
 inline constexpr int kMaxAxes = 16;
 inline constexpr int kMaxSegments = 1 << 16;
+inline constexpr int kMaxPeriod = 1 << 20;  // steps
 inline constexpr int kMaxParameters = 1 << 20;
 inline constexpr int kMaxActions = 1 << 20;
 inline constexpr std::size_t kMaxNameBytes = 256;

@@ -38,6 +38,7 @@ void add(StableHash& h, const Action& a) {
   h.add(std::uint64_t{a.axes.size()});
   for (const std::string& axis : a.axes) h.add(axis);
   h.add(std::uint64_t{a.asynchronous});
+  h.add(static_cast<std::uint64_t>(a.every));
 }
 
 }  // namespace
@@ -64,6 +65,7 @@ RangeOf range_of(ActionKind kind) {
     case ActionKind::kShareParameters:
     case ActionKind::kPull:
     case ActionKind::kPush:
+    case ActionKind::kAverage:
     case ActionKind::kUpdate: return RangeOf::kParameters;
   }
   return RangeOf::kNothing;
@@ -75,6 +77,10 @@ bool has_micro_batch(ActionKind kind) {
 
 bool is_remote(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kRemote) > 0;
+}
+
+bool is_diverged(const StepPlan& p) {
+  return std::ranges::count(p.parameters, Placement::kDiverged) > 0;
 }
 
 std::string_view to_string(Placement placement) {
@@ -107,6 +113,7 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kShareParameters: return "share_parameters";
     case ActionKind::kPull: return "pull";
     case ActionKind::kPush: return "push";
+    case ActionKind::kAverage: return "average";
     case ActionKind::kNorm: return "norm";
     case ActionKind::kUnscale: return "unscale";
     case ActionKind::kClip: return "clip";

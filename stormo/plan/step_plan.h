@@ -46,6 +46,9 @@ enum class ActionKind : std::uint8_t {
   // parameters on servers; each rank of the axis in `axes` is a worker by itself
   kPull,  ///< from the servers a whole copy of some version of the range
   kPush,  ///< this worker's gradients of the range to the servers, which update
+  /// Parameters and optimizer state that diverged over the ranks of `axes`: to their averages,
+  /// weighted by the samples of each rank since the average before.
+  kAverage,
   // factors of the gradients
   kNorm,     ///< their 2-norm, added up over the ranks of `axes`
   kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
@@ -69,6 +72,7 @@ inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kShareParameters,
                                             ActionKind::kPull,
                                             ActionKind::kPush,
+                                            ActionKind::kAverage,
                                             ActionKind::kNorm,
                                             ActionKind::kUnscale,
                                             ActionKind::kClip,
@@ -88,10 +92,14 @@ struct Action {
   std::vector<std::string> axes = {};  ///< mesh axes over whose ranks a collective runs
   /// Started on the communication lane: later actions run meanwhile, until one needs the result.
   bool asynchronous = false;
+  /// The action is for every n-th step, and for steps whose end needs equal parameters: those
+  /// before an evaluation, a save or the end.
+  int every = 1;
   bool operator==(const Action&) const = default;
 };
 
-/// The actions of one training step, in order; every rank executes them. Each lane runs its actions
+/// The actions of one training step, in order; every rank executes them, but those that are not for
+/// this step (Action::every). Each lane runs its actions
 /// one after the other, as soon as their inputs are available. Strategies are lists of passes,
 /// `StepPlan -> Result<StepPlan>`.
 struct StepPlan {
@@ -111,10 +119,12 @@ struct StepPlan {
 
 /// Whether the trainable parameters lie on servers: then the ranks are their workers.
 bool is_remote(const StepPlan& p);
+/// Whether the ranks' parameters differ between steps: then they are averaged now and then.
+bool is_diverged(const StepPlan& p);
 
 std::string_view to_string(Placement placement);
 std::string_view to_string(ActionKind kind);
-/// "all_gather 4-7 over shard async", as in the text form.
+/// "all_gather 4-7 over shard async", "average 0-5 over dp every 8", as in the text form.
 std::string to_text(const Action& a);
 /// The action with its number, and with "block0" or "block0.weight..block1.bias" for the range; for
 /// messages.

@@ -137,7 +137,7 @@ ParameterShape read_parameter(TextReader& in) {
 
 std::vector<Placement> read_placements(TextReader& in, const char* what) {
   constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard, Placement::kShared,
-                                  Placement::kRemote};
+                                  Placement::kRemote, Placement::kDiverged};
   std::vector<Placement> out;
   if (in.at_end()) in.fail("expected 'state " + std::string(what) + "', found nothing");
   in.expect("state");
@@ -174,6 +174,7 @@ Action read_action(TextReader& in, const StepPlan& plan) {
   }
   if (in.accept("over")) a.axes = read_axes_of_action(in, plan.mesh);
   a.asynchronous = in.accept("async");
+  if (in.accept("every")) a.every = in.small_integer("a number of steps", 1, kMaxPeriod);
   in.expect_line_end();
   return a;
 }
@@ -211,6 +212,7 @@ std::string to_text(const Action& a) {
     append_list(out, a.axes);
   }
   if (a.asynchronous) out += " async";
+  if (a.every != 1) append_field(out, " every ", a.every);
   return out;
 }
 

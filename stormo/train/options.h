@@ -75,6 +75,15 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;
 };
 
+/// For Strategy::Kind::kParameterAveraging.
+struct AveragingOptions {
+  std::int64_t warmup_steps = 0;  ///< first steps, after each of which parameters are averaged
+  /// > 0: the period of the strategy is the longest one. It becomes shorter and longer so that the
+  /// consensus distance at an average, sqrt(mean over ranks of |w_r - mean w|^2), stays near or
+  /// below this.
+  double max_distance = 0;
+};
+
 /// Parameter servers, for Strategy::Kind::kParameterServer.
 struct ServerOptions {
   protocol::PolicyOptions policy = {};
@@ -92,6 +101,7 @@ struct TrainerOptions {
   std::vector<parallel::Pass> passes = {};
   GradientOptions gradients;
   ServerOptions servers;
+  AveragingOptions averaging;
   std::int64_t micro_batches = 1;  ///< into which the local batch is divided
   bool recompute = false;          ///< see parallel::recompute(); for a model::Chain
   std::int64_t steps = 0;          ///< steps of the whole run; or

@@ -40,7 +40,7 @@ class Sizes {
         break;
       case ActionKind::kUnscale:
         // a worker of servers decides alone
-        if (!is_remote(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
+        if (!is_remote(plan_) && !is_diverged(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
         break;
       case ActionKind::kAgree:
         add(sizes_.agreed_numbers, DType::kFloat64, all_axes(plan_.mesh));
@@ -51,6 +51,7 @@ class Sizes {
       case ActionKind::kAllGather: flat(GoalKind::kAllGather); break;
       case ActionKind::kReduceScatter: flat(GoalKind::kReduceScatter); break;
       case ActionKind::kAllReduce: all_reduce(); break;
+      case ActionKind::kAverage: average(); break;
       default: break;
     }
     return std::move(out_);
@@ -126,6 +127,20 @@ class Sizes {
       for (const std::int64_t n : group.counts) count += n;
       add(count, dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);
     }
+  }
+
+  // The weights and the steps of each parameter first, the consensus distance last. Of numbers of
+  // 16 bits the masters are averaged.
+  void average() {
+    add(1 + trainable_in(a_.range), DType::kFloat64, a_.axes);
+    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, a_.range)) {
+      if (!group.trainable) continue;
+      std::int64_t count = 0;
+      for (const std::int64_t n : group.counts) count += n;
+      const DType dtype = size_of(group.dtype) == 2 ? DType::kFloat32 : group.dtype;
+      for (int i = 0; i <= sizes_.averaged_slots; ++i) add(count, dtype, a_.axes);
+    }
+    add(1, DType::kFloat64, a_.axes);
   }
 
   const plan::StepPlan& plan_;

@@ -16,6 +16,8 @@ struct StepSizes {
   /// Of gradients that replicas or shards reduce; empty: each travels in its own type.
   std::optional<DType> travels_as;
   std::int64_t agreed_numbers = 0;  ///< float64 numbers that kAgree adds up
+  /// Numbers of the optimizer that kAverage averages, for each element of the parameters.
+  int averaged_slots = 0;
   /// Builders that reduce gradients; empty: what the communicator chooses.
   std::string all_reduce;
   std::string reduce_scatter;

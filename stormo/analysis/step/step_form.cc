@@ -63,7 +63,7 @@ Status check_rest(const StepPlan& p) {
                  " placements for a mesh of " + std::to_string(p.mesh.axes.size()) + " axes");
     }
     for (const Placement placement : rest) {
-      if (placement == Placement::kPartial || placement == Placement::kDiverged) {
+      if (placement == Placement::kPartial) {
         return bad(std::string("state ") + what + ": " + std::string(to_string(placement)) +
                    " is nothing to begin a step with");
       }
@@ -71,20 +71,28 @@ Status check_rest(const StepPlan& p) {
     return {};
   };
   STORMO_RETURN_IF_ERROR(check(p.parameters, "parameters"));
+  STORMO_RETURN_IF_ERROR(check(p.frozen, "frozen"));
+  STORMO_RETURN_IF_ERROR(check(p.optimizer_state, "optimizer"));
   STORMO_RETURN_IF_ERROR(check_remote_state(p));
-  for (std::size_t i = 0; i < p.parameters.size() && i < p.optimizer_state.size(); ++i) {
+  for (std::size_t i = 0; i < p.parameters.size(); ++i) {
     const std::string axis = " over " + p.mesh.axes[i].name;
     if (p.optimizer_state[i] == Placement::kShared) {
       return bad("state optimizer: shared" + axis + "; each rank has its own, or a part");
     }
     if (p.parameters[i] == Placement::kRemote) continue;
+    const bool diverged = p.parameters[i] == Placement::kDiverged;
+    if (diverged != (p.optimizer_state[i] == Placement::kDiverged) ||
+        p.frozen[i] == Placement::kDiverged) {
+      return bad("state: diverged" + axis + " are the parameters and the optimizer's state, or " +
+                 "neither; frozen parameters never");
+    }
+    if (diverged) continue;
     if (p.parameters[i] != Placement::kReplicate && p.optimizer_state[i] != Placement::kShard) {
       return bad("state parameters: " + std::string(to_string(p.parameters[i])) + axis +
                  ", where the optimizer's state is whole: more than one rank would update them");
     }
   }
-  STORMO_RETURN_IF_ERROR(check(p.frozen, "frozen"));
-  return check(p.optimizer_state, "optimizer");
+  return {};
 }
 
 bool takes_axes(ActionKind kind) {
@@ -96,7 +104,8 @@ bool takes_axes(ActionKind kind) {
     case ActionKind::kShareGradients:
     case ActionKind::kShareParameters:
     case ActionKind::kPull:
-    case ActionKind::kPush: return true;
+    case ActionKind::kPush:
+    case ActionKind::kAverage: return true;
     default: return false;
   }
 }
@@ -112,7 +121,7 @@ Status check_axes(const StepPlan& p, const Action& a) {
   if (a.axes.empty()) return takes_axes(a.kind) ? bad("needs an axis") : Status();
   if (!may_take_axes(a.kind)) return bad("takes no axis");
   const bool several = a.kind == ActionKind::kAllReduce || a.kind == ActionKind::kNorm ||
-                       a.kind == ActionKind::kUpdate;
+                       a.kind == ActionKind::kUpdate || a.kind == ActionKind::kAverage;
   if (a.axes.size() > 1 && !several) return bad("takes one axis");
   std::set<std::string> seen;
   for (const std::string& axis : a.axes) {
@@ -140,6 +149,10 @@ Status check_shape(const StepPlan& p, const Action& a) {
                std::to_string(most));
   }
   if (a.asynchronous && !may_be_asynchronous(a.kind)) return bad("cannot be asynchronous");
+  const bool now_and_then = a.kind == ActionKind::kAverage || a.kind == ActionKind::kAgree;
+  if (a.every < 1 || a.every > (now_and_then ? plan::kMaxPeriod : 1)) {
+    return bad("cannot be for every " + std::to_string(a.every) + " steps");
+  }
   STORMO_RETURN_IF_ERROR(check_axes(p, a));
   return check_remote_action(p, a);
 }

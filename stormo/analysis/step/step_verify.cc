@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/analysis/step/step_factors.h>
 #include <stormo/analysis/step/step_form.h>
 #include <stormo/analysis/step/step_micro_batches.h>
 
@@ -30,6 +31,7 @@ struct Parameter {
   bool dropped = false;             // some action drops the whole after use
   bool scattered = false;
   bool updated = false;
+  bool averaged = false;
 };
 
 /// Walks the actions once.
@@ -41,6 +43,7 @@ class Walk {
         reads_(parameters_read(plan.model)),
         parameters_(shapes_.size()),
         micro_batches_(plan),
+        factors_(plan),
         remote_(is_remote(plan)) {
     while (at(frozen_) < reads_.size() && !trains(frozen_)) ++frozen_;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -77,11 +80,12 @@ class Walk {
       case ActionKind::kShareParameters: return share_parameters(a);
       case ActionKind::kPull: return pull(a);
       case ActionKind::kPush: return push(a);
+      case ActionKind::kAverage: return average(a);
       case ActionKind::kNorm: return norm(a);
-      case ActionKind::kUnscale: return unscale();
-      case ActionKind::kClip: return clip();
+      case ActionKind::kUnscale: return factors_.unscale();
+      case ActionKind::kClip: return factors_.clip();
       case ActionKind::kUpdate: return update(a);
-      case ActionKind::kAgree: return agree();
+      case ActionKind::kAgree: return agree(a);
     }
     return bad("is of no known kind");
   }
@@ -112,6 +116,13 @@ class Walk {
   /// Whether the parameter itself lies on servers.
   bool on_servers(std::size_t parameter, std::size_t axis) const {
     return at_rest(parameter)[axis] == Placement::kRemote;
+  }
+  bool diverges(std::size_t parameter, std::size_t axis) const {
+    return at_rest(parameter)[axis] == Placement::kDiverged;
+  }
+  /// Whether each rank computes with values of its own.
+  bool is_own(std::size_t parameter, std::size_t axis) const {
+    return on_servers(parameter, axis) || diverges(parameter, axis);
   }
 
   // --- names ---------------------------------------------------------------------------------
@@ -154,9 +165,8 @@ class Walk {
     for (const int p : reads_[at(segment)]) {
       const std::vector<Placement>& weights = parameters_[at(p)].weights;
       for (std::size_t axis = 0; axis < weights.size(); ++axis) {
-        const bool pulled = weights[axis] == Placement::kDiverged && on_servers(at(p), axis);
-        if (pulled || weights[axis] == Placement::kReplicate ||
-            weights[axis] == Placement::kShared) {
+        const bool own = weights[axis] == Placement::kDiverged && is_own(at(p), axis);
+        if (own || weights[axis] == Placement::kReplicate || weights[axis] == Placement::kShared) {
           continue;
         }
         if (one_rank(axis) && !on_servers(at(p), axis)) continue;
@@ -251,14 +261,29 @@ class Walk {
   }
 
   Status push(const Action& a) {
-    STORMO_RETURN_IF_ERROR(factors_applied());
-    any_updated_ = true;
+    STORMO_RETURN_IF_ERROR(factors_.update());
     return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
       if (p.updated) return bad("pushes gradients of " + name(i) + " a second time");
       if (!p.has_gradients) return bad("finds no gradients of " + name(i));
       p.has_gradients = false;
       p.updated = true;
       return {};
+    });
+  }
+
+  // --- parameters that diverge ---------------------------------------------------------------
+  Status average(const Action& a) {
+    if (every_ != 0 && a.every != every_) return bad("averages in other steps than those before");
+    every_ = a.every;
+    return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
+      for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
+        const std::string& over = plan_.mesh.axes[axis].name;
+        const bool named = std::ranges::count(a.axes, over) > 0;
+        if (named == diverges(i, axis)) continue;
+        return bad(placed(i, "weights", at_rest(i), axis) + " between steps");
+      }
+      if (!p.updated) return bad("averages " + name(i) + " before its update");
+      return once(p.averaged, "averages a second time");
     });
   }
 
@@ -341,7 +366,7 @@ class Walk {
     }
     for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
       if (one_rank(axis) || p.gradients[axis] != Placement::kPartial || p.read_by_peers[axis] ||
-          on_servers(i, axis)) {
+          is_own(i, axis)) {
         continue;
       }
       return bad("needs reduced gradients, but " + placed(i, "gradients", p.gradients, axis));
@@ -353,26 +378,13 @@ class Walk {
   /// The action that ends what a step does with a gradient.
   const char* ending() const { return remote_ ? "push" : "update"; }
 
-  Status before_updates() const {
-    return any_updated_ ? bad(std::string("comes after ") + (remote_ ? "a push" : "an update"))
-                        : Status();
-  }
-
-  Status factors_applied() const {
-    if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
-    if (plan_.clipped && !clipped_) return bad("comes before the gradients are clipped");
-    return {};
-  }
-
   Status norm(const Action& a) {
-    STORMO_RETURN_IF_ERROR(before_updates());
+    STORMO_RETURN_IF_ERROR(factors_.norm());
     STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (shapes_[i]->trainable) STORMO_RETURN_IF_ERROR(final_gradients(i));
     }
-    STORMO_RETURN_IF_ERROR(check_owners(a, /*all=*/true));
-    if (!plan_.scaled_loss && !plan_.clipped) return bad("computes a norm that nothing needs");
-    return once(norm_, "computes the norm a second time");
+    return check_owners(a, /*all=*/true);
   }
 
   /// `a` is over axes on which the optimizer's state is cut; over all of them?
@@ -390,27 +402,10 @@ class Walk {
     return {};
   }
 
-  Status unscale() {
-    STORMO_RETURN_IF_ERROR(before_updates());
-    if (!plan_.scaled_loss) return bad("finds no scale of the loss");
-    if (!norm_) return bad("comes before the norm");
-    if (clipped_) return bad("comes after the norm was clipped");
-    return once(unscaled_, "undoes the scale of the loss a second time");
-  }
-
-  Status clip() {
-    STORMO_RETURN_IF_ERROR(before_updates());
-    if (!plan_.clipped) return bad("clips, but the step says nothing of it");
-    if (!norm_) return bad("comes before the norm");
-    if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
-    return once(clipped_, "clips a second time");
-  }
-
   Status update(const Action& a) {
     STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
-    STORMO_RETURN_IF_ERROR(factors_applied());
+    STORMO_RETURN_IF_ERROR(factors_.update());
     STORMO_RETURN_IF_ERROR(check_owners(a, /*all=*/false));
-    any_updated_ = true;
     return each(a, true, [&](std::size_t i, Parameter& p) { return update(i, p); });
   }
 
@@ -446,12 +441,16 @@ class Walk {
       if (shapes_[i]->trainable && !parameters_[i].updated)
         return bad(remote_ ? "no action pushes the gradients of " + name(i)
                            : name(i) + " is never updated");
+      if (is_diverged(plan_) && shapes_[i]->trainable && !parameters_[i].averaged) {
+        return bad("no action averages " + name(i) + ", which diverges");
+      }
     }
     return {};
   }
 
-  Status agree() {
+  Status agree(const Action& a) {
     STORMO_RETURN_IF_ERROR(all_is_done());
+    if (a.every != std::max(every_, 1)) return bad("comes in other steps than the averages");
     agreed_ = true;
     return {};
   }
@@ -461,10 +460,12 @@ class Walk {
   std::vector<std::vector<int>> reads_;  // by segment
   std::vector<Parameter> parameters_;
   MicroBatches micro_batches_;
+  GradientFactors factors_;
   bool remote_;     // the parameters are on servers
+  int every_ = 0;   // steps from one average to the next
   int frozen_ = 0;  // segments before the first that any gradient reaches
   bool loaded_ = false, counted_ = false, weights_used_ = false, unused_found_ = false;
-  bool norm_ = false, unscaled_ = false, clipped_ = false, any_updated_ = false, agreed_ = false;
+  bool agreed_ = false;
 };
 
 }  // namespace

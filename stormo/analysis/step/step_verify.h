@@ -27,14 +27,15 @@ namespace stormo::analysis {
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
 /// | pull              | parameters: remote                           | parameters: diverged        |
 /// | push              | gradients: partial, unscaled, clipped; once  | no gradients                |
+/// | average           | parameters: diverged at rest, and updated    | parameters: equal, diverged |
 /// | norm              | gradients: final                             | norm                        |
 /// | unscale, clip     | norm                                         | a factor of the gradients   |
 /// | update            | gradients: final; parameters, state          | parameters: placed as state |
 /// | agree             | loss of each micro-batch; all is updated     | loss, on all ranks          |
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
-/// on which the optimizer's state is cut, or each worker's own where parameters are remote. A step
-/// with remote parameters has no action in which ranks wait for each other, so no agree either;
+/// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.
+/// Diverged parameters are averaged, and agree comes in the same steps. A step with remote parameters has no action in which ranks wait for each other, so no agree either;
 /// each other step ends with one. The copy that a pull gives may stay after the step. Parameters
 /// that are updated with gradients that are partial become diverged. What some action reshards is
 /// in parts when it is updated, and no terms outlive the step: so memory is released when the plan

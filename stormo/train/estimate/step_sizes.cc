@@ -7,9 +7,18 @@
 
 namespace stormo::train {
 
+namespace {
+
+int slots_of(const TrainerOptions& options) {
+  return static_cast<int>(optim::slot_names(options.optimizer).size());
+}
+
+}  // namespace
+
 analysis::StepSizes step_sizes_of(const TrainerOptions& options) {
   const ReductionOptions how = reduction_of(options.gradients);
   analysis::StepSizes sizes{.agreed_numbers = TrainingRun::kAgreedNumbers,
+                            .averaged_slots = slots_of(options),
                             .all_reduce = how.algorithm};
   if (how.travels_as) sizes.travels_as = *tensor::dtype_of(*how.travels_as);
   if (options.gradients.deterministic) sizes.reduce_scatter = "canonical_reduce_scatter";
@@ -17,8 +26,7 @@ analysis::StepSizes step_sizes_of(const TrainerOptions& options) {
 }
 
 analysis::MemorySizes memory_sizes_of(const TrainerOptions& options) {
-  return {.optimizer_numbers = static_cast<int>(optim::slot_names(options.optimizer).size()),
-          .travels_as = step_sizes_of(options).travels_as};
+  return {.optimizer_numbers = slots_of(options), .travels_as = step_sizes_of(options).travels_as};
 }
 
 }  // namespace stormo::train

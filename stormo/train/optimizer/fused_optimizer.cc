@@ -66,7 +66,7 @@ FusedOptimizer::FusedOptimizer(const OptimizerOptions& options,
   for (std::size_t i = 0; i < owned_.size(); ++i) check_parameter(parameters_[i], owned_[i]);
 }
 
-// Points the piece at weights and slots, which come to be in the parameter's first step.
+// Points the piece at weights and slots.
 void FusedOptimizer::add_weights(Work& work) {
   const std::size_t i = work.parameter;
   const OwnedRange& range = owned_[i];
@@ -78,19 +78,9 @@ void FusedOptimizer::add_weights(Work& work) {
   char* const weights =
       element(work.weights, work.first + (range.weights.defined() ? 0 : range.begin));
 
-  State& state = states_[i];
+  create_state(i);
+  const State& state = states_[i];
   const bool half = is_half(work.weights);
-  if (!state.begun) {
-    const auto type = half ? torch::kFloat32 : work.weights.scalar_type();
-    for (std::size_t s = 0; s < optim::slot_names(options_).size(); ++s) {
-      state.slots[s] = torch::zeros({numel(i)}, type);
-    }
-    if (half) {
-      char* const all = element(work.weights, range.weights.defined() ? 0 : range.begin);
-      state.master = torch::from_blob(all, {numel(i)}, work.weights.scalar_type()).to(type);
-    }
-    state.begun = true;
-  }
   work.piece.end = work.count;
   work.piece.dtype = half ? DType::kFloat32 : dtype_of(work.weights);
   work.piece.weights = half ? element(state.master, work.first) : weights;

@@ -67,6 +67,20 @@ class FusedOptimizer final : public Optimizer {
   std::map<std::string, torch::Tensor> state() const override;
   Status load_state(const std::map<std::string, torch::Tensor>& state) override;
 
+  /// What updates change, of all parameters; the tensors share memory.
+  struct Values {
+    /// By parameter: the owned elements; of 16-bit parameters the master weights.
+    std::vector<torch::Tensor> weights;
+    std::vector<std::vector<torch::Tensor>> slots;  ///< by slot, then by parameter
+  };
+  /// Gives every parameter its state, which it has otherwise from its first step on.
+  Values values();
+  /// After a change of values(): 16-bit parameters get their master weights, rounded.
+  void round_masters();
+  /// Steps done, by parameter; rules that count steps need them.
+  std::vector<std::int64_t> steps() const;
+  void set_steps(std::span<const std::int64_t> steps);
+
   /// State of the owned ranges; a parameter has none before its first step. A number for a whole
   /// parameter ("step") is given by the owner of its first element.
   std::vector<TensorPiece> state_pieces() const;
@@ -101,6 +115,8 @@ class FusedOptimizer final : public Optimizer {
   void add_rows(std::size_t i, const torch::Tensor& gradient, std::vector<Work>& works) const;
   std::vector<Work> range_work(std::span<const RangeGradient> gradients);
   Status check_types(const Work& work) const;
+  void create_state(std::size_t i);
+  torch::Tensor owned_weights(std::size_t i) const;
   void add_weights(Work& work);
   Status run(std::vector<Work>& works, const StepRate& rate);
   Status find_trust_ratios(std::vector<Work>& works);

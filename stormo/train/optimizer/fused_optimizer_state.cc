@@ -53,6 +53,56 @@ torch::ScalarType FusedOptimizer::type_of(std::size_t i, const std::string& slot
   return slot == kStepSlot || c10::elementSize(type) == 2 ? torch::kFloat32 : type;
 }
 
+void FusedOptimizer::create_state(std::size_t i) {
+  State& state = states_[i];
+  if (state.begun) return;
+  const auto type = type_of(i, "");
+  for (std::size_t s = 0; s < optim::slot_names(options_).size(); ++s) {
+    state.slots[s] = torch::zeros({numel(i)}, type);
+  }
+  if (c10::elementSize(weights_type(i)) == 2) {
+    state.master = owned_weights(i).flatten().to(type);
+  }
+  state.begun = true;
+}
+
+torch::Tensor FusedOptimizer::owned_weights(std::size_t i) const {
+  const OwnedRange& range = owned_[i];
+  if (range.weights.defined()) return range.weights;
+  const torch::Tensor all = parameters_[i].tensor.detach();
+  return numel(i) == all.numel() ? all : all.flatten().slice(0, range.begin, range.end);
+}
+
+FusedOptimizer::Values FusedOptimizer::values() {
+  Values out;
+  out.slots.resize(optim::slot_names(options_).size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    create_state(i);
+    const State& state = states_[i];
+    out.weights.push_back(state.master.defined() ? state.master : owned_weights(i));
+    for (std::size_t s = 0; s < out.slots.size(); ++s) out.slots[s].push_back(state.slots[s]);
+  }
+  return out;
+}
+
+void FusedOptimizer::round_masters() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!states_[i].master.defined()) continue;
+    const torch::Tensor weights = owned_weights(i);
+    weights.copy_(states_[i].master.view_as(weights));
+  }
+}
+
+std::vector<std::int64_t> FusedOptimizer::steps() const {
+  std::vector<std::int64_t> out;
+  for (const State& state : states_) out.push_back(state.steps);
+  return out;
+}
+
+void FusedOptimizer::set_steps(std::span<const std::int64_t> steps) {
+  for (std::size_t i = 0; i < states_.size(); ++i) states_[i].steps = steps[i];
+}
+
 std::vector<TensorPiece> FusedOptimizer::state_pieces() const {
   std::vector<TensorPiece> out;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

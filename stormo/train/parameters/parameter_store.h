@@ -33,7 +33,8 @@ using DoneAction = std::function<void(const plan::Action&)>;
 /// What every store guarantees is tested in tests/unit/train/store_conformance_test.cc.
 ///
 /// A store is made where the module has the same values on all ranks. Training starts with these.
-/// After every step the values are equal on all ranks.
+/// After every step the values are equal on all ranks; where parameters diverge, after every
+/// kAverage.
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
@@ -56,7 +57,7 @@ class ParameterStore {
   /// Performs an action that moves or frees parameters or gradients. Reduced gradients are
   /// sum(weight_r * g_r) / sum(weight_r). An asynchronous action may still be running when this
   /// returns: make_readable(), perform(), gradient_norm() and update() wait for the results that
-  /// they need.
+  /// they need. kAverage: `weight` is the number of this rank's samples since the last one.
   virtual Status perform(const plan::Action& action, double weight) = 0;
   /// Blocks until the parameters that `segments` read are available. Not a collective.
   virtual Status make_readable(plan::Range /*segments*/) { return {}; }
@@ -77,6 +78,9 @@ class ParameterStore {
   virtual Status join() { return {}; }
   /// With servers: of the gradients that this rank has pushed.
   virtual protocol::Staleness staleness() const { return {}; }
+  /// Where parameters diverge: the consensus distance before the last kAverage, equal on all ranks:
+  /// sqrt(mean over ranks of |w_r - mean w|^2). Not a collective.
+  virtual double consensus_distance() const { return 0; }
   /// Called at the end of a step: frees the gradients of the module. Not a collective.
   virtual void zero_grad() { optimizer().zero_grad(); }
 

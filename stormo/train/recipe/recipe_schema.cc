@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include <stormo/plan/limits.h>
+
 namespace stormo::train {
 namespace {
 
@@ -263,6 +265,15 @@ std::vector<RecipeField> make_fields() {
       {"strategy.placement", "parameter_server: how parameters are placed on servers",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.placement; }, 0, 0,
        server::placement_rule_names()},
+
+      {"strategy.period", "parameter_averaging: steps from one average to the next",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
+      {"strategy.warmup_steps", "parameter_averaging: first steps, each with an average",
+       [](Recipe& r) -> FieldPlace { return &r.train.averaging.warmup_steps; }, 0, kMost},
+      {"strategy.max_distance",
+       "parameter_averaging: > 0: the period adapts, at most strategy.period, so that the distance "
+       "between the ranks' parameters stays near or below this",
+       [](Recipe& r) -> FieldPlace { return &r.train.averaging.max_distance; }, 0, 1e30},
 
       {"checkpoint.directory", "where checkpoints go; empty: none are written",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.directory; }},

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <ATen/Parallel.h>
 
@@ -84,11 +85,17 @@ Status TrainingRun::start() {
   groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
   store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_);
   if (is_remote(setup_.plan)) progress_ = std::make_unique<WorkerProgress>(world_);
+  if (is_diverged(setup_.plan)) {
+    const auto average =
+        std::ranges::find(setup_.plan.actions, plan::ActionKind::kAverage, &plan::Action::kind);
+    averaging_ = std::make_unique<AveragingSchedule>(options_.averaging, average->every);
+  }
   if (setup_.task.autocast == torch::kHalf) {
     scaler_ = std::make_unique<GradScaler>(world_, options_.loss_scale);
   }
   STORMO_RETURN_IF_ERROR(state_.attach(*store_, scaler_.get()));
   first_sample_ = state_.samples;
+  averaged_step_ = state_.step;
   if (options_.steps == 0) {
     steps_ = state_.step + sampler_.steps_until(state_.samples, options_.epochs);
   }
@@ -116,6 +123,7 @@ Status TrainingRun::start() {
                                .clip_norm = options_.clip_norm,
                                .done = setup_.done}));
   STORMO_RETURN_IF_ERROR(try_overlap());
+  if (averaging_) STORMO_RETURN_IF_ERROR(follow_period());
   STORMO_RETURN_IF_ERROR(record_run());
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = setup_.plan.strategy,
@@ -138,6 +146,10 @@ Status TrainingRun::train() {
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
     STORMO_RETURN_IF_ERROR(progress_ ? train_round() : train_one_step().within(section));
+    if (!progress_ && !agreed_) {
+      show_progress();
+      continue;
+    }
     STORMO_RETURN_IF_ERROR(between_steps().within("after " + section));
     if (progress_ && signal_ == 0) {
       state_.step = own_position_[0];
@@ -154,12 +166,62 @@ Status TrainingRun::train_one_step() {
   const double peak =
       scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
   learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
-  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_));
-  if (progress_) note_own_step(outcome);
+  const std::int64_t number = state_.step + 1;
+  const bool whole = !averaging_ || averaging_->is_warmup(number) || number == next_meeting();
+  agreed_ = false;
+  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome,
+                          runner_->step(learning_rate_, whole ? 0 : number));
+  STORMO_RETURN_IF_ERROR(end_step(outcome));
   if (!overlap_) return {};
   STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(world_));
   if (!changed) return {};
   STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan, overlapped(setup_.plan, overlap_->current()));
+  return runner_->follow(plan);
+}
+
+// The next step after which all ranks do something together, or need equal parameters.
+std::int64_t TrainingRun::next_meeting() const {
+  std::int64_t next = steps_;
+  for (const std::int64_t every :
+       {options_.eval_every, options_.verify_every,
+        options_.checkpoint.directory.empty() ? 0 : options_.checkpoint.every}) {
+    if (every > 0) next = std::min(next, (state_.step / every + 1) * every);
+  }
+  return next;
+}
+
+Status TrainingRun::end_step(const StepOutcome& mine) {
+  if (progress_) {
+    note_own_step(mine);
+    return {};
+  }
+  ++state_.step;
+  state_.samples += loaded_samples_;
+  log_.add_samples(loaded_samples_);
+  if (agreed_) return averaging_ ? note_average() : Status();
+  round_.loss_sum += mine.loss_sum;
+  round_.samples += mine.samples;
+  const bool first = averaging_->record().averages == 0;  // then nothing better is known
+  if (first && round_.samples > 0) {
+    step_loss_ = round_.loss_sum / static_cast<double>(round_.samples);
+  }
+  return {};
+}
+
+Status TrainingRun::note_average() {
+  const int before = averaging_->period();
+  averaging_->note(store_->consensus_distance(), state_.step - averaged_step_);
+  averaged_step_ = state_.step;
+  return averaging_->period() == before ? Status() : follow_period();
+}
+
+Status TrainingRun::follow_period() {
+  plan::StepPlan plan = setup_.plan;
+  for (plan::Action& a : plan.actions) {
+    const bool together =
+        a.kind == plan::ActionKind::kAverage || a.kind == plan::ActionKind::kAgree;
+    if (together) a.every = averaging_->period();
+  }
   return runner_->follow(plan);
 }
 
@@ -173,16 +235,16 @@ Status TrainingRun::try_overlap() {
   return {};
 }
 
-// Every rank learns the exact mean loss of the step.
+// Every rank learns the exact mean loss of the step, or of all since the ranks agreed before.
 Status TrainingRun::agree(const StepOutcome& mine) {
+  agreed_ = true;
+  round_.loss_sum += mine.loss_sum;
+  round_.samples += mine.samples;
   StepOutcome all;
-  STORMO_RETURN_IF_ERROR(exchange(mine, all));
+  STORMO_RETURN_IF_ERROR(exchange(std::exchange(round_, {}), all));
   step_loss_ = all.loss_sum / static_cast<double>(all.samples);
   recent_loss_.add(all.loss_sum, static_cast<double>(all.samples));
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
-  state_.samples += all.samples;
-  ++state_.step;
-  log_.add_samples(all.samples);
   return {};
 }
 
@@ -356,6 +418,7 @@ Status TrainingRun::finish() {
   }
   STORMO_RETURN_IF_ERROR(gather_bytes_sent());
   if (progress_) STORMO_RETURN_IF_ERROR(gather_staleness());
+  if (averaging_) end_.averaging = averaging_->record();
   end_.steps = state_.step;
   end_.samples = state_.samples;
   end_.train_loss = recent_loss_.mean();

@@ -16,6 +16,7 @@
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/overlap_trial.h>
+#include <stormo/train/run/averaging_schedule.h>
 #include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/run_state.h>
 #include <stormo/train/run/step_log.h>
@@ -68,8 +69,11 @@ class TrainingRun {
   Status try_overlap();
   Status agree(const StepOutcome& mine);
   Status exchange(const StepOutcome& mine, StepOutcome& all);
-  // of an asynchronous plan, see worker_rounds.cc
   std::int64_t next_meeting() const;
+  Status end_step(const StepOutcome& mine);
+  Status note_average();
+  Status follow_period();
+  // of an asynchronous plan, see worker_rounds.cc
   Status train_round();
   void note_own_step(const StepOutcome& mine);
   Status meet();
@@ -104,12 +108,15 @@ class TrainingRun {
   TimePoint shown_{};
   std::unique_ptr<data::Prefetcher> prefetcher_;
   std::unique_ptr<Runner> runner_;
-  std::unique_ptr<OverlapTrial> overlap_;       // null: the plan has one form only
-  std::unique_ptr<WorkerProgress> progress_;    // of an asynchronous plan
-  WorkerProgress::Totals seen_;                 // of all workers
-  StepOutcome round_;                           // this rank's sums since the last meeting
-  std::array<std::int64_t, 2> own_position_{};  // step and samples of this rank, at a meeting
-  std::int64_t loaded_samples_ = 0;             // of all ranks, in the step
+  std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
+  std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
+  std::int64_t averaged_step_ = 0;                // the last one with an average
+  bool agreed_ = false;                           // in this step
+  std::unique_ptr<WorkerProgress> progress_;      // of an asynchronous plan
+  WorkerProgress::Totals seen_;                   // of all workers
+  StepOutcome round_;                             // this rank's sums since the ranks last agreed
+  std::array<std::int64_t, 2> own_position_{};    // step and samples of this rank, at a meeting
+  std::int64_t loaded_samples_ = 0;               // of all ranks, in the step
 
   observe::EndRecord end_;
   TimePoint started_;

@@ -9,16 +9,6 @@
 
 namespace stormo::train {
 
-std::int64_t TrainingRun::next_meeting() const {
-  std::int64_t next = steps_;
-  for (const std::int64_t every :
-       {options_.eval_every, options_.verify_every,
-        options_.checkpoint.directory.empty() ? 0 : options_.checkpoint.every}) {
-    if (every > 0) next = std::min(next, (state_.step / every + 1) * every);
-  }
-  return next;
-}
-
 Status TrainingRun::train_round() {
   STORMO_RETURN_IF_ERROR(store_->join());
   STORMO_RETURN_IF_ERROR(world_.barrier());  // an average waits for all that have joined

@@ -127,11 +127,12 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
   return {};
 }
 
-Result<StepOutcome> Runner::step(double learning_rate) {
+Result<StepOutcome> Runner::step(double learning_rate, std::int64_t number) {
   outcome_ = {};
   gradient_scale_ = 1;
   for (current_ = 0; current_ < plan_.actions.size(); ++current_) {
     const Action& action = plan_.actions[current_];
+    if (number % action.every != 0) continue;
     STORMO_RETURN_IF_ERROR(execute(action, learning_rate).within(to_string(action.kind)));
   }
   batches_.clear();
@@ -162,6 +163,7 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
     case ActionKind::kPull: return pull(action);
     case ActionKind::kPush: return push(action, learning_rate);
+    case ActionKind::kAverage: return done(average(action));
     case ActionKind::kNorm: return done(norm());
     case ActionKind::kUnscale: return done(unscale());
     case ActionKind::kClip: return done(clip());
@@ -175,6 +177,7 @@ Status Runner::load() {
   const Interval interval(parts_.lanes, Lane::kData, "load");
   STORMO_ASSIGN_OR_RETURN(const data::Batch batch, parts_.load());
   outcome_.samples = batch.size();
+  samples_since_average_ += batch.size();
   batches_.clear();
   if (plan_.micro_batches == 1) {
     batches_.push_back({.batch = batch, .pieces = {}, .loss = {}});
@@ -343,6 +346,13 @@ Status Runner::push(const Action& action, double learning_rate) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "push");
   return parts_.store.push(action, {.lr = learning_rate, .gradient_scale = gradient_scale_},
                            weight());
+}
+
+Status Runner::average(const Action& action) {
+  const Interval interval(parts_.lanes, Lane::kCommunication, "average");
+  parts_.before_update();
+  return parts_.store.perform(action,
+                              static_cast<double>(std::exchange(samples_since_average_, 0)));
 }
 
 Status Runner::update(const Action& action, double learning_rate) {

@@ -58,9 +58,10 @@ class Runner {
   Status follow(const plan::StepPlan& plan);
   const plan::StepPlan& plan() const { return plan_; }
 
-  /// One step. Exceptions of libtorch and of the task pass through. Gradients are gone afterwards;
-  /// after a failure there is no further step.
-  Result<StepOutcome> step(double learning_rate);
+  /// One step, number `number` of the run, counted from 1. 0: it does all actions, also those that
+  /// are not for every step. Exceptions of libtorch and of the task pass through. Gradients are
+  /// gone afterwards; after a failure there is no further step.
+  Result<StepOutcome> step(double learning_rate, std::int64_t number = 0);
 
  private:
   /// Segments that were computed together, between tensors that cut the graph.
@@ -96,6 +97,7 @@ class Runner {
   Status pull(const plan::Action& action);
   Status push(const plan::Action& action, double learning_rate);
   Status update(const plan::Action& action, double learning_rate);
+  Status average(const plan::Action& action);
   double weight() const { return static_cast<double>(outcome_.samples); }
   MicroBatch& at(const plan::Action& action) {
     return batches_[static_cast<std::size_t>(action.micro_batch)];
@@ -113,6 +115,7 @@ class Runner {
   std::size_t current_ = 0;  // action
   std::vector<MicroBatch> batches_;
   StepOutcome outcome_;
+  std::int64_t samples_since_average_ = 0;  // of this rank
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by
 };

@@ -8,6 +8,7 @@
 
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/host_shared_store.h>
 #include <stormo/train/store/replicated_store.h>
 #include <stormo/train/store/served_store.h>
@@ -97,7 +98,8 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage ||
-      strategy.kind == Strategy::Kind::kParameterServer) {
+      strategy.kind == Strategy::Kind::kParameterServer ||
+      strategy.kind == Strategy::Kind::kParameterAveraging) {
     return invalid_argument(
         "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
         "leave them out, or use 'ddp'");
@@ -119,20 +121,19 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
           .bucket_bytes = options.gradients.bucket_bytes};
 }
 
+Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
+                     const std::vector<int>& ranks_per_host) {
+  if (options.strategy.kind != Strategy::Kind::kParameterServer) return {};
+  if (ranks_per_host.size() > 1) return ServedStore::needs_one_host();
+  return ServedParameters::create(parameters, options, ranks_per_host.front()).status();
+}
+
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
                                 plan::ModelShape model,
                                 const std::vector<NamedParameter>& parameters,
                                 comm::Communicator& world) {
   STORMO_ASSIGN_OR_RETURN(const Strategy strategy, strategy_of(options));
-  if (strategy.kind == Strategy::Kind::kParameterServer) {
-    STORMO_RETURN_IF_ERROR(ServedStore::possible(world));
-    STORMO_RETURN_IF_ERROR(ServedParameters::create(parameters, options, world.size()).status());
-    if (scale_loss) {
-      return invalid_argument(
-          "with parameter servers every worker would have a loss scale of its own; use bfloat16 or "
-          "float32");
-    }
-  }
+  STORMO_RETURN_IF_ERROR(check_servers(options, parameters, world.ranks_per_host()));
   const bool can_share =
       HostSharedParameters::possible(world) &&
       std::all_of(parameters.begin(), parameters.end(), HostSharedParameters::can_hold);
@@ -158,6 +159,9 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
   }
   if (is_remote(plan)) return std::make_unique<ServedStore>(groups, module, options);
+  if (is_diverged(plan)) {
+    return std::make_unique<AveragedStore>(groups, options.optimizer, parameters);
+  }
   if (plan.mesh.find("host") >= 0) {
     return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,
                                              how);

@@ -14,6 +14,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
@@ -45,7 +46,9 @@ std::vector<StepPlan> strategies() {
                                          {host_shared(1, 4)},
                                          {host_shared(2, 2)},
                                          {parameter_server(1)},
-                                         {parameter_server(3)}};
+                                         {parameter_server(3)},
+                                         {parameter_averaging(2, 1)},
+                                         {parameter_averaging(3, 8)}};
   for (const int stage : {1, 2, 3}) {
     for (const int prefetch : {0, 1}) {
       const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};

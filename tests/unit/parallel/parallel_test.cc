@@ -10,6 +10,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
@@ -363,6 +364,28 @@ TEST(ParameterServer, RefusesWhatItCannotRewrite) {
             "once, and no other strategy");
   EXPECT_EQ(compose(one_device(shape(1)), parameter_server(2), mirrored(2)).status().code(),
             Code::kBadPlan);
+}
+
+TEST(ParameterAveraging, AveragesBeforeRanksAgree) {
+  const auto p = compose(one_device(shape(2)), clip_gradients(), parameter_averaging(3, 8));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}}}));
+  EXPECT_EQ(p->parameters, std::vector{plan::Placement::kDiverged});
+  EXPECT_EQ(p->optimizer_state, std::vector{plan::Placement::kDiverged});
+  EXPECT_THAT(all_actions(*p),
+              ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "norm", "clip",
+                                     "update 0-3", "average 0-3 over dp every 8", "agree every 8"));
+}
+
+TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
+  EXPECT_EQ(parameter_averaging(2, 0)(one_device(shape(1))).status().message(),
+            "parameter_averaging: 2 ranks, period 0; give at least 1 rank, and a period of 1 to "
+            "1048576 steps");
+  EXPECT_EQ(compose(one_device(shape(1)), mirrored(2), parameter_averaging(2, 1)).status().code(),
+            Code::kBadPlan);
+  EXPECT_EQ(
+      compose(one_device(shape(1)), parameter_server(2), parameter_averaging(2, 1)).status().code(),
+      Code::kBadPlan);
 }
 
 TEST(StrategyByName, HasServersForAnyWorkers) {

@@ -15,6 +15,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
@@ -67,6 +68,7 @@ std::vector<plan::StepPlan> plans_of_today() {
           made_by({mirrored(2), sharded({.stage = 2, .ranks = 2})}),
           made_by({sharded({.stage = 3, .ranks = 2, .prefetch = 1})}),
           made_by({micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()}),
+          made_by({clip_gradients(), parameter_averaging(3, 8)}),
           made_by({clip_gradients(), parameter_server(3)})};
 }
 
@@ -117,7 +119,7 @@ TEST(PlanDocuments, HaveARowForEveryAction) {
 
 TEST(PlanDocuments, SketchOnlyWhatDoesNotExist) {
   const std::string page = read("docs/step-plan-sketches.md");
-  for (const std::string word : {"move", "average", "mix", "choose"}) {
+  for (const std::string word : {"move", "mix", "update_outer", "choose"}) {
     EXPECT_THAT(page, HasSubstr(word));
     for (const plan::ActionKind kind : plan::kActionKinds) {
       EXPECT_NE(to_string(kind), word) << "exists now: move it to docs/step-plan-examples.md";

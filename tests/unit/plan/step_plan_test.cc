@@ -86,6 +86,17 @@ TEST(StepPlan, IsRemoteWhereServersHaveTheParameters) {
   EXPECT_TRUE(is_remote(p));
 }
 
+TEST(StepPlan, AnActionMayBeForEveryNthStep) {
+  StepPlan p = sample();
+  p.actions.back().every = 8;
+  EXPECT_EQ(to_text(p.actions.back()), "agree every 8");
+  EXPECT_EQ(parse_step_plan(to_text(p)).take_or_throw(), p);
+  EXPECT_NE(hash(p), hash(sample()));
+  p.parameters = p.optimizer_state = {Placement::kReplicate, Placement::kDiverged};
+  EXPECT_EQ(parse_step_plan(to_text(p)).take_or_throw(), p);
+  EXPECT_TRUE(is_diverged(p));
+}
+
 TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   const auto message_of = [](const std::string& text) {
     return parse_step_plan(text).status().message();
@@ -102,12 +113,13 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "5:32: 'float8' is not an element type; there are float32, float64, bfloat16, float16, "
             "int8, int16, int32, int64, uint8, bool");
   EXPECT_EQ(message_of(head + "state parameters partial"),
-            "4:18: 'partial' is not a placement; there are replicate, shard, shared, remote");
+            "4:18: 'partial' is not a placement; there are replicate, shard, shared, remote, "
+            "diverged");
   EXPECT_EQ(
       message_of(state + "action 0: sleep"),
       "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
       "all_gather, reshard, all_reduce, reduce_scatter, release_gradients, find_unused, "
-      "share_gradients, share_parameters, pull, push, norm, unscale, clip, update, agree");
+      "share_gradients, share_parameters, pull, push, average, norm, unscale, clip, update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
   EXPECT_EQ(message_of(state + "action 0: load 1-1"),

@@ -16,6 +16,7 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
@@ -57,6 +58,7 @@ std::map<std::string, StepPlan> golden_plans() {
       {"host_shared", made_by({host_shared(1, 2)})},
       {"host_shared_on_hosts", made_by({host_shared(2, 2)})},
       {"parameter_server", made_by({parameter_server(3)})},
+      {"parameter_averaging", made_by({parameter_averaging(3, 8)})},
       {"sharded1", made_by({sharded({.stage = 1, .ranks = 2})})},
       {"sharded2", made_by({sharded({.stage = 2, .ranks = 2})})},
       {"sharded3", made_by({sharded({.stage = 3, .ranks = 2})}, 1)},

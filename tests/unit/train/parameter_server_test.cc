@@ -31,6 +31,7 @@
 #include <stormo/train/state/checkpoint.h>
 
 #include "toy.h"
+#include "trainer_run.h"
 
 namespace stormo::train {
 namespace {
@@ -43,97 +44,15 @@ using test::ToyDataset;
 using test::ToyModule;
 using testing::HasSubstr;
 using Policy = PolicyOptions::Kind;
-using Values = std::map<std::string, torch::Tensor>;
+using test::distance;
+using test::Values;
+using test::values_of;
 
-Values values_of(const ToyModule& module) {
-  Values out;
-  for (const auto& p : module.named_parameters()) out[p.key()] = p.value().detach().clone();
-  return out;
-}
-
-double distance(const Values& a, const Values& b) {
-  double most = 0;
-  for (const auto& [name, value] : a) {
-    most = std::max(most, (value - b.at(name)).abs().max().item<double>());
-  }
-  return most;
-}
-
-class ParameterServer : public testing::Test {
+class ParameterServer : public test::TrainerRun {
  protected:
-  ParameterServer() {
-    options.global_batch = 12;
-    options.steps = 20;
-    options.log_every = 1;
-    options.seed = 11;
+  ParameterServer() : TrainerRun("stormo_servers_") {
     options.optimizer = {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4};
     options.strategy.kind = Strategy::Kind::kParameterServer;
-    folder = testing::TempDir() + "stormo_servers_" + std::to_string(getpid());
-    std::filesystem::remove_all(folder);
-  }
-  ~ParameterServer() override { std::filesystem::remove_all(folder); }
-
-  struct Outcome {
-    observe::EndRecord end;
-    Values values;
-    std::vector<observe::StepRecord> steps;
-    std::vector<observe::EvalRecord> evals;
-  };
-  /// What rank 0 got. Every rank must end in the same way.
-  Result<Outcome> try_run(int ranks) {
-    auto group = comm::make_inproc_group(ranks).take_or_throw();
-    std::vector<Result<Outcome>> outcomes(static_cast<std::size_t>(ranks), Outcome());
-    std::vector<std::thread> threads;
-    for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([this, &group, &outcomes, r] {
-        const auto rank = static_cast<std::size_t>(r);
-        outcomes[rank] = run_rank(*group[rank]);
-      });
-    }
-    for (std::thread& t : threads) t.join();
-    for (const auto& o : outcomes) {
-      EXPECT_EQ(o.status().code(), outcomes[0].status().code()) << o.status().to_string();
-      if (o.ok()) {
-        EXPECT_EQ(o->end.weights_hash, outcomes[0]->end.weights_hash);
-      }
-    }
-    return std::move(outcomes[0]);
-  }
-  Outcome run(int ranks) { return try_run(ranks).take_or_throw(); }
-
-  TrainerOptions options;
-  std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(96);
-  std::string folder;
-  std::function<void(Rank rank)> in_loss;  // of every step
-
- private:
-  struct Recorder final : observe::RunObserver {
-    void on_step(const observe::StepRecord& r) override { steps.push_back(r); }
-    void on_eval(const observe::EvalRecord& r) override { evals.push_back(r); }
-    std::vector<observe::StepRecord> steps;
-    std::vector<observe::EvalRecord> evals;
-  };
-  Result<Outcome> run_rank(comm::Communicator& world) {
-    const std::shared_ptr<ToyModule> module = make_module();
-    Task task = toy_task(module);
-    task.loss = [this, &world, loss = task.loss](const torch::Tensor& output,
-                                                 const torch::Tensor& target) {
-      if (in_loss && module_trains(output)) in_loss(world.rank());
-      return loss(output, target);
-    };
-    Recorder recorder;
-    Trainer trainer(world, task, dataset, {{"validation", std::make_shared<ToyDataset>(31), 7}},
-                    options);
-    trainer.set_observer(&recorder);
-    STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
-    return Outcome{end, values_of(*module), recorder.steps, recorder.evals};
-  }
-  static bool module_trains(const torch::Tensor& output) { return output.requires_grad(); }
-  /// The generator that the values come from is that of the process.
-  static std::shared_ptr<ToyModule> make_module() {
-    static std::mutex making;
-    const std::lock_guard lock(making);
-    return make_toy_module(3);
   }
 };
 

@@ -16,6 +16,7 @@
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
@@ -49,6 +50,9 @@ TrainerOptions options_of(const Way& way) {
   TrainerOptions options;
   options.strategy = way.strategy;
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  if (way.strategy.kind == Strategy::Kind::kParameterAveraging) {  // AdamW is not linear
+    options.optimizer = {.lr = 0.1, .momentum = 0.9};
+  }
   options.clip_norm = way.step.clip ? 0.5 : 0;
   options.gradients.overlap = way.step.prefetch > 0;
   options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
@@ -157,6 +161,13 @@ std::vector<Way> ways() {
     out.push_back({name + "_micro_batches", {ranks}, servers, {.micro_batches = 2}});
     out.push_back({name + "_recompute", {ranks}, servers, {.recompute = true}});
   }
+  const Strategy averaging{.kind = kParameterAveraging, .period = 1};
+  for (const auto& [place, hosts] : places) {
+    const std::string name = "averaging_on_" + place;
+    out.push_back({name, hosts, averaging, {}});
+    out.push_back({name + "_micro_batches", hosts, averaging, {.micro_batches = 2}});
+    out.push_back({name + "_recompute", hosts, averaging, {.recompute = true}});
+  }
   return out;
 }
 
@@ -180,6 +191,7 @@ TEST(Mutants, ThatVerifyRunAsTheyAre) {
       {parallel::mirrored(2)},
       {parallel::mirrored(2), parallel::bucket(300)},
       {parallel::parameter_server(2)},
+      {parallel::parameter_averaging(2, 1)},
       {parallel::host_shared(1, 2), parallel::recompute()},
       {parallel::sharded({.stage = 1, .ranks = 2})},
       {parallel::sharded({.stage = 3, .ranks = 2, .prefetch = 1}), parallel::recompute()}};

@@ -1,0 +1,51 @@
+#include <stormo/analysis/step/step_factors.h>
+
+#include <string>
+#include <utility>
+
+namespace stormo::analysis {
+namespace {
+
+Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+
+Status once(bool& done, const char* again) {
+  return std::exchange(done, true) ? bad(again) : Status();
+}
+
+}  // namespace
+
+Status GradientFactors::before_updates() const {
+  if (!updated_) return {};
+  return bad(std::string("comes after ") + (is_remote(plan_) ? "a push" : "an update"));
+}
+
+Status GradientFactors::norm() {
+  STORMO_RETURN_IF_ERROR(before_updates());
+  if (!plan_.scaled_loss && !plan_.clipped) return bad("computes a norm that nothing needs");
+  return once(norm_, "computes the norm a second time");
+}
+
+Status GradientFactors::unscale() {
+  STORMO_RETURN_IF_ERROR(before_updates());
+  if (!plan_.scaled_loss) return bad("finds no scale of the loss");
+  if (!norm_) return bad("comes before the norm");
+  if (clipped_) return bad("comes after the norm was clipped");
+  return once(unscaled_, "undoes the scale of the loss a second time");
+}
+
+Status GradientFactors::clip() {
+  STORMO_RETURN_IF_ERROR(before_updates());
+  if (!plan_.clipped) return bad("clips, but the step says nothing of it");
+  if (!norm_) return bad("comes before the norm");
+  if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
+  return once(clipped_, "clips a second time");
+}
+
+Status GradientFactors::update() {
+  if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
+  if (plan_.clipped && !clipped_) return bad("comes before the gradients are clipped");
+  updated_ = true;
+  return {};
+}
+
+}  // namespace stormo::analysis

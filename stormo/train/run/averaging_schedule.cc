@@ -1,0 +1,30 @@
+#include <stormo/train/run/averaging_schedule.h>
+
+#include <algorithm>
+
+namespace stormo::train {
+namespace {
+
+// Batches differ, so the next distance may be longer than expected.
+constexpr double kAim = 0.8;      // share of the bound
+constexpr double kFastest = 2.0;  // growth of the period
+
+}  // namespace
+
+AveragingSchedule::AveragingSchedule(const AveragingOptions& options, int period)
+    : options_(options), longest_(period) {
+  record_.period = options.max_distance > 0 ? 1 : period;
+}
+
+void AveragingSchedule::note(double distance, std::int64_t steps) {
+  const auto n = static_cast<double>(++record_.averages);
+  record_.mean_distance += (distance - record_.mean_distance) / n;
+  record_.max_distance = std::max(record_.max_distance, distance);
+  if (options_.max_distance <= 0) return;
+  const double aim = kAim * options_.max_distance;
+  const double factor = distance > 0 ? std::min(aim / distance, kFastest) : kFastest;
+  record_.period =
+      static_cast<int>(std::clamp(static_cast<double>(steps) * factor, 1.0, 1.0 * longest_));
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <vector>
+
+#include <stormo/comm/communicator.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/world/axis_groups.h>
+
+namespace stormo::train {
+
+/// Whole parameters and optimizer state on every rank, which each rank updates with its own
+/// gradients, and which kAverage makes equal: weights and state w become sum(n_r * w_r) / sum(n_r),
+/// with n_r the samples of rank r since the last average. Of 16-bit parameters the master weights
+/// are averaged. The numbers of steps that rules count are averaged and rounded; they differ only
+/// where a rank had no samples in some step. One all-reduce for the weights and for each slot of
+/// the optimizer, of each dtype; the memory for it is as large as the parameters.
+class AveragedStore final : public ParameterStore {
+ public:
+  /// `groups` is borrowed. Throws Error as FusedOptimizer does.
+  AveragedStore(const AxisGroups& groups, const OptimizerOptions& options,
+                std::vector<NamedParameter> parameters);
+
+  Status check(const plan::StepPlan& plan) const override;
+  Status perform(const plan::Action& action, double weight) override;
+  Result<double> gradient_norm() override { return optimizer_.gradient_norm(); }
+  Status update(const ParameterRange& range, const StepRate& rate) override {
+    return optimizer_.step(rate, range.first, range.last);
+  }
+  double consensus_distance() const override { return distance_; }
+  Optimizer& optimizer() override { return optimizer_; }
+
+ private:
+  /// One average, of the values since the last one.
+  struct Round {
+    comm::Communicator& ranks;
+    double weight = 0, total_weight = 0;
+  };
+  Status average_steps(Round& round);
+  Result<double> average(const Round& round, const std::vector<torch::Tensor>& values) const;
+
+  const AxisGroups& groups_;
+  FusedOptimizer optimizer_;
+  std::vector<std::vector<std::size_t>> together_;  // parameters that one all-reduce averages
+  double distance_ = 0;
+};
+
+}  // namespace stormo::train

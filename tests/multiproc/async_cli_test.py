@@ -1,0 +1,104 @@
+"""stormo train with parameter servers and with parameter averaging, --record and stormo replay."""
+
+import json
+
+from train_cli import TrainTest, main
+
+SERVERS = "strategy.kind=parameter_server"
+AVERAGING = "strategy.kind=parameter_averaging"
+
+
+class AsyncTest(TrainTest):
+    def end_of(self, *arguments):
+        end = self.lines("mlp.toml", "steps=24", *arguments)[-1]
+        self.assertEqual(end["event"], "end")
+        return end
+
+    def test_three_workers_without_waiting(self):
+        end = self.end_of("-n", "3", SERVERS)
+        self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
+        self.assertEqual(len(end["staleness"]), 3)
+        for worker in end["staleness"]:
+            self.assertEqual(worker["gradients"], sum(worker["histogram"]))
+            self.assertEqual(worker["gradients"], 24 * 3, "each step at each of three servers")
+        done = self.stormo("train", "mlp.toml", "-n", "2", SERVERS, "--overwrite")
+        self.assertRegex(done.stderr, r"staleness +mean \d\.\d\d, max \d+ \(worker 0: ")
+
+    def test_what_servers_cannot_do_is_refused_before_anything_starts(self):
+        for changes, reason in (
+                (("strategy.policy=n_softsync", "strategy.n=4"), "n = 4, but must be from 1 to 3, the number of workers"),
+                (("strategy.policy=backup_workers", "strategy.backups=3"), "backups"),
+                (("strategy.servers=100",), "100 servers"),
+                (("strategy.bound=-1",), "strategy.bound"),
+                (("strategy.policy=some",), "one of sync, async, ssp, n_softsync, backup_workers"),
+                (("optimizer.kind=lamb",), "lars and lamb need norms"),
+                (("precision=float16",), "loss scale"),
+                (("strategy.bucket_bytes=1024",), "this strategy has none"),
+        ):
+            with self.subTest(changes):
+                self.assertIn(reason, self.refused("mlp.toml", "-n", "3", SERVERS, *changes))
+
+    def test_a_recorded_run_is_replayed_bit_for_bit(self):
+        end = self.end_of("-n", "3", SERVERS, "--record", "record", "strategy.policy=n_softsync",
+                          "strategy.n=2", "optimizer.kind=adamw")
+        done = self.stormo("replay", "record", "--json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(sorted((step["worker"], step["step"]) for step in lines[:-1]),
+                         [(worker, step) for worker in range(3) for step in range(1, 25)])
+        self.assertEqual(lines[-1]["gradients"], 72)
+        for key in ("weights_hash", "recorded_hash"):
+            self.assertEqual(lines[-1][key], end["weights_hash"])
+        done = self.stormo("replay", "record")
+        self.assertIn("as in the recorded run", done.stdout)
+        # another learning rate is another run
+        done = self.stormo("replay", "record", "optimizer.lr=0.5")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn(f"the recorded run had {end['weights_hash']}", done.stdout)
+
+    def test_a_record_that_is_not_whole_is_named(self):
+        self.end_of("-n", "2", SERVERS, "--record", "record")
+        self.assertIn("not empty", self.refused("mlp.toml", "-n", "2", SERVERS, "--record", "record", "--overwrite"))
+        events = max((self.folder / "record").glob("*1*"), key=lambda f: f.stat().st_size)
+        events.write_bytes(events.read_bytes()[:-240])
+        done = self.stormo("replay", "record")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("is cut: the run went on after its last event", done.stderr)
+        events.unlink()
+        done = self.stormo("replay", "record")
+        self.assertIn(events.name, done.stderr)
+        done = self.stormo("replay", "nowhere")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("make one by stormo train --record", done.stderr)
+        self.assertIn("parameter_server", self.refused("mlp.toml", "-n", "2", "--record", "other", "checkpoint.directory=x"))
+
+    def test_averages_of_parameters(self):
+        end = self.end_of("-n", "3", AVERAGING, "strategy.period=8")
+        self.assertEqual(end["averaging"]["averages"], 3)
+        self.assertEqual(end["averaging"]["period"], 8)
+        self.assertGreater(end["averaging"]["max_distance"], 0)
+        self.assertEqual(end["samples"], 24 * 8)
+        done = self.stormo("train", "mlp.toml", "-n", "3", AVERAGING, "strategy.period=3",
+                           "--overwrite")
+        self.assertRegex(done.stderr, r"averages +2 of parameters, every 3 steps; distance before")
+
+    def test_the_plan_says_how_often(self):
+        plan = self.stormo("train", "mlp.toml", "-n", "2", AVERAGING, "strategy.period=8",
+                           "--dry-run")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("average 0-3 over dp every 8", plan.stdout)
+        self.assertIn("agree every 8", plan.stdout)
+
+    def test_what_averages_cannot_do_is_refused(self):
+        for changes, reason in (
+                (("strategy.period=0",), "strategy.period"),
+                (("strategy.parameters=host_shared",), "leave out parameters"),
+                (("precision=float16",), "loss scale of its own"),
+                (("strategy.bucket_bytes=1024",), "this strategy has none"),
+        ):
+            with self.subTest(changes):
+                self.assertIn(reason, self.refused("mlp.toml", "-n", "2", AVERAGING, *changes))
+
+
+if __name__ == "__main__":
+    main()

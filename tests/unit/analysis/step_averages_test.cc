@@ -1,0 +1,104 @@
+// Steps whose ranks have parameters of their own: what verify says of averages, and what they cost.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/step/step_verify.h>
+
+namespace stormo::analysis {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::Placement;
+using plan::StepPlan;
+
+/// Two segments of a parameter each, on two ranks that average in every 4th step.
+StepPlan averaging() {
+  StepPlan p;
+  p.mesh = {{{"dp", 2}}};
+  p.model.segments = {
+      {.name = "first", .parameters = {{"a", 10}}, .flops_per_sample = 0, .borrowed = {}},
+      {.name = "second", .parameters = {{"b", 30}}, .flops_per_sample = 0, .borrowed = {}}};
+  p.parameters = p.optimizer_state = {Placement::kDiverged};
+  p.frozen = {Placement::kReplicate};
+  p.actions = {{.kind = ActionKind::kLoad},                                                  // 0
+               {.kind = ActionKind::kForward, .range = {0, 1}},                              // 1
+               {.kind = ActionKind::kLoss},                                                  // 2
+               {.kind = ActionKind::kBackward, .range = {0, 1}},                             // 3
+               {.kind = ActionKind::kUpdate, .range = {0, 1}},                               // 4
+               {.kind = ActionKind::kAverage, .range = {1, 1}, .axes = {"dp"}, .every = 4},  // 5
+               {.kind = ActionKind::kAverage, .range = {0, 0}, .axes = {"dp"}, .every = 4},  // 6
+               {.kind = ActionKind::kAgree, .every = 4}};                                    // 7
+  return p;
+}
+
+std::string said_of(const std::function<void(StepPlan&)>& change) {
+  StepPlan p = averaging();
+  change(p);
+  return verify(p).message();
+}
+
+TEST(StepAverages, VerifyNamesWhatIsMissingOrOutOfPlace) {
+  ASSERT_TRUE(verify(averaging()).ok()) << verify(averaging()).to_string();
+  EXPECT_EQ(said_of([](StepPlan& p) { p.actions.erase(p.actions.begin() + 5); }),
+            "action 6 (agree every 4): no action averages parameter 1 (b), which diverges");
+  EXPECT_EQ(said_of([](StepPlan& p) { std::swap(p.actions[6], p.actions[7]); }),
+            "action 6 (agree every 4): no action averages parameter 0 (a), which diverges");
+  EXPECT_EQ(
+      said_of([](StepPlan& p) { std::swap(p.actions[4], p.actions[5]); }),
+      "action 4 (average 1-1 over dp every 4: b): averages parameter 1 (b) before its update");
+  EXPECT_EQ(said_of([](StepPlan& p) {
+              p.actions[6].range = {0, 1};
+            }),
+            "action 6 (average 0-1 over dp every 4: a .. b): averages a second time");
+  EXPECT_EQ(
+      said_of([](StepPlan& p) { p.actions.erase(p.actions.begin() + 4); }),
+      "action 4 (average 1-1 over dp every 4: b): averages parameter 1 (b) before its update");
+}
+
+TEST(StepAverages, AllComeInTheSameSteps) {
+  EXPECT_EQ(said_of([](StepPlan& p) { p.actions[6].every = 2; }),
+            "action 6 (average 0-0 over dp every 2: a): averages in other steps than those before");
+  EXPECT_EQ(said_of([](StepPlan& p) { p.actions[7].every = 1; }),
+            "action 7 (agree): comes in other steps than the averages");
+  EXPECT_EQ(said_of([](StepPlan& p) { p.actions[4].every = 2; }),
+            "action 4 (update 0-1 every 2: a .. b): cannot be for every 2 steps");
+  EXPECT_EQ(said_of([](StepPlan& p) { p.actions[5].every = 0; }),
+            "action 5 (average 1-1 over dp every 0: b): cannot be for every 0 steps");
+}
+
+TEST(StepAverages, OnlyParametersThatDivergeAreAveraged) {
+  const auto replicated = [](StepPlan& p) {
+    p.parameters = p.optimizer_state = {Placement::kReplicate};
+  };
+  EXPECT_EQ(
+      said_of(replicated),
+      "action 5 (average 1-1 over dp every 4: b): the weights of parameter 1 (b) are replicate "
+      "over dp between steps");
+  EXPECT_EQ(said_of([](StepPlan& p) { p.optimizer_state = {Placement::kReplicate}; }),
+            "state: diverged over dp are the parameters and the optimizer's state, or neither; "
+            "frozen parameters never");
+  EXPECT_EQ(said_of([](StepPlan& p) { p.frozen = {Placement::kDiverged}; }),
+            "state: diverged over dp are the parameters and the optimizer's state, or neither; "
+            "frozen parameters never");
+  EXPECT_EQ(said_of([](StepPlan& p) { p.actions[5].axes.clear(); }),
+            "action 5 (average 1-1 every 4: b): needs an axis");
+}
+
+TEST(StepAverages, MoveWeightsSlotsAndAFewNumbers) {
+  const StepPlan p = averaging();
+  const std::vector<Collective> moved = collectives_of(p, 5, {.averaged_slots = 2});
+  std::vector<std::int64_t> elements;
+  for (const Collective& c : moved) elements.push_back(c.elements);
+  // the weight and one step, parameters and two slots, the distance
+  EXPECT_EQ(elements, (std::vector<std::int64_t>{2, 30, 30, 30, 1}));
+  EXPECT_EQ(moved[0].dtype, DType::kFloat64);
+  EXPECT_EQ(moved[1].dtype, DType::kFloat32);
+}
+
+}  // namespace
+}  // namespace stormo::analysis

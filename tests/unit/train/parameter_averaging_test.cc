@@ -1,0 +1,171 @@
+// Parameter averaging on ranks that are threads: what it must be equal to, how often it averages,
+// and what is refused.
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stormo/train/run/averaging_schedule.h>
+
+#include "trainer_run.h"
+
+namespace stormo::train {
+namespace {
+
+using test::distance;
+using testing::HasSubstr;
+
+class ParameterAveraging : public test::TrainerRun {
+ protected:
+  ParameterAveraging() : TrainerRun("stormo_averaging_") {
+    options.optimizer = {.lr = 0.05, .momentum = 0, .weight_decay = 1e-4};
+    average(1);
+  }
+  void average(int period) {
+    options.strategy = {.kind = Strategy::Kind::kParameterAveraging, .period = period};
+  }
+  /// With gradients averaged in every step.
+  Outcome synchronous(int ranks) {
+    const Strategy before = options.strategy;
+    options.strategy = {.kind = Strategy::Kind::kMirrored,
+                        .parameters = Strategy::Parameters::kReplicated};
+    Outcome out = run(ranks);
+    options.strategy = before;
+    return out;
+  }
+};
+
+// 13 samples on 3 ranks are 4, 4 and 5; the last batch of an epoch has 5, and 3 on 4 ranks leave
+// one without.
+TEST_F(ParameterAveraging, OfEveryStepIsSynchronousSgdAlsoWithMomentumAndUnequalBatches) {
+  options.global_batch = 13;
+  options.steps = 24;
+  for (const double momentum : {0.0, 0.9}) {
+    options.optimizer.momentum = momentum;
+    for (const int ranks : {2, 3, 4}) {
+      EXPECT_LE(distance(run(ranks).values, synchronous(ranks).values), 1e-12)
+          << "momentum " << momentum << ", " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_F(ParameterAveraging, OfEveryStepIsNotSynchronousForAdam) {
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  EXPECT_GT(distance(run(3).values, synchronous(3).values), 1e-4);
+}
+
+TEST_F(ParameterAveraging, OfSeveralStepsIsAnotherTraining) {
+  const Outcome synchronized = synchronous(2);
+  average(4);
+  EXPECT_GT(distance(run(2).values, synchronized.values), 1e-6);
+}
+
+// Two ranks with the same data would be one: so each rank's copy trains on its own part.
+TEST_F(ParameterAveraging, BetweenAveragesEachRankTrainsByItself) {
+  options.steps = 8;
+  average(8);
+  const Outcome out = run(2);
+  ASSERT_TRUE(out.end.averaging);
+  EXPECT_EQ(out.end.averaging->averages, 1);
+  EXPECT_GT(out.end.averaging->max_distance, 1e-3);
+  average(1);
+  options.steps = 8;
+  EXPECT_LT(run(2).end.averaging->max_distance, out.end.averaging->max_distance);
+}
+
+TEST_F(ParameterAveraging, AveragesEveryPeriodAndWhereParametersAreNeeded) {
+  options.steps = 23;
+  average(8);
+  EXPECT_EQ(run(2).end.averaging->averages, 3);  // after 8, 16, 23
+  options.eval_every = 10;
+  const Outcome evaluated = run(2);
+  EXPECT_EQ(evaluated.end.averaging->averages, 5);  // 8, 10, 16, 20, 23
+  ASSERT_EQ(evaluated.evals.size(), 3u);
+  EXPECT_EQ(evaluated.evals[0].step, 10);
+  options.averaging.warmup_steps = 5;
+  EXPECT_EQ(run(2).end.averaging->averages, 10);
+}
+
+TEST_F(ParameterAveraging, LossesAreThoseOfAllRanksSinceTheLastAverage) {
+  options.steps = 16;
+  average(8);
+  options.log_every = 8;
+  const Outcome out = run(2);
+  ASSERT_EQ(out.steps.size(), 2u);
+  EXPECT_EQ(out.steps[1].step, 16);
+  EXPECT_LT(out.steps[1].loss, out.steps[0].loss);
+  EXPECT_EQ(out.end.samples, 16 * 12);
+  EXPECT_EQ(out.end.train_loss_steps, 2);
+}
+
+TEST_F(ParameterAveraging, ResumedRunEndsInTheSameBits) {
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  average(4);
+  options.checkpoint = {.directory = folder, .every = 6};
+  const Outcome whole = run(3);
+  options.steps = 6;
+  options.overwrite = true;
+  run(3);
+  options.overwrite = false;
+  options.steps = 20;
+  options.resume = true;
+  EXPECT_EQ(run(3).end.weights_hash, whole.end.weights_hash);
+}
+
+TEST_F(ParameterAveraging, ABoundOnTheDistanceIsKept) {
+  options.steps = 200;
+  average(64);
+  options.optimizer.lr = 0.02;
+  const double free = run(3).end.averaging->max_distance;
+  options.averaging.max_distance = free / 2;
+  const Outcome bounded = run(3);
+  EXPECT_LE(bounded.end.averaging->max_distance, free / 2);
+  EXPECT_LT(bounded.end.averaging->averages, 100) << "it averages more often than it needs to";
+  EXPECT_GT(bounded.end.averaging->period, 1);
+}
+
+TEST(AveragingSchedule, PeriodFollowsTheDistanceBetweenOneAndTheLongest) {
+  AveragingSchedule schedule({.max_distance = 1}, 16);
+  EXPECT_EQ(schedule.period(), 1);
+  schedule.note(0.1, 1);  // at most doubles
+  EXPECT_EQ(schedule.period(), 2);
+  schedule.note(0, 2);
+  EXPECT_EQ(schedule.period(), 4);
+  schedule.note(0.5, 4);
+  EXPECT_EQ(schedule.period(), 6);  // 4 * 0.8 / 0.5
+  schedule.note(2, 6);
+  EXPECT_EQ(schedule.period(), 2);
+  schedule.note(100, 2);
+  EXPECT_EQ(schedule.period(), 1);
+  for (int i = 0; i < 10; ++i) schedule.note(1e-9, schedule.period());
+  EXPECT_EQ(schedule.period(), 16);
+  AveragingSchedule fixed({}, 16);
+  fixed.note(100, 16);
+  EXPECT_EQ(fixed.period(), 16);
+}
+
+TEST_F(ParameterAveraging, OneRankIsOneDevice) {
+  average(4);
+  const Outcome one = run(1);
+  EXPECT_FALSE(one.end.averaging);
+  options.strategy = {.kind = Strategy::Kind::kOneDevice};
+  EXPECT_EQ(run(1).end.weights_hash, one.end.weights_hash);
+}
+
+TEST_F(ParameterAveraging, RefusesWhatHasNoMeaning) {
+  options.strategy.parameters = Strategy::Parameters::kHostShared;
+  EXPECT_THAT(try_run(2).status().message(), HasSubstr("leave out parameters"));
+  options.strategy.parameters = Strategy::Parameters::kAuto;
+  options.gradients.bucket_bytes = 1024;
+  EXPECT_THAT(try_run(2).status().message(), HasSubstr("this strategy has none"));
+  options.gradients.bucket_bytes = 0;
+  average(0);
+  EXPECT_THAT(try_run(2).status().message(), HasSubstr("give at least 1 rank, and a period"));
+}
+
+}  // namespace
+}  // namespace stormo::train
