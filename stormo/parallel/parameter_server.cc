@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 namespace stormo::parallel {
 namespace {
@@ -20,7 +21,12 @@ using plan::Placement;
 
 constexpr const char* kAxis = "dp";
 
-Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers) {
+Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchange& every) {
+  if (every.fetch < 1 || every.push < 1) {
+    return invalid_argument("parameter_server: a pull in every " + std::to_string(every.fetch) +
+                            " steps and a push in every " + std::to_string(every.push) +
+                            "; give at least 1");
+  }
   if (workers < 1) {
     return invalid_argument("parameter_server: " + std::to_string(workers) +
                             " workers; give at least 1");
@@ -36,21 +42,27 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers) {
   out.parameters = out.optimizer_state = {Placement::kRemote};
   out.frozen = {Placement::kReplicate};  // each worker has its own
   std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kAgree; });
+  std::vector<Action> pushes;
   for (Action& a : out.actions) {
     if (a.kind != ActionKind::kUpdate) continue;
-    a.kind = ActionKind::kPush;
-    a.axes = {kAxis};
+    pushes.push_back(
+        {.kind = ActionKind::kPush, .range = a.range, .axes = {kAxis}, .every = every.push});
+    if (every.every_step()) a = pushes.back();
   }
+  // a copy is updated before its gradients are given away
+  if (!every.every_step()) out.actions.insert(out.actions.end(), pushes.begin(), pushes.end());
   const auto forward = std::ranges::find(out.actions, ActionKind::kForward, &Action::kind);
-  out.actions.insert(
-      forward, {.kind = ActionKind::kPull, .range = all_parameters(in.model), .axes = {kAxis}});
+  out.actions.insert(forward, {.kind = ActionKind::kPull,
+                               .range = all_parameters(in.model),
+                               .axes = {kAxis},
+                               .every = every.fetch});
   return out;
 }
 
 }  // namespace
 
-Pass parameter_server(int workers) {
-  return [workers](const plan::StepPlan& in) { return serve(in, workers); };
+Pass parameter_server(int workers, Exchange every) {
+  return [=](const plan::StepPlan& in) { return serve(in, workers, every); };
 }
 
 }  // namespace stormo::parallel

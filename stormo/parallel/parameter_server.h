@@ -4,12 +4,24 @@
 
 namespace stormo::parallel {
 
+/// How often a worker of parameter servers exchanges with them, in steps.
+struct Exchange {
+  int fetch = 1;
+  int push = 1;
+  bool every_step() const { return fetch == 1 && push == 1; }
+  bool operator==(const Exchange&) const = default;
+};
+
 /// Data parallelism with parameter servers: the trainable parameters and their optimizer state lie
 /// on servers, which are no ranks of the mesh. Every rank of the new mesh axis "dp" is a worker. It
 /// pulls the parameters, computes its local batch, and pushes its own gradients. No action is a
 /// collective, so the plan has no agree. Which version a pull gives, whether it waits for it, and
 /// when a push is applied, the policy of the servers decides. Fails with kInvalidArgument for
 /// workers < 1, with kBadPlan when the mesh has axes already.
-Pass parameter_server(int workers);
+///
+/// With `every` above 1 a worker trains a copy of its own in between (Downpour SGD): it pulls in
+/// every fetch-th step, updates its copy in every step, and pushes the sum of its gradients in
+/// every push-th step. kInvalidArgument for numbers below 1.
+Pass parameter_server(int workers, Exchange every = {});
 
 }  // namespace stormo::parallel

@@ -152,7 +152,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.clip) passes.push_back(clip_gradients());
   const bool hybrid = strategy.hybrid && shape.hosts > 1;
   if (strategy.kind == Kind::kParameterServer) {
-    passes.push_back(parameter_server(shape.ranks));
+    passes.push_back(parameter_server(shape.ranks, strategy.exchange));
   } else if (shape.ranks == 1) {
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));

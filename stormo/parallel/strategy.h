@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/parallel/parameter_server.h>
 #include <stormo/plan/step_plan.h>
 
 namespace stormo::parallel {
@@ -28,9 +29,10 @@ struct Strategy {
     kHostShared,  ///< one for each host
     kSharded,     ///< kFsdp: a shard for each rank, even if host-shared is possible
   } parameters = Parameters::kAuto;
-  int stage = 3;        ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
-  bool hybrid = false;  ///< kFsdp: shard inside hosts, replicate across them
-  int period = 8;       ///< kParameterAveraging: steps from one average to the next
+  int stage = 3;           ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
+  bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
+  Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
+  int period = 8;          ///< kParameterAveraging: steps from one average to the next
   bool operator==(const Strategy&) const = default;
 };
 

@@ -79,6 +79,12 @@ bool is_remote(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kRemote) > 0;
 }
 
+bool has_worker_copies(const StepPlan& p) {
+  return std::ranges::any_of(p.actions, [](const Action& a) {
+    return (a.kind == ActionKind::kPull || a.kind == ActionKind::kPush) && a.every > 1;
+  });
+}
+
 bool is_diverged(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kDiverged) > 0;
 }

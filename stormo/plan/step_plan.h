@@ -92,8 +92,8 @@ struct Action {
   std::vector<std::string> axes = {};  ///< mesh axes over whose ranks a collective runs
   /// Started on the communication lane: later actions run meanwhile, until one needs the result.
   bool asynchronous = false;
-  /// The action is for every n-th step, and for steps whose end needs equal parameters: those
-  /// before an evaluation, a save or the end.
+  /// The action is for one of every n steps: a pull for the first, others for the last. Others are
+  /// done also in steps after which all ranks meet: before an evaluation, a save or the end.
   int every = 1;
   bool operator==(const Action&) const = default;
 };
@@ -119,6 +119,8 @@ struct StepPlan {
 
 /// Whether the trainable parameters lie on servers: then the ranks are their workers.
 bool is_remote(const StepPlan& p);
+/// Whether workers of servers train copies of their own between their pulls and pushes.
+bool has_worker_copies(const StepPlan& p);
 /// Whether the ranks' parameters differ between steps: then they are averaged now and then.
 bool is_diverged(const StepPlan& p);
 

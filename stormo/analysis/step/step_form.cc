@@ -149,7 +149,8 @@ Status check_shape(const StepPlan& p, const Action& a) {
                std::to_string(most));
   }
   if (a.asynchronous && !may_be_asynchronous(a.kind)) return bad("cannot be asynchronous");
-  const bool now_and_then = a.kind == ActionKind::kAverage || a.kind == ActionKind::kAgree;
+  const bool now_and_then = a.kind == ActionKind::kAverage || a.kind == ActionKind::kAgree ||
+                            a.kind == ActionKind::kPull || a.kind == ActionKind::kPush;
   if (a.every < 1 || a.every > (now_and_then ? plan::kMaxPeriod : 1)) {
     return bad("cannot be for every " + std::to_string(a.every) + " steps");
   }

@@ -68,7 +68,9 @@ class Walk {
         const int held = resident ? parts(plan_.mesh, placed, Placement::kShared)
                                   : parts(plan_.mesh, placed, Placement::kShard);
         now_.parameters += divide_up(whole, held);
-        if (!group.trainable || is_remote(plan_)) continue;  // servers have the optimizer's state
+        if (!group.trainable) continue;
+        if (has_worker_copies(plan_)) now_.gradients += whole;  // their sums
+        if (is_remote(plan_)) continue;  // servers have the optimizer's state
         now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
         if (!in_parts_ && sizes_.travels_as) {
           now_.gradients += elements(group) * bytes_of(*sizes_.travels_as);

@@ -29,7 +29,9 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
       return a.axes.empty() ? Status()
                             : bad("takes no axis where " + where +
                                   ": it is the norm of one worker's own gradient");
-    case ActionKind::kUpdate: return bad(where + "; the servers update them, after a push");
+    case ActionKind::kUpdate:
+      return has_worker_copies(p) ? Status()
+                                  : bad(where + "; the servers update them, after a push");
     case ActionKind::kAgree:
       return bad("lets ranks wait for each other, but " + where +
                  ", whose workers do not: loss and stop travel beside the data path");

@@ -32,6 +32,7 @@ struct Parameter {
   bool scattered = false;
   bool updated = false;
   bool averaged = false;
+  bool copy_updated = false;  // a worker's, of what is on servers
 };
 
 /// Walks the actions once.
@@ -264,6 +265,9 @@ class Walk {
     STORMO_RETURN_IF_ERROR(factors_.update());
     return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
       if (p.updated) return bad("pushes gradients of " + name(i) + " a second time");
+      if (p.copy_updated != has_worker_copies(plan_)) {
+        return bad("comes before the update of the worker's copy of " + name(i));
+      }
       if (!p.has_gradients) return bad("finds no gradients of " + name(i));
       p.has_gradients = false;
       p.updated = true;
@@ -406,7 +410,14 @@ class Walk {
     STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
     STORMO_RETURN_IF_ERROR(factors_.update());
     STORMO_RETURN_IF_ERROR(check_owners(a, /*all=*/false));
-    return each(a, true, [&](std::size_t i, Parameter& p) { return update(i, p); });
+    return each(a, true, [&](std::size_t i, Parameter& p) {
+      return remote_ ? update_copy(i, p) : update(i, p);
+    });
+  }
+
+  Status update_copy(std::size_t i, Parameter& p) {
+    if (!p.has_gradients) return bad("finds no gradients of " + name(i));
+    return once(p.copy_updated, "updates a worker's copy a second time");
   }
 
   Status update(std::size_t i, Parameter& p) {

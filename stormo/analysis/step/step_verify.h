@@ -35,8 +35,9 @@ namespace stormo::analysis {
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.
-/// Diverged parameters are averaged, and agree comes in the same steps. A step with remote parameters has no action in which ranks wait for each other, so no agree either;
-/// each other step ends with one. The copy that a pull gives may stay after the step. Parameters
+/// Diverged parameters are averaged, and agree comes in the same steps. A step with remote
+/// parameters has no action in which ranks wait for each other, so no agree either; each other step
+/// ends with one. Where a pull or push is not for every step, workers update their copies. The copy that a pull gives may stay after the step. Parameters
 /// that are updated with gradients that are partial become diverged. What some action reshards is
 /// in parts when it is updated, and no terms outlive the step: so memory is released when the plan
 /// says so. Written from above, so the time does not depend on the number of ranks: O(actions *

@@ -166,11 +166,8 @@ Status TrainingRun::train_one_step() {
   const double peak =
       scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
   learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
-  const std::int64_t number = state_.step + 1;
-  const bool whole = !averaging_ || averaging_->is_warmup(number) || number == next_meeting();
   agreed_ = false;
-  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome,
-                          runner_->step(learning_rate_, whole ? 0 : number));
+  STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_, next_step()));
   STORMO_RETURN_IF_ERROR(end_step(outcome));
   if (!overlap_) return {};
   STORMO_ASSIGN_OR_RETURN(const bool changed, overlap_->step_done(world_));
@@ -188,6 +185,13 @@ std::int64_t TrainingRun::next_meeting() const {
     if (every > 0) next = std::min(next, (state_.step / every + 1) * every);
   }
   return next;
+}
+
+StepAt TrainingRun::next_step() const {
+  const std::int64_t number = state_.step + 1;
+  const bool meets = number == next_meeting();
+  if (progress_) return {.number = number - round_begin_, .closes = meets || ends_round_};
+  return {.number = number, .closes = meets || !averaging_ || averaging_->is_warmup(number)};
 }
 
 Status TrainingRun::end_step(const StepOutcome& mine) {

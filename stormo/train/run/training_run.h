@@ -70,6 +70,7 @@ class TrainingRun {
   Status agree(const StepOutcome& mine);
   Status exchange(const StepOutcome& mine, StepOutcome& all);
   std::int64_t next_meeting() const;
+  StepAt next_step() const;
   Status end_step(const StepOutcome& mine);
   Status note_average();
   Status follow_period();
@@ -114,6 +115,8 @@ class TrainingRun {
   bool agreed_ = false;                           // in this step
   std::unique_ptr<WorkerProgress> progress_;      // of an asynchronous plan
   WorkerProgress::Totals seen_;                   // of all workers
+  std::int64_t round_begin_ = 0;                  // the step after which the round began
+  bool ends_round_ = false;                       // this worker's step is its last one of the round
   StepOutcome round_;                             // this rank's sums since the ranks last agreed
   std::array<std::int64_t, 2> own_position_{};    // step and samples of this rank, at a meeting
   std::int64_t loaded_samples_ = 0;               // of all ranks, in the step

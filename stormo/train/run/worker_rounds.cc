@@ -14,7 +14,9 @@ Status TrainingRun::train_round() {
   STORMO_RETURN_IF_ERROR(world_.barrier());  // an average waits for all that have joined
   const std::int64_t target = next_meeting();
   round_ = {};
-  while (state_.step < target && !progress_->called()) {
+  round_begin_ = state_.step;
+  for (ends_round_ = false; state_.step < target && !ends_round_;) {
+    ends_round_ = progress_->called();  // the step that follows leaves nothing behind
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
     STORMO_RETURN_IF_ERROR(train_one_step().within(section));

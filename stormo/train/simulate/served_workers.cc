@@ -50,6 +50,10 @@ Result<std::unique_ptr<ServedWorkers>> ServedWorkers::create(const Task& task,
                                                              const data::Dataset& data,
                                                              const TrainerOptions& options,
                                                              int workers, std::int64_t steps) {
+  if (!options.strategy.exchange.every_step()) {
+    return invalid_argument(
+        "workers with copies of their own (fetch_every, push_every) are not simulated; use 1");
+  }
   STORMO_ASSIGN_OR_RETURN(
       ServedParameters served,
       ServedParameters::create(trainable_parameters(*task.module), options, workers));

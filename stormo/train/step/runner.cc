@@ -18,6 +18,11 @@ using plan::ActionKind;
 
 namespace {
 
+bool is_due(const Action& a, const StepAt& at) {
+  if (a.kind == ActionKind::kPull) return (at.number - 1) % a.every == 0;
+  return at.closes || at.number % a.every == 0;
+}
+
 /// Where the graph is cut: what a piece computes with is no leaf, so that its first operation may
 /// be in place as in one graph. It shares memory and version with the output of the piece before.
 struct Boundary : torch::autograd::Function<Boundary> {
@@ -127,12 +132,12 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
   return {};
 }
 
-Result<StepOutcome> Runner::step(double learning_rate, std::int64_t number) {
+Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
   outcome_ = {};
   gradient_scale_ = 1;
   for (current_ = 0; current_ < plan_.actions.size(); ++current_) {
     const Action& action = plan_.actions[current_];
-    if (number % action.every != 0) continue;
+    if (!is_due(action, at)) continue;
     STORMO_RETURN_IF_ERROR(execute(action, learning_rate).within(to_string(action.kind)));
   }
   batches_.clear();
@@ -177,7 +182,7 @@ Status Runner::load() {
   const Interval interval(parts_.lanes, Lane::kData, "load");
   STORMO_ASSIGN_OR_RETURN(const data::Batch batch, parts_.load());
   outcome_.samples = batch.size();
-  samples_since_average_ += batch.size();
+  samples_since_exchange_ += batch.size();
   batches_.clear();
   if (plan_.micro_batches == 1) {
     batches_.push_back({.batch = batch, .pieces = {}, .loss = {}});
@@ -345,14 +350,17 @@ Status Runner::pull(const Action& action) {
 Status Runner::push(const Action& action, double learning_rate) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "push");
   return parts_.store.push(action, {.lr = learning_rate, .gradient_scale = gradient_scale_},
-                           weight());
+                           weight_of_exchange());
 }
 
 Status Runner::average(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "average");
   parts_.before_update();
-  return parts_.store.perform(action,
-                              static_cast<double>(std::exchange(samples_since_average_, 0)));
+  return parts_.store.perform(action, weight_of_exchange());
+}
+
+double Runner::weight_of_exchange() {
+  return static_cast<double>(std::exchange(samples_since_exchange_, 0));
 }
 
 Status Runner::update(const Action& action, double learning_rate) {

@@ -26,6 +26,13 @@ struct StepOutcome {
   bool skipped = false;      ///< no update, on any rank: a gradient overflowed in float16
 };
 
+/// Which actions that are not for every step a step does. A period of n steps, n being
+/// Action::every, begins with its pull and ends with its push, average or agree.
+struct StepAt {
+  std::int64_t number = 1;  ///< from 1; periods are counted from there
+  bool closes = true;       ///< ends the periods of all actions, whatever its number is
+};
+
 /// What a Runner works with; all but the functions borrowed for its life.
 struct RunnerParts {
   /// This rank's part of the next global batch; it may be empty.
@@ -58,10 +65,9 @@ class Runner {
   Status follow(const plan::StepPlan& plan);
   const plan::StepPlan& plan() const { return plan_; }
 
-  /// One step, number `number` of the run, counted from 1. 0: it does all actions, also those that
-  /// are not for every step. Exceptions of libtorch and of the task pass through. Gradients are
-  /// gone afterwards; after a failure there is no further step.
-  Result<StepOutcome> step(double learning_rate, std::int64_t number = 0);
+  /// One step; by default all actions are done. Exceptions of libtorch and of the task pass
+  /// through. Gradients are gone afterwards; after a failure there is no further step.
+  Result<StepOutcome> step(double learning_rate, const StepAt& at = {});
 
  private:
   /// Segments that were computed together, between tensors that cut the graph.
@@ -99,6 +105,7 @@ class Runner {
   Status update(const plan::Action& action, double learning_rate);
   Status average(const plan::Action& action);
   double weight() const { return static_cast<double>(outcome_.samples); }
+  double weight_of_exchange();
   MicroBatch& at(const plan::Action& action) {
     return batches_[static_cast<std::size_t>(action.micro_batch)];
   }
@@ -115,7 +122,7 @@ class Runner {
   std::size_t current_ = 0;  // action
   std::vector<MicroBatch> batches_;
   StepOutcome outcome_;
-  std::int64_t samples_since_average_ = 0;  // of this rank
+  std::int64_t samples_since_exchange_ = 0;  // of this rank, since its last average or push
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by
 };

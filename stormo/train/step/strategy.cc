@@ -125,6 +125,12 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
                      const std::vector<int>& ranks_per_host) {
   if (options.strategy.kind != Strategy::Kind::kParameterServer) return {};
   if (ranks_per_host.size() > 1) return ServedStore::needs_one_host();
+  if (!options.record.empty() && !options.strategy.exchange.every_step()) {
+    return invalid_argument(
+        "a run is recorded with fetch_every = push_every = 1 only: what workers compute on copies "
+        "of "
+        "their own is not replayed");
+  }
   return ServedParameters::create(parameters, options, ranks_per_host.front()).status();
 }
 

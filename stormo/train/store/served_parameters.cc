@@ -36,6 +36,15 @@ Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& p
   return out;
 }
 
+Status check_copies(const protocol::PolicyOptions& policy) {
+  using Kind = protocol::PolicyOptions::Kind;
+  const bool waits = policy.kind != Kind::kAsync && policy.kind != Kind::kNSoftsync;
+  if (!waits && policy.compensation != protocol::Compensation::kDelay) return {};
+  return invalid_argument(
+      "fetch_every and push_every above 1 go with policy async or n_softsync, and not with "
+      "delay_compensated: others need a read before each push");
+}
+
 }  // namespace
 
 Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> parameters,
@@ -50,6 +59,8 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
                             std::to_string(server::ShardMemory::kMaxWorkers) + " workers");
   }
   ServedParameters out;
+  out.has_copies_ = !options.strategy.exchange.every_step();
+  if (out.has_copies_) STORMO_RETURN_IF_ERROR(check_copies(options.servers.policy));
   STORMO_ASSIGN_OR_RETURN(const std::vector<ServedParameter> sizes, served(parameters));
   const ServerOptions& servers = options.servers;
   const int most = std::max(1, static_cast<int>(parameters.size()));
@@ -65,7 +76,7 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
     }
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (out.slices_[i].size() > 1)
+    if (out.has_copies_ || out.slices_[i].size() > 1)
       out.copies_[i] = torch::empty_like(parameters[i].tensor.detach());
   }
   out.parameters_ = std::move(parameters);
@@ -89,7 +100,7 @@ void ServedParameters::show(std::span<const SharedShard::View> views) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     torch::Tensor parameter = parameters_[i].tensor;
     const auto values = [&](const Slice& s) { return views[s.shard].pieces[s.piece]; };
-    if (slices_[i].size() == 1) {
+    if (!copies_[i].defined()) {
       // nobody writes a version that is in use, nor does the module
       parameter.set_data(torch::from_blob(const_cast<std::byte*>(values(slices_[i][0])),
                                           parameter.sizes(),

@@ -30,10 +30,15 @@ class ServedParameters {
   void copy_values_to(server::SharedShard& shard, std::size_t number) const;
 
   /// The module's parameters become the values of `views`, one of each shard: without a copy for
-  /// those that lie on one shard. The views must stay valid as long as the values are used.
+  /// those that lie on one shard, unless has_copies(). The views must stay valid as long as the
+  /// values are used.
   void show(std::span<const server::SharedShard::View> views);
   /// The module's parameters get memory of their own.
   void keep_values();
+
+  /// Whether the module has copies of its own, which may change: a pull or push is not for every
+  /// step (Strategy::exchange).
+  bool has_copies() const { return has_copies_; }
 
   /// The gradients that the module has now; contiguous, undefined where there are none.
   std::vector<torch::Tensor> gradients() const;
@@ -55,7 +60,8 @@ class ServedParameters {
   std::vector<NamedParameter> parameters_;
   std::vector<std::vector<server::ShardPiece>> placed_;  // by shard
   std::vector<std::vector<Slice>> slices_;               // by parameter
-  std::vector<torch::Tensor> copies_;                    // of parameters on several shards
+  std::vector<torch::Tensor> copies_;                    // of parameters on several shards, or all
+  bool has_copies_ = false;
   server::ShardOptions shard_options_;
 };
 

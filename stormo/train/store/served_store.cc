@@ -105,13 +105,20 @@ ServedStore::~ServedStore() {
 Status ServedStore::check(const plan::StepPlan& plan) const {
   using enum plan::ActionKind;
   STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
+  if (has_worker_copies(plan) != served_.has_copies()) {
+    return Status(Code::kBadPlan,
+                  "the plan is for another exchange with servers than the options of the run");
+  }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     if (a.kind == kPull || a.kind == kPush) {
       if (a.range == all_parameters(plan.model)) continue;
       return cannot(plan, i, "servers give and take all parameters at once");
     }
-    if (moves(a.kind) || a.kind == kUpdate) return cannot(plan, i, "servers take pull and push");
+    if (moves(a.kind)) return cannot(plan, i, "servers take pull and push");
+    if (a.kind == kUpdate && a.range != all_parameters(plan.model)) {
+      return cannot(plan, i, "a worker updates all of its copy at once");
+    }
   }
   return {};
 }
@@ -135,17 +142,19 @@ Status ServedStore::perform(const plan::Action& action, double /*weight*/) {
 
 Status ServedStore::push(const plan::Action& action, const StepRate& rate, double weight) {
   lr_ = rate.lr;
-  const std::vector<torch::Tensor> gradients = served_.gradients();
+  const bool sums = served_.has_copies();
+  const std::vector<torch::Tensor> gradients = sums ? copy_.take() : served_.gradients();
   const std::size_t count = shards_.size();
   for (std::size_t n = 0; n < count; ++n) {
     const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
     const std::vector<const void*> pieces = served_.gradient_pieces(s, gradients);
-    STORMO_ASSIGN_OR_RETURN(const SharedShard::Pushed pushed,
-                            shards_[s]->push(worker_, {.pieces = pieces,
-                                                       .lr = rate.lr,
-                                                       .gradient_scale = rate.gradient_scale,
-                                                       .weight = weight,
-                                                       .sequence = sequence_[s]}));
+    STORMO_ASSIGN_OR_RETURN(
+        const SharedShard::Pushed pushed,
+        shards_[s]->push(worker_, {.pieces = pieces,
+                                   .lr = rate.lr,
+                                   .gradient_scale = sums ? 1 : rate.gradient_scale,
+                                   .weight = weight,
+                                   .sequence = sequence_[s]}));
     note(server::ShardEvent::Kind::kPush, s, pushed.commit);
     ++sequence_[s];
   }
@@ -154,8 +163,9 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
   return {};
 }
 
-Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& /*rate*/) {
-  return Status(Code::kBadPlan, "parameters on servers are updated there");
+Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& rate) {
+  copy_.step(optimizer_.parameters(), served_.gradients(), rate);
+  return {};
 }
 
 // After the pushes of all.

@@ -14,6 +14,7 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/store/local_copy.h>
 #include <stormo/train/store/served_parameters.h>
 #include <stormo/train/world/axis_groups.h>
 
@@ -23,7 +24,8 @@ namespace stormo::train {
 /// server::SharedShard). All ranks are workers. A pull makes the module's parameters look at the
 /// current version of each shard, without a copy; a parameter that lies on several shards is copied
 /// together. A push updates the shards one after the other, each rank from another one on, as the
-/// policy of the run decides. There are no collectives in a step.
+/// policy of the run decides. There are no collectives in a step. If a pull or push is not for
+/// every step, a worker has a LocalCopy instead, and pushes the sums of its gradients.
 class ServedStore final : public ParameterStore {
  public:
   /// What is wrong unless all ranks are on one host and share memory.
@@ -68,7 +70,8 @@ class ServedStore final : public ParameterStore {
   std::optional<server::ShardRecorder> recorder_;
   std::uint64_t steps_ = 0;  // of this worker, since the store was made
   bool begun_ = false;
-  double lr_ = 0;  // of the last push
+  LocalCopy copy_;  // used where the plan updates it
+  double lr_ = 0;   // of the last push
 };
 
 }  // namespace stormo::train

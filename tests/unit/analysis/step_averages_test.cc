@@ -60,6 +60,38 @@ TEST(StepAverages, VerifyNamesWhatIsMissingOrOutOfPlace) {
       "action 4 (average 1-1 over dp every 4: b): averages parameter 1 (b) before its update");
 }
 
+/// A worker that pulls in every 4th step and pushes in every 2nd.
+StepPlan worker_with_copy() {
+  StepPlan p = averaging();
+  p.parameters = p.optimizer_state = {Placement::kRemote};
+  p.actions = {{.kind = ActionKind::kLoad},                                                // 0
+               {.kind = ActionKind::kPull, .range = {0, 1}, .axes = {"dp"}, .every = 4},   // 1
+               {.kind = ActionKind::kForward, .range = {0, 1}},                            // 2
+               {.kind = ActionKind::kLoss},                                                // 3
+               {.kind = ActionKind::kBackward, .range = {0, 1}},                           // 4
+               {.kind = ActionKind::kUpdate, .range = {0, 1}},                             // 5
+               {.kind = ActionKind::kPush, .range = {0, 1}, .axes = {"dp"}, .every = 2}};  // 6
+  return p;
+}
+
+TEST(StepAverages, AWorkerUpdatesItsCopyBeforeItsPush) {
+  StepPlan p = worker_with_copy();
+  ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
+  std::swap(p.actions[5], p.actions[6]);
+  EXPECT_EQ(verify(p).message(),
+            "action 5 (push 0-1 over dp every 2: a .. b): comes before the update of the worker's "
+            "copy of parameter 0 (a)");
+  p = worker_with_copy();
+  p.actions.insert(p.actions.begin() + 5, p.actions[5]);
+  EXPECT_EQ(verify(p).message(),
+            "action 6 (update 0-1: a .. b): updates a worker's copy a second time");
+  p = worker_with_copy();
+  p.actions[1].every = p.actions[6].every = 1;
+  EXPECT_EQ(verify(p).message(),
+            "action 5 (update 0-1: a .. b): the parameters are remote over dp; the servers update "
+            "them, after a push");
+}
+
 TEST(StepAverages, AllComeInTheSameSteps) {
   EXPECT_EQ(said_of([](StepPlan& p) { p.actions[6].every = 2; }),
             "action 6 (average 0-0 over dp every 2: a): averages in other steps than those before");

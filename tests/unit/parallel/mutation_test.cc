@@ -47,6 +47,7 @@ std::vector<StepPlan> strategies() {
                                          {host_shared(2, 2)},
                                          {parameter_server(1)},
                                          {parameter_server(3)},
+                                         {parameter_server(2, {.fetch = 4, .push = 2})},
                                          {parameter_averaging(2, 1)},
                                          {parameter_averaging(3, 8)}};
   for (const int stage : {1, 2, 3}) {

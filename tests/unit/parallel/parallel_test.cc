@@ -335,6 +335,16 @@ TEST(ParameterServer, PullsBeforeForwardAndPushesWhereOthersUpdate) {
   }
 }
 
+TEST(ParameterServer, WorkersMayTrainCopiesBetweenPullsAndPushes) {
+  const auto p = compose(one_device(shape(2)), parameter_server(2, {.fetch = 4, .push = 2}));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_THAT(all_actions(*p),
+              ::testing::ElementsAre("load", "pull 0-3 over dp every 4", "forward 0-1", "loss",
+                                     "backward 0-1", "update 0-3", "push 0-3 over dp every 2"));
+  EXPECT_EQ(parameter_server(2, {.fetch = 0})(one_device(shape(1))).status().message(),
+            "parameter_server: a pull in every 0 steps and a push in every 1; give at least 1");
+}
+
 TEST(ParameterServer, TakesOtherPassesBeforeAndAfter) {
   const auto before = compose(one_device(shape(3)), micro_batches(2), scale_loss(),
                               clip_gradients(), parameter_server(2));
