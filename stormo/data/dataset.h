@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <torch/types.h>
 
@@ -33,6 +34,9 @@ class Dataset {
   /// The cost of each sample, in any unit (tokens), used to give all ranks about equal work in a
   /// step (Sampler::balance); empty: all are equal. Valid as long as the dataset.
   virtual std::span<const std::int32_t> lengths() const { return {}; }
+  /// The class of each sample, from 0 on, for stratified sharding (Sampler::shard); of targets that
+  /// are numbers, their tenth (tenths_of). Empty: unknown.
+  virtual std::vector<std::int32_t> strata() const { return {}; }
   /// Hash of the content, with bounded cost (see Fingerprint): equal on ranks that have the same
   /// samples. The Trainer compares it between ranks before the first step. 0: unknown; then only
   /// the number of samples is compared.

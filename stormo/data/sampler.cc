@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <stormo/base/check.h>
 #include <stormo/base/rng.h>
@@ -32,6 +33,29 @@ void Sampler::balance(std::span<const std::int32_t> lengths) {
   lengths_ = lengths;
 }
 
+void Sampler::shard(Sharding sharding, std::vector<std::int32_t> strata) {
+  STORMO_CHECK(shuffle_, "shards are shuffled");
+  sharding_ = sharding;
+  strata_ = std::move(strata);
+  order_epoch_ = -1;
+}
+
+EpochLayout Sampler::layout(std::int64_t cursor) const {
+  return cursor / samples_ == kept_epoch_ ? kept_layout_ : EpochLayout{size_, global_batch_};
+}
+
+void Sampler::keep_layout(std::int64_t cursor, const EpochLayout& layout) {
+  kept_epoch_ = cursor / samples_;
+  kept_layout_ = layout;
+  order_epoch_ = -1;
+}
+
+ShardCounts Sampler::count_shards(std::int64_t cursor) {
+  if (strata_.empty()) return {};
+  make_order(cursor / samples_);
+  return data::count_shards(order_, strata_, size_);
+}
+
 std::int64_t Sampler::steps_per_epoch() const { return divide_up(samples_, global_batch_); }
 
 std::int64_t Sampler::steps_until(std::int64_t cursor, std::int64_t epochs) const {
@@ -48,6 +72,11 @@ Sampler::Slice Sampler::slice(std::int64_t cursor) {
   const std::int64_t first = cursor % samples_;
   slice.global_size = std::min(global_batch_, samples_ - first);
   slice.next = cursor + slice.global_size;
+  if (sharding_ != Sharding::kShuffled) {
+    make_order(slice.epoch);
+    slice.indices = own_part(first, first + slice.global_size);
+    return slice;
+  }
   const Indices batch = draw(slice, first);
   if (!lengths_.empty() && size_ > 1) {
     slice.indices = deal(batch);
@@ -60,6 +89,28 @@ Sampler::Slice Sampler::slice(std::int64_t cursor) {
   return slice;
 }
 
+void Sampler::make_order(std::int64_t epoch) {
+  if (order_epoch_ == epoch) return;
+  order_epoch_ = epoch;
+  if (sharding_ != Sharding::kShuffled) {
+    order_ = sharded_order(sharding_, samples_, strata_, layout(epoch * samples_), seed_, epoch);
+    return;
+  }
+  order_.resize(static_cast<std::size_t>(samples_));
+  Rng rng(seed_, "order", static_cast<std::uint64_t>(epoch));
+  permutation(rng, order_);
+}
+
+/// What is for this rank of the samples [begin, end) of the order.
+Indices Sampler::own_part(std::int64_t begin, std::int64_t end) const {
+  Indices mine;
+  const std::int64_t ahead = (rank_ - begin % size_ + size_) % size_;
+  for (std::int64_t j = begin + ahead; j < end; j += size_) {
+    mine.push_back(order_[static_cast<std::size_t>(j)]);
+  }
+  return mine;
+}
+
 // The global batch, in the order of the epoch.
 Indices Sampler::draw(const Slice& slice, std::int64_t first) {
   Indices batch(static_cast<std::size_t>(slice.global_size));
@@ -67,12 +118,7 @@ Indices Sampler::draw(const Slice& slice, std::int64_t first) {
     std::iota(batch.begin(), batch.end(), first);
     return batch;
   }
-  if (order_epoch_ != slice.epoch) {
-    order_.resize(static_cast<std::size_t>(samples_));
-    Rng rng(seed_, "order", static_cast<std::uint64_t>(slice.epoch));
-    permutation(rng, order_);
-    order_epoch_ = slice.epoch;
-  }
+  make_order(slice.epoch);
   std::copy_n(order_.begin() + first, slice.global_size, batch.begin());
   return batch;
 }

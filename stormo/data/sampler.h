@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include <stormo/data/sharding.h>
+
 namespace stormo::data {
 
 /// Chooses the samples of each rank in each step. The order depends only on (seed, epoch). Every
@@ -13,6 +15,8 @@ namespace stormo::data {
 /// A position in the data is a cursor: the number of samples used before it, over all ranks and
 /// epochs. So a run can resume from a cursor with another number of ranks, or another global batch,
 /// and still uses every sample exactly once.
+///
+/// shard() chooses another order, which also depends on the number of ranks.
 class Sampler {
  public:
   /// samples > 0, global_batch > 0, 0 <= rank < size.
@@ -26,6 +30,19 @@ class Sampler {
   /// has one entry per sample and is borrowed for the sampler's life; empty: no sorting. O(b log b)
   /// per step of b samples.
   void balance(std::span<const std::int32_t> lengths);
+
+  /// From now on sample j of an epoch is for rank j % size, in the order of sharded_order().
+  /// Lengths are then not balanced. `strata`: see sharded_order(). kShuffled changes nothing.
+  void shard(Sharding sharding, std::vector<std::int32_t> strata);
+  /// What the order of the epoch at `cursor` is made for. With shard() a checkpoint must keep it.
+  EpochLayout layout(std::int64_t cursor) const;
+  bool begins_epoch(std::int64_t cursor) const { return cursor % samples_ == 0; }
+  /// When a run resumes at `cursor`: the rest of this epoch keeps the order that was made for
+  /// `layout`, so that every sample of it is used exactly once; its local batches need not have the
+  /// classes of the next epochs.
+  void keep_layout(std::int64_t cursor, const EpochLayout& layout);
+  /// Classes of the samples of each rank, in the epoch at `cursor`; empty without strata.
+  ShardCounts count_shards(std::int64_t cursor);
 
   std::int64_t steps_per_epoch() const;  ///< rounded up, from the start of an epoch
   /// Steps from `cursor` to the end of the first `epochs` epochs; 0 after it.
@@ -42,6 +59,8 @@ class Sampler {
   Slice slice(std::int64_t cursor);
 
  private:
+  void make_order(std::int64_t epoch);
+  std::vector<std::int64_t> own_part(std::int64_t begin, std::int64_t end) const;
   std::vector<std::int64_t> draw(const Slice& slice, std::int64_t first);
   std::vector<std::int64_t> deal(std::span<const std::int64_t> batch) const;
 
@@ -52,6 +71,10 @@ class Sampler {
   int rank_;
   int size_;
   std::span<const std::int32_t> lengths_;
+  Sharding sharding_ = Sharding::kShuffled;
+  std::vector<std::int32_t> strata_;
+  std::int64_t kept_epoch_ = -1;  // is made for kept_layout_
+  EpochLayout kept_layout_;
   std::int64_t order_epoch_ = -1;
   std::vector<std::int64_t> order_;
 };

@@ -11,6 +11,7 @@
 
 #include <stormo/base/check.h>
 #include <stormo/data/fingerprint.h>
+#include <stormo/data/sharding.h>
 
 namespace stormo::data {
 namespace {
@@ -132,6 +133,15 @@ std::uint64_t TensorDataset::fingerprint() const {
   }
   content.add({static_cast<const std::byte*>(targets_.const_data_ptr()), targets_.nbytes()});
   return content.value();
+}
+
+std::vector<std::int32_t> TensorDataset::strata() const {
+  if (classes_ == 0) {
+    const torch::Tensor numbers = targets_.to(torch::kFloat64);
+    return tenths_of({numbers.const_data_ptr<double>(), static_cast<std::size_t>(size())});
+  }
+  const auto* first = targets_.const_data_ptr<std::int64_t>();
+  return {first, first + size()};
 }
 
 // Plain loops: see Dataset about threads.

@@ -38,6 +38,7 @@ class TensorDataset final : public Dataset {
 
   std::int64_t size() const override { return targets_.size(0); }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
+  std::vector<std::int32_t> strata() const override;
   std::uint64_t fingerprint() const override;
 
   /// Shape of one sample, e.g. {1, 28, 28}.

@@ -100,6 +100,16 @@ TEST(NpyArray, ReadsTheElementsAndNamesTheFile) {
   EXPECT_EQ(NpyArray::open(scratch.path()).status().code(), Code::kInvalidArgument);
 }
 
+TEST(TensorDataset, StrataAreItsClassesOrTheTenthsOfItsNumbers) {
+  const torch::Tensor rows = torch::zeros({4, 1});
+  const auto classes =
+      TensorDataset::create(rows, torch::tensor({2, 0, 2, 1}, torch::kInt64), torch::kFloat32);
+  EXPECT_THAT((*classes)->strata(), ElementsAre(2, 0, 2, 1));
+  const auto numbers = TensorDataset::create(rows, torch::tensor({0.5, -3., 0.5, 9.}),
+                                             torch::kFloat32, TensorDataset::Targets::kNumbers);
+  EXPECT_THAT((*numbers)->strata(), ElementsAre(1, 0, 1, 2));
+}
+
 // Mapped, this would end the process by SIGBUS.
 TEST(NpyArray, ThatShrinksDuringARunIsNamed) {
   const Scratch scratch;
@@ -147,6 +157,7 @@ TEST(TextClassification, PadsToTheLongestOfTheBatchAndCutsLongTexts) {
   const auto made = TextClassification::create(texts, vocabulary, Classes::of(texts.labels), 4);
   ASSERT_TRUE(made.ok());
   EXPECT_THAT((*made)->lengths(), ElementsAre(3, 1, 4, 1));
+  EXPECT_THAT((*made)->strata(), ElementsAre(1, 0, 1, 0));
   const Batch two = (*made)->get(std::vector<std::int64_t>{1, 0}, 0);
   EXPECT_TRUE(two.input.equal(torch::tensor({{1, 0, 0}, {2, 3, 2}}, torch::kInt64)));
   EXPECT_TRUE(two.target.equal(torch::tensor({0, 1}, torch::kInt64)));
@@ -177,6 +188,7 @@ TEST(TorchDataset, GivesTheSamplesOfLibtorchsDatasets) {
         from_torch_dataset(Rows(numbers).map(torch::data::transforms::Stack<>()))}) {
     EXPECT_EQ(dataset->size(), 5);
     EXPECT_TRUE(dataset->lengths().empty());
+    EXPECT_TRUE(dataset->strata().empty());
     const Batch batch = dataset->get(indices, 0);
     EXPECT_TRUE(batch.input.equal(torch::tensor({{8.f, 9.f}, {2.f, 3.f}})));
     EXPECT_TRUE(batch.target.equal(torch::tensor({0, 1}, torch::kInt64)));
