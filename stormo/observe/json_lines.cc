@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <stormo/observe/sharding_table.h>
+
 namespace stormo::observe {
 namespace {
 
@@ -46,6 +48,12 @@ void JsonObserver::on_start(const StartRecord& r) {
                     {"global_batch", r.global_batch},
                     {"seed", r.seed},
                     {"checkpoint", text_or_null(r.checkpoint)}});
+}
+
+void JsonObserver::on_sharding(const ShardingRecord& r) {
+  Json line = {{"event", "sharding"}};
+  line.update(Json::parse(sharding_json(r)));
+  write_line(out_, line);
 }
 
 void JsonObserver::on_step(const StepRecord& r) {

@@ -8,6 +8,7 @@
 
 #include <stormo/base/printable.h>
 #include <stormo/base/units.h>
+#include <stormo/observe/sharding_table.h>
 
 namespace stormo::observe {
 namespace {
@@ -134,6 +135,12 @@ void TextObserver::on_start(const StartRecord& r) {
     print_line(fmt::format("resumed after step {} of {}", r.first_step, r.steps));
   }
   if (r.checkpoint.empty()) print_line("nothing is saved: no checkpoint.directory is given");
+}
+
+void TextObserver::on_sharding(const ShardingRecord& r) {
+  std::string table = sharding_table(r);
+  table.pop_back();
+  print_line(table);
 }
 
 void TextObserver::on_step(const StepRecord& r) {

@@ -26,6 +26,7 @@ class TextObserver final : public RunObserver {
   TextObserver(std::ostream& out, TerminalStyle style) : out_(out), style_(style) {}
 
   void on_start(const StartRecord& record) override;
+  void on_sharding(const ShardingRecord& record) override;
   void on_step(const StepRecord& record) override;
   void on_progress(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;

@@ -24,6 +24,14 @@ struct StartRecord {
   std::string checkpoint{};  ///< folder, empty when none is written
 };
 
+/// Which classes the samples of each rank have in an epoch; only with a sharding that was chosen.
+struct ShardingRecord {
+  std::string sharding{};                           ///< "stratified"
+  std::vector<std::vector<std::int64_t>> counts{};  ///< by rank and class
+  std::vector<double> chi_square{};                 ///< by rank, against the classes of the whole
+  int degrees_of_freedom = 0;
+};
+
 /// One logged training step; the loss is the global weighted mean of that step.
 struct StepRecord {
   std::int64_t step = 0;  ///< 1 after the first step
@@ -114,6 +122,8 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
   virtual void on_start(const StartRecord&) {}
+  /// After on_start.
+  virtual void on_sharding(const ShardingRecord&) {}
   virtual void on_step(const StepRecord&) {}
   /// Called between logged steps, a few times a second; the record covers the time since the last
   /// logged step.

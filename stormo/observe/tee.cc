@@ -6,6 +6,10 @@ void TeeObserver::on_start(const StartRecord& record) {
   for (RunObserver* o : observers_) o->on_start(record);
 }
 
+void TeeObserver::on_sharding(const ShardingRecord& record) {
+  for (RunObserver* o : observers_) o->on_sharding(record);
+}
+
 void TeeObserver::on_step(const StepRecord& record) {
   for (RunObserver* o : observers_) o->on_step(record);
 }

@@ -12,6 +12,7 @@ class TeeObserver final : public RunObserver {
   explicit TeeObserver(std::vector<RunObserver*> observers) : observers_(std::move(observers)) {}
 
   void on_start(const StartRecord& record) override;
+  void on_sharding(const ShardingRecord& record) override;
   void on_step(const StepRecord& record) override;
   void on_progress(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;

@@ -15,6 +15,7 @@ TEST(TeeObserver, EveryObserverSeesEveryRecord) {
   TeeObserver tee({&a, &b});
   for (RunObserver* o : {static_cast<RunObserver*>(&tee), static_cast<RunObserver*>(&c)}) {
     o->on_start({});
+    o->on_sharding({});
     o->on_step({});
     o->on_eval({});
     o->on_end({});
