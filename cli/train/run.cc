@@ -12,10 +12,19 @@
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
 #include <cli/train/rank.h>
+#include <stormo/observe/sharding_table.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/train/sampling.h>
 
 namespace stormo::cli {
 namespace {
+
+/// Which classes each rank gets in the first epoch, unless that is left to chance.
+std::optional<observe::ShardingRecord> sharding_of(const train::Recipe& recipe,
+                                                   const SoundRun& run) {
+  data::Sampler sampler = train::make_sampler(*run.data.train, recipe.train, 0, run.ranks);
+  return train::sharding_record(recipe.train, sampler, 0);
+}
 
 int dry_run(const train::Recipe& recipe, const SoundRun& run, const TrainArguments& a) {
   const bool json = a.json;
@@ -23,18 +32,24 @@ int dry_run(const train::Recipe& recipe, const SoundRun& run, const TrainArgumen
                       .hosts = static_cast<int>(run.step.ranks_per_host.size()),
                       .selection = a.launch.selection};
   const std::string plan = plan::to_text(run.step.plan);
+  const std::optional<observe::ShardingRecord> sharding = sharding_of(recipe, run);
   if (json) {
     const Result<std::string> predicted = step_figures(o, run.step);
     if (!predicted.ok()) return fail_usage({predicted.status().message()}, json);
-    const nlohmann::ordered_json line = {
+    nlohmann::ordered_json line = {
         {"event", "dry_run"}, {"schema", 1},
         {"ranks", run.ranks}, {"recipe", nlohmann::ordered_json::parse(train::to_json(recipe))},
         {"plan", plan},       {"predicted", nlohmann::ordered_json::parse(*predicted)}};
+    if (sharding) {
+      line["sharding"] = nlohmann::ordered_json::parse(observe::sharding_json(*sharding));
+    }
     fmt::print("{}\n", line.dump());
     return kExitOk;
   }
-  fmt::print("# recipe, resolved\n{}\n# step plan of {} rank{}\n{}\n# predicted, for each step\n",
-             train::to_toml(recipe), run.ranks, run.ranks == 1 ? "" : "s", plan);
+  fmt::print("# recipe, resolved\n{}\n# step plan of {} rank{}\n{}\n", train::to_toml(recipe),
+             run.ranks, run.ranks == 1 ? "" : "s", plan);
+  if (sharding) fmt::print("# data\n{}\n", observe::sharding_table(*sharding));
+  fmt::print("# predicted, for each step\n");
   Status status = step_cost(o, run.step);
   if (status.ok() && computes_known(run.step)) {
     fmt::print("\n");

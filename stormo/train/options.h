@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/data/sharding.h>
 #include <stormo/optim/options.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/strategy.h>
@@ -108,6 +109,7 @@ struct TrainerOptions {
   std::int64_t epochs = 0;         ///< whole epochs, used when steps == 0
   std::int64_t global_batch = 0;   ///< samples per step over all ranks
   std::uint64_t seed = 1;
+  data::Sharding sharding = data::Sharding::kShuffled;
   int data_threads = 1;  ///< threads of each rank that load batches ahead
   std::int64_t log_every = 10;
   std::int64_t eval_every = 0;   ///< steps; 0: only at the end

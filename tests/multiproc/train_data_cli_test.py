@@ -139,6 +139,43 @@ threads = 2
         self.assertEqual(rest[0]["steps"], 5 + 4 + 7)
         self.assertEqual((rest[-1]["steps"], rest[-1]["samples"]), (16, 2 * 96))
 
+    def test_sharding_by_class_is_reported_and_refused_where_there_are_no_classes(self):
+        self.recipe("""[model]
+kind = "mlp"
+sizes = [1, 4, 2]
+[data]
+kind = "csv"
+path = "sorted.csv"
+[checkpoint]
+directory = "sorted"
+""")
+        (self.folder / "sorted.csv").write_text(
+            "x,label\n" + "".join(f"{i},{int(i >= 10)}\n" for i in range(20)))
+        gaps = {}
+        for sharding in ("contiguous", "stratified", "strict_stratified"):
+            words = ["data.toml", "-n", "2", f"data.sharding={sharding}"]
+            lines = self.lines(*words, "--overwrite")
+            report = lines[1]
+            self.assertEqual((report["event"], report["sharding"]), ("sharding", sharding))
+            self.assertEqual([sum(counts) for counts in report["counts"]], [10, 10])
+            gaps[sharding] = max(report["chi_square"])
+            dry = self.stormo("train", *words, "--overwrite", "--dry-run")
+            self.assertIn(f"{sharding}: samples of each rank", dry.stdout)
+            dry = self.stormo("train", *words, "--overwrite", "--dry-run", "--json")
+            self.assertEqual(json.loads(dry.stdout)["sharding"]["counts"], report["counts"])
+        self.assertEqual(gaps, {"contiguous": 10, "stratified": 0, "strict_stratified": 0})
+        self.assertNotIn("sharding", [line["event"] for line in self.lines("data.toml", "--overwrite")])
+        # the first epoch is that of two ranks to its end
+        self.lines("data.toml", "-n", "2", "data.sharding=stratified", "--overwrite", "steps=2")
+        rest = self.lines("data.toml", "-n", "3", "data.sharding=stratified", "--resume")
+        self.assertEqual(rest[-1]["samples"], 2 * 20)
+        message = self.refused("data.toml", "data.sharding=sorted")
+        self.assertIn("must be one of shuffled, contiguous, stratified, strict_stratified", message)
+        message = self.refused("data.toml", "-n", "4", "--overwrite", "data.sharding=strict_stratified")
+        self.assertIn("6 is no multiple of 4; write batch=4", message)
+        message = self.refused("gpt.toml", "data.sharding=stratified")
+        self.assertIn("a text has no classes to stratify by", message)
+
 
 if __name__ == "__main__":
     main()

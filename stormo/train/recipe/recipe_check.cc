@@ -5,6 +5,7 @@
 #include <stormo/model/registry.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/recipe/recipe.h>
+#include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -97,6 +98,14 @@ class RecipeCheck {
     require(images || d.crop == 0, "data.crop", only_images);
     require(recipe_.loss != "mse" || table || arrays, "train.loss",
             "mse needs targets that are numbers: data.kind csv, tsv, npy or safetensors");
+    check_shards();
+  }
+
+  void check_shards() {
+    require(recipe_.data.kind != "text" || !data::is_stratified(train_.sharding), "data.sharding",
+            "a text has no classes to stratify by; write data.sharding=shuffled or contiguous");
+    const Status batch = check_sharding(train_, ranks_);
+    require(batch.ok(), "data.sharding", batch.message());
   }
 
   /// The only data that models of numbers and words can learn from; empty: any numbers.

@@ -129,6 +129,11 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.data.vocabulary; }, 1, 5e5},
       {"data.pairs", "text_classification: pairs of neighbouring words count as words too",
        [](Recipe& r) -> FieldPlace { return &r.data.pairs; }},
+      {"data.sharding",
+       "which samples each rank gets: of random batches, its part of the file, or by class as many "
+       "as any other rank, in every epoch or in every batch",
+       [](Recipe& r) -> FieldPlace { return &r.train.sharding; }, 0, 0,
+       names(data::sharding_names())},
       {"data.threads",
        "threads per rank that load batches ahead; more help where images are decoded",
        [](Recipe& r) -> FieldPlace { return &r.train.data_threads; }, 1, 1024},

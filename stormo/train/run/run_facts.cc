@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 
 #include <ATen/Config.h>
@@ -29,16 +31,21 @@ std::string torch_version() {
 
 std::string hex(std::uint64_t value) { return checkpoint::to_hex(value); }
 
+/// A fact about a number for each sample; none if there are no such numbers.
+void add_numbers(const std::string& name, std::span<const std::int32_t> numbers,
+                 std::vector<Fact>& facts) {
+  if (numbers.empty()) return;
+  const auto bytes = std::as_bytes(numbers);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  facts.push_back({name, hex(fnv1a(text))});
+}
+
 void add_data(const std::string& name, const data::Dataset* dataset, std::vector<Fact>& facts) {
   if (dataset == nullptr) return;
   facts.push_back({name + " samples", std::to_string(dataset->size())});
   const std::uint64_t content = dataset->fingerprint();
   facts.push_back({name + " content", content == 0 ? "unknown" : hex(content)});
-  const auto lengths = dataset->lengths();
-  if (lengths.empty()) return;
-  const auto bytes = std::as_bytes(lengths);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  facts.push_back({name + " lengths", hex(fnv1a(text))});
+  add_numbers(name + " lengths", dataset->lengths(), facts);
 }
 
 void add_task(const Task& task, std::vector<Fact>& facts) {
@@ -72,6 +79,9 @@ std::vector<Fact> run_facts(const RunSetup& setup) {
                                  scale.backoff_factor, scale.growth_interval)});
   facts.push_back({"preprocessing", hex(fnv1a(setup.options.preprocessing_json))});
   add_data("training data:", setup.train.get(), facts);
+  if (data::is_stratified(setup.options.sharding)) {
+    add_numbers("training data: classes", setup.train->strata(), facts);
+  }
   for (const EvalSplit& split : setup.splits) {
     add_data(split.name + " data:", split.dataset.get(), facts);
     facts.push_back({split.name + " data: batch", std::to_string(split.batch)});

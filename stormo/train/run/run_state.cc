@@ -24,9 +24,17 @@ using Tensors = std::map<std::string, torch::Tensor>;
 constexpr Duration kEndOfRun = std::chrono::seconds(3);
 
 /// Step and seed say which samples come next, on any number of ranks, and what the generators give.
-std::string state_json(std::uint64_t seed, const GradScaler* scaler, const BestScore& best) {
+/// With a sharding that is not kShuffled, the ranks and the batch of the epoch do, too.
+std::string state_json(const TrainerOptions& options, const data::EpochLayout& layout,
+                       const GradScaler* scaler, const BestScore& best) {
   nlohmann::json state = {
-      {"seed", seed}, {"data_order", "seed, epoch"}, {"generators", "seed, step, rank"}};
+      {"seed", options.seed}, {"data_order", "seed, epoch"}, {"generators", "seed, step, rank"}};
+  if (options.sharding != data::Sharding::kShuffled) {
+    state["data_order"] = "seed, epoch, sharding";
+    state["sharding"] = {{"kind", data::name_of(options.sharding)},
+                         {"ranks", layout.ranks},
+                         {"batch", layout.global_batch}};
+  }
   if (scaler != nullptr) {
     for (const auto& [name, value] : scaler->state()) state[name] = value.item<double>();
   }
@@ -37,8 +45,12 @@ std::string state_json(std::uint64_t seed, const GradScaler* scaler, const BestS
 }  // namespace
 
 RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
-                   const TrainerOptions& options)
-    : best(options.checkpoint.best), world_(world), module_(module), options_(options) {}
+                   const TrainerOptions& options, data::Sampler& sampler)
+    : best(options.checkpoint.best),
+      world_(world),
+      module_(module),
+      options_(options),
+      sampler_(sampler) {}
 
 Status RunState::start() {
   const Tensors tensors = named_state(module_);
@@ -47,11 +59,49 @@ Status RunState::start() {
   if (world_.rank() == 0) STORMO_RETURN_IF_ERROR(begin());
   STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
   if (!options_.resume) return {};
-  std::array progress{step, samples};
+  auto& [sharding, layout] = saved_order_;
+  std::array progress{step, samples, static_cast<std::int64_t>(sharding),
+                      std::int64_t{layout.ranks}, layout.global_batch};
   STORMO_RETURN_IF_ERROR(world_.broadcast(std::span<std::int64_t>(progress), 0));
   step = progress[0];
   samples = progress[1];
-  return checkpoint::broadcast_text(world_, resumed_from_);
+  saved_order_ = {static_cast<data::Sharding>(progress[2]),
+                  {static_cast<int>(progress[3]), progress[4]}};
+  STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world_, resumed_from_));
+  return resume_order();
+}
+
+// The samples of the epoch that are left depend on how it was begun. The same on all ranks.
+Status RunState::resume_order() {
+  if (sampler_.begins_epoch(samples)) return {};
+  const auto& [sharding, layout] = saved_order_;
+  if (sharding != options_.sharding) {
+    return Status(Code::kRefused, "resume: the epoch of the checkpoint was begun with sharding '" +
+                                      data::name_of(sharding) + "', not '" +
+                                      data::name_of(options_.sharding) +
+                                      "': resume with the same, it can change between epochs");
+  }
+  if (sharding != data::Sharding::kShuffled) sampler_.keep_layout(samples, layout);
+  return {};
+}
+
+// On rank 0.
+Status RunState::load_order(const std::string& state_json) {
+  const auto state = nlohmann::json::parse(state_json, nullptr, false);
+  if (!state.contains("sharding")) return {};
+  const auto& saved = state["sharding"];
+  const auto number = [&saved](const char* key) {
+    const bool is_there = saved.contains(key) && saved[key].is_number_integer();
+    return is_there ? saved[key].get<std::int64_t>() : 0;
+  };
+  const data::EpochLayout layout{static_cast<int>(number("ranks")), number("batch")};
+  for (std::size_t i = 0; i < data::sharding_names().size(); ++i) {
+    const auto sharding = static_cast<data::Sharding>(i);
+    const bool is_kind = saved.contains("kind") && saved["kind"] == data::name_of(sharding);
+    if (is_kind && data::fits(sharding, layout)) saved_order_ = {sharding, layout};
+  }
+  if (saved_order_.sharding != data::Sharding::kShuffled) return {};
+  return Status(Code::kCorrupt, resumed_from_ + ": the sharding in its manifest is none");
 }
 
 Status RunState::begin() {
@@ -74,7 +124,7 @@ Status RunState::load_weights() {
   samples = reader.manifest().samples;
   const auto state = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
   if (state.contains("best")) best.restore(state["best"].dump());
-  return {};
+  return load_order(reader.manifest().state_json);
 }
 
 Status RunState::attach(ParameterStore& store, GradScaler* scaler) {
@@ -124,15 +174,16 @@ Status RunState::load_scaler() {
 
 // A forward changes buffers: they are copied now, parameters before the next update.
 Result<checkpoint::Snapshot> RunState::snapshot() const {
-  checkpoint::Snapshot s{.pieces = {},
-                         .step = step,
-                         .samples = samples,
-                         .name = options_.name,
-                         .recipe_json = options_.recipe_json,
-                         .preprocessing_json = options_.preprocessing_json,
-                         .state_json = state_json(options_.seed, scaler_, best),
-                         .torch_version = TORCH_VERSION,
-                         .run = run_};
+  checkpoint::Snapshot s{
+      .pieces = {},
+      .step = step,
+      .samples = samples,
+      .name = options_.name,
+      .recipe_json = options_.recipe_json,
+      .preprocessing_json = options_.preprocessing_json,
+      .state_json = state_json(options_, sampler_.layout(samples), scaler_, best),
+      .torch_version = TORCH_VERSION,
+      .run = run_};
   Tensors equal;  // on all ranks
   for (const auto& b : module_.named_buffers()) equal[b.key()] = b.value().detach().clone();
   // the others are in the store's pieces

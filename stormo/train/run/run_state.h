@@ -10,6 +10,7 @@
 #include <stormo/checkpoint/async.h>
 #include <stormo/checkpoint/run_lock.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/data/sampler.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
@@ -23,12 +24,13 @@ namespace stormo::train {
 class RunState {
  public:
   /// Arguments are borrowed.
-  RunState(comm::Communicator& world, torch::nn::Module& module, const TrainerOptions& options);
+  RunState(comm::Communicator& world, torch::nn::Module& module, const TrainerOptions& options,
+           data::Sampler& sampler);
 
   /// Gives every rank the weights of rank 0 or, with options.resume, the weights and progress of
-  /// the newest checkpoint. Without options.resume, a directory that has checkpoints is refused,
-  /// unless options.overwrite. A directory into which another run writes is always refused. A
-  /// collective.
+  /// the newest checkpoint; the sampler then ends its epoch as it was begun. Without
+  /// options.resume, a directory that has checkpoints is refused, unless options.overwrite. A
+  /// directory into which another run writes is always refused. A collective.
   Status start();
   /// Sets the store that was made of these weights, and the loss scaler, if there is one; both are
   /// borrowed. With options.resume restores their state from the checkpoint. A collective.
@@ -64,6 +66,8 @@ class RunState {
   Status load_optimizer();
   Status load_parts();
   Status load_scaler();
+  Status load_order(const std::string& state_json);
+  Status resume_order();
   Result<checkpoint::Snapshot> snapshot() const;
 
   comm::Communicator& world_;
@@ -71,6 +75,12 @@ class RunState {
   ParameterStore* store_ = nullptr;
   GradScaler* scaler_ = nullptr;
   const TrainerOptions& options_;
+  data::Sampler& sampler_;
+  /// What the order of the epoch was made for from which the run resumes.
+  struct SavedOrder {
+    data::Sharding sharding = data::Sharding::kShuffled;
+    data::EpochLayout layout;
+  } saved_order_;
   checkpoint::RunLock lock_;     // of the directory, on rank 0
   checkpoint::RunIdentity run_;  // on rank 0
   std::string resumed_from_;     // a checkpoint

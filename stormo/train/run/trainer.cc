@@ -10,6 +10,7 @@
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/training_run.h>
+#include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -39,6 +40,10 @@ Status validate(const RunSetup& setup) {
           "only runs with strategy 'parameter_server' are recorded: others depend on no order");
   require(o.record.empty() || !o.resume,
           "a run that resumes is not recorded: a replay begins with the first step");
+  if (setup.train != nullptr && setup.train->size() > 0) {
+    const Status sharding = check_sharding(*setup.train, o, setup.world.size());
+    require(sharding.ok(), sharding.message());
+  }
   const Result<Strategy> strategy = strategy_of(o);
   require(strategy.ok(), strategy.status().message());
   for (const NamedParameter& p : trainable_parameters(*setup.task.module)) {

@@ -15,6 +15,7 @@
 #include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/run_record.h>
 #include <stormo/train/run/stop_signal.h>
+#include <stormo/train/sampling.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
 
@@ -43,10 +44,9 @@ TrainingRun::TrainingRun(const RunSetup& setup)
     : setup_(setup),
       world_(setup.world),
       options_(setup.options),
-      sampler_(setup.train->size(), options_.global_batch, options_.seed, /*shuffle=*/true,
-               world_.rank(), world_.size()),
+      sampler_(make_sampler(*setup.train, options_, world_.rank(), world_.size())),
       steps_(options_.steps),
-      state_(world_, *setup.task.module, options_),
+      state_(world_, *setup.task.module, options_, sampler_),
       lanes_(world_.rank()),
       log_(lanes_),
       recent_loss_(std::min(
@@ -99,7 +99,6 @@ Status TrainingRun::start() {
   if (options_.steps == 0) {
     steps_ = state_.step + sampler_.steps_until(state_.samples, options_.epochs);
   }
-  sampler_.balance(setup_.train->lengths());
   prefetcher_ = std::make_unique<data::Prefetcher>(setup_.train, sampler_, state_.samples,
                                                    kPrefetchDepth + options_.data_threads - 1,
                                                    options_.data_threads);
@@ -136,7 +135,14 @@ Status TrainingRun::start() {
                               .checkpoint = options_.checkpoint.directory};
   for (const torch::Tensor& p : setup_.task.module->parameters()) record.parameters += p.numel();
   observer().on_start(record);
+  report_sharding();
   return {};
+}
+
+void TrainingRun::report_sharding() {
+  if (world_.rank() != 0) return;
+  const auto record = sharding_record(options_, sampler_, state_.samples);
+  if (record) observer().on_sharding(*record);
 }
 
 Status TrainingRun::train() {

@@ -64,6 +64,7 @@ class TrainingRun {
 
  private:
   Status start();
+  void report_sharding();
   Status train();
   Status train_one_step();
   Status try_overlap();

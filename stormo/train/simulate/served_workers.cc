@@ -7,6 +7,7 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/sampling.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -54,6 +55,7 @@ Result<std::unique_ptr<ServedWorkers>> ServedWorkers::create(const Task& task,
     return invalid_argument(
         "workers with copies of their own (fetch_every, push_every) are not simulated; use 1");
   }
+  STORMO_RETURN_IF_ERROR(check_sharding(data, options, workers));
   STORMO_ASSIGN_OR_RETURN(
       ServedParameters served,
       ServedParameters::create(trainable_parameters(*task.module), options, workers));
@@ -78,9 +80,7 @@ ServedWorkers::~ServedWorkers() = default;
 Status ServedWorkers::start(int workers) {
   workers_.resize(static_cast<std::size_t>(workers));
   for (int w = 0; w < workers; ++w) {
-    of(w).sampler = std::make_unique<data::Sampler>(data_.size(), options_.global_batch,
-                                                    options_.seed, /*shuffle=*/true, w, workers);
-    of(w).sampler->balance(data_.lengths());
+    of(w).sampler = std::make_unique<data::Sampler>(make_sampler(data_, options_, w, workers));
     exchange_buffers(of(w), /*to_module=*/false);
   }
   STORMO_RETURN_IF_ERROR(create_shards());

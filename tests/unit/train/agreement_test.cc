@@ -95,6 +95,7 @@ TEST(CheckAgreement, TheTrainerRefusesUnequalOptionsAndData) {
       {"momentum", [](auto& o) { o.optimizer.momentum = 0.5; }, 96, "optimizer.momentum"},
       {"seed", [](auto& o) { o.seed = 9; }, 96, "train.seed"},
       {"batch", [](auto& o) { o.global_batch = 8; }, 96, "train.global_batch"},
+      {"sharding", [](auto& o) { o.sharding = data::Sharding::kContiguous; }, 96, "data.sharding"},
       {"resume", [](auto& o) { o.resume = true; }, 96, "resume"},
       {"loss scale", [](auto& o) { o.loss_scale.growth_interval = 9; }, 96, "loss scale"},
       {"samples", [](auto&) {}, 80, "training data: samples"},

@@ -192,6 +192,24 @@ TEST_F(DistributedTrainer, EveryStrategyGoesOnFromTheCheckpointOfAnother) {
   }
 }
 
+// Samples of an epoch are for certain ranks: those that are left of it when a run ends are used by
+// the next one.
+TEST_F(DistributedTrainer, EveryStrategyGoesOnInAStratifiedEpoch) {
+  for (const Placed& placed : kEveryStrategy) {
+    const Words stratified = on_chain(placed, {"sharding=stratified", "checkpoint=1"});
+    const RankFile unbroken = train(placed.ranks, stratified);
+    const RankFile broken =
+        train(placed.ranks, joined(stratified, {"event=sigterm", "event_rank=0", "event_call=5"}),
+              128 + SIGTERM);
+    ASSERT_GE(broken.losses.size(), 1u);
+    ASSERT_LT(broken.losses.size(), unbroken.losses.size());
+    keep_checkpoint();
+    RankFile whole = broken;
+    whole.losses.merge(train(placed.ranks, joined(stratified, {"resume=1"})).losses);
+    expect_equal_losses(whole, unbroken, placed.strategy.back());
+  }
+}
+
 TEST_F(DistributedTrainer, TwoRunsAreBitwiseEqual) {
   const RankFile a = train(3, {"batch=10"}), b = train(3, {"batch=10"});
   EXPECT_EQ(a.losses, b.losses);

@@ -239,6 +239,25 @@ TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
   EXPECT_THAT(errors_of(scaled), IsEmpty());
 }
 
+TEST(RecipeCheck, ShardingNeedsClassesAndEqualLocalBatches) {
+  EXPECT_THAT(parse("", {"data.sharding=sorted"}).errors,
+              ElementsAre(HasSubstr("data.sharding: must be one of shuffled, contiguous, "
+                                    "stratified, strict_stratified, not \"sorted\"")));
+  EXPECT_EQ(parse("", {"sharding=stratified"}).recipe.train.sharding, data::Sharding::kStratified);
+  EXPECT_THAT(errors_of({"data.sharding=strict_stratified"}), IsEmpty());
+  const auto text = [](const std::string& sharding) {
+    return check_recipe(parse("", {"batch=9", "steps=1", "data.kind=text", "model.kind=gpt",
+                                   "data.sharding=" + sharding}),
+                        2);
+  };
+  EXPECT_THAT(text("contiguous"), IsEmpty());
+  EXPECT_THAT(text("stratified"), ElementsAre(HasSubstr("a text has no classes to stratify by")));
+  EXPECT_THAT(
+      text("strict_stratified"),
+      ElementsAre(HasSubstr("has no classes"), HasSubstr("9 is no multiple of 2; write batch=8, or "
+                                                         "data.sharding=stratified")));
+}
+
 TEST(Recipe, MissingFileIsOneOfTheErrors) {
   const std::vector<std::string> overrides = {"stepz=1"};
   const ParsedRecipe p = load_recipe("no/such/recipe.toml", overrides);

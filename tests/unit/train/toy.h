@@ -45,6 +45,12 @@ class RowsDataset : public data::Dataset {
         torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kInt64);
     return {inputs_.index_select(0, index), targets_.index_select(0, index)};
   }
+  /// The targets, where there is one for each row.
+  std::vector<std::int32_t> strata() const override {
+    if (targets_.dim() != 1) return {};
+    const auto* first = targets_.const_data_ptr<std::int64_t>();
+    return {first, first + size()};
+  }
 
  private:
   torch::Tensor inputs_, targets_;

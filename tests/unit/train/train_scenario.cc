@@ -119,6 +119,8 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
       named(arguments, "reduce_type", {"own", "bfloat16", "float16"}, train::ReduceType::kOwn);
   options.gradients.bucket_bytes = number(arguments, "bucket_bytes", 0);
   options.gradients.deterministic = number(arguments, "deterministic", 0) != 0;
+  options.sharding =
+      named(arguments, "sharding", data::sharding_names(), data::Sharding::kShuffled);
   options.micro_batches = number(arguments, "micro_batches", 1);
   options.name = "toy";
   options.steps = number(arguments, "steps", 0);
