@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include <bench/record_lines.h>
+
 namespace stormo::bench {
 
 std::string to_json(const StepRecord& r) {
@@ -24,12 +26,7 @@ std::string to_json(const StepRecord& r) {
 
 Result<std::vector<StepRecord>> parse_step_records(std::string_view text) {
   std::vector<StepRecord> out;
-  while (!text.empty()) {
-    std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (line.empty()) continue;
-    if (const std::size_t end = line.find("] {"); line.front() == '[' && end != line.npos)
-      line.remove_prefix(end + 2);
+  for (const std::string_view line : record_lines(text)) {
     // a loss that is not finite is null in JSON
     const auto loss = [](const nlohmann::json& value) {
       return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();

@@ -89,22 +89,35 @@ Words run_words(const BenchSite& site, Speaker speaker) {
   return words;
 }
 
+Words tuned_malloc_words() {
+  return {"env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=4294967296",
+          "MALLOC_TOP_PAD_=268435456"};
+}
+
+Result<std::string> find_interpreter(const std::string& contender, const std::string& python,
+                                     const std::string& module, const std::string& package,
+                                     const std::string& flag) {
+  const char* active = std::getenv("VIRTUAL_ENV");
+  std::string interpreter = !python.empty()     ? python
+                            : active != nullptr ? std::string(active) + "/bin/python3"
+                                                : "python3";
+  const auto tried = run_child({{interpreter, "-c", "import " + module}, {}});
+  if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
+  if (tried.ok() && tried->status == 0) return interpreter;
+  return invalid_argument(
+      fmt::format("{}: '{}' does not import {}; install it by 'pip install {}', or name another "
+                  "interpreter by {}",
+                  contender, interpreter, module, package, flag));
+}
+
 Result<Contender> torch_contender(const BenchSite& site, const TorchScript& script,
                                   const std::string& python) {
   const std::string file = site.tools + "/" + script.file;
   if (::access(file.c_str(), R_OK) != 0)
     return invalid_argument(fmt::format("{}: {} is missing", script.name, file));
-  const char* active = std::getenv("VIRTUAL_ENV");
-  const std::string interpreter = !python.empty()     ? python
-                                  : active != nullptr ? std::string(active) + "/bin/python3"
-                                                      : "python3";
-  const auto tried = run_child({{interpreter, "-c", "import torch.distributed"}, {}});
-  if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
-  if (!tried.ok() || tried->status != 0)
-    return invalid_argument(
-        fmt::format("{}: '{}' does not import torch.distributed; install it by 'pip install "
-                    "torch', or name another interpreter by --python",
-                    script.name, interpreter));
+  STORMO_ASSIGN_OR_RETURN(
+      const std::string interpreter,
+      find_interpreter(script.name, python, "torch.distributed", "torch", "--python"));
   Contender c{.name = script.name, .rendezvous = site.scratch + "/gloo_rendezvous"};
   c.command.words = with_cubic_loopback(site);
   append(c.command.words, run_words(site, script.speaker));

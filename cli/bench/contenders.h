@@ -35,6 +35,15 @@ enum class Speaker { kRankZero, kEveryRank /* lines after "[rank] " */ };
 /// `stormo run` as it starts the ranks of the site, up to the program.
 std::vector<std::string> run_words(const BenchSite& site, Speaker speaker);
 
+/// Words before a program that give it a malloc which returns no memory to the system.
+std::vector<std::string> tuned_malloc_words();
+
+/// The interpreter for a contender: `python`, or the active environment's, or python3. An error
+/// when it does not import `module`, which `package` has; `flag` names another one.
+Result<std::string> find_interpreter(const std::string& contender, const std::string& python,
+                                     const std::string& module, const std::string& package,
+                                     const std::string& flag);
+
 /// A Python script of the tools' folder that uses torch.distributed, one process per rank.
 struct TorchScript {
   std::string name;  ///< of the contender
@@ -45,11 +54,11 @@ struct TorchScript {
 };
 
 /// It runs over the loopback interface or that of the hosts, with TCP's cubic congestion control
-/// where that can be chosen. `python` empty: the active environment's, or python3. As above.
+/// where that can be chosen. `python` as in find_interpreter().
 Result<Contender> torch_contender(const BenchSite& site, const TorchScript& script,
                                   const std::string& python);
 
-/// Gloo by torch.distributed. As above.
+/// Gloo by torch.distributed.
 Result<Contender> gloo_contender(const BenchSite& site, const BenchOptions& options,
                                  const std::string& python);
 

@@ -37,12 +37,6 @@ struct StepContender {
   StepRounds rounds;
 };
 
-/// Gives the ranks a malloc that returns nothing to the system.
-std::vector<std::string> tuned_words() {
-  return {"env", "MALLOC_MMAP_THRESHOLD_=4294967296", "MALLOC_TRIM_THRESHOLD_=4294967296",
-          "MALLOC_TOP_PAD_=268435456"};
-}
-
 StepContender own_contender(const BenchSite& site, const StepJob& job, const std::string& name,
                             const std::string& process, const std::string& malloc) {
   StepContender c{.contender = {.name = name}, .name = name, .malloc = malloc};
@@ -51,7 +45,7 @@ StepContender own_contender(const BenchSite& site, const StepJob& job, const std
   const auto append = [&words](const std::vector<std::string>& more) {
     words.insert(words.end(), more.begin(), more.end());
   };
-  if (malloc == kTunedMalloc) append(tuned_words());
+  if (malloc == kTunedMalloc) append(tuned_malloc_words());
   append({site.program, "bench", "step", "--contender", process, "--model",
           std::string(job.model->name), "--strategy", std::string(job.strategy->name), "--batch",
           std::to_string(job.batch), "--steps", std::to_string(job.steps)});
@@ -65,7 +59,7 @@ Result<StepContender> torch_step(const BenchSite& site, const std::string& pytho
                      .file = "torch_step.py",
                      .arguments = {name, inputs, description},
                      .speaker = Speaker::kEveryRank};
-  if (malloc == kTunedMalloc) script.prefix = tuned_words();
+  if (malloc == kTunedMalloc) script.prefix = tuned_malloc_words();
   STORMO_ASSIGN_OR_RETURN(Contender contender, torch_contender(site, script, python));
   return StepContender{.contender = std::move(contender), .name = name, .malloc = malloc};
 }

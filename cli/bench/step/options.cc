@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include <cli/bench/find_row.h>
 #include <cli/bench/options.h>
-#include <stormo/base/units.h>
 
 namespace stormo::cli {
 namespace {
@@ -15,21 +15,6 @@ constexpr int kDefaultRounds = 5;
 constexpr int kLeastSteps = 3;
 
 using Wrong = std::vector<std::string>;
-
-template <typename Row>
-const Row* find_row(std::span<const Row> rows, const std::string& name, const char* flag,
-                    Wrong& wrong) {
-  std::vector<std::string_view> names;
-  for (const Row& row : rows) {
-    if (row.name == name) return &row;
-    names.push_back(row.name);
-  }
-  const std::string_view near = nearest_match(name, names);
-  wrong.push_back(fmt::format("{}: '{}' is unknown; there are {}{}", flag, name,
-                              fmt::join(names, ", "),
-                              near.empty() ? "" : fmt::format(" (did you mean {}?)", near)));
-  return nullptr;
-}
 
 void read_opponents(const StepArguments& a, BenchStepOptions& options, Wrong& wrong) {
   for (const std::string& name : a.against) {
