@@ -1,6 +1,7 @@
 // What needs libtorch, in the program that has none: stormo-train does it.
 #include <fmt/format.h>
 
+#include <cli/bench/async/command.h>
 #include <cli/bench/step/command.h>
 #include <cli/commands.h>
 #include <cli/doctor/torch_facts.h>
@@ -17,6 +18,7 @@ int evaluate(const ModelChoice&) { return hand_over(); }
 int predict(const PredictArguments&) { return hand_over(); }
 int sample(const SampleArguments&) { return hand_over(); }
 int run_bench_step(const StepArguments&) { return hand_over(); }
+int run_bench_async(const AsyncArguments&) { return hand_over(); }
 int run_simulate(const SimulateArguments&) { return hand_over(); }
 int run_replay(const ReplayArguments&) { return hand_over(); }
 

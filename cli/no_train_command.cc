@@ -1,6 +1,7 @@
 // What stands in, in a build without libtorch, for the commands that need it.
 #include <fmt/format.h>
 
+#include <cli/bench/async/command.h>
 #include <cli/bench/step/command.h>
 #include <cli/commands.h>
 #include <cli/doctor/torch_facts.h>
@@ -52,6 +53,11 @@ void add_simulate_command(CLI::App& app, Invocation& invocation) {
 
 void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
   add_absent(bench, "step", "Measure training steps (not in this build: no libtorch)", invocation);
+}
+
+void add_bench_async_command(CLI::App& bench, Invocation& invocation) {
+  add_absent(bench, "async", "Measure workers that need not wait (not in this build: no libtorch)",
+             invocation);
 }
 
 Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {

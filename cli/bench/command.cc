@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include <cli/bench/async/command.h>
 #include <cli/bench/chart.h>
 #include <cli/bench/contenders.h>
 #include <cli/bench/mpi.h>
@@ -168,6 +169,7 @@ void add_bench_command(CLI::App& app, Invocation& invocation) {
   bench->footer(kBenchExamples);
   bench->require_subcommand(1);
   add_bench_step_command(*bench, invocation);
+  add_bench_async_command(*bench, invocation);
   for (const bench::OperationFacts& facts : bench::kOperations) {
     const std::string name(facts.name);
     CLI::App* command = bench->add_subcommand(name, "Measure " + name);

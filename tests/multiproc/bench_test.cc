@@ -181,7 +181,76 @@ TEST(BenchStep, TrainsLikeOneProcessAndGoesOnWithoutPython) {
   EXPECT_EQ(line.at("against").at("arena").at("verified"), true) << line;
   EXPECT_THAT(line.at("left_out").at("pytorch_ddp").get<std::string>(), HasSubstr("pip install"));
 }
+
+TEST(BenchAsync, ComparesStrategiesAndNamesWhoIsAbsent) {
+  Process p({STORMO_PROGRAM,
+             "bench",
+             "async",
+             "--model",
+             "mlp",
+             "--strategy",
+             "parameter_server:async,parameter_server:sync,ddp",
+             "-n",
+             "2",
+             "--rounds",
+             "1",
+             "--steps",
+             "20",
+             "--json",
+             "--against",
+             "no_communication,torch_rpc,tensorflow_ps",
+             "--python",
+             "/bin/false",
+             "--tensorflow",
+             "/bin/false"});
+  ASSERT_EQ(p.wait(std::chrono::minutes(2)), 0) << p.err();
+  const auto line = nlohmann::json::parse(p.out());
+  EXPECT_EQ(line.at("op"), "async");
+  EXPECT_EQ(line.at("strategy"), "parameter_server:async");
+  EXPECT_EQ(line.at("workers"), 2);
+  EXPECT_EQ(line.at("verified"), true) << line;
+  EXPECT_GT(line.at("steps_per_s"), 0.0);
+  EXPECT_FALSE(line.contains("slow"));
+  for (const char* name : {"parameter_server:sync", "ddp", "no_communication"}) {
+    const auto& theirs = line.at("against").at(name);
+    EXPECT_EQ(theirs.at("verified"), true) << line;
+    EXPECT_GT(theirs.at("steps_per_s"), 0.0);
+    EXPECT_LE(theirs.at("ratio_min"), theirs.at("ratio_max"));
+  }
+  // both average the same gradients
+  const auto last = [&](const char* name) {
+    return line.at("against").at(name).at("losses").at("last").get<double>();
+  };
+  EXPECT_NEAR(last("parameter_server:sync"), last("ddp"), 1e-3);
+  EXPECT_NEAR(last("no_communication"), last("ddp"), 1e-3) << "all workers have the same batches";
+  for (const char* name : {"torch_rpc", "tensorflow_ps"})
+    EXPECT_THAT(line.at("not_available").at(name).get<std::string>(), HasSubstr("pip install"));
+}
+
+TEST(BenchAsync, OneSlowWorkerHoldsBackTheOthersOnlyInSync) {
+  Process p({STORMO_PROGRAM, "bench", "async", "--model", "mlp", "--strategy",
+             "parameter_server:async,parameter_server:sync", "-n", "2", "--rounds", "1", "--steps",
+             "60", "--json", "--slow", "1:10x"});
+  ASSERT_EQ(p.wait(std::chrono::minutes(2)), 0) << p.err();
+  const auto line = nlohmann::json::parse(p.out());
+  EXPECT_EQ(line.at("slow"), "1:10x");
+  // ten times as many steps on a machine that does nothing else
+  EXPECT_GT(line.at("against").at("parameter_server:sync").at("step_ratio"), 2.0) << line;
+}
 #endif
+
+TEST(BenchAsync, ListsEverythingWrong) {
+  const Outcome o = bench({"async", "--model", "mpl", "--strategy", "parameter_server:none",
+                           "--against", "jax", "--slow", "5:2x"});
+  EXPECT_EQ(o.status, 2);
+#ifdef STORMO_HAVE_TORCH
+  for (const char* part : {"'mpl'", "'parameter_server:none'", "parameter_server:ssp", "'jax'",
+                           "tensorflow_ps", "no worker 5"})
+    EXPECT_THAT(o.err, HasSubstr(part));
+#else
+  EXPECT_THAT(o.err, HasSubstr("without libtorch"));
+#endif
+}
 
 /// What is in the way of network namespaces here; empty: nothing.
 std::string no_namespaces() {

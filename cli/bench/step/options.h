@@ -62,8 +62,9 @@ struct StepArguments {
 struct StepJob {
   const StepModel* model = nullptr;
   const StepStrategy* strategy = nullptr;
-  int batch = 0;  ///< per rank
-  int steps = 0;  ///< timed, after kStepWarmup others
+  int batch = 0;           ///< per rank
+  int steps = 0;           ///< timed, after kStepWarmup others
+  bool plain_sgd = false;  ///< instead of AdamW
 };
 
 /// What they mean.

@@ -22,21 +22,23 @@ void write_tensor(std::ofstream& file, const torch::Tensor& tensor) {
              static_cast<std::streamsize>(t.nbytes()));
 }
 
+std::vector<std::string> optimizer_keys(const StepJob& job) {
+  if (job.plain_sgd) return {"optimizer.kind=sgd", "optimizer.lr=0.05"};
+  return {"optimizer.kind=adamw", "optimizer.lr=1e-3", "optimizer.weight_decay=0.01"};
+}
+
 }  // namespace
 
 Result<train::Recipe> step_recipe(const StepJob& job, int ranks) {
   const int steps = kStepWarmup + job.steps + 1;
   std::vector<std::string> keys = {"name=bench",
                                    "threads=1",
-                                   "optimizer.kind=adamw",
-                                   "optimizer.lr=1e-3",
-                                   "optimizer.weight_decay=0.01",
                                    "checkpoint.directory=",
                                    fmt::format("train.steps={}", steps),
                                    fmt::format("train.log_every={}", steps),
                                    fmt::format("train.global_batch={}", job.batch * ranks)};
-  keys.insert(keys.end(), job.model->recipe.begin(), job.model->recipe.end());
-  keys.insert(keys.end(), job.strategy->recipe.begin(), job.strategy->recipe.end());
+  for (const auto& more : {optimizer_keys(job), job.model->recipe, job.strategy->recipe})
+    keys.insert(keys.end(), more.begin(), more.end());
   train::ParsedRecipe parsed = train::parse_recipe("schema_version = 1\n", "bench step", ".", keys);
   std::vector<std::string> wrong = parsed.errors;
   // what it says of data does not matter here

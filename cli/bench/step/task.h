@@ -8,8 +8,8 @@
 
 namespace stormo::cli {
 
-/// The recipe of a measured run of `ranks` ranks, as `stormo train` would read it: fused AdamW, one
-/// thread per rank, no checkpoint. kInvalidArgument lists what this program does not know.
+/// The recipe of a measured run of `ranks` ranks, as `stormo train` would read it: one thread per
+/// rank, no checkpoint. kInvalidArgument lists what this program does not know.
 Result<train::Recipe> step_recipe(const StepJob& job, int ranks);
 
 /// For systems in another language: the weights before the first step, then all batches, each its

@@ -1,0 +1,126 @@
+#include <cli/bench/async/options.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include <cli/bench/find_row.h>
+#include <stormo/protocol/server/policy.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr int kDefaultRounds = 5;
+constexpr int kLeastSteps = 3;
+constexpr std::string_view kTurns = "turns";
+
+using Wrong = std::vector<std::string>;
+
+template <typename Number>
+bool read_number(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+SlowWorker read_slow(const std::string& text, Wrong& wrong) {
+  SlowWorker slow;
+  if (text.empty()) return slow;
+  const std::string_view all = text;
+  const std::size_t colon = std::min(all.find(':'), all.size());
+  const std::string_view who = all.substr(0, colon);
+  std::string_view factor = all.substr(std::min(colon + 1, all.size()));
+  slow.in_turns = who == kTurns;
+  const bool worker = slow.in_turns || (read_number(who, slow.worker) && slow.worker >= 0);
+  const bool times = factor.ends_with('x') &&
+                     read_number(factor.substr(0, factor.size() - 1), slow.factor) &&
+                     slow.factor > 1;
+  if (!worker || !times)
+    wrong.push_back(
+        fmt::format("--slow: '{}' is not WORKER:FACTORx, such as 1:3x: steps of worker 1 take 3 "
+                    "times as long; turns:3x: one worker's in each step",
+                    text));
+  return slow;
+}
+
+void read_strategies(const AsyncArguments& a, BenchAsyncOptions& options, Wrong& wrong) {
+  for (const std::string& name : a.strategies) {
+    const StepStrategy* strategy = find_row(async_strategies(), name, "--strategy", wrong);
+    if (strategy != nullptr && std::ranges::count(options.strategies, strategy) == 0)
+      options.strategies.push_back(strategy);
+  }
+}
+
+void read_opponents(const AsyncArguments& a, BenchAsyncOptions& options, Wrong& wrong) {
+  for (const std::string& name : a.against) {
+    const auto* known =
+        find_row(std::span<const AsyncOpponent>(kAsyncOpponents), name, "--against", wrong);
+    if (known != nullptr && std::ranges::count(options.against, name) == 0)
+      options.against.push_back(name);
+  }
+  const bool others =
+      options.slow.any() && !options.slow.in_turns && a.launch.ranks.value_or(1) > 1;
+  if (std::ranges::count(options.against, "fast_workers") > 0 && !others)
+    wrong.push_back(
+        "--against fast_workers: needs one that is slow and others, such as -n 3 --slow 2:10x");
+}
+
+}  // namespace
+
+std::span<const StepStrategy> async_strategies() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const std::string_view policy : protocol::policy_names())
+      all.push_back(fmt::format("parameter_server:{}", policy));
+    return all;
+  }();
+  static const std::vector<StepStrategy> strategies = [] {
+    std::vector<StepStrategy> all;
+    for (const std::string& name : names)
+      all.push_back({name,
+                     {"strategy.kind=parameter_server",
+                      "strategy.policy=" + name.substr(name.find(':') + 1)}});
+    all.insert(all.end(), step_strategies().begin(), step_strategies().end());
+    return all;
+  }();
+  return strategies;
+}
+
+double slowness(const SlowWorker& slow, int worker, int workers, int step) {
+  const bool now = slow.in_turns ? (worker + step) % workers == 0 : worker == slow.worker;
+  return now ? slow.factor : 1;
+}
+
+Result<BenchAsyncOptions> to_async_options(const AsyncArguments& a) {
+  BenchAsyncOptions options;
+  Wrong wrong;
+  read_strategies(a, options, wrong);
+  for (const std::string& name : a.models) {
+    const StepModel* model = find_row(step_models(), name, "--model", wrong);
+    if (model == nullptr || options.strategies.empty()) continue;
+    options.jobs.push_back({.model = model,
+                            .strategy = options.strategies.front(),
+                            .batch = a.batch > 0 ? a.batch : model->batch,
+                            .steps = a.steps > 0 ? a.steps : model->steps,
+                            .plain_sgd = true});
+  }
+  options.slow = read_slow(a.slow, wrong);
+  read_opponents(a, options, wrong);
+  if (a.batch < 0) wrong.push_back("--batch: at least 1 sample per worker");
+  if (a.steps != 0 && a.steps < kLeastSteps)
+    wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));
+  if (a.rounds < 0) wrong.push_back("--rounds: at least 1");
+  options.rounds = a.rounds > 0 ? a.rounds : kDefaultRounds;
+  static_cast<void>(to_launch_options(a.launch, wrong));
+  if (!a.launch.hosts.empty())
+    wrong.push_back("--hosts: server shards are in memory that workers of one host share; use -n");
+  const int workers = a.launch.ranks.value_or(1);
+  if (!options.slow.in_turns && options.slow.any() && options.slow.worker >= workers)
+    wrong.push_back(fmt::format("--slow: there is no worker {} of {}, they count from 0",
+                                options.slow.worker, workers));
+  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  return options;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,127 @@
+#include <cli/bench/async/table.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include <cli/bench/table.h>
+
+namespace stormo::cli {
+namespace {
+
+using bench::WorkerRecord;
+using Json = nlohmann::ordered_json;
+
+double mean_loss(const std::vector<WorkerRecord>& records, double WorkerRecord::*field) {
+  double sum = 0;
+  for (const WorkerRecord& r : records) sum += r.*field;
+  return sum / static_cast<double>(records.size());
+}
+
+int workers_that(const std::vector<WorkerRecord>& records, const SlowWorker& slow) {
+  int count = 0;
+  for (const WorkerRecord& r : records) count += slow.spares(r.worker) ? r.workers : 0;
+  return count;
+}
+
+std::string slow_text(const SlowWorker& slow) {
+  const std::string who = slow.in_turns ? "turns" : std::to_string(slow.worker);
+  return fmt::format("{}:{}x", who, slow.factor);
+}
+
+void add_spread(Json& out, const std::string& name, const bench::Spread& s) {
+  out[name] = s.median;
+  out[name + "_min"] = s.min;
+  out[name + "_max"] = s.max;
+}
+
+Json result_json(const AsyncResult& r, int batch) {
+  const AsyncSummary& s = r.summary;
+  return {{"steps_per_s", s.rate()},
+          {"samples_per_s", s.rate() * batch},
+          {"step_s", bench::median(s.step_s)},
+          {"losses", {{"first", s.first_loss}, {"last", s.last_loss}}},
+          {"verified", s.trained}};
+}
+
+std::string line(const AsyncRow& row, const AsyncResult& r) {
+  const AsyncSummary& s = r.summary;
+  std::string out =
+      fmt::format("\n{:<31}  {:>8.4g}  {:>9.4g}  {:>9}  {:>9.4g}", r.name, s.rate(),
+                  s.rate() * row.job.batch, short_time(bench::median(s.step_s)), s.last_loss);
+  if (&r != &row.ours) {
+    const bench::Spread rate = rate_ratio(row, r), step = step_ratio(row, r);
+    out += fmt::format("  {:>6.3f}  {:>6.3f}  {:>6.3f}  {:>6.3f}", rate.median, rate.min, rate.max,
+                       step.median);
+  }
+  return out + (s.trained ? "" : "  DOES NOT LEARN");
+}
+
+}  // namespace
+
+Result<AsyncSummary> summarize_workers(const std::vector<std::vector<WorkerRecord>>& rounds,
+                                       const SlowWorker& slow) {
+  AsyncSummary s;
+  const auto spared = [&](int worker) { return slow.spares(worker); };
+  for (const std::vector<WorkerRecord>& records : rounds) {
+    const double all = bench::steps_per_second(records, [](int) { return true; });
+    const double fast = bench::steps_per_second(records, spared);
+    if (all == 0 || fast == 0)
+      return Status(Code::kCorrupt, "the workers did not train at the same time; try more --steps");
+    s.rates.push_back(all);
+    s.step_s.push_back(workers_that(records, slow) / fast);
+    for (const WorkerRecord& r : records)
+      s.trained = s.trained && std::isfinite(r.first_loss) && r.last_loss < r.first_loss;
+  }
+  s.first_loss = mean_loss(rounds.front(), &WorkerRecord::first_loss);
+  s.last_loss = mean_loss(rounds.front(), &WorkerRecord::last_loss);
+  return s;
+}
+
+bench::Spread rate_ratio(const AsyncRow& row, const AsyncResult& other) {
+  return bench::ratios(row.ours.summary.rates, other.summary.rates);
+}
+
+bench::Spread step_ratio(const AsyncRow& row, const AsyncResult& other) {
+  return bench::ratios(other.summary.step_s, row.ours.summary.step_s);
+}
+
+std::string async_table(const AsyncRow& row) {
+  std::string out = fmt::format(
+      "{}, batch {} per worker, {} worker{}, plain SGD: {} rounds of {} steps per worker",
+      row.job.model->name, row.job.batch, row.workers, row.workers == 1 ? "" : "s",
+      row.ours.summary.rates.size(), row.job.steps);
+  const auto end = std::back_inserter(out);
+  if (row.slow.any())
+    fmt::format_to(end, "\nslow on purpose, by waits after backward: {}", slow_text(row.slow));
+  fmt::format_to(end, "\n{:<31}  {:>8}  {:>9}  {:>9}  {:>9}  {:>6}  {:>6}  {:>6}  {:>6}", "",
+                 "steps/s", "samples/s", "step", "loss", "ratio", "min", "max", "of step");
+  out += line(row, row.ours);
+  for (const AsyncResult& r : row.against) out += line(row, r);
+  for (const auto& [name, reason] : row.absent)
+    fmt::format_to(end, "\n{:<31}  not available: {}", name, reason);
+  return out + "\n";
+}
+
+std::string async_json(const AsyncRow& row) {
+  Json out = {{"op", "async"},
+              {"model", row.job.model->name},
+              {"strategy", row.ours.name},
+              {"workers", row.workers},
+              {"batch", row.job.batch},
+              {"steps", row.job.steps},
+              {"rounds", row.ours.summary.rates.size()}};
+  if (row.slow.any()) out["slow"] = slow_text(row.slow);
+  out.update(result_json(row.ours, row.job.batch));
+  for (const AsyncResult& r : row.against) {
+    Json& their = out["against"][r.name] = result_json(r, row.job.batch);
+    add_spread(their, "ratio", rate_ratio(row, r));
+    add_spread(their, "step_ratio", step_ratio(row, r));
+  }
+  for (const auto& [name, reason] : row.absent) out["not_available"][name] = reason;
+  return out.dump();
+}
+
+}  // namespace stormo::cli

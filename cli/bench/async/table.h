@@ -1,0 +1,53 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <bench/statistics.h>
+#include <bench/worker_record.h>
+#include <cli/bench/async/options.h>
+
+namespace stormo::cli {
+
+/// A contender over all rounds.
+struct AsyncSummary {
+  std::vector<double> rates;   ///< steps of all workers per second, by round
+  std::vector<double> step_s;  ///< mean time of a step of a worker that is not slow, by round
+  double first_loss = 0;       ///< means over the workers, of the first round
+  double last_loss = 0;
+  bool trained = true;  ///< in every round losses were finite, and the last below the first
+
+  double rate() const { return bench::median(rates); }
+};
+/// `rounds` has the records of each round. kCorrupt when the workers of a round never trained at
+/// the same time.
+Result<AsyncSummary> summarize_workers(const std::vector<std::vector<bench::WorkerRecord>>& rounds,
+                                       const SlowWorker& slow);
+
+struct AsyncResult {
+  std::string name;
+  AsyncSummary summary;
+};
+
+/// One model, all rounds; ratios are those of the first strategy.
+struct AsyncRow {
+  StepJob job;
+  int workers = 1;
+  SlowWorker slow;
+  AsyncResult ours;
+  std::vector<AsyncResult> against;
+  std::map<std::string, std::string> absent;  ///< name and reason
+};
+
+/// Of the first strategy's rate and another's: above 1, the first one makes more steps.
+bench::Spread rate_ratio(const AsyncRow& row, const AsyncResult& other);
+/// Of another's time of a step and the first strategy's: above 1, its steps are shorter.
+bench::Spread step_ratio(const AsyncRow& row, const AsyncResult& other);
+
+/// Lines for people, without the last end.
+std::string async_table(const AsyncRow& row);
+/// One line of JSON, without its end.
+std::string async_json(const AsyncRow& row);
+
+}  // namespace stormo::cli

@@ -1,0 +1,47 @@
+"""`stormo bench async` beside the parameter servers of other systems."""
+
+import importlib.util
+import json
+import sys
+
+from train_cli import TrainTest, main
+
+import unittest
+
+
+class BenchAsyncTest(TrainTest):
+    def bench(self, *flags):
+        done = self.stormo("bench", "async", "--model", "mlp", "--steps", "40", "--rounds", "1", "--json", *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        record = json.loads(done.stdout)
+        self.assertNotIn("not_available", record)
+        return record
+
+    def same_work(self, opponent, *flags):
+        """One worker waits for nobody: every system must have the losses of plain SGD."""
+        record = self.bench("-n", "1", "--against", f"no_communication,{opponent}", *flags)
+        for name in ("no_communication", opponent):
+            theirs = record["against"][name]
+            self.assertTrue(theirs["verified"], theirs)
+            for which in ("first", "last"):
+                self.assertAlmostEqual(theirs["losses"][which], record["losses"][which],
+                                       delta=1e-3 * record["losses"]["first"])
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "set-up: this Python has no torch")
+    def test_torch_rpc_does_the_same_work(self):
+        self.same_work("torch_rpc", "--python", sys.executable)
+
+    @unittest.skipUnless(importlib.util.find_spec("tensorflow"), "optional: this Python has no tensorflow")
+    def test_tensorflow_does_the_same_work(self):
+        self.same_work("tensorflow_ps", "--tensorflow", sys.executable)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "set-up: this Python has no torch")
+    def test_several_workers_of_torch_rpc_learn_beside_a_slow_one(self):
+        record = self.bench("-n", "2", "--against", "torch_rpc", "--python", sys.executable, "--slow", "1:3x")
+        theirs = record["against"]["torch_rpc"]
+        self.assertTrue(theirs["verified"], theirs)
+        self.assertGreater(theirs["steps_per_s"], 0)
+
+
+if __name__ == "__main__":
+    main()
