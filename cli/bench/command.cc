@@ -15,6 +15,7 @@
 #include <cli/bench/options.h>
 #include <cli/bench/rank.h>
 #include <cli/bench/rounds.h>
+#include <cli/bench/servers/command.h>
 #include <cli/bench/site.h>
 #include <cli/bench/step/command.h>
 #include <cli/bench/table.h>
@@ -165,11 +166,12 @@ void add_flags(CLI::App& command, BenchArguments& a) {
 }  // namespace
 
 void add_bench_command(CLI::App& app, Invocation& invocation) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure collectives and training steps");
+  CLI::App* bench = app.add_subcommand("bench", "Measure collectives, training steps and servers");
   bench->footer(kBenchExamples);
   bench->require_subcommand(1);
   add_bench_step_command(*bench, invocation);
   add_bench_async_command(*bench, invocation);
+  add_bench_servers_command(*bench, invocation);
   for (const bench::OperationFacts& facts : bench::kOperations) {
     const std::string name(facts.name);
     CLI::App* command = bench->add_subcommand(name, "Measure " + name);

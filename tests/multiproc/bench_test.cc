@@ -252,6 +252,24 @@ TEST(BenchAsync, ListsEverythingWrong) {
 #endif
 }
 
+TEST(BenchServers, CountsEveryPush) {
+  const Outcome o = bench({"servers", "-n", "2", "--servers", "3", "--bytes", "4K,256K", "--time",
+                           "5ms", "--rounds", "2", "--json"});
+  ASSERT_EQ(o.status, 0) << o.err;
+  const auto lines = lines_of(o);
+  ASSERT_EQ(lines.size(), 2u) << o.out;
+  for (const auto& line : lines) {
+    EXPECT_EQ(line.at("workers"), 2);
+    EXPECT_EQ(line.at("servers"), 3);
+    EXPECT_EQ(line.at("verified"), true) << line;
+    for (const char* pull : {"copied", "in_place"}) {
+      EXPECT_GT(line.at(pull).at("keys_per_s"), 0.0);
+      EXPECT_LE(line.at(pull).at("roofline_min"), line.at(pull).at("roofline"));
+    }
+  }
+  EXPECT_EQ(bench({"servers", "--servers", "0"}).status, 2);
+}
+
 /// What is in the way of network namespaces here; empty: nothing.
 std::string no_namespaces() {
   const std::string name = "stp-" + std::to_string(::getpid());

@@ -1,0 +1,69 @@
+#include <cli/bench/servers/command.h>
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <cli/bench/servers/options.h>
+#include <cli/bench/servers/rank.h>
+#include <cli/engine.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "  stormo bench servers -n 2 --servers 2 --bytes 4K,1M,16M\n"
+    "\n"
+    "docs/benchmarks.md says what is counted.";
+
+constexpr const char* kEngine = "stormo";
+
+int fail(const Status& status) {
+  fmt::print(stderr, "stormo bench servers: {}\n", status.message());
+  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+int run(const ServersArguments& arguments, const Invocation& invocation) {
+  const auto options = to_servers_options(arguments);
+  if (!options.ok()) return fail(options.status());
+  const auto place = find_place(kEngine, arguments.launch);
+  if (!place.ok()) return fail(place.status());
+  if (place->source == "none" && arguments.launch.wants_launch()) {
+    std::vector<std::string> errors;  // none: to_servers_options has looked
+    launch::LaunchOptions launch = to_launch_options(arguments.launch, errors);
+    launch.output = launch::OutputMode::kRaw;
+    return launch_copies(std::move(launch), invocation, "bench");
+  }
+  const Result<bool> right = run_servers_rank(*place, *options, arguments.json);
+  if (!right.ok()) return fail(right.status());
+  return *right ? kExitOk : kExitFailed;
+}
+
+void add_flags(CLI::App& command, ServersArguments& a) {
+  add_launch_flags(command, a.launch);
+  command.add_option("--servers", a.servers, "Server shards; all ranks are workers")
+      ->capture_default_str();
+  command
+      .add_option("--bytes", a.bytes,
+                  "Sizes of a key, separated by commas; every server has one key")
+      ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--time", a.seconds, "Time of each loop of a round")->capture_default_str();
+  command.add_option("--rounds", a.rounds, "Rounds for each size")->capture_default_str();
+  command.add_flag("--json", a.json, "One JSON object per size on stdout");
+}
+
+}  // namespace
+
+void add_bench_servers_command(CLI::App& bench, Invocation& invocation) {
+  CLI::App* command = bench.add_subcommand("servers", "Measure pulls and pushes");
+  command->footer(kExamples);
+  const auto a = std::make_shared<ServersArguments>();
+  add_flags(*command, *a);
+  command->callback([a, &invocation] { invocation.exit_code = run(*a, invocation); });
+}
+
+}  // namespace stormo::cli

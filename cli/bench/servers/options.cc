@@ -1,0 +1,40 @@
+#include <cli/bench/servers/options.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+
+#include <stormo/base/units.h>
+
+namespace stormo::cli {
+
+Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
+  constexpr int kMostServers = 4096;
+  BenchServersOptions options{.servers = a.servers, .bytes = {}, .rounds = a.rounds};
+  std::vector<std::string> wrong;
+  for (const std::string& text : a.bytes) {
+    const auto bytes = parse_bytes(text);
+    if (!bytes.ok())
+      wrong.push_back("--bytes: " + bytes.status().message());
+    else if (*bytes == 0 || *bytes % sizeof(float) != 0)
+      wrong.push_back(fmt::format("--bytes: {} is no multiple of 4 above 0 (float32)", text));
+    else
+      options.bytes.push_back(*bytes);
+  }
+  const auto seconds = parse_duration(a.seconds);
+  if (!seconds.ok())
+    wrong.push_back("--time: " + seconds.status().message());
+  else
+    options.seconds = std::chrono::duration<double>(*seconds).count();
+  if (a.servers < 1 || a.servers > kMostServers)
+    wrong.push_back(fmt::format("--servers: 1 to {}", kMostServers));
+  if (a.rounds < 1) wrong.push_back("--rounds: at least 1");
+  if (!a.launch.hosts.empty())
+    wrong.push_back("--hosts: server shards are in memory that workers of one host share; use -n");
+  static_cast<void>(to_launch_options(a.launch, wrong));
+  if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  return options;
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,126 @@
+#include <cli/bench/servers/rank.h>
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <bench/statistics.h>
+#include <cli/bench/servers/shards.h>
+#include <cli/engine.h>
+#include <stormo/base/units.h>
+
+namespace stormo::cli {
+namespace {
+
+/// Turns of all workers per second, in each round: with the pull copied, with the pull in place,
+/// and of memcpy.
+struct ServersFigures {
+  std::vector<double> copied, in_place, memcpy;
+  bool verified = false;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// All workers make turns for so long; returns how many they make per second.
+Result<double> turns_per_second(comm::Communicator& world, double seconds,
+                                const std::function<Status()>& turn) {
+  STORMO_RETURN_IF_ERROR(turn());  // memory that is new
+  STORMO_RETURN_IF_ERROR(world.barrier());
+  const double begin = now();
+  double turns = 0, end = begin;
+  for (; end - begin < seconds; end = now(), ++turns) STORMO_RETURN_IF_ERROR(turn());
+  double rate = turns / (end - begin);
+  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span(&rate, 1), comm::ReduceOp::kSum));
+  return rate;
+}
+
+Result<ServersFigures> measure_servers(comm::Communicator& world,
+                                       const BenchServersOptions& options, std::uint64_t bytes) {
+  STORMO_ASSIGN_OR_RETURN(const auto shards, BenchShards::create(world, options.servers, bytes));
+  ServersFigures figures;
+  for (int round = 0; round < options.rounds; ++round) {
+    const auto measure = [&](std::vector<double>& into, const std::function<Status()>& turn) {
+      const auto rate = turns_per_second(world, options.seconds, turn);
+      if (rate.ok()) into.push_back(*rate);
+      return rate.status();
+    };
+    STORMO_RETURN_IF_ERROR(measure(figures.copied, [&] { return shards->pull_and_push(true); }));
+    STORMO_RETURN_IF_ERROR(measure(figures.memcpy, [&] {
+      shards->copy();
+      return Status();
+    }));
+    STORMO_RETURN_IF_ERROR(measure(figures.in_place, [&] { return shards->pull_and_push(false); }));
+  }
+  STORMO_ASSIGN_OR_RETURN(figures.verified, shards->counted_all());
+  return figures;
+}
+
+std::string figures_json(const ServersFigures& f, const BenchServersOptions& options, int workers,
+                         std::uint64_t bytes) {
+  const auto keys = static_cast<double>(options.servers);
+  nlohmann::ordered_json out = {
+      {"op", "servers"}, {"workers", workers},       {"servers", options.servers},
+      {"bytes", bytes},  {"rounds", options.rounds}, {"verified", f.verified}};
+  const auto add = [&](const char* name, const std::vector<double>& rates) {
+    const double rate = bench::median(rates);
+    const bench::Spread s = bench::ratios(rates, f.memcpy);
+    out[name] = {{"keys_per_s", rate * keys},
+                 {"bytes_per_s", rate * keys * 2 * static_cast<double>(bytes)},
+                 {"roofline", s.median},
+                 {"roofline_min", s.min},
+                 {"roofline_max", s.max}};
+  };
+  add("copied", f.copied);
+  add("in_place", f.in_place);
+  out["memcpy_bytes_per_s"] = bench::median(f.memcpy) * keys * 2 * static_cast<double>(bytes);
+  return out.dump();
+}
+
+std::string columns() {
+  return fmt::format("{:>10}  {:>10}  {:>8}  {:>8}  {:>6}  {:>6}  {:>10}  {:>8}", "key", "keys/s",
+                     "GB/s", "of memcpy", "min", "max", "in place/s", "of memcpy");
+}
+
+std::string line(const ServersFigures& f, int servers, std::uint64_t bytes) {
+  const double rate = bench::median(f.copied) * servers;
+  const bench::Spread copied = bench::ratios(f.copied, f.memcpy);
+  const bench::Spread in_place = bench::ratios(f.in_place, f.memcpy);
+  return fmt::format(
+      "{:>10}  {:>10.4g}  {:>8.3g}  {:>9.3f}  {:>6.3f}  {:>6.3f}  {:>10.4g}  {:>9.3f}{}",
+      format_bytes(bytes), rate, rate * 2 * static_cast<double>(bytes) / 1e9, copied.median,
+      copied.min, copied.max, bench::median(f.in_place) * servers, in_place.median,
+      f.verified ? "" : "  WRONG");
+}
+
+}  // namespace
+
+Result<bool> run_servers_rank(const transport::Rendezvous& place,
+                              const BenchServersOptions& options, bool json) {
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world("stormo", place));
+  const auto print = [&](const std::string& text) {
+    if (world->rank() != 0) return;
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+  };
+  if (!json)
+    print(fmt::format("{} workers, {} server shards, a key on each, plain SGD; {} rounds\n{}",
+                      world->size(), options.servers, options.rounds, columns()));
+  bool right = true;
+  for (const std::uint64_t bytes : options.bytes) {
+    STORMO_ASSIGN_OR_RETURN(const ServersFigures f, measure_servers(*world, options, bytes));
+    print(json ? figures_json(f, options, world->size(), bytes) : line(f, options.servers, bytes));
+    right = right && f.verified;
+  }
+  STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
+  return right;
+}
+
+}  // namespace stormo::cli
