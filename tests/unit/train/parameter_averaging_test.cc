@@ -2,7 +2,8 @@
 // and what is refused.
 #include <cmath>
 #include <cstdint>
-#include <limits>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -146,6 +147,44 @@ TEST(AveragingSchedule, PeriodFollowsTheDistanceBetweenOneAndTheLongest) {
   AveragingSchedule fixed({}, 16);
   fixed.note(100, 16);
   EXPECT_EQ(fixed.period(), 16);
+}
+
+data::Batch all_of(const data::Dataset& dataset) {
+  std::vector<std::int64_t> indices(static_cast<std::size_t>(dataset.size()));
+  std::iota(indices.begin(), indices.end(), 0);
+  return dataset.get(indices, 0);
+}
+
+/// One class after the other.
+std::shared_ptr<data::Dataset> sorted(const data::Dataset& dataset) {
+  const data::Batch all = all_of(dataset);
+  const torch::Tensor order = all.target.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/false);
+  return std::make_shared<test::RowsDataset>(all.input.index_select(0, order),
+                                             all.target.index_select(0, order));
+}
+
+// With contiguous parts each rank sees one class, and most of what it learns is that class.
+TEST_F(ParameterAveraging, OfSortedDataNeedsRepresentativeShards) {
+  dataset = sorted(test::ToyDataset(1500));
+  options.global_batch = 30;
+  options.steps = 1000;
+  options.optimizer.lr = 0.2;
+  average(50);
+  const auto accuracy = [&](data::Sharding sharding) {
+    options.sharding = sharding;
+    const auto module = test::make_toy_module(3);
+    const torch::NoGradGuard no_grad;
+    const Outcome out = run(3);
+    for (auto& p : module->named_parameters()) p.value().copy_(out.values.at(p.key()));
+    const data::Batch all = all_of(*dataset);
+    const torch::Tensor right = all.target.eq(module->forward(all.input).argmax(1));
+    return 100 * right.to(torch::kFloat64).mean().item<double>();
+  };
+  const double shuffled = accuracy(data::Sharding::kShuffled);
+  EXPECT_GE(shuffled, 90);
+  EXPECT_GE(accuracy(data::Sharding::kStratified), shuffled - 1);
+  EXPECT_GE(accuracy(data::Sharding::kStrictStratified), shuffled - 1);
+  EXPECT_LE(accuracy(data::Sharding::kContiguous), shuffled - 5);
 }
 
 TEST_F(ParameterAveraging, OneRankIsOneDevice) {
