@@ -40,7 +40,8 @@ Result<std::vector<std::vector<server::ShardEvent>>> read_events(const ReplayArg
   std::vector<std::vector<server::ShardEvent>> events;
   for (int w = 0; w < record.workers; ++w) {
     const std::string path = server::record_path(a.directory, w);
-    STORMO_ASSIGN_OR_RETURN(auto of_worker, server::read_shard_record(path));
+    STORMO_ASSIGN_OR_RETURN(
+        auto of_worker, server::read_shard_record(path, server::record_origin(record.origin, w)));
     const bool left =
         !of_worker.empty() && of_worker.back().kind == server::ShardEvent::Kind::kLeave;
     if (!record.weights_hash.empty() && !left) {
@@ -55,6 +56,10 @@ Result<Replayed> replay(const ReplayArguments& a, const train::RunRecord& record
   const train::ParsedRecipe parsed = train::restore_recipe(record.recipe_json, a.overrides);
   if (!parsed.errors.empty()) {
     return invalid_argument(fmt::format("{}", fmt::join(parsed.errors, "\n")));
+  }
+  const train::TrainerOptions was = train::restore_recipe(record.recipe_json, {}).recipe.train;
+  if (parsed.recipe.train.steps != was.steps || parsed.recipe.train.epochs != was.epochs) {
+    return invalid_argument("a replay has the steps of its run; leave out steps and epochs");
   }
   at::set_num_threads(record.threads);
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(parsed.recipe));

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using Errors = std::vector<std::string>;
 
 /// As probe_checkpoint_directory, but leaves no folder behind.
-Status try_checkpoint_directory(const std::string& directory) {
+Status try_folder(const std::string& directory) {
   std::vector<fs::path> missing;  // the deepest first
   std::error_code ignored;
   for (fs::path p = fs::absolute(directory); !fs::exists(p, ignored); p = p.parent_path()) {
@@ -47,15 +47,19 @@ void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& e
   };
   if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
   std::error_code ignored;
-  if (!a.record.empty() && fs::exists(a.record, ignored) && !fs::is_empty(a.record, ignored)) {
-    errors.push_back("--record: '" + a.record + "' is not empty; name a new folder");
+  const bool taken = !a.record.empty() && fs::exists(a.record, ignored) &&
+                     !(fs::is_directory(a.record, ignored) && fs::is_empty(a.record, ignored));
+  if (taken) {
+    errors.push_back("--record: '" + a.record + "' is there already; name a new or empty folder");
+  } else if (!a.record.empty() && errors.empty()) {
+    note(try_folder(a.record).within("--record"));
   }
   const std::string& directory = recipe.train.checkpoint.directory;
   if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
   if (!a.resume && !directory.empty()) {
     note(checkpoint::begin_run(directory, a.overwrite).status());
   }
-  if (errors.empty() && !directory.empty()) note(try_checkpoint_directory(directory));
+  if (errors.empty() && !directory.empty()) note(try_folder(directory));
 }
 
 /// The data, unless there are errors.

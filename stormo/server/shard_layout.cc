@@ -76,10 +76,10 @@ Result<Shards> place(std::span<const ServedParameter> parameters, int shards, Pl
   }
   const auto used = std::ranges::count_if(out, [](const auto& pieces) { return !pieces.empty(); });
   if (used < shards) {
-    return invalid_argument(
-        std::to_string(shards) + " servers, but the model's " + std::to_string(parameters.size()) +
-        " parameters make pieces for " + std::to_string(used) + " only; use fewer servers" +
-        (rule == PlacementRule::kSliced ? ", or smaller slices" : ", or sliced placement"));
+    return invalid_argument(std::to_string(shards) + " servers, but the model's " +
+                            std::to_string(parameters.size()) + " parameters make pieces for " +
+                            std::to_string(used) + " only; use fewer servers" +
+                            (rule == PlacementRule::kSliced ? "" : ", or sliced placement"));
   }
   return out;
 }

@@ -22,27 +22,33 @@ struct ShardEvent {
   bool operator==(const ShardEvent&) const = default;
 };
 
+/// With what the checks of a worker's events begin; `run`: the same for all workers.
+std::uint64_t record_origin(std::uint64_t run, int worker);
+
 /// The file of a worker's events in the folder of a record.
 std::string record_path(const std::string& directory, int worker);
 
-/// Writes the events of one worker to a file, in their order.
+/// Writes the events of one worker to a file, in their order, each with a check that depends on all
+/// before it.
 class ShardRecorder {
  public:
-  /// Creates the file; kIo if that is not possible.
-  static Result<ShardRecorder> create(const std::string& path);
+  /// Creates the file; kIo if that is not possible. `origin`: see record_origin().
+  static Result<ShardRecorder> create(const std::string& path, std::uint64_t origin);
   void add(const ShardEvent& event);
   /// Writes what is buffered. kIo when a write has failed.
   Status flush();
 
  private:
-  ShardRecorder(std::string path, std::ofstream file)
-      : path_(std::move(path)), file_(std::move(file)) {}
+  ShardRecorder(std::string path, std::ofstream file, std::uint64_t check)
+      : path_(std::move(path)), file_(std::move(file)), check_(check) {}
   std::string path_;
   std::ofstream file_;
+  std::uint64_t check_;  // of the last event
 };
 
 /// The events of a file. A last event that is not complete, of a run that was killed, is left out.
-/// kCorrupt for another file, kIo if it cannot be read.
-Result<std::vector<ShardEvent>> read_shard_record(const std::string& path);
+/// kCorrupt for another file, for one of another origin, and where bytes have changed; kIo if it
+/// cannot be read.
+Result<std::vector<ShardEvent>> read_shard_record(const std::string& path, std::uint64_t origin);
 
 }  // namespace stormo::server

@@ -58,12 +58,19 @@ class AsyncTest(TrainTest):
 
     def test_a_record_that_is_not_whole_is_named(self):
         self.end_of("-n", "2", SERVERS, "--record", "record")
-        self.assertIn("not empty", self.refused("mlp.toml", "-n", "2", SERVERS, "--record", "record", "--overwrite"))
+        self.assertIn("is there already", self.refused("mlp.toml", "-n", "2", SERVERS, "--record", "record", "--overwrite"))
         events = max((self.folder / "record").glob("*1*"), key=lambda f: f.stat().st_size)
-        events.write_bytes(events.read_bytes()[:-240])
+        events.write_bytes(events.read_bytes()[:-320])
         done = self.stormo("replay", "record")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("is cut: the run went on after its last event", done.stderr)
+        other = self.folder / "record" / "worker-0.events"
+        sound = other.read_bytes()
+        other.write_bytes(sound[:-20] + bytes([sound[-20] ^ 8]) + sound[-19:])
+        self.assertIn("is damaged at event", self.stormo("replay", "record").stderr)
+        other.write_bytes(events.read_bytes())
+        self.assertIn("another run or another worker", self.stormo("replay", "record").stderr)
+        other.write_bytes(sound)
         events.unlink()
         done = self.stormo("replay", "record")
         self.assertIn(events.name, done.stderr)

@@ -27,6 +27,7 @@ Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
     wrong.push_back("--time: " + seconds.status().message());
   else
     options.seconds = std::chrono::duration<double>(*seconds).count();
+  if (seconds.ok() && options.seconds <= 0) wrong.push_back("--time: more than 0");
   if (a.servers < 1 || a.servers > kMostServers)
     wrong.push_back(fmt::format("--servers: 1 to {}", kMostServers));
   if (a.rounds < 1) wrong.push_back("--rounds: at least 1");

@@ -76,6 +76,9 @@ class ParameterStore {
   /// collective.
   virtual Status leave() { return {}; }
   virtual Status join() { return {}; }
+  /// With servers: whether this rank's events were recorded, as far as that was wanted. Not a
+  /// collective.
+  virtual Status record_status() const { return {}; }
   /// With servers: of the gradients that this rank has pushed.
   virtual protocol::Staleness staleness() const { return {}; }
   /// Where parameters diverge: the consensus distance before the last kAverage, equal on all ranks:

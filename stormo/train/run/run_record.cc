@@ -1,13 +1,14 @@
 #include <stormo/train/run/run_record.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace stormo::train {
 namespace {
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 std::string path_in(const std::string& directory) { return directory + "/run.json"; }
 
@@ -20,6 +21,7 @@ Status write_run_record(const std::string& directory, const RunRecord& record) {
       {"threads", record.threads},
       {"steps", record.steps},
       {"recipe", nlohmann::json::parse(record.recipe_json, nullptr, false)},
+      {"origin", record.origin},
       {"weights_hash", record.weights_hash}};
   const std::string path = path_in(directory), unfinished = path + ".new";
   std::ofstream file(unfinished);
@@ -33,8 +35,9 @@ Status write_run_record(const std::string& directory, const RunRecord& record) {
 
 Result<RunRecord> read_run_record(const std::string& directory) {
   const std::string path = path_in(directory);
+  std::error_code failed;
   std::ifstream file(path);
-  if (!file) {
+  if (!std::filesystem::is_regular_file(path, failed) || !file) {
     return Status(Code::kNotFound, "no record of a run in '" + directory +
                                        "' (run.json); make one by stormo train --record");
   }
@@ -47,6 +50,7 @@ Result<RunRecord> read_run_record(const std::string& directory) {
                    .threads = json.value("threads", 1),
                    .steps = json.value("steps", std::int64_t{0}),
                    .recipe_json = json["recipe"].dump(),
+                   .origin = json.value("origin", std::uint64_t{0}),
                    .weights_hash = json.value("weights_hash", "")};
 }
 

@@ -14,6 +14,7 @@ struct RunRecord {
   int threads = 1;                 ///< that each worker computed with
   std::int64_t steps = 0;          ///< of the whole run
   std::string recipe_json = "{}";  ///< resolved
+  std::uint64_t origin = 0;        ///< of the workers' events, see server::record_origin()
   std::string weights_hash;        ///< of the outcome; empty: the run did not come to its end
 };
 

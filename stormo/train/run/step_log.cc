@@ -42,15 +42,22 @@ observe::StepRecord StepLog::take(std::int64_t steps_left) {
   return record;
 }
 
-void RecentLoss::add(double loss_sum, double samples) {
-  if (steps_.size() == most_) steps_.pop_front();
-  steps_.push_back({loss_sum, samples});
+void RecentLoss::add(double loss_sum, double samples, std::int64_t steps) {
+  steps_.push_back({loss_sum, samples, steps});
+  count_ += steps;
+  while (count_ - steps_.front().steps >= most_) {
+    count_ -= steps_.front().steps;
+    steps_.pop_front();
+  }
 }
 
 double RecentLoss::mean() const {
-  Step sum{0, 0};
-  for (const Step& step : steps_) sum = {sum.loss_sum + step.loss_sum, sum.samples + step.samples};
-  return sum.samples > 0 ? sum.loss_sum / sum.samples : 0;
+  double loss_sum = 0, samples = 0;
+  for (const Step& step : steps_) {
+    loss_sum += step.loss_sum;
+    samples += step.samples;
+  }
+  return samples > 0 ? loss_sum / samples : 0;
 }
 
 }  // namespace stormo::train

@@ -44,18 +44,21 @@ class StepLog {
 /// Mean loss over the samples of the last steps.
 class RecentLoss {
  public:
-  /// Of at most `steps` steps, at least 1.
-  explicit RecentLoss(std::int64_t steps) : most_(static_cast<std::size_t>(steps)) {}
+  /// Of `steps` steps, at least 1, or of the fewest more where steps were added together.
+  explicit RecentLoss(std::int64_t steps) : most_(steps) {}
 
-  void add(double loss_sum, double samples);
+  /// The sums over `steps` steps.
+  void add(double loss_sum, double samples, std::int64_t steps = 1);
   double mean() const;
-  std::int64_t steps() const { return std::ssize(steps_); }
+  std::int64_t steps() const { return count_; }
 
  private:
   struct Step {
     double loss_sum, samples;
+    std::int64_t steps;
   };
-  std::size_t most_;
+  std::int64_t most_;
+  std::int64_t count_ = 0;  // steps that are kept
   std::deque<Step> steps_;
 };
 

@@ -9,6 +9,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <stormo/base/rng.h>
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/autograd/generator_state.h>
 #include <stormo/train/optimizer/learning_rate.h>
@@ -253,7 +254,8 @@ Status TrainingRun::agree(const StepOutcome& mine) {
   StepOutcome all;
   STORMO_RETURN_IF_ERROR(exchange(std::exchange(round_, {}), all));
   step_loss_ = all.loss_sum / static_cast<double>(all.samples);
-  recent_loss_.add(all.loss_sum, static_cast<double>(all.samples));
+  recent_loss_.add(all.loss_sum, static_cast<double>(all.samples),
+                   averaging_ ? state_.step + 1 - averaged_step_ : 1);
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   return {};
 }
@@ -443,7 +445,7 @@ Status TrainingRun::finish() {
   end_.ranks = world_.size();
   end_.hosts = world_.cross_size();
   observer().on_end(end_);
-  return {};
+  return store_->record_status().within("--record: the run is done, but its record is not whole");
 }
 
 // At the start, so that a run that fails can be replayed too, and at the end with its outcome.
@@ -453,6 +455,7 @@ Status TrainingRun::record_run() {
                                             .threads = at::get_num_threads(),
                                             .steps = steps_,
                                             .recipe_json = options_.recipe_json,
+                                            .origin = fnv1a(options_.recipe_json),
                                             .weights_hash = end_.weights_hash})
       .within("--record");
 }

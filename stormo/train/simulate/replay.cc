@@ -113,6 +113,11 @@ class Replay {
       }
       case Kind::kPush: break;
     }
+    if (event.step != worker.computed && event.step + 1 != worker.computed) {
+      return Status(Code::kCorrupt, "worker " + std::to_string(w) + " pushes step " +
+                                        std::to_string(event.step + 1) + " after step " +
+                                        std::to_string(worker.computed));
+    }
     if (worker.computed == event.step) {
       STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome,
                               workers_.compute(w, w, static_cast<std::int64_t>(event.step)));

@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include <stormo/base/rng.h>
 #include <stormo/base/units.h>
 #include <stormo/train/parameters/model_parameters.h>
 
@@ -39,7 +40,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
         served_.make_shard(s, {.policy = wait, .status = [this] { return world_.status(); }}));
   }
   create_shards();
-  if (!options.record.empty()) start_record(options.record);
+  if (!options.record.empty()) start_record(options);
 }
 
 Status ServedStore::needs_one_host() {
@@ -79,14 +80,17 @@ void ServedStore::create_shards() {
   }
 }
 
-void ServedStore::start_record(const std::string& directory) {
+void ServedStore::start_record(const TrainerOptions& options) {
+  const std::string& directory = options.record;
   std::error_code failed;
   std::filesystem::create_directories(directory, failed);
   if (failed) {
     throw Error(io_error("cannot make the folder '" + directory + "': " + failed.message()));
   }
   recorder_ =
-      server::ShardRecorder::create(server::record_path(directory, worker_)).take_or_throw();
+      server::ShardRecorder::create(server::record_path(directory, worker_),
+                                    server::record_origin(fnv1a(options.recipe_json), worker_))
+          .take_or_throw();
 }
 
 void ServedStore::note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit) {
@@ -240,7 +244,9 @@ Status ServedStore::leave() {
     STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, shards_[s]->leave(worker_, lr_));
     note(server::ShardEvent::Kind::kLeave, s, commit);
   }
-  return recorder_ ? recorder_->flush() : Status();
+  // the training matters more than its record
+  if (recorder_ && record_status_.ok()) record_status_ = recorder_->flush();
+  return {};
 }
 
 Status ServedStore::join() {

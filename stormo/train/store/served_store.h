@@ -49,6 +49,7 @@ class ServedStore final : public ParameterStore {
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
+  Status record_status() const override { return record_status_; }
   Status leave() override;
   Status join() override;
   protocol::Staleness staleness() const override;
@@ -56,7 +57,7 @@ class ServedStore final : public ParameterStore {
  private:
   using Views = std::vector<server::SharedShard::View>;
   void create_shards();
-  void start_record(const std::string& directory);
+  void start_record(const TrainerOptions& options);
   void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit);
 
   const AxisGroups& groups_;
@@ -68,6 +69,7 @@ class ServedStore final : public ParameterStore {
   std::vector<std::byte*> memory_;       // of shards, on the rank that allocated it
   std::vector<std::uint64_t> sequence_;  // of the next push, by shard
   std::optional<server::ShardRecorder> recorder_;
+  Status record_status_;
   std::uint64_t steps_ = 0;  // of this worker, since the store was made
   bool begun_ = false;
   LocalCopy copy_;  // used where the plan updates it

@@ -23,6 +23,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <stormo/base/rng.h>
 #include <stormo/server/shard_record.h>
 #include <stormo/train/run/run_record.h>
 #include <stormo/train/run/trainer.h>
@@ -359,7 +360,9 @@ TEST_P(Recorded, IsReplayedBitForBit) {
   const Outcome real = run(4);
   std::vector<std::vector<server::ShardEvent>> events;
   for (int w = 0; w < 4; ++w) {
-    events.push_back(server::read_shard_record(server::record_path(folder, w)).take_or_throw());
+    events.push_back(server::read_shard_record(server::record_path(folder, w),
+                                               server::record_origin(fnv1a("{}"), w))
+                         .take_or_throw());
   }
   EXPECT_EQ(read_run_record(folder)->weights_hash, real.end.weights_hash);
   const auto module = make_toy_module(3);
