@@ -118,9 +118,13 @@ std::atomic<std::uint64_t>& ShardMemory::version_of(unsigned weights) const {
   return at<std::atomic<std::uint64_t>>(versions_)[weights];
 }
 
+std::byte* ShardMemory::weights(unsigned number, std::size_t piece) const {
+  return copy(weights_, number) + offsets_[piece];
+}
+
 PieceArrays ShardMemory::arrays(const Commit& which, std::size_t piece) const {
   PieceArrays out;
-  out.weights = copy(weights_, which.weights) + offsets_[piece];
+  out.weights = weights(which.weights, piece);
   std::byte* slots = copy(slots_, which.slots);
   std::memcpy(&out.updates, slots + piece * sizeof(std::int64_t), sizeof(std::int64_t));
   slots += aligned(pieces_.size() * sizeof(std::int64_t), kLine) + offsets_[piece];

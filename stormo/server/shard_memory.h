@@ -70,6 +70,8 @@ class ShardMemory {
   std::size_t slots() const { return slot_count_; }
 
   std::atomic<std::uint64_t>& version_of(unsigned weights) const;
+  /// The weights of a piece in a copy. Unlike the rest of a version, a pin protects them.
+  std::byte* weights(unsigned number, std::size_t piece) const;
   /// Arrays of a piece in one version. The number of updates is read from there, too.
   PieceArrays arrays(const Commit& which, std::size_t piece) const;
   void set_updates(unsigned slots, std::size_t piece, std::int64_t updates) const;

@@ -64,7 +64,7 @@ SharedShard::View SharedShard::view_of(const Commit& commit) const {
             .commit = commit.count,
             .pieces = {}};
   for (std::size_t i = 0; i < pieces().size(); ++i) {
-    view.pieces.push_back(memory_.arrays(commit, i).weights);
+    view.pieces.push_back(memory_.weights(commit.weights, i));
   }
   return view;
 }
@@ -267,10 +267,9 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
                         .scale = (averages ? share(gradient.weight) : 1) * gradient.gradient_scale *
                                  decision.gradient_factor};
     }
-    const PieceGradient of_piece{
-        .terms = std::span(terms).first(count),
-        .lambda = pin == 0 ? 0 : options_.policy->delay_compensation(),
-        .pulled = pin == 0 ? nullptr : memory_.arrays({.weights = pin - 1}, i).weights};
+    const PieceGradient of_piece{.terms = std::span(terms).first(count),
+                                 .lambda = pin == 0 ? 0 : options_.policy->delay_compensation(),
+                                 .pulled = pin == 0 ? nullptr : memory_.weights(pin - 1, i)};
     PieceArrays to = memory_.arrays(lease.to, i);
     update_piece(options_.optimizer, {.lr = gradient.lr * decision.rate_factor}, pieces()[i],
                  of_piece, memory_.arrays(lease.from, i), to, progress);

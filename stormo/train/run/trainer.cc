@@ -69,11 +69,6 @@ Status validate(const RunSetup& setup) {
   return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
 }
 
-/// Whether every rank ends with this status.
-bool all_know(const Status& status) {
-  return status.code() == Code::kInterrupted || status.code() == Code::kRefused;
-}
-
 template <class Function>
 Result<observe::EndRecord> result_of(const Function& function) {
   try {
@@ -91,6 +86,7 @@ struct Trainer::State {
   int signal = 0;
   std::string last_saved;
   bool started = false;
+  bool all_know = false;  // how this rank ends
 
   Result<observe::EndRecord> run();
 };
@@ -104,7 +100,8 @@ Result<observe::EndRecord> Trainer::State::run() {
   TrainingRun run(setup);
   Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
   // before the run goes: it may wait for others, and they for this rank
-  if (!end.ok() && !all_know(end.status())) setup.world.fail(end.status());
+  all_know = run.all_know(end.status());
+  if (!end.ok() && !all_know) setup.world.fail(end.status());
   signal = run.interrupt_signal();
   last_saved = run.last_saved();
   started = run.started();
@@ -143,7 +140,8 @@ bool Trainer::started() const { return state_->started; }
 
 Result<observe::EndRecord> Trainer::run() {
   Result<observe::EndRecord> end = result_of([this] { return state_->run(); });
-  if (!end.ok() && !all_know(end.status())) state_->setup.world.fail(end.status());
+  const bool told = state_->all_know || end.status().code() == Code::kRefused;
+  if (!end.ok() && !told) state_->setup.world.fail(end.status());
   return end;
 }
 

@@ -79,6 +79,10 @@ Result<observe::EndRecord> TrainingRun::run() {
                : "; saved in " + options_.checkpoint.directory + ", resume to go on from there"));
 }
 
+bool TrainingRun::all_know(const Status& status) const {
+  return saves_gave_up_ || status.code() == Code::kInterrupted;
+}
+
 Status TrainingRun::start() {
   world_.set_section("start");
   setup_.task.module->train();
@@ -365,6 +369,7 @@ Status TrainingRun::note_save(const Result<std::string>& outcome) {
                              .max_failures = most,
                              .error = outcome.status().message()});
   if (failed_saves_ < most) return {};
+  saves_gave_up_ = true;
   return io_error("saving failed " + std::to_string(failed_saves_) +
                   " times in a row (checkpoint.max_failures): " + outcome.status().message());
 }

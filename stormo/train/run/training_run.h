@@ -59,6 +59,8 @@ class TrainingRun {
   int interrupt_signal() const { return signal_ == 0 || signal_ == SIGINT ? signal_ : SIGTERM; }
   /// See Trainer::last_saved(). No collective.
   std::string last_saved() { return state_.last_saved(); }
+  /// Whether all ranks end with this status by themselves: then nobody has to be told.
+  bool all_know(const Status& status) const;
   /// Whether everything before the first step has succeeded.
   bool started() const { return started_training_; }
 
@@ -127,6 +129,7 @@ class TrainingRun {
   std::int64_t first_sample_ = 0;
   std::int64_t saving_step_ = 0;  // of the last save that was begun
   int failed_saves_ = 0;          // in a row
+  bool saves_gave_up_ = false;    // on all ranks
   bool save_failed_ = false;      // rank 0 knows of a failure that is not yet told
   double learning_rate_ = 0;
   std::int64_t evaluated_step_ = -1;
