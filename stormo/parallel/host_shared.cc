@@ -11,6 +11,8 @@
 
 #include <string>
 
+#include <stormo/parallel/no_axes.h>
+
 namespace stormo::parallel {
 namespace {
 
@@ -34,10 +36,7 @@ Result<plan::StepPlan> share(const plan::StepPlan& in, int hosts, int local) {
     return invalid_argument("host_shared: " + std::to_string(hosts) + " hosts of " +
                             std::to_string(local) + " ranks; give at least 1");
   }
-  if (!in.mesh.axes.empty()) {
-    return Status(Code::kBadPlan,
-                  "host_shared: the mesh has axes already; apply it once, and no other strategy");
-  }
+  STORMO_RETURN_IF_ERROR(check_no_axes(in, "host_shared"));
   plan::StepPlan out = in;
   out.strategy += "+host_shared";
   if (hosts > 1) out.mesh.axes.push_back({kHosts, hosts});

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <string>
 
+#include <stormo/parallel/no_axes.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::parallel {
@@ -31,11 +32,7 @@ Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period) 
                             "; give at least 1 rank, and a period of 1 to " +
                             std::to_string(plan::kMaxPeriod) + " steps");
   }
-  if (!in.mesh.axes.empty()) {
-    return Status(
-        Code::kBadPlan,
-        "parameter_averaging: the mesh has axes already; apply it once, and no other strategy");
-  }
+  STORMO_RETURN_IF_ERROR(check_no_axes(in, "parameter_averaging"));
   plan::StepPlan out = in;
   out.strategy += "+parameter_averaging";
   out.mesh.axes = {{kAxis, ranks}};

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include <stormo/parallel/no_axes.h>
+
 namespace stormo::parallel {
 namespace {
 
@@ -31,11 +33,7 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
     return invalid_argument("parameter_server: " + std::to_string(workers) +
                             " workers; give at least 1");
   }
-  if (!in.mesh.axes.empty()) {
-    return Status(
-        Code::kBadPlan,
-        "parameter_server: the mesh has axes already; apply it once, and no other strategy");
-  }
+  STORMO_RETURN_IF_ERROR(check_no_axes(in, "parameter_server"));
   plan::StepPlan out = in;
   out.strategy += "+parameter_server";
   out.mesh.axes = {{kAxis, workers}};

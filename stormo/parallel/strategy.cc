@@ -93,26 +93,21 @@ Status check_servers(const Strategy& s, const StepOptions& step) {
                   "cannot update by this rule: lars and lamb need norms of whole parameters, which "
                   "servers do not compute; use another optimizer");
   }
-  if (step.scale_loss) {
-    return refuse(
-        s,
-        "would have a loss scale of its own for every worker; use bfloat16 or float32, or "
-        "'ddp'");
-  }
   return {};
 }
 
-Status check_averaging(const Strategy& s, const StepOptions& step) {
-  if (s.kind != Kind::kParameterAveraging) return {};
-  if (s.parameters != Parameters::kAuto) {
-    return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
-  }
-  if (step.scale_loss) {
-    return refuse(s,
-                  "would have a loss scale of its own on every rank; use bfloat16 or float32, or "
-                  "'ddp'");
-  }
-  return {};
+Status check_averaging(const Strategy& s) {
+  if (s.kind != Kind::kParameterAveraging || s.parameters == Parameters::kAuto) return {};
+  return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
+}
+
+/// Where ranks do not exchange gradients, each would find overflows of its own.
+Status check_loss_scale(const Strategy& s, const StepOptions& step) {
+  const bool own = s.kind == Kind::kParameterServer || s.kind == Kind::kParameterAveraging;
+  if (!step.scale_loss || !own) return {};
+  return refuse(s,
+                "would have a loss scale of its own on every rank; use bfloat16 or float32, or "
+                "'ddp'");
 }
 
 // Sharing costs nothing inside a host, and saves memory. Between hosts alone there is nothing to
@@ -144,7 +139,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const bool has_tables =
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
   STORMO_RETURN_IF_ERROR(check_servers(strategy, step));
-  STORMO_RETURN_IF_ERROR(check_averaging(strategy, step));
+  STORMO_RETURN_IF_ERROR(check_averaging(strategy));
+  STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));

@@ -99,8 +99,8 @@ struct Action {
 };
 
 /// The actions of one training step, in order; every rank executes them, but those that are not for
-/// this step (Action::every). Each lane runs its actions
-/// one after the other, as soon as their inputs are available. Strategies are lists of passes,
+/// this step (Action::every). Each lane runs its actions one after the other, as soon as their
+/// inputs are available. Strategies are lists of passes,
 /// `StepPlan -> Result<StepPlan>`.
 struct StepPlan {
   std::string strategy = "one_device";  ///< names of the passes applied, joined by '+'

@@ -40,7 +40,7 @@ class Sizes {
         break;
       case ActionKind::kUnscale:
         // a worker of servers decides alone
-        if (!is_remote(plan_) && !is_diverged(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
+        if (!is_remote(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
         break;
       case ActionKind::kAgree:
         add(sizes_.agreed_numbers, DType::kFloat64, all_axes(plan_.mesh));
