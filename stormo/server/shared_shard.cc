@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 namespace stormo::server {
@@ -21,8 +22,10 @@ bool updates(const PushDecision& decision) {
 
 }  // namespace
 
-SharedShard::SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, ShardWait wait)
+SharedShard::SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, int worker,
+                         ShardWait wait)
     : options_(std::move(options)),
+      worker_(worker),
       wait_(std::move(wait)),
       memory_(std::move(pieces), options_.workers, options_.optimizer) {}
 
@@ -35,23 +38,31 @@ PieceArrays SharedShard::values(std::size_t piece) const {
   return memory_.arrays(Commit::unpack(memory_.header().commit.load()), piece);
 }
 
-void SharedShard::set_updates(std::size_t piece, std::int64_t count) {
-  memory_.set_updates(Commit::unpack(memory_.header().commit.load()).slots, piece, count);
+Status SharedShard::set(std::size_t piece, const PieceArrays& values) {
+  const Commit current = Commit::unpack(memory_.header().commit.load());
+  const PieceArrays own = memory_.arrays(current, piece);
+  const std::size_t bytes = pieces()[piece].bytes();
+  if (values.weights != nullptr) std::memcpy(own.weights, values.weights, bytes);
+  for (std::size_t s = 0; s < memory_.slots(); ++s) {
+    if (values.slots[s] != nullptr) std::memcpy(own.slots[s], values.slots[s], bytes);
+  }
+  memory_.set_updates(current.slots, piece, values.updates);
+  return {};
 }
 
-ShardState SharedShard::state() const {
+ShardState SharedShard::current_state() const {
   Commit current;
   return memory_.state(current);
 }
 
 // The pin is seen by every writer that chooses a copy after it; if the version is still current
 // then, no writer has chosen this copy before.
-SharedShard::View SharedShard::pin(int worker) {
+Shard::View SharedShard::pin() {
   ShardMemory::Header& header = memory_.header();
   std::uint64_t word = header.commit.load(std::memory_order_seq_cst);
   for (;;) {
     const unsigned weights = Commit::unpack(word).weights;
-    memory_.cell(worker).pin.store(weights + 1, std::memory_order_seq_cst);
+    memory_.cell(worker_).pin.store(weights + 1, std::memory_order_seq_cst);
     const std::uint64_t again = header.commit.load(std::memory_order_seq_cst);
     word = again;
     if (Commit::unpack(again).weights == weights) break;
@@ -59,7 +70,7 @@ SharedShard::View SharedShard::pin(int worker) {
   return view_of(Commit::unpack(word));
 }
 
-SharedShard::View SharedShard::view_of(const Commit& commit) const {
+Shard::View SharedShard::view_of(const Commit& commit) const {
   View view{.version = memory_.version_of(commit.weights).load(std::memory_order_acquire),
             .commit = commit.count,
             .pieces = {}};
@@ -69,17 +80,15 @@ SharedShard::View SharedShard::view_of(const Commit& commit) const {
   return view;
 }
 
-SharedShard::View SharedShard::look(int worker) { return pin(worker); }
-
-Result<SharedShard::View> SharedShard::read(int worker, Deadline by) {
+Result<Shard::View> SharedShard::read(Deadline by) {
   transport::Flag& bell = memory_.header().bell;
   for (;;) {
     const std::uint32_t seen = bell.load();
-    if (protocol::may_read(*options_.policy, state(), worker)) break;
+    if (protocol::may_read(*options_.policy, current_state(), worker_)) break;
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
-  View view = pin(worker);
-  ShardMemory::Cell& cell = memory_.cell(worker);
+  View view = pin();
+  ShardMemory::Cell& cell = memory_.cell(worker_);
   cell.version_read.store(view.version, std::memory_order_release);
   cell.reads.fetch_add(1, std::memory_order_release);
   bell.ring();  // a push may wait for this read
@@ -99,9 +108,9 @@ Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
 
 // One writer at a time, so that no work is done in vain. Correctness does not depend on it: a
 // writer that lost its lease fails to commit.
-Result<SharedShard::Lease> SharedShard::acquire(int worker, Deadline by) {
+Result<SharedShard::Lease> SharedShard::acquire(Deadline by) {
   ShardMemory::Header& header = memory_.header();
-  const std::uint64_t owner = static_cast<std::uint64_t>(worker + 1) << kOwnerShift;
+  const std::uint64_t owner = static_cast<std::uint64_t>(worker_ + 1) << kOwnerShift;
   std::uint64_t held = header.lease.load(), progress = header.progress.load();
   TimePoint since = std::chrono::steady_clock::now();
   for (;;) {
@@ -119,24 +128,24 @@ Result<SharedShard::Lease> SharedShard::acquire(int worker, Deadline by) {
     if ((free || time - since >= wait_.patience) &&
         header.lease.compare_exchange_strong(now, mine)) {
       Lease lease{.word = mine};
-      if (choose_copies(worker, lease)) return lease;
-      release(worker, lease);
+      if (choose_copies(lease)) return lease;
+      release(lease);
     }
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
 }
 
 // False if the lease was lost, or all copies are in use.
-bool SharedShard::choose_copies(int worker, Lease& lease) {
+bool SharedShard::choose_copies(Lease& lease) {
   ShardMemory::Header& header = memory_.header();
   lease.state = memory_.state(lease.from);
-  if (!memory_.find_free(worker, lease.from, lease.to)) return false;
-  memory_.cell(worker).writes.store(lease.to.pack(), std::memory_order_seq_cst);
+  if (!memory_.find_free(worker_, lease.from, lease.to)) return false;
+  memory_.cell(worker_).writes.store(lease.to.pack(), std::memory_order_seq_cst);
   // whoever takes the lease later sees what is written here; whoever has taken it may not
   return header.lease.load(std::memory_order_seq_cst) == lease.word;
 }
 
-bool SharedShard::commit(int worker, Lease& lease) {
+bool SharedShard::commit(Lease& lease) {
   memory_.write_state(lease.to.state, lease.state);
   if (lease.to.weights != lease.from.weights) {
     memory_.version_of(lease.to.weights).store(lease.state.version, std::memory_order_release);
@@ -145,12 +154,12 @@ bool SharedShard::commit(int worker, Lease& lease) {
   std::uint64_t expected = lease.from.pack();
   const bool done = memory_.header().commit.compare_exchange_strong(expected, lease.to.pack(),
                                                                     std::memory_order_seq_cst);
-  release(worker, lease);
+  release(lease);
   return done;
 }
 
-void SharedShard::release(int worker, const Lease& lease) {
-  memory_.cell(worker).writes.store(0, std::memory_order_seq_cst);
+void SharedShard::release(const Lease& lease) {
+  memory_.cell(worker_).writes.store(0, std::memory_order_seq_cst);
   drop(lease);
 }
 
@@ -161,18 +170,18 @@ void SharedShard::drop(const Lease& lease) {
 }
 
 // Under the lease the current copies are marked as used; then others go on with other copies.
-Result<SharedShard::View> SharedShard::save(
-    int worker, const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
+Result<Shard::View> SharedShard::save(
+    const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
   ShardMemory::Header& header = memory_.header();
-  ShardMemory::Cell& cell = memory_.cell(worker);
+  ShardMemory::Cell& cell = memory_.cell(worker_);
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(const Lease lease, acquire(worker, Deadline::never()));
+    STORMO_ASSIGN_OR_RETURN(const Lease lease, acquire(Deadline::never()));
     Commit used = lease.from;
     used.count = 1;
     cell.pin.store(used.weights + 1, std::memory_order_seq_cst);
     cell.writes.store(used.pack(), std::memory_order_seq_cst);
     if (header.lease.load(std::memory_order_seq_cst) != lease.word) {
-      release(worker, lease);
+      release(lease);
       continue;
     }
     drop(lease);
@@ -184,26 +193,25 @@ Result<SharedShard::View> SharedShard::save(
   }
 }
 
-Result<SharedShard::Pushed> SharedShard::push(int worker, const PushedGradient& gradient,
-                                              Deadline by) {
+Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline by) {
   const protocol::Push push{
-      .worker = worker, .sequence = gradient.sequence, .weight = gradient.weight};
+      .worker = worker_, .sequence = gradient.sequence, .weight = gradient.weight};
   const protocol::Policy& policy = *options_.policy;
   for (;;) {
     const std::uint32_t seen = memory_.header().bell.load();
-    STORMO_ASSIGN_OR_RETURN(PushDecision decision, protocol::decide(policy, state(), push));
+    STORMO_ASSIGN_OR_RETURN(PushDecision decision, protocol::decide(policy, current_state(), push));
     if (decision.action == PushAction::kRepeated) return Pushed{decision};
     if (decision.action == PushAction::kWait) {
       STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
       continue;
     }
-    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(worker, by));
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by));
     STORMO_ASSIGN_OR_RETURN(decision, protocol::decide(policy, lease.state, push));
     if (decision.action == PushAction::kWait || decision.action == PushAction::kRepeated) {
-      release(worker, lease);
+      release(lease);
       continue;
     }
-    write(lease, gradient, worker, decision);
+    write(lease, gradient, decision);
     // the copies that this push does not write stay current
     if (!updates(decision)) {
       lease.to.weights = lease.from.weights;
@@ -212,17 +220,17 @@ Result<SharedShard::Pushed> SharedShard::push(int worker, const PushedGradient& 
     if (decision.action != PushAction::kAdd) lease.to.sums = lease.from.sums;
     protocol::note_push(lease.state, push, decision);
     STORMO_RETURN_IF_ERROR(policy.invariant(lease.state));
-    if (commit(worker, lease)) return Pushed{decision, lease.to.count};
+    if (commit(lease)) return Pushed{decision, lease.to.count};
   }
 }
 
-void SharedShard::write(const Lease& lease, const PushedGradient& gradient, int worker,
+void SharedShard::write(const Lease& lease, const PushedGradient& gradient,
                         const PushDecision& decision) {
   if (decision.action == PushAction::kAdd) {
     write_sums(lease, gradient,
                gradient.weight * gradient.gradient_scale * decision.gradient_factor);
   } else if (updates(decision)) {
-    update_all(lease, gradient, worker, decision);
+    update_all(lease, gradient, decision);
   }
 }
 
@@ -247,7 +255,7 @@ void SharedShard::write_sums(const Lease& lease, const PushedGradient& gradient,
 }
 
 // The gradient is that of the push alone, or the average of it and the pending ones.
-void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient, int worker,
+void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
                              const PushDecision& decision) {
   const auto progress = [this] {
     memory_.header().progress.fetch_add(1, std::memory_order_relaxed);
@@ -255,7 +263,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   const bool averages = decision.action == PushAction::kAddAndUpdate;
   const double whole = averages ? lease.state.pending_weight + gradient.weight : 1;
   const auto share = [whole](double weight) { return whole > 0 ? weight / whole : 0; };
-  const std::uint32_t pin = memory_.cell(worker).pin.load(std::memory_order_relaxed);
+  const std::uint32_t pin = memory_.cell(worker_).pin.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     std::array<optim::GradientTerm, kMaxTerms> terms;
     std::size_t count = 0;
@@ -277,37 +285,39 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   }
 }
 
-Result<std::uint64_t> SharedShard::leave(int worker, double lr, bool dead) {
-  if (dead) {
-    memory_.cell(worker).pin.store(0);
-    memory_.cell(worker).writes.store(0);
-  }
+Result<std::uint64_t> SharedShard::bury(double lr) {
+  memory_.cell(worker_).pin.store(0);
+  memory_.cell(worker_).writes.store(0);
+  return leave(lr);
+}
+
+Result<std::uint64_t> SharedShard::leave(double lr) {
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(worker, Deadline::never()));
-    const bool completes = protocol::leave(*options_.policy, lease.state, worker);
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never()));
+    const bool completes = protocol::leave(*options_.policy, lease.state, worker_);
     if (completes) {
       const PushDecision decision{.action = PushAction::kAddAndUpdate};
-      update_all(lease, {.pieces = {}, .lr = lr, .weight = 0}, worker, decision);
+      update_all(lease, {.pieces = {}, .lr = lr, .weight = 0}, decision);
       protocol::note_update(lease.state);
     } else {
       lease.to.weights = lease.from.weights;
       lease.to.slots = lease.from.slots;
     }
     lease.to.sums = lease.from.sums;
-    if (commit(worker, lease)) return lease.to.count;
+    if (commit(lease)) return lease.to.count;
   }
 }
 
-Result<SharedShard::Joined> SharedShard::join(int worker) {
+Result<Shard::Joined> SharedShard::join() {
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(worker, Deadline::never()));
-    protocol::join(lease.state, worker);
-    memory_.cell(worker).reads.store(lease.state.worker(worker).reads, std::memory_order_release);
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never()));
+    protocol::join(lease.state, worker_);
+    memory_.cell(worker_).reads.store(lease.state.worker(worker_).reads, std::memory_order_release);
     lease.to.weights = lease.from.weights;
     lease.to.slots = lease.from.slots;
     lease.to.sums = lease.from.sums;
-    const std::uint64_t next = lease.state.worker(worker).pushes;
-    if (commit(worker, lease)) return Joined{next, lease.to.count};
+    const std::uint64_t next = lease.state.worker(worker_).pushes;
+    if (commit(lease)) return Joined{next, lease.to.count};
   }
 }
 

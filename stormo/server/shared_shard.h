@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include <stormo/base/clock.h>
@@ -12,7 +11,7 @@
 #include <stormo/optim/options.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/protocol/server/shard_state.h>
-#include <stormo/server/shard_layout.h>
+#include <stormo/server/shard.h>
 #include <stormo/server/shard_memory.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/memory/wait.h>
@@ -35,16 +34,6 @@ struct ShardWait {
   Duration patience = std::chrono::milliseconds(300);
 };
 
-/// A gradient for one shard.
-struct PushedGradient {
-  /// By piece: its first element, in the type of the piece; null: there is none.
-  std::span<const void* const> pieces;
-  double lr = 0;
-  double gradient_scale = 1;   ///< multiplies the gradient: clipping
-  double weight = 1;           ///< in an average: the number of samples
-  std::uint64_t sequence = 0;  ///< see protocol::Push
-};
-
 /// A server shard in memory that all workers of a host map: parameters, optimizer state, and the
 /// state machine that decides about reads and pushes. There is no server process. A worker that
 /// pushes does the work of the server itself: it writes the next version into a copy that nobody
@@ -56,57 +45,37 @@ struct PushedGradient {
 /// - at most one push is made at a time; its duration is that of a pass over the shard.
 ///
 /// One object per process and worker; the memory is shared. Not thread-safe.
-class SharedShard {
+class SharedShard final : public Shard {
  public:
-  SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, ShardWait wait);
+  /// `worker`: its number, below options.workers.
+  SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, int worker, ShardWait wait);
 
   /// Bytes of the memory; pages that are never touched are not used.
   std::size_t bytes() const { return memory_.bytes(); }
-  const std::vector<ShardPiece>& pieces() const { return memory_.pieces(); }
+  const std::vector<ShardPiece>& pieces() const override { return memory_.pieces(); }
 
   /// Makes the shard in `memory` (bytes() long, aligned to 4096, borrowed), with all values 0; then
   /// others may attach to it. `values()` are set before the first read.
   void create(std::byte* memory);
   void attach(std::byte* memory) { memory_.attach(memory); }
 
-  /// The current arrays of a piece: to set first values, and to compare. Only while nobody pushes.
+  /// The current arrays of a piece, to compare. Only while nobody pushes.
   PieceArrays values(std::size_t piece) const;
-  void set_updates(std::size_t piece, std::int64_t updates);
 
-  /// A version of the shard in place: constant, and valid until the worker's next read.
-  struct View {
-    std::uint64_t version = 0;
-    std::uint64_t commit = 0;  ///< number of the last change of the shard before the read
-    std::vector<const std::byte*> pieces;  ///< first elements
-  };
-  /// Reads the current version, when the policy permits. Blocks until then, at most until `by`.
-  Result<View> read(int worker, Deadline by = Deadline::never());
-  /// As read(), whatever the policy says, and uncounted: for evaluation and saving.
-  View look(int worker);
-  /// As look(), and calls `copy` with the arrays of each piece of this version. The optimizer's
-  /// state stays what it is during the call only. Others may push meanwhile.
-  Result<View> save(int worker,
-                    const std::function<void(std::size_t piece, const PieceArrays&)>& copy);
-  struct Pushed {
-    protocol::PushDecision decision;
-    std::uint64_t commit = 0;  ///< number of this change of the shard
-  };
-  /// Gives a gradient. Blocks until it is taken, at most until `by`. kCorrupt when the policy's
-  /// invariant does not hold.
-  Result<Pushed> push(int worker, const PushedGradient& gradient, Deadline by = Deadline::never());
+  Status set(std::size_t piece, const PieceArrays& values) override;
+  Result<View> read(Deadline by = Deadline::never()) override;
+  Result<View> look() override { return pin(); }
+  Result<View> save(
+      const std::function<void(std::size_t piece, const PieceArrays&)>& copy) override;
+  Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) override;
+  Result<std::uint64_t> leave(double lr) override;
+  Result<Joined> join() override;
+  Result<protocol::ShardState> state() const override { return current_state(); }
 
-  /// The worker leaves: nobody waits for it any more. `lr`: of an update that this completes.
-  /// `dead`: its process has ended, another one calls this, and the copies that it used are free.
-  /// Returns the number of this change of the shard.
-  Result<std::uint64_t> leave(int worker, double lr, bool dead = false);
-  struct Joined {
-    std::uint64_t sequence = 0;  ///< of the worker's next push
-    std::uint64_t commit = 0;    ///< number of this change of the shard
-  };
-  /// The worker comes back.
-  Result<Joined> join(int worker);
-
-  protocol::ShardState state() const;
+  /// As leave(), by another process in the name of a worker whose process has ended: the copies
+  /// that it used are free.
+  Result<std::uint64_t> bury(double lr);
+  protocol::ShardState current_state() const;
 
  private:
   struct Lease {
@@ -114,23 +83,24 @@ class SharedShard {
     Commit from, to;
     protocol::ShardState state;
   };
-  View pin(int worker);
+  View pin();
   View view_of(const Commit& commit) const;
   Status wait_for_change(std::uint32_t seen, Deadline by) const;
-  Result<Lease> acquire(int worker, Deadline by);
-  bool choose_copies(int worker, Lease& lease);
+  Result<Lease> acquire(Deadline by);
+  bool choose_copies(Lease& lease);
   /// Makes `lease.to` current. False if the lease was lost; then nothing has changed.
-  bool commit(int worker, Lease& lease);
-  void release(int worker, const Lease& lease);
+  bool commit(Lease& lease);
+  void release(const Lease& lease);
   void drop(const Lease& lease);  // as release(), but the copies stay in use
   /// Writes the arrays of the next version as `decision` says.
-  void write(const Lease& lease, const PushedGradient& gradient, int worker,
+  void write(const Lease& lease, const PushedGradient& gradient,
              const protocol::PushDecision& decision);
   void write_sums(const Lease& lease, const PushedGradient& gradient, double scale);
-  void update_all(const Lease& lease, const PushedGradient& gradient, int worker,
+  void update_all(const Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
 
   ShardOptions options_;
+  int worker_;
   ShardWait wait_;
   transport::Health healthy_;  // waits end by ShardWait::status
   ShardMemory memory_;

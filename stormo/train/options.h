@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,10 @@
 #include <stormo/parallel/strategy.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard_layout.h>
+
+namespace stormo::server {
+class WorkerSession;
+}
 
 namespace stormo::train {
 
@@ -89,6 +94,10 @@ struct AveragingOptions {
 struct ServerOptions {
   protocol::PolicyOptions policy = {};
   int count = 0;  ///< server shards; 0: one for each worker
+  /// > 0: so many processes hold the shards, and the workers are no ranks of one group. A worker
+  /// that is lost is then no failure of the run.
+  int processes = 0;
+  double worker_timeout_s = 10;  ///< a worker that is silent for longer counts as lost
   server::PlacementRule placement = server::PlacementRule::kGreedy;
 };
 
@@ -110,15 +119,18 @@ struct TrainerOptions {
   std::int64_t global_batch = 0;   ///< samples per step over all ranks
   std::uint64_t seed = 1;
   data::Sharding sharding = data::Sharding::kShuffled;
-  int data_threads = 1;  ///< threads of each rank that load batches ahead
+  bool balance_by_speed = false;  ///< with servers.processes: fast workers do more steps
+  int data_threads = 1;           ///< threads of each rank that load batches ahead
   std::int64_t log_every = 10;
   std::int64_t eval_every = 0;   ///< steps; 0: only at the end
   std::int64_t patience = 0;     ///< evaluations without improvement that end the run; 0: never
   double clip_norm = 0;          ///< global norm of the averaged gradient; 0: off
   GradScalerOptions loss_scale;  ///< used when the task computes in float16
   bool resume = false;           ///< continue from the newest complete checkpoint of the directory
-  std::string record;            ///< folder for the order of all reads and pushes; empty: none
-  bool overwrite = false;        ///< start a new run although the directory has checkpoints
+  /// Of this worker, with servers.processes > 0; else null.
+  std::shared_ptr<server::WorkerSession> session;
+  std::string record;      ///< folder for the order of all reads and pushes; empty: none
+  bool overwrite = false;  ///< start a new run although the directory has checkpoints
   std::int64_t verify_every =
       0;  ///< steps between bitwise comparisons of replicas; 0: at the end only
   OptimizerOptions optimizer;

@@ -43,7 +43,7 @@ Status BenchShards::make_shards(int servers) {
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(servers), kNoMemory);
   for (std::size_t s = 0; s < offsets.size(); ++s) {
     shards_.push_back(std::make_unique<SharedShard>(
-        std::vector{key}, options,
+        std::vector{key}, options, world_.rank(),
         server::ShardWait{.policy = wait, .status = [this] { return world_.status(); }}));
     if (world_.rank() != 0) continue;
     void* memory = world_.arena().allocate(shards_[s]->bytes());
@@ -78,7 +78,7 @@ Status BenchShards::make_buffers(int servers) {
 Status BenchShards::pull_and_push(bool copies) {
   const int worker = world_.rank();
   for (const auto& shard : shards_) {
-    STORMO_ASSIGN_OR_RETURN(const SharedShard::View view, shard->read(worker));
+    STORMO_ASSIGN_OR_RETURN(const SharedShard::View view, shard->read());
     if (copies) std::memcpy(pulled_.data(), view.pieces[0], bytes_);
   }
   const void* const gradient = gradient_.data();
@@ -86,7 +86,7 @@ Status BenchShards::pull_and_push(bool copies) {
   for (std::size_t n = 0; n < count; ++n) {
     SharedShard& shard = *shards_[(n + static_cast<std::size_t>(worker)) % count];
     STORMO_RETURN_IF_ERROR(
-        shard.push(worker, {.pieces = {&gradient, 1}, .lr = 1, .sequence = sequence_}).status());
+        shard.push({.pieces = {&gradient, 1}, .lr = 1, .sequence = sequence_}).status());
   }
   ++sequence_;
   return {};
@@ -103,8 +103,8 @@ Result<bool> BenchShards::counted_all() {
   const auto expected = static_cast<float>(std::min(pushes, kMostCounted));
   bool right = true;
   for (const auto& shard : shards_) {
-    const std::span key(reinterpret_cast<const float*>(shard->look(world_.rank()).pieces[0]),
-                        gradient_.size());
+    STORMO_ASSIGN_OR_RETURN(const SharedShard::View view, shard->look());
+    const std::span key(reinterpret_cast<const float*>(view.pieces[0]), gradient_.size());
     right = right && std::ranges::count(key, expected) == std::ssize(key);
   }
   double wrong = right ? 0 : 1;

@@ -107,7 +107,7 @@ class Replay {
       case Kind::kRead: return workers_.read(w, s);
       case Kind::kLeave: return workers_.leave(w, s);
       case Kind::kJoin: {
-        STORMO_ASSIGN_OR_RETURN(const auto joined, workers_.shard(w, s).join(w));
+        STORMO_ASSIGN_OR_RETURN(const auto joined, workers_.shard(w, s).join());
         worker.sequence[event.shard] = joined.sequence;
         return joined.commit;
       }

@@ -105,18 +105,18 @@ Status ServedWorkers::start(int workers) {
 }
 
 Status ServedWorkers::create_shards() {
-  for (Worker& w : workers_) {
+  for (int w = 0; w < workers(); ++w) {
     for (std::size_t s = 0; s < served_.shards(); ++s) {
-      w.shards.push_back(served_.make_shard(s, {.policy = {}}));
+      of(w).shards.push_back(served_.make_shard(s, w, {.policy = {}}));
     }
-    w.views.resize(served_.shards());
+    of(w).views.resize(served_.shards());
   }
   for (std::size_t s = 0; s < served_.shards(); ++s) {
     SharedShard& first = *workers_[0].shards[s];
     STORMO_ASSIGN_OR_RETURN(transport::MemoryFile memory,
                             transport::MemoryFile::anonymous(first.bytes()));
     first.create(memory.data());
-    served_.copy_values_to(first, s);
+    STORMO_RETURN_IF_ERROR(served_.copy_values_to(first, s));
     for (Worker& w : workers_) w.shards[s]->attach(memory.data());
     memory_.push_back(std::move(memory));
   }
@@ -139,7 +139,7 @@ void ServedWorkers::exchange_buffers(Worker& worker, bool to_module) {
 }
 
 Result<std::uint64_t> ServedWorkers::read(int worker, int number) {
-  STORMO_ASSIGN_OR_RETURN(SharedShard::View view, shard(worker, number).read(worker, at_once()));
+  STORMO_ASSIGN_OR_RETURN(server::Shard::View view, shard(worker, number).read(at_once()));
   const std::uint64_t commit = view.commit;
   of(worker).views[static_cast<std::size_t>(number)] = std::move(view);
   return commit;
@@ -170,12 +170,11 @@ Result<StepOutcome> ServedWorkers::compute(int worker, int part, std::int64_t st
   return outcome;
 }
 
-Result<SharedShard::Pushed> ServedWorkers::push(int worker, int number, std::uint64_t sequence) {
+Result<server::Shard::Pushed> ServedWorkers::push(int worker, int number, std::uint64_t sequence) {
   Worker& me = of(worker);
   const auto pieces = served_.gradient_pieces(static_cast<std::size_t>(number), me.gradients);
   return shard(worker, number)
-      .push(worker,
-            {.pieces = pieces,
+      .push({.pieces = pieces,
              .lr = me.rate,
              .gradient_scale = me.gradient_scale,
              .weight = me.samples,
@@ -184,8 +183,8 @@ Result<SharedShard::Pushed> ServedWorkers::push(int worker, int number, std::uin
 }
 
 void ServedWorkers::finish() {
-  std::vector<SharedShard::View> last;
-  for (int s = 0; s < shards(); ++s) last.push_back(shard(0, s).look(0));
+  std::vector<server::Shard::View> last;
+  for (int s = 0; s < shards(); ++s) last.push_back(shard(0, s).look().take_or_throw());
   served_.show(last);
   served_.keep_values();
   exchange_buffers(of(0), /*to_module=*/true);

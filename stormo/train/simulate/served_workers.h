@@ -44,10 +44,10 @@ class ServedWorkers {
   /// Whether all losses were finite. If not, compute() fails.
   bool finite() const { return finite_; }
   /// Gives the worker's last gradient to a shard.
-  Result<server::SharedShard::Pushed> push(int worker, int shard, std::uint64_t sequence);
-  /// See SharedShard::leave(), at the learning rate of the worker's last step.
+  Result<server::Shard::Pushed> push(int worker, int shard, std::uint64_t sequence);
+  /// See server::Shard::leave(), at the learning rate of the worker's last step.
   Result<std::uint64_t> leave(int worker, int number) {
-    return shard(worker, number).leave(worker, of(worker).rate);
+    return shard(worker, number).leave(of(worker).rate);
   }
 
   /// The module gets the last values of the servers, and the buffers of worker 0.
@@ -57,9 +57,9 @@ class ServedWorkers {
   class GradientStore;
   struct Worker {
     std::vector<std::unique_ptr<server::SharedShard>> shards;
-    std::vector<server::SharedShard::View> views;  // by shard, since its last read
-    std::vector<torch::Tensor> gradients;          // of its last step
-    std::vector<torch::Tensor> buffers;            // of the module
+    std::vector<server::Shard::View> views;  // by shard, since its last read
+    std::vector<torch::Tensor> gradients;    // of its last step
+    std::vector<torch::Tensor> buffers;      // of the module
     std::unique_ptr<data::Sampler> sampler;
     double gradient_scale = 1, rate = 0, samples = 0;
   };

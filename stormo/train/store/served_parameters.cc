@@ -83,20 +83,22 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   return out;
 }
 
-std::unique_ptr<SharedShard> ServedParameters::make_shard(std::size_t shard,
+std::unique_ptr<SharedShard> ServedParameters::make_shard(std::size_t shard, int worker,
                                                           server::ShardWait wait) const {
-  return std::make_unique<SharedShard>(placed_[shard], shard_options_, std::move(wait));
+  return std::make_unique<SharedShard>(placed_[shard], shard_options_, worker, std::move(wait));
 }
 
-void ServedParameters::copy_values_to(SharedShard& shard, std::size_t number) const {
+Status ServedParameters::copy_values_to(server::Shard& shard, std::size_t number) const {
   for (std::size_t i = 0; i < placed_[number].size(); ++i) {
     const ShardPiece& at = placed_[number][i];
-    std::memcpy(shard.values(i).weights, bytes_of(parameters_[at.parameter].tensor) + offset_of(at),
-                at.bytes());
+    server::PieceArrays values;
+    values.weights = bytes_of(parameters_[at.parameter].tensor) + offset_of(at);
+    STORMO_RETURN_IF_ERROR(shard.set(i, values));
   }
+  return {};
 }
 
-void ServedParameters::show(std::span<const SharedShard::View> views) {
+void ServedParameters::show(std::span<const server::Shard::View> views) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     torch::Tensor parameter = parameters_[i].tensor;
     const auto values = [&](const Slice& s) { return views[s.shard].pieces[s.piece]; };

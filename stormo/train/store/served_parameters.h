@@ -24,15 +24,16 @@ class ServedParameters {
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   std::size_t shards() const { return placed_.size(); }
   const std::vector<server::ShardPiece>& pieces(std::size_t shard) const { return placed_[shard]; }
-  /// A shard of these pieces; one for each worker or process.
-  std::unique_ptr<server::SharedShard> make_shard(std::size_t shard, server::ShardWait wait) const;
+  /// A shard of these pieces, for one worker.
+  std::unique_ptr<server::SharedShard> make_shard(std::size_t shard, int worker,
+                                                  server::ShardWait wait) const;
   /// Gives a shard that was created the values that the module has.
-  void copy_values_to(server::SharedShard& shard, std::size_t number) const;
+  Status copy_values_to(server::Shard& shard, std::size_t number) const;
 
   /// The module's parameters become the values of `views`, one of each shard: without a copy for
   /// those that lie on one shard, unless has_copies(). The views must stay valid as long as the
   /// values are used.
-  void show(std::span<const server::SharedShard::View> views);
+  void show(std::span<const server::Shard::View> views);
   /// The module's parameters get memory of their own.
   void keep_values();
 

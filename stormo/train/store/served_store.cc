@@ -36,8 +36,8 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
   const transport::WaitPolicy wait =
       transport::wait_policy(world_.size(), transport::usable_cores());
   for (std::size_t s = 0; s < served_.shards(); ++s) {
-    shards_.push_back(
-        served_.make_shard(s, {.policy = wait, .status = [this] { return world_.status(); }}));
+    shards_.push_back(served_.make_shard(
+        s, worker_, {.policy = wait, .status = [this] { return world_.status(); }}));
   }
   create_shards();
   if (!options.record.empty()) start_record(options);
@@ -61,7 +61,7 @@ void ServedStore::create_shards() {
       if (memory == nullptr) break;
       memory_.push_back(static_cast<std::byte*>(memory));
       shards_[s]->create(memory_.back());
-      served_.copy_values_to(*shards_[s], s);
+      throw_if_error(served_.copy_values_to(*shards_[s], s));
       offsets[s] = static_cast<std::int64_t>(world_.arena().offset_of(memory));
     }
   }
@@ -135,7 +135,7 @@ void ServedStore::follow(const plan::StepPlan& /*plan*/) {
 Status ServedStore::perform(const plan::Action& action, double /*weight*/) {
   Views views;
   for (const auto& shard : shards_) {
-    STORMO_ASSIGN_OR_RETURN(SharedShard::View view, shard->read(worker_));
+    STORMO_ASSIGN_OR_RETURN(server::Shard::View view, shard->read());
     note(server::ShardEvent::Kind::kRead, views.size(), view.commit);
     views.push_back(std::move(view));
   }
@@ -152,13 +152,12 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
   for (std::size_t n = 0; n < count; ++n) {
     const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
     const std::vector<const void*> pieces = served_.gradient_pieces(s, gradients);
-    STORMO_ASSIGN_OR_RETURN(
-        const SharedShard::Pushed pushed,
-        shards_[s]->push(worker_, {.pieces = pieces,
-                                   .lr = rate.lr,
-                                   .gradient_scale = sums ? 1 : rate.gradient_scale,
-                                   .weight = weight,
-                                   .sequence = sequence_[s]}));
+    STORMO_ASSIGN_OR_RETURN(const server::Shard::Pushed pushed,
+                            shards_[s]->push({.pieces = pieces,
+                                              .lr = rate.lr,
+                                              .gradient_scale = sums ? 1 : rate.gradient_scale,
+                                              .weight = weight,
+                                              .sequence = sequence_[s]}));
     note(server::ShardEvent::Kind::kPush, s, pushed.commit);
     ++sequence_[s];
   }
@@ -176,7 +175,7 @@ Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& rate
 std::shared_ptr<void> ServedStore::readable() {
   throw_if_error(world_.barrier());
   Views views;
-  for (const auto& shard : shards_) views.push_back(shard->look(worker_));
+  for (const auto& shard : shards_) views.push_back(shard->look().take_or_throw());
   served_.show(views);
   return nullptr;
 }
@@ -206,7 +205,7 @@ std::vector<TensorPiece> ServedStore::pieces() const {
                      1,
                      torch::full({1}, static_cast<double>(arrays.updates), torch::kFloat32)});
     };
-    throw_if_error(shard->save(worker_, add).status());
+    throw_if_error(shard->save(add).status());
   }
   return out;
 }
@@ -219,21 +218,20 @@ Status ServedStore::load_state(const ReadState& read) {
     for (std::size_t i = 0; i < shard->pieces().size(); ++i) {
       const ShardPiece& at = shard->pieces()[i];
       const NamedParameter& p = optimizer_.parameters()[at.parameter];
-      const server::PieceArrays arrays = shard->values(i);
-      std::int64_t updates = 0;
+      server::PieceArrays arrays;
+      std::vector<torch::Tensor> values(slots.size());
       for (std::size_t s = 0; s < slots.size(); ++s) {
-        STORMO_ASSIGN_OR_RETURN(const torch::Tensor values,
-                                read(key_of(slots[s], p.name), at.begin, at.end));
-        if (!values.defined()) continue;
-        updates = 1;
-        torch::from_blob(arrays.slots[s], {at.elements()}, torch::dtype(p.tensor.scalar_type()))
-            .copy_(values.flatten());
+        STORMO_ASSIGN_OR_RETURN(values[s], read(key_of(slots[s], p.name), at.begin, at.end));
+        if (!values[s].defined()) continue;
+        arrays.updates = 1;
+        values[s] = values[s].flatten().to(p.tensor.scalar_type()).contiguous();
+        arrays.slots[s] = static_cast<std::byte*>(values[s].data_ptr());
       }
       if (optim::counts_steps(rule.kind)) {
         STORMO_ASSIGN_OR_RETURN(const torch::Tensor count, read(key_of("step", p.name), 0, 1));
-        if (count.defined()) updates = static_cast<std::int64_t>(count.item<float>());
+        if (count.defined()) arrays.updates = static_cast<std::int64_t>(count.item<float>());
       }
-      shard->set_updates(i, updates);
+      STORMO_RETURN_IF_ERROR(shard->set(i, arrays));
     }
   }
   return {};
@@ -241,7 +239,7 @@ Status ServedStore::load_state(const ReadState& read) {
 
 Status ServedStore::leave() {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, shards_[s]->leave(worker_, lr_));
+    STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, shards_[s]->leave(lr_));
     note(server::ShardEvent::Kind::kLeave, s, commit);
   }
   // the training matters more than its record
@@ -251,7 +249,7 @@ Status ServedStore::leave() {
 
 Status ServedStore::join() {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
-    STORMO_ASSIGN_OR_RETURN(const SharedShard::Joined joined, shards_[s]->join(worker_));
+    STORMO_ASSIGN_OR_RETURN(const server::Shard::Joined joined, shards_[s]->join());
     sequence_[s] = joined.sequence;
     note(server::ShardEvent::Kind::kJoin, s, joined.commit);
   }
@@ -260,7 +258,7 @@ Status ServedStore::join() {
 
 protocol::Staleness ServedStore::staleness() const {
   protocol::Staleness all;
-  for (const auto& shard : shards_) all.add(shard->state().worker(worker_).staleness);
+  for (const auto& shard : shards_) all.add(shard->current_state().worker(worker_).staleness);
   return all;
 }
 

@@ -55,7 +55,7 @@ class ServedStore final : public ParameterStore {
   protocol::Staleness staleness() const override;
 
  private:
-  using Views = std::vector<server::SharedShard::View>;
+  using Views = std::vector<server::Shard::View>;
   void create_shards();
   void start_record(const TrainerOptions& options);
   void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit);

@@ -32,7 +32,7 @@ class Job {
       : memory_(transport::MemoryFile::create("shard", std::uint64_t{1} << 27).take_or_throw()),
         policy_(protocol::make_policy({.kind = policy, .n = 2, .backups = 1}, kWorkers)
                     .take_or_throw()),
-        shard_(make()) {
+        shard_(make(0)) {
     shard_->create(memory_.data());
     for (std::int64_t i = 0; i < kElements; ++i) {
       reinterpret_cast<double*>(shard_->values(0).weights)[i] = 0;
@@ -58,12 +58,14 @@ class Job {
     int status = 0;
     ::waitpid(child(worker), &status, 0);
     EXPECT_TRUE(WIFSIGNALED(status)) << "worker " << worker << " ended with " << status;
-    (void)shard_->leave(worker, 1, /*dead=*/true).take_or_throw();
+    const auto dead = make(worker);
+    dead->attach(memory_.data());
+    (void)dead->bury(1).take_or_throw();
   }
 
   /// Momentum 0.5 and gradients of 1: value and state of every element follow from the version.
   void expect_whole() {
-    const protocol::ShardState state = shard_->state();
+    const protocol::ShardState state = shard_->current_state();
     double v = 0, w = 0;
     for (std::uint64_t i = 0; i < state.version; ++i) w -= v = 0.5 * v + 1;
     const PieceArrays arrays = shard_->values(0);
@@ -76,7 +78,7 @@ class Job {
     EXPECT_EQ(arrays.updates, static_cast<std::int64_t>(state.version));
   }
 
-  std::uint64_t version() { return shard_->state().version; }
+  std::uint64_t version() { return shard_->current_state().version; }
   /// Time until the version has grown by `updates`; at most 10 s.
   Duration time_of(std::uint64_t updates) {
     const TimePoint start = std::chrono::steady_clock::now();
@@ -89,26 +91,27 @@ class Job {
   }
 
  private:
-  std::unique_ptr<SharedShard> make() {
+  std::unique_ptr<SharedShard> make(int worker) {
     return std::make_unique<SharedShard>(
         std::vector<ShardPiece>{
             {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64}},
         ShardOptions{.workers = kWorkers, .optimizer = {.momentum = 0.5}, .policy = policy_},
+        worker,
         ShardWait{.policy = transport::wait_policy(kWorkers, 1), .patience = milliseconds(100)});
   }
 
   // A worker process: reads and pushes until it is killed. Ends with 3 when it sees a torn version.
   [[noreturn]] void train(int worker) {
-    const auto mine = make();
+    const auto mine = make(worker);
     mine->attach(memory_.data());
     const std::vector<double> gradient(static_cast<std::size_t>(kElements), 1);
     const void* pieces[] = {gradient.data()};
     for (std::uint64_t sequence = 0;; ++sequence) {
-      const auto view = mine->read(worker);
+      const auto view = mine->read();
       if (!view.ok()) ::_exit(1);
       const auto* w = reinterpret_cast<const double*>(view->pieces[0]);
       if (!std::all_of(w, w + kElements, [w](double e) { return e == w[0]; })) ::_exit(3);
-      if (!mine->push(worker, {.pieces = pieces, .lr = 1, .sequence = sequence}).ok()) ::_exit(2);
+      if (!mine->push({.pieces = pieces, .lr = 1, .sequence = sequence}).ok()) ::_exit(2);
     }
   }
 

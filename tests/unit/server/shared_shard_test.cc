@@ -37,7 +37,7 @@ class Servers {
           ShardOptions{.workers = workers,
                        .optimizer = optimizer,
                        .policy = protocol::make_policy(policy, workers).take_or_throw()},
-          ShardWait{.policy = transport::wait_policy(workers, 2)}));
+          w, ShardWait{.policy = transport::wait_policy(workers, 2)}));
     }
     EXPECT_LE(workers_[0]->bytes(), memory_.size());
     workers_[0]->create(memory_.data());
@@ -51,10 +51,13 @@ class Servers {
   /// First values: of element i, `first` + `slope` i.
   void set(double first, double slope) {
     for (std::size_t p = 0; p < 2; ++p) {
-      auto* w = reinterpret_cast<double*>(of(0).values(p).weights);
+      std::vector<double> values;
       for (std::int64_t i = 0; i < of(0).pieces()[p].elements(); ++i) {
-        w[i] = first + slope * static_cast<double>(i);
+        values.push_back(first + slope * static_cast<double>(i));
       }
+      PieceArrays arrays;
+      arrays.weights = reinterpret_cast<std::byte*>(values.data());
+      throw_if_error(of(0).set(p, arrays));
     }
   }
 
@@ -62,19 +65,19 @@ class Servers {
                     double weight = 1) {
     const void* pieces[] = {gradient.data(), nullptr};
     return of(worker)
-        .push(worker, {.pieces = pieces,
-                       .lr = lr,
-                       .weight = weight,
-                       .sequence = of(worker).state().worker(worker).pushes})
+        .push({.pieces = pieces,
+               .lr = lr,
+               .weight = weight,
+               .sequence = of(worker).current_state().worker(worker).pushes})
         .take_or_throw()
         .decision;
   }
-  std::vector<double> read(int worker) { return values(of(worker).read(worker).take_or_throw()); }
-  static std::vector<double> values(const SharedShard::View& view) {
+  std::vector<double> read(int worker) { return values(of(worker).read().take_or_throw()); }
+  static std::vector<double> values(const Shard::View& view) {
     const auto* w = reinterpret_cast<const double*>(view.pieces[0]);
     return {w, w + kElements};
   }
-  std::vector<double> now() { return values(of(0).look(0)); }
+  std::vector<double> now() { return values(of(0).look().take_or_throw()); }
 
  private:
   transport::MemoryFile memory_;
@@ -157,10 +160,10 @@ TEST(SharedShard, TheFirstOfTwoWorkersThatLeavesCompletesTheUpdate) {
   (void)servers.read(1);
   servers.push(0, constant(3), 1, 7);
   EXPECT_EQ(servers.now(), constant(0));
-  (void)servers.of(0).leave(1, 0.5, /*dead=*/true).take_or_throw();
+  (void)servers.of(1).bury(0.5).take_or_throw();
   EXPECT_EQ(servers.now(), constant(-1.5));
   EXPECT_EQ(servers.read(0), constant(-1.5));
-  EXPECT_EQ(servers.of(0).join(1).take_or_throw().sequence, 1u);
+  EXPECT_EQ(servers.of(1).join().take_or_throw().sequence, 1u);
 }
 
 // Zheng et al. 2017: w - lr (g + lambda g g (w - v)), v the weights that g was computed from.
@@ -203,14 +206,14 @@ TEST(SharedShard, DelayCompensationWithLambdaZeroIsAsync) {
 TEST(SharedShard, AViewStaysWhatItIs) {
   Servers servers(3, {}, {.kind = Kind::kAsync});
   (void)servers.read(1);
-  const SharedShard::View view = servers.of(0).read(0).take_or_throw();
+  const Shard::View view = servers.of(0).read().take_or_throw();
   for (int i = 0; i < 20; ++i) {
     servers.push(1, constant(1));
     (void)servers.read(i % 2 + 1);
   }
   EXPECT_EQ(Servers::values(view), constant(0));
   EXPECT_EQ(servers.read(0), constant(-20));
-  EXPECT_EQ(servers.of(0).state().staleness().max, 1u);
+  EXPECT_EQ(servers.of(0).current_state().staleness().max, 1u);
 }
 
 TEST(SharedShard, ARepeatedPushIsTakenOnce) {
@@ -219,11 +222,11 @@ TEST(SharedShard, ARepeatedPushIsTakenOnce) {
   const std::vector<double> gradient = constant(1);
   const void* pieces[] = {gradient.data(), nullptr};
   for (int i = 0; i < 3; ++i) {
-    const auto decision = servers.of(0).push(0, {.pieces = pieces, .lr = 1, .sequence = 0});
+    const auto decision = servers.of(0).push({.pieces = pieces, .lr = 1, .sequence = 0});
     EXPECT_EQ(decision->decision.action, i == 0 ? PushAction::kUpdate : PushAction::kRepeated);
   }
   EXPECT_EQ(servers.now(), constant(-1));
-  EXPECT_THAT(servers.of(0).push(0, {.pieces = pieces, .sequence = 9}).status().message(),
+  EXPECT_THAT(servers.of(0).push({.pieces = pieces, .sequence = 9}).status().message(),
               HasSubstr("was not received"));
 }
 
@@ -231,7 +234,7 @@ TEST(SharedShard, AReadThatMustWaitEndsByItsDeadline) {
   Servers servers(2, {}, {.kind = Kind::kSync});
   (void)servers.read(0);
   servers.push(0, constant(1));
-  const auto late = servers.of(0).read(0, Deadline::after(std::chrono::milliseconds(30))).status();
+  const auto late = servers.of(0).read(Deadline::after(std::chrono::milliseconds(30))).status();
   EXPECT_EQ(late.code(), Code::kDeadlineExceeded);
 }
 
@@ -263,12 +266,12 @@ TEST_P(Threads, NoUpdateIsTornOrLost) {
         EXPECT_EQ(is, constant(is[0]));
         servers.push(w, gradient);
       }
-      (void)servers.of(w).leave(w, 1).take_or_throw();
+      (void)servers.of(w).leave(1).take_or_throw();
     });
   }
   for (std::thread& t : threads) t.join();
   // v = 0.5 v + 1 and w = w - v, as often as there were updates
-  const protocol::ShardState state = servers.of(0).state();
+  const protocol::ShardState state = servers.of(0).current_state();
   double v = 0, w = 0;
   for (std::uint64_t i = 0; i < state.version; ++i) w -= v = 0.5 * v + 1;
   EXPECT_EQ(servers.now(), constant(w));

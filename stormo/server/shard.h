@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/protocol/server/shard_state.h>
+#include <stormo/server/shard_layout.h>
+#include <stormo/server/shard_update.h>
+
+namespace stormo::server {
+
+/// A gradient for one shard.
+struct PushedGradient {
+  /// By piece: its first element, in the type of the piece; null: there is none.
+  std::span<const void* const> pieces;
+  double lr = 0;
+  double gradient_scale = 1;   ///< multiplies the gradient: clipping
+  double weight = 1;           ///< in an average: the number of samples
+  std::uint64_t sequence = 0;  ///< see protocol::Push
+};
+
+/// A server shard, as one worker uses it: parameters, their optimizer state, and the state machine
+/// that decides about reads and pushes. Where it lies, the implementation decides. Not thread-safe.
+class Shard {
+ public:
+  virtual ~Shard() = default;
+
+  virtual const std::vector<ShardPiece>& pieces() const = 0;
+
+  /// Sets what of `values` is not null, and the number of updates. Before the first read of any
+  /// worker, by one worker.
+  virtual Status set(std::size_t piece, const PieceArrays& values) = 0;
+
+  /// One version of the parameters: constant, and valid until the worker's next read or look.
+  struct View {
+    std::uint64_t version = 0;
+    std::uint64_t commit = 0;  ///< number of the last change of the shard before the read
+    std::vector<const std::byte*> pieces;  ///< first elements
+  };
+  /// Reads the current version, when the policy permits. Blocks until then, at most until `by`.
+  virtual Result<View> read(Deadline by = Deadline::never()) = 0;
+  /// As read(), whatever the policy says, and uncounted: for evaluation and saving.
+  virtual Result<View> look() = 0;
+  /// As look(), and calls `copy` with the arrays of each piece of this version. The optimizer's
+  /// state stays what it is during the call only. Others may push meanwhile.
+  virtual Result<View> save(
+      const std::function<void(std::size_t piece, const PieceArrays&)>& copy) = 0;
+
+  struct Pushed {
+    protocol::PushDecision decision;
+    std::uint64_t commit = 0;  ///< number of this change of the shard
+  };
+  /// Gives a gradient. Blocks until it is taken, at most until `by`. kCorrupt when the policy's
+  /// invariant does not hold.
+  virtual Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) = 0;
+
+  /// The worker leaves: nobody waits for it any more. `lr`: of an update that this completes.
+  /// Returns the number of this change of the shard.
+  virtual Result<std::uint64_t> leave(double lr) = 0;
+  struct Joined {
+    std::uint64_t sequence = 0;  ///< of the worker's next push
+    std::uint64_t commit = 0;    ///< number of this change of the shard
+  };
+  /// The worker comes back.
+  virtual Result<Joined> join() = 0;
+
+  virtual Result<protocol::ShardState> state() const = 0;
+};
+
+}  // namespace stormo::server
