@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+
+namespace stormo::server {
+
+/// The part of one worker in the global batch of one step.
+struct StepTask {
+  int part = 0;            ///< the worker whose part it is
+  std::uint64_t step = 0;  ///< from 0
+  bool operator==(const StepTask&) const = default;
+};
+
+/// What the workers of a run share besides parameters, as one worker uses it: who does which step,
+/// how far all are, and whether to stop. Every worker has a share: the steps of its own part. It
+/// takes them from the front. Steps of a worker that is lost are done by others. With `by_speed`
+/// a worker that has done its share also takes steps of slower workers, from the back of their
+/// shares.
+///
+/// A step that a worker had begun when it was lost is not done again. Not thread-safe.
+class Ledger {
+ public:
+  virtual ~Ledger() = default;
+
+  struct Terms {
+    std::uint64_t first_step = 0;   ///< of every share
+    std::uint64_t steps = 0;        ///< end of every share
+    std::int64_t first_sample = 0;  ///< position in the data of the first step
+    bool by_speed = false;
+    bool operator==(const Terms&) const = default;
+  };
+  /// Deals the shares. By one worker, before any other function is called.
+  virtual Status deal(const Terms& terms) = 0;
+  virtual Result<Terms> terms() = 0;
+
+  /// How the worker's last task ended.
+  struct Outcome {
+    double loss_sum = 0;
+    std::int64_t samples = 0;  ///< 0: it had none
+  };
+  struct Totals {
+    double loss_sum = 0;
+    std::int64_t samples = 0;
+  };
+  struct Turn {
+    std::optional<StepTask> task;  ///< empty: there is none at the moment, or no more
+    bool ends_share = false;       ///< the worker has no further step of its own share
+    bool all_done = false;         ///< every step is done; no task will come
+    int stop_signal = 0;           ///< not 0: stop() was called, and there is no task
+    Totals totals;                 ///< of all workers
+    /// All parts of all steps before it are done, or were lost.
+    std::uint64_t position = 0;
+  };
+  /// Notes the outcome of the worker's last task, and takes the next one. Does not wait for others.
+  virtual Result<Turn> next(const Outcome& outcome) = 0;
+  /// What next() would say now, without a task.
+  virtual Result<Turn> look() = 0;
+  /// Blocks until something has changed since the worker's last next() or look(), at most until
+  /// `by`; then OK, too.
+  virtual Status wait(Deadline by) = 0;
+
+  /// All workers stop after the step that they are in. The first signal counts.
+  virtual Status stop(int signal) = 0;
+};
+
+}  // namespace stormo::server

@@ -1,0 +1,183 @@
+#include <stormo/server/shared_ledger.h>
+
+#include <algorithm>
+#include <limits>
+#include <new>
+#include <string>
+
+namespace stormo::server {
+namespace {
+
+constexpr std::uint64_t kMostSteps = std::numeric_limits<std::uint32_t>::max();
+
+/// A share in one word.
+struct Share {
+  std::uint64_t begin = 0, end = 0;
+
+  static Share of(std::uint64_t word) { return {word & kMostSteps, word >> 32}; }
+  std::uint64_t word() const { return end << 32 | begin; }
+  std::uint64_t left() const { return end - begin; }
+};
+
+constexpr int kPartShift = 40;
+std::uint64_t pack(const StepTask& task) {
+  return static_cast<std::uint64_t>(task.part + 1) << kPartShift | task.step;
+}
+StepTask unpack(std::uint64_t word) {
+  return {.part = static_cast<int>(word >> kPartShift) - 1,
+          .step = word & ((std::uint64_t{1} << kPartShift) - 1)};
+}
+
+}  // namespace
+
+std::size_t SharedLedger::bytes(int workers) {
+  return sizeof(Head) + static_cast<std::size_t>(workers) * sizeof(Entry);
+}
+
+void SharedLedger::create(std::byte* memory) {
+  memory_ = memory;
+  new (memory_) Head;
+  for (int w = 0; w < workers_; ++w) new (&entry(w)) Entry;
+}
+
+Status SharedLedger::deal(const Terms& terms) {
+  if (terms.steps > kMostSteps || terms.first_step > terms.steps) {
+    return invalid_argument("servers deal up to " + std::to_string(kMostSteps) +
+                            " steps, not those from " + std::to_string(terms.first_step) + " to " +
+                            std::to_string(terms.steps));
+  }
+  head().first_step = terms.first_step;
+  head().steps = terms.steps;
+  head().first_sample = terms.first_sample;
+  head().by_speed = terms.by_speed;
+  for (int w = 0; w < workers_; ++w) {
+    entry(w).share = Share{.begin = terms.first_step, .end = terms.steps}.word();
+  }
+  return {};
+}
+
+Result<Ledger::Terms> SharedLedger::terms() {
+  return Terms{.first_step = head().first_step,
+               .steps = head().steps,
+               .first_sample = head().first_sample,
+               .by_speed = head().by_speed};
+}
+
+// The task is in hand before it is taken out of the share, so that it is at no moment in neither.
+bool SharedLedger::take(int part, bool front, StepTask& task) {
+  std::atomic<std::uint64_t>& word = entry(part).share;
+  std::uint64_t seen = word.load();
+  for (;;) {
+    Share share = Share::of(seen);
+    if (share.left() == 0) {
+      entry(worker_).doing = 0;
+      return false;
+    }
+    task = {.part = part, .step = front ? share.begin++ : --share.end};
+    entry(worker_).doing = pack(task);
+    if (word.compare_exchange_weak(seen, share.word())) return true;
+  }
+}
+
+std::optional<StepTask> SharedLedger::take_own() {
+  StepTask task;
+  return take(worker_, /*front=*/true, task) ? std::optional(task) : std::nullopt;
+}
+
+/// The other worker that has most steps left, of those whose steps may be taken; -1: none.
+int SharedLedger::slowest_other() const {
+  int slowest = -1;
+  std::uint64_t most = 0;
+  for (int w = 0; w < workers_; ++w) {
+    const std::uint64_t left = Share::of(entry(w).share.load()).left();
+    const bool may = entry(w).lost.load() || head().by_speed.load();
+    if (w == worker_ || !may || left <= most) continue;
+    slowest = w;
+    most = left;
+  }
+  return slowest;
+}
+
+std::optional<StepTask> SharedLedger::take_of_others() {
+  for (int other = slowest_other(); other >= 0; other = slowest_other()) {
+    StepTask task;
+    // a worker that is lost needs no step before others do
+    if (take(other, entry(other).lost.load(), task)) return task;
+  }
+  return std::nullopt;
+}
+
+Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
+  Entry& mine = entry(worker_);
+  mine.loss_sum.store(mine.loss_sum.load(std::memory_order_relaxed) + outcome.loss_sum,
+                      std::memory_order_relaxed);
+  mine.samples.fetch_add(outcome.samples, std::memory_order_relaxed);
+  mine.doing = 0;
+  seen_ = head().bell.load();
+  Turn out;
+  if (head().stop_signal.load() == 0) {
+    std::optional<StepTask> task = take_own();
+    if (!task) task = take_of_others();
+    out = turn();
+    out.task = task;
+  } else {
+    out = turn();
+  }
+  head().bell.ring();
+  return out;
+}
+
+Result<Ledger::Turn> SharedLedger::look() {
+  seen_ = head().bell.load();
+  return turn();
+}
+
+Ledger::Turn SharedLedger::turn() const {
+  Turn out;
+  out.stop_signal = head().stop_signal.load();
+  out.ends_share = Share::of(entry(worker_).share.load()).left() == 0;
+  out.position = head().steps.load();
+  out.all_done = true;
+  // shares before tasks in hand: a task goes from there to here
+  for (int w = 0; w < workers_; ++w) {
+    const Share share = Share::of(entry(w).share.load());
+    if (share.left() == 0) continue;
+    out.position = std::min(out.position, share.begin);
+    out.all_done = false;
+  }
+  for (int w = 0; w < workers_; ++w) {
+    out.totals.loss_sum += entry(w).loss_sum.load(std::memory_order_relaxed);
+    out.totals.samples += entry(w).samples.load(std::memory_order_relaxed);
+    const std::uint64_t doing = entry(w).doing.load();
+    if (doing == 0) continue;
+    out.position = std::min(out.position, unpack(doing).step);
+    out.all_done = false;
+  }
+  return out;
+}
+
+Status SharedLedger::wait(Deadline by) {
+  const Status status =
+      transport::wait_for(head().bell, seen_ + 1, {.policy = {}, .health = healthy_, .by = by});
+  return status.code() == Code::kDeadlineExceeded ? Status() : status;
+}
+
+Status SharedLedger::stop(int signal) {
+  int none = 0;
+  head().stop_signal.compare_exchange_strong(none, signal);
+  head().bell.ring();
+  return {};
+}
+
+void SharedLedger::lose() {
+  entry(worker_).lost = true;
+  entry(worker_).doing = 0;
+  head().bell.ring();
+}
+
+void SharedLedger::come_back() {
+  entry(worker_).lost = false;
+  head().bell.ring();
+}
+
+}  // namespace stormo::server

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <stormo/server/ledger.h>
+#include <stormo/transport/health.h>
+#include <stormo/transport/memory/wait.h>
+
+namespace stormo::server {
+
+/// A Ledger in memory that processes of one host map. No locks: a share is one word, which is
+/// changed by compare-and-swap. One object for each worker; the memory is shared.
+class SharedLedger final : public Ledger {
+ public:
+  /// `worker`: its number, below `workers`.
+  SharedLedger(int workers, int worker) : workers_(workers), worker_(worker) {}
+
+  static std::size_t bytes(int workers);
+  /// Makes an empty ledger in `memory`: bytes() long, aligned to 64, borrowed.
+  void create(std::byte* memory);
+  void attach(std::byte* memory) { memory_ = memory; }
+
+  Status deal(const Terms& terms) override;
+  Result<Terms> terms() override;
+  Result<Turn> next(const Outcome& outcome) override;
+  Result<Turn> look() override;
+  Status wait(Deadline by) override;
+  Status stop(int signal) override;
+
+  /// In the name of a worker that is lost: others do what is left of its share.
+  void lose();
+  /// In the name of a worker that has come back.
+  void come_back();
+
+ private:
+  struct alignas(64) Head {
+    std::atomic<std::uint64_t> first_step{0}, steps{0};
+    std::atomic<std::int64_t> first_sample{0};
+    std::atomic<bool> by_speed{false};
+    std::atomic<int> stop_signal{0};
+    transport::Flag bell;  // rings after every change
+  };
+  struct alignas(64) Entry {
+    std::atomic<std::uint64_t> share{0};  // begin in the lower half, end in the upper
+    std::atomic<std::uint64_t> doing{0};  // task in hand; 0: none
+    std::atomic<double> loss_sum{0};
+    std::atomic<std::int64_t> samples{0};
+    std::atomic<bool> lost{false};
+  };
+  Head& head() const { return *reinterpret_cast<Head*>(memory_); }
+  Entry& entry(int worker) const {
+    return reinterpret_cast<Entry*>(memory_ + sizeof(Head))[worker];
+  }
+  std::optional<StepTask> take_own();
+  std::optional<StepTask> take_of_others();
+  bool take(int part, bool front, StepTask& task);
+  int slowest_other() const;
+  Turn turn() const;
+
+  int workers_;
+  int worker_;
+  std::byte* memory_ = nullptr;
+  std::uint32_t seen_ = 0;     // of the bell
+  transport::Health healthy_;  // waits end by their deadline
+};
+
+}  // namespace stormo::server
