@@ -59,6 +59,15 @@ class Shard {
   /// invariant does not hold.
   virtual Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) = 0;
 
+  /// One exchange of elastic averaging (Zhang et al., NIPS 2015), atomic for the shard: with x the
+  /// worker's values, c those of the shard and d = alpha (x - c), x becomes x - d and c becomes
+  /// c + d. `own`: by piece the first element of x, in the type of the piece, none null. They
+  /// change only if c does. `sequence` counts exchanges as pushes: one that was made before changes
+  /// nothing. For a shard with policy async. Blocks until it is made, at most until `by`. The base
+  /// class refuses with kInvalidArgument.
+  virtual Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
+                                  Deadline by = Deadline::never());
+
   /// The worker leaves: nobody waits for it any more. `lr`: of an update that this completes.
   /// Returns the number of this change of the shard.
   virtual Result<std::uint64_t> leave(double lr) = 0;

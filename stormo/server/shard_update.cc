@@ -46,6 +46,22 @@ void compensate(const Block& block, const PieceGradient& gradient, std::span<dou
   for (std::int64_t i = 0; i < block.range.end; ++i) g[i] += lambda * g[i] * g[i] * (w[i] - v[i]);
 }
 
+/// Elements [begin, end).
+template <class T>
+void exchange_range(std::int64_t begin, std::int64_t end, double alpha, const std::byte* own,
+                    const std::byte* from, std::byte* to, std::byte* moved) {
+  const auto rate = static_cast<T>(alpha);
+  const T* x = reinterpret_cast<const T*>(own);
+  const T* c = reinterpret_cast<const T*>(from);
+  T* new_c = reinterpret_cast<T*>(to);
+  T* new_x = reinterpret_cast<T*>(moved);
+  for (std::int64_t i = begin; i < end; ++i) {
+    const T d = rate * (x[i] - c[i]);
+    new_c[i] = c[i] + d;
+    new_x[i] = x[i] - d;
+  }
+}
+
 }  // namespace
 
 void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
@@ -69,6 +85,17 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
       block.range.gradients = std::span(block.terms).first(1);
     }
     if (block.count > 0) optim::update(options, step, block.range);
+    progress();
+  }
+}
+
+void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
+                    const std::byte* from, std::byte* to, std::byte* moved,
+                    const Progress& progress) {
+  const auto range =
+      piece.dtype == DType::kFloat32 ? exchange_range<float> : exchange_range<double>;
+  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
+    range(begin, std::min(begin + kBlock, piece.elements()), alpha, own, from, to, moved);
     progress();
   }
 }

@@ -43,6 +43,12 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
                   const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
                   const Progress& progress);
 
+/// Elastic averaging: with d = alpha (own - from), to = from + d and moved = own - d. `own` and
+/// `from` stay as they are. Traffic per weight in float32: 16 bytes.
+void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
+                    const std::byte* from, std::byte* to, std::byte* moved,
+                    const Progress& progress);
+
 /// to = the sum of 1 to kMaxTerms terms.
 void add_piece(const ShardPiece& piece, std::span<const optim::GradientTerm> terms, std::byte* to,
                const Progress& progress);

@@ -68,6 +68,9 @@ class SharedShard final : public Shard {
   Result<View> save(
       const std::function<void(std::size_t piece, const PieceArrays&)>& copy) override;
   Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) override;
+  /// Needs memory for the worker's new values, as large as the shard, until this object ends.
+  Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
+                          Deadline by = Deadline::never()) override;
   Result<std::uint64_t> leave(double lr) override;
   Result<Joined> join() override;
   Result<protocol::ShardState> state() const override { return current_state(); }
@@ -98,12 +101,15 @@ class SharedShard final : public Shard {
   void write_sums(const Lease& lease, const PushedGradient& gradient, double scale);
   void update_all(const Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
+  /// Writes the next version, and the worker's new values to moved_.
+  void move_all(const Lease& lease, std::span<void* const> own, double alpha);
 
   ShardOptions options_;
   int worker_;
   ShardWait wait_;
   transport::Health healthy_;  // waits end by ShardWait::status
   ShardMemory memory_;
+  std::vector<std::byte> moved_;  // by piece, one after the other
 };
 
 }  // namespace stormo::server

@@ -46,10 +46,11 @@ class Job {
   SharedShard& shard() { return *shard_; }
   pid_t child(int worker) const { return children_[static_cast<std::size_t>(worker)]; }
 
-  void start_all() {
-    for (int w = 0; w < kWorkers; ++w) {
+  /// Workers push gradients; or, with `exchange`, exchange values of their own.
+  void start_all(bool exchange = false, int count = kWorkers) {
+    for (int w = 0; w < count; ++w) {
       const pid_t pid = ::fork();
-      if (pid == 0) train(w);
+      if (pid == 0) exchange ? draw(w) : train(w);
       children_.push_back(pid);
     }
   }
@@ -76,6 +77,14 @@ class Job {
     EXPECT_TRUE(all_are(arrays.weights, w)) << "version " << state.version;
     EXPECT_TRUE(all_are(arrays.slots[0], v)) << "version " << state.version;
     EXPECT_EQ(arrays.updates, static_cast<std::int64_t>(state.version));
+  }
+
+  /// Each exchange is of values that are the same everywhere, and of no other exchange: so the
+  /// centre is the same everywhere, too.
+  void expect_whole_centre() {
+    const auto* c = reinterpret_cast<const double*>(shard_->values(0).weights);
+    EXPECT_TRUE(std::all_of(c, c + kElements, [c](double e) { return e == c[0]; }))
+        << "version " << version();
   }
 
   std::uint64_t version() { return shard_->current_state().version; }
@@ -115,6 +124,20 @@ class Job {
     }
   }
 
+  // Exchanges until it is killed. Ends with 3 when its own values are torn.
+  [[noreturn]] void draw(int worker) {
+    const auto mine = make(worker);
+    mine->attach(memory_.data());
+    std::vector<double> x(static_cast<std::size_t>(kElements));
+    void* pieces[] = {x.data()};
+    Rng rng(static_cast<std::uint64_t>(worker), "values");
+    for (std::uint64_t sequence = 0;; ++sequence) {
+      std::ranges::fill(x, rng.uniform());
+      if (!mine->exchange(pieces, 0.5, sequence).ok()) ::_exit(2);
+      if (!std::ranges::all_of(x, [&x](double e) { return e == x[0]; })) ::_exit(3);
+    }
+  }
+
   transport::MemoryFile memory_;
   std::shared_ptr<const protocol::Policy> policy_;
   std::unique_ptr<SharedShard> shard_;
@@ -148,6 +171,34 @@ TEST_P(Faults, KilledWorkersLeaveNoHalfMadeUpdate) {
     EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
     job.kill(1);
     job.expect_whole();
+  }
+}
+
+TEST(ExchangeFaults, KilledWorkersLeaveTheCentreWhole) {
+  for (std::uint64_t round = 0; round < 10; ++round) {
+    Job job(Kind::kAsync);
+    job.start_all(/*exchange=*/true);
+    Rng rng(round, "kills");
+    for (const int w : {0, 2, 3}) {
+      EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
+      spend(std::chrono::microseconds(rng.below(3000)));
+      job.kill(w);
+    }
+    EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
+    job.kill(1);
+    job.expect_whole_centre();
+  }
+}
+
+// Others would smooth out what is torn.
+TEST(ExchangeFaults, AWorkerThatIsAloneLeavesTheCentreWhole) {
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    Job job(Kind::kAsync);
+    job.start_all(/*exchange=*/true, /*count=*/1);
+    EXPECT_LT(job.time_of(2), std::chrono::seconds(2));
+    spend(std::chrono::microseconds(Rng(round, "kills").below(1000)));
+    job.kill(0);
+    job.expect_whole_centre();
   }
 }
 

@@ -1,5 +1,6 @@
 #include <stormo/server/shared_shard.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -228,6 +229,91 @@ TEST(SharedShard, ARepeatedPushIsTakenOnce) {
   EXPECT_EQ(servers.now(), constant(-1));
   EXPECT_THAT(servers.of(0).push({.pieces = pieces, .sequence = 9}).status().message(),
               HasSubstr("was not received"));
+}
+
+/// The values of a worker on both pieces.
+struct Own {
+  std::vector<double> first, second;
+  std::array<void*, 2> pieces() { return {first.data(), second.data()}; }
+};
+
+// Zhang et al. 2015: d = alpha (x - c), x - d and c + d.
+TEST(SharedShard, AnExchangeMovesBothByTheSame) {
+  Servers servers(2, {}, {.kind = Kind::kAsync});
+  servers.set(1, 1e-4);
+  std::vector<double> c = servers.now();
+  std::array<std::vector<double>, 2> x = {random_gradient(1), random_gradient(2)};
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    for (int w = 0; w < 2; ++w) {
+      Own own{.first = x[static_cast<std::size_t>(w)], .second = std::vector<double>(7, 4)};
+      const auto pieces = own.pieces();
+      const auto done = servers.of(w).exchange(pieces, 0.25, step).take_or_throw();
+      EXPECT_EQ(done.decision.staleness, step == 0 && w == 0 ? 0u : 1u);
+      for (std::size_t i = 0; i < c.size(); ++i) {
+        const double d = 0.25 * (x[static_cast<std::size_t>(w)][i] - c[i]);
+        ASSERT_EQ(own.first[i], x[static_cast<std::size_t>(w)][i] - d);
+        c[i] += d;
+      }
+      EXPECT_LT(own.second[6], 4) << "the centre is below";
+      x[static_cast<std::size_t>(w)] = own.first;
+      EXPECT_EQ(servers.now(), c);
+    }
+  }
+  EXPECT_EQ(servers.of(0).current_state().version, 6u);
+}
+
+TEST(SharedShard, AnExchangeAtRateZeroChangesNoBit) {
+  Servers servers(1, {}, {.kind = Kind::kAsync});
+  servers.set(1, 1e-4);
+  const std::vector<double> c = servers.now();
+  Own own{.first = random_gradient(1), .second = std::vector<double>(7, 4)};
+  const auto pieces = own.pieces();
+  (void)servers.of(0).exchange(pieces, 0, 0).take_or_throw();
+  EXPECT_EQ(own.first, random_gradient(1));
+  EXPECT_EQ(servers.now(), c);
+}
+
+TEST(SharedShard, ARepeatedExchangeIsMadeOnce) {
+  Servers servers(1, {}, {.kind = Kind::kAsync});
+  Own own{.first = constant(8), .second = std::vector<double>(7, 8)};
+  const auto pieces = own.pieces();
+  for (int i = 0; i < 3; ++i) {
+    const auto done = servers.of(0).exchange(pieces, 0.5, 0).take_or_throw();
+    EXPECT_EQ(done.decision.action, i == 0 ? PushAction::kUpdate : PushAction::kRepeated);
+  }
+  EXPECT_EQ(own.first, constant(4));
+  EXPECT_EQ(servers.now(), constant(4));
+  EXPECT_THAT(servers.of(0).exchange(pieces, 0.5, 9).status().message(),
+              HasSubstr("was not received"));
+  Servers waiting(2, {}, {.kind = Kind::kSync});
+  (void)waiting.read(0);
+  EXPECT_THAT(waiting.of(0).exchange(pieces, 0.5, 0).status().message(),
+              HasSubstr("give the shard policy 'async'"));
+}
+
+TEST(SharedShard, WorkersThatExchangeAtATimeLoseWhatTheCentreGains) {
+  constexpr int kWorkers = 4;
+  Servers servers(kWorkers, {}, {.kind = Kind::kAsync});
+  std::vector<std::thread> threads;
+  std::array<Own, kWorkers> own;
+  for (int w = 0; w < kWorkers; ++w) {
+    Own& mine = own[static_cast<std::size_t>(w)];
+    mine = {.first = constant(w), .second = std::vector<double>(7, w)};
+    threads.emplace_back([&servers, &mine, w] {
+      const auto pieces = mine.pieces();
+      for (std::uint64_t step = 0; step < 40; ++step) {
+        (void)servers.of(w).exchange(pieces, 0.3, step).take_or_throw();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  double sum = servers.now()[0];
+  EXPECT_EQ(servers.now(), constant(sum));
+  for (const Own& mine : own) {
+    EXPECT_EQ(mine.first, constant(mine.first[0]));
+    sum += mine.first[0];
+  }
+  EXPECT_NEAR(sum, 0 + 1 + 2 + 3, 1e-12);
 }
 
 TEST(SharedShard, AReadThatMustWaitEndsByItsDeadline) {
