@@ -25,6 +25,7 @@ const char* color_of(ActionKind kind) {
     case ActionKind::kPull:
     case ActionKind::kAllGather: return "#b79be0";
     case ActionKind::kPush:
+    case ActionKind::kExchange:
     case ActionKind::kReduceScatter:
     case ActionKind::kAverage:
     case ActionKind::kAllReduce: return "#e58f8f";

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/parallel/bucket.h>
+#include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>
@@ -97,13 +98,15 @@ Status check_servers(const Strategy& s, const StepOptions& step) {
 }
 
 Status check_averaging(const Strategy& s) {
-  if (s.kind != Kind::kParameterAveraging || s.parameters == Parameters::kAuto) return {};
+  const bool own = s.kind == Kind::kParameterAveraging || s.kind == Kind::kElasticAveraging;
+  if (!own || s.parameters == Parameters::kAuto) return {};
   return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
 }
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.
 Status check_loss_scale(const Strategy& s, const StepOptions& step) {
-  const bool own = s.kind == Kind::kParameterServer || s.kind == Kind::kParameterAveraging;
+  const bool own = s.kind == Kind::kParameterServer || s.kind == Kind::kParameterAveraging ||
+                   s.kind == Kind::kElasticAveraging;
   if (!step.scale_loss || !own) return {};
   return refuse(s,
                 "would have a loss scale of its own on every rank; use bfloat16 or float32, or "
@@ -123,8 +126,8 @@ bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
 
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {
-      "one_device", "mirrored", "multi_worker_mirrored", "central_storage",
-      "ddp",        "fsdp",     "parameter_server",      "parameter_averaging"};
+      "one_device", "mirrored",         "multi_worker_mirrored", "central_storage",  "ddp",
+      "fsdp",       "parameter_server", "parameter_averaging",   "elastic_averaging"};
   return names;
 }
 
@@ -149,6 +152,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const bool hybrid = strategy.hybrid && shape.hosts > 1;
   if (strategy.kind == Kind::kParameterServer) {
     passes.push_back(parameter_server(shape.ranks, strategy.exchange));
+  } else if (strategy.kind == Kind::kElasticAveraging) {
+    passes.push_back(elastic_averaging(shape.ranks, strategy.period));
   } else if (shape.ranks == 1) {
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));

@@ -21,6 +21,7 @@ struct Strategy {
     kFsdp,                 ///< parameters, gradients or optimizer state sharded
     kParameterServer,     ///< parameters and optimizer state on servers, of which ranks are workers
     kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
+    kElasticAveraging,    ///< each rank trains by itself, and is drawn to a centre on servers
   } kind = Kind::kDdp;
   /// The copies of the parameters.
   enum class Parameters {
@@ -32,7 +33,8 @@ struct Strategy {
   int stage = 3;           ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
   bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
   Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
-  int period = 8;          ///< kParameterAveraging: steps from one average to the next
+  int period = 8;  ///< kParameterAveraging, kElasticAveraging: steps from one average or exchange
+                   ///< to the next
   bool operator==(const Strategy&) const = default;
 };
 
@@ -40,7 +42,7 @@ struct Strategy {
 const std::vector<std::string>& strategy_names();
 const std::vector<std::string>& parameter_names();
 
-/// The ranks on which a strategy runs; of kParameterServer the workers only.
+/// The ranks on which a strategy runs; where there are servers the workers only.
 struct Workers {
   std::vector<int> ranks_per_host = {1};
   /// Whether one copy per host is possible: the ranks of a host can read each other's memory, and
@@ -59,7 +61,7 @@ struct StepOptions {
   std::int64_t bucket_bytes = 0;  ///< > 0: buckets of replicas, see bucket()
 };
 
-/// The plan of one training step. On one rank every strategy but kParameterServer is one_device.
+/// The plan of one training step. On one rank every strategy without servers is one_device.
 /// kInvalidArgument says why the strategy cannot be used, and suggests another.
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const Workers& workers, const StepOptions& step = {});

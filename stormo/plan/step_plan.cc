@@ -66,6 +66,7 @@ RangeOf range_of(ActionKind kind) {
     case ActionKind::kPull:
     case ActionKind::kPush:
     case ActionKind::kAverage:
+    case ActionKind::kExchange:
     case ActionKind::kUpdate: return RangeOf::kParameters;
   }
   return RangeOf::kNothing;
@@ -88,6 +89,12 @@ bool has_worker_copies(const StepPlan& p) {
 bool is_diverged(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kDiverged) > 0;
 }
+
+bool has_centre(const StepPlan& p) {
+  return std::ranges::count(p.actions, ActionKind::kExchange, &Action::kind) > 0;
+}
+
+bool has_servers(const StepPlan& p) { return is_remote(p) || has_centre(p); }
 
 std::string_view to_string(Placement placement) {
   switch (placement) {
@@ -120,6 +127,7 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kPull: return "pull";
     case ActionKind::kPush: return "push";
     case ActionKind::kAverage: return "average";
+    case ActionKind::kExchange: return "exchange";
     case ActionKind::kNorm: return "norm";
     case ActionKind::kUnscale: return "unscale";
     case ActionKind::kClip: return "clip";

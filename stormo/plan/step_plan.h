@@ -49,6 +49,9 @@ enum class ActionKind : std::uint8_t {
   /// Parameters and optimizer state that diverged over the ranks of `axes`: to their averages,
   /// weighted by the samples of each rank since the average before.
   kAverage,
+  /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
+  /// this worker's values and the centre, which servers hold, move towards each other.
+  kExchange,
   // factors of the gradients
   kNorm,     ///< their 2-norm, added up over the ranks of `axes`
   kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
@@ -73,6 +76,7 @@ inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kPull,
                                             ActionKind::kPush,
                                             ActionKind::kAverage,
+                                            ActionKind::kExchange,
                                             ActionKind::kNorm,
                                             ActionKind::kUnscale,
                                             ActionKind::kClip,
@@ -92,8 +96,9 @@ struct Action {
   std::vector<std::string> axes = {};  ///< mesh axes over whose ranks a collective runs
   /// Started on the communication lane: later actions run meanwhile, until one needs the result.
   bool asynchronous = false;
-  /// The action is for one of every n steps: a pull for the first, others for the last. Others are
-  /// done also in steps after which all ranks meet: before an evaluation, a save or the end.
+  /// The action is for one of every n steps: a pull or exchange for the first, others for the last.
+  /// Others are done also in steps after which all ranks meet: before an evaluation, a save or the
+  /// end.
   int every = 1;
   bool operator==(const Action&) const = default;
 };
@@ -121,8 +126,14 @@ struct StepPlan {
 bool is_remote(const StepPlan& p);
 /// Whether workers of servers train copies of their own between their pulls and pushes.
 bool has_worker_copies(const StepPlan& p);
-/// Whether the ranks' parameters differ between steps: then they are averaged now and then.
+/// Whether the ranks' parameters differ between steps: then they are averaged now and then, or
+/// exchange with a centre.
 bool is_diverged(const StepPlan& p);
+/// Whether servers hold a centre with which the ranks exchange.
+bool has_centre(const StepPlan& p);
+/// Whether the ranks are workers of servers, with parameters or a centre there: then no action
+/// makes them wait for each other.
+bool has_servers(const StepPlan& p);
 
 std::string_view to_string(Placement placement);
 std::string_view to_string(ActionKind kind);

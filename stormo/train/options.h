@@ -90,6 +90,13 @@ struct AveragingOptions {
   double max_distance = 0;
 };
 
+/// For Strategy::Kind::kElasticAveraging.
+struct ElasticOptions {
+  /// Share of the distance by which a worker's values and the centre move in an exchange, at most
+  /// 1; 0: 0.9 / workers.
+  double moving_rate = 0;
+};
+
 /// Parameter servers, for Strategy::Kind::kParameterServer.
 struct ServerOptions {
   protocol::PolicyOptions policy = {};
@@ -112,6 +119,7 @@ struct TrainerOptions {
   GradientOptions gradients;
   ServerOptions servers;
   AveragingOptions averaging;
+  ElasticOptions elastic;
   std::int64_t micro_batches = 1;  ///< into which the local batch is divided
   bool recompute = false;          ///< see parallel::recompute(); for a model::Chain
   std::int64_t steps = 0;          ///< steps of the whole run; or

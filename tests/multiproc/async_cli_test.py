@@ -1,4 +1,4 @@
-"""stormo train with parameter servers and with parameter averaging, --record and stormo replay."""
+"""stormo train with parameter servers, parameter averaging and elastic averaging, --record and stormo replay."""
 
 import json
 
@@ -6,6 +6,7 @@ from train_cli import TrainTest, main
 
 SERVERS = "strategy.kind=parameter_server"
 AVERAGING = "strategy.kind=parameter_averaging"
+ELASTIC = "strategy.kind=elastic_averaging"
 
 
 class AsyncTest(TrainTest):
@@ -105,6 +106,32 @@ class AsyncTest(TrainTest):
         ):
             with self.subTest(changes):
                 self.assertIn(reason, self.refused("mlp.toml", "-n", "2", AVERAGING, *changes))
+
+    def test_workers_exchange_with_a_centre(self):
+        end = self.end_of("-n", "3", ELASTIC, "strategy.period=8", "strategy.servers=1")
+        self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
+        for worker in end["staleness"]:
+            self.assertEqual(worker["gradients"], 3, "in steps 1, 9 and 17")
+
+    def test_the_plan_of_workers_that_exchange(self):
+        plan = self.stormo("train", "mlp.toml", "-n", "2", ELASTIC, "strategy.period=8", "--dry-run")
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        self.assertIn("exchange 0-3 over dp every 8", plan.stdout)
+        self.assertNotIn("agree", plan.stdout)
+
+    def test_what_elastic_averaging_cannot_do_is_refused(self):
+        for changes, reasons in (
+                (("strategy.period=0", "strategy.moving_rate=-0.1"), ("strategy.period", "strategy.moving_rate")),
+                (("strategy.moving_rate=1.5", "strategy.servers=-1"), ("strategy.moving_rate", "strategy.servers")),
+                (("strategy.parameters=host_shared",), ("leave out parameters",)),
+                (("precision=float16",), ("loss scale of its own",)),
+                (("strategy.bucket_bytes=1024",), ("this strategy has none",)),
+                (("strategy.servers=100",), ("100 servers",)),
+        ):
+            with self.subTest(changes):
+                said = self.refused("mlp.toml", "-n", "2", ELASTIC, *changes)
+                for reason in reasons:
+                    self.assertIn(reason, said)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class Sizes {
         break;
       case ActionKind::kUnscale:
         // a worker of servers decides alone
-        if (!is_remote(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
+        if (!has_servers(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
         break;
       case ActionKind::kAgree:
         add(sizes_.agreed_numbers, DType::kFloat64, all_axes(plan_.mesh));
@@ -159,7 +159,7 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
 
 std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {
   const bool push = a.kind == ActionKind::kPush;
-  if (!push && a.kind != ActionKind::kPull) return 0;
+  if (!push && a.kind != ActionKind::kPull && a.kind != ActionKind::kExchange) return 0;
   std::int64_t bytes = 0;
   for (const plan::FlatGroup& group : plan::flat_groups(plan.model, a.range)) {
     if (!group.trainable || (push && group.sparse)) continue;
@@ -167,7 +167,7 @@ std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {
       bytes += n * static_cast<std::int64_t>(size_of(group.dtype));
     }
   }
-  return bytes;
+  return a.kind == ActionKind::kExchange ? 2 * bytes : bytes;
 }
 
 }  // namespace stormo::analysis

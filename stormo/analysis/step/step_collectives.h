@@ -48,8 +48,9 @@ struct Collective {
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
 
-/// Bytes that a pull or push moves between one worker and the servers: the trainable parameters of
-/// its range, or their gradients, in their own type. 0 for other actions. How many rows of sparse
+/// Bytes that an action moves between one worker and the servers: a pull the trainable parameters
+/// of its range, a push their gradients, in their own type; an exchange parameters in both
+/// directions. 0 for other actions. How many rows of sparse
 /// tables a worker pushes no plan knows: they are left out.
 std::int64_t server_bytes(const plan::StepPlan& plan, const plan::Action& a);
 

@@ -19,7 +19,13 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
   out.ranks.resize(static_cast<std::size_t>(plan.mesh.size()));
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
-    (a.kind == plan::ActionKind::kPull ? out.pulled : out.pushed) += server_bytes(plan, a);
+    const std::int64_t bytes = server_bytes(plan, a);
+    if (a.kind == plan::ActionKind::kExchange) {
+      out.pulled += bytes / 2;
+      out.pushed += bytes / 2;
+    } else {
+      (a.kind == plan::ActionKind::kPull ? out.pulled : out.pushed) += bytes;
+    }
     for (const Collective& c : collectives_of(plan, i, sizes)) {
       auto axes = std::ranges::find(out.axes, c.axes, &AxesCost::axes);
       if (axes == out.axes.end()) axes = out.axes.insert(axes, {.axes = c.axes});

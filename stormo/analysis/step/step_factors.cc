@@ -1,5 +1,7 @@
 #include <stormo/analysis/step/step_factors.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -45,6 +47,20 @@ Status GradientFactors::update() {
   if (plan_.scaled_loss && !unscaled_) return bad("comes before the scale of the loss is undone");
   if (plan_.clipped && !clipped_) return bad("comes before the gradients are clipped");
   updated_ = true;
+  return {};
+}
+
+Status GradientFactors::check_owners(const plan::Action& a, bool all) const {
+  for (std::size_t axis = 0; axis < plan_.mesh.axes.size(); ++axis) {
+    const plan::Axis& of = plan_.mesh.axes[axis];
+    const bool cut = plan_.optimizer_state[axis] == plan::Placement::kShard;
+    const bool named = std::ranges::count(a.axes, of.name) > 0;
+    if (named && !cut) return bad("adds up what all ranks of " + of.name + " have");
+    const bool adds_up = all || !a.axes.empty();  // an update may need no sums
+    if (adds_up && cut && !named && of.size > 1) {
+      return bad("leaves out the parts of other ranks of " + of.name);
+    }
+  }
   return {};
 }
 

@@ -18,6 +18,9 @@ class GradientFactors {
   Status clip();
   /// An update or push: kBadPlan if a factor is missing.
   Status update();
+  /// A norm or an update: its axes are some on which the optimizer's state is cut. `all`: they are
+  /// all of them.
+  Status check_owners(const plan::Action& a, bool all) const;
 
  private:
   Status before_updates() const;

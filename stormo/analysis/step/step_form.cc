@@ -105,7 +105,8 @@ bool takes_axes(ActionKind kind) {
     case ActionKind::kShareParameters:
     case ActionKind::kPull:
     case ActionKind::kPush:
-    case ActionKind::kAverage: return true;
+    case ActionKind::kAverage:
+    case ActionKind::kExchange: return true;
     default: return false;
   }
 }
@@ -149,8 +150,9 @@ Status check_shape(const StepPlan& p, const Action& a) {
                std::to_string(most));
   }
   if (a.asynchronous && !may_be_asynchronous(a.kind)) return bad("cannot be asynchronous");
-  const bool now_and_then = a.kind == ActionKind::kAverage || a.kind == ActionKind::kAgree ||
-                            a.kind == ActionKind::kPull || a.kind == ActionKind::kPush;
+  const bool now_and_then = a.kind == ActionKind::kAverage || a.kind == ActionKind::kExchange ||
+                            a.kind == ActionKind::kAgree || a.kind == ActionKind::kPull ||
+                            a.kind == ActionKind::kPush;
   if (a.every < 1 || a.every > (now_and_then ? plan::kMaxPeriod : 1)) {
     return bad("cannot be for every " + std::to_string(a.every) + " steps");
   }

@@ -70,6 +70,7 @@ class Walk {
         now_.parameters += divide_up(whole, held);
         if (!group.trainable) continue;
         if (has_worker_copies(plan_)) now_.gradients += whole;  // their sums
+        if (has_centre(plan_)) now_.parameters += whole;        // what an exchange makes
         if (is_remote(plan_)) continue;  // servers have the optimizer's state
         now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
         if (!in_parts_ && sizes_.travels_as) {

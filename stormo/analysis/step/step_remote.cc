@@ -41,6 +41,27 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
   }
 }
 
+/// Of a worker with a copy of its own, which exchanges with a centre: it waits for no other one.
+Status check_action_beside_centre(const Action& a) {
+  switch (a.kind) {
+    case ActionKind::kLoad:
+    case ActionKind::kForward:
+    case ActionKind::kLoss:
+    case ActionKind::kRecompute:
+    case ActionKind::kBackward:
+    case ActionKind::kExchange:
+    case ActionKind::kUnscale:
+    case ActionKind::kClip: return {};
+    case ActionKind::kNorm:
+    case ActionKind::kUpdate:
+      return a.axes.empty() ? Status()
+                            : bad("takes no axis where ranks exchange with a centre: it is of one "
+                                  "worker's own gradient");
+    default:
+      return bad("lets ranks wait for each other, but those that exchange with a centre do not");
+  }
+}
+
 }  // namespace
 
 Status check_remote_state(const StepPlan& p) {
@@ -68,6 +89,7 @@ Status check_remote_state(const StepPlan& p) {
 
 Status check_remote_action(const StepPlan& p, const Action& a) {
   if (is_remote(p)) return check_action_of_worker(p, a);
+  if (has_centre(p)) return check_action_beside_centre(a);
   if (a.kind != ActionKind::kPull && a.kind != ActionKind::kPush) return {};
   return bad("needs parameters on servers, but state parameters is nowhere remote");
 }

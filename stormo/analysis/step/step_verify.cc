@@ -32,6 +32,7 @@ struct Parameter {
   bool scattered = false;
   bool updated = false;
   bool averaged = false;
+  bool exchanged = false;
   bool copy_updated = false;  // a worker's, of what is on servers
 };
 
@@ -82,6 +83,7 @@ class Walk {
       case ActionKind::kPull: return pull(a);
       case ActionKind::kPush: return push(a);
       case ActionKind::kAverage: return average(a);
+      case ActionKind::kExchange: return exchange(a);
       case ActionKind::kNorm: return norm(a);
       case ActionKind::kUnscale: return factors_.unscale();
       case ActionKind::kClip: return factors_.clip();
@@ -105,8 +107,9 @@ class Walk {
       }
     }
     if (counted_ && !weights_used_) return bad("the weights are counted, but nothing needs them");
-    return agreed_ || remote_ ? Status()
-                              : bad("no action lets the ranks agree on the end of the step");
+    return agreed_ || has_servers(plan_)
+               ? Status()
+               : bad("no action lets the ranks agree on the end of the step");
   }
 
  private:
@@ -195,6 +198,7 @@ class Walk {
     Parameter& p = parameters_[i];
     if (!shapes_[i]->trainable) return {};
     if (p.updated) return bad("adds to the gradients of " + name(i) + " after its " + ending());
+    if (p.exchanged) return bad("adds to the gradients of " + name(i) + " after its exchange");
     for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
       if (p.gradients[axis] != Placement::kPartial) {
         return bad("adds to gradients that are reduced: " +
@@ -288,6 +292,21 @@ class Walk {
       }
       if (!p.updated) return bad("averages " + name(i) + " before its update");
       return once(p.averaged, "averages a second time");
+    });
+  }
+
+  // A gradient is of the values that the exchange takes.
+  Status exchange(const Action& a) {
+    if (every_ != 0 && a.every != every_) return bad("comes in other steps than exchanges before");
+    every_ = a.every;
+    const std::size_t axis = axes_of(a).front();
+    return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
+      if (!diverges(i, axis)) return bad(placed(i, "weights", at_rest(i), axis) + " between steps");
+      if (!p.has_gradients) {
+        return bad((p.updated ? "comes after the update of " : "comes before the gradients of ") +
+                   name(i));
+      }
+      return once(p.exchanged, "exchanges a second time");
     });
   }
 
@@ -388,28 +407,13 @@ class Walk {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (shapes_[i]->trainable) STORMO_RETURN_IF_ERROR(final_gradients(i));
     }
-    return check_owners(a, /*all=*/true);
-  }
-
-  /// `a` is over axes on which the optimizer's state is cut; over all of them?
-  Status check_owners(const Action& a, bool all) const {
-    for (std::size_t axis = 0; axis < plan_.mesh.axes.size(); ++axis) {
-      const bool cut = plan_.optimizer_state[axis] == Placement::kShard;
-      const bool named = std::ranges::count(a.axes, plan_.mesh.axes[axis].name) > 0;
-      if (named && !cut)
-        return bad("adds up what all ranks of " + plan_.mesh.axes[axis].name + " have");
-      const bool adds_up = all || !a.axes.empty();  // an update may need no sums
-      if (adds_up && cut && !named && !one_rank(axis)) {
-        return bad("leaves out the parts of other ranks of " + plan_.mesh.axes[axis].name);
-      }
-    }
-    return {};
+    return factors_.check_owners(a, /*all=*/true);
   }
 
   Status update(const Action& a) {
     STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
     STORMO_RETURN_IF_ERROR(factors_.update());
-    STORMO_RETURN_IF_ERROR(check_owners(a, /*all=*/false));
+    STORMO_RETURN_IF_ERROR(factors_.check_owners(a, /*all=*/false));
     return each(a, true, [&](std::size_t i, Parameter& p) {
       return remote_ ? update_copy(i, p) : update(i, p);
     });
@@ -452,8 +456,10 @@ class Walk {
       if (shapes_[i]->trainable && !parameters_[i].updated)
         return bad(remote_ ? "no action pushes the gradients of " + name(i)
                            : name(i) + " is never updated");
-      if (is_diverged(plan_) && shapes_[i]->trainable && !parameters_[i].averaged) {
-        return bad("no action averages " + name(i) + ", which diverges");
+      const bool tied = parameters_[i].averaged || parameters_[i].exchanged;
+      if (is_diverged(plan_) && shapes_[i]->trainable && !tied) {
+        return bad(std::string("no action ") + (has_centre(plan_) ? "exchanges " : "averages ") +
+                   name(i) + ", which diverges");
       }
     }
     return {};

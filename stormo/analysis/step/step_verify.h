@@ -28,6 +28,7 @@ namespace stormo::analysis {
 /// | pull              | parameters: remote                           | parameters: diverged        |
 /// | push              | gradients: partial, unscaled, clipped; once  | no gradients                |
 /// | average           | parameters: diverged at rest, and updated    | parameters: equal, diverged |
+/// | exchange          | parameters: diverged at rest; their gradients | parameters: diverged       |
 /// | norm              | gradients: final                             | norm                        |
 /// | unscale, clip     | norm                                         | a factor of the gradients   |
 /// | update            | gradients: final; parameters, state          | parameters: placed as state |
@@ -35,9 +36,9 @@ namespace stormo::analysis {
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.
-/// Diverged parameters are averaged, and agree comes in the same steps. A step with remote
-/// parameters has no action in which ranks wait for each other, so no agree either; each other step
-/// ends with one. Where a pull or push is not for every step, workers update their copies. The copy that a pull gives may stay after the step. Parameters
+/// Diverged parameters are averaged, and agree comes in the same steps; or all of them exchange with
+/// a centre. A step with remote parameters or a centre has no action in which ranks wait for each
+/// other, so no agree either; each other step ends with one. Where a pull or push is not for every step, workers update their copies. The copy that a pull gives may stay after the step. Parameters
 /// that are updated with gradients that are partial become diverged. What some action reshards is
 /// in parts when it is updated, and no terms outlive the step: so memory is released when the plan
 /// says so. Written from above, so the time does not depend on the number of ranks: O(actions *

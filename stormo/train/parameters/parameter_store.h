@@ -34,7 +34,7 @@ using DoneAction = std::function<void(const plan::Action&)>;
 ///
 /// A store is made where the module has the same values on all ranks. Training starts with these.
 /// After every step the values are equal on all ranks; where parameters diverge, after every
-/// kAverage.
+/// kAverage; with a centre, while readable() shows it.
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;

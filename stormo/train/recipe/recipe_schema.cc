@@ -265,9 +265,11 @@ std::vector<RecipeField> make_fields() {
        policy_place<&PolicyOptions::compensation>, 0, 0, protocol::compensation_names()},
       {"strategy.lambda", "delay_compensated: factor of the correction",
        policy_place<&PolicyOptions::lambda>, 0, 1e6},
-      {"strategy.servers", "parameter_server: shards of the parameters; 0: one for each worker",
+      {"strategy.servers",
+       "parameter_server, elastic_averaging: shards of the parameters; 0: one for each worker",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.count; }, 0, 4096},
-      {"strategy.placement", "parameter_server: how parameters are placed on servers",
+      {"strategy.placement",
+       "parameter_server, elastic_averaging: how parameters are placed on servers",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.placement; }, 0, 0,
        server::placement_rule_names()},
 
@@ -279,7 +281,8 @@ std::vector<RecipeField> make_fields() {
        "parameter_server, async or n_softsync: steps between pushes (Downpour)",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange.push; }, 1,
        plan::kMaxPeriod},
-      {"strategy.period", "parameter_averaging: steps from one average to the next",
+      {"strategy.period",
+       "parameter_averaging, elastic_averaging: steps from one average or exchange to the next",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
       {"strategy.warmup_steps", "parameter_averaging: first steps, each with an average",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.warmup_steps; }, 0, kMost},
@@ -287,6 +290,10 @@ std::vector<RecipeField> make_fields() {
        "parameter_averaging: > 0: the period adapts, at most strategy.period, so that the distance "
        "between the ranks' parameters stays near or below this",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.max_distance; }, 0, 1e30},
+      {"strategy.moving_rate",
+       "elastic_averaging: share of their distance by which a worker and the centre move in an "
+       "exchange; 0: 0.9 / workers",
+       [](Recipe& r) -> FieldPlace { return &r.train.elastic.moving_rate; }, 0, 1},
 
       {"checkpoint.directory", "where checkpoints go; empty: none are written",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.directory; }},

@@ -89,8 +89,8 @@ Status TrainingRun::start() {
   STORMO_RETURN_IF_ERROR(state_.start());
   groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
   store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_);
-  if (is_remote(setup_.plan)) progress_ = std::make_unique<WorkerProgress>(world_);
-  if (is_diverged(setup_.plan)) {
+  if (has_servers(setup_.plan)) progress_ = std::make_unique<WorkerProgress>(world_);
+  if (is_diverged(setup_.plan) && !has_centre(setup_.plan)) {
     const auto average =
         std::ranges::find(setup_.plan.actions, plan::ActionKind::kAverage, &plan::Action::kind);
     averaging_ = std::make_unique<AveragingSchedule>(options_.averaging, average->every);
@@ -201,7 +201,10 @@ std::int64_t TrainingRun::next_meeting() const {
 StepAt TrainingRun::next_step() const {
   const std::int64_t number = state_.step + 1;
   const bool meets = number == next_meeting();
-  if (progress_) return {.number = number - round_begin_, .closes = meets || ends_round_};
+  if (progress_) {
+    const std::int64_t before = has_centre(setup_.plan) ? 0 : round_begin_;  // copies stay
+    return {.number = number - before, .closes = meets || ends_round_};
+  }
   return {.number = number, .closes = meets || !averaging_ || averaging_->is_warmup(number)};
 }
 

@@ -19,7 +19,8 @@ using plan::ActionKind;
 namespace {
 
 bool is_due(const Action& a, const StepAt& at) {
-  if (a.kind == ActionKind::kPull) return (at.number - 1) % a.every == 0;
+  const bool begins = a.kind == ActionKind::kPull || a.kind == ActionKind::kExchange;
+  if (begins) return (at.number - 1) % a.every == 0;
   return at.closes || at.number % a.every == 0;
 }
 
@@ -169,6 +170,7 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kPull: return pull(action);
     case ActionKind::kPush: return push(action, learning_rate);
     case ActionKind::kAverage: return done(average(action));
+    case ActionKind::kExchange: return done(exchange(action));
     case ActionKind::kNorm: return done(norm());
     case ActionKind::kUnscale: return done(unscale());
     case ActionKind::kClip: return done(clip());
@@ -357,6 +359,11 @@ Status Runner::average(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "average");
   parts_.before_update();
   return parts_.store.perform(action, weight_of_exchange());
+}
+
+Status Runner::exchange(const Action& action) {
+  const Interval interval(parts_.lanes, Lane::kCommunication, "exchange");
+  return parts_.store.perform(action, weight());
 }
 
 double Runner::weight_of_exchange() {

@@ -27,7 +27,7 @@ struct StepOutcome {
 };
 
 /// Which actions that are not for every step a step does. A period of n steps, n being
-/// Action::every, begins with its pull and ends with its push, average or agree.
+/// Action::every, begins with its pull or exchange and ends with its push, average or agree.
 struct StepAt {
   std::int64_t number = 1;  ///< from 1; periods are counted from there
   bool closes = true;       ///< ends the periods of all actions, whatever its number is
@@ -104,6 +104,7 @@ class Runner {
   Status push(const plan::Action& action, double learning_rate);
   Status update(const plan::Action& action, double learning_rate);
   Status average(const plan::Action& action);
+  Status exchange(const plan::Action& action);
   double weight() const { return static_cast<double>(outcome_.samples); }
   double weight_of_exchange();
   MicroBatch& at(const plan::Action& action) {

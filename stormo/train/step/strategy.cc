@@ -9,6 +9,7 @@
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/train/store/averaged_store.h>
+#include <stormo/train/store/elastic_store.h>
 #include <stormo/train/store/host_shared_store.h>
 #include <stormo/train/store/replicated_store.h>
 #include <stormo/train/store/served_store.h>
@@ -99,7 +100,8 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage ||
       strategy.kind == Strategy::Kind::kParameterServer ||
-      strategy.kind == Strategy::Kind::kParameterAveraging) {
+      strategy.kind == Strategy::Kind::kParameterAveraging ||
+      strategy.kind == Strategy::Kind::kElasticAveraging) {
     return invalid_argument(
         "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
         "leave them out, or use 'ddp'");
@@ -123,15 +125,23 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
 
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
                      const std::vector<int>& ranks_per_host) {
-  if (options.strategy.kind != Strategy::Kind::kParameterServer) return {};
+  const bool elastic = options.strategy.kind == Strategy::Kind::kElasticAveraging;
+  if (!elastic && options.strategy.kind != Strategy::Kind::kParameterServer) return {};
   if (ranks_per_host.size() > 1) return ServedStore::needs_one_host();
+  if (elastic && options.servers.processes > 0) {
+    return invalid_argument(
+        "strategy 'elastic_averaging' has its centre in memory that the workers share, not in "
+        "server processes; leave out servers.processes");
+  }
   if (!options.record.empty() && !options.strategy.exchange.every_step()) {
     return invalid_argument(
         "a run is recorded with fetch_every = push_every = 1 only: what workers compute on copies "
         "of "
         "their own is not replayed");
   }
-  return ServedParameters::create(parameters, options, ranks_per_host.front()).status();
+  return ServedParameters::create(parameters, elastic ? centre_options(options) : options,
+                                  ranks_per_host.front())
+      .status();
 }
 
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
@@ -165,6 +175,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
   }
   if (is_remote(plan)) return std::make_unique<ServedStore>(groups, module, options);
+  if (has_centre(plan)) return std::make_unique<ElasticStore>(groups, module, options);
   if (is_diverged(plan)) {
     return std::make_unique<AveragedStore>(groups, options.optimizer, parameters);
   }

@@ -20,8 +20,8 @@ Result<Strategy> strategy_of(const TrainerOptions& options);
 /// What a step has besides its strategy. `scale_loss`: it computes in float16.
 parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_loss, int hosts);
 
-/// kInvalidArgument for parameter servers that cannot have these parameters and workers. OK for
-/// other strategies.
+/// kInvalidArgument for servers that cannot have these parameters and workers. OK for strategies
+/// without servers.
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
                      const std::vector<int>& ranks_per_host);
 

@@ -26,10 +26,14 @@ std::string key_of(std::string_view slot, const std::string& parameter) {
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                          const TrainerOptions& options)
+    : ServedStore(groups, module, options.optimizer, options) {}
+
+ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+                         const OptimizerOptions& optimizer, const TrainerOptions& options)
     : groups_(groups),
       world_(groups.world()),
       worker_(world_.rank()),
-      optimizer_(options.optimizer, trainable_parameters(*module)),
+      optimizer_(optimizer, trainable_parameters(*module)),
       served_(ServedParameters::create(optimizer_.parameters(), options, world_.size())
                   .take_or_throw()),
       sequence_(served_.shards()) {
@@ -45,7 +49,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
 
 Status ServedStore::needs_one_host() {
   return invalid_argument(
-      "strategy 'parameter_server' keeps parameters in memory that the ranks of one host share; "
+      "strategies with servers keep parameters in memory that the ranks of one host share; "
       "use one host, and Stormo's own engine");
 }
 
@@ -172,11 +176,15 @@ Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& rate
 }
 
 // After the pushes of all.
-std::shared_ptr<void> ServedStore::readable() {
+ServedStore::Views ServedStore::look() {
   throw_if_error(world_.barrier());
   Views views;
   for (const auto& shard : shards_) views.push_back(shard->look().take_or_throw());
-  served_.show(views);
+  return views;
+}
+
+std::shared_ptr<void> ServedStore::readable() {
+  served_.show(look());
   return nullptr;
 }
 

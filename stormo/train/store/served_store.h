@@ -26,7 +26,7 @@ namespace stormo::train {
 /// together. A push updates the shards one after the other, each rank from another one on, as the
 /// policy of the run decides. There are no collectives in a step. If a pull or push is not for
 /// every step, a worker has a LocalCopy instead, and pushes the sums of its gradients.
-class ServedStore final : public ParameterStore {
+class ServedStore : public ParameterStore {
  public:
   /// What is wrong unless all ranks are on one host and share memory.
   static Status needs_one_host();
@@ -54,20 +54,28 @@ class ServedStore final : public ParameterStore {
   Status join() override;
   protocol::Staleness staleness() const override;
 
- private:
+ protected:
+  /// `optimizer`: of the workers; `options`: of the servers.
+  ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+              const OptimizerOptions& optimizer, const TrainerOptions& options);
   using Views = std::vector<server::Shard::View>;
-  void create_shards();
-  void start_record(const TrainerOptions& options);
-  void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit);
+  /// Current versions of all shards, after all workers have come here.
+  Views look();
 
   const AxisGroups& groups_;
   comm::Communicator& world_;
   int worker_;
-  FusedOptimizer optimizer_;  // of norms of gradients; it has no state
+  FusedOptimizer optimizer_;  // of norms of gradients; here it has no state
   ServedParameters served_;
   std::vector<std::unique_ptr<server::SharedShard>> shards_;
-  std::vector<std::byte*> memory_;       // of shards, on the rank that allocated it
-  std::vector<std::uint64_t> sequence_;  // of the next push, by shard
+  std::vector<std::uint64_t> sequence_;  // of the next push or exchange, by shard
+
+ private:
+  void create_shards();
+  void start_record(const TrainerOptions& options);
+  void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit);
+
+  std::vector<std::byte*> memory_;  // of shards, on the rank that allocated it
   std::optional<server::ShardRecorder> recorder_;
   Status record_status_;
   std::uint64_t steps_ = 0;  // of this worker, since the store was made

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <stormo/analysis/step/step_collectives.h>
+#include <stormo/analysis/step/step_cost.h>
+#include <stormo/analysis/step/step_memory.h>
 #include <stormo/analysis/step/step_verify.h>
 
 namespace stormo::analysis {
@@ -90,6 +92,72 @@ TEST(StepAverages, AWorkerUpdatesItsCopyBeforeItsPush) {
   EXPECT_EQ(verify(p).message(),
             "action 5 (update 0-1: a .. b): the parameters are remote over dp; the servers update "
             "them, after a push");
+}
+
+/// A worker that exchanges with a centre in every 4th step.
+StepPlan drawn_to_centre() {
+  StepPlan p = averaging();
+  p.actions = {{.kind = ActionKind::kLoad},                                                   // 0
+               {.kind = ActionKind::kForward, .range = {0, 1}},                               // 1
+               {.kind = ActionKind::kLoss},                                                   // 2
+               {.kind = ActionKind::kBackward, .range = {0, 1}},                              // 3
+               {.kind = ActionKind::kExchange, .range = {1, 1}, .axes = {"dp"}, .every = 4},  // 4
+               {.kind = ActionKind::kExchange, .range = {0, 0}, .axes = {"dp"}, .every = 4},  // 5
+               {.kind = ActionKind::kUpdate, .range = {0, 1}}};                               // 6
+  return p;
+}
+
+TEST(StepAverages, AWorkerExchangesBetweenItsGradientAndItsUpdate) {
+  const auto said = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan p = drawn_to_centre();
+    change(p);
+    return verify(p).message();
+  };
+  ASSERT_TRUE(verify(drawn_to_centre()).ok()) << verify(drawn_to_centre()).to_string();
+  EXPECT_EQ(said([](StepPlan& p) { std::swap(p.actions[3], p.actions[4]); }),
+            "action 3 (exchange 1-1 over dp every 4: b): comes before the gradients of parameter 1 "
+            "(b)");
+  EXPECT_EQ(
+      said([](StepPlan& p) { std::swap(p.actions[5], p.actions[6]); }),
+      "action 6 (exchange 0-0 over dp every 4: a): comes after the update of parameter 0 (a)");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.erase(p.actions.begin() + 5); }),
+            "no action exchanges parameter 0 (a), which diverges");
+  EXPECT_EQ(said([](StepPlan& p) {
+              p.actions[5].range = {0, 1};
+            }),
+            "action 5 (exchange 0-1 over dp every 4: a .. b): exchanges a second time");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions[5].every = 2; }),
+            "action 5 (exchange 0-0 over dp every 2: a): comes in other steps than exchanges "
+            "before");
+  EXPECT_EQ(said([](StepPlan& p) { p.actions.push_back({.kind = ActionKind::kAgree}); }),
+            "action 7 (agree): lets ranks wait for each other, but those that exchange with a "
+            "centre do not");
+  EXPECT_EQ(said([](StepPlan& p) { p.parameters = p.optimizer_state = {Placement::kReplicate}; }),
+            "action 4 (exchange 1-1 over dp every 4: b): the weights of parameter 1 (b) are "
+            "replicate over dp between steps");
+  EXPECT_EQ(
+      said([](StepPlan& p) {
+        p.micro_batches = 2;
+        p.actions.insert(p.actions.begin() + 6,
+                         {{.kind = ActionKind::kForward, .range = {0, 1}, .micro_batch = 1},
+                          {.kind = ActionKind::kLoss, .micro_batch = 1},
+                          {.kind = ActionKind::kBackward, .range = {0, 1}, .micro_batch = 1}});
+      }),
+      "action 8 (backward 0-1 batch 1: first .. second): adds to the gradients of parameter 1 "
+      "(b) after its exchange");
+}
+
+TEST(StepAverages, AnExchangeMovesTheParametersInBothDirections) {
+  const StepPlan p = drawn_to_centre();
+  EXPECT_TRUE(collectives_of(p, 4, {}).empty());
+  EXPECT_EQ(server_bytes(p, p.actions[4]), 2 * 30 * 4);
+  const auto none = [](const std::vector<int>&, const Collective&) -> Result<std::vector<Traffic>> {
+    return std::vector<Traffic>(2);
+  };
+  const StepCost moved = cost(p, {2}, {}, none).take_or_throw();
+  EXPECT_EQ(moved.pulled, (10 + 30) * 4);
+  EXPECT_EQ(moved.pushed, (10 + 30) * 4);
+  EXPECT_EQ(memory(p, {}).between_steps.parameters, 2 * (10 + 30) * 4);
 }
 
 TEST(StepAverages, AllComeInTheSameSteps) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>
@@ -49,7 +50,8 @@ std::vector<StepPlan> strategies() {
                                          {parameter_server(3)},
                                          {parameter_server(2, {.fetch = 4, .push = 2})},
                                          {parameter_averaging(2, 1)},
-                                         {parameter_averaging(3, 8)}};
+                                         {parameter_averaging(3, 8)},
+                                         {elastic_averaging(3, 8)}};
   for (const int stage : {1, 2, 3}) {
     for (const int prefetch : {0, 1}) {
       const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>
@@ -267,8 +268,10 @@ std::string passes(const Strategy& strategy, std::vector<int> hosts, bool can_sh
 TEST(StrategyByName, IsOneDeviceOnOneRank) {
   for (std::size_t k = 0; k < strategy_names().size(); ++k) {
     const auto kind = static_cast<Strategy::Kind>(k);
-    const bool served = kind == Strategy::Kind::kParameterServer;
-    EXPECT_EQ(passes({.kind = kind}, {1}), served ? "one_device+parameter_server" : "one_device");
+    const bool served =
+        kind == Strategy::Kind::kParameterServer || kind == Strategy::Kind::kElasticAveraging;
+    EXPECT_EQ(passes({.kind = kind}, {1}),
+              served ? "one_device+" + strategy_names()[k] : "one_device");
   }
 }
 
@@ -396,6 +399,32 @@ TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
   EXPECT_EQ(
       compose(one_device(shape(1)), parameter_server(2), parameter_averaging(2, 1)).status().code(),
       Code::kBadPlan);
+}
+
+TEST(ElasticAveraging, ExchangesBetweenTheGradientAndTheUpdate) {
+  const auto p = compose(one_device(shape(2)), clip_gradients(), elastic_averaging(3, 8));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}}}));
+  EXPECT_EQ(p->parameters, std::vector{plan::Placement::kDiverged});
+  EXPECT_EQ(p->optimizer_state, std::vector{plan::Placement::kDiverged});
+  EXPECT_TRUE(has_centre(*p) && has_servers(*p) && !is_remote(*p));
+  EXPECT_THAT(all_actions(*p),
+              ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "norm", "clip",
+                                     "exchange 0-3 over dp every 8", "update 0-3"));
+}
+
+TEST(ElasticAveraging, RefusesWhatItCannotRewrite) {
+  EXPECT_EQ(elastic_averaging(2, 0)(one_device(shape(1))).status().message(),
+            "elastic_averaging: 2 workers, period 0; give at least 1 worker, and a period of 1 to "
+            "1048576 steps");
+  EXPECT_EQ(compose(one_device(shape(1)), mirrored(2), elastic_averaging(2, 1)).status().code(),
+            Code::kBadPlan);
+  const StepOptions half = {.scale_loss = true};
+  EXPECT_THAT(
+      plan_for({.kind = Strategy::Kind::kElasticAveraging}, shape(2), {.ranks_per_host = {2}}, half)
+          .status()
+          .message(),
+      ::testing::HasSubstr("a loss scale of its own on every rank"));
 }
 
 TEST(StrategyByName, HasServersForAnyWorkers) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/parallel/bucket.h>
+#include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>
@@ -69,7 +70,8 @@ std::vector<plan::StepPlan> plans_of_today() {
           made_by({sharded({.stage = 3, .ranks = 2, .prefetch = 1})}),
           made_by({micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()}),
           made_by({clip_gradients(), parameter_averaging(3, 8)}),
-          made_by({clip_gradients(), parameter_server(3)})};
+          made_by({clip_gradients(), parameter_server(3)}),
+          made_by({clip_gradients(), elastic_averaging(3, 8)})};
 }
 
 TEST(PlanDocuments, ShowWhatThePassesMake) {

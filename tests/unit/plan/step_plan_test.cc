@@ -119,7 +119,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
       message_of(state + "action 0: sleep"),
       "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
       "all_gather, reshard, all_reduce, reduce_scatter, release_gradients, find_unused, "
-      "share_gradients, share_parameters, pull, push, average, norm, unscale, clip, update, agree");
+      "share_gradients, share_parameters, pull, push, average, exchange, norm, unscale, clip, "
+      "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");
   EXPECT_EQ(message_of(state + "action 0: load 1-1"),

@@ -229,6 +229,12 @@ TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
               ElementsAre(HasSubstr("optimizer.trust: must be greater than 0")));
   EXPECT_THAT(errors_of({"learning_rate.kind=step"}),
               ElementsAre(HasSubstr("write learning_rate.step_size=N")));
+  const std::string elastic = "strategy.kind=elastic_averaging";
+  EXPECT_THAT(errors_of({elastic, "moving_rate=1", "period=1"}), IsEmpty());
+  EXPECT_THAT(parse("", {elastic, "moving_rate=1.01", "period=0"}).errors,
+              ElementsAre(HasSubstr("strategy.moving_rate"), HasSubstr("strategy.period")));
+  EXPECT_THAT(parse("", {elastic, "moving_rate=-0.1"}).errors,
+              ElementsAre(HasSubstr("strategy.moving_rate")));
   EXPECT_THAT(errors_of({"deterministic=true"}), IsEmpty());
   EXPECT_THAT(errors_of({"deterministic=true", "reducer=ring"}),
               ElementsAre(HasSubstr("gradients have a reduction of their own")));

@@ -1,0 +1,91 @@
+#include <stormo/train/store/elastic_store.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
+#include <stormo/train/parameters/model_parameters.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr double kSumOfRates = 0.9;  // over the workers: beta of the paper
+
+}  // namespace
+
+TrainerOptions centre_options(TrainerOptions options) {
+  options.optimizer = {};
+  options.servers.policy = {};
+  options.strategy.exchange = {};
+  return options;
+}
+
+ElasticStore::ElasticStore(const AxisGroups& groups,
+                           const std::shared_ptr<torch::nn::Module>& module,
+                           const TrainerOptions& options)
+    : ServedStore(groups, module, options.optimizer, centre_options(options)),
+      moving_rate_(options.elastic.moving_rate > 0 ? options.elastic.moving_rate
+                                                   : kSumOfRates / groups.world().size()) {}
+
+Status ElasticStore::check(const plan::StepPlan& plan) const {
+  STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const plan::Action& a = plan.actions[i];
+    if (a.kind == plan::ActionKind::kExchange) {
+      if (a.range == all_parameters(plan.model)) continue;
+      return cannot(plan, i, "all parameters exchange with the centre at once");
+    }
+    if (moves(a.kind) || a.kind == plan::ActionKind::kPush) {
+      return cannot(plan, i, "ranks that are drawn to a centre only exchange with it");
+    }
+  }
+  return {};
+}
+
+Status ElasticStore::perform(const plan::Action& /*action*/, double /*weight*/) {
+  const std::size_t count = shards_.size();
+  for (std::size_t n = 0; n < count; ++n) {
+    const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
+    std::vector<void*> own;
+    for (const server::ShardPiece& at : served_.pieces(s)) {
+      auto* first =
+          static_cast<std::byte*>(optimizer_.parameters()[at.parameter].tensor.data_ptr());
+      own.push_back(first + static_cast<std::size_t>(at.begin) * size_of(at.dtype));
+    }
+    STORMO_RETURN_IF_ERROR(shards_[s]->exchange(own, moving_rate_, sequence_[s]).status());
+    ++sequence_[s];
+  }
+  return {};
+}
+
+std::shared_ptr<void> ElasticStore::readable() {
+  const Views centre = look();
+  for (const NamedParameter& p : optimizer_.parameters()) own_.push_back(p.tensor.detach());
+  served_.show(centre);
+  return {this, [](void* store) { static_cast<ElasticStore*>(store)->show_own(); }};
+}
+
+void ElasticStore::show_own() {
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    torch::Tensor parameter = optimizer_.parameters()[i].tensor;
+    parameter.set_data(own_[i]);
+  }
+  own_.clear();
+}
+
+void ElasticStore::keep_values() {
+  const std::shared_ptr<void> shown = own_.empty() ? readable() : nullptr;
+  ServedStore::keep_values();
+  own_.clear();
+}
+
+// The first rank saves all.
+std::vector<TensorPiece> ElasticStore::pieces() const {
+  std::vector<TensorPiece> out = ServedStore::pieces();
+  if (worker_ != 0) return out;
+  std::ranges::move(optimizer_.state_pieces(), std::back_inserter(out));
+  return out;
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <stormo/train/store/served_store.h>
+
+namespace stormo::train {
+
+/// Elastic averaging (Zhang et al., NIPS 2015): whole parameters and optimizer state on every rank,
+/// which each rank updates with its own gradients, and on server shards a centre, which has no
+/// optimizer. kExchange moves the rank's parameters and the centre towards each other, one shard
+/// after the other, each rank from another one on. There are no collectives in a step.
+///
+/// What is read between steps, and saved, is the centre, with the optimizer state of the first
+/// rank. After that each rank goes on with its own parameters. Who loads a state begins with the
+/// centre and that optimizer state on all ranks.
+class ElasticStore final : public ServedStore {
+ public:
+  /// A collective. `groups` and `module` are borrowed. Throws Error as ServedStore does, but the
+  /// optimizer may be any.
+  ElasticStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+               const TrainerOptions& options);
+
+  Status check(const plan::StepPlan& plan) const override;
+  Status perform(const plan::Action& action, double weight) override;
+  Status update(const ParameterRange& range, const StepRate& rate) override {
+    return optimizer_.step(rate, range.first, range.last);
+  }
+  std::shared_ptr<void> readable() override;
+  void keep_values() override;
+  std::vector<TensorPiece> pieces() const override;
+  Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
+
+ private:
+  void show_own();
+
+  double moving_rate_;
+  std::vector<torch::Tensor> own_;  // by parameter, while the module shows the centre
+};
+
+/// Options of the servers that hold the centre of such a run.
+TrainerOptions centre_options(TrainerOptions options);
+
+}  // namespace stormo::train
