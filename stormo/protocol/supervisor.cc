@@ -110,6 +110,8 @@ std::vector<JobAction> Supervisor::handle(const JobEvent& event, TimePoint now) 
   } else if (std::holds_alternative<AllHeard>(event)) {
     if (phase_ == Phase::kLingering) phase_ends_ = now;
   }
+  actions.insert(actions.end(), losses_.begin(), losses_.end());
+  losses_.clear();
   advance(now, actions);
   return actions;
 }
@@ -126,6 +128,7 @@ Supervisor::Member* Supervisor::open_member(Rank rank) {
 }
 
 bool Supervisor::is_failure(const Member& m) const {
+  if (m.excused) return false;
   if (m.code) return *m.code != 0 && !interruption(*m.code);
   if (m.signal) return !(user_signal_ && (*m.signal == SIGINT || *m.signal == SIGTERM));
   return false;
@@ -137,7 +140,10 @@ void Supervisor::note_end(Rank rank) {
   m.by_itself = phase_ != Phase::kTerminating && phase_ != Phase::kKilling && !killed_by_user_;
   excuse_frozen();
   if (!m.by_itself) return;
-  if (is_failure(m)) {
+  if (is_failure(m) && m.place.may_be_lost && phase_ == Phase::kRunning && !failed_) {
+    m.excused = true;
+    losses_.push_back({name(rank) + (m.code ? " ended with " : " ") + ending(m)});
+  } else if (is_failure(m)) {
     failed_ = true;
     if (!first_failed_) first_failed_ = rank;
     if (m.signal && is_crash(*m.signal) && !first_crashed_) first_crashed_ = rank;
@@ -181,8 +187,14 @@ void Supervisor::take(const HostLost& e) {
   bool any = false;
   for (Member& m : members_) {
     if (m.place.cross_rank != e.cross_rank || m.gone) continue;
-    m.gone = m.lost = any = true;
+    m.gone = m.lost = true;
     m.by_itself = false;
+    if (m.place.may_be_lost && phase_ == Phase::kRunning && !failed_) {
+      losses_.push_back({name(static_cast<Rank>(&m - members_.data())) + " " + ending(m)});
+      m.excused = true;
+    } else {
+      any = true;
+    }
   }
   // A host whose ranks have all ended may hang up; one that we are ending is no first cause.
   if (!any || phase_ == Phase::kTerminating || phase_ == Phase::kKilling) return;
@@ -207,6 +219,21 @@ void Supervisor::take_user_signal(int signal, std::vector<JobAction>& actions) {
 
 bool Supervisor::all_gone() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.gone; });
+}
+
+/// Whether all ranks that may not be lost have ended.
+bool Supervisor::needed_gone() const {
+  return std::ranges::all_of(members_,
+                             [](const Member& m) { return m.gone || m.place.may_be_lost; });
+}
+
+// What others still do is of no use any more: the run is over.
+void Supervisor::follow_needed(TimePoint now, std::vector<JobAction>& actions) {
+  if (phase_ends_ == TimePoint::max()) phase_ends_ = now + options_.follow;
+  if (now < phase_ends_) return;
+  actions.emplace_back(SignalAll{SIGTERM});
+  phase_ = Phase::kTerminating;
+  phase_ends_ = now + options_.grace;
 }
 
 /// Whether waiting longer could not improve the report: its rank has spoken and ended.
@@ -235,6 +262,8 @@ void Supervisor::advance(TimePoint now, std::vector<JobAction>& actions) {
       if (now < phase_ends_) return;
       failed_ = late_ = true;
       enter(Phase::kSettling, Duration::zero());
+    } else if (needed_gone()) {
+      return follow_needed(now, actions);
     } else {
       phase_ends_ = TimePoint::max();
     }

@@ -55,12 +55,18 @@ struct JobDone {
   std::string report;  ///< empty on success; else its first line names the first cause
   bool operator==(const JobDone&) const = default;
 };
-using JobAction = std::variant<SignalAll, JobDone>;
+/// A rank that may be lost is lost; the job goes on.
+struct RankLost {
+  std::string text;  ///< "rank 2 (host a, pid 4711) killed by signal 9 (SIGKILL)"
+  bool operator==(const RankLost&) const = default;
+};
+using JobAction = std::variant<SignalAll, RankLost, JobDone>;
 
 /// Where a rank runs, for reports.
 struct RankPlace {
   int cross_rank = 0;
   std::string host;
+  bool may_be_lost = false;  ///< others do without it, if it fails before any other rank does
 };
 
 /// Decides when a launched job ends and with which exit code. A pure state machine: copyable, no
@@ -73,6 +79,9 @@ struct RankPlace {
 /// 75 (a rank was lost, and there is a checkpoint); 2 when one exited with 2 (no step was run); 130
 /// and 143 for an interrupted run. There is exactly one JobDone, at most settle + grace + `give_up`
 /// after the first failure.
+///
+/// Ranks that may be lost are none of that: their failure is told and changes nothing else. When
+/// all other ranks have ended well, they have `follow` to end, too; then they are ended.
 class Supervisor {
  public:
   struct Options {
@@ -83,7 +92,8 @@ class Supervisor {
     /// After the last clean exit: how long to wait for a late report about a rank that left without
     /// goodbye; AllHeard ends the wait.
     Duration linger = std::chrono::milliseconds(40);
-    /// After a rank has exited as interrupted: how long to wait for the others to do the same.
+    /// After a rank has exited as interrupted, or all that may not be lost have ended: how long to
+    /// wait for the others to do the same.
     Duration follow = std::chrono::seconds(10);
   };
 
@@ -105,6 +115,7 @@ class Supervisor {
     bool gone = false;
     bool lost = false;      ///< with its host
     bool by_itself = true;  ///< ended before we ended it
+    bool excused = false;   ///< failed, and may be lost
     std::optional<int> code{};
     std::optional<int> signal{};
     std::string why{};
@@ -119,6 +130,8 @@ class Supervisor {
   void finish(std::vector<JobAction>& actions);
 
   bool all_gone() const;
+  bool needed_gone() const;
+  void follow_needed(TimePoint now, std::vector<JobAction>& actions);
   bool valid(Rank r) const { return r >= 0 && r < static_cast<int>(members_.size()); }
   bool explained() const;
   void note_end(Rank rank);
@@ -146,6 +159,7 @@ class Supervisor {
   std::optional<std::string> report_text_;
   std::optional<Rank> report_rank_;
   std::optional<HostLost> lost_host_;
+  std::vector<RankLost> losses_;  ///< not yet told
 };
 
 /// Part of the failure text in the Store for a rank whose connection has ended without goodbye.

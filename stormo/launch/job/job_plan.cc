@@ -89,6 +89,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   check_program(options, shares, environment, problems);
 
   JobPlan plan;
+  plan.servers = options.servers;
   std::vector<std::string> names;
   std::string agent;
   for (const HostShare& share : shares) {

@@ -14,6 +14,7 @@ struct JobPlan {
   std::vector<std::vector<std::string>> shells;  ///< per host; empty: this one
   std::string listen;                            ///< for the Store
   int ranks = 0;
+  int servers = 0;
 };
 
 /// `environment` is that of the launcher. The failure lists all errors.

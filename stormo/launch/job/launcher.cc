@@ -54,6 +54,8 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   std::vector<protocol::RankPlace> out;
   for (const HostJob& h : plan.hosts)
     out.insert(out.end(), static_cast<std::size_t>(h.local_size), {h.cross_rank, h.host});
+  const std::size_t workers = out.size() - static_cast<std::size_t>(plan.servers);
+  for (std::size_t r = 1; plan.servers > 0 && r < workers; ++r) out[r].may_be_lost = true;
   return out;
 }
 
@@ -237,6 +239,9 @@ void RunningJob::tell(const protocol::JobEvent& event) {
   for (const protocol::JobAction& action : supervisor_.handle(event, clock_.now())) {
     if (const auto* signal = std::get_if<protocol::SignalAll>(&action)) {
       for (const auto& host : hosts_) host->send_signal(signal->signal);
+    } else if (const auto* lost = std::get_if<protocol::RankLost>(&action)) {
+      output_.record(to_line({{"event", "lost"}, {"what", lost->text}}));
+      output_.message(lost->text + "; the job goes on without it");
     } else {
       done_ = std::get<protocol::JobDone>(action);
     }

@@ -7,6 +7,8 @@
 
 #include <stormo/base/rng.h>
 
+#include "supervised_job.h"
+
 namespace stormo::protocol {
 namespace {
 
@@ -14,47 +16,6 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-/// A job of `ranks` on hosts a, b, ... of two ranks each, with everything it was told to do.
-struct Job {
-  explicit Job(int ranks) : supervisor(places(ranks), {}) {
-    for (int r = 0; r < ranks; ++r) tell(Started{r, 100 + r});
-  }
-  static std::vector<RankPlace> places(int ranks) {
-    std::vector<RankPlace> out;
-    for (int r = 0; r < ranks; ++r) out.push_back({r / 2, std::string(1, char('a' + r / 2))});
-    return out;
-  }
-  void tell(const JobEvent& event) { keep(supervisor.handle(event, clock.now())); }
-  void wait(Duration d) {
-    clock.advance(d);
-    tell(Tick{});
-  }
-  /// Lets time pass as far as the supervisor asks for; false when it asks for nothing.
-  bool wait_for_wish() {
-    const auto at = supervisor.wakes_at();
-    if (!at) return false;
-    if (*at > clock.now()) clock.advance(*at - clock.now());
-    tell(Tick{});
-    return true;
-  }
-  void keep(const std::vector<JobAction>& actions) {
-    for (const JobAction& a : actions) {
-      if (const auto* s = std::get_if<SignalAll>(&a)) signals.push_back(s->signal);
-      if (const auto* d = std::get_if<JobDone>(&a)) {
-        ++times_done;
-        done = *d;
-      }
-    }
-  }
-  std::string first_line() const { return done->report.substr(0, done->report.find('\n')); }
-
-  ManualClock clock;
-  Supervisor supervisor;
-  std::vector<int> signals;
-  std::optional<JobDone> done;
-  int times_done = 0;
-};
 
 TEST(Supervisor, EndsWithZeroWhenEveryRankDid) {
   for (int n : {1, 2, 3, 7}) {

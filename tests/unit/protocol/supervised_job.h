@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/protocol/supervisor.h>
+
+namespace stormo::protocol {
+
+/// A job of `ranks` on hosts a, b, ... of two ranks each, with everything it was told to do.
+struct Job {
+  explicit Job(int ranks, std::vector<Rank> may_be_lost = {})
+      : supervisor(places(ranks, may_be_lost), {}) {
+    for (int r = 0; r < ranks; ++r) tell(Started{r, 100 + r});
+  }
+  static std::vector<RankPlace> places(int ranks, const std::vector<Rank>& may_be_lost) {
+    std::vector<RankPlace> out;
+    for (int r = 0; r < ranks; ++r) out.push_back({r / 2, std::string(1, char('a' + r / 2))});
+    for (const Rank r : may_be_lost) out[static_cast<std::size_t>(r)].may_be_lost = true;
+    return out;
+  }
+  void tell(const JobEvent& event) { keep(supervisor.handle(event, clock.now())); }
+  void wait(Duration d) {
+    clock.advance(d);
+    tell(Tick{});
+  }
+  /// Lets time pass as far as the supervisor asks for; false when it asks for nothing.
+  bool wait_for_wish() {
+    const auto at = supervisor.wakes_at();
+    if (!at) return false;
+    if (*at > clock.now()) clock.advance(*at - clock.now());
+    tell(Tick{});
+    return true;
+  }
+  void keep(const std::vector<JobAction>& actions) {
+    for (const JobAction& a : actions) {
+      if (const auto* s = std::get_if<SignalAll>(&a)) signals.push_back(s->signal);
+      if (const auto* l = std::get_if<RankLost>(&a)) lost.push_back(l->text);
+      if (const auto* d = std::get_if<JobDone>(&a)) {
+        ++times_done;
+        done = *d;
+      }
+    }
+  }
+  std::string first_line() const { return done->report.substr(0, done->report.find('\n')); }
+
+  ManualClock clock;
+  Supervisor supervisor;
+  std::vector<int> signals;
+  std::vector<std::string> lost;
+  std::optional<JobDone> done;
+  int times_done = 0;
+};
+
+}  // namespace stormo::protocol

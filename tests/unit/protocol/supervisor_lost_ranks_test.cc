@@ -1,0 +1,62 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "supervised_job.h"
+
+namespace stormo::protocol {
+namespace {
+
+using ::testing::StartsWith;
+
+TEST(Supervisor, TheJobGoesOnWithoutRanksThatMayBeLost) {
+  Job job(4, {1, 2});
+  job.tell(Signalled{1, SIGKILL});
+  job.tell(Exited{2, 1});
+  EXPECT_THAT(job.lost,
+              testing::ElementsAre("rank 1 (host a, pid 101) killed by signal 9 (SIGKILL)",
+                                   "rank 2 (host b, pid 102) ended with exit status 1"));
+  EXPECT_FALSE(job.wait_for_wish()) << "nothing ends the others";
+  for (const Rank r : {0, 3}) job.tell(Exited{r, 0});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  EXPECT_EQ(job.done, (JobDone{0, ""}));
+  EXPECT_TRUE(job.signals.empty());
+}
+
+TEST(Supervisor, AHostOfRanksThatMayBeLostMayBeLost) {
+  Job job(4, {2, 3});
+  job.tell(HostLost{1, "no answer"});
+  EXPECT_EQ(job.lost.size(), 2u);
+  for (const Rank r : {0, 1}) job.tell(Exited{r, 0});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  EXPECT_EQ(job.done, (JobDone{0, ""}));
+}
+
+TEST(Supervisor, AFailureOfAnotherRankStillEndsAll) {
+  Job job(3, {1, 2});
+  job.tell(Signalled{1, SIGKILL});
+  job.tell(Signalled{0, SIGSEGV});
+  ASSERT_TRUE(job.wait_for_wish());
+  EXPECT_EQ(job.signals, std::vector<int>{SIGTERM});
+  job.tell(Exited{2, 1});
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+  EXPECT_THAT(job.first_line(), StartsWith("rank 0 (host a, pid 100) killed by signal 11"));
+}
+
+TEST(Supervisor, RanksThatMayBeLostAreEndedWhenTheOthersAreDone) {
+  Job job(2, {1});
+  job.tell(Exited{0, 0});
+  ASSERT_TRUE(job.wait_for_wish());
+  EXPECT_EQ(job.signals, std::vector<int>{SIGTERM});
+  job.tell(Signalled{1, SIGTERM});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  EXPECT_EQ(job.done, (JobDone{0, ""}));
+}
+
+}  // namespace
+}  // namespace stormo::protocol
