@@ -54,6 +54,8 @@ class Ledger {
     Totals totals;                 ///< of all workers
     /// All parts of all steps before it are done, or were lost.
     std::uint64_t position = 0;
+    /// Other workers that have neither left nor are lost; after stop(), of those that have come.
+    int others = 0;
   };
   /// Notes the outcome of the worker's last task, and takes the next one. Does not wait for others.
   virtual Result<Turn> next(const Outcome& outcome) = 0;
@@ -63,7 +65,9 @@ class Ledger {
   /// `by`; then OK, too.
   virtual Status wait(Deadline by) = 0;
 
-  /// All workers stop after the step that they are in. The first signal counts.
+  /// The worker does no more steps, and has left all shards.
+  virtual Status leave() = 0;
+  /// All workers stop after the step that they are in. The first call counts. `signal`: not 0.
   virtual Status stop(int signal) = 0;
 };
 

@@ -14,10 +14,20 @@
 
 namespace stormo::server {
 
+/// Rows of a gradient of one piece; all others are zero. The piece is a matrix [rows, row_length]
+/// in C order. Borrowed.
+struct GradientRows {
+  std::span<const std::int64_t> indices;  ///< of rows, from 0; no index twice
+  std::int64_t row_length = 0;            ///< elements; 0: the piece has no gradient in this form
+  const void* values = nullptr;           ///< [indices.size(), row_length], type of the piece
+};
+
 /// A gradient for one shard.
 struct PushedGradient {
   /// By piece: its first element, in the type of the piece; null: there is none.
   std::span<const void* const> pieces;
+  /// By piece: its gradient in rows, if pieces has none; empty: no piece has one.
+  std::span<const GradientRows> rows = {};
   double lr = 0;
   double gradient_scale = 1;   ///< multiplies the gradient: clipping
   double weight = 1;           ///< in an average: the number of samples
@@ -36,13 +46,25 @@ class Shard {
   /// worker, by one worker.
   virtual Status set(std::size_t piece, const PieceArrays& values) = 0;
 
-  /// One version of the parameters: constant, and valid until the worker's next read or look.
+  /// One version of the parameters: valid until the worker's next read or look, and constant, but
+  /// for an InPlaceShard.
   struct View {
     std::uint64_t version = 0;
     std::uint64_t commit = 0;  ///< number of the last change of the shard before the read
     std::vector<const std::byte*> pieces;  ///< first elements
   };
+  /// Say that the next call is read(), or push() of this gradient. What lies behind a connection
+  /// sends the request now, so that calls to several shards overlap: begin all, then call all.
+  /// Between begin_read() and read(), the view of the read before stays valid. The gradient is
+  /// borrowed until push(), join() or leave() returns, so call all that was begun, also when one
+  /// fails. Other shards have nothing to do.
+  virtual void begin_read(Deadline /*by*/ = Deadline::never()) {}
+  virtual void begin_push(const PushedGradient& /*gradient*/, Deadline /*by*/ = Deadline::never()) {
+  }
+
   /// Reads the current version, when the policy permits. Blocks until then, at most until `by`.
+  /// kPeerLost when the worker has left or was taken for lost: then join() makes it a member again.
+  /// kPeerLost also when the server is lost; then join() fails, too.
   virtual Result<View> read(Deadline by = Deadline::never()) = 0;
   /// As read(), whatever the policy says, and uncounted: for evaluation and saving.
   virtual Result<View> look() = 0;
@@ -55,18 +77,18 @@ class Shard {
     protocol::PushDecision decision;
     std::uint64_t commit = 0;  ///< number of this change of the shard
   };
-  /// Gives a gradient. Blocks until it is taken, at most until `by`. kCorrupt when the policy's
-  /// invariant does not hold.
+  /// Gives a gradient. Blocks until it is taken, at most until `by`. kPeerLost as read(). kCorrupt
+  /// when the policy's invariant does not hold.
   virtual Result<Pushed> push(const PushedGradient& gradient, Deadline by = Deadline::never()) = 0;
 
   /// One exchange of elastic averaging (Zhang et al., NIPS 2015), atomic for the shard: with x the
   /// worker's values, c those of the shard and d = alpha (x - c), x becomes x - d and c becomes
   /// c + d. `own`: by piece the first element of x, in the type of the piece, none null. They
   /// change only if c does. `sequence` counts exchanges as pushes: one that was made before changes
-  /// nothing. For a shard with policy async. Blocks until it is made, at most until `by`. The base
-  /// class refuses with kInvalidArgument.
+  /// nothing. For a shard with policy async. Blocks until it is made, at most until `by`.
+  /// kInvalidArgument with another policy.
   virtual Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
-                                  Deadline by = Deadline::never());
+                                  Deadline by = Deadline::never()) = 0;
 
   /// The worker leaves: nobody waits for it any more. `lr`: of an update that this completes.
   /// Returns the number of this change of the shard.

@@ -15,13 +15,6 @@ namespace stormo::server {
 using protocol::PushAction;
 using protocol::PushDecision;
 
-Result<Shard::Pushed> Shard::exchange(std::span<void* const> /*own*/, double /*alpha*/,
-                                      std::uint64_t /*sequence*/, Deadline /*by*/) {
-  return invalid_argument(
-      "elastic averaging exchanges with shards in memory that the workers of one host share; use "
-      "one host, and no server processes");
-}
-
 Result<Shard::Pushed> SharedShard::exchange(std::span<void* const> own, double alpha,
                                             std::uint64_t sequence, Deadline by) {
   const protocol::Push push{.worker = worker_, .sequence = sequence};
@@ -32,10 +25,10 @@ Result<Shard::Pushed> SharedShard::exchange(std::span<void* const> own, double a
     if (decision.action != PushAction::kUpdate) {
       return invalid_argument("an exchange waits for nobody; give the shard policy 'async'");
     }
-    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by));
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, wait_.patience));
     const Result<PushDecision> under_lease = protocol::decide(policy, lease.state, push);
     if (!under_lease.ok()) {
-      release(lease);
+      release(lease);  // it was taken for lost meanwhile
       return under_lease.status();
     }
     decision = *under_lease;

@@ -58,8 +58,18 @@ void place_sliced(std::span<const ServedParameter> parameters, std::int64_t min_
 
 }  // namespace
 
+std::size_t aligned_bytes(const ShardPiece& piece) {
+  constexpr auto kLine = static_cast<std::size_t>(kCacheLine);
+  return (piece.bytes() + kLine - 1) / kLine * kLine;
+}
+
 const std::vector<std::string_view>& placement_rule_names() {
   static const std::vector<std::string_view> names = {"sliced", "greedy", "round_robin"};
+  return names;
+}
+
+const std::vector<std::string_view>& shard_updates_names() {
+  static const std::vector<std::string_view> names = {"versions", "in_place"};
   return names;
 }
 

@@ -29,6 +29,9 @@ struct ShardPiece {
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype); }
 };
 
+/// The bytes of a piece, rounded up to a cache line: arrays of pieces lie at such distances.
+std::size_t aligned_bytes(const ShardPiece& piece);
+
 /// How parameters are placed on shards.
 enum class PlacementRule : std::uint8_t {
   kSliced,      ///< each parameter is cut into equal slices, one for each shard, see place()
@@ -38,6 +41,15 @@ enum class PlacementRule : std::uint8_t {
 
 /// Names in the order of PlacementRule.
 const std::vector<std::string_view>& placement_rule_names();
+
+/// How pushes change the weights of a shard.
+enum class ShardUpdates : std::uint8_t {
+  kVersions,  ///< each writes a new version of the whole shard, see SharedShard
+  kInPlace,   ///< elements change where they are, without a lock or version, see InPlaceShard
+};
+
+/// Names in the order of ShardUpdates.
+const std::vector<std::string_view>& shard_updates_names();
 
 /// The pieces of each shard. They cover every element once. kSliced makes no slice of less than
 /// `min_slice_bytes`: small parameters lie on fewer shards, in turns. kInvalidArgument if there are

@@ -80,12 +80,12 @@ ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const opti
       slot_count_(optim::slot_names(options).size()) {
   for (const ShardPiece& piece : pieces_) {
     offsets_.push_back(array_bytes_);
-    array_bytes_ += aligned(piece.bytes(), kLine);
+    array_bytes_ += aligned_bytes(piece);
   }
   const auto count = static_cast<unsigned>(workers);
-  const unsigned weight_copies = count + 1 + kWriters;
+  const unsigned weight_copies = count + 2 + kWriters;
   cells_ = aligned(sizeof(Header), kLine);
-  versions_ = cells_ + count * sizeof(Cell);
+  versions_ = cells_ + (count + 1) * sizeof(Cell);
   bytes_ = versions_ + weight_copies * sizeof(std::uint64_t);
   const std::size_t numbers = aligned(pieces_.size() * sizeof(std::int64_t), kLine);
   states_ = add_pool(sizeof(StateHead) + count * sizeof(WorkerState), 1 + kWriters);
@@ -106,7 +106,7 @@ void ShardMemory::initialise() {
   // gives back pages of earlier users; without a memory file there is nothing to give back
   (void)::madvise(memory_, bytes_, MADV_REMOVE);
   new (memory_) Header;
-  for (int w = 0; w < workers_; ++w) new (&cell(w)) Cell;
+  for (int w = 0; w <= workers_; ++w) new (&cell(w)) Cell;
   for (unsigned i = 0; i < weights_.copies; ++i) new (&version_of(i)) std::atomic<std::uint64_t>(0);
   std::memset(copy(weights_, 0), 0, weights_.stride);
   std::memset(copy(slots_, 0), 0, slots_.stride);
@@ -183,7 +183,7 @@ bool ShardMemory::find_free(int worker, const Commit& current, Commit& free) con
     weights[c.weights] = slots[c.slots] = sums[c.sums] = states[c.state] = true;
   };
   use(current);
-  for (int w = 0; w < workers_; ++w) {
+  for (int w = 0; w <= workers_; ++w) {
     const Cell& other = cell(w);
     const std::uint32_t pin = other.pin.load(std::memory_order_seq_cst);
     if (pin != 0) weights[pin - 1] = true;

@@ -30,9 +30,9 @@ struct Commit {
 /// The memory of a shard that workers of a host map, and where things lie in it. No locks: the word
 /// `commit` names the current version, other versions are written in copies that nobody uses.
 ///
-/// There are enough copies for every worker to keep one of the weights (its pin), the current one,
-/// and one for each of kWriters writers. Copies that were never used need no memory, since pages
-/// are touched when they are first written.
+/// There are enough copies for every worker and a server process to keep one of the weights (its
+/// pin), the current one, and one for each of kWriters writers. Copies that were never used need no
+/// memory, since pages are touched when they are first written.
 class ShardMemory {
  public:
   /// Writers at a time: one that has the lease, and others that lost theirs while they were
@@ -45,9 +45,11 @@ class ShardMemory {
     /// Who writes: 0, or worker + 1 in the upper 16 bits and the number of the lease below.
     std::atomic<std::uint64_t> lease{0};
     std::atomic<std::uint64_t> progress{0};  ///< blocks of memory that were written
+    std::atomic<double> lr{0};               ///< of the last push
     transport::Flag bell;                    ///< rings after every change
   };
-  /// What one worker tells the others. Written by this worker only.
+  /// What one worker tells the others. Written by this worker only. A server process has the cell
+  /// after those of the workers.
   struct alignas(64) Cell {
     std::atomic<std::uint64_t> reads{0};
     std::atomic<std::uint64_t> version_read{0};

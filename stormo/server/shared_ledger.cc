@@ -8,6 +8,8 @@
 namespace stormo::server {
 namespace {
 
+/// How soon a wait that is watched notices a failure.
+constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 constexpr std::uint64_t kMostSteps = std::numeric_limits<std::uint32_t>::max();
 
 /// A share in one word.
@@ -109,6 +111,7 @@ std::optional<StepTask> SharedLedger::take_of_others() {
 
 Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
   Entry& mine = entry(worker_);
+  mine.came = true;
   mine.loss_sum.store(mine.loss_sum.load(std::memory_order_relaxed) + outcome.loss_sum,
                       std::memory_order_relaxed);
   mine.samples.fetch_add(outcome.samples, std::memory_order_relaxed);
@@ -148,6 +151,8 @@ Ledger::Turn SharedLedger::turn() const {
   for (int w = 0; w < workers_; ++w) {
     out.totals.loss_sum += entry(w).loss_sum.load(std::memory_order_relaxed);
     out.totals.samples += entry(w).samples.load(std::memory_order_relaxed);
+    const bool may_come = out.stop_signal == 0 || entry(w).came.load();
+    if (w != worker_ && may_come && !entry(w).left.load() && !entry(w).lost.load()) ++out.others;
     const std::uint64_t doing = entry(w).doing.load();
     if (doing == 0) continue;
     out.position = std::min(out.position, unpack(doing).step);
@@ -160,6 +165,22 @@ Status SharedLedger::wait(Deadline by) {
   const Status status =
       transport::wait_for(head().bell, seen_ + 1, {.policy = {}, .health = healthy_, .by = by});
   return status.code() == Code::kDeadlineExceeded ? Status() : status;
+}
+
+// A wait that ends before its deadline has seen a change.
+Status SharedLedger::wait(Deadline by, const std::function<Status()>& status) {
+  for (;;) {
+    STORMO_RETURN_IF_ERROR(status());
+    const Deadline look = Deadline::at(std::min(by.when(), Deadline::after(kLookEvery).when()));
+    STORMO_RETURN_IF_ERROR(wait(look));
+    if (!look.expired() || by.expired()) return {};
+  }
+}
+
+Status SharedLedger::leave() {
+  entry(worker_).left = true;
+  head().bell.ring();
+  return {};
 }
 
 Status SharedLedger::stop(int signal) {
@@ -177,6 +198,7 @@ void SharedLedger::lose() {
 
 void SharedLedger::come_back() {
   entry(worker_).lost = false;
+  entry(worker_).left = false;
   head().bell.ring();
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include <stormo/server/ledger.h>
 #include <stormo/transport/health.h>
@@ -27,6 +28,9 @@ class SharedLedger final : public Ledger {
   Result<Turn> next(const Outcome& outcome) override;
   Result<Turn> look() override;
   Status wait(Deadline by) override;
+  /// As wait(). `status` is asked now and then: a failure ends the wait.
+  Status wait(Deadline by, const std::function<Status()>& status);
+  Status leave() override;
   Status stop(int signal) override;
 
   /// In the name of a worker that is lost: others do what is left of its share.
@@ -47,7 +51,9 @@ class SharedLedger final : public Ledger {
     std::atomic<std::uint64_t> doing{0};  // task in hand; 0: none
     std::atomic<double> loss_sum{0};
     std::atomic<std::int64_t> samples{0};
+    std::atomic<bool> came{false};
     std::atomic<bool> lost{false};
+    std::atomic<bool> left{false};
   };
   Head& head() const { return *reinterpret_cast<Head*>(memory_); }
   Entry& entry(int worker) const {

@@ -84,7 +84,9 @@ Result<Shard::View> SharedShard::read(Deadline by) {
   transport::Flag& bell = memory_.header().bell;
   for (;;) {
     const std::uint32_t seen = bell.load();
-    if (protocol::may_read(*options_.policy, current_state(), worker_)) break;
+    STORMO_ASSIGN_OR_RETURN(const bool may,
+                            protocol::may_read(*options_.policy, current_state(), worker_));
+    if (may) break;
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
   View view = pin();
@@ -96,6 +98,10 @@ Result<Shard::View> SharedShard::read(Deadline by) {
 }
 
 Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
+  // with others at work the bell rings all the time, and no wait would reach its deadline
+  if (by.expired()) {
+    return Status(Code::kDeadlineExceeded, "the server shard did not let the worker go on in time");
+  }
   // who dies between a change and its bell must not leave others asleep
   const Deadline look_again =
       Deadline::at(std::min(by.when(), Deadline::after(wait_.patience).when()));
@@ -108,7 +114,7 @@ Status SharedShard::wait_for_change(std::uint32_t seen, Deadline by) const {
 
 // One writer at a time, so that no work is done in vain. Correctness does not depend on it: a
 // writer that lost its lease fails to commit.
-Result<SharedShard::Lease> SharedShard::acquire(Deadline by) {
+Result<SharedShard::Lease> SharedShard::acquire(Deadline by, Duration patience) {
   ShardMemory::Header& header = memory_.header();
   const std::uint64_t owner = static_cast<std::uint64_t>(worker_ + 1) << kOwnerShift;
   std::uint64_t held = header.lease.load(), progress = header.progress.load();
@@ -125,8 +131,7 @@ Result<SharedShard::Lease> SharedShard::acquire(Deadline by) {
     }
     const bool free = now >> kOwnerShift == 0;
     const std::uint64_t mine = owner | ((now + 1) & kLeaseNumber);
-    if ((free || time - since >= wait_.patience) &&
-        header.lease.compare_exchange_strong(now, mine)) {
+    if ((free || time - since >= patience) && header.lease.compare_exchange_strong(now, mine)) {
       Lease lease{.word = mine};
       if (choose_copies(lease)) return lease;
       release(lease);
@@ -175,7 +180,7 @@ Result<Shard::View> SharedShard::save(
   ShardMemory::Header& header = memory_.header();
   ShardMemory::Cell& cell = memory_.cell(worker_);
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(const Lease lease, acquire(Deadline::never()));
+    STORMO_ASSIGN_OR_RETURN(const Lease lease, acquire(Deadline::never(), wait_.patience));
     Commit used = lease.from;
     used.count = 1;
     cell.pin.store(used.weights + 1, std::memory_order_seq_cst);
@@ -194,6 +199,11 @@ Result<Shard::View> SharedShard::save(
 }
 
 Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline by) {
+  if (!gradient.rows.empty()) {
+    return invalid_argument(
+        "a push of rows to a shard with versions: each version is the whole shard; push a dense "
+        "gradient, or use updates = \"in_place\"");
+  }
   const protocol::Push push{
       .worker = worker_, .sequence = gradient.sequence, .weight = gradient.weight};
   const protocol::Policy& policy = *options_.policy;
@@ -205,12 +215,18 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
       STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
       continue;
     }
-    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by));
-    STORMO_ASSIGN_OR_RETURN(decision, protocol::decide(policy, lease.state, push));
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, wait_.patience));
+    Result<PushDecision> under_lease = protocol::decide(policy, lease.state, push);
+    if (!under_lease.ok()) {
+      release(lease);  // it was taken for lost meanwhile
+      return under_lease.status();
+    }
+    decision = *under_lease;
     if (decision.action == PushAction::kWait || decision.action == PushAction::kRepeated) {
       release(lease);
       continue;
     }
+    memory_.header().lr.store(gradient.lr, std::memory_order_relaxed);
     write(lease, gradient, decision);
     // the copies that this push does not write stay current
     if (!updates(decision)) {
@@ -285,16 +301,27 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   }
 }
 
-Result<std::uint64_t> SharedShard::bury(double lr) {
-  memory_.cell(worker_).pin.store(0);
-  memory_.cell(worker_).writes.store(0);
-  return leave(lr);
+void SharedShard::bury(int worker) {
+  memory_.cell(worker).pin.store(0);
+  memory_.cell(worker).writes.store(0);
+  memory_.header().bell.ring();
+}
+
+Result<std::uint64_t> SharedShard::lose(int worker, Deadline by) {
+  return remove(worker, memory_.header().lr.load(std::memory_order_relaxed), by);
 }
 
 Result<std::uint64_t> SharedShard::leave(double lr) {
+  return remove(worker_, lr, Deadline::never());
+}
+
+// Others that push all the time would keep the lease from a server: it takes it, and who had it
+// begins again.
+Result<std::uint64_t> SharedShard::remove(int worker, double lr, Deadline by) {
+  const Duration patience = worker == worker_ ? wait_.patience : Duration::zero();
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never()));
-    const bool completes = protocol::leave(*options_.policy, lease.state, worker_);
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, patience));
+    const bool completes = protocol::leave(*options_.policy, lease.state, worker);
     if (completes) {
       const PushDecision decision{.action = PushAction::kAddAndUpdate};
       update_all(lease, {.pieces = {}, .lr = lr, .weight = 0}, decision);
@@ -310,7 +337,7 @@ Result<std::uint64_t> SharedShard::leave(double lr) {
 
 Result<Shard::Joined> SharedShard::join() {
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never()));
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
     protocol::join(lease.state, worker_);
     memory_.cell(worker_).reads.store(lease.state.worker(worker_).reads, std::memory_order_release);
     lease.to.weights = lease.from.weights;

@@ -11,7 +11,7 @@
 #include <stormo/optim/options.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/protocol/server/shard_state.h>
-#include <stormo/server/shard.h>
+#include <stormo/server/host_shard.h>
 #include <stormo/server/shard_memory.h>
 #include <stormo/transport/health.h>
 #include <stormo/transport/memory/wait.h>
@@ -34,30 +34,29 @@ struct ShardWait {
   Duration patience = std::chrono::milliseconds(300);
 };
 
-/// A server shard in memory that all workers of a host map: parameters, optimizer state, and the
-/// state machine that decides about reads and pushes. There is no server process. A worker that
-/// pushes does the work of the server itself: it writes the next version into a copy that nobody
-/// uses, and makes it current with one store (docs/adr/0009-shards-in-shared-memory.md). So
+/// A shard with versions: parameters, optimizer state, and the state machine that decides about
+/// reads and pushes. A worker that pushes writes the next version into a copy that nobody uses, and
+/// makes it current with one store (docs/adr/0009-shards-in-shared-memory.md). So
 ///
 /// - a read copies nothing: the worker uses the current version in place, and keeps it (pins it)
 ///   until its next read;
 /// - a worker that dies or is stopped at any moment leaves no half-made update, and others go on;
-/// - at most one push is made at a time; its duration is that of a pass over the shard.
+/// - at most one push is made at a time; its duration is that of a pass over the shard, so a push
+///   with rows is refused: see InPlaceShard.
 ///
-/// One object per process and worker; the memory is shared. Not thread-safe.
-class SharedShard final : public Shard {
+/// Not thread-safe.
+class SharedShard final : public HostShard {
  public:
-  /// `worker`: its number, below options.workers.
+  /// `worker`: its number, below options.workers; or options.workers for a server process, which
+  /// neither reads nor pushes.
   SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, int worker, ShardWait wait);
 
-  /// Bytes of the memory; pages that are never touched are not used.
-  std::size_t bytes() const { return memory_.bytes(); }
+  std::size_t bytes() const override { return memory_.bytes(); }
   const std::vector<ShardPiece>& pieces() const override { return memory_.pieces(); }
-
-  /// Makes the shard in `memory` (bytes() long, aligned to 4096, borrowed), with all values 0; then
-  /// others may attach to it. `values()` are set before the first read.
-  void create(std::byte* memory);
-  void attach(std::byte* memory) { memory_.attach(memory); }
+  /// Number of the optimizer's arrays.
+  std::size_t slots() const { return memory_.slots(); }
+  void create(std::byte* memory) override;
+  void attach(std::byte* memory) override { memory_.attach(memory); }
 
   /// The current arrays of a piece, to compare. Only while nobody pushes.
   PieceArrays values(std::size_t piece) const;
@@ -75,9 +74,12 @@ class SharedShard final : public Shard {
   Result<Joined> join() override;
   Result<protocol::ShardState> state() const override { return current_state(); }
 
-  /// As leave(), by another process in the name of a worker whose process has ended: the copies
-  /// that it used are free.
-  Result<std::uint64_t> bury(double lr);
+  /// By another process, in the name of a worker that is lost. An update that this completes has
+  /// the learning rate of the last push. Blocks as push(), at most until `by`.
+  Result<std::uint64_t> lose(int worker, Deadline by = Deadline::never());
+  /// Frees the copies that a worker used whose process has ended. Only then: a process that was
+  /// stopped goes on with them.
+  void bury(int worker);
   protocol::ShardState current_state() const;
 
  private:
@@ -87,9 +89,12 @@ class SharedShard final : public Shard {
     protocol::ShardState state;
   };
   View pin();
+  /// The worker leaves, or another one in its name.
+  Result<std::uint64_t> remove(int worker, double lr, Deadline by);
   View view_of(const Commit& commit) const;
   Status wait_for_change(std::uint32_t seen, Deadline by) const;
-  Result<Lease> acquire(Deadline by);
+  /// `patience`: see ShardWait.
+  Result<Lease> acquire(Deadline by, Duration patience);
   bool choose_copies(Lease& lease);
   /// Makes `lease.to` current. False if the lease was lost; then nothing has changed.
   bool commit(Lease& lease);

@@ -6,6 +6,16 @@
 #include <stormo/protocol/server/policy.h>
 
 namespace stormo::protocol {
+namespace {
+
+Status check_member(const ShardState& state, int worker) {
+  if (state.worker(worker).active) return {};
+  return Status(Code::kPeerLost, "worker " + std::to_string(worker) +
+                                     " has left the server, or was taken for lost; it has to join "
+                                     "again before it reads or pushes");
+}
+
+}  // namespace
 
 void Staleness::add(std::uint64_t staleness) {
   ++count;
@@ -39,7 +49,8 @@ Staleness ShardState::staleness() const {
   return all;
 }
 
-bool may_read(const Policy& policy, const ShardState& state, int worker) {
+Result<bool> may_read(const Policy& policy, const ShardState& state, int worker) {
+  STORMO_RETURN_IF_ERROR(check_member(state, worker));
   return policy.may_read(state, worker);
 }
 
@@ -56,6 +67,7 @@ Result<PushDecision> decide(const Policy& policy, const ShardState& state, const
     decision.action = PushAction::kRepeated;
     return decision;
   }
+  STORMO_RETURN_IF_ERROR(check_member(state, push.worker));
   if (push.sequence > w.pushes) {
     return invalid_argument("worker " + std::to_string(push.worker) + " sent push " +
                             std::to_string(push.sequence) + ", but push " +

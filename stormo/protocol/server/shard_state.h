@@ -94,12 +94,14 @@ struct PushDecision {
 // The transitions. Pure functions of state and message: without clock, I/O or data, so that the
 // same ones run over shared memory, between hosts, and in virtual time.
 
-/// Whether the worker may read now. If not, it asks again when the state has changed.
-bool may_read(const Policy& policy, const ShardState& state, int worker);
+/// Whether the worker may read now. If not, it asks again when the state has changed. kPeerLost
+/// when the worker has left, or was taken for lost: it has to join() first.
+Result<bool> may_read(const Policy& policy, const ShardState& state, int worker);
 /// The worker reads the current version.
 void note_read(ShardState& state, int worker);
 
-/// kInvalidArgument when earlier pushes of the worker are missing.
+/// kInvalidArgument when earlier pushes of the worker are missing; kPeerLost as may_read(), unless
+/// the push was taken before.
 Result<PushDecision> decide(const Policy& policy, const ShardState& state, const Push& push);
 /// The push was taken as `decision` says, which decide() gave for this state.
 void note_push(ShardState& state, const Push& push, const PushDecision& decision);

@@ -201,7 +201,8 @@ class VirtualRun {
     ShardState& state = server(event.server);
     const int w = event.worker;
     if (event.kind == EventKind::kReadArrives) {
-      if (!may_read(policy_, state, w)) return false;
+      STORMO_ASSIGN_OR_RETURN(const bool may, may_read(policy_, state, w));
+      if (!may) return false;
       if (events_.read) STORMO_RETURN_IF_ERROR(events_.read(w, event.server));
       note_read(state, w);
       schedule(cluster_.latency, EventKind::kReadReturns, w, event.server);

@@ -16,7 +16,7 @@ namespace stormo::transport {
 inline constexpr std::uint16_t kProtocolVersion = 1;
 
 /// The purpose of a connection: a Store session is refused at a rank's data port and vice versa.
-enum class Purpose : std::uint8_t { kStore = 1, kData = 2 };
+enum class Purpose : std::uint8_t { kStore = 1, kData = 2, kServer = 3 };
 
 /// The identity of the client and of the peer that it expects. Authenticated as part of the
 /// transcript.

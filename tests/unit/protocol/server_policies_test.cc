@@ -284,7 +284,7 @@ TEST_P(EveryPolicy, LetsAWorkerComeBack) {
   ShardState state(2);
   (void)leave(*policy, state, 1);
   const auto read = [&](int w) {
-    EXPECT_TRUE(may_read(*policy, state, w));
+    EXPECT_TRUE(may_read(*policy, state, w).take_or_throw());
     note_read(state, w);
   };
   const auto push = [&](int w) {

@@ -119,6 +119,24 @@ TEST(SharedLedger, TheFirstStopCountsAndEndsAllTasks) {
   EXPECT_EQ(turn.stop_signal, SIGTERM);
 }
 
+TEST(SharedLedger, CountsTheOthersThatHaveNotLeft) {
+  Workers workers(4, {.steps = 1});
+  EXPECT_EQ(workers.of(0).look()->others, 3);
+  throw_if_error(workers.of(1).leave());
+  workers.of(2).lose();
+  EXPECT_EQ(workers.of(0).look()->others, 1);
+  EXPECT_EQ(workers.of(1).look()->others, 2);
+}
+
+TEST(SharedLedger, AfterAStopNobodyIsWaitedForThatHasNotCome) {
+  Workers workers(3, {.steps = 9});
+  (void)workers.next(1, 0);
+  throw_if_error(workers.of(0).stop(SIGTERM));
+  EXPECT_EQ(workers.of(0).look()->others, 1);
+  (void)workers.next(2, 0);
+  EXPECT_EQ(workers.of(0).look()->others, 2);
+}
+
 TEST(SharedLedger, WaitEndsByAChangeOrByItsDeadline) {
   Workers workers(2, {.steps = 2});
   (void)workers.of(0).look();

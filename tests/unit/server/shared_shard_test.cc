@@ -159,11 +159,14 @@ TEST(SharedShard, TheFirstOfTwoWorkersThatLeavesCompletesTheUpdate) {
   Servers servers(2, {}, {.kind = Kind::kSync});
   (void)servers.read(0);
   (void)servers.read(1);
-  servers.push(0, constant(3), 1, 7);
+  servers.push(0, constant(3), 0.5, 7);
   EXPECT_EQ(servers.now(), constant(0));
-  (void)servers.of(1).bury(0.5).take_or_throw();
-  EXPECT_EQ(servers.now(), constant(-1.5));
+  (void)servers.of(0).lose(1).take_or_throw();
+  EXPECT_EQ(servers.now(), constant(-1.5)) << "the learning rate is that of the push";
   EXPECT_EQ(servers.read(0), constant(-1.5));
+  EXPECT_EQ(servers.of(1).read().status().code(), Code::kPeerLost);
+  const void* pieces[] = {nullptr, nullptr};
+  EXPECT_EQ(servers.of(1).push({.pieces = pieces}).status().code(), Code::kPeerLost);
   EXPECT_EQ(servers.of(1).join().take_or_throw().sequence, 1u);
 }
 

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include <stormo/base/status.h>
+
+namespace stormo::server {
+
+/// Ranges of memory that are sent or received one after the other, in large system calls without
+/// a copy. The memory is borrowed.
+class ByteRanges {
+ public:
+  ByteRanges() = default;
+  void add(const void* data, std::size_t bytes);
+  /// In front of all others; before the first byte is moved.
+  void put_first(const void* data, std::size_t bytes);
+  bool done() const { return next_ == ranges_.size(); }
+
+  /// As much as the socket takes or has now: false if that was nothing (it does not block). kIo
+  /// when the connection has ended.
+  Result<bool> send(int fd);
+  Result<bool> receive(int fd);
+  /// All of it, on a socket that blocks.
+  Status send_all(int fd);
+  Status receive_all(int fd);
+  /// Back to the first byte.
+  void rewind();
+
+ private:
+  using Call = ssize_t (*)(int fd, iovec* parts, std::size_t count);
+  Result<bool> transfer(int fd, Call call);
+  Status transfer_all(int fd, Call call);
+  void advance(std::size_t bytes);
+
+  std::vector<iovec> ranges_;
+  std::size_t next_ = 0;    // range
+  std::size_t offset_ = 0;  // bytes of it that are done
+};
+
+}  // namespace stormo::server

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <stormo/base/status.h>
+#include <stormo/server/server_message.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::server {
+
+/// One end of a control connection: frames over a socket that never blocks.
+class ControlConnection {
+ public:
+  explicit ControlConnection(transport::Descriptor socket) : socket_(std::move(socket)) {}
+
+  int fd() const { return socket_.get(); }
+  /// Gives the socket away; what was received and not taken is lost.
+  transport::Descriptor release() { return std::move(socket_); }
+  /// What to poll for.
+  short poll_events() const;
+
+  /// Takes what has arrived. kIo when the connection has ended.
+  Status receive();
+  /// The next complete frame's body, valid until the next call; see FrameBuffer.
+  Result<std::optional<std::string_view>> next() { return in_.next(); }
+
+  /// Queues a frame.
+  void send(std::string_view frame) { out_ += frame; }
+  /// Sends what it can now. kIo when the connection has ended.
+  Status flush();
+
+ private:
+  transport::Descriptor socket_;
+  FrameBuffer in_;
+  std::string out_;
+  std::size_t sent_ = 0;
+};
+
+}  // namespace stormo::server

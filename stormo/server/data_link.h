@@ -1,0 +1,94 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <stormo/base/status.h>
+#include <stormo/server/byte_ranges.h>
+#include <stormo/server/data_message.h>
+#include <stormo/server/server_link.h>
+#include <stormo/server/server_message.h>
+#include <stormo/transport/net/dialer.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::server {
+
+/// A request on its way, and its reply.
+struct DataCall {
+  DataRequest request;
+  ByteRanges payload;  ///< sent after the head; borrowed until the call is done
+  ByteRanges sink;     ///< gets the payload of a reply that is OK; borrowed likewise
+  // guarded by the link, until done:
+  bool is_done = false;
+  Status status;
+  std::string body;
+};
+
+/// A worker's data connection to a server whose memory it does not map, with a thread that sends
+/// requests and receives replies. Several requests may be on their way: a request does not wait for
+/// the reply to the one before. When the connection breaks, it connects again and repeats what has
+/// no reply; the server executes each request once. All calls fail when the server is lost.
+class DataLink {
+ public:
+  explicit DataLink(std::shared_ptr<ServerLink> control);
+  ~DataLink();
+
+  /// Gives a request a number and sends it; does not block.
+  std::shared_ptr<DataCall> start(DataRequest request, ByteRanges payload = {},
+                                  ByteRanges sink = {});
+  /// Blocks until the reply; its result as bytes.
+  Result<std::string> finish(const std::shared_ptr<DataCall>& call);
+  Result<std::string> call(DataRequest request, ByteRanges payload = {}, ByteRanges sink = {}) {
+    return finish(start(std::move(request), std::move(payload), std::move(sink)));
+  }
+  Status status() const { return control_->status(); }
+
+ private:
+  enum class Stage { kApart, kDialing, kAttaching, kReady };
+
+  void wake();
+  void run();
+  void turn();
+  bool has_calls();
+  void dial(TimePoint now);
+  Status talk();
+  Status take_attachment();
+  Status send_calls();
+  Status receive_replies();
+  Result<bool> receive_head();
+  void complete(const DataReply& reply);
+  void disconnect(TimePoint now);
+  void fail_all(const Status& why);
+
+  std::shared_ptr<ServerLink> control_;
+  transport::Descriptor wake_;
+  // of the thread
+  Stage stage_ = Stage::kApart;
+  std::unique_ptr<transport::Dialer> dialer_;
+  transport::Descriptor socket_;
+  std::optional<ControlConnection> attaching_;
+  TimePoint next_dial_{};
+  std::size_t sent_calls_ = 0;  // of calls_, on the present connection
+  std::string sending_head_;
+  std::optional<ByteRanges> sending_;  // of the call after these
+  std::uint32_t head_length_ = 0;
+  std::string head_;
+  std::optional<ByteRanges> receiving_;  // length, then head
+  bool has_length_ = false;
+  std::optional<DataReply> reply_;  // its payload is being received
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<DataCall>> calls_;  // without a reply, in order
+  std::uint64_t next_id_ = 1;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace stormo::server

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/protocol/server/shard_state.h>
+#include <stormo/server/ledger.h>
+#include <stormo/server/shard.h>
+
+namespace stormo::server {
+
+// Messages between a worker and a server on the data connection of a worker that does not map the
+// server's memory. A message is a frame (length in 32 bits, head) and a payload: the bytes of
+// arrays, whose number both sides know from the head and the layout of the shard. Replies come in
+// the order of requests. All decoding is strict, see server_message.h.
+
+/// Values are wire format: append only.
+enum class DataOp : std::uint8_t {
+  kRead = 1,   ///< payload of the reply: weights of all pieces
+  kLook = 2,   ///< same
+  kPush = 3,   ///< payload: gradients of the pieces that have one
+  kSet = 4,    ///< payload: weights and slots of the piece that are given
+  kSave = 5,   ///< payload of the reply: of each piece weights, then slots
+  kLeave = 6,  ///< number: lr
+  kJoin = 7,
+  kState = 8,
+  kDeal = 9,  ///< from here on about the ledger
+  kTerms = 10,
+  kNext = 11,
+  kLookAtLedger = 12,
+  kWait = 13,
+  kStop = 14,  ///< count: signal
+  kLeaveLedger = 15,
+  kExchange = 16,  ///< number: alpha; payload both ways: the worker's values of all pieces
+};
+
+/// The head of a request. Fields that an operation does not use are 0.
+struct DataRequest {
+  DataOp op = DataOp::kRead;
+  std::uint32_t shard = 0;                ///< of those of the server; 0 for the ledger
+  std::uint64_t id = 0;                   ///< grows; a request that is repeated keeps its own
+  std::int64_t patience_ns = 0;           ///< time until the caller's deadline; -1: none
+  std::uint64_t count = 0;                ///< kPush, kExchange: sequence; kSet: piece; kStop
+  double number = 0;                      ///< kPush, kLeave: lr; kExchange: alpha
+  double gradient_scale = 0, weight = 0;  ///< kPush
+  std::int64_t updates = 0;               ///< kSet
+  std::string given;             ///< a byte for each array that the payload may have; 1: it has
+  Ledger::Terms terms = {};      ///< kDeal
+  Ledger::Outcome outcome = {};  ///< kNext
+};
+std::string encode(const DataRequest& request);
+Result<DataRequest> decode_data_request(std::string_view head);
+
+/// The head of a reply: a result of the operation as bytes, or the message of a failure.
+struct DataReply {
+  std::uint64_t id = 0;
+  Code code = Code::kOk;
+  std::string_view body;  ///< borrowed
+};
+std::string encode(const DataReply& reply);
+Result<DataReply> decode_data_reply(std::string_view head);
+
+/// Result of kRead, kLook and kSave.
+struct ViewHead {
+  std::uint64_t version = 0, commit = 0;
+  std::vector<std::int64_t> updates = {};  ///< by piece; kSave only
+};
+std::string encode(const ViewHead& view);
+Result<ViewHead> decode_view_head(std::string_view bytes);
+std::string encode(const Shard::Pushed& pushed);
+Result<Shard::Pushed> decode_pushed(std::string_view bytes);
+std::string encode(const Shard::Joined& joined);
+Result<Shard::Joined> decode_joined(std::string_view bytes);
+std::string encode(const protocol::ShardState& state);
+Result<protocol::ShardState> decode_shard_state(std::string_view bytes);
+std::string encode(const Ledger::Terms& terms);
+Result<Ledger::Terms> decode_ledger_terms(std::string_view bytes);
+std::string encode(const Ledger::Turn& turn);
+Result<Ledger::Turn> decode_turn(std::string_view bytes);
+/// Result of kLeave.
+std::string encode_count(std::uint64_t count);
+Result<std::uint64_t> decode_count(std::string_view bytes);
+
+/// A worker opens a data connection; the request kAttach has it.
+struct Attachment {
+  std::int32_t worker = 0;
+  std::uint64_t token = 0;
+  bool operator==(const Attachment&) const = default;
+};
+std::string encode(const Attachment& attachment);
+Result<Attachment> decode_attachment(std::string_view bytes);
+
+}  // namespace stormo::server

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/server/run_terms.h>
+#include <stormo/server/server_message.h>
+#include <stormo/server/shared_ledger.h>
+#include <stormo/server/shared_shard.h>
+#include <stormo/transport/memory/memory_file.h>
+
+namespace stormo::server {
+
+/// The memory of a run at one of its servers: its shards, and at server 0 the ledger. Without
+/// connections. Not thread-safe, but the objects that it makes for a worker may be used in another
+/// thread.
+class HostedRun {
+ public:
+  /// Shard s lies on server s % servers. kIo without memory.
+  static Result<std::unique_ptr<HostedRun>> create(int workers, int server, int servers);
+
+  int workers() const { return workers_; }
+  int server() const { return server_; }
+  int servers() const { return servers_; }
+
+  /// Creates the shards, with all values 0. Once.
+  Status create_shards(const RunTerms& terms);
+  /// Empty before create_shards().
+  const std::optional<RunTerms>& terms() const { return terms_; }
+
+  SharedFile ledger_file() const;
+  std::vector<SharedFile> shard_files() const;
+
+  /// Others do not wait for the worker any more, and do its steps. Blocks at most until `by` for
+  /// each shard; then kDeadlineExceeded, and it is to be called again.
+  Status lose(int worker, Deadline by);
+  /// The process of a worker has ended: its copies of shards are free.
+  void bury(int worker);
+  /// Objects to act in a worker's name: its shards here, and the ledger (null if another server has
+  /// it). They borrow memory of the run.
+  std::vector<std::unique_ptr<SharedShard>> shards_of(int worker, const ShardWait& wait) const;
+  std::unique_ptr<SharedLedger> ledger_of(int worker) const;
+
+  /// The worker is back. It joins the shards itself.
+  void come_back(int worker);
+
+ private:
+  HostedRun(int workers, int server, int servers)
+      : workers_(workers), server_(server), servers_(servers) {}
+  struct HostedShard {
+    transport::MemoryFile memory;
+    std::unique_ptr<SharedShard> shard;  // of the server itself
+  };
+
+  int workers_, server_, servers_;
+  std::optional<transport::MemoryFile> ledger_;
+  std::optional<RunTerms> terms_;
+  ShardOptions options_;
+  std::vector<HostedShard> shards_;
+};
+
+}  // namespace stormo::server

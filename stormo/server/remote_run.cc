@@ -1,0 +1,219 @@
+#include <stormo/server/remote_run.h>
+
+#include <cstring>
+#include <utility>
+
+namespace stormo::server {
+namespace {
+
+std::int64_t patience(Deadline by) { return by.is_never() ? -1 : by.remaining().count(); }
+
+}  // namespace
+
+Result<std::unique_ptr<Shard>> RemoteShard::create(std::shared_ptr<DataLink> link,
+                                                   std::uint32_t number,
+                                                   std::vector<ShardPiece> pieces,
+                                                   std::size_t slots) {
+  std::unique_ptr<RemoteShard> shard(
+      new RemoteShard(std::move(link), number, std::move(pieces), slots));
+  const std::size_t bytes = shard->offsets_.back();
+  for (transport::MemoryFile& copy : shard->copies_) {
+    STORMO_ASSIGN_OR_RETURN(copy, transport::MemoryFile::anonymous(bytes + 1));
+  }
+  return std::unique_ptr<Shard>(std::move(shard));
+}
+
+RemoteShard::RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number,
+                         std::vector<ShardPiece> pieces, std::size_t slots)
+    : link_(std::move(link)), number_(number), pieces_(std::move(pieces)), slots_(slots) {
+  offsets_.push_back(0);
+  for (const ShardPiece& piece : pieces_)
+    offsets_.push_back(offsets_.back() + aligned_bytes(piece));
+}
+
+// What was begun has borrowed memory.
+RemoteShard::~RemoteShard() { settle(); }
+
+void RemoteShard::settle() {
+  if (read_) (void)link_->finish(std::exchange(read_, nullptr));
+  if (push_) (void)link_->finish(std::exchange(push_, nullptr));
+}
+
+DataRequest RemoteShard::request(DataOp op, Deadline by) const {
+  return {.op = op, .shard = number_, .patience_ns = patience(by), .given = {}};
+}
+
+std::byte* RemoteShard::weights(std::size_t piece) const {
+  return copies_[next_copy_].data() + offsets_[piece];
+}
+
+Status RemoteShard::set(std::size_t piece, const PieceArrays& values) {
+  DataRequest asked = request(DataOp::kSet);
+  asked.count = piece;
+  asked.updates = values.updates;
+  ByteRanges payload;
+  const auto add = [&](const std::byte* array) {
+    asked.given += array == nullptr ? '\0' : '\1';
+    if (array != nullptr) payload.add(array, pieces_[piece].bytes());
+  };
+  add(values.weights);
+  for (std::size_t s = 0; s < optim::kMaxSlots; ++s) add(s < slots_ ? values.slots[s] : nullptr);
+  return link_->call(std::move(asked), std::move(payload)).status();
+}
+
+std::shared_ptr<DataCall> RemoteShard::start_view(DataRequest asked) {
+  ByteRanges sink;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) sink.add(weights(i), pieces_[i].bytes());
+  return link_->start(std::move(asked), {}, std::move(sink));
+}
+
+Result<Shard::View> RemoteShard::take_view(const Result<std::string>& reply) {
+  STORMO_RETURN_IF_ERROR(reply.status());
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(*reply));
+  View view{.version = head.version, .commit = head.commit, .pieces = {}};
+  for (std::size_t i = 0; i < pieces_.size(); ++i) view.pieces.push_back(weights(i));
+  next_copy_ = 1 - next_copy_;
+  return view;
+}
+
+void RemoteShard::begin_read(Deadline by) {
+  if (!read_) read_ = start_view(request(DataOp::kRead, by));
+}
+
+Result<Shard::View> RemoteShard::read(Deadline by) {
+  begin_read(by);
+  return take_view(link_->finish(std::exchange(read_, nullptr)));
+}
+
+Result<Shard::View> RemoteShard::look() {
+  return take_view(link_->finish(start_view(request(DataOp::kLook))));
+}
+
+Result<Shard::View> RemoteShard::save(
+    const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
+  STORMO_ASSIGN_OR_RETURN(const auto state,
+                          transport::MemoryFile::anonymous(slots_ * offsets_.back() + 1));
+  const auto slot = [&](std::size_t s, std::size_t piece) {
+    return state.data() + s * offsets_.back() + offsets_[piece];
+  };
+  ByteRanges sink;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    sink.add(weights(i), pieces_[i].bytes());
+    for (std::size_t s = 0; s < slots_; ++s) sink.add(slot(s, i), pieces_[i].bytes());
+  }
+  const Result<std::string> reply = link_->call(request(DataOp::kSave), {}, std::move(sink));
+  STORMO_RETURN_IF_ERROR(reply.status());
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(*reply));
+  if (head.updates.size() != pieces_.size()) {
+    return Status(Code::kCorrupt, "server protocol: a saved shard with other pieces");
+  }
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    PieceArrays arrays{.weights = weights(i), .slots = {}, .updates = head.updates[i]};
+    for (std::size_t s = 0; s < slots_; ++s) arrays.slots[s] = slot(s, i);
+    copy(i, arrays);
+  }
+  return take_view(reply);
+}
+
+void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
+  if (push_ && push_->request.count == gradient.sequence) return;
+  if (push_) (void)link_->finish(push_);  // of a call that did not follow
+  DataRequest asked = request(DataOp::kPush, by);
+  asked.count = gradient.sequence;
+  asked.number = gradient.lr;
+  asked.gradient_scale = gradient.gradient_scale;
+  asked.weight = gradient.weight;
+  ByteRanges payload;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    asked.given += gradient.pieces[i] == nullptr ? '\0' : '\1';
+    if (gradient.pieces[i] != nullptr) payload.add(gradient.pieces[i], pieces_[i].bytes());
+  }
+  push_ = link_->start(std::move(asked), std::move(payload));
+}
+
+Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline by) {
+  if (!gradient.rows.empty()) {
+    return invalid_argument("rows are pushed to shards in the memory of this host only");
+  }
+  begin_push(gradient, by);
+  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->finish(std::exchange(push_, nullptr)));
+  return decode_pushed(reply);
+}
+
+// The new values come into the copy that is not in use: until they are all there, the worker's own
+// ones stay what they are, and may be sent again.
+Result<Shard::Pushed> RemoteShard::exchange(std::span<void* const> own, double alpha,
+                                            std::uint64_t sequence, Deadline by) {
+  DataRequest asked = request(DataOp::kExchange, by);
+  asked.count = sequence;
+  asked.number = alpha;
+  asked.given.assign(pieces_.size(), '\1');
+  ByteRanges payload, sink;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    payload.add(own[i], pieces_[i].bytes());
+    sink.add(weights(i), pieces_[i].bytes());
+  }
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call(std::move(asked), std::move(payload), std::move(sink)));
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    std::memcpy(own[i], weights(i), pieces_[i].bytes());
+  }
+  return decode_pushed(reply);
+}
+
+Result<std::uint64_t> RemoteShard::leave(double lr) {
+  settle();
+  DataRequest asked = request(DataOp::kLeave);
+  asked.number = lr;
+  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(std::move(asked)));
+  return decode_count(reply);
+}
+
+Result<Shard::Joined> RemoteShard::join() {
+  settle();
+  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(request(DataOp::kJoin)));
+  return decode_joined(reply);
+}
+
+Result<protocol::ShardState> RemoteShard::state() const {
+  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->call(request(DataOp::kState)));
+  return decode_shard_state(reply);
+}
+
+Status RemoteLedger::deal(const Terms& terms) {
+  return link_->call({.op = DataOp::kDeal, .given = {}, .terms = terms}).status();
+}
+
+Result<Ledger::Terms> RemoteLedger::terms() {
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call({.op = DataOp::kTerms, .given = {}}));
+  return decode_ledger_terms(reply);
+}
+
+Result<Ledger::Turn> RemoteLedger::next(const Outcome& outcome) {
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call({.op = DataOp::kNext, .given = {}, .outcome = outcome}));
+  return decode_turn(reply);
+}
+
+Result<Ledger::Turn> RemoteLedger::look() {
+  STORMO_ASSIGN_OR_RETURN(const std::string reply,
+                          link_->call({.op = DataOp::kLookAtLedger, .given = {}}));
+  return decode_turn(reply);
+}
+
+Status RemoteLedger::wait(Deadline by) {
+  return link_->call({.op = DataOp::kWait, .patience_ns = patience(by), .given = {}}).status();
+}
+
+Status RemoteLedger::leave() {
+  return link_->call({.op = DataOp::kLeaveLedger, .given = {}}).status();
+}
+
+Status RemoteLedger::stop(int signal) {
+  return link_
+      ->call({.op = DataOp::kStop, .count = static_cast<std::uint64_t>(signal), .given = {}})
+      .status();
+}
+
+}  // namespace stormo::server

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include <stormo/server/data_link.h>
+#include <stormo/server/ledger.h>
+#include <stormo/server/shard.h>
+#include <stormo/transport/memory/memory_file.h>
+
+namespace stormo::server {
+
+/// A shard of a server whose memory is not mapped here, mostly on another host. Weights and
+/// gradients are sent from and to their memory. Deadlines count at the server, from the arrival of
+/// the request. Memory: two copies of the weights, for the view in use and for the one that comes.
+class RemoteShard final : public Shard {
+ public:
+  /// `number`: of the server's shards; `slots`: number of the optimizer's arrays. kIo without
+  /// memory.
+  static Result<std::unique_ptr<Shard>> create(std::shared_ptr<DataLink> link, std::uint32_t number,
+                                               std::vector<ShardPiece> pieces, std::size_t slots);
+  ~RemoteShard() override;
+
+  const std::vector<ShardPiece>& pieces() const override { return pieces_; }
+  Status set(std::size_t piece, const PieceArrays& values) override;
+  void begin_read(Deadline by) override;
+  void begin_push(const PushedGradient& gradient, Deadline by) override;
+  Result<View> read(Deadline by) override;
+  Result<View> look() override;
+  Result<View> save(
+      const std::function<void(std::size_t piece, const PieceArrays&)>& copy) override;
+  Result<Pushed> push(const PushedGradient& gradient, Deadline by) override;
+  Result<Pushed> exchange(std::span<void* const> own, double alpha, std::uint64_t sequence,
+                          Deadline by) override;
+  Result<std::uint64_t> leave(double lr) override;
+  Result<Joined> join() override;
+  Result<protocol::ShardState> state() const override;
+
+ private:
+  RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number, std::vector<ShardPiece> pieces,
+              std::size_t slots);
+  DataRequest request(DataOp op, Deadline by = Deadline::never()) const;
+  std::byte* weights(std::size_t piece) const;
+  /// Waits for what was begun, and forgets its result.
+  void settle();
+  /// The reply goes to the copy of the weights that is not in use.
+  std::shared_ptr<DataCall> start_view(DataRequest request);
+  Result<View> take_view(const Result<std::string>& reply);
+
+  std::shared_ptr<DataLink> link_;
+  std::uint32_t number_;
+  std::vector<ShardPiece> pieces_;
+  std::vector<std::size_t> offsets_;  // of pieces in a copy
+  std::size_t slots_;
+  std::array<transport::MemoryFile, 2> copies_;
+  std::size_t next_copy_ = 0;              // the one that is not in use
+  std::shared_ptr<DataCall> read_, push_;  // begun
+};
+
+/// The ledger of a server whose memory is not mapped here, as RemoteShard.
+class RemoteLedger final : public Ledger {
+ public:
+  explicit RemoteLedger(std::shared_ptr<DataLink> link) : link_(std::move(link)) {}
+
+  Status deal(const Terms& terms) override;
+  Result<Terms> terms() override;
+  Result<Turn> next(const Outcome& outcome) override;
+  Result<Turn> look() override;
+  Status wait(Deadline by) override;
+  Status leave() override;
+  Status stop(int signal) override;
+
+ private:
+  std::shared_ptr<DataLink> link_;
+};
+
+}  // namespace stormo::server

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/server/control_connection.h>
+#include <stormo/server/server_message.h>
+#include <stormo/transport/health.h>
+#include <stormo/transport/net/dialer.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/socket.h>
+#include <stormo/transport/shm/peer_process.h>
+
+namespace stormo::server {
+
+/// A worker's control connection to one server, with a thread that says that the worker lives, and
+/// that connects again when the connection breaks. The server is lost when it has said farewell,
+/// when its process on this host has ended, or when nothing was heard of it for the timeout.
+class ServerLink {
+ public:
+  struct Options {
+    transport::HostPort server;
+    transport::Secret secret;
+    WorkerHello hello;
+  };
+  /// Connects and says hello, at most until `by`: the server may start later, and a process that
+  /// had the worker's number may still be there.
+  static Result<std::unique_ptr<ServerLink>> connect(Options options, Deadline by);
+  ~ServerLink();
+
+  /// Blocks until the answer, at most until `by`. One call at a time. A request may be sent twice,
+  /// when the connection breaks.
+  Result<std::string> ask(ServerOp op, std::string body, Deadline by);
+  /// OK until the server is lost; then why (kPeerLost). Any thread.
+  Status status() const { return health_.status(); }
+  const ServerHello& server() const { return server_; }
+  const Options& options() const { return options_; }
+
+ private:
+  struct Question {
+    std::uint32_t id = 0;
+    std::string frame;
+    bool is_sent = false;  // on the present connection
+    bool is_answered = false;
+    Code code = Code::kOk;
+    std::string body;
+  };
+
+  explicit ServerLink(Options options) : options_(std::move(options)) {}
+  Status start();
+  void wake();
+  void run();
+  void turn();
+  void dial(TimePoint now);
+  Status talk(TimePoint now);
+  Status take_replies(TimePoint now);
+  Status take_hello(const ServerReply& reply);
+  void send_due(TimePoint now);
+  void disconnect(TimePoint now, const Status& why);
+  void look_whether_lost(TimePoint now);
+  void lose(const std::string& why);
+
+  const Options options_;
+  Duration timeout_{};
+  transport::Descriptor wake_;
+  transport::Health health_;
+  // of the link's thread
+  std::unique_ptr<transport::Dialer> dialer_;
+  std::optional<ControlConnection> connection_;
+  bool is_greeted_ = false;  // on the present connection
+  TimePoint next_beat_{}, next_dial_{}, heard_{}, last_turn_{};
+  std::optional<transport::PeerProcess> process_;
+  std::string last_failure_ = "no answer yet";  // guarded by mutex_
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool was_greeted_ = false;
+  ServerHello server_;  // constant once was_greeted_
+  Status refused_;
+  std::optional<Question> question_;
+  std::uint32_t next_id_ = 3;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace stormo::server

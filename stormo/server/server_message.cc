@@ -1,0 +1,180 @@
+#include <stormo/server/server_message.h>
+
+#include <fmt/format.h>
+
+#include <stormo/transport/store/wire.h>
+
+namespace stormo::server {
+namespace {
+
+using transport::put;
+using transport::put_bytes;
+using transport::WireReader;
+
+constexpr std::size_t kLengthBytes = 4;
+
+Status corrupt(std::string_view what) {
+  return {Code::kCorrupt, fmt::format("server protocol: {}", what)};
+}
+
+std::string with_length(std::string_view head, std::string_view body) {
+  std::string frame;
+  frame.reserve(kLengthBytes + head.size() + body.size());
+  put(frame, static_cast<std::uint32_t>(head.size() + body.size()));
+  frame += head;
+  frame += body;
+  return frame;
+}
+
+void put_place(std::string& out, const Place& place) {
+  put_bytes(out, place.host);
+  put(out, static_cast<std::int32_t>(place.process.pid));
+  put(out, place.process.pid_namespace);
+  put(out, place.process.started);
+}
+
+void read_place(WireReader& in, Place& place) {
+  std::string_view host;
+  std::int32_t pid = 0;
+  in.read_bytes(kMaxHostBytes, host);
+  in.read(pid);
+  in.read(place.process.pid_namespace);
+  in.read(place.process.started);
+  place.host = host;
+  place.process.pid = pid;
+}
+
+void put_file(std::string& out, const SharedFile& file) {
+  put(out, file.fd);
+  put(out, file.bytes);
+}
+
+void read_file(WireReader& in, SharedFile& file) {
+  in.read(file.fd);
+  in.read(file.bytes);
+}
+
+}  // namespace
+
+std::string frame(std::string_view body) { return with_length({}, body); }
+
+std::string encode(const ServerRequest& request) {
+  std::string head;
+  put(head, static_cast<std::uint8_t>(request.op));
+  put(head, request.id);
+  return with_length(head, request.body);
+}
+
+std::string encode(const ServerReply& reply) {
+  std::string head;
+  put(head, reply.id);
+  put(head, static_cast<std::uint8_t>(reply.code));
+  return with_length(head, reply.body);
+}
+
+Result<ServerRequest> decode_server_request(std::string_view body) {
+  constexpr std::size_t kHead = 1 + 4;
+  WireReader in(body.substr(0, std::min(kHead, body.size())));
+  std::uint8_t op = 0;
+  ServerRequest out;
+  in.read(op);
+  in.read(out.id);
+  if (!in.done()) return corrupt("malformed request");
+  if (op < static_cast<std::uint8_t>(ServerOp::kHello) ||
+      op > static_cast<std::uint8_t>(ServerOp::kAttach)) {
+    return corrupt(fmt::format("unknown operation {}", op));
+  }
+  out.op = static_cast<ServerOp>(op);
+  out.body = body.substr(kHead);
+  return out;
+}
+
+Result<ServerReply> decode_server_reply(std::string_view body) {
+  constexpr std::size_t kHead = 4 + 1;
+  WireReader in(body.substr(0, std::min(kHead, body.size())));
+  std::uint8_t code = 0;
+  ServerReply out;
+  in.read(out.id);
+  in.read(code);
+  if (!in.done() || code > static_cast<std::uint8_t>(Code::kException)) {
+    return corrupt("malformed reply");
+  }
+  out.code = static_cast<Code>(code);
+  out.body = body.substr(kHead);
+  return out;
+}
+
+std::string encode(const WorkerHello& hello) {
+  std::string out;
+  for (const std::int32_t n : {hello.worker, hello.workers, hello.server, hello.servers}) {
+    put(out, n);
+  }
+  put(out, hello.token);
+  put(out, hello.timeout_ns);
+  put_place(out, hello.place);
+  return out;
+}
+
+Result<WorkerHello> decode_worker_hello(std::string_view bytes) {
+  WireReader in(bytes);
+  WorkerHello out;
+  for (std::int32_t* n : {&out.worker, &out.workers, &out.server, &out.servers}) in.read(*n);
+  in.read(out.token);
+  in.read(out.timeout_ns);
+  read_place(in, out.place);
+  if (!in.done()) return corrupt("malformed hello of a worker");
+  return out;
+}
+
+std::string encode(const ServerHello& hello) {
+  std::string out;
+  put_place(out, hello.place);
+  put_file(out, hello.ledger);
+  return out;
+}
+
+Result<ServerHello> decode_server_hello(std::string_view bytes) {
+  WireReader in(bytes);
+  ServerHello out;
+  read_place(in, out.place);
+  read_file(in, out.ledger);
+  if (!in.done()) return corrupt("malformed hello of a server");
+  return out;
+}
+
+std::string encode(const std::vector<SharedFile>& shards) {
+  std::string out;
+  put(out, static_cast<std::uint32_t>(shards.size()));
+  for (const SharedFile& file : shards) put_file(out, file);
+  return out;
+}
+
+Result<std::vector<SharedFile>> decode_shard_files(std::string_view bytes) {
+  WireReader in(bytes);
+  std::uint32_t count = 0;
+  in.read(count);
+  std::vector<SharedFile> out;
+  constexpr std::size_t kFileBytes = 4 + 8;
+  if (count > bytes.size() / kFileBytes) return corrupt("malformed list of shards");
+  for (std::uint32_t i = 0; i < count; ++i) read_file(in, out.emplace_back());
+  if (!in.done()) return corrupt("malformed list of shards");
+  return out;
+}
+
+Result<std::optional<std::string_view>> FrameBuffer::next() {
+  const std::string_view rest = std::string_view(buffer_).substr(begin_);
+  std::uint32_t length = 0;
+  const bool has_length = WireReader(rest).read(length);
+  if (has_length && length > kMaxControlBytes) {
+    return corrupt(fmt::format("frame of {} B, at most {} are allowed", length, kMaxControlBytes));
+  }
+  if (!has_length || rest.size() < kLengthBytes + length) {
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    return std::optional<std::string_view>();
+  }
+  begin_ += kLengthBytes + length;
+  return std::optional(rest.substr(kLengthBytes, length));
+}
+
+}  // namespace stormo::server

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/server/place.h>
+
+namespace stormo::server {
+
+// Messages between a worker and a server on their control connection. A frame is its length (32
+// bits) and a body, little-endian. All decoding is strict: kCorrupt for bytes that are missing or
+// left, and for values out of bounds.
+
+/// Requests of a worker. Values are wire format: append only.
+enum class ServerOp : std::uint8_t {
+  kHello = 1,   ///< WorkerHello; the reply is a ServerHello
+  kBeat = 2,    ///< the worker lives
+  kTerms = 3,   ///< RunTerms; the reply is a list of ShardFile, when the run is open
+  kOpen = 4,    ///< by the chief: others may begin
+  kFinish = 5,  ///< the worker's end is no loss
+  kAttach = 6,  ///< Attachment: the connection becomes a data connection, see data_message.h
+};
+
+/// The longest body of a frame.
+inline constexpr std::size_t kMaxControlBytes = std::size_t{16} << 20;
+inline constexpr std::size_t kMaxHostBytes = 128;
+inline constexpr std::int64_t kMaxPieceElements = std::int64_t{1} << 40;
+/// The id of a reply that answers no request: the server ends, and says why.
+inline constexpr std::uint32_t kFarewell = 0;
+/// The id of the reply to kBeat: the server lives, too.
+inline constexpr std::uint32_t kBeatId = 1;
+
+struct ServerRequest {
+  ServerOp op = ServerOp::kBeat;
+  std::uint32_t id = 0;   ///< chosen by the worker, returned in the reply
+  std::string_view body;  ///< borrowed
+};
+struct ServerReply {
+  std::uint32_t id = 0;
+  Code code = Code::kOk;
+  std::string_view body;  ///< the message when `code` is a failure; borrowed
+};
+
+/// A body with its length in front.
+std::string frame(std::string_view body);
+/// Frames with their length, ready to send.
+std::string encode(const ServerRequest& request);
+std::string encode(const ServerReply& reply);
+/// Of a frame's body; the result has views into it.
+Result<ServerRequest> decode_server_request(std::string_view body);
+Result<ServerReply> decode_server_reply(std::string_view body);
+
+/// A worker introduces itself.
+struct WorkerHello {
+  std::int32_t worker = 0, workers = 1;
+  std::int32_t server = 0, servers = 1;  ///< which server the worker takes this one for
+  std::uint64_t token = 0;               ///< of the worker's session; random
+  std::int64_t timeout_ns = 0;           ///< lost when silent for longer
+  Place place;
+  bool operator==(const WorkerHello&) const = default;
+};
+std::string encode(const WorkerHello& hello);
+Result<WorkerHello> decode_worker_hello(std::string_view bytes);
+
+/// A memory file of a server's process, for workers on its host.
+struct SharedFile {
+  std::int32_t fd = -1;  ///< in the server's process; -1: there is none
+  std::uint64_t bytes = 0;
+  bool operator==(const SharedFile&) const = default;
+};
+struct ServerHello {
+  Place place;
+  SharedFile ledger;
+  bool operator==(const ServerHello&) const = default;
+};
+std::string encode(const ServerHello& hello);
+Result<ServerHello> decode_server_hello(std::string_view bytes);
+
+/// The shards of a server, in the order of their numbers.
+std::string encode(const std::vector<SharedFile>& shards);
+Result<std::vector<SharedFile>> decode_shard_files(std::string_view bytes);
+
+/// Splits a byte stream into frames. It stores only received bytes; it does not allocate by an
+/// announced length.
+class FrameBuffer {
+ public:
+  void append(std::string_view bytes) { buffer_.append(bytes); }
+  /// The next complete frame's body, valid until the next call; nothing when more bytes are needed;
+  /// kCorrupt when the announced length exceeds kMaxControlBytes.
+  Result<std::optional<std::string_view>> next();
+
+ private:
+  std::string buffer_;
+  std::size_t begin_ = 0;
+};
+
+}  // namespace stormo::server

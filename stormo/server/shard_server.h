@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <stormo/base/status.h>
+#include <stormo/transport/net/port_range.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::server {
+
+/// A process's server: it holds shards of one run, and serves workers on any host. The first worker
+/// brings the terms of the run, see WorkerSession. A worker on the same host maps the memory of the
+/// shards and does its reads and pushes itself; one on another host sends them.
+///
+/// A worker is lost when its process on this host has ended without finish(), or when nothing was
+/// heard of it for the timeout that it has set. Then it leaves all shards, others do its steps, and
+/// it may come back.
+class ShardServer {
+ public:
+  struct Options {
+    transport::HostPort address;  ///< port 0: any of `ports`
+    transport::PortRange ports;
+    transport::Secret secret;
+    /// Gets a line for each event: "worker 2 was lost: ...". May be empty. Called in serve().
+    std::function<void(const std::string&)> on_event;
+  };
+  /// kExhausted when no port is free.
+  static Result<std::unique_ptr<ShardServer>> listen(Options options);
+  virtual ~ShardServer() = default;
+
+  virtual transport::HostPort address() const = 0;
+  /// Blocks until the run has ended. OK when the chief has finished, and the others have too or
+  /// had their timeout for it. kPeerLost when the chief was lost; kInterrupted when `stop_fd`
+  /// (-1: none) becomes readable. Workers that are still there learn why. Once.
+  virtual Status serve(int stop_fd) = 0;
+};
+
+}  // namespace stormo::server

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/server/ledger.h>
+#include <stormo/server/run_terms.h>
+#include <stormo/server/shard.h>
+#include <stormo/transport/net/secret.h>
+#include <stormo/transport/net/socket.h>
+
+namespace stormo::server {
+
+/// A worker's connection to the servers of a run, see ShardServer. A thread of it for each server
+/// says that the worker lives, so that a worker that computes is not taken for lost. Other
+/// functions are for one thread. Shards and ledger keep working when the session object is gone.
+class WorkerSession {
+ public:
+  struct Options {
+    std::vector<transport::HostPort> servers;  ///< shard s lies on server s % servers.size()
+    transport::Secret secret;                  ///< may be empty on both sides
+    int worker = 0, workers = 1;
+    /// The servers take the worker for lost when silent for longer.
+    Duration timeout = std::chrono::seconds(10);
+    /// Use memory of servers on this host. Else as if they were on another one: for measurements.
+    bool share_memory = true;
+  };
+  /// Connects to all servers, which may start later, at most until `by`. kMismatch when workers
+  /// disagree about their number or the list of servers; kDeadlineExceeded also when another
+  /// process has the worker's number.
+  static Result<std::shared_ptr<WorkerSession>> connect(Options options, Deadline by);
+  virtual ~WorkerSession() = default;
+
+  virtual int worker() const = 0;
+  virtual int workers() const = 0;
+  bool is_chief() const { return worker() == 0; }
+
+  /// The run's shards, in order. The chief creates them with all values 0, sets first values
+  /// (Shard::set), deals the ledger, and then calls open(). Another worker blocks until then, at
+  /// most until `by`. kMismatch when terms differ.
+  virtual Result<std::vector<std::unique_ptr<Shard>>> shards(const RunTerms& terms,
+                                                             Deadline by) = 0;
+  virtual Status open() = 0;
+  /// Who does which step. Other workers use it after shards().
+  virtual Ledger& ledger() = 0;
+  /// The worker has left all shards and says goodbye: its end is no loss. The chief's goodbye ends
+  /// the servers when the others have said theirs.
+  virtual Status finish() = 0;
+};
+
+}  // namespace stormo::server

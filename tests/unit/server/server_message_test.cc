@@ -1,0 +1,132 @@
+#include <stormo/server/server_message.h>
+
+#include <gtest/gtest.h>
+
+#include <stormo/base/rng.h>
+#include <stormo/server/data_message.h>
+#include <stormo/server/run_terms.h>
+
+namespace stormo::server {
+namespace {
+
+RunTerms some_terms() {
+  return {.facts = {{"recipe", "mnist"}, {"data", ""}},
+          .pieces = {{{.parameter = 3, .begin = 5, .end = 80, .dtype = DType::kFloat64}},
+                     {{.parameter = 0, .begin = 0, .end = 7, .dtype = DType::kFloat32},
+                      {.parameter = 1, .begin = 2, .end = 9, .dtype = DType::kFloat32}}},
+          .workers = 5,
+          .optimizer = {.kind = optim::Options::Kind::kAdamW, .lr = 0.3, .nesterov = true},
+          .policy = {.kind = protocol::PolicyOptions::Kind::kSsp, .bound = 4}};
+}
+
+TEST(RunTerms, ComeBackFromBytesUnchanged) {
+  const RunTerms terms = some_terms();
+  const RunTerms back = decode_run_terms(encode(terms)).take_or_throw();
+  EXPECT_EQ(difference(terms, back, "a", "b"), std::nullopt);
+  EXPECT_EQ(back.pieces, terms.pieces);
+  EXPECT_EQ(encode(back), encode(terms));
+}
+
+TEST(RunTerms, EveryKindOfDifferenceIsNamed) {
+  const auto name = [](const std::function<void(RunTerms&)>& change) {
+    RunTerms other = some_terms();
+    change(other);
+    return difference(other, some_terms(), "here", "there").value_or("none");
+  };
+  EXPECT_EQ(name([](RunTerms& t) { t.facts[1].second = "x"; }), "data is x at here, but  at there");
+  EXPECT_EQ(name([](RunTerms& t) { t.workers = 6; }),
+            "number of workers is 6 at here, but 5 at there");
+  EXPECT_EQ(name([](RunTerms& t) { t.policy.bound = 9; }),
+            "bound of the policy is 9 at here, but 4 at there");
+  EXPECT_EQ(name([](RunTerms& t) { t.optimizer.beta2 = 0.5; }),
+            "optimizer.beta2 is 0.5 at here, but 0.999 at there");
+  EXPECT_TRUE(
+      name([](RunTerms& t) { t.pieces[1][1].end = 10; }).starts_with("shard 1 is 2 pieces"));
+}
+
+TEST(RunTerms, WhatServersCannotServeIsRefused) {
+  EXPECT_TRUE(check(some_terms()).ok());
+  RunTerms terms = some_terms();
+  terms.optimizer.kind = optim::Options::Kind::kLars;
+  EXPECT_EQ(check(terms).code(), Code::kInvalidArgument);
+  terms = some_terms();
+  terms.pieces[0][0].end = kMaxPieceElements;
+  EXPECT_EQ(check(terms).code(), Code::kInvalidArgument);
+  terms = some_terms();
+  terms.pieces[0].clear();
+  EXPECT_EQ(check(terms).code(), Code::kInvalidArgument);
+}
+
+TEST(ServerMessage, HellosComeBackFromBytesUnchanged) {
+  const WorkerHello worker{.worker = 2,
+                           .workers = 3,
+                           .server = 1,
+                           .servers = 4,
+                           .token = 77,
+                           .timeout_ns = 12,
+                           .place = Place::own()};
+  EXPECT_EQ(decode_worker_hello(encode(worker)).take_or_throw(), worker);
+  const ServerHello server{.place = Place::own(), .ledger = {.fd = 5, .bytes = 4096}};
+  EXPECT_EQ(decode_server_hello(encode(server)).take_or_throw(), server);
+  const std::vector<SharedFile> files = {{.fd = 3, .bytes = 1}, {.fd = 4, .bytes = 2}};
+  EXPECT_EQ(decode_shard_files(encode(files)).take_or_throw(), files);
+}
+
+// Every decoder takes any bytes: cut, changed and random ones. What it accepts encodes again to the
+// same bytes, so nothing is ignored.
+TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
+  Rng rng(1, "bytes");
+  const std::vector<std::string> good = {
+      encode(some_terms()),
+      encode(WorkerHello{.place = Place::own()}),
+      encode(ServerHello{.place = Place::own()}),
+      encode(std::vector<SharedFile>{{.fd = 3, .bytes = 1}}),
+      encode(DataRequest{.op = DataOp::kPush, .id = 3, .given = std::string("\0\1", 2)}),
+      encode(DataReply{.id = 4, .code = Code::kPeerLost, .body = "why"}),
+      encode(ViewHead{.version = 1, .commit = 2, .updates = {3, 4}}),
+      encode(Shard::Pushed{}),
+      encode(Shard::Joined{}),
+      encode(protocol::ShardState(3)),
+      encode(Ledger::Terms{}),
+      encode(Ledger::Turn{.task = StepTask{.part = 1, .step = 2}}),
+      encode(Attachment{})};
+  int accepted = 0, refused = 0;
+  const auto expect_strict = [&](const auto& decoded, const std::string& bytes) {
+    if (decoded.ok()) {
+      EXPECT_EQ(encode(*decoded), bytes);
+    }
+    ++(decoded.ok() ? accepted : refused);
+  };
+  for (int round = 0; round < 20'000; ++round) {
+    std::string bytes = good[rng.below(good.size())];
+    if (round % 3 == 0) bytes.resize(rng.below(bytes.size() + 1));
+    for (std::uint64_t n = rng.below(4); n > 0 && !bytes.empty(); --n) {
+      bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
+    }
+    expect_strict(decode_run_terms(bytes), bytes);
+    expect_strict(decode_worker_hello(bytes), bytes);
+    expect_strict(decode_server_hello(bytes), bytes);
+    expect_strict(decode_shard_files(bytes), bytes);
+    expect_strict(decode_data_request(bytes), bytes);
+    expect_strict(decode_data_reply(bytes), bytes);
+    expect_strict(decode_view_head(bytes), bytes);
+    expect_strict(decode_pushed(bytes), bytes);
+    expect_strict(decode_joined(bytes), bytes);
+    expect_strict(decode_shard_state(bytes), bytes);
+    expect_strict(decode_ledger_terms(bytes), bytes);
+    expect_strict(decode_attachment(bytes), bytes);
+    (void)decode_turn(bytes);
+    (void)decode_count(bytes);
+    (void)decode_server_request(bytes);
+    (void)decode_server_reply(bytes);
+    FrameBuffer frames;
+    frames.append(bytes);
+    for (auto frame = frames.next(); frame.ok() && *frame; frame = frames.next()) {
+    }
+  }
+  EXPECT_GT(accepted, 1000);
+  EXPECT_GT(refused, 1000);
+}
+
+}  // namespace
+}  // namespace stormo::server

@@ -1,0 +1,83 @@
+#pragma once
+
+// A server in a thread and workers, some of them processes, for tests.
+#include <sys/eventfd.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <stormo/server/run_terms.h>
+#include <stormo/server/shard_server.h>
+#include <stormo/server/worker_session.h>
+
+namespace stormo::server {
+
+/// Waits until `is_true`, at most for `limit`; then false.
+bool comes_true(const std::function<bool()>& is_true, Duration limit = std::chrono::seconds(10));
+
+/// A child process that runs `work` once it is told the port of a server. Made before the test has
+/// threads. Killed at the end.
+class WorkerProcess {
+ public:
+  /// `work` returns the exit code.
+  explicit WorkerProcess(const std::function<int(transport::HostPort)>& work);
+  WorkerProcess(WorkerProcess&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), port_pipe_(std::move(other.port_pipe_)) {}
+  ~WorkerProcess();
+  void start(std::uint16_t port);
+  void send_signal(int signal) const;
+  /// Blocks until its end; the exit code, or -1 after a signal.
+  int exit_code();
+
+ private:
+  pid_t pid_ = -1;
+  transport::Descriptor port_pipe_;
+};
+
+/// A server in a thread of this process.
+class ServedRun {
+ public:
+  explicit ServedRun(transport::Secret secret = {});
+  ~ServedRun();
+  transport::HostPort address() const { return server_->address(); }
+  /// Blocks until serve() has returned.
+  Status outcome();
+  bool has_event(const std::string& part) const;
+  std::string events() const;
+
+ private:
+  std::unique_ptr<ShardServer> server_;
+  transport::Descriptor stop_;
+  std::thread thread_;
+  Status outcome_;
+  mutable std::mutex mutex_;
+  std::vector<std::string> events_;
+};
+
+WorkerSession::Options session_options(const transport::HostPort& server, int worker, int workers,
+                                       Duration timeout = std::chrono::seconds(10),
+                                       bool share_memory = true);
+
+/// Terms for two shards of float64, one of them with two pieces.
+RunTerms small_terms(int workers, protocol::PolicyOptions::Kind policy);
+inline constexpr std::int64_t kShardElements = 20'000;
+
+struct Worker {
+  std::shared_ptr<WorkerSession> session;
+  std::vector<std::unique_ptr<Shard>> shards;
+
+  /// Connects and takes its place; the chief opens the run. Throws.
+  static Worker begin(const WorkerSession::Options& options, const RunTerms& terms);
+  /// Pushes a gradient of ones to a shard.
+  Result<Shard::Pushed> push(std::size_t shard, std::uint64_t sequence, double lr = 1,
+                             Deadline by = Deadline::after(std::chrono::seconds(10)));
+  /// The first value of a shard, if all elements of the first piece are equal; else throws.
+  double value(std::size_t shard);
+};
+
+}  // namespace stormo::server

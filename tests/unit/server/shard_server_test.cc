@@ -1,0 +1,401 @@
+// Servers and workers' sessions on one host.
+#include <stormo/server/shard_server.h>
+
+#include <poll.h>
+
+#include <atomic>
+#include <csignal>
+#include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stormo/server/data_message.h>
+#include <stormo/server/server_message.h>
+#include <stormo/transport/net/dialer.h>
+
+#include "server_run.h"
+
+namespace stormo::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+using Kind = protocol::PolicyOptions::Kind;
+
+TEST(ShardServer, TheChiefMakesTheRunAndOthersWaitForIt) {
+  ServedRun run;
+  const RunTerms terms = small_terms(2, Kind::kAsync);
+  std::vector<double> first(static_cast<std::size_t>(kShardElements), 7);
+  std::thread other([&] {
+    Worker worker = Worker::begin(session_options(run.address(), 1, 2), terms);
+    EXPECT_EQ(worker.value(0), 7) << "the first values are there before the run is open";
+    (void)worker.push(0, 0).take_or_throw();
+    EXPECT_EQ(worker.session->ledger().terms().take_or_throw().steps, 5u);
+    EXPECT_EQ(worker.session->ledger().next({}).take_or_throw().task,
+              (StepTask{.part = 1, .step = 0}));
+    EXPECT_TRUE(worker.session->finish().ok());
+  });
+  const Deadline by = Deadline::after(seconds(10));
+  const auto chief =
+      WorkerSession::connect(session_options(run.address(), 0, 2), by).take_or_throw();
+  auto shards = chief->shards(terms, by).take_or_throw();
+  ASSERT_EQ(shards.size(), 2u);
+  throw_if_error(shards[0]->set(0, {.weights = reinterpret_cast<std::byte*>(first.data())}));
+  throw_if_error(chief->ledger().deal({.first_step = 0, .steps = 5}));
+  throw_if_error(chief->open());
+  other.join();
+  const auto view = shards[0]->read().take_or_throw();
+  EXPECT_EQ(*reinterpret_cast<const double*>(view.pieces[0]), 6);
+  EXPECT_TRUE(chief->finish().ok());
+  EXPECT_TRUE(run.outcome().ok());
+  EXPECT_EQ(run.events(), "");
+}
+
+TEST(ShardServer, SeveralServersHaveTheShardsInTurn) {
+  ServedRun first, second;
+  const Deadline by = Deadline::after(seconds(10));
+  const auto chief =
+      WorkerSession::connect({.servers = {first.address(), second.address()}}, by).take_or_throw();
+  RunTerms terms = small_terms(1, Kind::kSync);
+  terms.pieces.push_back(terms.pieces[0]);
+  const auto shards = chief->shards(terms, by).take_or_throw();
+  ASSERT_EQ(shards.size(), 3u);
+  for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(shards[s]->pieces(), terms.pieces[s]);
+  EXPECT_TRUE(chief->finish().ok());
+  EXPECT_TRUE(first.outcome().ok());
+  EXPECT_TRUE(second.outcome().ok());
+}
+
+TEST(ShardServer, AWorkerWithOtherTermsLearnsTheFirstDifference) {
+  ServedRun run;
+  const Worker chief =
+      Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
+  const Deadline by = Deadline::after(seconds(10));
+  const auto other =
+      WorkerSession::connect(session_options(run.address(), 1, 2), by).take_or_throw();
+  RunTerms terms = small_terms(2, Kind::kAsync);
+  terms.optimizer.lr = 0.25;
+  const Status refused = other->shards(terms, by).status();
+  EXPECT_EQ(refused.code(), Code::kMismatch);
+  EXPECT_THAT(refused.message(), HasSubstr("optimizer.lr is 0.25 at this worker, but 0.1"));
+  terms.facts[0].second = "large";
+  EXPECT_THAT(other->shards(terms, by).status().message(),
+              HasSubstr("recipe is large at this worker, but small at worker 0"));
+  EXPECT_TRUE(other->shards(small_terms(2, Kind::kAsync), by).ok());
+  const Status crowd = WorkerSession::connect(session_options(run.address(), 2, 3), by).status();
+  EXPECT_EQ(crowd.code(), Code::kMismatch);
+  EXPECT_THAT(crowd.message(), HasSubstr("with 3 workers, but others take it"));
+}
+
+TEST(ShardServer, WithoutTheSecretNobodyComesIn) {
+  ServedRun run(transport::Secret::random());
+  WorkerSession::Options options = session_options(run.address(), 0, 1);
+  options.secret = transport::Secret::random();
+  const Status refused =
+      WorkerSession::connect(options, Deadline::after(milliseconds(300))).status();
+  EXPECT_EQ(refused.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(refused.message(), HasSubstr("secret"));
+  EXPECT_TRUE(comes_true([&] { return run.has_event("wrong secret"); }));
+}
+
+TEST(ShardServer, ANumberThatIsTakenIsNotGivenTwice) {
+  ServedRun run;
+  const Worker chief =
+      Worker::begin(session_options(run.address(), 0, 1), small_terms(1, Kind::kAsync));
+  const Status refused = WorkerSession::connect(session_options(run.address(), 0, 1),
+                                                Deadline::after(milliseconds(300)))
+                             .status();
+  EXPECT_EQ(refused.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(refused.message(), HasSubstr("worker 0 is there already"));
+}
+
+/// Pushes to shard 0 until it fails. Ends with 3 when it saw a torn version.
+int push_for_ever(const WorkerSession::Options& options, Kind policy) {
+  Worker me = Worker::begin(options, small_terms(options.workers, policy));
+  for (std::uint64_t sequence = 0;; ++sequence) {
+    try {
+      (void)me.value(0);
+    } catch (const Error& e) {
+      return e.status().code() == Code::kCorrupt ? 3 : 2;
+    }
+    if (!me.push(0, sequence).ok()) return 2;
+  }
+}
+
+/// A policy, and whether the other workers share the server's memory.
+class Faults : public testing::TestWithParam<std::tuple<Kind, bool>> {
+ protected:
+  static Kind policy() { return std::get<0>(GetParam()); }
+  static bool is_near() { return std::get<1>(GetParam()); }
+  /// Of a worker on another host only silence tells that it is lost.
+  static Duration timeout() { return is_near() ? Duration(seconds(10)) : milliseconds(500); }
+};
+std::string name_of(const testing::TestParamInfo<std::tuple<Kind, bool>>& test) {
+  const auto policy = static_cast<std::size_t>(std::get<0>(test.param));
+  return std::string(protocol::policy_names()[policy]) +
+         (std::get<1>(test.param) ? "_near" : "_remote");
+}
+INSTANTIATE_TEST_SUITE_P(All, Faults,
+                         testing::Combine(testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp),
+                                          testing::Bool()),
+                         name_of);
+
+TEST_P(Faults, OthersGoOnWhenAWorkerIsKilled) {
+  const auto other = [](int worker) {
+    return WorkerProcess([worker](const transport::HostPort& at) {
+      return push_for_ever(session_options(at, worker, 3, timeout(), is_near()), policy());
+    });
+  };
+  WorkerProcess first = other(1), second = other(2);
+  ServedRun run;
+  first.start(run.address().port);
+  second.start(run.address().port);
+  Worker chief = Worker::begin(session_options(run.address(), 0, 3), small_terms(3, policy()));
+  std::uint64_t sequence = 0;
+  const auto steps = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      (void)chief.value(0);
+      (void)chief.push(0, sequence++).take_or_throw();
+    }
+  };
+  EXPECT_TRUE(comes_true([&] {
+    steps(1);
+    const auto state = chief.shards[0]->state().take_or_throw();
+    return state.worker(1).pushes > 3 && state.worker(2).pushes > 3;
+  }));
+  second.send_signal(SIGKILL);
+  const TimePoint killed = std::chrono::steady_clock::now();
+  EXPECT_TRUE(comes_true(
+      [&] {
+        steps(1);
+        return run.has_event(is_near() ? "worker 2 was lost: its process has ended"
+                                       : "worker 2 was lost: nothing was heard of it for");
+      },
+      seconds(2)));
+  steps(5);
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(2));
+  EXPECT_FALSE(chief.shards[0]->state().take_or_throw().worker(2).active);
+  // all of its steps are left to others
+  const auto turn = chief.session->ledger().next({}).take_or_throw();
+  EXPECT_EQ(turn.task, (StepTask{.part = 0, .step = 0}));
+  EXPECT_TRUE(chief.session->finish().ok());
+  first.send_signal(SIGKILL);
+  EXPECT_TRUE(run.outcome().ok());
+}
+
+TEST_P(Faults, AStoppedWorkerIsLostAndComesBack) {
+  WorkerProcess other([](const transport::HostPort& at) {
+    Worker me = Worker::begin(session_options(at, 1, 2, milliseconds(200), is_near()),
+                              small_terms(2, policy()));
+    for (std::uint64_t sequence = 0;; ++sequence) {
+      auto view = me.shards[0]->read(Deadline::after(seconds(10)));
+      Status status = view.status();
+      if (status.ok()) status = me.push(0, sequence).status();
+      if (status.ok()) continue;
+      if (status.code() != Code::kPeerLost) return 2;
+      const auto joined = me.shards[0]->join();
+      if (!joined.ok()) return 3;
+      (void)me.shards[0]->read(Deadline::after(seconds(10)));
+      const auto pushed = me.push(0, joined->sequence);
+      return pushed.ok() && pushed->decision.action != protocol::PushAction::kRepeated &&
+                     me.shards[0]->leave(1).ok() && me.session->finish().ok()
+                 ? 0
+                 : 4;
+    }
+  });
+  ServedRun run;
+  other.start(run.address().port);
+  Worker chief = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, policy()));
+  std::uint64_t sequence = 0;
+  const auto step = [&] {
+    (void)chief.value(0);
+    (void)chief.push(0, sequence++).take_or_throw();
+  };
+  EXPECT_TRUE(comes_true([&] {
+    step();
+    return chief.shards[0]->state().take_or_throw().worker(1).pushes > 3;
+  }));
+  other.send_signal(SIGSTOP);
+  EXPECT_TRUE(comes_true(
+      [&] {
+        step();
+        return run.has_event("worker 1 was lost: nothing was heard of it for");
+      },
+      seconds(2)));
+  for (int i = 0; i < 10; ++i) step();
+  other.send_signal(SIGCONT);
+  EXPECT_TRUE(comes_true([&] { return run.has_event("worker 1 is back"); })) << run.events();
+  std::atomic<int> code{-2};
+  std::thread ends([&] { code = other.exit_code(); });
+  EXPECT_TRUE(comes_true([&] {
+    step();
+    return code != -2;
+  }));
+  EXPECT_EQ(code, 0) << "it joins again, and its push counts";
+  ends.join();
+}
+
+TEST(ShardServer, TheLossOfTheChiefEndsTheRun) {
+  WorkerProcess chief([](const transport::HostPort& at) {
+    return push_for_ever(session_options(at, 0, 2), Kind::kAsync);
+  });
+  ServedRun run;
+  chief.start(run.address().port);
+  Worker other = Worker::begin(session_options(run.address(), 1, 2), small_terms(2, Kind::kAsync));
+  chief.send_signal(SIGKILL);
+  const Status outcome = run.outcome();
+  EXPECT_EQ(outcome.code(), Code::kPeerLost);
+  EXPECT_TRUE(comes_true([&] { return !other.shards[0]->look().ok(); }, seconds(2)));
+  const Status failed = other.shards[0]->look().status();
+  EXPECT_EQ(failed.code(), Code::kPeerLost);
+  EXPECT_THAT(failed.message(), HasSubstr("worker 0, which keeps the run, was lost"));
+  EXPECT_EQ(other.shards[0]->join().status().code(), Code::kPeerLost);
+}
+
+TEST(ShardServer, AReaderOfTheLedgerWakesWhenTheServerEnds) {
+  auto run = std::make_unique<ServedRun>();
+  Worker chief = Worker::begin(session_options(run->address(), 0, 2), small_terms(2, Kind::kAsync));
+  (void)chief.session->ledger().look().take_or_throw();
+  std::thread ends([&] { run.reset(); });
+  const Status woken = chief.session->ledger().wait(Deadline::after(seconds(20)));
+  EXPECT_EQ(woken.code(), Code::kPeerLost);
+  ends.join();
+}
+
+/// An authenticated connection that says what it likes.
+transport::Descriptor dial(const transport::HostPort& server) {
+  transport::Hello hello;
+  hello.purpose = transport::Purpose::kServer;
+  transport::Dialer dialer({transport::resolve(server).take_or_throw(), {}, hello});
+  EXPECT_TRUE(comes_true([&] { return dialer.step(std::chrono::steady_clock::now()); }));
+  return dialer.take().take_or_throw();
+}
+
+TEST(ShardServer, NonsenseOnADataConnectionIsCutOff) {
+  ServedRun run;
+  Worker far = Worker::begin(session_options(run.address(), 0, 1, seconds(10), false),
+                             small_terms(1, Kind::kAsync));
+  const transport::Descriptor stranger = dial(run.address());
+  // nobody can attach without a session's token
+  const std::string attach = encode(ServerRequest{
+      .op = ServerOp::kAttach, .id = 1, .body = encode(Attachment{.worker = 0, .token = 1})});
+  ASSERT_EQ(::send(stranger.get(), attach.data(), attach.size(), MSG_NOSIGNAL), std::ssize(attach));
+  EXPECT_TRUE(comes_true([&] {
+    char byte = 0;
+    return ::recv(stranger.get(), &byte, 1, MSG_DONTWAIT) == 0;
+  }));
+  (void)far.push(1, 0).take_or_throw();
+  EXPECT_EQ(far.value(1), -1);
+  EXPECT_TRUE(far.session->finish().ok());
+  EXPECT_TRUE(run.outcome().ok());
+}
+
+/// Sends a request and waits for its reply.
+void ask(const transport::Descriptor& to, ServerOp op, const std::string& body) {
+  const std::string request = encode(ServerRequest{.op = op, .id = 7, .body = body});
+  ASSERT_EQ(::send(to.get(), request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
+  EXPECT_TRUE(comes_true([&] {
+    char byte = 0;
+    return ::recv(to.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+  }));
+}
+
+TEST(ShardServer, AWorkerThatBreaksTheProtocolIsCutOff) {
+  ServedRun run;
+  Worker chief = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
+  const transport::Descriptor control = dial(run.address());
+  ask(control, ServerOp::kHello,
+      encode(WorkerHello{.worker = 1, .workers = 2, .token = 5, .timeout_ns = 1'000'000'000}));
+  const std::vector<std::pair<DataRequest, std::string>> bad = {
+      {{.op = DataOp::kPush, .shard = 2, .given = "\1"}, "does not fit the shard"},
+      {{.op = DataOp::kPush, .shard = 1, .given = "\1"}, "does not fit the shard"},
+      {{.op = DataOp::kSet, .shard = 1, .count = 2, .given = "\1\1\1"}, "does not fit the shard"},
+      {{.op = DataOp::kNext, .given = "\2"}, "malformed list of arrays"}};
+  for (const auto& [request, complaint] : bad) {
+    const transport::Descriptor data = dial(run.address());
+    ask(data, ServerOp::kAttach, encode(Attachment{.worker = 1, .token = 5}));
+    const std::string words = frame(encode(request));
+    ASSERT_EQ(::send(data.get(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
+    const std::string& expected = complaint;
+    EXPECT_TRUE(comes_true([&] { return run.has_event(expected); })) << run.events();
+  }
+  (void)chief.push(0, 0).take_or_throw();
+}
+
+TEST(ShardServer, WhoWaitsBehindAConnectionLearnsThatTheServerHasEnded) {
+  auto run = std::make_unique<ServedRun>();
+  const WorkerSession::Options options = session_options(run->address(), 0, 2, seconds(10), false);
+  Worker far = Worker::begin(options, small_terms(2, Kind::kSync));
+  (void)far.value(0);
+  (void)far.push(0, 0).take_or_throw();
+  far.shards[0]->begin_read(Deadline::never());
+  std::thread ends([&] { run.reset(); });
+  const Status failed = far.shards[0]->read(Deadline::never()).status();
+  ends.join();
+  EXPECT_EQ(failed.code(), Code::kPeerLost);
+  EXPECT_THAT(failed.message(), HasSubstr("the server was told to stop"));
+  EXPECT_EQ(far.shards[0]->join().status().code(), Code::kPeerLost);
+}
+
+/// A server in a process of its own.
+class ServerProcess {
+ public:
+  ServerProcess() {
+    auto server =
+        ShardServer::listen({.address = {.host = "127.0.0.1", .port = 0}}).take_or_throw();
+    address_ = server->address();
+    process_.emplace([&](const transport::HostPort&) { return server->serve(-1).ok() ? 0 : 1; });
+    process_->start(0);
+  }
+  const transport::HostPort& address() const { return address_; }
+  void send_signal(int signal) const { process_->send_signal(signal); }
+
+ private:
+  transport::HostPort address_;
+  std::optional<WorkerProcess> process_;
+};
+
+class LostServer : public testing::TestWithParam<std::tuple<int, bool>> {};
+INSTANTIATE_TEST_SUITE_P(All, LostServer,
+                         testing::Combine(testing::Values(SIGKILL, SIGSTOP), testing::Bool()));
+
+// One that was killed on this host is lost at once, any other after the timeout.
+TEST_P(LostServer, EndsTheCallsOfItsWorkers) {
+  const auto [signal, is_near] = GetParam();
+  ServerProcess server;
+  Worker me = Worker::begin(session_options(server.address(), 0, 2, milliseconds(300), is_near),
+                            small_terms(2, Kind::kSync));
+  (void)me.value(0);
+  (void)me.push(0, 0).take_or_throw();
+  server.send_signal(signal);
+  const TimePoint begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(me.shards[0]->read(Deadline::never()).status().code(), Code::kPeerLost);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+}
+
+TEST(ShardServer, WhoSpeaksNonsenseIsCutOffAndHarmsNobody) {
+  ServedRun run;
+  Worker chief = Worker::begin(session_options(run.address(), 0, 1), small_terms(1, Kind::kAsync));
+  const std::string beat = encode(ServerRequest{.op = ServerOp::kBeat});
+  const std::string hello =
+      encode(ServerRequest{.op = ServerOp::kHello, .id = 1, .body = "nonsense"});
+  for (const std::string& words : {std::string(64, '\xff'), beat, hello}) {
+    const transport::Descriptor stranger = dial(run.address());
+    ASSERT_EQ(::send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
+    EXPECT_TRUE(comes_true([&] {
+      char byte = 0;
+      return ::recv(stranger.get(), &byte, 1, MSG_DONTWAIT) == 0;
+    }));
+  }
+  EXPECT_TRUE(run.has_event("frame of 4294967295 B"));
+  EXPECT_TRUE(run.has_event("a request before the hello"));
+  EXPECT_TRUE(run.has_event("malformed hello of a worker"));
+  (void)chief.push(0, 0).take_or_throw();
+  EXPECT_TRUE(chief.session->finish().ok());
+  EXPECT_TRUE(run.outcome().ok());
+}
+
+}  // namespace
+}  // namespace stormo::server
