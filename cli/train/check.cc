@@ -93,7 +93,9 @@ Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& tas
   }
   STORMO_RETURN_IF_ERROR(
       check_servers(recipe.train, train::trainable_parameters(*task.module), ranks_per_host));
-  STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, 0));
+  STORMO_ASSIGN_OR_RETURN(
+      StepInput step,
+      step_of_recipe(recipe, task, train::workers_per_host(recipe.train, ranks_per_host), 0));
   STORMO_RETURN_IF_ERROR(check_fits(step, here, available_bytes));
   return step;
 }
@@ -165,7 +167,8 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const std::uint64_t available = launch::available_memory();  // before the data are in it
   const std::vector<launch::HostShare> shares = place_of_ranks(a.launch, errors);
   static_cast<void>(train_launch_options(a, errors));
-  const Errors wrong = train::check_recipe(parsed, ranks_of(shares));
+  const int workers = std::max(1, train::workers_of(parsed.recipe.train, ranks_of(shares)));
+  const Errors wrong = train::check_recipe(parsed, workers);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
   std::optional<train::RecipeData> data = check_data(parsed, a, errors);
   std::optional<SoundRun> run;
@@ -185,7 +188,8 @@ int check_train(const TrainArguments& a) {
   if (!program.ok()) return fail_usage({program.status().message()}, a.json);
   const char* libraries = std::getenv("LD_LIBRARY_PATH");
   fmt::print("{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
-                                      parsed.recipe.train.checkpoint.directory}));
+                                      parsed.recipe.train.checkpoint.directory,
+                                      parsed.recipe.train.servers.processes}));
   return kExitOk;
 }
 

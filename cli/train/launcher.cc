@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@ bool launches_ranks(const TrainArguments& a) {
   if (a.help_recipe || a.dry_run || a.engine != "stormo") return false;
   const auto place = place_in_job();
   if (!place.ok() || place->source != "none") return false;  // it is a rank, or meant to be one
+  if (std::getenv("TF_CONFIG") != nullptr) return false;     // it has a place in a cluster
   return a.launch.wants_launch();
 }
 
@@ -51,6 +53,7 @@ int launch_checked(const TrainArguments& a, const CheckedRun& run,
   if (!run.library_path.empty()) {
     options.environment.emplace_back("LD_LIBRARY_PATH", run.library_path);
   }
+  options.servers = run.server_processes;
   const int code = launch_ranks(options, "train");
   if (code == kExitSaved) say_how_to_continue(run.checkpoint_directory);
   return code;

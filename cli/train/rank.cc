@@ -21,6 +21,7 @@
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
+#include <stormo/server/worker_session.h>
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/run/run_facts.h>
@@ -108,9 +109,29 @@ int exit_code_of(const Status& status) {
   }
 }
 
+const server::WorkerSession* session_of(const TrainRun& run) {
+  return run.recipe.train.session.get();
+}
+
+/// Whether this process evaluates, saves and reports.
+bool is_first(const TrainRun& run, const World& world) {
+  const server::WorkerSession* session = session_of(run);
+  return world.rank() == 0 && (session == nullptr || session->is_chief());
+}
+
+/// The group of all ranks; a worker of server processes is alone.
+World enter_world(const TrainRun& run) {
+  if (session_of(run) != nullptr) return stormo::init(comm::join({}).take_or_throw());
+  return run.engine == "stormo" ? stormo::init()
+                                : stormo::init(join_world(run.engine, {}).take_or_throw());
+}
+
 Status problem_of(const TrainRun& run, const comm::Communicator& group) {
   std::string text;
-  for (const std::string& problem : run.find_problems(group.rank(), group.size())) {
+  const server::WorkerSession* session = session_of(run);
+  const int workers = session ? session->workers() : group.size();
+  const int number = session ? session->worker() : group.rank();
+  for (const std::string& problem : run.find_problems(number, workers)) {
     text += (text.empty() ? "" : "\n") + problem;
   }
   return text.empty() ? Status() : invalid_argument(std::move(text));
@@ -152,17 +173,19 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   Result<Prepared> prepared = prepare(run);
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
   auto& [data, task] = *prepared;
-  if (world.rank() == 0) {
+  if (is_first(run, world)) {
     for (const std::string& warning : data.warnings)
       std::cerr << "warning: " << printable(warning) << "\n";
   }
   train::TrainerOptions options = run.recipe.train;
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
-  if (world.rank() == 0) trainer.set_observer(&reports.emplace(run.json).observer());
+  if (is_first(run, world)) trainer.set_observer(&reports.emplace(run.json).observer());
   std::optional<TraceFile> trace;
   if (!run.trace.empty()) {
-    trainer.set_sink(&trace.emplace(group, run.trace, run.engine == "stormo").sink());
+    const server::WorkerSession* session = session_of(run);
+    const std::string path = trace_part_path(run.trace, session ? session->worker() : 0);
+    trainer.set_sink(&trace.emplace(group, path, run.engine == "stormo").sink());
   }
 
   const Result<observe::EndRecord> end = trainer.run();
@@ -188,8 +211,7 @@ int fail(const TrainRun& run, std::optional<Reports>& reports, bool is_rank_0,
 
 int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
   try {
-    World world = run.engine == "stormo" ? stormo::init()
-                                         : stormo::init(join_world(run.engine, {}).take_or_throw());
+    World world = enter_world(run);
     Progress progress;
     const Result<int> code = train_as_rank(world, run, reports, progress);
     if (code.ok()) return *code;
@@ -199,10 +221,10 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
     const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();
     if (saved) exit_code = kExitSaved;
-    const bool is_rank_0 = world.rank() == 0;
+    const bool is_rank_0 = is_first(run, world);
     // A launcher ends all ranks: this one is leaving, and rank 0 will have said why.
     if (saved || (is_rank_0 && run.launched)) std::signal(SIGTERM, SIG_IGN);
-    if (is_rank_0 || speaks_for_host) {
+    if (is_rank_0 || speaks_for_host || session_of(run)) {
       fail(run, reports, is_rank_0, {exit_code, code.status().message()});
     }
     if (is_rank_0 && saved && !run.launched) {

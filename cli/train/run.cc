@@ -12,6 +12,7 @@
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
 #include <cli/train/rank.h>
+#include <cli/train/role.h>
 #include <stormo/observe/sharding_table.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/sampling.h>
@@ -63,6 +64,33 @@ int dry_run(const train::Recipe& recipe, const SoundRun& run, const TrainArgumen
   return kExitOk;
 }
 
+/// As the process of a cluster that TF_CONFIG describes.
+int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::ClusterTask& task,
+             const TrainArguments& a) {
+  const auto servers = static_cast<int>(task.servers.size());
+  int& processes = run.recipe.train.servers.processes;
+  if (!has_servers(parsed.recipe.train.strategy.kind)) {
+    return fail_usage({"TF_CONFIG is set, but strategy.kind is neither parameter_server nor "
+                       "elastic_averaging; write strategy.kind=parameter_server, or unset "
+                       "TF_CONFIG"},
+                      a.json);
+  }
+  if (processes != 0 && processes != servers) {
+    return fail_usage({fmt::format("strategy.server_processes={}, but cluster.ps of TF_CONFIG has "
+                                   "{}; leave it out",
+                                   processes, servers)},
+                      a.json);
+  }
+  if (a.launch.wants_launch()) {
+    return fail_usage({"TF_CONFIG says which process this is: leave out -n and -H"}, a.json);
+  }
+  processes = servers;
+  run.find_problems = [&](Rank worker, int workers) {
+    return problems_of_rank(parsed, a, workers, worker == 0);
+  };
+  return run_configured_role(std::move(run), task);
+}
+
 }  // namespace
 
 int run_train(const TrainArguments& a) {
@@ -83,7 +111,12 @@ int run_train(const TrainArguments& a) {
     train_run.find_problems = [&, launched = train_run.launched](Rank rank, int ranks) {
       return problems_of_rank(parsed, a, ranks, !launched && rank == 0);
     };
+    if (parsed.recipe.train.servers.processes > 0) return run_launched_role(std::move(train_run));
     return run_rank(train_run);  // its init() says what is wrong with the environment
+  }
+  if (const auto task = task_of_environment(); task && !a.dry_run) {
+    if (!task->ok()) return fail_usage({task->status().message()}, a.json);
+    return run_task(std::move(train_run), parsed, **task, a);
   }
   std::optional<SoundRun> sound = check_run(parsed, a);
   if (!sound) return kExitUsage;

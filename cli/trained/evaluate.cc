@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <cli/trained/arguments.h>
+#include <cli/trained/evaluate.h>
 #include <cli/trained/model.h>
 #include <stormo/base/printable.h>
 #include <stormo/observe/json_lines.h>
@@ -14,9 +15,8 @@
 #include <stormo/train/run/evaluate.h>
 
 namespace stormo::cli {
-namespace {
 
-Status evaluate_model(const ModelChoice& choice, const train::TrainedModel& model) {
+Status evaluate_model(const train::TrainedModel& model, bool as_json) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data,
                           train::load_held_out(model.recipe, model.preprocessing));
   if (data.splits.empty()) {
@@ -28,7 +28,7 @@ Status evaluate_model(const ModelChoice& choice, const train::TrainedModel& mode
   }
   observe::JsonObserver json(std::cout);
   observe::TextObserver text(std::cout, {});
-  observe::RunObserver& observer = choice.json ? static_cast<observe::RunObserver&>(json) : text;
+  observe::RunObserver& observer = as_json ? static_cast<observe::RunObserver&>(json) : text;
   STORMO_ASSIGN_OR_RETURN(const auto alone, comm::make_inproc_group(1));
   for (const train::EvalSplit& split : data.splits) {
     STORMO_ASSIGN_OR_RETURN(const train::Evaluation result,
@@ -44,11 +44,9 @@ Status evaluate_model(const ModelChoice& choice, const train::TrainedModel& mode
   return {};
 }
 
-}  // namespace
-
 int evaluate(const ModelChoice& choice) {
   return with_trained_model("evaluate", choice, [&](const train::TrainedModel& model) {
-    return evaluate_model(choice, model);
+    return evaluate_model(model, choice.json);
   });
 }
 

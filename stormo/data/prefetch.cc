@@ -8,6 +8,18 @@
 
 namespace stormo::data {
 
+Result<Batch> load_slice(const Dataset& dataset, const Sampler::Slice& slice) {
+  const std::string context =
+      "load the batch at sample " + std::to_string(slice.next - slice.global_size);
+  try {
+    return dataset.get(slice.indices, slice.epoch);
+  } catch (const Error& e) {
+    return e.status().within(context);
+  } catch (const std::exception& e) {
+    return Status(Code::kIo, e.what()).within(context);
+  }
+}
+
 Prefetcher::Prefetcher(std::shared_ptr<const Dataset> dataset, Sampler sampler, std::int64_t first,
                        int depth, int threads)
     : dataset_(std::move(dataset)), depth_(depth), sampler_(std::move(sampler)), cursor_(first) {
@@ -46,24 +58,14 @@ void Prefetcher::run() {
     Sampler::Slice slice = sampler_.slice(cursor_);
     cursor_ = slice.next;
     lock.unlock();
-    Result<StepBatch> loaded = load(std::move(slice));
+    Result<Batch> batch = load_slice(*dataset_, slice);
+    Result<StepBatch> loaded =
+        batch.ok() ? Result<StepBatch>(StepBatch{std::move(slice), std::move(*batch)})
+                   : Result<StepBatch>(batch.status());
     lock.lock();
     if (!loaded.ok()) stop_ = true;  // what others have begun is still delivered before it
     ready_.emplace(number, std::move(loaded));
     changed_.notify_all();
-  }
-}
-
-Result<StepBatch> Prefetcher::load(Sampler::Slice slice) {
-  const std::string context =
-      "load the batch at sample " + std::to_string(slice.next - slice.global_size);
-  try {
-    Batch batch = dataset_->get(slice.indices, slice.epoch);
-    return StepBatch{std::move(slice), std::move(batch)};
-  } catch (const Error& e) {
-    return e.status().within(context);
-  } catch (const std::exception& e) {
-    return Status(Code::kIo, e.what()).within(context);
   }
 }
 

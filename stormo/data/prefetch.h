@@ -20,6 +20,10 @@ struct StepBatch {
   Batch batch;
 };
 
+/// The samples of a slice. What the dataset throws is returned as a Status, which names the
+/// position. Blocks.
+Result<Batch> load_slice(const Dataset& dataset, const Sampler::Slice& slice);
+
 /// Loads the local batches of consecutive steps ahead of time, on threads of its own, until it is
 /// destroyed.
 class Prefetcher {
@@ -41,7 +45,6 @@ class Prefetcher {
 
  private:
   void run();
-  Result<StepBatch> load(Sampler::Slice slice);
 
   const std::shared_ptr<const Dataset> dataset_;
   const std::int64_t depth_;

@@ -70,8 +70,8 @@ Sampler::Slice Sampler::slice(std::int64_t cursor) {
   Slice slice;
   slice.epoch = cursor / samples_;
   const std::int64_t first = cursor % samples_;
-  slice.global_size = std::min(global_batch_, samples_ - first);
-  slice.next = cursor + slice.global_size;
+  slice.next = next(cursor);
+  slice.global_size = slice.next - cursor;
   if (sharding_ != Sharding::kShuffled) {
     make_order(slice.epoch);
     slice.indices = own_part(first, first + slice.global_size);
@@ -87,6 +87,10 @@ Sampler::Slice Sampler::slice(std::int64_t cursor) {
   const auto begin = batch.begin() + rank_ * share + std::min<std::int64_t>(rank_, larger);
   slice.indices.assign(begin, begin + share + (rank_ < larger ? 1 : 0));
   return slice;
+}
+
+std::int64_t Sampler::next(std::int64_t cursor) const {
+  return cursor + std::min(global_batch_, samples_ - cursor % samples_);
 }
 
 void Sampler::make_order(std::int64_t epoch) {

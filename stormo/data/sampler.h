@@ -57,6 +57,8 @@ class Sampler {
   };
   /// The step that begins at `cursor`, 0 being the start of the run.
   Slice slice(std::int64_t cursor);
+  /// Cursor of the step after the one at `cursor`.
+  std::int64_t next(std::int64_t cursor) const;
 
  private:
   void make_order(std::int64_t epoch);

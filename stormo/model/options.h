@@ -16,7 +16,8 @@ struct ModelOptions {
   std::int64_t width = 128;
   std::int64_t context = 64;
   std::int64_t vocabulary = 256;
-  bool tied = true;  ///< gpt
+  bool tied = true;     ///< gpt
+  bool sparse = false;  ///< text_classifier, see TextClassifierOptions::sparse
   /// cnn, resnet20: channels, height, width; empty: the form of MNIST (cnn) or CIFAR-10 (resnet20)
   std::vector<std::int64_t> image = {};
 };

@@ -80,6 +80,10 @@ void check_text_classifier(const ModelOptions& o, Problems& problems) {
   if (o.layers < 0)
     problems.add(fmt::format("model.layers is {}; it must be at least 0", o.layers));
   if (o.layers > 0) check_heads(o, problems);
+  if (o.layers > 0 && o.sparse) {
+    problems.add(
+        "model.sparse goes with model.layers=0: behind an encoder the table has dense gradients");
+  }
 }
 
 std::tuple<std::int64_t, std::int64_t, std::int64_t> form(const std::vector<std::int64_t>& image) {
@@ -104,7 +108,8 @@ std::shared_ptr<Chain> build(const ModelOptions& o) {
                                                                   .width = o.width,
                                                                   .layers = o.layers,
                                                                   .heads = o.heads,
-                                                                  .context = o.context});
+                                                                  .context = o.context,
+                                                                  .sparse = o.sparse});
   }
   return std::make_shared<Gpt>(GptOptions{.vocabulary = o.vocabulary,
                                           .context = o.context,

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
 #include <stormo/base/check.h>
@@ -17,9 +18,18 @@ constexpr std::int64_t kPadding = 0;
 class BagOfWords final : public Segment {
  public:
   explicit BagOfWords(const TextClassifierOptions& o)
-      : Segment("BagOfWords"),
-        flops_(o.context * o.width),
-        token_(register_parameter("token", normal({o.vocabulary, o.width}))) {}
+      : Segment("BagOfWords"), flops_(o.context * o.width), sparse_(o.sparse) {
+    const torch::Tensor vectors = normal({o.vocabulary, o.width});
+    if (sparse_) {
+      const auto table = register_module(
+          "token",
+          torch::nn::EmbeddingBag(
+              torch::nn::EmbeddingBagOptions(o.vocabulary, o.width).sparse(true)._weight(vectors)));
+      token_ = table->weight;
+    } else {
+      token_ = register_parameter("token", vectors);
+    }
+  }
 
   torch::Tensor forward(torch::Tensor ids) override {
     const torch::Tensor is_word = ids.ne(kPadding);
@@ -27,12 +37,13 @@ class BagOfWords final : public Segment {
     const torch::Tensor begin = lengths.cumsum(0) - lengths;
     constexpr std::int64_t kMean = 1;
     return std::get<0>(at::embedding_bag(token_, ids.masked_select(is_word), begin,
-                                         /*scale_grad_by_freq=*/false, kMean));
+                                         /*scale_grad_by_freq=*/false, kMean, sparse_));
   }
   std::int64_t flops_per_sample() const override { return flops_; }
 
  private:
   std::int64_t flops_;
+  bool sparse_;
   torch::Tensor token_;
 };
 

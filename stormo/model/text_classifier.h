@@ -14,6 +14,9 @@ struct TextClassifierOptions {
   std::int64_t layers = 0;  ///< of the encoder; 0: a bag of words
   std::int64_t heads = 4;
   std::int64_t context = 64;  ///< longest text; with layers > 0
+  /// layers = 0: the words' vectors are a torch::nn::EmbeddingBag with sparse(true), "token.weight"
+  /// instead of "token".
+  bool sparse = false;
 };
 
 /// Classifies texts. Input [B, T] int64: ids of words, where 0 is padding; padding does not change

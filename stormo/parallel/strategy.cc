@@ -105,8 +105,7 @@ Status check_averaging(const Strategy& s) {
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.
 Status check_loss_scale(const Strategy& s, const StepOptions& step) {
-  const bool own = s.kind == Kind::kParameterServer || s.kind == Kind::kParameterAveraging ||
-                   s.kind == Kind::kElasticAveraging;
+  const bool own = has_servers(s.kind) || s.kind == Kind::kParameterAveraging;
   if (!step.scale_loss || !own) return {};
   return refuse(s,
                 "would have a loss scale of its own on every rank; use bfloat16 or float32, or "
@@ -123,6 +122,10 @@ bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
 }
 
 }  // namespace
+
+bool has_servers(Strategy::Kind kind) {
+  return kind == Kind::kParameterServer || kind == Kind::kElasticAveraging;
+}
 
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {

@@ -38,6 +38,9 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
+/// Whether parameters, or a centre, are on servers.
+bool has_servers(Strategy::Kind kind);
+
 /// Names as in recipes, in the order of the enumerators.
 const std::vector<std::string>& strategy_names();
 const std::vector<std::string>& parameter_names();

@@ -106,6 +106,7 @@ struct ServerOptions {
   int processes = 0;
   double worker_timeout_s = 10;  ///< a worker that is silent for longer counts as lost
   server::PlacementRule placement = server::PlacementRule::kGreedy;
+  server::ShardUpdates updates = server::ShardUpdates::kVersions;
 };
 
 struct TrainerOptions {

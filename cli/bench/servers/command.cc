@@ -9,6 +9,7 @@
 
 #include <cli/bench/servers/options.h>
 #include <cli/bench/servers/rank.h>
+#include <cli/bench/servers/sparse.h>
 #include <cli/engine.h>
 
 namespace stormo::cli {
@@ -16,6 +17,7 @@ namespace {
 
 constexpr const char* kExamples =
     "  stormo bench servers -n 2 --servers 2 --bytes 4K,1M,16M\n"
+    "  stormo bench servers -n 2 --sparse\n"
     "\n"
     "docs/benchmarks.md says what is counted.";
 
@@ -29,6 +31,12 @@ int fail(const Status& status) {
 int run(const ServersArguments& arguments, const Invocation& invocation) {
   const auto options = to_servers_options(arguments);
   if (!options.ok()) return fail(options.status());
+  if (arguments.sparse) {
+    const Result<bool> right =
+        run_sparse_workers(*options, arguments.launch.ranks.value_or(1), arguments.json);
+    if (!right.ok()) return fail(right.status());
+    return *right ? kExitOk : kExitFailed;
+  }
   const auto place = find_place(kEngine, arguments.launch);
   if (!place.ok()) return fail(place.status());
   if (place->source == "none" && arguments.launch.wants_launch()) {
@@ -44,16 +52,22 @@ int run(const ServersArguments& arguments, const Invocation& invocation) {
 
 void add_flags(CLI::App& command, ServersArguments& a) {
   add_launch_flags(command, a.launch);
-  command.add_option("--servers", a.servers, "Server shards; all ranks are workers")
-      ->capture_default_str();
-  command
-      .add_option("--bytes", a.bytes,
-                  "Sizes of a key, separated by commas; every server has one key")
-      ->delimiter(',')
-      ->capture_default_str();
+  auto* servers =
+      command.add_option("--servers", a.servers, "Server shards; all ranks are workers")
+          ->capture_default_str();
+  auto* bytes = command
+                    .add_option("--bytes", a.bytes,
+                                "Sizes of a key, separated by commas; every server has one key")
+                    ->delimiter(',')
+                    ->capture_default_str();
   command.add_option("--time", a.seconds, "Time of each loop of a round")->capture_default_str();
   command.add_option("--rounds", a.rounds, "Rounds for each size")->capture_default_str();
-  command.add_flag("--json", a.json, "One JSON object per size on stdout");
+  command
+      .add_flag("--sparse", a.sparse,
+                "Workers are threads that push rows to one shard, in place and in other ways")
+      ->excludes(servers)
+      ->excludes(bytes);
+  command.add_flag("--json", a.json, "One JSON object per line of the table on stdout");
 }
 
 }  // namespace

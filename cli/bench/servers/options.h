@@ -16,6 +16,7 @@ struct ServersArguments {
   std::vector<std::string> bytes = {"4K", "1M", "16M"};
   std::string seconds = "200ms";
   int rounds = 5;
+  bool sparse = false;  // workers are threads, with one shard
   bool json = false;
 };
 

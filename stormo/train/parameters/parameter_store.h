@@ -79,8 +79,10 @@ class ParameterStore {
   /// With servers: whether this rank's events were recorded, as far as that was wanted. Not a
   /// collective.
   virtual Status record_status() const { return {}; }
-  /// With servers: of the gradients that this rank has pushed.
-  virtual protocol::Staleness staleness() const { return {}; }
+  /// With servers: of the gradients of each worker, over all shards. Not a collective.
+  virtual Result<std::vector<protocol::Staleness>> staleness() const {
+    return std::vector<protocol::Staleness>();
+  }
   /// Where parameters diverge: the consensus distance before the last kAverage, equal on all ranks:
   /// sqrt(mean over ranks of |w_r - mean w|^2). Not a collective.
   virtual double consensus_distance() const { return 0; }

@@ -138,6 +138,20 @@ class RecipeCheck {
         parallel::plan_for(strategy, any, {.ranks_per_host = {ranks_}, .can_share = true});
     require(plan.ok(), "strategy.kind", plan.status().message());
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
+    check_server_processes();
+  }
+
+  void check_server_processes() {
+    const bool served = has_servers(train_.strategy.kind);
+    const bool processes = train_.servers.processes > 0;
+    require(served || !processes, "strategy.server_processes",
+            "only parameter_server and elastic_averaging have servers; write "
+            "strategy.kind=parameter_server");
+    require(processes || !train_.balance_by_speed, "data.balance_by_speed",
+            "ranks of one group do equally many steps; write strategy.server_processes=1");
+    require(train_.record.empty() || !processes, "strategy.server_processes",
+            "--record is for ranks that share memory: who does a lost worker's steps is not in "
+            "it; write strategy.server_processes=0");
   }
 
   void check_checkpoint() {

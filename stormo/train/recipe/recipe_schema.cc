@@ -70,6 +70,9 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.model.context; }, 1, 1e6},
       {"model.tied", "gpt: the output layer uses the embedding's weight",
        [](Recipe& r) -> FieldPlace { return &r.model.tied; }},
+      {"model.sparse",
+       "text_classifier with layers 0: a gradient has only the rows of the words of a step",
+       [](Recipe& r) -> FieldPlace { return &r.model.sparse; }},
 
       {"data.kind",
        "form of the data, see data.md",
@@ -134,6 +137,8 @@ std::vector<RecipeField> make_fields() {
        "as any other rank, in every epoch or in every batch",
        [](Recipe& r) -> FieldPlace { return &r.train.sharding; }, 0, 0,
        names(data::sharding_names())},
+      {"data.balance_by_speed", "server_processes: fast workers also do steps of slower ones",
+       [](Recipe& r) -> FieldPlace { return &r.train.balance_by_speed; }},
       {"data.threads",
        "threads per rank that load batches ahead; more help where images are decoded",
        [](Recipe& r) -> FieldPlace { return &r.train.data_threads; }, 1, 1024},
@@ -268,10 +273,23 @@ std::vector<RecipeField> make_fields() {
       {"strategy.servers",
        "parameter_server, elastic_averaging: shards of the parameters; 0: one for each worker",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.count; }, 0, 4096},
+      {"strategy.server_processes",
+       "parameter_server, elastic_averaging: of the ranks, how many hold the shards; 0: none, "
+       "ranks "
+       "share memory",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.processes; }, 0, 4096},
+      {"strategy.worker_timeout",
+       "server_processes: seconds of silence after which a worker counts as lost",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.worker_timeout_s; }, 0.1, 1e6},
       {"strategy.placement",
        "parameter_server, elastic_averaging: how parameters are placed on servers",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.placement; }, 0, 0,
        server::placement_rule_names()},
+      {"strategy.updates",
+       "parameter_server: each push writes a new version of a shard, or changes elements in place "
+       "without a lock (Hogwild; async)",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.updates; }, 0, 0,
+       server::shard_updates_names()},
 
       {"strategy.fetch_every",
        "parameter_server, async or n_softsync: steps between pulls (Downpour)",

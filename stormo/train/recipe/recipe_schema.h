@@ -18,7 +18,8 @@ using FieldPlace =
                  std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
                  OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
                  Strategy::Parameters*, Reducer*, ReduceType*, protocol::PolicyOptions::Kind*,
-                 protocol::Compensation*, server::PlacementRule*, data::Sharding*>;
+                 protocol::Compensation*, server::PlacementRule*, server::ShardUpdates*,
+                 data::Sharding*>;
 
 /// One key of a recipe. The table of all keys is their only list: parsing, suggestions, printing
 /// and the reference use it.

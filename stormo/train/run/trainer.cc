@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/server/worker_session.h>
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>
@@ -27,9 +28,12 @@ Status validate(const RunSetup& setup) {
   };
   require(o.steps > 0 || o.epochs > 0, "set steps or epochs to a positive number");
   require(setup.train != nullptr && setup.train->size() > 0, "the training data is empty");
-  require(o.global_batch >= setup.world.size(),
-          "the global batch of " + std::to_string(o.global_batch) + " is smaller than the " +
-              std::to_string(setup.world.size()) + " ranks; raise it or start fewer ranks");
+  require(o.servers.processes == 0 || o.session != nullptr,
+          "servers.processes are no ranks of the Trainer's world: give it a session with them");
+  const int workers = workers_of(o, setup.world.size());
+  require(o.global_batch >= workers, "the global batch of " + std::to_string(o.global_batch) +
+                                         " is smaller than the " + std::to_string(workers) +
+                                         " ranks; raise it or start fewer ranks");
   require(o.log_every >= 0 && o.eval_every >= 0 && o.verify_every >= 0 && o.checkpoint.every >= 0,
           "intervals in steps must not be negative");
   require(!o.resume || !o.checkpoint.directory.empty(),
@@ -41,7 +45,7 @@ Status validate(const RunSetup& setup) {
   require(o.record.empty() || !o.resume,
           "a run that resumes is not recorded: a replay begins with the first step");
   if (setup.train != nullptr && setup.train->size() > 0) {
-    const Status sharding = check_sharding(*setup.train, o, setup.world.size());
+    const Status sharding = check_sharding(*setup.train, o, workers);
     require(sharding.ok(), sharding.message());
   }
   const Result<Strategy> strategy = strategy_of(o);
@@ -73,6 +77,16 @@ Status validate(const RunSetup& setup) {
   return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
 }
 
+/// What only the first worker does, others leave out.
+void leave_to_the_first(RunSetup& setup) {
+  TrainerOptions& o = setup.options;
+  o.checkpoint = {};
+  o.resume = o.overwrite = false;
+  o.eval_every = o.patience = 0;
+  setup.splits.clear();
+  setup.observer = nullptr;
+}
+
 template <class Function>
 Result<observe::EndRecord> result_of(const Function& function) {
   try {
@@ -101,6 +115,11 @@ Result<observe::EndRecord> Trainer::State::run() {
   std::vector<Fact> facts;
   if (problem.ok() && setup.world.size() > 1) facts = run_facts(setup);
   STORMO_RETURN_IF_ERROR(check_agreement(setup.world, std::move(facts), problem));
+  if (setup.options.session) {
+    for (Fact& f : run_facts(setup))
+      setup.facts.emplace_back(std::move(f.field), std::move(f.value));
+    if (!setup.options.session->is_chief()) leave_to_the_first(setup);
+  }
   TrainingRun run(setup);
   Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
   // before the run goes: it may wait for others, and they for this rank

@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/server/worker_session.h>
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/autograd/generator_state.h>
 #include <stormo/train/optimizer/learning_rate.h>
@@ -23,7 +24,6 @@
 namespace stormo::train {
 namespace {
 
-constexpr int kPrefetchDepth = 2;
 constexpr std::int64_t kLossSteps = 100;  // that the loss of a whole run is the mean of, at most
 constexpr Duration kShowEvery = std::chrono::milliseconds(100);
 
@@ -45,7 +45,9 @@ TrainingRun::TrainingRun(const RunSetup& setup)
     : setup_(setup),
       world_(setup.world),
       options_(setup.options),
-      sampler_(make_sampler(*setup.train, options_, world_.rank(), world_.size())),
+      sampler_(make_sampler(*setup.train, options_,
+                            options_.session ? options_.session->worker() : world_.rank(),
+                            workers_of(options_, world_.size()))),
       steps_(options_.steps),
       state_(world_, *setup.task.module, options_, sampler_),
       lanes_(world_.rank()),
@@ -64,11 +66,14 @@ observe::RunObserver& TrainingRun::observer() const {
   return setup_.observer != nullptr && world_.rank() == 0 ? *setup_.observer : silent;
 }
 
+bool TrainingRun::is_first() const { return !options_.session || options_.session->is_chief(); }
+
 Result<observe::EndRecord> TrainingRun::run() {
   const StopSignal stop;
   STORMO_RETURN_IF_ERROR(start());
-  STORMO_RETURN_IF_ERROR(train());
-  STORMO_RETURN_IF_ERROR(finish());
+  STORMO_RETURN_IF_ERROR(session_ ? train_in_session() : train());
+  if (is_first()) STORMO_RETURN_IF_ERROR(finish());
+  if (session_ && is_first()) STORMO_RETURN_IF_ERROR(session_->session.finish());
   if (signal_ == 0) return end_;
   return Status(
       Code::kInterrupted,
@@ -88,8 +93,10 @@ Status TrainingRun::start() {
   setup_.task.module->train();
   STORMO_RETURN_IF_ERROR(state_.start());
   groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
-  store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_);
-  if (has_servers(setup_.plan)) progress_ = std::make_unique<WorkerProgress>(world_);
+  store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_, setup_.facts);
+  if (has_servers(setup_.plan) && !options_.session) {
+    progress_ = std::make_unique<WorkerProgress>(world_);
+  }
   if (is_diverged(setup_.plan) && !has_centre(setup_.plan)) {
     const auto average =
         std::ranges::find(setup_.plan.actions, plan::ActionKind::kAverage, &plan::Action::kind);
@@ -104,20 +111,15 @@ Status TrainingRun::start() {
   if (options_.steps == 0) {
     steps_ = state_.step + sampler_.steps_until(state_.samples, options_.epochs);
   }
-  prefetcher_ = std::make_unique<data::Prefetcher>(setup_.train, sampler_, state_.samples,
-                                                   kPrefetchDepth + options_.data_threads - 1,
-                                                   options_.data_threads);
-  const auto load = [this]() -> Result<data::Batch> {
-    const std::string step = "step " + std::to_string(state_.step + 1);
-    world_.set_section(step + " load");
-    STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
-    world_.set_section(step + " forward and backward");
-    loaded_samples_ = next.slice.global_size;
-    return std::move(next.batch);
-  };
+  if (options_.session) {
+    STORMO_RETURN_IF_ERROR(begin_session());
+  } else {
+    prefetcher_ = std::make_unique<data::Prefetcher>(
+        setup_.train, sampler_, state_.samples, prefetch_depth(options_), options_.data_threads);
+  }
   STORMO_ASSIGN_OR_RETURN(
       runner_, Runner::create(setup_.plan, world_.rank(),
-                              {.load = load,
+                              {.load = [this] { return load_batch(); },
                                .task = setup_.task,
                                .store = *store_,
                                .lanes = lanes_,
@@ -131,7 +133,7 @@ Status TrainingRun::start() {
   STORMO_RETURN_IF_ERROR(record_run());
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = setup_.plan.strategy,
-                              .ranks = world_.size(),
+                              .ranks = workers_of(options_, world_.size()),
                               .hosts = world_.cross_size(),
                               .steps = steps_,
                               .first_step = state_.step,
@@ -142,6 +144,16 @@ Status TrainingRun::start() {
   observer().on_start(record);
   report_sharding();
   return {};
+}
+
+Result<data::Batch> TrainingRun::load_batch() {
+  if (session_) return session_->loader.load(session_->task);
+  const std::string step = "step " + std::to_string(state_.step + 1);
+  world_.set_section(step + " load");
+  STORMO_ASSIGN_OR_RETURN(data::StepBatch next, prefetcher_->next());
+  world_.set_section(step + " forward and backward");
+  loaded_samples_ = next.slice.global_size;
+  return std::move(next.batch);
 }
 
 void TrainingRun::report_sharding() {
@@ -174,9 +186,7 @@ Status TrainingRun::train() {
 Status TrainingRun::train_one_step() {
   seed_step(options_.seed, state_.step, world_.rank());
   lanes_.set_step(state_.step + 1);
-  const double peak =
-      scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
-  learning_rate_ = learning_rate(options_.learning_rate, peak, state_.step, steps_);
+  learning_rate_ = rate_of(state_.step);
   agreed_ = false;
   STORMO_ASSIGN_OR_RETURN(const StepOutcome outcome, runner_->step(learning_rate_, next_step()));
   STORMO_RETURN_IF_ERROR(end_step(outcome));
@@ -185,6 +195,12 @@ Status TrainingRun::train_one_step() {
   if (!changed) return {};
   STORMO_ASSIGN_OR_RETURN(const plan::StepPlan plan, overlapped(setup_.plan, overlap_->current()));
   return runner_->follow(plan);
+}
+
+double TrainingRun::rate_of(std::int64_t step) const {
+  const double peak =
+      scaled_learning_rate(options_.learning_rate, options_.optimizer.lr, options_.global_batch);
+  return learning_rate(options_.learning_rate, peak, step, steps_);
 }
 
 // The next step after which all ranks do something together, or need equal parameters.
@@ -437,7 +453,7 @@ Status TrainingRun::finish() {
     if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
   }
   STORMO_RETURN_IF_ERROR(gather_bytes_sent());
-  if (progress_) STORMO_RETURN_IF_ERROR(gather_staleness());
+  STORMO_RETURN_IF_ERROR(note_staleness());
   if (averaging_) end_.averaging = averaging_->record();
   end_.steps = state_.step;
   end_.samples = state_.samples;
@@ -450,7 +466,7 @@ Status TrainingRun::finish() {
   end_.weights_hash = weights_hash(named_state(*setup_.task.module));
   store_->keep_values();
   STORMO_RETURN_IF_ERROR(record_run());
-  end_.ranks = world_.size();
+  end_.ranks = workers_of(options_, world_.size());
   end_.hosts = world_.cross_size();
   observer().on_end(end_);
   return store_->record_status().within("--record: the run is done, but its record is not whole");
@@ -458,8 +474,8 @@ Status TrainingRun::finish() {
 
 // At the start, so that a run that fails can be replayed too, and at the end with its outcome.
 Status TrainingRun::record_run() {
-  if (options_.record.empty() || world_.rank() != 0) return {};
-  return write_run_record(options_.record, {.workers = world_.size(),
+  if (options_.record.empty() || world_.rank() != 0 || !is_first()) return {};
+  return write_run_record(options_.record, {.workers = workers_of(options_, world_.size()),
                                             .threads = at::get_num_threads(),
                                             .steps = steps_,
                                             .recipe_json = options_.recipe_json,

@@ -19,10 +19,12 @@
 #include <stormo/train/run/averaging_schedule.h>
 #include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/run_state.h>
+#include <stormo/train/run/session_steps.h>
 #include <stormo/train/run/step_log.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/run/worker_progress.h>
 #include <stormo/train/step/runner.h>
+#include <stormo/train/step/strategy.h>
 #include <stormo/train/task.h>
 #include <stormo/train/world/axis_groups.h>
 
@@ -39,9 +41,13 @@ struct RunSetup {
   observe::RunObserver* observer = nullptr;
   Sink* sink = nullptr;
   DoneAction done = {};
+  std::vector<NamedFact> facts = {};  ///< of run_facts(), for a worker of server processes
 };
 
 /// One run from its first to its last step. Every member function is a collective.
+///
+/// With options.session this process is a worker of its own, and `world` has one rank. The first
+/// worker evaluates, saves and reports, while others go on.
 class TrainingRun {
  public:
   /// Count of the numbers that the ranks add up at the end of a step: loss, samples, ranks that
@@ -81,7 +87,17 @@ class TrainingRun {
   Status train_round();
   void note_own_step(const StepOutcome& mine);
   Status meet();
-  Status gather_staleness();
+  Status note_staleness();
+  // of a worker of server processes, see session_steps.cc
+  Status begin_session();
+  Status train_in_session();
+  Result<bool> take_turn(SessionSteps& steps);
+  Status do_task(SessionSteps& steps, const server::Ledger::Turn& turn);
+  Status follow_others(SessionSteps& steps, const server::Ledger::Turn& turn);
+  Status save_in_session(std::int64_t position);
+  Status end_session(const server::Ledger::Turn& last);
+  Result<data::Batch> load_batch();
+  double rate_of(std::int64_t step) const;
   Status between_steps();
   Status evaluate_all();
   Status judge(const Evaluation& validation);
@@ -95,6 +111,7 @@ class TrainingRun {
   Status gather_bytes_sent();
   Status record_run();
   observe::RunObserver& observer() const;
+  bool is_first() const;  ///< of processes without a common world: evaluates, saves, and reports
 
   const RunSetup& setup_;
   comm::Communicator& world_;
@@ -117,6 +134,7 @@ class TrainingRun {
   std::int64_t averaged_step_ = 0;                // the last one with an average
   bool agreed_ = false;                           // in this step
   std::unique_ptr<WorkerProgress> progress_;      // of an asynchronous plan
+  std::unique_ptr<SessionSteps> session_;         // of a worker of server processes
   WorkerProgress::Totals seen_;                   // of all workers
   std::int64_t round_begin_ = 0;                  // the step after which the round began
   bool ends_round_ = false;                       // this worker's step is its last one of the round

@@ -60,22 +60,13 @@ Status TrainingRun::meet() {
   return {};
 }
 
-Status TrainingRun::gather_staleness() {
-  using protocol::Staleness;
-  constexpr std::size_t kNumbers = 3 + Staleness::kBuckets;
-  const Staleness own = store_->staleness();
-  std::array<std::int64_t, kNumbers> mine{};
-  const auto number = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
-  mine = {number(own.count), number(own.sum), number(own.max)};
-  std::ranges::transform(own.histogram, mine.begin() + 3, number);
-  const auto ranks = static_cast<std::size_t>(world_.size());
-  std::vector<std::int64_t> all(ranks * kNumbers);
-  STORMO_RETURN_IF_ERROR(world_.all_gather(mine, all));
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const auto of = std::span(all).subspan(r * kNumbers, kNumbers);
-    observe::StalenessRecord record{.gradients = of[0], .max = of[2]};
-    record.mean = of[0] == 0 ? 0 : static_cast<double>(of[1]) / static_cast<double>(of[0]);
-    record.histogram.assign(of.begin() + 3, of.end());
+Status TrainingRun::note_staleness() {
+  STORMO_ASSIGN_OR_RETURN(const std::vector<protocol::Staleness> workers, store_->staleness());
+  for (const protocol::Staleness& of : workers) {
+    observe::StalenessRecord record{.gradients = static_cast<std::int64_t>(of.count),
+                                    .mean = of.mean(),
+                                    .max = static_cast<std::int64_t>(of.max)};
+    record.histogram.assign(of.histogram.begin(), of.histogram.end());
     while (!record.histogram.empty() && record.histogram.back() == 0) record.histogram.pop_back();
     end_.staleness.push_back(std::move(record));
   }

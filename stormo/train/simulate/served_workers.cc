@@ -12,7 +12,7 @@
 
 namespace stormo::train {
 
-using server::SharedShard;
+using server::HostShard;
 
 namespace {
 
@@ -54,6 +54,11 @@ Result<std::unique_ptr<ServedWorkers>> ServedWorkers::create(const Task& task,
   if (!options.strategy.exchange.every_step()) {
     return invalid_argument(
         "workers with copies of their own (fetch_every, push_every) are not simulated; use 1");
+  }
+  if (options.servers.updates == server::ShardUpdates::kInPlace) {
+    return invalid_argument(
+        "updates in place have no order and no version, so they are neither simulated nor "
+        "replayed; use strategy.updates=versions");
   }
   STORMO_RETURN_IF_ERROR(check_sharding(data, options, workers));
   STORMO_ASSIGN_OR_RETURN(
@@ -112,7 +117,7 @@ Status ServedWorkers::create_shards() {
     of(w).views.resize(served_.shards());
   }
   for (std::size_t s = 0; s < served_.shards(); ++s) {
-    SharedShard& first = *workers_[0].shards[s];
+    HostShard& first = *workers_[0].shards[s];
     STORMO_ASSIGN_OR_RETURN(transport::MemoryFile memory,
                             transport::MemoryFile::anonymous(first.bytes()));
     first.create(memory.data());
@@ -172,9 +177,10 @@ Result<StepOutcome> ServedWorkers::compute(int worker, int part, std::int64_t st
 
 Result<server::Shard::Pushed> ServedWorkers::push(int worker, int number, std::uint64_t sequence) {
   Worker& me = of(worker);
-  const auto pieces = served_.gradient_pieces(static_cast<std::size_t>(number), me.gradients);
+  const GradientPieces pieces =
+      served_.gradient_pieces(static_cast<std::size_t>(number), me.gradients);
   return shard(worker, number)
-      .push({.pieces = pieces,
+      .push({.pieces = pieces.dense,
              .lr = me.rate,
              .gradient_scale = me.gradient_scale,
              .weight = me.samples,

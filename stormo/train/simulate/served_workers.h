@@ -7,7 +7,7 @@
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
 #include <stormo/data/sampler.h>
-#include <stormo/server/shared_shard.h>
+#include <stormo/server/host_shard.h>
 #include <stormo/train/options.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/step/runner.h>
@@ -32,7 +32,7 @@ class ServedWorkers {
 
   int workers() const { return static_cast<int>(workers_.size()); }
   int shards() const { return static_cast<int>(served_.shards()); }
-  server::SharedShard& shard(int worker, int shard) {
+  server::HostShard& shard(int worker, int shard) {
     return *of(worker).shards[static_cast<std::size_t>(shard)];
   }
 
@@ -56,7 +56,7 @@ class ServedWorkers {
  private:
   class GradientStore;
   struct Worker {
-    std::vector<std::unique_ptr<server::SharedShard>> shards;
+    std::vector<std::unique_ptr<server::HostShard>> shards;
     std::vector<server::Shard::View> views;  // by shard, since its last read
     std::vector<torch::Tensor> gradients;    // of its last step
     std::vector<torch::Tensor> buffers;      // of the module

@@ -31,7 +31,8 @@ class Simulation {
     if (result_.diverged) {
       result_.outcome.time = *result_.diverged;
       for (int s = 0; s < workers_.shards(); ++s) {
-        result_.outcome.servers.push_back(workers_.shard(0, s).current_state());
+        STORMO_ASSIGN_OR_RETURN(auto state, workers_.shard(0, s).state());
+        result_.outcome.servers.push_back(std::move(state));
       }
     } else {
       STORMO_ASSIGN_OR_RETURN(result_.outcome, std::move(outcome));

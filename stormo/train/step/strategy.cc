@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <climits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/server/worker_session.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/elastic_store.h>
 #include <stormo/train/store/host_shared_store.h>
@@ -90,6 +92,21 @@ Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& ove
   return parallel::compose(plan, parallel::bucket(overlap.bucket_bytes));
 }
 
+int workers_of(const TrainerOptions& options, int ranks) {
+  return options.session ? options.session->workers() : ranks - options.servers.processes;
+}
+
+std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int> ranks_per_host) {
+  int servers = options.session ? 0 : options.servers.processes;
+  while (servers > 0 && !ranks_per_host.empty()) {
+    const int here = std::min(servers, ranks_per_host.back());
+    servers -= here;
+    ranks_per_host.back() -= here;
+    if (ranks_per_host.back() == 0) ranks_per_host.pop_back();
+  }
+  return ranks_per_host;
+}
+
 Result<Strategy> strategy_of(const TrainerOptions& options) {
   Strategy strategy = options.strategy;
   const GradientOptions& gradients = options.gradients;
@@ -99,9 +116,7 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage ||
-      strategy.kind == Strategy::Kind::kParameterServer ||
-      strategy.kind == Strategy::Kind::kParameterAveraging ||
-      strategy.kind == Strategy::Kind::kElasticAveraging) {
+      strategy.kind == Strategy::Kind::kParameterAveraging || has_servers(strategy.kind)) {
     return invalid_argument(
         "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
         "leave them out, or use 'ddp'");
@@ -125,22 +140,30 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
 
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
                      const std::vector<int>& ranks_per_host) {
-  const bool elastic = options.strategy.kind == Strategy::Kind::kElasticAveraging;
-  if (!elastic && options.strategy.kind != Strategy::Kind::kParameterServer) return {};
-  if (ranks_per_host.size() > 1) return ServedStore::needs_one_host();
-  if (elastic && options.servers.processes > 0) {
+  if (!has_servers(options.strategy.kind)) return {};
+  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
+  const int workers = workers_of(options, ranks);
+  if (options.servers.processes == 0 && ranks_per_host.size() > 1) {
+    return ServedStore::needs_one_host();
+  }
+  if (workers < 1) {
+    return invalid_argument(std::to_string(options.servers.processes) + " of " +
+                            std::to_string(ranks) +
+                            " ranks are servers (strategy.server_processes), and none is left to "
+                            "be a worker; start more ranks");
+  }
+  if (options.balance_by_speed && !options.strategy.exchange.every_step()) {
     return invalid_argument(
-        "strategy 'elastic_averaging' has its centre in memory that the workers share, not in "
-        "server processes; leave out servers.processes");
+        "data.balance_by_speed goes with fetch_every = push_every = 1 only: a step that another "
+        "worker takes begins with a pull and ends with a push");
   }
   if (!options.record.empty() && !options.strategy.exchange.every_step()) {
     return invalid_argument(
         "a run is recorded with fetch_every = push_every = 1 only: what workers compute on copies "
-        "of "
-        "their own is not replayed");
+        "of their own is not replayed");
   }
-  return ServedParameters::create(parameters, elastic ? centre_options(options) : options,
-                                  ranks_per_host.front())
+  const bool elastic = options.strategy.kind == Strategy::Kind::kElasticAveraging;
+  return ServedParameters::create(parameters, elastic ? centre_options(options) : options, workers)
       .status();
 }
 
@@ -163,7 +186,8 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
 
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
-                                           const TrainerOptions& options) {
+                                           const TrainerOptions& options,
+                                           std::vector<NamedFact> facts) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const ReductionOptions how = reduction_of(options.gradients);
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
@@ -174,8 +198,11 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                    .precision = {.reduce = how.travels_as}};
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
   }
-  if (is_remote(plan)) return std::make_unique<ServedStore>(groups, module, options);
-  if (has_centre(plan)) return std::make_unique<ElasticStore>(groups, module, options);
+  if (is_remote(plan)) {
+    return std::make_unique<ServedStore>(groups, module, options, std::move(facts));
+  }
+  if (has_centre(plan))
+    return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
   if (is_diverged(plan)) {
     return std::make_unique<AveragedStore>(groups, options.optimizer, parameters);
   }

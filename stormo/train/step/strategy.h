@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -12,6 +14,14 @@
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
+
+using NamedFact = std::pair<std::string, std::string>;
+
+/// The workers of a job of `ranks`; others are servers.
+int workers_of(const TrainerOptions& options, int ranks);
+
+/// The same by host; the last ranks are the servers. Hosts without workers are left out.
+std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int> ranks_per_host);
 
 /// The strategy that a run has by its options: a reducer or a bucket size means replicas.
 /// kInvalidArgument for one that has none.
@@ -40,9 +50,11 @@ Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& ove
 ReductionOptions reduction_of(const GradientOptions& options);
 
 /// What holds the module's parameters as the plan wants it. Their values have to be equal on all
-/// ranks (broadcast_values()). A collective. `groups` is borrowed. Throws Error.
+/// ranks (broadcast_values()). A collective. `groups` is borrowed. `facts`: what workers of server
+/// processes must have in common, by name. Throws Error.
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
-                                           const TrainerOptions& options);
+                                           const TrainerOptions& options,
+                                           std::vector<NamedFact> facts = {});
 
 }  // namespace stormo::train

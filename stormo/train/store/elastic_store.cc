@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include <stormo/server/worker_session.h>
 #include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
@@ -23,10 +24,11 @@ TrainerOptions centre_options(TrainerOptions options) {
 
 ElasticStore::ElasticStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
-                           const TrainerOptions& options)
-    : ServedStore(groups, module, options.optimizer, centre_options(options)),
-      moving_rate_(options.elastic.moving_rate > 0 ? options.elastic.moving_rate
-                                                   : kSumOfRates / groups.world().size()) {}
+                           const TrainerOptions& options, Facts facts)
+    : ServedStore(groups, module, options.optimizer, centre_options(options), std::move(facts)),
+      moving_rate_(options.elastic.moving_rate > 0
+                       ? options.elastic.moving_rate
+                       : kSumOfRates / (session_ ? session_->workers() : world_.size())) {}
 
 Status ElasticStore::check(const plan::StepPlan& plan) const {
   STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
@@ -78,6 +80,20 @@ void ElasticStore::keep_values() {
   const std::shared_ptr<void> shown = own_.empty() ? readable() : nullptr;
   ServedStore::keep_values();
   own_.clear();
+}
+
+// In a session the first worker alone loads a checkpoint, and one that was lost is far from others.
+Status ElasticStore::join() {
+  STORMO_RETURN_IF_ERROR(ServedStore::join());
+  if (session_) take_centre();
+  return {};
+}
+
+void ElasticStore::take_centre() {
+  const std::shared_ptr<void> shown = readable();
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    own_[i].copy_(optimizer_.parameters()[i].tensor.detach());
+  }
 }
 
 // The first rank saves all.

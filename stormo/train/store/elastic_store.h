@@ -14,13 +14,14 @@ namespace stormo::train {
 ///
 /// What is read between steps, and saved, is the centre, with the optimizer state of the first
 /// rank. After that each rank goes on with its own parameters. Who loads a state begins with the
-/// centre and that optimizer state on all ranks.
+/// centre and that optimizer state on all ranks. A worker of server processes begins with the
+/// centre whenever it joins.
 class ElasticStore final : public ServedStore {
  public:
   /// A collective. `groups` and `module` are borrowed. Throws Error as ServedStore does, but the
   /// optimizer may be any.
   ElasticStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-               const TrainerOptions& options);
+               const TrainerOptions& options, Facts facts = {});
 
   Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;
@@ -31,9 +32,11 @@ class ElasticStore final : public ServedStore {
   void keep_values() override;
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_.load_state(read); }
+  Status join() override;
 
  private:
   void show_own();
+  void take_centre();
 
   double moving_rate_;
   std::vector<torch::Tensor> own_;  // by parameter, while the module shows the centre

@@ -4,13 +4,17 @@
 #include <cstring>
 #include <utility>
 
+#include <stormo/server/in_place_shard.h>
 #include <stormo/tensor/dtype.h>
 
 namespace stormo::train {
 namespace {
 
+using server::HostShard;
+using server::InPlaceShard;
 using server::ServedParameter;
 using server::ShardPiece;
+using server::ShardUpdates;
 using server::SharedShard;
 
 std::byte* bytes_of(const torch::Tensor& t) { return static_cast<std::byte*>(t.data_ptr()); }
@@ -19,16 +23,22 @@ std::size_t offset_of(const ShardPiece& piece) {
   return static_cast<std::size_t>(piece.begin) * size_of(piece.dtype);
 }
 
-Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& parameters) {
+Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& parameters,
+                                            ShardUpdates updates) {
   std::vector<ServedParameter> out;
   for (const NamedParameter& p : parameters) {
     const torch::Tensor& t = p.tensor;
     const bool fits = t.is_cpu() && t.layout() == torch::kStrided && t.is_contiguous() &&
                       (t.scalar_type() == torch::kFloat32 || t.scalar_type() == torch::kFloat64);
-    if (!fits || p.sparse) {
+    if (!fits) {
       return invalid_argument("parameter '" + p.name +
                               "' cannot lie on servers: these hold contiguous float32 and float64 "
-                              "tensors in host memory, with dense gradients");
+                              "tensors in host memory");
+    }
+    if (p.sparse && updates != ShardUpdates::kInPlace) {
+      return invalid_argument("parameter '" + p.name +
+                              "' has sparse gradients, and a push would write a new version of the "
+                              "whole shard; use strategy.updates=in_place, or dense gradients");
     }
     STORMO_ASSIGN_OR_RETURN(const DType dtype, tensor::dtype_of(t.scalar_type()));
     out.push_back({.name = p.name, .elements = t.numel(), .dtype = dtype});
@@ -43,6 +53,49 @@ Status check_copies(const protocol::PolicyOptions& policy) {
   return invalid_argument(
       "fetch_every and push_every above 1 go with policy async or n_softsync, and not with "
       "delay_compensated: others need a read before each push");
+}
+
+/// A row of a table has to lie on one shard.
+Status check_in_place(const std::vector<NamedParameter>& parameters, const TrainerOptions& options,
+                      const server::ShardOptions& shard) {
+  STORMO_RETURN_IF_ERROR(InPlaceShard::check(shard));
+  if (!options.strategy.exchange.every_step()) {
+    return invalid_argument(
+        "updates in place take the gradient of every step; leave out fetch_every and push_every, "
+        "or use strategy.updates=versions");
+  }
+  if (!options.record.empty()) {
+    return invalid_argument(
+        "updates in place have no order that could be recorded; use strategy.updates=versions");
+  }
+  if (options.servers.processes > 0 || options.session) {
+    return invalid_argument(
+        "server processes write versions: updates in place are for workers that share memory; "
+        "leave out strategy.server_processes, or use strategy.updates=versions");
+  }
+  const bool tables = std::ranges::any_of(parameters, &NamedParameter::sparse);
+  if (tables && options.servers.placement == server::PlacementRule::kSliced) {
+    return invalid_argument(
+        "placement 'sliced' cuts through the rows of sparse gradients; use 'greedy' or "
+        "'round_robin'");
+  }
+  return {};
+}
+
+/// With memory in the order of the elements.
+torch::Tensor coalesced_rows(const torch::Tensor& gradient) {
+  const torch::Tensor rows = gradient.coalesce();
+  return torch::sparse_coo_tensor(rows.indices().contiguous(), rows.values().contiguous(),
+                                  rows.sizes())
+      ._coalesced_(true);
+}
+
+server::GradientRows rows_of(const torch::Tensor& gradient) {
+  const torch::Tensor indices = gradient.indices().select(0, 0);
+  return {.indices = {indices.const_data_ptr<std::int64_t>(),
+                      static_cast<std::size_t>(indices.numel())},
+          .row_length = gradient.numel() / gradient.size(0),
+          .values = gradient.values().const_data_ptr()};
 }
 
 }  // namespace
@@ -61,13 +114,19 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   ServedParameters out;
   out.has_copies_ = !options.strategy.exchange.every_step();
   if (out.has_copies_) STORMO_RETURN_IF_ERROR(check_copies(options.servers.policy));
-  STORMO_ASSIGN_OR_RETURN(const std::vector<ServedParameter> sizes, served(parameters));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<ServedParameter> sizes,
+                          served(parameters, options.servers.updates));
   const ServerOptions& servers = options.servers;
   const int most = std::max(1, static_cast<int>(parameters.size()));
   const int count = servers.count > 0 ? servers.count : std::min(most, workers);
   STORMO_ASSIGN_OR_RETURN(out.placed_, place(sizes, count, servers.placement));
+  out.policy_ = servers.policy;
   out.shard_options_ = {.workers = workers, .optimizer = options.optimizer, .policy = {}};
   STORMO_ASSIGN_OR_RETURN(out.shard_options_.policy, make_policy(servers.policy, workers));
+  out.updates_ = servers.updates;
+  if (out.in_place()) {
+    STORMO_RETURN_IF_ERROR(check_in_place(parameters, options, out.shard_options_));
+  }
   out.slices_.resize(parameters.size());
   out.copies_.resize(parameters.size());
   for (std::size_t s = 0; s < out.placed_.size(); ++s) {
@@ -83,8 +142,17 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   return out;
 }
 
-std::unique_ptr<SharedShard> ServedParameters::make_shard(std::size_t shard, int worker,
-                                                          server::ShardWait wait) const {
+server::RunTerms ServedParameters::terms() const {
+  return {.facts = {},
+          .pieces = placed_,
+          .workers = shard_options_.workers,
+          .optimizer = shard_options_.optimizer,
+          .policy = policy_};
+}
+
+std::unique_ptr<HostShard> ServedParameters::make_shard(std::size_t shard, int worker,
+                                                        server::ShardWait wait) const {
+  if (in_place()) return std::make_unique<InPlaceShard>(placed_[shard], shard_options_, worker);
   return std::make_unique<SharedShard>(placed_[shard], shard_options_, worker, std::move(wait));
 }
 
@@ -128,17 +196,27 @@ std::vector<torch::Tensor> ServedParameters::gradients() const {
   std::vector<torch::Tensor> out;
   for (const NamedParameter& p : parameters_) {
     const torch::Tensor& g = p.tensor.grad();
-    out.push_back(g.defined() ? g.detach().contiguous() : g);
+    if (g.defined() && g.is_sparse()) {
+      const bool rows = in_place() && p.sparse && g.sparse_dim() == 1 && g.numel() > 0;
+      out.push_back(rows ? coalesced_rows(g.detach()) : g.detach().to_dense());
+    } else {
+      out.push_back(g.defined() ? g.detach().contiguous() : g);
+    }
   }
   return out;
 }
 
-std::vector<const void*> ServedParameters::gradient_pieces(
+GradientPieces ServedParameters::gradient_pieces(
     std::size_t shard, const std::vector<torch::Tensor>& gradients) const {
-  std::vector<const void*> out;
+  GradientPieces out;
   for (const ShardPiece& at : placed_[shard]) {
     const torch::Tensor& g = gradients[at.parameter];
-    out.push_back(g.defined() ? bytes_of(g) + offset_of(at) : nullptr);
+    const bool sparse = g.defined() && g.is_sparse();
+    out.dense.push_back(g.defined() && !sparse ? bytes_of(g) + offset_of(at) : nullptr);
+    if (sparse) {
+      out.rows.resize(placed_[shard].size());
+      out.rows[out.dense.size() - 1] = rows_of(g);
+    }
   }
   return out;
 }

@@ -6,27 +6,38 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/server/host_shard.h>
+#include <stormo/server/run_terms.h>
 #include <stormo/server/shared_shard.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/options.h>
 
 namespace stormo::train {
 
+/// Gradients of the pieces of a shard, for server::PushedGradient. Borrowed.
+struct GradientPieces {
+  std::vector<const void*> dense;          ///< first elements; null: none, or rows
+  std::vector<server::GradientRows> rows;  ///< of sparse gradients; empty: there are none
+};
+
 /// The trainable parameters of a module, and where their elements lie on server shards.
 class ServedParameters {
  public:
   /// kInvalidArgument for parameters that servers cannot hold (they hold contiguous float32 and
-  /// float64 with dense gradients, in host memory), rules that need norms of whole parameters, and
-  /// options that do not fit the parameters or the number of workers.
+  /// float64 in host memory, with sparse gradients only if they update in place), rules that need
+  /// norms of whole parameters, and options that do not fit the parameters or the number of
+  /// workers.
   static Result<ServedParameters> create(std::vector<NamedParameter> parameters,
                                          const TrainerOptions& options, int workers);
 
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   std::size_t shards() const { return placed_.size(); }
   const std::vector<server::ShardPiece>& pieces(std::size_t shard) const { return placed_[shard]; }
+  /// What workers and server processes must agree on, but for facts.
+  server::RunTerms terms() const;
   /// A shard of these pieces, for one worker.
-  std::unique_ptr<server::SharedShard> make_shard(std::size_t shard, int worker,
-                                                  server::ShardWait wait) const;
+  std::unique_ptr<server::HostShard> make_shard(std::size_t shard, int worker,
+                                                server::ShardWait wait) const;
   /// Gives a shard that was created the values that the module has.
   Status copy_values_to(server::Shard& shard, std::size_t number) const;
 
@@ -41,11 +52,15 @@ class ServedParameters {
   /// step (Strategy::exchange).
   bool has_copies() const { return has_copies_; }
 
-  /// The gradients that the module has now; contiguous, undefined where there are none.
+  /// Whether pushes change the values that the module has, see server::InPlaceShard.
+  bool in_place() const { return updates_ == server::ShardUpdates::kInPlace; }
+
+  /// The gradients that the module has now; contiguous, undefined where there are none. In place,
+  /// those of tables are coalesced rows; all others are dense.
   std::vector<torch::Tensor> gradients() const;
-  /// First elements of the pieces of a shard, for PushedGradient.
-  std::vector<const void*> gradient_pieces(std::size_t shard,
-                                           const std::vector<torch::Tensor>& gradients) const;
+  /// The part of gradients() that belongs to a shard.
+  GradientPieces gradient_pieces(std::size_t shard,
+                                 const std::vector<torch::Tensor>& gradients) const;
 
  private:
   /// Where a part of a parameter lies.
@@ -63,7 +78,9 @@ class ServedParameters {
   std::vector<std::vector<Slice>> slices_;               // by parameter
   std::vector<torch::Tensor> copies_;                    // of parameters on several shards, or all
   bool has_copies_ = false;
+  server::ShardUpdates updates_ = server::ShardUpdates::kVersions;
   server::ShardOptions shard_options_;
+  protocol::PolicyOptions policy_;
 };
 
 }  // namespace stormo::train

@@ -8,15 +8,18 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/base/units.h>
+#include <stormo/server/shared_shard.h>
+#include <stormo/server/worker_session.h>
 #include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
 namespace {
 
 using server::ShardPiece;
-using server::SharedShard;
 
 constexpr std::int64_t kNoMemory = -1;
+/// For the first worker to load the data and a checkpoint, which the others wait for.
+constexpr Duration kStartTime = std::chrono::minutes(10);
 
 std::string key_of(std::string_view slot, const std::string& parameter) {
   return "optimizer." + std::string(slot) + "." + parameter;
@@ -25,25 +28,22 @@ std::string key_of(std::string_view slot, const std::string& parameter) {
 }  // namespace
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-                         const TrainerOptions& options)
-    : ServedStore(groups, module, options.optimizer, options) {}
+                         const TrainerOptions& options, Facts facts)
+    : ServedStore(groups, module, options.optimizer, options, std::move(facts)) {}
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-                         const OptimizerOptions& optimizer, const TrainerOptions& options)
+                         const OptimizerOptions& optimizer, const TrainerOptions& options,
+                         Facts facts)
     : groups_(groups),
       world_(groups.world()),
-      worker_(world_.rank()),
+      session_(options.session),
+      worker_(session_ ? session_->worker() : world_.rank()),
       optimizer_(optimizer, trainable_parameters(*module)),
-      served_(ServedParameters::create(optimizer_.parameters(), options, world_.size())
+      served_(ServedParameters::create(optimizer_.parameters(), options,
+                                       session_ ? session_->workers() : world_.size())
                   .take_or_throw()),
       sequence_(served_.shards()) {
-  const transport::WaitPolicy wait =
-      transport::wait_policy(world_.size(), transport::usable_cores());
-  for (std::size_t s = 0; s < served_.shards(); ++s) {
-    shards_.push_back(served_.make_shard(
-        s, worker_, {.policy = wait, .status = [this] { return world_.status(); }}));
-  }
-  create_shards();
+  session_ ? share_shards(std::move(facts)) : create_shards();
   if (!options.record.empty()) start_record(options);
 }
 
@@ -58,29 +58,52 @@ void ServedStore::create_shards() {
   if (world_.cross_size() > 1 || world_.peer_address(0, 0) == nullptr) {
     throw Error(needs_one_host());
   }
-  std::vector<std::int64_t> offsets(shards_.size(), kNoMemory);
+  const transport::WaitPolicy wait =
+      transport::wait_policy(world_.size(), transport::usable_cores());
+  std::vector<std::unique_ptr<server::HostShard>> shards;
+  for (std::size_t s = 0; s < served_.shards(); ++s) {
+    shards.push_back(served_.make_shard(
+        s, worker_, {.policy = wait, .status = [this] { return world_.status(); }}));
+  }
+  std::vector<std::int64_t> offsets(shards.size(), kNoMemory);
   if (worker_ == 0) {
-    for (std::size_t s = 0; s < shards_.size(); ++s) {
-      void* memory = world_.arena().allocate(shards_[s]->bytes());
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+      void* memory = world_.arena().allocate(shards[s]->bytes());
       if (memory == nullptr) break;
       memory_.push_back(static_cast<std::byte*>(memory));
-      shards_[s]->create(memory_.back());
-      throw_if_error(served_.copy_values_to(*shards_[s], s));
+      shards[s]->create(memory_.back());
+      throw_if_error(served_.copy_values_to(*shards[s], s));
       offsets[s] = static_cast<std::int64_t>(world_.arena().offset_of(memory));
     }
   }
   throw_if_error(world_.broadcast(offsets, 0));
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
+  for (std::size_t s = 0; s < shards.size(); ++s) {
     if (offsets[s] == kNoMemory) {
       throw Error(Status(Code::kExhausted, "no room in the Arena of rank 0 for " +
-                                               format_bytes(shards_[s]->bytes()) +
+                                               format_bytes(shards[s]->bytes()) +
                                                " of server shard " + std::to_string(s) +
                                                "; use a smaller model, or "
                                                "fewer workers"));
     }
     if (worker_ != 0) {
-      shards_[s]->attach(world_.peer_address(0, static_cast<std::uint64_t>(offsets[s])));
+      shards[s]->attach(world_.peer_address(0, static_cast<std::uint64_t>(offsets[s])));
     }
+    shards_.push_back(std::move(shards[s]));
+  }
+}
+
+// The first worker brings what all agree on, and the first values.
+void ServedStore::share_shards(Facts facts) {
+  server::RunTerms terms = served_.terms();
+  terms.facts = std::move(facts);
+  auto shards = session_->shards(terms, Deadline::after(kStartTime));
+  if (shards.status().code() == Code::kMismatch) {
+    throw Error(invalid_argument(shards.status().message()));  // the user can put it right
+  }
+  shards_ = std::move(shards).take_or_throw();
+  if (!session_->is_chief()) return;
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    throw_if_error(served_.copy_values_to(*shards_[s], s));
   }
 }
 
@@ -136,13 +159,20 @@ void ServedStore::follow(const plan::StepPlan& /*plan*/) {
   if (!std::exchange(begun_, true)) throw_if_error(world_.barrier());
 }
 
+// All reads and pushes are begun before the first one is waited for: shards of other hosts then
+// work at the same time. What was begun is called, also when one fails.
 Status ServedStore::perform(const plan::Action& action, double /*weight*/) {
+  for (const auto& shard : shards_) shard->begin_read();
+  Status outcome;
   Views views;
   for (const auto& shard : shards_) {
-    STORMO_ASSIGN_OR_RETURN(server::Shard::View view, shard->read());
-    note(server::ShardEvent::Kind::kRead, views.size(), view.commit);
-    views.push_back(std::move(view));
+    Result<server::Shard::View> view = shard->read();
+    if (!view.ok() && outcome.ok()) outcome = view.status();
+    if (!view.ok()) continue;
+    note(server::ShardEvent::Kind::kRead, views.size(), view->commit);
+    views.push_back(std::move(*view));
   }
+  STORMO_RETURN_IF_ERROR(outcome);
   served_.show(views);
   done(action);
   return {};
@@ -153,18 +183,29 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
   const bool sums = served_.has_copies();
   const std::vector<torch::Tensor> gradients = sums ? copy_.take() : served_.gradients();
   const std::size_t count = shards_.size();
+  std::vector<GradientPieces> pieces;
+  std::vector<server::PushedGradient> pushes;
+  for (std::size_t s = 0; s < count; ++s) pieces.push_back(served_.gradient_pieces(s, gradients));
+  for (std::size_t s = 0; s < count; ++s) {
+    pushes.push_back({.pieces = pieces[s].dense,
+                      .rows = pieces[s].rows,
+                      .lr = rate.lr,
+                      .gradient_scale = sums ? 1 : rate.gradient_scale,
+                      .weight = weight,
+                      .sequence = sequence_[s]});
+  }
+  const auto nth = [&](std::size_t n) { return (n + static_cast<std::size_t>(worker_)) % count; };
+  for (std::size_t n = 0; n < count; ++n) shards_[nth(n)]->begin_push(pushes[nth(n)]);
+  Status outcome;
   for (std::size_t n = 0; n < count; ++n) {
-    const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
-    const std::vector<const void*> pieces = served_.gradient_pieces(s, gradients);
-    STORMO_ASSIGN_OR_RETURN(const server::Shard::Pushed pushed,
-                            shards_[s]->push({.pieces = pieces,
-                                              .lr = rate.lr,
-                                              .gradient_scale = sums ? 1 : rate.gradient_scale,
-                                              .weight = weight,
-                                              .sequence = sequence_[s]}));
-    note(server::ShardEvent::Kind::kPush, s, pushed.commit);
+    const std::size_t s = nth(n);
+    const Result<server::Shard::Pushed> pushed = shards_[s]->push(pushes[s]);
+    if (!pushed.ok() && outcome.ok()) outcome = pushed.status();
+    if (!pushed.ok()) continue;
+    note(server::ShardEvent::Kind::kPush, s, pushed->commit);
     ++sequence_[s];
   }
+  STORMO_RETURN_IF_ERROR(outcome);
   ++steps_;
   done(action);
   return {};
@@ -199,8 +240,10 @@ std::vector<TensorPiece> ServedStore::pieces() const {
       const ShardPiece& at = shard->pieces()[i];
       const NamedParameter& p = optimizer_.parameters()[at.parameter];
       const auto type = torch::dtype(p.tensor.scalar_type());
+      const torch::Tensor weights = torch::from_blob(arrays.weights, {at.elements()}, type);
+      // in place, the memory changes while a checkpoint is written
       out.push_back({p.name, p.tensor.sizes().vec(), at.begin, at.end,
-                     torch::from_blob(arrays.weights, {at.elements()}, type)});
+                     served_.in_place() ? weights.clone() : weights});
       if (arrays.updates == 0) return;
       for (std::size_t s = 0; s < slots.size(); ++s) {
         out.push_back({key_of(slots[s], p.name), p.tensor.sizes().vec(), at.begin, at.end,
@@ -264,9 +307,13 @@ Status ServedStore::join() {
   return {};
 }
 
-protocol::Staleness ServedStore::staleness() const {
-  protocol::Staleness all;
-  for (const auto& shard : shards_) all.add(shard->current_state().worker(worker_).staleness);
+Result<std::vector<protocol::Staleness>> ServedStore::staleness() const {
+  std::vector<protocol::Staleness> all;
+  for (const auto& shard : shards_) {
+    STORMO_ASSIGN_OR_RETURN(const protocol::ShardState state, shard->state());
+    all.resize(state.workers.size());
+    for (std::size_t w = 0; w < all.size(); ++w) all[w].add(state.workers[w].staleness);
+  }
   return all;
 }
 

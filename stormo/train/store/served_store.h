@@ -5,12 +5,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
 
+#include <stormo/server/host_shard.h>
+#include <stormo/server/shard.h>
 #include <stormo/server/shard_record.h>
-#include <stormo/server/shared_shard.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
@@ -20,21 +22,25 @@
 
 namespace stormo::train {
 
-/// Parameters and optimizer state on server shards, in memory that the ranks of one host share (see
-/// server::SharedShard). All ranks are workers. A pull makes the module's parameters look at the
-/// current version of each shard, without a copy; a parameter that lies on several shards is copied
-/// together. A push updates the shards one after the other, each rank from another one on, as the
-/// policy of the run decides. There are no collectives in a step. If a pull or push is not for
-/// every step, a worker has a LocalCopy instead, and pushes the sums of its gradients.
+/// Parameters and optimizer state on server shards. Without a session they are in memory that the
+/// ranks of one host share (see server::SharedShard), and all ranks are workers; with one, server
+/// processes hold them, and this process is a worker of its own. A pull makes the module's
+/// parameters look at the current version of each shard, without a copy; a parameter that lies on
+/// several shards is copied together. A push updates the shards one after the other, each rank from
+/// another one on, as the policy of the run decides. There are no collectives in a step. If a pull
+/// or push is not for every step, a worker has a LocalCopy instead, and pushes the sums of its
+/// gradients.
 class ServedStore : public ParameterStore {
  public:
+  using Facts = std::vector<std::pair<std::string, std::string>>;
   /// What is wrong unless all ranks are on one host and share memory.
   static Status needs_one_host();
-  /// A collective. `groups` and `module` are borrowed. Throws Error for parameters that are not
+  /// A collective. `groups` and `module` are borrowed. `facts`: see make_store(). With a session
+  /// the first worker then calls WorkerSession::open(). Throws Error for parameters that are not
   /// contiguous float32 or float64 in host memory, for several hosts, for rules that need norms,
   /// and for policies or placements that do not fit.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-              const TrainerOptions& options);
+              const TrainerOptions& options, Facts facts = {});
   ~ServedStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
@@ -52,26 +58,28 @@ class ServedStore : public ParameterStore {
   Status record_status() const override { return record_status_; }
   Status leave() override;
   Status join() override;
-  protocol::Staleness staleness() const override;
+  Result<std::vector<protocol::Staleness>> staleness() const override;
 
  protected:
   /// `optimizer`: of the workers; `options`: of the servers.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-              const OptimizerOptions& optimizer, const TrainerOptions& options);
+              const OptimizerOptions& optimizer, const TrainerOptions& options, Facts facts = {});
   using Views = std::vector<server::Shard::View>;
   /// Current versions of all shards, after all workers have come here.
   Views look();
 
   const AxisGroups& groups_;
   comm::Communicator& world_;
+  std::shared_ptr<server::WorkerSession> session_;  // null: ranks share memory
   int worker_;
   FusedOptimizer optimizer_;  // of norms of gradients; here it has no state
   ServedParameters served_;
-  std::vector<std::unique_ptr<server::SharedShard>> shards_;
+  std::vector<std::unique_ptr<server::Shard>> shards_;
   std::vector<std::uint64_t> sequence_;  // of the next push or exchange, by shard
 
  private:
   void create_shards();
+  void share_shards(Facts facts);
   void start_record(const TrainerOptions& options);
   void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit);
 

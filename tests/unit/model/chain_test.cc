@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <stormo/model/cnn.h>
@@ -243,6 +244,24 @@ TEST(TextClassifier, DoesNotSeePadding) {
     EXPECT_TRUE(model.forward(longer)[1].allclose(model.forward(text)[0], 1e-12, 1e-12)) << layers;
     EXPECT_EQ(model.forward(torch::zeros({0, 4}, torch::kInt64)).sizes(), at::IntArrayRef({0, 2}));
   }
+}
+
+TEST(TextClassifier, ASparseBagOfWordsDiffersInTheFormOfItsGradientAlone) {
+  const torch::Tensor words = torch::tensor({{5, 2, 5, 7}, {2, 8, 0, 0}}, torch::kInt64);
+  const auto train = [&](bool sparse) {
+    torch::manual_seed(1);
+    TextClassifier model({.vocabulary = 9, .classes = 3, .width = 4, .sparse = sparse});
+    const torch::Tensor out = model.forward(words);
+    out.square().sum().backward();
+    const auto p = model.named_parameters();
+    return std::pair(out, p[sparse ? "embedding.token.weight" : "embedding.token"].grad());
+  };
+  const auto [dense_out, dense] = train(false);
+  const auto [sparse_out, rows] = train(true);
+  EXPECT_TRUE(sparse_out.equal(dense_out));
+  ASSERT_TRUE(rows.is_sparse());
+  EXPECT_EQ(rows.coalesce().indices().size(1), 4);
+  EXPECT_TRUE(rows.to_dense().allclose(dense, 1e-6, 1e-7));
 }
 
 TEST(TextClassifier, BagOfWordsIsALinearLayerOverTheMeanVector) {

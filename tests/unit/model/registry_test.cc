@@ -77,6 +77,8 @@ TEST(MakeModel, ListsAllProblemsAtOnce) {
   EXPECT_THAT(validate({.kind = "text_classifier", .layers = -1, .heads = 3}), SizeIs(1));
   EXPECT_THAT(validate({.kind = "text_classifier", .layers = 1, .heads = 3}), SizeIs(1));
   EXPECT_THAT(validate({.kind = "text_classifier", .layers = 0, .heads = 3}), SizeIs(0));
+  EXPECT_THAT(validate({.kind = "text_classifier", .layers = 0, .sparse = true}), SizeIs(0));
+  EXPECT_THAT(validate({.kind = "text_classifier", .layers = 1, .sparse = true}), SizeIs(1));
 }
 
 TEST(MakeModel, SuggestsTheNearestKind) {

@@ -303,7 +303,7 @@ TEST_F(ElasticAveraging, RefusesWhatHasNoMeaning) {
   EXPECT_THAT(refused(), HasSubstr("this strategy has none"));
   options.gradients.bucket_bytes = 0;
   options.servers.processes = 1;
-  EXPECT_THAT(refused(), HasSubstr("not in server processes"));
+  EXPECT_THAT(refused(), HasSubstr("give it a session"));
   options.servers.processes = 0;
   for (const double rate : {-0.1, 1.1, std::nan("")}) {
     options.elastic.moving_rate = rate;

@@ -1,0 +1,186 @@
+// Processes of a job whose parameters lie in server processes: they form no group.
+#include <cli/train/role.h>
+
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include <cli/commands.h>
+#include <cli/train/evaluator.h>
+#include <cli/train/report.h>
+#include <stormo/base/printable.h>
+#include <stormo/launch/environment.h>
+#include <stormo/launch/network.h>
+#include <stormo/server/shard_server.h>
+#include <stormo/server/worker_session.h>
+#include <stormo/transport/store/store.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr const char* kSecretFile = "STORMO_SECRET_FILE";
+/// For all processes to be there.
+constexpr Duration kMeetingTime = std::chrono::seconds(60);
+
+int refuse(const TrainRun& run, const Status& status) {
+  std::cerr << "stormo train: " << printable(status.message()) << "\n";
+  if (run.json && run.rank == 0) write_error_event(kExitUsage, status.message());
+  return kExitUsage;
+}
+
+std::string address_key(int server) { return fmt::format("server/{}", server); }
+
+void say(const std::string& event) { std::cerr << "stormo train: " << printable(event) << "\n"; }
+
+/// Readable when this process is asked to stop.
+transport::Descriptor stop_requests() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return transport::Descriptor(::signalfd(-1, &signals, SFD_CLOEXEC));
+}
+
+/// Serves until the first worker has finished. `told`: gets the address before.
+Status serve(server::ShardServer::Options options, int stop_fd,
+             const std::function<Status(const transport::HostPort&)>& told) {
+  options.on_event = say;
+  STORMO_ASSIGN_OR_RETURN(const auto server, server::ShardServer::listen(std::move(options)));
+  STORMO_RETURN_IF_ERROR(told(server->address()));
+  return server->serve(stop_fd);
+}
+
+int end_of(const TrainRun& run, const Status& status) {
+  if (status.ok()) return kExitOk;
+  if (status.code() == Code::kInvalidArgument || status.code() == Code::kRefused) {
+    return refuse(run, status);
+  }
+  say(status.message());
+  return kExitFailed;
+}
+
+/// Connects to the servers and trains.
+int work(TrainRun run, server::WorkerSession::Options options) {
+  options.timeout = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(run.recipe.train.servers.worker_timeout_s));
+  run.rank = options.worker;
+  auto session = server::WorkerSession::connect(std::move(options), Deadline::after(kMeetingTime));
+  if (!session.ok()) return end_of(run, session.status());
+  run.recipe.train.session = std::move(*session);
+  return run_rank(run);
+}
+
+/// A file with the secret as 64 hexadecimal digits, that nobody else can read.
+Result<transport::Secret> read_secret(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return errno_error("cannot read '" + path + "'");
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return invalid_argument("'" + path + "' can be read by others; chmod 600 it");
+  }
+  std::string text;
+  std::ifstream(path) >> text;
+  Result<transport::Secret> secret = transport::Secret::from_hex(text);
+  transport::cleanse(text);
+  return secret.ok() ? std::move(secret)
+                     : invalid_argument("'" + path + "': " + secret.status().message());
+}
+
+/// The cluster's secret. Between hosts there must be one.
+Result<transport::Secret> secret_of(const launch::ClusterTask& task) {
+  const char* file = std::getenv(kSecretFile);
+  if (file != nullptr) return read_secret(file);
+  const bool local = std::ranges::all_of(task.servers, [](const transport::HostPort& a) {
+    return a.host == "localhost" || launch::is_loopback(a.host);
+  });
+  if (local) return transport::Secret();
+  return invalid_argument(
+      std::string("TF_CONFIG has servers on other hosts: set ") + kSecretFile +
+      " to a file with the cluster's secret, the same on all hosts. Make it with: "
+      "(umask 077; openssl rand -hex 32 > secret)");
+}
+
+}  // namespace
+
+std::optional<Result<launch::ClusterTask>> task_of_environment() {
+  const char* text = std::getenv("TF_CONFIG");
+  if (text == nullptr) return std::nullopt;
+  return launch::parse_tf_config(text);
+}
+
+int run_launched_role(TrainRun run) {
+  const auto place = launch::read_environment(launch::process_environment());
+  if (!place.ok()) return refuse(run, place.status());
+  if (place->source != "stormo") {
+    return refuse(
+        run, invalid_argument("strategy.server_processes needs 'stormo train -n' or TF_CONFIG: "
+                              "other launchers start ranks of one group"));
+  }
+  const int servers = run.recipe.train.servers.processes;
+  const int workers = place->size - servers;
+  const bool is_server = place->rank >= workers;
+  // the launcher passes signals on to all; servers stay until the first worker has saved. Before
+  // there are threads, which would have them unblocked.
+  const auto ignored = is_server ? stop_requests() : transport::Descriptor();
+  auto store = transport::StoreClient::connect({.address = place->store, .secret = place->secret},
+                                               Deadline::after(kMeetingTime));
+  if (!store.ok()) return end_of(run, store.status());
+  const Deadline by = Deadline::after(kMeetingTime);
+  if (is_server) {
+    const std::string here = (*store)->local_address();
+    return end_of(run,
+                  serve({.address = {here.empty() ? "127.0.0.1" : here, 0},
+                         .ports = place->ports,
+                         .secret = place->secret,
+                         .on_event = {}},
+                        -1, [&](const transport::HostPort& address) -> Status {
+                          STORMO_RETURN_IF_ERROR((*store)->set(address_key(place->rank - workers),
+                                                               transport::to_string(address), by));
+                          return (*store)->goodbye(by);
+                        }));
+  }
+  server::WorkerSession::Options options{
+      .servers = {}, .secret = place->secret, .worker = place->rank, .workers = workers};
+  for (int s = 0; s < servers; ++s) {
+    const Result<std::string> text = (*store)->get(address_key(s), by);
+    if (!text.ok())
+      return end_of(run, text.status().within("waiting for server " + std::to_string(s)));
+    options.servers.push_back(transport::parse_host_port(*text).take_or_throw());
+  }
+  static_cast<void>((*store)->goodbye(by));
+  return work(std::move(run), std::move(options));
+}
+
+int run_configured_role(TrainRun run, const launch::ClusterTask& task) {
+  const auto secret = secret_of(task);
+  if (!secret.ok()) return refuse(run, secret.status());
+  if (task.role == launch::ClusterTask::Role::kEvaluator) {
+    const auto stop = stop_requests();
+    return end_of(run, evaluate_checkpoints(run.recipe, run.json, stop.get()));
+  }
+  if (task.role == launch::ClusterTask::Role::kServer) {
+    const auto stop = stop_requests();
+    return end_of(run, serve({.address = task.servers[static_cast<std::size_t>(task.index)],
+                              .ports = {},
+                              .secret = *secret,
+                              .on_event = {}},
+                             stop.get(), [](const transport::HostPort& address) {
+                               say("serves at " + transport::to_string(address));
+                               return Status();
+                             }));
+  }
+  return work(
+      std::move(run),
+      {.servers = task.servers, .secret = *secret, .worker = task.index, .workers = task.workers});
+}
+
+}  // namespace stormo::cli

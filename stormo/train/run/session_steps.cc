@@ -1,0 +1,173 @@
+// Steps of a worker of server processes. The ledger says which. There are no meetings: the first
+// worker evaluates and saves while others go on, and all stop by themselves.
+#include <stormo/train/run/session_steps.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <stormo/train/autograd/generator_state.h>
+#include <stormo/train/run/training_run.h>
+
+namespace stormo::train {
+namespace {
+
+/// Patience has run out: no signal, but an end.
+constexpr int kEnough = -1;
+/// A worker that waits for others looks at signals so often.
+constexpr Duration kLook = std::chrono::milliseconds(100);
+
+std::uint64_t number(std::int64_t n) { return static_cast<std::uint64_t>(n); }
+
+}  // namespace
+
+// The first worker has made the shards, loaded a checkpoint, and deals the steps; others are told.
+Status TrainingRun::begin_session() {
+  server::WorkerSession& session = *options_.session;
+  server::Ledger& ledger = session.ledger();
+  if (session.is_chief()) {
+    STORMO_RETURN_IF_ERROR(ledger.deal({.first_step = number(state_.step),
+                                        .steps = number(steps_),
+                                        .first_sample = state_.samples,
+                                        .by_speed = options_.balance_by_speed}));
+    STORMO_RETURN_IF_ERROR(session.open());
+  }
+  STORMO_ASSIGN_OR_RETURN(const server::Ledger::Terms terms, ledger.terms());
+  state_.step = static_cast<std::int64_t>(terms.first_step);
+  state_.samples = terms.first_sample;
+  steps_ = static_cast<std::int64_t>(terms.steps);
+  session_ = std::unique_ptr<SessionSteps>(new SessionSteps{
+      .session = session,
+      .ledger = ledger,
+      .terms = terms,
+      .loader = TaskLoader(setup_.train, options_, session.worker(), session.workers(), terms)});
+  return {};
+}
+
+Status TrainingRun::train_in_session() {
+  started_training_ = true;
+  log_.resume();
+  for (bool more = true; more;) {
+    STORMO_ASSIGN_OR_RETURN(more, take_turn(*session_));
+  }
+  log_.pause();
+  return {};
+}
+
+// False: there is nothing left to do.
+Result<bool> TrainingRun::take_turn(SessionSteps& s) {
+  int stop = StopSignal::received();
+  if (options_.on_usr1 == OnUsr1::kSaveAndExit && StopSignal::take_usr1() && stop == 0) {
+    stop = SIGUSR1;
+  }
+  if (enough_ && stop == 0) stop = kEnough;
+  if (stop != 0) STORMO_RETURN_IF_ERROR(s.ledger.stop(stop));
+  STORMO_ASSIGN_OR_RETURN(const server::Ledger::Turn turn,
+                          s.ledger.next(std::exchange(s.outcome, {})));
+  if (turn.task) {
+    STORMO_RETURN_IF_ERROR(do_task(s, turn));
+  } else {
+    if (std::exchange(s.member, false)) STORMO_RETURN_IF_ERROR(store_->leave());
+    if (turn.all_done || turn.stop_signal != 0) {
+      STORMO_RETURN_IF_ERROR(end_session(turn));
+      return false;
+    }
+    STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(kLook)));
+  }
+  if (is_first()) STORMO_RETURN_IF_ERROR(follow_others(s, turn));
+  return true;
+}
+
+Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
+  s.task = *turn.task;
+  const auto step = static_cast<std::int64_t>(s.task.step);
+  const bool own = s.task.part == s.session.worker();
+  const std::string section = "step " + std::to_string(step + 1);
+  world_.set_section(section);
+  if (!std::exchange(s.member, true)) STORMO_RETURN_IF_ERROR(store_->join());
+  seed_step(options_.seed, step, s.task.part);
+  lanes_.set_step(step + 1);
+  learning_rate_ = rate_of(step);
+  // a step of another share pulls before it and pushes after it
+  const StepAt at = own ? StepAt{.number = ++s.own_steps, .closes = turn.ends_share}
+                        : StepAt{.number = 1, .closes = true};
+  const Result<StepOutcome> done = runner_->step(learning_rate_, at);
+  if (done.status().code() == Code::kPeerLost && store_->join().ok()) {
+    // it was silent for too long, and others went on without it: what it computed is lost
+    store_->zero_grad();
+    return {};
+  }
+  STORMO_RETURN_IF_ERROR(done.status().within(section));
+  s.outcome = {.loss_sum = done->loss_sum, .samples = done->samples};
+  return {};
+}
+
+// Step and samples of the run are those of all workers together: shares need not be equally far.
+Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& turn) {
+  const std::int64_t samples = turn.totals.samples - s.totals.samples;
+  const auto first = static_cast<std::int64_t>(s.terms.first_step);
+  const std::int64_t step = first + turn.totals.samples / options_.global_batch;
+  if (samples > 0) {
+    const double loss_sum = turn.totals.loss_sum - s.totals.loss_sum;
+    step_loss_ = loss_sum / static_cast<double>(samples);
+    const std::int64_t before = first + s.totals.samples / options_.global_batch;
+    recent_loss_.add(loss_sum, static_cast<double>(samples), step - before);
+  }
+  log_.add_samples(samples);
+  s.totals = turn.totals;
+  const std::int64_t meeting = next_meeting();
+  state_.samples = s.terms.first_sample + turn.totals.samples;
+  if (step < meeting || meeting == steps_) {
+    if (step > state_.step) {
+      state_.step = std::min(step, steps_ - 1);
+      show_progress();
+    }
+    return {};
+  }
+  state_.step = meeting;
+  show_progress();
+  log_.pause();
+  if (state_.save_failed()) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
+  if (options_.eval_every > 0 && meeting % options_.eval_every == 0) {
+    const std::shared_ptr<void> readable = store_->readable();
+    STORMO_RETURN_IF_ERROR(evaluate_all());
+  }
+  if (options_.checkpoint.every > 0 && meeting % options_.checkpoint.every == 0) {
+    STORMO_RETURN_IF_ERROR(save_in_session(static_cast<std::int64_t>(turn.position)));
+  }
+  log_.resume();
+  return {};
+}
+
+// What is saved is the step before which nothing is left to do. Later steps that are done already
+// are done again after a resume.
+Status TrainingRun::save_in_session(std::int64_t position) {
+  if (position == saving_step_) return {};
+  const std::int64_t step = std::exchange(state_.step, position);
+  const std::int64_t samples =
+      std::exchange(state_.samples, session_->loader.cursor(number(position)));
+  const Status saved = save_when_due(options_.checkpoint.asynchronous);
+  state_.step = step;
+  state_.samples = samples;
+  return saved;
+}
+
+// The first worker is the last one to leave: what others pushed is then in what it saves.
+Status TrainingRun::end_session(const server::Ledger::Turn& last) {
+  SessionSteps& s = *session_;
+  if (last.stop_signal > 0) signal_ = last.stop_signal;
+  STORMO_RETURN_IF_ERROR(s.ledger.leave());
+  if (!is_first()) return s.session.finish();
+  server::Ledger::Turn turn = last;
+  while (turn.others > 0) {
+    STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(kLook)));
+    STORMO_ASSIGN_OR_RETURN(turn, s.ledger.look());
+  }
+  STORMO_RETURN_IF_ERROR(follow_others(s, turn));
+  state_.step = static_cast<std::int64_t>(turn.position);
+  state_.samples = s.loader.cursor(turn.position);
+  show_progress(/*last=*/true);
+  return {};
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <stormo/server/ledger.h>
+#include <stormo/server/worker_session.h>
+#include <stormo/train/run/task_loader.h>
+
+namespace stormo::train {
+
+/// How far a worker of server processes is.
+struct SessionSteps {
+  server::WorkerSession& session;
+  server::Ledger& ledger;
+  server::Ledger::Terms terms;
+  TaskLoader loader;
+  server::StepTask task = {};            ///< in hand, or the last one
+  server::Ledger::Outcome outcome = {};  ///< of the last task, not yet noted in the ledger
+  server::Ledger::Totals totals = {};    ///< of all workers, when last seen
+  std::int64_t own_steps = 0;            ///< of its share, since it began
+  bool member = false;                   ///< others may wait for it at the shards
+};
+
+}  // namespace stormo::train

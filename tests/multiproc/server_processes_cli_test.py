@@ -1,0 +1,208 @@
+"""stormo train with processes that hold the parameters: workers that come, are lost and come back.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import signal
+import socket
+import time
+
+from train_cli import DEADLINE_S, TrainTest, main, ranks_of
+
+SERVERS = ("strategy.kind=parameter_server", "strategy.server_processes=1")
+LONG = ("steps=3000", "data.path=data/mnist")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class ServerProcessesTest(TrainTest):
+    def end_of(self, *arguments):
+        end = self.lines("mlp.toml", "steps=24", *arguments)[-1]
+        self.assertEqual(end["event"], "end")
+        return end
+
+    def gradients(self, end):
+        """Of all workers, at each server."""
+        return sum(worker["gradients"] for worker in end["staleness"])
+
+    def test_every_worker_does_its_share(self):
+        end = self.end_of("-n", "4", *SERVERS, "strategy.servers=1")
+        self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
+        self.assertEqual([worker["gradients"] for worker in end["staleness"]], [24, 24, 24])
+        end = self.end_of("-n", "4", "strategy.kind=parameter_server", "strategy.server_processes=2",
+                          "strategy.servers=2", "--overwrite")
+        self.assertEqual(self.gradients(end), 2 * 2 * 24, "two workers, two servers")
+
+    def test_one_worker_is_the_run_of_one_process(self):
+        alone = self.end_of("optimizer.momentum=0.9")
+        served = self.end_of("-n", "2", *SERVERS, "optimizer.momentum=0.9", "--overwrite")
+        self.assertEqual(served["weights_hash"], alone["weights_hash"])
+
+    def test_all_that_wait_is_the_run_of_ranks_that_average(self):
+        def test_loss(*arguments):
+            records = self.lines("mlp.toml", "steps=24", "train.eval_every=24", "strategy.kind=parameter_server",
+                                 "strategy.policy=sync", *arguments)
+            return next(r["loss"] for r in records if r["event"] == "eval")
+
+        ranks = test_loss("-n", "2")
+        served = test_loss("-n", "3", "strategy.server_processes=1", "strategy.servers=2", "--overwrite")
+        self.assertAlmostEqual(served, ranks, places=5)
+
+    def test_a_centre_draws_workers_and_goes_on_from_its_checkpoint(self):
+        elastic = ("-n", "3", "strategy.kind=elastic_averaging", "strategy.server_processes=1", "strategy.period=2")
+        end = self.end_of(*elastic)
+        self.assertEqual([worker["gradients"] for worker in end["staleness"]], [24, 24], "exchanges, on two shards")
+        self.assertEqual(end["test_accuracy"], 1)
+        rest = self.lines("mlp.toml", "steps=26", *elastic, "optimizer.lr=1e-9", "--resume")[-1]
+        self.assertLess(rest["train_loss"], 0.6, "all began with the centre; new parameters have 2.3")
+
+    def test_a_checkpoint_goes_on_here_and_elsewhere(self):
+        whole = self.end_of("-n", "2", *SERVERS, "optimizer.kind=adamw")
+        half = self.lines("mlp.toml", "steps=24", "train.steps=12", "-n", "2", *SERVERS, "optimizer.kind=adamw",
+                          "--overwrite")[-1]
+        self.assertEqual(half["steps"], 12)
+        rest = self.end_of("-n", "2", *SERVERS, "optimizer.kind=adamw", "--resume")
+        self.assertEqual(rest["weights_hash"], whole["weights_hash"])
+        other = self.lines("mlp.toml", "steps=30", "-n", "2", "strategy.kind=ddp", "optimizer.kind=adamw",
+                           "--resume")[-1]
+        self.assertEqual(other["steps"], 30)
+
+    def test_evaluates_and_saves_while_others_go_on(self):
+        records = self.lines("mlp.toml", "steps=40", "-n", "3", *SERVERS, "train.eval_every=10", "checkpoint.every=10")
+        evaluated = [r["step"] for r in records if r["event"] == "eval"]
+        self.assertEqual(evaluated, [10, 20, 30, 40])
+        self.assertTrue(list((self.folder / "run").glob("step-*")))
+
+    def lost(self, number, *arguments, ranks=4):
+        """Exit code, records and stderr of a run whose rank `number` is killed after some steps, and the
+        seconds that it took after that."""
+        run = self.start("mlp.toml", "--json", *LONG, "-n", str(ranks), *SERVERS, "strategy.servers=1", *arguments)
+        self.read_until(run, "step", 30)
+        os.kill(ranks_of(run)[number], signal.SIGKILL)
+        since = time.monotonic()
+        out, err = run.communicate(timeout=DEADLINE_S)
+        return run.returncode, [json.loads(line) for line in out.splitlines()], err, time.monotonic() - since
+
+    def test_a_lost_worker_costs_its_batch_in_flight(self):
+        for policy in ("async", "sync", "ssp"):
+            with self.subTest(policy):
+                code, records, err, _ = self.lost(2, f"strategy.policy={policy}", "--overwrite")
+                self.assertEqual(code, 0, err)
+                self.assertIn("killed by signal 9 (SIGKILL); the job goes on without it", err)
+                self.assertIn("worker 2 was lost", err)
+                end = records[-1]
+                self.assertEqual((end["event"], end["steps"]), ("end", 3000))
+                counts = [worker["gradients"] for worker in end["staleness"]]
+                self.assertGreaterEqual(sum(counts), 3 * 3000 - 1, "others did what was left, but for one batch")
+                self.assertLessEqual(sum(counts), 3 * 3000, "and nothing twice")
+                self.assertLess(counts[2], 3000)
+
+    def test_a_lost_server_ends_the_run_at_once(self):
+        code, _, err, seconds = self.lost(3, "checkpoint.every=10")
+        self.assertEqual(code, 75, err)
+        self.assertIn("rank 3", err)
+        self.assertIn("--resume", err)
+        self.assertLess(seconds, 5)
+
+    def test_a_lost_first_worker_ends_the_run_at_once(self):
+        code, _, err, seconds = self.lost(0)
+        self.assertNotEqual(code, 0)
+        self.assertIn("rank 0", err)
+        self.assertLess(seconds, 5)
+
+    def test_a_stopped_worker_is_lost_and_comes_back(self):
+        run = self.start("mlp.toml", "--json", *LONG, "-n", "4", *SERVERS, "strategy.policy=sync",
+                         "strategy.servers=1", "strategy.worker_timeout=1")
+        self.read_until(run, "step", 30)
+        os.kill(ranks_of(run)[2], signal.SIGSTOP)
+        step = self.read_until(run, "step", 200)["step"]  # waits for nobody after the timeout
+        os.kill(ranks_of(run)[2], signal.SIGCONT)
+        out, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 0, err)
+        end = json.loads(out.splitlines()[-1])
+        counts = [worker["gradients"] for worker in end["staleness"]]
+        self.assertLessEqual(sum(counts), 3 * 3000)
+        self.assertGreaterEqual(sum(counts), 3 * 3000 - 2)
+        self.assertGreater(counts[2], step // 3, "it came back")
+
+    def test_a_signal_saves_and_the_run_goes_on_from_there(self):
+        run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)
+        self.read_until(run, "step", 20)
+        run.send_signal(signal.SIGTERM)
+        out, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 143, err)
+        end = self.lines("mlp.toml", *LONG, "-n", "3", *SERVERS, "--resume")[-1]
+        self.assertEqual(end["steps"], 3000)
+
+    def test_what_cannot_be_is_refused_before_anything_starts(self):
+        for changes, reason in (
+                (("-n", "2", "strategy.server_processes=2"), "none is left"),
+                (("-n", "3", *SERVERS, "strategy.push_every=2", "data.balance_by_speed=true"), "fetch_every = push_every = 1"),
+                (("-n", "3", "strategy.kind=ddp", "strategy.server_processes=1"), "parameter_server"),
+                (("-n", "3", "strategy.server_processes=0", "data.balance_by_speed=true"), "server_processes"),
+                (("-n", "3", *SERVERS, "strategy.servers=100"), "100 servers"),
+                (("-n", "3", *SERVERS, "--record", "record"), "--record"),
+                (("-n", "3", *SERVERS, "strategy.updates=in_place"), "leave out strategy.server_processes"),
+        ):
+            with self.subTest(changes):
+                kind = ("strategy.kind=parameter_server",) if "strategy.kind=ddp" not in changes else ()
+                self.assertIn(reason, self.refused("mlp.toml", *kind, *changes))
+
+    # --- TF_CONFIG
+
+    def start_task(self, cluster, kind, index, *arguments, **options):
+        config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+        return self.start("mlp.toml", "strategy.kind=parameter_server", "steps=24", *arguments,
+                          environment={"TF_CONFIG": config}, **options)
+
+    def test_tf_config_alone_runs_the_same(self):
+        cluster = {"chief": [f"127.0.0.1:{free_port()}"], "worker": [f"127.0.0.1:{free_port()}"],
+                   "ps": [f"127.0.0.1:{free_port()}"]}
+        tasks = [self.start_task(cluster, *task) for task in (("worker", 0), ("ps", 0))]
+        tasks.append(self.start_task(cluster, "chief", 0, "--json"))
+        tasks.append(self.start_task(cluster, "evaluator", 0, "--json"))
+        outputs = [task.communicate(timeout=DEADLINE_S) for task in tasks]
+        self.assertEqual([task.returncode for task in tasks], [0, 0, 0, 0], outputs)
+        end = json.loads(outputs[2][0].splitlines()[-1])
+        self.assertEqual((end["event"], end["steps"], end["ranks"]), ("end", 24, 2))
+        evaluated = [json.loads(line) for line in outputs[3][0].splitlines()]
+        self.assertEqual(evaluated[-1]["step"], 24)
+        self.assertAlmostEqual(evaluated[-1]["accuracy"], end["test_accuracy"], places=6)
+
+    def test_a_wrong_tf_config_names_the_field(self):
+        cluster = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
+        for task, arguments, reason in (
+                (("master", 0), (), "task.type"),
+                (("worker", 3), (), "task.index"),
+                (("worker", 0), ("-n", "2"), "leave out -n"),
+                (("worker", 0), ("strategy.kind=ddp",), "strategy.kind is neither parameter_server"),
+                (("worker", 0), ("strategy.server_processes=4",), "cluster.ps"),
+        ):
+            with self.subTest(reason):
+                done = self.start_task(cluster, *task, *arguments)
+                _, err = done.communicate(timeout=5)
+                self.assertEqual(done.returncode, 2, err)
+                self.assertIn(reason, err)
+
+    def test_a_worker_with_another_recipe_is_refused(self):
+        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
+        server = self.start_task(cluster, "ps", 0)
+        first = self.start_task(cluster, "worker", 0)
+        second = self.start_task(cluster, "worker", 1, "optimizer.lr=0.7", "checkpoint.directory=other")
+        _, err = second.communicate(timeout=DEADLINE_S)
+        self.assertEqual(second.returncode, 2, err)
+        self.assertIn("optimizer.lr", err)
+        self.assertIn("0.7", err)
+        for process in (first, server):
+            process.terminate()
+            process.communicate(timeout=DEADLINE_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+#include <stormo/launch/tf_config.h>
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace stormo::launch {
+namespace {
+
+using Role = ClusterTask::Role;
+using testing::HasSubstr;
+
+std::string config(const std::string& cluster, const std::string& task) {
+  return R"({"cluster": {)" + cluster + R"(}, "task": {)" + task + "}}";
+}
+const std::string kCluster =
+    R"("chief": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4", "[fd00::1]:5"])";
+
+TEST(TfConfig, TellsEveryTaskWhatItIs) {
+  const auto chief = parse_tf_config(config(kCluster, R"("type": "chief", "index": 0)"));
+  ASSERT_TRUE(chief.ok()) << chief.status().message();
+  EXPECT_EQ(chief->role, Role::kWorker);
+  EXPECT_EQ(chief->index, 0);
+  EXPECT_EQ(chief->workers, 3);
+  EXPECT_EQ(chief->servers[1], (transport::HostPort{"fd00::1", 5}));
+  const auto worker = parse_tf_config(config(kCluster, R"("type": "worker", "index": 1)"));
+  EXPECT_EQ(worker->index, 2) << "the chief is worker 0";
+  const auto server = parse_tf_config(config(kCluster, R"("type": "ps", "index": 1)"));
+  EXPECT_EQ(server->role, Role::kServer);
+  EXPECT_EQ(server->index, 1);
+  EXPECT_EQ(parse_tf_config(config(kCluster, R"("type": "evaluator", "index": 0)"))->role,
+            Role::kEvaluator);
+}
+
+TEST(TfConfig, WithoutAChiefTheFirstWorkerIsIt) {
+  const auto first = parse_tf_config(
+      config(R"("worker": ["b:2", "c:3"], "ps": ["d:4"])", R"("type": "worker", "index": 0)"));
+  EXPECT_EQ(first->index, 0);
+  EXPECT_EQ(first->workers, 2);
+}
+
+TEST(TfConfig, NamesTheFieldThatIsWrong) {
+  const std::string worker = R"("type": "worker", "index": 0)";
+  const std::pair<std::string, std::string> cases[] = {
+      {"x", "no JSON object"},
+      {"[]", "no JSON object"},
+      {R"({"task": {}})", "cluster: missing"},
+      {R"({"cluster": {}, "task": 3})", "task: missing"},
+      {config(kCluster, R"("index": 0)"), "task.type: missing"},
+      {config(kCluster, R"("type": "master", "index": 0)"), "task.type: 'master' is none of"},
+      {config(kCluster, R"("type": "worker")"), "task.index: missing"},
+      {config(kCluster, R"("type": "worker", "index": 2)"), "cluster.worker has 2 entries"},
+      {config(kCluster, R"("type": "worker", "index": -1)"), "task.index: -1"},
+      {config(kCluster, R"("type": "worker", "index": "0")"), "task.index: missing"},
+      {config(R"("worker": ["b:2"])", worker), "cluster.ps: no server"},
+      {config(R"("ps": ["b:2"])", worker), "cluster.worker: no worker"},
+      {config(R"("worker": "b:2", "ps": ["d:4"])", worker), "cluster.worker: give a list"},
+      {config(R"("worker": [7], "ps": ["d:4"])", worker), "cluster.worker: 7 is no"},
+      {config(R"("worker": ["b:2"], "ps": ["d"])", worker), "cluster.ps: \"d\" has no port"},
+      {config(R"("worker": ["b:2"], "ps": ["d:99999"])", worker), "cluster.ps: "},
+      {config(R"("chief": ["a:1", "b:1"], "ps": ["d:4"])", worker), "cluster.chief: there is"}};
+  for (const auto& [text, message] : cases) {
+    const Status status = parse_tf_config(text).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;
+    EXPECT_THAT(status.message(), HasSubstr(message)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace stormo::launch
