@@ -63,6 +63,7 @@ Facts facts_of(const RunTerms& terms) {
   add("bound of the policy", p.bound);
   add("n of the policy", p.n);
   add("backups of the policy", p.backups);
+  add("warm start", p.warm_start);
   add("compensation", protocol::compensation_names()[static_cast<std::size_t>(p.compensation)]);
   add("lambda of the compensation", p.lambda);
   return out;
@@ -133,8 +134,8 @@ bool read_optimizer(WireReader& in, optim::Options& o) {
 
 bool read_policy(WireReader& in, protocol::PolicyOptions& p) {
   return read_enum(in, p.kind, kLastPolicy) && in.read(p.bound) && in.read(p.n) &&
-         in.read(p.backups) && read_enum(in, p.compensation, kLastCompensation) &&
-         read_double(in, p.lambda);
+         in.read(p.backups) && in.read(p.warm_start) &&
+         read_enum(in, p.compensation, kLastCompensation) && read_double(in, p.lambda);
 }
 
 }  // namespace
@@ -208,7 +209,8 @@ std::string encode(const RunTerms& terms) {
   }
   const protocol::PolicyOptions& p = terms.policy;
   put(out, static_cast<std::uint8_t>(p.kind));
-  for (const int value : {p.bound, p.n, p.backups}) put(out, static_cast<std::int32_t>(value));
+  for (const int value : {p.bound, p.n, p.backups, p.warm_start})
+    put(out, static_cast<std::int32_t>(value));
   put(out, static_cast<std::uint8_t>(p.compensation));
   put_double(out, p.lambda);
   return out;

@@ -8,8 +8,15 @@ namespace {
 /// Policies under which every push is an update.
 class Async : public Policy {
  public:
-  Async(Compensation compensation, double lambda) : compensation_(compensation), lambda_(lambda) {}
+  explicit Async(const PolicyOptions& options)
+      : compensation_(options.compensation),
+        lambda_(options.lambda),
+        warm_start_(static_cast<std::uint64_t>(options.warm_start)) {}
   std::string_view name() const override { return "async"; }
+  bool may_read(const ShardState& state, int worker) const override {
+    const WorkerState& first = state.worker(0);
+    return worker == 0 || !first.active || first.pushes >= warm_start_;
+  }
   StalenessFactors factors(const ShardState& state, std::uint64_t staleness) const override {
     switch (compensation_) {
       case Compensation::kNone:
@@ -28,6 +35,7 @@ class Async : public Policy {
  private:
   Compensation compensation_;
   double lambda_;
+  std::uint64_t warm_start_;
 };
 
 // A worker's clock is its number of pushes. Two bounds hold: no worker begins clock c before all
@@ -36,8 +44,7 @@ class Async : public Policy {
 class Ssp final : public Async {
  public:
   explicit Ssp(const PolicyOptions& options)
-      : Async(options.compensation, options.lambda),
-        bound_(static_cast<std::uint64_t>(options.bound)) {}
+      : Async(options), bound_(static_cast<std::uint64_t>(options.bound)) {}
   std::string_view name() const override { return "ssp"; }
   bool may_read(const ShardState& state, int worker) const override {
     return state.worker(worker).pushes <= state.slowest_clock().value_or(0) + bound_;
@@ -174,7 +181,7 @@ Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, 
   std::shared_ptr<const Policy> policy;
   switch (options.kind) {
     case kSync: policy = std::make_shared<Sync>(options.compensation); break;
-    case kAsync: policy = std::make_shared<Async>(options.compensation, options.lambda); break;
+    case kAsync: policy = std::make_shared<Async>(options); break;
     case kSsp: policy = std::make_shared<Ssp>(options); break;
     case kNSoftsync: policy = std::make_shared<NSoftsync>(options.n, options.compensation); break;
     case kBackupWorkers:
@@ -184,6 +191,11 @@ Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, 
   if (options.bound < 0) {
     return invalid_argument("ssp: the bound is " + std::to_string(options.bound) +
                             ", but must be 0 or more");
+  }
+  if (options.warm_start < 0 || (options.warm_start > 0 && options.kind != kAsync)) {
+    return invalid_argument("a warm start of " + std::to_string(options.warm_start) +
+                            " steps; give 0 or more, and more than 0 with async only: others wait "
+                            "for all workers");
   }
   if (options.compensation == Compensation::kDelay && policy->averages()) {
     return invalid_argument(

@@ -84,6 +84,9 @@ struct PolicyOptions {
   int bound = 3;    ///< kSsp: s, steps
   int n = 1;        ///< kNSoftsync
   int backups = 1;  ///< kBackupWorkers: b
+  /// kAsync: pushes of worker 0 before others may read, unless it has left. Dean et al. (Downpour
+  /// SGD) call it warmstarting.
+  int warm_start = 0;
   Compensation compensation = Compensation::kNone;
   double lambda = 0.04;  ///< Compensation::kDelay
 };

@@ -265,6 +265,9 @@ std::vector<RecipeField> make_fields() {
        policy_place<&PolicyOptions::n>, 1, 4096},
       {"strategy.backups", "backup_workers: gradients of a step that are not waited for",
        policy_place<&PolicyOptions::backups>, 0, 4096},
+      {"strategy.warm_start",
+       "async: steps that the first worker does before others begin (Downpour)",
+       policy_place<&PolicyOptions::warm_start>, 0, 1e9},
       {"strategy.compensation",
        "parameter_server: how the staleness of gradients is compensated for",
        policy_place<&PolicyOptions::compensation>, 0, 0, protocol::compensation_names()},
@@ -275,8 +278,7 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.servers.count; }, 0, 4096},
       {"strategy.server_processes",
        "parameter_server, elastic_averaging: of the ranks, how many hold the shards; 0: none, "
-       "ranks "
-       "share memory",
+       "ranks share memory",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.processes; }, 0, 4096},
       {"strategy.worker_timeout",
        "server_processes: seconds of silence after which a worker counts as lost",

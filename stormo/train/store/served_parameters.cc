@@ -64,6 +64,11 @@ Status check_in_place(const std::vector<NamedParameter>& parameters, const Train
         "updates in place take the gradient of every step; leave out fetch_every and push_every, "
         "or use strategy.updates=versions");
   }
+  if (options.servers.policy.warm_start > 0) {
+    return invalid_argument(
+        "with updates in place nobody waits; leave out strategy.warm_start, or use "
+        "strategy.updates=versions");
+  }
   if (!options.record.empty()) {
     return invalid_argument(
         "updates in place have no order that could be recorded; use strategy.updates=versions");

@@ -132,6 +132,22 @@ struct Recorded {
   }
 };
 
+TEST(Async, AWarmStartIsThatOfTheFirstWorker) {
+  Recorded record;
+  (void)outcome_of({.workers = 3, .steps = 20}, {.kind = Kind::kAsync, .warm_start = 8},
+                   record.events());
+  for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(record.lines[i].back(), '0') << i;
+  EXPECT_NE(record.lines[16].back(), '0') << "then all go on";
+}
+
+TEST(Async, NobodyWaitsForAFirstWorkerThatHasLeft) {
+  const auto policy = policy_of({.kind = Kind::kAsync, .warm_start = 8}, 2);
+  ShardState state(2);
+  EXPECT_FALSE(may_read(*policy, state, 1).take_or_throw());
+  leave(*policy, state, 0);
+  EXPECT_TRUE(may_read(*policy, state, 1).take_or_throw());
+}
+
 TEST(Ssp, WithoutABoundIsAsync) {
   VirtualCluster cluster{.workers = 4, .steps = 100, .jitter = 0.5};
   cluster.slowness = {1, 1, 1, 7};
@@ -316,6 +332,8 @@ TEST(PolicyOptions, RefusesWhatCannotBe) {
   EXPECT_THAT(refused({.kind = Kind::kNSoftsync, .n = 0}), HasSubstr("n = 0"));
   EXPECT_THAT(refused({.kind = Kind::kBackupWorkers, .backups = 4}), HasSubstr("from 0 to 3"));
   EXPECT_THAT(refused({.kind = Kind::kSsp, .bound = -1}), HasSubstr("0 or more"));
+  EXPECT_THAT(refused({.kind = Kind::kSync, .warm_start = 1}), HasSubstr("with async only"));
+  EXPECT_THAT(refused({.warm_start = -1}), HasSubstr("0 or more"));
   EXPECT_THAT(refused({.kind = Kind::kSync, .compensation = Compensation::kDelay}),
               HasSubstr("async or ssp"));
 }

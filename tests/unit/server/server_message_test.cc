@@ -36,6 +36,8 @@ TEST(RunTerms, EveryKindOfDifferenceIsNamed) {
   EXPECT_EQ(name([](RunTerms& t) { t.facts[1].second = "x"; }), "data is x at here, but  at there");
   EXPECT_EQ(name([](RunTerms& t) { t.workers = 6; }),
             "number of workers is 6 at here, but 5 at there");
+  EXPECT_EQ(name([](RunTerms& t) { t.policy.warm_start = 9; }),
+            "warm start is 9 at here, but 0 at there");
   EXPECT_EQ(name([](RunTerms& t) { t.policy.bound = 9; }),
             "bound of the policy is 9 at here, but 4 at there");
   EXPECT_EQ(name([](RunTerms& t) { t.optimizer.beta2 = 0.5; }),

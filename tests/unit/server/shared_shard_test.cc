@@ -319,6 +319,30 @@ TEST(SharedShard, WorkersThatExchangeAtATimeLoseWhatTheCentreGains) {
   EXPECT_NEAR(sum, 0 + 1 + 2 + 3, 1e-12);
 }
 
+// Why workers push what they change, and not what they have.
+TEST(SharedShard, DeltasAddUpWhereWholeParametersOverwrite) {
+  constexpr int kRounds = 10;
+  const auto sum_of_updates = [](bool overwrites) {
+    Servers servers(3, {}, {.kind = Kind::kAsync});
+    for (int round = 0; round < kRounds; ++round) {
+      std::vector<std::vector<double>> own;
+      for (int w = 0; w < 3; ++w) own.push_back(servers.read(w));
+      for (int w = 0; w < 3; ++w) {
+        const std::vector<double> now = Servers::values(servers.of(w).look().take_or_throw());
+        std::vector<double> gradient(kElements, -1);
+        for (std::size_t i = 0; overwrites && i < gradient.size(); ++i) {
+          gradient[i] = now[i] - (own[static_cast<std::size_t>(w)][i] + 1);
+        }
+        servers.push(w, gradient);
+      }
+    }
+    EXPECT_EQ(servers.of(0).current_state().version, 3u * kRounds) << "updates that were made";
+    return servers.read(0)[7];
+  };
+  EXPECT_EQ(sum_of_updates(false), 3 * kRounds);
+  EXPECT_EQ(sum_of_updates(true), kRounds) << "two of three are lost";
+}
+
 TEST(SharedShard, AReadThatMustWaitEndsByItsDeadline) {
   Servers servers(2, {}, {.kind = Kind::kSync});
   (void)servers.read(0);

@@ -170,6 +170,8 @@ TEST_F(InPlaceServers, ResumesBitForBit) {
 TEST_F(InPlaceServers, RefusesWhatCannotBe) {
   options.servers.policy.kind = PolicyOptions::Kind::kSync;
   EXPECT_THAT(refused(), HasSubstr("updates in place go with policy async"));
+  options.servers.policy = {.warm_start = 1};
+  EXPECT_THAT(refused(), HasSubstr("leave out strategy.warm_start"));
   options.servers.policy = {};
   options.servers.placement = server::PlacementRule::kSliced;
   EXPECT_THAT(refused(), HasSubstr("cuts through the rows"));

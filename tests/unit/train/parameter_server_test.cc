@@ -318,6 +318,24 @@ TEST_F(ParameterServer, ASimulationOfSyncIsTheRun) {
   EXPECT_EQ(simulated.steps.size(), 60u);
 }
 
+TEST_F(ParameterServer, DelayCompensationByZeroIsAsync) {
+  const auto values_with = [this](const protocol::PolicyOptions& policy) {
+    options.servers.policy = policy;
+    const auto module = make_toy_module(3);
+    throw_if_error(simulate_training(toy_task(module), *dataset, options,
+                                     {.workers = 3, .steps = 20, .jitter = 0.5})
+                       .status());
+    return values_of(*module);
+  };
+  const auto async = values_with({.kind = Policy::kAsync});
+  const auto compensated = [&](double lambda) {
+    return values_with(
+        {.kind = Policy::kAsync, .compensation = protocol::Compensation::kDelay, .lambda = lambda});
+  };
+  EXPECT_EQ(distance(compensated(0), async), 0);
+  EXPECT_GT(distance(compensated(0.5), async), 0);
+}
+
 TEST_F(ParameterServer, ASimulationEndsWhereTheLossIsNotFinite) {
   options.servers.policy.kind = Policy::kAsync;
   const auto module = make_toy_module(3);
