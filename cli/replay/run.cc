@@ -11,7 +11,6 @@
 #include <cli/replay/arguments.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
-#include <stormo/server/shard_record.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/run/run_record.h>
@@ -34,24 +33,6 @@ int fail(const ReplayArguments& a, int code, const std::string& error) {
   return code;
 }
 
-/// By worker. A worker leaves its servers at the end of a run, so a record without that is cut.
-Result<std::vector<std::vector<server::ShardEvent>>> read_events(const ReplayArguments& a,
-                                                                 const train::RunRecord& record) {
-  std::vector<std::vector<server::ShardEvent>> events;
-  for (int w = 0; w < record.workers; ++w) {
-    const std::string path = server::record_path(a.directory, w);
-    STORMO_ASSIGN_OR_RETURN(
-        auto of_worker, server::read_shard_record(path, server::record_origin(record.origin, w)));
-    const bool left =
-        !of_worker.empty() && of_worker.back().kind == server::ShardEvent::Kind::kLeave;
-    if (!record.weights_hash.empty() && !left) {
-      return Status(Code::kCorrupt, "'" + path + "' is cut: the run went on after its last event");
-    }
-    events.push_back(std::move(of_worker));
-  }
-  return events;
-}
-
 Result<Replayed> replay(const ReplayArguments& a, const train::RunRecord& record) {
   const train::ParsedRecipe parsed = train::restore_recipe(record.recipe_json, a.overrides);
   if (!parsed.errors.empty()) {
@@ -65,7 +46,7 @@ Result<Replayed> replay(const ReplayArguments& a, const train::RunRecord& record
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(parsed.recipe));
   STORMO_ASSIGN_OR_RETURN(const train::Task task,
                           train::make_task(parsed.recipe, data.preprocessing));
-  STORMO_ASSIGN_OR_RETURN(const auto events, read_events(a, record));
+  STORMO_ASSIGN_OR_RETURN(const auto events, train::read_events(a.directory, record));
   const auto start = std::chrono::steady_clock::now();
   const auto print = [&](const train::ReplayedStep& step) {
     if (!a.json) return;

@@ -12,6 +12,7 @@ constexpr const char* kExamples =
     "  stormo simulate recipes/mnist_mlp.toml steps=500 --stragglers 2:10x --pooled\n"
     "  stormo simulate recipes/mnist_mlp.toml --policies ssp strategy.bound=10 --json\n"
     "  stormo simulate recipes/mnist_mlp.toml --policies sync,async --svg > loss.svg\n"
+    "  stormo simulate recipes/mnist_ps.toml --times RECORD --policies async,ssp\n"
     "\n"
     "One process computes all gradients; only time is virtual. The recipe's strategy.policy is\n"
     "taken, or all policies if its strategy.kind is another one than parameter_server. Other keys\n"
@@ -19,18 +20,31 @@ constexpr const char* kExamples =
     "codes: 0 done; 1 a failure; 2 usage or configuration. See docs/simulate.md.";
 
 void add_cluster(CLI::App& command, SimulateArguments& a) {
-  command.add_option("--workers", a.workers, "Number of workers, which share the global batch")
-      ->capture_default_str();
+  auto* workers =
+      command.add_option("--workers", a.workers, "Number of workers, which share the global batch")
+          ->capture_default_str();
   command
       .add_option("--stragglers", a.stragglers,
                   "COUNT:FACTORx: the last workers take longer, 2:10x: two of them\n10 times as "
                   "long; may be repeated")
       ->allow_extra_args(false);
-  command.add_option("--compute", a.compute, "Time that a worker computes in a step")
-      ->capture_default_str();
-  command.add_option("--jitter", a.jitter, "Of this time: 0.1 means from 10 % less to 10 % more")
-      ->capture_default_str();
-  command.add_option("--latency", a.latency, "Time of a message, each way")->capture_default_str();
+  auto* compute =
+      command.add_option("--compute", a.compute, "Time that a worker computes in a step")
+          ->capture_default_str();
+  auto* jitter =
+      command
+          .add_option("--jitter", a.jitter, "Of this time: 0.1 means from 10 % less to 10 % more")
+          ->capture_default_str();
+  auto* latency = command.add_option("--latency", a.latency, "Time of a message, each way")
+                      ->capture_default_str();
+  command
+      .add_option("--times", a.times,
+                  "Folder of a run that 'stormo train --record' recorded: its workers\nand the "
+                  "times of their steps")
+      ->excludes(workers)
+      ->excludes(compute)
+      ->excludes(jitter)
+      ->excludes(latency);
   command.add_flag("--pooled", a.pooled,
                    "All steps are in one pool, from which a free worker takes the\nnext; else "
                    "every worker has the same number");

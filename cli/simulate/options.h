@@ -19,6 +19,7 @@ struct SimulateArguments {
   std::string compute = "10ms";
   double jitter = 0.1;
   std::string latency = "100us";
+  std::string times;  ///< folder of a record; empty: none
   bool pooled = false;
   std::vector<std::string> crashes;  ///< "3:250ms"
   std::uint64_t seed = 1;

@@ -75,11 +75,13 @@ Json histogram_json(const protocol::Staleness& staleness) {
 
 std::string heading(const Simulation& s) {
   const protocol::VirtualCluster& c = s.cluster;
-  std::string text = fmt::format(
-      "{}: {} workers, {} steps {}, global batch {}; a step computes {} +- {:.0f} %, a message "
-      "takes {}",
-      s.name, c.workers, c.pooled ? c.steps * c.workers : c.steps, c.pooled ? "in a pool" : "each",
-      s.global_batch, format_duration(c.compute), 100 * c.jitter, format_duration(c.latency));
+  std::string text = fmt::format("{}: {} workers, {} steps {}, global batch {}; ", s.name,
+                                 c.workers, c.pooled ? c.steps * c.workers : c.steps,
+                                 c.pooled ? "in a pool" : "each", s.global_batch);
+  text += c.times.empty()
+              ? fmt::format("a step computes {} +- {:.0f} %, a message takes {}",
+                            format_duration(c.compute), 100 * c.jitter, format_duration(c.latency))
+              : "steps take as long as in the record";
   const std::string slow = stragglers(c.slowness);
   if (!slow.empty()) text += "; stragglers: " + slow;
   for (const auto& crash : c.crashes) {
@@ -145,6 +147,7 @@ std::string policy_json(const Simulation& s, const SimulatedPolicy& p) {
                 {"max", p.staleness.max},
                 {"histogram", histogram_json(p.staleness)}}}};
   if (!p.diverged) {
+    out["weights_hash"] = p.weights_hash;
     out["waited"] = p.waited;
     out["train_loss"] = train_loss(p);
   }

@@ -33,6 +33,7 @@ struct SimulatedPolicy {
   std::vector<LossPoint> losses;    ///< of every gradient
   std::vector<LossPoint> means;     ///< running means of them; the last one is the train loss
   std::optional<SimulatedScore> score;
+  std::string weights_hash;  ///< as of a run; empty if diverged
   double wall_s = 0;
 };
 

@@ -19,10 +19,13 @@
 #include <stormo/base/printable.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
+#include <stormo/server/record_times.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/run/evaluate.h>
+#include <stormo/train/run/run_record.h>
 #include <stormo/train/simulate/simulated_training.h>
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::cli {
 namespace {
@@ -183,6 +186,7 @@ class Simulator {
     }
     p.means = running_means(p.losses, window_);
     if (!p.diverged) {
+      p.weights_hash = train::weights_hash(train::named_state(*task.module));
       STORMO_ASSIGN_OR_RETURN(p.score, score(task, data_.splits));
     }
     p.wall_s = std::chrono::duration<double>(WallClock::now() - start).count();
@@ -195,6 +199,15 @@ class Simulator {
   protocol::VirtualCluster cluster_;
   std::size_t window_ = 1;  // gradients that the train loss is the mean of
 };
+
+/// By worker and step.
+using StepTimes = std::vector<std::vector<protocol::StepTime>>;
+
+Result<StepTimes> recorded_times(const std::string& directory) {
+  STORMO_ASSIGN_OR_RETURN(const train::RunRecord record, train::read_run_record(directory));
+  STORMO_ASSIGN_OR_RETURN(const auto events, train::read_events(directory, record));
+  return server::step_times(events);
+}
 
 Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
                 const SimulateOptions& options) {
@@ -218,9 +231,19 @@ Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
 
 }  // namespace
 
-int run_simulate(const SimulateArguments& a) {
+int run_simulate(const SimulateArguments& words) {
+  SimulateArguments a = words;
   Errors wrong;
+  StepTimes times;
+  if (!a.times.empty()) {
+    Result<StepTimes> recorded = recorded_times(a.times);
+    if (!recorded.ok()) return fail(a, kExitUsage, {"--times: " + recorded.status().message()});
+    times = std::move(*recorded);
+    a.workers = static_cast<int>(times.size());
+    a.latency = "0s";  // the times have it
+  }
   SimulateOptions options = to_simulate_options(a, wrong);
+  options.cluster.times = std::move(times);
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, a.overrides);
   if (a.policies.empty()) options.policies = default_policies(parsed.recipe);
   use_servers(parsed.recipe);

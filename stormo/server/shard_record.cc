@@ -12,16 +12,16 @@
 namespace stormo::server {
 namespace {
 
-constexpr std::string_view kMagic = "stormo shard record 2\n";
+constexpr std::string_view kMagic = "stormo shard record 3\n";
 static_assert(std::endian::native == std::endian::little, "the file is little-endian");
-static_assert(sizeof(ShardEvent) == 24 && std::is_trivially_copyable_v<ShardEvent>);
+static_assert(sizeof(ShardEvent) == 32 && std::is_trivially_copyable_v<ShardEvent>);
 
 /// An event in the file.
 struct Row {
   ShardEvent event;
   std::uint64_t check = 0;
 };
-static_assert(sizeof(Row) == 32);
+static_assert(sizeof(Row) == 40);
 
 std::uint64_t check_of(const ShardEvent& event, std::uint64_t before) {
   return fnv1a({reinterpret_cast<const char*>(&event), sizeof event}, before);

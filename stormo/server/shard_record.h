@@ -19,6 +19,8 @@ struct ShardEvent {
   Kind kind = Kind::kRead;
   std::uint32_t shard = 0;
   std::uint64_t step = 0;  ///< of the worker, from 0
+  /// On the host's steady clock: of a push when it began, of others when they had ended.
+  std::int64_t at_ns = 0;
   bool operator==(const ShardEvent&) const = default;
 };
 

@@ -57,6 +57,18 @@ class AsyncTest(TrainTest):
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn(f"the recorded run had {end['weights_hash']}", done.stdout)
 
+    def test_a_simulation_with_the_times_of_a_run_is_the_run(self):
+        end = self.end_of("-n", "3", SERVERS, "--record", "record", "strategy.servers=1")
+        simulate = ("simulate", "mlp.toml", "steps=24", SERVERS, "strategy.servers=1", "--times", "record", "--json")
+        done = self.stormo(*simulate)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        simulated = json.loads(done.stdout)
+        self.assertEqual((simulated["workers"], simulated["weights_hash"]), (3, end["weights_hash"]))
+        self.assertIn("--workers excludes --times", self.stormo(*simulate, "--workers", "4").stderr)
+        done = self.stormo("simulate", "mlp.toml", "--times", "nowhere")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("make one by stormo train --record", done.stderr)
+
     def test_a_record_that_is_not_whole_is_named(self):
         self.end_of("-n", "2", SERVERS, "--record", "record")
         self.assertIn("is there already", self.refused("mlp.toml", "-n", "2", SERVERS, "--record", "record", "--overwrite"))

@@ -80,8 +80,8 @@ class VirtualRun {
  private:
   VirtualWorker& worker(int w) { return workers_[static_cast<std::size_t>(w)]; }
   ShardState& server(int s) { return outcome_.servers[static_cast<std::size_t>(s)]; }
-  template <class T>
-  static T& of(std::vector<T>& values, int index) {
+  template <class Values>
+  static auto& of(Values& values, int index) {
     return values[static_cast<std::size_t>(index)];
   }
 
@@ -92,9 +92,16 @@ class VirtualRun {
                  .worker = worker,
                  .server = server});
   }
-  void to_all_servers(EventKind kind, int w) {
+  void to_all_servers(EventKind kind, int w, Duration after = {}) {
     worker(w).replies = cluster_.servers;
-    for (int s = 0; s < cluster_.servers; ++s) schedule(cluster_.latency, kind, w, s);
+    for (int s = 0; s < cluster_.servers; ++s) schedule(after + cluster_.latency, kind, w, s);
+  }
+
+  /// Of the step that was begun last; null: its times are drawn.
+  const StepTime* recorded_time(int w) {
+    if (cluster_.times.empty()) return nullptr;
+    const auto& all = of(cluster_.times, w);
+    return &all[static_cast<std::size_t>(worker(w).steps - 1) % all.size()];
   }
 
   bool is_last_reply(int w) {
@@ -115,7 +122,8 @@ class VirtualRun {
     --pool_;
     if (me.steps++ % cluster_.read_every == 0) {
       ++of(outcome_.reads, w);
-      to_all_servers(EventKind::kReadArrives, w);
+      const StepTime* time = recorded_time(w);
+      to_all_servers(EventKind::kReadArrives, w, time != nullptr ? time->rest : Duration{});
     } else {
       compute(w);
     }
@@ -125,9 +133,12 @@ class VirtualRun {
   void compute(int w) {
     const double slowness =
         w < std::ssize(cluster_.slowness) ? cluster_.slowness[static_cast<std::size_t>(w)] : 1;
-    const double jitter = 1 + cluster_.jitter * (2 * worker(w).rng.uniform() - 1);
-    schedule(Duration(static_cast<std::int64_t>(static_cast<double>(cluster_.compute.count()) *
-                                                slowness * jitter)),
+    const StepTime* time = recorded_time(w);
+    const Duration compute = time != nullptr ? time->compute : cluster_.compute;
+    const double jitter =
+        time != nullptr ? 1 : 1 + cluster_.jitter * (2 * worker(w).rng.uniform() - 1);
+    schedule(Duration(static_cast<std::int64_t>(static_cast<double>(compute.count()) * slowness *
+                                                jitter)),
              EventKind::kComputed, w);
   }
 
@@ -260,6 +271,11 @@ Result<VirtualOutcome> run_virtual(const VirtualCluster& cluster, const Policy& 
     return invalid_argument(
         "virtual time needs at least 1 worker and 1 server, steps >= 0, read_every and push_every "
         ">= 1, and 0 <= jitter < 1");
+  }
+  const bool has_all = cluster.times.size() == static_cast<std::size_t>(cluster.workers) &&
+                       std::ranges::none_of(cluster.times, &std::vector<StepTime>::empty);
+  if (!cluster.times.empty() && !has_all) {
+    return invalid_argument("recorded times are needed of a step of every worker, or of none");
   }
   for (const VirtualCluster::Crash& crash : cluster.crashes) {
     if (crash.worker < 0 || crash.worker >= cluster.workers) {

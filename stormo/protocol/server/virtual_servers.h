@@ -11,6 +11,13 @@
 
 namespace stormo::protocol {
 
+/// Times of one step of a worker.
+struct StepTime {
+  Duration rest{};     ///< from the push of the step before, or the begin, to the read
+  Duration compute{};  ///< from the read to the push
+  bool operator==(const StepTime&) const = default;
+};
+
 /// Workers and servers in virtual time. All times are drawn from streams of `seed`, so equal values
 /// give equal runs.
 struct VirtualCluster {
@@ -25,6 +32,9 @@ struct VirtualCluster {
   Duration compute = std::chrono::milliseconds(10);  ///< of a step
   double jitter = 0.1;                ///< a step takes compute * (1 +- jitter), uniformly
   std::vector<double> slowness = {};  ///< by worker, multiplies its compute; missing: 1
+  /// By worker and step, in place of `compute` and `jitter`; after the last one again from the
+  /// first. Empty, or for every worker at least one.
+  std::vector<std::vector<StepTime>> times = {};
   Duration latency = std::chrono::microseconds(100);  ///< of a message, each way
   std::uint64_t seed = 1;
   struct Crash {

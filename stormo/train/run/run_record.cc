@@ -54,4 +54,21 @@ Result<RunRecord> read_run_record(const std::string& directory) {
                    .weights_hash = json.value("weights_hash", "")};
 }
 
+Result<std::vector<std::vector<server::ShardEvent>>> read_events(const std::string& directory,
+                                                                 const RunRecord& record) {
+  std::vector<std::vector<server::ShardEvent>> events;
+  for (int w = 0; w < record.workers; ++w) {
+    const std::string path = server::record_path(directory, w);
+    STORMO_ASSIGN_OR_RETURN(
+        auto of_worker, server::read_shard_record(path, server::record_origin(record.origin, w)));
+    const bool left =
+        !of_worker.empty() && of_worker.back().kind == server::ShardEvent::Kind::kLeave;
+    if (!record.weights_hash.empty() && !left) {
+      return Status(Code::kCorrupt, "'" + path + "' is cut: the run went on after its last event");
+    }
+    events.push_back(std::move(of_worker));
+  }
+  return events;
+}
+
 }  // namespace stormo::train

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/server/shard_record.h>
 
 namespace stormo::train {
 
@@ -22,5 +24,9 @@ struct RunRecord {
 Status write_run_record(const std::string& directory, const RunRecord& record);
 /// kNotFound without the file, kCorrupt for another one.
 Result<RunRecord> read_run_record(const std::string& directory);
+/// The events of each worker. kCorrupt also for a worker that has not left its servers, as it does
+/// at the end, though the run came to its end.
+Result<std::vector<std::vector<server::ShardEvent>>> read_events(const std::string& directory,
+                                                                 const RunRecord& record);
 
 }  // namespace stormo::train

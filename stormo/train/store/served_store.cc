@@ -120,10 +120,14 @@ void ServedStore::start_record(const TrainerOptions& options) {
           .take_or_throw();
 }
 
-void ServedStore::note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit) {
+void ServedStore::note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit,
+                       TimePoint at) {
   if (!recorder_) return;
-  recorder_->add(
-      {.commit = commit, .kind = kind, .shard = static_cast<std::uint32_t>(shard), .step = steps_});
+  recorder_->add({.commit = commit,
+                  .kind = kind,
+                  .shard = static_cast<std::uint32_t>(shard),
+                  .step = steps_,
+                  .at_ns = Duration(at.time_since_epoch()).count()});
 }
 
 ServedStore::~ServedStore() {
@@ -197,12 +201,13 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
   const auto nth = [&](std::size_t n) { return (n + static_cast<std::size_t>(worker_)) % count; };
   for (std::size_t n = 0; n < count; ++n) shards_[nth(n)]->begin_push(pushes[nth(n)]);
   Status outcome;
+  const TimePoint begun = std::chrono::steady_clock::now();
   for (std::size_t n = 0; n < count; ++n) {
     const std::size_t s = nth(n);
     const Result<server::Shard::Pushed> pushed = shards_[s]->push(pushes[s]);
     if (!pushed.ok() && outcome.ok()) outcome = pushed.status();
     if (!pushed.ok()) continue;
-    note(server::ShardEvent::Kind::kPush, s, pushed->commit);
+    note(server::ShardEvent::Kind::kPush, s, pushed->commit, begun);
     ++sequence_[s];
   }
   STORMO_RETURN_IF_ERROR(outcome);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -81,7 +82,8 @@ class ServedStore : public ParameterStore {
   void create_shards();
   void share_shards(Facts facts);
   void start_record(const TrainerOptions& options);
-  void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit);
+  void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit,
+            TimePoint at = std::chrono::steady_clock::now());
 
   std::vector<std::byte*> memory_;  // of shards, on the rank that allocated it
   std::optional<server::ShardRecorder> recorder_;

@@ -24,6 +24,7 @@
 #include <torch/torch.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/server/record_times.h>
 #include <stormo/server/shard_record.h>
 #include <stormo/train/run/run_record.h>
 #include <stormo/train/run/trainer.h>
@@ -54,6 +55,16 @@ class ParameterServer : public test::TrainerRun {
   ParameterServer() : TrainerRun("stormo_servers_") {
     options.optimizer = {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4};
     options.strategy.kind = Strategy::Kind::kParameterServer;
+  }
+  /// The events of a run that was recorded, by worker.
+  std::vector<std::vector<server::ShardEvent>> recorded(int workers) const {
+    std::vector<std::vector<server::ShardEvent>> events;
+    for (int w = 0; w < workers; ++w) {
+      events.push_back(server::read_shard_record(server::record_path(folder, w),
+                                                 server::record_origin(fnv1a("{}"), w))
+                           .take_or_throw());
+    }
+    return events;
   }
 };
 
@@ -376,12 +387,7 @@ TEST_P(Recorded, IsReplayedBitForBit) {
   options.eval_every = 7;
   options.record = folder;
   const Outcome real = run(4);
-  std::vector<std::vector<server::ShardEvent>> events;
-  for (int w = 0; w < 4; ++w) {
-    events.push_back(server::read_shard_record(server::record_path(folder, w),
-                                               server::record_origin(fnv1a("{}"), w))
-                         .take_or_throw());
-  }
+  auto events = recorded(4);
   EXPECT_EQ(read_run_record(folder)->weights_hash, real.end.weights_hash);
   const auto module = make_toy_module(3);
   EXPECT_EQ(replay(toy_task(module), *dataset, options, 20, events).take_or_throw(), 4 * 20);
@@ -393,6 +399,24 @@ TEST_P(Recorded, IsReplayedBitForBit) {
   };
   events[2].resize(events[2].size() / 2);
   EXPECT_EQ(fails(options), Code::kCorrupt);
+}
+
+// What took how long in the run gives the same order of reads and pushes in virtual time.
+TEST_F(ParameterServer, ASimulationWithTheTimesOfARunIsTheRun) {
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  options.record = folder;
+  for (const Policy policy : {Policy::kSync, Policy::kAsync, Policy::kNSoftsync}) {
+    options.servers = {.policy = {.kind = policy, .n = 2}, .count = 1};
+    const Outcome real = run(4);
+    const auto module = make_toy_module(3);
+    const auto times = server::step_times(recorded(4)).take_or_throw();
+    const auto simulated =
+        simulate_training(toy_task(module), *dataset, options,
+                          {.workers = 4, .steps = 20, .times = times, .latency = {}});
+    ASSERT_TRUE(simulated.ok()) << simulated.status().to_string();
+    EXPECT_EQ(weights_hash(named_state(*module)), real.end.weights_hash)
+        << protocol::policy_names()[static_cast<std::size_t>(policy)];
+  }
 }
 
 TEST_F(ParameterServer, IsRecordedFromItsStartOnly) {
