@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <bench/statistics.h>
+#include <cli/bench/servers/loopback.h>
 #include <cli/bench/servers/shards.h>
 #include <cli/engine.h>
 #include <stormo/base/units.h>
@@ -19,9 +20,9 @@ namespace stormo::cli {
 namespace {
 
 /// Turns of all workers per second, in each round: with the pull copied, with the pull in place,
-/// and of memcpy.
+/// of memcpy, and with a server behind a socket.
 struct ServersFigures {
-  std::vector<double> copied, in_place, memcpy;
+  std::vector<double> copied, in_place, memcpy, loopback;
   bool verified = false;
 };
 
@@ -45,6 +46,8 @@ Result<double> turns_per_second(comm::Communicator& world, double seconds,
 Result<ServersFigures> measure_servers(comm::Communicator& world,
                                        const BenchServersOptions& options, std::uint64_t bytes) {
   STORMO_ASSIGN_OR_RETURN(const auto shards, BenchShards::create(world, options.servers, bytes));
+  STORMO_ASSIGN_OR_RETURN(const auto loopback,
+                          LoopbackServer::create(world, options.servers, bytes));
   ServersFigures figures;
   for (int round = 0; round < options.rounds; ++round) {
     const auto measure = [&](std::vector<double>& into, const std::function<Status()>& turn) {
@@ -58,6 +61,7 @@ Result<ServersFigures> measure_servers(comm::Communicator& world,
       return Status();
     }));
     STORMO_RETURN_IF_ERROR(measure(figures.in_place, [&] { return shards->pull_and_push(false); }));
+    STORMO_RETURN_IF_ERROR(measure(figures.loopback, [&] { return loopback->push_and_pull(); }));
   }
   STORMO_ASSIGN_OR_RETURN(figures.verified, shards->counted_all());
   return figures;
@@ -72,21 +76,27 @@ std::string figures_json(const ServersFigures& f, const BenchServersOptions& opt
   const auto add = [&](const char* name, const std::vector<double>& rates) {
     const double rate = bench::median(rates);
     const bench::Spread s = bench::ratios(rates, f.memcpy);
+    const bench::Spread over_loopback = bench::ratios(rates, f.loopback);
     out[name] = {{"keys_per_s", rate * keys},
                  {"bytes_per_s", rate * keys * 2 * static_cast<double>(bytes)},
                  {"roofline", s.median},
                  {"roofline_min", s.min},
-                 {"roofline_max", s.max}};
+                 {"roofline_max", s.max},
+                 {"over_loopback", over_loopback.median},
+                 {"over_loopback_min", over_loopback.min},
+                 {"over_loopback_max", over_loopback.max}};
   };
   add("copied", f.copied);
   add("in_place", f.in_place);
+  out["loopback_keys_per_s"] = bench::median(f.loopback) * keys;
   out["memcpy_bytes_per_s"] = bench::median(f.memcpy) * keys * 2 * static_cast<double>(bytes);
   return out.dump();
 }
 
 std::string columns() {
-  return fmt::format("{:>10}  {:>10}  {:>8}  {:>8}  {:>6}  {:>6}  {:>10}  {:>8}", "key", "keys/s",
-                     "GB/s", "of memcpy", "min", "max", "in place/s", "of memcpy");
+  return fmt::format("{:>10}  {:>10}  {:>8}  {:>9}  {:>6}  {:>6}  {:>10}  {:>9}  {:>11}", "key",
+                     "keys/s", "GB/s", "of memcpy", "min", "max", "in place/s", "of memcpy",
+                     "of loopback");
 }
 
 std::string line(const ServersFigures& f, int servers, std::uint64_t bytes) {
@@ -94,10 +104,10 @@ std::string line(const ServersFigures& f, int servers, std::uint64_t bytes) {
   const bench::Spread copied = bench::ratios(f.copied, f.memcpy);
   const bench::Spread in_place = bench::ratios(f.in_place, f.memcpy);
   return fmt::format(
-      "{:>10}  {:>10.4g}  {:>8.3g}  {:>9.3f}  {:>6.3f}  {:>6.3f}  {:>10.4g}  {:>9.3f}{}",
+      "{:>10}  {:>10.4g}  {:>8.3g}  {:>9.3f}  {:>6.3f}  {:>6.3f}  {:>10.4g}  {:>9.3f}  {:>11.2f}{}",
       format_bytes(bytes), rate, rate * 2 * static_cast<double>(bytes) / 1e9, copied.median,
       copied.min, copied.max, bench::median(f.in_place) * servers, in_place.median,
-      f.verified ? "" : "  WRONG");
+      bench::ratios(f.copied, f.loopback).median, f.verified ? "" : "  WRONG");
 }
 
 }  // namespace
