@@ -56,6 +56,31 @@ int WorkerProcess::exit_code() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+ServerProcess::ServerProcess() {
+  auto server = ShardServer::listen({.address = {.host = "127.0.0.1", .port = 0}}).take_or_throw();
+  address_ = server->address();
+  int ends[2];
+  if (::pipe(ends) != 0) std::abort();
+  outcome_ = transport::Descriptor(ends[0]);
+  const transport::Descriptor report(ends[1]);
+  process_ = std::make_unique<WorkerProcess>([&](const transport::HostPort&) {
+    const Status status = server->serve(-1);
+    server.reset();
+    (void)!::write(report.get(), status.message().data(), status.message().size());
+    return static_cast<int>(status.code());
+  });
+  process_->start(0);
+}
+
+Status ServerProcess::outcome() {
+  const int code = process_->exit_code();
+  std::string message(1000, '\0');
+  const ssize_t bytes = ::read(outcome_.get(), message.data(), message.size());
+  message.resize(static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
+  if (code < 0) return Status(Code::kCancelled, "it was killed");
+  return code == 0 ? Status() : Status(static_cast<Code>(code), message);
+}
+
 ServedRun::ServedRun(transport::Secret secret) : stop_(::eventfd(0, EFD_CLOEXEC)) {
   ShardServer::Options options;
   options.address = {.host = "127.0.0.1", .port = 0};

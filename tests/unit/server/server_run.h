@@ -39,6 +39,21 @@ class WorkerProcess {
   transport::Descriptor port_pipe_;
 };
 
+/// A server in a process of its own. Made before the test has threads. Killed at the end.
+class ServerProcess {
+ public:
+  ServerProcess();
+  const transport::HostPort& address() const { return address_; }
+  void send_signal(int signal) const { process_->send_signal(signal); }
+  /// Blocks until its end: the outcome of serve(), or kCancelled after a signal.
+  Status outcome();
+
+ private:
+  transport::HostPort address_;
+  transport::Descriptor outcome_;  // a pipe
+  std::unique_ptr<WorkerProcess> process_;
+};
+
 /// A server in a thread of this process.
 class ServedRun {
  public:

@@ -339,24 +339,6 @@ TEST(ShardServer, WhoWaitsBehindAConnectionLearnsThatTheServerHasEnded) {
   EXPECT_EQ(far.shards[0]->join().status().code(), Code::kPeerLost);
 }
 
-/// A server in a process of its own.
-class ServerProcess {
- public:
-  ServerProcess() {
-    auto server =
-        ShardServer::listen({.address = {.host = "127.0.0.1", .port = 0}}).take_or_throw();
-    address_ = server->address();
-    process_.emplace([&](const transport::HostPort&) { return server->serve(-1).ok() ? 0 : 1; });
-    process_->start(0);
-  }
-  const transport::HostPort& address() const { return address_; }
-  void send_signal(int signal) const { process_->send_signal(signal); }
-
- private:
-  transport::HostPort address_;
-  std::optional<WorkerProcess> process_;
-};
-
 class LostServer : public testing::TestWithParam<std::tuple<int, bool>> {};
 INSTANTIATE_TEST_SUITE_P(All, LostServer,
                          testing::Combine(testing::Values(SIGKILL, SIGSTOP), testing::Bool()));
