@@ -17,8 +17,8 @@ constexpr std::size_t kLengthBytes = 4;
 
 }  // namespace
 
-DataLink::DataLink(std::shared_ptr<ServerLink> control)
-    : control_(std::move(control)), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+DataLink::DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part)
+    : servers_(std::move(servers)), part_(part), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -97,18 +97,29 @@ void DataLink::turn() {
     std::uint64_t count = 0;
     (void)!::read(wake_.get(), &count, sizeof count);
   }
-  if (const Status status = control_->status(); !status.ok()) return fail_all(status);
   now = std::chrono::steady_clock::now();
+  if (const Status status = find_server(now); !status.ok()) return fail_all(status);
   if (stage_ == Stage::kApart || stage_ == Stage::kDialing) dial(now);
   if (stage_ == Stage::kAttaching || stage_ == Stage::kReady) {
     if (!talk().ok()) disconnect(now);
   }
 }
 
+Status DataLink::find_server(TimePoint now) {
+  const Status lost = control().status();
+  if (lost.ok() || current_ + 1 == servers_.size()) {
+    return current_ == 0 ? lost : lost.within(servers_[0]->status().message() + "; and its backup");
+  }
+  ++current_;
+  disconnect(now);
+  next_dial_ = now;
+  return {};
+}
+
 void DataLink::dial(TimePoint now) {
   if (stage_ == Stage::kApart) {
     if (now < next_dial_ || !has_calls()) return;
-    const ServerLink::Options& options = control_->options();
+    const ServerLink::Options& options = control().options();
     auto addresses = transport::resolve(options.server);
     if (!addresses.ok() || addresses->empty()) return disconnect(now);
     transport::Hello hello;
@@ -121,12 +132,12 @@ void DataLink::dial(TimePoint now) {
   if (!dialer_->step(now)) return;
   Result<transport::Descriptor> socket = dialer_->take();
   if (!socket.ok()) return disconnect(now);
-  const WorkerHello& hello = control_->options().hello;
+  const WorkerHello& hello = control().options().hello;
   attaching_.emplace(std::move(*socket));
-  attaching_->send(encode(
-      ServerRequest{.op = ServerOp::kAttach,
-                    .id = 1,
-                    .body = encode(Attachment{.worker = hello.worker, .token = hello.token})}));
+  attaching_->send(encode(ServerRequest{
+      .op = ServerOp::kAttach,
+      .id = 1,
+      .body = encode(Attachment{.worker = hello.worker, .part = part_, .token = hello.token})}));
   stage_ = Stage::kAttaching;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/server/byte_ranges.h>
@@ -30,13 +31,16 @@ struct DataCall {
   std::string body;
 };
 
-/// A worker's data connection to a server whose memory it does not map, with a thread that sends
-/// requests and receives replies. Several requests may be on their way: a request does not wait for
-/// the reply to the one before. When the connection breaks, it connects again and repeats what has
-/// no reply; the server executes each request once. All calls fail when the server is lost.
+/// A worker's data connection to the server of a part of the run, whose memory it does not map,
+/// with a thread that sends requests and receives replies. Several requests may be on their way: a
+/// request does not wait for the reply to the one before. When the connection breaks, it connects
+/// again and repeats what has no reply; the server executes each request once. When the server is
+/// lost, it goes on in the same way with the next one that holds the part. All calls fail when none
+/// is left.
 class DataLink {
  public:
-  explicit DataLink(std::shared_ptr<ServerLink> control);
+  /// `servers`: at least one, in the order in which they are used.
+  DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part);
   ~DataLink();
 
   /// Gives a request a number and sends it; does not block.
@@ -47,7 +51,6 @@ class DataLink {
   Result<std::string> call(DataRequest request, ByteRanges payload = {}, ByteRanges sink = {}) {
     return finish(start(std::move(request), std::move(payload), std::move(sink)));
   }
-  Status status() const { return control_->status(); }
 
  private:
   enum class Stage { kApart, kDialing, kAttaching, kReady };
@@ -66,9 +69,15 @@ class DataLink {
   void disconnect(TimePoint now);
   void fail_all(const Status& why);
 
-  std::shared_ptr<ServerLink> control_;
+  ServerLink& control() const { return *servers_[current_]; }
+  /// OK while there is a server. Leaves those that are lost.
+  Status find_server(TimePoint now);
+
+  std::vector<std::shared_ptr<ServerLink>> servers_;
+  const int part_;
   transport::Descriptor wake_;
   // of the thread
+  std::size_t current_ = 0;  // of servers_
   Stage stage_ = Stage::kApart;
   std::unique_ptr<transport::Dialer> dialer_;
   transport::Descriptor socket_;

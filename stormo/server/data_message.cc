@@ -85,20 +85,28 @@ class Reader {
 
 }  // namespace
 
+bool is_of_ledger(DataOp op) { return op >= DataOp::kDeal && op <= DataOp::kLeaveLedger; }
+
+bool is_harmless(DataOp op) {
+  return op == DataOp::kLook || op == DataOp::kSave || op == DataOp::kState ||
+         op == DataOp::kTerms || op == DataOp::kLookAtLedger;
+}
+
 std::string encode(const DataRequest& r) {
   return Writer()(r.op, r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale, r.weight,
                   r.updates, r.given, r.terms.first_step, r.terms.steps, r.terms.first_sample,
-                  r.terms.by_speed, r.outcome.loss_sum, r.outcome.samples)
+                  r.terms.by_speed, r.outcome.loss_sum, r.outcome.samples, r.worker, r.origin,
+                  r.result)
       .take();
 }
 
 Result<DataRequest> decode_data_request(std::string_view head) {
   Reader in(head);
   DataRequest r;
-  in.upto(r.op, DataOp::kExchange)(r.shard, r.id, r.patience_ns, r.count, r.number,
-                                   r.gradient_scale, r.weight, r.updates, r.given,
-                                   r.terms.first_step, r.terms.steps, r.terms.first_sample,
-                                   r.terms.by_speed, r.outcome.loss_sum, r.outcome.samples);
+  in.upto(r.op, DataOp::kComeBack)(
+      r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale, r.weight, r.updates,
+      r.given, r.terms.first_step, r.terms.steps, r.terms.first_sample, r.terms.by_speed,
+      r.outcome.loss_sum, r.outcome.samples, r.worker, r.origin, r.result);
   if (!in.done() || r.op < DataOp::kRead || r.patience_ns < -1) return malformed("request");
   for (const char given : r.given) {
     if (given != 0 && given != 1) return malformed("list of arrays");
@@ -238,12 +246,12 @@ Result<std::uint64_t> decode_count(std::string_view bytes) {
   return count;
 }
 
-std::string encode(const Attachment& a) { return Writer()(a.worker, a.token).take(); }
+std::string encode(const Attachment& a) { return Writer()(a.worker, a.part, a.token).take(); }
 
 Result<Attachment> decode_attachment(std::string_view bytes) {
   Reader in(bytes);
   Attachment a;
-  in(a.worker, a.token);
+  in(a.worker, a.part, a.token);
   if (!in.done()) return malformed("attachment");
   return a;
 }

@@ -14,9 +14,10 @@
 namespace stormo::server {
 
 // Messages between a worker and a server on the data connection of a worker that does not map the
-// server's memory. A message is a frame (length in 32 bits, head) and a payload: the bytes of
-// arrays, whose number both sides know from the head and the layout of the shard. Replies come in
-// the order of requests. All decoding is strict, see server_message.h.
+// server's memory; and between a server and its backup, which executes the same requests. A message
+// is a frame (length in 32 bits, head) and a payload: the bytes of arrays, whose number both sides
+// know from the head and the layout of the shard. Replies come in the order of requests. All
+// decoding is strict, see server_message.h.
 
 /// Values are wire format: append only.
 enum class DataOp : std::uint8_t {
@@ -36,7 +37,12 @@ enum class DataOp : std::uint8_t {
   kStop = 14,  ///< count: signal
   kLeaveLedger = 15,
   kExchange = 16,  ///< number: alpha; payload both ways: the worker's values of all pieces
+  kLose = 17,      ///< to a backup: the worker is lost, in all shards and in the ledger
+  kComeBack = 18,  ///< to a backup: it is back
 };
+bool is_of_ledger(DataOp op);
+/// Doing it again changes nothing, so its answer is not kept.
+bool is_harmless(DataOp op);
 
 /// The head of a request. Fields that an operation does not use are 0.
 struct DataRequest {
@@ -51,6 +57,10 @@ struct DataRequest {
   std::string given;             ///< a byte for each array that the payload may have; 1: it has
   Ledger::Terms terms = {};      ///< kDeal
   Ledger::Outcome outcome = {};  ///< kNext
+  // to a backup:
+  std::int32_t worker = -1;  ///< in whose name
+  std::uint64_t origin = 0;  ///< the id that the worker gave it
+  std::string result = {};   ///< what it must give
 };
 std::string encode(const DataRequest& request);
 Result<DataRequest> decode_data_request(std::string_view head);
@@ -88,6 +98,7 @@ Result<std::uint64_t> decode_count(std::string_view bytes);
 /// A worker opens a data connection; the request kAttach has it.
 struct Attachment {
   std::int32_t worker = 0;
+  std::int32_t part = 0;  ///< the shards of this server of the list, with backups those it had
   std::uint64_t token = 0;
   bool operator==(const Attachment&) const = default;
 };

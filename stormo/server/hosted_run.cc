@@ -78,4 +78,9 @@ void HostedRun::come_back(int worker) {
   if (const auto ledger = ledger_of(worker)) ledger->come_back();
 }
 
+bool HostedRun::is_lost(int worker) const {
+  const auto ledger = ledger_of(worker);
+  return ledger && ledger->is_lost();
+}
+
 }  // namespace stormo::server

@@ -46,6 +46,8 @@ class HostedRun {
 
   /// The worker is back. It joins the shards itself.
   void come_back(int worker);
+  /// Whether others do its steps, as the ledger says.
+  bool is_lost(int worker) const;
 
  private:
   HostedRun(int workers, int server, int servers)

@@ -18,13 +18,22 @@ constexpr std::uint32_t kHelloId = 2;
 constexpr Duration kLongestTurn = std::chrono::milliseconds(kMaxPollMs);
 constexpr Duration kShortestBeat = std::chrono::milliseconds(5);
 constexpr Duration kLongestBeat = std::chrono::seconds(1);
+/// With backups: verdicts about servers come with beats.
+constexpr Duration kLongestBeatOfBackups = std::chrono::milliseconds(100);
+constexpr Duration kLongestApart = std::chrono::seconds(1);
 /// After a hello that came too early, and after a connection that broke.
 constexpr Duration kPause = std::chrono::milliseconds(50);
 
 }  // namespace
 
+Result<std::unique_ptr<ServerLink>> ServerLink::begin(Options options) {
+  std::unique_ptr<ServerLink> link(new ServerLink(std::move(options), /*may_start_later=*/false));
+  STORMO_RETURN_IF_ERROR(link->start());
+  return link;
+}
+
 Result<std::unique_ptr<ServerLink>> ServerLink::connect(Options options, Deadline by) {
-  std::unique_ptr<ServerLink> link(new ServerLink(std::move(options)));
+  std::unique_ptr<ServerLink> link(new ServerLink(std::move(options), /*may_start_later=*/true));
   STORMO_RETURN_IF_ERROR(link->start());
   std::unique_lock lock(link->mutex_);
   const auto is_decided = [&] { return link->was_greeted_ || !link->refused_.ok(); };
@@ -72,7 +81,7 @@ Result<std::string> ServerLink::ask(ServerOp op, std::string body, Deadline by) 
   const std::uint32_t id = next_id_++;
   question_ = Question{.id = id, .frame = encode(ServerRequest{.op = op, .id = id, .body = body})};
   wake();
-  const auto is_over = [&] { return question_->is_answered || health_.failed(); };
+  const auto is_over = [&] { return question_->is_answered || options_.health->failed(); };
   if (by.is_never()) {
     changed_.wait(lock, is_over);
   } else {
@@ -84,7 +93,7 @@ Result<std::string> ServerLink::ask(ServerOp op, std::string body, Deadline by) 
     if (question.code != Code::kOk) return Status(question.code, question.body);
     return question.body;
   }
-  STORMO_RETURN_IF_ERROR(health_.status());
+  STORMO_RETURN_IF_ERROR(options_.health->status());
   return Status(Code::kDeadlineExceeded, fmt::format("the server at {} has not answered in time",
                                                      transport::to_string(options_.server)));
 }
@@ -103,9 +112,9 @@ void ServerLink::run() {
 /// Waits for something to do, and does it.
 void ServerLink::turn() {
   TimePoint now = std::chrono::steady_clock::now();
-  const bool is_lost = health_.failed();
+  const bool is_lost = options_.health->failed();
   std::array<pollfd, 2> fds{pollfd{wake_.get(), POLLIN, 0}, pollfd{-1, 0, 0}};
-  TimePoint due = is_lost ? TimePoint::max() : next_dial_;
+  TimePoint due = is_lost && !options_.beat ? TimePoint::max() : next_dial_;
   if (connection_) {
     fds[1] = {connection_->fd(), connection_->poll_events(), 0};
     due = next_beat_;
@@ -118,13 +127,17 @@ void ServerLink::turn() {
     std::uint64_t count = 0;
     (void)!::read(wake_.get(), &count, sizeof count);
   }
-  if (is_lost) return;
+  if (is_lost) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+    if (!options_.beat) return;
+  }
   now = std::chrono::steady_clock::now();
   if (!connection_) dial(now);
   if (connection_) {
     if (const Status status = talk(now); !status.ok()) disconnect(now, status);
   }
-  look_whether_lost(now);
+  if (!is_lost) look_whether_lost(now);
 }
 
 void ServerLink::dial(TimePoint now) {
@@ -174,11 +187,15 @@ Status ServerLink::take_replies(TimePoint now) {
     STORMO_ASSIGN_OR_RETURN(const ServerReply reply, decode_server_reply(*body));
     heard_ = now;
     if (reply.id == kFarewell) {
-      lose(std::string(reply.body));
+      give_up(std::string(reply.body));
       return io_error("it has ended");
     }
     if (reply.id == kHelloId) {
       STORMO_RETURN_IF_ERROR(take_hello(reply));
+      continue;
+    }
+    if (reply.id == kBeatId) {
+      if (options_.on_answer) options_.on_answer(reply.body);
       continue;
     }
     const std::lock_guard lock(mutex_);
@@ -211,8 +228,10 @@ Status ServerLink::take_hello(const ServerReply& reply) {
 void ServerLink::send_due(TimePoint now) {
   if (!is_greeted_) return;
   if (now >= next_beat_) {
-    connection_->send(encode(ServerRequest{.op = ServerOp::kBeat}));
-    next_beat_ = now + std::clamp<Duration>(timeout_ / 5, kShortestBeat, kLongestBeat);
+    const std::string news = options_.beat ? options_.beat() : std::string();
+    connection_->send(encode(ServerRequest{.op = ServerOp::kBeat, .body = news}));
+    const Duration longest = options_.hello.backups ? kLongestBeatOfBackups : kLongestBeat;
+    next_beat_ = now + std::clamp<Duration>(timeout_ / 5, kShortestBeat, longest);
   }
   const std::lock_guard lock(mutex_);
   if (!question_ || question_->is_sent) return;
@@ -236,18 +255,21 @@ void ServerLink::look_whether_lost(TimePoint now) {
   std::string why;
   {
     const std::lock_guard lock(mutex_);
-    if (!was_greeted_) return;
+    if (!was_greeted_ && may_start_later_) return;
     why = refused_.ok() ? last_failure_ : refused_.message();
     if (is_greeted_) why = "it is silent";
-    if (refused_.ok() && now - heard_ < timeout_) why.clear();
+    // before the first greeting it may be busy with the memory of its shards
+    const bool is_apart =
+        options_.hello.backups && was_greeted_ && !is_greeted_ && now - heard_ >= kLongestApart;
+    if (refused_.ok() && now - heard_ < timeout_ && !is_apart) why.clear();
   }
   if (process_ && !is_greeted_) process_->wait(Duration::zero());
   if (process_ && process_->is_gone()) why = "its process has ended";
-  if (!why.empty()) lose(why);
+  if (!why.empty()) give_up(why);
 }
 
-void ServerLink::lose(const std::string& why) {
-  (void)health_.fail(Status(
+void ServerLink::give_up(const std::string& why) {
+  (void)options_.health->fail(Status(
       Code::kPeerLost,
       fmt::format("the server at {} is lost: {}", transport::to_string(options_.server), why)));
   const std::lock_guard lock(mutex_);

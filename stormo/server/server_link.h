@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,14 +23,24 @@ namespace stormo::server {
 
 /// A worker's control connection to one server, with a thread that says that the worker lives, and
 /// that connects again when the connection breaks. The server is lost when it has said farewell,
-/// when its process on this host has ended, or when nothing was heard of it for the timeout.
+/// when its process on this host has ended, or when nothing was heard of it for the timeout. In a
+/// run with backups also when it was not connected and nothing was heard of it for one second.
 class ServerLink {
  public:
   struct Options {
     transport::HostPort server;
     transport::Secret secret;
     WorkerHello hello;
+    /// Of a run with backups. They are called by the link's thread, also once the server is lost:
+    /// one that lives learns that it counts as lost. May be empty.
+    std::function<std::string()> beat = {};                ///< what the next beat says
+    std::function<void(std::string_view)> on_answer = {};  ///< what the answer to a beat says
+    /// Another one may declare the server lost.
+    std::shared_ptr<transport::Health> health = std::make_shared<transport::Health>();
   };
+  /// Begins to connect to a server that runs: if it does not answer in time, it is lost. kIo
+  /// without descriptors.
+  static Result<std::unique_ptr<ServerLink>> begin(Options options);
   /// Connects and says hello, at most until `by`: the server may start later, and a process that
   /// had the worker's number may still be there.
   static Result<std::unique_ptr<ServerLink>> connect(Options options, Deadline by);
@@ -39,7 +50,9 @@ class ServerLink {
   /// when the connection breaks.
   Result<std::string> ask(ServerOp op, std::string body, Deadline by);
   /// OK until the server is lost; then why (kPeerLost). Any thread.
-  Status status() const { return health_.status(); }
+  Status status() const { return options_.health->status(); }
+  /// From now on the server is lost.
+  void give_up(const std::string& why);
   const ServerHello& server() const { return server_; }
   const Options& options() const { return options_; }
 
@@ -53,7 +66,8 @@ class ServerLink {
     std::string body;
   };
 
-  explicit ServerLink(Options options) : options_(std::move(options)) {}
+  ServerLink(Options options, bool may_start_later)
+      : options_(std::move(options)), may_start_later_(may_start_later) {}
   Status start();
   void wake();
   void run();
@@ -65,12 +79,11 @@ class ServerLink {
   void send_due(TimePoint now);
   void disconnect(TimePoint now, const Status& why);
   void look_whether_lost(TimePoint now);
-  void lose(const std::string& why);
 
   const Options options_;
+  const bool may_start_later_;
   Duration timeout_{};
   transport::Descriptor wake_;
-  transport::Health health_;
   // of the link's thread
   std::unique_ptr<transport::Dialer> dialer_;
   std::optional<ControlConnection> connection_;

@@ -44,6 +44,19 @@ void read_place(WireReader& in, Place& place) {
   place.process.pid = pid;
 }
 
+void put_servers(std::string& out, const std::vector<std::int32_t>& servers) {
+  put(out, static_cast<std::uint32_t>(servers.size()));
+  for (const std::int32_t server : servers) put(out, server);
+}
+
+void read_servers(WireReader& in, std::vector<std::int32_t>& servers) {
+  std::uint32_t count = 0;
+  in.read(count);
+  for (std::int32_t server = 0; servers.size() < count && in.read(server);) {
+    servers.push_back(server);
+  }
+}
+
 void put_file(std::string& out, const SharedFile& file) {
   put(out, file.fd);
   put(out, file.bytes);
@@ -112,6 +125,8 @@ std::string encode(const WorkerHello& hello) {
   put(out, hello.token);
   put(out, hello.timeout_ns);
   put_place(out, hello.place);
+  put(out, static_cast<std::uint8_t>(hello.backups));
+  put_bytes(out, hello.successor);
   return out;
 }
 
@@ -122,7 +137,13 @@ Result<WorkerHello> decode_worker_hello(std::string_view bytes) {
   in.read(out.token);
   in.read(out.timeout_ns);
   read_place(in, out.place);
-  if (!in.done()) return corrupt("malformed hello of a worker");
+  std::uint8_t backups = 0;
+  std::string_view successor;
+  in.read(backups);
+  in.read_bytes(kMaxAddressBytes, successor);
+  if (!in.done() || backups > 1) return corrupt("malformed hello of a worker");
+  out.backups = backups == 1;
+  out.successor = successor;
   return out;
 }
 
@@ -139,6 +160,22 @@ Result<ServerHello> decode_server_hello(std::string_view bytes) {
   read_place(in, out.place);
   read_file(in, out.ledger);
   if (!in.done()) return corrupt("malformed hello of a server");
+  return out;
+}
+
+std::string encode(const ServerNews& news) {
+  std::string out;
+  put_servers(out, news.lost);
+  put_servers(out, news.complaints);
+  return out;
+}
+
+Result<ServerNews> decode_server_news(std::string_view bytes) {
+  WireReader in(bytes);
+  ServerNews out;
+  read_servers(in, out.lost);
+  read_servers(in, out.complaints);
+  if (!in.done()) return corrupt("malformed news of servers");
   return out;
 }
 

@@ -19,7 +19,7 @@ namespace stormo::server {
 /// Requests of a worker. Values are wire format: append only.
 enum class ServerOp : std::uint8_t {
   kHello = 1,   ///< WorkerHello; the reply is a ServerHello
-  kBeat = 2,    ///< the worker lives
+  kBeat = 2,    ///< the worker lives; with backups both have ServerNews
   kTerms = 3,   ///< RunTerms; the reply is a list of ShardFile, when the run is open
   kOpen = 4,    ///< by the chief: others may begin
   kFinish = 5,  ///< the worker's end is no loss
@@ -29,6 +29,7 @@ enum class ServerOp : std::uint8_t {
 /// The longest body of a frame.
 inline constexpr std::size_t kMaxControlBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxHostBytes = 128;
+inline constexpr std::size_t kMaxAddressBytes = 300;
 inline constexpr std::int64_t kMaxPieceElements = std::int64_t{1} << 40;
 /// The id of a reply that answers no request: the server ends, and says why.
 inline constexpr std::uint32_t kFarewell = 0;
@@ -55,13 +56,16 @@ std::string encode(const ServerReply& reply);
 Result<ServerRequest> decode_server_request(std::string_view body);
 Result<ServerReply> decode_server_reply(std::string_view body);
 
-/// A worker introduces itself.
+/// A worker introduces itself; or the server whose part this one has a copy of, as the worker with
+/// the number workers + server.
 struct WorkerHello {
   std::int32_t worker = 0, workers = 1;
   std::int32_t server = 0, servers = 1;  ///< which server the worker takes this one for
   std::uint64_t token = 0;               ///< of the worker's session; random
   std::int64_t timeout_ns = 0;           ///< lost when silent for longer
   Place place;
+  bool backups = false;        ///< whether every server has a copy of its predecessor's part
+  std::string successor = {};  ///< with backups: address of the server that has a copy of this one
   bool operator==(const WorkerHello&) const = default;
 };
 std::string encode(const WorkerHello& hello);
@@ -80,6 +84,15 @@ struct ServerHello {
 };
 std::string encode(const ServerHello& hello);
 Result<ServerHello> decode_server_hello(std::string_view bytes);
+
+/// What is said about servers with beats.
+struct ServerNews {
+  std::vector<std::int32_t> lost = {};        ///< decided by the chief, and passed on
+  std::vector<std::int32_t> complaints = {};  ///< by a server: neighbours that it has lost
+  bool operator==(const ServerNews&) const = default;
+};
+std::string encode(const ServerNews& news);
+Result<ServerNews> decode_server_news(std::string_view bytes);
 
 /// The shards of a server, in the order of their numbers.
 std::string encode(const std::vector<SharedFile>& shards);

@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -12,41 +11,23 @@
 
 #include <stormo/base/units.h>
 #include <stormo/server/control_connection.h>
-#include <stormo/server/hosted_run.h>
-#include <stormo/server/remote_worker.h>
+#include <stormo/server/held_parts.h>
 #include <stormo/server/run_terms.h>
+#include <stormo/server/server_members.h>
 #include <stormo/transport/net/gate.h>
-#include <stormo/transport/shm/peer_process.h>
 
 namespace stormo::server {
 namespace {
 
 using transport::Gate;
-using transport::PeerProcess;
+using Member = ServerMembers::Member;
 
 constexpr int kTickMs = 20;
 /// What is longer between two looks is a pause of the server itself, and no silence of workers.
 constexpr Duration kLongestTurn = std::chrono::milliseconds(100);
-/// For the lease of a shard, when a worker is taken out of it.
-constexpr Duration kLeavePatience = std::chrono::seconds(1);
 constexpr std::size_t kMaxConnections = 4096;
 /// For workers to come, once the run is open; others then do their steps.
 constexpr Duration kArrivalTime = std::chrono::seconds(60);
-constexpr Duration kLongestTimeout = std::chrono::hours(24);
-
-/// A worker as the server knows it.
-struct Member {
-  enum class Stage { kHere, kLost, kFinished } stage = Stage::kHere;
-  std::uint64_t token = 0;  ///< of its session
-  Duration timeout{};
-  TimePoint heard{};
-  std::optional<PeerProcess> process = {};  ///< if it is on this host
-  bool is_leaving = false;                  ///< lost, but not yet out of all shards
-  bool is_buried = false;
-  std::optional<std::uint32_t> asks_terms = {};  ///< id of a request that waits for the chief
-  std::string terms = {};                        ///< of this request
-  std::unique_ptr<RemoteWorker> remote = {};     ///< if it does not map the memory
-};
 
 struct Connection {
   ControlConnection control;
@@ -57,6 +38,9 @@ struct Connection {
 
 class PollingShardServer final : public ShardServer {
  public:
+  ~PollingShardServer() override {
+    if (parts_) parts_->close();
+  }
   Status open(Options options);
   transport::HostPort address() const override { return address_; }
   Status serve(int stop_fd) override;
@@ -78,29 +62,27 @@ class PollingShardServer final : public ShardServer {
   static void reply(Connection& c, std::uint32_t id, const Result<std::string>& outcome);
   Status greet(Connection& c, const ServerRequest& request);
   Status attach(Connection& c, const ServerRequest& request);
+  Status handle_predecessor(Connection& c, const ServerRequest& request);
+  Status answer_beat(Connection& c, const ServerRequest& request);
   Status admit(const WorkerHello& hello);
-  Status make_room(int worker);
+  Status admit_predecessor(const WorkerHello& hello);
   Result<std::string> chief_terms(std::string_view bytes);
   void answer_waiting();
   Result<std::string> shards_for(const Member& member) const;
   Connection* connection_of(int worker);
 
-  void hear(int worker, TimePoint now);
-  void watch_members(TimePoint now);
-  void miss_absent(TimePoint now);
-  void lose(int worker, Member& member, const std::string& why);
-  void take_out(int worker, Member& member);
+  void watch_all(TimePoint now);
 
   Options options_;
   transport::HostPort address_;
   std::unique_ptr<Gate> gate_;
   Connections connections_;
-  std::unique_ptr<HostedRun> run_;
   std::optional<TimePoint> opened_;
   std::optional<TimePoint> chief_finished_;
   std::mutex complaints_mutex_;
-  std::vector<std::string> complaints_;  // of threads of remote workers; guarded
-  std::map<int, Member> members_;        // ends before what its threads use
+  std::vector<std::string> complaints_;     // of threads of remote workers; guarded
+  std::unique_ptr<HeldParts> parts_;        // null before the first hello
+  std::unique_ptr<ServerMembers> members_;  // likewise; ends before what its threads use
   TimePoint last_look_ = std::chrono::steady_clock::now();
 };
 
@@ -127,11 +109,13 @@ Status PollingShardServer::open(Options options) {
 Status PollingShardServer::serve(int stop_fd) {
   for (;;) {
     if (turn(stop_fd)) {
+      if (parts_) parts_->close();
       const Status stopped(Code::kInterrupted, "the server was told to stop");
       say_farewell(stopped);
       return stopped;
     }
     if (const std::optional<Status> outcome = end()) {
+      if (parts_) parts_->close();
       say_farewell(outcome->ok() ? Status(Code::kPeerLost, "worker 0 has finished the run")
                                  : *outcome);
       return *outcome;
@@ -165,24 +149,23 @@ bool PollingShardServer::turn(int stop_fd) {
     connections_.push_back(std::make_unique<Connection>(Connection{
         .control = ControlConnection(std::move(visitor.socket)), .peer = std::move(visitor.peer)}));
   }
-  watch_members(std::chrono::steady_clock::now());
-  miss_absent(std::chrono::steady_clock::now());
+  watch_all(std::chrono::steady_clock::now());
   pass_on_complaints();
   return stop_fd >= 0 && fds[0].revents != 0;
 }
 
 /// How the run has ended; nothing while it goes on.
 std::optional<Status> PollingShardServer::end() const {
-  const auto chief = members_.find(0);
-  if (chief == members_.end()) return {};
-  if (chief->second.stage == Member::Stage::kLost) {
+  if (!members_) return {};
+  if (const Status failure = parts_->failure(); !failure.ok()) return failure;
+  const Member* const chief = members_->find(0);
+  if (chief == nullptr) return {};
+  if (chief->stage == Member::Stage::kLost) {
     return Status(Code::kPeerLost, "worker 0, which keeps the run, was lost");
   }
   if (!chief_finished_) return {};
-  const bool others_are_here = std::ranges::any_of(
-      members_, [](const auto& m) { return m.second.stage == Member::Stage::kHere; });
-  const bool waited = std::chrono::steady_clock::now() - *chief_finished_ > chief->second.timeout;
-  if (others_are_here && !waited) return {};
+  const bool waited = std::chrono::steady_clock::now() - *chief_finished_ > chief->timeout;
+  if (members_->any_here() && !waited) return {};
   return Status();
 }
 
@@ -216,12 +199,13 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
   if (request.op == ServerOp::kHello) return greet(c, request);
   if (request.op == ServerOp::kAttach) return attach(c, request);
   if (c.worker < 0) return Status(Code::kCorrupt, "server protocol: a request before the hello");
-  Member& member = members_.at(c.worker);
-  hear(c.worker, std::chrono::steady_clock::now());
+  if (parts_->is_predecessor(c.worker)) return handle_predecessor(c, request);
+  Member& member = members_->at(c.worker);
+  members_->hear(c.worker, std::chrono::steady_clock::now());
   switch (request.op) {
     case ServerOp::kHello:
     case ServerOp::kAttach: break;
-    case ServerOp::kBeat: reply(c, kBeatId, std::string()); break;
+    case ServerOp::kBeat: return answer_beat(c, request);
     case ServerOp::kTerms:
       if (c.worker == 0) {
         reply(c, request.id, chief_terms(request.body));
@@ -231,7 +215,7 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
       }
       break;
     case ServerOp::kOpen:
-      if (c.worker != 0 || !run_->terms()) {
+      if (c.worker != 0 || !parts_->terms()) {
         return Status(Code::kCorrupt,
                       "server protocol: only worker 0 opens a run, after its terms");
       }
@@ -244,6 +228,31 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
       reply(c, request.id, std::string());
       break;
   }
+  return {};
+}
+
+Status PollingShardServer::answer_beat(Connection& c, const ServerRequest& request) {
+  if (!parts_->has_backups()) {
+    reply(c, kBeatId, std::string());
+    return {};
+  }
+  if (c.worker == 0) {
+    STORMO_ASSIGN_OR_RETURN(const ServerNews verdicts, decode_server_news(request.body));
+    const Result<std::vector<std::string>> lines = parts_->take(verdicts);
+    if (!lines.ok()) return lines.status().code() == Code::kCorrupt ? lines.status() : Status();
+    for (const std::string& line : *lines) event(line);
+    if (!lines->empty()) members_->take_over();
+  }
+  reply(c, kBeatId, encode(parts_->news()));
+  return {};
+}
+
+Status PollingShardServer::handle_predecessor(Connection& c, const ServerRequest& request) {
+  if (request.op != ServerOp::kBeat) {
+    return Status(Code::kCorrupt, "server protocol: a server asks as a worker");
+  }
+  parts_->predecessor().hear(std::chrono::steady_clock::now());
+  reply(c, kBeatId, std::string());
   return {};
 }
 
@@ -268,109 +277,86 @@ Status PollingShardServer::greet(Connection& c, const ServerRequest& request) {
     before->is_over = true;
   }
   c.worker = hello.worker;
-  hear(c.worker, std::chrono::steady_clock::now());
-  reply(c, request.id, encode(ServerHello{.place = Place::own(), .ledger = run_->ledger_file()}));
+  const TimePoint now = std::chrono::steady_clock::now();
+  if (parts_->is_predecessor(c.worker)) {
+    parts_->predecessor().hear(now);
+  } else {
+    members_->hear(c.worker, now);
+  }
+  reply(c, request.id, encode(ServerHello{.place = Place::own(), .ledger = parts_->ledger_file()}));
   return {};
 }
 
-/// Hands the connection over to the worker's thread.
+/// Hands the connection over to the thread of the worker, or of the predecessor.
 Status PollingShardServer::attach(Connection& c, const ServerRequest& request) {
   STORMO_ASSIGN_OR_RETURN(const Attachment attachment, decode_attachment(request.body));
-  const auto member = members_.find(attachment.worker);
-  if (member == members_.end() || member->second.token != attachment.token ||
-      member->second.stage != Member::Stage::kHere || !run_->terms()) {
-    return io_error("it has to say hello first");
-  }
-  std::unique_ptr<RemoteWorker>& remote = member->second.remote;
-  if (!remote) remote = std::make_unique<RemoteWorker>(*run_, attachment.worker);
-  reply(c, request.id, std::string());
-  STORMO_RETURN_IF_ERROR(c.control.flush());
-  remote->attach(c.control.release(), [this, peer = c.peer](const Status& why) {
+  if (!parts_ || !parts_->terms()) return io_error("the run has no terms yet");
+  const auto on_nonsense = [this, peer = c.peer](const Status& why) {
     const std::lock_guard lock(complaints_mutex_);
     complaints_.push_back(fmt::format("refused {}: {}", peer, why.message()));
-  });
+  };
+  const bool is_predecessor = parts_->is_predecessor(attachment.worker);
+  RemoteWorker* remote = nullptr;
+  if (is_predecessor) {
+    STORMO_RETURN_IF_ERROR(parts_->predecessor().check(attachment));
+  } else {
+    STORMO_ASSIGN_OR_RETURN(remote, members_->remote_of(attachment));
+  }
+  reply(c, request.id, std::string());
+  STORMO_RETURN_IF_ERROR(c.control.flush());
+  if (is_predecessor) {
+    parts_->predecessor().attach(c.control.release(), on_nonsense);
+  } else {
+    remote->attach(c.control.release(), on_nonsense);
+  }
   return io_error("it is a data connection now");
 }
 
-/// Makes the worker a member, or finds that it is one.
 Status PollingShardServer::admit(const WorkerHello& hello) {
-  const bool is_possible = hello.workers >= 1 && hello.workers <= ShardMemory::kMaxWorkers &&
-                           hello.worker >= 0 && hello.worker < hello.workers &&
-                           hello.servers >= 1 && hello.server >= 0 &&
-                           hello.server < hello.servers && hello.timeout_ns > 0 &&
-                           hello.timeout_ns <= kLongestTimeout.count();
-  if (!is_possible) return invalid_argument("a worker with impossible numbers");
-  if (!run_) {
-    STORMO_ASSIGN_OR_RETURN(run_, HostedRun::create(hello.workers, hello.server, hello.servers));
+  if (hello.worker >= hello.workers) return admit_predecessor(hello);
+  if (!parts_) {
+    STORMO_ASSIGN_OR_RETURN(parts_, HeldParts::create(hello));
+    members_ = std::make_unique<ServerMembers>(ServerMembers::Options{
+        .parts = parts_.get(),
+        .is_connected = [this](int worker) { return connection_of(worker) != nullptr; },
+        .on_event = [this](const std::string& line) { event(line); }});
   }
-  if (hello.workers != run_->workers() || hello.server != run_->server() ||
-      hello.servers != run_->servers()) {
-    return Status(
-        Code::kMismatch,
-        fmt::format("worker {} takes this for server {} of {} with {} workers, but others take it "
-                    "for server {} of {} with {} workers; give all workers the same list",
-                    hello.worker, hello.server, hello.servers, hello.workers, run_->server(),
-                    run_->servers(), run_->workers()));
-  }
-  const auto known = members_.find(hello.worker);
-  if (known != members_.end() && known->second.token == hello.token) return {};
-  const bool was_there = known != members_.end();
-  if (was_there) STORMO_RETURN_IF_ERROR(make_room(hello.worker));
-  Member& member = members_[hello.worker] = {};
-  member.token = hello.token;
-  member.timeout = Duration(hello.timeout_ns);
-  if (Place::own().is_same_host(hello.place)) member.process.emplace(hello.place.process);
-  if (was_there) {
-    run_->come_back(hello.worker);
-    event(fmt::format("worker {} is back, as a new process", hello.worker));
-  }
-  return {};
+  STORMO_RETURN_IF_ERROR(parts_->check(hello));
+  return members_->admit(hello);
 }
 
-/// Takes out the process that had the worker's number before. kExhausted while it is there.
-Status PollingShardServer::make_room(int worker) {
-  Member& before = members_.at(worker);
-  if (before.process) before.process->wait(Duration::zero());
-  const bool has_ended =
-      before.process ? before.process->is_gone() : connection_of(worker) == nullptr;
-  if (!has_ended && before.stage != Member::Stage::kFinished) {
-    return Status(Code::kExhausted,
-                  fmt::format("worker {} is there already; end its process, or give this one "
-                              "another number",
-                              worker));
+Status PollingShardServer::admit_predecessor(const WorkerHello& hello) {
+  if (!parts_) return Status(Code::kExhausted, "no worker has come yet");
+  if (!parts_->is_predecessor(hello.worker)) {
+    return Status(Code::kMismatch, "another server is the predecessor");
   }
-  if (before.stage == Member::Stage::kHere) lose(worker, before, "a new process has its number");
-  take_out(worker, before);
-  if (before.is_leaving || (before.remote && before.remote->is_running())) {
-    return Status(Code::kExhausted, fmt::format("worker {} is still being taken out", worker));
-  }
-  return {};
+  return parts_->predecessor().admit(hello);
 }
 
 Result<std::string> PollingShardServer::chief_terms(std::string_view bytes) {
   STORMO_ASSIGN_OR_RETURN(const RunTerms terms, decode_run_terms(bytes));
-  if (terms.workers != run_->workers()) {
+  if (terms.workers != parts_->workers()) {
     return invalid_argument(
         fmt::format("terms for {} workers, but worker 0 was told that it is "
                     "one of {}; give both the same number",
-                    terms.workers, run_->workers()));
+                    terms.workers, parts_->workers()));
   }
-  if (!run_->terms()) {
-    STORMO_RETURN_IF_ERROR(run_->create_shards(terms));
-    for (auto& [worker, member] : members_) {
+  if (!parts_->terms()) {
+    STORMO_RETURN_IF_ERROR(parts_->create_shards(terms, options_.secret, members_->at(0).timeout));
+    for (auto& [worker, member] : members_->all()) {
       member.is_leaving = member.stage != Member::Stage::kHere;
     }
-  } else if (const auto differs = difference(terms, *run_->terms(), "worker 0", "the servers")) {
+  } else if (const auto differs = difference(terms, *parts_->terms(), "worker 0", "the servers")) {
     return Status(Code::kMismatch, *differs);
   }
-  return encode(run_->shard_files());
+  return encode(parts_->shard_files());
 }
 
 /// Workers that wait for the chief: those whose terms differ learn it at once, others when the run
 /// is open.
 void PollingShardServer::answer_waiting() {
-  if (!run_ || !run_->terms()) return;
-  for (auto& [worker, member] : members_) {
+  if (!parts_ || !parts_->terms()) return;
+  for (auto& [worker, member] : members_->all()) {
     if (!member.asks_terms) continue;
     const Result<std::string> answer = shards_for(member);
     if (answer.ok() && !opened_) continue;
@@ -381,10 +367,10 @@ void PollingShardServer::answer_waiting() {
 
 Result<std::string> PollingShardServer::shards_for(const Member& member) const {
   STORMO_ASSIGN_OR_RETURN(const RunTerms terms, decode_run_terms(member.terms));
-  if (const auto differs = difference(terms, *run_->terms(), "this worker", "worker 0")) {
+  if (const auto differs = difference(terms, *parts_->terms(), "this worker", "worker 0")) {
     return Status(Code::kMismatch, *differs + "; start all workers with the same recipe");
   }
-  return encode(run_->shard_files());
+  return encode(parts_->shard_files());
 }
 
 Connection* PollingShardServer::connection_of(int worker) {
@@ -393,66 +379,18 @@ Connection* PollingShardServer::connection_of(int worker) {
   return found == connections_.end() ? nullptr : found->get();
 }
 
-void PollingShardServer::hear(int worker, TimePoint now) {
-  Member& member = members_.at(worker);
-  member.heard = now;
-  if (member.stage != Member::Stage::kLost) return;
-  take_out(worker, member);
-  if (member.is_leaving) return;
-  member.stage = Member::Stage::kHere;
-  run_->come_back(worker);
-  event(fmt::format("worker {} is back", worker));
-}
-
-void PollingShardServer::watch_members(TimePoint now) {
+void PollingShardServer::watch_all(TimePoint now) {
   const Duration since = now - std::exchange(last_look_, now);
-  for (auto& [worker, member] : members_) {
-    member.heard += std::max<Duration>(since - kLongestTurn, Duration::zero());
-    const bool is_connected = connection_of(worker) != nullptr;
-    if (member.process && !is_connected) member.process->wait(Duration::zero());
-    if (member.stage == Member::Stage::kHere) {
-      if (!is_connected && member.process && member.process->is_gone()) {
-        lose(worker, member, "its process has ended");
-      } else if (now - member.heard > member.timeout) {
-        const double seconds = std::chrono::duration<double>(now - member.heard).count();
-        lose(worker, member, fmt::format("nothing was heard of it for {:.1f} s", seconds));
-      }
-    }
-    if (member.stage != Member::Stage::kHere) take_out(worker, member);
+  const Duration pause = std::max<Duration>(since - kLongestTurn, Duration::zero());
+  if (!members_) return;
+  if (parts_->has_backups()) {
+    const bool is_connected = std::ranges::any_of(connections_, [this](const auto& c) {
+      return parts_->is_predecessor(c->worker) && !c->is_over;
+    });
+    parts_->predecessor().watch(is_connected, now, pause);
   }
-}
-
-/// Workers that have never come are lost, too.
-void PollingShardServer::miss_absent(TimePoint now) {
-  if (!opened_ || now - *opened_ < kArrivalTime) return;
-  for (int w = 0; w < run_->workers(); ++w) {
-    if (members_.contains(w)) continue;
-    lose(w, members_[w], fmt::format("it did not come within {}", format_duration(kArrivalTime)));
-  }
-}
-
-void PollingShardServer::lose(int worker, Member& member, const std::string& why) {
-  member.stage = Member::Stage::kLost;
-  member.is_leaving = true;
-  member.is_buried = false;
-  take_out(worker, member);
-  event(fmt::format("worker {} was lost: {}", worker, why));
-}
-
-/// What is left to do for a worker that is lost: it leaves the shards, and when its process has
-/// ended, its copies are free.
-void PollingShardServer::take_out(int worker, Member& member) {
-  if (member.remote) member.remote->cut();
-  const bool may_use_copies = (member.process && !member.process->is_gone()) ||
-                              (member.remote && member.remote->is_running());
-  if (!member.is_buried && !may_use_copies) {
-    if (member.remote) member.remote->forget();
-    run_->bury(worker);
-    member.is_buried = true;
-  }
-  if (member.is_leaving) {
-    member.is_leaving = !run_->lose(worker, Deadline::after(kLeavePatience)).ok();
-  }
+  members_->watch(now, pause);
+  if (opened_ && now - *opened_ >= kArrivalTime) members_->miss_absent(kArrivalTime);
 }
 
 }  // namespace

@@ -18,6 +18,9 @@ namespace stormo::server {
 /// A worker is lost when its process on this host has ended without finish(), or when nothing was
 /// heard of it for the timeout that it has set. Then it leaves all shards, others do its steps, and
 /// it may come back.
+///
+/// With backups (see WorkerSession::Options) it also holds a copy of the shards of its predecessor
+/// in the workers' list of servers, and goes on with them when that one is lost.
 class ShardServer {
  public:
   struct Options {
@@ -33,8 +36,9 @@ class ShardServer {
 
   virtual transport::HostPort address() const = 0;
   /// Blocks until the run has ended. OK when the chief has finished, and the others have too or
-  /// had their timeout for it. kPeerLost when the chief was lost; kInterrupted when `stop_fd`
-  /// (-1: none) becomes readable. Workers that are still there learn why. Once.
+  /// had their timeout for it. kPeerLost when the chief was lost; with backups also when this
+  /// server counts as lost, and kCorrupt when its copy differs from the original. kInterrupted when
+  /// `stop_fd` (-1: none) becomes readable. Workers that are still there learn why. Once.
   virtual Status serve(int stop_fd) = 0;
 };
 

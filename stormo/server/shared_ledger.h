@@ -37,6 +37,7 @@ class SharedLedger final : public Ledger {
   void lose();
   /// In the name of a worker that has come back.
   void come_back();
+  bool is_lost() const { return entry(worker_).lost; }
 
  private:
   struct alignas(64) Head {

@@ -80,20 +80,23 @@ Shard::View SharedShard::view_of(const Commit& commit) const {
   return view;
 }
 
-Result<Shard::View> SharedShard::read(Deadline by) {
-  transport::Flag& bell = memory_.header().bell;
+Status SharedShard::wait_to_read(Deadline by) const {
   for (;;) {
-    const std::uint32_t seen = bell.load();
+    const std::uint32_t seen = memory_.header().bell.load();
     STORMO_ASSIGN_OR_RETURN(const bool may,
                             protocol::may_read(*options_.policy, current_state(), worker_));
-    if (may) break;
+    if (may) return {};
     STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
   }
+}
+
+Result<Shard::View> SharedShard::read(Deadline by) {
+  STORMO_RETURN_IF_ERROR(wait_to_read(by));
   View view = pin();
   ShardMemory::Cell& cell = memory_.cell(worker_);
   cell.version_read.store(view.version, std::memory_order_release);
   cell.reads.fetch_add(1, std::memory_order_release);
-  bell.ring();  // a push may wait for this read
+  memory_.header().bell.ring();  // a push may wait for this read
   return view;
 }
 
@@ -198,6 +201,20 @@ Result<Shard::View> SharedShard::save(
   }
 }
 
+Result<PushDecision> SharedShard::wait_for_decision(const protocol::Push& push, Deadline by) const {
+  for (;;) {
+    const std::uint32_t seen = memory_.header().bell.load();
+    STORMO_ASSIGN_OR_RETURN(const PushDecision decision,
+                            protocol::decide(*options_.policy, current_state(), push));
+    if (decision.action != PushAction::kWait) return decision;
+    STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
+  }
+}
+
+Status SharedShard::wait_to_push(std::uint64_t sequence, Deadline by) const {
+  return wait_for_decision({.worker = worker_, .sequence = sequence}, by).status();
+}
+
 Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline by) {
   if (!gradient.rows.empty()) {
     return invalid_argument(
@@ -208,13 +225,8 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
       .worker = worker_, .sequence = gradient.sequence, .weight = gradient.weight};
   const protocol::Policy& policy = *options_.policy;
   for (;;) {
-    const std::uint32_t seen = memory_.header().bell.load();
-    STORMO_ASSIGN_OR_RETURN(PushDecision decision, protocol::decide(policy, current_state(), push));
+    STORMO_ASSIGN_OR_RETURN(PushDecision decision, wait_for_decision(push, by));
     if (decision.action == PushAction::kRepeated) return Pushed{decision};
-    if (decision.action == PushAction::kWait) {
-      STORMO_RETURN_IF_ERROR(wait_for_change(seen, by));
-      continue;
-    }
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(by, wait_.patience));
     Result<PushDecision> under_lease = protocol::decide(policy, lease.state, push);
     if (!under_lease.ok()) {

@@ -74,6 +74,11 @@ class SharedShard final : public HostShard {
   Result<Joined> join() override;
   Result<protocol::ShardState> state() const override { return current_state(); }
 
+  /// Blocks until read() would not wait for other workers, at most until `by`.
+  Status wait_to_read(Deadline by) const;
+  /// The same for a push with this sequence.
+  Status wait_to_push(std::uint64_t sequence, Deadline by) const;
+
   /// By another process, in the name of a worker that is lost. An update that this completes has
   /// the learning rate of the last push. Blocks as push(), at most until `by`.
   Result<std::uint64_t> lose(int worker, Deadline by = Deadline::never());
@@ -93,6 +98,8 @@ class SharedShard final : public HostShard {
   Result<std::uint64_t> remove(int worker, double lr, Deadline by);
   View view_of(const Commit& commit) const;
   Status wait_for_change(std::uint32_t seen, Deadline by) const;
+  /// Not kWait.
+  Result<protocol::PushDecision> wait_for_decision(const protocol::Push& push, Deadline by) const;
   /// `patience`: see ShardWait.
   Result<Lease> acquire(Deadline by, Duration patience);
   bool choose_copies(Lease& lease);

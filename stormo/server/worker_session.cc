@@ -11,10 +11,14 @@
 #include <stormo/server/mapped_run.h>
 #include <stormo/server/place.h>
 #include <stormo/server/remote_run.h>
+#include <stormo/server/server_board.h>
 #include <stormo/server/server_link.h>
 
 namespace stormo::server {
 namespace {
+
+/// With backups: how long a server is tried before the others.
+constexpr Duration kTurn = std::chrono::milliseconds(500);
 
 std::uint64_t random_token() {
   std::random_device device;
@@ -31,40 +35,68 @@ class LinkedWorkerSession final : public WorkerSession {
   Result<std::vector<std::unique_ptr<Shard>>> shards(const RunTerms& terms, Deadline by) override;
   Status open() override { return ask_all(ServerOp::kOpen); }
   Ledger& ledger() override { return *ledger_; }
-  Status finish() override { return ask_all(ServerOp::kFinish); }
+  Status finish() override {
+    if (board_) board_->rest();
+    return ask_all(ServerOp::kFinish);
+  }
 
  private:
   Status ask_all(ServerOp op);
+  ServerLink::Options link_options(std::size_t server, std::uint64_t token) const;
+  Status connect_all(std::uint64_t token, Deadline by);
+  /// With backups: kPeerLost when a server and the one with its copy are lost.
+  Status check_coverage() const;
+  bool is_lost(std::size_t server) const { return board_ && board_->health(server)->failed(); }
+  /// The server's list of shards; nothing when the server is lost, and another one has a copy.
+  Result<std::optional<std::vector<SharedFile>>> ask_terms(std::size_t server,
+                                                           const RunTerms& terms, Deadline by);
   Result<std::optional<transport::MemoryFile>> map(std::size_t server, const SharedFile& file);
   std::shared_ptr<DataLink> data_link(std::size_t server);
   /// `number`: of the server's shards.
   Result<std::unique_ptr<Shard>> shard_at(std::size_t server, std::uint32_t number,
-                                          const SharedFile& file,
+                                          const std::optional<SharedFile>& file,
                                           const std::vector<ShardPiece>& pieces,
                                           const ShardOptions& options);
 
   Options options_;
-  std::vector<std::shared_ptr<ServerLink>> links_;  // by server
+  std::shared_ptr<ServerBoard> board_;              // with backups
+  std::vector<std::shared_ptr<ServerLink>> links_;  // by server; null: lost before it was reached
   std::map<std::size_t, std::shared_ptr<DataLink>>
       data_links_;  // of servers whose memory is not mapped
   std::unique_ptr<Ledger> ledger_;
 };
 
+ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
+                                                      std::uint64_t token) const {
+  const std::size_t servers = options_.servers.size();
+  WorkerHello hello{.worker = options_.worker,
+                    .workers = options_.workers,
+                    .server = static_cast<std::int32_t>(server),
+                    .servers = static_cast<std::int32_t>(servers),
+                    .token = token,
+                    .timeout_ns = options_.timeout.count(),
+                    .place = options_.share_memory ? Place::own() : Place{},
+                    .backups = options_.backups};
+  ServerLink::Options out{
+      .server = options_.servers[server], .secret = options_.secret, .hello = std::move(hello)};
+  if (options_.backups) {
+    out.hello.successor = transport::to_string(options_.servers[(server + 1) % servers]);
+    out.beat = [board = board_] { return board->beat(); };
+    out.on_answer = [board = board_, server](std::string_view answer) {
+      board->take(server, answer);
+    };
+    out.health = board_->health(server);
+  }
+  return out;
+}
+
 Status LinkedWorkerSession::connect(Deadline by) {
-  const std::uint64_t token = random_token();
-  for (std::size_t s = 0; s < options_.servers.size(); ++s) {
-    const WorkerHello hello{.worker = options_.worker,
-                            .workers = options_.workers,
-                            .server = static_cast<std::int32_t>(s),
-                            .servers = static_cast<std::int32_t>(options_.servers.size()),
-                            .token = token,
-                            .timeout_ns = options_.timeout.count(),
-                            .place = options_.share_memory ? Place::own() : Place{}};
-    STORMO_ASSIGN_OR_RETURN(
-        std::shared_ptr<ServerLink> link,
-        ServerLink::connect(
-            {.server = options_.servers[s], .secret = options_.secret, .hello = hello}, by));
-    links_.push_back(std::move(link));
+  links_.resize(options_.servers.size());
+  if (options_.backups) board_ = std::make_shared<ServerBoard>(links_.size(), is_chief());
+  STORMO_RETURN_IF_ERROR(connect_all(random_token(), by));
+  if (options_.backups) {
+    ledger_ = std::make_unique<RemoteLedger>(data_link(0));
+    return {};
   }
   STORMO_ASSIGN_OR_RETURN(auto memory, map(0, links_[0]->server().ledger));
   if (memory) {
@@ -76,11 +108,44 @@ Status LinkedWorkerSession::connect(Deadline by) {
   return {};
 }
 
+/// A worker that comes late learns from beats of other servers which ones are lost.
+Status LinkedWorkerSession::connect_all(std::uint64_t token, Deadline by) {
+  for (;;) {
+    Status missing;
+    for (std::size_t s = 0; s < links_.size(); ++s) {
+      if (links_[s] || is_lost(s)) continue;
+      const Deadline soon = Deadline::at(std::min(by.when(), Deadline::after(kTurn).when()));
+      Result<std::unique_ptr<ServerLink>> link =
+          ServerLink::connect(link_options(s, token), board_ ? soon : by);
+      if (link.ok()) {
+        links_[s] = std::move(*link);
+      } else if (link.status().code() == Code::kDeadlineExceeded) {
+        missing = link.status();
+      } else {
+        return link.status();
+      }
+    }
+    STORMO_RETURN_IF_ERROR(check_coverage());
+    if (missing.ok() || by.expired()) return missing;
+  }
+}
+
+Status LinkedWorkerSession::check_coverage() const {
+  if (!board_) return {};
+  for (std::size_t s = 0; s < links_.size(); ++s) {
+    const std::size_t backup = (s + 1) % links_.size();
+    if (!is_lost(s) || !is_lost(backup)) continue;
+    return board_->health(backup)->status().within(board_->health(s)->status().message() +
+                                                   "; and its backup");
+  }
+  return {};
+}
+
 /// Nothing where memory is not shared.
 Result<std::optional<transport::MemoryFile>> LinkedWorkerSession::map(std::size_t server,
                                                                       const SharedFile& file) {
   std::optional<transport::MemoryFile> out;
-  if (!options_.share_memory) return out;
+  if (!options_.share_memory || options_.backups) return out;
   Result<transport::MemoryFile> mapped =
       map_file_of(links_[server]->server().place, file.fd, file.bytes);
   if (mapped.status().code() == Code::kNotFound) return out;
@@ -91,8 +156,11 @@ Result<std::optional<transport::MemoryFile>> LinkedWorkerSession::map(std::size_
 
 std::shared_ptr<DataLink> LinkedWorkerSession::data_link(std::size_t server) {
   std::shared_ptr<DataLink>& link = data_links_[server];
-  if (!link) link = std::make_shared<DataLink>(links_[server]);
-  return link;
+  if (link) return link;
+  std::vector<std::shared_ptr<ServerLink>> holders = {links_[server]};
+  if (options_.backups) holders.push_back(links_[(server + 1) % links_.size()]);
+  std::erase(holders, nullptr);
+  return link = std::make_shared<DataLink>(std::move(holders), static_cast<int>(server));
 }
 
 Result<std::vector<std::unique_ptr<Shard>>> LinkedWorkerSession::shards(const RunTerms& terms,
@@ -103,31 +171,46 @@ Result<std::vector<std::unique_ptr<Shard>>> LinkedWorkerSession::shards(const Ru
       .workers = terms.workers, .optimizer = terms.optimizer, .policy = std::move(policy)};
   std::vector<std::unique_ptr<Shard>> out(terms.pieces.size());
   for (std::size_t server = 0; server < links_.size(); ++server) {
-    STORMO_ASSIGN_OR_RETURN(const std::string answer,
-                            links_[server]->ask(ServerOp::kTerms, encode(terms), by));
-    STORMO_ASSIGN_OR_RETURN(const std::vector<SharedFile> files, decode_shard_files(answer));
+    STORMO_ASSIGN_OR_RETURN(const auto files, ask_terms(server, terms, by));
     std::uint32_t number = 0;
     for (std::size_t s = server; s < out.size(); s += links_.size(), ++number) {
-      if (number >= files.size()) break;
-      STORMO_ASSIGN_OR_RETURN(out[s],
-                              shard_at(server, number, files[number], terms.pieces[s], options));
+      if (files && number >= files->size()) break;
+      const auto file = files ? std::optional((*files)[number]) : std::nullopt;
+      STORMO_ASSIGN_OR_RETURN(out[s], shard_at(server, number, file, terms.pieces[s], options));
     }
-    if (number != files.size() || server + number * links_.size() < out.size()) {
+    if ((files && number != files->size()) || server + number * links_.size() < out.size()) {
       return Status(Code::kCorrupt, "a server has another number of shards than it should");
     }
   }
   return out;
 }
 
+Result<std::optional<std::vector<SharedFile>>> LinkedWorkerSession::ask_terms(std::size_t server,
+                                                                              const RunTerms& terms,
+                                                                              Deadline by) {
+  std::optional<std::vector<SharedFile>> files;
+  // until the chief has made the shards there are no copies
+  const bool may_be_lost = !is_chief();
+  if (may_be_lost && is_lost(server)) return files;
+  const Result<std::string> answer = links_[server]->ask(ServerOp::kTerms, encode(terms), by);
+  if (!answer.ok() && may_be_lost && is_lost(server)) return files;
+  STORMO_RETURN_IF_ERROR(answer.status());
+  STORMO_ASSIGN_OR_RETURN(files, decode_shard_files(*answer));
+  return files;
+}
+
 Result<std::unique_ptr<Shard>> LinkedWorkerSession::shard_at(std::size_t server,
                                                              std::uint32_t number,
-                                                             const SharedFile& file,
+                                                             const std::optional<SharedFile>& file,
                                                              const std::vector<ShardPiece>& pieces,
                                                              const ShardOptions& options) {
-  if (SharedShard(pieces, options, worker(), {}).bytes() != file.bytes) {
-    return Status(Code::kMismatch, "the server lays out shards otherwise; use the same version");
+  std::optional<transport::MemoryFile> memory;
+  if (file) {
+    if (SharedShard(pieces, options, worker(), {}).bytes() != file->bytes) {
+      return Status(Code::kMismatch, "the server lays out shards otherwise; use the same version");
+    }
+    STORMO_ASSIGN_OR_RETURN(memory, map(server, *file));
   }
-  STORMO_ASSIGN_OR_RETURN(auto memory, map(server, file));
   if (!memory) {
     return RemoteShard::create(data_link(server), number, pieces,
                                optim::slot_names(options.optimizer).size());
@@ -138,10 +221,11 @@ Result<std::unique_ptr<Shard>> LinkedWorkerSession::shard_at(std::size_t server,
 
 /// All servers are asked, also when one of them is lost.
 Status LinkedWorkerSession::ask_all(ServerOp op) {
-  Status first;
-  for (const auto& link : links_) {
-    const Status status = link->ask(op, {}, Deadline::after(options_.timeout)).status();
-    if (first.ok()) first = status;
+  Status first = check_coverage();
+  for (std::size_t s = 0; s < links_.size(); ++s) {
+    if (is_lost(s)) continue;
+    const Status status = links_[s]->ask(op, {}, Deadline::after(options_.timeout)).status();
+    if (first.ok() && !is_lost(s)) first = status;
   }
   return first;
 }
@@ -154,6 +238,9 @@ Result<std::shared_ptr<WorkerSession>> WorkerSession::connect(Options options, D
         "worker {} of {} and {} servers: a session needs a server, and a worker below the number "
         "of workers",
         options.worker, options.workers, options.servers.size()));
+  }
+  if (options.backups && options.servers.size() < 2) {
+    return invalid_argument("backups need two servers or more; this run has one");
   }
   auto session = std::make_shared<LinkedWorkerSession>(std::move(options));
   STORMO_RETURN_IF_ERROR(session->connect(by));

@@ -17,6 +17,11 @@ namespace stormo::server {
 /// A worker's connection to the servers of a run, see ShardServer. A thread of it for each server
 /// says that the worker lives, so that a worker that computes is not taken for lost. Other
 /// functions are for one thread. Shards and ledger keep working when the session object is gone.
+///
+/// With backups, once the run is open, the loss of a server only delays calls: they are repeated at
+/// the server that has the copy, and each is executed once. Calls fail with kPeerLost when both
+/// servers of a shard are lost. The chief's session decides which servers are lost, so it has to
+/// live until the run ends.
 class WorkerSession {
  public:
   struct Options {
@@ -27,10 +32,13 @@ class WorkerSession {
     Duration timeout = std::chrono::seconds(10);
     /// Use memory of servers on this host. Else as if they were on another one: for measurements.
     bool share_memory = true;
+    /// Server (s + 1) % servers.size() has a copy of all that server s holds, so that the run
+    /// survives the loss of a server. Needs two servers. Workers send then, also on one host.
+    bool backups = false;
   };
-  /// Connects to all servers, which may start later, at most until `by`. kMismatch when workers
-  /// disagree about their number or the list of servers; kDeadlineExceeded also when another
-  /// process has the worker's number.
+  /// Connects to all servers, which may start later, at most until `by`; with backups to all that
+  /// are not lost. kMismatch when workers disagree about their number, the list of servers or
+  /// backups; kDeadlineExceeded also when another process has the worker's number.
   static Result<std::shared_ptr<WorkerSession>> connect(Options options, Deadline by);
   virtual ~WorkerSession() = default;
 
@@ -47,7 +55,7 @@ class WorkerSession {
   /// Who does which step. Other workers use it after shards().
   virtual Ledger& ledger() = 0;
   /// The worker has left all shards and says goodbye: its end is no loss. The chief's goodbye ends
-  /// the servers when the others have said theirs.
+  /// the servers when the others have said theirs. With backups servers that are lost are left out.
   virtual Status finish() = 0;
 };
 

@@ -80,5 +80,75 @@ TEST_P(BrokenLinks, AnExchangeIsMadeOnce) {
   EXPECT_EQ(near.value(0), centre);
 }
 
+// The connections between the servers break as well as those of the worker. What state() gives is
+// compared at both servers.
+TEST_P(BrokenLinks, BothServersHaveTheSame) {
+  constexpr std::uint64_t kSteps = 30;
+  ServedRun first, second;
+  BreakingProxy to_first(first.address(), GetParam()), to_second(second.address(), GetParam() + 9);
+  WorkerSession::Options options = session_options(to_first.address(), 0, 1);
+  options.servers.push_back(to_second.address());
+  options.backups = true;
+  Worker me = Worker::begin(options, small_terms(1, Kind::kAsync));
+  std::set<std::uint64_t> steps;
+  double v = 0, w = 0;
+  for (std::uint64_t i = 0; i < kSteps; ++i) {
+    for (std::size_t s = 0; s < 2; ++s) EXPECT_NEAR(me.value(s), w, 1e-9);
+    for (std::size_t s = 0; s < 2; ++s) {
+      EXPECT_EQ(me.push(s, i, 0.5).take_or_throw().decision.action, protocol::PushAction::kUpdate);
+      EXPECT_EQ(me.shards[s]->state().take_or_throw().version, i + 1);
+    }
+    w -= 0.5 * (v = 0.5 * v + 1);
+    const auto task = me.session->ledger().next({.samples = 2}).take_or_throw().task;
+    EXPECT_TRUE(task && steps.insert(task->step).second);
+  }
+  EXPECT_GT(to_first.breaks() + to_second.breaks(), 20);
+  to_first.hold();
+  to_second.hold();
+  EXPECT_TRUE(me.session->finish().ok());
+  EXPECT_TRUE(first.outcome().ok()) << first.events();
+  EXPECT_TRUE(second.outcome().ok()) << second.events();
+  EXPECT_FALSE(first.has_event("lost") || second.has_event("lost"));
+}
+
+// Both live, the chief reaches both, and they do not reach each other: one of them goes on.
+TEST(BrokenLinks, OfTwoServersApartOneGoesOn) {
+  ServedRun first, second;
+  BreakingProxy to_second(second.address(), 1);
+  to_second.hold();
+  WorkerSession::Options options = session_options(first.address(), 0, 1);
+  options.servers.push_back(to_second.address());
+  options.backups = true;
+  Worker me = Worker::begin(options, small_terms(1, Kind::kAsync));
+  std::uint64_t pushes = 0;
+  const auto push_all = [&] {
+    for (std::size_t s = 0; s < 2; ++s) {
+      (void)me.push(s, pushes, 0).take_or_throw();
+      (void)me.value(s);
+    }
+    ++pushes;
+  };
+  push_all();
+  // of the chief, of server 0 with beats, of server 0 with requests, and of the chief with requests
+  ASSERT_EQ(to_second.connections(), 4u);
+  to_second.refuse();
+  to_second.cut(1);
+  to_second.cut(2);
+  const TimePoint begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 10; ++i) push_all();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(2));
+  for (std::size_t s = 0; s < 2; ++s) {
+    EXPECT_EQ(me.shards[s]->state().take_or_throw().worker(0).pushes, pushes);
+  }
+  const bool first_ends = second.has_event("server 0 is lost");
+  ServedRun& loser = first_ends ? first : second;
+  EXPECT_NE(first_ends, first.has_event("server 1 is lost"));
+  const Status outcome = loser.outcome();
+  EXPECT_EQ(outcome.code(), Code::kPeerLost);
+  EXPECT_THAT(outcome.message(), testing::HasSubstr("another server took its shards over"));
+  EXPECT_TRUE(me.session->finish().ok());
+  EXPECT_TRUE((first_ends ? second : first).outcome().ok());
+}
+
 }  // namespace
 }  // namespace stormo::server

@@ -66,12 +66,47 @@ TEST(ServerMessage, HellosComeBackFromBytesUnchanged) {
                            .servers = 4,
                            .token = 77,
                            .timeout_ns = 12,
-                           .place = Place::own()};
+                           .place = Place::own(),
+                           .backups = true,
+                           .successor = "node7:4242"};
   EXPECT_EQ(decode_worker_hello(encode(worker)).take_or_throw(), worker);
   const ServerHello server{.place = Place::own(), .ledger = {.fd = 5, .bytes = 4096}};
   EXPECT_EQ(decode_server_hello(encode(server)).take_or_throw(), server);
   const std::vector<SharedFile> files = {{.fd = 3, .bytes = 1}, {.fd = 4, .bytes = 2}};
   EXPECT_EQ(decode_shard_files(encode(files)).take_or_throw(), files);
+}
+
+TEST(ServerMessage, WhatServersSayToEachOtherComesBackFromBytesUnchanged) {
+  const ServerNews news{.lost = {3, 0}, .complaints = {1}};
+  EXPECT_EQ(decode_server_news(encode(news)).take_or_throw(), news);
+  const Attachment attachment{.worker = 5, .part = 2, .token = 9};
+  EXPECT_EQ(decode_attachment(encode(attachment)).take_or_throw(), attachment);
+  const DataRequest request =
+      decode_data_request(
+          encode(DataRequest{
+              .op = DataOp::kComeBack, .given = {}, .worker = 3, .origin = 77, .result = "same"}))
+          .take_or_throw();
+  EXPECT_EQ(request.op, DataOp::kComeBack);
+  EXPECT_EQ(request.worker, 3);
+  EXPECT_EQ(request.origin, 77u);
+  EXPECT_EQ(request.result, "same");
+}
+
+TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {
+  WorkerHello hello{.successor = std::string(kMaxAddressBytes, 'a')};
+  EXPECT_TRUE(decode_worker_hello(encode(hello)).ok());
+  hello.successor += 'a';
+  EXPECT_EQ(decode_worker_hello(encode(hello)).status().code(), Code::kCorrupt);
+  std::string two = encode(WorkerHello{});
+  two[two.size() - 5] = 2;  // backups, before the length of the address
+  EXPECT_EQ(decode_worker_hello(two).status().code(), Code::kCorrupt);
+  std::string news = encode(ServerNews{.lost = {1}});
+  news[3] = '\x7f';  // says that there are two thousand million
+  EXPECT_EQ(decode_server_news(news).status().code(), Code::kCorrupt);
+  EXPECT_EQ(decode_server_news("").status().code(), Code::kCorrupt);
+  std::string request = encode(DataRequest{});
+  request[0] = static_cast<char>(static_cast<int>(DataOp::kComeBack) + 1);
+  EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
 }
 
 // Every decoder takes any bytes: cut, changed and random ones. What it accepts encodes again to the
@@ -91,7 +126,8 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
       encode(protocol::ShardState(3)),
       encode(Ledger::Terms{}),
       encode(Ledger::Turn{.task = StepTask{.part = 1, .step = 2}}),
-      encode(Attachment{})};
+      encode(Attachment{}),
+      encode(ServerNews{.lost = {1}, .complaints = {0}})};
   int accepted = 0, refused = 0;
   const auto expect_strict = [&](const auto& decoded, const std::string& bytes) {
     if (decoded.ok()) {
@@ -117,6 +153,7 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
     expect_strict(decode_shard_state(bytes), bytes);
     expect_strict(decode_ledger_terms(bytes), bytes);
     expect_strict(decode_attachment(bytes), bytes);
+    expect_strict(decode_server_news(bytes), bytes);
     (void)decode_turn(bytes);
     (void)decode_count(bytes);
     (void)decode_server_request(bytes);

@@ -21,7 +21,7 @@ using std::chrono::seconds;
 using Kind = protocol::PolicyOptions::Kind;
 using Values = std::vector<double>;
 
-enum class Location { kShared, kMapped, kRemote };
+enum class Location { kShared, kMapped, kRemote, kWithBackup };
 
 /// Two workers and their shards, of which shard 1 is used: it has two pieces.
 class Shards {
@@ -33,9 +33,13 @@ class Shards {
       return;
     }
     run_ = std::make_unique<ServedRun>();
+    backup_ = std::make_unique<ServedRun>();
     for (int w = 0; w < 2; ++w) {
-      workers_.push_back(Worker::begin(
-          session_options(run_->address(), w, 2, seconds(10), place == Location::kMapped), terms));
+      WorkerSession::Options options =
+          session_options(run_->address(), w, 2, seconds(10), place == Location::kMapped);
+      options.backups = place == Location::kWithBackup;
+      if (options.backups) options.servers.push_back(backup_->address());
+      workers_.push_back(Worker::begin(options, terms));
       shards_.push_back(workers_.back().shards[1].get());
     }
   }
@@ -78,18 +82,19 @@ class Shards {
 
   std::optional<transport::MemoryFile> memory_;
   std::vector<std::unique_ptr<SharedShard>> own_;
-  std::unique_ptr<ServedRun> run_;
+  std::unique_ptr<ServedRun> run_, backup_;
   std::vector<Worker> workers_;
   std::vector<Shard*> shards_;
 };
 
 class Conformance : public testing::TestWithParam<Location> {};
 std::string name_of(const testing::TestParamInfo<Location>& test) {
-  static const std::vector<std::string> names = {"shared", "mapped", "remote"};
+  static const std::vector<std::string> names = {"shared", "mapped", "remote", "with_backup"};
   return names[static_cast<std::size_t>(test.param)];
 }
 INSTANTIATE_TEST_SUITE_P(All, Conformance,
-                         testing::Values(Location::kShared, Location::kMapped, Location::kRemote),
+                         testing::Values(Location::kShared, Location::kMapped, Location::kRemote,
+                                         Location::kWithBackup),
                          name_of);
 
 TEST_P(Conformance, AReadSeesThePushesBeforeIt) {
@@ -226,7 +231,9 @@ TEST_P(Conformance, CallsThatWereBegunAreFinished) {
 /// Without a server there is no session; shared_ledger_test has that ledger.
 class LedgerConformance : public testing::TestWithParam<Location> {};
 INSTANTIATE_TEST_SUITE_P(All, LedgerConformance,
-                         testing::Values(Location::kMapped, Location::kRemote), name_of);
+                         testing::Values(Location::kMapped, Location::kRemote,
+                                         Location::kWithBackup),
+                         name_of);
 
 TEST_P(LedgerConformance, EveryStepIsDealtOnce) {
   Shards shards(GetParam(), Kind::kAsync);

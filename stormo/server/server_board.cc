@@ -1,0 +1,48 @@
+#include <stormo/server/server_board.h>
+
+#include <fmt/format.h>
+
+namespace stormo::server {
+
+ServerBoard::ServerBoard(std::size_t servers, bool is_chief)
+    : is_chief_(is_chief), verdicts_(static_cast<int>(servers)) {
+  for (std::size_t s = 0; s < servers; ++s) {
+    health_.push_back(std::make_shared<transport::Health>());
+  }
+}
+
+void ServerBoard::lose(std::int32_t server) {
+  if (server < 0 || static_cast<std::size_t>(server) >= health_.size()) return;
+  (void)health_[static_cast<std::size_t>(server)]->fail(
+      Status(Code::kPeerLost,
+             fmt::format("server {} counts as lost: another server cannot reach it", server)));
+}
+
+std::string ServerBoard::beat() {
+  if (!is_chief_) return encode(ServerNews{});
+  const std::lock_guard lock(mutex_);
+  for (std::size_t s = 0; s < health_.size(); ++s) {
+    if (!is_over_ && health_[s]->failed()) verdicts_.lose(static_cast<int>(s));
+  }
+  return encode(ServerNews{.lost = {verdicts_.lost().begin(), verdicts_.lost().end()}});
+}
+
+void ServerBoard::take(std::size_t server, std::string_view answer) {
+  const Result<ServerNews> news = decode_server_news(answer);
+  if (!news.ok()) return;
+  const std::lock_guard lock(mutex_);
+  if (!is_chief_) {
+    for (const std::int32_t lost : news->lost) lose(lost);
+    return;
+  }
+  for (const std::int32_t about : news->complaints) {
+    if (!is_over_ && verdicts_.complain(static_cast<int>(server), about)) lose(about);
+  }
+}
+
+void ServerBoard::rest() {
+  const std::lock_guard lock(mutex_);
+  is_over_ = true;
+}
+
+}  // namespace stormo::server

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/server/data_message.h>
+#include <stormo/server/held_parts.h>
+#include <stormo/server/remote_worker.h>
+#include <stormo/server/server_message.h>
+#include <stormo/transport/shm/peer_process.h>
+
+namespace stormo::server {
+
+/// The workers of a run as one server knows them. A worker is lost when its process on this host
+/// has ended, or when nothing was heard of it for its timeout. Then it leaves the parts that the
+/// server holds, and it may come back. For one thread.
+class ServerMembers {
+ public:
+  struct Member {
+    enum class Stage { kHere, kLost, kFinished } stage = Stage::kHere;
+    std::uint64_t token = 0;  ///< of its session
+    Duration timeout{};
+    TimePoint heard{};
+    std::optional<transport::PeerProcess> process = {};  ///< if it is on this host
+    bool is_leaving = false;                             ///< lost, but not yet out of all shards
+    bool is_buried = false;
+    std::optional<std::uint32_t> asks_terms = {};  ///< id of a request that waits for the chief
+    std::string terms = {};                        ///< of this request
+    /// By part that the server holds, if it does not map the memory.
+    std::array<std::unique_ptr<RemoteWorker>, 2> remotes = {};
+  };
+  struct Options {
+    HeldParts* parts = nullptr;             ///< borrowed
+    std::function<bool(int)> is_connected;  ///< whether a worker has a control connection
+    std::function<void(const std::string&)> on_event;
+  };
+  explicit ServerMembers(Options options) : options_(std::move(options)) {}
+
+  /// Makes the worker a member, or finds that it is one. kExhausted while another process has its
+  /// number.
+  Status admit(const WorkerHello& hello);
+  /// A worker that was admitted.
+  Member& at(int worker) { return members_.at(worker); }
+  /// Null when it has never come.
+  const Member* find(int worker) const;
+  bool any_here() const;
+  /// By number.
+  std::map<int, Member>& all() { return members_; }
+
+  /// For a data connection. kIo for a stranger.
+  Result<RemoteWorker*> remote_of(const Attachment& attachment);
+  void hear(int worker, TimePoint now);
+  /// `pause`: for so long this process was stopped.
+  void watch(TimePoint now, Duration pause);
+  /// Workers that have not come within `limit` are lost.
+  void miss_absent(Duration limit);
+  /// This server goes on with a part that another one took care of: members that are lost leave it,
+  /// and those that are here count as lost no more.
+  void take_over();
+
+ private:
+  Status make_room(int worker);
+  void lose(int worker, Member& member, const std::string& why);
+  void take_out(int worker, Member& member);
+  void event(const std::string& line) const { options_.on_event(line); }
+
+  Options options_;
+  std::map<int, Member> members_;
+};
+
+}  // namespace stormo::server

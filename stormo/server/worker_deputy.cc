@@ -1,0 +1,226 @@
+#include <stormo/server/worker_deputy.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <stormo/server/server_message.h>
+
+namespace stormo::server {
+
+void WorkerDeputy::Answer::conclude(const Result<std::string>& outcome) {
+  frame = stormo::server::frame(
+      encode(DataReply{.id = id,
+                       .code = outcome.status().code(),
+                       .body = outcome.ok() ? std::string_view(*outcome)
+                                            : std::string_view(outcome.status().message())}));
+}
+
+WorkerDeputy::WorkerDeputy(const HostedRun& run, int worker)
+    : shards_(
+          run.shards_of(worker, ShardWait{.policy = {}, .status = [this] { return status_(); }})),
+      ledger_(run.ledger_of(worker)),
+      answers_(shards_.size() + 1) {}
+
+bool WorkerDeputy::fits(const DataRequest& request) const {
+  if (is_of_ledger(request.op)) return ledger_ != nullptr && request.given.empty();
+  if (request.shard >= shards_.size()) return false;
+  const std::size_t pieces = shards_[request.shard]->pieces().size();
+  switch (request.op) {
+    case DataOp::kPush: return request.given.size() == pieces;
+    case DataOp::kExchange: return request.given == std::string(pieces, '\1');
+    case DataOp::kSet:
+      return request.count < pieces && request.given.size() == 1 + optim::kMaxSlots &&
+             request.given.find('\1', 1 + shards_[request.shard]->slots()) == std::string::npos;
+    case DataOp::kLose:
+    case DataOp::kComeBack: return false;
+    default: return request.given.empty();
+  }
+}
+
+ByteRanges WorkerDeputy::payload_of(const DataRequest& request, std::byte* payload) const {
+  ByteRanges ranges;
+  for (std::size_t i = 0; i < request.given.size(); ++i) {
+    const ShardPiece& piece =
+        shard(request).pieces()[request.op == DataOp::kSet ? request.count : i];
+    if (request.given[i] == 0) continue;
+    ranges.add(payload, piece.bytes());
+    payload += aligned_bytes(piece);
+  }
+  return ranges;
+}
+
+std::size_t WorkerDeputy::largest_payload() const {
+  std::size_t largest = 0;
+  for (const auto& shard : shards_) {
+    std::size_t bytes = 0;
+    for (const ShardPiece& piece : shard->pieces()) bytes += aligned_bytes(piece);
+    largest = std::max(largest, bytes);
+  }
+  return largest * (1 + optim::kMaxSlots);
+}
+
+ByteRanges WorkerDeputy::bytes_of(const DataRequest& request, const Answer& answer) const {
+  ByteRanges ranges;
+  ranges.add(answer.frame.data(), answer.frame.size());
+  if (answer.view) {
+    const std::vector<ShardPiece>& pieces = shard(request).pieces();
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      ranges.add(answer.view->pieces[i], pieces[i].bytes());
+    }
+  }
+  ranges.add(answer.values.data(), answer.values.size());
+  ranges.add(answer.saved.data(), answer.saved_bytes);
+  return ranges;
+}
+
+Status WorkerDeputy::wait_to(const DataRequest& request, Deadline by) const {
+  if (request.op == DataOp::kRead) return shard(request).wait_to_read(by);
+  if (request.op == DataOp::kPush) return shard(request).wait_to_push(request.count, by);
+  return {};
+}
+
+std::size_t WorkerDeputy::slot_of(const DataRequest& request) const {
+  return is_of_ledger(request.op) ? shards_.size() : request.shard;
+}
+
+const WorkerDeputy::Answer* WorkerDeputy::answer_to(const DataRequest& request) const {
+  const Answer& last = answers_[slot_of(request)];
+  return last.id == request.id && request.id != 0 ? &last : nullptr;
+}
+
+const WorkerDeputy::Answer& WorkerDeputy::keep(const DataRequest& request, Answer answer) {
+  return answers_[slot_of(request)] = std::move(answer);
+}
+
+void WorkerDeputy::forget() {
+  for (Answer& answer : answers_) answer = {};
+}
+
+Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std::byte* payload,
+                                          Answer& answer, Deadline by) {
+  if (is_of_ledger(request.op)) return ask_ledger(request, by);
+  SharedShard& of = shard(request);
+  switch (request.op) {
+    case DataOp::kRead:
+    case DataOp::kLook: {
+      STORMO_ASSIGN_OR_RETURN(answer.view, request.op == DataOp::kRead ? of.read(by) : of.look());
+      return encode(ViewHead{.version = answer.view->version, .commit = answer.view->commit});
+    }
+    case DataOp::kPush: return push(request, payload, by);
+    case DataOp::kExchange: return exchange(request, payload, answer, by);
+    case DataOp::kSave: return save(request, answer);
+    case DataOp::kSet: STORMO_RETURN_IF_ERROR(set(request, payload)); return std::string();
+    case DataOp::kLeave: {
+      STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, of.leave(request.number));
+      return encode_count(commit);
+    }
+    case DataOp::kJoin: {
+      STORMO_ASSIGN_OR_RETURN(const Shard::Joined joined, of.join());
+      return encode(joined);
+    }
+    default: return encode(of.current_state());
+  }
+}
+
+Result<std::string> WorkerDeputy::push(const DataRequest& request, const std::byte* payload,
+                                       Deadline by) {
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  std::vector<const void*> gradients(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (request.given[i] == 0) continue;
+    gradients[i] = payload;
+    payload += aligned_bytes(pieces[i]);
+  }
+  STORMO_ASSIGN_OR_RETURN(const Shard::Pushed pushed,
+                          shard(request).push({.pieces = gradients,
+                                               .lr = request.number,
+                                               .gradient_scale = request.gradient_scale,
+                                               .weight = request.weight,
+                                               .sequence = request.count},
+                                              by));
+  return encode(pushed);
+}
+
+// The new values are kept with the answer: another shard's gradient may be received before the
+// worker asks for them again.
+Result<std::string> WorkerDeputy::exchange(const DataRequest& request, const std::byte* payload,
+                                           Answer& answer, Deadline by) {
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  for (const ShardPiece& piece : pieces) {
+    answer.values.insert(answer.values.end(), payload, payload + piece.bytes());
+    payload += aligned_bytes(piece);
+  }
+  std::vector<void*> own;
+  std::byte* values = answer.values.data();
+  for (const ShardPiece& piece : pieces)
+    own.push_back(std::exchange(values, values + piece.bytes()));
+  const Result<Shard::Pushed> pushed =
+      shard(request).exchange(own, request.number, request.count, by);
+  if (!pushed.ok()) {
+    answer.values.clear();
+    return pushed.status();
+  }
+  return encode(*pushed);
+}
+
+// The state of the optimizer stays what it is during save() only, and a slow worker must not keep
+// others from pushing: it is copied.
+Result<std::string> WorkerDeputy::save(const DataRequest& request, Answer& answer) {
+  SharedShard& of = shard(request);
+  const std::size_t arrays = 1 + of.slots();
+  std::size_t bytes = 0;
+  for (const ShardPiece& piece : of.pieces()) bytes += arrays * piece.bytes();
+  STORMO_ASSIGN_OR_RETURN(answer.saved, transport::MemoryFile::anonymous(bytes + 1));
+  ViewHead head;
+  std::size_t offset = 0;
+  STORMO_ASSIGN_OR_RETURN(const Shard::View view,
+                          of.save([&](std::size_t piece, const PieceArrays& values) {
+                            const std::size_t of_piece = of.pieces()[piece].bytes();
+                            for (std::size_t a = 0; a < arrays; ++a, offset += of_piece) {
+                              std::memcpy(answer.saved.data() + offset,
+                                          a == 0 ? values.weights : values.slots[a - 1], of_piece);
+                            }
+                            head.updates.push_back(values.updates);
+                          }));
+  head.version = view.version;
+  head.commit = view.commit;
+  answer.saved_bytes = offset;
+  return encode(head);
+}
+
+// Nothing is written through these pointers.
+Status WorkerDeputy::set(const DataRequest& request, const std::byte* payload) {
+  const std::size_t stride = aligned_bytes(shard(request).pieces()[request.count]);
+  PieceArrays values{.weights = nullptr, .slots = {}, .updates = request.updates};
+  for (std::size_t a = 0; a < request.given.size(); ++a) {
+    if (request.given[a] == 0) continue;
+    (a == 0 ? values.weights : values.slots[a - 1]) = const_cast<std::byte*>(payload);
+    payload += stride;
+  }
+  return shard(request).set(request.count, values);
+}
+
+Result<std::string> WorkerDeputy::ask_ledger(const DataRequest& request, Deadline by) {
+  switch (request.op) {
+    case DataOp::kDeal: STORMO_RETURN_IF_ERROR(ledger_->deal(request.terms)); break;
+    case DataOp::kStop:
+      STORMO_RETURN_IF_ERROR(ledger_->stop(static_cast<int>(request.count)));
+      break;
+    case DataOp::kLeaveLedger: STORMO_RETURN_IF_ERROR(ledger_->leave()); break;
+    case DataOp::kWait: STORMO_RETURN_IF_ERROR(ledger_->wait(by, status_)); break;
+    case DataOp::kTerms: {
+      STORMO_ASSIGN_OR_RETURN(const Ledger::Terms terms, ledger_->terms());
+      return encode(terms);
+    }
+    default: {
+      STORMO_ASSIGN_OR_RETURN(const Ledger::Turn turn, request.op == DataOp::kNext
+                                                           ? ledger_->next(request.outcome)
+                                                           : ledger_->look());
+      return encode(turn);
+    }
+  }
+  return std::string();
+}
+
+}  // namespace stormo::server

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <stormo/base/clock.h>
+#include <stormo/base/status.h>
+#include <stormo/server/byte_ranges.h>
+#include <stormo/server/data_message.h>
+#include <stormo/server/hosted_run.h>
+#include <stormo/server/shared_ledger.h>
+#include <stormo/server/shared_shard.h>
+#include <stormo/transport/memory/memory_file.h>
+
+namespace stormo::server {
+
+/// Acts in the name of one worker on a server's part of a run: executes its requests, and keeps its
+/// last answers, so that a request that is repeated is not executed twice. One thread at a time.
+class WorkerDeputy {
+ public:
+  /// A reply: its head, and the arrays that follow it.
+  struct Answer {
+    std::uint64_t id = 0;
+    std::string frame = {};
+    std::optional<Shard::View> view = {};  ///< of a read: its weights
+    std::vector<std::byte> values = {};    ///< of an exchange
+    transport::MemoryFile saved = {};      ///< of a save: all arrays
+    std::size_t saved_bytes = 0;
+
+    /// Makes the head.
+    void conclude(const Result<std::string>& outcome);
+  };
+
+  /// `run` has its shards.
+  WorkerDeputy(const HostedRun& run, int worker);
+
+  /// Asked while a request waits: a failure ends the wait.
+  void watch(std::function<Status()> status) { status_ = std::move(status); }
+
+  /// Whether there is what the request is about.
+  bool fits(const DataRequest& request) const;
+  /// Where in `payload` the arrays of a request that fits lie: each at a multiple of a cache line.
+  ByteRanges payload_of(const DataRequest& request, std::byte* payload) const;
+  /// Bytes of the largest payload.
+  std::size_t largest_payload() const;
+  /// The answer, valid until the next request.
+  ByteRanges bytes_of(const DataRequest& request, const Answer& answer) const;
+
+  /// Blocks until a read or push would not wait for other workers, at most until `by`. Then others
+  /// may be faster.
+  Status wait_to(const DataRequest& request, Deadline by) const;
+  /// The result of the request. Arrays that follow it come into `answer`. `payload` stays as it is.
+  Result<std::string> execute(const DataRequest& request, const std::byte* payload, Answer& answer,
+                              Deadline by);
+
+  /// The answer that was kept of this request; null if it has to be executed.
+  const Answer* answer_to(const DataRequest& request) const;
+  const Answer& keep(const DataRequest& request, Answer answer);
+  /// What the worker has read is not there any more.
+  void forget();
+
+ private:
+  Result<std::string> exchange(const DataRequest& request, const std::byte* payload, Answer& answer,
+                               Deadline by);
+  Result<std::string> push(const DataRequest& request, const std::byte* payload, Deadline by);
+  Result<std::string> save(const DataRequest& request, Answer& answer);
+  Status set(const DataRequest& request, const std::byte* payload);
+  Result<std::string> ask_ledger(const DataRequest& request, Deadline by);
+  std::size_t slot_of(const DataRequest& request) const;
+  SharedShard& shard(const DataRequest& request) const { return *shards_[request.shard]; }
+
+  std::function<Status()> status_ = [] { return Status(); };
+  std::vector<std::unique_ptr<SharedShard>> shards_;
+  std::unique_ptr<SharedLedger> ledger_;  // null: another server has it
+  std::vector<Answer> answers_;           // the last of each shard, then of the ledger
+};
+
+}  // namespace stormo::server
