@@ -54,7 +54,7 @@ struct CheckedRun {
   std::string program;               ///< that trains
   std::string library_path;          ///< by which it finds libtorch, as LD_LIBRARY_PATH
   std::string checkpoint_directory;  ///< empty: none
-  int server_processes = 0;          ///< of the ranks, the last ones
+  int may_be_lost = 0;               ///< see launch::LaunchOptions
 };
 std::string to_text(const CheckedRun& run);
 Result<CheckedRun> parse_checked_run(const std::string& text);

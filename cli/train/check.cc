@@ -112,6 +112,12 @@ Result<SoundRun> sound_run(const train::Recipe& recipe, train::RecipeData data,
   return SoundRun{ranks_of(shares), std::move(data), std::move(task), std::move(step)};
 }
 
+/// See launch::LaunchOptions.
+int may_be_lost(const train::ServerOptions& servers, int ranks) {
+  if (servers.processes == 0) return 0;
+  return ranks - 1 - (servers.backups ? 0 : servers.processes);
+}
+
 }  // namespace
 
 int fail_usage(const std::vector<std::string>& errors, bool json) {
@@ -184,12 +190,14 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
 int check_train(const TrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
   if (!check_run(parsed, a)) return kExitUsage;
+  Errors errors;  // none: the check has looked
+  const int ranks = ranks_of(place_of_ranks(a.launch, errors));
   const Result<std::string> program = own_program();
   if (!program.ok()) return fail_usage({program.status().message()}, a.json);
   const char* libraries = std::getenv("LD_LIBRARY_PATH");
   fmt::print("{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
                                       parsed.recipe.train.checkpoint.directory,
-                                      parsed.recipe.train.servers.processes}));
+                                      may_be_lost(parsed.recipe.train.servers, ranks)}));
   return kExitOk;
 }
 

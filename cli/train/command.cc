@@ -114,14 +114,15 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
 // Texts, each with an end that no path and no variable can hold.
 std::string to_text(const CheckedRun& run) {
   return run.program + '\0' + run.library_path + '\0' + run.checkpoint_directory + '\0' +
-         std::to_string(run.server_processes) + '\0';
+         std::to_string(run.may_be_lost) + '\0';
 }
 
 Result<CheckedRun> parse_checked_run(const std::string& text) {
   CheckedRun run;
-  std::string servers;
+  std::string may_be_lost;
   std::size_t at = 0;
-  for (std::string* part : {&run.program, &run.library_path, &run.checkpoint_directory, &servers}) {
+  for (std::string* part :
+       {&run.program, &run.library_path, &run.checkpoint_directory, &may_be_lost}) {
     const std::size_t end = text.find('\0', at);
     if (end == std::string::npos) {
       return Status(Code::kCorrupt, "the check of the run ended without its facts");
@@ -129,7 +130,7 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
     *part = text.substr(at, end - at);
     at = end + 1;
   }
-  run.server_processes = std::atoi(servers.c_str());
+  run.may_be_lost = std::atoi(may_be_lost.c_str());
   return run;
 }
 

@@ -53,7 +53,7 @@ int launch_checked(const TrainArguments& a, const CheckedRun& run,
   if (!run.library_path.empty()) {
     options.environment.emplace_back("LD_LIBRARY_PATH", run.library_path);
   }
-  options.servers = run.server_processes;
+  options.may_be_lost = run.may_be_lost;
   const int code = launch_ranks(options, "train");
   if (code == kExitSaved) say_how_to_continue(run.checkpoint_directory);
   return code;

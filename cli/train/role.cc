@@ -73,6 +73,7 @@ int end_of(const TrainRun& run, const Status& status) {
 int work(TrainRun run, server::WorkerSession::Options options) {
   options.timeout = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(run.recipe.train.servers.worker_timeout_s));
+  options.backups = run.recipe.train.servers.backups;
   run.rank = options.worker;
   auto session = server::WorkerSession::connect(std::move(options), Deadline::after(kMeetingTime));
   if (!session.ok()) return end_of(run, session.status());

@@ -85,8 +85,10 @@ int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::Clus
     return fail_usage({"TF_CONFIG says which process this is: leave out -n and -H"}, a.json);
   }
   processes = servers;
-  run.find_problems = [&](Rank worker, int workers) {
-    return problems_of_rank(parsed, a, workers, worker == 0);
+  train::ParsedRecipe with_servers = parsed;
+  with_servers.recipe.train.servers.processes = servers;
+  run.find_problems = [&a, with_servers](Rank worker, int workers) {
+    return problems_of_rank(with_servers, a, workers, worker == 0);
   };
   return run_configured_role(std::move(run), task);
 }

@@ -104,6 +104,7 @@ struct ServerOptions {
   /// > 0: so many processes hold the shards, and the workers are no ranks of one group. A worker
   /// that is lost is then no failure of the run.
   int processes = 0;
+  bool backups = false;          ///< see server::WorkerSession::Options
   double worker_timeout_s = 10;  ///< a worker that is silent for longer counts as lost
   server::PlacementRule placement = server::PlacementRule::kGreedy;
   server::ShardUpdates updates = server::ShardUpdates::kVersions;

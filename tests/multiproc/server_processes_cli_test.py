@@ -110,6 +110,30 @@ class ServerProcessesTest(TrainTest):
         self.assertIn("--resume", err)
         self.assertLess(seconds, 5)
 
+    def test_with_backups_any_server_may_be_lost(self):
+        backups = ("strategy.server_processes=2", "strategy.server_backups=true", "strategy.servers=2")
+        for server, policy in ((2, "async"), (3, "sync")):
+            with self.subTest(server):
+                code, records, err, seconds = self.lost(server, *backups, f"strategy.policy={policy}", "--overwrite")
+                self.assertEqual(code, 0, err)
+                self.assertIn("the job goes on without it", err)
+                end = records[-1]
+                self.assertEqual((end["event"], end["steps"]), ("end", 3000))
+                self.assertEqual([worker["gradients"] for worker in end["staleness"]], [2 * 3000] * 2,
+                                 "at two shards: nothing is lost, and nothing is twice")
+                self.assertLess(seconds, 15)
+
+    def test_with_backups_the_loss_of_both_ends_the_run(self):
+        run = self.start("mlp.toml", "--json", *LONG, "-n", "4", "strategy.kind=parameter_server",
+                         "strategy.server_processes=2", "strategy.server_backups=true", "checkpoint.every=10")
+        self.read_until(run, "step", 30)
+        processes = ranks_of(run)
+        for server in (2, 3):
+            os.kill(processes[server], signal.SIGKILL)
+        _, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 75, err)
+        self.assertIn("--resume", err)
+
     def test_a_lost_first_worker_ends_the_run_at_once(self):
         code, _, err, seconds = self.lost(0)
         self.assertNotEqual(code, 0)
@@ -147,6 +171,7 @@ class ServerProcessesTest(TrainTest):
                 (("-n", "3", "strategy.kind=ddp", "strategy.server_processes=1"), "parameter_server"),
                 (("-n", "3", "strategy.server_processes=0", "data.balance_by_speed=true"), "server_processes"),
                 (("-n", "3", *SERVERS, "strategy.servers=100"), "100 servers"),
+                (("-n", "3", *SERVERS, "strategy.server_backups=true"), "strategy.server_processes=2 or more"),
                 (("-n", "3", *SERVERS, "--record", "record"), "--record"),
                 (("-n", "3", *SERVERS, "strategy.updates=in_place"), "leave out strategy.server_processes"),
         ):
@@ -174,6 +199,14 @@ class ServerProcessesTest(TrainTest):
         evaluated = [json.loads(line) for line in outputs[3][0].splitlines()]
         self.assertEqual(evaluated[-1]["step"], 24)
         self.assertAlmostEqual(evaluated[-1]["accuracy"], end["test_accuracy"], places=6)
+
+    def test_tf_config_tells_the_recipe_how_many_servers_there_are(self):
+        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
+        tasks = [self.start_task(cluster, *task, "strategy.server_backups=true", "data.balance_by_speed=true", "--json")
+                 for task in (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1))]
+        outputs = [task.communicate(timeout=DEADLINE_S) for task in tasks]
+        self.assertEqual([task.returncode for task in tasks], [0, 0, 0, 0], outputs)
+        self.assertEqual(json.loads(outputs[0][0].splitlines()[-1])["steps"], 24)
 
     def test_a_wrong_tf_config_names_the_field(self):
         cluster = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}

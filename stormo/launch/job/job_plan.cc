@@ -89,7 +89,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   check_program(options, shares, environment, problems);
 
   JobPlan plan;
-  plan.servers = options.servers;
+  plan.may_be_lost = options.may_be_lost;
   std::vector<std::string> names;
   std::string agent;
   for (const HostShare& share : shares) {

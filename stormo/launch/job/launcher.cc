@@ -54,8 +54,8 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   std::vector<protocol::RankPlace> out;
   for (const HostJob& h : plan.hosts)
     out.insert(out.end(), static_cast<std::size_t>(h.local_size), {h.cross_rank, h.host});
-  const std::size_t workers = out.size() - static_cast<std::size_t>(plan.servers);
-  for (std::size_t r = 1; plan.servers > 0 && r < workers; ++r) out[r].may_be_lost = true;
+  const auto last = std::min(out.size() - 1, static_cast<std::size_t>(plan.may_be_lost));
+  for (std::size_t r = 1; r <= last; ++r) out[r].may_be_lost = true;
   return out;
 }
 

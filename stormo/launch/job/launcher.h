@@ -31,9 +31,8 @@ struct LaunchOptions {
   OutputMode output = OutputMode::kPrefix;
   std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
-  /// Of the ranks the last ones. With servers all ranks but these and rank 0 may be lost: the job
-  /// goes on without them.
-  int servers = 0;
+  /// So many ranks, from rank 1 on, may be lost: the job goes on without them.
+  int may_be_lost = 0;
   EndListener on_end;  ///< called when the job has ended
   std::string
       agent_program;  ///< program that runs `agent` on other hosts; empty: this program's path

@@ -147,6 +147,8 @@ class RecipeCheck {
     require(served || !processes, "strategy.server_processes",
             "only parameter_server and elastic_averaging have servers; write "
             "strategy.kind=parameter_server");
+    require(train_.servers.processes > 1 || !train_.servers.backups, "strategy.server_backups",
+            "a copy is at another server; write strategy.server_processes=2 or more");
     require(processes || !train_.balance_by_speed, "data.balance_by_speed",
             "ranks of one group do equally many steps; write strategy.server_processes=1");
     require(train_.record.empty() || !processes, "strategy.server_processes",

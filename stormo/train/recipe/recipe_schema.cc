@@ -280,8 +280,11 @@ std::vector<RecipeField> make_fields() {
        "parameter_server, elastic_averaging: of the ranks, how many hold the shards; 0: none, "
        "ranks share memory",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.processes; }, 0, 4096},
+      {"strategy.server_backups",
+       "server_processes: each shard has a copy at the next server; one server may be lost",
+       [](Recipe& r) -> FieldPlace { return &r.train.servers.backups; }},
       {"strategy.worker_timeout",
-       "server_processes: seconds of silence after which a worker counts as lost",
+       "server_processes: seconds of silence after which a worker, or a server, counts as lost",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.worker_timeout_s; }, 0.1, 1e6},
       {"strategy.placement",
        "parameter_server, elastic_averaging: how parameters are placed on servers",

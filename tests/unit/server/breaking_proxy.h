@@ -45,8 +45,8 @@ class BreakingProxy {
   int breaks() const { return breaks_; }
   /// From now on connections hold.
   void hold() { holds_ = true; }
-  /// From now on there are no new connections.
-  void refuse() { refuses_ = true; }
+  /// Whether there are new connections from now on.
+  void refuse(bool refuses) { refuses_ = refuses; }
   /// Breaks one connection, in the order of their beginnings.
   void cut(std::size_t number) {
     const std::lock_guard lock(mutex_);
