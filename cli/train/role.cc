@@ -42,9 +42,12 @@ std::string address_key(int server) { return fmt::format("server/{}", server); }
 
 void say(const std::string& event) { std::cerr << "stormo train: " << printable(event) << "\n"; }
 
-/// Readable when this process is asked to stop.
+/// Readable when this process is asked to stop. Notices to workers do not end it.
 transport::Descriptor stop_requests() {
   sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGXCPU}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);

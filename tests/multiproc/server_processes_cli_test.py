@@ -164,6 +164,14 @@ class ServerProcessesTest(TrainTest):
         end = self.lines("mlp.toml", *LONG, "-n", "3", *SERVERS, "--resume")[-1]
         self.assertEqual(end["steps"], 3000)
 
+    def test_a_notice_does_not_end_a_server(self):
+        run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)
+        self.read_until(run, "step", 20)
+        for notice in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
+            os.kill(ranks_of(run)[2], notice)
+        _, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 0, err)
+
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         for changes, reason in (
                 (("-n", "2", "strategy.server_processes=2"), "none is left"),
