@@ -72,10 +72,14 @@ int end_of(const TrainRun& run, const Status& status) {
   return kExitFailed;
 }
 
+Duration worker_timeout(const TrainRun& run) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(run.recipe.train.servers.worker_timeout_s));
+}
+
 /// Connects to the servers and trains.
 int work(TrainRun run, server::WorkerSession::Options options) {
-  options.timeout = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(run.recipe.train.servers.worker_timeout_s));
+  options.timeout = worker_timeout(run);
   options.backups = run.recipe.train.servers.backups;
   run.rank = options.worker;
   auto session = server::WorkerSession::connect(std::move(options), Deadline::after(kMeetingTime));
@@ -145,6 +149,7 @@ int run_launched_role(TrainRun run) {
                   serve({.address = {here.empty() ? "127.0.0.1" : here, 0},
                          .ports = place->ports,
                          .secret = place->secret,
+                         .stop_grace = {},
                          .on_event = {}},
                         -1, [&](const transport::HostPort& address) -> Status {
                           STORMO_RETURN_IF_ERROR((*store)->set(address_key(place->rank - workers),
@@ -176,6 +181,7 @@ int run_configured_role(TrainRun run, const launch::ClusterTask& task) {
     return end_of(run, serve({.address = task.servers[static_cast<std::size_t>(task.index)],
                               .ports = {},
                               .secret = *secret,
+                              .stop_grace = worker_timeout(run),
                               .on_event = {}},
                              stop.get(), [](const transport::HostPort& address) {
                                say("serves at " + transport::to_string(address));

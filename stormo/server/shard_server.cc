@@ -54,6 +54,7 @@ class PollingShardServer final : public ShardServer {
   /// Waits for something to do, and does it. True when `stop_fd` is readable.
   bool turn(int stop_fd);
   std::optional<Status> end() const;
+  bool chief_is_here() const;
   void say_farewell(const Status& why);
   void pass_on_complaints();
 
@@ -107,14 +108,14 @@ Status PollingShardServer::open(Options options) {
 }
 
 Status PollingShardServer::serve(int stop_fd) {
+  std::optional<Deadline> stops;
   for (;;) {
-    if (turn(stop_fd)) {
-      if (parts_) parts_->close();
-      const Status stopped(Code::kInterrupted, "the server was told to stop");
-      say_farewell(stopped);
-      return stopped;
+    if (turn(stops ? -1 : stop_fd)) stops = Deadline::after(options_.stop_grace);
+    std::optional<Status> outcome = end();
+    if (!outcome && stops && (stops->expired() || !chief_is_here())) {
+      outcome = Status(Code::kInterrupted, "the server was told to stop");
     }
-    if (const std::optional<Status> outcome = end()) {
+    if (outcome) {
       if (parts_) parts_->close();
       say_farewell(outcome->ok() ? Status(Code::kPeerLost, "worker 0 has finished the run")
                                  : *outcome);
@@ -152,6 +153,11 @@ bool PollingShardServer::turn(int stop_fd) {
   watch_all(std::chrono::steady_clock::now());
   pass_on_complaints();
   return stop_fd >= 0 && fds[0].revents != 0;
+}
+
+bool PollingShardServer::chief_is_here() const {
+  const Member* const chief = members_ ? members_->find(0) : nullptr;
+  return chief != nullptr && chief->stage == Member::Stage::kHere;
 }
 
 /// How the run has ended; nothing while it goes on.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/transport/net/port_range.h>
 #include <stormo/transport/net/secret.h>
@@ -27,6 +28,9 @@ class ShardServer {
     transport::HostPort address;  ///< port 0: any of `ports`
     transport::PortRange ports;
     transport::Secret secret;
+    /// How long it still serves after it was told to stop, while the chief is there: who stops all
+    /// processes of a run gives the chief the time to save.
+    Duration stop_grace = {};
     /// Gets a line for each event: "worker 2 was lost: ...". May be empty. Called in serve().
     std::function<void(const std::string&)> on_event;
   };
@@ -38,7 +42,8 @@ class ShardServer {
   /// Blocks until the run has ended. OK when the chief has finished, and the others have too or
   /// had their timeout for it. kPeerLost when the chief was lost; with backups also when this
   /// server counts as lost, and kCorrupt when its copy differs from the original. kInterrupted when
-  /// `stop_fd` (-1: none) becomes readable. Workers that are still there learn why. Once.
+  /// `stop_fd` (-1: none) becomes readable, after `stop_grace`. Workers that are still there learn
+  /// why. Once.
   virtual Status serve(int stop_fd) = 0;
 };
 

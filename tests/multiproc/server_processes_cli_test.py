@@ -208,6 +208,17 @@ class ServerProcessesTest(TrainTest):
         self.assertEqual(evaluated[-1]["step"], 24)
         self.assertAlmostEqual(evaluated[-1]["accuracy"], end["test_accuracy"], places=6)
 
+    def test_tf_config_processes_that_are_all_stopped_save(self):
+        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
+        server, second, chief = (self.start_task(cluster, *task, "train.steps=300000", "strategy.policy=sync", "--json")
+                                 for task in (("ps", 0), ("worker", 1), ("worker", 0)))
+        self.read_until(chief, "step", 20)
+        for process in (server, chief, second):
+            process.send_signal(signal.SIGTERM)
+        outputs = [process.communicate(timeout=DEADLINE_S) for process in (chief, second, server)]
+        self.assertEqual((chief.returncode, second.returncode), (143, 143), outputs)
+        self.assertTrue(list((self.folder / "run").glob("step-*")))
+
     def test_tf_config_tells_the_recipe_how_many_servers_there_are(self):
         cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
         tasks = [self.start_task(cluster, *task, "strategy.server_backups=true", "data.balance_by_speed=true", "--json")
