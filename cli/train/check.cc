@@ -189,15 +189,14 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
 
 int check_train(const TrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
-  if (!check_run(parsed, a)) return kExitUsage;
-  Errors errors;  // none: the check has looked
-  const int ranks = ranks_of(place_of_ranks(a.launch, errors));
+  const std::optional<SoundRun> run = check_run(parsed, a);
+  if (!run) return kExitUsage;
   const Result<std::string> program = own_program();
   if (!program.ok()) return fail_usage({program.status().message()}, a.json);
   const char* libraries = std::getenv("LD_LIBRARY_PATH");
   fmt::print("{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
                                       parsed.recipe.train.checkpoint.directory,
-                                      may_be_lost(parsed.recipe.train.servers, ranks)}));
+                                      may_be_lost(parsed.recipe.train.servers, run->ranks)}));
   return kExitOk;
 }
 

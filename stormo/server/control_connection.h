@@ -8,6 +8,7 @@
 #include <stormo/base/status.h>
 #include <stormo/server/server_message.h>
 #include <stormo/transport/net/socket.h>
+#include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
 
@@ -24,7 +25,7 @@ class ControlConnection {
 
   /// Takes what has arrived. kIo when the connection has ended.
   Status receive();
-  /// The next complete frame's body, valid until the next call; see FrameBuffer.
+  /// The next complete frame's body, valid until the next call; see transport::FrameSplitter.
   Result<std::optional<std::string_view>> next() { return in_.next(); }
 
   /// Queues a frame.
@@ -34,7 +35,7 @@ class ControlConnection {
 
  private:
   transport::Descriptor socket_;
-  FrameBuffer in_;
+  transport::FrameSplitter in_{"server", kMaxControlBytes};
   std::string out_;
   std::size_t sent_ = 0;
 };

@@ -8,12 +8,13 @@
 #include <array>
 #include <utility>
 
+#include <stormo/transport/store/frame.h>
+
 namespace stormo::server {
 namespace {
 
 constexpr int kMaxPollMs = 100;
 constexpr Duration kPause = std::chrono::milliseconds(20);  ///< after a connection that broke
-constexpr std::size_t kLengthBytes = 4;
 
 }  // namespace
 
@@ -168,7 +169,7 @@ Status DataLink::send_calls() {
       const std::lock_guard lock(mutex_);
       if (sent_calls_ == calls_.size()) return {};
       DataCall& call = *calls_[sent_calls_];
-      sending_head_ = frame(encode(call.request));
+      sending_head_ = transport::frame(encode(call.request));
       sending_.emplace(call.payload);
       sending_->put_first(sending_head_.data(), sending_head_.size());
     }
@@ -208,7 +209,7 @@ Result<bool> DataLink::receive_head() {
   for (;;) {
     if (!receiving_) {
       receiving_.emplace();
-      receiving_->add(&head_length_, kLengthBytes);
+      receiving_->add(&head_length_, transport::kFrameLengthBytes);
       has_length_ = false;
     }
     if (!receiving_->done()) {

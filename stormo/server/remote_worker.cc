@@ -9,14 +9,9 @@
 #include <utility>
 
 #include <stormo/server/server_message.h>
+#include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
-namespace {
-
-constexpr std::size_t kLengthBytes = 4;
-
-}  // namespace
-
 RemoteWorker::RemoteWorker(Replica& replica, int worker, Duration timeout)
     : replica_(replica), worker_(worker), timeout_(timeout) {
   const std::size_t largest = replica_.deputy(std::max(worker, 0)).largest_payload();
@@ -103,7 +98,7 @@ Status RemoteWorker::follow(int fd, const DataRequest& request) {
 Result<DataRequest> RemoteWorker::receive_request(int fd) {
   std::uint32_t length = 0;
   ByteRanges prefix;
-  prefix.add(&length, kLengthBytes);
+  prefix.add(&length, transport::kFrameLengthBytes);
   STORMO_RETURN_IF_ERROR(prefix.receive_all(fd));
   if (length > kMaxControlBytes) {
     return Status(Code::kCorrupt, fmt::format("server protocol: a head of {} B, at most {} are "

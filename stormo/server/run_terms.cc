@@ -24,8 +24,6 @@ constexpr auto kLastRule = optim::Options::Kind::kLamb;
 constexpr auto kLastPolicy = protocol::PolicyOptions::Kind::kBackupWorkers;
 constexpr auto kLastCompensation = protocol::Compensation::kDelay;
 
-using Facts = std::vector<std::pair<std::string, std::string>>;
-
 std::string describe(const std::vector<ShardPiece>& pieces) {
   std::size_t bytes = 0;
   std::string all;

@@ -13,12 +13,15 @@
 
 namespace stormo::server {
 
+/// Names and values.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
 /// What all workers of a run and its servers must agree on. The first worker (0, the chief) brings
 /// it to the servers; another worker whose terms differ is refused, with the name and both values
 /// of the first difference.
 struct RunTerms {
-  std::vector<std::pair<std::string, std::string>> facts;  ///< name, value; compared in order
-  std::vector<std::vector<ShardPiece>> pieces;             ///< by shard
+  Facts facts;                                  ///< compared in order
+  std::vector<std::vector<ShardPiece>> pieces;  ///< by shard
   int workers = 1;
   optim::Options optimizer;
   protocol::PolicyOptions policy;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <stormo/transport/store/frame.h>
 #include <stormo/transport/store/wire.h>
 
 namespace stormo::server {
@@ -11,19 +12,8 @@ using transport::put;
 using transport::put_bytes;
 using transport::WireReader;
 
-constexpr std::size_t kLengthBytes = 4;
-
 Status corrupt(std::string_view what) {
   return {Code::kCorrupt, fmt::format("server protocol: {}", what)};
-}
-
-std::string with_length(std::string_view head, std::string_view body) {
-  std::string frame;
-  frame.reserve(kLengthBytes + head.size() + body.size());
-  put(frame, static_cast<std::uint32_t>(head.size() + body.size()));
-  frame += head;
-  frame += body;
-  return frame;
 }
 
 void put_place(std::string& out, const Place& place) {
@@ -69,20 +59,18 @@ void read_file(WireReader& in, SharedFile& file) {
 
 }  // namespace
 
-std::string frame(std::string_view body) { return with_length({}, body); }
-
 std::string encode(const ServerRequest& request) {
   std::string head;
   put(head, static_cast<std::uint8_t>(request.op));
   put(head, request.id);
-  return with_length(head, request.body);
+  return transport::frame(head, request.body);
 }
 
 std::string encode(const ServerReply& reply) {
   std::string head;
   put(head, reply.id);
   put(head, static_cast<std::uint8_t>(reply.code));
-  return with_length(head, reply.body);
+  return transport::frame(head, reply.body);
 }
 
 Result<ServerRequest> decode_server_request(std::string_view body) {
@@ -196,22 +184,6 @@ Result<std::vector<SharedFile>> decode_shard_files(std::string_view bytes) {
   for (std::uint32_t i = 0; i < count; ++i) read_file(in, out.emplace_back());
   if (!in.done()) return corrupt("malformed list of shards");
   return out;
-}
-
-Result<std::optional<std::string_view>> FrameBuffer::next() {
-  const std::string_view rest = std::string_view(buffer_).substr(begin_);
-  std::uint32_t length = 0;
-  const bool has_length = WireReader(rest).read(length);
-  if (has_length && length > kMaxControlBytes) {
-    return corrupt(fmt::format("frame of {} B, at most {} are allowed", length, kMaxControlBytes));
-  }
-  if (!has_length || rest.size() < kLengthBytes + length) {
-    buffer_.erase(0, begin_);
-    begin_ = 0;
-    return std::optional<std::string_view>();
-  }
-  begin_ += kLengthBytes + length;
-  return std::optional(rest.substr(kLengthBytes, length));
 }
 
 }  // namespace stormo::server

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,8 +46,6 @@ struct ServerReply {
   std::string_view body;  ///< the message when `code` is a failure; borrowed
 };
 
-/// A body with its length in front.
-std::string frame(std::string_view body);
 /// Frames with their length, ready to send.
 std::string encode(const ServerRequest& request);
 std::string encode(const ServerReply& reply);
@@ -97,19 +94,5 @@ Result<ServerNews> decode_server_news(std::string_view bytes);
 /// The shards of a server, in the order of their numbers.
 std::string encode(const std::vector<SharedFile>& shards);
 Result<std::vector<SharedFile>> decode_shard_files(std::string_view bytes);
-
-/// Splits a byte stream into frames. It stores only received bytes; it does not allocate by an
-/// announced length.
-class FrameBuffer {
- public:
-  void append(std::string_view bytes) { buffer_.append(bytes); }
-  /// The next complete frame's body, valid until the next call; nothing when more bytes are needed;
-  /// kCorrupt when the announced length exceeds kMaxControlBytes.
-  Result<std::optional<std::string_view>> next();
-
- private:
-  std::string buffer_;
-  std::size_t begin_ = 0;
-};
 
 }  // namespace stormo::server

@@ -5,11 +5,12 @@
 #include <utility>
 
 #include <stormo/server/server_message.h>
+#include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
 
 void WorkerDeputy::Answer::conclude(const Result<std::string>& outcome) {
-  frame = stormo::server::frame(
+  frame = transport::frame(
       encode(DataReply{.id = id,
                        .code = outcome.status().code(),
                        .body = outcome.ok() ? std::string_view(*outcome)

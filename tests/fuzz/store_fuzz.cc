@@ -17,7 +17,7 @@ constexpr std::size_t kLengthBytes = 4;
 /// Calls f(body) for every frame of a stream that comes in pieces; false when it is damaged.
 template <class F>
 bool for_frames(std::string_view stream, std::size_t piece, F f) {
-  FrameSplitter splitter;
+  FrameSplitter splitter{"Store", kMaxStoreFrameBytes};
   for (; !stream.empty(); stream.remove_prefix(std::min(piece, stream.size()))) {
     splitter.append(stream.substr(0, piece));
     for (;;) {

@@ -41,7 +41,7 @@ struct RunSetup {
   observe::RunObserver* observer = nullptr;
   Sink* sink = nullptr;
   DoneAction done = {};
-  std::vector<NamedFact> facts = {};  ///< of run_facts(), for a worker of server processes
+  server::Facts facts = {};  ///< of run_facts(), for a worker of server processes
 };
 
 /// One run from its first to its last step. Every member function is a collective.

@@ -186,8 +186,7 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
 
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
-                                           const TrainerOptions& options,
-                                           std::vector<NamedFact> facts) {
+                                           const TrainerOptions& options, server::Facts facts) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const ReductionOptions how = reduction_of(options.gradients);
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {

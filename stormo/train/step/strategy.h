@@ -1,21 +1,18 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/server/run_terms.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/reduction.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
-
-using NamedFact = std::pair<std::string, std::string>;
 
 /// The workers of a job of `ranks`; others are servers.
 int workers_of(const TrainerOptions& options, int ranks);
@@ -54,7 +51,6 @@ ReductionOptions reduction_of(const GradientOptions& options);
 /// processes must have in common, by name. Throws Error.
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
-                                           const TrainerOptions& options,
-                                           std::vector<NamedFact> facts = {});
+                                           const TrainerOptions& options, server::Facts facts = {});
 
 }  // namespace stormo::train

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include <stormo/server/worker_session.h>
 #include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
@@ -24,11 +23,10 @@ TrainerOptions centre_options(TrainerOptions options) {
 
 ElasticStore::ElasticStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
-                           const TrainerOptions& options, Facts facts)
+                           const TrainerOptions& options, server::Facts facts)
     : ServedStore(groups, module, options.optimizer, centre_options(options), std::move(facts)),
-      moving_rate_(options.elastic.moving_rate > 0
-                       ? options.elastic.moving_rate
-                       : kSumOfRates / (session_ ? session_->workers() : world_.size())) {}
+      moving_rate_(options.elastic.moving_rate > 0 ? options.elastic.moving_rate
+                                                   : kSumOfRates / workers_) {}
 
 Status ElasticStore::check(const plan::StepPlan& plan) const {
   STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));

@@ -21,7 +21,7 @@ class ElasticStore final : public ServedStore {
   /// A collective. `groups` and `module` are borrowed. Throws Error as ServedStore does, but the
   /// optimizer may be any.
   ElasticStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-               const TrainerOptions& options, Facts facts = {});
+               const TrainerOptions& options, server::Facts facts = {});
 
   Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;

@@ -28,20 +28,19 @@ std::string key_of(std::string_view slot, const std::string& parameter) {
 }  // namespace
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-                         const TrainerOptions& options, Facts facts)
+                         const TrainerOptions& options, server::Facts facts)
     : ServedStore(groups, module, options.optimizer, options, std::move(facts)) {}
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                          const OptimizerOptions& optimizer, const TrainerOptions& options,
-                         Facts facts)
+                         server::Facts facts)
     : groups_(groups),
       world_(groups.world()),
       session_(options.session),
       worker_(session_ ? session_->worker() : world_.rank()),
+      workers_(session_ ? session_->workers() : world_.size()),
       optimizer_(optimizer, trainable_parameters(*module)),
-      served_(ServedParameters::create(optimizer_.parameters(), options,
-                                       session_ ? session_->workers() : world_.size())
-                  .take_or_throw()),
+      served_(ServedParameters::create(optimizer_.parameters(), options, workers_).take_or_throw()),
       sequence_(served_.shards()) {
   session_ ? share_shards(std::move(facts)) : create_shards();
   if (!options.record.empty()) start_record(options);
@@ -93,7 +92,7 @@ void ServedStore::create_shards() {
 }
 
 // The first worker brings what all agree on, and the first values.
-void ServedStore::share_shards(Facts facts) {
+void ServedStore::share_shards(server::Facts facts) {
   server::RunTerms terms = served_.terms();
   terms.facts = std::move(facts);
   auto shards = session_->shards(terms, Deadline::after(kStartTime));

@@ -5,13 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
 
 #include <stormo/server/host_shard.h>
+#include <stormo/server/run_terms.h>
 #include <stormo/server/shard.h>
 #include <stormo/server/shard_record.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
@@ -33,7 +32,6 @@ namespace stormo::train {
 /// gradients.
 class ServedStore : public ParameterStore {
  public:
-  using Facts = std::vector<std::pair<std::string, std::string>>;
   /// What is wrong unless all ranks are on one host and share memory.
   static Status needs_one_host();
   /// A collective. `groups` and `module` are borrowed. `facts`: see make_store(). With a session
@@ -41,7 +39,7 @@ class ServedStore : public ParameterStore {
   /// contiguous float32 or float64 in host memory, for several hosts, for rules that need norms,
   /// and for policies or placements that do not fit.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-              const TrainerOptions& options, Facts facts = {});
+              const TrainerOptions& options, server::Facts facts = {});
   ~ServedStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
@@ -64,7 +62,8 @@ class ServedStore : public ParameterStore {
  protected:
   /// `optimizer`: of the workers; `options`: of the servers.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-              const OptimizerOptions& optimizer, const TrainerOptions& options, Facts facts = {});
+              const OptimizerOptions& optimizer, const TrainerOptions& options,
+              server::Facts facts = {});
   using Views = std::vector<server::Shard::View>;
   /// Current versions of all shards, after all workers have come here.
   Views look();
@@ -72,7 +71,7 @@ class ServedStore : public ParameterStore {
   const AxisGroups& groups_;
   comm::Communicator& world_;
   std::shared_ptr<server::WorkerSession> session_;  // null: ranks share memory
-  int worker_;
+  int worker_, workers_;
   FusedOptimizer optimizer_;  // of norms of gradients; here it has no state
   ServedParameters served_;
   std::vector<std::unique_ptr<server::Shard>> shards_;
@@ -80,7 +79,7 @@ class ServedStore : public ParameterStore {
 
  private:
   void create_shards();
-  void share_shards(Facts facts);
+  void share_shards(server::Facts facts);
   void start_record(const TrainerOptions& options);
   void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit,
             TimePoint at = std::chrono::steady_clock::now());

@@ -109,7 +109,7 @@ class SocketStoreClient final : public StoreClient {
   const std::string address_;
   const Duration beat_;
   const std::string prefix_;
-  FrameSplitter in_;  // client thread only
+  FrameSplitter in_{"Store", kMaxStoreFrameBytes};  // client thread only
   std::array<char, 64 << 10> read_buffer_;
   std::string sending_;  // client thread only
   std::size_t sent_ = 0;

@@ -5,17 +5,6 @@
 namespace stormo::transport {
 namespace {
 
-constexpr std::size_t kLengthBytes = 4;
-
-/// Puts the length, known only now, in front.
-std::string with_length(std::string body) {
-  std::string frame;
-  frame.reserve(kLengthBytes + body.size());
-  put(frame, static_cast<std::uint32_t>(body.size()));
-  frame += body;
-  return frame;
-}
-
 Status corrupt(std::string_view what) {
   return {Code::kCorrupt, fmt::format("Store protocol: {}", what)};
 }
@@ -29,7 +18,7 @@ std::string encode(const StoreRequest& request) {
   put(body, request.number);
   put_bytes(body, request.key);
   put_bytes(body, request.value);
-  return with_length(std::move(body));
+  return frame(body);
 }
 
 std::string encode(const StoreReply& reply) {
@@ -41,7 +30,7 @@ std::string encode(const StoreReply& reply) {
 std::string encode_head(const StoreReply& reply) {
   constexpr std::size_t kFields = 1 + 4 + 1 + 4;
   std::string head;
-  head.reserve(kLengthBytes + kFields);
+  head.reserve(kFrameLengthBytes + kFields);
   put(head, static_cast<std::uint32_t>(kFields + reply.value.size()));
   put(head, static_cast<std::uint8_t>(reply.event ? 1 : 0));
   put(head, reply.id);
@@ -90,23 +79,6 @@ Result<StoreReply> decode_reply(std::string_view body) {
   out.event = event == 1;
   out.code = static_cast<Code>(code);
   return out;
-}
-
-Result<std::optional<std::string_view>> FrameSplitter::next() {
-  const std::string_view rest = std::string_view(buffer_).substr(begin_);
-  std::uint32_t length = 0;
-  const bool has_length = WireReader(rest).read(length);
-  if (has_length && length > kMaxStoreFrameBytes) {
-    return corrupt(
-        fmt::format("frame of {} bytes, at most {} are allowed", length, kMaxStoreFrameBytes));
-  }
-  if (!has_length || rest.size() < kLengthBytes + length) {
-    buffer_.erase(0, begin_);
-    begin_ = 0;
-    return std::optional<std::string_view>();
-  }
-  begin_ += kLengthBytes + length;
-  return std::optional(rest.substr(kLengthBytes, length));
 }
 
 }  // namespace stormo::transport

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include <stormo/base/status.h>
+#include <stormo/transport/store/frame.h>
 #include <stormo/transport/store/store.h>
 
 namespace stormo::transport {
@@ -56,20 +56,5 @@ std::string encode_head(const StoreReply& reply);
 /// out of bounds, unknown values and extra bytes.
 Result<StoreRequest> decode_request(std::string_view body);
 Result<StoreReply> decode_reply(std::string_view body);
-
-/// Splits a byte stream into frames. It stores only received bytes; it does not allocate by an
-/// announced length.
-class FrameSplitter {
- public:
-  void append(std::string_view bytes) { buffer_.append(bytes); }
-  /// The next complete frame's body, valid until the next call of any member; nothing when more
-  /// bytes are needed; kCorrupt when the announced length exceeds kMaxStoreFrameBytes.
-  Result<std::optional<std::string_view>> next();
-  std::size_t buffered() const { return buffer_.size() - begin_; }
-
- private:
-  std::string buffer_;
-  std::size_t begin_ = 0;
-};
 
 }  // namespace stormo::transport

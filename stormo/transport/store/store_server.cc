@@ -44,7 +44,7 @@ constexpr SessionId kFirstSession = 2;
 struct Session {
   Descriptor socket;
   std::string peer;
-  FrameSplitter in;
+  FrameSplitter in{"Store", kMaxStoreFrameBytes};
   std::deque<StoreState::Delivery> out;
   std::size_t sent = 0;    // of the first of `out`
   std::size_t unsent = 0;  // bytes that `out` stands for

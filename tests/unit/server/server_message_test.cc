@@ -5,6 +5,7 @@
 #include <stormo/base/rng.h>
 #include <stormo/server/data_message.h>
 #include <stormo/server/run_terms.h>
+#include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
 namespace {
@@ -158,7 +159,7 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
     (void)decode_count(bytes);
     (void)decode_server_request(bytes);
     (void)decode_server_reply(bytes);
-    FrameBuffer frames;
+    transport::FrameSplitter frames("server", kMaxControlBytes);
     frames.append(bytes);
     for (auto frame = frames.next(); frame.ok() && *frame; frame = frames.next()) {
     }

@@ -13,6 +13,7 @@
 #include <stormo/server/data_message.h>
 #include <stormo/server/server_message.h>
 #include <stormo/transport/net/dialer.h>
+#include <stormo/transport/store/frame.h>
 
 #include "server_run.h"
 
@@ -316,7 +317,7 @@ TEST(ShardServer, AWorkerThatBreaksTheProtocolIsCutOff) {
   for (const auto& [request, complaint] : bad) {
     const transport::Descriptor data = dial(run.address());
     ask(data, ServerOp::kAttach, encode(Attachment{.worker = 1, .token = 5}));
-    const std::string words = frame(encode(request));
+    const std::string words = transport::frame(encode(request));
     ASSERT_EQ(::send(data.get(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
     const std::string& expected = complaint;
     EXPECT_TRUE(comes_true([&] { return run.has_event(expected); })) << run.events();

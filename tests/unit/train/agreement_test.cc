@@ -14,10 +14,13 @@
 
 #include "tests/unit/train/sharded_problem.h"
 #include "toy.h"
+#include "words.h"
 
 namespace stormo::train {
 namespace {
 
+using test::Words;
+using test::WordsDataset;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -145,30 +148,6 @@ TEST(CheckAgreement, TheTrainerRefusesAnotherModelAndABadSetup) {
   });
 }
 
-struct Words : torch::nn::Module {
-  Words() : table(torch::nn::EmbeddingOptions(50, 4).sparse(true)), out(4, 1) {
-    register_module("table", table);
-    register_module("out", out);
-  }
-  torch::nn::Embedding table;
-  torch::nn::Linear out;
-};
-
-/// Three words a sample, of the first twenty.
-class WordsDataset final : public data::Dataset {
- public:
-  std::int64_t size() const override { return 96; }
-  data::Batch get(std::span<const std::int64_t> indices, std::int64_t) const override {
-    torch::Tensor words =
-        torch::empty({static_cast<std::int64_t>(indices.size()), 3}, torch::kInt64);
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      for (int k = 0; k < 3; ++k)
-        words[static_cast<std::int64_t>(i)][k] = (indices[i] * 7 + 3 * k) % 20;
-    }
-    return {words, words.to(torch::kFloat32).sum(1, true) / 60};
-  }
-};
-
 Result<observe::EndRecord> train_words(comm::Communicator& world,
                                        const std::shared_ptr<Words>& words,
                                        const OptimizerOptions& optimizer) {
@@ -182,7 +161,7 @@ Result<observe::EndRecord> train_words(comm::Communicator& world,
   task.loss = [](const torch::Tensor& y, const torch::Tensor& t) {
     return (y - t).square().mean();
   };
-  return Trainer(world, task, std::make_shared<WordsDataset>(), {}, options).run();
+  return Trainer(world, task, std::make_shared<WordsDataset>(torch::kFloat32), {}, options).run();
 }
 
 // Rows of no gradient may not move, and those that have one move as on one rank.

@@ -17,46 +17,25 @@
 #include <stormo/train/simulate/simulated_training.h>
 
 #include "sharded_problem.h"
+#include "words.h"
 
 namespace stormo::train {
 namespace {
 
 using protocol::PolicyOptions;
+using test::kUsedWords;
+using test::Words;
+using test::WordsDataset;
 using testing::HasSubstr;
 using Rule = OptimizerOptions::Kind;
-
-constexpr std::int64_t kWords = 50, kUsed = 20, kWidth = 4;
-
-struct Words : torch::nn::Module {
-  Words() : table(torch::nn::EmbeddingOptions(kWords, kWidth).sparse(true)), out(kWidth, 1) {
-    register_module("table", table);
-    register_module("out", out);
-    to(torch::kFloat64);
-  }
-  torch::nn::Embedding table;
-  torch::nn::Linear out;
-};
-
-/// Three words a sample, of the first kUsed.
-class WordsDataset final : public data::Dataset {
- public:
-  std::int64_t size() const override { return 96; }
-  data::Batch get(std::span<const std::int64_t> indices, std::int64_t) const override {
-    torch::Tensor words =
-        torch::empty({static_cast<std::int64_t>(indices.size()), 3}, torch::kInt64);
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      for (int k = 0; k < 3; ++k)
-        words[static_cast<std::int64_t>(i)][k] = (indices[i] * 7 + 3 * k) % kUsed;
-    }
-    return {words, words.to(torch::kFloat64).sum(1, true) / 60};
-  }
-};
 
 std::shared_ptr<Words> make_words() {
   static std::mutex making;  // the generator that the values come from is that of the process
   const std::lock_guard lock(making);
   torch::manual_seed(3);
-  return std::make_shared<Words>();
+  auto words = std::make_shared<Words>();
+  words->to(torch::kFloat64);
+  return words;
 }
 
 Task words_task(const std::shared_ptr<Words>& words) {
@@ -111,7 +90,8 @@ class InPlaceServers : public testing::Test {
  private:
   Result<Outcome> run_rank(comm::Communicator& world) {
     const auto words = make_words();
-    Trainer trainer(world, words_task(words), std::make_shared<WordsDataset>(), {}, options);
+    Trainer trainer(world, words_task(words), std::make_shared<WordsDataset>(torch::kFloat64), {},
+                    options);
     STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
     Outcome out{end, {}};
     for (const torch::Tensor& p : words->parameters()) out.values.push_back(p.detach().clone());
@@ -151,8 +131,8 @@ TEST_F(InPlaceServers, WorkersLearnTogetherAndLeaveOtherRowsAlone) {
   EXPECT_EQ(served.end.steps, 200);
   ASSERT_EQ(served.end.staleness.size(), 3u);
   EXPECT_EQ(served.end.staleness[1].gradients, 200 * 3);
-  EXPECT_TRUE(served.values[0].slice(0, kUsed).equal(first.slice(0, kUsed)));
-  EXPECT_FALSE(served.values[0].slice(0, 0, kUsed).equal(first.slice(0, 0, kUsed)));
+  EXPECT_TRUE(served.values[0].slice(0, kUsedWords).equal(first.slice(0, kUsedWords)));
+  EXPECT_FALSE(served.values[0].slice(0, 0, kUsedWords).equal(first.slice(0, 0, kUsedWords)));
 }
 
 // With one worker there is one order of updates. What is saved does not change while it is written.
@@ -187,8 +167,8 @@ TEST_F(InPlaceServers, RefusesWhatCannotBe) {
 }
 
 TEST_F(InPlaceServers, AreNotSimulated) {
-  const auto simulated = simulate_training(words_task(make_words()), WordsDataset(), options,
-                                           {.workers = 2, .steps = 20});
+  const auto simulated = simulate_training(words_task(make_words()), WordsDataset(torch::kFloat64),
+                                           options, {.workers = 2, .steps = 20});
   EXPECT_THAT(simulated.status().message(), HasSubstr("neither simulated nor replayed"));
 }
 

@@ -282,7 +282,7 @@ TEST(StoreMessages, RoundTrip) {
 }
 
 TEST(StoreMessages, AnImpossibleLengthIsRefusedBeforeItsBytesCome) {
-  FrameSplitter splitter;
+  FrameSplitter splitter{"Store", kMaxStoreFrameBytes};
   splitter.append(std::string_view("\xff\xff\xff\xff", 4));
   EXPECT_EQ(splitter.next().status().code(), Code::kCorrupt);
   EXPECT_EQ(splitter.buffered(), 4u);
@@ -297,7 +297,7 @@ TEST(StoreMessages, SurviveRandomStreams) {
   for (int stream = 0; stream < 5000; ++stream) {
     StoreState state;
     state.open(1, {});
-    FrameSplitter splitter;
+    FrameSplitter splitter{"Store", kMaxStoreFrameBytes};
     bool open = true;
     for (int frame = 0; frame < 10 && open; ++frame) {
       const std::string key(rng.below(4), 'k');
