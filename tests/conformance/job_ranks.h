@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/comm/watch/coordinator.h>
+#include <stormo/comm/watch/job_watch.h>
 
 #include "tests/unit/comm/ranks.h"
 
@@ -49,15 +49,15 @@ inline std::vector<std::unique_ptr<Communicator>> make_job(const std::vector<int
     auto client =
         transport::StoreClient::connect({.address = (*server)->address(), .secret = {}}, soon);
     EXPECT_TRUE(client.ok()) << client.status().to_string();
-    auto coordinator =
-        Coordinator::start(std::move(*client), parts.health,
-                           {.rank = r,
-                            .size = n,
-                            .identity = "rank " + std::to_string(r) + " (host " + parts.host + ")",
-                            .activities = parts.activities},
-                           soon);
-    EXPECT_TRUE(coordinator.ok()) << coordinator.status().to_string();
-    parts.coordinator = std::move(*coordinator);
+    auto job_watch =
+        JobWatch::start(std::move(*client), parts.health,
+                        {.rank = r,
+                         .size = n,
+                         .identity = "rank " + std::to_string(r) + " (host " + parts.host + ")",
+                         .activities = parts.activities},
+                        soon);
+    EXPECT_TRUE(job_watch.ok()) << job_watch.status().to_string();
+    parts.job_watch = std::move(*job_watch);
     parts.connections.host_group = std::move(ranks[i].group);
     parts.connections.local = std::move(ranks[i].transport);
     parts.connections.wire = std::move(wires[i]);

@@ -173,7 +173,7 @@ Status Group::compare_postings(LocalRange whose) {
   }
   if (equal) return {};
   std::string table = fmt::format("ranks of host {} called different operations", parts_.host);
-  if (cross_size() > 1) return {Code::kMismatch, table};  // the coordinator asks all hosts
+  if (cross_size() > 1) return {Code::kMismatch, table};  // the job watch asks all hosts
   // the table wants everybody, but says it also of those who do not come
   static_cast<void>(host.await_all(Deadline::after(kAllAtTheTable)));
   for (int r = 0; r < host.size(); ++r) {
@@ -316,11 +316,11 @@ Status Group::give_up(const Operation& operation, Status outcome) {
   if (outcome.code() != Code::kMismatch && !parts_.health->failed()) {
     outcome = outcome.within(fmt::format("rank {} (host {}), {}", rank(), parts_.host, text));
   }
-  Status cause = parts_.coordinator ? parts_.coordinator->report(outcome) : outcome;
+  Status cause = parts_.job_watch ? parts_.job_watch->report(outcome) : outcome;
   parts_.health->fail(cause);
   // the caller may use its buffers again as soon as it has the outcome
   parts_.connections.host_group->fence().close();
-  if (!parts_.coordinator) cause = parts_.health->status();
+  if (!parts_.job_watch) cause = parts_.health->status();
   {
     const std::lock_guard lock(mutex_);
     if (first_cause_.ok()) first_cause_ = cause;

@@ -67,7 +67,7 @@ std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
 
 void Group::fail(Status cause) {
   if (!process_.is_here()) return;
-  if (parts_.coordinator) cause = parts_.coordinator->report(cause);
+  if (parts_.job_watch) cause = parts_.job_watch->report(cause);
   parts_.health->fail(std::move(cause));
 }
 
@@ -77,9 +77,9 @@ Status Group::finalize(Deadline by) {
   STORMO_RETURN_IF_ERROR(run_barrier(OperationKind::kFinalize, by));
   finalized_ = true;
   parts_.connections.host_group->leave();
-  if (parts_.coordinator && parts_.name.empty()) {
+  if (parts_.job_watch && parts_.name.empty()) {
     // the process that hosts the store may already be gone: everybody has finished well
-    const Status said = parts_.coordinator->goodbye(Deadline::after(kGoodbye));
+    const Status said = parts_.job_watch->goodbye(Deadline::after(kGoodbye));
     static_cast<void>(said);
   }
   return {};

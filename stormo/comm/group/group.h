@@ -21,7 +21,7 @@
 #include <stormo/comm/program/program.h>
 #include <stormo/comm/selection/selection.h>
 #include <stormo/comm/watch/activity.h>
-#include <stormo/comm/watch/coordinator.h>
+#include <stormo/comm/watch/job_watch.h>
 
 namespace stormo::comm {
 
@@ -38,7 +38,7 @@ class Group final : public Communicator {
     std::unique_ptr<transport::StoreServer> server;  ///< when this process hosts the Store
     /// Of the whole job. Null for threads of one process and a world of one rank: failures are then
     /// only recorded in `health`.
-    std::shared_ptr<Coordinator> coordinator;
+    std::shared_ptr<JobWatch> job_watch;
     std::shared_ptr<Connector>
         connector;  ///< makes the connections of subgroups; null: subgroups have at most one rank
     std::shared_ptr<Activities> activities;  ///< of the world and its subgroups; null: a fresh one

@@ -44,7 +44,7 @@ Result<std::unique_ptr<Communicator>> Group::subgroup(std::span<const Rank> memb
   parts.host = parts_.host;
   parts.health = parts_.health;
   parts.connections = std::move(*connected);
-  parts.coordinator = parts_.coordinator;
+  parts.job_watch = parts_.job_watch;
   parts.connector = parts_.connector;
   parts.activities = parts_.activities;
   parts.name = m.name;

@@ -36,7 +36,7 @@ class Joining {
     if (r_.store.empty() && r_.rendezvous_file.empty() && r_.meeting_name.empty()) return alone();
     STORMO_RETURN_IF_ERROR(reach_store());
     const Status joined = join_others();
-    if (!joined.ok()) return coordinator_->report(joined).within(identity() + " joining the group");
+    if (!joined.ok()) return job_watch_->report(joined).within(identity() + " joining the group");
     STORMO_RETURN_IF_ERROR(group_->barrier(by_));
     group_->set_section("");
     return std::unique_ptr<Communicator>(std::move(group_));
@@ -83,16 +83,16 @@ class Joining {
         by_);
     if (!client.ok())
       return client.status().within(identity() + " reaching the job's store" + source_of_address());
-    STORMO_ASSIGN_OR_RETURN(
-        coordinator_, Coordinator::start(std::move(client).value(), health_,
-                                         {.rank = r_.rank,
-                                          .size = r_.size,
-                                          .identity = identity(),
-                                          .heartbeat_timeout = r_.heartbeat_timeout,
-                                          .activities = activities_,
-                                          .stall_limits = {r_.stall_warning, r_.stall_timeout},
-                                          .flight_file = r_.flight_file},
-                                         by_));
+    STORMO_ASSIGN_OR_RETURN(job_watch_,
+                            JobWatch::start(std::move(client).value(), health_,
+                                            {.rank = r_.rank,
+                                             .size = r_.size,
+                                             .identity = identity(),
+                                             .heartbeat_timeout = r_.heartbeat_timeout,
+                                             .activities = activities_,
+                                             .stall_limits = {r_.stall_warning, r_.stall_timeout},
+                                             .flight_file = r_.flight_file},
+                                            by_));
     return {};
   }
 
@@ -144,7 +144,7 @@ class Joining {
     parts_.host = r_.host;
     parts_.health = health_;
     parts_.server = std::move(server_);
-    parts_.coordinator = coordinator_;
+    parts_.job_watch = job_watch_;
     parts_.activities = activities_;
     group_ = std::make_unique<Group>(std::move(parts_));
     return {};
@@ -232,7 +232,7 @@ class Joining {
   }
 
   Status connect_members() {
-    parts_.connector = std::make_shared<StoreConnector>(coordinator_, r_, *arena_, health_);
+    parts_.connector = std::make_shared<StoreConnector>(job_watch_, r_, *arena_, health_);
     const Membership world{.name = "world",
                            .rank = r_.rank,
                            .ranks_per_host = parts_.ranks_per_host,
@@ -242,18 +242,18 @@ class Joining {
     return {};
   }
 
-  transport::StoreClient& store() { return coordinator_->store(); }
+  transport::StoreClient& store() { return job_watch_->store(); }
 
   Rendezvous r_;
   const std::string version_;
   const Deadline by_;
   transport::Arena* arena_ = nullptr;
   std::shared_ptr<transport::Health> health_;
-  /// The coordinator, which tells of them, starts before the group and may outlive it.
+  /// The job watch, which tells of them, starts before the group and may outlive it.
   std::shared_ptr<Activities> activities_;
   std::unique_ptr<transport::StoreServer> server_;
   std::unique_ptr<MeetingFile> meeting_;
-  std::shared_ptr<Coordinator> coordinator_;
+  std::shared_ptr<JobWatch> job_watch_;
   Group::Parts parts_;
   std::unique_ptr<Group> group_;
 };

@@ -10,10 +10,10 @@
 
 namespace stormo::comm {
 
-StoreConnector::StoreConnector(std::shared_ptr<Coordinator> coordinator,
+StoreConnector::StoreConnector(std::shared_ptr<JobWatch> job_watch,
                                transport::Rendezvous rendezvous, transport::Arena& arena,
                                std::shared_ptr<transport::Health> health)
-    : coordinator_(std::move(coordinator)),
+    : job_watch_(std::move(job_watch)),
       rendezvous_(std::move(rendezvous)),
       arena_(arena),
       health_(std::move(health)) {}

@@ -4,7 +4,7 @@
 #include <string>
 
 #include <stormo/comm/operation/connector.h>
-#include <stormo/comm/watch/coordinator.h>
+#include <stormo/comm/watch/job_watch.h>
 #include <stormo/transport/memory/arena.h>
 #include <stormo/transport/store/rendezvous.h>
 
@@ -15,16 +15,16 @@ namespace stormo::comm {
 class StoreConnector final : public Connector {
  public:
   /// `rendezvous` says which interface, ports and secret to use.
-  StoreConnector(std::shared_ptr<Coordinator> coordinator, transport::Rendezvous rendezvous,
+  StoreConnector(std::shared_ptr<JobWatch> job_watch, transport::Rendezvous rendezvous,
                  transport::Arena& arena, std::shared_ptr<transport::Health> health);
   Result<Connections> connect(const Membership& membership, Deadline by) override;
 
  private:
   Result<transport::HostParts> meet_on_host(const Membership& m, Deadline by);
   Result<std::unique_ptr<transport::Transport>> reach_hosts(const Membership& m, Deadline by);
-  transport::StoreClient& store() { return coordinator_->store(); }
+  transport::StoreClient& store() { return job_watch_->store(); }
 
-  std::shared_ptr<Coordinator> coordinator_;
+  std::shared_ptr<JobWatch> job_watch_;
   const transport::Rendezvous rendezvous_;
   transport::Arena& arena_;
   std::shared_ptr<transport::Health> health_;

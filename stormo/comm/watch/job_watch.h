@@ -22,7 +22,7 @@ namespace stormo::comm {
 /// failure, and what each rank was doing when it happened. It uses the Store's last wills and
 /// watches. Between hosts it also finds ranks that wait for each other because they called
 /// different operations, after they have waited for two heartbeats of the Store's session.
-class Coordinator {
+class JobWatch {
  public:
   struct Options {
     Rank rank = 0;
@@ -35,11 +35,11 @@ class Coordinator {
   };
   /// Registers the last will and the watches; blocks until the Store has replied, at most until
   /// `by`. `health` fails as soon as the failure of any rank is known.
-  static Result<std::unique_ptr<Coordinator>> start(std::unique_ptr<transport::StoreClient> store,
-                                                    std::shared_ptr<transport::Health> health,
-                                                    Options options, Deadline by);
+  static Result<std::unique_ptr<JobWatch>> start(std::unique_ptr<transport::StoreClient> store,
+                                                 std::shared_ptr<transport::Health> health,
+                                                 Options options, Deadline by);
 
-  ~Coordinator();
+  ~JobWatch();
 
   transport::StoreClient& store() { return *store_; }
 
@@ -52,8 +52,8 @@ class Coordinator {
   Status goodbye(Deadline by);
 
  private:
-  Coordinator(std::unique_ptr<transport::StoreClient> store,
-              std::shared_ptr<transport::Health> health, Options options);
+  JobWatch(std::unique_ptr<transport::StoreClient> store, std::shared_ptr<transport::Health> health,
+           Options options);
   std::string collect_activities();
   void answer_alarm();
   void look_for_stuck_calls();

@@ -1,4 +1,4 @@
-#include <stormo/comm/watch/coordinator.h>
+#include <stormo/comm/watch/job_watch.h>
 
 #include <fmt/format.h>
 
@@ -35,14 +35,14 @@ Status decode_failure(std::string_view text) {
   return {Code::kPeerLost, std::string(text)};
 }
 
-Coordinator::Coordinator(std::unique_ptr<transport::StoreClient> store,
-                         std::shared_ptr<transport::Health> health, Options options)
+JobWatch::JobWatch(std::unique_ptr<transport::StoreClient> store,
+                   std::shared_ptr<transport::Health> health, Options options)
     : health_(std::move(health)),
       options_(std::move(options)),
       store_(std::move(store)),
       lane_(std::make_unique<OperationLane>()) {}
 
-Coordinator::~Coordinator() {
+JobWatch::~JobWatch() {
   std::unique_ptr<OperationLane> ending;
   {
     const std::lock_guard lock(answer_mutex_);
@@ -53,7 +53,7 @@ Coordinator::~Coordinator() {
   store_.reset();
 }
 
-void Coordinator::answer_alarm() {
+void JobWatch::answer_alarm() {
   const std::lock_guard lock(answer_mutex_);
   if (lane_ == nullptr) return;
   answer_ = lane_->submit([this, text = options_.activities->text()] {
@@ -61,11 +61,11 @@ void Coordinator::answer_alarm() {
   });
 }
 
-Result<std::unique_ptr<Coordinator>> Coordinator::start(
-    std::unique_ptr<transport::StoreClient> store, std::shared_ptr<transport::Health> health,
-    Options options, Deadline by) {
-  std::unique_ptr<Coordinator> c(
-      new Coordinator(std::move(store), std::move(health), std::move(options)));
+Result<std::unique_ptr<JobWatch>> JobWatch::start(std::unique_ptr<transport::StoreClient> store,
+                                                  std::shared_ptr<transport::Health> health,
+                                                  Options options, Deadline by) {
+  std::unique_ptr<JobWatch> c(
+      new JobWatch(std::move(store), std::move(health), std::move(options)));
   c->stall_watch_ = std::make_unique<StallWatch>(
       *c->store_, StallWatch::Options{.rank = c->options_.rank,
                                       .size = c->options_.size,
@@ -74,14 +74,14 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
                                       .flight_file = c->options_.flight_file,
                                       .activities = c->options_.activities,
                                       .health = c->health_,
-                                      .fail = [coordinator = c.get()](const Status& cause) {
-                                        coordinator->health_->fail(coordinator->report(cause));
+                                      .fail = [job_watch = c.get()](const Status& cause) {
+                                        job_watch->health_->fail(job_watch->report(cause));
                                       }});
   STORMO_RETURN_IF_ERROR(c->stall_watch_->start(by));
-  c->store_->set_note_source([coordinator = c.get()] {
-    coordinator->look_for_stuck_calls();
-    coordinator->stall_watch_->tick();
-    return coordinator->options_.activities->text();
+  c->store_->set_note_source([job_watch = c.get()] {
+    job_watch->look_for_stuck_calls();
+    job_watch->stall_watch_->tick();
+    return job_watch->options_.activities->text();
   });
   c->store_->on_lost([health_of_group = c->health_](Status cause) {
     health_of_group->fail(cause.within("lost the job's store"));
@@ -91,7 +91,7 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
         health_of_group->fail(decode_failure(value));
       }));
   STORMO_RETURN_IF_ERROR(c->store_->watch(
-      kAlarmKey, [coordinator = c.get()](std::string_view) { coordinator->answer_alarm(); }));
+      kAlarmKey, [job_watch = c.get()](std::string_view) { job_watch->answer_alarm(); }));
   const Status died(Code::kPeerLost,
                     fmt::format("{} {}", c->options_.identity, protocol::kEndedInGroup));
   STORMO_RETURN_IF_ERROR(
@@ -101,7 +101,7 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(
 
 /// On the store's thread, with every beat: a call that was there at the last one is compared with
 /// those of other ranks.
-void Coordinator::look_for_stuck_calls() {
+void JobWatch::look_for_stuck_calls() {
   std::vector<Activities::Call> now = options_.activities->running();
   for (const Activities::Call& call : now) {
     const bool is_message = call.operation.sequence == 0;
@@ -113,7 +113,7 @@ void Coordinator::look_for_stuck_calls() {
 }
 
 /// Ranks of a group that call the same operations have the same one in the same place.
-Status Coordinator::compare(const Activities::Call& call) {
+Status JobWatch::compare(const Activities::Call& call) {
   const Operation& mine = call.operation;
   const std::string text = fmt::format("{} {:x}", mine.sequence, fingerprint(mine));
   const Deadline by = Deadline::after(kStoreCall);
@@ -130,7 +130,7 @@ Status Coordinator::compare(const Activities::Call& call) {
   return cause;
 }
 
-std::string Coordinator::collect_activities() {
+std::string JobWatch::collect_activities() {
   const Deadline by = Deadline::after(kCollect);
   static_cast<void>(  // the lane that answers the alarm may be the one that asks
       store_->set(activity_key(options_.rank), options_.activities->text(), by));
@@ -144,7 +144,7 @@ std::string Coordinator::collect_activities() {
   return table;
 }
 
-Status Coordinator::report(const Status& local) {
+Status JobWatch::report(const Status& local) {
   if (local.code() == Code::kPeerLost || local.code() == Code::kCancelled) {
     // the lost peer's own last will says more than "connection closed"
     const auto will = store_->get(kFailureKey, Deadline::after(kExplanation));
@@ -160,6 +160,6 @@ Status Coordinator::report(const Status& local) {
   return winner.ok() ? decode_failure(*winner) : cause;
 }
 
-Status Coordinator::goodbye(Deadline by) { return store_->goodbye(by); }
+Status JobWatch::goodbye(Deadline by) { return store_->goodbye(by); }
 
 }  // namespace stormo::comm
