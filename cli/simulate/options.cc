@@ -93,19 +93,20 @@ void read_crashes(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wr
 std::vector<Kind> read_policies(const SimulateArguments& a, Wrong& wrong) {
   const std::vector<std::string_view>& names = protocol::policy_names();
   std::vector<Kind> policies;
-  const auto add = [&](std::size_t number) {
-    const auto kind = static_cast<Kind>(number);
+  const auto add = [&](Kind kind) {
     if (std::ranges::find(policies, kind) == policies.end()) policies.push_back(kind);
   };
   for (const std::string& text : a.policies) {
     const auto found = std::ranges::find(names, text);
     if (text == "all") {
-      for (std::size_t i = 0; i < names.size(); ++i) add(i);
+      for (const Kind kind : simulated_policies()) add(kind);
     } else if (found != names.end()) {
-      add(static_cast<std::size_t>(found - names.begin()));
+      add(static_cast<Kind>(found - names.begin()));
     } else {
+      std::vector<std::string> simulated;
+      for (const Kind kind : simulated_policies()) simulated.push_back(name_of(kind));
       wrong.push_back(fmt::format("--policies: '{}' is no policy; write {} or all", text,
-                                  fmt::join(names, ", ")));
+                                  fmt::join(simulated, ", ")));
     }
   }
   return policies;
@@ -138,6 +139,15 @@ SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std:
   }
   options.policies = read_policies(a, wrong);
   return options;
+}
+
+std::vector<Kind> simulated_policies() {
+  std::vector<Kind> kinds;
+  for (std::size_t i = 0; i < protocol::policy_names().size(); ++i) {
+    const auto kind = static_cast<Kind>(i);
+    if (!protocol::has_coordinator(kind)) kinds.push_back(kind);
+  }
+  return kinds;
 }
 
 std::string name_of(Kind policy) {

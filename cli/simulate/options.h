@@ -36,6 +36,8 @@ struct SimulateOptions {
 /// Adds everything that is wrong to `wrong`, one line each.
 SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std::string>& wrong);
 
+/// Those without a coordinator.
+std::vector<protocol::PolicyOptions::Kind> simulated_policies();
 /// "sync".
 std::string name_of(protocol::PolicyOptions::Kind policy);
 

@@ -50,11 +50,7 @@ bool has_servers(const train::Recipe& recipe) {
 
 std::vector<PolicyOptions::Kind> default_policies(const train::Recipe& recipe) {
   if (has_servers(recipe)) return {recipe.train.servers.policy.kind};
-  std::vector<PolicyOptions::Kind> all;
-  for (std::size_t i = 0; i < protocol::policy_names().size(); ++i) {
-    all.push_back(static_cast<PolicyOptions::Kind>(i));
-  }
-  return all;
+  return simulated_policies();
 }
 
 /// Puts servers in place of another strategy.
@@ -78,6 +74,11 @@ Errors problems_of(const train::ParsedRecipe& parsed, const SimulateOptions& opt
   for (const PolicyOptions::Kind kind : options.policies) {
     PolicyOptions policy = parsed.recipe.train.servers.policy;
     policy.kind = kind;
+    if (protocol::has_coordinator(kind)) {
+      errors.push_back(name_of(kind) +
+                       ": has a coordinator, which is not simulated; choose other --policies");
+      continue;
+    }
     const auto made = make_policy(policy, options.cluster.workers);
     if (!made.ok()) {
       errors.push_back(made.status().message() +

@@ -104,6 +104,7 @@ void JsonObserver::on_end(const EndRecord& r) {
     line["best"] = {{"metric", r.best_metric}, {"value", r.best_value}, {"step", r.best_step}};
     line["stopped_early"] = r.stopped_early;
   }
+  if (r.converged) line["converged"] = true;
   line["weights_hash"] = r.weights_hash;
   line["ranks"] = r.ranks;
   line["hosts"] = r.hosts;

@@ -197,6 +197,7 @@ void TextObserver::on_end(const EndRecord& r) {
         fmt::format("{:.4f} after step {}{}", r.best_value, r.best_step,
                     r.stopped_early ? ", no better since: stopped early" : ""));
   }
+  if (r.converged) row("converged", "further steps would change nothing");
   if (!r.staleness.empty()) row("staleness", staleness_text(r.staleness));
   if (r.averaging) row("averages", averaging_text(*r.averaging));
   row("weights hash", r.weights_hash);

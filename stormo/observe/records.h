@@ -99,6 +99,7 @@ struct EndRecord {
   std::int64_t best_step = 0;  ///< step of the best evaluation; 0: none
   double best_value = 0;
   bool stopped_early = false;  ///< because of train.patience
+  bool converged = false;      ///< ended because steps changed nothing any more
   std::string weights_hash{};  ///< 16 hexadecimal digits
   int ranks = 1;
   int hosts = 1;

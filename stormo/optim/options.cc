@@ -16,9 +16,12 @@ std::vector<std::string_view> slot_names(const Options& options) {
                                    : std::vector<std::string_view>{"square_avg"};
     case Options::Kind::kLion: return {"exp_avg"};
     case Options::Kind::kLars: return {"momentum_buffer"};
+    case Options::Kind::kLbfgs: return {};
   }
   return {};
 }
+
+bool updates_ranges(Options::Kind kind) { return kind != Options::Kind::kLbfgs; }
 
 bool counts_steps(Options::Kind kind) {
   return kind == Options::Kind::kAdam || kind == Options::Kind::kAdamW ||

@@ -16,6 +16,8 @@ struct Options {
     kLion,     ///< Chen et al., "Symbolic discovery of optimization algorithms", 2023
     kLars,     ///< You et al., "Large batch training of convolutional networks", 2017
     kLamb,     ///< You et al., "Large batch optimization for deep learning", ICLR 2020
+    /// Liu and Nocedal, "On the limited memory BFGS method", 1989. No rule for ranges: see Lbfgs.
+    kLbfgs,
   } kind = Kind::kSgd;
   double lr = 0.1;
   double momentum = 0;      ///< kSgd, kRmsProp, kLars
@@ -26,13 +28,20 @@ struct Options {
   double epsilon = 1e-8;    ///< added to the denominator; all but kSgd, kLion, kLars
   double alpha = 0.99;      ///< kRmsProp: decay of the mean of squares
   double trust = 0.001;     ///< kLars: trust coefficient
+  int history = 10;         ///< kLbfgs: steps of which the curvature is estimated
 };
 
 inline constexpr int kMaxSlots = 2;
+/// Of Options::history.
+inline constexpr int kMaxHistory = 100;
 
 /// Names of the state arrays (slots) of the rule, with one number per weight; named as in
 /// torch::optim if it has them. At most kMaxSlots. Initially zero.
 std::vector<std::string_view> slot_names(const Options& options);
+
+/// Whether the rule updates ranges of weights by themselves, with update(). kLbfgs needs vectors of
+/// all weights.
+bool updates_ranges(Options::Kind kind);
 
 /// Whether the rule depends on the number of updates of a weight.
 bool counts_steps(Options::Kind kind);

@@ -120,6 +120,7 @@ void update_as(const Options& o, const UpdateStep& step, const UpdateRange& piec
     case Options::Kind::kLion: return apply<Lion<T>>(o, step, piece, weights);
     case Options::Kind::kLars: return apply<Lars<T>>(o, step, piece, weights);
     case Options::Kind::kLamb: return apply<Lamb<T>>(o, step, piece, weights);
+    case Options::Kind::kLbfgs: return;
   }
 }
 

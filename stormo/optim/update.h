@@ -42,8 +42,8 @@ struct UpdateStep {
   double trust_ratio = 1;     ///< of the whole parameter, from trust_ratio(); kLars, kLamb
 };
 
-/// Updates weights, slots and copy by one step. Memory traffic of AdamW in float32: 28 bytes per
-/// weight, and 4 for each source after the first.
+/// Updates weights, slots and copy by one step. Not for kLbfgs (updates_ranges()). Memory traffic
+/// of AdamW in float32: 28 bytes per weight, and 4 for each source after the first.
 void update(const Options& options, const UpdateStep& step, const UpdateRange& piece);
 
 /// Sums of squares of the two vectors whose norms make up a trust ratio.

@@ -18,8 +18,11 @@ constexpr Duration kPause = std::chrono::milliseconds(20);  ///< after a connect
 
 }  // namespace
 
-DataLink::DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part)
-    : servers_(std::move(servers)), part_(part), wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+DataLink::DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part, bool coordinates)
+    : servers_(std::move(servers)),
+      part_(part),
+      coordinates_(coordinates),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -135,10 +138,12 @@ void DataLink::dial(TimePoint now) {
   if (!socket.ok()) return disconnect(now);
   const WorkerHello& hello = control().options().hello;
   attaching_.emplace(std::move(*socket));
-  attaching_->send(encode(ServerRequest{
-      .op = ServerOp::kAttach,
-      .id = 1,
-      .body = encode(Attachment{.worker = hello.worker, .part = part_, .token = hello.token})}));
+  attaching_->send(encode(ServerRequest{.op = ServerOp::kAttach,
+                                        .id = 1,
+                                        .body = encode(Attachment{.worker = hello.worker,
+                                                                  .part = part_,
+                                                                  .token = hello.token,
+                                                                  .coordinates = coordinates_})}));
   stage_ = Stage::kAttaching;
 }
 

@@ -39,8 +39,8 @@ struct DataCall {
 /// is left.
 class DataLink {
  public:
-  /// `servers`: at least one, in the order in which they are used.
-  DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part);
+  /// `servers`: at least one, in the order in which they are used. `coordinates`: see Attachment.
+  DataLink(std::vector<std::shared_ptr<ServerLink>> servers, int part, bool coordinates = false);
   ~DataLink();
 
   /// Gives a request a number and sends it; does not block.
@@ -75,6 +75,7 @@ class DataLink {
 
   std::vector<std::shared_ptr<ServerLink>> servers_;
   const int part_;
+  const bool coordinates_;
   transport::Descriptor wake_;
   // of the thread
   std::size_t current_ = 0;  // of servers_

@@ -60,6 +60,7 @@ class Reader {
     value = static_cast<E>(number);
     return *this;
   }
+  bool good() const { return is_good_ && in_.good(); }
   bool done() const { return is_good_ && in_.done(); }
 
  private:
@@ -85,7 +86,9 @@ class Reader {
 
 }  // namespace
 
-bool is_of_ledger(DataOp op) { return op >= DataOp::kDeal && op <= DataOp::kLeaveLedger; }
+bool is_of_ledger(DataOp op) {
+  return (op >= DataOp::kDeal && op <= DataOp::kLeaveLedger) || op == DataOp::kAdvance;
+}
 
 bool is_harmless(DataOp op) {
   return op == DataOp::kLook || op == DataOp::kSave || op == DataOp::kState ||
@@ -94,20 +97,23 @@ bool is_harmless(DataOp op) {
 
 std::string encode(const DataRequest& r) {
   return Writer()(r.op, r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale, r.weight,
-                  r.updates, r.given, r.terms.first_step, r.terms.steps, r.terms.first_sample,
-                  r.terms.by_speed, r.outcome.loss_sum, r.outcome.samples, r.worker, r.origin,
-                  r.result)
+                  r.loss_sum, r.portion, r.batch, r.updates, r.given, r.terms.first_step,
+                  r.terms.steps, r.terms.first_sample, r.terms.by_speed, r.terms.portions,
+                  r.outcome.loss_sum, r.outcome.samples, r.program, r.worker, r.origin, r.result)
       .take();
 }
 
 Result<DataRequest> decode_data_request(std::string_view head) {
   Reader in(head);
   DataRequest r;
-  in.upto(r.op, DataOp::kComeBack)(
-      r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale, r.weight, r.updates,
-      r.given, r.terms.first_step, r.terms.steps, r.terms.first_sample, r.terms.by_speed,
-      r.outcome.loss_sum, r.outcome.samples, r.worker, r.origin, r.result);
-  if (!in.done() || r.op < DataOp::kRead || r.patience_ns < -1) return malformed("request");
+  in.upto(r.op, DataOp::kAdvance)(r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale,
+                                  r.weight, r.loss_sum, r.portion, r.batch, r.updates, r.given,
+                                  r.terms.first_step, r.terms.steps, r.terms.first_sample,
+                                  r.terms.by_speed, r.terms.portions, r.outcome.loss_sum,
+                                  r.outcome.samples, r.program, r.worker, r.origin, r.result);
+  if (!in.done() || r.op < DataOp::kRead || r.patience_ns < -1 || r.portion < -1 ||
+      r.portion >= protocol::kMaxPortions)
+    return malformed("request");
   for (const char given : r.given) {
     if (given != 0 && given != 1) return malformed("list of arrays");
   }
@@ -178,8 +184,9 @@ Result<Shard::Joined> decode_joined(std::string_view bytes) {
 
 std::string encode(const protocol::ShardState& state) {
   Writer out;
-  out(state.version, state.pending, state.pending_weight,
-      static_cast<std::uint32_t>(state.workers.size()));
+  out(state.version, state.pending, state.pending_weight, state.pending_loss);
+  for (const std::uint64_t word : state.counted) out(word);
+  out(static_cast<std::uint32_t>(state.workers.size()));
   for (const protocol::WorkerState& w : state.workers) {
     out(w.reads, w.pushes, w.version_read, w.dropped, w.version_used, w.active, w.staleness.count,
         w.staleness.sum, w.staleness.max);
@@ -192,7 +199,9 @@ Result<protocol::ShardState> decode_shard_state(std::string_view bytes) {
   Reader in(bytes);
   protocol::ShardState state;
   std::uint32_t workers = 0;
-  in(state.version, state.pending, state.pending_weight, workers);
+  in(state.version, state.pending, state.pending_weight, state.pending_loss);
+  for (std::uint64_t& word : state.counted) in(word);
+  in(workers);
   if (workers > ShardMemory::kMaxWorkers) return malformed("state of a shard");
   state.workers.resize(workers);
   for (protocol::WorkerState& w : state.workers) {
@@ -205,13 +214,13 @@ Result<protocol::ShardState> decode_shard_state(std::string_view bytes) {
 }
 
 std::string encode(const Ledger::Terms& t) {
-  return Writer()(t.first_step, t.steps, t.first_sample, t.by_speed).take();
+  return Writer()(t.first_step, t.steps, t.first_sample, t.by_speed, t.portions).take();
 }
 
 Result<Ledger::Terms> decode_ledger_terms(std::string_view bytes) {
   Reader in(bytes);
   Ledger::Terms t;
-  in(t.first_step, t.steps, t.first_sample, t.by_speed);
+  in(t.first_step, t.steps, t.first_sample, t.by_speed, t.portions);
   if (!in.done()) return malformed("terms of the ledger");
   return t;
 }
@@ -220,7 +229,8 @@ std::string encode(const Ledger::Turn& t) {
   const StepTask task = t.task.value_or(StepTask{});
   return Writer()(t.task.has_value(), static_cast<std::int32_t>(task.part), task.step, t.ends_share,
                   t.all_done, static_cast<std::int32_t>(t.stop_signal), t.totals.loss_sum,
-                  t.totals.samples, t.position, static_cast<std::int32_t>(t.others))
+                  t.totals.samples, t.position, static_cast<std::int32_t>(t.others),
+                  t.again.count(), t.is_computed)
       .take();
 }
 
@@ -229,11 +239,60 @@ Result<Ledger::Turn> decode_turn(std::string_view bytes) {
   Ledger::Turn t;
   bool has_task = false;
   StepTask task;
+  std::int64_t again = 0;
   in(has_task, task.part, task.step, t.ends_share, t.all_done, t.stop_signal, t.totals.loss_sum,
-     t.totals.samples, t.position, t.others);
+     t.totals.samples, t.position, t.others, again, t.is_computed);
   if (!in.done()) return malformed("turn");
   if (has_task) t.task = task;
+  t.again = Duration(again);
   return t;
+}
+
+std::string encode(const optim::VectorProgram& program) {
+  Writer out;
+  out(static_cast<std::uint32_t>(program.size()));
+  for (const optim::VectorStep& step : program) {
+    out(step.kind, step.to, step.lr, static_cast<std::uint32_t>(step.terms.size()));
+    for (const optim::VectorTerm& term : step.terms) out(term.factor, term.vector);
+  }
+  return out.take();
+}
+
+// Lists grow with what is read.
+Result<optim::VectorProgram> decode_vector_program(std::string_view bytes) {
+  Reader in(bytes);
+  optim::VectorProgram program;
+  std::uint32_t steps = 0;
+  in(steps);
+  while (program.size() < steps && in.good()) {
+    optim::VectorStep& step = program.emplace_back();
+    std::uint32_t terms = 0;
+    in.upto(step.kind, optim::VectorStep::Kind::kUpdate)(step.to, step.lr, terms);
+    while (step.terms.size() < terms && in.good()) {
+      optim::VectorTerm& term = step.terms.emplace_back();
+      in(term.factor, term.vector);
+    }
+  }
+  if (!in.done()) return malformed("vector program");
+  return program;
+}
+
+std::string encode(const std::vector<double>& numbers) {
+  Writer out;
+  out(static_cast<std::uint32_t>(numbers.size()));
+  for (const double number : numbers) out(number);
+  return out.take();
+}
+
+Result<std::vector<double>> decode_numbers(std::string_view bytes) {
+  Reader in(bytes);
+  std::uint32_t count = 0;
+  in(count);
+  if (count > bytes.size() / sizeof(double)) return malformed("list of numbers");
+  std::vector<double> numbers(count);
+  for (double& number : numbers) in(number);
+  if (!in.done()) return malformed("list of numbers");
+  return numbers;
 }
 
 std::string encode_count(std::uint64_t count) { return Writer()(count).take(); }
@@ -246,12 +305,14 @@ Result<std::uint64_t> decode_count(std::string_view bytes) {
   return count;
 }
 
-std::string encode(const Attachment& a) { return Writer()(a.worker, a.part, a.token).take(); }
+std::string encode(const Attachment& a) {
+  return Writer()(a.worker, a.part, a.token, a.coordinates).take();
+}
 
 Result<Attachment> decode_attachment(std::string_view bytes) {
   Reader in(bytes);
   Attachment a;
-  in(a.worker, a.part, a.token);
+  in(a.worker, a.part, a.token, a.coordinates);
   if (!in.done()) return malformed("attachment");
   return a;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/optim/vector_program.h>
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/server/ledger.h>
 #include <stormo/server/shard.h>
@@ -39,6 +40,8 @@ enum class DataOp : std::uint8_t {
   kExchange = 16,  ///< number: alpha; payload both ways: the worker's values of all pieces
   kLose = 17,      ///< to a backup: the worker is lost, in all shards and in the ledger
   kComeBack = 18,  ///< to a backup: it is back
+  kRun = 19,       ///< of a coordinator: a vector program
+  kAdvance = 20,   ///< of a coordinator, about the ledger; count: step
 };
 bool is_of_ledger(DataOp op);
 /// Doing it again changes nothing, so its answer is not kept.
@@ -53,10 +56,14 @@ struct DataRequest {
   std::uint64_t count = 0;                ///< kPush, kExchange: sequence; kSet: piece; kStop
   double number = 0;                      ///< kPush, kLeave: lr; kExchange: alpha
   double gradient_scale = 0, weight = 0;  ///< kPush
+  double loss_sum = 0;                    ///< kPush
+  std::int32_t portion = -1;              ///< kPush
+  std::uint64_t batch = 0;                ///< kPush
   std::int64_t updates = 0;               ///< kSet
   std::string given;             ///< a byte for each array that the payload may have; 1: it has
   Ledger::Terms terms = {};      ///< kDeal
   Ledger::Outcome outcome = {};  ///< kNext
+  std::string program = {};      ///< kRun
   // to a backup:
   std::int32_t worker = -1;  ///< in whose name
   std::uint64_t origin = 0;  ///< the id that the worker gave it
@@ -91,6 +98,11 @@ std::string encode(const Ledger::Terms& terms);
 Result<Ledger::Terms> decode_ledger_terms(std::string_view bytes);
 std::string encode(const Ledger::Turn& turn);
 Result<Ledger::Turn> decode_turn(std::string_view bytes);
+/// Of kRun, and its result.
+std::string encode(const optim::VectorProgram& program);
+Result<optim::VectorProgram> decode_vector_program(std::string_view bytes);
+std::string encode(const std::vector<double>& numbers);
+Result<std::vector<double>> decode_numbers(std::string_view bytes);
 /// Result of kLeave.
 std::string encode_count(std::uint64_t count);
 Result<std::uint64_t> decode_count(std::string_view bytes);
@@ -100,6 +112,7 @@ struct Attachment {
   std::int32_t worker = 0;
   std::int32_t part = 0;  ///< the shards of this server of the list, with backups those it had
   std::uint64_t token = 0;
+  bool coordinates = false;  ///< for the run's coordinator, in the process of worker 0
   bool operator==(const Attachment&) const = default;
 };
 std::string encode(const Attachment& attachment);

@@ -57,7 +57,7 @@ std::vector<std::unique_ptr<SharedShard>> HostedRun::shards_of(int worker,
 
 std::unique_ptr<SharedLedger> HostedRun::ledger_of(int worker) const {
   if (!ledger_) return nullptr;
-  auto ledger = std::make_unique<SharedLedger>(workers_, worker);
+  auto ledger = std::make_unique<SharedLedger>(workers_, worker == coordinator() ? 0 : worker);
   ledger->attach(ledger_->data());
   return ledger;
 }

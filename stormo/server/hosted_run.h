@@ -25,6 +25,8 @@ class HostedRun {
   int workers() const { return workers_; }
   int server() const { return server_; }
   int servers() const { return servers_; }
+  /// The number of the coordinator, see SharedShard. It uses the ledger as worker 0.
+  int coordinator() const { return workers_ + 1; }
 
   /// Creates the shards, with all values 0. Once.
   Status create_shards(const RunTerms& terms);

@@ -8,9 +8,9 @@
 
 namespace stormo::server {
 
-/// The part of one worker in the global batch of one step.
+/// A part of the global batch of one step.
 struct StepTask {
-  int part = 0;            ///< the worker whose part it is
+  int part = 0;            ///< the worker whose part it is; or the number of a portion
   std::uint64_t step = 0;  ///< from 0
   bool operator==(const StepTask&) const = default;
 };
@@ -21,7 +21,11 @@ struct StepTask {
 /// a worker that has done its share also takes steps of slower workers, from the back of their
 /// shares.
 ///
-/// A step that a worker had begun when it was lost is not done again. Not thread-safe.
+/// A step that a worker had begun when it was lost is not done again.
+///
+/// With portions there are no shares: any worker takes any portion of the current step (see
+/// protocol/server/portions.h), portions of a worker that is lost are computed by others, and a
+/// coordinator opens the next step. Not thread-safe.
 class Ledger {
  public:
   virtual ~Ledger() = default;
@@ -31,6 +35,7 @@ class Ledger {
     std::uint64_t steps = 0;        ///< end of every share
     std::int64_t first_sample = 0;  ///< position in the data of the first step
     bool by_speed = false;
+    std::int32_t portions = 0;  ///< of the batch of a step; 0: each worker has a share
     bool operator==(const Terms&) const = default;
   };
   /// Deals the shares. By one worker, before any other function is called.
@@ -56,6 +61,10 @@ class Ledger {
     std::uint64_t position = 0;
     /// Other workers that have neither left nor are lost; after stop(), of those that have come.
     int others = 0;
+    /// Without a task: after this time there may be one, although nothing has changed. Zero: not.
+    Duration again{};
+    /// With portions: the current step, `position`.
+    bool is_computed = false;  ///< all its portions are
   };
   /// Notes the outcome of the worker's last task, and takes the next one. Does not wait for others.
   virtual Result<Turn> next(const Outcome& outcome) = 0;
@@ -67,6 +76,9 @@ class Ledger {
 
   /// The worker does no more steps, and has left all shards.
   virtual Status leave() = 0;
+  /// With portions, by the coordinator: the current step is `step`. It is the next one, or the end
+  /// of the steps.
+  virtual Status advance(std::uint64_t step) = 0;
   /// All workers stop after the step that they are in. The first call counts. `signal`: not 0.
   virtual Status stop(int signal) = 0;
 };

@@ -94,6 +94,11 @@ Status MappedLedger::leave() {
   return ledger_.leave();
 }
 
+Status MappedLedger::advance(std::uint64_t step) {
+  STORMO_RETURN_IF_ERROR(link_->status());
+  return ledger_.advance(step);
+}
+
 Status MappedLedger::stop(int signal) {
   STORMO_RETURN_IF_ERROR(link_->status());
   return ledger_.stop(signal);

@@ -123,6 +123,9 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
   asked.number = gradient.lr;
   asked.gradient_scale = gradient.gradient_scale;
   asked.weight = gradient.weight;
+  asked.loss_sum = gradient.loss_sum;
+  asked.portion = gradient.portion;
+  asked.batch = gradient.batch;
   ByteRanges payload;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     asked.given += gradient.pieces[i] == nullptr ? '\0' : '\1';
@@ -208,6 +211,10 @@ Status RemoteLedger::wait(Deadline by) {
 
 Status RemoteLedger::leave() {
   return link_->call({.op = DataOp::kLeaveLedger, .given = {}}).status();
+}
+
+Status RemoteLedger::advance(std::uint64_t step) {
+  return link_->call({.op = DataOp::kAdvance, .count = step, .given = {}}).status();
 }
 
 Status RemoteLedger::stop(int signal) {

@@ -69,6 +69,7 @@ class RemoteLedger final : public Ledger {
   Result<Turn> look() override;
   Status wait(Deadline by) override;
   Status leave() override;
+  Status advance(std::uint64_t step) override;
   Status stop(int signal) override;
 
  private:

@@ -29,7 +29,7 @@ Deadline deadline_of(const DataRequest& request) {
 Result<std::unique_ptr<Replica>> Replica::create(int workers, int part, int servers, Role role) {
   std::unique_ptr<Replica> replica(new Replica(role));
   STORMO_ASSIGN_OR_RETURN(replica->run_, HostedRun::create(workers, part, servers));
-  replica->deputies_.resize(static_cast<std::size_t>(workers));
+  replica->deputies_.resize(static_cast<std::size_t>(replica->run_->coordinator()) + 1);
   return replica;
 }
 

@@ -99,7 +99,7 @@ class Replica {
   std::condition_variable changed_;
   Role role_;
   bool is_closed_ = false;
-  std::vector<std::unique_ptr<WorkerDeputy>> deputies_;  // by worker
+  std::vector<std::unique_ptr<WorkerDeputy>> deputies_;  // by worker; the last: coordinator
   Status failure_;
 };
 

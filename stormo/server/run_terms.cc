@@ -14,14 +14,15 @@
 namespace stormo::server {
 namespace {
 
+using optim::kMaxHistory;
 using transport::put;
 using transport::put_bytes;
 using transport::WireReader;
 
 constexpr std::size_t kMaxShardBytes = std::size_t{1} << 42;
 constexpr std::size_t kPieceBytes = 8 + 8 + 8 + 1;
-constexpr auto kLastRule = optim::Options::Kind::kLamb;
-constexpr auto kLastPolicy = protocol::PolicyOptions::Kind::kBackupWorkers;
+constexpr auto kLastRule = optim::Options::Kind::kLbfgs;
+constexpr auto kLastPolicy = protocol::PolicyOptions::Kind::kPortions;
 constexpr auto kLastCompensation = protocol::Compensation::kDelay;
 
 std::string describe(const std::vector<ShardPiece>& pieces) {
@@ -56,11 +57,13 @@ Facts facts_of(const RunTerms& terms) {
   add("optimizer.epsilon", o.epsilon);
   add("optimizer.alpha", o.alpha);
   add("optimizer.trust", o.trust);
+  add("optimizer.history", o.history);
   const protocol::PolicyOptions& p = terms.policy;
   add("policy", protocol::policy_names()[static_cast<std::size_t>(p.kind)]);
   add("bound of the policy", p.bound);
   add("n of the policy", p.n);
   add("backups of the policy", p.backups);
+  add("portions of a batch", p.portions);
   add("warm start", p.warm_start);
   add("compensation", protocol::compensation_names()[static_cast<std::size_t>(p.compensation)]);
   add("lambda of the compensation", p.lambda);
@@ -127,12 +130,12 @@ bool read_optimizer(WireReader& in, optim::Options& o) {
        {&o.lr, &o.momentum, &o.weight_decay, &o.beta1, &o.beta2, &o.epsilon, &o.alpha, &o.trust}) {
     if (!read_double(in, *value)) return false;
   }
-  return true;
+  return in.read(o.history) && o.history >= 1 && o.history <= kMaxHistory;
 }
 
 bool read_policy(WireReader& in, protocol::PolicyOptions& p) {
   return read_enum(in, p.kind, kLastPolicy) && in.read(p.bound) && in.read(p.n) &&
-         in.read(p.backups) && in.read(p.warm_start) &&
+         in.read(p.backups) && in.read(p.portions) && in.read(p.warm_start) &&
          read_enum(in, p.compensation, kLastCompensation) && read_double(in, p.lambda);
 }
 
@@ -164,6 +167,11 @@ Status check(const RunTerms& terms) {
     return invalid_argument(
         "servers cannot use LARS or LAMB, which need norms of whole parameters; choose another "
         "optimizer");
+  }
+  if (!optim::updates_ranges(terms.optimizer.kind) &&
+      terms.policy.kind != protocol::PolicyOptions::Kind::kPortions) {
+    return invalid_argument(
+        "L-BFGS needs the gradient of a whole batch; use the policy portions with it");
   }
   for (std::size_t s = 0; s < terms.pieces.size(); ++s) {
     if (terms.pieces[s].empty()) {
@@ -205,9 +213,10 @@ std::string encode(const RunTerms& terms) {
        {o.lr, o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.alpha, o.trust}) {
     put_double(out, value);
   }
+  put(out, static_cast<std::int32_t>(o.history));
   const protocol::PolicyOptions& p = terms.policy;
   put(out, static_cast<std::uint8_t>(p.kind));
-  for (const int value : {p.bound, p.n, p.backups, p.warm_start})
+  for (const int value : {p.bound, p.n, p.backups, p.portions, p.warm_start})
     put(out, static_cast<std::int32_t>(value));
   put(out, static_cast<std::uint8_t>(p.compensation));
   put_double(out, p.lambda);

@@ -73,10 +73,16 @@ Result<RemoteWorker*> ServerMembers::remote_of(const Attachment& attachment) {
   }
   Replica* const part = options_.parts->part(attachment.part);
   if (part == nullptr) return Status(Code::kCorrupt, "server protocol: a part of another server");
-  const std::size_t number = part == options_.parts->all().front() ? 0 : 1;
+  if (attachment.coordinates && (attachment.worker != 0 || options_.parts->has_backups())) {
+    return Status(Code::kCorrupt,
+                  "server protocol: only worker 0 of a run without backups has a coordinator");
+  }
+  std::size_t number = part == options_.parts->all().front() ? 0 : 1;
+  if (attachment.coordinates) number = 2;
   std::unique_ptr<RemoteWorker>& remote = member->second.remotes[number];
   if (!remote) {
-    remote = std::make_unique<RemoteWorker>(*part, attachment.worker, member->second.timeout);
+    const int acts_for = attachment.coordinates ? part->run().coordinator() : attachment.worker;
+    remote = std::make_unique<RemoteWorker>(*part, acts_for, member->second.timeout);
   }
   return remote.get();
 }

@@ -33,8 +33,8 @@ class ServerMembers {
     bool is_buried = false;
     std::optional<std::uint32_t> asks_terms = {};  ///< id of a request that waits for the chief
     std::string terms = {};                        ///< of this request
-    /// By part that the server holds, if it does not map the memory.
-    std::array<std::unique_ptr<RemoteWorker>, 2> remotes = {};
+    /// By part that the server holds, if it does not map the memory; the last: the coordinator.
+    std::array<std::unique_ptr<RemoteWorker>, 3> remotes = {};
   };
   struct Options {
     HeldParts* parts = nullptr;             ///< borrowed

@@ -31,7 +31,10 @@ struct PushedGradient {
   double lr = 0;
   double gradient_scale = 1;   ///< multiplies the gradient: clipping
   double weight = 1;           ///< in an average: the number of samples
+  double loss_sum = 0;         ///< see protocol::Push
   std::uint64_t sequence = 0;  ///< see protocol::Push
+  int portion = -1;            ///< same
+  std::uint64_t batch = 0;     ///< same
 };
 
 /// A server shard, as one worker uses it: parameters, their optimizer state, and the state machine

@@ -7,6 +7,8 @@
 #include <new>
 #include <type_traits>
 
+#include <stormo/optim/lbfgs.h>
+
 namespace stormo::server {
 namespace {
 
@@ -22,7 +24,8 @@ std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1)
 struct StateHead {
   std::uint64_t version = 0;
   std::int64_t pending = 0;
-  double pending_weight = 0;
+  double pending_weight = 0, pending_loss = 0;
+  decltype(ShardState::counted) counted{};
 };
 static_assert(std::is_trivially_copyable_v<WorkerState> && sizeof(WorkerState) % 8 == 0);
 
@@ -77,15 +80,16 @@ std::uint64_t Commit::pack() const {
 ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options)
     : pieces_(std::move(pieces)),
       workers_(workers),
-      slot_count_(optim::slot_names(options).size()) {
+      slot_count_(optim::slot_names(options).size()),
+      vector_count_(optim::updates_ranges(options.kind) ? 0 : optim::Lbfgs::vectors(options)) {
   for (const ShardPiece& piece : pieces_) {
     offsets_.push_back(array_bytes_);
     array_bytes_ += aligned_bytes(piece);
   }
   const auto count = static_cast<unsigned>(workers);
-  const unsigned weight_copies = count + 2 + kWriters;
+  const unsigned weight_copies = static_cast<unsigned>(cells()) + 1 + kWriters;
   cells_ = aligned(sizeof(Header), kLine);
-  versions_ = cells_ + (count + 1) * sizeof(Cell);
+  versions_ = cells_ + static_cast<std::size_t>(cells()) * sizeof(Cell);
   bytes_ = versions_ + weight_copies * sizeof(std::uint64_t);
   const std::size_t numbers = aligned(pieces_.size() * sizeof(std::int64_t), kLine);
   states_ = add_pool(sizeof(StateHead) + count * sizeof(WorkerState), 1 + kWriters);
@@ -93,6 +97,7 @@ ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const opti
   // the numbers of updates, or which sums there are, come first
   slots_ = add_pool(numbers + slot_count_ * array_bytes_, 1 + kWriters);
   sums_ = add_pool(numbers + array_bytes_, 1 + kWriters);
+  if (vector_count_ > 0) vectors_ = add_pool(array_bytes_, static_cast<unsigned>(vector_count_));
 }
 
 ShardMemory::Pool ShardMemory::add_pool(std::size_t bytes, unsigned copies) {
@@ -106,11 +111,12 @@ void ShardMemory::initialise() {
   // gives back pages of earlier users; without a memory file there is nothing to give back
   (void)::madvise(memory_, bytes_, MADV_REMOVE);
   new (memory_) Header;
-  for (int w = 0; w <= workers_; ++w) new (&cell(w)) Cell;
+  for (int w = 0; w < cells(); ++w) new (&cell(w)) Cell;
   for (unsigned i = 0; i < weights_.copies; ++i) new (&version_of(i)) std::atomic<std::uint64_t>(0);
   std::memset(copy(weights_, 0), 0, weights_.stride);
   std::memset(copy(slots_, 0), 0, slots_.stride);
   std::memset(copy(sums_, 0), 0, aligned(pieces_.size() * sizeof(std::int64_t), kLine));
+  for (unsigned i = 0; i < vectors_.copies; ++i) std::memset(copy(vectors_, i), 0, vectors_.stride);
   write_state(0, ShardState(workers_));
 }
 
@@ -145,6 +151,10 @@ bool& ShardMemory::has_sum(unsigned sums, std::size_t piece) const {
   return *reinterpret_cast<bool*>(copy(sums_, sums) + piece);
 }
 
+std::byte* ShardMemory::vector(std::size_t vector, std::size_t piece) const {
+  return copy(vectors_, static_cast<unsigned>(vector - 1)) + offsets_[piece];
+}
+
 ShardState ShardMemory::state(Commit& current) const {
   const auto count = static_cast<std::size_t>(workers_);
   ShardState out(workers_);
@@ -160,6 +170,8 @@ ShardState ShardMemory::state(Commit& current) const {
     out.version = head.version;
     out.pending = head.pending;
     out.pending_weight = head.pending_weight;
+    out.pending_loss = head.pending_loss;
+    out.counted = head.counted;
     break;
   }
   for (int w = 0; w < workers_; ++w) {
@@ -170,7 +182,8 @@ ShardState ShardMemory::state(Commit& current) const {
 }
 
 void ShardMemory::write_state(unsigned number, const ShardState& state) const {
-  const StateHead head{state.version, state.pending, state.pending_weight};
+  const StateHead head{state.version, state.pending, state.pending_weight, state.pending_loss,
+                       state.counted};
   std::byte* to = copy(states_, number);
   store_words(to, &head, sizeof head);
   store_words(to + sizeof head, state.workers.data(), state.workers.size() * sizeof(WorkerState));
@@ -183,7 +196,7 @@ bool ShardMemory::find_free(int worker, const Commit& current, Commit& free) con
     weights[c.weights] = slots[c.slots] = sums[c.sums] = states[c.state] = true;
   };
   use(current);
-  for (int w = 0; w <= workers_; ++w) {
+  for (int w = 0; w < cells(); ++w) {
     const Cell& other = cell(w);
     const std::uint32_t pin = other.pin.load(std::memory_order_seq_cst);
     if (pin != 0) weights[pin - 1] = true;

@@ -30,9 +30,9 @@ struct Commit {
 /// The memory of a shard that workers of a host map, and where things lie in it. No locks: the word
 /// `commit` names the current version, other versions are written in copies that nobody uses.
 ///
-/// There are enough copies for every worker and a server process to keep one of the weights (its
-/// pin), the current one, and one for each of kWriters writers. Copies that were never used need no
-/// memory, since pages are touched when they are first written.
+/// There are enough copies for every worker, a server process and a coordinator to keep one of the
+/// weights (its pin), the current one, and one for each of kWriters writers. Copies that were never
+/// used need no memory, since pages are touched when they are first written.
 class ShardMemory {
  public:
   /// Writers at a time: one that has the lease, and others that lost theirs while they were
@@ -48,8 +48,8 @@ class ShardMemory {
     std::atomic<double> lr{0};               ///< of the last push
     transport::Flag bell;                    ///< rings after every change
   };
-  /// What one worker tells the others. Written by this worker only. A server process has the cell
-  /// after those of the workers.
+  /// What one worker tells the others. Written by this worker only. After the cells of the workers
+  /// come that of a server process and that of a coordinator.
   struct alignas(64) Cell {
     std::atomic<std::uint64_t> reads{0};
     std::atomic<std::uint64_t> version_read{0};
@@ -68,6 +68,7 @@ class ShardMemory {
   Header& header() const { return *at<Header>(0); }
   Cell& cell(int worker) const { return at<Cell>(cells_)[worker]; }
   int workers() const { return workers_; }
+  int cells() const { return workers_ + 2; }
   const std::vector<ShardPiece>& pieces() const { return pieces_; }
   std::size_t slots() const { return slot_count_; }
 
@@ -80,6 +81,10 @@ class ShardMemory {
   std::byte* sum(unsigned sums, std::size_t piece) const;
   /// Whether a copy of the sums has one for the piece.
   bool& has_sum(unsigned sums, std::size_t piece) const;
+  /// Number of the vectors of a coordinator; they are not versions. See optim::VectorSpace.
+  std::size_t vectors() const { return vector_count_; }
+  /// `vector`: from 1.
+  std::byte* vector(std::size_t vector, std::size_t piece) const;
 
   /// The current version and its state, with what the cells say of reads.
   protocol::ShardState state(Commit& current) const;
@@ -108,8 +113,9 @@ class ShardMemory {
   std::size_t array_bytes_ = 0;       // of all pieces
   int workers_;
   std::size_t slot_count_;
+  std::size_t vector_count_;
   std::size_t cells_ = 0, versions_ = 0;  // bytes
-  Pool weights_, slots_, sums_, states_;
+  Pool weights_, slots_, sums_, states_, vectors_;
   std::size_t bytes_ = 0;
   std::byte* memory_ = nullptr;
 };

@@ -5,6 +5,8 @@
 #include <new>
 #include <string>
 
+#include <stormo/protocol/server/shard_state.h>
+
 namespace stormo::server {
 namespace {
 
@@ -21,25 +23,27 @@ struct Share {
   std::uint64_t left() const { return end - begin; }
 };
 
-constexpr int kPartShift = 40;
-std::uint64_t pack(const StepTask& task) {
+}  // namespace
+
+std::uint64_t SharedLedger::pack(const StepTask& task) {
   return static_cast<std::uint64_t>(task.part + 1) << kPartShift | task.step;
 }
-StepTask unpack(std::uint64_t word) {
+
+StepTask SharedLedger::unpack(std::uint64_t word) {
   return {.part = static_cast<int>(word >> kPartShift) - 1,
           .step = word & ((std::uint64_t{1} << kPartShift) - 1)};
 }
 
-}  // namespace
-
 std::size_t SharedLedger::bytes(int workers) {
-  return sizeof(Head) + static_cast<std::size_t>(workers) * sizeof(Entry);
+  return sizeof(Head) + static_cast<std::size_t>(workers) * sizeof(Entry) +
+         protocol::kMaxPortions * sizeof(Portion);
 }
 
 void SharedLedger::create(std::byte* memory) {
   memory_ = memory;
   new (memory_) Head;
   for (int w = 0; w < workers_; ++w) new (&entry(w)) Entry;
+  for (int p = 0; p < protocol::kMaxPortions; ++p) new (&portion(p)) Portion;
 }
 
 Status SharedLedger::deal(const Terms& terms) {
@@ -48,10 +52,18 @@ Status SharedLedger::deal(const Terms& terms) {
                             " steps, not those from " + std::to_string(terms.first_step) + " to " +
                             std::to_string(terms.steps));
   }
+  if (terms.portions < 0 || terms.portions > protocol::kMaxPortions) {
+    return invalid_argument("servers deal up to " + std::to_string(protocol::kMaxPortions) +
+                            " portions of a batch, not " + std::to_string(terms.portions));
+  }
   head().first_step = terms.first_step;
   head().steps = terms.steps;
   head().first_sample = terms.first_sample;
   head().by_speed = terms.by_speed;
+  if (terms.portions > 0) {
+    begin_portions(terms);
+    return {};
+  }
   for (int w = 0; w < workers_; ++w) {
     entry(w).share = Share{.begin = terms.first_step, .end = terms.steps}.word();
   }
@@ -62,7 +74,8 @@ Result<Ledger::Terms> SharedLedger::terms() {
   return Terms{.first_step = head().first_step,
                .steps = head().steps,
                .first_sample = head().first_sample,
-               .by_speed = head().by_speed};
+               .by_speed = head().by_speed,
+               .portions = head().portions};
 }
 
 // The task is in hand before it is taken out of the share, so that it is at no moment in neither.
@@ -112,13 +125,13 @@ std::optional<StepTask> SharedLedger::take_of_others() {
 Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
   Entry& mine = entry(worker_);
   mine.came = true;
-  mine.loss_sum.store(mine.loss_sum.load(std::memory_order_relaxed) + outcome.loss_sum,
-                      std::memory_order_relaxed);
-  mine.samples.fetch_add(outcome.samples, std::memory_order_relaxed);
+  if (!has_portions() || finish_portion(outcome.samples > 0)) note_outcome(outcome);
   mine.doing = 0;
   seen_ = head().bell.load();
   Turn out;
-  if (head().stop_signal.load() == 0) {
+  if (has_portions()) {
+    out = next_portion();
+  } else if (head().stop_signal.load() == 0) {
     std::optional<StepTask> task = take_own();
     if (!task) task = take_of_others();
     out = turn();
@@ -128,6 +141,13 @@ Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
   }
   head().bell.ring();
   return out;
+}
+
+void SharedLedger::note_outcome(const Outcome& outcome) {
+  Entry& mine = entry(worker_);
+  mine.loss_sum.store(mine.loss_sum.load(std::memory_order_relaxed) + outcome.loss_sum,
+                      std::memory_order_relaxed);
+  mine.samples.fetch_add(outcome.samples, std::memory_order_relaxed);
 }
 
 Result<Ledger::Turn> SharedLedger::look() {
@@ -158,6 +178,7 @@ Ledger::Turn SharedLedger::turn() const {
     out.position = std::min(out.position, unpack(doing).step);
     out.all_done = false;
   }
+  if (has_portions()) add_portions(out);
   return out;
 }
 
@@ -193,6 +214,7 @@ Status SharedLedger::stop(int signal) {
 void SharedLedger::lose() {
   entry(worker_).lost = true;
   entry(worker_).doing = 0;
+  give_up_portions();
   head().bell.ring();
 }
 

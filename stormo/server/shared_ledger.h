@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include <stormo/server/ledger.h>
 #include <stormo/transport/health.h>
@@ -31,6 +32,7 @@ class SharedLedger final : public Ledger {
   /// As wait(). `status` is asked now and then: a failure ends the wait.
   Status wait(Deadline by, const std::function<Status()>& status);
   Status leave() override;
+  Status advance(std::uint64_t step) override;
   Status stop(int signal) override;
 
   /// In the name of a worker that is lost: others do what is left of its share.
@@ -44,6 +46,10 @@ class SharedLedger final : public Ledger {
     std::atomic<std::uint64_t> first_step{0}, steps{0};
     std::atomic<std::int64_t> first_sample{0};
     std::atomic<bool> by_speed{false};
+    // with portions:
+    std::atomic<std::int32_t> portions{0};
+    std::atomic<std::uint64_t> step{0};     // the current one
+    std::atomic<std::int64_t> usual_ns{0};  // duration of a portion: a mean
     std::atomic<int> stop_signal{0};
     transport::Flag bell;  // rings after every change
   };
@@ -56,10 +62,30 @@ class SharedLedger final : public Ledger {
     std::atomic<bool> lost{false};
     std::atomic<bool> left{false};
   };
+  struct Portion {
+    std::atomic<std::uint64_t> state{0};  // protocol::PortionState; steps are its batches
+    std::atomic<std::int64_t> begun_ns{0};
+  };
+  static constexpr int kPartShift = 40;
+  static std::uint64_t pack(const StepTask& task);
+  static StepTask unpack(std::uint64_t word);
   Head& head() const { return *reinterpret_cast<Head*>(memory_); }
   Entry& entry(int worker) const {
     return reinterpret_cast<Entry*>(memory_ + sizeof(Head))[worker];
   }
+  Portion& portion(int p) const {
+    return reinterpret_cast<Portion*>(memory_ + sizeof(Head) +
+                                      static_cast<std::size_t>(workers_) * sizeof(Entry))[p];
+  }
+  // with portions, see ledger_portions.cc
+  bool has_portions() const { return head().portions.load() > 0; }
+  void begin_portions(const Terms& terms);
+  Turn next_portion();
+  /// Whether this is the first result of the portion.
+  bool finish_portion(bool is_computed);
+  void give_up_portions();
+  void add_portions(Turn& turn) const;
+  void note_outcome(const Outcome& outcome);
   std::optional<StepTask> take_own();
   std::optional<StepTask> take_of_others();
   bool take(int part, bool front, StepTask& task);
@@ -70,6 +96,7 @@ class SharedLedger final : public Ledger {
   int worker_;
   std::byte* memory_ = nullptr;
   std::uint32_t seen_ = 0;     // of the bell
+  TimePoint portion_begun_{};  // of the one in hand
   transport::Health healthy_;  // waits end by their deadline
 };
 

@@ -221,8 +221,12 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
         "a push of rows to a shard with versions: each version is the whole shard; push a dense "
         "gradient, or use updates = \"in_place\"");
   }
-  const protocol::Push push{
-      .worker = worker_, .sequence = gradient.sequence, .weight = gradient.weight};
+  const protocol::Push push{.worker = worker_,
+                            .sequence = gradient.sequence,
+                            .weight = gradient.weight,
+                            .loss_sum = gradient.loss_sum,
+                            .portion = gradient.portion,
+                            .batch = gradient.batch};
   const protocol::Policy& policy = *options_.policy;
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(PushDecision decision, wait_for_decision(push, by));

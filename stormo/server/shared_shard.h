@@ -9,6 +9,7 @@
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
 #include <stormo/optim/options.h>
+#include <stormo/optim/vector_program.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/server/host_shard.h>
@@ -47,8 +48,8 @@ struct ShardWait {
 /// Not thread-safe.
 class SharedShard final : public HostShard {
  public:
-  /// `worker`: its number, below options.workers; or options.workers for a server process, which
-  /// neither reads nor pushes.
+  /// `worker`: its number, below options.workers; or options.workers for a server process, and
+  /// options.workers + 1 for a coordinator, which neither read nor push.
   SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, int worker, ShardWait wait);
 
   std::size_t bytes() const override { return memory_.bytes(); }
@@ -87,6 +88,10 @@ class SharedShard final : public HostShard {
   void bury(int worker);
   protocol::ShardState current_state() const;
 
+  /// By a coordinator, see optim::VectorSpace: the gradient is the average of the pending ones. New
+  /// weights are a new version. kInvalidArgument for vectors that the shard does not have.
+  Result<std::vector<double>> run(const optim::VectorProgram& program);
+
  private:
   struct Lease {
     std::uint64_t word = 0;
@@ -113,6 +118,13 @@ class SharedShard final : public HostShard {
   void write_sums(const Lease& lease, const PushedGradient& gradient, double scale);
   void update_all(const Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
+  // see shard_vectors.cc
+  Result<std::vector<double>> run_step(const optim::VectorStep& step);
+  Result<double> take_gradient(const optim::VectorStep& step);
+  Status set_weights(const optim::VectorStep& step);
+  const std::byte* vector(const View& weights, optim::VectorId id, std::size_t piece) const;
+  void combine(const View& weights, const optim::VectorStep& step, std::size_t piece,
+               std::byte* to) const;
   /// Writes the next version, and the worker's new values to moved_.
   void move_all(const Lease& lease, std::span<void* const> own, double alpha);
 

@@ -116,6 +116,11 @@ Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std:
       STORMO_ASSIGN_OR_RETURN(const std::uint64_t commit, of.leave(request.number));
       return encode_count(commit);
     }
+    case DataOp::kRun: {
+      STORMO_ASSIGN_OR_RETURN(const auto program, decode_vector_program(request.program));
+      STORMO_ASSIGN_OR_RETURN(const std::vector<double> numbers, of.run(program));
+      return encode(numbers);
+    }
     case DataOp::kJoin: {
       STORMO_ASSIGN_OR_RETURN(const Shard::Joined joined, of.join());
       return encode(joined);
@@ -138,7 +143,10 @@ Result<std::string> WorkerDeputy::push(const DataRequest& request, const std::by
                                                .lr = request.number,
                                                .gradient_scale = request.gradient_scale,
                                                .weight = request.weight,
-                                               .sequence = request.count},
+                                               .loss_sum = request.loss_sum,
+                                               .sequence = request.count,
+                                               .portion = request.portion,
+                                               .batch = request.batch},
                                               by));
   return encode(pushed);
 }
@@ -208,6 +216,7 @@ Result<std::string> WorkerDeputy::ask_ledger(const DataRequest& request, Deadlin
     case DataOp::kStop:
       STORMO_RETURN_IF_ERROR(ledger_->stop(static_cast<int>(request.count)));
       break;
+    case DataOp::kAdvance: STORMO_RETURN_IF_ERROR(ledger_->advance(request.count)); break;
     case DataOp::kLeaveLedger: STORMO_RETURN_IF_ERROR(ledger_->leave()); break;
     case DataOp::kWait: STORMO_RETURN_IF_ERROR(ledger_->wait(by, status_)); break;
     case DataOp::kTerms: {

@@ -35,6 +35,7 @@ class LinkedWorkerSession final : public WorkerSession {
   Result<std::vector<std::unique_ptr<Shard>>> shards(const RunTerms& terms, Deadline by) override;
   Status open() override { return ask_all(ServerOp::kOpen); }
   Ledger& ledger() override { return *ledger_; }
+  std::unique_ptr<Coordinator> coordinator() override;
   Status finish() override {
     if (board_) board_->rest();
     return ask_all(ServerOp::kFinish);
@@ -64,6 +65,7 @@ class LinkedWorkerSession final : public WorkerSession {
   std::map<std::size_t, std::shared_ptr<DataLink>>
       data_links_;  // of servers whose memory is not mapped
   std::unique_ptr<Ledger> ledger_;
+  std::size_t shards_ = 0;
 };
 
 ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
@@ -169,7 +171,13 @@ Result<std::vector<std::unique_ptr<Shard>>> LinkedWorkerSession::shards(const Ru
   STORMO_ASSIGN_OR_RETURN(auto policy, protocol::make_policy(terms.policy, terms.workers));
   const ShardOptions options{
       .workers = terms.workers, .optimizer = terms.optimizer, .policy = std::move(policy)};
-  std::vector<std::unique_ptr<Shard>> out(terms.pieces.size());
+  if (options_.backups && terms.policy.kind == protocol::PolicyOptions::Kind::kPortions) {
+    return invalid_argument(
+        "servers with backups cannot have the policy portions, whose coordinator has no copy; use "
+        "another policy, or no backups");
+  }
+  shards_ = terms.pieces.size();
+  std::vector<std::unique_ptr<Shard>> out(shards_);
   for (std::size_t server = 0; server < links_.size(); ++server) {
     STORMO_ASSIGN_OR_RETURN(const auto files, ask_terms(server, terms, by));
     std::uint32_t number = 0;
@@ -217,6 +225,14 @@ Result<std::unique_ptr<Shard>> LinkedWorkerSession::shard_at(std::size_t server,
   }
   return std::unique_ptr<Shard>(
       std::make_unique<MappedShard>(links_[server], std::move(*memory), pieces, options, worker()));
+}
+
+std::unique_ptr<Coordinator> LinkedWorkerSession::coordinator() {
+  std::vector<std::shared_ptr<DataLink>> links;
+  for (std::size_t s = 0; s < links_.size(); ++s) {
+    links.push_back(std::make_shared<DataLink>(std::vector{links_[s]}, static_cast<int>(s), true));
+  }
+  return std::make_unique<Coordinator>(std::move(links), shards_);
 }
 
 /// All servers are asked, also when one of them is lost.

@@ -6,6 +6,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/server/coordinator.h>
 #include <stormo/server/ledger.h>
 #include <stormo/server/run_terms.h>
 #include <stormo/server/shard.h>
@@ -54,6 +55,8 @@ class WorkerSession {
   virtual Status open() = 0;
   /// Who does which step. Other workers use it after shards().
   virtual Ledger& ledger() = 0;
+  /// With the policy portions, of the chief, after shards(): a new object.
+  virtual std::unique_ptr<Coordinator> coordinator() = 0;
   /// The worker has left all shards and says goodbye: its end is no loss. The chief's goodbye ends
   /// the servers when the others have said theirs. With backups servers that are lost are left out.
   virtual Status finish() = 0;

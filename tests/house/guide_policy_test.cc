@@ -17,8 +17,8 @@ class Quorum final : public Policy {
     if (quorum_ >= 1 && quorum_ <= workers) return {};
     return invalid_argument("quorum: must be from 1 to the number of workers");
   }
-  bool accepts(const ShardState& state, int worker) const override {
-    return state.worker(worker).version_read == state.version;
+  bool accepts(const ShardState& state, const Push& push) const override {
+    return state.worker(push.worker).version_read == state.version;
   }
   bool averages() const override { return true; }
   bool complete(const ShardState& state) const override {

@@ -152,7 +152,7 @@ class DryRunTest(TrainTest):
         for part in ("train", "dev", "test"):
             (self.folder / "films" / f"{part}.tsv").write_text("good\t1\nbad\t0\n")
         data = {"mnist": "data/mnist", "mnist_mlp": "data/mnist", "gpt_shakespeare": "text", "gpt_downpour": "text",
-                "sst2": "films"}
+                "mnist_lbfgs": "data/mnist", "sst2": "films"}
         for recipe in sorted((REPOSITORY / "recipes").glob("*.toml")):
             path = [f"data.path={data[recipe.stem]}"] if recipe.stem in data else []
             done = self.stormo("train", str(recipe), "-n", "2", "--dry-run", "--json", *path)

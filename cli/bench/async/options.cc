@@ -71,8 +71,11 @@ void read_opponents(const AsyncArguments& a, BenchAsyncOptions& options, Wrong& 
 std::span<const StepStrategy> async_strategies() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const std::string_view policy : protocol::policy_names())
-      all.push_back(fmt::format("parameter_server:{}", policy));
+    const std::vector<std::string_view>& policies = protocol::policy_names();
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      if (protocol::has_coordinator(static_cast<protocol::PolicyOptions::Kind>(i))) continue;
+      all.push_back(fmt::format("parameter_server:{}", policies[i]));
+    }
     return all;
   }();
   static const std::vector<StepStrategy> strategies = [] {

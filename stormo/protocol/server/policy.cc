@@ -150,8 +150,8 @@ class BackupWorkers final : public Averaging {
   bool may_push(const ShardState& state, int worker) const override {
     return has_no_term(state, worker);
   }
-  bool accepts(const ShardState& state, int worker) const override {
-    return state.worker(worker).version_read == state.version;
+  bool accepts(const ShardState& state, const Push& push) const override {
+    return state.worker(push.worker).version_read == state.version;
   }
   bool complete(const ShardState& state) const override {
     const auto all = std::ssize(state.workers);
@@ -162,11 +162,39 @@ class BackupWorkers final : public Averaging {
   int backups_;
 };
 
+class Portions final : public Averaging {
+ public:
+  Portions(int portions, Compensation compensation)
+      : Averaging(compensation, 1), portions_(portions) {}
+  std::string_view name() const override { return "portions"; }
+  Status check(int /*workers*/) const override {
+    if (portions_ >= 1 && portions_ <= kMaxPortions) return {};
+    return invalid_argument("portions: " + std::to_string(portions_) +
+                            " portions of a batch, but must be from 1 to " +
+                            std::to_string(kMaxPortions));
+  }
+  bool accepts(const ShardState& state, const Push& push) const override {
+    return push.portion >= 0 && push.portion < portions_ && push.batch == state.version &&
+           !state.has_counted(push.portion);
+  }
+  Status invariant(const ShardState& state) const override {
+    if (state.pending <= portions_) return {};
+    return Status(Code::kCorrupt, "portions: " + std::to_string(state.pending) +
+                                      " gradients of a batch of " + std::to_string(portions_) +
+                                      " portions");
+  }
+
+ private:
+  int portions_;
+};
+
 }  // namespace
 
+bool has_coordinator(PolicyOptions::Kind kind) { return kind == PolicyOptions::Kind::kPortions; }
+
 const std::vector<std::string_view>& policy_names() {
-  static const std::vector<std::string_view> names = {"sync", "async", "ssp", "n_softsync",
-                                                      "backup_workers"};
+  static const std::vector<std::string_view> names = {"sync",       "async",          "ssp",
+                                                      "n_softsync", "backup_workers", "portions"};
   return names;
 }
 
@@ -186,6 +214,9 @@ Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, 
     case kNSoftsync: policy = std::make_shared<NSoftsync>(options.n, options.compensation); break;
     case kBackupWorkers:
       policy = std::make_shared<BackupWorkers>(options.backups, options.compensation);
+      break;
+    case kPortions:
+      policy = std::make_shared<Portions>(options.portions, options.compensation);
       break;
   }
   if (options.bound < 0) {

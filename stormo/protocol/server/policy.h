@@ -30,8 +30,8 @@ class Policy {
 
   virtual bool may_read(const ShardState& /*state*/, int /*worker*/) const { return true; }
   virtual bool may_push(const ShardState& /*state*/, int /*worker*/) const { return true; }
-  /// Whether a gradient of this worker is used; else it is dropped.
-  virtual bool accepts(const ShardState& /*state*/, int /*worker*/) const { return true; }
+  /// Whether the gradient of this push is used; else it is dropped.
+  virtual bool accepts(const ShardState& /*state*/, const Push& /*push*/) const { return true; }
   /// Whether gradients are averaged before an update. Else every gradient is an update.
   virtual bool averages() const { return false; }
   /// If averages(): whether the pending gradients make up an update.
@@ -80,16 +80,25 @@ struct PolicyOptions {
     /// An update is the average of the first workers - backups gradients of its version; those
     /// that come later are dropped. Chen et al., "Revisiting distributed synchronous SGD", 2016.
     kBackupWorkers,
+    /// A batch is divided into portions, which workers take one after the other (portions.h). An
+    /// update is the average of one gradient of every portion: a coordinator makes it when all are
+    /// there. Of several gradients of a portion the first one counts. Dean et al. (Sandblaster), as
+    /// above.
+    kPortions,
   } kind = Kind::kAsync;
-  int bound = 3;    ///< kSsp: s, steps
-  int n = 1;        ///< kNSoftsync
-  int backups = 1;  ///< kBackupWorkers: b
+  int bound = 3;     ///< kSsp: s, steps
+  int n = 1;         ///< kNSoftsync
+  int backups = 1;   ///< kBackupWorkers: b
+  int portions = 8;  ///< kPortions: of a batch, at most kMaxPortions
   /// kAsync: pushes of worker 0 before others may read, unless it has left. Dean et al. (Downpour
   /// SGD) call it warmstarting.
   int warm_start = 0;
   Compensation compensation = Compensation::kNone;
   double lambda = 0.04;  ///< Compensation::kDelay
 };
+
+/// Whether updates are made by a coordinator, which only runs with server processes have.
+bool has_coordinator(PolicyOptions::Kind kind);
 
 /// Names in the order of PolicyOptions::Kind and of Compensation.
 const std::vector<std::string_view>& policy_names();

@@ -75,7 +75,7 @@ Result<PushDecision> decide(const Policy& policy, const ShardState& state, const
   }
   if (!policy.may_push(state, push.worker)) return decision;
   decision.staleness = state.version - w.version_read;
-  if (!policy.accepts(state, push.worker)) {
+  if (!policy.accepts(state, push)) {
     decision.action = PushAction::kDrop;
     return decision;
   }
@@ -107,6 +107,11 @@ void note_push(ShardState& state, const Push& push, const PushDecision& decision
   if (action != PushAction::kUpdate) {
     ++state.pending;
     state.pending_weight += push.weight;
+    state.pending_loss += push.loss_sum;
+    if (push.portion >= 0) {
+      const auto portion = static_cast<std::size_t>(push.portion);
+      state.counted[portion / 64] |= std::uint64_t{1} << portion % 64;
+    }
   }
   if (action != PushAction::kAdd) note_update(state);
 }
@@ -115,6 +120,8 @@ void note_update(ShardState& state) {
   ++state.version;
   state.pending = 0;
   state.pending_weight = 0;
+  state.pending_loss = 0;
+  state.counted = {};
 }
 
 bool leave(const Policy& policy, ShardState& state, int worker) {

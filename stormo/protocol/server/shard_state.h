@@ -12,6 +12,9 @@ namespace stormo::protocol {
 
 class Policy;
 
+/// Portions of a batch, at most.
+inline constexpr int kMaxPortions = 512;
+
 /// Counts of the staleness of gradients. The staleness of a gradient: the number of updates of the
 /// shard between the read of the parameters that it was computed from and its own update.
 struct Staleness {
@@ -52,11 +55,17 @@ struct ShardState {
   std::uint64_t version = 0;
   std::int64_t pending = 0;   ///< gradients that were added up since the last update
   double pending_weight = 0;  ///< sum of their weights
+  double pending_loss = 0;    ///< sum of their losses
+  /// Portions whose gradients are among the pending ones, see Push::portion; a bit each.
+  std::array<std::uint64_t, kMaxPortions / 64> counted{};
   std::vector<WorkerState> workers;
   bool operator==(const ShardState&) const = default;
 
   const WorkerState& worker(int w) const { return workers[static_cast<std::size_t>(w)]; }
   WorkerState& worker(int w) { return workers[static_cast<std::size_t>(w)]; }
+  bool has_counted(int portion) const {
+    return (counted[static_cast<std::size_t>(portion) / 64] >> portion % 64 & 1) != 0;
+  }
   int active_workers() const;
   /// The least number of pushes of an active worker; nothing if no worker is active.
   std::optional<std::uint64_t> slowest_clock() const;
@@ -70,7 +79,12 @@ struct Push {
   /// Number of the worker's push, from 0. A push that is repeated, because its answer was lost, has
   /// the same number and is not used twice.
   std::uint64_t sequence = 0;
-  double weight = 1;  ///< of the gradient in an average: its number of samples
+  double weight = 1;    ///< of the gradient in an average: its number of samples
+  double loss_sum = 0;  ///< of these samples
+  /// With the policy portions: of which portion of which batch it is the gradient. Batches are
+  /// counted as versions are. -1: of none.
+  int portion = -1;
+  std::uint64_t batch = 0;
 };
 
 /// What a shard does with a push.

@@ -180,6 +180,11 @@ Status FusedOptimizer::check_types(const Work& work) const {
 }
 
 Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
+  if (!optim::updates_ranges(options_.kind)) {
+    return invalid_argument(
+        "L-BFGS needs all parameters in one process; use make_optimizer() with replicas on one "
+        "rank, or parameter servers with policy portions");
+  }
   const torch::NoGradGuard no_grad;
   std::int64_t total = 0;
   const Work* before = nullptr;

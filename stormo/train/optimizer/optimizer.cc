@@ -6,6 +6,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/optimizer/lbfgs_optimizer.h>
 #include <stormo/train/optimizer/sparse_tables.h>
 
 namespace stormo::train {
@@ -52,6 +53,9 @@ void Optimizer::zero_grad() {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<NamedParameter> parameters) {
+  if (!optim::updates_ranges(options.kind)) {
+    return std::make_unique<LbfgsOptimizer>(options, std::move(parameters));
+  }
   return std::make_unique<FusedOptimizer>(options, std::move(parameters));
 }
 

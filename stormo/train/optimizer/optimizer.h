@@ -29,6 +29,7 @@ std::int64_t bytes_of(const std::vector<NamedParameter>& parameters);
 struct StepRate {
   double lr = 0;
   double gradient_scale = 1;  ///< factor of all gradients: clip_coefficient(), 1 / loss scale
+  double loss = 0;            ///< mean of this rank's samples; optimizers that search need it
 };
 
 /// Updates a fixed list of parameters from their gradients. A parameter whose gradient is undefined
@@ -45,6 +46,11 @@ class Optimizer {
 
   /// The 2-norm of all gradients together.
   virtual Result<double> gradient_norm();
+
+  /// Whether steps change nothing any more.
+  virtual bool has_converged() const { return false; }
+  /// No step follows: of an optimizer that searches, the parameters become the best ones found.
+  virtual Status settle() { return {}; }
 
   /// Sets the gradients to undefined, so that autograd allocates new ones instead of adding into
   /// them.
@@ -64,7 +70,8 @@ class Optimizer {
   std::vector<NamedParameter> parameters_;
 };
 
-/// A FusedOptimizer that owns all of its parameters. Throws Error as its constructor does.
+/// A FusedOptimizer that owns all of its parameters, or a LbfgsOptimizer. Throws Error as its
+/// constructor does.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options,
                                           std::vector<NamedParameter> parameters);
 

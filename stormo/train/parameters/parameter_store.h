@@ -68,10 +68,13 @@ class ParameterStore {
   /// rules that need norms.
   virtual Status update(const ParameterRange& range, const StepRate& rate) = 0;
   /// Performs kPush: gives the gradients of the range, which count for `weight` in an average, to
-  /// the servers, which update. Not a collective.
+  /// the servers, which update. rate.loss is that of the step. Not a collective.
   virtual Status push(const plan::Action& /*action*/, const StepRate& /*rate*/, double /*weight*/) {
     return Status(Code::kBadPlan, "this store has no servers");
   }
+  /// With servers and the policy portions: what the next push is the gradient of. Batches are
+  /// counted from the first step of the run. Not a collective.
+  virtual void begin_portion(int /*portion*/, std::uint64_t /*batch*/) {}
   /// With servers: this rank makes no steps until join(), and nobody waits for it. Not a
   /// collective.
   virtual Status leave() { return {}; }

@@ -104,7 +104,7 @@ class RecipeCheck {
   void check_shards() {
     require(recipe_.data.kind != "text" || !data::is_stratified(train_.sharding), "data.sharding",
             "a text has no classes to stratify by; write data.sharding=shuffled or contiguous");
-    const Status batch = check_sharding(train_, ranks_);
+    const Status batch = check_sharding(train_, std::max(1, parts_of(train_, ranks_)));
     require(batch.ok(), "data.sharding", batch.message());
   }
 
@@ -139,6 +139,13 @@ class RecipeCheck {
     require(plan.ok(), "strategy.kind", plan.status().message());
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
     check_server_processes();
+    const Status portions = check_portions(train_, ranks_);
+    require(portions.ok(), "strategy.policy", portions.message());
+    const int count = portions_of(train_);
+    require(
+        train_.global_batch < 1 || train_.global_batch >= count, "strategy.portions",
+        fmt::format("a batch of {} has no {} portions; write fewer, or raise train.global_batch",
+                    train_.global_batch, count));
   }
 
   void check_server_processes() {

@@ -29,7 +29,8 @@ Status TrainingRun::begin_session() {
     STORMO_RETURN_IF_ERROR(ledger.deal({.first_step = number(state_.step),
                                         .steps = number(steps_),
                                         .first_sample = state_.samples,
-                                        .by_speed = options_.balance_by_speed}));
+                                        .by_speed = options_.balance_by_speed,
+                                        .portions = portions_of(options_)}));
     STORMO_RETURN_IF_ERROR(session.open());
   }
   STORMO_ASSIGN_OR_RETURN(const server::Ledger::Terms terms, ledger.terms());
@@ -41,6 +42,15 @@ Status TrainingRun::begin_session() {
       .ledger = ledger,
       .terms = terms,
       .loader = TaskLoader(setup_.train, options_, session.worker(), session.workers(), terms)});
+  if (terms.portions > 0 && session.is_chief()) {
+    session_->coordinator = std::make_unique<server::StepCoordinator>(
+        server::StepCoordinator::Options{.servers = session.coordinator(),
+                                         .terms = terms,
+                                         .optimizer = options_.optimizer,
+                                         .learning_rate = [this](std::uint64_t step) {
+                                           return rate_of(static_cast<std::int64_t>(step));
+                                         }});
+  }
   return {};
 }
 
@@ -60,6 +70,11 @@ Result<bool> TrainingRun::take_turn(SessionSteps& s) {
   if (options_.on_usr1 == OnUsr1::kSaveAndExit && StopSignal::take_usr1() && stop == 0) {
     stop = SIGUSR1;
   }
+  if (s.coordinator) {
+    STORMO_RETURN_IF_ERROR(s.coordinator->status());
+    end_.converged = s.coordinator->has_converged();
+    enough_ = enough_ || end_.converged;
+  }
   if (enough_ && stop == 0) stop = kEnough;
   if (stop != 0) STORMO_RETURN_IF_ERROR(s.ledger.stop(stop));
   STORMO_ASSIGN_OR_RETURN(const server::Ledger::Turn turn,
@@ -67,12 +82,17 @@ Result<bool> TrainingRun::take_turn(SessionSteps& s) {
   if (turn.task) {
     STORMO_RETURN_IF_ERROR(do_task(s, turn));
   } else {
-    if (std::exchange(s.member, false)) STORMO_RETURN_IF_ERROR(store_->leave());
-    if (turn.all_done || turn.stop_signal != 0) {
+    const bool is_over = turn.all_done || turn.stop_signal != 0;
+    // with portions nobody waits for it at the shards
+    if ((is_over || s.terms.portions == 0) && std::exchange(s.member, false)) {
+      STORMO_RETURN_IF_ERROR(store_->leave());
+    }
+    if (is_over) {
       STORMO_RETURN_IF_ERROR(end_session(turn));
       return false;
     }
-    STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(kLook)));
+    const Duration look = turn.again > Duration::zero() ? std::min(turn.again, kLook) : kLook;
+    STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(look)));
   }
   if (is_first()) STORMO_RETURN_IF_ERROR(follow_others(s, turn));
   return true;
@@ -81,7 +101,8 @@ Result<bool> TrainingRun::take_turn(SessionSteps& s) {
 Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
   s.task = *turn.task;
   const auto step = static_cast<std::int64_t>(s.task.step);
-  const bool own = s.task.part == s.session.worker();
+  const bool own = s.terms.portions == 0 && s.task.part == s.session.worker();
+  if (s.terms.portions > 0) store_->begin_portion(s.task.part, s.task.step - s.terms.first_step);
   const std::string section = "step " + std::to_string(step + 1);
   world_.set_section(section);
   if (!std::exchange(s.member, true)) STORMO_RETURN_IF_ERROR(store_->join());
@@ -107,13 +128,13 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   const std::int64_t samples = turn.totals.samples - s.totals.samples;
   const auto first = static_cast<std::int64_t>(s.terms.first_step);
   const std::int64_t step = first + turn.totals.samples / options_.global_batch;
+  const std::int64_t before = first + s.totals.samples / options_.global_batch;
   if (samples > 0) {
     const double loss_sum = turn.totals.loss_sum - s.totals.loss_sum;
     step_loss_ = loss_sum / static_cast<double>(samples);
-    const std::int64_t before = first + s.totals.samples / options_.global_batch;
     recent_loss_.add(loss_sum, static_cast<double>(samples), step - before);
   }
-  log_.add_samples(samples);
+  log_.add(samples, step - before);
   s.totals = turn.totals;
   const std::int64_t meeting = next_meeting();
   state_.samples = s.terms.first_sample + turn.totals.samples;
@@ -158,6 +179,7 @@ Status TrainingRun::end_session(const server::Ledger::Turn& last) {
   if (last.stop_signal > 0) signal_ = last.stop_signal;
   STORMO_RETURN_IF_ERROR(s.ledger.leave());
   if (!is_first()) return s.session.finish();
+  if (s.coordinator) STORMO_RETURN_IF_ERROR(s.coordinator->finish());
   server::Ledger::Turn turn = last;
   while (turn.others > 0) {
     STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(kLook)));

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <stormo/server/ledger.h>
+#include <stormo/server/step_coordinator.h>
 #include <stormo/server/worker_session.h>
 #include <stormo/train/run/task_loader.h>
 
@@ -20,6 +21,8 @@ struct SessionSteps {
   server::Ledger::Totals totals = {};    ///< of all workers, when last seen
   std::int64_t own_steps = 0;            ///< of its share, since it began
   bool member = false;                   ///< others may wait for it at the shards
+  std::unique_ptr<server::StepCoordinator> coordinator =
+      {};  ///< with portions, of the first worker
 };
 
 }  // namespace stormo::train

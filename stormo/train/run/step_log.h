@@ -18,9 +18,9 @@ class StepLog {
   /// Starts, or continues after pause().
   void resume();
   void pause();
-  void add_samples(std::int64_t samples) {
+  void add(std::int64_t samples, std::int64_t steps = 1) {
     samples_ += samples;
-    ++steps_;
+    steps_ += steps;
   }
 
   /// Speed, remaining time and lane shares since the last take(); the other fields are the

@@ -12,35 +12,35 @@ TaskLoader::TaskLoader(std::shared_ptr<const data::Dataset> data, const TrainerO
                        int worker, int workers, const server::Ledger::Terms& terms)
     : data_(std::move(data)),
       options_(options),
-      worker_(worker),
-      workers_(workers),
+      share_(terms.portions > 0 ? kNone : worker),
+      parts_(terms.portions > 0 ? terms.portions : workers),
       first_step_(terms.first_step),
       cursors_{terms.first_sample} {
-  prefetch_from(terms.first_step);
+  if (share_ != kNone) prefetch_from(terms.first_step);
 }
 
 data::Sampler& TaskLoader::sampler_of(int part) {
   const auto found = samplers_.find(part);
   if (found != samplers_.end()) return found->second;
-  return samplers_.emplace(part, make_sampler(*data_, options_, part, workers_)).first->second;
+  return samplers_.emplace(part, make_sampler(*data_, options_, part, parts_)).first->second;
 }
 
 std::int64_t TaskLoader::cursor(std::uint64_t step) {
   const std::size_t number = step - first_step_;
-  const data::Sampler& sampler = sampler_of(worker_);
+  const data::Sampler& sampler = sampler_of(0);
   while (cursors_.size() <= number) cursors_.push_back(sampler.next(cursors_.back()));
   return cursors_[number];
 }
 
 void TaskLoader::prefetch_from(std::uint64_t step) {
-  own_ = std::make_unique<data::Prefetcher>(data_, sampler_of(worker_), cursor(step),
+  own_ = std::make_unique<data::Prefetcher>(data_, sampler_of(share_), cursor(step),
                                             prefetch_depth(options_), options_.data_threads);
   next_own_ = step;
 }
 
 Result<data::Batch> TaskLoader::load(const server::StepTask& task) {
   // others have done steps of its share while it was taken for lost
-  const bool own = task.part == worker_;
+  const bool own = task.part == share_;
   if (own && task.step != next_own_) prefetch_from(task.step);
   if (own) {
     ++next_own_;

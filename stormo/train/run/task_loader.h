@@ -18,7 +18,7 @@ namespace stormo::train {
 int prefetch_depth(const TrainerOptions& options);
 
 /// Loads the batches of a worker that shares steps with others (server::Ledger): those of its own
-/// share ahead of time, those of other shares when they are needed. Not thread-safe.
+/// share ahead of time, those of other shares, and portions, when they are needed. Not thread-safe.
 class TaskLoader {
  public:
   /// `options` is borrowed. The steps begin as `terms` say.
@@ -36,7 +36,9 @@ class TaskLoader {
 
   std::shared_ptr<const data::Dataset> data_;
   const TrainerOptions& options_;
-  int worker_, workers_;
+  static constexpr int kNone = -1;
+  int share_;  // the part of its own steps; kNone: it has none
+  int parts_;  // of a batch
   std::uint64_t first_step_;
   std::vector<std::int64_t> cursors_;  // from the first step on, as far as they were needed
   std::map<int, data::Sampler> samplers_;

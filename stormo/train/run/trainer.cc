@@ -30,10 +30,12 @@ Status validate(const RunSetup& setup) {
   require(setup.train != nullptr && setup.train->size() > 0, "the training data is empty");
   require(o.servers.processes == 0 || o.session != nullptr,
           "servers.processes are no ranks of the Trainer's world: give it a session with them");
-  const int workers = workers_of(o, setup.world.size());
-  require(o.global_batch >= workers, "the global batch of " + std::to_string(o.global_batch) +
-                                         " is smaller than the " + std::to_string(workers) +
-                                         " ranks; raise it or start fewer ranks");
+  const int parts = parts_of(o, setup.world.size());
+  require(o.global_batch >= parts, "the global batch of " + std::to_string(o.global_batch) +
+                                       " is smaller than its " + std::to_string(parts) +
+                                       " parts (ranks, or portions); raise it or use fewer");
+  const Status portions = check_portions(o, setup.world.size());
+  require(portions.ok(), portions.message());
   require(o.log_every >= 0 && o.eval_every >= 0 && o.verify_every >= 0 && o.checkpoint.every >= 0,
           "intervals in steps must not be negative");
   require(!o.resume || !o.checkpoint.directory.empty(),
@@ -45,7 +47,7 @@ Status validate(const RunSetup& setup) {
   require(o.record.empty() || !o.resume,
           "a run that resumes is not recorded: a replay begins with the first step");
   if (setup.train != nullptr && setup.train->size() > 0) {
-    const Status sharding = check_sharding(*setup.train, o, workers);
+    const Status sharding = check_sharding(*setup.train, o, parts);
     require(sharding.ok(), sharding.message());
   }
   const Result<Strategy> strategy = strategy_of(o);

@@ -166,9 +166,14 @@ Status TrainingRun::train() {
   started_training_ = true;
   log_.resume();
   while (state_.step < steps_ && signal_ == 0 && !enough_) {
+    if (store_->optimizer().has_converged()) {
+      enough_ = end_.converged = true;
+      break;
+    }
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
     STORMO_RETURN_IF_ERROR(progress_ ? train_round() : train_one_step().within(section));
+    if (state_.step == steps_) STORMO_RETURN_IF_ERROR(store_->optimizer().settle());
     if (!progress_ && !agreed_) {
       show_progress();
       continue;
@@ -180,7 +185,7 @@ Status TrainingRun::train() {
     }
   }
   log_.pause();
-  return {};
+  return store_->optimizer().settle();
 }
 
 Status TrainingRun::train_one_step() {
@@ -231,7 +236,7 @@ Status TrainingRun::end_step(const StepOutcome& mine) {
   }
   ++state_.step;
   state_.samples += loaded_samples_;
-  log_.add_samples(loaded_samples_);
+  log_.add(loaded_samples_);
   if (agreed_) return averaging_ ? note_average() : Status();
   round_.loss_sum += mine.loss_sum;
   round_.samples += mine.samples;

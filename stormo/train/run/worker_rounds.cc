@@ -40,7 +40,7 @@ void TrainingRun::note_own_step(const StepOutcome& mine) {
     step_loss_ = (now.loss_sum - seen_.loss_sum) / static_cast<double>(samples);
     recent_loss_.add(now.loss_sum - seen_.loss_sum, static_cast<double>(samples));
   }
-  log_.add_samples(samples);
+  log_.add(samples);
   seen_ = now;
 }
 

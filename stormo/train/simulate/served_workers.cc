@@ -60,6 +60,11 @@ Result<std::unique_ptr<ServedWorkers>> ServedWorkers::create(const Task& task,
         "updates in place have no order and no version, so they are neither simulated nor "
         "replayed; use strategy.updates=versions");
   }
+  if (protocol::has_coordinator(options.servers.policy.kind)) {
+    return invalid_argument(
+        "policy portions has a coordinator, which is neither simulated nor replayed; use another "
+        "policy");
+  }
   STORMO_RETURN_IF_ERROR(check_sharding(data, options, workers));
   STORMO_ASSIGN_OR_RETURN(
       ServedParameters served,

@@ -351,8 +351,7 @@ Status Runner::pull(const Action& action) {
 
 Status Runner::push(const Action& action, double learning_rate) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "push");
-  return parts_.store.push(action, {.lr = learning_rate, .gradient_scale = gradient_scale_},
-                           weight_of_exchange());
+  return parts_.store.push(action, rate(learning_rate), weight_of_exchange());
 }
 
 Status Runner::average(const Action& action) {
@@ -374,8 +373,13 @@ Status Runner::update(const Action& action, double learning_rate) {
   const Interval interval(parts_.lanes, Lane::kCompute, "update");
   if (outcome_.skipped) return {};
   parts_.before_update();
-  return parts_.store.update(trainable_in(plan_.model, action.range),
-                             {.lr = learning_rate, .gradient_scale = gradient_scale_});
+  return parts_.store.update(trainable_in(plan_.model, action.range), rate(learning_rate));
+}
+
+StepRate Runner::rate(double learning_rate) const {
+  const double loss =
+      outcome_.samples > 0 ? outcome_.loss_sum / static_cast<double>(outcome_.samples) : 0;
+  return {.lr = learning_rate, .gradient_scale = gradient_scale_, .loss = loss};
 }
 
 }  // namespace stormo::train

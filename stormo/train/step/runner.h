@@ -102,6 +102,7 @@ class Runner {
   Status clip();
   Status pull(const plan::Action& action);
   Status push(const plan::Action& action, double learning_rate);
+  StepRate rate(double learning_rate) const;
   Status update(const plan::Action& action, double learning_rate);
   Status average(const plan::Action& action);
   Status exchange(const plan::Action& action);

@@ -92,6 +92,48 @@ Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& ove
   return parallel::compose(plan, parallel::bucket(overlap.bucket_bytes));
 }
 
+int portions_of(const TrainerOptions& options) {
+  const protocol::PolicyOptions& policy = options.servers.policy;
+  const bool has = options.strategy.kind == Strategy::Kind::kParameterServer &&
+                   policy.kind == protocol::PolicyOptions::Kind::kPortions;
+  return has ? policy.portions : 0;
+}
+
+int parts_of(const TrainerOptions& options, int ranks) {
+  const int portions = portions_of(options);
+  return portions > 0 ? portions : workers_of(options, ranks);
+}
+
+Status check_portions(const TrainerOptions& options, int ranks) {
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  const bool portions = portions_of(options) > 0;
+  if (!optim::updates_ranges(options.optimizer.kind)) {
+    require(portions || (!has_servers(options.strategy.kind) && ranks == 1),
+            "lbfgs needs the gradient of a whole batch in one place: use one rank, or "
+            "strategy.kind=parameter_server strategy.policy=portions strategy.server_processes=1");
+    require(options.clip_norm == 0,
+            "lbfgs searches along its direction; leave out train.clip_norm");
+  }
+  if (portions) {
+    require(options.servers.processes > 0 || options.session,
+            "policy portions has a coordinator, which commands server processes; write "
+            "strategy.server_processes=1");
+    require(!options.servers.backups,
+            "policy portions has a coordinator without a copy; leave out strategy.server_backups");
+    require(options.strategy.exchange.every_step(),
+            "with policy portions each portion is read and pushed for; leave out fetch_every and "
+            "push_every");
+    require(!options.balance_by_speed,
+            "with policy portions fast workers take more of them; leave out data.balance_by_speed");
+    require(options.servers.updates == server::ShardUpdates::kVersions,
+            "with policy portions a batch is one update; leave out strategy.updates");
+  }
+  return wrong.empty() ? Status() : invalid_argument(wrong);
+}
+
 int workers_of(const TrainerOptions& options, int ranks) {
   return options.session ? options.session->workers() : ranks - options.servers.processes;
 }

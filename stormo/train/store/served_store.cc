@@ -195,7 +195,10 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
                       .lr = rate.lr,
                       .gradient_scale = sums ? 1 : rate.gradient_scale,
                       .weight = weight,
-                      .sequence = sequence_[s]});
+                      .loss_sum = rate.loss * weight,
+                      .sequence = sequence_[s],
+                      .portion = portion_,
+                      .batch = batch_});
   }
   const auto nth = [&](std::size_t n) { return (n + static_cast<std::size_t>(worker_)) % count; };
   for (std::size_t n = 0; n < count; ++n) shards_[nth(n)]->begin_push(pushes[nth(n)]);

@@ -55,6 +55,10 @@ class ServedStore : public ParameterStore {
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
   Status record_status() const override { return record_status_; }
+  void begin_portion(int portion, std::uint64_t batch) override {
+    portion_ = portion;
+    batch_ = batch;
+  }
   Status leave() override;
   Status join() override;
   Result<std::vector<protocol::Staleness>> staleness() const override;
@@ -91,6 +95,8 @@ class ServedStore : public ParameterStore {
   bool begun_ = false;
   LocalCopy copy_;  // used where the plan updates it
   double lr_ = 0;   // of the last push
+  int portion_ = -1;
+  std::uint64_t batch_ = 0;
 };
 
 }  // namespace stormo::train

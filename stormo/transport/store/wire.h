@@ -49,6 +49,8 @@ class WireReader {
     return true;
   }
 
+  /// True if all reads succeeded.
+  bool good() const { return !failed_; }
   /// True if all reads succeeded and no bytes are left.
   bool done() const { return !failed_ && rest_.empty(); }
 

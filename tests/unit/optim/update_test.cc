@@ -78,6 +78,7 @@ struct Oracle {
         w -= a;
         break;
       case Kind::kLamb: w -= lr * ratio * lamb_direction(o, t); break;
+      case Kind::kLbfgs: break;
     }
   }
 };

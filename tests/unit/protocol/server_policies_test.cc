@@ -324,6 +324,40 @@ TEST_P(EveryPolicy, LetsAWorkerComeBack) {
   EXPECT_EQ(state.worker(1).pushes, 20u);
 }
 
+// Workers compute portions of the batch; a coordinator makes the updates.
+TEST(PortionsPolicy, CountsTheFirstGradientOfEachPortionOfTheBatch) {
+  const auto policy = policy_of({.kind = Kind::kPortions, .portions = 3}, 2);
+  ShardState state(2);
+  const auto push = [&](int worker, int portion, std::uint64_t batch, double loss = 1) {
+    const Push gradient{.worker = worker,
+                        .sequence = state.worker(worker).pushes,
+                        .weight = 4,
+                        .loss_sum = loss,
+                        .portion = portion,
+                        .batch = batch};
+    const PushDecision decision = decide(*policy, state, gradient).take_or_throw();
+    note_push(state, gradient, decision);
+    EXPECT_TRUE(policy->invariant(state).ok());
+    return decision.action;
+  };
+  EXPECT_EQ(push(0, 2, 0), PushAction::kAdd);
+  EXPECT_EQ(push(1, 0, 0), PushAction::kAdd);
+  EXPECT_EQ(push(1, 2, 0, 100), PushAction::kDrop) << "a copy that came second";
+  EXPECT_EQ(push(0, 1, 1), PushAction::kDrop) << "of another batch";
+  EXPECT_EQ(push(0, 3, 0), PushAction::kDrop) << "there is no such portion";
+  EXPECT_EQ(push(0, -1, 0), PushAction::kDrop) << "of no portion";
+  EXPECT_EQ(push(1, 1, 0), PushAction::kAdd) << "also the last one: the coordinator updates";
+  EXPECT_EQ(state.pending, 3);
+  EXPECT_EQ(state.pending_weight, 12);
+  EXPECT_EQ(state.pending_loss, 3);
+  EXPECT_EQ(state.version, 0u);
+  note_update(state);
+  EXPECT_EQ(state.pending_loss, 0);
+  EXPECT_EQ(push(0, 2, 0), PushAction::kDrop) << "late";
+  EXPECT_EQ(push(0, 2, 1), PushAction::kAdd);
+  EXPECT_EQ(state.worker(0).dropped, 4u);
+}
+
 TEST(PolicyOptions, RefusesWhatCannotBe) {
   const auto refused = [](const PolicyOptions& options) {
     return make_policy(options, 4).status().message();
@@ -331,6 +365,8 @@ TEST(PolicyOptions, RefusesWhatCannotBe) {
   EXPECT_THAT(refused({.kind = Kind::kNSoftsync, .n = 5}), HasSubstr("from 1 to 4"));
   EXPECT_THAT(refused({.kind = Kind::kNSoftsync, .n = 0}), HasSubstr("n = 0"));
   EXPECT_THAT(refused({.kind = Kind::kBackupWorkers, .backups = 4}), HasSubstr("from 0 to 3"));
+  EXPECT_THAT(refused({.kind = Kind::kPortions, .portions = 0}), HasSubstr("from 1 to 512"));
+  EXPECT_THAT(refused({.kind = Kind::kPortions, .portions = 513}), HasSubstr("513 portions"));
   EXPECT_THAT(refused({.kind = Kind::kSsp, .bound = -1}), HasSubstr("0 or more"));
   EXPECT_THAT(refused({.kind = Kind::kSync, .warm_start = 1}), HasSubstr("with async only"));
   EXPECT_THAT(refused({.warm_start = -1}), HasSubstr("0 or more"));

@@ -93,6 +93,30 @@ TEST(ServerMessage, WhatServersSayToEachOtherComesBackFromBytesUnchanged) {
   EXPECT_EQ(request.result, "same");
 }
 
+optim::VectorProgram some_program() {
+  return {optim::take_gradient(1),
+          optim::combine(2, {{0.5, 0}, {-1, 1}}),
+          optim::dot(1, 2),
+          optim::set_weights({{1, 2}}),
+          {.kind = optim::VectorStep::Kind::kUpdate, .lr = 0.25}};
+}
+
+TEST(ServerMessage, WhatACoordinatorSaysComesBackFromBytesUnchanged) {
+  EXPECT_EQ(decode_vector_program(encode(some_program())).take_or_throw(), some_program());
+  const std::vector<double> numbers = {1.5, -0.0, 1e300};
+  EXPECT_EQ(decode_numbers(encode(numbers)).take_or_throw(), numbers);
+  std::string many = encode(some_program());
+  many[3] = '\x7f';  // says that there are two thousand million steps
+  EXPECT_EQ(decode_vector_program(many).status().code(), Code::kCorrupt);
+  many = encode(numbers);
+  many[3] = '\x7f';
+  EXPECT_EQ(decode_numbers(many).status().code(), Code::kCorrupt);
+  std::string request = encode(DataRequest{.op = DataOp::kPush, .portion = 511, .batch = 9});
+  EXPECT_EQ(decode_data_request(request).take_or_throw().portion, 511);
+  request = encode(DataRequest{.op = DataOp::kPush, .portion = protocol::kMaxPortions});
+  EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
+}
+
 TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {
   WorkerHello hello{.successor = std::string(kMaxAddressBytes, 'a')};
   EXPECT_TRUE(decode_worker_hello(encode(hello)).ok());
@@ -106,7 +130,7 @@ TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {
   EXPECT_EQ(decode_server_news(news).status().code(), Code::kCorrupt);
   EXPECT_EQ(decode_server_news("").status().code(), Code::kCorrupt);
   std::string request = encode(DataRequest{});
-  request[0] = static_cast<char>(static_cast<int>(DataOp::kComeBack) + 1);
+  request[0] = static_cast<char>(static_cast<int>(DataOp::kAdvance) + 1);
   EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
 }
 
@@ -128,6 +152,8 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
       encode(Ledger::Terms{}),
       encode(Ledger::Turn{.task = StepTask{.part = 1, .step = 2}}),
       encode(Attachment{}),
+      encode(some_program()),
+      encode(std::vector<double>{0.5, -1}),
       encode(ServerNews{.lost = {1}, .complaints = {0}})};
   int accepted = 0, refused = 0;
   const auto expect_strict = [&](const auto& decoded, const std::string& bytes) {
@@ -154,6 +180,8 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
     expect_strict(decode_shard_state(bytes), bytes);
     expect_strict(decode_ledger_terms(bytes), bytes);
     expect_strict(decode_attachment(bytes), bytes);
+    expect_strict(decode_vector_program(bytes), bytes);
+    expect_strict(decode_numbers(bytes), bytes);
     expect_strict(decode_server_news(bytes), bytes);
     (void)decode_turn(bytes);
     (void)decode_count(bytes);

@@ -69,7 +69,7 @@ layers = 2
           "r.toml:3:1: unknown key 'train.stepz'; did you mean 'train.steps'?",
           R"(r.toml:4:16: train.global_batch: must be whole number, not "many")",
           "r.toml:5:8: train.seed: must be whole number, not 1.5",
-          R"(r.toml:7:8: optimizer.kind: must be one of sgd, adamw, adam, adagrad, rmsprop, lion, lars, lamb, not "lamp"; did you mean "lamb"?)",
+          R"(r.toml:7:8: optimizer.kind: must be one of sgd, adamw, adam, adagrad, rmsprop, lion, lars, lamb, lbfgs, not "lamp"; did you mean "lamb"?)",
           "r.toml:8:6: optimizer.lr: must be at least 0, not -1",
           testing::StartsWith("r.toml:9:2: unknown section 'modle'"),
           "command line: unknown key 'log_evry'; did you mean 'train.log_every'?",

@@ -1,0 +1,93 @@
+"""stormo train with portions of a batch, and with L-BFGS.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import signal
+
+from train_cli import DEADLINE_S, TrainTest, main, ranks_of
+
+# all 96 samples are the batch
+LBFGS = ("batch=96", "model.sizes=[784,10]", "optimizer.kind=lbfgs", "optimizer.lr=1", "optimizer.weight_decay=1e-2")
+PORTIONS = ("strategy.kind=parameter_server", "strategy.policy=portions", "strategy.portions=8",
+            "strategy.server_processes=1")
+
+
+class PortionsTest(TrainTest):
+    def run_of(self, *arguments):
+        """The last record, and the loss of the last evaluation."""
+        records = self.lines("mlp.toml", *arguments)
+        self.assertEqual(records[-1]["event"], "end")
+        batch = int(arguments[0].removeprefix("batch="))
+        for r in (r for r in records if r["event"] == "step" and r["samples_per_s"] > 0):
+            left = (r["steps"] - r["step"]) * batch / r["samples_per_s"]
+            self.assertGreaterEqual(r["eta_s"], 0.2 * left, r)
+        return records[-1], [r["loss"] for r in records if r["event"] == "eval"][-1]
+
+    def test_lbfgs_of_workers_is_that_of_one_process(self):
+        _, alone = self.run_of(*LBFGS, "steps=12")
+        _, sgd = self.run_of("batch=96", "model.sizes=[784,10]", "steps=12", "--overwrite")
+        self.assertLess(alone, 0.2 * sgd)
+        for ranks, servers in ((2, 1), (5, 2)):
+            end, loss = self.run_of(*LBFGS, *PORTIONS, "steps=12", "-n", str(ranks), "--overwrite",
+                                    f"strategy.server_processes={servers}", "strategy.servers=2")
+            self.assertAlmostEqual(loss, alone, delta=1e-3 * alone)
+            self.assertEqual((end["steps"], end["samples"]), (12, 12 * 96))
+            self.assertEqual(sum(worker["gradients"] for worker in end["staleness"]), 2 * 12 * 8)
+
+    def test_a_batch_is_one_update_of_other_optimizers(self):
+        _, alone = self.run_of("batch=24", "steps=20", "optimizer.momentum=0.9")
+        _, portions = self.run_of("batch=24", "steps=20", "optimizer.momentum=0.9", *PORTIONS, "-n", "3", "--overwrite")
+        self.assertAlmostEqual(portions, alone, delta=1e-4)
+
+    def test_ends_when_nothing_changes_any_more(self):
+        # each step is at the minimum along one direction: of 96 samples that is soon the best in float32
+        end, _ = self.run_of(*LBFGS, *PORTIONS, "-n", "2", "steps=5000", "optimizer.weight_decay=10")
+        self.assertLess(end["steps"], 5000)
+        self.assertTrue(end["converged"])
+
+        end, _ = self.run_of(*LBFGS, "steps=5000", "optimizer.weight_decay=10", "--overwrite")
+        self.assertLess(end["steps"], 5000)
+        self.assertTrue(end["converged"])
+
+    def test_a_lost_worker_costs_no_portion(self):
+        run = self.start("mlp.toml", "--json", *LBFGS, *PORTIONS, "-n", "4", "steps=400", "optimizer.weight_decay=0",
+                         "strategy.servers=1", "optimizer.kind=sgd", "optimizer.lr=0.01")
+        self.read_until(run, "step", 20)
+        os.kill(ranks_of(run)[2], signal.SIGKILL)
+        out, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 0, err)
+        end = json.loads(out.splitlines()[-1])
+        self.assertEqual(end["steps"], 400)
+        self.assertEqual(sum(worker["gradients"] for worker in end["staleness"]), 400 * 8)
+
+    def test_resumes_with_an_empty_history(self):
+        self.run_of(*LBFGS, *PORTIONS, "-n", "3", "steps=6")
+        end, loss = self.run_of(*LBFGS, *PORTIONS, "-n", "3", "steps=14", "--resume")
+        self.assertEqual(end["steps"], 14)
+        _, whole = self.run_of(*LBFGS, "steps=12", "--overwrite")
+        self.assertLess(loss, 1.5 * whole)
+
+    def test_what_cannot_be_is_refused_with_all_reasons(self):
+        served = ("-n", "3", "strategy.kind=parameter_server")
+        cases = (
+            ((*LBFGS, "-n", "2"), ("lbfgs needs the gradient of a whole batch", "policy=portions")),
+            ((*LBFGS, *served, "strategy.policy=sync"), ("lbfgs needs the gradient of a whole batch",)),
+            ((*LBFGS, "train.clip_norm=1"), ("leave out train.clip_norm",)),
+            ((*served, "strategy.policy=portions"), ("strategy.server_processes=1",)),
+            ((*PORTIONS, "-n", "4", "strategy.server_processes=2", "strategy.server_backups=true",
+              "data.balance_by_speed=true"), ("leave out strategy.server_backups", "leave out data.balance_by_speed")),
+            ((*PORTIONS, "-n", "2", "batch=7"), ("a batch of 7 has no 8 portions",)),
+            ((*PORTIONS, "-n", "2", "strategy.portions=1000"), ("strategy.portions", "512")),
+            (("optimizer.kind=lbfgs", "optimizer.history=0"), ("optimizer.history",)),
+        )
+        for arguments, parts in cases:
+            message = self.refused("mlp.toml", *arguments)
+            for part in parts:
+                self.assertIn(part, message)
+
+
+if __name__ == "__main__":
+    main()
