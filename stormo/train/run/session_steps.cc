@@ -3,6 +3,7 @@
 #include <stormo/train/run/session_steps.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -164,10 +165,14 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
 // are done again after a resume.
 Status TrainingRun::save_in_session(std::int64_t position) {
   if (position == saving_step_) return {};
-  const std::int64_t step = std::exchange(state_.step, position);
-  const std::int64_t samples =
-      std::exchange(state_.samples, session_->loader.cursor(number(position)));
-  const Status saved = save_when_due(options_.checkpoint.asynchronous);
+  return at_position(number(position),
+                     [this] { return save_when_due(options_.checkpoint.asynchronous); });
+}
+
+Status TrainingRun::at_position(std::uint64_t position, const std::function<Status()>& save) {
+  const std::int64_t step = std::exchange(state_.step, static_cast<std::int64_t>(position));
+  const std::int64_t samples = std::exchange(state_.samples, session_->loader.cursor(position));
+  const Status saved = save();
   state_.step = step;
   state_.samples = samples;
   return saved;
@@ -186,8 +191,8 @@ Status TrainingRun::end_session(const server::Ledger::Turn& last) {
     STORMO_ASSIGN_OR_RETURN(turn, s.ledger.look());
   }
   STORMO_RETURN_IF_ERROR(follow_others(s, turn));
-  state_.step = static_cast<std::int64_t>(turn.position);
-  state_.samples = s.loader.cursor(turn.position);
+  s.position = turn.position;
+  if (turn.all_done) state_.step = steps_;
   show_progress(/*last=*/true);
   return {};
 }

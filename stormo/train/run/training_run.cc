@@ -434,7 +434,6 @@ Status TrainingRun::judge(const Evaluation& validation) {
   }
   STORMO_RETURN_IF_ERROR(world_.broadcast(std::span<std::int64_t>(verdict), 0));
   enough_ = verdict[1] != 0;
-  end_.stopped_early = enough_ && state_.step < steps_;
   return verdict[0] != 0 ? save_best() : Status();
 }
 
@@ -451,8 +450,11 @@ Status TrainingRun::finish() {
   const std::shared_ptr<void> readable = store_->readable();
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
   STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
-  STORMO_RETURN_IF_ERROR(save_last().within("the last checkpoint"));
+  const Status saved =
+      session_ ? at_position(session_->position, [this] { return save_last(); }) : save_last();
+  STORMO_RETURN_IF_ERROR(saved.within("the last checkpoint"));
   end_.interrupted = signal_ != 0;
+  end_.stopped_early = enough_ && !end_.converged && state_.step < steps_;
   if (!end_.interrupted) {
     if (evaluated_step_ != state_.step) STORMO_RETURN_IF_ERROR(evaluate_all());
     if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <csignal>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -95,6 +96,8 @@ class TrainingRun {
   Status do_task(SessionSteps& steps, const server::Ledger::Turn& turn);
   Status follow_others(SessionSteps& steps, const server::Ledger::Turn& turn);
   Status save_in_session(std::int64_t position);
+  /// Saves as of a step before which nothing is left to do.
+  Status at_position(std::uint64_t position, const std::function<Status()>& save);
   Status end_session(const server::Ledger::Turn& last);
   Result<data::Batch> load_batch();
   double rate_of(std::int64_t step) const;
