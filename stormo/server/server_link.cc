@@ -44,6 +44,9 @@ Result<std::unique_ptr<ServerLink>> ServerLink::connect(Options options, Deadlin
   }
   const std::string name = transport::to_string(link->options_.server);
   if (!link->refused_.ok()) return link->refused_.within("server " + name);
+  if (!link->was_greeted_ && !link->busy_.empty()) {
+    return Status(Code::kDeadlineExceeded, link->busy_).within("server " + name);
+  }
   if (!link->was_greeted_) {
     return Status(Code::kDeadlineExceeded,
                   fmt::format("cannot reach the server at {}: {}; check that it runs and that the "
@@ -208,8 +211,11 @@ Status ServerLink::take_replies(TimePoint now) {
 }
 
 Status ServerLink::take_hello(const ServerReply& reply) {
-  if (reply.code == Code::kExhausted) return {Code::kExhausted, std::string(reply.body)};
   const std::lock_guard lock(mutex_);
+  if (reply.code == Code::kExhausted) {
+    busy_ = reply.body;
+    return {Code::kExhausted, busy_};
+  }
   if (reply.code != Code::kOk) {
     refused_ = Status(reply.code, std::string(reply.body));
     changed_.notify_all();

@@ -97,6 +97,7 @@ class ServerLink {
   bool was_greeted_ = false;
   ServerHello server_;  // constant once was_greeted_
   Status refused_;
+  std::string busy_;  // why the server had no place for this worker
   std::optional<Question> question_;
   std::uint32_t next_id_ = 3;
   bool is_stopping_ = false;

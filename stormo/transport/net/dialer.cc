@@ -44,6 +44,7 @@ void Dialer::start(TimePoint now) {
 
 void Dialer::retry(TimePoint now, Status why) {
   last_ = std::move(why);
+  if (last_.code() == Code::kRefused) refusal_ = last_.message();
   socket_.reset();
   handshake_.reset();
   stage_ = Stage::kIdle;
@@ -121,8 +122,12 @@ Result<Descriptor> Dialer::take() {
 }
 
 std::string Dialer::last_failure() const {
-  if (stage_ == Stage::kHandshaking) return "connected, but the peer does not answer the handshake";
-  return last_.ok() ? "no answer yet" : last_.message();
+  const std::string before =
+      refusal_.empty() || last_.code() == Code::kRefused ? "" : "; before that: " + refusal_;
+  if (stage_ == Stage::kHandshaking) {
+    return "connected, but the peer does not answer the handshake" + before;
+  }
+  return (last_.ok() ? "no answer yet" : last_.message()) + before;
 }
 
 }  // namespace stormo::transport

@@ -37,7 +37,8 @@ class Dialer {
   /// The connected socket when finished; kRefused when the peer refused, or could not prove that it
   /// knows the secret.
   Result<Descriptor> take();
-  /// Why it is not connected yet, for the message of a missed deadline.
+  /// Why it is not connected yet, for the message of a missed deadline. With the last refusal: the
+  /// peer may have ended since.
   std::string last_failure() const;
 
  private:
@@ -56,6 +57,7 @@ class Dialer {
   TimePoint next_attempt_{};
   Duration backoff_;
   Status last_;
+  std::string refusal_;  // the last one
 };
 
 }  // namespace stormo::transport

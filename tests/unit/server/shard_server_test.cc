@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <optional>
 #include <tuple>
 
 #include <gmock/gmock.h>
@@ -110,6 +111,22 @@ TEST(ShardServer, ANumberThatIsTakenIsNotGivenTwice) {
                              .status();
   EXPECT_EQ(refused.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(refused.message(), HasSubstr("worker 0 is there already"));
+}
+
+// The server has ended since: what it said is more than that nobody listens.
+TEST(ShardServer, AWorkerThatWasRefusedSaysSoInTheEnd) {
+  std::optional<ServedRun> run(std::in_place);
+  WorkerSession::Options options = session_options(run->address(), 0, 1);
+  options.secret = transport::Secret::random();
+  std::thread other([&] {
+    const Status refused =
+        WorkerSession::connect(options, Deadline::after(milliseconds(700))).status();
+    EXPECT_THAT(refused.message(), HasSubstr("refused"));
+    EXPECT_THAT(refused.message(), HasSubstr("secret"));
+  });
+  EXPECT_TRUE(comes_true([&] { return run->has_event("wrong secret"); }));
+  run.reset();
+  other.join();
 }
 
 /// Pushes to shard 0 until it fails. Ends with 3 when it saw a torn version.
