@@ -1,11 +1,12 @@
 #include <cli/train/evaluator.h>
 
+#include <fmt/format.h>
 #include <poll.h>
 
+#include <cstdio>
 #include <string>
 
 #include <cli/trained/evaluate.h>
-#include <stormo/checkpoint/folder.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/sampling.h>
 
@@ -20,10 +21,15 @@ Result<std::int64_t> last_step(const train::Recipe& recipe) {
   return train::make_sampler(*data.train, recipe.train, 0, 1).steps_until(0, recipe.train.epochs);
 }
 
-/// Empty: there is none, or it is not whole yet.
-std::string newest_of(const std::string& directory) {
-  const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
-  return newest.ok() ? *newest : "";
+/// A run that was ended early, or has failed.
+Status end_without_last_step(std::int64_t step, std::int64_t end) {
+  if (step < 0) {
+    return Status(Code::kPeerLost,
+                  "the run is over, or has not begun: none of its servers answers, "
+                  "and there is no checkpoint of it");
+  }
+  fmt::print(stderr, "stormo train: the run has ended after step {} of {}\n", step, end);
+  return {};
 }
 
 /// Waits until it is time to look again; kInterrupted when asked to stop.
@@ -35,26 +41,30 @@ Status wait_to_look(int stop_fd) {
 
 }  // namespace
 
-Status evaluate_checkpoints(const train::Recipe& recipe, bool json, int stop_fd) {
-  const std::string& directory = recipe.train.checkpoint.directory;
-  if (directory.empty()) {
+Status evaluate_checkpoints(const TrainRun& run, const std::function<bool(bool began)>& is_over,
+                            int stop_fd) {
+  const train::Recipe& recipe = run.recipe;
+  if (recipe.train.checkpoint.directory.empty()) {
     return invalid_argument(
         "an evaluator reads the checkpoints of the run: write checkpoint.directory=DIR and "
         "checkpoint.every=N");
   }
   STORMO_ASSIGN_OR_RETURN(const std::int64_t end, last_step(recipe));
-  // what an earlier run has left is no checkpoint of this one
-  std::string seen = recipe.train.resume ? "" : newest_of(directory);
+  const std::string first = newest_checkpoint_of(run);
+  std::string seen;
   for (std::int64_t step = -1; step < end;) {
-    const std::string newest = newest_of(directory);
+    const bool was_over =
+        is_over(seen != first && !seen.empty());  // what was saved before that is seen now
+    const std::string newest = newest_checkpoint_of(run);
     if (newest.empty() || newest == seen) {
+      if (was_over) return end_without_last_step(step, end);
       STORMO_RETURN_IF_ERROR(wait_to_look(stop_fd));
       continue;
     }
     const Result<train::TrainedModel> model = train::load_trained_model(newest);
-    if (!model.ok() && newest_of(directory) != newest) continue;  // it was retired meanwhile
+    if (!model.ok() && newest_checkpoint_of(run) != newest) continue;  // it was retired meanwhile
     STORMO_RETURN_IF_ERROR(model.status());
-    STORMO_RETURN_IF_ERROR(evaluate_model(*model, json));
+    STORMO_RETURN_IF_ERROR(evaluate_model(*model, run.json));
     seen = newest;
     step = model->step;
   }

@@ -17,6 +17,7 @@
 #include <cli/train/trace_file.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/version.h>
+#include <stormo/checkpoint/folder.h>
 #include <stormo/observe/background_stream.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
@@ -219,6 +220,10 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     const bool refused = code.status().code() == Code::kRefused;
     const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
     int exit_code = progress.started ? kExitFailed : exit_code_of(code.status());
+    // a worker that is not the first one has saved nothing itself
+    if (session_of(run) != nullptr && progress.started && progress.saved.empty()) {
+      progress.saved = newest_checkpoint_of(run);
+    }
     const bool saved = code.status().code() == Code::kPeerLost && !progress.saved.empty();
     if (saved) exit_code = kExitSaved;
     const bool is_rank_0 = is_first(run, world);
@@ -227,7 +232,7 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     if (is_rank_0 || speaks_for_host || session_of(run)) {
       fail(run, reports, is_rank_0, {exit_code, code.status().message()});
     }
-    if (is_rank_0 && saved && !run.launched) {
+    if ((is_rank_0 || session_of(run)) && saved && !run.launched) {
       (reports ? reports->errors() : std::cerr) << how_to_continue(progress.saved) << "\n";
     }
     if (world.size() > 1 && !refused) world.communicator().fail(code.status());
@@ -239,6 +244,12 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
 }
 
 }  // namespace
+
+std::string newest_checkpoint_of(const TrainRun& run) {
+  const Result<std::string> newest =
+      checkpoint::newest_checkpoint(run.recipe.train.checkpoint.directory);
+  return newest.ok() && *newest != run.earlier ? *newest : "";
+}
 
 int run_rank(const TrainRun& run) {
   // Writing to a reader that has gone, or beyond `ulimit -f`, is an error, not a death.

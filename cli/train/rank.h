@@ -21,11 +21,16 @@ struct TrainRun {
   std::string trace;      ///< file to write; empty: none
   bool launched = false;  ///< by this program, which reports how the job ended
   Rank rank = 0;          ///< of this process, as far as its launcher has said
+  std::string earlier{};  ///< newest checkpoint of an earlier run, which --overwrite removes
   /// What is wrong with recipe and flags of this process, of `ranks`: then no rank trains.
   std::function<std::vector<std::string>(Rank rank, int ranks)> find_problems = [](Rank, int) {
     return std::vector<std::string>();
   };
 };
+
+/// The newest checkpoint of this run that this process can see; empty: there is none. Only when the
+/// run has begun.
+std::string newest_checkpoint_of(const TrainRun& run);
 
 /// Trains as one rank of the job that the environment describes, or alone; returns the exit code.
 int run_rank(const TrainRun& run);

@@ -18,9 +18,11 @@
 #include <cli/commands.h>
 #include <cli/train/evaluator.h>
 #include <cli/train/report.h>
+#include <cli/train/server_probe.h>
 #include <stormo/base/printable.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/network.h>
+#include <stormo/launch/process/cpus.h>
 #include <stormo/server/shard_server.h>
 #include <stormo/server/worker_session.h>
 #include <stormo/transport/store/store.h>
@@ -29,12 +31,13 @@ namespace stormo::cli {
 namespace {
 
 constexpr const char* kSecretFile = "STORMO_SECRET_FILE";
-/// For all processes to be there.
-constexpr Duration kMeetingTime = std::chrono::seconds(60);
+constexpr const char* kThreads = "STORMO_THREADS";
 
 int refuse(const TrainRun& run, const Status& status) {
   std::cerr << "stormo train: " << printable(status.message()) << "\n";
-  if (run.json && run.rank == 0) write_error_event(kExitUsage, status.message());
+  if (run.json && (run.rank == 0 || !run.launched)) {
+    write_error_event(kExitUsage, status.message());
+  }
   return kExitUsage;
 }
 
@@ -63,13 +66,27 @@ Status serve(server::ShardServer::Options options, int stop_fd,
   return server->serve(stop_fd);
 }
 
-int end_of(const TrainRun& run, const Status& status) {
+/// The signal that made `stop_fd` readable.
+int signal_of(int stop_fd) {
+  signalfd_siginfo info{};
+  const bool has = ::read(stop_fd, &info, sizeof info) == sizeof info;
+  return has ? static_cast<int>(info.ssi_signo) : SIGTERM;
+}
+
+/// `stop_fd`: see stop_requests().
+int end_of(const TrainRun& run, const Status& status, int stop_fd = -1) {
   if (status.ok()) return kExitOk;
   if (status.code() == Code::kInvalidArgument || status.code() == Code::kRefused) {
     return refuse(run, status);
   }
   say(status.message());
-  return kExitFailed;
+  if (status.code() == Code::kInterrupted) return 128 + signal_of(stop_fd);
+  const std::string saved =
+      status.code() == Code::kPeerLost ? newest_checkpoint_of(run) : std::string();
+  const int exit_code = saved.empty() ? kExitFailed : kExitSaved;
+  if (run.json && (run.rank == 0 || !run.launched)) write_error_event(exit_code, status.message());
+  if (!saved.empty() && !run.launched) std::cerr << how_to_continue(saved) << "\n";
+  return exit_code;
 }
 
 Duration worker_timeout(const TrainRun& run) {
@@ -77,15 +94,37 @@ Duration worker_timeout(const TrainRun& run) {
       std::chrono::duration<double>(run.recipe.train.servers.worker_timeout_s));
 }
 
-/// Connects to the servers and trains.
-int work(TrainRun run, server::WorkerSession::Options options) {
+/// What the first worker will remove.
+void note_earlier_run(TrainRun& run) {
+  if (run.recipe.train.overwrite) run.earlier = newest_checkpoint_of(run);
+}
+
+/// Connects to the servers, at most for `patience`, and trains.
+int work(TrainRun run, server::WorkerSession::Options options, Duration patience) {
   options.timeout = worker_timeout(run);
   options.backups = run.recipe.train.servers.backups;
   run.rank = options.worker;
-  auto session = server::WorkerSession::connect(std::move(options), Deadline::after(kMeetingTime));
+  auto session = server::WorkerSession::connect(std::move(options), Deadline::after(patience));
   if (!session.ok()) return end_of(run, session.status());
   run.recipe.train.session = std::move(*session);
   return run_rank(run);
+}
+
+/// The workers of a host divide its cores, unless the user says how many threads each has.
+void share_cores(const TrainRun& run, int workers_here) {
+  const int cores = launch::read_cpus().usable_cores();
+  std::int64_t threads = run.recipe.threads;
+  if (threads == 0 && std::getenv(kThreads) == nullptr) {
+    const char* given = std::getenv("OMP_NUM_THREADS");
+    threads = given != nullptr ? std::atoi(given) : 0;
+    if (threads <= 0) threads = std::max(1, cores / workers_here);
+    ::setenv(kThreads, std::to_string(threads).c_str(), 1);
+  }
+  if (workers_here * std::max<std::int64_t>(1, threads) <= cores) return;
+  say(
+      fmt::format("warning: {} workers of the cluster on this host share {} core(s), and wait for "
+                  "each other",
+                  workers_here, cores));
 }
 
 /// A file with the secret as 64 hexadecimal digits, that nobody else can read.
@@ -126,6 +165,7 @@ std::optional<Result<launch::ClusterTask>> task_of_environment() {
 }
 
 int run_launched_role(TrainRun run) {
+  note_earlier_run(run);
   const auto place = launch::read_environment(launch::process_environment());
   if (!place.ok()) return refuse(run, place.status());
   if (place->source != "stormo") {
@@ -140,9 +180,9 @@ int run_launched_role(TrainRun run) {
   // there are threads, which would have them unblocked.
   const auto ignored = is_server ? stop_requests() : transport::Descriptor();
   auto store = transport::StoreClient::connect({.address = place->store, .secret = place->secret},
-                                               Deadline::after(kMeetingTime));
+                                               Deadline::after(place->join_timeout));
   if (!store.ok()) return end_of(run, store.status());
-  const Deadline by = Deadline::after(kMeetingTime);
+  const Deadline by = Deadline::after(place->join_timeout);
   if (is_server) {
     const std::string here = (*store)->local_address();
     return end_of(run,
@@ -166,31 +206,44 @@ int run_launched_role(TrainRun run) {
     options.servers.push_back(transport::parse_host_port(*text).take_or_throw());
   }
   static_cast<void>((*store)->goodbye(by));
-  return work(std::move(run), std::move(options));
+  return work(std::move(run), std::move(options), place->join_timeout);
 }
 
 int run_configured_role(TrainRun run, const launch::ClusterTask& task) {
+  note_earlier_run(run);
   const auto secret = secret_of(task);
   if (!secret.ok()) return refuse(run, secret.status());
+  const auto environment = launch::read_environment(launch::process_environment());
+  if (!environment.ok()) return refuse(run, environment.status());
+  const Duration join_time = environment->join_timeout;
   if (task.role == launch::ClusterTask::Role::kEvaluator) {
     const auto stop = stop_requests();
-    return end_of(run, evaluate_checkpoints(run.recipe, run.json, stop.get()));
+    ServerProbe probe(task.servers, *secret, join_time, worker_timeout(run));
+    const auto is_over = [&probe](bool began) {
+      return probe.are_gone(std::chrono::steady_clock::now(), began);
+    };
+    return end_of(run, evaluate_checkpoints(run, is_over, stop.get()), stop.get());
   }
   if (task.role == launch::ClusterTask::Role::kServer) {
     const auto stop = stop_requests();
-    return end_of(run, serve({.address = task.servers[static_cast<std::size_t>(task.index)],
-                              .ports = {},
-                              .secret = *secret,
-                              .stop_grace = worker_timeout(run),
-                              .on_event = {}},
-                             stop.get(), [](const transport::HostPort& address) {
-                               say("serves at " + transport::to_string(address));
-                               return Status();
-                             }));
+    return end_of(run,
+                  serve({.address = task.servers[static_cast<std::size_t>(task.index)],
+                         .ports = {},
+                         .secret = *secret,
+                         .stop_grace = worker_timeout(run),
+                         .on_event = {}},
+                        stop.get(),
+                        [](const transport::HostPort& address) {
+                          say("serves at " + transport::to_string(address));
+                          return Status();
+                        }),
+                  stop.get());
   }
+  share_cores(run, task.workers_here);
   return work(
       std::move(run),
-      {.servers = task.servers, .secret = *secret, .worker = task.index, .workers = task.workers});
+      {.servers = task.servers, .secret = *secret, .worker = task.index, .workers = task.workers},
+      join_time);
 }
 
 }  // namespace stormo::cli

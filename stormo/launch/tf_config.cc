@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -76,7 +77,12 @@ Result<ClusterTask> parse_tf_config(std::string_view text) {
   const std::size_t count =
       out.role == Role::kServer ? out.servers.size() : (chief ? chiefs : workers).size();
   STORMO_ASSIGN_OR_RETURN(out.index, index_of(task, count));
-  if (out.role == Role::kWorker && !chief) out.index += static_cast<int>(chiefs.size());
+  if (out.role != Role::kWorker) return out;
+  const std::string& host = (chief ? chiefs : workers)[static_cast<std::size_t>(out.index)].host;
+  const auto is_here = [&host](const transport::HostPort& a) { return a.host == host; };
+  out.workers_here = static_cast<int>(std::ranges::count_if(chiefs, is_here) +
+                                      std::ranges::count_if(workers, is_here));
+  if (!chief) out.index += static_cast<int>(chiefs.size());
   return out;
 }
 

@@ -18,13 +18,15 @@ struct ClusterTask {
   int index = 0;  ///< among those of its role; the chief is worker 0
   int workers = 0;
   std::vector<transport::HostPort> servers;  ///< where they listen
+  /// Of a worker: workers of the cluster on its host, with itself; by the names of hosts.
+  int workers_here = 1;
 };
 
 /// Reads the variable TF_CONFIG of TensorFlow: a JSON object with
 ///   "cluster": {"chief": ["host:port"], "worker": [...], "ps": [...]}   addresses of each role
 ///   "task": {"type": "worker", "index": 0}                              which of them this is
-/// Without a "chief", the first worker is it. An "evaluator" need not be in the cluster. Addresses
-/// other than those of "ps" are not used. kInvalidArgument names the field.
+/// Without a "chief", the first worker is it. An "evaluator" need not be in the cluster. Of
+/// addresses other than those of "ps" only the host is used. kInvalidArgument names the field.
 Result<ClusterTask> parse_tf_config(std::string_view text);
 
 }  // namespace stormo::launch

@@ -79,11 +79,19 @@ class ServerProcessesTest(TrainTest):
         self.assertEqual(evaluated, [10, 20, 30, 40])
         self.assertTrue(list((self.folder / "run").glob("step-*")))
 
-    def lost(self, number, *arguments, ranks=4):
-        """Exit code, records and stderr of a run whose rank `number` is killed after some steps, and the
-        seconds that it took after that."""
-        run = self.start("mlp.toml", "--json", *LONG, "-n", str(ranks), *SERVERS, "strategy.servers=1", *arguments)
+    def read_until_saved(self, run):
         self.read_until(run, "step", 30)
+        while not (self.folder / "run" / "latest").exists():
+            self.read_until(run, "step")
+
+    def lost(self, number, *arguments, ranks=4):
+        """Exit code, records and stderr of a run whose rank `number` is killed after some steps, and after
+        the first checkpoint if there is one; and the seconds that it took after that."""
+        run = self.start("mlp.toml", "--json", *LONG, "-n", str(ranks), *SERVERS, "strategy.servers=1", *arguments)
+        if "checkpoint.every=10" in arguments:
+            self.read_until_saved(run)
+        else:
+            self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[number], signal.SIGKILL)
         since = time.monotonic()
         out, err = run.communicate(timeout=DEADLINE_S)
@@ -126,7 +134,7 @@ class ServerProcessesTest(TrainTest):
     def test_with_backups_the_loss_of_both_ends_the_run(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "4", "strategy.kind=parameter_server",
                          "strategy.server_processes=2", "strategy.server_backups=true", "checkpoint.every=10")
-        self.read_until(run, "step", 30)
+        self.read_until_saved(run)
         processes = ranks_of(run)
         for server in (2, 3):
             os.kill(processes[server], signal.SIGKILL)
@@ -136,9 +144,16 @@ class ServerProcessesTest(TrainTest):
 
     def test_a_lost_first_worker_ends_the_run_at_once(self):
         code, _, err, seconds = self.lost(0)
-        self.assertNotEqual(code, 0)
+        self.assertEqual(code, 1, err)
         self.assertIn("rank 0", err)
         self.assertLess(seconds, 5)
+
+    def test_a_lost_first_worker_leaves_a_checkpoint_to_go_on_from(self):
+        code, _, err, _ = self.lost(0, "checkpoint.every=10")
+        self.assertEqual(code, 75, err)
+        self.assertIn("--resume", err)
+        end = self.lines("mlp.toml", "train.steps=3000", "data.path=data/mnist", "-n", "4", *SERVERS, "strategy.servers=1", "--resume")[-1]
+        self.assertEqual(end["steps"], 3000)
 
     def test_a_stopped_worker_is_lost_and_comes_back(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "4", *SERVERS, "strategy.policy=sync",
@@ -161,6 +176,11 @@ class ServerProcessesTest(TrainTest):
         run.send_signal(signal.SIGTERM)
         out, err = run.communicate(timeout=DEADLINE_S)
         self.assertEqual(run.returncode, 143, err)
+        records = [json.loads(line) for line in out.splitlines()]
+        steps = [r["step"] for r in records if r["event"] == "step"]
+        self.assertEqual(steps, sorted(steps), "steps of all workers: they do not go back at the end")
+        self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", steps[-1]))
+        self.assertGreaterEqual(records[-1]["samples"], 8 * steps[-1])
         end = self.lines("mlp.toml", *LONG, "-n", "3", *SERVERS, "--resume")[-1]
         self.assertEqual(end["steps"], 3000)
 
@@ -189,10 +209,10 @@ class ServerProcessesTest(TrainTest):
 
     # --- TF_CONFIG
 
-    def start_task(self, cluster, kind, index, *arguments, **options):
+    def start_task(self, cluster, kind, index, *arguments, variables={}, **options):
         config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
         return self.start("mlp.toml", "strategy.kind=parameter_server", "steps=24", *arguments,
-                          environment={"TF_CONFIG": config}, **options)
+                          environment={"TF_CONFIG": config, **variables}, **options)
 
     def test_tf_config_alone_runs_the_same(self):
         cluster = {"chief": [f"127.0.0.1:{free_port()}"], "worker": [f"127.0.0.1:{free_port()}"],
@@ -216,8 +236,60 @@ class ServerProcessesTest(TrainTest):
         for process in (server, chief, second):
             process.send_signal(signal.SIGTERM)
         outputs = [process.communicate(timeout=DEADLINE_S) for process in (chief, second, server)]
-        self.assertEqual((chief.returncode, second.returncode), (143, 143), outputs)
+        self.assertEqual((chief.returncode, second.returncode, server.returncode), (143, 143, 0), outputs)
         self.assertTrue(list((self.folder / "run").glob("step-*")))
+
+    def test_workers_of_a_host_are_told_when_they_share_cores(self):
+        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
+        tasks = [self.start_task(cluster, *task, variables={"OMP_NUM_THREADS": str(os.cpu_count())})
+                 for task in (("ps", 0), ("worker", 0), ("worker", 1))]
+        for task, says in zip(tasks, (False, True, True)):
+            _, err = task.communicate(timeout=DEADLINE_S)
+            self.assertEqual(task.returncode, 0, err)
+            self.assertEqual("2 workers of the cluster on this host share" in err, says, err)
+
+    def evaluated_with(self, *arguments):
+        """A chief, a server and an evaluator."""
+        cluster = {"chief": [f"127.0.0.1:{free_port()}"], "ps": [f"127.0.0.1:{free_port()}"]}
+        return [self.start_task(cluster, kind, 0, "--json", "checkpoint.every=10", *arguments)
+                for kind in ("evaluator", "ps", "chief")]
+
+    def test_an_evaluator_ends_with_a_run_that_ends_early(self):
+        evaluator, server, chief = self.evaluated_with("train.steps=300000", "strategy.worker_timeout=1")
+        for _ in range(2):
+            evaluated = json.loads(evaluator.stdout.readline())
+        self.assertGreaterEqual(evaluated["step"], 20)
+        chief.send_signal(signal.SIGTERM)
+        out, err = evaluator.communicate(timeout=DEADLINE_S)
+        self.assertEqual(evaluator.returncode, 0, err)
+        self.assertIn("the run has ended after step", err)
+        saved = max(int(path.name.removeprefix("step-")) for path in (self.folder / "run").glob("step-*"))
+        self.assertEqual(json.loads(out.splitlines()[-1])["step"], saved, "the last checkpoint is evaluated")
+
+    def test_a_lost_chief_leaves_75_where_there_is_a_checkpoint(self):
+        evaluator, server, chief = self.evaluated_with("train.steps=300000", "strategy.worker_timeout=1")
+        self.assertIn("step", json.loads(evaluator.stdout.readline()))
+        chief.kill()
+        out, err = server.communicate(timeout=DEADLINE_S)
+        self.assertEqual(server.returncode, 75, err)
+        self.assertIn("--resume", err)
+        self.assertEqual(json.loads(out.splitlines()[-1])["exit_code"], 75)
+        evaluator.communicate(timeout=DEADLINE_S)
+        self.assertEqual(evaluator.returncode, 0)
+
+    def test_an_evaluator_without_a_run(self):
+        cluster = {"chief": ["127.0.0.1:1"], "ps": [f"127.0.0.1:{free_port()}"]}
+        config = json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}})
+        one, other = (self.start("mlp.toml", "strategy.kind=parameter_server", "--json",
+                                 environment={"TF_CONFIG": config, "STORMO_JOIN_TIMEOUT": timeout})
+                      for timeout in ("1s", "1h"))
+        out, err = one.communicate(timeout=DEADLINE_S)
+        self.assertEqual(one.returncode, 1, err)
+        self.assertIn("none of its servers answers", err)
+        self.assertEqual(json.loads(out)["exit_code"], 1)
+        other.send_signal(signal.SIGTERM)
+        other.communicate(timeout=DEADLINE_S)
+        self.assertIn(other.returncode, (143, -signal.SIGTERM))
 
     def test_tf_config_tells_the_recipe_how_many_servers_there_are(self):
         cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}" for _ in range(2)]}

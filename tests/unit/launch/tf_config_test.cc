@@ -38,6 +38,19 @@ TEST(TfConfig, WithoutAChiefTheFirstWorkerIsIt) {
       config(R"("worker": ["b:2", "c:3"], "ps": ["d:4"])", R"("type": "worker", "index": 0)"));
   EXPECT_EQ(first->index, 0);
   EXPECT_EQ(first->workers, 2);
+  EXPECT_EQ(first->workers_here, 1);
+}
+
+TEST(TfConfig, CountsTheWorkersOfAHost) {
+  const auto workers_here = [](const char* task) {
+    return parse_tf_config(
+               config(R"("chief": ["a:1"], "worker": ["b:2", "a:3", "b:4", "b:5"], "ps": ["b:6"])",
+                      task))
+        ->workers_here;
+  };
+  EXPECT_EQ(workers_here(R"("type": "chief", "index": 0)"), 2);
+  EXPECT_EQ(workers_here(R"("type": "worker", "index": 0)"), 3);
+  EXPECT_EQ(workers_here(R"("type": "worker", "index": 1)"), 2);
 }
 
 TEST(TfConfig, NamesTheFieldThatIsWrong) {
