@@ -1,15 +1,18 @@
 // Processes of a job whose parameters lie in server processes: they form no group.
 #include <cli/train/role.h>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <utility>
@@ -22,6 +25,7 @@
 #include <stormo/base/printable.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/network.h>
+#include <stormo/launch/process/available_memory.h>
 #include <stormo/launch/process/cpus.h>
 #include <stormo/server/shard_server.h>
 #include <stormo/server/worker_session.h>
@@ -31,6 +35,7 @@ namespace stormo::cli {
 namespace {
 
 constexpr const char* kSecretFile = "STORMO_SECRET_FILE";
+constexpr const char* kMakeSecret = "(umask 077; openssl rand -hex 32 > secret)";
 constexpr const char* kThreads = "STORMO_THREADS";
 
 int refuse(const TrainRun& run, const Status& status) {
@@ -61,6 +66,7 @@ transport::Descriptor stop_requests() {
 Status serve(server::ShardServer::Options options, int stop_fd,
              const std::function<Status(const transport::HostPort&)>& told) {
   options.on_event = say;
+  options.memory = launch::available_memory();
   STORMO_ASSIGN_OR_RETURN(const auto server, server::ShardServer::listen(std::move(options)));
   STORMO_RETURN_IF_ERROR(told(server->address()));
   return server->serve(stop_fd);
@@ -129,22 +135,34 @@ void share_cores(const TrainRun& run, int workers_here) {
 
 /// A file with the secret as 64 hexadecimal digits, that nobody else can read.
 Result<transport::Secret> read_secret(const std::string& path) {
+  const std::string name = std::string(kSecretFile) + "='" + path + "'";
+  // a pipe without a writer must not block
+  const transport::Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return errno_error("cannot read '" + path + "'");
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) return errno_error("cannot read " + name);
+  if (!S_ISREG(info.st_mode)) return invalid_argument(name + " is no regular file");
   if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return invalid_argument("'" + path + "' can be read by others; chmod 600 it");
+    return invalid_argument(name + " can be read by others; chmod 600 it");
   }
-  std::string text;
-  std::ifstream(path) >> text;
+  std::array<char, 256> buffer{};
+  const ssize_t size = ::read(file.get(), buffer.data(), buffer.size());
+  std::string_view text(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
+    text.remove_suffix(1);
+  }
   Result<transport::Secret> secret = transport::Secret::from_hex(text);
-  transport::cleanse(text);
-  return secret.ok() ? std::move(secret)
-                     : invalid_argument("'" + path + "': " + secret.status().message());
+  ::explicit_bzero(buffer.data(), buffer.size());
+  if (secret.ok()) return secret;
+  return invalid_argument(
+      name + " must have 64 hexadecimal digits and nothing else; make it with: " + kMakeSecret);
 }
 
 /// The cluster's secret. Between hosts there must be one.
 Result<transport::Secret> secret_of(const launch::ClusterTask& task) {
   const char* file = std::getenv(kSecretFile);
+  if (file != nullptr && *file == '\0') {
+    return invalid_argument(std::string(kSecretFile) + " is empty; name a file, or unset it");
+  }
   if (file != nullptr) return read_secret(file);
   const bool local = std::ranges::all_of(task.servers, [](const transport::HostPort& a) {
     return a.host == "localhost" || launch::is_loopback(a.host);
@@ -152,8 +170,7 @@ Result<transport::Secret> secret_of(const launch::ClusterTask& task) {
   if (local) return transport::Secret();
   return invalid_argument(
       std::string("TF_CONFIG has servers on other hosts: set ") + kSecretFile +
-      " to a file with the cluster's secret, the same on all hosts. Make it with: "
-      "(umask 077; openssl rand -hex 32 > secret)");
+      " to a file with the cluster's secret, the same on all hosts. Make it with: " + kMakeSecret);
 }
 
 }  // namespace

@@ -23,7 +23,16 @@ Status ControlConnection::receive() {
   return {};
 }
 
+void ControlConnection::send(std::string_view frame) {
+  if (out_.size() - sent_ > max_unread_) {
+    is_flooded_ = true;
+  } else {
+    out_ += frame;
+  }
+}
+
 Status ControlConnection::flush() {
+  if (is_flooded_) return Status(Code::kExhausted, "it does not read what it is sent");
   while (sent_ < out_.size()) {
     const ssize_t n =
         ::send(fd(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -69,6 +69,10 @@ std::vector<SharedFile> HeldParts::shard_files() const {
   return files;
 }
 
+std::uint64_t HeldParts::needed_bytes(const RunTerms& terms) const {
+  return own_->run().needed_bytes(terms) + (copy_ ? copy_->run().needed_bytes(terms) : 0);
+}
+
 Status HeldParts::create_shards(const RunTerms& terms, const transport::Secret& secret,
                                 Duration timeout) {
   if (copy_) {

@@ -34,6 +34,8 @@ class HeldParts {
   SharedFile ledger_file() const;
   std::vector<SharedFile> shard_files() const;
 
+  /// See HostedRun.
+  std::uint64_t needed_bytes(const RunTerms& terms) const;
   /// Creates the shards, with all values 0. Once. With backups it also connects to the successor;
   /// `timeout`: the silence after which neighbours count as lost.
   Status create_shards(const RunTerms& terms, const transport::Secret& secret, Duration timeout);

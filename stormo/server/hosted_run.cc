@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <stormo/optim/lbfgs.h>
+
 namespace stormo::server {
 
 using transport::MemoryFile;
@@ -14,6 +16,20 @@ Result<std::unique_ptr<HostedRun>> HostedRun::create(int workers, int server, in
   SharedLedger(workers, 0).create(memory.data());
   run->ledger_.emplace(std::move(memory));
   return run;
+}
+
+// Two versions of weights and state, the sums of an average, and what a coordinator keeps.
+std::uint64_t HostedRun::needed_bytes(const RunTerms& terms) const {
+  const optim::Options& optimizer = terms.optimizer;
+  const std::size_t vectors =
+      optim::updates_ranges(optimizer.kind) ? 0 : optim::Lbfgs::vectors(optimizer);
+  const std::size_t arrays = 2 * (1 + optim::slot_names(optimizer).size()) + vectors;
+  std::uint64_t bytes = 0;
+  for (auto s = static_cast<std::size_t>(server_); s < terms.pieces.size();
+       s += static_cast<std::size_t>(servers_)) {
+    for (const ShardPiece& piece : terms.pieces[s]) bytes += arrays * piece.bytes();
+  }
+  return bytes;
 }
 
 Status HostedRun::create_shards(const RunTerms& terms) {

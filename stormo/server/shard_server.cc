@@ -26,6 +26,8 @@ constexpr int kTickMs = 20;
 /// What is longer between two looks is a pause of the server itself, and no silence of workers.
 constexpr Duration kLongestTurn = std::chrono::milliseconds(100);
 constexpr std::size_t kMaxConnections = 4096;
+/// Bytes of replies for a worker that does not read them.
+constexpr std::size_t kMaxUnread = std::size_t{1} << 20;
 /// For workers to come, once the run is open; others then do their steps.
 constexpr Duration kArrivalTime = std::chrono::seconds(60);
 
@@ -68,6 +70,7 @@ class PollingShardServer final : public ShardServer {
   Status admit(const WorkerHello& hello);
   Status admit_predecessor(const WorkerHello& hello);
   Result<std::string> chief_terms(std::string_view bytes);
+  Status check_memory(const RunTerms& terms) const;
   void answer_waiting();
   Result<std::string> shards_for(const Member& member) const;
   Connection* connection_of(int worker);
@@ -143,12 +146,16 @@ bool PollingShardServer::turn(int stop_fd) {
   }
   answer_waiting();
   for (const auto& c : connections_) {
-    if (!c->is_over && !c->control.flush().ok()) c->is_over = true;
+    const Status sent = c->is_over ? Status() : c->control.flush();
+    if (sent.code() == Code::kExhausted)
+      event(fmt::format("cut off {}: {}", c->peer, sent.message()));
+    if (!sent.ok()) c->is_over = true;
   }
   std::erase_if(connections_, [](const auto& c) { return c->is_over; });
   for (Gate::Visitor& visitor : gate_->step(now)) {
-    connections_.push_back(std::make_unique<Connection>(Connection{
-        .control = ControlConnection(std::move(visitor.socket)), .peer = std::move(visitor.peer)}));
+    connections_.push_back(std::make_unique<Connection>(
+        Connection{.control = ControlConnection(std::move(visitor.socket), kMaxUnread),
+                   .peer = std::move(visitor.peer)}));
   }
   watch_all(std::chrono::steady_clock::now());
   pass_on_complaints();
@@ -348,6 +355,8 @@ Result<std::string> PollingShardServer::chief_terms(std::string_view bytes) {
                     terms.workers, parts_->workers()));
   }
   if (!parts_->terms()) {
+    STORMO_RETURN_IF_ERROR(check(terms));
+    STORMO_RETURN_IF_ERROR(check_memory(terms));
     STORMO_RETURN_IF_ERROR(parts_->create_shards(terms, options_.secret, members_->at(0).timeout));
     for (auto& [worker, member] : members_->all()) {
       member.is_leaving = member.stage != Member::Stage::kHere;
@@ -356,6 +365,16 @@ Result<std::string> PollingShardServer::chief_terms(std::string_view bytes) {
     return Status(Code::kMismatch, *differs);
   }
   return encode(parts_->shard_files());
+}
+
+Status PollingShardServer::check_memory(const RunTerms& terms) const {
+  const std::uint64_t needed = parts_->needed_bytes(terms);
+  if (needed <= options_.memory) return {};
+  return invalid_argument(fmt::format(
+      "the shards of the server at {} need {}, but {} are available; use more servers, or a "
+      "machine "
+      "with more memory",
+      transport::to_string(address_), format_bytes(needed), format_bytes(options_.memory)));
 }
 
 /// Workers that wait for the chief: those whose terms differ learn it at once, others when the run

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -28,6 +30,8 @@ class ShardServer {
     transport::HostPort address;  ///< port 0: any of `ports`
     transport::PortRange ports;
     transport::Secret secret;
+    /// Bytes of memory for shards; a run that needs more is refused.
+    std::uint64_t memory = std::numeric_limits<std::uint64_t>::max();
     /// How long it still serves after it was told to stop, while the chief is there: who stops all
     /// processes of a run gives the chief the time to save.
     Duration stop_grace = {};

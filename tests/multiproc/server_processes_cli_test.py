@@ -239,6 +239,26 @@ class ServerProcessesTest(TrainTest):
         self.assertEqual((chief.returncode, second.returncode, server.returncode), (143, 143, 0), outputs)
         self.assertTrue(list((self.folder / "run").glob("step-*")))
 
+    def test_a_secret_that_is_none_is_refused_with_the_remedy(self):
+        digits = "0123456789abcdef" * 4
+        for name, text in (("short", digits[:-1]), ("long", digits + "\nand more"), ("words", "g" * 64), ("good", digits + "\n")):
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o600)
+        os.mkfifo(self.folder / "pipe", 0o600)
+        (self.folder / "open").write_text(digits)
+        (self.folder / "open").chmod(0o644)
+        cluster = {"worker": ["127.0.0.1:1"], "ps": ["a:1"]}
+        only = "must have 64 hexadecimal digits and nothing else"
+        cases = {"": "is empty", "missing": "cannot read", "short": only, "long": only, "words": only,
+                 "pipe": "is no regular file", ".": "is no regular file", "open": "can be read by others",
+                 "good": "Name or service not known"}
+        tasks = [(self.start_task(cluster, "ps", 0, variables={"STORMO_SECRET_FILE": name}), reason)
+                 for name, reason in cases.items()]
+        for task, reason in tasks:
+            _, err = task.communicate(timeout=DEADLINE_S)
+            self.assertNotEqual(task.returncode, 0)
+            self.assertIn(reason, err)
+
     def test_workers_of_a_host_are_told_when_they_share_cores(self):
         cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
         tasks = [self.start_task(cluster, *task, variables={"OMP_NUM_THREADS": str(os.cpu_count())})

@@ -1,8 +1,13 @@
 #include <stormo/server/server_message.h>
 
+#include <sys/socket.h>
+
+#include <array>
+
 #include <gtest/gtest.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/server/control_connection.h>
 #include <stormo/server/data_message.h>
 #include <stormo/server/run_terms.h>
 #include <stormo/transport/store/frame.h>
@@ -115,6 +120,23 @@ TEST(ServerMessage, WhatACoordinatorSaysComesBackFromBytesUnchanged) {
   EXPECT_EQ(decode_data_request(request).take_or_throw().portion, 511);
   request = encode(DataRequest{.op = DataOp::kPush, .portion = protocol::kMaxPortions});
   EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
+}
+
+TEST(ControlConnection, WhoDoesNotReadIsCutOff) {
+  std::array<int, 2> ends = {-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const transport::Descriptor other(ends[1]);
+  ControlConnection connection(transport::Descriptor{ends[0]}, 1 << 20);
+  const std::string frame(1 << 16, 'x');
+  Status status;
+  int sent = 0;
+  for (; status.ok() && sent < 1000; ++sent) {
+    connection.send(frame);
+    status = connection.flush();
+  }
+  EXPECT_EQ(status.code(), Code::kExhausted);
+  EXPECT_GT(sent, 16);
+  EXPECT_LT(sent, 100) << "the socket holds a part";
 }
 
 TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {

@@ -81,10 +81,12 @@ Status ServerProcess::outcome() {
   return code == 0 ? Status() : Status(static_cast<Code>(code), message);
 }
 
-ServedRun::ServedRun(transport::Secret secret) : stop_(::eventfd(0, EFD_CLOEXEC)) {
+ServedRun::ServedRun(transport::Secret secret, std::uint64_t memory)
+    : stop_(::eventfd(0, EFD_CLOEXEC)) {
   ShardServer::Options options;
   options.address = {.host = "127.0.0.1", .port = 0};
   options.secret = std::move(secret);
+  options.memory = memory;
   options.on_event = [this](const std::string& line) {
     const std::lock_guard lock(mutex_);
     events_.push_back(line);

@@ -4,7 +4,9 @@
 #include <sys/eventfd.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -57,7 +59,8 @@ class ServerProcess {
 /// A server in a thread of this process.
 class ServedRun {
  public:
-  explicit ServedRun(transport::Secret secret = {});
+  explicit ServedRun(transport::Secret secret = {},
+                     std::uint64_t memory = std::numeric_limits<std::uint64_t>::max());
   ~ServedRun();
   transport::HostPort address() const { return server_->address(); }
   /// Blocks until serve() has returned.

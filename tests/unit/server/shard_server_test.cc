@@ -113,6 +113,19 @@ TEST(ShardServer, ANumberThatIsTakenIsNotGivenTwice) {
   EXPECT_THAT(refused.message(), HasSubstr("worker 0 is there already"));
 }
 
+TEST(ShardServer, ARunThatNeedsMoreMemoryIsRefused) {
+  ServedRun run({}, /*memory=*/std::uint64_t{1} << 30);
+  RunTerms terms = small_terms(1, Kind::kSync);
+  terms.pieces[0][0].end = std::int64_t{1} << 30;  // of 8 bytes
+  const Deadline by = Deadline::after(seconds(10));
+  const auto chief =
+      WorkerSession::connect(session_options(run.address(), 0, 1), by).take_or_throw();
+  const Status refused = chief->shards(terms, by).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("need 32.0 GiB, but 1 GiB are available"));
+  EXPECT_TRUE(chief->shards(small_terms(1, Kind::kSync), by).ok()) << "nothing was made";
+}
+
 // The server has ended since: what it said is more than that nobody listens.
 TEST(ShardServer, AWorkerThatWasRefusedSaysSoInTheEnd) {
   std::optional<ServedRun> run(std::in_place);
