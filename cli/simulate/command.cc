@@ -55,6 +55,9 @@ void add_cluster(CLI::App& command, SimulateArguments& a) {
   command
       .add_option("--seed", a.seed,
                   "Of virtual time; weights and data have the recipe's train.seed")
+      ->check([](const std::string& seed) {
+        return std::string(seed.starts_with('-') ? seed + " is below 0" : "");
+      })
       ->capture_default_str();
 }
 

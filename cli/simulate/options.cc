@@ -49,10 +49,11 @@ void read_stragglers(const SimulateArguments& a, VirtualCluster& cluster, Wrong&
   std::vector<double> slowness;  // from the last worker
   for (const std::string& text : a.stragglers) {
     auto [first, second] = halves(text);
-    if (second.ends_with('x')) second.remove_suffix(1);
+    const bool has_x = second.ends_with('x');
+    if (has_x) second.remove_suffix(1);
     const auto count = number_of<int>(first);
     const auto factor = number_of<double>(second);
-    if (!count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
+    if (!has_x || !count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
       wrong.push_back(fmt::format(
           "--stragglers: '{}' is not COUNT:FACTORx, such as 2:10x: 2 workers take 10 times as long",
           text));

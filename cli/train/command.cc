@@ -52,9 +52,13 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
                     "Check all that a run would, print recipe and step plan");
   command->add_flag("--json", a->json, "One JSON object per line on stdout");
   command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
-  command->add_option("--record", a->record,
-                      "Folder for the order of reads and pushes of a run with\nparameter servers, "
-                      "see `stormo replay`");
+  command
+      ->add_option("--record", a->record,
+                   "Folder for the order of reads and pushes of a run with\nparameter servers, "
+                   "see `stormo replay`")
+      ->check([](const std::string& folder) {
+        return std::string(folder.empty() ? "it needs the name of a folder" : "");
+      });
   command->add_flag("--help-recipe", a->help_recipe, "List all keys of recipes");
   add_launch_flags(*command, a->launch);
   add_engine_flag(*command, a->engine);

@@ -26,10 +26,15 @@ void add_flags(CLI::App& command, AsyncArguments& a) {
                   "compared with the first one")
       ->delimiter(',')
       ->capture_default_str();
-  command.add_option("--batch", a.batch, "Samples per worker; default: the model's");
-  command.add_option("--steps", a.steps,
-                     "Steps of each worker to time in every round; default: the model's");
-  command.add_option("--rounds", a.rounds, "Rounds of all contenders; default: 5");
+  // 0 is what they are without the flag
+  command.add_option("--batch", a.batch, "Samples per worker; default: the model's")
+      ->check(CLI::Range(1, 1'000'000'000));
+  command
+      .add_option("--steps", a.steps,
+                  "Steps of each worker to time in every round; default: the model's")
+      ->check(CLI::Range(1, 1'000'000'000));
+  command.add_option("--rounds", a.rounds, "Rounds of all contenders; default: 5")
+      ->check(CLI::Range(1, 1'000'000'000));
   command
       .add_option("--against", a.against,
                   "no_communication: every worker for itself; torch_rpc: a server over\n"

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include <stormo/base/units.h>
+#include <stormo/launch/process/available_memory.h>
 
 namespace stormo::cli {
 
@@ -21,6 +22,14 @@ Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
       wrong.push_back(fmt::format("--bytes: {} is no multiple of 4 above 0 (float32)", text));
     else
       options.bytes.push_back(*bytes);
+  }
+  const std::uint64_t available = launch::available_memory();
+  for (const std::uint64_t bytes : options.bytes) {
+    // two versions of each shard, and a gradient of each worker
+    const auto copies = static_cast<std::uint64_t>(2 * a.servers + a.launch.ranks.value_or(1));
+    if (bytes <= available / copies) continue;
+    wrong.push_back(fmt::format("--bytes: {} need {} copies, but {} of memory are available",
+                                format_bytes(bytes), copies, format_bytes(available)));
   }
   const auto seconds = parse_duration(a.seconds);
   if (!seconds.ok())

@@ -198,6 +198,7 @@ class VirtualRun {
         break;
       case EventKind::kCrash:
         worker(w).ended = true;
+        outcome_.time = std::max(outcome_.time, now_);
         for (auto& waiting : blocked_) {
           std::erase_if(waiting, [w](const VirtualEvent& e) { return e.worker == w; });
         }

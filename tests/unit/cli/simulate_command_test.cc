@@ -43,7 +43,7 @@ TEST(SimulateOptions, Defaults) {
 }
 
 TEST(SimulateOptions, StragglersAreTheLastWorkers) {
-  const SimulateOptions o = options_of({.workers = 6, .stragglers = {"2:10x", "1:2.5x", "1:0.5"}});
+  const SimulateOptions o = options_of({.workers = 6, .stragglers = {"2:10x", "1:2.5x", "1:0.5x"}});
   EXPECT_THAT(o.cluster.slowness, ElementsAre(1, 1, 0.5, 2.5, 10, 10));
   const SimulateOptions all = options_of({.workers = 2, .stragglers = {"2:3x"}});
   EXPECT_THAT(all.cluster.slowness, ElementsAre(3, 3));
@@ -62,17 +62,17 @@ TEST(SimulateOptions, CrashesAndPolicies) {
 TEST(SimulateOptions, EverythingWrongIsListedTogether) {
   const std::vector<std::string> wrong =
       wrong_with({.workers = 3,
-                  .stragglers = {"2", "x:2x", "1:0x", "0:2x", "1:nanx", "4:2x"},
+                  .stragglers = {"2", "x:2x", "1:0x", "0:2x", "1:nanx", "2:10", "4:2x"},
                   .policies = {"sync", "asynch"},
                   .compute = "0s",
                   .jitter = 1,
                   .latency = "1 day",
                   .crashes = {"3:1s", "1", "-1:1s", "1:1x"}});
-  EXPECT_EQ(wrong.size(), 14u);
+  EXPECT_EQ(wrong.size(), 15u);
   std::string text;
   for (const std::string& line : wrong) text += line + "\n";
   for (const char* part :
-       {"'2' is not COUNT:FACTORx", "'x:2x'", "'1:0x'", "'0:2x'", "'1:nanx'",
+       {"'2' is not COUNT:FACTORx", "'x:2x'", "'1:0x'", "'0:2x'", "'1:nanx'", "'2:10'",
         "4 stragglers among 3 workers",
         "'asynch' is no policy; write sync, async, ssp, n_softsync, backup_workers or all",
         "--compute", "--jitter: 1 is not", "--latency: '1 day'",

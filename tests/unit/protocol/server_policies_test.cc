@@ -262,6 +262,12 @@ TEST_P(EveryPolicy, GoesOnWithoutCrashedWorkers) {
   }
 }
 
+TEST_P(EveryPolicy, ARunOfWorkersThatAllCrashEndsWithTheLast) {
+  VirtualCluster cluster{.workers = 2, .steps = 1000};
+  cluster.crashes = {{0, milliseconds(30)}, {1, milliseconds(70)}};
+  EXPECT_EQ(outcome_of(cluster, {.kind = GetParam()}).time, milliseconds(70));
+}
+
 TEST_P(EveryPolicy, SameSeedSameRun) {
   VirtualCluster cluster{.workers = 6, .servers = 2, .steps = 50, .jitter = 0.7};
   Recorded a, b, c;
