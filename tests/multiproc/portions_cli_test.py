@@ -27,13 +27,14 @@ class PortionsTest(TrainTest):
         return records[-1], [r["loss"] for r in records if r["event"] == "eval"][-1]
 
     def test_lbfgs_of_workers_is_that_of_one_process(self):
-        _, alone = self.run_of(*LBFGS, "steps=12")
+        alone_end, alone = self.run_of(*LBFGS, "steps=12")
         _, sgd = self.run_of("batch=96", "model.sizes=[784,10]", "steps=12", "--overwrite")
         self.assertLess(alone, 0.2 * sgd)
         for ranks, servers in ((2, 1), (5, 2)):
             end, loss = self.run_of(*LBFGS, *PORTIONS, "steps=12", "-n", str(ranks), "--overwrite",
                                     f"strategy.server_processes={servers}", "strategy.servers=2")
             self.assertAlmostEqual(loss, alone, delta=1e-3 * alone)
+            self.assertAlmostEqual(end["train_loss"], alone_end["train_loss"], delta=1e-2 * alone_end["train_loss"])
             self.assertEqual((end["steps"], end["samples"]), (12, 12 * 96))
             self.assertEqual(sum(worker["gradients"] for worker in end["staleness"]), 2 * 12 * 8)
 

@@ -126,17 +126,17 @@ Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
 
 // Step and samples of the run are those of all workers together: shares need not be equally far.
 Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& turn) {
-  const std::int64_t samples = turn.totals.samples - s.totals.samples;
   const auto first = static_cast<std::int64_t>(s.terms.first_step);
   const std::int64_t step = first + turn.totals.samples / options_.global_batch;
   const std::int64_t before = first + s.totals.samples / options_.global_batch;
-  if (samples > 0) {
+  if (step > before) {  // losses of parts of a step differ too much to be shown
+    const std::int64_t samples = turn.totals.samples - s.totals.samples;
     const double loss_sum = turn.totals.loss_sum - s.totals.loss_sum;
     step_loss_ = loss_sum / static_cast<double>(samples);
     recent_loss_.add(loss_sum, static_cast<double>(samples), step - before);
+    log_.add(samples, step - before);
+    s.totals = turn.totals;
   }
-  log_.add(samples, step - before);
-  s.totals = turn.totals;
   const std::int64_t meeting = next_meeting();
   state_.samples = s.terms.first_sample + turn.totals.samples;
   if (step < meeting || meeting == steps_) {
