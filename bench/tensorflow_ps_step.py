@@ -116,6 +116,7 @@ def main():
     count = workers * d["batches"]
     first, last = losses[:count], losses[-count:]
     print(json.dumps({"worker": 0, "workers": workers, "times": times[workers * d["warmup"]:],
+                      "losses": losses[workers * d["warmup"]:],
                       "first_loss": sum(first) / count, "last_loss": sum(last) / count}) + "\n", end="", flush=True)
 
 

@@ -102,7 +102,7 @@ def main():
         rpc.rpc_sync("server", wait_for_all)
         times, losses = train(model, values, batches, d, rank, size - 1)
         first, last = losses[:d["batches"]], losses[-d["batches"]:]
-        print(json.dumps({"worker": rank, "workers": 1, "times": times, "first_loss": sum(first) / len(first),
+        print(json.dumps({"worker": rank, "workers": 1, "times": times, "losses": losses[d["warmup"]:], "first_loss": sum(first) / len(first),
                           "last_loss": sum(last) / len(last)}) + "\n", end="", flush=True)
     rpc.shutdown()
 

@@ -11,11 +11,9 @@
 namespace stormo::bench {
 
 std::string to_json(const WorkerRecord& r) {
-  const nlohmann::ordered_json line = {{"worker", r.worker},
-                                       {"workers", r.workers},
-                                       {"times", r.times},
-                                       {"first_loss", r.first_loss},
-                                       {"last_loss", r.last_loss}};
+  const nlohmann::ordered_json line = {{"worker", r.worker},         {"workers", r.workers},
+                                       {"times", r.times},           {"losses", r.losses},
+                                       {"first_loss", r.first_loss}, {"last_loss", r.last_loss}};
   return line.dump();
 }
 
@@ -31,13 +29,19 @@ Result<std::vector<WorkerRecord>> parse_worker_records(std::string_view text) {
       out.push_back({.worker = in.at("worker"),
                      .workers = in.at("workers"),
                      .times = in.at("times"),
+                     .losses = {},
                      .first_loss = loss(in.at("first_loss")),
                      .last_loss = loss(in.at("last_loss"))});
+      for (const auto& value : in.value("losses", nlohmann::json::array())) {
+        out.back().losses.push_back(loss(value));
+      }
     } catch (const nlohmann::json::exception&) {
       return Status(Code::kCorrupt, fmt::format("not a record of workers: {}", line));
     }
     if (out.back().times.size() < 2 || !std::ranges::is_sorted(out.back().times))
       return Status(Code::kCorrupt, fmt::format("not times of steps: {}", line));
+    if (!out.back().losses.empty() && out.back().losses.size() != out.back().times.size())
+      return Status(Code::kCorrupt, fmt::format("not a loss for each step: {}", line));
   }
   std::ranges::sort(out, {}, &WorkerRecord::worker);
   return out;

@@ -13,11 +13,12 @@ namespace stormo::bench {
 /// What one process measured of training steps after the warm-up, for workers that need not wait
 /// for each other.
 struct WorkerRecord {
-  int worker = 0;             ///< the first one that it speaks for
-  int workers = 1;            ///< how many
-  std::vector<double> times;  ///< seconds of the host's clock, one per step, ascending
-  double first_loss = 0;      ///< mean over the first pass over all batches
-  double last_loss = 0;       ///< over the last one
+  int worker = 0;                   ///< the first one that it speaks for
+  int workers = 1;                  ///< how many
+  std::vector<double> times;        ///< seconds of the host's clock, one per step, ascending
+  std::vector<double> losses = {};  ///< of these steps; empty: not known
+  double first_loss = 0;            ///< mean over the first pass over all batches
+  double last_loss = 0;             ///< over the last one
 };
 
 /// One line of JSON, without its end.

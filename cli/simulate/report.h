@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <cli/simulate/losses.h>
+#include <cli/plot/losses.h>
 #include <stormo/base/clock.h>
 #include <stormo/protocol/server/shard_state.h>
 #include <stormo/protocol/server/virtual_servers.h>

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import xml.etree.ElementTree
 
 from train_cli import TrainTest, main
 
@@ -37,10 +38,20 @@ class BenchAsyncTest(TrainTest):
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "set-up: this Python has no torch")
     def test_several_workers_of_torch_rpc_learn_beside_a_slow_one(self):
-        record = self.bench("-n", "2", "--against", "torch_rpc", "--python", sys.executable, "--slow", "1:3x")
-        theirs = record["against"]["torch_rpc"]
-        self.assertTrue(theirs["verified"], theirs)
-        self.assertGreater(theirs["steps_per_s"], 0)
+        done = self.stormo("bench", "async", "--svg", "-n", "2", "--steps", "40", "--rounds", "1", "--slow", "1:3x",
+                           "--against", "torch_rpc", "--python", sys.executable)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = list(xml.etree.ElementTree.fromstring(done.stdout).iter("{http://www.w3.org/2000/svg}polyline"))
+        self.assertEqual(len(lines), 2 * 2, "two contenders, over steps and over time")
+        for line in lines:
+            heights = [float(point.split(",")[1]) for point in line.get("points").split()]
+            self.assertGreater(len(heights), 10)
+            self.assertGreater(heights[-1], heights[0], "the loss falls")
+
+    def test_a_picture_is_for_one_model(self):
+        refused = self.stormo("bench", "async", "--svg", "--model", "mlp,wide")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("give one --model", refused.stderr)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,12 @@ void add_flags(CLI::App& command, AsyncArguments& a) {
   command.add_option("--tools", a.tools,
                      "Folder of torch_rpc_step.py and tensorflow_ps_step.py; default: this "
                      "program's");
-  command.add_flag("--json", a.json, "One JSON object per model on stdout");
+  CLI::Option* json = command.add_flag("--json", a.json, "One JSON object per model on stdout");
+  command
+      .add_flag("--svg", a.svg,
+                "A picture of the losses over steps and over time, of the first\n"
+                "round, on stdout; for one model")
+      ->excludes(json);
   command.add_option("--contender", a.contender, "")->group("");
 }
 

@@ -10,6 +10,7 @@
 
 #include <cli/bench/async/command.h>
 #include <cli/bench/async/contenders.h>
+#include <cli/bench/async/picture.h>
 #include <cli/bench/async/rank.h>
 #include <cli/bench/async/table.h>
 #include <cli/bench/rounds.h>
@@ -96,7 +97,9 @@ Result<bool> compare(const AsyncArguments& arguments, const BenchAsyncOptions& o
                             row_of(job, site.ranks, options.slow, std::move(field)));
     for (const auto& [name, reason] : row.absent)
       fmt::print(stderr, "stormo bench async: not available: {}\n", reason);
-    fmt::print("{}\n", arguments.json ? async_json(row) : async_table(row));
+    fmt::print("{}\n", arguments.svg    ? async_picture(row)
+                       : arguments.json ? async_json(row)
+                                        : async_table(row));
     std::fflush(stdout);
     right = right && row.ours.summary.trained;
   }

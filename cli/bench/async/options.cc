@@ -108,6 +108,8 @@ Result<BenchAsyncOptions> to_async_options(const AsyncArguments& a) {
                             .steps = a.steps > 0 ? a.steps : model->steps,
                             .plain_sgd = true});
   }
+  if (a.svg && a.models.size() > 1)
+    wrong.push_back("--svg: one picture is for one model; give one --model");
   options.slow = read_slow(a.slow, wrong);
   read_opponents(a, options, wrong);
   if (a.batch < 0) wrong.push_back("--batch: at least 1 sample per worker");

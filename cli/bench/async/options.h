@@ -35,6 +35,7 @@ struct AsyncArguments {
   std::string tensorflow;
   std::string tools;
   bool json = false;
+  bool svg = false;
   std::string contender;  ///< what a process of a round is; empty: the one that runs the rounds
 };
 

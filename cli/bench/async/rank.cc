@@ -59,6 +59,7 @@ class WorkerProbe {
                             .last_loss = mean(losses.last(kStepBatches))};
     for (std::size_t i = kStepWarmup; i < times_.size(); ++i)
       out.times.push_back(std::chrono::duration<double>(times_[i].time_since_epoch()).count());
+    out.losses.assign(losses_.begin() + kStepWarmup, losses_.end());
     return out;
   }
 

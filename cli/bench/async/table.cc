@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -26,9 +28,22 @@ int workers_that(const std::vector<WorkerRecord>& records, const SlowWorker& slo
   return count;
 }
 
-std::string slow_text(const SlowWorker& slow) {
-  const std::string who = slow.in_turns ? "turns" : std::to_string(slow.worker);
-  return fmt::format("{}:{}x", who, slow.factor);
+/// The steps of all workers in their order, from the time when the last one has begun.
+std::vector<LossPoint> losses_of(const std::vector<WorkerRecord>& records) {
+  double begin = 0;
+  for (const WorkerRecord& r : records) begin = std::max(begin, r.times.front());
+  std::vector<LossPoint> out;
+  for (const WorkerRecord& r : records) {
+    if (r.losses.empty()) return {};
+    for (std::size_t i = 0; i < r.times.size(); ++i) {
+      const std::chrono::duration<double> at(r.times[i] - begin);
+      if (at.count() < 0) continue;
+      out.push_back(
+          {.at = std::chrono::duration_cast<Duration>(at), .loss = r.losses[i], .samples = 1});
+    }
+  }
+  std::ranges::stable_sort(out, {}, &LossPoint::at);
+  return out;
 }
 
 void add_spread(Json& out, const std::string& name, const bench::Spread& s) {
@@ -61,6 +76,11 @@ std::string line(const AsyncRow& row, const AsyncResult& r) {
 
 }  // namespace
 
+std::string slow_text(const SlowWorker& slow) {
+  const std::string who = slow.in_turns ? "turns" : std::to_string(slow.worker);
+  return fmt::format("{}:{}x", who, slow.factor);
+}
+
 Result<AsyncSummary> summarize_workers(const std::vector<std::vector<WorkerRecord>>& rounds,
                                        const SlowWorker& slow) {
   AsyncSummary s;
@@ -77,6 +97,7 @@ Result<AsyncSummary> summarize_workers(const std::vector<std::vector<WorkerRecor
   }
   s.first_loss = mean_loss(rounds.front(), &WorkerRecord::first_loss);
   s.last_loss = mean_loss(rounds.front(), &WorkerRecord::last_loss);
+  s.losses = losses_of(rounds.front());
   return s;
 }
 
@@ -88,11 +109,15 @@ bench::Spread step_ratio(const AsyncRow& row, const AsyncResult& other) {
   return bench::ratios(other.summary.step_s, row.ours.summary.step_s);
 }
 
-std::string async_table(const AsyncRow& row) {
-  std::string out = fmt::format(
+std::string async_heading(const AsyncRow& row) {
+  return fmt::format(
       "{}, batch {} per worker, {} worker{}, plain SGD: {} rounds of {} steps per worker",
       row.job.model->name, row.job.batch, row.workers, row.workers == 1 ? "" : "s",
       row.ours.summary.rates.size(), row.job.steps);
+}
+
+std::string async_table(const AsyncRow& row) {
+  std::string out = async_heading(row);
   const auto end = std::back_inserter(out);
   if (row.slow.any())
     fmt::format_to(end, "\nslow on purpose, by waits after backward: {}", slow_text(row.slow));

@@ -7,6 +7,7 @@
 #include <bench/statistics.h>
 #include <bench/worker_record.h>
 #include <cli/bench/async/options.h>
+#include <cli/plot/losses.h>
 
 namespace stormo::cli {
 
@@ -17,6 +18,8 @@ struct AsyncSummary {
   double first_loss = 0;       ///< means over the workers, of the first round
   double last_loss = 0;
   bool trained = true;  ///< in every round losses were finite, and the last below the first
+  /// Of the first round: the loss of each step of any worker, since all train; empty: not known.
+  std::vector<LossPoint> losses = {};
 
   double rate() const { return bench::median(rates); }
 };
@@ -45,6 +48,10 @@ bench::Spread rate_ratio(const AsyncRow& row, const AsyncResult& other);
 /// Of another's time of a step and the first strategy's: above 1, its steps are shorter.
 bench::Spread step_ratio(const AsyncRow& row, const AsyncResult& other);
 
+/// What was measured, in one line.
+std::string async_heading(const AsyncRow& row);
+/// "1:3x".
+std::string slow_text(const SlowWorker& slow);
 /// Lines for people, without the last end.
 std::string async_table(const AsyncRow& row);
 /// One line of JSON, without its end.

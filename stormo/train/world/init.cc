@@ -67,8 +67,10 @@ World::~World() {
                                "rank " + std::to_string(rank()) + " left the job by an exception"));
     return;
   }
+  // a failure that came before has been returned to the caller
+  const bool had_failed = !communicator_->status().ok();
   const Status status = communicator_->finalize(Deadline::never());
-  if (!status.ok()) std::fprintf(stderr, "stormo: %s\n", status.to_string().c_str());
+  if (!status.ok() && !had_failed) std::fprintf(stderr, "stormo: %s\n", status.to_string().c_str());
 }
 
 World init() {

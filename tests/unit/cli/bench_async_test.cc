@@ -1,10 +1,14 @@
 // What `stormo bench async` makes of flags, and of what workers measured.
 #include <bench/worker_record.h>
 #include <cli/bench/async/options.h>
+#include <cli/bench/async/picture.h>
 #include <cli/bench/async/table.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace stormo::cli {
@@ -99,6 +103,20 @@ TEST(WorkerRecords, SurviveTheirText) {
   EXPECT_FALSE(bench::parse_worker_records(to_json(worker(0, {2, 1}))).ok()) << "backwards";
 }
 
+TEST(WorkerRecords, MayHaveTheLossOfEachStep) {
+  WorkerRecord record = worker(0, {1, 2});
+  record.losses = {0.5, std::numeric_limits<double>::infinity()};
+  const auto back = bench::parse_worker_records(to_json(record)).take_or_throw();
+  EXPECT_EQ(back[0].losses[0], 0.5);
+  EXPECT_TRUE(std::isnan(back[0].losses[1])) << "what is not finite is null";
+  record.losses.pop_back();
+  EXPECT_FALSE(bench::parse_worker_records(to_json(record)).ok()) << "not one for each step";
+  EXPECT_TRUE(bench::parse_worker_records(R"({"worker":0,"workers":1,"times":[1,2],"first_loss":2,)"
+                                          R"("last_loss":1})")
+                  .take_or_throw()[0]
+                  .losses.empty());
+}
+
 TEST(WorkerRecords, RatesAreThoseWhileAllTrain) {
   // worker 0 makes a step per second from 0 to 10, worker 1 one in 3 seconds from 2 to 17
   std::vector<double> fast, slow;
@@ -119,6 +137,33 @@ std::vector<WorkerRecord> round_of(double fast, double slow) {
     records[1].times.push_back(i * slow);
   }
   return records;
+}
+
+TEST(AsyncPicture, HasTheLossesOfAllOverStepsAndOverTime) {
+  std::vector<WorkerRecord> records = round_of(1, 3);
+  for (WorkerRecord& r : records) r.losses.assign(r.times.size(), 0.25);
+  records[1].times.front() = 5;  // it has begun last: what was before does not count
+  std::ranges::sort(records[1].times);
+  AsyncRow row{.job = {.model = &step_models()[0], .batch = 64, .steps = 60},
+               .workers = 2,
+               .slow = {.factor = 3, .worker = 1}};
+  row.ours = {"async & co", summarize_workers({records}, row.slow).take_or_throw()};
+  row.against = {{"silent", summarize_workers({round_of(1, 1)}, row.slow).take_or_throw()}};
+  const std::vector<LossPoint>& losses = row.ours.summary.losses;
+  ASSERT_FALSE(losses.empty());
+  EXPECT_EQ(losses.front().at, Duration::zero());
+  EXPECT_TRUE(std::ranges::is_sorted(losses, {}, &LossPoint::at));
+  const std::string svg = async_picture(row);
+  std::size_t lines = 0;
+  for (std::size_t at = svg.find("<polyline"); at != std::string::npos;
+       at = svg.find("<polyline", at + 1)) {
+    ++lines;
+  }
+  EXPECT_EQ(lines, 4u) << "two contenders, twice";
+  for (const char* part : {"steps of all workers", "time (s)", "async &amp; co: ", "1:3x",
+                           "silent: ", "losses of steps are not known"}) {
+    EXPECT_THAT(svg, HasSubstr(part));
+  }
 }
 
 TEST(AsyncTable, ComparesRatesRoundByRound) {

@@ -1,5 +1,5 @@
 // What `stormo simulate` makes of its words, and what it says of what came out.
-#include <cli/simulate/losses.h>
+#include <cli/plot/losses.h>
 #include <cli/simulate/options.h>
 #include <cli/simulate/picture.h>
 #include <cli/simulate/report.h>

@@ -1,4 +1,4 @@
-#include <cli/simulate/losses.h>
+#include <cli/plot/losses.h>
 
 #include <algorithm>
 

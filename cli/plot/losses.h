@@ -8,7 +8,7 @@
 
 namespace stormo::cli {
 
-/// The loss of some samples at a virtual time.
+/// The loss of some samples at a time.
 struct LossPoint {
   Duration at{};
   double loss = 0;  ///< mean over the samples
