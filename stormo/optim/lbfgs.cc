@@ -123,7 +123,10 @@ Status Lbfgs::extend_history(VectorSpace& space) {
   note_product(kGradient, kGradient, gradient_square_);
   const double curvature = product(pair.s, pair.y);
   const double size = std::sqrt(product(pair.s, pair.s) * product(pair.y, pair.y));
-  if (!(curvature > kLeastCurvature * size)) pairs_.pop_back();
+  if (!(curvature > kLeastCurvature * size)) {
+    pairs_.pop_back();
+    --pairs_made_;  // the next pair takes its place: those after it belong to others
+  }
   return {};
 }
 
