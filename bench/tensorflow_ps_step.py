@@ -98,6 +98,11 @@ def coordinate(cluster, layers, batches, d):
     return [when for when, _ in ends], [loss for _, loss in ends]
 
 
+def number(loss):
+    """For JSON, which has no numbers that are not finite."""
+    return loss if math.isfinite(loss) else None
+
+
 def main():
     if sys.argv[1] == "serve":
         return serve(json.loads(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
@@ -113,11 +118,12 @@ def main():
     finally:
         for s in servers:
             s.kill()
-    count = workers * d["batches"]
+    count, warmup = workers * d["batches"], workers * d["warmup"]
     first, last = losses[:count], losses[-count:]
-    print(json.dumps({"worker": 0, "workers": workers, "times": times[workers * d["warmup"]:],
-                      "losses": losses[workers * d["warmup"]:],
-                      "first_loss": sum(first) / count, "last_loss": sum(last) / count}) + "\n", end="", flush=True)
+    print(json.dumps({"worker": 0, "workers": workers, "times": times[warmup:],
+                      "losses": [number(loss) for loss in losses[warmup:]],
+                      "first_loss": number(sum(first) / count), "last_loss": number(sum(last) / count)}) + "\n",
+          end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ worker makes one call per step, which applies its gradient and returns the new p
 "tensors", one for each parameter, or "flat", all in one tensor. Every worker prints one JSON object.
 """
 import json
+import math
 import os
 import sys
 import threading
@@ -63,8 +64,13 @@ def is_slow(slow, worker, workers, step):
     return (worker + step) % workers == 0 if slow["in_turns"] else worker == slow["worker"]
 
 
+def number(loss):
+    """For JSON, which has no numbers that are not finite."""
+    return loss if math.isfinite(loss) else None
+
+
 def train(model, values, batches, d, worker, workers):
-    """Times after the warm-up, and losses, of all steps."""
+    """Times after the warm-up, and losses of all steps."""
     times, losses, flat = [], [], len(values) == 1
     for step in range(d["warmup"] + d["steps"] + 1):
         begun = time.monotonic()
@@ -102,8 +108,10 @@ def main():
         rpc.rpc_sync("server", wait_for_all)
         times, losses = train(model, values, batches, d, rank, size - 1)
         first, last = losses[:d["batches"]], losses[-d["batches"]:]
-        print(json.dumps({"worker": rank, "workers": 1, "times": times, "losses": losses[d["warmup"]:], "first_loss": sum(first) / len(first),
-                          "last_loss": sum(last) / len(last)}) + "\n", end="", flush=True)
+        print(json.dumps({"worker": rank, "workers": 1, "times": times,
+                          "losses": [number(loss) for loss in losses[d["warmup"]:]],
+                          "first_loss": number(sum(first) / len(first)),
+                          "last_loss": number(sum(last) / len(last))}) + "\n", end="", flush=True)
     rpc.shutdown()
 
 

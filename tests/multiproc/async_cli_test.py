@@ -25,6 +25,13 @@ class AsyncTest(TrainTest):
         done = self.stormo("train", "mlp.toml", "-n", "2", SERVERS, "--overwrite")
         self.assertRegex(done.stderr, r"staleness +mean \d\.\d\d, max \d+ \(worker 0: ")
 
+    def test_central_storage_has_an_asynchronous_form(self):
+        end = self.end_of("-n", "3", SERVERS, "strategy.policy=async", "strategy.servers=1")
+        self.assertEqual([worker["gradients"] for worker in end["staleness"]], [24] * 3, "each step at one server")
+        self.assertGreater(end["test_accuracy"], 0.5, "by chance: 0.1")
+        two_hosts = ("-H", "127.0.0.1:1,127.0.0.2:1", "--overwrite")
+        self.assertIn("one host", self.refused("mlp.toml", SERVERS, "strategy.servers=1", *two_hosts))
+
     def test_what_servers_cannot_do_is_refused_before_anything_starts(self):
         for changes, reason in (
                 (("strategy.policy=n_softsync", "strategy.n=4"), "n = 4, but must be from 1 to 3, the number of workers"),
