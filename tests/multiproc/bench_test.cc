@@ -195,7 +195,7 @@ TEST(BenchAsync, ComparesStrategiesAndNamesWhoIsAbsent) {
              "--rounds",
              "1",
              "--steps",
-             "20",
+             "100",
              "--json",
              "--against",
              "no_communication,torch_rpc,tensorflow_ps",
