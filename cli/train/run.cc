@@ -27,6 +27,17 @@ std::optional<observe::ShardingRecord> sharding_of(const train::Recipe& recipe,
   return train::sharding_record(recipe.train, sampler, 0);
 }
 
+/// "4 ranks", "3 workers, beside 1 server process".
+std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
+  const auto many = [](int n, const char* what, const char* plural) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : plural);
+  };
+  const int servers = recipe.train.servers.processes;
+  if (servers == 0) return many(run.ranks, "rank", "s");
+  return many(run.ranks - servers, "worker", "s") + ", beside " +
+         many(servers, "server process", "es");
+}
+
 int dry_run(const train::Recipe& recipe, const SoundRun& run, const TrainArguments& a) {
   const bool json = a.json;
   const PlanOptions o{.plan = recipe.train.name,
@@ -47,8 +58,8 @@ int dry_run(const train::Recipe& recipe, const SoundRun& run, const TrainArgumen
     fmt::print("{}\n", line.dump());
     return kExitOk;
   }
-  fmt::print("# recipe, resolved\n{}\n# step plan of {} rank{}\n{}\n", train::to_toml(recipe),
-             run.ranks, run.ranks == 1 ? "" : "s", plan);
+  fmt::print("# recipe, resolved\n{}\n# step plan of {}\n{}\n", train::to_toml(recipe),
+             who_runs(recipe, run), plan);
   if (sharding) fmt::print("# data\n{}\n", observe::sharding_table(*sharding));
   fmt::print("# predicted, for each step\n");
   Status status = step_cost(o, run.step);

@@ -118,7 +118,8 @@ std::string remedy(const std::vector<Found>& found, const std::string& damaged) 
 Status point_link(const std::string& path, const char* name, bool& possible) {
   const fs::path folder = fs::path(path).parent_path();
   const fs::path target = fs::path(path).filename(), link = folder / name;
-  const fs::path fresh = folder / fmt::format(".{}-{}", name, random_suffix());
+  const fs::path fresh = folder / fmt::format(".{}-new", name);
+  ::unlink(fresh.c_str());  // what a killed run has left
   if (::symlink(target.c_str(), fresh.c_str()) != 0) {
     possible = errno != EPERM;  // what file systems without symbolic links say
     return errno_error("create " + fresh.string());

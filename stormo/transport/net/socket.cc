@@ -192,6 +192,12 @@ Result<Descriptor> listen_tcp(const HostPort& address, PortRange ports) {
     last = fd.status();
     if (last.code() != Code::kExhausted) return last;  // the address itself is wrong
   }
+  if (address.port != 0) {
+    return Status(Code::kExhausted,
+                  fmt::format("cannot listen on {} ({}); end what occupies it, or "
+                              "choose another port",
+                              to_string(address), last.message()));
+  }
   return Status(Code::kExhausted,
                 fmt::format("no free port on {} in {}-{} after {} attempt{} ({}); widen the port "
                             "range or end what occupies it",

@@ -30,6 +30,14 @@ TEST_F(Folder, KeepsTheNewestOnesAndPointsToTheLast) {
   EXPECT_EQ(find_checkpoint(folder_ / "step-00000009").take_or_throw(), folder_ / "step-00000009");
 }
 
+TEST_F(Folder, ALinkThatAKilledSaveHasLeftIsReplaced) {
+  ASSERT_TRUE(save(folder_, 4).ok());
+  fs::create_symlink("step-00000004", folder_ / ".latest-new");
+  ASSERT_TRUE(save(folder_, 5).ok());
+  EXPECT_EQ(fs::read_symlink(folder_ / "latest"), "step-00000005");
+  EXPECT_THAT(names_in(folder_), UnorderedElementsAre("step-00000004", "step-00000005", "latest"));
+}
+
 TEST_F(Folder, SavingAStepAgainReplacesIt) {
   ASSERT_TRUE(save(folder_, 4).ok());
   const auto other = test_state(5);
