@@ -210,12 +210,21 @@ int fail(const TrainRun& run, std::optional<Reports>& reports, bool is_rank_0,
   return record.exit_code;
 }
 
+/// What a run whose first worker fails cannot mend by going on from a checkpoint: others must not
+/// take it for lost.
+void tell_servers(const TrainRun& run, const Status& failure) {
+  const std::shared_ptr<server::WorkerSession>& session = run.recipe.train.session;
+  if (!session || !session->is_chief() || failure.code() == Code::kPeerLost) return;
+  session->fail(failure.message());
+}
+
 int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
   try {
     World world = enter_world(run);
     Progress progress;
     const Result<int> code = train_as_rank(world, run, reports, progress);
     if (code.ok()) return *code;
+    tell_servers(run, code.status());
     // All ranks know what all of them refuse; the logs of other hosts may be elsewhere.
     const bool refused = code.status().code() == Code::kRefused;
     const bool speaks_for_host = refused && !run.launched && world.local_rank() == 0;
@@ -239,6 +248,7 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     return exit_code;
   } catch (...) {
     const Status failure = train::failure_of_current_exception();
+    tell_servers(run, failure);
     return fail(run, reports, run.rank == 0, {exit_code_of(failure), printable(failure.message())});
   }
 }

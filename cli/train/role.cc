@@ -108,6 +108,7 @@ void note_earlier_run(TrainRun& run) {
 /// Connects to the servers, at most for `patience`, and trains.
 int work(TrainRun run, server::WorkerSession::Options options, Duration patience) {
   options.timeout = worker_timeout(run);
+  options.on_event = say;
   options.backups = run.recipe.train.servers.backups;
   run.rank = options.worker;
   auto session = server::WorkerSession::connect(std::move(options), Deadline::after(patience));
@@ -207,6 +208,7 @@ int run_launched_role(TrainRun run) {
                          .ports = place->ports,
                          .secret = place->secret,
                          .stop_grace = {},
+                         .arrival_time = place->join_timeout,
                          .on_event = {}},
                         -1, [&](const transport::HostPort& address) -> Status {
                           STORMO_RETURN_IF_ERROR((*store)->set(address_key(place->rank - workers),
@@ -214,8 +216,11 @@ int run_launched_role(TrainRun run) {
                           return (*store)->goodbye(by);
                         }));
   }
-  server::WorkerSession::Options options{
-      .servers = {}, .secret = place->secret, .worker = place->rank, .workers = workers};
+  server::WorkerSession::Options options{.servers = {},
+                                         .secret = place->secret,
+                                         .worker = place->rank,
+                                         .workers = workers,
+                                         .hosts = place->cross_size};
   for (int s = 0; s < servers; ++s) {
     const Result<std::string> text = (*store)->get(address_key(s), by);
     if (!text.ok())
@@ -248,6 +253,7 @@ int run_configured_role(TrainRun run, const launch::ClusterTask& task) {
                          .ports = {},
                          .secret = *secret,
                          .stop_grace = worker_timeout(run),
+                         .arrival_time = join_time,
                          .on_event = {}},
                         stop.get(),
                         [](const transport::HostPort& address) {
@@ -257,10 +263,13 @@ int run_configured_role(TrainRun run, const launch::ClusterTask& task) {
                   stop.get());
   }
   share_cores(run, task.workers_here);
-  return work(
-      std::move(run),
-      {.servers = task.servers, .secret = *secret, .worker = task.index, .workers = task.workers},
-      join_time);
+  return work(std::move(run),
+              {.servers = task.servers,
+               .secret = *secret,
+               .worker = task.index,
+               .workers = task.workers,
+               .hosts = task.hosts},
+              join_time);
 }
 
 }  // namespace stormo::cli

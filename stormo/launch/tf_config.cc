@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <utility>
 
 namespace stormo::launch {
 namespace {
@@ -69,6 +71,11 @@ Result<ClusterTask> parse_tf_config(std::string_view text) {
   STORMO_ASSIGN_OR_RETURN(out.servers, addresses_of(cluster, "ps"));
   if (chiefs.size() > 1) return wrong("cluster.chief", "there is at most one");
   out.workers = static_cast<int>(chiefs.size() + workers.size());
+  std::set<std::string> hosts;
+  for (const auto* list : {&chiefs, &workers, &std::as_const(out.servers)}) {
+    for (const transport::HostPort& address : *list) hosts.insert(address.host);
+  }
+  out.hosts = static_cast<int>(hosts.size());
   if (out.workers == 0) return wrong("cluster.worker", "no worker, and no chief");
   if (out.servers.empty()) return wrong("cluster.ps", "no server; give at least one address");
   STORMO_ASSIGN_OR_RETURN(out.role, role_of(task));

@@ -20,6 +20,7 @@ struct ClusterTask {
   std::vector<transport::HostPort> servers;  ///< where they listen
   /// Of a worker: workers of the cluster on its host, with itself; by the names of hosts.
   int workers_here = 1;
+  int hosts = 1;  ///< with workers or servers, by their names
 };
 
 /// Reads the variable TF_CONFIG of TensorFlow: a JSON object with

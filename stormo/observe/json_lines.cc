@@ -108,7 +108,7 @@ void JsonObserver::on_end(const EndRecord& r) {
   line["weights_hash"] = r.weights_hash;
   line["ranks"] = r.ranks;
   line["hosts"] = r.hosts;
-  line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
+  if (!r.bytes_sent_per_rank.empty()) line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
   if (!r.staleness.empty()) line["staleness"] = staleness_json(r.staleness);
   if (r.averaging) line["averaging"] = averaging_json(*r.averaging);
   line["checkpoint"] = text_or_null(r.checkpoint);

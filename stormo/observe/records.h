@@ -103,11 +103,12 @@ struct EndRecord {
   std::string weights_hash{};  ///< 16 hexadecimal digits
   int ranks = 1;
   int hosts = 1;
-  std::vector<std::uint64_t> bytes_sent_per_rank{};  ///< between hosts, index = rank
-  std::vector<StalenessRecord> staleness{};          ///< by worker; empty without parameter servers
-  std::optional<AveragingRecord> averaging{};        ///< with parameter averaging
-  std::string checkpoint{};                          ///< path of the last one, empty when none
-  std::string sample{};                              ///< generated text, empty for other models
+  /// Between hosts, index = rank; empty with server processes.
+  std::vector<std::uint64_t> bytes_sent_per_rank{};
+  std::vector<StalenessRecord> staleness{};    ///< by worker; empty without parameter servers
+  std::optional<AveragingRecord> averaging{};  ///< with parameter averaging
+  std::string checkpoint{};                    ///< path of the last one, empty when none
+  std::string sample{};                        ///< generated text, empty for other models
   bool interrupted = false;
 };
 

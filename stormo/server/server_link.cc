@@ -13,7 +13,7 @@ namespace stormo::server {
 namespace {
 
 constexpr int kMaxPollMs = 100;
-constexpr std::uint32_t kHelloId = 2;
+constexpr std::uint32_t kHelloId = 3;
 /// What is longer between two turns is a pause of this process, and no silence of the server.
 constexpr Duration kLongestTurn = std::chrono::milliseconds(kMaxPollMs);
 constexpr Duration kShortestBeat = std::chrono::milliseconds(5);
@@ -190,7 +190,8 @@ Status ServerLink::take_replies(TimePoint now) {
     STORMO_ASSIGN_OR_RETURN(const ServerReply reply, decode_server_reply(*body));
     heard_ = now;
     if (reply.id == kFarewell) {
-      give_up(std::string(reply.body));
+      give_up(std::string(reply.body),
+              reply.code == Code::kCancelled ? Code::kCancelled : Code::kPeerLost);
       return io_error("it has ended");
     }
     if (reply.id == kHelloId) {
@@ -199,6 +200,10 @@ Status ServerLink::take_replies(TimePoint now) {
     }
     if (reply.id == kBeatId) {
       if (options_.on_answer) options_.on_answer(reply.body);
+      continue;
+    }
+    if (reply.id == kNotice) {
+      if (options_.on_notice) options_.on_notice(reply.body);
       continue;
     }
     const std::lock_guard lock(mutex_);
@@ -274,9 +279,9 @@ void ServerLink::look_whether_lost(TimePoint now) {
   if (!why.empty()) give_up(why);
 }
 
-void ServerLink::give_up(const std::string& why) {
+void ServerLink::give_up(const std::string& why, Code code) {
   (void)options_.health->fail(Status(
-      Code::kPeerLost,
+      code,
       fmt::format("the server at {} is lost: {}", transport::to_string(options_.server), why)));
   const std::lock_guard lock(mutex_);
   changed_.notify_all();

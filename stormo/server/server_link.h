@@ -35,6 +35,8 @@ class ServerLink {
     /// one that lives learns that it counts as lost. May be empty.
     std::function<std::string()> beat = {};                ///< what the next beat says
     std::function<void(std::string_view)> on_answer = {};  ///< what the answer to a beat says
+    /// Gets a line of the server for people; called by the link's thread. May be empty.
+    std::function<void(std::string_view)> on_notice = {};
     /// Another one may declare the server lost.
     std::shared_ptr<transport::Health> health = std::make_shared<transport::Health>();
   };
@@ -49,10 +51,11 @@ class ServerLink {
   /// Blocks until the answer, at most until `by`. One call at a time. A request may be sent twice,
   /// when the connection breaks.
   Result<std::string> ask(ServerOp op, std::string body, Deadline by);
-  /// OK until the server is lost; then why (kPeerLost). Any thread.
+  /// OK until the server is lost; then why: kPeerLost, or kCancelled when the chief has told that
+  /// the run failed. Any thread.
   Status status() const { return options_.health->status(); }
   /// From now on the server is lost.
-  void give_up(const std::string& why);
+  void give_up(const std::string& why, Code code = Code::kPeerLost);
   const ServerHello& server() const { return server_; }
   const Options& options() const { return options_; }
 
@@ -99,7 +102,7 @@ class ServerLink {
   Status refused_;
   std::string busy_;  // why the server had no place for this worker
   std::optional<Question> question_;
-  std::uint32_t next_id_ = 3;
+  std::uint32_t next_id_ = 4;
   bool is_stopping_ = false;
   std::thread thread_;
 };

@@ -82,7 +82,7 @@ Result<ServerRequest> decode_server_request(std::string_view body) {
   in.read(out.id);
   if (!in.done()) return corrupt("malformed request");
   if (op < static_cast<std::uint8_t>(ServerOp::kHello) ||
-      op > static_cast<std::uint8_t>(ServerOp::kAttach)) {
+      op > static_cast<std::uint8_t>(ServerOp::kFail)) {
     return corrupt(fmt::format("unknown operation {}", op));
   }
   out.op = static_cast<ServerOp>(op);

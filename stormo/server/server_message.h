@@ -23,6 +23,7 @@ enum class ServerOp : std::uint8_t {
   kOpen = 4,    ///< by the chief: others may begin
   kFinish = 5,  ///< the worker's end is no loss
   kAttach = 6,  ///< Attachment: the connection becomes a data connection, see data_message.h
+  kFail = 7,    ///< by the chief: the run has failed; the body is a text that says why
 };
 
 /// The longest body of a frame.
@@ -34,6 +35,8 @@ inline constexpr std::int64_t kMaxPieceElements = std::int64_t{1} << 40;
 inline constexpr std::uint32_t kFarewell = 0;
 /// The id of the reply to kBeat: the server lives, too.
 inline constexpr std::uint32_t kBeatId = 1;
+/// The id of a reply that answers no request: a text for the people who watch the worker.
+inline constexpr std::uint32_t kNotice = 2;
 
 struct ServerRequest {
   ServerOp op = ServerOp::kBeat;

@@ -28,8 +28,8 @@ constexpr Duration kLongestTurn = std::chrono::milliseconds(100);
 constexpr std::size_t kMaxConnections = 4096;
 /// Bytes of replies for a worker that does not read them.
 constexpr std::size_t kMaxUnread = std::size_t{1} << 20;
-/// For workers to come, once the run is open; others then do their steps.
-constexpr Duration kArrivalTime = std::chrono::seconds(60);
+/// Then people are told who is missing.
+constexpr Duration kTellAfter = std::chrono::seconds(3);
 
 struct Connection {
   ControlConnection control;
@@ -59,6 +59,7 @@ class PollingShardServer final : public ShardServer {
   bool chief_is_here() const;
   void say_farewell(const Status& why);
   void pass_on_complaints();
+  void tell_who_is_missing();
 
   Status handle(Connection& c);
   Status handle(Connection& c, const ServerRequest& request);
@@ -81,8 +82,11 @@ class PollingShardServer final : public ShardServer {
   transport::HostPort address_;
   std::unique_ptr<Gate> gate_;
   Connections connections_;
+  TimePoint began_{};  // to serve
+  bool told_before_open_ = false, told_after_open_ = false;
   std::optional<TimePoint> opened_;
   std::optional<TimePoint> chief_finished_;
+  Status chief_failure_;
   std::mutex complaints_mutex_;
   std::vector<std::string> complaints_;     // of threads of remote workers; guarded
   std::unique_ptr<HeldParts> parts_;        // null before the first hello
@@ -111,6 +115,7 @@ Status PollingShardServer::open(Options options) {
 }
 
 Status PollingShardServer::serve(int stop_fd) {
+  began_ = std::chrono::steady_clock::now();
   std::optional<Deadline> stops;
   for (;;) {
     if (turn(stops ? -1 : stop_fd)) stops = Deadline::after(options_.stop_grace);
@@ -159,6 +164,7 @@ bool PollingShardServer::turn(int stop_fd) {
   }
   watch_all(std::chrono::steady_clock::now());
   pass_on_complaints();
+  tell_who_is_missing();
   return stop_fd >= 0 && fds[0].revents != 0;
 }
 
@@ -169,8 +175,16 @@ bool PollingShardServer::chief_is_here() const {
 
 /// How the run has ended; nothing while it goes on.
 std::optional<Status> PollingShardServer::end() const {
+  const bool has_chief = members_ && members_->find(0) != nullptr;
+  if (!has_chief && std::chrono::steady_clock::now() - began_ > options_.arrival_time) {
+    return Status(Code::kDeadlineExceeded,
+                  fmt::format("worker 0, the chief, did not come within {}; check that it runs and "
+                              "that it has this server's address",
+                              format_duration(options_.arrival_time)));
+  }
   if (!members_) return {};
   if (const Status failure = parts_->failure(); !failure.ok()) return failure;
+  if (!chief_failure_.ok()) return chief_failure_;
   const Member* const chief = members_->find(0);
   if (chief == nullptr) return {};
   if (chief->stage == Member::Stage::kLost) {
@@ -197,6 +211,31 @@ void PollingShardServer::pass_on_complaints() {
     lines.swap(complaints_);
   }
   for (const std::string& line : lines) event(line);
+}
+
+/// Without the chief everybody waits; once the run is open only the chief, for others in the end.
+void PollingShardServer::tell_who_is_missing() {
+  bool& told = opened_ ? told_after_open_ : told_before_open_;
+  if (told || std::chrono::steady_clock::now() - opened_.value_or(began_) < kTellAfter) return;
+  told = true;
+  std::string missing;
+  for (int w = 0; w < (!opened_ ? 1 : parts_->workers()); ++w) {
+    if (members_ && members_->find(w) != nullptr) continue;
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", w);
+  }
+  if (missing.empty()) return;
+  const std::string limit = format_duration(options_.arrival_time);
+  const std::string line =
+      opened_ ? fmt::format(
+                    "waits for workers that have not come: {}; after {} the others do "
+                    "their steps",
+                    missing, limit)
+              : fmt::format("waits for worker 0, the chief, for up to {}", limit);
+  if (!opened_) event(line);
+  for (const auto& c : connections_) {
+    const bool waits = opened_ ? c->worker == 0 : c->worker > 0;
+    if (waits) c->control.send(encode(ServerReply{.id = kNotice, .body = line}));
+  }
 }
 
 Status PollingShardServer::handle(Connection& c) {
@@ -238,6 +277,11 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
     case ServerOp::kFinish:
       member.stage = Member::Stage::kFinished;
       if (c.worker == 0) chief_finished_ = std::chrono::steady_clock::now();
+      reply(c, request.id, std::string());
+      break;
+    case ServerOp::kFail:
+      if (c.worker != 0) return Status(Code::kCorrupt, "server protocol: only worker 0 ends a run");
+      chief_failure_ = Status(Code::kCancelled, std::string(request.body)).within("worker 0");
       reply(c, request.id, std::string());
       break;
   }
@@ -415,7 +459,9 @@ void PollingShardServer::watch_all(TimePoint now) {
     parts_->predecessor().watch(is_connected, now, pause);
   }
   members_->watch(now, pause);
-  if (opened_ && now - *opened_ >= kArrivalTime) members_->miss_absent(kArrivalTime);
+  if (opened_ && now - *opened_ >= options_.arrival_time) {
+    members_->miss_absent(options_.arrival_time);
+  }
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ class ShardServer {
     /// How long it still serves after it was told to stop, while the chief is there: who stops all
     /// processes of a run gives the chief the time to save.
     Duration stop_grace = {};
+    /// For the chief to come, and for the others once the run is open.
+    Duration arrival_time = std::chrono::seconds(60);
     /// Gets a line for each event: "worker 2 was lost: ...". May be empty. Called in serve().
     std::function<void(const std::string&)> on_event;
   };
@@ -44,10 +46,11 @@ class ShardServer {
 
   virtual transport::HostPort address() const = 0;
   /// Blocks until the run has ended. OK when the chief has finished, and the others have too or
-  /// had their timeout for it. kPeerLost when the chief was lost; with backups also when this
-  /// server counts as lost, and kCorrupt when its copy differs from the original. kInterrupted when
-  /// `stop_fd` (-1: none) becomes readable, after `stop_grace`. Workers that are still there learn
-  /// why. Once.
+  /// had their timeout for it. kCancelled when the chief has said why the run failed, kPeerLost
+  /// when it was lost, kDeadlineExceeded
+  /// when it did not come; with backups also when this server counts as lost, and kCorrupt when its
+  /// copy differs from the original. kInterrupted when `stop_fd` (-1: none) becomes readable, after
+  /// `stop_grace`. Workers that are still there learn why. Once.
   virtual Status serve(int stop_fd) = 0;
 };
 

@@ -19,6 +19,8 @@ namespace {
 
 /// With backups: how long a server is tried before the others.
 constexpr Duration kTurn = std::chrono::milliseconds(500);
+/// After that people are told what a worker waits for.
+constexpr Duration kTellAfter = std::chrono::seconds(3);
 
 std::uint64_t random_token() {
   std::random_device device;
@@ -32,6 +34,7 @@ class LinkedWorkerSession final : public WorkerSession {
   Status connect(Deadline by);
   int worker() const override { return options_.worker; }
   int workers() const override { return options_.workers; }
+  int hosts() const override { return options_.hosts; }
   Result<std::vector<std::unique_ptr<Shard>>> shards(const RunTerms& terms, Deadline by) override;
   Status open() override { return ask_all(ServerOp::kOpen); }
   Ledger& ledger() override { return *ledger_; }
@@ -40,9 +43,10 @@ class LinkedWorkerSession final : public WorkerSession {
     if (board_) board_->rest();
     return ask_all(ServerOp::kFinish);
   }
+  void fail(const std::string& why) override { (void)ask_all(ServerOp::kFail, why); }
 
  private:
-  Status ask_all(ServerOp op);
+  Status ask_all(ServerOp op, const std::string& body = {});
   ServerLink::Options link_options(std::size_t server, std::uint64_t token) const;
   Status connect_all(std::uint64_t token, Deadline by);
   /// With backups: kPeerLost when a server and the one with its copy are lost.
@@ -81,6 +85,9 @@ ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
                     .backups = options_.backups};
   ServerLink::Options out{
       .server = options_.servers[server], .secret = options_.secret, .hello = std::move(hello)};
+  if (server == 0 && options_.on_event) {
+    out.on_notice = [tell = options_.on_event](std::string_view line) { tell(std::string(line)); };
+  }
   if (options_.backups) {
     out.hello.successor = transport::to_string(options_.servers[(server + 1) % servers]);
     out.beat = [board = board_] { return board->beat(); };
@@ -112,13 +119,14 @@ Status LinkedWorkerSession::connect(Deadline by) {
 
 /// A worker that comes late learns from beats of other servers which ones are lost.
 Status LinkedWorkerSession::connect_all(std::uint64_t token, Deadline by) {
-  for (;;) {
+  const Deadline quiet = Deadline::after(kTellAfter);
+  for (bool told = false;;) {
     Status missing;
     for (std::size_t s = 0; s < links_.size(); ++s) {
       if (links_[s] || is_lost(s)) continue;
-      const Deadline soon = Deadline::at(std::min(by.when(), Deadline::after(kTurn).when()));
-      Result<std::unique_ptr<ServerLink>> link =
-          ServerLink::connect(link_options(s, token), board_ ? soon : by);
+      const Deadline turn = board_ ? Deadline::after(kTurn) : told ? by : quiet;
+      Result<std::unique_ptr<ServerLink>> link = ServerLink::connect(
+          link_options(s, token), Deadline::at(std::min(by.when(), turn.when())));
       if (link.ok()) {
         links_[s] = std::move(*link);
       } else if (link.status().code() == Code::kDeadlineExceeded) {
@@ -129,6 +137,9 @@ Status LinkedWorkerSession::connect_all(std::uint64_t token, Deadline by) {
     }
     STORMO_RETURN_IF_ERROR(check_coverage());
     if (missing.ok() || by.expired()) return missing;
+    if (told || !quiet.expired()) continue;
+    told = true;
+    if (options_.on_event) options_.on_event("waits: " + missing.message());
   }
 }
 
@@ -236,11 +247,11 @@ std::unique_ptr<Coordinator> LinkedWorkerSession::coordinator() {
 }
 
 /// All servers are asked, also when one of them is lost.
-Status LinkedWorkerSession::ask_all(ServerOp op) {
+Status LinkedWorkerSession::ask_all(ServerOp op, const std::string& body) {
   Status first = check_coverage();
   for (std::size_t s = 0; s < links_.size(); ++s) {
     if (is_lost(s)) continue;
-    const Status status = links_[s]->ask(op, {}, Deadline::after(options_.timeout)).status();
+    const Status status = links_[s]->ask(op, body, Deadline::after(options_.timeout)).status();
     if (first.ok() && !is_lost(s)) first = status;
   }
   return first;

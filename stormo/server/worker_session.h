@@ -1,7 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <stormo/base/clock.h>
@@ -36,6 +38,10 @@ class WorkerSession {
     /// Server (s + 1) % servers.size() has a copy of all that server s holds, so that the run
     /// survives the loss of a server. Needs two servers. Workers send then, also on one host.
     bool backups = false;
+    int hosts = 1;  ///< of the workers, for reports
+    /// Gets a line when others are missing: "waits for ...". Called by a thread of the session, or
+    /// in connect(). May be empty.
+    std::function<void(const std::string&)> on_event = {};
   };
   /// Connects to all servers, which may start later, at most until `by`; with backups to all that
   /// are not lost. kMismatch when workers disagree about their number, the list of servers or
@@ -46,6 +52,7 @@ class WorkerSession {
   virtual int worker() const = 0;
   virtual int workers() const = 0;
   bool is_chief() const { return worker() == 0; }
+  virtual int hosts() const = 0;
 
   /// The run's shards, in order. The chief creates them with all values 0, sets first values
   /// (Shard::set), deals the ledger, and then calls open(). Another worker blocks until then, at
@@ -60,6 +67,9 @@ class WorkerSession {
   /// The worker has left all shards and says goodbye: its end is no loss. The chief's goodbye ends
   /// the servers when the others have said theirs. With backups servers that are lost are left out.
   virtual Status finish() = 0;
+  /// By the chief, in place of finish(): the run has failed, and going on would fail again. Servers
+  /// end, and calls of other workers fail with kCancelled and this text.
+  virtual void fail(const std::string& why) = 0;
 };
 
 }  // namespace stormo::server

@@ -5,6 +5,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import os
+import resource
 import signal
 import socket
 import time
@@ -32,7 +33,12 @@ class ServerProcessesTest(TrainTest):
         return sum(worker["gradients"] for worker in end["staleness"])
 
     def test_every_worker_does_its_share(self):
-        end = self.end_of("-n", "4", *SERVERS, "strategy.servers=1")
+        workers = ("-n", "4", *SERVERS, "strategy.servers=1")
+        plan = self.stormo("train", "mlp.toml", *workers, "--dry-run").stdout
+        self.assertIn("# step plan of 3 workers, beside 1 server process\n", plan)
+        start, *_, end = self.lines("mlp.toml", "steps=24", *workers)
+        self.assertEqual((start["event"], start["strategy"]), ("start", "parameter_server"))
+        self.assertNotIn("bytes_sent_per_rank", end, "workers send to servers, which nobody counts")
         self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
         self.assertEqual([worker["gradients"] for worker in end["staleness"]], [24, 24, 24])
         end = self.end_of("-n", "4", "strategy.kind=parameter_server", "strategy.server_processes=2",
@@ -94,8 +100,9 @@ class ServerProcessesTest(TrainTest):
             self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[number], signal.SIGKILL)
         since = time.monotonic()
-        out, err = run.communicate(timeout=DEADLINE_S)
-        return run.returncode, [json.loads(line) for line in out.splitlines()], err, time.monotonic() - since
+        records = [json.loads(line) for line in run.stdout]  # communicate() would lose what is read ahead
+        _, err = run.communicate(timeout=DEADLINE_S)
+        return run.returncode, records, err, time.monotonic() - since
 
     def test_a_lost_worker_costs_its_batch_in_flight(self):
         for policy in ("async", "sync", "ssp"):
@@ -185,6 +192,58 @@ class ServerProcessesTest(TrainTest):
         end = self.lines("mlp.toml", *LONG, "-n", "3", *SERVERS, "--resume")[-1]
         self.assertEqual(end["steps"], 3000)
 
+    def test_a_first_worker_that_fails_by_itself_is_not_taken_for_lost(self):
+        run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS, "checkpoint.every=10",
+                         "checkpoint.max_failures=1")
+        self.read_until_saved(run)
+        resource.prlimit(ranks_of(run)[0], resource.RLIMIT_FSIZE, (1000, 1000))  # as if the disk were full
+        _, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 1, err)
+        self.assertIn("saving failed", err)
+
+    def test_steps_go_on_where_shares_are_not_equally_far(self):
+        # what the model learns is wrong in the validation part: its loss grows
+        for name, flip in (("t", 0), ("v", 1)):
+            (self.folder / f"{name}.csv").write_text("x,k\n" + "".join(f"{i % 2},{'ab'[(i + flip) % 2]}\n" for i in range(16)))
+        (self.folder / "data.toml").write_text("""schema_version = 1
+[model]
+kind = "mlp"
+sizes = [1, 2]
+[data]
+kind = "csv"
+path = "."
+train = "t.csv"
+validation = "v.csv"
+[checkpoint]
+directory = "run"
+best = "loss"
+[train]
+steps = 1000000
+global_batch = 16
+eval_every = 1000
+patience = 2
+""")
+        run = self.start("data.toml", "--json", "-n", "3", *SERVERS, "optimizer.lr=1.0", "strategy.worker_timeout=1",
+                         "log_every=1")
+        self.read_until(run, "step", 30)
+        second = ranks_of(run)[1]
+        os.kill(second, signal.SIGSTOP)  # its share stays where it is
+        records = []
+        while not records or records[-1]["event"] != "end":
+            records.append(json.loads(run.stdout.readline()))
+        os.kill(second, signal.SIGKILL)
+        steps = [r["step"] for r in records if r["event"] == "step"]
+        end = records[-1]
+        self.assertEqual(run.wait(), 0, run.stderr.read())
+        self.assertEqual(steps, sorted(steps))
+        self.assertTrue(end["stopped_early"])
+        self.assertEqual((end["steps"], end["samples"] // 16), (steps[-1], steps[-1]))
+        self.assertGreaterEqual(steps[-1], 3000)
+        saved = self.folder / end["checkpoint"]
+        position = json.loads((saved / "manifest.json").read_text())["step"]
+        self.assertLess(position, 3000, "from there a run goes on without leaving out a sample")
+        self.assertEqual(saved, max(self.folder.glob("run/step-*")), "and it is the newest one, also than the best")
+
     def test_a_notice_does_not_end_a_server(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)
         self.read_until(run, "step", 20)
@@ -228,6 +287,29 @@ class ServerProcessesTest(TrainTest):
         evaluated = [json.loads(line) for line in outputs[3][0].splitlines()]
         self.assertEqual(evaluated[-1]["step"], 24)
         self.assertAlmostEqual(evaluated[-1]["accuracy"], end["test_accuracy"], places=6)
+
+    def test_tf_config_processes_say_whom_they_wait_for(self):
+        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
+        elsewhere = {**cluster, "ps": [f"127.0.0.1:{free_port()}"]}
+
+        def start(*task, limit="1s", of=cluster):
+            config = json.dumps({"cluster": of, "task": {"type": task[0], "index": task[1]}})
+            return self.start("mlp.toml", "strategy.kind=parameter_server", "strategy.policy=sync", "--json",
+                              "checkpoint.directory=", environment={"TF_CONFIG": config, "STORMO_JOIN_TIMEOUT": limit})
+
+        server, chief = start("ps", 0, limit="60s"), start("worker", 0, limit="60s")
+        self.read_until(chief, "start")
+        cases = [(start("worker", 0), "worker 0 is there already"),
+                 (start("worker", 1, of=elsewhere), "cannot reach the server at " + elsewhere["ps"][0]),
+                 (start("ps", 0), f"cannot listen on {cluster['ps'][0]}")]
+        alone = {**cluster, "ps": [f"127.0.0.1:{free_port()}"]}
+        cases.append((start("ps", 0, of=alone), "worker 0, the chief, did not come within 1"))
+        for process, reason in cases:
+            out, err = process.communicate(timeout=DEADLINE_S)
+            self.assertEqual(process.returncode, 1, err)
+            self.assertIn(reason, err)
+            self.assertIn(reason, json.loads(out.splitlines()[-1])["message"])
+        self.assertIn("waits for workers that have not come: 1", chief.stderr.readline())
 
     def test_tf_config_processes_that_are_all_stopped_save(self):
         cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}

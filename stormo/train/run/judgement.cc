@@ -51,8 +51,11 @@ Status TrainingRun::judge(const Evaluation& validation) {
 Status TrainingRun::save_best() {
   if (options_.checkpoint.directory.empty()) return {};
   STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
-  saving_step_ = state_.step;
-  return note_save(state_.save_best());
+  const auto save = [this] {
+    saving_step_ = state_.step;
+    return note_save(state_.save_best());
+  };
+  return session_ ? at_position(session_->position, save) : save();
 }
 
 }  // namespace stormo::train

@@ -129,6 +129,7 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   const auto first = static_cast<std::int64_t>(s.terms.first_step);
   const std::int64_t step = first + turn.totals.samples / options_.global_batch;
   const std::int64_t before = first + s.totals.samples / options_.global_batch;
+  s.position = turn.position;
   if (step > before) {  // losses of parts of a step differ too much to be shown
     const std::int64_t samples = turn.totals.samples - s.totals.samples;
     const double loss_sum = turn.totals.loss_sum - s.totals.loss_sum;
@@ -191,7 +192,6 @@ Status TrainingRun::end_session(const server::Ledger::Turn& last) {
     STORMO_ASSIGN_OR_RETURN(turn, s.ledger.look());
   }
   STORMO_RETURN_IF_ERROR(follow_others(s, turn));
-  s.position = turn.position;
   if (turn.all_done) state_.step = steps_;
   show_progress(/*last=*/true);
   return {};

@@ -33,6 +33,12 @@ double seconds_since(TimePoint start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// The passes that made the plan of all ranks of that of one device.
+std::string shown_name(const plan::StepPlan& plan) {
+  constexpr std::string_view kBegin = "one_device+";
+  return plan.strategy.substr(plan.strategy.starts_with(kBegin) ? kBegin.size() : 0);
+}
+
 /// A failure of the ranks to talk, not of the disk.
 bool is_end_of_group(const Status& status) {
   return status.code() == Code::kPeerLost || status.code() == Code::kCancelled ||
@@ -64,6 +70,10 @@ TrainingRun::~TrainingRun() { world_.set_sink(nullptr); }
 observe::RunObserver& TrainingRun::observer() const {
   static observe::RunObserver silent;
   return setup_.observer != nullptr && world_.rank() == 0 ? *setup_.observer : silent;
+}
+
+int TrainingRun::hosts() const {
+  return options_.session ? options_.session->hosts() : world_.cross_size();
 }
 
 bool TrainingRun::is_first() const { return !options_.session || options_.session->is_chief(); }
@@ -132,9 +142,9 @@ Status TrainingRun::start() {
   if (averaging_) STORMO_RETURN_IF_ERROR(follow_period());
   STORMO_RETURN_IF_ERROR(record_run());
   observe::StartRecord record{.recipe = options_.name,
-                              .strategy = setup_.plan.strategy,
+                              .strategy = shown_name(setup_.plan),
                               .ranks = workers_of(options_, world_.size()),
-                              .hosts = world_.cross_size(),
+                              .hosts = hosts(),
                               .steps = steps_,
                               .first_step = state_.step,
                               .global_batch = options_.global_batch,
@@ -413,7 +423,7 @@ Status TrainingRun::finish() {
     if (evaluated_step_ != state_.step) STORMO_RETURN_IF_ERROR(evaluate_all());
     if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
   }
-  STORMO_RETURN_IF_ERROR(gather_bytes_sent());
+  if (!session_) STORMO_RETURN_IF_ERROR(gather_bytes_sent());
   STORMO_RETURN_IF_ERROR(note_staleness());
   if (averaging_) end_.averaging = averaging_->record();
   end_.steps = state_.step;
@@ -428,7 +438,7 @@ Status TrainingRun::finish() {
   store_->keep_values();
   STORMO_RETURN_IF_ERROR(record_run());
   end_.ranks = workers_of(options_, world_.size());
-  end_.hosts = world_.cross_size();
+  end_.hosts = hosts();
   observer().on_end(end_);
   return store_->record_status().within("--record: the run is done, but its record is not whole");
 }

@@ -114,6 +114,7 @@ class TrainingRun {
   Status gather_bytes_sent();
   Status record_run();
   observe::RunObserver& observer() const;
+  int hosts() const;      ///< of the ranks, or of the workers of server processes
   bool is_first() const;  ///< of processes without a common world: evaluates, saves, and reports
 
   const RunSetup& setup_;

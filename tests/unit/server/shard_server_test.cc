@@ -285,6 +285,28 @@ TEST(ShardServer, TheLossOfTheChiefEndsTheRun) {
   EXPECT_EQ(other.shards[0]->join().status().code(), Code::kPeerLost);
 }
 
+TEST(ShardServer, AChiefThatHasFailedIsNotTakenForLost) {
+  ServedRun run;
+  const RunTerms terms = small_terms(2, Kind::kAsync);
+  Worker chief = Worker::begin(session_options(run.address(), 0, 2), terms);
+  Worker other = Worker::begin(session_options(run.address(), 1, 2), terms);
+  chief.session->fail("the disk is full");
+  EXPECT_EQ(run.outcome(), Status(Code::kCancelled, "worker 0: the disk is full"));
+  EXPECT_TRUE(comes_true([&] { return !other.shards[0]->look().ok(); }, seconds(2)));
+  const Status failed = other.shards[0]->look().status();
+  EXPECT_EQ(failed.code(), Code::kCancelled);
+  EXPECT_THAT(failed.message(), HasSubstr("worker 0: the disk is full"));
+}
+
+TEST(ShardServer, DoesNotWaitForEverForTheChief) {
+  const auto server =
+      ShardServer::listen({.address = {"127.0.0.1", 0}, .arrival_time = milliseconds(100)})
+          .take_or_throw();
+  const Status outcome = server->serve(-1);
+  EXPECT_EQ(outcome.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(outcome.message(), HasSubstr("worker 0, the chief, did not come within 100.0 ms"));
+}
+
 TEST(ShardServer, AReaderOfTheLedgerWakesWhenTheServerEnds) {
   auto run = std::make_unique<ServedRun>();
   Worker chief = Worker::begin(session_options(run->address(), 0, 2), small_terms(2, Kind::kAsync));
