@@ -1,18 +1,13 @@
 // Processes of a job whose parameters lie in server processes: they form no group.
 #include <cli/train/role.h>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <iostream>
 #include <utility>
@@ -27,16 +22,16 @@
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/launch/process/cpus.h>
+#include <stormo/launch/secret_file.h>
 #include <stormo/server/shard_server.h>
 #include <stormo/server/worker_session.h>
+#include <stormo/train/world/thread_share.h>
 #include <stormo/transport/store/store.h>
 
 namespace stormo::cli {
 namespace {
 
 constexpr const char* kSecretFile = "STORMO_SECRET_FILE";
-constexpr const char* kMakeSecret = "(umask 077; openssl rand -hex 32 > secret)";
-constexpr const char* kThreads = "STORMO_THREADS";
 
 int refuse(const TrainRun& run, const Status& status) {
   std::cerr << "stormo train: " << printable(status.message()) << "\n";
@@ -117,61 +112,46 @@ int work(TrainRun run, server::WorkerSession::Options options, Duration patience
   return run_rank(run);
 }
 
-/// The workers of a host divide its cores, unless the user says how many threads each has.
+/// The workers of a host divide its cores, unless the user says how many threads each has. What is
+/// wrong with that is told when the worker uses it.
 void share_cores(const TrainRun& run, int workers_here) {
   const int cores = launch::read_cpus().usable_cores();
-  std::int64_t threads = run.recipe.threads;
-  if (threads == 0 && std::getenv(kThreads) == nullptr) {
+  const auto asked =
+      launch::threads_per_rank(launch::process_environment(), train::CpuShare::kMaxCpus);
+  std::int64_t threads = run.recipe.threads > 0 ? run.recipe.threads : asked.ok() ? *asked : 0;
+  if (threads == 0) {
     const char* given = std::getenv("OMP_NUM_THREADS");
     threads = given != nullptr ? std::atoi(given) : 0;
     if (threads <= 0) threads = std::max(1, cores / workers_here);
-    ::setenv(kThreads, std::to_string(threads).c_str(), 1);
+    ::setenv("STORMO_THREADS", std::to_string(threads).c_str(), /*overwrite=*/0);
   }
-  if (workers_here * std::max<std::int64_t>(1, threads) <= cores) return;
+  if (workers_here * threads <= cores) return;
   say(
       fmt::format("warning: {} workers of the cluster on this host share {} core(s), and wait for "
                   "each other",
                   workers_here, cores));
 }
 
-/// A file with the secret as 64 hexadecimal digits, that nobody else can read.
-Result<transport::Secret> read_secret(const std::string& path) {
-  const std::string name = std::string(kSecretFile) + "='" + path + "'";
-  // a pipe without a writer must not block
-  const transport::Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  struct stat info {};
-  if (!file.valid() || ::fstat(file.get(), &info) != 0) return errno_error("cannot read " + name);
-  if (!S_ISREG(info.st_mode)) return invalid_argument(name + " is no regular file");
-  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return invalid_argument(name + " can be read by others; chmod 600 it");
-  }
-  std::array<char, 256> buffer{};
-  const ssize_t size = ::read(file.get(), buffer.data(), buffer.size());
-  std::string_view text(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) {
-    text.remove_suffix(1);
-  }
-  Result<transport::Secret> secret = transport::Secret::from_hex(text);
-  ::explicit_bzero(buffer.data(), buffer.size());
-  if (secret.ok()) return secret;
-  return invalid_argument(
-      name + " must have 64 hexadecimal digits and nothing else; make it with: " + kMakeSecret);
-}
-
 /// The cluster's secret. Between hosts there must be one.
 Result<transport::Secret> secret_of(const launch::ClusterTask& task) {
   const char* file = std::getenv(kSecretFile);
   if (file != nullptr && *file == '\0') {
-    return invalid_argument(std::string(kSecretFile) + " is empty; name a file, or unset it");
+    return invalid_argument(std::string(kSecretFile) +
+                            " is set, but empty: set it to a file with the cluster's secret, or "
+                            "unset it, for servers on loopback addresses only");
   }
-  if (file != nullptr) return read_secret(file);
+  if (file != nullptr) {
+    auto secret = launch::read_secret_file(file);
+    return secret.ok() ? std::move(secret) : secret.status().within(kSecretFile);
+  }
   const bool local = std::ranges::all_of(task.servers, [](const transport::HostPort& a) {
     return a.host == "localhost" || launch::is_loopback(a.host);
   });
   if (local) return transport::Secret();
   return invalid_argument(
       std::string("TF_CONFIG has servers on other hosts: set ") + kSecretFile +
-      " to a file with the cluster's secret, the same on all hosts. Make it with: " + kMakeSecret);
+      " to a file with the cluster's secret, the same on all hosts. Make it with: " +
+      std::string(launch::kMakeSecret));
 }
 
 }  // namespace

@@ -8,32 +8,23 @@
 #include <cerrno>
 #include <exception>
 
+#include <stormo/base/file.h>
+
 namespace stormo::data {
-namespace {
-
-const char* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "a folder";
-  if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
-
-}  // namespace
 
 Result<std::shared_ptr<const DataFile>> DataFile::open(const std::string& path) {
-  // Without O_NONBLOCK the open of a pipe would wait for somebody who writes.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0 && errno == ENOENT) {
-    return Status(Code::kNotFound, path + " does not exist; check the path (data.path in recipes)");
+  const Result<int> fd = open_regular(path);
+  const Code code = fd.status().code();
+  if (code == Code::kNotFound || code == Code::kInvalidArgument) {
+    return Status(code,
+                  fd.status().message() + (code == Code::kNotFound
+                                               ? "; check the path (data.path in recipes)"
+                                               : "; copy what it gives into a file and name that"));
   }
-  if (fd < 0) return errno_error("open " + path);
-  const std::shared_ptr<DataFile> file(new DataFile(path, fd));
+  STORMO_RETURN_IF_ERROR(fd.status());
+  const std::shared_ptr<DataFile> file(new DataFile(path, *fd));
   struct stat info {};
-  if (::fstat(fd, &info) != 0) return errno_error("look at " + path);
-  if (!S_ISREG(info.st_mode)) {
-    return invalid_argument(path + " is " + kind_of(info.st_mode) +
-                            ", no file; copy what it gives into a file and name that");
-  }
+  if (::fstat(*fd, &info) != 0) return errno_error("look at " + path);
   file->size_ = static_cast<std::uint64_t>(info.st_size);
   return std::shared_ptr<const DataFile>(file);
 }

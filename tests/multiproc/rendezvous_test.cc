@@ -107,6 +107,13 @@ TEST_P(Rendezvous, AFileThatIsNoneIsNamed) {
   EXPECT_THAT(rank->err(), HasSubstr("is not a rendezvous file; remove it"));
 }
 
+TEST_P(Rendezvous, APipeInItsPlaceIsRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);
+  const auto rank = start(1);
+  EXPECT_NE(rank->wait(5s), 0);
+  EXPECT_THAT(rank->err(), AllOf(HasSubstr(path()), HasSubstr("is no regular file; remove it")));
+}
+
 TEST_P(Rendezvous, AFileThatNeverComesIsNamed) {
   const auto rank = start(2, {"STORMO_JOIN_TIMEOUT=1s"});
   EXPECT_NE(rank->wait(5s), 0);

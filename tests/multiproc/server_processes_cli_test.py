@@ -331,10 +331,9 @@ patience = 2
         (self.folder / "open").write_text(digits)
         (self.folder / "open").chmod(0o644)
         cluster = {"worker": ["127.0.0.1:1"], "ps": ["a:1"]}
-        only = "must have 64 hexadecimal digits and nothing else"
-        cases = {"": "is empty", "missing": "cannot read", "short": only, "long": only, "words": only,
-                 "pipe": "is no regular file", ".": "is no regular file", "open": "can be read by others",
-                 "good": "Name or service not known"}
+        cases = {"": "is set, but empty", "missing": "does not exist", "short": "has 63 hexadecimal digits",
+                 "long": "has text after its 64", "words": "no hexadecimal digits", "pipe": "is a pipe", ".": "is a folder",
+                 "open": "can be read by others", "good": "Name or service not known"}
         tasks = [(self.start_task(cluster, "ps", 0, variables={"STORMO_SECRET_FILE": name}), reason)
                  for name, reason in cases.items()]
         for task, reason in tasks:

@@ -66,10 +66,14 @@ Status write_rendezvous_file(const std::string& path, const RendezvousTicket& ti
 
 Result<RendezvousTicket> read_rendezvous_file(const std::string& path, Deadline by) {
   for (;;) {
-    transport::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    transport::Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (fd.valid()) {
       struct stat info {};
-      if (fstat(fd.get(), &info) != 0 || info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
+      if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+        return invalid_argument(
+            fmt::format("rendezvous file {} is no regular file; remove it, or name another", path));
+      }
+      if (info.st_uid != geteuid() || (info.st_mode & 077) != 0) {
         return Status(Code::kRefused,
                       fmt::format("rendezvous file {} must be yours alone (mode 0600)", path));
       }
