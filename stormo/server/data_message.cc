@@ -90,6 +90,12 @@ bool is_of_ledger(DataOp op) {
   return (op >= DataOp::kDeal && op <= DataOp::kLeaveLedger) || op == DataOp::kAdvance;
 }
 
+bool is_command(DataOp op) { return op == DataOp::kRun || op == DataOp::kAdvance; }
+
+bool is_of_coordinator(DataOp op) {
+  return is_command(op) || op == DataOp::kLookAtLedger || op == DataOp::kWait;
+}
+
 bool is_harmless(DataOp op) {
   return op == DataOp::kLook || op == DataOp::kSave || op == DataOp::kState ||
          op == DataOp::kTerms || op == DataOp::kLookAtLedger;

@@ -44,6 +44,10 @@ enum class DataOp : std::uint8_t {
   kAdvance = 20,   ///< of a coordinator, about the ledger; count: step
 };
 bool is_of_ledger(DataOp op);
+/// Only a coordinator may ask for it.
+bool is_command(DataOp op);
+/// A coordinator may ask for it: it is no member of the shards.
+bool is_of_coordinator(DataOp op);
 /// Doing it again changes nothing, so its answer is not kept.
 bool is_harmless(DataOp op);
 

@@ -18,12 +18,14 @@ void WorkerDeputy::Answer::conclude(const Result<std::string>& outcome) {
 }
 
 WorkerDeputy::WorkerDeputy(const HostedRun& run, int worker)
-    : shards_(
+    : coordinates_(worker == run.coordinator()),
+      shards_(
           run.shards_of(worker, ShardWait{.policy = {}, .status = [this] { return status_(); }})),
       ledger_(run.ledger_of(worker)),
       answers_(shards_.size() + 1) {}
 
 bool WorkerDeputy::fits(const DataRequest& request) const {
+  if (coordinates_ ? !is_of_coordinator(request.op) : is_command(request.op)) return false;
   if (is_of_ledger(request.op)) return ledger_ != nullptr && request.given.empty();
   if (request.shard >= shards_.size()) return false;
   const std::size_t pieces = shards_[request.shard]->pieces().size();

@@ -74,6 +74,7 @@ class WorkerDeputy {
   std::size_t slot_of(const DataRequest& request) const;
   SharedShard& shard(const DataRequest& request) const { return *shards_[request.shard]; }
 
+  bool coordinates_;
   std::function<Status()> status_ = [] { return Status(); };
   std::vector<std::unique_ptr<SharedShard>> shards_;
   std::unique_ptr<SharedLedger> ledger_;  // null: another server has it

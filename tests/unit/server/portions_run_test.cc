@@ -12,7 +12,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stormo/server/hosted_run.h>
 #include <stormo/server/shared_ledger.h>
+#include <stormo/server/worker_deputy.h>
 
 #include "server_run.h"
 #include "tests/unit/optim/local_vectors.h"
@@ -315,6 +317,24 @@ TEST(Portions, WhatALostWorkerHadInHandIsComputedByOthers) {
   EXPECT_EQ(victim.exit_code(), -1);
   EXPECT_LT(distance(chief->weights(), in_one_thread(optimizer, 40)), 1e-8);
   EXPECT_TRUE(chief->finish().ok());
+}
+
+// It is no member of the shards, and workers have no commands.
+TEST(Portions, ACoordinatorAndWorkersMayAskForDifferentThings) {
+  const auto run = HostedRun::create(2, 0, 1).take_or_throw();
+  throw_if_error(run->create_shards(terms_for(2, {.kind = Kind::kLbfgs})));
+  const WorkerDeputy worker(*run, 1), coordinator(*run, run->coordinator());
+  for (const DataOp op : {DataOp::kRun, DataOp::kAdvance}) {
+    EXPECT_FALSE(worker.fits({.op = op, .given = {}}));
+    EXPECT_TRUE(coordinator.fits({.op = op, .given = {}}));
+  }
+  for (const DataOp op : {DataOp::kRead, DataOp::kLook, DataOp::kSave, DataOp::kLeave,
+                          DataOp::kJoin, DataOp::kState, DataOp::kNext, DataOp::kStop}) {
+    EXPECT_TRUE(worker.fits({.op = op, .given = {}}));
+    EXPECT_FALSE(coordinator.fits({.op = op, .given = {}}));
+  }
+  EXPECT_TRUE(coordinator.fits({.op = DataOp::kLookAtLedger, .given = {}}));
+  EXPECT_TRUE(coordinator.fits({.op = DataOp::kWait, .given = {}}));
 }
 
 TEST(Portions, WhatDoesNotFitIsRefused) {
