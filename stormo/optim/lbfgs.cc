@@ -22,6 +22,7 @@ constexpr double kLeastDecrease = 1e-20;
 }  // namespace
 
 std::size_t Lbfgs::vectors(const Options& options) {
+  if (options.kind != Options::Kind::kLbfgs) return 0;
   return kFirstPair - 1 + 2 * static_cast<std::size_t>(options.history);
 }
 
@@ -41,9 +42,9 @@ Result<Lbfgs::Outcome> Lbfgs::next(double lr, VectorSpace& space) {
   if (decay != 0) program.push_back(combine(kGradient, {{1, kGradient}, {decay, kWeights}}));
   program.push_back(dot(kGradient, kGradient));
   program.push_back(dot(kGradient, kDirection));
-  program.push_back(dot(kWeights, kWeights));
+  if (decay != 0) program.push_back(dot(kWeights, kWeights));
   STORMO_ASSIGN_OR_RETURN(const std::vector<double> found, space.run(program));
-  const double loss = found[0] + decay / 2 * found[3];
+  const double loss = found[0] + (decay != 0 ? decay / 2 * found[3] : 0);
   if (!search_) {
     accepted_ = {.loss = loss};
     gradient_square_ = found[1];

@@ -19,14 +19,15 @@ namespace stormo::optim {
 /// evaluates loss and gradient at the weights, calls next(), which moves the weights, and so on.
 ///
 /// The direction is computed from scalar products of the vectors in the history (Chen, Wang, Zhou,
-/// "Large-scale L-BFGS using MapReduce", NIPS 2014), so that a step costs two programs, whatever
-/// the history: with history m about 6 m scalar products, and one sum of 2 m + 1 vectors.
+/// "Large-scale L-BFGS using MapReduce", NIPS 2014), so that a step costs three programs, whatever
+/// the history: with history m about 6 m scalar products, and one sum of 2 m + 1 vectors. A point
+/// that is not accepted costs two.
 class Lbfgs {
  public:
   /// `options`: of kind kLbfgs. Uses history, and weight_decay as an L2 penalty.
   explicit Lbfgs(const Options& options) : options_(options) {}
 
-  /// Vectors that it needs, besides the weights.
+  /// Vectors that it needs, besides the weights. 0 for optimizers of another kind.
   static std::size_t vectors(const Options& options);
 
   enum class Outcome : std::uint8_t {

@@ -18,12 +18,14 @@ Result<std::unique_ptr<HostedRun>> HostedRun::create(int workers, int server, in
   return run;
 }
 
-// Two versions of weights and state, the sums of an average, and what a coordinator keeps.
+// Two versions of weights and state, of sums where gradients are averaged, and a coordinator's
+// vectors.
 std::uint64_t HostedRun::needed_bytes(const RunTerms& terms) const {
   const optim::Options& optimizer = terms.optimizer;
-  const std::size_t vectors =
-      optim::updates_ranges(optimizer.kind) ? 0 : optim::Lbfgs::vectors(optimizer);
-  const std::size_t arrays = 2 * (1 + optim::slot_names(optimizer).size()) + vectors;
+  const auto policy = protocol::make_policy(terms.policy, workers_);
+  const std::size_t sums = policy.ok() && (*policy)->averages() ? 2 : 0;
+  const std::size_t arrays =
+      2 * (1 + optim::slot_names(optimizer).size()) + sums + optim::Lbfgs::vectors(optimizer);
   std::uint64_t bytes = 0;
   for (auto s = static_cast<std::size_t>(server_); s < terms.pieces.size();
        s += static_cast<std::size_t>(servers_)) {

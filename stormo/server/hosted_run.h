@@ -28,7 +28,7 @@ class HostedRun {
   /// The number of the coordinator, see SharedShard. It uses the ledger as worker 0.
   int coordinator() const { return workers_ + 1; }
 
-  /// Bytes of memory that the shards of `terms` here use at least, when all workers have read them.
+  /// Bytes of memory that the shards of `terms` here use at least, once the run is under way.
   std::uint64_t needed_bytes(const RunTerms& terms) const;
   /// Creates the shards, with all values 0. Once.
   Status create_shards(const RunTerms& terms);

@@ -81,7 +81,7 @@ ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const opti
     : pieces_(std::move(pieces)),
       workers_(workers),
       slot_count_(optim::slot_names(options).size()),
-      vector_count_(optim::updates_ranges(options.kind) ? 0 : optim::Lbfgs::vectors(options)) {
+      vector_count_(optim::Lbfgs::vectors(options)) {
   for (const ShardPiece& piece : pieces_) {
     offsets_.push_back(array_bytes_);
     array_bytes_ += aligned_bytes(piece);

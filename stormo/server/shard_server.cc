@@ -416,8 +416,7 @@ Status PollingShardServer::check_memory(const RunTerms& terms) const {
   if (needed <= options_.memory) return {};
   return invalid_argument(fmt::format(
       "the shards of the server at {} need {}, but {} are available; use more servers, or a "
-      "machine "
-      "with more memory",
+      "machine with more memory",
       transport::to_string(address_), format_bytes(needed), format_bytes(options_.memory)));
 }
 

@@ -47,10 +47,10 @@ class ShardServer {
   virtual transport::HostPort address() const = 0;
   /// Blocks until the run has ended. OK when the chief has finished, and the others have too or
   /// had their timeout for it. kCancelled when the chief has said why the run failed, kPeerLost
-  /// when it was lost, kDeadlineExceeded
-  /// when it did not come; with backups also when this server counts as lost, and kCorrupt when its
-  /// copy differs from the original. kInterrupted when `stop_fd` (-1: none) becomes readable, after
-  /// `stop_grace`. Workers that are still there learn why. Once.
+  /// when it was lost, kDeadlineExceeded when it did not come. With backups kPeerLost also when
+  /// this server counts as lost, and kCorrupt when its copy differs from the original. kInterrupted
+  /// when `stop_fd` (-1: none) becomes readable, after `stop_grace`. Workers that are still there
+  /// learn why. Once.
   virtual Status serve(int stop_fd) = 0;
 };
 

@@ -36,7 +36,8 @@ struct Minimum {
   bool converged = false;
 };
 
-Minimum minimise(const Loss& loss, const Vector& from, int evaluations, Options options = {}) {
+Minimum minimise(const Loss& loss, const Vector& from, int evaluations,
+                 Options options = {.kind = Options::Kind::kLbfgs}) {
   Lbfgs method(options);
   LocalSpace<double> space(from, Lbfgs::vectors(options));
   Minimum out;

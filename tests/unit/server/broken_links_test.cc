@@ -111,6 +111,35 @@ TEST_P(BrokenLinks, BothServersHaveTheSame) {
   EXPECT_FALSE(first.has_event("lost") || second.has_event("lost"));
 }
 
+// A line that is cut for longer than the timeout: each side takes the other for lost. The worker
+// does not come back by itself, since it cannot know that the server lives. Another process does.
+TEST(BrokenLinks, AWorkerWhoseLineIsCutForLongEndsAndANewOneTakesItsPlace) {
+  ServedRun run;
+  BreakingProxy proxy(run.address(), 1);
+  proxy.hold();
+  Worker chief = Worker::begin(session_options(run.address(), 0, 2), small_terms(2, Kind::kAsync));
+  const WorkerSession::Options far =
+      session_options(proxy.address(), 1, 2, std::chrono::milliseconds(300), false);
+  std::uint64_t acknowledged = 0;
+  {
+    Worker me = Worker::begin(far, small_terms(2, Kind::kAsync));
+    while (acknowledged < 5) (void)me.push(0, acknowledged++, 0).take_or_throw();
+    proxy.refuse(true);
+    for (std::size_t i = 0; i < proxy.connections(); ++i) proxy.cut(i);
+    EXPECT_EQ(me.push(0, acknowledged, 0).status().code(), Code::kPeerLost);
+    EXPECT_EQ(me.shards[0]->join().status().code(), Code::kPeerLost);
+  }
+  EXPECT_TRUE(comes_true([&] { return run.has_event("worker 1 was lost: nothing was heard"); }));
+  (void)chief.push(0, 0, 0).take_or_throw();
+  proxy.refuse(false);
+  Worker again = Worker::begin(far, small_terms(2, Kind::kAsync));
+  EXPECT_TRUE(run.has_event("worker 1 is back, as a new process")) << run.events();
+  const auto joined = again.shards[0]->join().take_or_throw();
+  EXPECT_EQ(joined.sequence, acknowledged) << "what was acknowledged counts, and nothing else";
+  (void)again.push(0, joined.sequence, 0).take_or_throw();
+  EXPECT_EQ(chief.shards[0]->state().take_or_throw().worker(1).pushes, acknowledged + 1);
+}
+
 // Both live, the chief reaches both, and they do not reach each other: one of them goes on.
 TEST(BrokenLinks, OfTwoServersApartOneGoesOn) {
   ServedRun first, second;

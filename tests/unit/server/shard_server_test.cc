@@ -122,7 +122,7 @@ TEST(ShardServer, ARunThatNeedsMoreMemoryIsRefused) {
       WorkerSession::connect(session_options(run.address(), 0, 1), by).take_or_throw();
   const Status refused = chief->shards(terms, by).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
-  EXPECT_THAT(refused.message(), HasSubstr("need 32.0 GiB, but 1 GiB are available"));
+  EXPECT_THAT(refused.message(), HasSubstr("need 48.0 GiB, but 1 GiB are available"));
   EXPECT_TRUE(chief->shards(small_terms(1, Kind::kSync), by).ok()) << "nothing was made";
 }
 
