@@ -8,7 +8,9 @@
 // "Accurate, large minibatch SGD", 2017, for its synchronous form.
 #include <stormo/parallel/mirrored.h>
 
+#include <map>
 #include <string>
+#include <utility>
 
 namespace stormo::parallel {
 namespace {
@@ -31,9 +33,17 @@ Result<plan::StepPlan> mirror(const plan::StepPlan& in, int dp) {
   out.frozen.insert(out.frozen.begin(), plan::Placement::kReplicate);
   out.optimizer_state.insert(out.optimizer_state.begin(), plan::Placement::kReplicate);
   out.actions.clear();
-  for (const plan::Action& a : in.actions) {
+  std::map<std::pair<int, int>, std::size_t>
+      last;  // backward of each range, in any order of batches
+  for (std::size_t i = 0; i < in.actions.size(); ++i) {
+    const plan::Action& a = in.actions[i];
+    if (a.kind == plan::ActionKind::kBackward) last[{a.range.first, a.range.last}] = i;
+  }
+  for (std::size_t i = 0; i < in.actions.size(); ++i) {
+    const plan::Action& a = in.actions[i];
     out.actions.push_back(a);
-    if (a.kind != plan::ActionKind::kBackward || a.micro_batch + 1 < in.micro_batches) continue;
+    if (a.kind != plan::ActionKind::kBackward || last.at({a.range.first, a.range.last}) != i)
+      continue;
     const plan::Range own = parameters_of(in.model, a.range);
     if (own.size() == 0) continue;
     out.actions.push_back({.kind = plan::ActionKind::kAllReduce, .range = own, .axes = {kAxis}});

@@ -14,6 +14,7 @@
 #include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/trust_ratios.h>
@@ -103,6 +104,26 @@ Status check_averaging(const Strategy& s) {
   return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
 }
 
+Status check_pipeline(const Strategy& s, const Shape& shape, const StepOptions& step) {
+  if (s.pipeline < 1) return refuse(s, "has at least 1 stage, not " + std::to_string(s.pipeline));
+  if (s.pipeline == 1) return {};
+  if (s.kind != Kind::kDdp && s.kind != Kind::kMirrored && s.kind != Kind::kMultiWorkerMirrored) {
+    return refuse(s, "is not cut into pipelines; leave out pipeline, or use 'ddp'");
+  }
+  if (s.parameters == Parameters::kHostShared) {
+    return refuse(s, "has no copy that pipelines share; leave out parameters");
+  }
+  if (step.bucket_bytes > 0) {
+    return refuse(s,
+                  "averages the gradients of a stage together after its last backward; leave out "
+                  "bucket_bytes");
+  }
+  if (shape.ranks % s.pipeline == 0) return {};
+  return refuse(s, "has replicas of " + std::to_string(s.pipeline) + " stages, and " +
+                       std::to_string(shape.ranks) +
+                       " ranks are no multiple; start as many as a multiple of stages");
+}
+
 /// Where ranks do not exchange gradients, each would find overflows of its own.
 Status check_loss_scale(const Strategy& s, const StepOptions& step) {
   const bool own = has_servers(s.kind) || s.kind == Kind::kParameterAveraging;
@@ -115,6 +136,7 @@ Status check_loss_scale(const Strategy& s, const StepOptions& step) {
 // Sharing costs nothing inside a host, and saves memory. Between hosts alone there is nothing to
 // share, and plain fsdp shards over all of them, which needs less memory than a copy per host.
 bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
+  if (s.pipeline > 1) return false;
   if (s.parameters == Parameters::kHostShared || s.kind == Kind::kCentralStorage) return true;
   if (s.parameters != Parameters::kAuto || !w.can_share || !shape.uniform) return false;
   if (s.kind == Kind::kDdp) return shape.local > 1;
@@ -147,6 +169,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   STORMO_RETURN_IF_ERROR(check_servers(strategy, step));
   STORMO_RETURN_IF_ERROR(check_averaging(strategy));
   STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
+  STORMO_RETURN_IF_ERROR(check_pipeline(strategy, shape, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
@@ -157,6 +180,12 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
     passes.push_back(parameter_server(shape.ranks, strategy.exchange));
   } else if (strategy.kind == Kind::kElasticAveraging) {
     passes.push_back(elastic_averaging(shape.ranks, strategy.period));
+  } else if (strategy.pipeline > 1) {
+    STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(strategy.schedule));
+    passes.push_back(pipeline(
+        {.stages = strategy.pipeline, .chunks = strategy.chunks, .schedule = std::move(schedule)}));
+    if (shape.ranks > strategy.pipeline)
+      passes.push_back(mirrored(shape.ranks / strategy.pipeline));
   } else if (shape.ranks == 1) {
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));

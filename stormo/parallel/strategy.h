@@ -33,8 +33,11 @@ struct Strategy {
   int stage = 3;           ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
   bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
   Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
-  int period = 8;  ///< kParameterAveraging, kElasticAveraging: steps from one average or exchange
-                   ///< to the next
+  int period = 8;    ///< kParameterAveraging, kElasticAveraging: steps from one average or exchange
+                     ///< to the next
+  int pipeline = 1;  ///< kDdp and mirrored kinds: stages that each replica is cut into
+  std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
+  int chunks = 1;                 ///< of segments on each stage, for schedule "interleaved"
   bool operator==(const Strategy&) const = default;
 };
 

@@ -29,6 +29,7 @@ std::vector<FlatGroup> flat_groups(const ModelShape& model, Range parameters) {
   std::vector<FlatGroup> out;
   for (int i = parameters.first; i <= parameters.last; ++i) {
     const ParameterShape& p = *all[static_cast<std::size_t>(i)];
+    if (p.elsewhere) continue;
     auto group = std::ranges::find_if(out, [&](const FlatGroup& g) {
       return g.dtype == p.dtype && g.trainable == p.trainable && g.sparse == p.sparse;
     });

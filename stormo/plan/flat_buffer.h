@@ -27,7 +27,8 @@ struct FlatGroup {
   std::vector<std::int64_t> counts;  ///< elements, by parameter
 };
 
-/// The groups of `parameters`, in the order of their first members.
+/// The groups of `parameters`, in the order of their first members; without those that are
+/// elsewhere.
 std::vector<FlatGroup> flat_groups(const ModelShape& model, Range parameters);
 
 }  // namespace stormo::plan

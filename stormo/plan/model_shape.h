@@ -22,6 +22,7 @@ struct ParameterShape {
   DType dtype = DType::kFloat32;
   bool trainable = true;  ///< requires a gradient
   bool sparse = false;  ///< a table of which a step uses few rows: its gradient has only those rows
+  bool elsewhere = false;  ///< in the plan of one rank: only ranks of other stages have it
   bool operator==(const ParameterShape&) const = default;
 };
 
@@ -32,6 +33,7 @@ struct SegmentShape {
   std::int64_t flops_per_sample = 0;  ///< forward; 0 when unknown
   /// Parameters of earlier segments that its forward also reads, by their number in the model.
   std::vector<int> borrowed;
+  int stage = 0;  ///< of a pipeline: the ranks with this coordinate on kStageAxis compute it
   bool operator==(const SegmentShape&) const = default;
 };
 

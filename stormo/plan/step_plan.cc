@@ -14,6 +14,7 @@ void add(StableHash& h, const ModelShape& model) {
     h.add(static_cast<std::uint64_t>(s.flops_per_sample));
     h.add(std::uint64_t{s.borrowed.size()});
     for (const int p : s.borrowed) h.add(static_cast<std::uint64_t>(p));
+    if (s.stage != 0) h.add("stage " + std::to_string(s.stage));
     h.add(std::uint64_t{s.parameters.size()});
     for (const ParameterShape& p : s.parameters) {
       h.add(p.name);
@@ -21,6 +22,7 @@ void add(StableHash& h, const ModelShape& model) {
       h.add(to_string(p.dtype));
       h.add(std::uint64_t{p.trainable});
       h.add(std::uint64_t{p.sparse});
+      if (p.elsewhere) h.add("elsewhere");
     }
   }
 }
@@ -55,12 +57,15 @@ RangeOf range_of(ActionKind kind) {
     case ActionKind::kAgree: return RangeOf::kNothing;
     case ActionKind::kForward:
     case ActionKind::kRecompute:
-    case ActionKind::kBackward: return RangeOf::kSegments;
+    case ActionKind::kBackward:
+    case ActionKind::kMoveActivation:
+    case ActionKind::kMoveGradient: return RangeOf::kSegments;
     case ActionKind::kAllGather:
     case ActionKind::kReshard:
     case ActionKind::kAllReduce:
     case ActionKind::kReduceScatter:
     case ActionKind::kReleaseGradients:
+    case ActionKind::kSumTied:
     case ActionKind::kShareGradients:
     case ActionKind::kShareParameters:
     case ActionKind::kPull:
@@ -104,6 +109,7 @@ std::string_view to_string(Placement placement) {
     case Placement::kShared: return "shared";
     case Placement::kDiverged: return "diverged";
     case Placement::kRemote: return "remote";
+    case Placement::kStaged: return "staged";
   }
   return "unknown";
 }
@@ -116,11 +122,14 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kLoss: return "loss";
     case ActionKind::kRecompute: return "recompute";
     case ActionKind::kBackward: return "backward";
+    case ActionKind::kMoveActivation: return "move_activation";
+    case ActionKind::kMoveGradient: return "move_gradient";
     case ActionKind::kAllGather: return "all_gather";
     case ActionKind::kReshard: return "reshard";
     case ActionKind::kAllReduce: return "all_reduce";
     case ActionKind::kReduceScatter: return "reduce_scatter";
     case ActionKind::kReleaseGradients: return "release_gradients";
+    case ActionKind::kSumTied: return "sum_tied";
     case ActionKind::kFindUnused: return "find_unused";
     case ActionKind::kShareGradients: return "share_gradients";
     case ActionKind::kShareParameters: return "share_parameters";

@@ -20,6 +20,7 @@ enum class Placement : std::uint8_t {
   kShared,     ///< there is one copy, in memory that all ranks of the axis map
   kDiverged,   ///< each rank has a whole value, and the values differ
   kRemote,     ///< the value lies on parameter servers, which are no ranks of the mesh
+  kStaged,     ///< each rank has the values of its stage of the pipeline; only on kStageAxis
 };
 
 /// The kind of an action of a training step. An action uses the parameters, gradients and optimizer
@@ -32,6 +33,10 @@ enum class ActionKind : std::uint8_t {
   kLoss,       ///< of the last segment's output
   kRecompute,  ///< the forward of a range again, of which only the input was kept
   kBackward,   ///< of a range of segments, in reverse; adds to the gradients
+  // between two stages of a pipeline, of one micro-batch; the range is the two segments between
+  // which they are cut. The sender goes on at once, and the receiver until it needs the tensor.
+  kMoveActivation,  ///< the output of the first segment to the stage of the second
+  kMoveGradient,    ///< the gradient of that output back
   // parameters of the range, over the ranks of `axes`
   kAllGather,  ///< from shards to the whole
   kReshard,    ///< frees the whole, keeps this rank's shard; sends nothing
@@ -39,6 +44,7 @@ enum class ActionKind : std::uint8_t {
   kAllReduce,         ///< from terms to their weighted average
   kReduceScatter,     ///< as kAllReduce, but each rank gets only its shard
   kReleaseGradients,  ///< frees whole gradients after their reduce_scatter; sends nothing
+  kSumTied,           ///< of parameters that several stages read: from terms to their sum
   kFindUnused,        ///< finds parameters without gradient on all ranks; they are not updated
   // one copy for the ranks of `axes`, in their memory
   kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
@@ -65,11 +71,14 @@ inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kLoss,
                                             ActionKind::kRecompute,
                                             ActionKind::kBackward,
+                                            ActionKind::kMoveActivation,
+                                            ActionKind::kMoveGradient,
                                             ActionKind::kAllGather,
                                             ActionKind::kReshard,
                                             ActionKind::kAllReduce,
                                             ActionKind::kReduceScatter,
                                             ActionKind::kReleaseGradients,
+                                            ActionKind::kSumTied,
                                             ActionKind::kFindUnused,
                                             ActionKind::kShareGradients,
                                             ActionKind::kShareParameters,
@@ -103,9 +112,9 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-/// The actions of one training step, in order; every rank executes them, but those that are not for
-/// this step (Action::every). Each lane runs its actions one after the other, as soon as their
-/// inputs are available. Strategies are lists of passes,
+/// The actions of one training step, in order. Each rank executes those that concern it
+/// (project()), but the ones that are not for this step (Action::every). Each lane runs its actions
+/// one after the other, as soon as their inputs are available. Strategies are lists of passes,
 /// `StepPlan -> Result<StepPlan>`.
 struct StepPlan {
   std::string strategy = "one_device";  ///< names of the passes applied, joined by '+'

@@ -36,6 +36,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   for (std::size_t i = 0; i < s.borrowed.size(); ++i) {
     append_field(out, i == 0 ? " borrows " : ",", s.borrowed[i]);
   }
+  if (s.stage != 0) append_field(out, " stage ", s.stage);
   out += '\n';
   for (const ParameterShape& p : s.parameters) {
     append_numbered(out, "  parameter ", parameter++);
@@ -45,6 +46,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
     out += to_string(p.dtype);
     if (!p.trainable) out += " frozen";
     if (p.sparse) out += " sparse";
+    if (p.elsewhere) out += " elsewhere";
     out += '\n';
   }
 }
@@ -118,6 +120,7 @@ SegmentShape read_segment(TextReader& in) {
       s.borrowed.push_back(in.small_integer("a parameter", 0, kMaxParameters - 1));
     } while (in.ok() && in.accept(","));
   }
+  if (in.accept("stage")) s.stage = in.small_integer("a stage", 0, kMaxRanks - 1);
   in.expect_line_end();
   return s;
 }
@@ -131,13 +134,14 @@ ParameterShape read_parameter(TextReader& in) {
   p.dtype = read_enum<DType>(in, "an element type", kDTypes);
   p.trainable = !in.accept("frozen");
   p.sparse = in.accept("sparse");
+  p.elsewhere = in.accept("elsewhere");
   in.expect_line_end();
   return p;
 }
 
 std::vector<Placement> read_placements(TextReader& in, const char* what) {
-  constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard, Placement::kShared,
-                                  Placement::kRemote, Placement::kDiverged};
+  constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard,    Placement::kShared,
+                                  Placement::kRemote,    Placement::kDiverged, Placement::kStaged};
   std::vector<Placement> out;
   if (in.at_end()) in.fail("expected 'state " + std::string(what) + "', found nothing");
   in.expect("state");

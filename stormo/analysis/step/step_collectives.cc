@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::analysis {
 namespace {
@@ -29,14 +30,16 @@ int ranks_of(const plan::Mesh& mesh, const std::vector<std::string>& axes) {
 
 class Sizes {
  public:
-  Sizes(const plan::StepPlan& plan, std::size_t action, const StepSizes& sizes)
-      : plan_(plan), action_(action), a_(plan.actions[action]), sizes_(sizes) {}
+  /// `model`: that of the plan, or of one of its stages.
+  Sizes(const plan::StepPlan& plan, const plan::ModelShape& model, std::size_t action,
+        const StepSizes& sizes)
+      : plan_(plan), model_(model), action_(action), a_(plan.actions[action]), sizes_(sizes) {}
 
   std::vector<Collective> find() {
     switch (a_.kind) {
       case ActionKind::kCount: add(1, DType::kFloat64, all_axes(plan_.mesh)); break;
       case ActionKind::kFindUnused:
-        add(trainable_in(all_parameters(plan_.model)), DType::kUInt8, all_axes(plan_.mesh));
+        add(trainable_in(all_parameters(model_)), DType::kUInt8, all_axes(plan_.mesh));
         break;
       case ActionKind::kUnscale:
         // a worker of servers decides alone
@@ -52,6 +55,7 @@ class Sizes {
       case ActionKind::kReduceScatter: flat(GoalKind::kReduceScatter); break;
       case ActionKind::kAllReduce: all_reduce(); break;
       case ActionKind::kAverage: average(); break;
+      case ActionKind::kSumTied: sum_tied(); break;
       default: break;
     }
     return std::move(out_);
@@ -67,7 +71,7 @@ class Sizes {
 
   std::int64_t trainable_in(plan::Range parameters) const {
     std::int64_t count = 0;
-    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, parameters)) {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, parameters)) {
       if (group.trainable) count += static_cast<std::int64_t>(group.counts.size());
     }
     return count;
@@ -93,7 +97,7 @@ class Sizes {
   }
 
   void flat(GoalKind goal) {
-    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, a_.range)) {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       const bool gradients = goal == GoalKind::kReduceScatter;
       if (gradients && !group.trainable) continue;
       // what is never updated is gathered once, where it is not dropped after use
@@ -112,7 +116,7 @@ class Sizes {
 
   void all_reduce() {
     const bool parts_only = was_scattered();
-    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, a_.range)) {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       if (!group.trainable || group.sparse) continue;
       const DType dtype = sizes_.travels_as.value_or(group.dtype);
       if (parts_only) {
@@ -133,7 +137,7 @@ class Sizes {
   // 16 bits the masters are averaged.
   void average() {
     add(1 + trainable_in(a_.range), DType::kFloat64, a_.axes);
-    for (const plan::FlatGroup& group : plan::flat_groups(plan_.model, a_.range)) {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       if (!group.trainable) continue;
       std::int64_t count = 0;
       for (const std::int64_t n : group.counts) count += n;
@@ -143,7 +147,15 @@ class Sizes {
     add(1, DType::kFloat64, a_.axes);
   }
 
+  void sum_tied() {
+    for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
+      if (!group.trainable) continue;
+      for (const std::int64_t n : group.counts) add(n, group.dtype, {plan::kStageAxis});
+    }
+  }
+
   const plan::StepPlan& plan_;
+  const plan::ModelShape& model_;
   std::size_t action_;
   const Action& a_;
   const StepSizes& sizes_;
@@ -154,7 +166,33 @@ class Sizes {
 
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes) {
-  return Sizes(plan, action, sizes).find();
+  const Action& a = plan.actions[action];
+  const int stages = num_stages(plan.mesh);
+  if (stages == 1 || range_of(a.kind) != plan::RangeOf::kParameters) {
+    return Sizes(plan, plan.model, action, sizes).find();
+  }
+  const plan::Stages part(plan.model);
+  if (a.kind == ActionKind::kSumTied) {
+    std::vector<Collective> all = Sizes(plan, plan.model, action, sizes).find();
+    for (Collective& c : all) c.stages = part.of_parameter(a.range.first);
+    return all;
+  }
+  std::vector<Collective> out;
+  for (int s = 0; s < stages; ++s) {
+    if (!part.concern(a, s)) continue;
+    const plan::ModelShape model = model_of_stage(plan.model, s);
+    for (Collective& c : Sizes(plan, model, action, sizes).find()) {
+      c.stages = {s};
+      out.push_back(std::move(c));
+    }
+  }
+  return out;
+}
+
+std::int64_t moved_bytes(const plan::Action& a, const StepSizes& sizes) {
+  const bool moves = a.kind == ActionKind::kMoveActivation || a.kind == ActionKind::kMoveGradient;
+  if (!moves || sizes.outputs.empty()) return 0;
+  return sizes.outputs[static_cast<std::size_t>(a.range.first)];
 }
 
 std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {

@@ -18,6 +18,9 @@ struct StepSizes {
   std::int64_t agreed_numbers = 0;  ///< float64 numbers that kAgree adds up
   /// Numbers of the optimizer that kAverage averages, for each element of the parameters.
   int averaged_slots = 0;
+  /// By segment: bytes of its output for one micro-batch, which is what stages of a pipeline move.
+  /// Empty: unknown, taken as 0.
+  std::vector<std::int64_t> outputs = {};
   /// Builders that reduce gradients; empty: what the communicator chooses.
   std::string all_reduce;
   std::string reduce_scatter;
@@ -30,6 +33,7 @@ struct Collective {
   std::int64_t elements = 0;  ///< of the whole buffer: all ranks' parts together
   DType dtype = DType::kFloat32;
   std::vector<std::string> axes;  ///< mesh axes whose ranks take part together
+  std::vector<int> stages = {};   ///< of a pipeline, whose ranks take part; empty: all
   /// Done only where these ranks are on several hosts: there the weights of an average are added up
   /// first.
   bool only_between_hosts = false;
@@ -47,6 +51,9 @@ struct Collective {
 /// (server_bytes()).
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
+
+/// Bytes of a tensor that a move between two stages moves; 0 for other actions.
+std::int64_t moved_bytes(const plan::Action& a, const StepSizes& sizes);
 
 /// Bytes that an action moves between one worker and the servers: a pull the trainable parameters
 /// of its range, a push their gradients, in their own type; an exchange parameters in both

@@ -3,8 +3,34 @@
 #include <algorithm>
 
 #include <stormo/analysis/step/step_groups.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::analysis {
+namespace {
+
+AxesCost& entry(StepCost& cost, const std::vector<std::string>& axes) {
+  const auto found = std::ranges::find(cost.axes, axes, &AxesCost::axes);
+  return found != cost.axes.end() ? *found : *cost.axes.insert(found, {.axes = axes});
+}
+
+/// Between two stages: each rank to the rank of the other stage in its own pipeline.
+void add_move(StepCost& cost, const plan::StepPlan& plan, const plan::Action& a, std::int64_t bytes,
+              StepGroups& groups) {
+  AxesCost& axes = entry(cost, {plan::kStageAxis});
+  int from = plan.model.segments[static_cast<std::size_t>(a.range.first)].stage;
+  int to = plan.model.segments[static_cast<std::size_t>(a.range.last)].stage;
+  if (a.kind == plan::ActionKind::kMoveGradient) std::swap(from, to);
+  for (const StepGroups::Group& group : groups.over(axes.axes)) {
+    const Rank sender = group.ranks[static_cast<std::size_t>(from)];
+    const bool in_host = groups.same_host(sender, group.ranks[static_cast<std::size_t>(to)]);
+    const Traffic sent{.between_hosts = in_host ? 0 : bytes, .in_host = in_host ? bytes : 0};
+    cost.ranks[static_cast<std::size_t>(sender)] += sent;
+    axes.sent += sent;
+  }
+  axes.payload += bytes;
+}
+
+}  // namespace
 
 Traffic StepCost::total() const {
   Traffic sum;
@@ -26,12 +52,14 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
     } else {
       (a.kind == plan::ActionKind::kPull ? out.pulled : out.pushed) += bytes;
     }
+    if (const std::int64_t moved = moved_bytes(a, sizes); moved > 0) {
+      add_move(out, plan, a, moved, groups);
+    }
     for (const Collective& c : collectives_of(plan, i, sizes)) {
-      auto axes = std::ranges::find(out.axes, c.axes, &AxesCost::axes);
-      if (axes == out.axes.end()) axes = out.axes.insert(axes, {.axes = c.axes});
+      AxesCost& axes = entry(out, c.axes);
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
       std::vector<Traffic> sent;
-      for (const StepGroups::Group& group : groups.over(c.axes)) {
+      for (const StepGroups::Group& group : groups.over(c.axes, c.stages)) {
         if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
         if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
           STORMO_ASSIGN_OR_RETURN(sent, traffic_of(group.ranks_per_host, c));
@@ -39,12 +67,12 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
         }
         for (std::size_t r = 0; r < sent.size(); ++r) {
           out.ranks[static_cast<std::size_t>(group.ranks[r])] += sent[r];
-          axes->sent += sent[r];
+          axes.sent += sent[r];
         }
       }
       if (like == nullptr) continue;
-      ++axes->collectives;
-      axes->payload += c.bytes();
+      ++axes.collectives;
+      axes.payload += c.bytes();
     }
   }
   return out;

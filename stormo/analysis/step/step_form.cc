@@ -5,6 +5,7 @@
 
 #include <stormo/analysis/step/step_remote.h>
 #include <stormo/plan/limits.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::analysis {
 namespace {
@@ -43,6 +44,9 @@ Status check_model(const plan::ModelShape& model) {
     const std::string who = "segment " + std::to_string(i);
     if (s.flops_per_sample < 0) return bad(who + " has a negative size");
     for (const plan::ParameterShape& p : s.parameters) {
+      if (p.elsewhere) {
+        return bad(who + ": parameter '" + p.name + "' is elsewhere: this is the part of one rank");
+      }
       if (p.elements < 0) return bad(who + ": parameter '" + p.name + "' has a negative size");
     }
     for (const int b : s.borrowed) {
@@ -52,6 +56,34 @@ Status check_model(const plan::ModelShape& model) {
       }
     }
     before += static_cast<int>(s.parameters.size());
+  }
+  return {};
+}
+
+/// Every stage has segments, and what is staged is staged over their axis.
+Status check_stages(const StepPlan& p) {
+  const int axis = p.mesh.find(plan::kStageAxis);
+  const int stages = num_stages(p.mesh);
+  std::vector<int> segments(at(stages));
+  for (std::size_t i = 0; i < p.model.segments.size(); ++i) {
+    const int stage = p.model.segments[i].stage;
+    if (stage < 0 || stage >= stages) {
+      return bad("segment " + std::to_string(i) + " is of stage " + std::to_string(stage) +
+                 ", but the mesh has " + std::to_string(stages) + " over '" + plan::kStageAxis +
+                 "'");
+    }
+    ++segments[at(stage)];
+  }
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (segments[s] == 0) return bad("stage " + std::to_string(s) + " has no segments");
+  }
+  for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
+    for (std::size_t i = 0; i < rest->size(); ++i) {
+      const bool staged = (*rest)[i] == Placement::kStaged;
+      if (staged == (static_cast<int>(i) == axis)) continue;
+      return bad(std::string("state: all is staged over '") + plan::kStageAxis +
+                 "', and nothing over another axis");
+    }
   }
   return {};
 }
@@ -73,13 +105,14 @@ Status check_rest(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check(p.parameters, "parameters"));
   STORMO_RETURN_IF_ERROR(check(p.frozen, "frozen"));
   STORMO_RETURN_IF_ERROR(check(p.optimizer_state, "optimizer"));
+  STORMO_RETURN_IF_ERROR(check_stages(p));
   STORMO_RETURN_IF_ERROR(check_remote_state(p));
   for (std::size_t i = 0; i < p.parameters.size(); ++i) {
     const std::string axis = " over " + p.mesh.axes[i].name;
     if (p.optimizer_state[i] == Placement::kShared) {
       return bad("state optimizer: shared" + axis + "; each rank has its own, or a part");
     }
-    if (p.parameters[i] == Placement::kRemote) continue;
+    if (p.parameters[i] == Placement::kRemote || p.parameters[i] == Placement::kStaged) continue;
     const bool diverged = p.parameters[i] == Placement::kDiverged;
     if (diverged != (p.optimizer_state[i] == Placement::kDiverged) ||
         p.frozen[i] == Placement::kDiverged) {
@@ -127,7 +160,26 @@ Status check_axes(const StepPlan& p, const Action& a) {
   std::set<std::string> seen;
   for (const std::string& axis : a.axes) {
     if (p.mesh.find(axis) < 0) return bad("axis '" + axis + "' is not in the mesh");
+    if (axis == plan::kStageAxis && a.kind != ActionKind::kNorm) {
+      return bad("the stages of a pipeline have different parameters, and reduce nothing together");
+    }
     if (!seen.insert(axis).second) return bad("names axis '" + axis + "' twice");
+  }
+  return {};
+}
+
+/// What is computed together is computed by one stage, and what moves, moves between two.
+Status check_segments(const StepPlan& p, const Action& a) {
+  const auto stage = [&](int segment) { return p.model.segments[at(segment)].stage; };
+  if (a.kind == ActionKind::kMoveActivation || a.kind == ActionKind::kMoveGradient) {
+    if (a.range.size() != 2) return bad("moves between two segments that follow each other");
+    return stage(a.range.first) != stage(a.range.last) ? Status()
+                                                       : bad("moves inside of one stage");
+  }
+  for (int s = a.range.first; s < a.range.last; ++s) {
+    if (stage(s) == stage(s + 1)) continue;
+    return bad("segments " + std::to_string(s) + " and " + std::to_string(s + 1) +
+               " are of different stages");
   }
   return {};
 }
@@ -144,6 +196,8 @@ Status check_shape(const StepPlan& p, const Action& a) {
                std::to_string(a.range.first) + "-" + std::to_string(a.range.last) +
                ", but the model has " + std::to_string(count));
   }
+  if (segments) STORMO_RETURN_IF_ERROR(check_segments(p, a));
+  if (a.kind == ActionKind::kSumTied && a.range.size() > 1) return bad("takes one parameter");
   const int most = has_micro_batch(a.kind) ? p.micro_batches : 1;
   if (a.micro_batch < 0 || a.micro_batch >= most) {
     return bad("is of micro-batch " + std::to_string(a.micro_batch) + ", but there are " +

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/ids.h>
@@ -22,13 +23,19 @@ class StepGroups {
   /// `ranks_per_host` has as many ranks as `mesh`.
   StepGroups(plan::Mesh mesh, const std::vector<int>& ranks_per_host);
 
-  /// Every rank is in one of them. Computed once for each set of axes; O(ranks).
-  const std::vector<Group>& over(const std::vector<std::string>& axes);
+  /// Every rank is in one of them, if it is of one of the stages (empty: all). Computed once for
+  /// each set of axes and stages; O(ranks).
+  const std::vector<Group>& over(const std::vector<std::string>& axes,
+                                 const std::vector<int>& stages = {});
+
+  bool same_host(Rank a, Rank b) const {
+    return host_of_[static_cast<std::size_t>(a)] == host_of_[static_cast<std::size_t>(b)];
+  }
 
  private:
   plan::Mesh mesh_;
   std::vector<int> host_of_;  // by rank
-  std::map<std::vector<std::string>, std::vector<Group>> groups_;
+  std::map<std::pair<std::vector<std::string>, std::vector<int>>, std::vector<Group>> groups_;
 };
 
 }  // namespace stormo::analysis

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::analysis {
 namespace {
@@ -27,16 +28,19 @@ int parts(const plan::Mesh& mesh, const std::vector<Placement>& placed, Placemen
 
 std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
-/// Walks the actions once, and keeps what is held after each.
+/// Walks the actions of one stage once, and keeps what is held after each.
 class Walk {
  public:
-  Walk(const plan::StepPlan& plan, const MemorySizes& sizes)
+  Walk(const plan::StepPlan& plan, const MemorySizes& sizes, int stage)
       : plan_(plan),
+        model_(model_of_stage(plan.model, stage)),
+        stages_(plan.model),
+        stage_(stage),
         sizes_(sizes),
         shards_(parts(plan.mesh, plan.parameters, Placement::kShard)),
         in_parts_(std::ranges::count(plan.parameters, Placement::kShard) > 0),
-        shapes_(flatten(plan.model)),
-        reads_(parameters_read(plan.model)),
+        shapes_(flatten(model_)),
+        reads_(parameters_read(model_)),
         has_gradient_(shapes_.size()) {
     for (const Action& a : plan.actions) {
       if (a.kind == ActionKind::kReshard) dropped_.push_back(a.range);
@@ -47,6 +51,7 @@ class Walk {
   StepMemory take() {
     StepMemory out{.between_steps = now_, .peak = now_};
     for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
+      if (!stages_.concern(plan_.actions[i], stage_)) continue;
       do_action(plan_.actions[i]);
       if (highest_.total() <= out.peak.total()) continue;
       out.peak = highest_;
@@ -58,8 +63,8 @@ class Walk {
  private:
   /// What is there between steps. Of ranges that no action drops, the whole stays.
   void rest() {
-    for (std::size_t s = 0; s < plan_.model.segments.size(); ++s) {
-      const Range own = parameters_of(plan_.model, {static_cast<int>(s), static_cast<int>(s)});
+    for (std::size_t s = 0; s < model_.segments.size(); ++s) {
+      const Range own = parameters_of(model_, {static_cast<int>(s), static_cast<int>(s)});
       const int state_parts = parts(plan_.mesh, plan_.optimizer_state, Placement::kShard);
       for (const plan::FlatGroup& group : groups(own)) {
         const std::int64_t whole = elements(group) * bytes_of(group.dtype);
@@ -182,7 +187,7 @@ class Walk {
   }
 
   std::vector<plan::FlatGroup> groups(Range parameters) const {
-    return plan::flat_groups(plan_.model, parameters);
+    return plan::flat_groups(model_, parameters);
   }
   /// With alignment, where the parameters lie in a flat buffer.
   std::int64_t elements(const plan::FlatGroup& group) const {
@@ -194,6 +199,9 @@ class Walk {
   static std::pair<int, int> key(Range r) { return {r.first, r.last}; }
 
   const plan::StepPlan& plan_;
+  plan::ModelShape model_;  // of the stage
+  plan::Stages stages_;
+  int stage_;
   const MemorySizes& sizes_;
   int shards_;
   bool in_parts_;
@@ -209,7 +217,15 @@ class Walk {
 }  // namespace
 
 StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes) {
-  return Walk(plan, sizes).take();
+  StepMemory most;
+  for (int stage = 0; stage < num_stages(plan.mesh); ++stage) {
+    const StepMemory of = Walk(plan, sizes, stage).take();
+    if (stage == 0 || of.peak.total() > most.peak.total()) {
+      most = of;
+      most.stage = stage;
+    }
+  }
+  return most;
 }
 
 }  // namespace stormo::analysis

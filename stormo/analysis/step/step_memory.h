@@ -37,6 +37,7 @@ struct StepMemory {
   Memory between_steps;
   Memory peak;
   std::size_t peak_action = 0;  ///< the first that needs as much
+  int stage = 0;                ///< of a pipeline, whose ranks these are
 };
 
 /// Of a verified plan, on the rank that holds the most, with the alignment of flat buffers; without

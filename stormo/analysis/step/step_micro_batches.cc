@@ -15,7 +15,8 @@ Status bad(std::string message) { return Status(Code::kBadPlan, std::move(messag
 }  // namespace
 
 MicroBatches::MicroBatches(const plan::StepPlan& plan)
-    : segments_(static_cast<int>(plan.model.segments.size())),
+    : model_(plan.model),
+      segments_(static_cast<int>(plan.model.segments.size())),
       all_(static_cast<std::size_t>(plan.micro_batches)) {
   for (const Action& a : plan.actions) {
     if (a.kind != ActionKind::kRecompute) continue;
@@ -30,6 +31,10 @@ Status MicroBatches::forward(const Action& a) {
     return bad(a.range.first < m.forward
                    ? "computes segment " + std::to_string(a.range.first) + " a second time"
                    : "needs the output of segment " + std::to_string(a.range.first - 1) + " first");
+  }
+  const int before = a.range.first - 1;
+  if (is_boundary(before) && !m.activations.contains(before)) {
+    return bad("needs the output of segment " + std::to_string(before) + " moved to its stage");
   }
   m.forward = a.range.last + 1;
   m.forwards.push_back(a.range);
@@ -71,8 +76,34 @@ Status MicroBatches::backward(const Action& a) {
                    : "needs the gradient of segment " + std::to_string(a.range.last + 1) +
                          " first");
   }
+  if (is_boundary(a.range.last) && !m.gradients.contains(a.range.last)) {
+    return bad("needs the gradient of segment " + std::to_string(a.range.last + 1) +
+               " moved to its stage");
+  }
   m.backward += a.range.size();
   return {};
+}
+
+bool MicroBatches::is_boundary(int s) const {
+  if (s < 0 || s + 1 >= segments_) return false;
+  const auto at = static_cast<std::size_t>(s);
+  return model_.segments[at].stage != model_.segments[at + 1].stage;
+}
+
+Status MicroBatches::move_activation(const Action& a) {
+  MicroBatch& m = of(a);
+  if (m.forward <= a.range.first) {
+    return bad("comes before the forward of segment " + std::to_string(a.range.first));
+  }
+  return m.activations.insert(a.range.first).second ? Status() : bad("moves it a second time");
+}
+
+Status MicroBatches::move_gradient(const Action& a) {
+  MicroBatch& m = of(a);
+  if (segments_ - m.backward > a.range.last) {
+    return bad("comes before the backward of segment " + std::to_string(a.range.last));
+  }
+  return m.gradients.insert(a.range.first).second ? Status() : bad("moves it a second time");
 }
 
 Status MicroBatches::all_computed() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -8,16 +9,20 @@
 namespace stormo::analysis {
 
 /// The order of the computations of each micro-batch of a plan: forward, loss, backward, and a
-/// recompute before the backward of what is not kept. Each function takes the next action of its
+/// recompute before the backward of what is not kept; and a move wherever it crosses from one stage
+/// of a pipeline to another. Each function takes the next action of its
 /// kind and returns kBadPlan where it is out of order.
 class MicroBatches {
  public:
+  /// `plan` is borrowed.
   explicit MicroBatches(const plan::StepPlan& plan);
 
   Status forward(const plan::Action& a);
   Status loss(const plan::Action& a);
   Status recompute(const plan::Action& a);
   Status backward(const plan::Action& a);
+  Status move_activation(const plan::Action& a);
+  Status move_gradient(const plan::Action& a);
 
   /// kBadPlan for an action before which a micro-batch has no whole backward.
   Status all_computed() const;
@@ -31,9 +36,15 @@ class MicroBatches {
     bool loss = false;
     std::vector<plan::Range> forwards;   // as they were cut
     std::vector<plan::Range> forgotten;  // forwards that keep their input only
+    // boundaries between stages that it has crossed, by the segment in front of them
+    std::set<int> activations, gradients;
   };
   MicroBatch& of(const plan::Action& a) { return all_[static_cast<std::size_t>(a.micro_batch)]; }
 
+  /// Whether segments `s` and `s` + 1 are of different stages.
+  bool is_boundary(int s) const;
+
+  const plan::ModelShape& model_;
   int segments_;
   std::vector<MicroBatch> all_;
 };

@@ -4,9 +4,11 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <stormo/analysis/step/step_groups.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::analysis {
 namespace {
@@ -30,7 +32,9 @@ class Walk {
         timeline_(timeline),
         groups_(plan.mesh, ranks_per_host),
         reads_(parameters_read(plan.model)),
+        stages_(plan.model),
         ranks_(at(plan.mesh.size())) {
+    for (Rank r = 0; r < plan.mesh.size(); ++r) stage_of_.push_back(stage_of(plan.mesh, r));
     out_.compute.resize(ranks_.size());
     computed_.resize(plan.model.segments.size());
     for (const Action& a : plan.actions) {
@@ -60,8 +64,13 @@ class Walk {
   };
 
   Status next(const Action& a) {
+    concerned_.clear();
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (stages_.concern(a, stage_of_[r])) concerned_.push_back(r);
+    }
     wait_for_inputs(a);
     compute(a);
+    if (a.kind == ActionKind::kMoveActivation || a.kind == ActionKind::kMoveGradient) move(a);
     if (a.kind == ActionKind::kShareGradients || a.kind == ActionKind::kShareParameters) {
       for (const StepGroups::Group& group : groups_.over(a.axes)) {
         start(group, times_.barrier, /*asynchronous=*/false);
@@ -71,7 +80,7 @@ class Walk {
     for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
       double seconds = 0;
-      for (const StepGroups::Group& group : groups_.over(c.axes)) {
+      for (const StepGroups::Group& group : groups_.over(c.axes, c.stages)) {
         if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
         if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
           STORMO_ASSIGN_OR_RETURN(seconds, times_.collective(group.ranks_per_host, c));
@@ -88,8 +97,14 @@ class Walk {
   void wait_for_inputs(const Action& a) {
     switch (a.kind) {
       case ActionKind::kForward:
-      case ActionKind::kRecompute:
-      case ActionKind::kBackward: wait_for_parameters(a.range); break;
+        wait_for_parameters(a.range);
+        wait_for_move(ActionKind::kMoveActivation, a.range.first - 1, a.micro_batch);
+        break;
+      case ActionKind::kRecompute: wait_for_parameters(a.range); break;
+      case ActionKind::kBackward:
+        wait_for_parameters(a.range);
+        wait_for_move(ActionKind::kMoveGradient, a.range.last, a.micro_batch);
+        break;
       case ActionKind::kReshard: wait_for(gathers_, a.range); break;
       case ActionKind::kReleaseGradients:
       case ActionKind::kAllReduce: wait_for(reductions_, a.range); break;
@@ -118,8 +133,33 @@ class Walk {
     for (const auto& [range, arrivals] : under_way) wait_until(arrivals);
     under_way.clear();
   }
+  /// Across the boundary behind a segment, if the micro-batch was moved there.
+  void wait_for_move(ActionKind kind, int segment, int micro_batch) {
+    const auto found = moves_.find({kind, segment, micro_batch});
+    if (found != moves_.end()) wait_until(found->second);
+  }
   void wait_until(const std::vector<double>& arrivals) {
-    for (std::size_t r = 0; r < ranks_.size(); ++r) wait_until(r, arrivals[r]);
+    for (const std::size_t r : concerned_) wait_until(r, arrivals[r]);
+  }
+
+  /// From each rank of one stage to the rank of the other in its own pipeline.
+  void move(const Action& a) {
+    int from = stages_.of_segment(a.range.first), to = stages_.of_segment(a.range.last);
+    if (a.kind == ActionKind::kMoveGradient) std::swap(from, to);
+    const auto bytes = static_cast<double>(moved_bytes(a, sizes_));
+    std::vector<double>& arrivals = moves_[{a.kind, a.range.first, a.micro_batch}];
+    arrivals.resize(ranks_.size());
+    for (const StepGroups::Group& group : groups_.over({plan::kStageAxis})) {
+      const Rank sender = group.ranks[at(from)], receiver = group.ranks[at(to)];
+      const plan::Link& link =
+          groups_.same_host(sender, receiver) ? times_.stages_in_host : times_.stages_between_hosts;
+      Ready& ready = ranks_[at(sender)];
+      const double begin = std::max(ready.compute, ready.communication);
+      const double end = begin + link.latency_s + bytes * link.seconds_per_byte;
+      record(at(sender), Lane::kCommunication, begin, end);
+      ready.communication = end;
+      arrivals[at(receiver)] = end;
+    }
   }
   void wait_until(std::size_t rank, double time) {
     double& now = ranks_[rank].compute;
@@ -135,7 +175,7 @@ class Walk {
       one.range = {s, s};
       std::vector<double>& computed = computed_[at(s)];
       computed.resize(ranks_.size());
-      for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      for (const std::size_t r : concerned_) {
         const double before = s == a.range.last ? ranks_[r].compute : computed_[at(s + 1)][r];
         computed[r] = before + times_.compute(static_cast<Rank>(r), one);
       }
@@ -161,7 +201,7 @@ class Walk {
 
   void compute(const Action& a) {
     if (a.kind == ActionKind::kBackward) note_gradients(a);
-    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    for (const std::size_t r : concerned_) {
       const double seconds = times_.compute(static_cast<Rank>(r), a);
       double& now = ranks_[r].compute;
       record(r, Lane::kCompute, now, now + seconds);
@@ -225,6 +265,10 @@ class Walk {
   Timeline timeline_;
   StepGroups groups_;
   std::vector<std::vector<int>> reads_;  // by segment: parameters
+  plan::Stages stages_;
+  std::vector<int> stage_of_;           // by rank
+  std::vector<std::size_t> concerned_;  // ranks, by the present action
+  std::map<std::tuple<ActionKind, int, int>, std::vector<double>> moves_;  // by rank: arrivals
   std::vector<Ready> ranks_;
   std::vector<std::size_t> owner_;             // by parameter: its segment
   std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
@@ -242,25 +286,38 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
   for (std::size_t axis = 0; axis < plan.optimizer_state.size(); ++axis) {
     if (plan.optimizer_state[axis] == plan::Placement::kShard) parts *= plan.mesh.axes[axis].size;
   }
-  std::vector<double> before{0};  // elements of the parameters before each
+  const int stages = num_stages(plan.mesh);
+  // by stage: elements of its parameters before each
+  std::vector<std::vector<double>> before(at(stages), {0});
+  double all = 0;
+  for (int s = 0; s < stages; ++s) {
+    const plan::ModelShape model = model_of_stage(plan.model, s);
+    for (const plan::ParameterShape* p : flatten(model)) {
+      const bool updated = p->trainable && !p->elsewhere;
+      before[at(s)].push_back(before[at(s)].back() +
+                              (updated ? static_cast<double>(p->elements) : 0));
+    }
+  }
   for (const plan::ParameterShape* p : flatten(plan.model)) {
-    before.push_back(before.back() + (p->trainable ? static_cast<double>(p->elements) : 0));
+    if (p->trainable) all += static_cast<double>(p->elements);
   }
   const auto of_segments = [](const std::vector<double>& each, Range r) {
     return std::accumulate(each.begin() + r.first, each.begin() + r.last + 1, 0.0);
   };
-  return [=](Rank, const Action& a) -> double {
+  const auto share = [=, mesh = plan.mesh](Rank rank, Range parameters) {
+    const std::vector<double>& own = before[at(stage_of(mesh, rank))];
+    return all > 0 ? (own[at(parameters.last + 1)] - own[at(parameters.first)]) / all / parts : 0;
+  };
+  const Range whole = all_parameters(plan.model);
+  return [=](Rank rank, const Action& a) -> double {
     switch (a.kind) {
       case ActionKind::kLoad: return times.load;
       case ActionKind::kForward:
       case ActionKind::kRecompute: return of_segments(times.forward, a.range);
       case ActionKind::kLoss: return times.loss;
       case ActionKind::kBackward: return of_segments(times.backward, a.range);
-      case ActionKind::kNorm: return times.norm / parts;
-      case ActionKind::kUpdate: {
-        const double elements = before[at(a.range.last + 1)] - before[at(a.range.first)];
-        return before.back() > 0 ? times.update / parts * elements / before.back() : 0;
-      }
+      case ActionKind::kNorm: return times.norm * share(rank, whole);
+      case ActionKind::kUpdate: return times.update * share(rank, a.range);
       default: return 0;
     }
   };

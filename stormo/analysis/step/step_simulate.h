@@ -23,6 +23,8 @@ struct StepTimes {
   std::function<Result<double>(const std::vector<int>& ranks_per_host, const Collective&)>
       collective;
   double barrier = 0;  ///< of ranks of a host
+  /// From one stage of a pipeline to another.
+  plan::Link stages_in_host = {}, stages_between_hosts = {};
   /// From a worker to the servers and back: as one message of all bytes of a pull or push.
   plan::Link servers = {};
 };
@@ -68,12 +70,12 @@ struct StepSimulation {
 /// of its ranks is there and occupies their communication lanes; ranks whose action is not
 /// asynchronous wait for its end. An action waits for the transfers of what it needs: forward and
 /// backward for the parameters that they read, an average of parts for its reduce_scatter, norm and
-/// update for all. Several collectives do not slow each other down. A pull or push
-/// occupies the communication lane of its rank alone, which waits for its end, but for no other
-/// rank. The servers are taken to be as fast as all workers together, and their updates take no
-/// time. Deterministic.
-/// O(actions * (actions + ranks)), besides `times`, which are asked once for neighbouring groups
-/// that lie on hosts alike.
+/// update for all. A move occupies the communication lane of its sender, which goes on, and the
+/// receiver waits for it when it computes with the tensor. Several collectives do not slow each
+/// other down. A pull or push occupies the communication lane of its rank alone, which waits for
+/// its end, but for no other rank. The servers are taken to be as fast as all workers together, and
+/// their updates take no time. Deterministic. O(actions * (actions + ranks)), besides `times`,
+/// which are asked once for neighbouring groups that lie on hosts alike.
 Result<StepSimulation> simulate(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
                                 const StepSizes& sizes, const StepTimes& times,
                                 Timeline timeline = Timeline::kKeep);

@@ -17,11 +17,14 @@ namespace stormo::analysis {
 /// | loss              | output of the last segment                   | loss                        |
 /// | recompute         | as forward; the loss                         | what backward needs of it   |
 /// | backward          | as forward; the gradient of the output       | gradients: partial, added   |
+/// | move_activation   | output of its first segment                  | it, on the stage of the second |
+/// | move_gradient     | gradient of its second segment's input       | it, on the stage of the first |
 /// | all_gather        | parameters: shard on its axis                | parameters: replicate       |
 /// | reshard           | parameters: replicate, at rest shard         | parameters: shard           |
 /// | all_reduce        | gradients: partial on its axes; async: weights | gradients: replicate      |
 /// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
 /// | release_gradients | the terms of a reduce_scatter                | no terms                    |
+/// | sum_tied          | gradients: partial over the stages that read them | gradients: staged      |
 /// | find_unused       | gradients: nowhere partial                   | unused gradients are none   |
 /// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
@@ -33,6 +36,10 @@ namespace stormo::analysis {
 /// | unscale, clip     | norm                                         | a factor of the gradients   |
 /// | update            | gradients: final; parameters, state          | parameters: placed as state |
 /// | agree             | loss of each micro-batch; all is updated     | loss, on all ranks          |
+///
+/// Where the mesh has an axis "pp", the model is cut into stages: what is computed together is of
+/// one stage, and what goes from one to another is moved. Parameters are staged over it, and so are
+/// their gradients, unless several stages read them.
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.

@@ -19,8 +19,10 @@
 #include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::parallel {
 namespace {
@@ -71,7 +73,8 @@ std::vector<plan::StepPlan> plans_of_today() {
           made_by({micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()}),
           made_by({clip_gradients(), parameter_averaging(3, 8)}),
           made_by({clip_gradients(), parameter_server(3)}),
-          made_by({clip_gradients(), elastic_averaging(3, 8)})};
+          made_by({clip_gradients(), elastic_averaging(3, 8)}),
+          made_by({micro_batches(3), pipeline({})})};
 }
 
 TEST(PlanDocuments, ShowWhatThePassesMake) {
@@ -82,6 +85,12 @@ TEST(PlanDocuments, ShowWhatThePassesMake) {
     const std::string text = i < shown.size() ? shown[i] : std::string();
     EXPECT_TRUE(text == to_text(made[i])) << "block " << i << " must be:\n" << to_text(made[i]);
   }
+}
+
+TEST(PlanDocuments, ShowThePartOfARank) {
+  const std::string part = to_text(plan::project(made_by({micro_batches(3), pipeline({})}), 1));
+  EXPECT_THAT(read("docs/step-plan-examples.md"),
+              HasSubstr("```text\n" + part.substr(part.find("action 0")) + "```\n"));
 }
 
 TEST(PlanDocuments, ShowPlansThatVerify) {

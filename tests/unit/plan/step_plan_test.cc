@@ -114,12 +114,13 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "int8, int16, int32, int64, uint8, bool");
   EXPECT_EQ(message_of(head + "state parameters partial"),
             "4:18: 'partial' is not a placement; there are replicate, shard, shared, remote, "
-            "diverged");
+            "diverged, staged");
   EXPECT_EQ(
       message_of(state + "action 0: sleep"),
       "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
-      "all_gather, reshard, all_reduce, reduce_scatter, release_gradients, find_unused, "
-      "share_gradients, share_parameters, pull, push, average, exchange, norm, unscale, clip, "
+      "move_activation, move_gradient, all_gather, reshard, all_reduce, reduce_scatter, "
+      "release_gradients, sum_tied, find_unused, share_gradients, share_parameters, pull, push, "
+      "average, exchange, norm, unscale, clip, "
       "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
             "7:20: the last of its range must be in 2..1048575");

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/analysis/step/step_factors.h>
+#include <stormo/analysis/step/step_micro_batches.h>
+#include <stormo/base/status.h>
+#include <stormo/plan/project.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::analysis {
+
+/// Walks the actions of a plan once, and knows where each value is; see verify(). The functions
+/// take an action that passes check_form(), and return kBadPlan where it does not find what it
+/// needs.
+class StepWalk {
+ public:
+  /// `plan` is borrowed.
+  explicit StepWalk(const plan::StepPlan& plan);
+
+  /// The next action.
+  Status next(const plan::Action& a);
+  /// After the last action.
+  Status finish() const;
+
+ private:
+  /// What the walk knows of one parameter.
+  struct Parameter {
+    std::vector<plan::Placement> weights;    // by axis
+    std::vector<plan::Placement> gradients;  // by axis, if it has any
+    bool has_gradients = false;
+    std::vector<bool> read_by_peers;  // by axis: the ranks' terms may be read
+    bool terms_held = false;          // those of a reduce_scatter
+    bool dropped = false;             // some action drops the whole after use
+    bool scattered = false;
+    bool updated = false;
+    bool averaged = false;
+    bool exchanged = false;
+    bool copy_updated = false;  // a worker's, of what is on servers
+  };
+
+  const std::vector<plan::Placement>& at_rest(std::size_t parameter) const {
+    return shapes_[parameter]->trainable ? plan_.parameters : plan_.frozen;
+  }
+
+  /// Whether the parameter itself lies on servers.
+  bool on_servers(std::size_t parameter, std::size_t axis) const {
+    return at_rest(parameter)[axis] == plan::Placement::kRemote;
+  }
+  bool diverges(std::size_t parameter, std::size_t axis) const {
+    return at_rest(parameter)[axis] == plan::Placement::kDiverged;
+  }
+  /// Whether each rank computes with values of its own.
+  bool is_own(std::size_t parameter, std::size_t axis) const {
+    return on_servers(parameter, axis) || diverges(parameter, axis);
+  }
+
+  // --- names ---------------------------------------------------------------------------------
+  bool one_rank(std::size_t axis) const { return plan_.mesh.axes[axis].size == 1; }
+  std::string name(std::size_t parameter) const {
+    return "parameter " + std::to_string(parameter) + " (" + shapes_[parameter]->name + ")";
+  }
+  /// "the gradients of parameter 3 (fc2.weight) are partial over dp"
+  std::string placed(std::size_t parameter, const char* what,
+                     const std::vector<plan::Placement>& on, std::size_t axis) const {
+    return std::string("the ") + what + " of " + name(parameter) + " are " +
+           std::string(to_string(on[axis])) + " over " + plan_.mesh.axes[axis].name;
+  }
+
+  std::vector<std::size_t> axes_of(const plan::Action& a) const {
+    std::vector<std::size_t> out;
+    for (const std::string& axis : a.axes)
+      out.push_back(static_cast<std::size_t>(plan_.mesh.find(axis)));
+    return out;
+  }
+  /// Calls f(parameter index, Parameter&) for the range.
+  template <class Function>
+  Status each(const plan::Action& a, bool trainable_only, const Function& f) {
+    for (int i = a.range.first; i <= a.range.last; ++i) {
+      if (trainable_only && !shapes_[static_cast<std::size_t>(i)]->trainable) continue;
+      STORMO_RETURN_IF_ERROR(
+          f(static_cast<std::size_t>(i), parameters_[static_cast<std::size_t>(i)]));
+    }
+    return {};
+  }
+  static Status once(bool& done, const char* again) {
+    return std::exchange(done, true) ? Status(Code::kBadPlan, again) : Status();
+  }
+
+  // --- computations --------------------------------------------------------------------------
+  bool trains(int segment) const;
+  Status readable(int segment) const;
+  Status readable(plan::Range segments) const;
+  Status backward(const plan::Action& a);
+  Status add_gradient(std::size_t i);
+
+  // --- parameters, see step_walk_parameters.cc -------------------------------------------------
+  Status all_gather(const plan::Action& a);
+  Status reshard(const plan::Action& a);
+  Status share_parameters(const plan::Action& a);
+  Status pull(const plan::Action& a);
+  Status push(const plan::Action& a);
+  Status average(const plan::Action& a);
+  Status exchange(const plan::Action& a);
+
+  // --- gradients, see step_walk_gradients.cc --------------------------------------------------
+  Status reduce(const plan::Action& a, plan::Placement becomes);
+  Status all_reduce(const plan::Action& a);
+  Status reduce_scatter(const plan::Action& a);
+  Status release_gradients(const plan::Action& a);
+  Status sum_tied(const plan::Action& a);
+  Status find_unused();
+  Status share_gradients(const plan::Action& a);
+  Status final_gradients(std::size_t i) const;
+
+  // --- the update ----------------------------------------------------------------------------
+  const char* ending() const;
+  Status norm(const plan::Action& a);
+  Status update(const plan::Action& a);
+  Status update_copy(std::size_t i, Parameter& p);
+  Status update(std::size_t i, Parameter& p);
+  Status all_is_done() const;
+  Status agree(const plan::Action& a);
+
+  const plan::StepPlan& plan_;
+  std::vector<const plan::ParameterShape*> shapes_;
+  std::vector<std::vector<int>> reads_;  // by segment
+  std::vector<Parameter> parameters_;
+  MicroBatches micro_batches_;
+  GradientFactors factors_;
+  plan::Stages stages_;
+  int stage_axis_;  // -1: no pipeline
+  bool remote_;     // the parameters are on servers
+  int every_ = 0;   // steps from one average to the next
+  int frozen_ = 0;  // segments before the first that any gradient reaches
+  bool loaded_ = false, counted_ = false, weights_used_ = false, unused_found_ = false;
+  bool agreed_ = false;
+};
+
+}  // namespace stormo::analysis

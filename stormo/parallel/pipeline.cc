@@ -1,0 +1,271 @@
+// Pipelines.
+//
+// Idea: layers follow each other, so different workers can hold them, and only the tensors between
+// two stages travel. So that all stages compute at the same time, the batch is cut into
+// micro-batches, which follow each other through the stages. What a stage computes when is the
+// schedule's choice. Here its orders, one for each stage, are merged into one order of the whole
+// pipeline, as a computer would do that plays them: so a plan shows what happens at the same time,
+// and an order in which stages would wait for each other is found before anything runs. Papers: see
+// pipeline_schedule.h.
+#include <stormo/parallel/pipeline.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <stormo/plan/limits.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::parallel {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using Kind = StageStep::Kind;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+/// What the schedules are merged by; their orders hold for any times.
+constexpr double kForwardTime = 1, kBackwardTime = 2;
+
+/// Merges the orders of all stages into one.
+class Merge {
+ public:
+  Merge(const PipelineShape& shape, std::vector<plan::Range> parts, plan::StepPlan& out)
+      : shape_(shape),
+        parts_(std::move(parts)),
+        out_(out),
+        done_(parts_.size(),
+              std::vector<std::pair<double, double>>(at(shape.micro_batches), {kNever, kNever})) {}
+
+  Status run(const PipelineSchedule& schedule) {
+    std::size_t left = 0;
+    for (int s = 0; s < shape_.stages; ++s) {
+      orders_.push_back(schedule.order(shape_, s));
+      STORMO_RETURN_IF_ERROR(
+          check_order(orders_.back(), s).within("schedule '" + schedule.name + "'"));
+      left += orders_.back().size();
+    }
+    next_.resize(orders_.size());
+    free_.resize(orders_.size());
+    for (; left > 0; --left) {
+      const std::optional<int> stage = first_to_start();
+      if (!stage) {
+        return Status(Code::kBadPlan, "schedule '" + schedule.name +
+                                          "': all stages wait for each other; stage 0 for " +
+                                          to_text(orders_[0], next_[0]));
+      }
+      emit(*stage);
+    }
+    return {};
+  }
+
+ private:
+  /// Every forward and backward once.
+  Status check_order(const std::vector<StageStep>& order, int stage) const {
+    std::set<std::tuple<Kind, int, int>> found;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const StageStep& s = order[i];
+      const bool is_one = s.micro_batch >= 0 && s.micro_batch < shape_.micro_batches &&
+                          s.chunk >= 0 && s.chunk < shape_.chunks;
+      if (is_one && found.insert({s.kind, s.micro_batch, s.chunk}).second) continue;
+      return Status(Code::kBadPlan, "stage " + std::to_string(stage) + " computes " +
+                                        to_text(order, i) +
+                                        (is_one ? " twice" : ", which is none"));
+    }
+    if (found.size() == 2 * at(shape_.micro_batches) * at(shape_.chunks)) return {};
+    return Status(Code::kBadPlan, "stage " + std::to_string(stage) + " computes " +
+                                      std::to_string(found.size()) + " forwards and backwards of " +
+                                      std::to_string(2 * shape_.micro_batches * shape_.chunks));
+  }
+
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  static std::string to_text(const std::vector<StageStep>& order, std::size_t step) {
+    if (step == order.size()) return "nothing";
+    const StageStep& s = order[step];
+    return std::string(s.kind == Kind::kForward ? "the forward" : "the backward") +
+           " of micro-batch " + std::to_string(s.micro_batch) + ", chunk " +
+           std::to_string(s.chunk);
+  }
+
+  std::size_t part(const StageStep& step, int stage) const {
+    return at(step.chunk * shape_.stages + stage);
+  }
+
+  /// When what the step needs is computed; kNever: it is not yet.
+  double ready(const StageStep& step, int stage) const {
+    const std::size_t p = part(step, stage), m = at(step.micro_batch);
+    if (step.kind == Kind::kForward) return p == 0 ? 0 : done_[p - 1][m].first;
+    return p + 1 == parts_.size() ? done_[p][m].first
+                                  : std::max(done_[p][m].first, done_[p + 1][m].second);
+  }
+
+  std::optional<int> first_to_start() const {
+    std::optional<int> best;
+    double earliest = kNever;
+    for (int s = 0; s < shape_.stages; ++s) {
+      if (next_[at(s)] == orders_[at(s)].size()) continue;
+      const double start = std::max(free_[at(s)], ready(orders_[at(s)][next_[at(s)]], s));
+      if (start >= earliest) continue;
+      earliest = start;
+      best = s;
+    }
+    return best;
+  }
+
+  void emit(int stage) {
+    const StageStep step = orders_[at(stage)][next_[at(stage)]++];
+    const std::size_t p = part(step, stage);
+    const bool forward = step.kind == Kind::kForward;
+    const double end =
+        std::max(free_[at(stage)], ready(step, stage)) + (forward ? kForwardTime : kBackwardTime);
+    free_[at(stage)] = end;
+    auto& done = done_[p][at(step.micro_batch)];
+    (forward ? done.first : done.second) = end;
+    const plan::Range range = parts_[p];
+    add(forward ? ActionKind::kForward : ActionKind::kBackward, range, step);
+    if (forward && p + 1 == parts_.size()) add(ActionKind::kLoss, {}, step);
+    if (forward) {
+      move(ActionKind::kMoveActivation, range.last, step);
+    } else {
+      move(ActionKind::kMoveGradient, range.first - 1, step);
+    }
+  }
+
+  void add(ActionKind kind, plan::Range range, const StageStep& step) {
+    out_.actions.push_back({.kind = kind, .range = range, .micro_batch = step.micro_batch});
+  }
+
+  /// Across the boundary behind a segment, if that is one.
+  void move(ActionKind kind, int segment, const StageStep& step) {
+    const auto& segments = out_.model.segments;
+    if (segment < 0 || segment + 1 == static_cast<int>(segments.size())) return;
+    if (segments[at(segment)].stage == segments[at(segment + 1)].stage) return;
+    add(kind, {segment, segment + 1}, step);
+  }
+
+  PipelineShape shape_;
+  std::vector<plan::Range> parts_;  // of segments, in the order of the model
+  plan::StepPlan& out_;
+  std::vector<std::vector<StageStep>> orders_;                // by stage
+  std::vector<std::size_t> next_;                             // by stage
+  std::vector<double> free_;                                  // by stage
+  std::vector<std::vector<std::pair<double, double>>> done_;  // by part and micro-batch
+};
+
+std::vector<double> costs_of(const plan::ModelShape& model) {
+  std::vector<double> flops, elements;
+  for (const plan::SegmentShape& s : model.segments) {
+    flops.push_back(static_cast<double>(s.flops_per_sample));
+    elements.push_back(static_cast<double>(num_elements(s)));
+  }
+  return std::ranges::count(flops, 0) == 0 ? flops : elements;
+}
+
+Status check(const plan::StepPlan& in, const Pipeline& how) {
+  if (how.stages < 2 || how.stages > plan::kMaxRanks || how.chunks < 1) {
+    return invalid_argument("pipeline: " + std::to_string(how.stages) + " stages of " +
+                            std::to_string(how.chunks) +
+                            " chunks; give at least 2 stages and 1 chunk");
+  }
+  if (in.mesh.find(plan::kStageAxis) >= 0) {
+    return Status(Code::kBadPlan, "pipeline: the mesh already has an axis 'pp'; apply it once");
+  }
+  const std::size_t costs = how.costs.size();
+  if (costs != 0 && costs != in.model.segments.size()) {
+    return invalid_argument("pipeline: " + std::to_string(costs) + " costs for " +
+                            std::to_string(in.model.segments.size()) + " segments");
+  }
+  for (const Action& a : in.actions) {
+    const bool whole = range_of(a.kind) != plan::RangeOf::kSegments ||
+                       (a.range == all_segments(in.model) && a.kind != ActionKind::kRecompute);
+    const bool fits = whole && (!a.asynchronous && (a.axes.empty() || a.kind == ActionKind::kNorm));
+    if (fits) continue;
+    return Status(Code::kBadPlan,
+                  "pipeline: apply it before passes that cut computations or reduce gradients");
+  }
+  return how.schedule.check({how.stages, in.micro_batches, how.chunks});
+}
+
+Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
+  STORMO_RETURN_IF_ERROR(check(in, how));
+  const std::vector<double> costs = how.costs.empty() ? costs_of(in.model) : how.costs;
+  STORMO_ASSIGN_OR_RETURN(const std::vector<plan::Range> parts,
+                          balanced(costs, how.stages * how.chunks));
+  plan::StepPlan out = in;
+  out.strategy += "+pipeline" + std::to_string(how.stages) + "_" + how.schedule.name;
+  // innermost: stages that follow each other are neighbours, on one host where possible
+  out.mesh.axes.push_back({plan::kStageAxis, how.stages});
+  for (auto* rest : {&out.parameters, &out.frozen, &out.optimizer_state}) {
+    rest->push_back(plan::Placement::kStaged);
+  }
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    for (int s = parts[p].first; s <= parts[p].last; ++s) {
+      out.model.segments[at(s)].stage = static_cast<int>(p) % how.stages;
+    }
+  }
+  const auto first =
+      std::ranges::find_if(in.actions, [](const Action& a) { return has_micro_batch(a.kind); });
+  const auto last = std::find_if_not(first, in.actions.end(),
+                                     [](const Action& a) { return has_micro_batch(a.kind); });
+  out.actions.assign(in.actions.begin(), first);
+  STORMO_RETURN_IF_ERROR(
+      Merge({how.stages, in.micro_batches, how.chunks}, parts, out).run(how.schedule));
+  const plan::Stages stages(out.model);
+  const auto shapes = flatten(out.model);
+  for (int p = 0; p < num_parameters(out.model); ++p) {
+    if (!stages.is_tied(p) || !shapes[at(p)]->trainable) continue;
+    out.actions.push_back({.kind = ActionKind::kSumTied, .range = {p, p}});
+  }
+  for (auto a = last; a != in.actions.end(); ++a) {
+    out.actions.push_back(*a);
+    if (a->kind == ActionKind::kNorm) out.actions.back().axes.push_back(plan::kStageAxis);
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<plan::Range>> balanced(const std::vector<double>& costs, int parts) {
+  const int n = static_cast<int>(costs.size());
+  if (parts < 1 || n < parts) {
+    return invalid_argument("the model has " + std::to_string(n) + " segments, too few for " +
+                            std::to_string(parts) + " parts of a pipeline; use fewer stages or " +
+                            "chunks, or a model of more segments");
+  }
+  std::vector<double> before(at(n + 1));
+  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
+  // best[k][i]: the largest sum when the first i costs are cut into k + 1 ranges
+  std::vector<std::vector<double>> best(at(parts), std::vector<double>(at(n + 1)));
+  std::vector<std::vector<int>> begin(at(parts), std::vector<int>(at(n + 1)));
+  best[0] = before;
+  for (int k = 1; k < parts; ++k) {
+    for (int i = k + 1; i <= n; ++i) {
+      best[at(k)][at(i)] = std::numeric_limits<double>::infinity();
+      for (int j = k; j < i; ++j) {
+        const double most = std::max(best[at(k - 1)][at(j)], before[at(i)] - before[at(j)]);
+        if (most >= best[at(k)][at(i)]) continue;
+        best[at(k)][at(i)] = most;
+        begin[at(k)][at(i)] = j;
+      }
+    }
+  }
+  std::vector<plan::Range> out(at(parts));
+  for (int k = parts - 1, end = n; k >= 0; --k) {
+    out[at(k)] = {begin[at(k)][at(end)], end - 1};
+    end = begin[at(k)][at(end)];
+  }
+  return out;
+}
+
+Pass pipeline(const Pipeline& how) {
+  return [how](const plan::StepPlan& in) { return cut(in, how); };
+}
+
+}  // namespace stormo::parallel

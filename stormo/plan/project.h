@@ -1,0 +1,61 @@
+#pragma once
+
+#include <vector>
+
+#include <stormo/base/ids.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::plan {
+
+/// The axis of a mesh over which a model is cut by layers: the ranks with coordinate s on it are
+/// stage s of the pipeline, and compute the segments of this stage.
+inline constexpr const char* kStageAxis = "pp";
+
+/// Stages of a mesh; 1 without a pipeline.
+int num_stages(const Mesh& mesh);
+/// The stage of a rank; 0 without a pipeline.
+int stage_of(const Mesh& mesh, Rank rank);
+
+/// Which samples a rank computes: stages of one pipeline compute the same ones.
+struct DataPart {
+  int index = 0;
+  int parts = 1;
+  bool operator==(const DataPart&) const = default;
+};
+DataPart data_part(const Mesh& mesh, Rank rank);
+
+/// What concerns which stages of a plan.
+class Stages {
+ public:
+  /// O(parameters).
+  explicit Stages(const ModelShape& model);
+
+  int of_segment(int segment) const { return segments_[static_cast<std::size_t>(segment)]; }
+  /// The stages that read a parameter, ascending: that of its segment, and those of segments that
+  /// borrow it. Each of them has it.
+  const std::vector<int>& of_parameter(int parameter) const {
+    return parameters_[static_cast<std::size_t>(parameter)];
+  }
+  /// Whether several stages read it: its gradients on them are terms of a sum.
+  bool is_tied(int parameter) const { return of_parameter(parameter).size() > 1; }
+  /// Whether the ranks of `stage` take part in an action. A move concerns both its ends, a
+  /// parameter's action the stages that have some of its range. O(range).
+  bool concern(const Action& a, int stage) const;
+
+ private:
+  std::vector<int> segments_;
+  std::vector<std::vector<int>> parameters_;
+};
+
+/// The model of one stage: the same, with the parameters of other stages marked
+/// (ParameterShape::elsewhere). O(parameters).
+ModelShape model_of_stage(const ModelShape& model, int stage);
+
+/// The part of `plan` that one rank executes, in order: its actions as they are, and the
+/// model of its stage. Ranks of one stage have equal parts. The plan itself where there is no
+/// pipeline. The global order proves that ranks which
+/// execute their parts never block each other: the first action in it that is not done finds all of
+/// its inputs. O(actions * range).
+StepPlan project(const StepPlan& plan, Rank rank);
+
+}  // namespace stormo::plan
