@@ -1,7 +1,8 @@
 """The opponents of `stormo bench step`: training steps of PyTorch, one process per rank.
 
 Started by `stormo run`; arguments: RENDEZVOUS_FILE NAME INPUTS_FILE DESCRIPTION. NAME is pytorch_ddp or
-pytorch_fsdp (over Gloo), or pytorch (every rank for itself). The inputs are Stormo's weights before the first step
+pytorch_fsdp (over Gloo), a pipeline (pytorch_gpipe, pytorch_1f1b, pytorch_interleaved, pytorch_zero_bubble), or
+pytorch (every rank for itself). The inputs are Stormo's weights before the first step
 and its batches, as raw numbers; the description says what model they belong to. Every rank prints one JSON object.
 """
 import json
@@ -119,16 +120,90 @@ def distribute(name, model):
     return sharded(model) if name == "pytorch_fsdp" else model
 
 
+class Stage(nn.Module):
+    """Consecutive layers of a Gpt. The last stage has a copy of the tied weight, if the first one is another rank's."""
+
+    def __init__(self, gpt, first, last):
+        super().__init__()
+        self.blocks = gpt.blocks[first:last]
+        self.begins, self.ends = first == 0, last == len(gpt.blocks)
+        self.token = gpt.token if self.begins or self.ends else None
+        self.position = gpt.position if self.begins else None
+        self.norm = gpt.head["norm"] if self.ends else None
+
+    def forward(self, x):
+        if self.begins:
+            x = functional.embedding(x, self.token) + self.position[: x.size(1)]
+        for block in self.blocks:
+            x = block(x)
+        return functional.linear(functional.layer_norm(x, x.shape[-1:], self.norm), self.token) if self.ends else x
+
+
+class Pipeline:
+    """torch.distributed.pipelining, with equal numbers of blocks on each stage."""
+
+    def __init__(self, name, gpt, d):
+        from torch.distributed import pipelining
+        kinds = {"pytorch_gpipe": (pipelining.ScheduleGPipe, 1), "pytorch_1f1b": (pipelining.Schedule1F1B, 1),
+                 "pytorch_interleaved": (pipelining.ScheduleInterleaved1F1B, 2),
+                 "pytorch_zero_bubble": (pipelining.ScheduleInterleavedZeroBubble, 2)}
+        schedule, chunks = kinds[name]
+        self.rank, ranks = dist.get_rank(), dist.get_world_size()
+        parts, blocks = ranks * chunks, len(gpt.blocks)
+        if not isinstance(gpt, Gpt) or blocks % parts:
+            sys.exit(f"{name}: a GPT whose blocks are a multiple of {parts} is needed")
+        own = [Stage(gpt, p * blocks // parts, (p + 1) * blocks // parts) for p in range(self.rank, parts, ranks)]
+        stages = [pipelining.PipelineStage(part, self.rank + i * ranks, parts, torch.device("cpu"))
+                  for i, part in enumerate(own)]
+        loss = lambda output, target: functional.cross_entropy(output.flatten(0, -2), target.flatten())
+        self.schedule = schedule(stages if chunks > 1 else stages[0], d["micro_batches"], loss_fn=loss)
+        self.parameters = list({id(p): p for part in own for p in part.parameters()}.values())
+        self.tied = gpt.token if self.rank in (0, ranks - 1) and ranks > 1 else None
+        self.ends = dist.new_group([0, ranks - 1])
+        self.first, self.last = self.rank == 0, self.rank == ranks - 1
+
+    def step(self, inputs, targets):
+        losses = []
+        of_last = {"target": targets, "losses": losses} if self.last else {}
+        self.schedule.step(*([inputs] if self.first else []), **of_last)
+        if self.tied is not None:
+            dist.all_reduce(self.tied.grad, group=self.ends)
+        return sum(loss.item() for loss in losses) / len(losses) if losses else 0.0
+
+
 def kilobytes_of(path, key):
     with open(path, encoding="ascii") as file:
         return int(re.search(rf"^{key}:\s+(\d+) kB", file.read(), re.M)[1]) << 10
 
 
+def make_optimizer(parameters, o):
+    return torch.optim.AdamW(parameters, lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["epsilon"],
+                             weight_decay=o["weight_decay"], fused=True)
+
+
+def memory_now():
+    return kilobytes_of("/proc/self/smaps_rollup", "Pss"), kilobytes_of("/proc/self/status", "VmHWM")
+
+
+def run_pipeline(pipeline, batches, d):
+    """As run(); a step ends with the update."""
+    optimizer = make_optimizer(pipeline.parameters, d["optimizer"])
+    times, losses, total = [], [], d["warmup"] + d["steps"] + 1
+    for step in range(total):
+        losses.append(pipeline.step(*batches[step % len(batches)]))
+        if step + 1 == total:
+            memory = memory_now()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        times.append(time.perf_counter())
+    shared = torch.tensor(losses, dtype=torch.float64)
+    dist.broadcast(shared, dist.get_world_size() - 1)
+    return [b - a for a, b in zip(times, times[1:])][d["warmup"]:], shared.tolist(), memory
+
+
 def run(model, batches, d):
     """Times between the losses of consecutive steps, the losses, and the memory at the end of the last backward."""
-    o = d["optimizer"]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["epsilon"],
-                                  weight_decay=o["weight_decay"], fused=True)
+    optimizer = make_optimizer(model.parameters(), d["optimizer"])
     times, losses, total = [], [], d["warmup"] + d["steps"] + 1
     for step in range(total):
         inputs, targets = batches[step % len(batches)]
@@ -138,7 +213,7 @@ def run(model, batches, d):
         loss.backward()
         if step + 1 == total:
             dist.barrier()
-            memory = (kilobytes_of("/proc/self/smaps_rollup", "Pss"), kilobytes_of("/proc/self/status", "VmHWM"))
+            memory = memory_now()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return [b - a for a, b in zip(times, times[1:])][d["warmup"]:], losses, memory
@@ -156,9 +231,10 @@ def main():
                             world_size=int(os.environ["STORMO_WORLD_SIZE"]))
     model = make_model(d)
     batches = Inputs(inputs, d).read(model)
-    model = distribute(name, model)
+    is_pipeline = name.startswith("pytorch_") and name not in ("pytorch_ddp", "pytorch_fsdp")
+    model = Pipeline(name, model, d) if is_pipeline else distribute(name, model)
     dist.barrier()
-    times, losses, (pss, peak) = run(model, batches, d)
+    times, losses, (pss, peak) = (run_pipeline if is_pipeline else run)(model, batches, d)
     print(json.dumps({"rank": rank, "host": int(os.environ["STORMO_CROSS_RANK"]), "p50_s": percentile(times, 0.5),
                       "p90_s": percentile(times, 0.9), "steps": len(times), "pss": pss, "peak_rss": peak,
                       "first_loss": losses[0], "compared_loss": losses[d["compared"]], "last_loss": losses[-1]}) + "\n",

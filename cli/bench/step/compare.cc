@@ -48,7 +48,8 @@ StepContender own_contender(const BenchSite& site, const StepJob& job, const std
   if (malloc == kTunedMalloc) append(tuned_malloc_words());
   append({site.program, "bench", "step", "--contender", process, "--model",
           std::string(job.model->name), "--strategy", std::string(job.strategy->name), "--batch",
-          std::to_string(job.batch), "--steps", std::to_string(job.steps)});
+          std::to_string(job.batch), "--micro-batches", std::to_string(job.micro_batches),
+          "--steps", std::to_string(job.steps)});
   return c;
 }
 

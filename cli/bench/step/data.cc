@@ -10,7 +10,8 @@ constexpr std::uint64_t kDataSeed = 7;
 
 }  // namespace
 
-StepData::StepData(const StepJob& job, int ranks) : global_batch_(job.batch * ranks) {
+StepData::StepData(const StepJob& job, int ranks)
+    : global_batch_(job.batch * parts_of(job, ranks)) {
   auto generator = at::detail::createCPUGenerator(kDataSeed);
   std::vector<std::int64_t> shape = {job.batch};
   shape.insert(shape.end(), job.model->sample.begin(), job.model->sample.end());

@@ -64,6 +64,12 @@ std::span<const StepStrategy> step_strategies() {
       {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
       {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
       {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
+      {"gpipe", {"strategy.kind=ddp", "strategy.schedule=gpipe"}, true},
+      {"1f1b", {"strategy.kind=ddp", "strategy.schedule=1f1b"}, true},
+      {"eager_1f1b", {"strategy.kind=ddp", "strategy.schedule=eager_1f1b"}, true},
+      {"interleaved",
+       {"strategy.kind=ddp", "strategy.schedule=interleaved", "strategy.chunks=2"},
+       true},
   };
   return strategies;
 }
@@ -75,14 +81,19 @@ Result<BenchStepOptions> to_step_options(const StepArguments& a) {
   for (const std::string& name : a.models) {
     const StepModel* model = find_row(step_models(), name, "--model", wrong);
     if (model == nullptr) continue;
+    const bool pipelined = strategy != nullptr && strategy->pipelined;
     options.jobs.push_back({.model = model,
                             .strategy = strategy,
                             .batch = a.batch > 0 ? a.batch : model->batch,
+                            .micro_batches = a.micro_batches > 0 ? a.micro_batches
+                                             : pipelined         ? kStepMicroBatches
+                                                                 : 1,
                             .steps = a.steps > 0 ? a.steps : model->steps});
   }
   read_opponents(a, options, wrong);
   if (std::ranges::count(options.against, "predicted") > 0 && !links_are_known(a))
     wrong.push_back("--against predicted: needs --rate 1gbit, or one host");
+  if (a.micro_batches < 0) wrong.push_back("--micro-batches: at least 1");
   if (a.batch < 0) wrong.push_back("--batch: at least 1 sample per rank");
   if (a.steps != 0 && a.steps < kLeastSteps)
     wrong.push_back(fmt::format("--steps: at least {}", kLeastSteps));

@@ -25,13 +25,16 @@ std::span<const StepModel> step_models();
 struct StepStrategy {
   std::string_view name;
   std::vector<std::string> recipe;
+  bool pipelined = false;  ///< all ranks together compute one batch, as stages of a pipeline
 };
 /// The one place that knows these names.
 std::span<const StepStrategy> step_strategies();
 
 /// The systems that may be asked for beside Stormo and libtorch without communication.
-inline constexpr std::string_view kStepOpponents[] = {"pytorch_ddp", "pytorch_fsdp", "pytorch",
-                                                      "arena", "predicted"};
+inline constexpr std::string_view kStepOpponents[] = {
+    "pytorch_ddp",  "pytorch_fsdp",        "pytorch",
+    "arena",        "predicted",           "pytorch_gpipe",
+    "pytorch_1f1b", "pytorch_interleaved", "pytorch_zero_bubble"};
 
 /// Numbers of the classes that images have, and of the tokens of a text.
 inline constexpr int kStepClasses = 10;
@@ -40,6 +43,7 @@ inline constexpr int kStepVocabulary = 65;
 /// those of one process.
 inline constexpr int kStepBatches = 8;
 inline constexpr int kStepWarmup = 10;
+inline constexpr int kStepMicroBatches = 8;  ///< of pipelines, unless said otherwise
 
 /// The flags of `stormo bench step`, as written.
 struct StepArguments {
@@ -47,6 +51,7 @@ struct StepArguments {
   std::vector<std::string> models = {"mlp"};
   std::string strategy = "host_shared";
   int batch = 0;
+  int micro_batches = 0;
   int steps = 0;
   int rounds = 0;
   std::vector<std::string> against;
@@ -62,10 +67,14 @@ struct StepArguments {
 struct StepJob {
   const StepModel* model = nullptr;
   const StepStrategy* strategy = nullptr;
-  int batch = 0;           ///< per rank
+  int batch = 0;  ///< per rank; of a pipeline in all
+  int micro_batches = 1;
   int steps = 0;           ///< timed, after kStepWarmup others
   bool plain_sgd = false;  ///< instead of AdamW
 };
+
+/// Into how many parts the samples of a step are divided on `ranks` ranks.
+inline int parts_of(const StepJob& job, int ranks) { return job.strategy->pipelined ? 1 : ranks; }
 
 /// What they mean.
 struct BenchStepOptions {

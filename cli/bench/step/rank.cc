@@ -4,10 +4,13 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include <bench/statistics.h>
 #include <bench/step_record.h>
@@ -54,6 +57,29 @@ class StepProbe {
     };
   }
 
+  /// As attach(), for a stage of a pipeline: only the last one computes losses, one for each
+  /// micro-batch. A step ends when all ranks have agreed on its loss.
+  void attach_to_pipeline(train::Task& task, int micro_batches) {
+    task.loss = [this, micro_batches, inner = task.loss](const torch::Tensor& output,
+                                                         const torch::Tensor& target) {
+      torch::Tensor loss = inner(output, target);
+      sum_ += loss.item<double>() / micro_batches;
+      return loss;
+    };
+  }
+  void watch(train::Trainer& trainer) {
+    trainer.on_action([this](const plan::Action& a) {
+      if (a.kind == plan::ActionKind::kUpdate && times_.size() + 1 == calls_) sample_memory();
+      if (a.kind != plan::ActionKind::kAgree) return;
+      times_.push_back(std::chrono::steady_clock::now());
+      losses_.push_back(std::exchange(sum_, 0));
+    });
+  }
+  /// The losses of the last stage to all.
+  Status share_losses(comm::Communicator& world) {
+    return world.broadcast(std::span<double>(losses_), world.size() - 1);
+  }
+
   bench::StepRecord record(const comm::Communicator& world) const {
     std::vector<double> seconds;
     for (std::size_t i = kStepWarmup; i + 1 < times_.size(); ++i)
@@ -89,6 +115,7 @@ class StepProbe {
   std::function<void()> before_sample_;
   std::vector<std::chrono::steady_clock::time_point> times_;
   std::vector<double> losses_;
+  double sum_ = 0;  // of the step, so far
   std::uint64_t pss_ = 0;
   std::uint64_t peak_rss_ = 0;
 };
@@ -135,10 +162,13 @@ Status train_by_trainer(const StepJob& job) {
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
   StepProbe probe(job, [] {});
-  probe.attach(task);
+  const bool pipelined = job.strategy->pipelined && world.size() > 1;
+  pipelined ? probe.attach_to_pipeline(task, job.micro_batches) : probe.attach(task);
   train::Trainer trainer(world, std::move(task), std::make_shared<StepData>(job, world.size()), {},
                          recipe.train);
+  if (pipelined) probe.watch(trainer);
   STORMO_RETURN_IF_ERROR(trainer.run().status());
+  if (pipelined) STORMO_RETURN_IF_ERROR(probe.share_losses(world));
   print(probe.record(world));
   return {};
 }
@@ -173,12 +203,15 @@ Status predict(const StepJob& job) {
   at::set_num_threads(1);
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world->size()));
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, {}));
+  StepJob part = job;  // what is measured is one micro-batch
+  part.batch = std::max(1, job.batch / job.micro_batches);
   STORMO_ASSIGN_OR_RETURN(StepInput step,
-                          step_of_recipe(recipe, task, world->ranks_per_host(), job.batch));
+                          step_of_recipe(recipe, task, world->ranks_per_host(), part.batch));
+  const StepData data(part, world->size());
+  measure_moves(step, task, data);
   STORMO_RETURN_IF_ERROR(world->barrier());
-  STORMO_ASSIGN_OR_RETURN(
-      train::StepMeasurement measured,
-      measure_step(task, StepData(job, world->size()), recipe.train, job.batch));
+  STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
+                          measure_step(task, data, recipe.train, part.batch));
   step.measured = std::move(measured.times);
   STORMO_ASSIGN_OR_RETURN(
       const double seconds,

@@ -133,10 +133,11 @@ bool verified(const StepRow& row) {
 std::string step_table(const StepRow& row) {
   const StepSummary& alone = row.without_communication.best();
   std::string out = fmt::format(
-      "{}, batch {} per rank, strategy {}, {} rank{} on {} host{}: {} rounds of {} steps\n",
-      row.job.model->name, row.job.batch, row.job.strategy->name, row.ranks,
-      row.ranks == 1 ? "" : "s", row.hosts, row.hosts == 1 ? "" : "s", row.ours.round_p50_s.size(),
-      row.job.steps);
+      "{}, batch {}{}{}, strategy {}, {} rank{} on {} host{}: {} rounds of {} steps\n",
+      row.job.model->name, row.job.batch, row.job.strategy->pipelined ? "" : " per rank",
+      row.job.micro_batches > 1 ? fmt::format(" in {} micro-batches", row.job.micro_batches) : "",
+      row.job.strategy->name, row.ranks, row.ranks == 1 ? "" : "s", row.hosts,
+      row.hosts == 1 ? "" : "s", row.ours.round_p50_s.size(), row.job.steps);
   const auto end = std::back_inserter(out);
   fmt::format_to(end,
                  "{:<18}  {:<7}  {:>9}  {:>9}  {:>7}  {:>7}  {:>7}  {:>9}  {:>6}  {:>6}  {:>6}", "",
@@ -167,6 +168,7 @@ std::string step_json(const StepRow& row) {
               {"ranks", row.ranks},
               {"hosts", row.hosts},
               {"batch", row.job.batch},
+              {"micro_batches", row.job.micro_batches},
               {"steps", row.job.steps},
               {"rounds", row.ours.round_p50_s.size()},
               {"p50_s", row.ours.p50_s},

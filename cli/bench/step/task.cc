@@ -31,14 +31,20 @@ std::vector<std::string> optimizer_keys(const StepJob& job) {
 
 Result<train::Recipe> step_recipe(const StepJob& job, int ranks) {
   const int steps = kStepWarmup + job.steps + 1;
-  std::vector<std::string> keys = {"name=bench",
-                                   "threads=1",
-                                   "checkpoint.directory=",
-                                   fmt::format("train.steps={}", steps),
-                                   fmt::format("train.log_every={}", steps),
-                                   fmt::format("train.global_batch={}", job.batch * ranks)};
+  std::vector<std::string> keys = {
+      "name=bench",
+      "threads=1",
+      "checkpoint.directory=",
+      fmt::format("train.steps={}", steps),
+      fmt::format("train.log_every={}", steps),
+      fmt::format("train.micro_batches={}", job.micro_batches),
+      fmt::format("train.global_batch={}", job.batch * parts_of(job, ranks))};
   for (const auto& more : {optimizer_keys(job), job.model->recipe, job.strategy->recipe})
     keys.insert(keys.end(), more.begin(), more.end());
+  // one rank alone is the process that others are compared with
+  if (ranks == 1 && job.strategy->pipelined)
+    keys.insert(keys.end(), {"strategy.schedule=gpipe", "strategy.chunks=1"});
+  if (job.strategy->pipelined) keys.push_back(fmt::format("strategy.pipeline={}", ranks));
   train::ParsedRecipe parsed = train::parse_recipe("schema_version = 1\n", "bench step", ".", keys);
   std::vector<std::string> wrong = parsed.errors;
   // what it says of data does not matter here
@@ -77,6 +83,7 @@ Result<std::string> describe_step(const StepJob& job) {
                               {"tokens", job.model->tokens},
                               {"batch", job.batch},
                               {"batches", kStepBatches},
+                              {"micro_batches", job.micro_batches},
                               {"warmup", kStepWarmup},
                               {"steps", job.steps},
                               {"compared", bench::kComparedUpdates}};
