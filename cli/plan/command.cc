@@ -80,6 +80,8 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
   verify_command->add_flag("--all", o->all, "Every algorithm, for each of --ranks");
 
   add_forms(*show_command, *o);
+  show_command->add_option("--rank", o->rank, "Of a step plan: only what this rank executes")
+      ->check(CLI::NonNegativeNumber);
 
   choose_command->add_option("--selection", o->selection, "File from 'stormo tune'");
   choose_command

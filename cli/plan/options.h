@@ -22,6 +22,7 @@ struct PlanOptions {
   std::vector<std::string> overrides = {};  ///< key=value, of a recipe
   std::string ranks = "4";
   int hosts = 1;
+  std::optional<Rank> rank = {};  ///< of whose part of a step plan is shown
   Rank root = 0;
   int pieces = 1;
   std::string bytes = "1MiB";

@@ -10,6 +10,7 @@
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
 #include <stormo/parallel/strategy.h>
+#include <stormo/plan/project.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/parameters/model_parameters.h>
@@ -33,22 +34,27 @@ Result<plan::StepPlan> plan_of(const train::Recipe& recipe, const train::Task& t
 }
 
 /// Of a micro-batch of the rank that has most.
-std::int64_t samples_of(const train::Recipe& recipe, int ranks) {
+std::int64_t samples_of(const train::Recipe& recipe, int parts) {
   const auto divide_up = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
-  return divide_up(divide_up(recipe.train.global_batch, ranks), recipe.train.micro_batches);
+  return divide_up(divide_up(recipe.train.global_batch, parts), recipe.train.micro_batches);
 }
 
 }  // namespace
 
 Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task& task,
                                  const std::vector<int>& ranks_per_host, std::int64_t samples) {
-  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan, plan_of(recipe, task, ranks_per_host));
+  const int parts = data_part(plan.mesh, 0).parts;
   return StepInput{.plan = std::move(plan),
                    .ranks_per_host = ranks_per_host,
                    .sizes = step_sizes_of(recipe.train),
                    .memory = memory_sizes_of(recipe.train),
-                   .samples = samples > 0 ? samples : samples_of(recipe, ranks)};
+                   .samples = samples > 0 ? samples : samples_of(recipe, parts)};
+}
+
+void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset) {
+  if (plan::num_stages(step.plan.mesh) == 1) return;
+  step.sizes.outputs = output_bytes(task, dataset, step.samples);
 }
 
 Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
@@ -64,6 +70,7 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(recipe));
   STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
   STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, o.samples));
+  measure_moves(step, task, *data.train);
   if (!o.measured) return step;
   STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
                           measure_step(task, *data.train, recipe.train, step.samples));

@@ -14,4 +14,7 @@ namespace stormo::cli {
 Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task& task,
                                  const std::vector<int>& ranks_per_host, std::int64_t samples);
 
+/// Finds out what stages of a pipeline move, where the plan has some. Computes a forward.
+void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset);
+
 }  // namespace stormo::cli

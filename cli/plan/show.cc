@@ -12,6 +12,7 @@
 #include <cli/plan/picture.h>
 #include <cli/plan/rounds.h>
 #include <stormo/parallel/strategy.h>
+#include <stormo/plan/project.h>
 #include <stormo/schedule/builders.h>
 
 namespace stormo::cli {
@@ -38,6 +39,14 @@ void print_rounds(const Schedule& s) {
   const RoundsTable table = rounds_table(s);
   print_table(table.rows, false);
   if (!table.note.empty()) fmt::print("\n{}--text has all.\n", table.note);
+}
+
+/// With --rank what this rank executes, else the whole plan.
+Result<plan::StepPlan> part_of_rank(const PlanOptions& o, const plan::StepPlan& p) {
+  if (!o.rank) return p;
+  if (*o.rank < p.mesh.size()) return project(p, *o.rank);
+  return invalid_argument(
+      fmt::format("--rank {}: the plan is for {} rank(s), counted from 0", *o.rank, p.mesh.size()));
 }
 
 }  // namespace
@@ -75,13 +84,19 @@ Status show_plan(const PlanOptions& o) {
     }
     return print_picture(o.dot ? dot_picture(*s) : svg_picture(*s));
   }
+  if (s != nullptr && o.rank) {
+    return invalid_argument("--rank is for step plans; of an algorithm all ranks are shown");
+  }
   if (s != nullptr && !o.text && !o.json) {
     print_rounds(*s);
     return {};
   }
-  const plan::StepPlan* step = s == nullptr ? &std::get<StepInput>(p).plan : nullptr;
-  const std::string text = s != nullptr ? to_text(*s) : to_text(*step);
-  const std::uint64_t number = s != nullptr ? hash(*s) : hash(*step);
+  plan::StepPlan step;
+  if (s == nullptr) {
+    STORMO_ASSIGN_OR_RETURN(step, part_of_rank(o, std::get<StepInput>(p).plan));
+  }
+  const std::string text = s != nullptr ? to_text(*s) : to_text(step);
+  const std::uint64_t number = s != nullptr ? hash(*s) : hash(step);
   if (o.json) {
     print_json(json{{"kind", s != nullptr ? "schedule" : "step_plan"},
                     {"hash", fmt::format("{:016x}", number)},

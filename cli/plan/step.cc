@@ -161,6 +161,9 @@ Result<analysis::StepSimulation> simulate(const PlanOptions& o, const StepInput&
          return seconds_of(d);
        },
        .barrier = 2 * e.topology.intra.latency_s,
+       // in a host a stage reads the tensor where the other one has written it
+       .stages_in_host = {.latency_s = e.topology.intra.latency_s, .seconds_per_byte = 0},
+       .stages_between_hosts = e.topology.inter,
        .servers = step.ranks_per_host.size() > 1 ? e.topology.inter : e.topology.intra},
       timeline);
 }
@@ -201,7 +204,8 @@ Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available
       fmt::format(
           "{} rank(s) on this host need at least {}, of which {} are available: each {} for "
           "parameters, {} for gradients, {} for the optimizer's state, {} for activations; "
-          "start fewer ranks on a host, or shard the model (strategy.kind=fsdp)",
+          "start fewer ranks on a host, shard the model (strategy.kind=fsdp), or cut it by layers "
+          "(strategy.pipeline)",
           ranks_here, bytes_text(static_cast<std::int64_t>(needed)),
           bytes_text(static_cast<std::int64_t>(available_bytes)), bytes_text(peak.parameters),
           bytes_text(peak.gradients), bytes_text(peak.optimizer_state),

@@ -16,6 +16,7 @@ using plan::ActionKind;
 
 constexpr std::size_t kMaxBoxes = 20'000;
 constexpr double kLeft = 90, kTop = 64, kWidth = 1200, kLane = 22, kRank = 2 * kLane + 12;
+constexpr double kLetter = 7;  // width
 
 const char* color_of(ActionKind kind) {
   switch (kind) {
@@ -31,6 +32,11 @@ const char* color_of(ActionKind kind) {
     case ActionKind::kAllReduce: return "#e58f8f";
     default: return "#c9c9c9";
   }
+}
+
+bool computes(ActionKind kind) {
+  return kind == ActionKind::kForward || kind == ActionKind::kBackward ||
+         kind == ActionKind::kRecompute;
 }
 
 double y_of(const SimulatedAction& a) {
@@ -62,15 +68,19 @@ void draw_box(const plan::StepPlan& plan, const SimulatedAction& a, double scale
               std::string& out) {
   const plan::Action& action = plan.actions[a.action];
   const double x = kLeft + a.start * scale, width = (a.end - a.start) * scale;
-  const std::string name =
-      a.lane == Lane::kWait ? "wait" : std::string(plan::to_string(action.kind));
+  std::string name = a.lane == Lane::kWait ? "wait" : std::string(plan::to_string(action.kind));
+  const bool numbered = a.lane != Lane::kWait && plan.micro_batches > 1 && computes(action.kind);
+  const std::string number = std::to_string(action.micro_batch);
+  if (numbered) name += " " + number;
+  // as in the papers on pipelines, where boxes are narrow
+  if (numbered && width <= kLetter * static_cast<double>(name.size())) name = number;
   fmt::format_to(std::back_inserter(out),
                  "<g><title>{}: {} at {}</title><rect class=\"{}\" x=\"{:.2f}\" y=\"{}\" "
                  "width=\"{:.2f}\" height=\"{}\" fill=\"{}\"/>",
                  xml_escaped(a.lane == Lane::kWait ? "wait" : plan::describe(plan, a.action)),
                  time_text(a.end - a.start), time_text(a.start), to_string(a.lane), x, y_of(a),
                  width, kLane - 2, a.lane == Lane::kWait ? "#ffffff" : color_of(action.kind));
-  if (width > 7.0 * static_cast<double>(name.size())) {
+  if (width > kLetter * static_cast<double>(name.size())) {
     fmt::format_to(std::back_inserter(out), "<text class=\"box\" x=\"{:.2f}\" y=\"{}\">{}</text>",
                    x + width / 2, y_of(a) + kLane - 8, name);
   }

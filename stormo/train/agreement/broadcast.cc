@@ -52,7 +52,7 @@ Tensors allocate_like(const std::string& table, const std::vector<torch::ScalarT
 
 }  // namespace
 
-Status broadcast_values(comm::Communicator& world, const Tensors& tensors) {
+Status broadcast_values(comm::Communicator& world, const Tensors& tensors, Rank root) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> dense;
   std::vector<comm::Buffer> buffers;
@@ -61,7 +61,7 @@ Status broadcast_values(comm::Communicator& world, const Tensors& tensors) {
     if (t.numel() > 0) buffers.push_back(bytes_of(dense.back().mutable_data_ptr(), t.nbytes()));
   }
   if (buffers.empty()) return {};
-  STORMO_RETURN_IF_ERROR(world.broadcast(buffers, 0));
+  STORMO_RETURN_IF_ERROR(world.broadcast(buffers, root));
   std::size_t i = 0;
   for (const auto& [name, t] : tensors) {
     const torch::Tensor& received = dense[i++];

@@ -12,10 +12,10 @@
 
 namespace stormo::train {
 
-/// A collective: copies the values of rank 0's tensors to all ranks, in place. Names, shapes and
-/// types must be equal on all ranks: see check_same_tensors().
+/// A collective: copies the values of the tensors of `root` to all ranks, in place. Names, shapes
+/// and types must be equal on all ranks: see check_same_tensors().
 Status broadcast_values(comm::Communicator& world,
-                        const std::map<std::string, torch::Tensor>& tensors);
+                        const std::map<std::string, torch::Tensor>& tensors, Rank root = 0);
 
 /// A collective: replaces the map of every rank by that of rank 0: names, shapes, types and values.
 Status broadcast_tensors(comm::Communicator& world, std::map<std::string, torch::Tensor>& tensors);

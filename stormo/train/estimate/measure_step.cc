@@ -94,8 +94,13 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const Task& task,
   return out;
 }
 
-/// By segment.
-std::vector<std::int64_t> output_bytes(const Task& task, torch::Tensor x) {
+}  // namespace
+
+std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& dataset,
+                                       std::int64_t samples) {
+  std::vector<std::int64_t> some(static_cast<std::size_t>(std::min(samples, dataset.size())));
+  std::iota(some.begin(), some.end(), 0);
+  torch::Tensor x = dataset.get(some, /*epoch=*/0).input;
   const torch::NoGradGuard no_grad;
   std::optional<Autocast> autocast;
   if (task.autocast) autocast.emplace(at::kCPU, *task.autocast);
@@ -109,8 +114,6 @@ std::vector<std::int64_t> output_bytes(const Task& task, torch::Tensor x) {
   return out;
 }
 
-}  // namespace
-
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
                                      const TrainerOptions& options, std::int64_t samples) {
   STORMO_ASSIGN_OR_RETURN(
@@ -120,10 +123,8 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
   samples = std::min(samples, dataset.size());
   STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
                           run(plan, task, dataset, options, samples));
-  std::vector<std::int64_t> some(static_cast<std::size_t>(samples));
-  std::iota(some.begin(), some.end(), 0);
   StepMeasurement out;
-  out.outputs = output_bytes(task, dataset.get(some, /*epoch=*/0).input);
+  out.outputs = output_bytes(task, dataset, samples);
   const auto segments = plan.model.segments.size();
   out.times.forward.resize(segments);
   out.times.backward.resize(segments);

@@ -17,8 +17,12 @@ struct StepMeasurement {
   analysis::ComputeTimes times;
   /// By segment: bytes of tensors that its forward keeps for its backward.
   std::vector<std::int64_t> activations;
-  std::vector<std::int64_t> outputs;  ///< by segment: bytes of its output
+  std::vector<std::int64_t> outputs;  ///< see output_bytes()
 };
+
+/// By segment: bytes of its output for `samples` samples. Computes a forward.
+std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& dataset,
+                                       std::int64_t samples);
 
 /// Trains a few steps, segment by segment, on batches of `samples` samples, and returns medians.
 /// The parameters change. Blocks for some steps.

@@ -61,8 +61,9 @@ ParameterRange trainable_in(const plan::ModelShape& model, plan::Range range) {
   ParameterRange out;
   int index = 0;
   for (const plan::ParameterShape* p : flatten(model)) {
-    if (p->trainable && index < range.first) ++out.first;
-    if (p->trainable && index <= range.last) ++out.last;
+    const bool counts = p->trainable && !p->elsewhere;
+    if (counts && index < range.first) ++out.first;
+    if (counts && index <= range.last) ++out.last;
     ++index;
   }
   return out;

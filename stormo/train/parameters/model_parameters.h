@@ -19,7 +19,7 @@ plan::ModelShape shape_of(const Task& task);
 Status check_model(const plan::ModelShape& model, const std::vector<NamedParameter>& parameters);
 
 /// Converts `range`, which counts all parameters, to the range of its trainable ones among all
-/// trainable parameters.
+/// trainable parameters; those that are elsewhere do not count.
 ParameterRange trainable_in(const plan::ModelShape& model, plan::Range range);
 
 }  // namespace stormo::train

@@ -16,6 +16,8 @@
 
 namespace stormo::train {
 
+class StageLink;
+
 /// A range of a model's list of parameters.
 struct ParameterRange {
   std::size_t first = 0;
@@ -44,9 +46,9 @@ class ParameterStore {
   /// Sets the function that is called for each action when it is done. Not a collective.
   void on_done(DoneAction done) { done_ = std::move(done); }
 
-  /// kBadPlan for a verified plan that this store cannot execute: a plan for other ranks or another
-  /// store, or with an action that it cannot do at its place in the plan. The message names the
-  /// action or the cause. Not a collective.
+  /// kBadPlan for this rank's part of a verified plan that this store cannot execute: a plan for
+  /// other ranks or another store, or with an action that it cannot do at its place in the plan.
+  /// The message names the action or the cause. Not a collective.
   virtual Status check(const plan::StepPlan& plan) const = 0;
   /// From the next step on perform() gets the actions of `plan`, which check() has accepted. Not a
   /// collective, except before the first step.
@@ -89,6 +91,11 @@ class ParameterStore {
   /// Where parameters diverge: the consensus distance before the last kAverage, equal on all ranks:
   /// sqrt(mean over ranks of |w_r - mean w|^2). Not a collective.
   virtual double consensus_distance() const { return 0; }
+  /// Of a stage of a pipeline: what sends tensors to other stages; else null. Not a collective.
+  virtual StageLink* stages() { return nullptr; }
+  /// The rank whose value of a module's buffer counts; of what differs between replicas the first
+  /// one's counts. Not a collective.
+  virtual Rank owner_of_buffer(const std::string& /*name*/) const { return 0; }
   /// Called at the end of a step: frees the gradients of the module. Not a collective.
   virtual void zero_grad() { optimizer().zero_grad(); }
 

@@ -29,7 +29,9 @@ Status check_overrides(const ParsedRecipe& parsed) {
     errors.push_back(fmt::format("{} belongs to what was trained; only {} can be changed", key,
                                  fmt::join(kFree, ", ")));
   }
-  if (errors.empty()) errors = check_recipe(parsed, 1);
+  ParsedRecipe alone = parsed;
+  alone.recipe.train.strategy.pipeline = 1;  // one process has the whole model
+  if (errors.empty()) errors = check_recipe(alone, 1);
   if (errors.empty()) return {};
   return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
 }

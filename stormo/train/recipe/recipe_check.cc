@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <stormo/model/registry.h>
+#include <stormo/plan/limits.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/sampling.h>
@@ -132,10 +133,15 @@ class RecipeCheck {
     const Result<Strategy> chosen = strategy_of(train_);
     require(chosen.ok(), "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
-    const plan::ModelShape any = {
-        .segments = {{.name = "module", .parameters = {{.name = "weight", .elements = 1}}}}};
-    const auto plan =
-        parallel::plan_for(strategy, any, {.ranks_per_host = {ranks_}, .can_share = true});
+    plan::ModelShape any;  // of enough segments: the model's own are looked at later
+    for (std::int64_t i = 0; i < std::int64_t{strategy.pipeline} * strategy.chunks; ++i) {
+      if (i == plan::kMaxSegments) break;
+      any.segments.push_back({.name = "module", .parameters = {{"weight", 1}}});
+    }
+    const auto plan = parallel::plan_for(
+        strategy, any, {.ranks_per_host = {ranks_}, .can_share = true},
+        {.micro_batches =
+             static_cast<int>(std::clamp<std::int64_t>(train_.micro_batches, 1, 65536))});
     require(plan.ok(), "strategy.kind", plan.status().message());
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
     check_server_processes();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include <stormo/parallel/pipeline_schedule.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::train {
@@ -240,6 +241,14 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.stage; }, 1, 3},
       {"strategy.hybrid", "fsdp: shard inside hosts, replicate across them",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.hybrid; }},
+      {"strategy.pipeline",
+       "stages by which the model is cut by layers; ranks / pipeline replicas of it",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.pipeline; }, 1, plan::kMaxRanks},
+      {"strategy.schedule", "pipeline: in which order a stage computes the train.micro_batches",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.schedule; }, 0, 0,
+       names(parallel::pipeline_schedule_names())},
+      {"strategy.chunks", "interleaved: parts of the model on each stage",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.chunks; }, 1, plan::kMaxSegments},
       {"strategy.reducer",
        "how replicas average gradients; a choice means strategy.parameters=replicated",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; },

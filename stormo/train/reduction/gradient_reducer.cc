@@ -98,7 +98,7 @@ void GradientReducer::expect_backwards(const plan::StepPlan& plan) {
   std::vector<std::size_t> index;  // by parameter of the plan, in the list
   std::size_t next = 0;
   for (const plan::ParameterShape* p : flatten(plan.model)) {
-    index.push_back(p->trainable ? next++ : parameters_.size());
+    index.push_back(p->trainable && !p->elsewhere ? next++ : parameters_.size());
   }
   int last_batch = 0;
   for (const plan::Action& a : plan.actions) {

@@ -250,9 +250,14 @@ Result<std::string> RunState::finish_save() {
 }
 
 Status RunState::share_buffers() {
-  Tensors buffers;
-  for (const auto& b : module_.named_buffers()) buffers.emplace(b.key(), b.value());
-  return broadcast_values(world_, buffers);
+  std::map<Rank, Tensors> by_owner;
+  for (const auto& b : module_.named_buffers()) {
+    by_owner[store_->owner_of_buffer(b.key())].emplace(b.key(), b.value());
+  }
+  for (const auto& [owner, buffers] : by_owner) {
+    STORMO_RETURN_IF_ERROR(broadcast_values(world_, buffers, owner));
+  }
+  return {};
 }
 
 }  // namespace stormo::train

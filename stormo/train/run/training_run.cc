@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include <stormo/base/rng.h>
+#include <stormo/plan/project.h>
 #include <stormo/server/worker_session.h>
 #include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/autograd/generator_state.h>
@@ -33,6 +34,14 @@ double seconds_since(TimePoint start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// Stages of a pipeline compute the same samples, workers of server processes have no mesh.
+data::Sampler sampler_of(const RunSetup& setup) {
+  const TrainerOptions& o = setup.options;
+  if (o.session) return make_sampler(*setup.train, o, o.session->worker(), o.session->workers());
+  const plan::DataPart mine = data_part(setup.plan.mesh, setup.world.rank());
+  return make_sampler(*setup.train, o, mine.index, mine.parts);
+}
+
 /// The passes that made the plan of all ranks of that of one device.
 std::string shown_name(const plan::StepPlan& plan) {
   constexpr std::string_view kBegin = "one_device+";
@@ -51,9 +60,7 @@ TrainingRun::TrainingRun(const RunSetup& setup)
     : setup_(setup),
       world_(setup.world),
       options_(setup.options),
-      sampler_(make_sampler(*setup.train, options_,
-                            options_.session ? options_.session->worker() : world_.rank(),
-                            workers_of(options_, world_.size()))),
+      sampler_(sampler_of(setup)),
       steps_(options_.steps),
       state_(world_, *setup.task.module, options_, sampler_),
       lanes_(world_.rank()),

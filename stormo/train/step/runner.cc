@@ -7,9 +7,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <stormo/analysis/step/step_verify.h>
+#include <stormo/plan/project.h>
 #include <stormo/train/autograd/generator_state.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/non_finite.h>
+#include <stormo/train/world/stage_link.h>
 
 namespace stormo::train {
 
@@ -50,6 +52,21 @@ std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>&
   return std::ranges::equal(chain->shape().segments, model.segments, same) ? chain : nullptr;
 }
 
+Status changes_input(plan::Range segments, const std::string& so) {
+  return Status(Code::kBadPlan, "segments " + std::to_string(segments.first) + "-" +
+                                    std::to_string(segments.last) +
+                                    " change their input in place, so " + so);
+}
+
+/// Of a tensor that crosses a boundary: 1 more than all smaller triples.
+StageLink::Key key_of(const plan::StepPlan& plan, ActionKind kind, int boundary, int micro_batch) {
+  const auto segments = static_cast<StageLink::Key>(plan.model.segments.size());
+  const StageLink::Key gradient = kind == ActionKind::kMoveGradient ? 1 : 0;
+  return ((static_cast<StageLink::Key>(micro_batch) * 2 + gradient) * segments +
+          static_cast<StageLink::Key>(boundary)) +
+         1;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank rank,
@@ -63,11 +80,13 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank 
 Status Runner::follow(const plan::StepPlan& plan) {
   STORMO_RETURN_IF_ERROR(analysis::verify(plan));
   STORMO_RETURN_IF_ERROR(check_model(plan.model, trainable_parameters(*parts_.task.module)));
-  STORMO_RETURN_IF_ERROR(parts_.store.check(plan));
+  plan::StepPlan own = project(plan, rank_);
+  STORMO_RETURN_IF_ERROR(parts_.store.check(own));
   auto chain = chain_of(parts_.task.module, plan.model);
   STORMO_RETURN_IF_ERROR(check(plan, chain != nullptr));
   chain_ = std::move(chain);
-  plan_ = plan;
+  whole_ = plan;
+  plan_ = std::move(own);
   look_ahead();
   trains_.clear();
   const auto shapes = flatten(plan_.model);
@@ -111,6 +130,9 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                                       ? "the plan clips gradients, but there is no clip_norm"
                                       : "there is a clip_norm, but the plan clips nothing");
   }
+  if (num_stages(plan.mesh) > 1 && parts_.store.stages() == nullptr) {
+    return Status(Code::kBadPlan, "the plan has stages, but the store moves nothing between them");
+  }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const bool part = range_of(plan.actions[i].kind) == plan::RangeOf::kSegments &&
                       plan.actions[i].range != all_segments(plan.model);
@@ -142,6 +164,7 @@ Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
     STORMO_RETURN_IF_ERROR(execute(action, learning_rate).within(to_string(action.kind)));
   }
   batches_.clear();
+  if (parts_.store.stages() != nullptr) STORMO_RETURN_IF_ERROR(parts_.store.stages()->drain());
   parts_.store.zero_grad();
   return outcome_;
 }
@@ -157,6 +180,8 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kLoss: return done(loss(at(action)));
     case ActionKind::kRecompute: return done(recompute(action));
     case ActionKind::kBackward: return done(backward(action));
+    case ActionKind::kMoveActivation:
+    case ActionKind::kMoveGradient: return done(move(action));
     // the communicator records their Events, and the store tells when they are done
     case ActionKind::kCount:
     case ActionKind::kAllGather:
@@ -164,6 +189,7 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kAllReduce:
     case ActionKind::kReduceScatter:
     case ActionKind::kReleaseGradients:
+    case ActionKind::kSumTied:
     case ActionKind::kFindUnused:
     case ActionKind::kShareGradients:
     case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
@@ -183,7 +209,10 @@ Status Runner::execute(const Action& action, double learning_rate) {
 Status Runner::load() {
   const Interval interval(parts_.lanes, Lane::kData, "load");
   STORMO_ASSIGN_OR_RETURN(const data::Batch batch, parts_.load());
-  outcome_.samples = batch.size();
+  batch_samples_ = batch.size();
+  // other stages have computed them, too
+  const bool knows_loss = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0;
+  outcome_.samples = knows_loss ? batch.size() : 0;
   samples_since_exchange_ += batch.size();
   batches_.clear();
   if (plan_.micro_batches == 1) {
@@ -202,27 +231,41 @@ Status Runner::forward(const Action& action) {
   MicroBatch& m = at(action);
   if (m.batch.size() == 0) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
-  const Interval interval(parts_.lanes, Lane::kCompute, "forward");
   Piece piece{.segments = action.range};
-  torch::Tensor x = m.batch.input;
-  if (!m.pieces.empty()) {
-    Piece& before = m.pieces.back();
-    x = before.output;
-    if (before.wants_gradient) {
-      piece.input = x.detach().requires_grad_();
-      x = Boundary::apply(piece.input);
-    } else {
-      before.output.reset();  // no backward comes there
-    }
-  }
+  STORMO_ASSIGN_OR_RETURN(torch::Tensor x, input_of(action, piece));
+  const Interval interval(parts_.lanes, Lane::kCompute, "forward");
   if (is_forgotten_[current_]) {
     STORMO_RETURN_IF_ERROR(forget(piece, x));
   } else {
+    const torch::Tensor given = x;
+    const auto version = given._version();
     piece.output = compute(action.range, std::move(x));
     piece.wants_gradient = piece.output.requires_grad();
+    if (begins_stage(action.range) && given._version() != version) {
+      return changes_input(action.range, "no stage of a pipeline can begin with them");
+    }
   }
   m.pieces.push_back(std::move(piece));
   return {};
+}
+
+/// What a piece computes with: the batch, or the output of the piece before, where the graph is
+/// cut.
+Result<torch::Tensor> Runner::input_of(const Action& action, Piece& piece) {
+  MicroBatch& m = at(action);
+  if (action.range.first == 0) return m.batch.input;
+  if (begins_stage(action.range)) {
+    STORMO_ASSIGN_OR_RETURN(torch::Tensor x, moved(ActionKind::kMoveActivation,
+                                                   action.range.first - 1, action.micro_batch));
+    if (!x.is_floating_point()) return x;
+    piece.input = x.requires_grad_();
+  } else {
+    Piece& before = m.pieces.back();
+    // else no backward comes there
+    if (!before.wants_gradient) return std::exchange(before.output, {});
+    piece.input = before.output.detach().requires_grad_();
+  }
+  return Boundary::apply(piece.input);
 }
 
 /// Computes a piece of which nothing but its input is kept.
@@ -233,10 +276,7 @@ Status Runner::forget(Piece& piece, const torch::Tensor& x) const {
   const auto version = piece.kept._version();
   piece.output = compute(piece.segments, piece.kept);
   if (piece.kept._version() != version) {
-    return Status(Code::kBadPlan, "segments " + std::to_string(piece.segments.first) + "-" +
-                                      std::to_string(piece.segments.last) +
-                                      " change their input in place, so they cannot be computed "
-                                      "again; train without recompute");
+    return changes_input(piece.segments, "they cannot be computed again; train without recompute");
   }
   const auto first = trains_.begin() + piece.segments.first;
   piece.wants_gradient =
@@ -292,18 +332,34 @@ std::string Runner::where_not_finite(const MicroBatch& m) const {
              : first_non_finite(parts_.store.pieces(), m.batch, m.pieces.back().output);
 }
 
+/// The gradient of the output of a backward's segments; undefined where nothing behind them looks
+/// at it.
+Result<torch::Tensor> Runner::gradient_of(const Action& action) {
+  MicroBatch& m = at(action);
+  const int next = action.range.last + 1;
+  if (begins_stage({next, next})) {
+    return moved(ActionKind::kMoveGradient, action.range.last, action.micro_batch);
+  }
+  const auto piece =
+      std::ranges::find(m.pieces, next, [](const Piece& p) { return p.segments.first; });
+  const torch::Tensor gradient = piece->input.defined() ? piece->input.grad() : torch::Tensor();
+  m.pieces.erase(piece);
+  return gradient;
+}
+
 // The gradients of all passes add up to that of the mean over this rank's samples.
 Status Runner::backward(const Action& action) {
   MicroBatch& m = at(action);
   if (m.batch.size() == 0) return {};
   const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
-  const auto next = piece + 1;
-  const bool last = next == m.pieces.end();
-  const bool arrives = !last && next->input.defined();
-  const torch::Tensor gradient = arrives ? next->input.grad() : torch::Tensor();
-  m.pieces.erase(next, m.pieces.end());
   const torch::Tensor output = std::move(piece->output);
-  if (piece == m.pieces.begin()) m.pieces.clear();
+  piece->kept.reset();
+  const bool last = action.range.last == all_segments(plan_.model).last;
+  torch::Tensor gradient;
+  if (!last) {
+    STORMO_ASSIGN_OR_RETURN(gradient, gradient_of(action));
+  }
+  if (action.range.first == 0) m.pieces.erase(piece);  // no gradient of its input
   // nothing before here is trained, or nothing after it looks at it
   if (!output.requires_grad() || !(last || gradient.defined())) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
@@ -318,6 +374,45 @@ Status Runner::backward(const Action& action) {
   if (parts_.scaler != nullptr) loss = parts_.scaler->scale(loss);
   loss.backward();
   return {};
+}
+
+/// The sender goes on at once. The receiver waits when it computes with the tensor.
+Status Runner::move(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  StageLink& link = *parts_.store.stages();
+  const bool activation = action.kind == ActionKind::kMoveActivation;
+  const int from = activation ? action.range.first : action.range.last;
+  const int to = activation ? action.range.last : action.range.first;
+  const auto stage = [&](int segment) {
+    return plan_.model.segments[static_cast<std::size_t>(segment)].stage;
+  };
+  const StageLink::Key key = key_of(plan_, action.kind, action.range.first, action.micro_batch);
+  const torch::IntArrayRef like = m.batch.input.sizes();
+  if (stage(from) != link.stage()) return link.expect(stage(from), key, like);
+  const auto piece = std::ranges::find_if(m.pieces, [&](const Piece& p) {
+    return (activation ? p.segments.last : p.segments.first) == from;
+  });
+  if (activation) return link.send(stage(to), key, piece->output, like);
+  const torch::Tensor gradient = piece->input.defined() ? piece->input.grad() : torch::Tensor();
+  m.pieces.erase(piece);
+  return link.send(stage(to), key, gradient, like);
+}
+
+/// Whether the segment in front of them is another stage's.
+bool Runner::begins_stage(plan::Range segments) const {
+  const auto first = static_cast<std::size_t>(segments.first);
+  const std::vector<plan::SegmentShape>& all = plan_.model.segments;
+  return first > 0 && all[first - 1].stage != all[first].stage;
+}
+
+/// What a move across the boundary behind a segment has brought to this rank.
+Result<torch::Tensor> Runner::moved(ActionKind kind, int boundary, int micro_batch) {
+  const int sender = kind == ActionKind::kMoveActivation ? boundary : boundary + 1;
+  const Interval interval(parts_.lanes, Lane::kWait, to_string(kind));
+  return parts_.store.stages()->receive(
+      plan_.model.segments[static_cast<std::size_t>(sender)].stage,
+      key_of(plan_, kind, boundary, micro_batch));
 }
 
 Status Runner::norm() {

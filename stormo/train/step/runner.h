@@ -22,7 +22,7 @@ namespace stormo::train {
 /// What one step did on this rank.
 struct StepOutcome {
   double loss_sum = 0;       ///< over this rank's samples, before the update
-  std::int64_t samples = 0;  ///< of this rank, may be 0
+  std::int64_t samples = 0;  ///< of whose loss this rank knows, may be 0
   bool skipped = false;      ///< no update, on any rank: a gradient overflowed in float16
 };
 
@@ -50,11 +50,12 @@ struct RunnerParts {
   DoneAction done = {};
 };
 
-/// Executes a StepPlan on one rank, action by action, and records an Event for each one. It knows
-/// nothing of strategies: what differs between them is in the plan, and where parameters lie is the
-/// ParameterStore's.
+/// Executes one rank's part of a StepPlan, action by action, and records an Event for each one. It
+/// knows nothing of strategies: what differs between them is in the plan, and where parameters lie
+/// is the ParameterStore's.
 class Runner {
  public:
+  /// `plan` is that of all ranks, of which the Runner executes the part of this rank (project()).
   /// kBadPlan for a plan that does not verify, or that needs what the task does not offer: a module
   /// that is no model::Chain computes all of its segments at once.
   static Result<std::unique_ptr<Runner>> create(const plan::StepPlan& plan, Rank rank,
@@ -63,7 +64,8 @@ class Runner {
   /// Does the actions of another plan from the next step on, of the same model and mesh. kBadPlan
   /// as create(); then the plan stays.
   Status follow(const plan::StepPlan& plan);
-  const plan::StepPlan& plan() const { return plan_; }
+  /// The plan of all ranks.
+  const plan::StepPlan& plan() const { return whole_; }
 
   /// One step; by default all actions are done. Exceptions of libtorch and of the task pass
   /// through. Gradients are gone afterwards; after a failure there is no further step.
@@ -73,7 +75,8 @@ class Runner {
   /// Segments that were computed together, between tensors that cut the graph.
   struct Piece {
     plan::Range segments;
-    torch::Tensor input = {};  ///< the output of the piece before, where its gradient arrives
+    /// The output of the piece before, here or on another stage, where its gradient arrives.
+    torch::Tensor input = {};
     torch::Tensor output = {};
     bool wants_gradient = false;  ///< of its output
     /// Of a piece that is computed again: what it was computed from, and the generator's state.
@@ -97,6 +100,11 @@ class Runner {
   std::string where_not_finite(const MicroBatch& at) const;
   Status recompute(const plan::Action& action);
   Status backward(const plan::Action& action);
+  Result<torch::Tensor> input_of(const plan::Action& action, Piece& piece);
+  Result<torch::Tensor> gradient_of(const plan::Action& action);
+  Status move(const plan::Action& action);
+  Result<torch::Tensor> moved(plan::ActionKind kind, int boundary, int micro_batch);
+  bool begins_stage(plan::Range segments) const;
   Status norm();
   Status unscale();
   Status clip();
@@ -106,13 +114,14 @@ class Runner {
   Status update(const plan::Action& action, double learning_rate);
   Status average(const plan::Action& action);
   Status exchange(const plan::Action& action);
-  double weight() const { return static_cast<double>(outcome_.samples); }
+  double weight() const { return static_cast<double>(batch_samples_); }
   double weight_of_exchange();
   MicroBatch& at(const plan::Action& action) {
     return batches_[static_cast<std::size_t>(action.micro_batch)];
   }
 
-  plan::StepPlan plan_;
+  plan::StepPlan whole_;  // of all ranks
+  plan::StepPlan plan_;   // of this rank
   Rank rank_;
   RunnerParts parts_;
   std::shared_ptr<model::Chain> chain_;  // of the plan's segments; null: the module is one piece
@@ -124,6 +133,7 @@ class Runner {
   std::size_t current_ = 0;  // action
   std::vector<MicroBatch> batches_;
   StepOutcome outcome_;
+  std::int64_t batch_samples_ = 0;           // of this rank's batch
   std::int64_t samples_since_exchange_ = 0;  // of this rank, since its last average or push
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by

@@ -9,6 +9,7 @@
 
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/plan/project.h>
 #include <stormo/server/worker_session.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/elastic_store.h>
@@ -16,6 +17,7 @@
 #include <stormo/train/store/replicated_store.h>
 #include <stormo/train/store/served_store.h>
 #include <stormo/train/store/sharded_store.h>
+#include <stormo/train/store/staged_store.h>
 
 namespace stormo::train {
 namespace {
@@ -99,9 +101,13 @@ int portions_of(const TrainerOptions& options) {
   return has ? policy.portions : 0;
 }
 
+int replicas_of(const TrainerOptions& options, int ranks) {
+  return std::max(1, workers_of(options, ranks) / std::max(1, options.strategy.pipeline));
+}
+
 int parts_of(const TrainerOptions& options, int ranks) {
   const int portions = portions_of(options);
-  return portions > 0 ? portions : workers_of(options, ranks);
+  return portions > 0 ? portions : replicas_of(options, ranks);
 }
 
 Status check_portions(const TrainerOptions& options, int ranks) {
@@ -246,6 +252,9 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
     return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
   if (is_diverged(plan)) {
     return std::make_unique<AveragedStore>(groups, options.optimizer, parameters);
+  }
+  if (plan.mesh.find(plan::kStageAxis) >= 0) {
+    return std::make_unique<StagedStore>(groups, plan, module, options.optimizer, how);
   }
   if (plan.mesh.find("host") >= 0) {
     return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,

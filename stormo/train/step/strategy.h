@@ -16,7 +16,10 @@ namespace stormo::train {
 
 /// Portions of a batch, with the policy portions; else 0.
 int portions_of(const TrainerOptions& options);
-/// Into how many parts the samples of a step are divided: portions, or one for each worker.
+/// The workers of a job of `ranks` that compute different samples: stages of one pipeline compute
+/// the same ones.
+int replicas_of(const TrainerOptions& options, int ranks);
+/// Into how many parts the samples of a step are divided: portions, or one for each replica.
 int parts_of(const TrainerOptions& options, int ranks);
 /// What is wrong with the policy portions or with L-BFGS in a run of `ranks` ranks.
 Status check_portions(const TrainerOptions& options, int ranks);

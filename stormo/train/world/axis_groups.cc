@@ -4,6 +4,8 @@
 #include <functional>
 #include <utility>
 
+#include <stormo/plan/project.h>
+
 namespace stormo::train {
 namespace {
 
@@ -32,9 +34,10 @@ AxisGroups::Groups make_groups(comm::Communicator& world, const plan::Mesh& mesh
 
 AxisGroups::AxisGroups(comm::Communicator& world, const plan::StepPlan& plan)
     : AxisGroups(world, plan.mesh, make_groups(world, plan.mesh, [&plan](const plan::Axis& axis) {
-                   return std::ranges::any_of(plan.actions, [&](const plan::Action& a) {
-                     return a.axes == std::vector<std::string>{axis.name};
-                   });
+                   return axis.name == plan::kStageAxis ||
+                          std::ranges::any_of(plan.actions, [&](const plan::Action& a) {
+                            return a.axes == std::vector<std::string>{axis.name};
+                          });
                  })) {}
 
 AxisGroups::AxisGroups(comm::Communicator& world, const plan::Mesh& mesh)

@@ -19,8 +19,8 @@ class AxisGroups {
   using Groups = std::map<std::string, std::unique_ptr<comm::Communicator>>;
 
   /// A collective; blocks. Makes a subgroup for each axis that an action of the plan uses by
-  /// itself, unless the axis has all ranks. `world` is borrowed. Throws Error; kBadPlan when the
-  /// mesh has another number of ranks.
+  /// itself, and for the stages of a pipeline, unless the axis has all ranks. `world` is borrowed.
+  /// Throws Error; kBadPlan when the mesh has another number of ranks.
   AxisGroups(comm::Communicator& world, const plan::StepPlan& plan);
   /// The same with a subgroup for every axis.
   AxisGroups(comm::Communicator& world, const plan::Mesh& mesh);

@@ -162,6 +162,7 @@ const std::vector<Placed> kEveryStrategy = {
     {3, {"strategy=fsdp", "parameters=sharded", "stage=2"}},
     {4, {"strategy=fsdp", "parameters=sharded", "stage=3"}},
     {2, {"strategy=ddp", "parameters=replicated", "bucket_bytes=4096"}},
+    {4, {"strategy=ddp", "pipeline=2", "micro_batches=2"}},
 };
 
 TEST_F(DistributedTrainer, MicroBatchesAddUpInEveryStrategy) {
@@ -366,9 +367,11 @@ TEST_F(DistributedTrainer, InSixteenBitsEveryStrategyEndsWithinAPercentOfSingleP
   ASSERT_EQ(single.losses.size(), 50u);
   EXPECT_LT(last_losses(single), 0.8 * single.losses.at(1));
   for (const std::string precision : {"bfloat16", "float16"}) {
-    const auto mixed = train_each(2, each_with(kSixteenBits, in(precision, fifty)));
+    std::vector<Words> strategies = kSixteenBits;
+    strategies.push_back({"strategy=ddp", "pipeline=2", "micro_batches=2"});
+    const auto mixed = train_each(2, each_with(strategies, in(precision, fifty)));
     for (std::size_t i = 0; i < mixed.size(); ++i) {
-      const std::string what = precision + ", " + kSixteenBits[i].back();
+      const std::string what = precision + ", " + strategies[i].back();
       EXPECT_NEAR(last_losses(mixed[i]), last_losses(single), 0.01 * last_losses(single)) << what;
       EXPECT_NE(mixed[i].losses, single.losses) << what;
       EXPECT_EQ(mixed[i].skipped, 0) << what;

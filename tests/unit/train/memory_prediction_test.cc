@@ -18,8 +18,10 @@
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/plan/project.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/estimate/step_sizes.h>
 
@@ -82,6 +84,7 @@ Held measured(const PlanRun& run) {
     rank.steps(1);
     held[static_cast<std::size_t>(rank.rank())].peak = tensors->peak();
     rank.end();
+    throw_if_error(rank.groups.world().barrier());  // other stages may still compute
   });
   return *std::ranges::max_element(held, {}, &Held::peak);
 }
@@ -113,7 +116,12 @@ std::vector<Way> ways() {
       {"stage 2", {parallel::sharded({.stage = 2, .ranks = 2})}},
       {"stage 3", {parallel::sharded({.stage = 3, .ranks = 2})}},
       {"stage 3 of 4", {parallel::sharded({.stage = 3, .ranks = 4})}},
-      {"stage 3, recompute", {parallel::sharded({.stage = 3, .ranks = 2}), parallel::recompute()}}};
+      {"stage 3, recompute", {parallel::sharded({.stage = 3, .ranks = 2}), parallel::recompute()}},
+      {"pipeline", {parallel::micro_batches(4), parallel::pipeline({})}},
+      {"pipeline, gpipe",
+       {parallel::micro_batches(4), parallel::pipeline({.schedule = parallel::gpipe()})}},
+      {"pipeline of 3, replicas",
+       {parallel::micro_batches(4), parallel::pipeline({.stages = 3}), parallel::mirrored(2)}}};
 }
 
 PlanRun run_of(const Way& way, const Problem& problem, std::int64_t rows) {
@@ -178,7 +186,7 @@ TEST(MemoryPrediction, WithActivations) {
   std::map<std::int64_t, StepMeasurement> measurements;  // by rows
   for (const Way& way : ways()) {
     const PlanRun run = run_of(way, gpt, kRows);
-    const std::int64_t rows = kRows / run.ranks() / run.plan.micro_batches;
+    const std::int64_t rows = kRows / data_part(run.plan.mesh, 0).parts / run.plan.micro_batches;
     if (!measurements.contains(rows)) measurements[rows] = measurement(gpt, rows);
     analysis::MemorySizes sizes = memory_sizes_of(run.options);
     sizes.activations = measurements[rows].activations;

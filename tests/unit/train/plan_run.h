@@ -11,6 +11,7 @@
 
 #include <stormo/model/chain.h>
 #include <stormo/model/loss.h>
+#include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/step/strategy.h>
@@ -21,16 +22,28 @@
 // Training a small chain by a step plan, on ranks that are threads.
 namespace stormo::test {
 
-/// For each rank its group of each axis: threads have no launcher to connect subgroups with. Groups
-/// live in hosts as the ranks do: those of "dp" have one rank on each host, the others are in one.
-inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh) {
+/// The ranks of each host, of those ranks that are members of a group. Ranks are numbered host by
+/// host.
+inline std::vector<int> hosts_of(const std::vector<Rank>& members, const std::vector<int>& hosts) {
+  std::vector<int> out;
+  for (Rank first = 0; const int ranks : hosts) {
+    const auto here =
+        std::ranges::count_if(members, [&](Rank r) { return first <= r && r < first + ranks; });
+    if (here > 0) out.push_back(static_cast<int>(here));
+    first += ranks;
+  }
+  return out;
+}
+
+/// For each rank its group of each axis: threads have no launcher to connect subgroups with.
+inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
+                                                        const std::vector<int>& hosts) {
   std::vector<train::AxisGroups::Groups> out(static_cast<std::size_t>(mesh.size()));
   for (const plan::Axis& axis : mesh.axes) {
     for (Rank first = 0; first < mesh.size() && axis.size < mesh.size(); ++first) {
       const std::vector<Rank> members = mesh.group(first, axis.name);
       if (members.front() != first) continue;
-      Group group = axis.name == "dp" ? comm::make_hosts(std::vector<int>(members.size(), 1))
-                                      : comm::make_hosts({axis.size});
+      Group group = comm::make_hosts(hosts_of(members, hosts));
       for (std::size_t i = 0; i < members.size(); ++i) {
         out[static_cast<std::size_t>(members[i])][axis.name] = std::move(group[i]);
       }
@@ -123,7 +136,8 @@ class PlanRank {
  private:
   Result<data::Batch> rows() {
     const Batch& all = run.batches[next++];
-    const std::int64_t rows = all.x.size(0), n = groups.world().size(), r = rank();
+    const plan::DataPart part = data_part(run.plan.mesh, rank());
+    const std::int64_t rows = all.x.size(0), n = part.parts, r = part.index;
     const Batch mine = all.rows(rows * r / n, rows * (r + 1) / n - rows * r / n);
     return data::Batch{mine.x, mine.target};
   }
@@ -139,7 +153,7 @@ inline void on_plan_ranks(const PlanRun& run, const std::function<void(PlanRank&
   Group group = comm::make_hosts(run.hosts);
   std::vector<std::shared_ptr<model::Chain>> models;
   for (std::size_t r = 0; r < group.size(); ++r) models.push_back(run.problem.model(3));
-  std::vector<train::AxisGroups::Groups> axes = groups_of(run.plan.mesh);
+  std::vector<train::AxisGroups::Groups> axes = groups_of(run.plan.mesh, run.hosts);
   on_ranks(group, [&](comm::Communicator& world) {
     const auto r = static_cast<std::size_t>(world.rank());
     const train::AxisGroups groups(world, run.plan.mesh, std::move(axes[r]));

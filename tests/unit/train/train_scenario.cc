@@ -112,6 +112,7 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
       named(arguments, "parameters", parallel::parameter_names(), strategy.parameters);
   strategy.stage = static_cast<int>(number(arguments, "stage", strategy.stage));
   strategy.hybrid = number(arguments, "hybrid", 0) != 0;
+  strategy.pipeline = static_cast<int>(number(arguments, "pipeline", 1));
   options.gradients.reducer =
       named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one"},
             train::Reducer::kAuto);

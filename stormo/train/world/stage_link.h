@@ -1,0 +1,118 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <torch/types.h>
+
+#include <stormo/base/status.h>
+#include <stormo/comm/communicator.h>
+
+namespace stormo::train {
+
+/// Sends tensors from one stage of a pipeline to another. For one rank; its peers are the other
+/// stages of its own pipeline.
+///
+/// In a host a tensor is not copied, if its elements lie in the Arena and follow each other: the
+/// receiver reads them where the sender wrote them. The sender keeps the tensor until the receiver
+/// has dropped it. Between hosts it is sent in the background.
+///
+/// A sender never waits for the receiver. Both ends of a pair call send() and expect() in the same
+/// order, that of a plan; receive() may come in any order. One thread.
+class StageLink {
+ public:
+  /// Names a tensor among those that are under way between two stages.
+  using Key = std::uint64_t;
+
+  /// `stages` is the group of the stages of one pipeline; its rank s is stage s. Borrowed.
+  explicit StageLink(comm::Communicator& stages);
+  /// Waits until peers have dropped what this rank sent, unless the group has failed.
+  ~StageLink();
+  StageLink(const StageLink&) = delete;
+  StageLink& operator=(const StageLink&) = delete;
+
+  int stage() const { return stages_.rank(); }
+  int num_stages() const { return stages_.size(); }
+
+  /// `x` may be undefined, and is received as such; its values must not change until the receiver
+  /// has dropped it. `like`: numbers, equal at both ends, that decide the shape of the tensor with
+  /// this key; so a shape has to travel once only. Does not wait.
+  Status send(int to, Key key, const torch::Tensor& x, torch::IntArrayRef like);
+  /// The tensor with this key will be received. Does not wait.
+  Status expect(int from, Key key, torch::IntArrayRef like);
+  /// Blocks until an expected tensor is there. In a host it is the sender's memory: read only.
+  Result<torch::Tensor> receive(int from, Key key);
+  /// Receives and drops what was expected, but not received.
+  Status drain();
+
+  /// Bytes of tensors that this rank sent in its host: those that were copied, and those that were
+  /// not.
+  std::uint64_t bytes_copied() const { return bytes_copied_; }
+  std::uint64_t bytes_shared() const { return bytes_shared_; }
+
+ private:
+  static constexpr std::size_t kMaxDimensions = 12;
+  /// What a receiver has to know of a tensor. In a host it also says where the elements are.
+  struct Header {
+    Key key = 0;
+    std::uint64_t elements_at = 0;  ///< offset in the sender's Arena
+    std::uint64_t dropped_at = 0;   ///< likewise, of the word that the receiver sets
+    std::int32_t type = -1;         ///< torch::ScalarType; -1: undefined
+    std::int32_t dimensions = 0;
+    std::array<std::int64_t, kMaxDimensions> sizes = {};
+    bool operator==(const Header&) const = default;
+  };
+  using Word = std::atomic<std::uint32_t>;
+  /// What a peer of this host may still read.
+  struct Lent {
+    torch::Tensor tensor;
+    Word* dropped;
+  };
+  struct Expected {
+    Key key = 0;
+    torch::Tensor posted = {};  ///< between hosts: what is being received
+    comm::Work work = {};
+  };
+  using Shape = std::pair<Key, std::vector<std::int64_t>>;
+  struct Peer {
+    std::deque<Expected> expected;         // in the order of the plan
+    std::map<Key, torch::Tensor> arrived;  // before they were asked for
+    // between hosts: what both ends know already
+    std::map<Shape, Header> sent, received;
+  };
+  /// What is on its way to another host.
+  struct Sending {
+    torch::Tensor tensor;
+    std::shared_ptr<Header> header;
+    comm::Work work;
+  };
+
+  Peer& peer(int stage) { return peers_[static_cast<std::size_t>(stage)]; }
+  bool in_host(int stage) const;
+  Result<Header> describe(Key key, const torch::Tensor& x) const;
+  Status lend(int to, Header header, const torch::Tensor& x);
+  Status send_far(int to, const Header& header, const torch::Tensor& x, torch::IntArrayRef like);
+  Status transmit(int to, std::shared_ptr<Header> header, const torch::Tensor& x);
+  Status receive_header(int from, Header& header);
+  Result<torch::Tensor> next(int from);
+  torch::Tensor borrow(int from, const Header& header) const;
+  Result<torch::Tensor> in_arena(const torch::Tensor& x);
+  void free_dropped();
+  Status forget_sent();
+
+  comm::Communicator& stages_;
+  std::vector<int> host_of_;  // by stage
+  std::vector<Peer> peers_;   // by stage
+  std::list<Lent> lent_;
+  std::list<Sending> sending_;
+  std::uint64_t bytes_copied_ = 0, bytes_shared_ = 0;
+};
+
+}  // namespace stormo::train

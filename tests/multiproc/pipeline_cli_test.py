@@ -1,0 +1,115 @@
+"""stormo train with pipelines: the model cut by layers.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+from train_cli import DEADLINE_S, TrainTest, main, ranks_of
+
+PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
+# five segments with a tied weight
+GPT = ("gpt.toml", "model.layers=3", "steps=8", "train.clip_norm=1", "eval_every=4")
+
+
+class PipelineTest(TrainTest):
+    def run_of(self, *arguments):
+        """The last record, and the losses of the steps and evaluations."""
+        records = self.lines(*arguments)
+        self.assertEqual(records[-1]["event"], "end")
+        return records[-1], [r["loss"] for r in records if r["event"] in ("step", "eval")]
+
+    def assert_near(self, a, b):
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertAlmostEqual(x, y, delta=2e-4 * abs(y))
+
+    def test_trains_as_one_process_does(self):
+        _, alone = self.run_of(*GPT, "checkpoint.directory=alone")
+        ways = (("-n", "2", *PIPELINE), ("-n", "2", *PIPELINE, "strategy.schedule=gpipe"),
+                ("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2"),
+                ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
+                ("-n", "4", *PIPELINE, "strategy.pipeline=4"))
+        for way in ways:
+            end, losses = self.run_of(*GPT, *way, "checkpoint.directory=cut", "--overwrite")
+            self.assert_near(losses, alone)
+            self.assertEqual((end["steps"], end["samples"]), (8, 32))
+
+    def test_any_mesh_reads_its_checkpoint(self):
+        adam = (*GPT, "optimizer.kind=adamw")
+        _, whole = self.run_of(*adam, "checkpoint.directory=whole", "steps=12")
+        self.run_of(*adam, *PIPELINE, "-n", "2", "steps=4", "checkpoint.directory=cut")
+        for way in (("-n", "1"), ("-n", "4", *PIPELINE, "train.micro_batches=2"), ("-n", "2", "strategy.kind=fsdp"),
+                    ("-n", "3", *PIPELINE, "strategy.pipeline=3"), ("-n", "2", *PIPELINE)):
+            shutil.rmtree(self.folder / "copy", ignore_errors=True)
+            shutil.copytree(self.folder / "cut", self.folder / "copy", symlinks=True)
+            _, losses = self.run_of(*adam, *way, "steps=12", "checkpoint.directory=copy", "--resume")
+            self.assert_near(losses[-4:], whole[-4:])
+
+    def test_a_lost_stage_ends_the_job_with_its_cause(self):
+        run = self.start("gpt.toml", "--json", *PIPELINE, "-n", "2", "steps=100000")
+        self.read_until(run, "step", 5)
+        os.kill(ranks_of(run)[1], signal.SIGKILL)
+        begin = time.monotonic()
+        out, err = run.communicate(timeout=DEADLINE_S)
+        self.assertLess(time.monotonic() - begin, 3)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("rank 1", err)
+
+    def test_what_cannot_be_is_refused_before_anything_starts(self):
+        cases = (
+            (("-n", "3", *PIPELINE), ("replicas of 2 stages, and 3 ranks are no multiple",)),
+            (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "raise micro_batches")),
+            (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
+             ("segments, too few for 8 parts of a pipeline",)),
+            (("-n", "2", *PIPELINE, "strategy.kind=fsdp"), ("'fsdp' is not cut into pipelines",)),
+            (("-n", "2", *PIPELINE, "strategy.schedule=zigzag"), ("strategy.schedule", "gpipe")),
+            (("-n", "2", *PIPELINE, "strategy.schedule=interleaved"), ("at least 2 chunks",)),
+            (("-n", "2", *PIPELINE, "strategy.chunks=2"), ("use 'interleaved'",)),
+            (("-n", "2", *PIPELINE, "strategy.parameters=host_shared"), ("leave out parameters",)),
+            (("-n", "2", *PIPELINE, "strategy.bucket_bytes=1000"), ("leave out bucket_bytes",)),
+            (("-n", "2", *PIPELINE, "strategy.kind=parameter_server", "strategy.server_processes=1"),
+             ("'parameter_server' is not cut into pipelines",)),
+            (("-n", "2", *PIPELINE, "optimizer.kind=lbfgs", "optimizer.lr=1"), ("lbfgs needs the gradient",)),
+        )
+        for arguments, messages in cases:
+            err = self.refused("gpt.toml", *arguments)
+            for message in messages:
+                self.assertIn(message, err, arguments)
+
+    def test_the_part_of_a_rank_is_shown(self):
+        recipe = ("gpt.toml", "-n", "2", *PIPELINE)
+        shown = self.stormo("plan", "show", *recipe, "--rank", "1")
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("elsewhere", shown.stdout)
+        self.assertNotIn("forward 0-", shown.stdout)
+        refused = self.stormo("plan", "show", *recipe, "--rank", "2")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--rank 2: the plan is for 2 rank(s), counted from 0", refused.stderr)
+        picture = self.stormo("plan", "simulate", *recipe, "--svg").stdout
+        self.assertRegex(picture, ">(forward )?3<")
+        cost = json.loads(self.stormo("plan", "cost", *recipe, "--hosts", "2", "--json").stdout)
+        # 4 micro-batches of one sample: 16 tokens of 16 numbers
+        activation = 4 * 16 * 16 * 4
+        self.assertGreaterEqual(min(cost["between_hosts_per_rank"]), activation)
+
+    def test_the_statistics_of_batches_are_those_of_the_stage(self):
+        resnet = ("mlp.toml", "model.kind=resnet20", "steps=3", "train.global_batch=4", "train.micro_batches=2",
+                  "eval_every=1")
+        _, alone = self.run_of(*resnet, "checkpoint.directory=alone")
+        _, losses = self.run_of(*resnet, "-n", "2", "strategy.pipeline=2", "checkpoint.directory=cut")
+        self.assert_near(losses, alone)
+        evaluated = []
+        for folder in ("cut", "alone"):
+            done = self.stormo("evaluate", folder, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            evaluated.append([json.loads(line)["loss"] for line in done.stdout.splitlines()])
+        self.assert_near(*evaluated)
+
+
+if __name__ == "__main__":
+    main()
