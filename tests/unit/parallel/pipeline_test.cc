@@ -301,7 +301,7 @@ TEST(Project, ARankHasTheActionsOfItsStage) {
   // the last stage reads layer0.weight, so it takes part in its reduction, too
   EXPECT_EQ(count(0, ActionKind::kAllReduce), 1);
   EXPECT_EQ(count(1, ActionKind::kAllReduce), 2);
-  const auto& first = project(p, 1).model.segments[0].parameters;
+  const std::vector<plan::ParameterShape> first = project(p, 1).model.segments[0].parameters;
   EXPECT_FALSE(first[0].elsewhere);
   EXPECT_TRUE(first[1].elsewhere);
 }
