@@ -19,6 +19,7 @@
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/base/units.h>
 #include <stormo/comm/selection/collective_model.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::cli {
 namespace {
@@ -87,6 +88,7 @@ json cost_json(const StepInput& step, const Estimate& e) {
               {"memory_between_steps", to_json(e.memory.between_steps)},
               {"memory_peak", to_json(e.memory.peak)},
               {"memory_peak_action", plan::describe(step.plan, e.memory.peak_action)},
+              {"memory_peak_stage", e.memory.stage},
               {"activations_known", !step.memory.activations.empty()}};
 }
 
@@ -120,7 +122,9 @@ void print_memory(const StepInput& step, const Estimate& e) {
        {"activations", "0 B", known ? bytes_text(peak.activations) : "unknown"},
        {"in all", bytes_text(rest.total()), bytes_text(peak.total())}},
       false);
-  fmt::print("the peak is in {}{}\n", plan::describe(step.plan, e.memory.peak_action),
+  const bool staged = plan::num_stages(step.plan.mesh) > 1;
+  fmt::print("the peak is in {}{}{}\n", plan::describe(step.plan, e.memory.peak_action),
+             staged ? fmt::format(", on stage {}", e.memory.stage) : "",
              known ? "" : "; --measured takes a look at the activations");
 }
 

@@ -109,7 +109,6 @@ Result<SoundRun> sound_run(const train::Recipe& recipe, train::RecipeData data,
                            std::uint64_t available_bytes) {
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, data.preprocessing));
   STORMO_ASSIGN_OR_RETURN(StepInput step, check_step(recipe, task, shares, available_bytes));
-  measure_moves(step, task, *data.train);
   return SoundRun{ranks_of(shares), std::move(data), std::move(task), std::move(step)};
 }
 

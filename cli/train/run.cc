@@ -8,12 +8,14 @@
 
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/plan/recipe.h>
 #include <cli/plan/step.h>
 #include <cli/train/arguments.h>
 #include <cli/train/check.h>
 #include <cli/train/rank.h>
 #include <cli/train/role.h>
 #include <stormo/observe/sharding_table.h>
+#include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/sampling.h>
 
@@ -23,7 +25,8 @@ namespace {
 /// Which classes each rank gets in the first epoch, unless that is left to chance.
 std::optional<observe::ShardingRecord> sharding_of(const train::Recipe& recipe,
                                                    const SoundRun& run) {
-  data::Sampler sampler = train::make_sampler(*run.data.train, recipe.train, 0, run.ranks);
+  const int parts = data_part(run.step.plan.mesh, 0).parts;
+  data::Sampler sampler = train::make_sampler(*run.data.train, recipe.train, 0, parts);
   return train::sharding_record(recipe.train, sampler, 0);
 }
 
@@ -38,8 +41,9 @@ std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
          many(servers, "server process", "es");
 }
 
-int dry_run(const train::Recipe& recipe, const SoundRun& run, const TrainArguments& a) {
+int dry_run(const train::Recipe& recipe, SoundRun run, const TrainArguments& a) {
   const bool json = a.json;
+  measure_moves(run.step, run.task, *run.data.train);
   const PlanOptions o{.plan = recipe.train.name,
                       .hosts = static_cast<int>(run.step.ranks_per_host.size()),
                       .selection = a.launch.selection};
@@ -133,7 +137,7 @@ int run_train(const TrainArguments& a) {
   }
   std::optional<SoundRun> sound = check_run(parsed, a);
   if (!sound) return kExitUsage;
-  if (a.dry_run) return dry_run(parsed.recipe, *sound, a);
+  if (a.dry_run) return dry_run(parsed.recipe, std::move(*sound), a);
   if (sound->ranks != 1 || !a.launch.hosts.empty()) {
     return fail_usage({"'stormo train' starts ranks; this part of it is one"}, a.json);
   }

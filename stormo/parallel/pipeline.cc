@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -144,9 +143,7 @@ class Merge {
 
   /// Across the boundary behind a segment, if that is one.
   void move(ActionKind kind, int segment, const StageStep& step) {
-    const auto& segments = out_.model.segments;
-    if (segment < 0 || segment + 1 == static_cast<int>(segments.size())) return;
-    if (segments[at(segment)].stage == segments[at(segment + 1)].stage) return;
+    if (!is_boundary(out_.model, segment)) return;
     add(kind, {segment, segment + 1}, step);
   }
 
@@ -168,6 +165,26 @@ std::vector<double> costs_of(const plan::ModelShape& model) {
   return std::ranges::count(flops, 0) == 0 ? flops : elements;
 }
 
+/// As many halvings as a double has bits, and some more.
+constexpr int kHalvings = 64;
+
+/// Ranges of sums up to `most`, each as long as it may be, so that none is left empty; no ranges if
+/// there are not enough.
+std::vector<plan::Range> filled(const std::vector<double>& costs, int parts, double most) {
+  const int n = static_cast<int>(costs.size());
+  std::vector<plan::Range> out;
+  int next = 0;
+  for (int part = 0; part < parts; ++part) {
+    const int first = next;
+    const int end = n - (parts - 1 - part);  // others need one each
+    double sum = 0;
+    while (next < end && (next == first || sum + costs[at(next)] <= most)) sum += costs[at(next++)];
+    if (sum > most) return {};
+    out.push_back({first, next - 1});
+  }
+  return next == n ? out : std::vector<plan::Range>();
+}
+
 Status check(const plan::StepPlan& in, const Pipeline& how) {
   if (how.stages < 2 || how.stages > plan::kMaxRanks || how.chunks < 1) {
     return invalid_argument("pipeline: " + std::to_string(how.stages) + " stages of " +
@@ -177,10 +194,12 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
   if (in.mesh.find(plan::kStageAxis) >= 0) {
     return Status(Code::kBadPlan, "pipeline: the mesh already has an axis 'pp'; apply it once");
   }
-  const std::size_t costs = how.costs.size();
-  if (costs != 0 && costs != in.model.segments.size()) {
-    return invalid_argument("pipeline: " + std::to_string(costs) + " costs for " +
-                            std::to_string(in.model.segments.size()) + " segments");
+  const std::int64_t computations = 2 * std::int64_t{how.stages} * how.chunks * in.micro_batches;
+  if (computations > plan::kMaxActions) {
+    return invalid_argument("pipeline: " + std::to_string(computations) +
+                            " forwards and backwards; a plan has at most " +
+                            std::to_string(plan::kMaxActions) +
+                            " actions: use fewer micro-batches, stages or chunks");
   }
   for (const Action& a : in.actions) {
     const bool whole = range_of(a.kind) != plan::RangeOf::kSegments ||
@@ -195,9 +214,8 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
 
 Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
   STORMO_RETURN_IF_ERROR(check(in, how));
-  const std::vector<double> costs = how.costs.empty() ? costs_of(in.model) : how.costs;
   STORMO_ASSIGN_OR_RETURN(const std::vector<plan::Range> parts,
-                          balanced(costs, how.stages * how.chunks));
+                          balanced(costs_of(in.model), how.stages * how.chunks));
   plan::StepPlan out = in;
   out.strategy += "+pipeline" + std::to_string(how.stages) + "_" + how.schedule.name;
   // innermost: stages that follow each other are neighbours, on one host where possible
@@ -239,27 +257,21 @@ Result<std::vector<plan::Range>> balanced(const std::vector<double>& costs, int 
                             std::to_string(parts) + " parts of a pipeline; use fewer stages or " +
                             "chunks, or a model of more segments");
   }
-  std::vector<double> before(at(n + 1));
-  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  // best[k][i]: the largest sum when the first i costs are cut into k + 1 ranges
-  std::vector<std::vector<double>> best(at(parts), std::vector<double>(at(n + 1)));
-  std::vector<std::vector<int>> begin(at(parts), std::vector<int>(at(n + 1)));
-  best[0] = before;
-  for (int k = 1; k < parts; ++k) {
-    for (int i = k + 1; i <= n; ++i) {
-      best[at(k)][at(i)] = std::numeric_limits<double>::infinity();
-      for (int j = k; j < i; ++j) {
-        const double most = std::max(best[at(k - 1)][at(j)], before[at(i)] - before[at(j)]);
-        if (most >= best[at(k)][at(i)]) continue;
-        best[at(k)][at(i)] = most;
-        begin[at(k)][at(i)] = j;
-      }
-    }
+  double least = 0, most = 0;  // of the largest sum
+  for (const double c : costs) {
+    least = std::max(least, c);
+    most += c;
   }
-  std::vector<plan::Range> out(at(parts));
-  for (int k = parts - 1, end = n; k >= 0; --k) {
-    out[at(k)] = {begin[at(k)][at(end)], end - 1};
-    end = begin[at(k)][at(end)];
+  std::vector<plan::Range> out = filled(costs, parts, most);
+  for (int i = 0; i < kHalvings && least < most; ++i) {
+    const double middle = least + (most - least) / 2;
+    std::vector<plan::Range> tried = filled(costs, parts, middle);
+    if (tried.empty()) {
+      least = middle;
+    } else {
+      most = middle;
+      out = std::move(tried);
+    }
   }
   return out;
 }

@@ -9,24 +9,21 @@
 namespace stormo::parallel {
 
 /// Cuts `costs` into `parts` ranges that follow each other, so that the largest sum of a range is
-/// as small as possible; no range is empty. kInvalidArgument for fewer costs than parts. O(n^2 *
-/// parts).
+/// as small as possible; no range is empty. kInvalidArgument for fewer costs than parts. O(n).
 Result<std::vector<plan::Range>> balanced(const std::vector<double>& costs, int parts);
 
 struct Pipeline {
   int stages = 2;
   int chunks = 1;  ///< of segments, on each stage
   PipelineSchedule schedule = one_forward_one_backward();
-  /// By segment: its time relative to others. Empty: by flops_per_sample, or by parameters where
-  /// these are unknown.
-  std::vector<double> costs = {};
 };
 
-/// Cuts the model by layers over a new axis plan::kStageAxis, and orders the micro-batches of the
-/// plan by the schedule. Each stage has the parameters of its segments and updates them; gradients
-/// of parameters that several stages read are added up. Cost per step and boundary: the output of
-/// its segment and its gradient, for each micro-batch. Apply it after micro_batches(), scale_loss()
-/// and clip_gradients(), before mirrored().
+/// Cuts the model by layers, in parts of equal operations (flops_per_sample) or, where these are
+/// unknown, equal numbers of parameters, over a new axis plan::kStageAxis, and orders the
+/// micro-batches of the plan by the schedule. Each stage has the parameters of its segments and
+/// updates them; gradients of parameters that several stages read are added up. Cost per step and
+/// boundary: the output of its segment and its gradient, for each micro-batch. Apply it after
+/// micro_batches(), scale_loss() and clip_gradients(), before mirrored().
 Pass pipeline(const Pipeline& how);
 
 }  // namespace stormo::parallel

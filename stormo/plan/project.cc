@@ -25,6 +25,21 @@ DataPart data_part(const Mesh& mesh, Rank rank) {
   return out;
 }
 
+bool is_boundary(const ModelShape& model, int segment) {
+  const auto& all = model.segments;
+  const auto at = static_cast<std::size_t>(segment);
+  return segment >= 0 && at + 1 < all.size() && all[at].stage != all[at + 1].stage;
+}
+
+bool is_move(ActionKind kind) {
+  return kind == ActionKind::kMoveActivation || kind == ActionKind::kMoveGradient;
+}
+
+MoveEnds ends_of(const Action& move) {
+  if (move.kind == ActionKind::kMoveGradient) return {move.range.last, move.range.first};
+  return {move.range.first, move.range.last};
+}
+
 Stages::Stages(const ModelShape& model) {
   for (const SegmentShape& s : model.segments) {
     segments_.push_back(s.stage);
@@ -41,11 +56,8 @@ bool Stages::concern(const Action& a, int stage) const {
   switch (range_of(a.kind)) {
     case RangeOf::kNothing:
       return a.kind != ActionKind::kLoss || segments_.empty() || segments_.back() == stage;
-    case RangeOf::kSegments: {
-      const bool moves =
-          a.kind == ActionKind::kMoveActivation || a.kind == ActionKind::kMoveGradient;
-      return of_segment(a.range.first) == stage || (moves && of_segment(a.range.last) == stage);
-    }
+    case RangeOf::kSegments:  // what is computed together is of one stage
+      return of_segment(a.range.first) == stage || of_segment(a.range.last) == stage;
     case RangeOf::kParameters:
       for (int p = a.range.first; p <= a.range.last; ++p) {
         if (std::ranges::count(of_parameter(p), stage) > 0) return true;

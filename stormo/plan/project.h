@@ -24,6 +24,17 @@ struct DataPart {
 };
 DataPart data_part(const Mesh& mesh, Rank rank);
 
+/// Whether a segment and the one behind it are of different stages. Any number may be asked for.
+bool is_boundary(const ModelShape& model, int segment);
+
+bool is_move(ActionKind kind);
+/// The segments between which a move sends: from the stage of one to that of the other.
+struct MoveEnds {
+  int from = 0;
+  int to = 0;
+};
+MoveEnds ends_of(const Action& move);
+
 /// What concerns which stages of a plan.
 class Stages {
  public:

@@ -11,8 +11,7 @@ constexpr const char* kExamples =
     "  stormo bench step --model wide --hosts 2 --rate 1gbit --against pytorch_ddp    (root)\n"
     "  stormo bench step --model mlp --batch 32 --strategy one_device --against pytorch,arena\n"
     "  stormo bench step --model mlp,cnn,gpt,wide -n 2 --against predicted\n"
-    "  stormo bench step --model gpt --strategy 1f1b --batch 24 -n 2 --against "
-    "pytorch_gpipe,predicted\n"
+    "  stormo bench step --model gpt --strategy 1f1b -n 2 --against pytorch_1f1b,predicted\n"
     "\n"
     "docs/benchmarks.md says how figures are made and what they mean.";
 
@@ -34,8 +33,8 @@ void add_flags(CLI::App& command, StepArguments& a) {
       .add_option("--against", a.against,
                   "pytorch_ddp, pytorch_fsdp: over Gloo; pytorch: a loop in Python without\n"
                   "communication; pytorch_gpipe, pytorch_1f1b, pytorch_interleaved,\n"
-                  "pytorch_zero_bubble: its pipelines over Gloo; arena: libtorch's loop with its "
-                  "tensors in the Arena;\n"
+                  "pytorch_zero_bubble: its pipelines over Gloo; arena: libtorch's loop with\n"
+                  "its tensors in the Arena;\n"
                   "predicted: the simulated step, from times of its segments here")
       ->delimiter(',');
   command.add_option("--rate", a.rate,

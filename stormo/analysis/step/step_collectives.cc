@@ -190,8 +190,7 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
 }
 
 std::int64_t moved_bytes(const plan::Action& a, const StepSizes& sizes) {
-  const bool moves = a.kind == ActionKind::kMoveActivation || a.kind == ActionKind::kMoveGradient;
-  if (!moves || sizes.outputs.empty()) return 0;
+  if (!is_move(a.kind) || sizes.outputs.empty()) return 0;
   return sizes.outputs[static_cast<std::size_t>(a.range.first)];
 }
 

@@ -17,12 +17,13 @@ AxesCost& entry(StepCost& cost, const std::vector<std::string>& axes) {
 void add_move(StepCost& cost, const plan::StepPlan& plan, const plan::Action& a, std::int64_t bytes,
               StepGroups& groups) {
   AxesCost& axes = entry(cost, {plan::kStageAxis});
-  int from = plan.model.segments[static_cast<std::size_t>(a.range.first)].stage;
-  int to = plan.model.segments[static_cast<std::size_t>(a.range.last)].stage;
-  if (a.kind == plan::ActionKind::kMoveGradient) std::swap(from, to);
+  const auto stage = [&](int segment) {
+    return static_cast<std::size_t>(plan.model.segments[static_cast<std::size_t>(segment)].stage);
+  };
+  const auto [from, to] = ends_of(a);
   for (const StepGroups::Group& group : groups.over(axes.axes)) {
-    const Rank sender = group.ranks[static_cast<std::size_t>(from)];
-    const bool in_host = groups.same_host(sender, group.ranks[static_cast<std::size_t>(to)]);
+    const Rank sender = group.ranks[stage(from)];
+    const bool in_host = groups.same_host(sender, group.ranks[stage(to)]);
     const Traffic sent{.between_hosts = in_host ? 0 : bytes, .in_host = in_host ? bytes : 0};
     cost.ranks[static_cast<std::size_t>(sender)] += sent;
     axes.sent += sent;

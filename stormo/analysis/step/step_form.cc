@@ -170,14 +170,12 @@ Status check_axes(const StepPlan& p, const Action& a) {
 
 /// What is computed together is computed by one stage, and what moves, moves between two.
 Status check_segments(const StepPlan& p, const Action& a) {
-  const auto stage = [&](int segment) { return p.model.segments[at(segment)].stage; };
-  if (a.kind == ActionKind::kMoveActivation || a.kind == ActionKind::kMoveGradient) {
+  if (is_move(a.kind)) {
     if (a.range.size() != 2) return bad("moves between two segments that follow each other");
-    return stage(a.range.first) != stage(a.range.last) ? Status()
-                                                       : bad("moves inside of one stage");
+    return is_boundary(p.model, a.range.first) ? Status() : bad("moves inside of one stage");
   }
   for (int s = a.range.first; s < a.range.last; ++s) {
-    if (stage(s) == stage(s + 1)) continue;
+    if (!is_boundary(p.model, s)) continue;
     return bad("segments " + std::to_string(s) + " and " + std::to_string(s + 1) +
                " are of different stages");
   }

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <stormo/plan/project.h>
+
 namespace stormo::analysis {
 namespace {
 
@@ -33,7 +35,7 @@ Status MicroBatches::forward(const Action& a) {
                    : "needs the output of segment " + std::to_string(a.range.first - 1) + " first");
   }
   const int before = a.range.first - 1;
-  if (is_boundary(before) && !m.activations.contains(before)) {
+  if (is_boundary(model_, before) && !m.activations.contains(before)) {
     return bad("needs the output of segment " + std::to_string(before) + " moved to its stage");
   }
   m.forward = a.range.last + 1;
@@ -76,18 +78,12 @@ Status MicroBatches::backward(const Action& a) {
                    : "needs the gradient of segment " + std::to_string(a.range.last + 1) +
                          " first");
   }
-  if (is_boundary(a.range.last) && !m.gradients.contains(a.range.last)) {
+  if (is_boundary(model_, a.range.last) && !m.gradients.contains(a.range.last)) {
     return bad("needs the gradient of segment " + std::to_string(a.range.last + 1) +
                " moved to its stage");
   }
   m.backward += a.range.size();
   return {};
-}
-
-bool MicroBatches::is_boundary(int s) const {
-  if (s < 0 || s + 1 >= segments_) return false;
-  const auto at = static_cast<std::size_t>(s);
-  return model_.segments[at].stage != model_.segments[at + 1].stage;
 }
 
 Status MicroBatches::move_activation(const Action& a) {

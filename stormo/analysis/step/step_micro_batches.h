@@ -41,9 +41,6 @@ class MicroBatches {
   };
   MicroBatch& of(const plan::Action& a) { return all_[static_cast<std::size_t>(a.micro_batch)]; }
 
-  /// Whether segments `s` and `s` + 1 are of different stages.
-  bool is_boundary(int s) const;
-
   const plan::ModelShape& model_;
   int segments_;
   std::vector<MicroBatch> all_;

@@ -34,7 +34,7 @@ class Walk {
         reads_(parameters_read(plan.model)),
         stages_(plan.model),
         ranks_(at(plan.mesh.size())) {
-    for (Rank r = 0; r < plan.mesh.size(); ++r) stage_of_.push_back(stage_of(plan.mesh, r));
+    for (Rank r = 0; r < plan.mesh.size(); ++r) stage_of_.push_back(at(stage_of(plan.mesh, r)));
     out_.compute.resize(ranks_.size());
     computed_.resize(plan.model.segments.size());
     for (const Action& a : plan.actions) {
@@ -65,12 +65,14 @@ class Walk {
 
   Status next(const Action& a) {
     concerned_.clear();
+    std::vector<bool> concerned;  // by stage
+    for (int s = 0; s < num_stages(plan_.mesh); ++s) concerned.push_back(stages_.concern(a, s));
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (stages_.concern(a, stage_of_[r])) concerned_.push_back(r);
+      if (concerned[stage_of_[r]]) concerned_.push_back(r);
     }
     wait_for_inputs(a);
     compute(a);
-    if (a.kind == ActionKind::kMoveActivation || a.kind == ActionKind::kMoveGradient) move(a);
+    if (is_move(a.kind)) move(a);
     if (a.kind == ActionKind::kShareGradients || a.kind == ActionKind::kShareParameters) {
       for (const StepGroups::Group& group : groups_.over(a.axes)) {
         start(group, times_.barrier, /*asynchronous=*/false);
@@ -144,8 +146,7 @@ class Walk {
 
   /// From each rank of one stage to the rank of the other in its own pipeline.
   void move(const Action& a) {
-    int from = stages_.of_segment(a.range.first), to = stages_.of_segment(a.range.last);
-    if (a.kind == ActionKind::kMoveGradient) std::swap(from, to);
+    const int from = stages_.of_segment(ends_of(a).from), to = stages_.of_segment(ends_of(a).to);
     const auto bytes = static_cast<double>(moved_bytes(a, sizes_));
     std::vector<double>& arrivals = moves_[{a.kind, a.range.first, a.micro_batch}];
     arrivals.resize(ranks_.size());
@@ -266,7 +267,7 @@ class Walk {
   StepGroups groups_;
   std::vector<std::vector<int>> reads_;  // by segment: parameters
   plan::Stages stages_;
-  std::vector<int> stage_of_;           // by rank
+  std::vector<std::size_t> stage_of_;   // by rank
   std::vector<std::size_t> concerned_;  // ranks, by the present action
   std::map<std::tuple<ActionKind, int, int>, std::vector<double>> moves_;  // by rank: arrivals
   std::vector<Ready> ranks_;

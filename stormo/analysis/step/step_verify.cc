@@ -15,14 +15,6 @@ using plan::ActionKind;
 using plan::Placement;
 using plan::StepPlan;
 
-namespace {
-
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
-
 StepWalk::StepWalk(const StepPlan& plan)
     : plan_(plan),
       shapes_(flatten(plan.model)),

@@ -27,6 +27,9 @@ class StepWalk {
   Status finish() const;
 
  private:
+  static Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
   /// What the walk knows of one parameter.
   struct Parameter {
     std::vector<plan::Placement> weights;    // by axis
@@ -72,22 +75,20 @@ class StepWalk {
 
   std::vector<std::size_t> axes_of(const plan::Action& a) const {
     std::vector<std::size_t> out;
-    for (const std::string& axis : a.axes)
-      out.push_back(static_cast<std::size_t>(plan_.mesh.find(axis)));
+    for (const std::string& axis : a.axes) out.push_back(at(plan_.mesh.find(axis)));
     return out;
   }
   /// Calls f(parameter index, Parameter&) for the range.
   template <class Function>
   Status each(const plan::Action& a, bool trainable_only, const Function& f) {
     for (int i = a.range.first; i <= a.range.last; ++i) {
-      if (trainable_only && !shapes_[static_cast<std::size_t>(i)]->trainable) continue;
-      STORMO_RETURN_IF_ERROR(
-          f(static_cast<std::size_t>(i), parameters_[static_cast<std::size_t>(i)]));
+      if (trainable_only && !shapes_[at(i)]->trainable) continue;
+      STORMO_RETURN_IF_ERROR(f(at(i), parameters_[at(i)]));
     }
     return {};
   }
   static Status once(bool& done, const char* again) {
-    return std::exchange(done, true) ? Status(Code::kBadPlan, again) : Status();
+    return std::exchange(done, true) ? bad(again) : Status();
   }
 
   // --- computations --------------------------------------------------------------------------

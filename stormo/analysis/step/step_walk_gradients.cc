@@ -11,14 +11,6 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
 
-namespace {
-
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
-}  // namespace
-
 Status StepWalk::reduce(const Action& a, Placement becomes) {
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
     if (!p.has_gradients) return bad("finds no gradients of " + name(i));

@@ -11,12 +11,6 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
 
-namespace {
-
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
-
-}  // namespace
-
 Status StepWalk::all_gather(const Action& a) {
   const std::size_t axis = axes_of(a).front();
   return each(a, false, [&](std::size_t i, Parameter& p) -> Status {

@@ -58,13 +58,12 @@ Status changes_input(plan::Range segments, const std::string& so) {
                                     " change their input in place, so " + so);
 }
 
-/// Of a tensor that crosses a boundary: 1 more than all smaller triples.
+/// Of a tensor that crosses the boundary behind a segment; another one for each.
 StageLink::Key key_of(const plan::StepPlan& plan, ActionKind kind, int boundary, int micro_batch) {
   const auto segments = static_cast<StageLink::Key>(plan.model.segments.size());
   const StageLink::Key gradient = kind == ActionKind::kMoveGradient ? 1 : 0;
-  return ((static_cast<StageLink::Key>(micro_batch) * 2 + gradient) * segments +
-          static_cast<StageLink::Key>(boundary)) +
-         1;
+  return (static_cast<StageLink::Key>(micro_batch) * 2 + gradient) * segments +
+         static_cast<StageLink::Key>(boundary);
 }
 
 }  // namespace
@@ -88,6 +87,7 @@ Status Runner::follow(const plan::StepPlan& plan) {
   whole_ = plan;
   plan_ = std::move(own);
   look_ahead();
+  knows_loss_ = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0;
   trains_.clear();
   const auto shapes = flatten(plan_.model);
   for (const std::vector<int>& read : parameters_read(plan_.model)) {
@@ -210,9 +210,7 @@ Status Runner::load() {
   const Interval interval(parts_.lanes, Lane::kData, "load");
   STORMO_ASSIGN_OR_RETURN(const data::Batch batch, parts_.load());
   batch_samples_ = batch.size();
-  // other stages have computed them, too
-  const bool knows_loss = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0;
-  outcome_.samples = knows_loss ? batch.size() : 0;
+  outcome_.samples = knows_loss_ ? batch.size() : 0;
   samples_since_exchange_ += batch.size();
   batches_.clear();
   if (plan_.micro_batches == 1) {
@@ -237,11 +235,13 @@ Status Runner::forward(const Action& action) {
   if (is_forgotten_[current_]) {
     STORMO_RETURN_IF_ERROR(forget(piece, x));
   } else {
-    const torch::Tensor given = x;
-    const auto version = given._version();
+    // of another stage, which must not find it changed
+    const bool is_borrowed = is_boundary(plan_.model, action.range.first - 1);
+    const torch::Tensor given = is_borrowed ? x : torch::Tensor();
+    const auto version = is_borrowed ? given._version() : 0;
     piece.output = compute(action.range, std::move(x));
     piece.wants_gradient = piece.output.requires_grad();
-    if (begins_stage(action.range) && given._version() != version) {
+    if (is_borrowed && given._version() != version) {
       return changes_input(action.range, "no stage of a pipeline can begin with them");
     }
   }
@@ -254,7 +254,7 @@ Status Runner::forward(const Action& action) {
 Result<torch::Tensor> Runner::input_of(const Action& action, Piece& piece) {
   MicroBatch& m = at(action);
   if (action.range.first == 0) return m.batch.input;
-  if (begins_stage(action.range)) {
+  if (is_boundary(plan_.model, action.range.first - 1)) {
     STORMO_ASSIGN_OR_RETURN(torch::Tensor x, moved(ActionKind::kMoveActivation,
                                                    action.range.first - 1, action.micro_batch));
     if (!x.is_floating_point()) return x;
@@ -336,12 +336,11 @@ std::string Runner::where_not_finite(const MicroBatch& m) const {
 /// at it.
 Result<torch::Tensor> Runner::gradient_of(const Action& action) {
   MicroBatch& m = at(action);
-  const int next = action.range.last + 1;
-  if (begins_stage({next, next})) {
+  if (is_boundary(plan_.model, action.range.last)) {
     return moved(ActionKind::kMoveGradient, action.range.last, action.micro_batch);
   }
-  const auto piece =
-      std::ranges::find(m.pieces, next, [](const Piece& p) { return p.segments.first; });
+  const auto piece = std::ranges::find(m.pieces, action.range.last + 1,
+                                       [](const Piece& p) { return p.segments.first; });
   const torch::Tensor gradient = piece->input.defined() ? piece->input.grad() : torch::Tensor();
   m.pieces.erase(piece);
   return gradient;
@@ -382,28 +381,20 @@ Status Runner::move(const Action& action) {
   if (m.batch.size() == 0) return {};
   StageLink& link = *parts_.store.stages();
   const bool activation = action.kind == ActionKind::kMoveActivation;
-  const int from = activation ? action.range.first : action.range.last;
-  const int to = activation ? action.range.last : action.range.first;
+  const auto [from, to] = ends_of(action);
   const auto stage = [&](int segment) {
     return plan_.model.segments[static_cast<std::size_t>(segment)].stage;
   };
   const StageLink::Key key = key_of(plan_, action.kind, action.range.first, action.micro_batch);
   const torch::IntArrayRef like = m.batch.input.sizes();
   if (stage(from) != link.stage()) return link.expect(stage(from), key, like);
-  const auto piece = std::ranges::find_if(m.pieces, [&](const Piece& p) {
-    return (activation ? p.segments.last : p.segments.first) == from;
+  const auto piece = std::ranges::find(m.pieces, from, [activation](const Piece& p) {
+    return activation ? p.segments.last : p.segments.first;
   });
   if (activation) return link.send(stage(to), key, piece->output, like);
   const torch::Tensor gradient = piece->input.defined() ? piece->input.grad() : torch::Tensor();
   m.pieces.erase(piece);
   return link.send(stage(to), key, gradient, like);
-}
-
-/// Whether the segment in front of them is another stage's.
-bool Runner::begins_stage(plan::Range segments) const {
-  const auto first = static_cast<std::size_t>(segments.first);
-  const std::vector<plan::SegmentShape>& all = plan_.model.segments;
-  return first > 0 && all[first - 1].stage != all[first].stage;
 }
 
 /// What a move across the boundary behind a segment has brought to this rank.

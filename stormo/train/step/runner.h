@@ -104,7 +104,6 @@ class Runner {
   Result<torch::Tensor> gradient_of(const plan::Action& action);
   Status move(const plan::Action& action);
   Result<torch::Tensor> moved(plan::ActionKind kind, int boundary, int micro_batch);
-  bool begins_stage(plan::Range segments) const;
   Status norm();
   Status unscale();
   Status clip();
@@ -125,6 +124,7 @@ class Runner {
   Rank rank_;
   RunnerParts parts_;
   std::shared_ptr<model::Chain> chain_;  // of the plan's segments; null: the module is one piece
+  bool knows_loss_ = false;              // stages in front of the last do not
   std::vector<bool> trains_;             // by segment: it reads a trainable parameter
   std::vector<bool> is_forgotten_;       // by action: a forward that is recomputed
   std::vector<bool> ends_gradients_;  // by action: a backward with none of other batches behind it

@@ -54,8 +54,7 @@ class StagedStore::Whole {
 StagedStore::StagedStore(const AxisGroups& groups, const plan::StepPlan& plan,
                          const std::shared_ptr<torch::nn::Module>& module,
                          const OptimizerOptions& options, const ReductionOptions& how)
-    : groups_(groups),
-      pipeline_(*groups.over({plan::kStageAxis}).take_or_throw()),
+    : pipeline_(*groups.over({plan::kStageAxis}).take_or_throw()),
       link_(pipeline_),
       saves_(data_part(plan.mesh, groups.world().rank()).index == 0) {
   if (!optim::updates_ranges(options.kind)) {
@@ -159,8 +158,6 @@ Rank StagedStore::owner_of_buffer(const std::string& name) const {
   }
   return 0;
 }
-
-void StagedStore::zero_grad() { own_->zero_grad(); }
 
 void StagedStore::gather() {
   const torch::NoGradGuard no_grad;

@@ -31,7 +31,7 @@ class StagedStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return own_->update(range, rate);
   }
-  void zero_grad() override;
+  void zero_grad() override { own_->zero_grad(); }
   StageLink* stages() override { return &link_; }
   Rank owner_of_buffer(const std::string& name) const override;
 
@@ -60,7 +60,6 @@ class StagedStore final : public ParameterStore {
   void release();
   Status sum_tied(Parameter& p);
 
-  const AxisGroups& groups_;
   comm::Communicator& pipeline_;
   StageLink link_;
   std::vector<std::pair<std::string, int>> segments_;  // names, and their stages

@@ -12,7 +12,7 @@ namespace stormo::train {
 namespace {
 
 constexpr std::uint32_t kHeaderTag = 1, kElementsTag = 2;
-/// A peer that drops nothing for so long has failed, and its group will say so.
+/// How long the end waits for peers that still have what they borrowed.
 constexpr Duration kPatience = std::chrono::seconds(10);
 
 template <class T>
@@ -29,8 +29,8 @@ StageLink::StageLink(comm::Communicator& stages)
   }
 }
 
-// A peer may still compute with what it has borrowed. After a failure the memory stays: nobody
-// knows who reads it.
+// A peer may still compute with what it has borrowed. If it has not dropped it in time, or the
+// group has failed, the memory stays: nobody knows who reads it.
 StageLink::~StageLink() {
   const Deadline by = Deadline::after(kPatience);
   for (free_dropped(); !lent_.empty() && stages_.status().ok() && !by.expired(); free_dropped()) {
@@ -99,9 +99,8 @@ Status StageLink::send_far(int to, const Header& header, const torch::Tensor& x,
   const auto [known, is_new] = peer(to).sent.try_emplace({header.key, like.vec()}, header);
   if (known->second != header) {
     return invalid_argument(
-        "a tensor between two stages has another shape than in the step before, for an input of "
-        "the "
-        "same shape; a pipeline between hosts needs shapes that follow from that of the input");
+        "a tensor between two stages has another shape than in the step before, though the input "
+        "has the same; a pipeline between hosts needs shapes that follow from that of the input");
   }
   return transmit(to, is_new ? std::make_shared<Header>(header) : nullptr, x);
 }
@@ -124,9 +123,8 @@ Status StageLink::expect(int from, Key key, torch::IntArrayRef like) {
   Expected expected{.key = key};
   if (!in_host(from)) {
     auto [known, is_new] = peer(from).received.try_emplace({key, like.vec()});
-    if (is_new) STORMO_RETURN_IF_ERROR(receive_header(from, known->second));
+    if (is_new) STORMO_RETURN_IF_ERROR(receive_header(from, key, known->second));
     const Header& header = known->second;
-    if (header.key != key) return Status(Code::kMismatch, "stages move tensors in another order");
     if (header.type >= 0) {
       const torch::IntArrayRef sizes(header.sizes.data(),
                                      static_cast<std::size_t>(header.dimensions));
@@ -138,8 +136,10 @@ Status StageLink::expect(int from, Key key, torch::IntArrayRef like) {
   return {};
 }
 
-Status StageLink::receive_header(int from, Header& header) {
-  return stages_.recv(bytes_of_object(header), from, kHeaderTag);
+Status StageLink::receive_header(int from, Key key, Header& header) {
+  STORMO_RETURN_IF_ERROR(stages_.recv(bytes_of_object(header), from, kHeaderTag));
+  return header.key == key ? Status()
+                           : Status(Code::kMismatch, "stages move tensors in another order");
 }
 
 Result<torch::Tensor> StageLink::receive(int from, Key key) {
@@ -165,10 +165,7 @@ Result<torch::Tensor> StageLink::next(int from) {
     return expected.posted;
   }
   Header header;
-  STORMO_RETURN_IF_ERROR(receive_header(from, header));
-  if (header.key != expected.key) {
-    return Status(Code::kMismatch, "stages move tensors in another order");
-  }
+  STORMO_RETURN_IF_ERROR(receive_header(from, expected.key, header));
   return header.type < 0 ? torch::Tensor() : borrow(from, header);
 }
 

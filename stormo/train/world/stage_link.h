@@ -45,7 +45,8 @@ class StageLink {
   /// has dropped it. `like`: numbers, equal at both ends, that decide the shape of the tensor with
   /// this key; so a shape has to travel once only. Does not wait.
   Status send(int to, Key key, const torch::Tensor& x, torch::IntArrayRef like);
-  /// The tensor with this key will be received. Does not wait.
+  /// The tensor with this key will be received. Waits only for the shape of one from another host,
+  /// the first time.
   Status expect(int from, Key key, torch::IntArrayRef like);
   /// Blocks until an expected tensor is there. In a host it is the sender's memory: read only.
   Result<torch::Tensor> receive(int from, Key key);
@@ -100,7 +101,7 @@ class StageLink {
   Status lend(int to, Header header, const torch::Tensor& x);
   Status send_far(int to, const Header& header, const torch::Tensor& x, torch::IntArrayRef like);
   Status transmit(int to, std::shared_ptr<Header> header, const torch::Tensor& x);
-  Status receive_header(int from, Header& header);
+  Status receive_header(int from, Key key, Header& header);
   Result<torch::Tensor> next(int from);
   torch::Tensor borrow(int from, const Header& header) const;
   Result<torch::Tensor> in_arena(const torch::Tensor& x);

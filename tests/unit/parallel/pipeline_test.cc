@@ -84,6 +84,10 @@ TEST(Balanced, CutsSoThatTheLargestPartIsAsSmallAsPossible) {
   EXPECT_EQ(*balanced({1, 1, 1, 9}, 2), (std::vector<Range>{{0, 2}, {3, 3}}));
   EXPECT_EQ(*balanced({5, 1, 1, 1, 5}, 3), (std::vector<Range>{{0, 0}, {1, 3}, {4, 4}}));
   EXPECT_EQ(*balanced({0, 0, 0}, 3), (std::vector<Range>{{0, 0}, {1, 1}, {2, 2}}));
+  EXPECT_EQ(*balanced({2, 2, 2, 1}, 3), (std::vector<Range>{{0, 0}, {1, 1}, {2, 3}}));
+  // of many segments, too, at once
+  const auto many = balanced(std::vector<double>(60000, 1), 30000).take_or_throw();
+  EXPECT_TRUE(std::ranges::all_of(many, [](const Range& r) { return r.size() == 2; }));
   const Status few = balanced({1, 1}, 3).status();
   EXPECT_EQ(few.code(), Code::kInvalidArgument);
   EXPECT_NE(few.message().find("has 2 segments, too few for 3 parts"), std::string::npos);
@@ -138,6 +142,7 @@ TEST(Pipeline, TheMemoryOfTheFirstStageHasItsActivations) {
     return analysis::memory(plan_of(c), {.optimizer_numbers = 2, .activations = activations});
   };
   EXPECT_EQ(memory_of(deep).peak.activations, 4 * 1000);
+  EXPECT_EQ(memory_of(deep).stage, 0);
   EXPECT_EQ(memory_of(all).peak.activations, 16 * 1000);
   // a quarter of the parameters, and of what belongs to them
   EXPECT_EQ(memory_of(deep).between_steps.parameters, 110 * 4);
@@ -422,6 +427,8 @@ TEST(PipelineStrategy, ReplicasOfPipelines) {
   EXPECT_NE(why(2, s).find("is not cut into pipelines"), std::string::npos);
   s = {.pipeline = 2, .schedule = "zigzag"};
   EXPECT_NE(why(2, s).find("there are gpipe, 1f1b, eager_1f1b, interleaved"), std::string::npos);
+  s = {.pipeline = 2, .schedule = "interleaved", .chunks = 30000};
+  EXPECT_NE(why(2, s, 64).find("use fewer micro-batches, stages or chunks"), std::string::npos);
   s = {.pipeline = 2, .schedule = "interleaved", .chunks = 2};
   EXPECT_NE(why(2, s, 5).find("use 4 or 6"), std::string::npos);
 }
