@@ -1,8 +1,8 @@
 """The opponents of `stormo bench step`: training steps of PyTorch, one process per rank.
 
 Started by `stormo run`; arguments: RENDEZVOUS_FILE NAME INPUTS_FILE DESCRIPTION. NAME is pytorch_ddp or
-pytorch_fsdp (over Gloo), a pipeline (pytorch_gpipe, pytorch_1f1b, pytorch_interleaved, pytorch_zero_bubble), or
-pytorch (every rank for itself). The inputs are Stormo's weights before the first step
+pytorch_fsdp (over Gloo), a pipeline (pytorch_gpipe, pytorch_1f1b, pytorch_interleaved, pytorch_zero_bubble),
+pytorch_tensor (tensor parallelism), or pytorch (every rank for itself). The inputs are Stormo's weights before the first step
 and its batches, as raw numbers; the description says what model they belong to. Every rank prints one JSON object.
 """
 import json
@@ -115,6 +115,8 @@ def sharded(model):
 
 
 def distribute(name, model):
+    if name == "pytorch_tensor":
+        return tensor_parallel(model)
     if name == "pytorch_ddp":
         return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     return sharded(model) if name == "pytorch_fsdp" else model
@@ -171,13 +173,85 @@ class Pipeline:
         return sum(loss.item() for loss in losses) / len(losses) if losses else 0.0
 
 
+class SplitBlock(nn.Module):
+    """A Block of layers that torch.distributed.tensor.parallel knows how to cut."""
+
+    def __init__(self, block):
+        super().__init__()
+        width = block.projection.shape[0]
+        self.head_width = width // block.heads
+        self.attention_norm, self.mlp_norm = block.attention_norm, block.mlp_norm
+        self.q, self.k, self.v = (self.linear(part) for part in block.qkv.detach().chunk(3))
+        self.projection, self.up, self.down = (self.linear(w) for w in (block.projection, block.up, block.down))
+
+    @staticmethod
+    def linear(weight):
+        layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+        layer.weight = nn.Parameter(weight.detach().clone())
+        return layer
+
+    def attention(self, x):
+        batch, length, _ = x.shape
+        q, k, v = (part(x).view(batch, length, -1, self.head_width).transpose(1, 2)
+                   for part in (self.q, self.k, self.v))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.projection(mixed.transpose(1, 2).reshape(batch, length, -1))
+
+    def forward(self, x):
+        x = x + self.attention(functional.layer_norm(x, x.shape[-1:], self.attention_norm))
+        return x + self.down(functional.gelu(self.up(functional.layer_norm(x, x.shape[-1:], self.mlp_norm))))
+
+
+class SplitGpt(nn.Module):
+    def __init__(self, gpt):
+        super().__init__()
+        self.embedding = nn.Embedding(*gpt.token.shape)
+        self.embedding.weight = nn.Parameter(gpt.token.detach().clone())
+        self.position, self.norm = gpt.position, gpt.head["norm"]
+        self.blocks = nn.ModuleList(SplitBlock(block) for block in gpt.blocks)
+        self.output = SplitBlock.linear(gpt.token)
+
+    def forward(self, x):
+        x = self.embedding(x) + self.position[: x.size(1)]
+        for block in self.blocks:
+            x = block(x)
+        return self.output(functional.layer_norm(x, x.shape[-1:], self.norm))
+
+
+def tensor_parallel(model):
+    """As PyTorch's tutorial cuts a transformer; the embedding and the output share their shards."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    if not isinstance(model, Gpt):
+        linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        ways = {name: RowwiseParallel() if i % 2 else
+                ColwiseParallel(output_layouts=Replicate()) if i + 1 == len(linears) else ColwiseParallel()
+                for i, name in enumerate(linears)}
+        return parallelize_module(model, mesh, ways)
+    model = SplitGpt(model)
+    for block in model.blocks:
+        parallelize_module(block, mesh, {"q": ColwiseParallel(), "k": ColwiseParallel(), "v": ColwiseParallel(),
+                                         "projection": RowwiseParallel(), "up": ColwiseParallel(),
+                                         "down": RowwiseParallel()})
+    parallelize_module(model, mesh, {"embedding": RowwiseParallel(input_layouts=Replicate()),
+                                     "output": ColwiseParallel(output_layouts=Replicate())})
+    model.output.weight = model.embedding.weight
+    return model
+
+
 def kilobytes_of(path, key):
     with open(path, encoding="ascii") as file:
         return int(re.search(rf"^{key}:\s+(\d+) kB", file.read(), re.M)[1]) << 10
 
 
 def make_optimizer(parameters, o):
-    return torch.optim.AdamW(parameters, lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["epsilon"],
+    """Its fused form refuses sharded and plain tensors in one group of parameters."""
+    by_type = {}
+    for parameter in parameters:
+        by_type.setdefault(type(parameter.data), []).append(parameter)
+    return torch.optim.AdamW([{"params": group} for group in by_type.values()], lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["epsilon"],
                              weight_decay=o["weight_decay"], fused=True)
 
 
@@ -231,7 +305,7 @@ def main():
                             world_size=int(os.environ["STORMO_WORLD_SIZE"]))
     model = make_model(d)
     batches = Inputs(inputs, d).read(model)
-    is_pipeline = name.startswith("pytorch_") and name not in ("pytorch_ddp", "pytorch_fsdp")
+    is_pipeline = name.startswith("pytorch_") and name not in ("pytorch_ddp", "pytorch_fsdp", "pytorch_tensor")
     model = Pipeline(name, model, d) if is_pipeline else distribute(name, model)
     dist.barrier()
     times, losses, (pss, peak) = (run_pipeline if is_pipeline else run)(model, batches, d)

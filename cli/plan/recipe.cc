@@ -11,6 +11,7 @@
 #include <cli/plan/recipe.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
+#include <stormo/tensor/dtype.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/parameters/model_parameters.h>
@@ -45,11 +46,14 @@ Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task&
                                  const std::vector<int>& ranks_per_host, std::int64_t samples) {
   STORMO_ASSIGN_OR_RETURN(plan::StepPlan plan, plan_of(recipe, task, ranks_per_host));
   const int parts = data_part(plan.mesh, 0).parts;
-  return StepInput{.plan = std::move(plan),
-                   .ranks_per_host = ranks_per_host,
-                   .sizes = step_sizes_of(recipe.train),
-                   .memory = memory_sizes_of(recipe.train),
-                   .samples = samples > 0 ? samples : samples_of(recipe, parts)};
+  StepInput step{.plan = std::move(plan),
+                 .ranks_per_host = ranks_per_host,
+                 .sizes = step_sizes_of(recipe.train),
+                 .memory = memory_sizes_of(recipe.train),
+                 .samples = samples > 0 ? samples : samples_of(recipe, parts)};
+  step.sizes.samples = step.samples;
+  if (task.autocast) step.sizes.computes_in = *tensor::dtype_of(*task.autocast);
+  return step;
 }
 
 void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset) {

@@ -28,6 +28,9 @@ using analysis::Memory;
 using nlohmann::json;
 
 constexpr std::size_t kShownRanks = 16;
+constexpr double kDefaultGflops = 50;
+
+double gflops_of(const PlanOptions& o) { return o.gflops > 0 ? o.gflops : kDefaultGflops; }
 
 struct Estimate {
   plan::Topology topology;
@@ -141,10 +144,13 @@ Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const Step
   if (step.measured) return *step.measured;
   analysis::ComputeTimes times;
   bool known = false;
+  const int slices = plan::slice_of(step.plan.mesh, 0).parts;
   for (const plan::SegmentShape& s : step.plan.model.segments) {
-    const double operations = static_cast<double>(s.flops_per_sample * step.samples);
+    const bool split = s.splits_output || !s.sums.forward.empty();
+    const double operations =
+        static_cast<double>(s.flops_per_sample * step.samples) / (split ? slices : 1);
     known = known || operations > 0;
-    times.forward.push_back(operations / (o.gflops * 1e9));
+    times.forward.push_back(operations / (gflops_of(o) * 1e9));
     times.backward.push_back(2 * times.forward.back());
   }
   if (known) return times;
@@ -209,7 +215,7 @@ Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available
           "{} rank(s) on this host need at least {}, of which {} are available: each {} for "
           "parameters, {} for gradients, {} for the optimizer's state, {} for activations; "
           "start fewer ranks on a host, shard the model (strategy.kind=fsdp), or cut it by layers "
-          "(strategy.pipeline)",
+          "(strategy.pipeline) or inside of them (strategy.tensor)",
           ranks_here, bytes_text(static_cast<std::int64_t>(needed)),
           bytes_text(static_cast<std::int64_t>(available_bytes)), bytes_text(peak.parameters),
           bytes_text(peak.gradients), bytes_text(peak.optimizer_state),
@@ -221,11 +227,9 @@ bool computes_known(const StepInput& step) {
                                               [](const auto& s) { return s.flops_per_sample > 0; });
 }
 
-Result<double> simulated_seconds(const PlanOptions& o, const StepInput& step) {
+Result<analysis::StepSimulation> simulated(const PlanOptions& o, const StepInput& step) {
   STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
-  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s,
-                          simulate(o, step, e, analysis::Timeline::kDrop));
-  return s.seconds;
+  return simulate(o, step, e, analysis::Timeline::kDrop);
 }
 
 Result<std::string> step_figures(const PlanOptions& o, const StepInput& step) {
@@ -266,7 +270,7 @@ Status simulate_step(const PlanOptions& o, const StepInput& step) {
   fmt::print("a step takes {}; ranks compute nothing in {:.1f} % of it ({})\n",
              time_text(s.seconds), 100 * s.idle_share(),
              step.measured ? "computations as measured here"
-                           : fmt::format("computations at {} GFLOP/s a rank", o.gflops));
+                           : fmt::format("computations at {} GFLOP/s a rank", gflops_of(o)));
   Rows rows{{"rank", "computes", "done after"}};
   for (std::size_t r = 0; r < std::min(s.finish.size(), kShownRanks); ++r) {
     rows.push_back({fmt::to_string(r), time_text(s.compute[r]), time_text(s.finish[r])});

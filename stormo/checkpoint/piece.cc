@@ -8,8 +8,9 @@
 namespace stormo::checkpoint {
 
 std::size_t bytes_of(const Piece& piece) {
-  return static_cast<std::size_t>(piece.end - piece.begin) *
-         safetensors_dtype_bytes(piece.dtype).value_or(0);
+  const std::int64_t elements =
+      piece.box ? num_elements(piece.box->sizes).value_or(0) : piece.end - piece.begin;
+  return static_cast<std::size_t>(elements) * safetensors_dtype_bytes(piece.dtype).value_or(0);
 }
 
 Status check_piece(const Piece& piece) {
@@ -17,6 +18,12 @@ Status check_piece(const Piece& piece) {
   if (!safetensors_dtype_bytes(piece.dtype)) {
     return invalid_argument("tensor '" + piece.name + "': dtype '" + piece.dtype +
                             "' cannot be stored");
+  }
+  if (piece.box) {
+    const bool fits =
+        elements && num_elements(piece.box->sizes) && is_inside(*piece.box, piece.shape);
+    return fits ? ok_status()
+                : invalid_argument("tensor '" + piece.name + "': a box is not inside its shape");
   }
   if (!elements || piece.begin < 0 || piece.end < piece.begin || piece.end > *elements) {
     return invalid_argument("tensor '" + piece.name + "': elements " + std::to_string(piece.begin) +

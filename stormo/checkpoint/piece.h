@@ -3,15 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/checkpoint/box.h>
 #include <stormo/checkpoint/run_identity.h>
 
 namespace stormo::checkpoint {
 
-/// Elements [begin, end) of a tensor in C order, as one rank holds them.
+/// Elements [begin, end) of a tensor in C order, or those of a box, as one rank holds them.
 struct Piece {
   std::string name;                 ///< dotted
   std::string dtype;                ///< as in safetensors files: "F32", "I64", ...
@@ -20,6 +22,7 @@ struct Piece {
   std::int64_t end = 0;
   const void* data = nullptr;           ///< the values, contiguous
   std::shared_ptr<const void> owner{};  ///< keeps `data` alive; null: the caller does
+  std::optional<Box> box{};             ///< begin and end do not count then
 };
 
 /// Number of bytes of the values.
@@ -28,8 +31,8 @@ std::size_t bytes_of(const Piece& piece);
 /// kInvalidArgument names a piece with an unknown dtype or a range outside of its shape.
 Status check_piece(const Piece& piece);
 
-/// Divides replicated state evenly by bytes: returns the part that rank `index` of `count` writes.
-/// The parts of all ranks cover the pieces exactly once.
+/// Divides replicated state, none of it in boxes, evenly by bytes: returns the part that rank
+/// `index` of `count` writes. The parts of all ranks cover the pieces exactly once.
 std::vector<Piece> share_of(const std::vector<Piece>& pieces, int index, int count);
 
 /// The content of a checkpoint from one rank. `pieces` differ between ranks; all other fields are

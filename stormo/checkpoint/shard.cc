@@ -37,7 +37,9 @@ Status add_piece(const Piece& piece, const std::string& file, SafetensorsHeader&
     return invalid_argument("tensor '" + piece.name + "' is given with two shapes or dtypes");
   }
   const char* next = static_cast<const char*>(piece.data);
-  for (Box& box : boxes_of_range(piece.shape, piece.begin, piece.end)) {
+  std::vector<Box> boxes = piece.box ? std::vector<Box>{*piece.box}
+                                     : boxes_of_range(piece.shape, piece.begin, piece.end);
+  for (Box& box : boxes) {
     const std::string key = key_of(piece, box);
     if (!values.emplace(key, next).second) {
       return invalid_argument("'" + key + "' is given twice");

@@ -1,5 +1,6 @@
 #include <stormo/model/chain.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -19,14 +20,40 @@ torch::Tensor Chain::forward(torch::Tensor x) {
   return x;
 }
 
-plan::ModelShape Chain::shape() const {
+void Chain::compute_with(const tensor::SplitGroup* ranks) {
+  for (const auto& segment : segments_) segment->compute_with(ranks);
+}
+
+void parallelize(Chain& model, const tensor::SplitGroup& ranks) {
+  for (const auto& segment : model.segments()) {
+    auto parameters = segment->named_parameters();
+    for (const auto& [name, split] : segment->split_form().parameters) {
+      parameters[name].set_data(tensor::slice(parameters[name], split, ranks.part()));
+    }
+  }
+  model.compute_with(&ranks);
+}
+
+plan::ModelShape Chain::shape() const { return without_splits(split_shape()); }
+
+plan::ModelShape Chain::split_shape() const {
   plan::ModelShape shape;
   std::map<const c10::TensorImpl*, int> numbers;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
+    const SplitForm split = segments_[i]->split_form();
     plan::SegmentShape segment{.name = names_[i],
                                .parameters = tensor::parameter_shapes(*segments_[i], names_[i]),
                                .flops_per_sample = segments_[i]->flops_per_sample(),
-                               .borrowed = {}};
+                               .borrowed = {},
+                               .heads = split.heads,
+                               .sums = split.sums,
+                               .splits_output = split.splits_output};
+    for (const auto& [name, how] : split.parameters) {
+      const auto found = std::ranges::find(segment.parameters, names_[i] + "." + name,
+                                           &plan::ParameterShape::name);
+      STORMO_CHECK(found != segment.parameters.end(), "a split parameter is one of the segment");
+      found->split = how;
+    }
     for (const torch::Tensor& p : segments_[i]->borrowed_parameters()) {
       const auto known = numbers.find(p.unsafeGetTensorImpl());
       if (known != numbers.end()) segment.borrowed.push_back(known->second);

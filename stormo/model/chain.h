@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -7,8 +8,18 @@
 #include <torch/nn/module.h>
 
 #include <stormo/plan/step_plan.h>
+#include <stormo/tensor/split.h>
 
 namespace stormo::model {
+
+/// How ranks compute a segment together, each with its slices of the parameters (tensor
+/// parallelism).
+struct SplitForm {
+  std::map<std::string, plan::Split> parameters;  ///< by name; others are whole on every rank
+  int heads = 0;               ///< of attention, which the ranks divide evenly; 0: no attention
+  plan::InnerSums sums;        ///< what forward() adds up over the ranks, and its backward
+  bool splits_output = false;  ///< each rank has a part of the output, in its last dimension
+};
 
 /// The smallest part of a model that a plan computes by itself: one tensor in, one tensor out.
 class Segment : public torch::nn::Module {
@@ -19,6 +30,18 @@ class Segment : public torch::nn::Module {
   virtual std::int64_t flops_per_sample() const { return 0; }
   /// Parameters of other segments that forward() reads.
   virtual std::vector<torch::Tensor> borrowed_parameters() const { return {}; }
+  /// Without split parameters each of the ranks computes the whole segment.
+  virtual SplitForm split_form() const { return {}; }
+  /// forward() computes this rank's part from now on: the parameters that split_form() names are
+  /// slices. Null: the whole again. Borrowed.
+  void compute_with(const tensor::SplitGroup* ranks) { ranks_ = ranks; }
+
+ protected:
+  /// The ranks that compute this segment together; null: it is computed here alone.
+  const tensor::SplitGroup* ranks() const { return ranks_; }
+
+ private:
+  const tensor::SplitGroup* ranks_ = nullptr;
 };
 
 /// A model as a chain of Segments, written for one device, that is also a plain module:
@@ -30,6 +53,10 @@ class Chain : public torch::nn::Module {
   torch::Tensor forward(torch::Tensor x);
   const std::vector<std::shared_ptr<Segment>>& segments() const { return segments_; }
   plan::ModelShape shape() const;
+  /// The same, with how ranks can compute it together (Segment::split_form()).
+  plan::ModelShape split_shape() const;
+  /// Segment::compute_with() of all segments.
+  void compute_with(const tensor::SplitGroup* ranks);
 
  protected:
   explicit Chain(std::string name) : torch::nn::Module(std::move(name)) {}
@@ -39,5 +66,12 @@ class Chain : public torch::nn::Module {
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<Segment>> segments_;
 };
+
+/// For a training loop of your own: every segment of `model` computes with `ranks` from now on, and
+/// each split parameter is replaced by this rank's slice. The parameters must be equal on all ranks
+/// before, and have no gradients. `ranks` is borrowed as long as the model computes. In backward a
+/// slice gets the gradient of the slice, and what is whole gets the same gradient on all ranks. No
+/// collective. The Trainer does this by itself (strategy.tensor).
+void parallelize(Chain& model, const tensor::SplitGroup& ranks);
 
 }  // namespace stormo::model

@@ -37,9 +37,10 @@ Cnn::Cnn(const CnnOptions& o) : Chain("Cnn") {
   const std::int64_t places = side_after(height1) * side_after(width1);
   append("conv1", std::make_shared<ConvSegment>(o.channels, o.channels1, o.height, o.width));
   append("conv2", std::make_shared<ConvSegment>(o.channels1, o.channels2, height1, width1));
-  append("dense1",
-         std::make_shared<Dense>(o.channels2 * places, o.hidden, Dense::Activation::kRelu));
-  append("dense2", std::make_shared<Dense>(o.hidden, o.classes, Dense::Activation::kNone));
+  append("dense1", std::make_shared<Dense>(o.channels2 * places, o.hidden, Dense::Activation::kRelu,
+                                           DenseCut::kByOutputs));
+  append("dense2", std::make_shared<Dense>(o.hidden, o.classes, Dense::Activation::kNone,
+                                           DenseCut::kByInputs));
 }
 
 }  // namespace stormo::model

@@ -2,33 +2,39 @@
 
 #include <cstdint>
 
-#include <torch/nn/modules/linear.h>
-
 #include <stormo/model/chain.h>
 
 namespace stormo::model {
+
+/// How ranks cut a Dense that they compute together. Of two layers the first one is cut by its
+/// outputs and the second one by its inputs, so that only the second one's output is added up.
+enum class DenseCut : std::uint8_t {
+  kNone,        ///< each rank computes the whole
+  kByOutputs,   ///< "column parallel": each rank computes some outputs, which stay there
+  kByInputs,    ///< "row parallel": each rank has some inputs, of a layer kByOutputs
+  kByOwnInputs  ///< likewise, of an input that each rank has as a whole
+};
 
 /// A fully connected layer, with ReLU or without. Input [B, ...] is flattened to [B, in].
 class Dense final : public Segment {
  public:
   enum class Activation : std::uint8_t { kNone, kRelu };
 
-  Dense(std::int64_t in, std::int64_t out, Activation activation)
-      : Segment("Dense"),
-        flops_(2 * in * out),
-        activation_(activation),
-        linear_(register_module("linear", torch::nn::Linear(in, out))) {}
+  Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut cut = DenseCut::kNone);
 
-  torch::Tensor forward(torch::Tensor x) override {
-    x = linear_(x.flatten(1));
-    return activation_ == Activation::kRelu ? torch::relu(x) : x;
-  }
-  std::int64_t flops_per_sample() const override { return flops_; }
+  torch::Tensor forward(torch::Tensor x) override;
+  std::int64_t flops_per_sample() const override { return 2 * in_ * out_; }
+  SplitForm split_form() const override;
 
  private:
-  std::int64_t flops_;
+  std::int64_t in_, out_;
   Activation activation_;
-  torch::nn::Linear linear_;
+  DenseCut cut_;
+  torch::Tensor weight_, bias_;
 };
+
+/// How layer `index` of `count` fully connected layers is cut: two by two, and a last one by
+/// itself.
+DenseCut cut_of_layer(std::size_t index, std::size_t count);
 
 }  // namespace stormo::model

@@ -16,6 +16,7 @@ class Embedding final : public Segment {
   explicit Embedding(const GptOptions& o)
       : Segment("Embedding"),
         flops_(o.context * o.width),
+        vocabulary_(o.vocabulary),
         context_(o.context),
         token_(register_parameter("token", normal({o.vocabulary, o.width}))),
         position_(register_parameter("position", normal({o.context, o.width}))) {}
@@ -25,13 +26,17 @@ class Embedding final : public Segment {
     TORCH_CHECK_VALUE(length <= context_, "a sequence of ", length,
                       " tokens is longer than the model's context of ", context_,
                       "; cut it or build the model with a larger context");
-    return at::embedding(token_, x) + position_.slice(0, 0, length);
+    return embed(token_, x, vocabulary_, ranks()) + position_.slice(0, 0, length);
   }
   std::int64_t flops_per_sample() const override { return flops_; }
+  SplitForm split_form() const override {
+    return {.parameters = {{"token", {.units = vocabulary_}}}, .sums = {.forward = {flops_}}};
+  }
   const torch::Tensor& token() const { return token_; }
 
  private:
   std::int64_t flops_;
+  std::int64_t vocabulary_;
   std::int64_t context_;
   torch::Tensor token_;
   torch::Tensor position_;
@@ -40,7 +45,11 @@ class Embedding final : public Segment {
 /// x += attention(norm(x)); x += mlp(norm(x)).
 class Block final : public Segment {
  public:
-  explicit Block(const GptOptions& o) : Segment("Block"), heads_(o.heads), flops_(flops(o)) {
+  explicit Block(const GptOptions& o)
+      : Segment("Block"),
+        head_width_(o.width / o.heads),
+        flops_(flops(o)),
+        split_form_(split_of_block(o.heads, o.width, o.context)) {
     // As in GPT-2, so that the sum over all residual branches keeps the scale of one.
     const double residual = kTransformerStddev / std::sqrt(2.0 * static_cast<double>(o.layers));
     const std::int64_t c = o.width;
@@ -54,9 +63,10 @@ class Block final : public Segment {
 
   torch::Tensor forward(torch::Tensor x) override {
     x = x + attention(layer_norm(x, attention_norm_));
-    return x + at::linear(at::gelu(at::linear(layer_norm(x, mlp_norm_), up_)), down_);
+    return x + mlp(layer_norm(x, mlp_norm_));
   }
   std::int64_t flops_per_sample() const override { return flops_; }
+  SplitForm split_form() const override { return split_form_; }
 
  private:
   static std::int64_t flops(const GptOptions& o) {
@@ -64,20 +74,29 @@ class Block final : public Segment {
     return 2 * o.context * weights + 4 * o.context * o.context * o.width;
   }
 
-  torch::Tensor attention(const torch::Tensor& x) {
-    const std::int64_t batch = x.size(0), length = x.size(1), width = x.size(2);
+  torch::Tensor mlp(const torch::Tensor& x) const {
+    const torch::Tensor hidden = at::gelu(at::linear(tensor::begin_split(x, ranks()), up_));
+    return tensor::end_split(at::linear(hidden, down_), ranks());
+  }
+
+  torch::Tensor attention(const torch::Tensor& x) const {
+    const std::int64_t batch = x.size(0), length = x.size(1);
+    const std::int64_t heads = projection_.size(1) / head_width_;  // that are computed here
     // [B, T, 3 C] -> three times [B, heads, T, C / heads]
-    const auto parts = at::linear(x, qkv_)
-                           .view({batch, length, 3, heads_, width / heads_})
+    const auto parts = at::linear(tensor::begin_split(x, ranks()), qkv_)
+                           .view({batch, length, 3, heads, head_width_})
                            .permute({2, 0, 3, 1, 4})
                            .unbind(0);
     const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {},
                                                         /*dropout_p=*/0.0, /*is_causal=*/true);
-    return at::linear(mixed.transpose(1, 2).reshape({batch, length, width}), projection_);
+    const torch::Tensor joined =
+        mixed.transpose(1, 2).reshape({batch, length, projection_.size(1)});
+    return tensor::end_split(at::linear(joined, projection_), ranks());
   }
 
-  std::int64_t heads_;
+  std::int64_t head_width_;
   std::int64_t flops_;
+  SplitForm split_form_;
   torch::Tensor attention_norm_, qkv_, projection_, mlp_norm_, up_, down_;
 };
 
@@ -87,21 +106,32 @@ class Head final : public Segment {
   /// `tied` is the weight to share, undefined for one of its own. Being the same tensor, it follows
   /// every in-place change and every Module::to() of its owner.
   Head(const GptOptions& o, const torch::Tensor& tied)
-      : Segment("Head"), flops_(2 * o.context * o.width * o.vocabulary), tied_(tied.defined()) {
+      : Segment("Head"), options_(o), tied_(tied.defined()) {
     norm_ = register_parameter("norm", torch::ones({o.width}));
     weight_ = tied.defined() ? tied : register_parameter("weight", normal({o.vocabulary, o.width}));
   }
 
   torch::Tensor forward(torch::Tensor x) override {
-    return at::linear(layer_norm(x, norm_), weight_);
+    return at::linear(tensor::begin_split(layer_norm(x, norm_), ranks()), weight_);
   }
-  std::int64_t flops_per_sample() const override { return flops_; }
+  std::int64_t flops_per_sample() const override {
+    return 2 * options_.context * options_.width * options_.vocabulary;
+  }
+  // By the vocabulary, as the embedding. The loss adds up as split_cross_entropy() says.
+  SplitForm split_form() const override {
+    SplitForm out{.parameters = {},
+                  .sums = {.backward = {options_.context * options_.width},
+                           .loss = {options_.context, 2 * options_.context}},
+                  .splits_output = true};
+    if (!tied_) out.parameters = {{"weight", {.units = options_.vocabulary}}};
+    return out;
+  }
   std::vector<torch::Tensor> borrowed_parameters() const override {
     return tied_ ? std::vector<torch::Tensor>{weight_} : std::vector<torch::Tensor>();
   }
 
  private:
-  std::int64_t flops_;
+  GptOptions options_;
   bool tied_;
   torch::Tensor norm_, weight_;
 };

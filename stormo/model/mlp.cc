@@ -12,8 +12,8 @@ Mlp::Mlp(const std::vector<std::int64_t>& sizes) : Chain("Mlp") {
   for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
     const bool last = i + 2 == sizes.size();
     const auto activation = last ? Dense::Activation::kNone : Dense::Activation::kRelu;
-    append("layer" + std::to_string(i),
-           std::make_shared<Dense>(sizes[i], sizes[i + 1], activation));
+    append("layer" + std::to_string(i), std::make_shared<Dense>(sizes[i], sizes[i + 1], activation,
+                                                                cut_of_layer(i, sizes.size() - 1)));
   }
 }
 

@@ -53,6 +53,7 @@ class MarkedEmbedding final : public Segment {
   explicit MarkedEmbedding(const TextClassifierOptions& o)
       : Segment("MarkedEmbedding"),
         flops_(o.context * o.width),
+        vocabulary_(o.vocabulary),
         context_(o.context),
         token_(register_parameter("token", normal({o.vocabulary, o.width}))),
         position_(register_parameter("position", normal({o.context, o.width}))) {}
@@ -62,13 +63,18 @@ class MarkedEmbedding final : public Segment {
     TORCH_CHECK_VALUE(length <= context_, "a text of ", length,
                       " words is longer than the model's context of ", context_,
                       "; cut it or build the model with a larger context");
-    const torch::Tensor x = at::embedding(token_, ids) + position_.slice(0, 0, length);
+    const torch::Tensor x =
+        embed(token_, ids, vocabulary_, ranks()) + position_.slice(0, 0, length);
     return torch::cat({x, ids.ne(kPadding).to(x.scalar_type()).unsqueeze(2)}, 2);
   }
   std::int64_t flops_per_sample() const override { return flops_; }
+  SplitForm split_form() const override {
+    return {.parameters = {{"token", {.units = vocabulary_}}}, .sums = {.forward = {flops_}}};
+  }
 
  private:
   std::int64_t flops_;
+  std::int64_t vocabulary_;
   std::int64_t context_;
   torch::Tensor token_, position_;
 };
@@ -78,7 +84,8 @@ class EncoderBlock final : public Segment {
  public:
   explicit EncoderBlock(const TextClassifierOptions& o)
       : Segment("EncoderBlock"),
-        heads_(o.heads),
+        head_width_(o.width / o.heads),
+        split_form_(split_of_block(o.heads, o.width, o.context)),
         flops_(24 * o.context * o.width * o.width + 4 * o.context * o.context * o.width),
         attention_norm_(register_parameter("attention_norm", torch::ones({o.width}))),
         qkv_(register_parameter("qkv", normal({3 * o.width, o.width}))),
@@ -92,26 +99,36 @@ class EncoderBlock final : public Segment {
     const torch::Tensor mark = marked.narrow(2, width, 1);
     torch::Tensor x = marked.narrow(2, 0, width);
     x = x + attention(layer_norm(x, attention_norm_), mark);
-    x = x + at::linear(at::gelu(at::linear(layer_norm(x, mlp_norm_), up_)), down_);
+    x = x + mlp(layer_norm(x, mlp_norm_));
     return torch::cat({x, mark}, 2);
   }
   std::int64_t flops_per_sample() const override { return flops_; }
+  SplitForm split_form() const override { return split_form_; }
 
  private:
-  torch::Tensor attention(const torch::Tensor& x, const torch::Tensor& mark) {
-    const std::int64_t batch = x.size(0), length = x.size(1), width = x.size(2);
+  torch::Tensor mlp(const torch::Tensor& x) const {
+    const torch::Tensor hidden = at::gelu(at::linear(tensor::begin_split(x, ranks()), up_));
+    return tensor::end_split(at::linear(hidden, down_), ranks());
+  }
+
+  torch::Tensor attention(const torch::Tensor& x, const torch::Tensor& mark) const {
+    const std::int64_t batch = x.size(0), length = x.size(1);
+    const std::int64_t heads = projection_.size(1) / head_width_;  // that are computed here
     // [B, T, 3 C] -> three times [B, heads, T, C / heads]
-    const auto parts = at::linear(x, qkv_)
-                           .view({batch, length, 3, heads_, width / heads_})
+    const auto parts = at::linear(tensor::begin_split(x, ranks()), qkv_)
+                           .view({batch, length, 3, heads, head_width_})
                            .permute({2, 0, 3, 1, 4})
                            .unbind(0);
     const torch::Tensor attended = mark.view({batch, 1, 1, length}).ne(0);
     const auto mixed = at::scaled_dot_product_attention(
-        parts[0], parts[1], parts[2], attended.expand({batch, heads_, length, length}));
-    return at::linear(mixed.transpose(1, 2).reshape({batch, length, width}), projection_);
+        parts[0], parts[1], parts[2], attended.expand({batch, heads, length, length}));
+    const torch::Tensor joined =
+        mixed.transpose(1, 2).reshape({batch, length, projection_.size(1)});
+    return tensor::end_split(at::linear(joined, projection_), ranks());
   }
 
-  std::int64_t heads_;
+  std::int64_t head_width_;
+  SplitForm split_form_;
   std::int64_t flops_;
   torch::Tensor attention_norm_, qkv_, projection_, mlp_norm_, up_, down_;
 };

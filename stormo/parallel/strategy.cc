@@ -17,7 +17,9 @@
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/tensor_parallel.h>
 #include <stormo/parallel/trust_ratios.h>
+#include <stormo/plan/limits.h>
 
 namespace stormo::parallel {
 namespace {
@@ -104,24 +106,37 @@ Status check_averaging(const Strategy& s) {
   return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
 }
 
-Status check_pipeline(const Strategy& s, const Shape& shape, const StepOptions& step) {
+Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOptions& step) {
   if (s.pipeline < 1) return refuse(s, "has at least 1 stage, not " + std::to_string(s.pipeline));
-  if (s.pipeline == 1) return {};
+  if (s.tensor < 1) {
+    return refuse(s, "computes a layer on at least 1 rank, not " + std::to_string(s.tensor));
+  }
+  if (s.pipeline > plan::kMaxRanks / s.tensor) {
+    return refuse(s, "has more than " + std::to_string(plan::kMaxRanks) + " ranks");
+  }
+  const int replica = ranks_of_replica(s);
+  if (replica == 1) return {};
   if (s.kind != Kind::kDdp && s.kind != Kind::kMirrored && s.kind != Kind::kMultiWorkerMirrored) {
-    return refuse(s, "is not cut into pipelines; leave out pipeline, or use 'ddp'");
+    return refuse(s, "does not cut replicas; leave out pipeline and tensor, or use 'ddp'");
   }
   if (s.parameters == Parameters::kHostShared) {
-    return refuse(s, "has no copy that pipelines share; leave out parameters");
+    return refuse(s, "has no copy that parts of the model share; leave out parameters");
   }
   if (step.bucket_bytes > 0) {
     return refuse(s,
-                  "averages the gradients of a stage together after its last backward; leave out "
-                  "bucket_bytes");
+                  "averages the gradients of a part of the model together after its last backward; "
+                  "leave out bucket_bytes");
   }
-  if (shape.ranks % s.pipeline == 0) return {};
-  return refuse(s, "has replicas of " + std::to_string(s.pipeline) + " stages, and " +
-                       std::to_string(shape.ranks) +
-                       " ranks are no multiple; start as many as a multiple of stages");
+  if (step.trust_ratios && s.tensor > 1) {
+    return refuse(s,
+                  "cannot update by this rule with tensor: lars and lamb need norms of whole "
+                  "parameters, of which ranks have slices; use another optimizer");
+  }
+  if (shape.ranks % replica == 0) return {};
+  return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
+                       std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
+                       "), and " + std::to_string(shape.ranks) +
+                       " ranks are no multiple of that; start as many");
 }
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.
@@ -136,7 +151,7 @@ Status check_loss_scale(const Strategy& s, const StepOptions& step) {
 // Sharing costs nothing inside a host, and saves memory. Between hosts alone there is nothing to
 // share, and plain fsdp shards over all of them, which needs less memory than a copy per host.
 bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
-  if (s.pipeline > 1) return false;
+  if (ranks_of_replica(s) > 1) return false;
   if (s.parameters == Parameters::kHostShared || s.kind == Kind::kCentralStorage) return true;
   if (s.parameters != Parameters::kAuto || !w.can_share || !shape.uniform) return false;
   if (s.kind == Kind::kDdp) return shape.local > 1;
@@ -151,7 +166,7 @@ bool has_servers(Strategy::Kind kind) {
 
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {
-      "one_device", "mirrored",         "multi_worker_mirrored", "central_storage",  "ddp",
+      "one_device", "mirrored",         "multi_worker_mirrored", "central_storage",   "ddp",
       "fsdp",       "parameter_server", "parameter_averaging",   "elastic_averaging"};
   return names;
 }
@@ -169,7 +184,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   STORMO_RETURN_IF_ERROR(check_servers(strategy, step));
   STORMO_RETURN_IF_ERROR(check_averaging(strategy));
   STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
-  STORMO_RETURN_IF_ERROR(check_pipeline(strategy, shape, step));
+  STORMO_RETURN_IF_ERROR(check_model_parallel(strategy, shape, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
@@ -180,12 +195,15 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
     passes.push_back(parameter_server(shape.ranks, strategy.exchange));
   } else if (strategy.kind == Kind::kElasticAveraging) {
     passes.push_back(elastic_averaging(shape.ranks, strategy.period));
-  } else if (strategy.pipeline > 1) {
-    STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(strategy.schedule));
-    passes.push_back(pipeline(
-        {.stages = strategy.pipeline, .chunks = strategy.chunks, .schedule = std::move(schedule)}));
-    if (shape.ranks > strategy.pipeline)
-      passes.push_back(mirrored(shape.ranks / strategy.pipeline));
+  } else if (const int replica = ranks_of_replica(strategy); replica > 1) {
+    if (strategy.pipeline > 1) {
+      STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(strategy.schedule));
+      passes.push_back(pipeline({.stages = strategy.pipeline,
+                                 .chunks = strategy.chunks,
+                                 .schedule = std::move(schedule)}));
+    }
+    if (strategy.tensor > 1) passes.push_back(tensor_parallel(strategy.tensor));
+    if (shape.ranks > replica) passes.push_back(mirrored(shape.ranks / replica));
   } else if (shape.ranks == 1) {
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));
@@ -202,6 +220,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
+  if (strategy.tensor == 1) model = without_splits(std::move(model));
   return compose(one_device(std::move(model)), passes);
 }
 

@@ -36,10 +36,14 @@ struct Strategy {
   int period = 8;    ///< kParameterAveraging, kElasticAveraging: steps from one average or exchange
                      ///< to the next
   int pipeline = 1;  ///< kDdp and mirrored kinds: stages that each replica is cut into
+  int tensor = 1;    ///< the same kinds: ranks that compute each layer together
   std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
   int chunks = 1;                 ///< of segments on each stage, for schedule "interleaved"
   bool operator==(const Strategy&) const = default;
 };
+
+/// Ranks over which one copy of the model is cut.
+inline int ranks_of_replica(const Strategy& s) { return s.pipeline * s.tensor; }
 
 /// Whether parameters, or a centre, are on servers.
 bool has_servers(Strategy::Kind kind);

@@ -1,5 +1,8 @@
 #include <stormo/plan/mesh.h>
 
+#include <algorithm>
+#include <utility>
+
 #include <stormo/base/check.h>
 #include <stormo/plan/hash.h>
 #include <stormo/plan/mesh_text.h>
@@ -41,6 +44,20 @@ std::vector<Rank> Mesh::group(Rank rank, std::string_view axis) const {
   const Rank first = rank - coordinates(rank)[at] * stride;
   std::vector<Rank> out;
   for (int i = 0; i < axes[at].size; ++i) out.push_back(first + i * stride);
+  return out;
+}
+
+std::vector<Rank> Mesh::group(Rank rank, std::span<const std::string> over) const {
+  std::vector<Rank> out{rank};
+  for (const std::string& axis : over) {
+    std::vector<Rank> more;
+    for (const Rank r : out) {
+      const std::vector<Rank> along = group(r, axis);
+      more.insert(more.end(), along.begin(), along.end());
+    }
+    out = std::move(more);
+  }
+  std::ranges::sort(out);
   return out;
 }
 

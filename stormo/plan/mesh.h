@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,8 @@ struct Mesh {
   std::vector<int> coordinates(Rank rank) const;
   /// The ranks that share all coordinates of `rank` except on `axis`, in order.
   std::vector<Rank> group(Rank rank, std::string_view axis) const;
+  /// The same for several axes, ascending.
+  std::vector<Rank> group(Rank rank, std::span<const std::string> over) const;
 };
 
 /// Versioned text form: `mesh v1 dp=2 tp=4`.

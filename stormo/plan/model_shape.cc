@@ -4,6 +4,27 @@
 
 namespace stormo::plan {
 
+Share share(std::int64_t units, int parts, int index) {
+  // without the product, which may be too large
+  const auto bound = [=](int i) { return units / parts * i + units % parts * i / parts; };
+  return {bound(index), bound(index + 1)};
+}
+
+std::array<std::pair<const char*, const std::vector<std::int64_t>*>, 3> named(
+    const InnerSums& sums) {
+  return {{{"sums", &sums.forward}, {"gradient_sums", &sums.backward}, {"loss_sums", &sums.loss}}};
+}
+
+ModelShape without_splits(ModelShape model) {
+  for (SegmentShape& s : model.segments) {
+    s.heads = 0;
+    s.sums = {};
+    s.splits_output = false;
+    for (ParameterShape& p : s.parameters) p.split = {};
+  }
+  return model;
+}
+
 int num_parameters(const ModelShape& model) {
   std::size_t count = 0;
   for (const SegmentShape& s : model.segments) count += s.parameters.size();

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/dtype.h>
@@ -16,6 +18,24 @@ struct Range {
   int size() const { return last - first + 1; }
 };
 
+/// How the ranks of kTensorAxis (plan/project.h) divide a parameter: its dimension `dim` is
+/// `blocks` times `units` equal units, and each rank has its share() of the units of every block. A
+/// weight of three matrices, one below the other, has three blocks.
+struct Split {
+  int dim = 0;
+  int blocks = 1;
+  std::int64_t units = 0;  ///< 0: each rank has the whole
+  bool operator==(const Split&) const = default;
+};
+
+/// Units [begin, end) of `units`, which ranks divide as evenly as possible.
+struct Share {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+Share share(std::int64_t units, int parts, int index);
+
 struct ParameterShape {
   std::string name;           ///< "block0.qkv.weight"
   std::int64_t elements = 0;  ///< at least 0
@@ -23,8 +43,23 @@ struct ParameterShape {
   bool trainable = true;  ///< requires a gradient
   bool sparse = false;  ///< a table of which a step uses few rows: its gradient has only those rows
   bool elsewhere = false;  ///< in the plan of one rank: only ranks of other stages have it
+  Split split = {};        ///< in the plan of one rank, `elements` counts its slice only
   bool operator==(const ParameterShape&) const = default;
 };
+
+/// What the ranks of kTensorAxis add up inside of a segment that they compute together: one
+/// all-reduce for each entry, which is its number of elements per sample.
+struct InnerSums {
+  std::vector<std::int64_t> forward;  ///< of terms of activations
+  /// Of terms of their gradients; none of them where nothing in front of it is trained.
+  std::vector<std::int64_t> backward;
+  std::vector<std::int64_t> loss;  ///< to compute the loss of its output
+  bool operator==(const InnerSums&) const = default;
+};
+
+/// All of them, with the words of the text form.
+std::array<std::pair<const char*, const std::vector<std::int64_t>*>, 3> named(
+    const InnerSums& sums);
 
 /// The smallest part of a model that a plan computes by itself: a layer or a block of layers.
 struct SegmentShape {
@@ -33,7 +68,10 @@ struct SegmentShape {
   std::int64_t flops_per_sample = 0;  ///< forward; 0 when unknown
   /// Parameters of earlier segments that its forward also reads, by their number in the model.
   std::vector<int> borrowed;
-  int stage = 0;  ///< of a pipeline: the ranks with this coordinate on kStageAxis compute it
+  int stage = 0;        ///< of a pipeline: the ranks with this coordinate on kStageAxis compute it
+  int heads = 0;        ///< of attention; the ranks of kTensorAxis divide them evenly
+  InnerSums sums = {};  ///< only with kTensorAxis
+  bool splits_output = false;  ///< each rank of kTensorAxis has a part of its output
   bool operator==(const SegmentShape&) const = default;
 };
 
@@ -43,6 +81,9 @@ struct ModelShape {
   std::vector<SegmentShape> segments;
   bool operator==(const ModelShape&) const = default;
 };
+
+/// The model without what it says of ranks that compute it together: for a plan in which none do.
+ModelShape without_splits(ModelShape model);
 
 /// Number of parameters of all segments; at most INT_MAX by the limits of the text form.
 int num_parameters(const ModelShape& model);

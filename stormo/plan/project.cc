@@ -4,25 +4,51 @@
 
 namespace stormo::plan {
 
-int num_stages(const Mesh& mesh) {
-  const int axis = mesh.find(kStageAxis);
-  return axis < 0 ? 1 : mesh.axes[static_cast<std::size_t>(axis)].size;
-}
+namespace {
 
-int stage_of(const Mesh& mesh, Rank rank) {
-  const int axis = mesh.find(kStageAxis);
-  return axis < 0 ? 0 : mesh.coordinates(rank)[static_cast<std::size_t>(axis)];
-}
-
-DataPart data_part(const Mesh& mesh, Rank rank) {
-  DataPart out;
+/// The rank's position in the grid of some axes.
+template <class Wanted>
+Part part_over(const Mesh& mesh, Rank rank, const Wanted& wanted) {
+  Part out;
   const std::vector<int> at = mesh.coordinates(rank);
   for (std::size_t axis = 0; axis < at.size(); ++axis) {
-    if (mesh.axes[axis].name == kStageAxis) continue;
+    if (!wanted(mesh.axes[axis].name)) continue;
     out.index = out.index * mesh.axes[axis].size + at[axis];
     out.parts *= mesh.axes[axis].size;
   }
   return out;
+}
+
+bool cuts_model(const std::string& axis) { return axis == kStageAxis || axis == kTensorAxis; }
+
+Part stage_part(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return axis == kStageAxis; });
+}
+
+}  // namespace
+
+int num_stages(const Mesh& mesh) { return stage_part(mesh, 0).parts; }
+
+int stage_of(const Mesh& mesh, Rank rank) { return stage_part(mesh, rank).index; }
+
+Part data_part(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return !cuts_model(axis); });
+}
+
+Part slice_of(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return axis == kTensorAxis; });
+}
+
+std::vector<std::string> model_axes(const Mesh& mesh) {
+  std::vector<std::string> out;
+  for (const Axis& axis : mesh.axes) {
+    if (cuts_model(axis.name)) out.push_back(axis.name);
+  }
+  return out;
+}
+
+int random_stream(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return axis != kTensorAxis; }).index;
 }
 
 bool is_boundary(const ModelShape& model, int segment) {
@@ -66,25 +92,34 @@ bool Stages::concern(const Action& a, int stage) const {
   return false;
 }
 
-ModelShape model_of_stage(const ModelShape& model, int stage) {
+ModelShape model_of(const ModelShape& model, int stage, const Part& slice) {
   const Stages stages(model);
   ModelShape out = model;
   int parameter = 0;
   for (SegmentShape& s : out.segments) {
     for (ParameterShape& p : s.parameters) {
       p.elsewhere = std::ranges::count(stages.of_parameter(parameter++), stage) == 0;
+      const std::int64_t units = p.split.units;
+      if (p.elsewhere || slice.parts == 1 || units == 0) continue;
+      p.elements = p.elements / units * share(units, slice.parts, slice.index).size();
     }
   }
   return out;
 }
 
+// share() gives the last part what is left over.
+ModelShape largest_model_of(const ModelShape& model, const Mesh& mesh, int stage) {
+  const int parts = slice_of(mesh, 0).parts;
+  return model_of(model, stage, {parts - 1, parts});
+}
+
 StepPlan project(const StepPlan& plan, Rank rank) {
-  if (num_stages(plan.mesh) == 1) return plan;
+  if (model_axes(plan.mesh).empty()) return plan;
   const Stages stages(plan.model);
   const int stage = stage_of(plan.mesh, rank);
   StepPlan out = plan;
   std::erase_if(out.actions, [&](const Action& a) { return !stages.concern(a, stage); });
-  out.model = model_of_stage(plan.model, stage);
+  out.model = model_of(plan.model, stage, slice_of(plan.mesh, rank));
   return out;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include <stormo/base/ids.h>
@@ -11,18 +12,31 @@ namespace stormo::plan {
 /// stage s of the pipeline, and compute the segments of this stage.
 inline constexpr const char* kStageAxis = "pp";
 
+/// The axis whose ranks compute each layer together (tensor parallelism): each has its slice of the
+/// parameters that the model splits.
+inline constexpr const char* kTensorAxis = "tp";
+
 /// Stages of a mesh; 1 without a pipeline.
 int num_stages(const Mesh& mesh);
 /// The stage of a rank; 0 without a pipeline.
 int stage_of(const Mesh& mesh, Rank rank);
 
-/// Which samples a rank computes: stages of one pipeline compute the same ones.
-struct DataPart {
+/// One of several equal parts, by its number.
+struct Part {
   int index = 0;
   int parts = 1;
-  bool operator==(const DataPart&) const = default;
+  bool operator==(const Part&) const = default;
 };
-DataPart data_part(const Mesh& mesh, Rank rank);
+/// Which samples a rank computes: ranks that have parts of one replica compute the same ones.
+Part data_part(const Mesh& mesh, Rank rank);
+/// Which slices a rank has of the parameters that the model splits; the only one without an axis
+/// for that.
+Part slice_of(const Mesh& mesh, Rank rank);
+/// The axes over which one replica of the model is cut, in their order: kStageAxis, kTensorAxis.
+std::vector<std::string> model_axes(const Mesh& mesh);
+/// The rank's number among those that draw different random numbers: ranks that compute layers
+/// together draw the same ones.
+int random_stream(const Mesh& mesh, Rank rank);
 
 /// Whether a segment and the one behind it are of different stages. Any number may be asked for.
 bool is_boundary(const ModelShape& model, int segment);
@@ -58,15 +72,15 @@ class Stages {
   std::vector<std::vector<int>> parameters_;
 };
 
-/// The model of one stage: the same, with the parameters of other stages marked
-/// (ParameterShape::elsewhere). O(parameters).
-ModelShape model_of_stage(const ModelShape& model, int stage);
+/// What one rank has of a model: the same, with the parameters of other stages marked
+/// (ParameterShape::elsewhere), and of split parameters the elements of its slice. O(parameters).
+ModelShape model_of(const ModelShape& model, int stage, const Part& slice);
+/// Of the rank of a stage that has the largest slices.
+ModelShape largest_model_of(const ModelShape& model, const Mesh& mesh, int stage);
 
-/// The part of `plan` that one rank executes, in order: its actions as they are, and the
-/// model of its stage. Ranks of one stage have equal parts. The plan itself where there is no
-/// pipeline. The global order proves that ranks which
-/// execute their parts never block each other: the first action in it that is not done finds all of
-/// its inputs. O(actions * range).
+/// The part of `plan` that one rank executes, in order: its actions as they are, and its part of
+/// the model. The global order proves that ranks which execute their parts never block each other:
+/// the first action in it that is not done finds all of its inputs. O(actions * range).
 StepPlan project(const StepPlan& plan, Rank rank);
 
 }  // namespace stormo::plan

@@ -15,6 +15,12 @@ void add(StableHash& h, const ModelShape& model) {
     h.add(std::uint64_t{s.borrowed.size()});
     for (const int p : s.borrowed) h.add(static_cast<std::uint64_t>(p));
     if (s.stage != 0) h.add("stage " + std::to_string(s.stage));
+    if (s.heads != 0) h.add("heads " + std::to_string(s.heads));
+    for (const auto& [what, sums] : named(s.sums)) {
+      if (!sums->empty()) h.add(what);
+      for (const std::int64_t n : *sums) h.add(static_cast<std::uint64_t>(n));
+    }
+    if (s.splits_output) h.add("splits_output");
     h.add(std::uint64_t{s.parameters.size()});
     for (const ParameterShape& p : s.parameters) {
       h.add(p.name);
@@ -23,6 +29,12 @@ void add(StableHash& h, const ModelShape& model) {
       h.add(std::uint64_t{p.trainable});
       h.add(std::uint64_t{p.sparse});
       if (p.elsewhere) h.add("elsewhere");
+      if (p.split.units == 0) continue;
+      h.add("split");
+      for (const std::int64_t n :
+           {std::int64_t{p.split.dim}, std::int64_t{p.split.blocks}, p.split.units}) {
+        h.add(static_cast<std::uint64_t>(n));
+      }
     }
   }
 }
@@ -110,6 +122,7 @@ std::string_view to_string(Placement placement) {
     case Placement::kDiverged: return "diverged";
     case Placement::kRemote: return "remote";
     case Placement::kStaged: return "staged";
+    case Placement::kSplit: return "split";
   }
   return "unknown";
 }

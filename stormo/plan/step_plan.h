@@ -21,6 +21,9 @@ enum class Placement : std::uint8_t {
   kDiverged,   ///< each rank has a whole value, and the values differ
   kRemote,     ///< the value lies on parameter servers, which are no ranks of the mesh
   kStaged,     ///< each rank has the values of its stage of the pipeline; only on kStageAxis
+  /// Each rank has its slice of what the model splits (Split), and the whole of the rest; only on
+  /// kTensorAxis.
+  kSplit,
 };
 
 /// The kind of an action of a training step. An action uses the parameters, gradients and optimizer
@@ -30,7 +33,7 @@ enum class ActionKind : std::uint8_t {
   kCount,  ///< adds up the weights of all ranks' gradients
   // computations, of one micro-batch
   kForward,    ///< of a range of segments
-  kLoss,       ///< of the last segment's output
+  kLoss,       ///< of the last segment's output; over `axes`, whose ranks have parts of it
   kRecompute,  ///< the forward of a range again, of which only the input was kept
   kBackward,   ///< of a range of segments, in reverse; adds to the gradients
   // between two stages of a pipeline, of one micro-batch; the range is the two segments between

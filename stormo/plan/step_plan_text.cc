@@ -37,6 +37,14 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
     append_field(out, i == 0 ? " borrows " : ",", s.borrowed[i]);
   }
   if (s.stage != 0) append_field(out, " stage ", s.stage);
+  if (s.heads != 0) append_field(out, " heads ", s.heads);
+  for (const auto& [what, sums] : named(s.sums)) {
+    for (std::size_t i = 0; i < sums->size(); ++i) {
+      out += i == 0 ? ' ' + std::string(what) + ' ' : ",";
+      append_integer(out, (*sums)[i]);
+    }
+  }
+  if (s.splits_output) out += " splits_output";
   out += '\n';
   for (const ParameterShape& p : s.parameters) {
     append_numbered(out, "  parameter ", parameter++);
@@ -47,6 +55,9 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
     if (!p.trainable) out += " frozen";
     if (p.sparse) out += " sparse";
     if (p.elsewhere) out += " elsewhere";
+    if (p.split.units != 0) append_field(out, " split ", p.split.units);
+    if (p.split.dim != 0) append_field(out, " dim ", p.split.dim);
+    if (p.split.blocks != 1) append_field(out, " blocks ", p.split.blocks);
     out += '\n';
   }
 }
@@ -111,6 +122,16 @@ Enum read_enum(TextReader& in, const char* what, const List& all) {
   return {};
 }
 
+/// "8192,8192".
+std::vector<std::int64_t> read_sums(TextReader& in) {
+  std::vector<std::int64_t> sums;
+  do {
+    if (sums.size() == kMaxInnerSums) in.fail("too many sums");
+    sums.push_back(in.integer("a number of elements", 0, INT64_MAX));
+  } while (in.ok() && in.accept(","));
+  return sums;
+}
+
 SegmentShape read_segment(TextReader& in) {
   SegmentShape s;
   s.name = in.word("the segment's name");
@@ -121,6 +142,11 @@ SegmentShape read_segment(TextReader& in) {
     } while (in.ok() && in.accept(","));
   }
   if (in.accept("stage")) s.stage = in.small_integer("a stage", 0, kMaxRanks - 1);
+  if (in.accept("heads")) s.heads = in.small_integer("a number of heads", 0, INT_MAX);
+  if (in.accept("sums")) s.sums.forward = read_sums(in);
+  if (in.accept("gradient_sums")) s.sums.backward = read_sums(in);
+  if (in.accept("loss_sums")) s.sums.loss = read_sums(in);
+  s.splits_output = in.accept("splits_output");
   in.expect_line_end();
   return s;
 }
@@ -135,13 +161,19 @@ ParameterShape read_parameter(TextReader& in) {
   p.trainable = !in.accept("frozen");
   p.sparse = in.accept("sparse");
   p.elsewhere = in.accept("elsewhere");
+  if (in.accept("split")) {
+    p.split.units = in.integer("a number of units", 0, INT64_MAX);
+    if (in.accept("dim")) p.split.dim = in.small_integer("a dimension", 0, kMaxDimensions - 1);
+    if (in.accept("blocks")) p.split.blocks = in.small_integer("a number of blocks", 1, INT_MAX);
+  }
   in.expect_line_end();
   return p;
 }
 
 std::vector<Placement> read_placements(TextReader& in, const char* what) {
   constexpr std::array kAtRest = {Placement::kReplicate, Placement::kShard,    Placement::kShared,
-                                  Placement::kRemote,    Placement::kDiverged, Placement::kStaged};
+                                  Placement::kRemote,    Placement::kDiverged, Placement::kStaged,
+                                  Placement::kSplit};
   std::vector<Placement> out;
   if (in.at_end()) in.fail("expected 'state " + std::string(what) + "', found nothing");
   in.expect("state");

@@ -10,6 +10,7 @@
 
 #include <stormo/data/dataset.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/tensor/split.h>
 
 namespace stormo::train {
 
@@ -19,6 +20,11 @@ struct Task {
   std::function<torch::Tensor(const torch::Tensor& input)> forward;
   /// Mean over the samples of the batch: scalar, differentiable.
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
+  /// The same, where each of `ranks` has a part of the output, as of the head of a Gpt
+  /// (model::split_cross_entropy()): equal on all of them. Empty: the output cannot be in parts.
+  std::function<torch::Tensor(const torch::Tensor& part, const torch::Tensor& target,
+                              const tensor::SplitGroup& ranks)>
+      split_loss;
   /// Number of correct predictions; empty if that has no meaning.
   std::function<std::int64_t(const torch::Tensor& output, const torch::Tensor& target)> correct;
   /// Set when targets are numbers: one unit of the output in units of the data. Evaluation then

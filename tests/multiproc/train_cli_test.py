@@ -152,10 +152,12 @@ class DryRunTest(TrainTest):
         for part in ("train", "dev", "test"):
             (self.folder / "films" / f"{part}.tsv").write_text("good\t1\nbad\t0\n")
         data = {"mnist": "data/mnist", "mnist_mlp": "data/mnist", "gpt_shakespeare": "text", "gpt_downpour": "text",
-                "mnist_lbfgs": "data/mnist", "sst2": "films"}
+                "gpt_pipeline": "text", "gpt_tensor": "text", "gpt_3d": "text", "mnist_lbfgs": "data/mnist",
+                "sst2": "films"}
         for recipe in sorted((REPOSITORY / "recipes").glob("*.toml")):
             path = [f"data.path={data[recipe.stem]}"] if recipe.stem in data else []
-            done = self.stormo("train", str(recipe), "-n", "2", "--dry-run", "--json", *path)
+            ranks = "4" if recipe.stem == "gpt_3d" else "2"
+            done = self.stormo("train", str(recipe), "-n", ranks, "--dry-run", "--json", *path)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["event"], "dry_run")
 

@@ -12,6 +12,7 @@ constexpr const char* kExamples =
     "  stormo bench step --model mlp --batch 32 --strategy one_device --against pytorch,arena\n"
     "  stormo bench step --model mlp,cnn,gpt,wide -n 2 --against predicted\n"
     "  stormo bench step --model gpt --strategy 1f1b -n 2 --against pytorch_1f1b,predicted\n"
+    "  stormo bench step --model gpt --strategy tensor -n 2 --against pytorch_tensor,one_process\n"
     "\n"
     "docs/benchmarks.md says how figures are made and what they mean.";
 
@@ -24,7 +25,7 @@ void add_flags(CLI::App& command, StepArguments& a) {
       .add_option("--strategy", a.strategy, "How to train; a name that stands for keys of recipes")
       ->capture_default_str();
   command.add_option("--batch", a.batch,
-                     "Samples per rank, or of a pipeline; default: the model's");
+                     "Samples per rank, or of all that share a model; default: the model's");
   command.add_option("--micro-batches", a.micro_batches,
                      "Parts of a batch; default: 8 for pipelines, else 1");
   command.add_option("--steps", a.steps, "Steps to time in every round; default: the model's");
@@ -33,8 +34,9 @@ void add_flags(CLI::App& command, StepArguments& a) {
       .add_option("--against", a.against,
                   "pytorch_ddp, pytorch_fsdp: over Gloo; pytorch: a loop in Python without\n"
                   "communication; pytorch_gpipe, pytorch_1f1b, pytorch_interleaved,\n"
-                  "pytorch_zero_bubble: its pipelines over Gloo; arena: libtorch's loop with\n"
-                  "its tensors in the Arena;\n"
+                  "pytorch_zero_bubble: its pipelines over Gloo; pytorch_tensor: its tensor\n"
+                  "parallelism over Gloo; one_process: libtorch's loop in one process with as\n"
+                  "many threads as ranks; arena: the same loop with its tensors in the Arena;\n"
                   "predicted: the simulated step, from times of its segments here")
       ->delimiter(',');
   command.add_option("--rate", a.rate,

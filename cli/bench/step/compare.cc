@@ -86,6 +86,10 @@ Result<StepField> gather(const BenchSite& site, const StepJob& job, const BenchS
       continue;
     }
     for (const char* malloc : {kDefaultMalloc, kTunedMalloc}) {
+      if (name == "one_process") {
+        field.contenders.push_back(own_contender(site, job, name, name, malloc));
+        continue;
+      }
       auto opponent = torch_step(site, python, name, malloc, inputs, description);
       if (opponent.status().code() == Code::kInterrupted) return opponent.status();
       if (opponent.ok())

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kDefaultRounds = 5;
 constexpr int kLeastSteps = 3;
+constexpr std::string_view kPipeline = "strategy.pipeline";
 
 using Wrong = std::vector<std::string>;
 
@@ -64,12 +65,13 @@ std::span<const StepStrategy> step_strategies() {
       {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
       {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
       {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
-      {"gpipe", {"strategy.kind=ddp", "strategy.schedule=gpipe"}, true},
-      {"1f1b", {"strategy.kind=ddp", "strategy.schedule=1f1b"}, true},
-      {"eager_1f1b", {"strategy.kind=ddp", "strategy.schedule=eager_1f1b"}, true},
+      {"gpipe", {"strategy.kind=ddp", "strategy.schedule=gpipe"}, kPipeline},
+      {"1f1b", {"strategy.kind=ddp", "strategy.schedule=1f1b"}, kPipeline},
+      {"eager_1f1b", {"strategy.kind=ddp", "strategy.schedule=eager_1f1b"}, kPipeline},
       {"interleaved",
        {"strategy.kind=ddp", "strategy.schedule=interleaved", "strategy.chunks=2"},
-       true},
+       kPipeline},
+      {"tensor", {"strategy.kind=ddp"}, "strategy.tensor"},
   };
   return strategies;
 }
@@ -81,7 +83,7 @@ Result<BenchStepOptions> to_step_options(const StepArguments& a) {
   for (const std::string& name : a.models) {
     const StepModel* model = find_row(step_models(), name, "--model", wrong);
     if (model == nullptr) continue;
-    const bool pipelined = strategy != nullptr && strategy->pipelined;
+    const bool pipelined = strategy != nullptr && strategy->cut == kPipeline;
     options.jobs.push_back({.model = model,
                             .strategy = strategy,
                             .batch = a.batch > 0 ? a.batch : model->batch,

@@ -25,16 +25,17 @@ std::span<const StepModel> step_models();
 struct StepStrategy {
   std::string_view name;
   std::vector<std::string> recipe;
-  bool pipelined = false;  ///< all ranks together compute one batch, as stages of a pipeline
+  /// All ranks together compute one batch: the key of recipes whose value is their number.
+  std::string_view cut = {};
 };
 /// The one place that knows these names.
 std::span<const StepStrategy> step_strategies();
 
 /// The systems that may be asked for beside Stormo and libtorch without communication.
 inline constexpr std::string_view kStepOpponents[] = {
-    "pytorch_ddp",  "pytorch_fsdp",        "pytorch",
-    "arena",        "predicted",           "pytorch_gpipe",
-    "pytorch_1f1b", "pytorch_interleaved", "pytorch_zero_bubble"};
+    "pytorch_ddp",         "pytorch_fsdp",   "pytorch",      "arena",
+    "predicted",           "pytorch_gpipe",  "pytorch_1f1b", "pytorch_interleaved",
+    "pytorch_zero_bubble", "pytorch_tensor", "one_process"};
 
 /// Numbers of the classes that images have, and of the tokens of a text.
 inline constexpr int kStepClasses = 10;
@@ -67,14 +68,14 @@ struct StepArguments {
 struct StepJob {
   const StepModel* model = nullptr;
   const StepStrategy* strategy = nullptr;
-  int batch = 0;  ///< per rank; of a pipeline in all
+  int batch = 0;  ///< per rank, or of all ranks together
   int micro_batches = 1;
   int steps = 0;           ///< timed, after kStepWarmup others
   bool plain_sgd = false;  ///< instead of AdamW
 };
 
 /// Into how many parts the samples of a step are divided on `ranks` ranks.
-inline int parts_of(const StepJob& job, int ranks) { return job.strategy->pipelined ? 1 : ranks; }
+inline int parts_of(const StepJob& job, int ranks) { return job.strategy->cut.empty() ? ranks : 1; }
 
 /// What they mean.
 struct BenchStepOptions {

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/torch.h>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -57,15 +59,18 @@ class StepProbe {
     };
   }
 
-  /// As attach(), for a stage of a pipeline: only the last one computes losses, one for each
+  /// As attach(), where ranks have parts of the model: the last one computes losses, one for each
   /// micro-batch. A step ends when all ranks have agreed on its loss.
-  void attach_to_pipeline(train::Task& task, int micro_batches) {
-    task.loss = [this, micro_batches, inner = task.loss](const torch::Tensor& output,
-                                                         const torch::Tensor& target) {
-      torch::Tensor loss = inner(output, target);
-      sum_ += loss.item<double>() / micro_batches;
-      return loss;
+  void attach_to_part(train::Task& task, int micro_batches) {
+    const auto noted = [this, micro_batches](const auto& inner) {
+      return [this, micro_batches, inner](const auto&... arguments) {
+        torch::Tensor loss = inner(arguments...);
+        sum_ += loss.template item<double>() / micro_batches;
+        return loss;
+      };
     };
+    task.loss = noted(task.loss);
+    task.split_loss = noted(task.split_loss);
   }
   void watch(train::Trainer& trainer) {
     trainer.on_action([this](const plan::Action& a) {
@@ -75,7 +80,7 @@ class StepProbe {
       losses_.push_back(std::exchange(sum_, 0));
     });
   }
-  /// The losses of the last stage to all.
+  /// The losses of the last rank to all.
   Status share_losses(comm::Communicator& world) {
     return world.broadcast(std::span<double>(losses_), world.size() - 1);
   }
@@ -162,13 +167,13 @@ Status train_by_trainer(const StepJob& job) {
   STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, world.size()));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
   StepProbe probe(job, [] {});
-  const bool pipelined = job.strategy->pipelined && world.size() > 1;
-  pipelined ? probe.attach_to_pipeline(task, job.micro_batches) : probe.attach(task);
+  const bool cut = !job.strategy->cut.empty() && world.size() > 1;
+  cut ? probe.attach_to_part(task, job.micro_batches) : probe.attach(task);
   train::Trainer trainer(world, std::move(task), std::make_shared<StepData>(job, world.size()), {},
                          recipe.train);
-  if (pipelined) probe.watch(trainer);
+  if (cut) probe.watch(trainer);
   STORMO_RETURN_IF_ERROR(trainer.run().status());
-  if (pipelined) STORMO_RETURN_IF_ERROR(probe.share_losses(world));
+  if (cut) STORMO_RETURN_IF_ERROR(probe.share_losses(world));
   print(probe.record(world));
   return {};
 }
@@ -179,20 +184,64 @@ Result<std::unique_ptr<comm::Communicator>> join_world() {
   return comm::join(place);
 }
 
+/// The steps of a recipe in the shortest loop, by this process alone. `before_sample` runs before
+/// the memory is looked at.
+Result<bench::StepRecord> loop_alone(const StepJob& job, comm::Communicator& world,
+                                     std::function<void()> before_sample) {
+  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
+  StepProbe probe(job, std::move(before_sample));
+  probe.attach(task);
+  const StepData data(job, 1);
+  PlainLoop loop(std::move(task), recipe.train.optimizer);
+  STORMO_RETURN_IF_ERROR(world.barrier());
+  for (int step = 0; step < recipe.train.steps; ++step) loop.step(data.get({}, step));
+  return probe.record(world);
+}
+
 /// The ranks only begin and look at their memory at the same time.
 Status train_alone(const StepJob& job, bool in_arena) {
   STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
   if (in_arena) tensor::install_arena_allocator(world->arena());
   at::set_num_threads(1);
-  STORMO_ASSIGN_OR_RETURN(const train::Recipe recipe, step_recipe(job, 1));
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, {}));
-  StepProbe probe(job, [&world] { throw_if_error(world->barrier()); });
-  probe.attach(task);
-  const StepData data(job, 1);
-  PlainLoop loop(std::move(task), recipe.train.optimizer);
-  STORMO_RETURN_IF_ERROR(world->barrier());
-  for (int step = 0; step < recipe.train.steps; ++step) loop.step(data.get({}, step));
-  print(probe.record(*world));
+  STORMO_ASSIGN_OR_RETURN(const bench::StepRecord record,
+                          loop_alone(job, *world, [&world] { throw_if_error(world->barrier()); }));
+  print(record);
+  return world->finalize(Deadline::never());
+}
+
+/// A rank is bound to its share of the cores.
+void use_all_cores() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int core = 0; core < CPU_SETSIZE; ++core) CPU_SET(core, &all);
+  static_cast<void>(::sched_setaffinity(0, sizeof all, &all));
+}
+
+/// Rank 0 alone computes the batch, with as many threads as there are ranks, which sleep meanwhile
+/// and print what it has measured.
+Status train_in_one_process(const StepJob& job) {
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world());
+  use_all_cores();
+  at::set_num_threads(world->size());
+  bench::StepRecord record;
+  if (world->rank() == 0) {
+    STORMO_ASSIGN_OR_RETURN(record, loop_alone(job, *world, [] {}));
+  } else {
+    STORMO_RETURN_IF_ERROR(world->barrier());
+  }
+  std::array numbers{record.p50_s,      record.p90_s,         static_cast<double>(record.steps),
+                     record.first_loss, record.compared_loss, record.last_loss};
+  STORMO_RETURN_IF_ERROR(world->broadcast(std::span<double>(numbers), 0));
+  record.rank = world->rank();
+  record.host = world->cross_rank();
+  record.p50_s = numbers[0];
+  record.p90_s = numbers[1];
+  record.steps = static_cast<int>(numbers[2]);
+  record.first_loss = numbers[3];
+  record.compared_loss = numbers[4];
+  record.last_loss = numbers[5];
+  print(record);
   return world->finalize(Deadline::never());
 }
 
@@ -213,13 +262,12 @@ Status predict(const StepJob& job) {
   STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
                           measure_step(task, data, recipe.train, part.batch));
   step.measured = std::move(measured.times);
-  STORMO_ASSIGN_OR_RETURN(
-      const double seconds,
-      simulated_seconds({.plan = "bench step", .hosts = world->cross_size()}, step));
+  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation simulation,
+                          simulated({.plan = "bench step", .hosts = world->cross_size()}, step));
   print({.rank = world->rank(),
          .host = world->cross_rank(),
-         .p50_s = seconds,
-         .p90_s = seconds,
+         .p50_s = simulation.seconds,
+         .p90_s = simulation.seconds,
          .steps = 1});
   return world->finalize(Deadline::never());
 }
@@ -231,8 +279,9 @@ Status run_step_rank(const StepJob& job, const std::string& contender) {
   if (contender == "stormo") return train_by_trainer(job);
   if (contender == "plain" || contender == "arena") return train_alone(job, contender == "arena");
   if (contender == "predicted") return predict(job);
+  if (contender == "one_process") return train_in_one_process(job);
   return invalid_argument("--contender: '" + contender +
-                          "' is none; stormo, plain, arena or predicted");
+                          "' is none; stormo, plain, arena, one_process or predicted");
 }
 
 }  // namespace stormo::cli

@@ -134,7 +134,7 @@ std::string step_table(const StepRow& row) {
   const StepSummary& alone = row.without_communication.best();
   std::string out = fmt::format(
       "{}, batch {}{}{}, strategy {}, {} rank{} on {} host{}: {} rounds of {} steps\n",
-      row.job.model->name, row.job.batch, row.job.strategy->pipelined ? "" : " per rank",
+      row.job.model->name, row.job.batch, row.job.strategy->cut.empty() ? " per rank" : "",
       row.job.micro_batches > 1 ? fmt::format(" in {} micro-batches", row.job.micro_batches) : "",
       row.job.strategy->name, row.ranks, row.ranks == 1 ? "" : "s", row.hosts,
       row.hosts == 1 ? "" : "s", row.ours.round_p50_s.size(), row.job.steps);

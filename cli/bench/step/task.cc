@@ -42,9 +42,10 @@ Result<train::Recipe> step_recipe(const StepJob& job, int ranks) {
   for (const auto& more : {optimizer_keys(job), job.model->recipe, job.strategy->recipe})
     keys.insert(keys.end(), more.begin(), more.end());
   // one rank alone is the process that others are compared with
-  if (ranks == 1 && job.strategy->pipelined)
+  const std::string_view cut = job.strategy->cut;
+  if (ranks == 1 && !cut.empty())
     keys.insert(keys.end(), {"strategy.schedule=gpipe", "strategy.chunks=1"});
-  if (job.strategy->pipelined) keys.push_back(fmt::format("strategy.pipeline={}", ranks));
+  if (!cut.empty()) keys.push_back(fmt::format("{}={}", cut, ranks));
   train::ParsedRecipe parsed = train::parse_recipe("schema_version = 1\n", "bench step", ".", keys);
   std::vector<std::string> wrong = parsed.errors;
   // what it says of data does not matter here

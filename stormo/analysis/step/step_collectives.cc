@@ -30,7 +30,7 @@ int ranks_of(const plan::Mesh& mesh, const std::vector<std::string>& axes) {
 
 class Sizes {
  public:
-  /// `model`: that of the plan, or of one of its stages.
+  /// `model`: of the ranks that the collectives are of.
   Sizes(const plan::StepPlan& plan, const plan::ModelShape& model, std::size_t action,
         const StepSizes& sizes)
       : plan_(plan), model_(model), action_(action), a_(plan.actions[action]), sizes_(sizes) {}
@@ -56,6 +56,10 @@ class Sizes {
       case ActionKind::kAllReduce: all_reduce(); break;
       case ActionKind::kAverage: average(); break;
       case ActionKind::kSumTied: sum_tied(); break;
+      case ActionKind::kForward:
+      case ActionKind::kRecompute:
+      case ActionKind::kBackward: inner_sums(); break;
+      case ActionKind::kLoss: loss_sums(); break;
       default: break;
     }
     return std::move(out_);
@@ -154,6 +158,36 @@ class Sizes {
     }
   }
 
+  /// What the ranks add up that compute layers together.
+  void inner_sums() {
+    if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
+    const bool backward = a_.kind == ActionKind::kBackward;
+    for (int i = 0; i < a_.range.size(); ++i) {
+      const int s = backward ? a_.range.last - i : a_.range.first + i;
+      if (backward && !is_trained_before(s)) continue;
+      const plan::InnerSums& sums = model_.segments[static_cast<std::size_t>(s)].sums;
+      add_sums(backward ? sums.backward : sums.forward);
+    }
+  }
+  void loss_sums() {
+    if (!a_.axes.empty()) add_sums(model_.segments.back().sums.loss);
+  }
+  void add_sums(const std::vector<std::int64_t>& sums) {
+    const DType own = plan::flatten(model_).front()->dtype;
+    const bool forward = a_.kind == ActionKind::kForward || a_.kind == ActionKind::kRecompute;
+    const DType type = forward ? sizes_.computes_in.value_or(own) : own;
+    for (const std::int64_t n : sums) add(n * sizes_.samples, type, {plan::kTensorAxis});
+  }
+  /// Whether gradients go from a segment to those in front of it.
+  bool is_trained_before(int segment) const {
+    const auto all = plan::parameters_read(model_);
+    const auto shapes = plan::flatten(model_);
+    return std::any_of(all.begin(), all.begin() + segment, [&](const std::vector<int>& read) {
+      return std::ranges::any_of(
+          read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; });
+    });
+  }
+
   const plan::StepPlan& plan_;
   const plan::ModelShape& model_;
   std::size_t action_;
@@ -167,31 +201,34 @@ class Sizes {
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes) {
   const Action& a = plan.actions[action];
+  if (model_axes(plan.mesh).empty()) return Sizes(plan, plan.model, action, sizes).find();
   const int stages = num_stages(plan.mesh);
-  if (stages == 1 || range_of(a.kind) != plan::RangeOf::kParameters) {
-    return Sizes(plan, plan.model, action, sizes).find();
-  }
   const plan::Stages part(plan.model);
-  if (a.kind == ActionKind::kSumTied) {
-    std::vector<Collective> all = Sizes(plan, plan.model, action, sizes).find();
-    for (Collective& c : all) c.stages = part.of_parameter(a.range.first);
-    return all;
-  }
+  // of all stages together, though of slices
+  const bool together = range_of(a.kind) == plan::RangeOf::kNothing && a.kind != ActionKind::kLoss;
   std::vector<Collective> out;
   for (int s = 0; s < stages; ++s) {
     if (!part.concern(a, s)) continue;
-    const plan::ModelShape model = model_of_stage(plan.model, s);
+    const plan::ModelShape model = largest_model_of(plan.model, plan.mesh, s);
     for (Collective& c : Sizes(plan, model, action, sizes).find()) {
-      c.stages = {s};
+      if (a.kind == ActionKind::kSumTied) {
+        c.stages = part.of_parameter(a.range.first);
+      } else if (stages > 1 && !together) {
+        c.stages = {s};
+      }
       out.push_back(std::move(c));
     }
+    if (together || a.kind == ActionKind::kSumTied) break;
   }
   return out;
 }
 
-std::int64_t moved_bytes(const plan::Action& a, const StepSizes& sizes) {
+std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a,
+                         const StepSizes& sizes) {
   if (!is_move(a.kind) || sizes.outputs.empty()) return 0;
-  return sizes.outputs[static_cast<std::size_t>(a.range.first)];
+  const auto from = static_cast<std::size_t>(a.range.first);
+  const int parts = plan.model.segments[from].splits_output ? slice_of(plan.mesh, 0).parts : 1;
+  return sizes.outputs[from] / parts;
 }
 
 std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {

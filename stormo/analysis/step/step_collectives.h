@@ -21,6 +21,12 @@ struct StepSizes {
   /// By segment: bytes of its output for one micro-batch, which is what stages of a pipeline move.
   /// Empty: unknown, taken as 0.
   std::vector<std::int64_t> outputs = {};
+  /// Of a micro-batch, for what ranks add up that compute layers together. 0: unknown, taken as 0
+  /// bytes.
+  std::int64_t samples = 0;
+  /// The type in which they add up activations, if it is not that of the parameters. Gradients of
+  /// activations are taken to be of that of the parameters.
+  std::optional<DType> computes_in = {};
   /// Builders that reduce gradients; empty: what the communicator chooses.
   std::string all_reduce;
   std::string reduce_scatter;
@@ -46,14 +52,15 @@ struct Collective {
 /// The collectives that action number `action` of a verified plan starts, in order, in the form of
 /// libtorch training here: parts lie in flat buffers (plan/flat_buffer.h), replicas average all
 /// gradients of a type at once, with a number for each that says whether a rank has it. How many
-/// rows of sparse tables travel no plan knows: they are left out. None for computations, for axes
-/// of one rank, and for barriers, which move nothing; nor for what a worker exchanges with servers
-/// (server_bytes()).
+/// rows of sparse tables travel no plan knows: they are left out. Of computations those inside of
+/// layers that several ranks compute together (plan::InnerSums). None for axes of one rank, and for
+/// barriers, which move nothing; nor for what a worker exchanges with servers (server_bytes()).
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
 
-/// Bytes of a tensor that a move between two stages moves; 0 for other actions.
-std::int64_t moved_bytes(const plan::Action& a, const StepSizes& sizes);
+/// Bytes of a tensor that a move between two stages moves, from one rank to one other; 0 for other
+/// actions.
+std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a, const StepSizes& sizes);
 
 /// Bytes that an action moves between one worker and the servers: a pull the trainable parameters
 /// of its range, a push their gradients, in their own type; an exchange parameters in both

@@ -53,7 +53,7 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
     } else {
       (a.kind == plan::ActionKind::kPull ? out.pulled : out.pushed) += bytes;
     }
-    if (const std::int64_t moved = moved_bytes(a, sizes); moved > 0) {
+    if (const std::int64_t moved = moved_bytes(plan, a, sizes); moved > 0) {
       add_move(out, plan, a, moved, groups);
     }
     for (const Collective& c : collectives_of(plan, i, sizes)) {

@@ -53,9 +53,10 @@ Status GradientFactors::update() {
 Status GradientFactors::check_owners(const plan::Action& a, bool all) const {
   for (std::size_t axis = 0; axis < plan_.mesh.axes.size(); ++axis) {
     const plan::Axis& of = plan_.mesh.axes[axis];
+    const plan::Placement placed = plan_.optimizer_state[axis];
     // a stage has whole parameters, but not all of them
-    const bool staged = plan_.optimizer_state[axis] == plan::Placement::kStaged;
-    const bool cut = plan_.optimizer_state[axis] == plan::Placement::kShard || (all && staged);
+    const bool part = placed == plan::Placement::kShard || placed == plan::Placement::kSplit;
+    const bool cut = part || (all && placed == plan::Placement::kStaged);
     const bool named = std::ranges::count(a.axes, of.name) > 0;
     if (named && !cut) return bad("adds up what all ranks of " + of.name + " have");
     const bool adds_up = all || !a.axes.empty();  // an update may need no sums

@@ -35,6 +35,13 @@ Status check_mesh(const plan::Mesh& mesh) {
   return {};
 }
 
+/// Whether `elements` are blocks of equal units.
+bool is_whole(const plan::Split& split, std::int64_t elements) {
+  if (split.dim < 0 || split.blocks < 1 || split.units < 0) return false;
+  return split.units == 0 ||
+         (elements % split.units == 0 && elements / split.units % split.blocks == 0);
+}
+
 Status check_model(const plan::ModelShape& model) {
   if (model.segments.empty()) return bad("the model has no segments");
   if (num_parameters(model) == 0) return bad("the model has no parameters");
@@ -48,6 +55,11 @@ Status check_model(const plan::ModelShape& model) {
         return bad(who + ": parameter '" + p.name + "' is elsewhere: this is the part of one rank");
       }
       if (p.elements < 0) return bad(who + ": parameter '" + p.name + "' has a negative size");
+      if (!is_whole(p.split, p.elements)) {
+        return bad(who + ": parameter '" + p.name + "' does not consist of " +
+                   std::to_string(p.split.blocks) + " times " + std::to_string(p.split.units) +
+                   " equal units");
+      }
     }
     for (const int b : s.borrowed) {
       if (b < 0 || b >= before) {
@@ -60,9 +72,21 @@ Status check_model(const plan::ModelShape& model) {
   return {};
 }
 
+/// All state is placed so over one axis, if that is there, and nothing over another.
+Status only_over(const StepPlan& p, Placement placement, const char* axis) {
+  const int at = p.mesh.find(axis);
+  for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
+    for (std::size_t i = 0; i < rest->size(); ++i) {
+      if (((*rest)[i] == placement) == (static_cast<int>(i) == at)) continue;
+      return bad("state: all is " + std::string(to_string(placement)) + " over '" + axis +
+                 "', and nothing over another axis");
+    }
+  }
+  return {};
+}
+
 /// Every stage has segments, and what is staged is staged over their axis.
 Status check_stages(const StepPlan& p) {
-  const int axis = p.mesh.find(plan::kStageAxis);
   const int stages = num_stages(p.mesh);
   std::vector<int> segments(at(stages));
   for (std::size_t i = 0; i < p.model.segments.size(); ++i) {
@@ -77,15 +101,26 @@ Status check_stages(const StepPlan& p) {
   for (std::size_t s = 0; s < segments.size(); ++s) {
     if (segments[s] == 0) return bad("stage " + std::to_string(s) + " has no segments");
   }
-  for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
-    for (std::size_t i = 0; i < rest->size(); ++i) {
-      const bool staged = (*rest)[i] == Placement::kStaged;
-      if (staged == (static_cast<int>(i) == axis)) continue;
-      return bad(std::string("state: all is staged over '") + plan::kStageAxis +
-                 "', and nothing over another axis");
+  return only_over(p, Placement::kStaged, plan::kStageAxis);
+}
+
+/// Each rank that computes layers together with others has something of what they split.
+Status check_slices(const StepPlan& p) {
+  const int slices = plan::slice_of(p.mesh, 0).parts;
+  for (const plan::SegmentShape& s : p.model.segments) {
+    if (s.heads % slices != 0) {
+      return bad("segment '" + s.name + "' has " + std::to_string(s.heads) + " heads, which " +
+                 std::to_string(slices) + " ranks of '" + plan::kTensorAxis +
+                 "' do not divide evenly");
+    }
+    for (const plan::ParameterShape& q : s.parameters) {
+      if (q.split.units == 0 || q.split.units >= slices) continue;
+      return bad("parameter '" + q.name + "' has " + std::to_string(q.split.units) +
+                 " units, fewer than the " + std::to_string(slices) + " ranks of '" +
+                 plan::kTensorAxis + "'");
     }
   }
-  return {};
+  return only_over(p, Placement::kSplit, plan::kTensorAxis);
 }
 
 Status check_rest(const StepPlan& p) {
@@ -106,13 +141,17 @@ Status check_rest(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check(p.frozen, "frozen"));
   STORMO_RETURN_IF_ERROR(check(p.optimizer_state, "optimizer"));
   STORMO_RETURN_IF_ERROR(check_stages(p));
+  STORMO_RETURN_IF_ERROR(check_slices(p));
   STORMO_RETURN_IF_ERROR(check_remote_state(p));
   for (std::size_t i = 0; i < p.parameters.size(); ++i) {
     const std::string axis = " over " + p.mesh.axes[i].name;
     if (p.optimizer_state[i] == Placement::kShared) {
       return bad("state optimizer: shared" + axis + "; each rank has its own, or a part");
     }
-    if (p.parameters[i] == Placement::kRemote || p.parameters[i] == Placement::kStaged) continue;
+    if (p.parameters[i] == Placement::kRemote || p.parameters[i] == Placement::kStaged ||
+        p.parameters[i] == Placement::kSplit) {
+      continue;
+    }
     const bool diverged = p.parameters[i] == Placement::kDiverged;
     if (diverged != (p.optimizer_state[i] == Placement::kDiverged) ||
         p.frozen[i] == Placement::kDiverged) {
@@ -144,14 +183,28 @@ bool takes_axes(ActionKind kind) {
   }
 }
 bool may_take_axes(ActionKind kind) {
-  return takes_axes(kind) || kind == ActionKind::kNorm || kind == ActionKind::kUpdate;
+  return takes_axes(kind) || kind == ActionKind::kLoss || kind == ActionKind::kNorm ||
+         kind == ActionKind::kUpdate;
 }
 bool may_be_asynchronous(ActionKind kind) {
   return kind == ActionKind::kCount || kind == ActionKind::kAllGather ||
          kind == ActionKind::kAllReduce || kind == ActionKind::kReduceScatter;
 }
 
+/// The loss of an output of which each rank has a part.
+Status check_loss(const StepPlan& p, const Action& a) {
+  std::vector<std::string> over;
+  if (p.model.segments.back().splits_output && p.mesh.find(plan::kTensorAxis) >= 0) {
+    over.emplace_back(plan::kTensorAxis);
+  }
+  if (a.axes == over) return {};
+  return bad(over.empty()
+                 ? "takes no axis: each rank has the whole output"
+                 : "needs axis '" + over.front() + "', whose ranks have parts of the output");
+}
+
 Status check_axes(const StepPlan& p, const Action& a) {
+  if (a.kind == ActionKind::kLoss) return check_loss(p, a);
   if (a.axes.empty()) return takes_axes(a.kind) ? bad("needs an axis") : Status();
   if (!may_take_axes(a.kind)) return bad("takes no axis");
   const bool several = a.kind == ActionKind::kAllReduce || a.kind == ActionKind::kNorm ||
@@ -160,8 +213,10 @@ Status check_axes(const StepPlan& p, const Action& a) {
   std::set<std::string> seen;
   for (const std::string& axis : a.axes) {
     if (p.mesh.find(axis) < 0) return bad("axis '" + axis + "' is not in the mesh");
-    if (axis == plan::kStageAxis && a.kind != ActionKind::kNorm) {
-      return bad("the stages of a pipeline have different parameters, and reduce nothing together");
+    const bool cuts_model = axis == plan::kStageAxis || axis == plan::kTensorAxis;
+    if (cuts_model && a.kind != ActionKind::kNorm) {
+      return bad("the ranks of '" + axis +
+                 "' have different parts of the model, and reduce nothing together");
     }
     if (!seen.insert(axis).second) return bad("names axis '" + axis + "' twice");
   }

@@ -33,7 +33,7 @@ class Walk {
  public:
   Walk(const plan::StepPlan& plan, const MemorySizes& sizes, int stage)
       : plan_(plan),
-        model_(model_of_stage(plan.model, stage)),
+        model_(largest_model_of(plan.model, plan.mesh, stage)),
         stages_(plan.model),
         stage_(stage),
         sizes_(sizes),

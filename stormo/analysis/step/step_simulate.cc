@@ -147,7 +147,7 @@ class Walk {
   /// From each rank of one stage to the rank of the other in its own pipeline.
   void move(const Action& a) {
     const int from = stages_.of_segment(ends_of(a).from), to = stages_.of_segment(ends_of(a).to);
-    const auto bytes = static_cast<double>(moved_bytes(a, sizes_));
+    const auto bytes = static_cast<double>(moved_bytes(plan_, a, sizes_));
     std::vector<double>& arrivals = moves_[{a.kind, a.range.first, a.micro_batch}];
     arrivals.resize(ranks_.size());
     for (const StepGroups::Group& group : groups_.over({plan::kStageAxis})) {
@@ -292,7 +292,7 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
   std::vector<std::vector<double>> before(at(stages), {0});
   double all = 0;
   for (int s = 0; s < stages; ++s) {
-    const plan::ModelShape model = model_of_stage(plan.model, s);
+    const plan::ModelShape model = largest_model_of(plan.model, plan.mesh, s);
     for (const plan::ParameterShape* p : flatten(model)) {
       const bool updated = p->trainable && !p->elsewhere;
       before[at(s)].push_back(before[at(s)].back() +

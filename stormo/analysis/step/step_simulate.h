@@ -31,8 +31,8 @@ struct StepTimes {
 
 /// How long one rank takes for its computations, alone, in seconds.
 struct ComputeTimes {
-  std::vector<double> forward;   ///< by segment, of one micro-batch
-  std::vector<double> backward;  ///< by segment, of one micro-batch
+  /// By segment, of one micro-batch; where ranks compute it together, of the part of one of them.
+  std::vector<double> forward, backward;
   double load = 0;
   double loss = 0;    ///< of one micro-batch
   double norm = 0;    ///< of all gradients

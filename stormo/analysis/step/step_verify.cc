@@ -24,6 +24,7 @@ StepWalk::StepWalk(const StepPlan& plan)
       factors_(plan),
       stages_(plan.model),
       stage_axis_(plan.mesh.find(plan::kStageAxis)),
+      tensor_axis_(plan.mesh.find(plan::kTensorAxis)),
       remote_(is_remote(plan)) {
   while (at(frozen_) < reads_.size() && !trains(frozen_)) ++frozen_;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -104,7 +105,7 @@ Status StepWalk::readable(int segment) const {
     for (std::size_t axis = 0; axis < weights.size(); ++axis) {
       const bool own = weights[axis] == Placement::kDiverged && is_own(at(p), axis);
       if (own || weights[axis] == Placement::kReplicate || weights[axis] == Placement::kShared ||
-          weights[axis] == Placement::kStaged) {
+          weights[axis] == Placement::kStaged || weights[axis] == Placement::kSplit) {
         continue;
       }
       if (one_rank(axis) && !on_servers(at(p), axis)) continue;
@@ -137,6 +138,8 @@ Status StepWalk::add_gradient(std::size_t i) {
   if (stage_axis_ >= 0 && !stages_.is_tied(static_cast<int>(i))) {
     terms[at(stage_axis_)] = Placement::kStaged;
   }
+  // what is split has gradients of slices, the rest the same on each rank
+  if (tensor_axis_ >= 0) terms[at(tensor_axis_)] = Placement::kSplit;
   for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
     if (p.gradients[axis] != terms[axis]) {
       return bad("adds to gradients that are reduced: " +

@@ -14,7 +14,7 @@ namespace stormo::analysis {
 /// | load              |                                              | batch: shard                |
 /// | count             | batch                                        | weights, added up           |
 /// | forward           | parameters: replicate, shared or pulled; the input | output                |
-/// | loss              | output of the last segment                   | loss                        |
+/// | loss              | output of the last segment; its axis, where ranks have parts of it | loss  |
 /// | recompute         | as forward; the loss                         | what backward needs of it   |
 /// | backward          | as forward; the gradient of the output       | gradients: partial, added   |
 /// | move_activation   | output of its first segment                  | it, on the stage of the second |
@@ -39,7 +39,8 @@ namespace stormo::analysis {
 ///
 /// Where the mesh has an axis "pp", the model is cut into stages: what is computed together is of
 /// one stage, and what goes from one to another is moved. Parameters are staged over it, and so are
-/// their gradients, unless several stages read them.
+/// their gradients, unless several stages read them. Over an axis "tp" parameters are split, and so
+/// are their gradients; what the ranks add up is a part of the computations.
 ///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.

@@ -133,10 +133,11 @@ class StepWalk {
   MicroBatches micro_batches_;
   GradientFactors factors_;
   plan::Stages stages_;
-  int stage_axis_;  // -1: no pipeline
-  bool remote_;     // the parameters are on servers
-  int every_ = 0;   // steps from one average to the next
-  int frozen_ = 0;  // segments before the first that any gradient reaches
+  int stage_axis_;   // -1: no pipeline
+  int tensor_axis_;  // -1: each layer is computed by one rank
+  bool remote_;      // the parameters are on servers
+  int every_ = 0;    // steps from one average to the next
+  int frozen_ = 0;   // segments before the first that any gradient reaches
   bool loaded_ = false, counted_ = false, weights_used_ = false, unused_found_ = false;
   bool agreed_ = false;
 };

@@ -47,6 +47,41 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+/// While it lives, the task's model computes what one of several ranks would, by itself.
+class OneOfSeveral {
+ public:
+  OneOfSeveral(const Task& task, int ranks)
+      : task_(task), alone_(tensor::SplitGroup::alone(std::max(1, ranks))) {
+    const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
+    if (ranks < 2 || chain == nullptr) return;
+    for (const torch::Tensor& p : chain->parameters()) whole_.emplace_back(p, p.detach());
+    const bool has_parts = shape_of(task).segments.back().splits_output;
+    parallelize(*chain, alone_);
+    task_.shape.reset();
+    if (!has_parts || !task.split_loss) return;
+    task_.loss = [this, loss = task.split_loss](const torch::Tensor& part,
+                                                const torch::Tensor& target) {
+      return loss(part, target, alone_);
+    };
+  }
+  ~OneOfSeveral() {
+    if (whole_.empty()) return;
+    std::dynamic_pointer_cast<model::Chain>(task_.module)->compute_with(nullptr);
+    for (auto& [parameter, values] : whole_) parameter.set_data(values);
+  }
+  OneOfSeveral(const OneOfSeveral&) = delete;
+  OneOfSeveral& operator=(const OneOfSeveral&) = delete;
+
+  const Task& task() const { return task_; }
+  /// Slices, as if they were all.
+  plan::ModelShape shape() const { return without_splits(shape_of(task_)); }
+
+ private:
+  Task task_;
+  tensor::SplitGroup alone_;
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> whole_;  // parameters, and their values
+};
+
 /// When the actions of a step were done, and what tensors took then.
 struct Sample {
   std::vector<double> seconds;      // by action
@@ -116,15 +151,18 @@ std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& da
 
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
                                      const TrainerOptions& options, std::int64_t samples) {
-  STORMO_ASSIGN_OR_RETURN(
-      const plan::StepPlan plan,
-      parallel::compose(parallel::one_device(shape_of(task)), parallel::by_segment()));
   task.module->train();
   samples = std::min(samples, dataset.size());
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
-                          run(plan, task, dataset, options, samples));
   StepMeasurement out;
   out.outputs = output_bytes(task, dataset, samples);
+  const std::int64_t all = num_elements(shape_of(task));
+  const OneOfSeveral one(task, options.strategy.tensor);
+  STORMO_ASSIGN_OR_RETURN(
+      const plan::StepPlan plan,
+      parallel::compose(parallel::one_device(one.shape()), parallel::by_segment()));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
+                          run(plan, one.task(), dataset, options, samples));
+  const double share = static_cast<double>(all) / static_cast<double>(num_elements(plan.model));
   const auto segments = plan.model.segments.size();
   out.times.forward.resize(segments);
   out.times.backward.resize(segments);
@@ -138,7 +176,7 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
     switch (a.kind) {
       case ActionKind::kLoad: out.times.load = typical; break;
       case ActionKind::kLoss: out.times.loss = typical; break;
-      case ActionKind::kUpdate: out.times.update = out.times.norm = typical; break;
+      case ActionKind::kUpdate: out.times.update = out.times.norm = typical * share; break;
       case ActionKind::kForward:
         out.times.forward[segment] = typical;
         out.activations[segment] = steps.back().bytes[i] - steps.back().bytes[i - 1];

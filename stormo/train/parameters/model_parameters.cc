@@ -30,7 +30,7 @@ plan::ModelShape with_tables(plan::ModelShape shape, const torch::nn::Module& mo
 
 plan::ModelShape shape_of(const Task& task) {
   if (const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module)) {
-    plan::ModelShape shape = chain->shape();
+    plan::ModelShape shape = chain->split_shape();
     // all of them belong to segments?
     if (num_parameters(shape) == static_cast<int>(chain->parameters().size())) {
       return with_tables(std::move(shape), *chain);

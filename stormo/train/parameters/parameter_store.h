@@ -14,6 +14,10 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/tensor_piece.h>
 
+namespace stormo::tensor {
+class SplitGroup;
+}  // namespace stormo::tensor
+
 namespace stormo::train {
 
 class StageLink;
@@ -93,6 +97,9 @@ class ParameterStore {
   virtual double consensus_distance() const { return 0; }
   /// Of a stage of a pipeline: what sends tensors to other stages; else null. Not a collective.
   virtual StageLink* stages() { return nullptr; }
+  /// Where layers are computed by several ranks together: this rank's group of them; else null. Not
+  /// a collective.
+  virtual const tensor::SplitGroup* split_group() const { return nullptr; }
   /// The rank whose value of a module's buffer counts; of what differs between replicas the first
   /// one's counts. Not a collective.
   virtual Rank owner_of_buffer(const std::string& /*name*/) const { return 0; }

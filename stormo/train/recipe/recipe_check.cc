@@ -133,10 +133,12 @@ class RecipeCheck {
     const Result<Strategy> chosen = strategy_of(train_);
     require(chosen.ok(), "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
-    plan::ModelShape any;  // of enough segments: the model's own are looked at later
+    plan::ModelShape any;  // that can be cut: the model's own segments are looked at later
     for (std::int64_t i = 0; i < std::int64_t{strategy.pipeline} * strategy.chunks; ++i) {
       if (i == plan::kMaxSegments) break;
-      any.segments.push_back({.name = "module", .parameters = {{"weight", 1}}});
+      plan::ParameterShape weight{.name = "weight", .elements = plan::kMaxRanks};
+      weight.split.units = plan::kMaxRanks;
+      any.segments.push_back({.name = "module", .parameters = {weight}});
     }
     const auto plan = parallel::plan_for(
         strategy, any, {.ranks_per_host = {ranks_}, .can_share = true},

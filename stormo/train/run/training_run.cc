@@ -38,7 +38,7 @@ double seconds_since(TimePoint start) {
 data::Sampler sampler_of(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
   if (o.session) return make_sampler(*setup.train, o, o.session->worker(), o.session->workers());
-  const plan::DataPart mine = data_part(setup.plan.mesh, setup.world.rank());
+  const plan::Part mine = data_part(setup.plan.mesh, setup.world.rank());
   return make_sampler(*setup.train, o, mine.index, mine.parts);
 }
 
@@ -72,7 +72,10 @@ TrainingRun::TrainingRun(const RunSetup& setup)
   world_.set_sink(&lanes_);
 }
 
-TrainingRun::~TrainingRun() { world_.set_sink(nullptr); }
+TrainingRun::~TrainingRun() {
+  if (groups_) groups_->set_sink(nullptr);
+  world_.set_sink(nullptr);
+}
 
 observe::RunObserver& TrainingRun::observer() const {
   static observe::RunObserver silent;
@@ -110,6 +113,7 @@ Status TrainingRun::start() {
   setup_.task.module->train();
   STORMO_RETURN_IF_ERROR(state_.start());
   groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
+  groups_->set_sink(&lanes_);
   store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_, setup_.facts);
   if (has_servers(setup_.plan) && !options_.session) {
     progress_ = std::make_unique<WorkerProgress>(world_);
@@ -157,7 +161,7 @@ Status TrainingRun::start() {
                               .global_batch = options_.global_batch,
                               .seed = options_.seed,
                               .checkpoint = options_.checkpoint.directory};
-  for (const torch::Tensor& p : setup_.task.module->parameters()) record.parameters += p.numel();
+  record.parameters = num_elements(setup_.plan.model);
   observer().on_start(record);
   report_sharding();
   return {};
@@ -206,7 +210,7 @@ Status TrainingRun::train() {
 }
 
 Status TrainingRun::train_one_step() {
-  seed_step(options_.seed, state_.step, world_.rank());
+  seed_step(options_.seed, state_.step, random_stream(setup_.plan.mesh, world_.rank()));
   lanes_.set_step(state_.step + 1);
   learning_rate_ = rate_of(state_.step);
   agreed_ = false;

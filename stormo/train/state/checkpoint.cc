@@ -88,7 +88,8 @@ Status add_piece(const TensorPiece& part, std::vector<checkpoint::Piece>& pieces
                     .begin = part.begin,
                     .end = part.end,
                     .data = values.const_data_ptr(),
-                    .owner = std::make_shared<const torch::Tensor>(values)});
+                    .owner = std::make_shared<const torch::Tensor>(values),
+                    .box = part.box});
   return ok_status();
 }
 

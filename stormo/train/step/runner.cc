@@ -78,16 +78,17 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank 
 
 Status Runner::follow(const plan::StepPlan& plan) {
   STORMO_RETURN_IF_ERROR(analysis::verify(plan));
-  STORMO_RETURN_IF_ERROR(check_model(plan.model, trainable_parameters(*parts_.task.module)));
   plan::StepPlan own = project(plan, rank_);
+  STORMO_RETURN_IF_ERROR(check_model(own.model, trainable_parameters(*parts_.task.module)));
   STORMO_RETURN_IF_ERROR(parts_.store.check(own));
-  auto chain = chain_of(parts_.task.module, plan.model);
+  auto chain = chain_of(parts_.task.module, own.model);
   STORMO_RETURN_IF_ERROR(check(plan, chain != nullptr));
   chain_ = std::move(chain);
   whole_ = plan;
   plan_ = std::move(own);
   look_ahead();
-  knows_loss_ = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0;
+  knows_loss_ = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0 &&
+                slice_of(plan_.mesh, rank_).index == 0;
   trains_.clear();
   const auto shapes = flatten(plan_.model);
   for (const std::vector<int>& read : parameters_read(plan_.model)) {
@@ -133,7 +134,16 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
   if (num_stages(plan.mesh) > 1 && parts_.store.stages() == nullptr) {
     return Status(Code::kBadPlan, "the plan has stages, but the store moves nothing between them");
   }
+  if (plan.mesh.find(plan::kTensorAxis) >= 0 && parts_.store.split_group() == nullptr) {
+    return Status(Code::kBadPlan, "the plan has slices, but the store has whole parameters");
+  }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    if (plan.actions[i].kind == ActionKind::kLoss && !plan.actions[i].axes.empty() &&
+        !parts_.task.split_loss) {
+      return Status(Code::kBadPlan, describe(plan, i) +
+                                        ": the task has no loss of an output in parts; set "
+                                        "Task::split_loss, as to model::split_cross_entropy()");
+    }
     const bool part = range_of(plan.actions[i].kind) == plan::RangeOf::kSegments &&
                       plan.actions[i].range != all_segments(plan.model);
     if (!part || has_segments) continue;
@@ -177,7 +187,7 @@ Status Runner::execute(const Action& action, double learning_rate) {
   switch (action.kind) {
     case ActionKind::kLoad: return done(load());
     case ActionKind::kForward: return done(forward(action));
-    case ActionKind::kLoss: return done(loss(at(action)));
+    case ActionKind::kLoss: return done(loss(action));
     case ActionKind::kRecompute: return done(recompute(action));
     case ActionKind::kBackward: return done(backward(action));
     case ActionKind::kMoveActivation:
@@ -314,12 +324,16 @@ torch::Tensor Runner::compute(plan::Range segments, torch::Tensor x) const {
   return autocast && segments.last == all.last ? x.to(torch::kFloat32) : x;  // for the loss
 }
 
-Status Runner::loss(MicroBatch& m) {
+Status Runner::loss(const Action& action) {
+  MicroBatch& m = at(action);
   if (m.batch.size() == 0) return {};
   const Interval interval(parts_.lanes, Lane::kCompute, "loss");
-  m.loss = parts_.task.loss(m.pieces.back().output, m.batch.target);
+  const torch::Tensor& output = m.pieces.back().output;
+  m.loss = action.axes.empty()
+               ? parts_.task.loss(output, m.batch.target)
+               : parts_.task.split_loss(output, m.batch.target, *parts_.store.split_group());
   const double value = m.loss.item<double>();
-  outcome_.loss_sum += value * static_cast<double>(m.batch.size());
+  if (knows_loss_) outcome_.loss_sum += value * static_cast<double>(m.batch.size());
   if (std::isfinite(value)) return {};
   return invalid_argument("rank " + std::to_string(rank_) + ": the loss is " +
                           std::to_string(value) + "; not finite first: " + where_not_finite(m) +

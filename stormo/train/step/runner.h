@@ -96,7 +96,7 @@ class Runner {
   Status forward(const plan::Action& action);
   Status forget(Piece& piece, const torch::Tensor& x) const;
   torch::Tensor compute(plan::Range segments, torch::Tensor x) const;
-  Status loss(MicroBatch& at);
+  Status loss(const plan::Action& action);
   std::string where_not_finite(const MicroBatch& at) const;
   Status recompute(const plan::Action& action);
   Status backward(const plan::Action& action);
@@ -124,7 +124,7 @@ class Runner {
   Rank rank_;
   RunnerParts parts_;
   std::shared_ptr<model::Chain> chain_;  // of the plan's segments; null: the module is one piece
-  bool knows_loss_ = false;              // stages in front of the last do not
+  bool knows_loss_ = false;              // one rank of each replica does
   std::vector<bool> trains_;             // by segment: it reads a trainable parameter
   std::vector<bool> is_forgotten_;       // by action: a forward that is recomputed
   std::vector<bool> ends_gradients_;  // by action: a backward with none of other batches behind it

@@ -14,10 +14,10 @@
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/elastic_store.h>
 #include <stormo/train/store/host_shared_store.h>
+#include <stormo/train/store/model_parallel_store.h>
 #include <stormo/train/store/replicated_store.h>
 #include <stormo/train/store/served_store.h>
 #include <stormo/train/store/sharded_store.h>
-#include <stormo/train/store/staged_store.h>
 
 namespace stormo::train {
 namespace {
@@ -85,8 +85,8 @@ bool may_overlap(const plan::StepPlan& plan) {
   const auto count = [&](plan::ActionKind kind) {
     return std::ranges::count(plan.actions, kind, &plan::Action::kind);
   };
-  return has_simple_passes(plan) && count(plan::ActionKind::kAllReduce) == 1 &&
-         count(plan::ActionKind::kCount) == 0;
+  return model_axes(plan.mesh).empty() && has_simple_passes(plan) &&
+         count(plan::ActionKind::kAllReduce) == 1 && count(plan::ActionKind::kCount) == 0;
 }
 
 Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap) {
@@ -102,7 +102,7 @@ int portions_of(const TrainerOptions& options) {
 }
 
 int replicas_of(const TrainerOptions& options, int ranks) {
-  return std::max(1, workers_of(options, ranks) / std::max(1, options.strategy.pipeline));
+  return std::max(1, workers_of(options, ranks) / std::max(1, ranks_of_replica(options.strategy)));
 }
 
 int parts_of(const TrainerOptions& options, int ranks) {
@@ -253,8 +253,8 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   if (is_diverged(plan)) {
     return std::make_unique<AveragedStore>(groups, options.optimizer, parameters);
   }
-  if (plan.mesh.find(plan::kStageAxis) >= 0) {
-    return std::make_unique<StagedStore>(groups, plan, module, options.optimizer, how);
+  if (!model_axes(plan.mesh).empty()) {
+    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how);
   }
   if (plan.mesh.find("host") >= 0) {
     return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,

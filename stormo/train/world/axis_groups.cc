@@ -1,7 +1,7 @@
 #include <stormo/train/world/axis_groups.h>
 
 #include <algorithm>
-#include <functional>
+#include <set>
 #include <utility>
 
 #include <stormo/plan/project.h>
@@ -9,62 +9,87 @@
 namespace stormo::train {
 namespace {
 
-/// Every group of an axis is made by all ranks, in the same order.
+using Axes = std::vector<std::string>;
+
+/// Every group is made by all ranks, in the same order.
 AxisGroups::Groups make_groups(comm::Communicator& world, const plan::Mesh& mesh,
-                               const std::function<bool(const plan::Axis&)>& wanted) {
+                               const std::vector<Axes>& wanted) {
   if (mesh.size() != world.size()) {
     throw Error(Status(Code::kBadPlan, "the plan is for " + std::to_string(mesh.size()) +
                                            " rank(s), the job has " + std::to_string(world.size()) +
                                            "; compose it for these ranks (parallel::plan_for)"));
   }
   AxisGroups::Groups mine;
-  for (const plan::Axis& axis : mesh.axes) {
-    if (!wanted(axis) || axis.size == world.size()) continue;
+  std::set<Axes> known;
+  for (const Axes& axes : wanted) {
+    const Axes over = AxisGroups::key_of(mesh, axes).take_or_throw();
+    if (!known.insert(over).second) continue;
     for (Rank first = 0; first < world.size(); ++first) {
-      const std::vector<Rank> members = mesh.group(first, axis.name);
+      const std::vector<Rank> members = mesh.group(first, over);
+      if (std::ssize(members) == world.size()) break;
       if (members.front() != first) continue;
       auto made = world.subgroup(members, Deadline::never()).take_or_throw();
-      if (made != nullptr) mine[axis.name] = std::move(made);
+      if (made != nullptr) mine[over] = std::move(made);
     }
   }
   return mine;
 }
 
+std::vector<Axes> used_axes(const plan::StepPlan& plan) {
+  std::vector<Axes> out;
+  for (const std::string& axis : model_axes(plan.mesh)) out.push_back({axis});
+  for (const plan::Action& a : plan.actions) {
+    if (!a.axes.empty()) out.push_back(a.axes);
+  }
+  return out;
+}
+
+std::vector<Axes> each_axis(const plan::Mesh& mesh) {
+  std::vector<Axes> out;
+  for (const plan::Axis& axis : mesh.axes) out.push_back({axis.name});
+  return out;
+}
+
 }  // namespace
 
+Result<std::vector<std::string>> AxisGroups::key_of(const plan::Mesh& mesh,
+                                                    const std::vector<std::string>& axes) {
+  Axes out;
+  for (const std::string& name : axes) {
+    if (mesh.find(name) < 0) return invalid_argument("axis '" + name + "' is not in the mesh");
+  }
+  for (const plan::Axis& axis : mesh.axes) {
+    if (axis.size > 1 && std::ranges::count(axes, axis.name) > 0) out.push_back(axis.name);
+  }
+  return out;
+}
+
 AxisGroups::AxisGroups(comm::Communicator& world, const plan::StepPlan& plan)
-    : AxisGroups(world, plan.mesh, make_groups(world, plan.mesh, [&plan](const plan::Axis& axis) {
-                   return axis.name == plan::kStageAxis ||
-                          std::ranges::any_of(plan.actions, [&](const plan::Action& a) {
-                            return a.axes == std::vector<std::string>{axis.name};
-                          });
-                 })) {}
+    : AxisGroups(world, plan.mesh, make_groups(world, plan.mesh, used_axes(plan))) {}
 
 AxisGroups::AxisGroups(comm::Communicator& world, const plan::Mesh& mesh)
-    : AxisGroups(world, mesh, make_groups(world, mesh, [](const plan::Axis&) { return true; })) {}
+    : AxisGroups(world, mesh, make_groups(world, mesh, each_axis(mesh))) {}
 
 AxisGroups::AxisGroups(comm::Communicator& world, plan::Mesh mesh, Groups groups)
     : world_(world), mesh_(std::move(mesh)), groups_(std::move(groups)) {}
 
 Result<comm::Communicator*> AxisGroups::over(const std::vector<std::string>& axes) const {
-  int size = 1;
-  std::string widest;
-  for (const std::string& name : axes) {
-    const int index = mesh_.find(name);
-    if (index < 0) return invalid_argument("axis '" + name + "' is not in the mesh");
-    const int ranks = mesh_.axes[static_cast<std::size_t>(index)].size;
-    size *= ranks;
-    if (widest.empty() || ranks > 1) widest = name;
-  }
-  if (size == world_.size()) return &world_;
-  const auto group = groups_.find(widest);
-  if (group != groups_.end() && group->second->size() == size) return group->second.get();
-  return Status(Code::kBadPlan, "no group over some axes of a larger mesh: name one, or all");
+  STORMO_ASSIGN_OR_RETURN(const Axes over, key_of(mesh_, axes));
+  if (std::ssize(mesh_.group(0, over)) == world_.size()) return &world_;
+  const auto group = groups_.find(over);
+  if (group != groups_.end()) return group->second.get();
+  return Status(Code::kBadPlan,
+                "no group over these axes was made: an action of the plan names them");
+}
+
+void AxisGroups::set_sink(Sink* sink) const {
+  world_.set_sink(sink);
+  for (const auto& [axes, group] : groups_) group->set_sink(sink);
 }
 
 std::uint64_t AxisGroups::bytes_sent() const {
   std::uint64_t sent = world_.bytes_sent();
-  for (const auto& [axis, group] : groups_) sent += group->bytes_sent();
+  for (const auto& [axes, group] : groups_) sent += group->bytes_sent();
   return sent;
 }
 

@@ -12,14 +12,20 @@
 
 namespace stormo::train {
 
-/// The communicators of a mesh: for each axis the group of ranks that differ from this rank only in
-/// their coordinate on this axis.
+/// The communicators of a mesh: for some axes the group of ranks that differ from this rank only in
+/// their coordinates on these axes.
 class AxisGroups {
  public:
-  using Groups = std::map<std::string, std::unique_ptr<comm::Communicator>>;
+  /// By key_of() their axes.
+  using Groups = std::map<std::vector<std::string>, std::unique_ptr<comm::Communicator>>;
 
-  /// A collective; blocks. Makes a subgroup for each axis that an action of the plan uses by
-  /// itself, and for the stages of a pipeline, unless the axis has all ranks. `world` is borrowed.
+  /// Of some axes those that have more than one rank, in the order of the mesh; kInvalidArgument
+  /// for an axis that the mesh lacks.
+  static Result<std::vector<std::string>> key_of(const plan::Mesh& mesh,
+                                                 const std::vector<std::string>& axes);
+
+  /// A collective; blocks. Makes a subgroup for each set of axes that an action of the plan uses,
+  /// and for each axis over which the model is cut, unless it has all ranks. `world` is borrowed.
   /// Throws Error; kBadPlan when the mesh has another number of ranks.
   AxisGroups(comm::Communicator& world, const plan::StepPlan& plan);
   /// The same with a subgroup for every axis.
@@ -29,16 +35,18 @@ class AxisGroups {
 
   comm::Communicator& world() const { return world_; }
   const plan::Mesh& mesh() const { return mesh_; }
-  /// This rank's group over `axes`: one axis, or all axes that have more than one rank. kBadPlan
-  /// for other combinations, kInvalidArgument for an axis that the mesh lacks.
+  /// This rank's group over `axes`: of all ranks, or one that was made. kBadPlan for others,
+  /// kInvalidArgument for an axis that the mesh lacks.
   Result<comm::Communicator*> over(const std::vector<std::string>& axes) const;
+  /// Receives the Events of `world` and of the groups; null: none. Not owned.
+  void set_sink(Sink* sink) const;
   /// Payload bytes that this rank has sent to other hosts, in `world` and in the groups of axes.
   std::uint64_t bytes_sent() const;
 
  private:
   comm::Communicator& world_;
   plan::Mesh mesh_;
-  Groups groups_;  // of axes that have not all ranks
+  Groups groups_;  // that have not all ranks
 };
 
 }  // namespace stormo::train

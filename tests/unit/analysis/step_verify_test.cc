@@ -406,7 +406,7 @@ TEST(StepVerify, ServersHaveParametersTogetherWithTheirState) {
        {"state parameters: remote over dp, but the mesh has other axes; the workers are its only "
         "one",
         [](StepPlan& p) {
-          p.mesh.axes.push_back({"tp", 2});
+          p.mesh.axes.push_back({"x", 2});
           for (auto* on : {&p.parameters, &p.frozen, &p.optimizer_state}) {
             on->push_back(Placement::kReplicate);
           }

@@ -1,5 +1,5 @@
 // Pipelines as plans: the orders of the stages, what they cost, keep and wait for. That ranks do
-// what these plans say is tested in tests/unit/train/pipeline_test.cc.
+// what these plans say is tested in tests/unit/train/model_parallel_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -419,12 +419,14 @@ TEST(PipelineStrategy, ReplicasOfPipelines) {
   const auto why = [&](int ranks, const Strategy& how, int m = 4) {
     return plan_for_ranks(ranks, how, m).status().message();
   };
-  EXPECT_NE(why(3, s).find("replicas of 2 stages, and 3 ranks are no multiple"), std::string::npos);
+  EXPECT_NE(
+      why(3, s).find("replicas of 2 ranks (pipeline 2, tensor 1), and 3 ranks are no multiple"),
+      std::string::npos);
   EXPECT_NE(why(2, s, 1).find("raise micro_batches"), std::string::npos);
   s.pipeline = 8;
   EXPECT_NE(why(8, s, 8).find("has 4 segments, too few for 8 parts"), std::string::npos);
   s = {.kind = Strategy::Kind::kFsdp, .pipeline = 2};
-  EXPECT_NE(why(2, s).find("is not cut into pipelines"), std::string::npos);
+  EXPECT_NE(why(2, s).find("does not cut replicas"), std::string::npos);
   s = {.pipeline = 2, .schedule = "zigzag"};
   EXPECT_NE(why(2, s).find("there are gpipe, 1f1b, eager_1f1b, interleaved"), std::string::npos);
   s = {.pipeline = 2, .schedule = "interleaved", .chunks = 30000};

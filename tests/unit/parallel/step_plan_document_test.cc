@@ -22,6 +22,7 @@
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/tensor_parallel.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {
@@ -63,6 +64,17 @@ plan::StepPlan made_by(const std::vector<Pass>& passes,
   return compose(one_device(std::move(model)), passes).take_or_throw();
 }
 
+/// The same layers, the first cut by its outputs and the second by its inputs.
+plan::ModelShape split_layers() {
+  plan::ModelShape model = made_by({}).model;
+  model.segments[0].parameters[0].split = {.units = 6};
+  model.segments[0].sums.backward = {2};
+  model.segments[0].splits_output = true;
+  model.segments[1].parameters[0].split = {.dim = 1, .units = 6};
+  model.segments[1].sums.forward = {1};
+  return model;
+}
+
 /// In the order of docs/step-plan-examples.md.
 std::vector<plan::StepPlan> plans_of_today() {
   return {made_by({mirrored(2), bucket(24)}),
@@ -74,7 +86,9 @@ std::vector<plan::StepPlan> plans_of_today() {
           made_by({clip_gradients(), parameter_averaging(3, 8)}),
           made_by({clip_gradients(), parameter_server(3)}),
           made_by({clip_gradients(), elastic_averaging(3, 8)}),
-          made_by({micro_batches(3), pipeline({})})};
+          made_by({micro_batches(3), pipeline({})}),
+          compose(one_device(split_layers()), {clip_gradients(), tensor_parallel(2), mirrored(2)})
+              .take_or_throw()};
 }
 
 TEST(PlanDocuments, ShowWhatThePassesMake) {

@@ -27,6 +27,8 @@ TEST(Mesh, TheLastAxisVariesFastest) {
 
 TEST(Mesh, AGroupSharesAllOtherCoordinates) {
   EXPECT_EQ(kGrid.group(17, "tp"), (std::vector<Rank>{16, 17, 18, 19}));
+  const std::vector<std::string> two = {"pp", "tp"};
+  EXPECT_EQ(kGrid.group(17, two), (std::vector<Rank>{4, 5, 6, 7, 16, 17, 18, 19}));
   EXPECT_EQ(kGrid.group(17, "dp"), (std::vector<Rank>{13, 17, 21}));
   EXPECT_EQ(kGrid.group(17, "pp"), (std::vector<Rank>{5, 17}));
 }

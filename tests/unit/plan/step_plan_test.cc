@@ -114,7 +114,7 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
             "int8, int16, int32, int64, uint8, bool");
   EXPECT_EQ(message_of(head + "state parameters partial"),
             "4:18: 'partial' is not a placement; there are replicate, shard, shared, remote, "
-            "diverged, staged");
+            "diverged, staged, split");
   EXPECT_EQ(
       message_of(state + "action 0: sleep"),
       "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "

@@ -21,6 +21,7 @@
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/tensor_parallel.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/estimate/step_sizes.h>
@@ -89,16 +90,22 @@ Held measured(const PlanRun& run) {
   return *std::ranges::max_element(held, {}, &Held::peak);
 }
 
-/// Of a step of `rows` rows on one rank.
-StepMeasurement measurement(const Problem& problem, std::int64_t rows) {
+/// Of a step of `rows` rows on one rank, of `tensor` that compute layers together.
+StepMeasurement measurement(const Problem& problem, std::int64_t rows, int tensor) {
   const auto chain = problem.model(3);
   Task task;
   task.module = chain;
   task.forward = [chain](const torch::Tensor& x) { return chain->forward(x); };
   task.loss = model::cross_entropy;
   task.shape = chain->shape();
+  task.split_loss = [classes = test::classes_of(*chain)](const auto& part, const auto& target,
+                                                         const auto& ranks) {
+    return model::split_cross_entropy(part, target, classes, &ranks);
+  };
   const OneBatch data(problem.batches(1, rows).front());
-  return measure_step(task, data, {}, rows).take_or_throw();
+  TrainerOptions options;
+  options.strategy.tensor = tensor;
+  return measure_step(task, data, options, rows).take_or_throw();
 }
 
 struct Way {
@@ -121,12 +128,17 @@ std::vector<Way> ways() {
       {"pipeline, gpipe",
        {parallel::micro_batches(4), parallel::pipeline({.schedule = parallel::gpipe()})}},
       {"pipeline of 3, replicas",
-       {parallel::micro_batches(4), parallel::pipeline({.stages = 3}), parallel::mirrored(2)}}};
+       {parallel::micro_batches(4), parallel::pipeline({.stages = 3}), parallel::mirrored(2)}},
+      {"tensor", {parallel::tensor_parallel(2)}},
+      {"tensor of 4, recompute", {parallel::tensor_parallel(4), parallel::recompute()}},
+      {"tensor in stages, replicas",
+       {parallel::micro_batches(4), parallel::pipeline({}), parallel::tensor_parallel(2),
+        parallel::mirrored(2)}}};
 }
 
 PlanRun run_of(const Way& way, const Problem& problem, std::int64_t rows) {
   const plan::StepPlan plan =
-      parallel::compose(parallel::one_device(problem.model(3)->shape()), way.passes)
+      parallel::compose(parallel::one_device(problem.model(3)->split_shape()), way.passes)
           .take_or_throw();
   PlanRun run{.plan = plan,
               .hosts = {plan.mesh.size()},
@@ -183,14 +195,17 @@ TEST(MemoryPrediction, WithActivations) {
       },
       torch::kFloat32};
   constexpr std::int64_t kRows = 16;
-  std::map<std::int64_t, StepMeasurement> measurements;  // by rows
+  std::map<std::pair<std::int64_t, int>, StepMeasurement> measurements;  // by rows and tensor
   for (const Way& way : ways()) {
     const PlanRun run = run_of(way, gpt, kRows);
     const std::int64_t rows = kRows / data_part(run.plan.mesh, 0).parts / run.plan.micro_batches;
-    if (!measurements.contains(rows)) measurements[rows] = measurement(gpt, rows);
+    const int tensor = slice_of(run.plan.mesh, 0).parts;
+    if (!measurements.contains({rows, tensor})) {
+      measurements[{rows, tensor}] = measurement(gpt, rows, tensor);
+    }
     analysis::MemorySizes sizes = memory_sizes_of(run.options);
-    sizes.activations = measurements[rows].activations;
-    sizes.outputs = measurements[rows].outputs;
+    sizes.activations = measurements[{rows, tensor}].activations;
+    sizes.outputs = measurements[{rows, tensor}].outputs;
     expect_within(way.name, analysis::memory(run.plan, sizes).peak.total(), measured(run).peak,
                   0.10);
   }

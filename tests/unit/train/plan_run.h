@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <stormo/model/chain.h>
+#include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
@@ -35,21 +36,32 @@ inline std::vector<int> hosts_of(const std::vector<Rank>& members, const std::ve
   return out;
 }
 
-/// For each rank its group of each axis: threads have no launcher to connect subgroups with.
+/// For each rank its groups over each axis, and over all axes that cut the model: threads have no
+/// launcher to connect subgroups with.
 inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
                                                         const std::vector<int>& hosts) {
   std::vector<train::AxisGroups::Groups> out(static_cast<std::size_t>(mesh.size()));
-  for (const plan::Axis& axis : mesh.axes) {
-    for (Rank first = 0; first < mesh.size() && axis.size < mesh.size(); ++first) {
-      const std::vector<Rank> members = mesh.group(first, axis.name);
-      if (members.front() != first) continue;
+  std::vector<std::vector<std::string>> wanted;
+  for (const plan::Axis& axis : mesh.axes) wanted.push_back({axis.name});
+  if (model_axes(mesh).size() > 1) wanted.push_back(model_axes(mesh));
+  for (const std::vector<std::string>& over : wanted) {
+    const auto axes = train::AxisGroups::key_of(mesh, over).take_or_throw();
+    for (Rank first = 0; first < mesh.size(); ++first) {
+      const std::vector<Rank> members = mesh.group(first, axes);
+      if (std::ssize(members) == mesh.size() || members.front() != first) continue;
       Group group = comm::make_hosts(hosts_of(members, hosts));
       for (std::size_t i = 0; i < members.size(); ++i) {
-        out[static_cast<std::size_t>(members[i])][axis.name] = std::move(group[i]);
+        out[static_cast<std::size_t>(members[i])][axes] = std::move(group[i]);
       }
     }
   }
   return out;
+}
+
+/// Of a model whose output may be in parts; else 0.
+inline std::int64_t classes_of(const model::Chain& chain) {
+  const auto* gpt = dynamic_cast<const model::Gpt*>(&chain);
+  return gpt == nullptr ? 0 : gpt->options().vocabulary;
 }
 
 /// What a run is; equal on all ranks.
@@ -74,6 +86,10 @@ class PlanRank {
     task.module = chain;
     task.forward = [this](const torch::Tensor& x) { return chain->forward(x); };
     task.loss = model::cross_entropy;
+    task.split_loss = [classes = classes_of(*chain)](const auto& part, const auto& target,
+                                                     const auto& split_over) {
+      return model::split_cross_entropy(part, target, classes, &split_over);
+    };
     task.shape = chain->shape();
     if (run.half) task.autocast = torch::kHalf;
   }
@@ -136,7 +152,7 @@ class PlanRank {
  private:
   Result<data::Batch> rows() {
     const Batch& all = run.batches[next++];
-    const plan::DataPart part = data_part(run.plan.mesh, rank());
+    const plan::Part part = data_part(run.plan.mesh, rank());
     const std::int64_t rows = all.x.size(0), n = part.parts, r = part.index;
     const Batch mine = all.rows(rows * r / n, rows * (r + 1) / n - rows * r / n);
     return data::Batch{mine.x, mine.target};

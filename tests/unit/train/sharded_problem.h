@@ -17,6 +17,7 @@
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/mlp.h>
+#include <stormo/model/text_classifier.h>
 #include <stormo/train/sharding/fully_sharded_data_parallel.h>
 
 #include "tests/unit/comm/ranks.h"
@@ -98,15 +99,33 @@ inline Problem cnn_problem() {
             return Batch{torch::randn({rows, 1, 28, 28}), torch::randint(10, {rows})};
           }};
 }
-inline Problem gpt_problem(bool tied = true) {
+inline Problem gpt_problem(bool tied = true, int heads = 2) {
+  return {tied ? "gpt" : "gpt, not tied",
+          [tied, heads] {
+            return std::make_shared<model::Gpt>(model::GptOptions{.vocabulary = 19,
+                                                                  .context = 8,
+                                                                  .layers = 2,
+                                                                  .heads = heads,
+                                                                  .width = 12,
+                                                                  .tied = tied});
+          },
+          [](std::int64_t rows) {
+            return Batch{torch::randint(19, {rows, 8}), torch::randint(19, {rows, 8})};
+          }};
+}
+
+/// Texts of up to 8 words, the first of which is one.
+inline Problem text_problem() {
   return {
-      tied ? "gpt" : "gpt, not tied",
-      [tied] {
-        return std::make_shared<model::Gpt>(model::GptOptions{
-            .vocabulary = 19, .context = 8, .layers = 2, .heads = 2, .width = 12, .tied = tied});
+      "text classifier",
+      [] {
+        return std::make_shared<model::TextClassifier>(model::TextClassifierOptions{
+            .vocabulary = 19, .classes = 3, .width = 12, .layers = 2, .heads = 2, .context = 8});
       },
       [](std::int64_t rows) {
-        return Batch{torch::randint(19, {rows, 8}), torch::randint(19, {rows, 8})};
+        torch::Tensor x = torch::randint(19, {rows, 8});
+        x.select(1, 0).clamp_(1);
+        return Batch{x, torch::randint(3, {rows})};
       }};
 }
 

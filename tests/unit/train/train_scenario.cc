@@ -113,6 +113,7 @@ train::TrainerOptions options_of(const Arguments& arguments, const std::string& 
   strategy.stage = static_cast<int>(number(arguments, "stage", strategy.stage));
   strategy.hybrid = number(arguments, "hybrid", 0) != 0;
   strategy.pipeline = static_cast<int>(number(arguments, "pipeline", 1));
+  strategy.tensor = static_cast<int>(number(arguments, "tensor", 1));
   options.gradients.reducer =
       named(arguments, "reducer", {"auto", "ring", "hierarchical", "reduce_to_one"},
             train::Reducer::kAuto);
@@ -207,6 +208,11 @@ int train_chain(World& world, const Arguments& arguments, const std::string& fol
   task.module = chain;
   task.forward = [chain](const torch::Tensor& x) { return chain->forward(x); };
   task.loss = model::cross_entropy;
+  task.split_loss = [classes = problem.model.vocabulary](const torch::Tensor& part,
+                                                         const torch::Tensor& target,
+                                                         const tensor::SplitGroup& ranks) {
+    return model::split_cross_entropy(part, target, classes, &ranks);
+  };
   task.correct = model::count_correct;
   task.shape = chain->shape();
   if (arguments.contains("precision") && arguments.at("precision") != "float32") {

@@ -1,4 +1,4 @@
-"""stormo train with pipelines: the model cut by layers.
+"""stormo train with models that are cut over ranks, by layers and inside of them.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -12,11 +12,12 @@ import time
 from train_cli import DEADLINE_S, TrainTest, main, ranks_of
 
 PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
+TENSOR = ("strategy.tensor=2",)
 # five segments with a tied weight
 GPT = ("gpt.toml", "model.layers=3", "steps=8", "train.clip_norm=1", "eval_every=4")
 
 
-class PipelineTest(TrainTest):
+class ModelParallelTest(TrainTest):
     def run_of(self, *arguments):
         """The last record, and the losses of the steps and evaluations."""
         records = self.lines(*arguments)
@@ -33,7 +34,9 @@ class PipelineTest(TrainTest):
         ways = (("-n", "2", *PIPELINE), ("-n", "2", *PIPELINE, "strategy.schedule=gpipe"),
                 ("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
-                ("-n", "4", *PIPELINE, "strategy.pipeline=4"))
+                ("-n", "4", *PIPELINE, "strategy.pipeline=4"), ("-n", "2", *TENSOR),
+                ("-n", "4", *TENSOR, "train.micro_batches=2", "train.recompute=true"),
+                ("-n", "4", *TENSOR, *PIPELINE))
         for way in ways:
             end, losses = self.run_of(*GPT, *way, "checkpoint.directory=cut", "--overwrite")
             self.assert_near(losses, alone)
@@ -42,39 +45,46 @@ class PipelineTest(TrainTest):
     def test_any_mesh_reads_its_checkpoint(self):
         adam = (*GPT, "optimizer.kind=adamw")
         _, whole = self.run_of(*adam, "checkpoint.directory=whole", "steps=12")
-        self.run_of(*adam, *PIPELINE, "-n", "2", "steps=4", "checkpoint.directory=cut")
-        for way in (("-n", "1"), ("-n", "4", *PIPELINE, "train.micro_batches=2"), ("-n", "2", "strategy.kind=fsdp"),
-                    ("-n", "3", *PIPELINE, "strategy.pipeline=3"), ("-n", "2", *PIPELINE)):
-            shutil.rmtree(self.folder / "copy", ignore_errors=True)
-            shutil.copytree(self.folder / "cut", self.folder / "copy", symlinks=True)
-            _, losses = self.run_of(*adam, *way, "steps=12", "checkpoint.directory=copy", "--resume")
-            self.assert_near(losses[-4:], whole[-4:])
+        ways = (("-n", "1"), ("-n", "4", *PIPELINE, "train.micro_batches=2"), ("-n", "2", "strategy.kind=fsdp"),
+                ("-n", "3", *PIPELINE, "strategy.pipeline=3"), ("-n", "2", *TENSOR), ("-n", "4", *TENSOR, *PIPELINE))
+        for first in (("-n", "2", *PIPELINE), ("-n", "4", *TENSOR)):
+            self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
+            for way in ways:
+                shutil.rmtree(self.folder / "copy", ignore_errors=True)
+                shutil.copytree(self.folder / "cut", self.folder / "copy", symlinks=True)
+                _, losses = self.run_of(*adam, *way, "steps=12", "checkpoint.directory=copy", "--resume")
+                self.assert_near(losses[-4:], whole[-4:])
 
-    def test_a_lost_stage_ends_the_job_with_its_cause(self):
-        run = self.start("gpt.toml", "--json", *PIPELINE, "-n", "2", "steps=100000")
-        self.read_until(run, "step", 5)
-        os.kill(ranks_of(run)[1], signal.SIGKILL)
-        begin = time.monotonic()
-        out, err = run.communicate(timeout=DEADLINE_S)
-        self.assertLess(time.monotonic() - begin, 3)
-        self.assertNotEqual(run.returncode, 0)
-        self.assertIn("rank 1", err)
+    def test_a_lost_rank_ends_the_job_with_its_cause(self):
+        for way in (PIPELINE, TENSOR):
+            run = self.start("gpt.toml", "--json", *way, "-n", "2", "steps=100000")
+            self.read_until(run, "step", 5)
+            os.kill(ranks_of(run)[1], signal.SIGKILL)
+            begin = time.monotonic()
+            out, err = run.communicate(timeout=DEADLINE_S)
+            self.assertLess(time.monotonic() - begin, 3)
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("rank 1", err)
 
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         cases = (
-            (("-n", "3", *PIPELINE), ("replicas of 2 stages, and 3 ranks are no multiple",)),
+            (("-n", "3", *PIPELINE), ("replicas of 2 ranks (pipeline 2, tensor 1), and 3 ranks are no multiple",)),
             (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "raise micro_batches")),
             (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
              ("segments, too few for 8 parts of a pipeline",)),
-            (("-n", "2", *PIPELINE, "strategy.kind=fsdp"), ("'fsdp' is not cut into pipelines",)),
+            (("-n", "2", *PIPELINE, "strategy.kind=fsdp"), ("'fsdp' does not cut replicas",)),
             (("-n", "2", *PIPELINE, "strategy.schedule=zigzag"), ("strategy.schedule", "gpipe")),
             (("-n", "2", *PIPELINE, "strategy.schedule=interleaved"), ("at least 2 chunks",)),
             (("-n", "2", *PIPELINE, "strategy.chunks=2"), ("use 'interleaved'",)),
             (("-n", "2", *PIPELINE, "strategy.parameters=host_shared"), ("leave out parameters",)),
             (("-n", "2", *PIPELINE, "strategy.bucket_bytes=1000"), ("leave out bucket_bytes",)),
             (("-n", "2", *PIPELINE, "strategy.kind=parameter_server", "strategy.server_processes=1"),
-             ("'parameter_server' is not cut into pipelines",)),
+             ("'parameter_server' does not cut replicas",)),
             (("-n", "2", *PIPELINE, "optimizer.kind=lbfgs", "optimizer.lr=1"), ("lbfgs needs the gradient",)),
+            (("-n", "3", "strategy.tensor=3"), ("has 2 heads of attention, which 3 ranks", "use one of 1, 2 ranks")),
+            (("-n", "2", *TENSOR, "optimizer.kind=lamb"), ("need norms of whole parameters",)),
+            (("-n", "2", *TENSOR, "strategy.kind=fsdp"), ("'fsdp' does not cut replicas",)),
+            (("-n", "2", *TENSOR, "strategy.pipeline=2", "train.micro_batches=4"), ("replicas of 4 ranks",)),
         )
         for arguments, messages in cases:
             err = self.refused("gpt.toml", *arguments)

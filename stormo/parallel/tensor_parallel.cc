@@ -1,0 +1,80 @@
+// Tensor parallelism.
+//
+// Idea: a matrix product can be cut over several ranks. Of two layers that follow each other, the
+// first one is cut by its outputs and the second one by its inputs. So what is between them is
+// never whole anywhere, and one sum behind the second layer gives every rank the output. Attention
+// is cut by heads. The sums are part of the computation: a segment states them, and no action is
+// added here. Cost per step: docs/algorithms.md. Paper: see tensor_parallel.h.
+#include <stormo/parallel/tensor_parallel.h>
+
+#include <algorithm>
+#include <string>
+
+#include <stormo/plan/limits.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::parallel {
+namespace {
+
+/// "1, 2, 4".
+std::string divisors(int n) {
+  std::string out;
+  for (int d = 1; d <= n; ++d) {
+    if (n % d == 0) out += (out.empty() ? "" : ", ") + std::to_string(d);
+  }
+  return out;
+}
+
+Status check(const plan::StepPlan& in, int ranks) {
+  const std::string who = "tensor_parallel: ";
+  if (ranks < 2 || ranks > plan::kMaxRanks) {
+    return invalid_argument(who + std::to_string(ranks) + " ranks; give at least 2");
+  }
+  if (in.mesh.find(plan::kTensorAxis) >= 0) {
+    return Status(Code::kBadPlan,
+                  who + "the mesh already has an axis '" + plan::kTensorAxis + "'; apply it once");
+  }
+  bool splits = false;
+  for (const plan::SegmentShape& s : in.model.segments) {
+    if (s.heads % ranks != 0) {
+      return invalid_argument(who + "segment '" + s.name + "' has " + std::to_string(s.heads) +
+                              " heads of attention, which " + std::to_string(ranks) +
+                              " ranks do not divide evenly; use one of " + divisors(s.heads) +
+                              " ranks");
+    }
+    for (const plan::ParameterShape& p : s.parameters) {
+      splits = splits || p.split.units > 0;
+      if (p.split.units == 0 || p.split.units >= ranks) continue;
+      return invalid_argument(who + "'" + p.name + "' can be cut into " +
+                              std::to_string(p.split.units) + " parts, not into " +
+                              std::to_string(ranks) + "; use fewer ranks");
+    }
+  }
+  if (splits) return {};
+  return invalid_argument(who +
+                          "no layer of the model can be cut: it is no model::Chain with "
+                          "segments that state how (Segment::split_form()); use 'ddp'");
+}
+
+}  // namespace
+
+Pass tensor_parallel(int ranks) {
+  return [ranks](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    STORMO_RETURN_IF_ERROR(check(in, ranks));
+    plan::StepPlan out = in;
+    out.strategy += "+tensor" + std::to_string(ranks);
+    out.mesh.axes.push_back({plan::kTensorAxis, ranks});
+    for (auto* rest : {&out.parameters, &out.frozen, &out.optimizer_state}) {
+      rest->push_back(plan::Placement::kSplit);
+    }
+    const bool has_parts = out.model.segments.back().splits_output;
+    for (plan::Action& a : out.actions) {
+      const bool adds_up =
+          a.kind == plan::ActionKind::kNorm || (a.kind == plan::ActionKind::kLoss && has_parts);
+      if (adds_up) a.axes.emplace_back(plan::kTensorAxis);
+    }
+    return out;
+  };
+}
+
+}  // namespace stormo::parallel

@@ -1,0 +1,121 @@
+#include <stormo/tensor/split.h>
+
+#include <algorithm>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/utils.h>
+
+#include <stormo/base/rng.h>
+#include <stormo/tensor/bridge.h>
+
+namespace stormo::tensor {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kGroup = "ranks";
+
+/// A Function's arguments are tensors and plain values: the group travels as its address.
+const SplitGroup* group_of(std::int64_t address) {
+  return reinterpret_cast<const SplitGroup*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+std::int64_t address_of(const SplitGroup* ranks) { return reinterpret_cast<std::int64_t>(ranks); }
+
+/// The gradient in memory that nobody else reads.
+torch::Tensor own(torch::Tensor gradient) {
+  const bool is_own = gradient.use_count() == 1 && gradient.storage().use_count() == 1;
+  return is_own && gradient.is_contiguous() ? gradient
+                                            : gradient.clone(torch::MemoryFormat::Contiguous);
+}
+
+struct BeginSplit : torch::autograd::Function<BeginSplit> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
+                               std::int64_t ranks) {
+    context->saved_data[kGroup] = ranks;
+    return x.detach();
+  }
+  /// Takes the gradient out of `gradients`, so that it has no second owner.
+  static variable_list backward(AutogradContext* context, variable_list& gradients) {
+    const torch::Tensor gradient = own(std::move(gradients.front()));
+    group_of(context->saved_data[kGroup].toInt())->all_reduce(gradient, comm::ReduceOp::kSum);
+    return {gradient, torch::Tensor()};
+  }
+};
+
+struct EndSplit : torch::autograd::Function<EndSplit> {
+  static torch::Tensor forward(AutogradContext* /*context*/, const torch::Tensor& x,
+                               std::int64_t ranks) {
+    torch::Tensor sum = x.detach();
+    group_of(ranks)->all_reduce(sum, comm::ReduceOp::kSum);
+    sum.unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
+    return sum;
+  }
+  static variable_list backward(AutogradContext* /*context*/, const variable_list& gradients) {
+    return {gradients.front(), torch::Tensor()};
+  }
+};
+
+at::CPUGeneratorImpl* generator() {
+  return at::get_generator_or_default<at::CPUGeneratorImpl>({},
+                                                            at::detail::getDefaultCPUGenerator());
+}
+
+}  // namespace
+
+void SplitGroup::all_reduce(const torch::Tensor& x, comm::ReduceOp op) const {
+  if (ranks_ != nullptr) throw_if_error(ranks_->all_reduce(buffer_of(x), op));
+}
+
+torch::Tensor begin_split(const torch::Tensor& x, const SplitGroup* ranks) {
+  return ranks == nullptr ? x : BeginSplit::apply(x, address_of(ranks));
+}
+
+torch::Tensor end_split(const torch::Tensor& x, const SplitGroup* ranks) {
+  return ranks == nullptr ? x : EndSplit::apply(x, address_of(ranks));
+}
+
+// The dimension as blocks of units, of which the ranks have consecutive ones.
+torch::Tensor slice(const torch::Tensor& whole, const plan::Split& split, const plan::Part& part) {
+  const torch::NoGradGuard no_grad;
+  const plan::Share mine = plan::share(split.units, part.parts, part.index);
+  std::vector<std::int64_t> sizes = whole.sizes().vec();
+  std::int64_t& size = sizes[static_cast<std::size_t>(split.dim)];
+  const std::int64_t unit = size / split.blocks / split.units;
+  size = split.blocks * mine.size() * unit;
+  return whole.detach()
+      .unflatten(split.dim, {split.blocks, split.units * unit})
+      .narrow(split.dim + 1, mine.begin * unit, mine.size() * unit)
+      .clone(torch::MemoryFormat::Contiguous)
+      .view(sizes);
+}
+
+torch::Tensor join(const std::vector<torch::Tensor>& slices, const plan::Split& split) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> blocks;
+  blocks.reserve(slices.size());
+  for (const torch::Tensor& s : slices)
+    blocks.push_back(s.unflatten(split.dim, {split.blocks, -1}));
+  return torch::cat(blocks, split.dim + 1).flatten(split.dim, split.dim + 1);
+}
+
+// The seed is drawn outside, so that it is another one each time, and the same in a recompute.
+SplitRandom::SplitRandom(const SplitGroup* ranks) {
+  if (ranks == nullptr) return;
+  at::CPUGeneratorImpl* const random = generator();
+  const std::scoped_lock lock(random->mutex_);
+  const std::uint64_t seed = random->random64();
+  outside_ = at::Tensor(random->get_state());
+  Rng rng(seed, "split", static_cast<std::uint64_t>(ranks->part().index));
+  random->set_current_seed(rng.next_u64());
+}
+
+SplitRandom::~SplitRandom() {
+  if (!outside_.defined()) return;
+  at::Generator random = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(random.mutex());
+  random.set_state(outside_);
+}
+
+}  // namespace stormo::tensor

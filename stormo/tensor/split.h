@@ -1,0 +1,73 @@
+#pragma once
+
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Generator.h>
+#include <torch/types.h>
+
+#include <stormo/comm/communicator.h>
+#include <stormo/plan/model_shape.h>
+#include <stormo/plan/project.h>
+
+// Layers that several ranks compute together, each with its slices of their parameters (tensor
+// parallelism). M. Shoeybi et al., "Megatron-LM: training multi-billion parameter language models
+// using model parallelism", 2019.
+namespace stormo::tensor {
+
+/// The ranks that compute layers together: a group over plan::kTensorAxis.
+class SplitGroup {
+ public:
+  /// `ranks` is borrowed.
+  explicit SplitGroup(comm::Communicator& ranks)
+      : ranks_(&ranks), part_{ranks.rank(), ranks.size()} {}
+  /// One rank of `parts` by itself, with the largest slices: its sums are its own terms. To measure
+  /// what such a rank computes and keeps.
+  static SplitGroup alone(int parts) { return SplitGroup(parts); }
+
+  const plan::Part& part() const { return part_; }
+  /// This rank's share of `units`.
+  plan::Share share(std::int64_t units) const {
+    return plan::share(units, part_.parts, part_.index);
+  }
+  /// A collective: reduces a contiguous tensor over all ranks, in place. Blocks. Throws Error.
+  void all_reduce(const torch::Tensor& x, comm::ReduceOp op) const;
+
+ private:
+  explicit SplitGroup(int parts) : part_{parts - 1, parts} {}
+
+  comm::Communicator* ranks_ = nullptr;  // null: alone
+  plan::Part part_;
+};
+
+/// Where ranks begin to compute different parts from `x`, which is equal on all of them. Returns
+/// `x`; in backward, a collective adds up the ranks' terms of its gradient. With null, does
+/// nothing.
+torch::Tensor begin_split(const torch::Tensor& x, const SplitGroup* ranks);
+
+/// Where they end: a collective adds up the ranks' terms. The sum is in the memory of `x`, which
+/// must be contiguous; autograd refuses a backward that still needs the values of `x`. In backward
+/// the gradient goes to each rank as it is. With null, returns `x`.
+torch::Tensor end_split(const torch::Tensor& x, const SplitGroup* ranks);
+
+/// A copy of what `part` has of a whole parameter.
+torch::Tensor slice(const torch::Tensor& whole, const plan::Split& split, const plan::Part& part);
+/// The whole of the slices of all parts, in their order.
+torch::Tensor join(const std::vector<torch::Tensor>& slices, const plan::Split& split);
+
+/// While it lives, random numbers differ between the ranks of a group: for what is drawn between
+/// begin_split() and end_split(), as the dropout of a hidden layer. Elsewhere ranks draw the same
+/// numbers, and must. Costs a copy of the generator's state, 5 KB. With null, does nothing.
+class SplitRandom {
+ public:
+  explicit SplitRandom(const SplitGroup* ranks);
+  ~SplitRandom();
+  SplitRandom(const SplitRandom&) = delete;
+  SplitRandom& operator=(const SplitRandom&) = delete;
+
+ private:
+  torch::Tensor outside_;  // state of the generator; undefined: nothing to restore
+};
+
+}  // namespace stormo::tensor

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <stormo/model/chain.h>
+#include <stormo/tensor/split.h>
+#include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/store/replicated_store.h>
+#include <stormo/train/world/axis_groups.h>
+#include <stormo/train/world/stage_link.h>
+
+namespace stormo::train {
+
+/// What one rank has of a model that is cut over ranks, with its optimizer state: the parameters of
+/// its stage of a pipeline, and its slices of those that the model splits. Replicas of the model
+/// average the gradients of each part. Between steps, parameters of other stages have no memory,
+/// and the module has slices in place of split parameters; readable() gathers the whole.
+class ModelParallelStore final : public ParameterStore {
+ public:
+  /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
+  /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis.
+  ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
+                     const std::shared_ptr<torch::nn::Module>& module,
+                     const OptimizerOptions& options, const ReductionOptions& how);
+  ~ModelParallelStore() override;
+
+  Status check(const plan::StepPlan& plan) const override;
+  void follow(const plan::StepPlan& plan) override;
+  void begin_backward(bool last) override { own_->begin_backward(last); }
+  Status perform(const plan::Action& action, double weight) override;
+  Result<double> gradient_norm() override;
+  Status update(const ParameterRange& range, const StepRate& rate) override {
+    return own_->update(range, rate);
+  }
+  void zero_grad() override { own_->zero_grad(); }
+  StageLink* stages() override { return link_ ? &*link_ : nullptr; }
+  const tensor::SplitGroup* split_group() const override { return split_ ? &*split_ : nullptr; }
+  Rank owner_of_buffer(const std::string& name) const override;
+
+  bool always_readable() const override { return false; }
+  std::shared_ptr<void> readable() override;
+  void keep_values() override;
+  Optimizer& optimizer() override { return own_->optimizer(); }
+  bool whole() const override { return false; }
+  std::vector<TensorPiece> pieces() const override;
+  Status load_state(const ReadState& read) override;
+
+ private:
+  /// A parameter of the module, by its number in the plan.
+  struct Parameter {
+    NamedParameter named;
+    std::vector<int> stages;  // that have it; the first one owns it
+    bool trainable = true;
+    bool has_storage = true;               // of its own, which can be freed
+    plan::Split split = {};                // units 0: ranks of a stage have the whole
+    std::vector<std::int64_t> whole = {};  // sizes
+    torch::Tensor slice = {};              // of this rank, if it is split and this stage has it
+  };
+  class Whole;
+
+  int stage() const { return link_ ? link_->stage() : 0; }
+  bool is_own(const Parameter& p) const { return p.stages.front() == stage(); }
+  bool has(const Parameter& p) const;
+  /// Whether this rank is the one of its stage whose copy of `p` counts.
+  bool is_first(const Parameter& p) const {
+    return p.slice.defined() || !split_ || split_->part().index == 0;
+  }
+  const Parameter& parameter(std::string_view name) const;
+  /// The module has the whole model; back to this rank's part of it.
+  void gather();
+  void release();
+  void join_slices();
+  Status sum_tied(Parameter& p);
+  void add_piece(std::vector<TensorPiece>& out, const Parameter& p, TensorPiece piece) const;
+
+  const AxisGroups& groups_;
+  std::vector<std::string> axes_;  // over which the model is cut
+  comm::Communicator* pipeline_ = nullptr;
+  comm::Communicator* tensor_ = nullptr;  // computes layers together
+  std::optional<StageLink> link_;
+  std::optional<tensor::SplitGroup> split_;
+  std::shared_ptr<model::Chain> chain_;                // null: nothing is split
+  std::vector<std::pair<std::string, int>> segments_;  // names, and their stages
+  std::vector<Parameter> parameters_;
+  std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
+  FusedOptimizer* fused_ = nullptr;                          // the optimizer of own_
+  std::unique_ptr<ReplicatedStore> own_;
+  bool saves_ = false;  // replicas have the same: one of them saves it
+  bool kept_ = false;
+};
+
+}  // namespace stormo::train

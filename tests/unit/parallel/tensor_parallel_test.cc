@@ -1,0 +1,268 @@
+// Tensor parallelism as plans: who has what, what is added up, and what is refused. That ranks do
+// what these plans say is tested in tests/unit/train/model_parallel_test.cc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/analysis/step/step_cost.h>
+#include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/step/step_simulate.h>
+#include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/gradient_scale.h>
+#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline.h>
+#include <stormo/parallel/recompute.h>
+#include <stormo/parallel/strategy.h>
+#include <stormo/parallel/tensor_parallel.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::parallel {
+namespace {
+
+using plan::ActionKind;
+using plan::StepPlan;
+
+/// An embedding, two blocks and a head, as a GPT of width 8, 4 heads and 10 words has them.
+plan::ModelShape transformer() {
+  const auto split = [](std::string name, std::int64_t elements, plan::Split how) {
+    plan::ParameterShape p{.name = std::move(name), .elements = elements};
+    p.split = how;
+    return p;
+  };
+  plan::ModelShape out;
+  out.segments.push_back({.name = "embedding",
+                          .parameters = {split("embedding.token", 80, {.units = 10})},
+                          .flops_per_sample = 10,
+                          .borrowed = {}});
+  out.segments.back().sums.forward = {16};
+  for (const std::string name : {"block0", "block1"}) {
+    out.segments.push_back({.name = name,
+                            .parameters = {{name + ".norm", 8},
+                                           split(name + ".qkv", 192, {.blocks = 3, .units = 4}),
+                                           split(name + ".projection", 64, {.dim = 1, .units = 4})},
+                            .flops_per_sample = 100,
+                            .borrowed = {}});
+    out.segments.back().heads = 4;
+    out.segments.back().sums = {.forward = {16}, .backward = {16}, .loss = {}};
+  }
+  out.segments.push_back(
+      {.name = "head", .parameters = {{"head.norm", 8}}, .flops_per_sample = 50, .borrowed = {0}});
+  out.segments.back().sums = {.forward = {}, .backward = {16}, .loss = {2, 4}};
+  out.segments.back().splits_output = true;
+  return out;
+}
+
+StepPlan plan_of(const std::vector<Pass>& passes) {
+  return compose(one_device(transformer()), passes).take_or_throw();
+}
+
+TEST(TensorParallel, APlanSaysHowParametersAreSplit) {
+  const StepPlan p = plan_of({tensor_parallel(2)});
+  EXPECT_EQ(p.strategy, "one_device+tensor2");
+  const std::string text = to_text(p);
+  for (const char* line :
+       {"mesh tp=2\n", "segment 0: embedding flops=10 sums 16\n",
+        "segment 1: block0 flops=100 heads 4 sums 16 gradient_sums 16\n",
+        "segment 3: head flops=50 borrows 0 gradient_sums 16 loss_sums 2,4 splits_output\n",
+        "  parameter 2: block0.qkv elements=192 type=float32 split 4 blocks 3\n",
+        "  parameter 3: block0.projection elements=64 type=float32 split 4 dim 1\n",
+        "state parameters split\n", "action 2: loss over tp\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << " in\n" << text;
+  }
+  EXPECT_EQ(*plan::parse_step_plan(text), p);
+  StepPlan other = p;
+  other.model.segments[1].parameters[1].split.blocks = 1;
+  EXPECT_NE(hash(p), hash(other));
+}
+
+TEST(TensorParallel, ARankHasItsSlicesAndTheRestAsAWhole) {
+  const StepPlan p = plan_of({tensor_parallel(4)});
+  // of 10 words 2, 3, 2, 3
+  for (const auto& [rank, words] : std::map<Rank, std::int64_t>{{0, 2}, {1, 3}, {2, 2}, {3, 3}}) {
+    const StepPlan own = project(p, rank);
+    EXPECT_EQ(own.actions, p.actions);
+    EXPECT_EQ(own.model.segments[0].parameters[0].elements, 8 * words);
+    EXPECT_EQ(own.model.segments[1].parameters[0].elements, 8);
+    EXPECT_EQ(own.model.segments[1].parameters[1].elements, 48);
+    EXPECT_EQ(own.model.segments[1].parameters[2].elements, 16);
+    EXPECT_EQ(*plan::parse_step_plan(to_text(own)), own);
+  }
+}
+
+TEST(TensorParallel, IsTheInnermostAxis) {
+  const StepPlan p = plan_of({micro_batches(4), pipeline({}), tensor_parallel(2), mirrored(3)});
+  EXPECT_EQ(to_text(p.mesh), "mesh v1 dp=3 pp=2 tp=2\n");
+  for (Rank r = 0; r < 12; ++r) {
+    EXPECT_EQ(data_part(p.mesh, r), (plan::Part{r / 4, 3}));
+    EXPECT_EQ(stage_of(p.mesh, r), r / 2 % 2);
+    EXPECT_EQ(slice_of(p.mesh, r), (plan::Part{r % 2, 2}));
+    EXPECT_EQ(random_stream(p.mesh, r), r / 2);
+  }
+  // the tied weight is on both stages, in slices
+  EXPECT_EQ(project(p, 2).model.segments[0].parameters[0].elements, 40);
+  EXPECT_FALSE(project(p, 2).model.segments[0].parameters[0].elsewhere);
+  EXPECT_TRUE(project(p, 2).model.segments[1].parameters[1].elsewhere);
+  EXPECT_EQ(project(p, 2).model.segments[1].parameters[1].elements, 192);
+}
+
+/// The elements of each collective over tp, by the kind of its action.
+std::map<ActionKind, std::vector<std::int64_t>> added_up(const StepPlan& p, std::int64_t samples) {
+  analysis::StepSizes sizes;
+  sizes.samples = samples;
+  std::map<ActionKind, std::vector<std::int64_t>> out;
+  for (std::size_t i = 0; i < p.actions.size(); ++i) {
+    for (const analysis::Collective& c : analysis::collectives_of(p, i, sizes)) {
+      if (c.axes == std::vector<std::string>{plan::kTensorAxis}) {
+        out[p.actions[i].kind].push_back(c.elements);
+      }
+    }
+  }
+  return out;
+}
+
+TEST(TensorParallel, EachBlockAddsUpOnceForwardAndOnceBackward) {
+  auto sums = added_up(plan_of({tensor_parallel(2)}), 5);
+  EXPECT_EQ(sums[ActionKind::kForward], (std::vector<std::int64_t>{80, 80, 80}));
+  EXPECT_EQ(sums[ActionKind::kBackward], (std::vector<std::int64_t>{80, 80, 80}));
+  EXPECT_EQ(sums[ActionKind::kLoss], (std::vector<std::int64_t>{10, 20}));
+  sums = added_up(plan_of({tensor_parallel(2), recompute()}), 5);
+  // of the blocks
+  EXPECT_EQ(sums[ActionKind::kRecompute], (std::vector<std::int64_t>{80, 80}));
+  // gradients stop where nothing in front is trained
+  plan::ModelShape frozen = transformer();
+  for (const std::size_t s : {0, 1}) {
+    for (plan::ParameterShape& q : frozen.segments[s].parameters) q.trainable = false;
+  }
+  frozen.segments[3].borrowed.clear();
+  const StepPlan p = *compose(one_device(frozen), {tensor_parallel(2)});
+  EXPECT_EQ(added_up(p, 5)[ActionKind::kBackward].size(), 1U);  // of the head
+}
+
+TEST(TensorParallel, GradientsOfReplicasAreThoseOfSlices) {
+  const StepPlan p = plan_of({tensor_parallel(2), mirrored(2)});
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < p.actions.size(); ++i) {
+    for (const analysis::Collective& c : analysis::collectives_of(p, i, {})) {
+      if (p.actions[i].kind != ActionKind::kAllReduce || c.only_between_hosts) continue;
+      EXPECT_EQ(c.axes, std::vector<std::string>{"dp"});
+      elements += c.elements;
+    }
+  }
+  EXPECT_EQ(elements, 40 + 2 * (8 + 96 + 32) + 8 + 8);  // and a flag for each of 8 parameters
+}
+
+TEST(TensorParallel, TakesTheTimeOfItsPartAndOfItsSums) {
+  const StepPlan p = plan_of({tensor_parallel(2)});
+  const analysis::ComputeTimes times{
+      .forward = {1, 2, 2, 1}, .backward = {1, 4, 4, 2}, .loss = 1, .update = 10};
+  analysis::StepSizes sizes;
+  sizes.samples = 1;
+  const auto s = analysis::simulate(p, {2}, sizes,
+                                    {.compute = analysis::compute_times(p, times),
+                                     .collective = [](auto&, auto&) { return 0.5; }})
+                     .take_or_throw();
+  // 8 sums; of 616 parameters a rank updates 320
+  EXPECT_DOUBLE_EQ(s.seconds, 6 + 11 + 1 + 8 * 0.5 + 10 * 320.0 / 616);
+  EXPECT_DOUBLE_EQ(s.compute[0], s.seconds - 4);
+}
+
+TEST(TensorParallel, MemoryIsThatOfSlices) {
+  const StepPlan p = plan_of({tensor_parallel(2)});
+  const analysis::StepMemory m = analysis::memory(p, {.optimizer_numbers = 2});
+  EXPECT_EQ(m.between_steps.parameters, 4 * 320);
+  EXPECT_EQ(m.between_steps.optimizer_state, 2 * 4 * 320);
+}
+
+TEST(TensorParallel, RefusesWhatCannotBeCut) {
+  const auto why = [](const plan::ModelShape& model, int ranks) {
+    return compose(one_device(model), {tensor_parallel(ranks)}).status().message();
+  };
+  EXPECT_NE(why(transformer(), 3)
+                .find("segment 'block0' has 4 heads of attention, which 3 ranks do "
+                      "not divide evenly; use one of 1, 2, 4 ranks"),
+            std::string::npos);
+  plan::ModelShape model = transformer();
+  model.segments[0].parameters[0].split.units = 2;
+  EXPECT_NE(why(model, 4).find("'embedding.token' can be cut into 2 parts, not into 4"),
+            std::string::npos);
+  model = {.segments = {{.name = "module", .parameters = {{"weight", 4}}}}};
+  EXPECT_NE(why(model, 2).find("no layer of the model can be cut"), std::string::npos);
+  EXPECT_NE(why(transformer(), 1).find("give at least 2"), std::string::npos);
+  EXPECT_NE(compose(one_device(transformer()), {tensor_parallel(2), tensor_parallel(2)})
+                .status()
+                .message()
+                .find("apply it once"),
+            std::string::npos);
+}
+
+TEST(TensorParallel, AStrategyOfTwoOrThreeAxes) {
+  const auto plan_for_ranks = [](int ranks, const Strategy& s, const StepOptions& step = {}) {
+    return plan_for(s, transformer(), {.ranks_per_host = {ranks}}, step);
+  };
+  EXPECT_EQ(to_text(plan_for_ranks(8, {.pipeline = 2, .tensor = 2}, {.micro_batches = 4})->mesh),
+            "mesh v1 dp=2 pp=2 tp=2\n");
+  EXPECT_EQ(to_text(plan_for_ranks(4, {.tensor = 4})->mesh), "mesh v1 tp=4\n");
+  EXPECT_NE(plan_for_ranks(6, {.pipeline = 2, .tensor = 2})
+                .status()
+                .message()
+                .find("replicas of 4 ranks (pipeline 2, tensor 2), and 6 ranks are no multiple"),
+            std::string::npos);
+  EXPECT_NE(plan_for_ranks(2, {.tensor = 2}, {.trust_ratios = true})
+                .status()
+                .message()
+                .find("need norms of whole parameters"),
+            std::string::npos);
+  EXPECT_NE(plan_for_ranks(2, {.kind = Strategy::Kind::kFsdp, .tensor = 2})
+                .status()
+                .message()
+                .find("does not cut replicas"),
+            std::string::npos);
+}
+
+TEST(TensorParallel, VerifyRefusesAnotherPlan) {
+  const StepPlan good = plan_of({clip_gradients(), tensor_parallel(2)});
+  const auto why = [&](const auto& change) {
+    StepPlan p = good;
+    change(p);
+    return analysis::verify(p).message();
+  };
+  const auto action = [](StepPlan& p, ActionKind kind) -> plan::Action& {
+    return *std::ranges::find(p.actions, kind, &plan::Action::kind);
+  };
+  EXPECT_NE(why([&](StepPlan& p) {
+              action(p, ActionKind::kLoss).axes.clear();
+            }).find("needs axis 'tp', whose ranks have parts of the output"),
+            std::string::npos);
+  EXPECT_NE(why([](StepPlan& p) {
+              p.model.segments.back().splits_output = false;
+            }).find("takes no axis: each rank has the whole output"),
+            std::string::npos);
+  EXPECT_NE(why([&](StepPlan& p) {
+              action(p, ActionKind::kNorm).axes.clear();
+            }).find("leaves out the parts of other ranks of tp"),
+            std::string::npos);
+  EXPECT_NE(why([](StepPlan& p) {
+              p.parameters = {plan::Placement::kReplicate};
+            }).find("all is split over 'tp'"),
+            std::string::npos);
+  EXPECT_NE(why([](StepPlan& p) { p.model.segments[1].heads = 3; }).find("has 3 heads"),
+            std::string::npos);
+  EXPECT_NE(why([](StepPlan& p) {
+              p.model.segments[1].parameters[1].split.units = 5;
+            }).find("does not consist of 3 times 5 equal units"),
+            std::string::npos);
+  EXPECT_NE(why([&](StepPlan& p) {
+              action(p, ActionKind::kUpdate).axes = {"tp"};
+            }).find("have different parts of the model"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace stormo::parallel

@@ -1,0 +1,216 @@
+// Models that are cut over ranks, by layers and inside of them: ranks do what the plan says of
+// their part, and train as one process does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <stormo/parallel/strategy.h>
+#include <stormo/plan/project.h>
+
+#include "tests/unit/train/plan_run.h"
+
+namespace stormo::train {
+namespace {
+
+using parallel::StepOptions;
+using test::Batch;
+using test::PlanRank;
+using test::PlanRun;
+using test::Problem;
+
+struct Way {
+  std::string name;
+  std::vector<int> hosts;  // ranks of each
+  Strategy strategy;
+  StepOptions step = {};
+};
+std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
+
+PlanRun run_of(const Way& way, const Problem& problem, const std::vector<Batch>& batches) {
+  TrainerOptions options;
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  options.clip_norm = way.step.clip ? 0.5 : 0;
+  return {.plan = parallel::plan_for(way.strategy, problem.model(3)->split_shape(),
+                                     {.ranks_per_host = way.hosts}, way.step)
+                      .take_or_throw(),
+          .hosts = way.hosts,
+          .problem = problem,
+          .batches = batches,
+          .options = options};
+}
+
+class ModelParallelTrace : public testing::TestWithParam<Way> {};
+
+TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
+  const Way& way = GetParam();
+  const auto parts = static_cast<std::size_t>(way.strategy.pipeline * way.strategy.chunks);
+  const int heads = std::max(2, way.strategy.tensor);
+  for (const Problem& problem : {test::gpt_problem(true, heads), test::gpt_problem(false, heads),
+                                 test::mlp_problem(), test::cnn_problem(), test::text_problem(),
+                                 test::with_frozen_segment(test::mlp_problem(), 0),
+                                 test::with_frozen_segment(test::gpt_problem(false, heads), 1)}) {
+    if (problem.name == "text classifier" && way.strategy.tensor > 2) continue;  // it has 2 heads
+    const bool is_small = problem.model(3)->segments().size() < parts;
+    if (is_small && problem.name != "gpt") continue;
+    // 13 rows; of 3 rows some micro-batches, and with replicas some ranks, have none
+    std::vector<Batch> batches = problem.batches(3, 13);
+    batches.push_back(batches[0].rows(0, 3));
+    const PlanRun all = run_of(way, problem, batches);
+    const std::vector<test::PlanResult> runs = test::train_by_plan(all);
+    Way one = way;
+    one.hosts = {1};
+    one.strategy = {};
+    const auto reference = test::train_by_plan(run_of(one, problem, batches));
+    std::vector<double> losses(batches.size());
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      test::expect_trace(runs[r].trace, project(all.plan, static_cast<Rank>(r)), batches.size());
+      test::expect_near(runs[r].values, reference[0].values, 1e-10, problem.name);
+      for (std::size_t i = 0; i < losses.size(); ++i) losses[i] += runs[r].losses[i];
+    }
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+      EXPECT_NEAR(losses[i], reference[0].losses[i], 1e-9) << problem.name << " step " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ModelParallelTrace,
+    testing::Values(
+        Way{"gpipe", {2}, {.pipeline = 2, .schedule = "gpipe"}, {.micro_batches = 4}},
+        Way{"one_f_one_b", {2}, {.pipeline = 2}, {.micro_batches = 4}},
+        Way{"eager", {1, 1}, {.pipeline = 2, .schedule = "eager_1f1b"}, {.micro_batches = 4}},
+        Way{"three_stages", {3}, {.pipeline = 3}, {.micro_batches = 5}},
+        Way{"clipped", {2}, {.pipeline = 2}, {.micro_batches = 2, .clip = true}},
+        Way{"recomputed", {2}, {.pipeline = 2}, {.micro_batches = 4, .recompute = true}},
+        Way{"two_hosts", {1, 1}, {.pipeline = 2}, {.micro_batches = 4, .clip = true}},
+        Way{"interleaved",
+            {2},
+            {.pipeline = 2, .schedule = "interleaved", .chunks = 2},
+            {.micro_batches = 4, .clip = true}},
+        Way{"interleaved_on_hosts",
+            {1, 1},
+            {.pipeline = 2, .schedule = "interleaved", .chunks = 2},
+            {.micro_batches = 6, .recompute = true}},
+        Way{"replicas", {4}, {.pipeline = 2}, {.micro_batches = 2, .clip = true}},
+        Way{"replicas_on_hosts", {2, 2}, {.pipeline = 2}, {.micro_batches = 3}},
+        Way{"tensor", {2}, {.tensor = 2}},
+        Way{"tensor_on_hosts", {1, 1}, {.tensor = 2}, {.micro_batches = 3, .clip = true}},
+        Way{"tensor_of_three", {3}, {.tensor = 3}, {.clip = true}},
+        Way{"tensor_recomputed", {2}, {.tensor = 2}, {.micro_batches = 2, .recompute = true}},
+        Way{"tensor_replicas", {2, 2}, {.tensor = 2}, {.clip = true}},
+        Way{"tensor_of_four", {4}, {.tensor = 4}, {.micro_batches = 2}},
+        Way{"tensor_in_stages", {4}, {.pipeline = 2, .tensor = 2}, {.micro_batches = 4}},
+        Way{"tensor_in_chunks",
+            {2, 2},
+            {.pipeline = 2, .tensor = 2, .schedule = "interleaved", .chunks = 2},
+            {.micro_batches = 4, .clip = true}},
+        Way{"three_axes",
+            {4, 4},
+            {.pipeline = 2, .tensor = 2},
+            {.micro_batches = 2, .clip = true}}),
+    [](const auto& way) { return way.param.name; });
+
+/// Whole tensors by name, put together from what ranks save.
+using State = std::map<std::string, torch::Tensor>;
+
+void add(State& state, const TensorPiece& piece) {
+  const auto unknown = std::numeric_limits<double>::quiet_NaN();
+  torch::Tensor& whole =
+      state.try_emplace(piece.name, torch::full(piece.shape, unknown, piece.values.options()))
+          .first->second;
+  torch::Tensor part = whole.view(-1).slice(0, piece.begin, piece.end);
+  if (piece.box) {
+    part = whole;
+    for (std::size_t d = 0; d < piece.shape.size(); ++d) {
+      part = part.narrow(static_cast<std::int64_t>(d), piece.box->offsets[d], piece.box->sizes[d]);
+    }
+  }
+  EXPECT_TRUE(part.isnan().all().item<bool>()) << piece.name << " is saved twice";
+  part.copy_(piece.values.view(part.sizes()));
+}
+
+/// Adds what a rank saves: parameters and optimizer state.
+void save(PlanRank& rank, std::mutex& mutex, State& all) {
+  ParameterStore& store = rank.store();
+  const std::scoped_lock lock(mutex);
+  for (const TensorPiece& piece : store.pieces()) add(all, piece);
+  if (store.whole() && rank.rank() == 0) {
+    for (const auto& [name, value] : test::values_of(*rank.chain)) all[name] = value;
+    for (const auto& [name, value] : store.optimizer().state()) all[name] = value.clone();
+  }
+}
+
+/// Trains on from `from`, if there is something, and returns what is left.
+State train_on(const PlanRun& run, const State& from) {
+  State all;
+  std::mutex mutex;
+  test::on_plan_ranks(run, [&](PlanRank& rank) {
+    if (!from.empty()) {
+      const torch::NoGradGuard no_grad;
+      for (auto& p : rank.chain->named_parameters()) p.value().copy_(from.at(p.key()));
+      State optimizer;
+      for (const auto& [name, value] : from) {
+        if (name.starts_with("optimizer.")) optimizer[name] = value;
+      }
+      throw_if_error(rank.store().whole()
+                         ? rank.store().optimizer().load_state(optimizer)
+                         : rank.store().load_state([&](const std::string& name, std::int64_t begin,
+                                                       std::int64_t end) -> Result<torch::Tensor> {
+                             return from.at(name).flatten().slice(0, begin, end).clone();
+                           }));
+    }
+    rank.steps(rank.run.batches.size());
+    save(rank, mutex, all);
+    throw_if_error(rank.groups.world().barrier());
+  });
+  return all;
+}
+
+// Also where the module has the whole model meanwhile, as at the end of a run.
+TEST(ModelParallelState, IsReadByEveryMeshToTheBit) {
+  const Problem problem = test::gpt_problem();
+  const std::vector<Batch> batches = problem.batches(2, 8);
+  const StepOptions step{.micro_batches = 4};
+  const State first = train_on(run_of({"", {8}, {.tensor = 2}, step}, problem, batches), {});
+  for (const auto& [name, value] : first) {
+    EXPECT_FALSE(value.isnan().any().item<bool>()) << name << " is not saved completely";
+  }
+  Strategy fsdp{.kind = Strategy::Kind::kFsdp, .parameters = Strategy::Parameters::kSharded};
+  for (const Way& way : {Way{"dp 2", {2}, {}, step}, Way{"pp 4", {4}, {.pipeline = 4}, step},
+                         Way{"fsdp 8", {8}, fsdp, step}, Way{"tp 2", {2}, {.tensor = 2}, step},
+                         Way{"dp 2, pp 2, tp 2", {8}, {.pipeline = 2, .tensor = 2}, step}}) {
+    PlanRun run = run_of(way, problem, {});
+    run.options.strategy = way.strategy;
+    const State read = train_on(run, first);
+    ASSERT_EQ(read.size(), first.size()) << way.name;
+    for (const auto& [name, value] : first) {
+      EXPECT_TRUE(read.at(name).equal(value)) << way.name << ": " << name;
+    }
+  }
+}
+
+TEST(ModelParallelState, IsTheSameWhileTheModelIsReadable) {
+  const Problem problem = test::gpt_problem();
+  const PlanRun run = run_of({"", {4}, {.pipeline = 2, .tensor = 2}, {.micro_batches = 2}}, problem,
+                             problem.batches(1, 8));
+  State before, meanwhile;
+  std::mutex mutex;
+  test::on_plan_ranks(run, [&](PlanRank& rank) {
+    rank.steps(1);
+    save(rank, mutex, before);
+    const auto readable = rank.store().readable();
+    save(rank, mutex, meanwhile);
+  });
+  EXPECT_GT(before.size(), 0U);
+  ASSERT_EQ(before.size(), meanwhile.size());
+  for (const auto& [name, value] : before) EXPECT_TRUE(meanwhile.at(name).equal(value)) << name;
+}
+
+}  // namespace
+}  // namespace stormo::train
