@@ -7,6 +7,7 @@
 #include <cli/doctor/torch_facts.h>
 #include <cli/own_program.h>
 #include <cli/plan/load.h>
+#include <cli/plan/search.h>
 #include <cli/replay/arguments.h>
 #include <cli/simulate/options.h>
 #include <cli/torch_program.h>
@@ -25,6 +26,8 @@ int run_replay(const ReplayArguments&) { return hand_over(); }
 Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {
   return become_train_program();
 }
+
+Status search_plans(const PlanOptions&) { return become_train_program(); }
 
 Result<std::optional<TorchFacts>> torch_facts() {
   STORMO_ASSIGN_OR_RETURN(const Answer answer, ask_train_program({kFactsCommand}));

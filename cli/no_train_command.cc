@@ -6,6 +6,7 @@
 #include <cli/commands.h>
 #include <cli/doctor/torch_facts.h>
 #include <cli/plan/load.h>
+#include <cli/plan/search.h>
 
 namespace stormo::cli {
 
@@ -63,6 +64,8 @@ void add_bench_async_command(CLI::App& bench, Invocation& invocation) {
 Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {
   return invalid_argument(kNoTorch);
 }
+
+Status search_plans(const PlanOptions&) { return invalid_argument(kNoTorch); }
 
 Result<std::optional<TorchFacts>> torch_facts() { return std::optional<TorchFacts>(); }
 

@@ -7,6 +7,7 @@
 
 #include <cli/commands.h>
 #include <cli/plan/options.h>
+#include <cli/plan/search.h>
 
 namespace stormo::cli {
 namespace {
@@ -51,10 +52,41 @@ void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
         ->check(CLI::PositiveNumber);
   }
   simulate
-      .add_option("--gflops", o.gflops, "What a rank computes a second, where nothing is measured")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      .add_option("--gflops", o.gflops,
+                  "What a rank computes a second, where nothing is measured; default: 50")
+      ->check(CLI::PositiveNumber);
   simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
+}
+
+constexpr const char* kSearchExamples =
+    "  stormo plan search recipes/gpt_shakespeare.toml -n 8 --hosts 2\n"
+    "  stormo plan search recipes/gpt_shakespeare.toml -n 8 --memory 2GiB --write fastest.toml\n"
+    "\n"
+    "Trains a few steps of one rank here for their times and memory. Then it simulates a step of\n"
+    "every synchronous strategy: replicas, shards, pipelines, tensor parallelism, and products of\n"
+    "them, with every schedule, numbers of micro-batches, and recomputation. Prints the fastest.";
+
+void add_search(CLI::App& plan, Invocation& invocation, const std::shared_ptr<PlanOptions>& o) {
+  CLI::App* search = add(plan, invocation, o, "search",
+                         "The fastest strategy of a recipe that fits", search_plans);
+  search->footer(kSearchExamples);
+  search->add_option("plan", o->plan, "A recipe (.toml)")->required();
+  search->add_option("overrides", o->overrides, "key=value: changes to the recipe");
+  search->add_option("-n,--ranks", o->ranks, "Number of ranks")->capture_default_str();
+  search->add_option("--hosts", o->hosts, "Hosts that the ranks are spread over evenly")
+      ->capture_default_str();
+  search->add_option("--memory", o->memory,
+                     "What a rank may use: 8GiB; default: what is available here, for each rank "
+                     "of\na host");
+  search->add_option("--topology", o->topology,
+                     "File that describes hosts and links; default: shared memory and 1 Gbit/s");
+  search
+      ->add_option("--gflops", o->gflops,
+                   "Measure nothing: a rank computes as much a second, and its activations\ntake "
+                   "no memory")
+      ->check(CLI::PositiveNumber);
+  search->add_option("--write", o->write, "A file for the recipe with the fastest strategy");
+  search->add_flag("--json", o->json, "One JSON object per line, of all ways that fit");
 }
 
 }  // namespace
@@ -79,6 +111,7 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
   table_command->add_flag("--markdown", o->markdown, "As in docs/algorithms.md");
   verify_command->add_flag("--all", o->all, "Every algorithm, for each of --ranks");
 
+  add_search(*plan, invocation, o);
   add_forms(*show_command, *o);
   show_command->add_option("--rank", o->rank, "Of a step plan: only what this rank executes")
       ->check(CLI::NonNegativeNumber);

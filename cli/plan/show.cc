@@ -69,8 +69,10 @@ Status list_plans(const PlanOptions& o) {
   }
   if (o.json) return {};
   print_table(rows, false);
+  std::vector<std::string> strategies = parallel::strategy_names();
+  std::erase(strategies, "auto");  // has no plan of its own
   fmt::print("\nStep plans, for a sample model (--ranks --hosts): {}\n",
-             fmt::join(parallel::strategy_names(), ", "));
+             fmt::join(strategies, ", "));
   return {};
 }
 

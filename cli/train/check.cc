@@ -13,6 +13,7 @@
 #include <cli/output_path.h>
 #include <cli/own_program.h>
 #include <cli/plan/recipe.h>
+#include <cli/plan/search.h>
 #include <cli/plan/step.h>
 #include <cli/train/report.h>
 #include <stormo/base/printable.h>
@@ -81,14 +82,19 @@ std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed,
   return read;
 }
 
+std::vector<int> sizes_of(const std::vector<launch::HostShare>& shares) {
+  std::vector<int> out;
+  for (const launch::HostShare& share : shares) out.push_back(share.ranks);
+  return out;
+}
+
 /// What every rank will do in a step, if this host has the memory for its share of them.
 Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& task,
                              const std::vector<launch::HostShare>& shares,
                              std::uint64_t available_bytes) {
-  std::vector<int> ranks_per_host;
+  const std::vector<int> ranks_per_host = sizes_of(shares);
   int here = 0;
   for (const launch::HostShare& share : shares) {
-    ranks_per_host.push_back(share.ranks);
     if (launch::is_this_host(share.name)) here += share.ranks;
   }
   STORMO_RETURN_IF_ERROR(
@@ -104,12 +110,39 @@ int ranks_of(const std::vector<launch::HostShare>& shares) {
   return shares.back().first_rank + shares.back().ranks;
 }
 
-Result<SoundRun> sound_run(const train::Recipe& recipe, train::RecipeData data,
-                           const std::vector<launch::HostShare>& shares,
+/// strategy.kind=auto: the keys of the fastest strategy that fits.
+Result<std::vector<std::string>> choose_strategy(const train::Recipe& recipe,
+                                                 const train::Task& task,
+                                                 const train::RecipeData& data,
+                                                 const std::vector<launch::HostShare>& shares,
+                                                 std::uint64_t available_bytes) {
+  const std::vector<int> ranks_per_host = sizes_of(shares);
+  const auto fullest = static_cast<std::uint64_t>(*std::ranges::max_element(ranks_per_host));
+  const auto memory =
+      static_cast<std::int64_t>(std::min<std::uint64_t>(available_bytes / fullest, INT64_MAX));
+  const PlanOptions o{.plan = recipe.train.name, .hosts = static_cast<int>(shares.size())};
+  STORMO_ASSIGN_OR_RETURN(std::vector<std::string> keys,
+                          fastest_keys(o, recipe, task, *data.train, ranks_per_host, memory));
+  fmt::print(stderr, "strategy.kind=auto: {}\n", fmt::join(keys, " "));
+  return keys;
+}
+
+Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArguments& a,
+                           train::RecipeData data, const std::vector<launch::HostShare>& shares,
                            std::uint64_t available_bytes) {
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, data.preprocessing));
-  STORMO_ASSIGN_OR_RETURN(StepInput step, check_step(recipe, task, shares, available_bytes));
-  return SoundRun{ranks_of(shares), std::move(data), std::move(task), std::move(step)};
+  SoundRun run{.ranks = ranks_of(shares), .recipe = parsed.recipe, .data = std::move(data)};
+  STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data.preprocessing));
+  if (run.recipe.train.strategy.kind == train::Strategy::Kind::kAuto) {
+    STORMO_ASSIGN_OR_RETURN(
+        run.chosen, choose_strategy(run.recipe, run.task, run.data, shares, available_bytes));
+    TrainArguments with_keys = a;
+    with_keys.overrides.insert(with_keys.overrides.end(), run.chosen.begin(), run.chosen.end());
+    run.recipe = recipe_of(with_keys).recipe;
+    // a search trains some steps
+    STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data.preprocessing));
+  }
+  STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, run.task, shares, available_bytes));
+  return run;
 }
 
 /// See launch::LaunchOptions.
@@ -179,7 +212,7 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   std::optional<train::RecipeData> data = check_data(parsed, a, errors);
   std::optional<SoundRun> run;
   if (errors.empty()) {
-    Result<SoundRun> made = sound_run(parsed.recipe, std::move(*data), shares, available);
+    Result<SoundRun> made = sound_run(parsed, a, std::move(*data), shares, available);
     if (!made.ok()) errors.push_back(made.status().message());
     if (made.ok()) run = std::move(*made);
   }
@@ -194,9 +227,10 @@ int check_train(const TrainArguments& a) {
   const Result<std::string> program = own_program();
   if (!program.ok()) return fail_usage({program.status().message()}, a.json);
   const char* libraries = std::getenv("LD_LIBRARY_PATH");
-  fmt::print("{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
-                                      parsed.recipe.train.checkpoint.directory,
-                                      may_be_lost(parsed.recipe.train.servers, run->ranks)}));
+  fmt::print(
+      "{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
+                               parsed.recipe.train.checkpoint.directory,
+                               may_be_lost(parsed.recipe.train.servers, run->ranks), run->chosen}));
   return kExitOk;
 }
 

@@ -1,9 +1,11 @@
 // The words of `stormo train`, and what they mean for who launches ranks.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -118,15 +120,16 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
 // Texts, each with an end that no path and no variable can hold.
 std::string to_text(const CheckedRun& run) {
   return run.program + '\0' + run.library_path + '\0' + run.checkpoint_directory + '\0' +
-         std::to_string(run.may_be_lost) + '\0';
+         std::to_string(run.may_be_lost) + '\0' + fmt::format("{}", fmt::join(run.chosen, " ")) +
+         '\0';
 }
 
 Result<CheckedRun> parse_checked_run(const std::string& text) {
   CheckedRun run;
-  std::string may_be_lost;
+  std::string may_be_lost, chosen;
   std::size_t at = 0;
   for (std::string* part :
-       {&run.program, &run.library_path, &run.checkpoint_directory, &may_be_lost}) {
+       {&run.program, &run.library_path, &run.checkpoint_directory, &may_be_lost, &chosen}) {
     const std::size_t end = text.find('\0', at);
     if (end == std::string::npos) {
       return Status(Code::kCorrupt, "the check of the run ended without its facts");
@@ -135,6 +138,8 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
     at = end + 1;
   }
   run.may_be_lost = std::atoi(may_be_lost.c_str());
+  std::istringstream keys(chosen);  // none has a blank
+  for (std::string key; keys >> key;) run.chosen.push_back(key);
   return run;
 }
 

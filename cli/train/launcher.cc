@@ -50,6 +50,7 @@ int launch_checked(const TrainArguments& a, const CheckedRun& run,
   launch::LaunchOptions options = train_launch_options(a, errors);
   options.program = {run.program};
   options.program.insert(options.program.end(), words.begin(), words.end());
+  options.program.insert(options.program.end(), run.chosen.begin(), run.chosen.end());
   if (!run.library_path.empty()) {
     options.environment.emplace_back("LD_LIBRARY_PATH", run.library_path);
   }

@@ -41,7 +41,8 @@ std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
          many(servers, "server process", "es");
 }
 
-int dry_run(const train::Recipe& recipe, SoundRun run, const TrainArguments& a) {
+int dry_run(SoundRun run, const TrainArguments& a) {
+  const train::Recipe& recipe = run.recipe;
   const bool json = a.json;
   measure_moves(run.step, run.task, *run.data.train);
   const PlanOptions o{.plan = recipe.train.name,
@@ -137,10 +138,11 @@ int run_train(const TrainArguments& a) {
   }
   std::optional<SoundRun> sound = check_run(parsed, a);
   if (!sound) return kExitUsage;
-  if (a.dry_run) return dry_run(parsed.recipe, std::move(*sound), a);
+  if (a.dry_run) return dry_run(std::move(*sound), a);
   if (sound->ranks != 1 || !a.launch.hosts.empty()) {
     return fail_usage({"'stormo train' starts ranks; this part of it is one"}, a.json);
   }
+  train_run.recipe = std::move(sound->recipe);
   train_run.data = std::move(sound->data);
   train_run.task = std::move(sound->task);
   return run_rank(train_run);

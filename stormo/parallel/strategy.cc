@@ -167,7 +167,7 @@ bool has_servers(Strategy::Kind kind) {
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {
       "one_device", "mirrored",         "multi_worker_mirrored", "central_storage",   "ddp",
-      "fsdp",       "parameter_server", "parameter_averaging",   "elastic_averaging"};
+      "fsdp",       "parameter_server", "parameter_averaging",   "elastic_averaging", "auto"};
   return names;
 }
 
@@ -178,6 +178,11 @@ const std::vector<std::string>& parameter_names() {
 
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const Workers& workers, const StepOptions& step) {
+  if (strategy.kind == Kind::kAuto) {
+    return refuse(strategy,
+                  "is chosen by 'stormo train' before it starts ranks; elsewhere name one that "
+                  "'stormo plan search' has found");
+  }
   const Shape shape = shape_of(workers);
   const bool has_tables =
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });

@@ -22,6 +22,7 @@ struct Strategy {
     kParameterServer,     ///< parameters and optimizer state on servers, of which ranks are workers
     kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
     kElasticAveraging,    ///< each rank trains by itself, and is drawn to a centre on servers
+    kAuto,  ///< the fastest synchronous one; chosen before there is a plan, see candidates()
   } kind = Kind::kDdp;
   /// The copies of the parameters.
   enum class Parameters {

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 
-from train_cli import DEADLINE_S, TrainTest, main, ranks_of
+from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
 
 PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
 TENSOR = ("strategy.tensor=2",)
@@ -106,6 +106,54 @@ class ModelParallelTest(TrainTest):
         # 4 micro-batches of one sample: 16 tokens of 16 numbers
         activation = 4 * 16 * 16 * 4
         self.assertGreaterEqual(min(cost["between_hosts_per_rank"]), activation)
+
+    def search(self, *arguments, code=0):
+        done = self.stormo("plan", "search", "gpt.toml", "model.layers=3", *arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
+
+    def test_the_fastest_strategy_is_found_and_runs(self):
+        *ways, end = [json.loads(line) for line in self.search("-n", "4", "--json").stdout.splitlines()]
+        self.assertEqual(end["fitting"], len(ways))
+        self.assertEqual(end["too_large"], 0)
+        self.assertGreater(end["one_process_seconds"], 0)
+        self.assertEqual([w["seconds"] for w in ways], sorted(w["seconds"] for w in ways))
+        kinds = " ".join(key for w in ways for key in w["keys"])
+        for part in ("pipeline=2", "pipeline=4", "tensor=2", "kind=fsdp", "host_shared", "interleaved", "recompute=true"):
+            self.assertIn(part, kinds)
+        for way in (ways[0], ways[len(ways) // 2], ways[-1]):
+            run, _ = self.run_of("gpt.toml", "model.layers=3", "-n", "4", *way["keys"], "steps=1")
+            self.assertEqual(run["steps"], 1)
+        shown = self.search("-n", "2", "--write", "best.toml").stdout
+        self.assertIn("on 2 rank(s) of 1 host(s), batch 4", shown)
+        first = shown.splitlines()[2].split()
+        recipe = (self.folder / "best.toml").read_text()
+        for key in (word for word in first if "=" in word):
+            name, value = key.split(".", 1)[1].split("=")
+            self.assertRegex(recipe, f'{name} = "?{value}"?\n')
+        self.run_of("best.toml", "-n", "2", "steps=1")
+
+    def test_the_program_chooses_the_strategy(self):
+        auto = ("gpt.toml", "model.layers=3", "strategy.kind=auto", "--json")
+        for ranks in ("1", "2"):
+            done = self.stormo("train", *auto, "-n", ranks, "steps=2", f"checkpoint.directory=auto{ranks}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stderr, "strategy.kind=auto: strategy.kind=(ddp|fsdp) ")
+            self.assertEqual(json.loads(done.stdout.splitlines()[-1])["steps"], 2)
+        dry = self.stormo("train", *auto, "-n", "2", "--dry-run")
+        self.assertNotEqual(json.loads(dry.stdout)["recipe"]["strategy"]["kind"], "auto")
+        launched = self.stormo("run", "-n", "2", "--", STORMO, "train", *auto)
+        self.assertNotEqual(launched.returncode, 0)
+        self.assertIn("'auto' is chosen by 'stormo train'", launched.stderr)
+
+    def test_a_search_counts_memory(self):
+        end = json.loads(self.search("-n", "4", "--gflops", "10", "--json").stdout.splitlines()[-1])
+        self.assertNotIn("one_process_seconds", end)
+        none = self.search("-n", "4", "--memory", "1KiB", code=2).stderr
+        self.assertRegex(none, "none of [0-9]+ ways fits into 1 KiB on each rank; the smallest needs")
+        self.assertIn("--memory", self.search("--memory", "much", code=2).stderr)
+        self.assertIn("--write", self.search("--write", "nowhere/best.toml", code=2).stderr)
+        self.assertIn("recipe", self.stormo("plan", "search", "fsdp").stderr)
 
     def test_the_statistics_of_batches_are_those_of_the_stage(self):
         resnet = ("mlp.toml", "model.kind=resnet20", "steps=3", "train.global_batch=4", "train.micro_batches=2",

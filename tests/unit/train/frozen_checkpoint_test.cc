@@ -68,7 +68,8 @@ TEST_P(FrozenCheckpoint, ContinuesToTheSameBits) {
 
 std::vector<Kept> ways() {
   using enum Strategy::Kind;
-  using enum Strategy::Parameters;
+  using Strategy::Parameters::kHostShared, Strategy::Parameters::kReplicated,
+      Strategy::Parameters::kSharded;
   return {{"Replicated", {.kind = kDdp, .parameters = kReplicated}},
           {"HostShared", {.kind = kDdp, .parameters = kHostShared}},
           {"Sharded1", {.kind = kFsdp, .parameters = kSharded, .stage = 1}},

@@ -119,7 +119,8 @@ TEST_P(Trace, IsThePlan) {
 
 std::vector<Way> ways() {
   using enum Strategy::Kind;
-  using enum Strategy::Parameters;
+  using Strategy::Parameters::kHostShared, Strategy::Parameters::kReplicated,
+      Strategy::Parameters::kSharded;
   const std::vector<std::pair<std::string, Strategy>> strategies = {
       {"replicated", {.kind = kDdp, .parameters = kReplicated}},
       {"host_shared", {.kind = kDdp, .parameters = kHostShared}},

@@ -1,0 +1,363 @@
+// `stormo plan search`: the fastest strategy of a recipe that fits.
+#include <cli/plan/search.h>
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <cli/output_path.h>
+#include <cli/plan/load.h>
+#include <cli/plan/output.h>
+#include <cli/plan/recipe.h>
+#include <cli/plan/step.h>
+#include <stormo/base/units.h>
+#include <stormo/launch/process/available_memory.h>
+#include <stormo/parallel/candidates.h>
+#include <stormo/train/estimate/measure_step.h>
+#include <stormo/train/prepare/recipe_task.h>
+
+namespace stormo::cli {
+namespace {
+
+using nlohmann::json;
+using parallel::Candidate;
+
+/// Of micro-batches, that are measured for each number of ranks that compute layers together; what
+/// is between them is taken to lie on a line.
+constexpr std::size_t kMeasuredSizes = 4;
+constexpr std::size_t kShown = 10;
+
+double between(double a, double b, double t) { return a + (b - a) * t; }
+
+std::vector<double> between(const std::vector<double>& a, const std::vector<double>& b, double t) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < a.size(); ++i) out.push_back(between(a[i], b[i], t));
+  return out;
+}
+
+std::vector<std::int64_t> between(const std::vector<std::int64_t>& a,
+                                  const std::vector<std::int64_t>& b, double t) {
+  std::vector<std::int64_t> out;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    out.push_back(static_cast<std::int64_t>(
+        between(static_cast<double>(a[i]), static_cast<double>(b[i]), t)));
+  }
+  return out;
+}
+
+train::StepMeasurement between(const train::StepMeasurement& a, const train::StepMeasurement& b,
+                               double t) {
+  return {.times = {.forward = between(a.times.forward, b.times.forward, t),
+                    .backward = between(a.times.backward, b.times.backward, t),
+                    .load = between(a.times.load, b.times.load, t),
+                    .loss = between(a.times.loss, b.times.loss, t),
+                    .norm = between(a.times.norm, b.times.norm, t),
+                    .update = between(a.times.update, b.times.update, t)},
+          .activations = between(a.activations, b.activations, t),
+          .outputs = between(a.outputs, b.outputs, t)};
+}
+
+/// What one rank takes for micro-batches of some sizes, as one of `tensor` ranks.
+class Measurements {
+ public:
+  Measurements(const train::Recipe& recipe, const train::Task& task, const data::Dataset& data)
+      : recipe_(recipe), task_(task), data_(data) {}
+
+  /// Trains some steps for each number of ranks and some of the sizes.
+  Status measure(const std::map<int, std::set<std::int64_t>>& sizes) {
+    for (const auto& [tensor, all] : sizes) {
+      const std::vector<std::int64_t> sorted(all.begin(), all.end());
+      const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t at = count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1);
+        train::TrainerOptions options = recipe_.train;
+        options.strategy.tensor = tensor;
+        STORMO_ASSIGN_OR_RETURN(measured_[tensor][sorted[at]],
+                                measure_step(task_, data_, options, sorted[at]));
+      }
+    }
+    return {};
+  }
+
+  train::StepMeasurement at(int tensor, std::int64_t samples) const {
+    const auto& of = measured_.at(tensor);
+    const auto above = of.lower_bound(samples);  // the largest size is measured
+    if (above->first == samples) return above->second;
+    const auto below = std::prev(above);
+    const double t = static_cast<double>(samples - below->first) /
+                     static_cast<double>(above->first - below->first);
+    return between(below->second, above->second, t);
+  }
+
+ private:
+  const train::Recipe& recipe_;
+  const train::Task& task_;
+  const data::Dataset& data_;
+  std::map<int, std::map<std::int64_t, train::StepMeasurement>> measured_;
+};
+
+/// One way to train, and what it takes.
+struct Outcome {
+  Candidate candidate;
+  StepInput step;
+  double seconds = 0;
+  double idle = 0;
+  analysis::Memory peak;
+};
+
+/// What a search has found.
+struct Found {
+  std::vector<Outcome> fitting;  // the fastest first
+  std::map<std::string, int> refused;
+  std::optional<Outcome> smallest;  // of those that need too much memory
+  int too_large = 0;
+};
+
+train::Recipe with(train::Recipe recipe, const Candidate& c) {
+  recipe.train.strategy = c.strategy;
+  recipe.train.micro_batches = c.micro_batches;
+  recipe.train.recompute = c.recompute;
+  return recipe;
+}
+
+/// The keys of a recipe that make it train so.
+std::vector<std::string> keys_of(const Candidate& c) {
+  const train::Strategy& s = c.strategy;
+  std::vector<std::string> out = {"strategy.kind=" +
+                                  parallel::strategy_names()[static_cast<std::size_t>(s.kind)]};
+  const auto add = [&out](std::string_view key, const auto& value) {
+    out.push_back(fmt::format("{}={}", key, value));
+  };
+  if (ranks_of_replica(s) == 1) {
+    add("strategy.parameters", parallel::parameter_names()[static_cast<std::size_t>(s.parameters)]);
+  }
+  if (s.kind == train::Strategy::Kind::kFsdp) add("strategy.stage", s.stage);
+  if (s.hybrid) add("strategy.hybrid", true);
+  if (s.pipeline > 1) {
+    add("strategy.pipeline", s.pipeline);
+    add("strategy.schedule", s.schedule);
+    if (s.chunks > 1) add("strategy.chunks", s.chunks);
+  }
+  if (s.tensor > 1) add("strategy.tensor", s.tensor);
+  add("train.micro_batches", c.micro_batches);
+  if (c.recompute) add("train.recompute", true);
+  return out;
+}
+
+/// The ways that the model and the ranks allow, each plan once.
+std::vector<Outcome> allowed(const train::Recipe& recipe, const train::Task& task,
+                             const std::vector<int>& ranks_per_host, Found& found) {
+  std::vector<Outcome> out;
+  std::set<std::uint64_t> known;
+  for (const Candidate& c :
+       parallel::candidates({.ranks_per_host = ranks_per_host}, recipe.train.global_batch)) {
+    Result<StepInput> step = step_of_recipe(with(recipe, c), task, ranks_per_host, 0);
+    if (!step.ok()) {
+      ++found.refused[step.status().message()];
+    } else if (plan::StepPlan unnamed = step->plan;
+               unnamed.strategy.clear(), known.insert(hash(unnamed)).second) {
+      out.push_back({.candidate = c, .step = std::move(*step), .peak = {}});
+    }
+  }
+  return out;
+}
+
+void take_measured(StepInput& step, const train::StepMeasurement& m) {
+  step.measured = m.times;
+  step.memory.activations = m.activations;
+  step.memory.outputs = m.outputs;
+  step.sizes.outputs = m.outputs;
+}
+
+Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const train::Task& task,
+                     const data::Dataset& data, const std::vector<int>& ranks_per_host,
+                     std::int64_t memory) {
+  Found found;
+  std::vector<Outcome> ways = allowed(recipe, task, ranks_per_host, found);
+  Measurements measurements(recipe, task, data);
+  if (o.measured) {
+    std::map<int, std::set<std::int64_t>> sizes;
+    for (const Outcome& w : ways) {
+      sizes[w.candidate.strategy.tensor].insert(std::min(w.step.samples, data.size()));
+    }
+    STORMO_RETURN_IF_ERROR(measurements.measure(sizes));
+  }
+  for (Outcome& w : ways) {
+    if (o.measured) {
+      take_measured(w.step, measurements.at(w.candidate.strategy.tensor,
+                                            std::min(w.step.samples, data.size())));
+    } else {
+      measure_moves(w.step, task, data);
+    }
+    w.peak = analysis::memory(w.step.plan, w.step.memory).peak;
+    if (w.peak.total() > memory) {
+      ++found.too_large;
+      if (!found.smallest || w.peak.total() < found.smallest->peak.total()) found.smallest = w;
+      continue;
+    }
+    STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s, simulated(o, w.step));
+    w.seconds = s.seconds;
+    w.idle = s.idle_share();
+    found.fitting.push_back(std::move(w));
+  }
+  // of equal times the one that needs less memory, and then the simpler one
+  std::ranges::stable_sort(found.fitting, [](const Outcome& a, const Outcome& b) {
+    return std::pair(a.seconds, a.peak.total()) < std::pair(b.seconds, b.peak.total());
+  });
+  return found;
+}
+
+int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+/// As a rank on the fullest host has them.
+void use_threads_of_a_rank(const train::Recipe& recipe, const std::vector<int>& ranks_per_host) {
+  const int share = std::max(1, cores() / *std::ranges::max_element(ranks_per_host));
+  at::set_num_threads(recipe.threads > 0 ? static_cast<int>(recipe.threads) : share);
+}
+
+/// One process with all threads of this host, on the whole batch.
+Result<double> alone(const train::Recipe& recipe, const train::Task& task,
+                     const data::Dataset& data, int threads) {
+  at::set_num_threads(threads);
+  train::TrainerOptions options = recipe.train;
+  options.strategy.tensor = 1;
+  STORMO_ASSIGN_OR_RETURN(const train::StepMeasurement m,
+                          measure_step(task, data, options, recipe.train.global_batch));
+  const analysis::ComputeTimes& t = m.times;
+  return std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
+         std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load + t.loss + t.update;
+}
+
+std::string time_text(double seconds) {
+  return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9)));
+}
+
+json to_json(const Outcome& w) {
+  return {{"event", "candidate"},        {"plan", w.step.plan.strategy},
+          {"seconds", w.seconds},        {"idle_share", w.idle},
+          {"memory", w.peak.total()},    {"samples", w.step.samples},
+          {"keys", keys_of(w.candidate)}};
+}
+
+void print_found(const PlanOptions& o, const Found& found, std::optional<double> one_process,
+                 int threads) {
+  const std::size_t shown = std::min(found.fitting.size(), kShown);
+  if (o.json) {
+    for (std::size_t i = 0; i < found.fitting.size(); ++i) print_json(to_json(found.fitting[i]));
+    json end = {{"event", "end"},
+                {"fitting", found.fitting.size()},
+                {"too_large", found.too_large},
+                {"refused", found.refused}};
+    if (one_process) end["one_process_seconds"] = *one_process;
+    print_json(end);
+    return;
+  }
+  Rows rows{{"step", "idle", "memory of a rank", "keys"}};
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Outcome& w = found.fitting[i];
+    rows.push_back({time_text(w.seconds), fmt::format("{:.1f} %", 100 * w.idle),
+                    bytes_text(w.peak.total()),
+                    fmt::format("{}", fmt::join(keys_of(w.candidate), " "))});
+  }
+  print_table(rows, false);
+  if (!one_process) return;
+  const bool faster = *one_process < found.fitting.front().seconds;
+  print_line(fmt::format("one process with {} threads here takes {}{}", threads,
+                         time_text(*one_process), faster ? ": it is faster; use -n 1" : ""));
+}
+
+Status write_recipe(const PlanOptions& o, const train::Recipe& recipe, const Candidate& best) {
+  if (o.write.empty()) return {};
+  std::ofstream file(o.write);
+  file << train::to_toml(with(recipe, best));
+  file.close();
+  if (!file) return io_error("write " + o.write);
+  return {};
+}
+
+Status none_fits(const Found& found, std::int64_t memory) {
+  std::string why;
+  if (found.smallest) {
+    why = fmt::format(
+        "none of {} ways fits into {} on each rank; the smallest needs {}: {}; use more ranks, or "
+        "smaller micro-batches of a smaller train.global_batch",
+        found.too_large, bytes_text(memory), bytes_text(found.smallest->peak.total()),
+        fmt::join(keys_of(found.smallest->candidate), " "));
+  } else {
+    why = "the model and the ranks allow no way:";
+    for (const auto& [message, times] : found.refused) why += "\n" + message;
+  }
+  return Status(Code::kExhausted, why);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> fastest_keys(const PlanOptions& o, const train::Recipe& recipe,
+                                              const train::Task& task, const data::Dataset& data,
+                                              const std::vector<int>& ranks_per_host,
+                                              std::int64_t memory) {
+  PlanOptions measured = o;
+  measured.measured = true;
+  use_threads_of_a_rank(recipe, ranks_per_host);
+  STORMO_ASSIGN_OR_RETURN(const Found found,
+                          search(measured, recipe, task, data, ranks_per_host, memory));
+  if (found.fitting.empty()) return none_fits(found, memory);
+  return keys_of(found.fitting.front().candidate);
+}
+
+Status search_plans(const PlanOptions& options) {
+  PlanOptions o = options;
+  o.measured = o.gflops == 0;
+  STORMO_ASSIGN_OR_RETURN(const int ranks, single_ranks(o.ranks));
+  STORMO_ASSIGN_OR_RETURN(const plan::Topology topology, load_topology(o, ranks));
+  const std::vector<int>& ranks_per_host = topology.host_sizes;
+  const int here = *std::ranges::max_element(ranks_per_host);
+  std::int64_t memory = 0;
+  if (o.memory.empty()) {
+    memory =
+        static_cast<std::int64_t>(std::min<std::uint64_t>(launch::available_memory(), INT64_MAX) /
+                                  static_cast<std::uint64_t>(here));
+  } else {
+    const Result<std::uint64_t> bytes = parse_bytes(o.memory);
+    if (!bytes.ok()) return bytes.status().within("--memory");
+    memory = static_cast<std::int64_t>(std::min<std::uint64_t>(*bytes, INT64_MAX));
+  }
+  if (!o.write.empty()) STORMO_RETURN_IF_ERROR(check_output_path(o.write).within("--write"));
+  if (!is_recipe(o.plan)) {
+    return invalid_argument("search: '" + o.plan + "' is no recipe; give a file NAME.toml");
+  }
+  const train::ParsedRecipe parsed = train::load_recipe(o.plan, o.overrides);
+  if (!parsed.errors.empty()) {
+    return invalid_argument(fmt::format("{}", fmt::join(parsed.errors, "\n")));
+  }
+  const train::Recipe& recipe = parsed.recipe;
+  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(recipe));
+  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
+  use_threads_of_a_rank(recipe, ranks_per_host);
+  STORMO_ASSIGN_OR_RETURN(const Found found,
+                          search(o, recipe, task, *data.train, ranks_per_host, memory));
+  if (found.fitting.empty()) return none_fits(found, memory);
+  if (!o.json) {
+    print_line(fmt::format(
+        "{} on {} rank(s) of {} host(s), batch {}: {} ways fit into {} on each rank, {} do not",
+        recipe.train.name, ranks, ranks_per_host.size(), recipe.train.global_batch,
+        found.fitting.size(), bytes_text(memory), found.too_large));
+  }
+  std::optional<double> one_process;
+  if (o.measured) {
+    STORMO_ASSIGN_OR_RETURN(one_process, alone(recipe, task, *data.train, cores()));
+  }
+  print_found(o, found, one_process, cores());
+  return write_recipe(o, recipe, found.fitting.front().candidate);
+}
+
+}  // namespace stormo::cli

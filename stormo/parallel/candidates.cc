@@ -1,0 +1,86 @@
+// Strategies that a search compares.
+//
+// Idea: all ways to train that give the same numbers differ in memory and time only, and both can
+// be predicted for a plan. So the search lists them all, and leaves the choice to the interpreters
+// of plans. Papers: L. Zheng et al., "Alpa: automating inter- and intra-operator parallelism for
+// distributed deep learning", OSDI 2022, for the space; here it is small enough to be listed.
+#include <stormo/parallel/candidates.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include <stormo/parallel/pipeline_schedule.h>
+
+namespace stormo::parallel {
+namespace {
+
+constexpr int kMostMicroBatches = 64;
+constexpr int kMostChunks = 4;
+
+/// 1, 2, 4 ... and these multiples of `stages`, up to one for each of `samples`.
+std::set<int> numbers_of_micro_batches(int stages, std::int64_t samples) {
+  std::set<int> out;
+  const auto most = static_cast<int>(std::min<std::int64_t>(samples, kMostMicroBatches));
+  for (const int first : {1, stages}) {
+    for (int m = first; m <= most; m *= 2) out.insert(m);
+  }
+  return out;
+}
+
+/// The ways to run pipelines of a strategy; it alone if it has none.
+std::vector<Strategy> with_schedules(const Strategy& strategy) {
+  if (strategy.pipeline == 1) return {strategy};
+  std::vector<Strategy> out;
+  for (const std::string& name : pipeline_schedule_names()) {
+    const bool has_chunks = name == interleaved().name;
+    for (int chunks = has_chunks ? 2 : 1; chunks <= (has_chunks ? kMostChunks : 1); ++chunks) {
+      out.push_back(strategy);
+      out.back().schedule = name;
+      out.back().chunks = chunks;
+    }
+  }
+  return out;
+}
+
+/// The ways to place whole models, and their shards.
+std::vector<Strategy> uncut(int hosts) {
+  using Parameters = Strategy::Parameters;
+  std::vector<Strategy> out = {{.parameters = Parameters::kHostShared},
+                               {.parameters = Parameters::kReplicated}};
+  for (const bool hybrid : {false, true}) {
+    if (hybrid && hosts == 1) continue;
+    for (const int stage : {1, 2, 3}) {
+      out.push_back({.kind = Strategy::Kind::kFsdp,
+                     .parameters = Parameters::kSharded,
+                     .stage = stage,
+                     .hybrid = hybrid});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_batch) {
+  const int ranks =
+      std::accumulate(workers.ranks_per_host.begin(), workers.ranks_per_host.end(), 0);
+  std::vector<Strategy> strategies = uncut(static_cast<int>(workers.ranks_per_host.size()));
+  for (int stages = 1; stages <= ranks; ++stages) {
+    for (int tensor = 1; stages * tensor <= ranks; ++tensor) {
+      if (ranks % (stages * tensor) != 0 || stages * tensor == 1) continue;
+      const auto all = with_schedules({.pipeline = stages, .tensor = tensor});
+      strategies.insert(strategies.end(), all.begin(), all.end());
+    }
+  }
+  std::vector<Candidate> out;
+  for (const Strategy& s : strategies) {
+    const std::int64_t samples = global_batch / (ranks / ranks_of_replica(s));
+    for (const int m : numbers_of_micro_batches(s.pipeline, samples)) {
+      for (const bool recompute : {false, true}) out.push_back({s, m, recompute});
+    }
+  }
+  return out;
+}
+
+}  // namespace stormo::parallel

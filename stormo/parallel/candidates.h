@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <stormo/parallel/strategy.h>
+
+namespace stormo::parallel {
+
+/// A synchronous way to train: each of them gives the numbers of one process.
+struct Candidate {
+  Strategy strategy;
+  int micro_batches = 1;
+  bool recompute = false;
+  bool operator==(const Candidate&) const = default;
+};
+
+/// What a search for the fastest strategy compares, on ranks that lie on hosts like this:
+/// - each product of replicas, stages and ranks that compute layers together; of stages each
+///   schedule, with 2 to 4 chunks where it has chunks;
+/// - without a cut, replicated and host-shared parameters, and each stage of sharding over all
+///   ranks and, on several hosts, inside of hosts;
+/// - of each of them powers of two of micro-batches, and multiples of the stages by such, up to one
+///   sample of `global_batch` each; with recomputation and without.
+/// Models and hosts do not allow all of them: plan_for() refuses the others. O(result).
+std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_batch);
+
+}  // namespace stormo::parallel
