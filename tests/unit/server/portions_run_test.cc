@@ -252,12 +252,14 @@ TEST(Portions, AStuckWorkerHoldsNobodyUp) {
   const RunTerms terms = terms_for(2, optimizer);
   std::mutex mutex;
   std::condition_variable changed;
-  bool is_over = false;
+  bool is_stuck = false, is_over = false;
   std::thread stuck([&] {
     int tasks = 0;
     BatchWorker other(options_of(first, second, 1, 2), terms, 0, [&](const StepTask&) {
       if (++tasks != 3) return true;
       std::unique_lock lock(mutex);
+      is_stuck = true;
+      changed.notify_all();
       changed.wait(lock, [&] { return is_over; });
       return true;
     });
@@ -265,7 +267,12 @@ TEST(Portions, AStuckWorkerHoldsNobodyUp) {
     EXPECT_GE(other.dropped, 2) << "what it had in hand was late, on both shards";
     EXPECT_TRUE(other.finish().ok());
   });
-  BatchWorker chief(options_of(first, second, 0, 2), terms, 25);
+  // the run must not be over before the other one is stuck
+  BatchWorker chief(options_of(first, second, 0, 2), terms, 25, [&](const StepTask&) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_stuck; });
+    return true;
+  });
   chief.work();
   {
     const std::lock_guard lock(mutex);

@@ -1,0 +1,67 @@
+"""A model that does not fit into the memory of one rank trains when it is cut over four.
+
+Each rank has a memory control group of its own, whose limit the kernel enforces. Needs the right to make such groups
+(cgroup v1, as root); skipped elsewhere.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import os
+import pathlib
+import unittest
+
+from train_cli import STORMO, TrainTest, main
+
+GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
+LIMIT = 430 << 20
+# 25 million parameters: 400 MiB with gradients and two moments
+GPT = ("gpt.toml", "model.layers=8", "model.heads=8", "model.width=512", "steps=2", "train.global_batch=4",
+       "sample.length=0")
+ENTER = 'echo $$ > "$GROUP$STORMO_RANK/cgroup.procs" && exec "$@"'
+
+
+def make_groups(name, count):
+    made = []
+    try:
+        for rank in range(count):
+            group = GROUPS / f"{name}{rank}"
+            group.mkdir()
+            made.append(group)
+            (group / "memory.limit_in_bytes").write_text(str(LIMIT))
+    except OSError as error:
+        remove(made)
+        raise unittest.SkipTest(f"root: cannot limit the memory of processes: {error}")
+    return made
+
+
+def remove(groups):
+    for group in groups:
+        group.rmdir()
+
+
+class MemoryLimitTest(TrainTest):
+    def train(self, ranks, *keys):
+        """Trains in groups; the exit code, and the most that a rank has used."""
+        name = f"stormo_{os.getpid()}_"
+        groups = make_groups(name, ranks)
+        try:
+            process = self.start_program("run", "-n", str(ranks), "--", "sh", "-c", ENTER, "sh", STORMO, "train", *GPT,
+                                         *keys, environment={"GROUP": str(GROUPS / name)})
+            _, err = process.communicate(timeout=200)
+            used = max(int((g / "memory.max_usage_in_bytes").read_text()) for g in groups)
+        finally:
+            remove(groups)
+        print(f"{' '.join(keys) or 'one rank'}: exit code {process.returncode}, {used >> 20} MiB", flush=True)
+        return process.returncode, err
+
+    def test_what_one_rank_has_no_memory_for_trains_on_four(self):
+        code, _ = self.train(1)
+        self.assertNotEqual(code, 0)
+        for way in (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
+                    ("strategy.kind=fsdp", "strategy.parameters=sharded")):
+            code, err = self.train(4, *way)
+            self.assertEqual(code, 0, err)
+
+
+if __name__ == "__main__":
+    main()
