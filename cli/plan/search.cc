@@ -129,27 +129,30 @@ train::Recipe with(train::Recipe recipe, const Candidate& c) {
   return recipe;
 }
 
-/// The keys of a recipe that make it train so.
-std::vector<std::string> keys_of(const Candidate& c) {
-  const train::Strategy& s = c.strategy;
-  std::vector<std::string> out = {"strategy.kind=" +
-                                  parallel::strategy_names()[static_cast<std::size_t>(s.kind)]};
-  const auto add = [&out](std::string_view key, const auto& value) {
-    out.push_back(fmt::format("{}={}", key, value));
+/// The keys that make `recipe` train so, also those that only take back what it says.
+std::vector<std::string> keys_of(const Candidate& c, const train::Recipe& recipe) {
+  const train::Strategy &s = c.strategy, &given = recipe.train.strategy;
+  std::vector<std::string> out;
+  const auto add = [&out](bool matters, std::string_view key, const auto& value,
+                          const auto& before) {
+    if (matters || value != before) out.push_back(fmt::format("{}={}", key, value));
   };
-  if (ranks_of_replica(s) == 1) {
-    add("strategy.parameters", parallel::parameter_names()[static_cast<std::size_t>(s.parameters)]);
-  }
-  if (s.kind == train::Strategy::Kind::kFsdp) add("strategy.stage", s.stage);
-  if (s.hybrid) add("strategy.hybrid", true);
-  if (s.pipeline > 1) {
-    add("strategy.pipeline", s.pipeline);
-    add("strategy.schedule", s.schedule);
-    if (s.chunks > 1) add("strategy.chunks", s.chunks);
-  }
-  if (s.tensor > 1) add("strategy.tensor", s.tensor);
-  add("train.micro_batches", c.micro_batches);
-  if (c.recompute) add("train.recompute", true);
+  const auto name = [](const std::vector<std::string>& names, auto choice) {
+    return names[static_cast<std::size_t>(choice)];
+  };
+  const bool stages = s.pipeline > 1;
+  add(true, "strategy.kind", name(parallel::strategy_names(), s.kind), "");
+  add(ranks_of_replica(s) == 1, "strategy.parameters",
+      name(parallel::parameter_names(), s.parameters),
+      name(parallel::parameter_names(), given.parameters));
+  add(s.kind == train::Strategy::Kind::kFsdp, "strategy.stage", s.stage, given.stage);
+  add(s.hybrid, "strategy.hybrid", s.hybrid, given.hybrid);
+  add(stages, "strategy.pipeline", s.pipeline, given.pipeline);
+  add(stages, "strategy.schedule", s.schedule, given.schedule);
+  add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
+  add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
+  add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
+  add(c.recompute, "train.recompute", c.recompute, recipe.train.recompute);
   return out;
 }
 
@@ -241,18 +244,22 @@ std::string time_text(double seconds) {
   return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9)));
 }
 
-json to_json(const Outcome& w) {
-  return {{"event", "candidate"},        {"plan", w.step.plan.strategy},
-          {"seconds", w.seconds},        {"idle_share", w.idle},
-          {"memory", w.peak.total()},    {"samples", w.step.samples},
-          {"keys", keys_of(w.candidate)}};
+json to_json(const Outcome& w, const train::Recipe& recipe) {
+  return {{"event", "candidate"},
+          {"plan", w.step.plan.strategy},
+          {"seconds", w.seconds},
+          {"idle_share", w.idle},
+          {"memory", w.peak.total()},
+          {"samples", w.step.samples},
+          {"keys", keys_of(w.candidate, recipe)}};
 }
 
-void print_found(const PlanOptions& o, const Found& found, std::optional<double> one_process,
-                 int threads) {
+void print_found(const PlanOptions& o, const train::Recipe& recipe, const Found& found,
+                 std::optional<double> one_process) {
   const std::size_t shown = std::min(found.fitting.size(), kShown);
   if (o.json) {
-    for (std::size_t i = 0; i < found.fitting.size(); ++i) print_json(to_json(found.fitting[i]));
+    for (std::size_t i = 0; i < found.fitting.size(); ++i)
+      print_json(to_json(found.fitting[i], recipe));
     json end = {{"event", "end"},
                 {"fitting", found.fitting.size()},
                 {"too_large", found.too_large},
@@ -266,12 +273,12 @@ void print_found(const PlanOptions& o, const Found& found, std::optional<double>
     const Outcome& w = found.fitting[i];
     rows.push_back({time_text(w.seconds), fmt::format("{:.1f} %", 100 * w.idle),
                     bytes_text(w.peak.total()),
-                    fmt::format("{}", fmt::join(keys_of(w.candidate), " "))});
+                    fmt::format("{}", fmt::join(keys_of(w.candidate, recipe), " "))});
   }
   print_table(rows, false);
   if (!one_process) return;
   const bool faster = *one_process < found.fitting.front().seconds;
-  print_line(fmt::format("one process with {} threads here takes {}{}", threads,
+  print_line(fmt::format("one process with {} threads here takes {}{}", cores(),
                          time_text(*one_process), faster ? ": it is faster; use -n 1" : ""));
 }
 
@@ -284,14 +291,14 @@ Status write_recipe(const PlanOptions& o, const train::Recipe& recipe, const Can
   return {};
 }
 
-Status none_fits(const Found& found, std::int64_t memory) {
+Status none_fits(const train::Recipe& recipe, const Found& found, std::int64_t memory) {
   std::string why;
   if (found.smallest) {
     why = fmt::format(
         "none of {} ways fits into {} on each rank; the smallest needs {}: {}; use more ranks, or "
         "smaller micro-batches of a smaller train.global_batch",
         found.too_large, bytes_text(memory), bytes_text(found.smallest->peak.total()),
-        fmt::join(keys_of(found.smallest->candidate), " "));
+        fmt::join(keys_of(found.smallest->candidate, recipe), " "));
   } else {
     why = "the model and the ranks allow no way:";
     for (const auto& [message, times] : found.refused) why += "\n" + message;
@@ -310,8 +317,8 @@ Result<std::vector<std::string>> fastest_keys(const PlanOptions& o, const train:
   use_threads_of_a_rank(recipe, ranks_per_host);
   STORMO_ASSIGN_OR_RETURN(const Found found,
                           search(measured, recipe, task, data, ranks_per_host, memory));
-  if (found.fitting.empty()) return none_fits(found, memory);
-  return keys_of(found.fitting.front().candidate);
+  if (found.fitting.empty()) return none_fits(recipe, found, memory);
+  return keys_of(found.fitting.front().candidate, recipe);
 }
 
 Status search_plans(const PlanOptions& options) {
@@ -345,7 +352,7 @@ Status search_plans(const PlanOptions& options) {
   use_threads_of_a_rank(recipe, ranks_per_host);
   STORMO_ASSIGN_OR_RETURN(const Found found,
                           search(o, recipe, task, *data.train, ranks_per_host, memory));
-  if (found.fitting.empty()) return none_fits(found, memory);
+  if (found.fitting.empty()) return none_fits(recipe, found, memory);
   if (!o.json) {
     print_line(fmt::format(
         "{} on {} rank(s) of {} host(s), batch {}: {} ways fit into {} on each rank, {} do not",
@@ -356,7 +363,7 @@ Status search_plans(const PlanOptions& options) {
   if (o.measured) {
     STORMO_ASSIGN_OR_RETURN(one_process, alone(recipe, task, *data.train, cores()));
   }
-  print_found(o, found, one_process, cores());
+  print_found(o, recipe, found, one_process);
   return write_recipe(o, recipe, found.fitting.front().candidate);
 }
 

@@ -136,7 +136,8 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
                        std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
                        "), and " + std::to_string(shape.ranks) +
-                       " ranks are no multiple of that; start as many");
+                       " ranks are no multiple of that; start a multiple of " +
+                       std::to_string(replica));
 }
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.

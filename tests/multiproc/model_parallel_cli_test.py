@@ -49,6 +49,8 @@ class ModelParallelTest(TrainTest):
                 ("-n", "3", *PIPELINE, "strategy.pipeline=3"), ("-n", "2", *TENSOR), ("-n", "4", *TENSOR, *PIPELINE))
         for first in (("-n", "2", *PIPELINE), ("-n", "4", *TENSOR)):
             self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
+            evaluated = self.stormo("evaluate", "cut", "--json")
+            self.assertEqual(evaluated.returncode, 0, evaluated.stderr)
             for way in ways:
                 shutil.rmtree(self.folder / "copy", ignore_errors=True)
                 shutil.copytree(self.folder / "cut", self.folder / "copy", symlinks=True)
@@ -140,6 +142,10 @@ class ModelParallelTest(TrainTest):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertRegex(done.stderr, "strategy.kind=auto: strategy.kind=(ddp|fsdp) ")
             self.assertEqual(json.loads(done.stdout.splitlines()[-1])["steps"], 2)
+        # whatever else the recipe says of the strategy
+        done = self.stormo("train", *auto, "-n", "2", "strategy.pipeline=2", "strategy.chunks=2", "strategy.stage=1",
+                           "train.recompute=true", "steps=2", "checkpoint.directory=")
+        self.assertEqual(done.returncode, 0, done.stderr)
         dry = self.stormo("train", *auto, "-n", "2", "--dry-run")
         self.assertNotEqual(json.loads(dry.stdout)["recipe"]["strategy"]["kind"], "auto")
         launched = self.stormo("run", "-n", "2", "--", STORMO, "train", *auto)
