@@ -34,6 +34,8 @@ using parallel::Candidate;
 /// Of micro-batches, that are measured for each number of ranks that compute layers together; what
 /// is between them is taken to lie on a line.
 constexpr std::size_t kMeasuredSizes = 4;
+/// Each is measured so often, in turns, and the shortest times count: others may use the machine.
+constexpr int kRounds = 3;
 constexpr std::size_t kShown = 10;
 
 double between(double a, double b, double t) { return a + (b - a) * t; }
@@ -66,6 +68,20 @@ train::StepMeasurement between(const train::StepMeasurement& a, const train::Ste
           .outputs = between(a.outputs, b.outputs, t)};
 }
 
+/// Of two measurements of the same.
+train::StepMeasurement shortest(train::StepMeasurement a, const train::StepMeasurement& b) {
+  const auto take = [](double& mine, double other) { mine = std::min(mine, other); };
+  for (std::size_t i = 0; i < a.times.forward.size(); ++i) {
+    take(a.times.forward[i], b.times.forward[i]);
+    take(a.times.backward[i], b.times.backward[i]);
+  }
+  take(a.times.load, b.times.load);
+  take(a.times.loss, b.times.loss);
+  take(a.times.norm, b.times.norm);
+  take(a.times.update, b.times.update);
+  return a;
+}
+
 /// What one rank takes for micro-batches of some sizes, as one of `tensor` ranks.
 class Measurements {
  public:
@@ -74,16 +90,8 @@ class Measurements {
 
   /// Trains some steps for each number of ranks and some of the sizes.
   Status measure(const std::map<int, std::set<std::int64_t>>& sizes) {
-    for (const auto& [tensor, all] : sizes) {
-      const std::vector<std::int64_t> sorted(all.begin(), all.end());
-      const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t at = count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1);
-        train::TrainerOptions options = recipe_.train;
-        options.strategy.tensor = tensor;
-        STORMO_ASSIGN_OR_RETURN(measured_[tensor][sorted[at]],
-                                measure_step(task_, data_, options, sorted[at]));
-      }
+    for (int round = 0; round < kRounds; ++round) {
+      for (const auto& [tensor, all] : sizes) STORMO_RETURN_IF_ERROR(measure(tensor, all));
     }
     return {};
   }
@@ -99,6 +107,21 @@ class Measurements {
   }
 
  private:
+  Status measure(int tensor, const std::set<std::int64_t>& all) {
+    const std::vector<std::int64_t> sorted(all.begin(), all.end());
+    const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
+    train::TrainerOptions options = recipe_.train;
+    options.strategy.tensor = tensor;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
+      STORMO_ASSIGN_OR_RETURN(train::StepMeasurement now,
+                              measure_step(task_, data_, options, size));
+      const auto [known, is_new] = measured_[tensor].try_emplace(size, now);
+      if (!is_new) known->second = shortest(std::move(now), known->second);
+    }
+    return {};
+  }
+
   const train::Recipe& recipe_;
   const train::Task& task_;
   const data::Dataset& data_;
