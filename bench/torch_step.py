@@ -2,8 +2,9 @@
 
 Started by `stormo run`; arguments: RENDEZVOUS_FILE NAME INPUTS_FILE DESCRIPTION. NAME is pytorch_ddp or
 pytorch_fsdp (over Gloo), a pipeline (pytorch_gpipe, pytorch_1f1b, pytorch_interleaved, pytorch_zero_bubble),
-pytorch_tensor (tensor parallelism), or pytorch (every rank for itself). The inputs are Stormo's weights before the first step
-and its batches, as raw numbers; the description says what model they belong to. Every rank prints one JSON object.
+pytorch_tensor (tensor parallelism), or pytorch (every rank for itself). The inputs are Stormo's weights before the
+first step and its batches, as raw numbers; the description says what model they belong to. Every rank prints one JSON
+object.
 """
 import json
 import math
@@ -120,6 +121,9 @@ def distribute(name, model):
     if name == "pytorch_ddp":
         return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     return sharded(model) if name == "pytorch_fsdp" else model
+
+
+PIPELINES = ("pytorch_gpipe", "pytorch_1f1b", "pytorch_interleaved", "pytorch_zero_bubble")
 
 
 class Stage(nn.Module):
@@ -251,7 +255,8 @@ def make_optimizer(parameters, o):
     by_type = {}
     for parameter in parameters:
         by_type.setdefault(type(parameter.data), []).append(parameter)
-    return torch.optim.AdamW([{"params": group} for group in by_type.values()], lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["epsilon"],
+    groups = [{"params": group} for group in by_type.values()]
+    return torch.optim.AdamW(groups, lr=o["lr"], betas=(o["beta1"], o["beta2"]), eps=o["epsilon"],
                              weight_decay=o["weight_decay"], fused=True)
 
 
@@ -305,7 +310,7 @@ def main():
                             world_size=int(os.environ["STORMO_WORLD_SIZE"]))
     model = make_model(d)
     batches = Inputs(inputs, d).read(model)
-    is_pipeline = name.startswith("pytorch_") and name not in ("pytorch_ddp", "pytorch_fsdp", "pytorch_tensor")
+    is_pipeline = name in PIPELINES
     model = Pipeline(name, model, d) if is_pipeline else distribute(name, model)
     dist.barrier()
     times, losses, (pss, peak) = (run_pipeline if is_pipeline else run)(model, batches, d)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <stormo/base/units.h>
 
@@ -33,6 +34,10 @@ void print_line(const std::string& line) { fmt::print("{}\n", line); }
 
 std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<std::uint64_t>(bytes));
+}
+
+std::string time_text(double seconds) {
+  return format_duration(Duration(std::llround(seconds * 1e9)));
 }
 
 }  // namespace stormo::cli

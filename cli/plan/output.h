@@ -17,5 +17,6 @@ void print_json(const Json& object) {
   print_line(object.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 std::string bytes_text(std::int64_t bytes);
+std::string time_text(double seconds);
 
 }  // namespace stormo::cli

@@ -61,18 +61,26 @@ void measure_moves(StepInput& step, const train::Task& task, const data::Dataset
   step.sizes.outputs = output_bytes(task, dataset, step.samples);
 }
 
-Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
-  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
+Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strategy) {
   const train::ParsedRecipe parsed = train::load_recipe(o.plan, o.overrides);
   std::vector<std::string> errors = parsed.errors;
   if (parsed.readable) {
-    const std::vector<std::string> wrong = train::check_recipe(parsed, ranks);
+    train::ParsedRecipe checked = parsed;
+    if (any_strategy) checked.recipe.train.strategy = {.kind = train::Strategy::Kind::kAuto};
+    const std::vector<std::string> wrong = train::check_recipe(checked, ranks);
     errors.insert(errors.end(), wrong.begin(), wrong.end());
   }
   if (!errors.empty()) return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
-  const train::Recipe& recipe = parsed.recipe;
-  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(recipe));
-  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
+  LoadedRecipe out{.recipe = parsed.recipe};
+  STORMO_ASSIGN_OR_RETURN(out.data, train::load_data(out.recipe));
+  STORMO_ASSIGN_OR_RETURN(out.task, train::make_task(out.recipe, out.data.preprocessing));
+  return out;
+}
+
+Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
+  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
+  STORMO_ASSIGN_OR_RETURN(const LoadedRecipe loaded, load_recipe(o, ranks));
+  const auto& [recipe, data, task] = loaded;
   STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, o.samples));
   measure_moves(step, task, *data.train);
   if (!o.measured) return step;

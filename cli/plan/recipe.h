@@ -4,10 +4,21 @@
 #include <vector>
 
 #include <cli/plan/options.h>
+#include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/task.h>
 
 namespace stormo::cli {
+
+/// A recipe with what it names.
+struct LoadedRecipe {
+  train::Recipe recipe;
+  train::RecipeData data;
+  train::Task task;
+};
+/// Reads and checks the recipe that the options name, for `ranks` ranks. kInvalidArgument lists all
+/// that is wrong. `any_strategy`: what it says of the strategy does not count.
+Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strategy = false);
 
 /// The step of a recipe whose model is `task`, on hosts with that many ranks. `samples` of a
 /// micro-batch of one rank; 0: as the recipe says.

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <cli/output_path.h>
@@ -24,6 +23,7 @@
 #include <stormo/parallel/candidates.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/world/thread_share.h>
 
 namespace stormo::cli {
 namespace {
@@ -242,7 +242,7 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
   return found;
 }
 
-int cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+int cores() { return static_cast<int>(train::current_cpu_share(0).usable_cores); }
 
 /// As a rank on the fullest host has them.
 void use_threads_of_a_rank(const train::Recipe& recipe, const std::vector<int>& ranks_per_host) {
@@ -250,21 +250,16 @@ void use_threads_of_a_rank(const train::Recipe& recipe, const std::vector<int>& 
   at::set_num_threads(recipe.threads > 0 ? static_cast<int>(recipe.threads) : share);
 }
 
-/// One process with all threads of this host, on the whole batch.
+/// One process with all cores of this host, on the whole batch.
 Result<double> alone(const train::Recipe& recipe, const train::Task& task,
-                     const data::Dataset& data, int threads) {
-  at::set_num_threads(threads);
-  train::TrainerOptions options = recipe.train;
-  options.strategy.tensor = 1;
-  STORMO_ASSIGN_OR_RETURN(const train::StepMeasurement m,
-                          measure_step(task, data, options, recipe.train.global_batch));
-  const analysis::ComputeTimes& t = m.times;
+                     const data::Dataset& data) {
+  at::set_num_threads(cores());
+  const std::int64_t batch = std::min(recipe.train.global_batch, data.size());
+  Measurements measurements(recipe, task, data);
+  STORMO_RETURN_IF_ERROR(measurements.measure({{1, {batch}}}));
+  const analysis::ComputeTimes t = measurements.at(1, batch).times;
   return std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
          std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load + t.loss + t.update;
-}
-
-std::string time_text(double seconds) {
-  return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9)));
 }
 
 json to_json(const Outcome& w, const train::Recipe& recipe) {
@@ -344,34 +339,29 @@ Result<std::vector<std::string>> fastest_keys(const PlanOptions& o, const train:
   return keys_of(found.fitting.front().candidate, recipe);
 }
 
+std::int64_t memory_of_a_rank(std::uint64_t available, const std::vector<int>& ranks_per_host) {
+  const auto here = static_cast<std::uint64_t>(*std::ranges::max_element(ranks_per_host));
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(available / here, INT64_MAX));
+}
+
 Status search_plans(const PlanOptions& options) {
   PlanOptions o = options;
   o.measured = o.gflops == 0;
   STORMO_ASSIGN_OR_RETURN(const int ranks, single_ranks(o.ranks));
   STORMO_ASSIGN_OR_RETURN(const plan::Topology topology, load_topology(o, ranks));
   const std::vector<int>& ranks_per_host = topology.host_sizes;
-  const int here = *std::ranges::max_element(ranks_per_host);
-  std::int64_t memory = 0;
-  if (o.memory.empty()) {
-    memory =
-        static_cast<std::int64_t>(std::min<std::uint64_t>(launch::available_memory(), INT64_MAX) /
-                                  static_cast<std::uint64_t>(here));
-  } else {
+  std::int64_t memory = memory_of_a_rank(launch::available_memory(), ranks_per_host);
+  if (!o.memory.empty()) {
     const Result<std::uint64_t> bytes = parse_bytes(o.memory);
     if (!bytes.ok()) return bytes.status().within("--memory");
-    memory = static_cast<std::int64_t>(std::min<std::uint64_t>(*bytes, INT64_MAX));
+    memory = memory_of_a_rank(*bytes, {1});
   }
   if (!o.write.empty()) STORMO_RETURN_IF_ERROR(check_output_path(o.write).within("--write"));
   if (!is_recipe(o.plan)) {
     return invalid_argument("search: '" + o.plan + "' is no recipe; give a file NAME.toml");
   }
-  const train::ParsedRecipe parsed = train::load_recipe(o.plan, o.overrides);
-  if (!parsed.errors.empty()) {
-    return invalid_argument(fmt::format("{}", fmt::join(parsed.errors, "\n")));
-  }
-  const train::Recipe& recipe = parsed.recipe;
-  STORMO_ASSIGN_OR_RETURN(const train::RecipeData data, train::load_data(recipe));
-  STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe, data.preprocessing));
+  STORMO_ASSIGN_OR_RETURN(const LoadedRecipe loaded, load_recipe(o, ranks, /*any_strategy=*/true));
+  const auto& [recipe, data, task] = loaded;
   use_threads_of_a_rank(recipe, ranks_per_host);
   STORMO_ASSIGN_OR_RETURN(const Found found,
                           search(o, recipe, task, *data.train, ranks_per_host, memory));
@@ -384,7 +374,7 @@ Status search_plans(const PlanOptions& options) {
   }
   std::optional<double> one_process;
   if (o.measured) {
-    STORMO_ASSIGN_OR_RETURN(one_process, alone(recipe, task, *data.train, cores()));
+    STORMO_ASSIGN_OR_RETURN(one_process, alone(recipe, task, *data.train));
   }
   print_found(o, recipe, found, one_process);
   return write_recipe(o, recipe, found.fitting.front().candidate);

@@ -17,6 +17,9 @@ struct Task;
 
 namespace stormo::cli {
 
+/// What each rank of the fullest host may use of the memory that is available on a host.
+std::int64_t memory_of_a_rank(std::uint64_t available, const std::vector<int>& ranks_per_host);
+
 /// The keys of a recipe for the fastest way to train `task` on hosts with that many ranks, of those
 /// that fit into `memory` bytes on each rank. Trains a few steps here. kExhausted if none fits.
 Result<std::vector<std::string>> fastest_keys(const PlanOptions& o, const train::Recipe& recipe,

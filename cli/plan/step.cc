@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -17,7 +16,6 @@
 #include <cli/plan/timeline.h>
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/base/units.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/project.h>
 
@@ -196,10 +194,6 @@ void print_simulation_json(const StepInput& step, const analysis::StepSimulation
                   {"seconds", s.seconds},
                   {"idle_share", s.idle_share()},
                   {"finish_s", s.finish}});
-}
-
-std::string time_text(double seconds) {
-  return format_duration(Duration(std::llround(seconds * 1e9)));
 }
 
 }  // namespace

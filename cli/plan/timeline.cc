@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <iterator>
 
+#include <cli/plan/output.h>
 #include <cli/plan/picture.h>
-#include <stormo/base/units.h>
 
 namespace stormo::cli {
 namespace {
@@ -41,10 +40,6 @@ bool computes(ActionKind kind) {
 
 double y_of(const SimulatedAction& a) {
   return kTop + a.rank * kRank + (a.lane == Lane::kCommunication ? kLane : 0);
-}
-
-std::string time_text(double seconds) {
-  return format_duration(Duration(std::llround(seconds * 1e9)));
 }
 
 void draw_axes(std::size_t ranks, double seconds, std::string& out) {

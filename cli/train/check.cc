@@ -117,12 +117,10 @@ Result<std::vector<std::string>> choose_strategy(const train::Recipe& recipe,
                                                  const std::vector<launch::HostShare>& shares,
                                                  std::uint64_t available_bytes) {
   const std::vector<int> ranks_per_host = sizes_of(shares);
-  const auto fullest = static_cast<std::uint64_t>(*std::ranges::max_element(ranks_per_host));
-  const auto memory =
-      static_cast<std::int64_t>(std::min<std::uint64_t>(available_bytes / fullest, INT64_MAX));
   const PlanOptions o{.plan = recipe.train.name, .hosts = static_cast<int>(shares.size())};
   STORMO_ASSIGN_OR_RETURN(std::vector<std::string> keys,
-                          fastest_keys(o, recipe, task, *data.train, ranks_per_host, memory));
+                          fastest_keys(o, recipe, task, *data.train, ranks_per_host,
+                                       memory_of_a_rank(available_bytes, ranks_per_host)));
   fmt::print(stderr, "strategy.kind=auto: {}\n", fmt::join(keys, " "));
   return keys;
 }

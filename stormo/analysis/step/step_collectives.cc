@@ -162,9 +162,10 @@ class Sizes {
   void inner_sums() {
     if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
     const bool backward = a_.kind == ActionKind::kBackward;
+    const int first_trained = backward ? first_trained_segment() : 0;
     for (int i = 0; i < a_.range.size(); ++i) {
       const int s = backward ? a_.range.last - i : a_.range.first + i;
-      if (backward && !is_trained_before(s)) continue;
+      if (backward && s <= first_trained) break;  // no gradient goes further
       const plan::InnerSums& sums = model_.segments[static_cast<std::size_t>(s)].sums;
       add_sums(backward ? sums.backward : sums.forward);
     }
@@ -178,14 +179,15 @@ class Sizes {
     const DType type = forward ? sizes_.computes_in.value_or(own) : own;
     for (const std::int64_t n : sums) add(n * sizes_.samples, type, {plan::kTensorAxis});
   }
-  /// Whether gradients go from a segment to those in front of it.
-  bool is_trained_before(int segment) const {
-    const auto all = plan::parameters_read(model_);
+  /// The first segment that reads a trainable parameter.
+  int first_trained_segment() const {
     const auto shapes = plan::flatten(model_);
-    return std::any_of(all.begin(), all.begin() + segment, [&](const std::vector<int>& read) {
+    const auto all = plan::parameters_read(model_);
+    const auto first = std::ranges::find_if(all, [&](const std::vector<int>& read) {
       return std::ranges::any_of(
           read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; });
     });
+    return static_cast<int>(first - all.begin());
   }
 
   const plan::StepPlan& plan_;
@@ -201,24 +203,28 @@ class Sizes {
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes) {
   const Action& a = plan.actions[action];
-  if (model_axes(plan.mesh).empty()) return Sizes(plan, plan.model, action, sizes).find();
   const int stages = num_stages(plan.mesh);
+  if (model_axes(plan.mesh).empty() || range_of(a.kind) != plan::RangeOf::kParameters) {
+    std::vector<Collective> all = Sizes(plan, plan.model, action, sizes).find();
+    const bool is_loss = a.kind == ActionKind::kLoss;
+    if (stages == 1 || (!is_loss && range_of(a.kind) == plan::RangeOf::kNothing)) return all;
+    const plan::SegmentShape& computed =
+        is_loss ? plan.model.segments.back()
+                : plan.model.segments[static_cast<std::size_t>(a.range.first)];
+    for (Collective& c : all) c.stages = {computed.stage};
+    return all;
+  }
   const plan::Stages part(plan.model);
-  // of all stages together, though of slices
-  const bool together = range_of(a.kind) == plan::RangeOf::kNothing && a.kind != ActionKind::kLoss;
   std::vector<Collective> out;
   for (int s = 0; s < stages; ++s) {
     if (!part.concern(a, s)) continue;
+    const bool tied = a.kind == ActionKind::kSumTied;
     const plan::ModelShape model = largest_model_of(plan.model, plan.mesh, s);
     for (Collective& c : Sizes(plan, model, action, sizes).find()) {
-      if (a.kind == ActionKind::kSumTied) {
-        c.stages = part.of_parameter(a.range.first);
-      } else if (stages > 1 && !together) {
-        c.stages = {s};
-      }
+      if (stages > 1) c.stages = tied ? part.of_parameter(a.range.first) : std::vector<int>{s};
       out.push_back(std::move(c));
     }
-    if (together || a.kind == ActionKind::kSumTied) break;
+    if (tied) break;  // one sum over all of its stages
   }
   return out;
 }

@@ -50,8 +50,8 @@ struct StepCost {
 
 /// Of one step of a verified plan, on hosts with that many ranks. Contracts: what the ranks count
 /// on their sockets is `between_hosts`, to the byte; where slices of parameters differ in size, the
-/// largest count. O(actions * ranks), besides `traffic_of`,
-/// which is asked once for neighbouring groups that lie on hosts alike.
+/// largest count. O(actions * ranks), besides `traffic_of`, which is asked once for neighbouring
+/// groups that lie on hosts alike.
 Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
                       const StepSizes& sizes, const TrafficOf& traffic_of);
 

@@ -64,14 +64,15 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
   if (recipe.precision == "float16") task.autocast = torch::kHalf;
   const bool numbers = recipe.loss == "mse";
   task.loss = numbers ? model::mean_squared_error : model::cross_entropy;
-  if (!numbers) {
+  if (numbers) {
+    task.target_unit = data.target.stddev;
+  } else {
     const std::int64_t classes = options.vocabulary;  // only a text's are in parts
     task.split_loss = [classes](const torch::Tensor& part, const torch::Tensor& target,
                                 const tensor::SplitGroup& ranks) {
       return model::split_cross_entropy(part, target, classes, &ranks);
     };
   }
-  if (numbers) task.target_unit = data.target.stddev;
   task.shape = chain->shape();
   // How many of the next tokens are guessed says little about a language model.
   if (recipe.model.kind != "gpt" && !numbers) task.correct = model::count_correct;

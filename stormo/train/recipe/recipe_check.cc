@@ -140,12 +140,13 @@ class RecipeCheck {
       weight.split.units = plan::kMaxRanks;
       any.segments.push_back({.name = "module", .parameters = {weight}});
     }
-    if (strategy.kind == Strategy::Kind::kAuto) return;  // every choice is checked by itself
-    const auto plan = parallel::plan_for(
-        strategy, any, {.ranks_per_host = {ranks_}, .can_share = true},
-        {.micro_batches =
-             static_cast<int>(std::clamp<std::int64_t>(train_.micro_batches, 1, 65536))});
-    require(plan.ok(), "strategy.kind", plan.status().message());
+    if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself
+      const auto plan = parallel::plan_for(
+          strategy, any, {.ranks_per_host = {ranks_}, .can_share = true},
+          {.micro_batches =
+               static_cast<int>(std::clamp<std::int64_t>(train_.micro_batches, 1, 65536))});
+      require(plan.ok(), "strategy.kind", plan.status().message());
+    }
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
     check_server_processes();
     const Status portions = check_portions(train_, ranks_);

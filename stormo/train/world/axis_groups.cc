@@ -75,7 +75,11 @@ AxisGroups::AxisGroups(comm::Communicator& world, plan::Mesh mesh, Groups groups
 
 Result<comm::Communicator*> AxisGroups::over(const std::vector<std::string>& axes) const {
   STORMO_ASSIGN_OR_RETURN(const Axes over, key_of(mesh_, axes));
-  if (std::ssize(mesh_.group(0, over)) == world_.size()) return &world_;
+  int size = 1;
+  for (const std::string& axis : over) {
+    size *= mesh_.axes[static_cast<std::size_t>(mesh_.find(axis))].size;
+  }
+  if (size == world_.size()) return &world_;
   const auto group = groups_.find(over);
   if (group != groups_.end()) return group->second.get();
   return Status(Code::kBadPlan,
