@@ -84,8 +84,9 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, o.samples));
   measure_moves(step, task, *data.train);
   if (!o.measured) return step;
-  STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
-                          measure_step(task, *data.train, recipe.train, step.samples));
+  STORMO_ASSIGN_OR_RETURN(
+      train::StepMeasurement measured,
+      measure_step(task, *data.train, recipe.train, step.samples, has_backward_parts(step.plan)));
   step.measured = std::move(measured.times);
   step.memory.activations = std::move(measured.activations);
   step.memory.outputs = std::move(measured.outputs);

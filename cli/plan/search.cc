@@ -60,6 +60,8 @@ train::StepMeasurement between(const train::StepMeasurement& a, const train::Ste
                                double t) {
   return {.times = {.forward = between(a.times.forward, b.times.forward, t),
                     .backward = between(a.times.backward, b.times.backward, t),
+                    .backward_input = between(a.times.backward_input, b.times.backward_input, t),
+                    .backward_weight = between(a.times.backward_weight, b.times.backward_weight, t),
                     .load = between(a.times.load, b.times.load, t),
                     .loss = between(a.times.loss, b.times.loss, t),
                     .norm = between(a.times.norm, b.times.norm, t),
@@ -71,9 +73,13 @@ train::StepMeasurement between(const train::StepMeasurement& a, const train::Ste
 /// Of two measurements of the same.
 train::StepMeasurement shortest(train::StepMeasurement a, const train::StepMeasurement& b) {
   const auto take = [](double& mine, double other) { mine = std::min(mine, other); };
-  for (std::size_t i = 0; i < a.times.forward.size(); ++i) {
-    take(a.times.forward[i], b.times.forward[i]);
-    take(a.times.backward[i], b.times.backward[i]);
+  using Each = std::vector<double> analysis::ComputeTimes::*;
+  for (const Each each :
+       {&analysis::ComputeTimes::forward, &analysis::ComputeTimes::backward,
+        &analysis::ComputeTimes::backward_input, &analysis::ComputeTimes::backward_weight}) {
+    for (std::size_t i = 0; i < (a.times.*each).size(); ++i) {
+      take((a.times.*each)[i], (b.times.*each)[i]);
+    }
   }
   take(a.times.load, b.times.load);
   take(a.times.loss, b.times.loss);
@@ -88,10 +94,13 @@ class Measurements {
   Measurements(const train::Recipe& recipe, const train::Task& task, const data::Dataset& data)
       : recipe_(recipe), task_(task), data_(data) {}
 
-  /// Trains some steps for each number of ranks and some of the sizes.
-  Status measure(const std::map<int, std::set<std::int64_t>>& sizes) {
+  /// Trains some steps for each number of ranks and some of the sizes; with `in_parts`, also with
+  /// backwards in two parts.
+  Status measure(const std::map<int, std::set<std::int64_t>>& sizes, bool in_parts) {
     for (int round = 0; round < kRounds; ++round) {
-      for (const auto& [tensor, all] : sizes) STORMO_RETURN_IF_ERROR(measure(tensor, all));
+      for (const auto& [tensor, all] : sizes) {
+        STORMO_RETURN_IF_ERROR(measure(tensor, all, in_parts));
+      }
     }
     return {};
   }
@@ -107,7 +116,7 @@ class Measurements {
   }
 
  private:
-  Status measure(int tensor, const std::set<std::int64_t>& all) {
+  Status measure(int tensor, const std::set<std::int64_t>& all, bool in_parts) {
     const std::vector<std::int64_t> sorted(all.begin(), all.end());
     const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
     train::TrainerOptions options = recipe_.train;
@@ -115,7 +124,7 @@ class Measurements {
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
       STORMO_ASSIGN_OR_RETURN(train::StepMeasurement now,
-                              measure_step(task_, data_, options, size));
+                              measure_step(task_, data_, options, size, in_parts));
       const auto [known, is_new] = measured_[tensor].try_emplace(size, now);
       if (!is_new) known->second = shortest(std::move(now), known->second);
     }
@@ -212,10 +221,12 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
   Measurements measurements(recipe, task, data);
   if (o.measured) {
     std::map<int, std::set<std::int64_t>> sizes;
+    bool in_parts = false;
     for (const Outcome& w : ways) {
+      in_parts = in_parts || has_backward_parts(w.step.plan);
       sizes[w.candidate.strategy.tensor].insert(std::min(w.step.samples, data.size()));
     }
-    STORMO_RETURN_IF_ERROR(measurements.measure(sizes));
+    STORMO_RETURN_IF_ERROR(measurements.measure(sizes, in_parts));
   }
   for (Outcome& w : ways) {
     if (o.measured) {
@@ -256,7 +267,7 @@ Result<double> alone(const train::Recipe& recipe, const train::Task& task,
   at::set_num_threads(cores());
   const std::int64_t batch = std::min(recipe.train.global_batch, data.size());
   Measurements measurements(recipe, task, data);
-  STORMO_RETURN_IF_ERROR(measurements.measure({{1, {batch}}}));
+  STORMO_RETURN_IF_ERROR(measurements.measure({{1, {batch}}}, /*in_parts=*/false));
   const analysis::ComputeTimes t = measurements.at(1, batch).times;
   return std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
          std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load + t.loss + t.update;

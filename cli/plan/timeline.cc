@@ -6,6 +6,7 @@
 
 #include <cli/plan/output.h>
 #include <cli/plan/picture.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::cli {
 namespace {
@@ -21,6 +22,8 @@ const char* color_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::kForward: return "#7fb2e5";
     case ActionKind::kBackward: return "#8fce8f";
+    case ActionKind::kBackwardInput: return "#b5e3b5";
+    case ActionKind::kBackwardWeight: return "#6fae6f";
     case ActionKind::kUpdate: return "#f2b56b";
     case ActionKind::kPull:
     case ActionKind::kAllGather: return "#b79be0";
@@ -34,8 +37,7 @@ const char* color_of(ActionKind kind) {
 }
 
 bool computes(ActionKind kind) {
-  return kind == ActionKind::kForward || kind == ActionKind::kBackward ||
-         kind == ActionKind::kRecompute;
+  return range_of(kind) == plan::RangeOf::kSegments && !plan::is_move(kind);
 }
 
 double y_of(const SimulatedAction& a) {

@@ -33,8 +33,9 @@ std::vector<Strategy> with_schedules(const Strategy& strategy) {
   if (strategy.pipeline == 1) return {strategy};
   std::vector<Strategy> out;
   for (const std::string& name : pipeline_schedule_names()) {
-    const bool has_chunks = name == interleaved().name;
-    for (int chunks = has_chunks ? 2 : 1; chunks <= (has_chunks ? kMostChunks : 1); ++chunks) {
+    const PipelineSchedule schedule = pipeline_schedule(name).take_or_throw();
+    for (int chunks = schedule.least_chunks; chunks <= std::min(schedule.most_chunks, kMostChunks);
+         ++chunks) {
       out.push_back(strategy);
       out.back().schedule = name;
       out.back().chunks = chunks;

@@ -17,7 +17,7 @@ struct Candidate {
 
 /// What a search for the fastest strategy compares, on ranks that lie on hosts like this:
 /// - each product of replicas, stages and ranks that compute layers together; of stages each
-///   schedule, with 2 to 4 chunks where it has chunks;
+///   schedule, with up to 4 chunks where it has several;
 /// - without a cut, replicated and host-shared parameters, and each stage of sharding over all
 ///   ranks and, on several hosts, inside of hosts;
 /// - of each of them powers of two of micro-batches, and multiples of the stages by such, up to one

@@ -30,13 +30,25 @@ using Kind = StageStep::Kind;
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// What the schedules are merged by; their orders hold for any times.
-constexpr double kForwardTime = 1, kBackwardTime = 2;
+double time_of(Kind kind) { return kind == Kind::kBackward ? 2 : 1; }
+
+ActionKind action_of(Kind kind) {
+  switch (kind) {
+    case Kind::kForward: return ActionKind::kForward;
+    case Kind::kBackward: return ActionKind::kBackward;
+    case Kind::kBackwardInput: return ActionKind::kBackwardInput;
+    case Kind::kBackwardWeight: return ActionKind::kBackwardWeight;
+  }
+  return ActionKind::kForward;
+}
 
 /// Merges the orders of all stages into one.
 class Merge {
  public:
-  Merge(const PipelineShape& shape, std::vector<plan::Range> parts, plan::StepPlan& out)
+  Merge(const PipelineShape& shape, ChunkOrder chunks, std::vector<plan::Range> parts,
+        plan::StepPlan& out)
       : shape_(shape),
+        chunks_(chunks),
         parts_(std::move(parts)),
         out_(out),
         done_(parts_.size(),
@@ -65,7 +77,7 @@ class Merge {
   }
 
  private:
-  /// Every forward and backward once.
+  /// Every forward and backward once, the latter in one step or two.
   Status check_order(const std::vector<StageStep>& order, int stage) const {
     std::set<std::tuple<Kind, int, int>> found;
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -77,10 +89,19 @@ class Merge {
                                         to_text(order, i) +
                                         (is_one ? " twice" : ", which is none"));
     }
-    if (found.size() == 2 * at(shape_.micro_batches) * at(shape_.chunks)) return {};
-    return Status(Code::kBadPlan, "stage " + std::to_string(stage) + " computes " +
-                                      std::to_string(found.size()) + " forwards and backwards of " +
-                                      std::to_string(2 * shape_.micro_batches * shape_.chunks));
+    for (int m = 0; m < shape_.micro_batches; ++m) {
+      for (int c = 0; c < shape_.chunks; ++c) {
+        const auto has = [&](Kind kind) { return found.contains({kind, m, c}); };
+        const bool whole = has(Kind::kBackward);
+        const bool input = has(Kind::kBackwardInput), weight = has(Kind::kBackwardWeight);
+        if (has(Kind::kForward) && input == weight && whole != input) continue;
+        return Status(Code::kBadPlan, "stage " + std::to_string(stage) +
+                                          " does not compute one forward and one "
+                                          "backward of micro-batch " +
+                                          std::to_string(m) + ", chunk " + std::to_string(c));
+      }
+    }
+    return {};
   }
 
   static constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -88,19 +109,19 @@ class Merge {
   static std::string to_text(const std::vector<StageStep>& order, std::size_t step) {
     if (step == order.size()) return "nothing";
     const StageStep& s = order[step];
-    return std::string(s.kind == Kind::kForward ? "the forward" : "the backward") +
-           " of micro-batch " + std::to_string(s.micro_batch) + ", chunk " +
-           std::to_string(s.chunk);
+    return "the " + std::string(to_string(action_of(s.kind))) + " of micro-batch " +
+           std::to_string(s.micro_batch) + ", chunk " + std::to_string(s.chunk);
   }
 
   std::size_t part(const StageStep& step, int stage) const {
-    return at(step.chunk * shape_.stages + stage);
+    return at(part_of(chunks_, shape_, stage, step.chunk));
   }
 
   /// When what the step needs is computed; kNever: it is not yet.
   double ready(const StageStep& step, int stage) const {
     const std::size_t p = part(step, stage), m = at(step.micro_batch);
     if (step.kind == Kind::kForward) return p == 0 ? 0 : done_[p - 1][m].first;
+    if (step.kind == Kind::kBackwardWeight) return done_[p][m].second;
     return p + 1 == parts_.size() ? done_[p][m].first
                                   : std::max(done_[p][m].first, done_[p + 1][m].second);
   }
@@ -121,14 +142,14 @@ class Merge {
   void emit(int stage) {
     const StageStep step = orders_[at(stage)][next_[at(stage)]++];
     const std::size_t p = part(step, stage);
-    const bool forward = step.kind == Kind::kForward;
-    const double end =
-        std::max(free_[at(stage)], ready(step, stage)) + (forward ? kForwardTime : kBackwardTime);
+    const double end = std::max(free_[at(stage)], ready(step, stage)) + time_of(step.kind);
     free_[at(stage)] = end;
+    const plan::Range range = parts_[p];
+    add(action_of(step.kind), range, step);
+    if (step.kind == Kind::kBackwardWeight) return;
+    const bool forward = step.kind == Kind::kForward;
     auto& done = done_[p][at(step.micro_batch)];
     (forward ? done.first : done.second) = end;
-    const plan::Range range = parts_[p];
-    add(forward ? ActionKind::kForward : ActionKind::kBackward, range, step);
     if (forward && p + 1 == parts_.size()) add(ActionKind::kLoss, {}, step);
     if (forward) {
       move(ActionKind::kMoveActivation, range.last, step);
@@ -148,12 +169,14 @@ class Merge {
   }
 
   PipelineShape shape_;
+  ChunkOrder chunks_;
   std::vector<plan::Range> parts_;  // of segments, in the order of the model
   plan::StepPlan& out_;
-  std::vector<std::vector<StageStep>> orders_;                // by stage
-  std::vector<std::size_t> next_;                             // by stage
-  std::vector<double> free_;                                  // by stage
-  std::vector<std::vector<std::pair<double, double>>> done_;  // by part and micro-batch
+  std::vector<std::vector<StageStep>> orders_;  // by stage
+  std::vector<std::size_t> next_;               // by stage
+  std::vector<double> free_;                    // by stage
+  // by part and micro-batch: when the output and the gradient of the input were there
+  std::vector<std::vector<std::pair<double, double>>> done_;
 };
 
 std::vector<double> costs_of(const plan::ModelShape& model) {
@@ -209,7 +232,7 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
     return Status(Code::kBadPlan,
                   "pipeline: apply it before passes that cut computations or reduce gradients");
   }
-  return how.schedule.check({how.stages, in.micro_batches, how.chunks});
+  return check(how.schedule, {how.stages, in.micro_batches, how.chunks});
 }
 
 Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
@@ -223,9 +246,12 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
   for (auto* rest : {&out.parameters, &out.frozen, &out.optimizer_state}) {
     rest->push_back(plan::Placement::kStaged);
   }
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    for (int s = parts[p].first; s <= parts[p].last; ++s) {
-      out.model.segments[at(s)].stage = static_cast<int>(p) % how.stages;
+  const PipelineShape shape{how.stages, in.micro_batches, how.chunks};
+  const ChunkOrder chunks = how.schedule.chunk_order;
+  for (int stage = 0; stage < how.stages; ++stage) {
+    for (int chunk = 0; chunk < how.chunks; ++chunk) {
+      const plan::Range part = parts[at(part_of(chunks, shape, stage, chunk))];
+      for (int s = part.first; s <= part.last; ++s) out.model.segments[at(s)].stage = stage;
     }
   }
   const auto first =
@@ -233,8 +259,7 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
   const auto last = std::find_if_not(first, in.actions.end(),
                                      [](const Action& a) { return has_micro_batch(a.kind); });
   out.actions.assign(in.actions.begin(), first);
-  STORMO_RETURN_IF_ERROR(
-      Merge({how.stages, in.micro_batches, how.chunks}, parts, out).run(how.schedule));
+  STORMO_RETURN_IF_ERROR(Merge(shape, chunks, parts, out).run(how.schedule));
   const plan::Stages stages(out.model);
   const auto shapes = flatten(out.model);
   for (int p = 0; p < num_parameters(out.model); ++p) {

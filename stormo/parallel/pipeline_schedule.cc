@@ -1,6 +1,8 @@
 #include <stormo/parallel/pipeline_schedule.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -9,10 +11,13 @@ namespace {
 
 using Kind = StageStep::Kind;
 
-Status one_chunk(const PipelineShape& shape, const std::string& name) {
-  if (shape.chunks == 1) return {};
-  return invalid_argument("schedule '" + name + "' has one chunk of segments on each stage, not " +
-                          std::to_string(shape.chunks) + "; use 'interleaved'");
+/// As many micro-batches as keep all stages busy.
+Status at_least(const std::string& name, const PipelineShape& shape, int micro_batches) {
+  if (shape.micro_batches >= micro_batches) return {};
+  return invalid_argument("schedule '" + name + "' keeps " + std::to_string(shape.stages) +
+                          " stages busy with at least " + std::to_string(micro_batches) +
+                          " micro-batches, not " + std::to_string(shape.micro_batches) +
+                          "; raise micro_batches, or use fewer stages");
 }
 
 /// `first` forwards, then a backward after each forward, then the backwards that are left.
@@ -53,28 +58,91 @@ std::vector<StageStep> of_all_chunks(Kind kind, const PipelineShape& shape) {
 /// A backward after each forward, behind as many forwards as `first` says of the number of stages
 /// from this one to the last.
 PipelineSchedule begins_with(const std::string& name, int (*first)(int left)) {
-  return {.name = name,
-          .check = [name](const PipelineShape& shape) -> Status {
-            STORMO_RETURN_IF_ERROR(one_chunk(shape, name));
-            if (shape.micro_batches >= shape.stages) return {};
-            return invalid_argument(
-                "schedule '" + name + "' keeps " + std::to_string(shape.stages) +
-                " stages busy with as many micro-batches, not " +
-                std::to_string(shape.micro_batches) + "; raise micro_batches, or use fewer stages");
-          },
-          .order =
-              [first](const PipelineShape& shape, int stage) {
-                return one_after_the_other(of_all(Kind::kForward, shape.micro_batches),
-                                           of_all(Kind::kBackward, shape.micro_batches),
-                                           static_cast<std::size_t>(first(shape.stages - stage)));
-              }};
+  return {
+      .name = name,
+      .check = [name](const PipelineShape& shape) { return at_least(name, shape, shape.stages); },
+      .order =
+          [first](const PipelineShape& shape, int stage) {
+            return one_after_the_other(of_all(Kind::kForward, shape.micro_batches),
+                                       of_all(Kind::kBackward, shape.micro_batches),
+                                       static_cast<std::size_t>(first(shape.stages - stage)));
+          }};
+}
+
+/// Steps of one stage, in which the micro-batches of each chunk and kind follow each other.
+class StepList {
+ public:
+  void add(Kind kind, int chunk, int times = 1) {
+    for (int i = 0; i < times; ++i) {
+      const int micro_batch = counts_[{kind, chunk}]++;
+      steps_.push_back({.kind = kind, .micro_batch = micro_batch, .chunk = chunk});
+    }
+  }
+  int count(Kind kind, int chunk) { return counts_[{kind, chunk}]; }
+  std::vector<StageStep> take() { return std::move(steps_); }
+
+ private:
+  std::vector<StageStep> steps_;
+  std::map<std::pair<Kind, int>, int> counts_;
+};
+
+/// The backward of the first chunk, of which nothing has to wait for the second step.
+void whole_backward(StepList& out, int stage) {
+  if (stage == 0) return out.add(Kind::kBackward, 0);
+  out.add(Kind::kBackwardInput, 0);
+  out.add(Kind::kBackwardWeight, 0);
+}
+
+/// The order of zero_bubble_v(): until both chunks have enough to do, then one of each in turn,
+/// then the backwards that are left.
+std::vector<StageStep> order_of_v(const PipelineShape& shape, int stage) {
+  const int left = shape.stages - stage;
+  StepList out;
+  const auto second_chunk = [&] {
+    out.add(Kind::kForward, 1);
+    out.add(Kind::kBackwardInput, 1);
+    out.add(Kind::kBackwardWeight, 1);
+  };
+  out.add(Kind::kForward, 0, 2 * left - 1);
+  for (int i = 0; i < stage; ++i) {
+    out.add(Kind::kForward, 1);
+    out.add(Kind::kForward, 0);
+  }
+  for (int i = 0; i < left; ++i) second_chunk();
+  while (out.count(Kind::kForward, 1) < shape.micro_batches) {
+    if (out.count(Kind::kForward, 0) < shape.micro_batches) out.add(Kind::kForward, 0);
+    whole_backward(out, stage);
+    second_chunk();
+  }
+  for (int i = 0; i < stage; ++i) {
+    out.add(Kind::kBackwardInput, 0);
+    out.add(Kind::kBackwardInput, 1);
+  }
+  for (int i = 0; i < left; ++i) whole_backward(out, stage);
+  for (const int chunk : {1, 0}) {
+    if (stage == 0 && chunk == 0) continue;
+    out.add(Kind::kBackwardWeight, chunk,
+            shape.micro_batches - out.count(Kind::kBackwardWeight, chunk));
+  }
+  return out.take();
 }
 
 }  // namespace
 
+Status check(const PipelineSchedule& schedule, const PipelineShape& shape) {
+  const int fitting = std::clamp(shape.chunks, schedule.least_chunks, schedule.most_chunks);
+  if (fitting == shape.chunks) return schedule.check(shape);
+  const bool exactly = schedule.least_chunks == schedule.most_chunks;
+  const std::string chunks = fitting == 1 ? "1 chunk" : std::to_string(fitting) + " chunks";
+  return invalid_argument("schedule '" + schedule.name + "' has " + (exactly ? "" : "at least ") +
+                          chunks + " of segments on each stage, not " +
+                          std::to_string(shape.chunks) + "; set chunks=" + std::to_string(fitting) +
+                          (shape.chunks > fitting ? ", or use 'interleaved'" : ""));
+}
+
 PipelineSchedule gpipe() {
   return {.name = "gpipe",
-          .check = [](const PipelineShape& shape) { return one_chunk(shape, "gpipe"); },
+          .check = [](const PipelineShape&) { return Status(); },
           .order =
               [](const PipelineShape& shape, int) {
                 return one_after_the_other(of_all(Kind::kForward, shape.micro_batches),
@@ -93,12 +161,9 @@ PipelineSchedule eager_1f1b() {
 
 PipelineSchedule interleaved() {
   return {.name = "interleaved",
+          .least_chunks = 2,
+          .most_chunks = std::numeric_limits<int>::max(),
           .check = [](const PipelineShape& shape) -> Status {
-            if (shape.chunks < 2) {
-              return invalid_argument(
-                  "schedule 'interleaved' has at least 2 chunks of segments on each stage; set "
-                  "chunks, or use '1f1b'");
-            }
             if (shape.micro_batches % shape.stages == 0) return {};
             const int below = shape.micro_batches / shape.stages * shape.stages;
             return invalid_argument(
@@ -118,13 +183,52 @@ PipelineSchedule interleaved() {
               }};
 }
 
+PipelineSchedule zero_bubble() {
+  return {
+      .name = "zero_bubble",
+      .check =
+          [](const PipelineShape& shape) { return at_least("zero_bubble", shape, shape.stages); },
+      .order =
+          [](const PipelineShape& shape, int stage) {
+            StepList out;
+            out.add(Kind::kForward, 0, shape.stages - stage);
+            // stage s is s second steps behind
+            for (int m = 0; m < shape.micro_batches; ++m) {
+              out.add(stage == 0 ? Kind::kBackward : Kind::kBackwardInput, 0);
+              if (stage > 0 && m >= stage) out.add(Kind::kBackwardWeight, 0);
+              if (out.count(Kind::kForward, 0) < shape.micro_batches) out.add(Kind::kForward, 0);
+            }
+            if (stage > 0) out.add(Kind::kBackwardWeight, 0, std::min(stage, shape.micro_batches));
+            return out.take();
+          }};
+}
+
+PipelineSchedule zero_bubble_v() {
+  return {.name = "zero_bubble_v",
+          .least_chunks = 2,
+          .most_chunks = 2,
+          .chunk_order = ChunkOrder::kV,
+          .check =
+              [](const PipelineShape& shape) {
+                return at_least("zero_bubble_v", shape, 2 * shape.stages - 1);
+              },
+          .order = [](const PipelineShape& shape, int stage) { return order_of_v(shape, stage); }};
+}
+
+int part_of(ChunkOrder order, const PipelineShape& shape, int stage, int chunk) {
+  const bool back = order == ChunkOrder::kV && chunk == 1;
+  return chunk * shape.stages + (back ? shape.stages - 1 - stage : stage);
+}
+
 const std::vector<std::string>& pipeline_schedule_names() {
-  static const std::vector<std::string> names = {"gpipe", "1f1b", "eager_1f1b", "interleaved"};
+  static const std::vector<std::string> names = {"gpipe",       "1f1b",        "eager_1f1b",
+                                                 "interleaved", "zero_bubble", "zero_bubble_v"};
   return names;
 }
 
 Result<PipelineSchedule> pipeline_schedule(std::string_view name) {
-  for (PipelineSchedule s : {gpipe(), one_forward_one_backward(), eager_1f1b(), interleaved()}) {
+  for (PipelineSchedule s : {gpipe(), one_forward_one_backward(), eager_1f1b(), interleaved(),
+                             zero_bubble(), zero_bubble_v()}) {
     if (s.name == name) return s;
   }
   std::string known;

@@ -9,30 +9,44 @@
 
 namespace stormo::parallel {
 
-/// One computation of a stage: of a micro-batch, by one of its chunks of segments.
+/// One computation of a stage: of a micro-batch, by one of its chunks of segments. A backward is
+/// one step or two; see plan::ActionKind.
 struct StageStep {
-  enum class Kind { kForward, kBackward } kind = Kind::kForward;
+  enum class Kind { kForward, kBackward, kBackwardInput, kBackwardWeight } kind = Kind::kForward;
   int micro_batch = 0;
   int chunk = 0;
   bool operator==(const StageStep&) const = default;
 };
 
-/// The sizes of a pipeline. Chunk c of stage s is part c * stages + s of the model, so a
-/// micro-batch passes the stages `chunks` times.
+/// The sizes of a pipeline. The model is cut into stages * chunks parts.
 struct PipelineShape {
   int stages = 1;
   int micro_batches = 1;
   int chunks = 1;  ///< of segments, on each stage
 };
 
+/// Which chunks of the stages follow each other in the model.
+enum class ChunkOrder {
+  kLoop,  ///< each first chunk in the order of the stages, then each second one in the same order
+  kV,     ///< of two: each first chunk in the order of the stages, then the second ones in reverse
+};
+/// The number of a chunk among the parts of the model.
+int part_of(ChunkOrder order, const PipelineShape& shape, int stage, int chunk);
+
 /// A schedule: in which order a stage computes. A pure function of the stage; every forward and
-/// backward occurs once. The orders of all stages must fit together, which pipeline() verifies.
+/// backward occurs once. The backward of the first part is one step. The orders of all stages must
+/// fit together, which pipeline() verifies.
 struct PipelineSchedule {
   std::string name;
-  /// kInvalidArgument with what would fit, for sizes that the schedule does not have.
+  int least_chunks = 1, most_chunks = 1;  ///< on each stage
+  ChunkOrder chunk_order = ChunkOrder::kLoop;
+  /// Of numbers of stages and micro-batches; as check() below.
   std::function<Status(const PipelineShape&)> check;
   std::function<std::vector<StageStep>(const PipelineShape&, int stage)> order;
 };
+
+/// kInvalidArgument with what would fit, for sizes that the schedule does not have.
+Status check(const PipelineSchedule& schedule, const PipelineShape& shape);
 
 /// All forwards, then all backwards. Idle share (p-1)/(m+p-1); keeps the activations of all m
 /// micro-batches. Y. Huang et al., "GPipe", NeurIPS 2019.
@@ -54,7 +68,22 @@ PipelineSchedule eager_1f1b();
 /// training on GPU clusters using Megatron-LM", SC 2021. Needs m to be a multiple of p.
 PipelineSchedule interleaved();
 
-/// "gpipe", "1f1b", "eager_1f1b", "interleaved".
+/// ZB-H1: one_forward_one_backward() whose backwards are in two steps, so that the stage before
+/// gets its gradient earlier; the second step comes when the stage would wait. Let f, b and w be
+/// the times of a forward and of both steps on each stage, with w <= b: a step of training takes
+/// m(f+b+w) + (p-1)(f+b-w). Each stage keeps the activations of at most p micro-batches. P. Qi et
+/// al., "Zero bubble pipeline parallelism", ICLR 2024. Needs m >= p. (Their ZB-H2 is no faster
+/// where all stages end a step together: with one chunk that takes at least m(f+b+w) + (p-1)f.)
+PipelineSchedule zero_bubble();
+
+/// ZB-V: as zero_bubble(), with two chunks on each stage: the stages follow each other in the model
+/// from the first to the last, and back. With f = b = w of both chunks together, a step takes
+/// m(f+b+w) + (p-1)f/2. Each stage keeps the activations of at most 2p chunks, as many as p
+/// micro-batches of a stage. P. Qi et al., "Zero bubble pipeline parallelism", ICLR 2024. Needs
+/// m >= 2p-1.
+PipelineSchedule zero_bubble_v();
+
+/// "gpipe", "1f1b", "eager_1f1b", "interleaved", "zero_bubble", "zero_bubble_v".
 const std::vector<std::string>& pipeline_schedule_names();
 /// kInvalidArgument lists the names for another one.
 Result<PipelineSchedule> pipeline_schedule(std::string_view name);

@@ -33,7 +33,7 @@ Pass recompute() {
       if (a.kind == ActionKind::kRecompute) {
         return Status(Code::kBadPlan, "recompute: the plan recomputes already; apply it once");
       }
-      const bool backward = a.kind == ActionKind::kBackward;
+      const bool backward = passes_gradient(a.kind) || adds_gradients(a.kind);
       if (!backward && a.kind != ActionKind::kForward) {
         out.actions.push_back(a);
         continue;
@@ -44,7 +44,7 @@ Pass recompute() {
         Action part = a;
         part.range = group;
         // the backward of the last group comes right after its forward: nothing to gain
-        if (backward && group.last != end) {
+        if (passes_gradient(a.kind) && group.last != end) {
           out.actions.push_back(part);
           out.actions.back().kind = ActionKind::kRecompute;
         }

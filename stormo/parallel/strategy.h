@@ -39,7 +39,7 @@ struct Strategy {
   int pipeline = 1;  ///< kDdp and mirrored kinds: stages that each replica is cut into
   int tensor = 1;    ///< the same kinds: ranks that compute each layer together
   std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
-  int chunks = 1;                 ///< of segments on each stage, for schedule "interleaved"
+  int chunks = 1;  ///< of segments on each stage; "interleaved" and "zero_bubble_v" have several
   bool operator==(const Strategy&) const = default;
 };
 

@@ -70,6 +70,8 @@ RangeOf range_of(ActionKind kind) {
     case ActionKind::kForward:
     case ActionKind::kRecompute:
     case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
     case ActionKind::kMoveActivation:
     case ActionKind::kMoveGradient: return RangeOf::kSegments;
     case ActionKind::kAllGather:
@@ -93,6 +95,14 @@ bool has_micro_batch(ActionKind kind) {
   return range_of(kind) == RangeOf::kSegments || kind == ActionKind::kLoss;
 }
 
+bool passes_gradient(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
+}
+
+bool adds_gradients(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardWeight;
+}
+
 bool is_remote(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kRemote) > 0;
 }
@@ -101,6 +111,10 @@ bool has_worker_copies(const StepPlan& p) {
   return std::ranges::any_of(p.actions, [](const Action& a) {
     return (a.kind == ActionKind::kPull || a.kind == ActionKind::kPush) && a.every > 1;
   });
+}
+
+bool has_backward_parts(const StepPlan& p) {
+  return std::ranges::count(p.actions, ActionKind::kBackwardInput, &Action::kind) > 0;
 }
 
 bool is_diverged(const StepPlan& p) {
@@ -135,6 +149,8 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kLoss: return "loss";
     case ActionKind::kRecompute: return "recompute";
     case ActionKind::kBackward: return "backward";
+    case ActionKind::kBackwardInput: return "backward_input";
+    case ActionKind::kBackwardWeight: return "backward_weight";
     case ActionKind::kMoveActivation: return "move_activation";
     case ActionKind::kMoveGradient: return "move_gradient";
     case ActionKind::kAllGather: return "all_gather";

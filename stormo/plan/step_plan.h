@@ -36,6 +36,9 @@ enum class ActionKind : std::uint8_t {
   kLoss,       ///< of the last segment's output; over `axes`, whose ranks have parts of it
   kRecompute,  ///< the forward of a range again, of which only the input was kept
   kBackward,   ///< of a range of segments, in reverse; adds to the gradients
+  // a backward in two parts, of the same range; not of the first segment
+  kBackwardInput,   ///< the gradient of the input, for which the stage before waits
+  kBackwardWeight,  ///< later, those of the parameters; adds to the gradients
   // between two stages of a pipeline, of one micro-batch; the range is the two segments between
   // which they are cut. The sender goes on at once, and the receiver until it needs the tensor.
   kMoveActivation,  ///< the output of the first segment to the stage of the second
@@ -74,6 +77,8 @@ inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kLoss,
                                             ActionKind::kRecompute,
                                             ActionKind::kBackward,
+                                            ActionKind::kBackwardInput,
+                                            ActionKind::kBackwardWeight,
                                             ActionKind::kMoveActivation,
                                             ActionKind::kMoveGradient,
                                             ActionKind::kAllGather,
@@ -100,6 +105,10 @@ enum class RangeOf : std::uint8_t { kNothing, kSegments, kParameters };
 RangeOf range_of(ActionKind kind);
 /// Whether actions of this kind work on one micro-batch.
 bool has_micro_batch(ActionKind kind);
+/// Whether they compute the gradient of the input of their segments: kBackward, kBackwardInput.
+bool passes_gradient(ActionKind kind);
+/// Whether they add to the gradients of parameters: kBackward, kBackwardWeight.
+bool adds_gradients(ActionKind kind);
 
 struct Action {
   ActionKind kind = ActionKind::kLoad;
@@ -138,6 +147,8 @@ struct StepPlan {
 bool is_remote(const StepPlan& p);
 /// Whether workers of servers train copies of their own between their pulls and pushes.
 bool has_worker_copies(const StepPlan& p);
+/// Whether backwards are in two parts.
+bool has_backward_parts(const StepPlan& p);
 /// Whether the ranks' parameters differ between steps: then they are averaged now and then, or
 /// exchange with a centre.
 bool is_diverged(const StepPlan& p);

@@ -33,6 +33,8 @@ class ModelParallelTest(TrainTest):
         _, alone = self.run_of(*GPT, "checkpoint.directory=alone")
         ways = (("-n", "2", *PIPELINE), ("-n", "2", *PIPELINE, "strategy.schedule=gpipe"),
                 ("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2"),
+                ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble"),
+                ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v", "strategy.chunks=2"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
                 ("-n", "4", *PIPELINE, "strategy.pipeline=4"), ("-n", "2", *TENSOR),
                 ("-n", "4", *TENSOR, "train.micro_batches=2", "train.recompute=true"),
@@ -78,6 +80,7 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", *PIPELINE, "strategy.schedule=zigzag"), ("strategy.schedule", "gpipe")),
             (("-n", "2", *PIPELINE, "strategy.schedule=interleaved"), ("at least 2 chunks",)),
             (("-n", "2", *PIPELINE, "strategy.chunks=2"), ("use 'interleaved'",)),
+            (("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v"), ("has 2 chunks", "set chunks=2")),
             (("-n", "2", *PIPELINE, "strategy.parameters=host_shared"), ("leave out parameters",)),
             (("-n", "2", *PIPELINE, "strategy.bucket_bytes=1000"), ("leave out bucket_bytes",)),
             (("-n", "2", *PIPELINE, "strategy.kind=parameter_server", "strategy.server_processes=1"),

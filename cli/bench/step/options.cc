@@ -71,6 +71,10 @@ std::span<const StepStrategy> step_strategies() {
       {"interleaved",
        {"strategy.kind=ddp", "strategy.schedule=interleaved", "strategy.chunks=2"},
        kPipeline},
+      {"zero_bubble", {"strategy.kind=ddp", "strategy.schedule=zero_bubble"}, kPipeline},
+      {"zero_bubble_v",
+       {"strategy.kind=ddp", "strategy.schedule=zero_bubble_v", "strategy.chunks=2"},
+       kPipeline},
       {"tensor", {"strategy.kind=ddp"}, "strategy.tensor"},
   };
   return strategies;

@@ -59,13 +59,14 @@ class StepProbe {
     };
   }
 
-  /// As attach(), where ranks have parts of the model: the last one computes losses, one for each
+  /// As attach(), where ranks have parts of the model: some of them compute losses, one for each
   /// micro-batch. A step ends when all ranks have agreed on its loss.
   void attach_to_part(train::Task& task, int micro_batches) {
     const auto noted = [this, micro_batches](const auto& inner) {
       return [this, micro_batches, inner](const auto&... arguments) {
         torch::Tensor loss = inner(arguments...);
         sum_ += loss.template item<double>() / micro_batches;
+        has_loss_ = true;
         return loss;
       };
     };
@@ -80,9 +81,14 @@ class StepProbe {
       losses_.push_back(std::exchange(sum_, 0));
     });
   }
-  /// The losses of the last rank to all.
+  /// To all ranks the mean of those that have losses.
   Status share_losses(comm::Communicator& world) {
-    return world.broadcast(std::span<double>(losses_), world.size() - 1);
+    losses_.push_back(has_loss_ ? 1 : 0);
+    STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(losses_), comm::ReduceOp::kSum));
+    const double having = losses_.back();
+    losses_.pop_back();
+    for (double& loss : losses_) loss /= having;
+    return {};
   }
 
   bench::StepRecord record(const comm::Communicator& world) const {
@@ -120,6 +126,7 @@ class StepProbe {
   std::function<void()> before_sample_;
   std::vector<std::chrono::steady_clock::time_point> times_;
   std::vector<double> losses_;
+  bool has_loss_ = false;
   double sum_ = 0;  // of the step, so far
   std::uint64_t pss_ = 0;
   std::uint64_t peak_rss_ = 0;
@@ -259,8 +266,9 @@ Status predict(const StepJob& job) {
   const StepData data(part, world->size());
   measure_moves(step, task, data);
   STORMO_RETURN_IF_ERROR(world->barrier());
-  STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
-                          measure_step(task, data, recipe.train, part.batch));
+  STORMO_ASSIGN_OR_RETURN(
+      train::StepMeasurement measured,
+      measure_step(task, data, recipe.train, part.batch, has_backward_parts(step.plan)));
   step.measured = std::move(measured.times);
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation simulation,
                           simulated({.plan = "bench step", .hosts = world->cross_size()}, step));

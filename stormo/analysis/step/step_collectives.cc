@@ -58,7 +58,8 @@ class Sizes {
       case ActionKind::kSumTied: sum_tied(); break;
       case ActionKind::kForward:
       case ActionKind::kRecompute:
-      case ActionKind::kBackward: inner_sums(); break;
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput: inner_sums(); break;
       case ActionKind::kLoss: loss_sums(); break;
       default: break;
     }
@@ -161,7 +162,7 @@ class Sizes {
   /// What the ranks add up that compute layers together.
   void inner_sums() {
     if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
-    const bool backward = a_.kind == ActionKind::kBackward;
+    const bool backward = passes_gradient(a_.kind);
     const int first_trained = backward ? first_trained_segment() : 0;
     for (int i = 0; i < a_.range.size(); ++i) {
       const int s = backward ? a_.range.last - i : a_.range.first + i;

@@ -92,7 +92,8 @@ class Walk {
         now_.activations += is_recomputed(a) ? output(a.range) : activations(a.range);
         break;
       case ActionKind::kRecompute: now_.activations += activations(a.range); break;
-      case ActionKind::kBackward: {
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardWeight: {
         for (int s = a.range.last; s >= a.range.first; --s) add_gradients(s);
         keep_highest();
         now_.activations -= activations(a.range) + (is_recomputed(a) ? output(a.range) : 0);

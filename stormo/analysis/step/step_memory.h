@@ -41,7 +41,8 @@ struct StepMemory {
 };
 
 /// Of a verified plan, on the rank that holds the most, with the alignment of flat buffers; without
-/// what libraries take for themselves. O(actions * (actions + parameters)).
+/// what libraries take for themselves. Activations are counted until the backward, and all of them
+/// until the backward_weight where it is in two parts. O(actions * (actions + parameters)).
 StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes);
 
 }  // namespace stormo::analysis

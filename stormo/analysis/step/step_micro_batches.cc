@@ -82,8 +82,17 @@ Status MicroBatches::backward(const Action& a) {
     return bad("needs the gradient of segment " + std::to_string(a.range.last + 1) +
                " moved to its stage");
   }
+  if (a.kind == ActionKind::kBackwardInput) {
+    if (a.range.first == 0)
+      return bad("begins with the batch, which has no gradient; use backward");
+    m.weights.push_back(a.range);
+  }
   m.backward += a.range.size();
   return {};
+}
+
+Status MicroBatches::backward_weight(const Action& a) {
+  return std::erase(of(a).weights, a.range) > 0 ? Status() : bad("has no backward_input before it");
 }
 
 Status MicroBatches::move_activation(const Action& a) {
@@ -104,7 +113,7 @@ Status MicroBatches::move_gradient(const Action& a) {
 
 Status MicroBatches::all_computed() const {
   for (std::size_t m = 0; m < all_.size(); ++m) {
-    if (all_[m].backward == segments_) continue;
+    if (has_backward(all_[m])) continue;
     return bad("comes before the backward of micro-batch " + std::to_string(m));
   }
   return {};
@@ -113,7 +122,7 @@ Status MicroBatches::all_computed() const {
 Status MicroBatches::complete() const {
   for (std::size_t m = 0; m < all_.size(); ++m) {
     const bool loss = all_[m].loss;
-    if (loss && all_[m].backward == segments_) continue;
+    if (loss && has_backward(all_[m])) continue;
     return bad(std::string("no action computes the ") + (loss ? "backward" : "loss") +
                " of micro-batch " + std::to_string(m));
   }

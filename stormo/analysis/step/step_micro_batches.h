@@ -8,10 +8,10 @@
 
 namespace stormo::analysis {
 
-/// The order of the computations of each micro-batch of a plan: forward, loss, backward, and a
-/// recompute before the backward of what is not kept; and a move wherever it crosses from one stage
-/// of a pipeline to another. Each function takes the next action of its
-/// kind and returns kBadPlan where it is out of order.
+/// The order of the computations of each micro-batch of a plan: forward, loss, backward or its two
+/// parts, and a recompute before the backward of what is not kept; and a move wherever it crosses
+/// from one stage of a pipeline to another. Each function takes the next action of its kind and
+/// returns kBadPlan where it is out of order.
 class MicroBatches {
  public:
   /// `plan` is borrowed.
@@ -21,6 +21,7 @@ class MicroBatches {
   Status loss(const plan::Action& a);
   Status recompute(const plan::Action& a);
   Status backward(const plan::Action& a);
+  Status backward_weight(const plan::Action& a);
   Status move_activation(const plan::Action& a);
   Status move_gradient(const plan::Action& a);
 
@@ -36,9 +37,13 @@ class MicroBatches {
     bool loss = false;
     std::vector<plan::Range> forwards;   // as they were cut
     std::vector<plan::Range> forgotten;  // forwards that keep their input only
+    std::vector<plan::Range> weights;    // whose backward_input is done, and no more
     // boundaries between stages that it has crossed, by the segment in front of them
     std::set<int> activations, gradients;
   };
+  bool has_backward(const MicroBatch& m) const {
+    return m.backward == segments_ && m.weights.empty();
+  }
   MicroBatch& of(const plan::Action& a) { return all_[static_cast<std::size_t>(a.micro_batch)]; }
 
   const plan::ModelShape& model_;

@@ -21,6 +21,8 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
     case ActionKind::kLoss:
     case ActionKind::kRecompute:
     case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
     case ActionKind::kPull:
     case ActionKind::kPush:
     case ActionKind::kUnscale:
@@ -49,6 +51,8 @@ Status check_action_beside_centre(const Action& a) {
     case ActionKind::kLoss:
     case ActionKind::kRecompute:
     case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+    case ActionKind::kBackwardWeight:
     case ActionKind::kExchange:
     case ActionKind::kUnscale:
     case ActionKind::kClip: return {};

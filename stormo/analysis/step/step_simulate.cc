@@ -104,6 +104,7 @@ class Walk {
         break;
       case ActionKind::kRecompute: wait_for_parameters(a.range); break;
       case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
         wait_for_parameters(a.range);
         wait_for_move(ActionKind::kMoveGradient, a.range.last, a.micro_batch);
         break;
@@ -201,7 +202,7 @@ class Walk {
   }
 
   void compute(const Action& a) {
-    if (a.kind == ActionKind::kBackward) note_gradients(a);
+    if (adds_gradients(a.kind)) note_gradients(a);
     for (const std::size_t r : concerned_) {
       const double seconds = times_.compute(static_cast<Rank>(r), a);
       double& now = ranks_[r].compute;
@@ -310,6 +311,11 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
     return all > 0 ? (own[at(parameters.last + 1)] - own[at(parameters.first)]) / all / parts : 0;
   };
   const Range whole = all_parameters(plan.model);
+  std::vector<double> input = times.backward_input, weight = times.backward_weight;
+  if (input.empty()) {
+    for (const double both : times.backward) input.push_back(both / 2);
+    weight = input;
+  }
   return [=](Rank rank, const Action& a) -> double {
     switch (a.kind) {
       case ActionKind::kLoad: return times.load;
@@ -317,6 +323,8 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
       case ActionKind::kRecompute: return of_segments(times.forward, a.range);
       case ActionKind::kLoss: return times.loss;
       case ActionKind::kBackward: return of_segments(times.backward, a.range);
+      case ActionKind::kBackwardInput: return of_segments(input, a.range);
+      case ActionKind::kBackwardWeight: return of_segments(weight, a.range);
       case ActionKind::kNorm: return times.norm * share(rank, whole);
       case ActionKind::kUpdate: return times.update * share(rank, a.range);
       default: return 0;

@@ -33,6 +33,8 @@ struct StepTimes {
 struct ComputeTimes {
   /// By segment, of one micro-batch; where ranks compute it together, of the part of one of them.
   std::vector<double> forward, backward;
+  /// Of a backward in two parts. Both empty: unknown, taken as halves of `backward`.
+  std::vector<double> backward_input = {}, backward_weight = {};
   double load = 0;
   double loss = 0;    ///< of one micro-batch
   double norm = 0;    ///< of all gradients

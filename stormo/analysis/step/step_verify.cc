@@ -50,7 +50,13 @@ Status StepWalk::next(const Action& a) {
     case ActionKind::kRecompute:
       STORMO_RETURN_IF_ERROR(micro_batches_.recompute(a));
       return readable(a.range);
-    case ActionKind::kBackward: return backward(a);
+    case ActionKind::kBackward:
+    case ActionKind::kBackwardInput:
+      STORMO_RETURN_IF_ERROR(micro_batches_.backward(a));
+      return backward(a);
+    case ActionKind::kBackwardWeight:
+      STORMO_RETURN_IF_ERROR(micro_batches_.backward_weight(a));
+      return backward(a);
     case ActionKind::kMoveActivation: return micro_batches_.move_activation(a);
     case ActionKind::kMoveGradient: return micro_batches_.move_gradient(a);
     case ActionKind::kAllGather: return all_gather(a);
@@ -121,9 +127,9 @@ Status StepWalk::readable(plan::Range segments) const {
 }
 
 Status StepWalk::backward(const Action& a) {
-  STORMO_RETURN_IF_ERROR(micro_batches_.backward(a));
   for (int s = a.range.last; s >= std::max(a.range.first, frozen_); --s) {
-    STORMO_RETURN_IF_ERROR(readable(s));
+    if (passes_gradient(a.kind)) STORMO_RETURN_IF_ERROR(readable(s));
+    if (!adds_gradients(a.kind)) continue;
     for (const int p : reads_[at(s)]) STORMO_RETURN_IF_ERROR(add_gradient(at(p)));
   }
   return {};

@@ -13,6 +13,7 @@
 #include <stormo/data/sampler.h>
 #include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/lane_timer.h>
@@ -82,11 +83,34 @@ class OneOfSeveral {
   std::vector<std::pair<torch::Tensor, torch::Tensor>> whole_;  // parameters, and their values
 };
 
+/// Backwards in two parts, the second right behind the first; but of the first segment in one.
+parallel::Pass in_two_parts() {
+  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> {
+    plan::StepPlan out = in;
+    out.strategy += "+in_two_parts";
+    out.actions.clear();
+    for (const Action& a : in.actions) {
+      out.actions.push_back(a);
+      if (a.kind != ActionKind::kBackward || a.range.first == 0) continue;
+      out.actions.back().kind = ActionKind::kBackwardInput;
+      out.actions.push_back(a);
+      out.actions.back().kind = ActionKind::kBackwardWeight;
+    }
+    return out;
+  };
+}
+
 /// When the actions of a step were done, and what tensors took then.
 struct Sample {
   std::vector<double> seconds;      // by action
   std::vector<std::int64_t> bytes;  // by action
 };
+
+double typical_seconds(const std::vector<Sample>& steps, std::size_t action) {
+  std::vector<double> seconds;
+  for (const Sample& s : steps) seconds.push_back(s.seconds[action]);
+  return median(std::move(seconds));
+}
 
 Result<std::vector<Sample>> run(const plan::StepPlan& plan, const Task& task,
                                 const data::Dataset& dataset, const TrainerOptions& options,
@@ -150,7 +174,8 @@ std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& da
 }
 
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
-                                     const TrainerOptions& options, std::int64_t samples) {
+                                     const TrainerOptions& options, std::int64_t samples,
+                                     bool in_parts) {
   task.module->train();
   samples = std::min(samples, dataset.size());
   StepMeasurement out;
@@ -170,9 +195,7 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const Action& a = plan.actions[i];
     const auto segment = static_cast<std::size_t>(a.range.first);
-    std::vector<double> seconds;
-    for (const Sample& s : steps) seconds.push_back(s.seconds[i]);
-    const double typical = median(std::move(seconds));
+    const double typical = typical_seconds(steps, i);
     switch (a.kind) {
       case ActionKind::kLoad: out.times.load = typical; break;
       case ActionKind::kLoss: out.times.loss = typical; break;
@@ -183,6 +206,21 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
         break;
       case ActionKind::kBackward: out.times.backward[segment] = typical; break;
       default: break;
+    }
+  }
+  if (!in_parts) return out;
+  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts, parallel::compose(plan, in_two_parts()));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> again,
+                          run(parts, one.task(), dataset, options, samples));
+  out.times.backward_input.assign(segments, 0);
+  out.times.backward_weight = out.times.backward_input;
+  for (std::size_t i = 0; i < parts.actions.size(); ++i) {
+    const Action& a = parts.actions[i];
+    const auto segment = static_cast<std::size_t>(a.range.first);
+    if (a.kind == ActionKind::kBackwardInput) {
+      out.times.backward_input[segment] = typical_seconds(again, i);
+    } else if (a.kind == ActionKind::kBackwardWeight) {
+      out.times.backward_weight[segment] = typical_seconds(again, i);
     }
   }
   return out;

@@ -27,8 +27,10 @@ std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& da
                                        std::int64_t samples);
 
 /// Trains a few steps, segment by segment, on batches of `samples` samples, and returns medians.
-/// The parameters change. Blocks for some steps.
+/// The parameters change. Blocks for some steps, and for as many again with `in_parts`: then also
+/// of backwards in two parts.
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
-                                     const TrainerOptions& options, std::int64_t samples);
+                                     const TrainerOptions& options, std::int64_t samples,
+                                     bool in_parts);
 
 }  // namespace stormo::train

@@ -249,7 +249,7 @@ std::vector<RecipeField> make_fields() {
       {"strategy.schedule", "pipeline: in which order a stage computes the train.micro_batches",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.schedule; }, 0, 0,
        names(parallel::pipeline_schedule_names())},
-      {"strategy.chunks", "interleaved: parts of the model on each stage",
+      {"strategy.chunks", "interleaved, zero_bubble_v (2): parts of the model on each stage",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.chunks; }, 1, plan::kMaxSegments},
       {"strategy.reducer",
        "how replicas average gradients; a choice means strategy.parameters=replicated",

@@ -102,12 +102,12 @@ void GradientReducer::expect_backwards(const plan::StepPlan& plan) {
   }
   int last_batch = 0;
   for (const plan::Action& a : plan.actions) {
-    if (a.kind == ActionKind::kBackward) last_batch = a.micro_batch;
+    if (adds_gradients(a.kind)) last_batch = a.micro_batch;
   }
   const auto reads = parameters_read(plan.model);
   expected_.assign(parameters_.size() + 1, 0);
   for (const plan::Action& a : plan.actions) {
-    if (a.kind != ActionKind::kBackward || a.micro_batch != last_batch) continue;
+    if (!adds_gradients(a.kind) || a.micro_batch != last_batch) continue;
     std::set<std::size_t> added;
     for (int s = a.range.first; s <= a.range.last; ++s) {
       for (const int p : reads[static_cast<std::size_t>(s)]) {

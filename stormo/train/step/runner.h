@@ -13,6 +13,7 @@
 #include <stormo/model/chain.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/autograd/precision.h>
+#include <stormo/train/autograd/split_backward.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/task.h>
@@ -86,6 +87,8 @@ class Runner {
     data::Batch batch;
     std::vector<Piece> pieces;
     torch::Tensor loss;
+    /// Ranges whose backward_weight is left.
+    std::vector<std::pair<plan::Range, SplitBackward>> weights;
   };
 
   Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
@@ -100,6 +103,8 @@ class Runner {
   std::string where_not_finite(const MicroBatch& at) const;
   Status recompute(const plan::Action& action);
   Status backward(const plan::Action& action);
+  Status backward_weight(const plan::Action& action);
+  torch::Tensor take_loss(MicroBatch& m);
   Result<torch::Tensor> input_of(const plan::Action& action, Piece& piece);
   Result<torch::Tensor> gradient_of(const plan::Action& action);
   Status move(const plan::Action& action);
@@ -127,7 +132,8 @@ class Runner {
   bool knows_loss_ = false;              // one rank of each replica does
   std::vector<bool> trains_;             // by segment: it reads a trainable parameter
   std::vector<bool> is_forgotten_;       // by action: a forward that is recomputed
-  std::vector<bool> ends_gradients_;  // by action: a backward with none of other batches behind it
+  // by action: adds to gradients, and none of another batch does so behind it
+  std::vector<bool> ends_gradients_;
 
   // The step that is being executed.
   std::size_t current_ = 0;  // action

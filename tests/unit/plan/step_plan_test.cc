@@ -118,6 +118,7 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
   EXPECT_EQ(
       message_of(state + "action 0: sleep"),
       "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
+      "backward_input, backward_weight, "
       "move_activation, move_gradient, all_gather, reshard, all_reduce, reduce_scatter, "
       "release_gradients, sum_tied, find_unused, share_gradients, share_parameters, pull, push, "
       "average, exchange, norm, unscale, clip, "

@@ -105,7 +105,7 @@ StepMeasurement measurement(const Problem& problem, std::int64_t rows, int tenso
   const OneBatch data(problem.batches(1, rows).front());
   TrainerOptions options;
   options.strategy.tensor = tensor;
-  return measure_step(task, data, options, rows).take_or_throw();
+  return measure_step(task, data, options, rows, /*in_parts=*/false).take_or_throw();
 }
 
 struct Way {

@@ -1,0 +1,270 @@
+// What a Runner computes of a micro-batch, in pieces of segments, and what moves between pieces.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <stormo/plan/project.h>
+#include <stormo/train/autograd/generator_state.h>
+#include <stormo/train/step/non_finite.h>
+#include <stormo/train/step/runner.h>
+#include <stormo/train/world/stage_link.h>
+
+namespace stormo::train {
+
+using plan::Action;
+using plan::ActionKind;
+
+namespace {
+
+/// Where the graph is cut: what a piece computes with is no leaf, so that its first operation may
+/// be in place as in one graph. It shares memory and version with the output of the piece before.
+struct Boundary : torch::autograd::Function<Boundary> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                               const torch::Tensor& x) {
+    return x.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::variable_list& gradients) {
+    return gradients;
+  }
+};
+
+Status changes_input(plan::Range segments, const std::string& so) {
+  return Status(Code::kBadPlan, "segments " + std::to_string(segments.first) + "-" +
+                                    std::to_string(segments.last) +
+                                    " change their input in place, so " + so);
+}
+
+/// Of a tensor that crosses the boundary behind a segment; another one for each.
+StageLink::Key key_of(const plan::StepPlan& plan, ActionKind kind, int boundary, int micro_batch) {
+  const auto segments = static_cast<StageLink::Key>(plan.model.segments.size());
+  const StageLink::Key gradient = kind == ActionKind::kMoveGradient ? 1 : 0;
+  return (static_cast<StageLink::Key>(micro_batch) * 2 + gradient) * segments +
+         static_cast<StageLink::Key>(boundary);
+}
+
+}  // namespace
+
+Status Runner::load() {
+  const Interval interval(parts_.lanes, Lane::kData, "load");
+  STORMO_ASSIGN_OR_RETURN(const data::Batch batch, parts_.load());
+  batch_samples_ = batch.size();
+  outcome_.samples = knows_loss_ ? batch.size() : 0;
+  samples_since_exchange_ += batch.size();
+  batches_.clear();
+  if (plan_.micro_batches == 1) {
+    batches_.push_back({.batch = batch, .pieces = {}, .loss = {}, .weights = {}});
+    return {};
+  }
+  const auto inputs = batch.input.tensor_split(plan_.micro_batches);
+  const auto targets = batch.target.tensor_split(plan_.micro_batches);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    batches_.push_back({.batch = {inputs[i], targets[i]}, .pieces = {}, .loss = {}, .weights = {}});
+  }
+  return {};
+}
+
+Status Runner::forward(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  Piece piece{.segments = action.range};
+  STORMO_ASSIGN_OR_RETURN(torch::Tensor x, input_of(action, piece));
+  const Interval interval(parts_.lanes, Lane::kCompute, "forward");
+  if (is_forgotten_[current_]) {
+    STORMO_RETURN_IF_ERROR(forget(piece, x));
+  } else {
+    // of another stage, which must not find it changed
+    const bool is_borrowed = is_boundary(plan_.model, action.range.first - 1);
+    const torch::Tensor given = is_borrowed ? x : torch::Tensor();
+    const auto version = is_borrowed ? given._version() : 0;
+    piece.output = compute(action.range, std::move(x));
+    piece.wants_gradient = piece.output.requires_grad();
+    if (is_borrowed && given._version() != version) {
+      return changes_input(action.range, "no stage of a pipeline can begin with them");
+    }
+  }
+  m.pieces.push_back(std::move(piece));
+  return {};
+}
+
+/// What a piece computes with: the batch, or the output of the piece before, where the graph is
+/// cut.
+Result<torch::Tensor> Runner::input_of(const Action& action, Piece& piece) {
+  MicroBatch& m = at(action);
+  if (action.range.first == 0) return m.batch.input;
+  if (is_boundary(plan_.model, action.range.first - 1)) {
+    STORMO_ASSIGN_OR_RETURN(torch::Tensor x, moved(ActionKind::kMoveActivation,
+                                                   action.range.first - 1, action.micro_batch));
+    if (!x.is_floating_point()) return x;
+    piece.input = x.requires_grad_();
+  } else {
+    Piece& before = m.pieces.back();
+    // else no backward comes there
+    if (!before.wants_gradient) return std::exchange(before.output, {});
+    piece.input = before.output.detach().requires_grad_();
+  }
+  return Boundary::apply(piece.input);
+}
+
+/// Computes a piece of which nothing but its input is kept.
+Status Runner::forget(Piece& piece, const torch::Tensor& x) const {
+  const torch::NoGradGuard no_grad;
+  piece.kept = x.detach();
+  piece.generator = generator_state();
+  const auto version = piece.kept._version();
+  piece.output = compute(piece.segments, piece.kept);
+  if (piece.kept._version() != version) {
+    return changes_input(piece.segments, "they cannot be computed again; train without recompute");
+  }
+  const auto first = trains_.begin() + piece.segments.first;
+  piece.wants_gradient =
+      piece.output.is_floating_point() &&
+      (piece.input.defined() ||
+       std::find(first, first + piece.segments.size(), true) != first + piece.segments.size());
+  return {};
+}
+
+Status Runner::recompute(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
+  torch::Tensor x = std::exchange(piece->kept, {});
+  if (!piece->wants_gradient) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  const Interval interval(parts_.lanes, Lane::kCompute, "recompute");
+  const GeneratorAt same_numbers(piece->generator);
+  if (piece->input.defined()) x = Boundary::apply(piece->input);
+  piece->output = compute(action.range, std::move(x));
+  return {};
+}
+
+torch::Tensor Runner::compute(plan::Range segments, torch::Tensor x) const {
+  const plan::Range all = all_segments(plan_.model);
+  std::optional<Autocast> autocast;
+  if (parts_.task.autocast) autocast.emplace(at::kCPU, *parts_.task.autocast);
+  if (segments == all) {
+    x = parts_.task.forward(x);
+  } else {
+    for (int s = segments.first; s <= segments.last; ++s) {
+      x = chain_->segments()[static_cast<std::size_t>(s)]->forward(std::move(x));
+    }
+  }
+  return autocast && segments.last == all.last ? x.to(torch::kFloat32) : x;  // for the loss
+}
+
+Status Runner::loss(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  const Interval interval(parts_.lanes, Lane::kCompute, "loss");
+  const torch::Tensor& output = m.pieces.back().output;
+  m.loss = action.axes.empty()
+               ? parts_.task.loss(output, m.batch.target)
+               : parts_.task.split_loss(output, m.batch.target, *parts_.store.split_group());
+  const double value = m.loss.item<double>();
+  if (knows_loss_) outcome_.loss_sum += value * static_cast<double>(m.batch.size());
+  if (std::isfinite(value)) return {};
+  return invalid_argument("rank " + std::to_string(rank_) + ": the loss is " +
+                          std::to_string(value) + "; not finite first: " + where_not_finite(m) +
+                          "; lower the learning rate, clip gradients or check the data");
+}
+
+std::string Runner::where_not_finite(const MicroBatch& m) const {
+  return parts_.store.always_readable()
+             ? first_non_finite(parts_.task, m.batch)
+             : first_non_finite(parts_.store.pieces(), m.batch, m.pieces.back().output);
+}
+
+/// The gradient of the output of a backward's segments; undefined where nothing behind them looks
+/// at it.
+Result<torch::Tensor> Runner::gradient_of(const Action& action) {
+  MicroBatch& m = at(action);
+  if (is_boundary(plan_.model, action.range.last)) {
+    return moved(ActionKind::kMoveGradient, action.range.last, action.micro_batch);
+  }
+  const auto piece = std::ranges::find(m.pieces, action.range.last + 1,
+                                       [](const Piece& p) { return p.segments.first; });
+  const torch::Tensor gradient = piece->input.defined() ? piece->input.grad() : torch::Tensor();
+  m.pieces.erase(piece);
+  return gradient;
+}
+
+/// The gradients of all micro-batches add up to that of the mean over this rank's samples.
+torch::Tensor Runner::take_loss(MicroBatch& m) {
+  torch::Tensor loss = std::move(m.loss);
+  if (plan_.micro_batches > 1) loss = loss * (static_cast<double>(m.batch.size()) / weight());
+  return parts_.scaler != nullptr ? parts_.scaler->scale(loss) : loss;
+}
+
+Status Runner::backward(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  const auto piece = std::ranges::find(m.pieces, action.range, &Piece::segments);
+  torch::Tensor output = std::move(piece->output);
+  const torch::Tensor input = piece->input;
+  piece->kept.reset();
+  const bool last = action.range.last == all_segments(plan_.model).last;
+  torch::Tensor gradient;
+  if (!last) {
+    STORMO_ASSIGN_OR_RETURN(gradient, gradient_of(action));
+  }
+  if (action.range.first == 0) m.pieces.erase(piece);  // no gradient of its input
+  // nothing before here is trained, or nothing after it looks at it
+  if (!output.requires_grad() || !(last || gradient.defined())) return {};
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
+  const Interval interval(parts_.lanes, Lane::kCompute, to_string(action.kind));
+  if (last) output = take_loss(m);
+  if (action.kind == ActionKind::kBackwardInput) {
+    m.weights.emplace_back(action.range, SplitBackward(output, gradient, input));
+    return {};
+  }
+  parts_.store.begin_backward(ends_gradients_[current_]);
+  output.backward(gradient);
+  return {};
+}
+
+Status Runner::backward_weight(const Action& action) {
+  auto& left = at(action).weights;
+  const auto found = std::ranges::find(left, action.range, [](const auto& w) { return w.first; });
+  if (found == left.end()) return {};  // no gradient came there
+  const Interval interval(parts_.lanes, Lane::kCompute, "backward_weight");
+  parts_.store.begin_backward(ends_gradients_[current_]);
+  found->second.parameters();
+  left.erase(found);
+  return {};
+}
+
+/// The sender goes on at once. The receiver waits when it computes with the tensor.
+Status Runner::move(const Action& action) {
+  MicroBatch& m = at(action);
+  if (m.batch.size() == 0) return {};
+  StageLink& link = *parts_.store.stages();
+  const bool activation = action.kind == ActionKind::kMoveActivation;
+  const auto [from, to] = ends_of(action);
+  const auto stage = [&](int segment) {
+    return plan_.model.segments[static_cast<std::size_t>(segment)].stage;
+  };
+  const StageLink::Key key = key_of(plan_, action.kind, action.range.first, action.micro_batch);
+  const torch::IntArrayRef like = m.batch.input.sizes();
+  if (stage(from) != link.stage()) return link.expect(stage(from), key, like);
+  const auto piece = std::ranges::find(m.pieces, from, [activation](const Piece& p) {
+    return activation ? p.segments.last : p.segments.first;
+  });
+  if (activation) return link.send(stage(to), key, piece->output, like);
+  const torch::Tensor gradient = piece->input.defined() ? piece->input.grad() : torch::Tensor();
+  m.pieces.erase(piece);
+  return link.send(stage(to), key, gradient, like);
+}
+
+/// What a move across the boundary behind a segment has brought to this rank.
+Result<torch::Tensor> Runner::moved(ActionKind kind, int boundary, int micro_batch) {
+  const int sender = kind == ActionKind::kMoveActivation ? boundary : boundary + 1;
+  const Interval interval(parts_.lanes, Lane::kWait, to_string(kind));
+  return parts_.store.stages()->receive(
+      plan_.model.segments[static_cast<std::size_t>(sender)].stage,
+      key_of(plan_, kind, boundary, micro_batch));
+}
+
+}  // namespace stormo::train
