@@ -121,6 +121,7 @@ class Measurements {
     const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
     train::TrainerOptions options = recipe_.train;
     options.strategy.tensor = tensor;
+    options.strategy.context = 1;
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
       STORMO_ASSIGN_OR_RETURN(train::StepMeasurement now,
@@ -183,6 +184,7 @@ std::vector<std::string> keys_of(const Candidate& c, const train::Recipe& recipe
   add(stages, "strategy.schedule", s.schedule, given.schedule);
   add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
   add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
+  add(s.context > 1, "strategy.context", s.context, given.context);
   add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
   add(c.recompute, "train.recompute", c.recompute, recipe.train.recompute);
   return out;

@@ -143,10 +143,11 @@ Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const Step
   analysis::ComputeTimes times;
   bool known = false;
   const int slices = plan::slice_of(step.plan.mesh, 0).parts;
+  const int positions = plan::context_part(step.plan.mesh, 0).parts;
   for (const plan::SegmentShape& s : step.plan.model.segments) {
     const bool split = s.splits_output || !s.sums.forward.empty();
     const double operations =
-        static_cast<double>(s.flops_per_sample * step.samples) / (split ? slices : 1);
+        static_cast<double>(s.flops_per_sample * step.samples) / (split ? slices : 1) / positions;
     known = known || operations > 0;
     times.forward.push_back(operations / (gflops_of(o) * 1e9));
     times.backward.push_back(2 * times.forward.back());
@@ -209,7 +210,8 @@ Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available
           "{} rank(s) on this host need at least {}, of which {} are available: each {} for "
           "parameters, {} for gradients, {} for the optimizer's state, {} for activations; "
           "start fewer ranks on a host, shard the model (strategy.kind=fsdp), or cut it by layers "
-          "(strategy.pipeline) or inside of them (strategy.tensor)",
+          "(strategy.pipeline) or inside of them (strategy.tensor), or long samples by positions "
+          "(strategy.context)",
           ranks_here, bytes_text(static_cast<std::int64_t>(needed)),
           bytes_text(static_cast<std::int64_t>(available_bytes)), bytes_text(peak.parameters),
           bytes_text(peak.gradients), bytes_text(peak.optimizer_state),

@@ -24,6 +24,10 @@ void Chain::compute_with(const tensor::SplitGroup* ranks) {
   for (const auto& segment : segments_) segment->compute_with(ranks);
 }
 
+void Chain::compute_positions_with(const tensor::ContextGroup* ranks) {
+  for (const auto& segment : segments_) segment->compute_positions_with(ranks);
+}
+
 void parallelize(Chain& model, const tensor::SplitGroup& ranks) {
   for (const auto& segment : model.segments()) {
     auto parameters = segment->named_parameters();
@@ -34,20 +38,23 @@ void parallelize(Chain& model, const tensor::SplitGroup& ranks) {
   model.compute_with(&ranks);
 }
 
-plan::ModelShape Chain::shape() const { return without_splits(split_shape()); }
+plan::ModelShape Chain::shape() const { return stated_for(split_shape(), {}); }
 
 plan::ModelShape Chain::split_shape() const {
   plan::ModelShape shape;
   std::map<const c10::TensorImpl*, int> numbers;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const SplitForm split = segments_[i]->split_form();
+    const ContextForm context = segments_[i]->context_form();
     plan::SegmentShape segment{.name = names_[i],
                                .parameters = tensor::parameter_shapes(*segments_[i], names_[i]),
                                .flops_per_sample = segments_[i]->flops_per_sample(),
                                .borrowed = {},
                                .heads = split.heads,
                                .sums = split.sums,
-                               .splits_output = split.splits_output};
+                               .splits_output = split.splits_output,
+                               .positions = context.positions,
+                               .keys = context.keys};
     for (const auto& [name, how] : split.parameters) {
       const auto found = std::ranges::find(segment.parameters, names_[i] + "." + name,
                                            &plan::ParameterShape::name);

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include <stormo/plan/step_plan.h>
+#include <stormo/tensor/context.h>
 #include <stormo/tensor/split.h>
 
 namespace stormo::model {
@@ -21,6 +22,14 @@ struct SplitForm {
   bool splits_output = false;  ///< each rank has a part of the output, in its last dimension
 };
 
+/// How ranks compute a segment that have parts of the positions of each sample (context
+/// parallelism).
+struct ContextForm {
+  /// Of a sample, in dimension 1 of input and output; 0: forward() needs all of them.
+  std::int64_t positions = 0;
+  std::int64_t keys = 0;  ///< elements per sample of the keys and values of its attention
+};
+
 /// The smallest part of a model that a plan computes by itself: one tensor in, one tensor out.
 class Segment : public torch::nn::Module {
  public:
@@ -32,6 +41,11 @@ class Segment : public torch::nn::Module {
   virtual std::vector<torch::Tensor> borrowed_parameters() const { return {}; }
   /// Without split parameters each of the ranks computes the whole segment.
   virtual SplitForm split_form() const { return {}; }
+  /// Without it the segment needs whole samples.
+  virtual ContextForm context_form() const { return {}; }
+  /// forward() computes this rank's positions from now on: its input has no others. Null: all
+  /// again. Borrowed.
+  void compute_positions_with(const tensor::ContextGroup* ranks) { context_ = ranks; }
   /// forward() computes this rank's part from now on: the parameters that split_form() names are
   /// slices. Null: the whole again. Borrowed.
   void compute_with(const tensor::SplitGroup* ranks) { ranks_ = ranks; }
@@ -39,8 +53,11 @@ class Segment : public torch::nn::Module {
  protected:
   /// The ranks that compute this segment together; null: it is computed here alone.
   const tensor::SplitGroup* ranks() const { return ranks_; }
+  /// The ranks that have the positions of a sample; null: all are here.
+  const tensor::ContextGroup* context() const { return context_; }
 
  private:
+  const tensor::ContextGroup* context_ = nullptr;
   const tensor::SplitGroup* ranks_ = nullptr;
 };
 
@@ -53,10 +70,12 @@ class Chain : public torch::nn::Module {
   torch::Tensor forward(torch::Tensor x);
   const std::vector<std::shared_ptr<Segment>>& segments() const { return segments_; }
   plan::ModelShape shape() const;
-  /// The same, with how ranks can compute it together (Segment::split_form()).
+  /// The same, with how ranks can compute it together (Segment::split_form(), context_form()).
   plan::ModelShape split_shape() const;
   /// Segment::compute_with() of all segments.
   void compute_with(const tensor::SplitGroup* ranks);
+  /// Segment::compute_positions_with() of all segments.
+  void compute_positions_with(const tensor::ContextGroup* ranks);
 
  protected:
   explicit Chain(std::string name) : torch::nn::Module(std::move(name)) {}

@@ -22,16 +22,20 @@ class Embedding final : public Segment {
         position_(register_parameter("position", normal({o.context, o.width}))) {}
 
   torch::Tensor forward(torch::Tensor x) override {
-    const std::int64_t length = x.size(1);
+    const std::int64_t here = x.size(1);
+    const std::int64_t length = context() == nullptr ? here : here * context()->part().parts;
     TORCH_CHECK_VALUE(length <= context_, "a sequence of ", length,
                       " tokens is longer than the model's context of ", context_,
                       "; cut it or build the model with a larger context");
-    return embed(token_, x, vocabulary_, ranks()) + position_.slice(0, 0, length);
+    return embed(token_, x, vocabulary_, ranks()) +
+           (context() == nullptr ? position_.slice(0, 0, length)
+                                 : position_.index_select(0, context()->positions(here)));
   }
   std::int64_t flops_per_sample() const override { return flops_; }
   SplitForm split_form() const override {
     return {.parameters = {{"token", {.units = vocabulary_}}}, .sums = {.forward = {flops_}}};
   }
+  ContextForm context_form() const override { return {.positions = context_}; }
   const torch::Tensor& token() const { return token_; }
 
  private:
@@ -49,7 +53,8 @@ class Block final : public Segment {
       : Segment("Block"),
         head_width_(o.width / o.heads),
         flops_(flops(o)),
-        split_form_(split_of_block(o.heads, o.width, o.context)) {
+        split_form_(split_of_block(o.heads, o.width, o.context)),
+        context_form_{.positions = o.context, .keys = 2 * o.context * o.width} {
     // As in GPT-2, so that the sum over all residual branches keeps the scale of one.
     const double residual = kTransformerStddev / std::sqrt(2.0 * static_cast<double>(o.layers));
     const std::int64_t c = o.width;
@@ -67,6 +72,7 @@ class Block final : public Segment {
   }
   std::int64_t flops_per_sample() const override { return flops_; }
   SplitForm split_form() const override { return split_form_; }
+  ContextForm context_form() const override { return context_form_; }
 
  private:
   static std::int64_t flops(const GptOptions& o) {
@@ -87,8 +93,8 @@ class Block final : public Segment {
                            .view({batch, length, 3, heads, head_width_})
                            .permute({2, 0, 3, 1, 4})
                            .unbind(0);
-    const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {},
-                                                        /*dropout_p=*/0.0, /*is_causal=*/true);
+    const torch::Tensor mixed =
+        tensor::attention(parts[0], parts[1], parts[2], /*causal=*/true, context());
     const torch::Tensor joined =
         mixed.transpose(1, 2).reshape({batch, length, projection_.size(1)});
     return tensor::end_split(at::linear(joined, projection_), ranks());
@@ -97,6 +103,7 @@ class Block final : public Segment {
   std::int64_t head_width_;
   std::int64_t flops_;
   SplitForm split_form_;
+  ContextForm context_form_;
   torch::Tensor attention_norm_, qkv_, projection_, mlp_norm_, up_, down_;
 };
 
@@ -126,6 +133,7 @@ class Head final : public Segment {
     if (!tied_) out.parameters = {{"weight", {.units = options_.vocabulary}}};
     return out;
   }
+  ContextForm context_form() const override { return {.positions = options_.context}; }
   std::vector<torch::Tensor> borrowed_parameters() const override {
     return tied_ ? std::vector<torch::Tensor>{weight_} : std::vector<torch::Tensor>();
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/parallel/bucket.h>
+#include <stormo/parallel/context_parallel.h>
 #include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
@@ -111,13 +112,16 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   if (s.tensor < 1) {
     return refuse(s, "computes a layer on at least 1 rank, not " + std::to_string(s.tensor));
   }
-  if (s.pipeline > plan::kMaxRanks / s.tensor) {
+  if (s.context < 1) {
+    return refuse(s, "has positions on at least 1 rank, not " + std::to_string(s.context));
+  }
+  if (std::int64_t{s.pipeline} * s.tensor > plan::kMaxRanks / s.context) {
     return refuse(s, "has more than " + std::to_string(plan::kMaxRanks) + " ranks");
   }
   const int replica = ranks_of_replica(s);
   if (replica == 1) return {};
   if (s.kind != Kind::kDdp && s.kind != Kind::kMirrored && s.kind != Kind::kMultiWorkerMirrored) {
-    return refuse(s, "does not cut replicas; leave out pipeline and tensor, or use 'ddp'");
+    return refuse(s, "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp'");
   }
   if (s.parameters == Parameters::kHostShared) {
     return refuse(s, "has no copy that parts of the model share; leave out parameters");
@@ -133,11 +137,11 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
                   "parameters, of which ranks have slices; use another optimizer");
   }
   if (shape.ranks % replica == 0) return {};
-  return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
-                       std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
-                       "), and " + std::to_string(shape.ranks) +
-                       " ranks are no multiple of that; start a multiple of " +
-                       std::to_string(replica));
+  return refuse(
+      s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
+             std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) + ", context " +
+             std::to_string(s.context) + "), and " + std::to_string(shape.ranks) +
+             " ranks are no multiple of that; start a multiple of " + std::to_string(replica));
 }
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.
@@ -208,6 +212,9 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
                                  .chunks = strategy.chunks,
                                  .schedule = std::move(schedule)}));
     }
+    if (strategy.context > 1) {
+      passes.push_back(context_parallel(strategy.context, strategy.attention));
+    }
     if (strategy.tensor > 1) passes.push_back(tensor_parallel(strategy.tensor));
     if (shape.ranks > replica) passes.push_back(mirrored(shape.ranks / replica));
   } else if (shape.ranks == 1) {
@@ -226,7 +233,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
-  if (strategy.tensor == 1) model = without_splits(std::move(model));
+  model = stated_for(std::move(model),
+                     {.slices = strategy.tensor > 1, .positions = strategy.context > 1});
   return compose(one_device(std::move(model)), passes);
 }
 

@@ -38,13 +38,15 @@ struct Strategy {
                      ///< to the next
   int pipeline = 1;  ///< kDdp and mirrored kinds: stages that each replica is cut into
   int tensor = 1;    ///< the same kinds: ranks that compute each layer together
+  int context = 1;   ///< the same kinds: ranks that have parts of the positions of each sample
+  plan::AttentionForm attention = plan::AttentionForm::kRing;  ///< what these ranks exchange
   std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
   int chunks = 1;  ///< of segments on each stage; "interleaved" and "zero_bubble_v" have several
   bool operator==(const Strategy&) const = default;
 };
 
-/// Ranks over which one copy of the model is cut.
-inline int ranks_of_replica(const Strategy& s) { return s.pipeline * s.tensor; }
+/// Ranks that compute the same samples together.
+inline int ranks_of_replica(const Strategy& s) { return s.pipeline * s.tensor * s.context; }
 
 /// Whether parameters, or a centre, are on servers.
 bool has_servers(Strategy::Kind kind);

@@ -15,9 +15,11 @@ std::array<std::pair<const char*, const std::vector<std::int64_t>*>, 3> named(
   return {{{"sums", &sums.forward}, {"gradient_sums", &sums.backward}, {"loss_sums", &sums.loss}}};
 }
 
-ModelShape without_splits(ModelShape model) {
+ModelShape stated_for(ModelShape model, const Together& how) {
   for (SegmentShape& s : model.segments) {
-    s.heads = 0;
+    if (!how.slices && !how.positions) s.heads = 0;
+    if (!how.positions) s.positions = s.keys = 0;
+    if (how.slices) continue;
     s.sums = {};
     s.splits_output = false;
     for (ParameterShape& p : s.parameters) p.split = {};

@@ -72,6 +72,11 @@ struct SegmentShape {
   int heads = 0;        ///< of attention; the ranks of kTensorAxis divide them evenly
   InnerSums sums = {};  ///< only with kTensorAxis
   bool splits_output = false;  ///< each rank of kTensorAxis has a part of its output
+  /// Of a sample, if the ranks of kContextAxis can have parts of them; only with this axis. 0: they
+  /// cannot.
+  std::int64_t positions = 0;
+  /// Elements per sample of the keys and values of attention, which these ranks exchange.
+  std::int64_t keys = 0;
   bool operator==(const SegmentShape&) const = default;
 };
 
@@ -82,8 +87,13 @@ struct ModelShape {
   bool operator==(const ModelShape&) const = default;
 };
 
-/// The model without what it says of ranks that compute it together: for a plan in which none do.
-ModelShape without_splits(ModelShape model);
+/// In which ways ranks compute a model together.
+struct Together {
+  bool slices = false;     ///< kTensorAxis
+  bool positions = false;  ///< kContextAxis
+};
+/// The model without what it says of ways in which no ranks compute it.
+ModelShape stated_for(ModelShape model, const Together& how);
 
 /// Number of parameters of all segments; at most INT_MAX by the limits of the text form.
 int num_parameters(const ModelShape& model);

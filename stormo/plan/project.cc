@@ -32,6 +32,16 @@ int num_stages(const Mesh& mesh) { return stage_part(mesh, 0).parts; }
 int stage_of(const Mesh& mesh, Rank rank) { return stage_part(mesh, rank).index; }
 
 Part data_part(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) {
+    return !cuts_model(axis) && axis != kContextAxis;
+  });
+}
+
+Part context_part(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return axis == kContextAxis; });
+}
+
+Part copy_of_model(const Mesh& mesh, Rank rank) {
   return part_over(mesh, rank, [](const std::string& axis) { return !cuts_model(axis); });
 }
 

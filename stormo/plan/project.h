@@ -16,6 +16,10 @@ inline constexpr const char* kStageAxis = "pp";
 /// parameters that the model splits.
 inline constexpr const char* kTensorAxis = "tp";
 
+/// The axis whose ranks have parts of the positions of each sample (context parallelism): they load
+/// the same samples, and exchange keys and values in attention.
+inline constexpr const char* kContextAxis = "cp";
+
 /// Stages of a mesh; 1 without a pipeline.
 int num_stages(const Mesh& mesh);
 /// The stage of a rank; 0 without a pipeline.
@@ -27,8 +31,13 @@ struct Part {
   int parts = 1;
   bool operator==(const Part&) const = default;
 };
-/// Which samples a rank computes: ranks that have parts of one replica compute the same ones.
+/// Which samples a rank computes: ranks that have parts of one replica, or of the positions,
+/// compute the same ones.
 Part data_part(const Mesh& mesh, Rank rank);
+/// Which positions of them; all without an axis for that.
+Part context_part(const Mesh& mesh, Rank rank);
+/// Which of the ranks that have the same part of the model.
+Part copy_of_model(const Mesh& mesh, Rank rank);
 /// Which slices a rank has of the parameters that the model splits; the only one without an axis
 /// for that.
 Part slice_of(const Mesh& mesh, Rank rank);

@@ -21,6 +21,8 @@ void add(StableHash& h, const ModelShape& model) {
       for (const std::int64_t n : *sums) h.add(static_cast<std::uint64_t>(n));
     }
     if (s.splits_output) h.add("splits_output");
+    if (s.positions != 0) h.add("positions " + std::to_string(s.positions));
+    if (s.keys != 0) h.add("keys " + std::to_string(s.keys));
     h.add(std::uint64_t{s.parameters.size()});
     for (const ParameterShape& p : s.parameters) {
       h.add(p.name);
@@ -127,6 +129,14 @@ bool has_centre(const StepPlan& p) {
 
 bool has_servers(const StepPlan& p) { return is_remote(p) || has_centre(p); }
 
+std::string_view to_string(AttentionForm form) {
+  switch (form) {
+    case AttentionForm::kRing: return "ring";
+    case AttentionForm::kHeads: return "heads";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(Placement placement) {
   switch (placement) {
     case Placement::kReplicate: return "replicate";
@@ -183,6 +193,7 @@ std::uint64_t hash(const StepPlan& p) {
   h.add(static_cast<std::uint64_t>(p.micro_batches));
   h.add(std::uint64_t{p.scaled_loss});
   h.add(std::uint64_t{p.clipped});
+  if (p.attention != AttentionForm::kRing) h.add(to_string(p.attention));
   add(h, p.model);
   add(h, p.parameters);
   add(h, p.frozen);

@@ -124,6 +124,14 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
+/// How ranks that have parts of the positions compute attention (tensor/context.h).
+enum class AttentionForm : std::uint8_t {
+  kRing,   ///< keys and values pass all ranks in turn
+  kHeads,  ///< each rank gets all positions of its share of the heads
+};
+inline constexpr std::array kAttentionForms = {AttentionForm::kRing, AttentionForm::kHeads};
+std::string_view to_string(AttentionForm form);
+
 /// The actions of one training step, in order. Each rank executes those that concern it
 /// (project()), but the ones that are not for this step (Action::every). Each lane runs its actions
 /// one after the other, as soon as their inputs are available. Strategies are lists of passes,
@@ -134,6 +142,7 @@ struct StepPlan {
   int micro_batches = 1;     ///< into which the local batch is divided
   bool scaled_loss = false;  ///< gradients are those of the loss times a scale
   bool clipped = false;      ///< gradients are clipped by their norm
+  AttentionForm attention = AttentionForm::kRing;  ///< with kContextAxis
   ModelShape model;
   /// Placements between steps, by axis of the mesh.
   std::vector<Placement> parameters;  ///< the trainable ones

@@ -45,6 +45,8 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
     }
   }
   if (s.splits_output) out += " splits_output";
+  if (s.positions != 0) append_field(out, " positions ", s.positions);
+  if (s.keys != 0) append_field(out, " keys ", s.keys);
   out += '\n';
   for (const ParameterShape& p : s.parameters) {
     append_numbered(out, "  parameter ", parameter++);
@@ -147,6 +149,8 @@ SegmentShape read_segment(TextReader& in) {
   if (in.accept("gradient_sums")) s.sums.backward = read_sums(in);
   if (in.accept("loss_sums")) s.sums.loss = read_sums(in);
   s.splits_output = in.accept("splits_output");
+  if (in.accept("positions")) s.positions = in.integer("a number of positions", 0, INT64_MAX);
+  if (in.accept("keys")) s.keys = in.integer("a number of elements", 0, INT64_MAX);
   in.expect_line_end();
   return s;
 }
@@ -266,6 +270,8 @@ std::string to_text(const StepPlan& p) {
   append_field(out, "step micro_batches=", p.micro_batches);
   if (p.scaled_loss) out += " scaled_loss";
   if (p.clipped) out += " clipped";
+  if (p.attention != AttentionForm::kRing)
+    out += " attention " + std::string(to_string(p.attention));
   out += '\n';
   std::size_t parameter = 0;
   for (std::size_t i = 0; i < p.model.segments.size(); ++i) {
@@ -304,6 +310,9 @@ Result<StepPlan> parse_step_plan(std::string_view text) {
   p.micro_batches = static_cast<int>(in.field("micro_batches", 1, kMaxActions));
   p.scaled_loss = in.accept("scaled_loss");
   p.clipped = in.accept("clipped");
+  if (in.accept("attention")) {
+    p.attention = read_enum<AttentionForm>(in, "a form of attention", kAttentionForms);
+  }
   in.expect_line_end();
   read_model(in, p.model);
   p.parameters = read_placements(in, "parameters");

@@ -1,4 +1,5 @@
-"""A model that does not fit into the memory of one rank trains when it is cut over four.
+"""What does not fit into the memory of one rank trains on four: a large model that is cut, or long samples whose
+positions they share.
 
 Each rank has a memory control group of its own, whose limit the kernel enforces. Needs the right to make such groups
 (cgroup v1, as root); skipped elsewhere.
@@ -17,6 +18,9 @@ LIMIT = 430 << 20
 # 25 million parameters: 400 MiB with gradients and two moments
 GPT = ("gpt.toml", "model.layers=8", "model.heads=8", "model.width=512", "steps=2", "train.global_batch=4",
        "sample.length=0")
+# a step of one rank keeps 550 MiB of activations
+LONG = ("gpt.toml", "model.layers=4", "model.heads=4", "model.width=128", "model.context=2048", "steps=2",
+        "train.global_batch=8", "sample.length=0")
 ENTER = 'echo $$ > "$GROUP$STORMO_RANK/cgroup.procs" && exec "$@"'
 
 
@@ -40,12 +44,12 @@ def remove(groups):
 
 
 class MemoryLimitTest(TrainTest):
-    def train(self, ranks, *keys):
+    def train(self, job, ranks, *keys):
         """Trains in groups; the exit code, and the most that a rank has used."""
         name = f"stormo_{os.getpid()}_"
         groups = make_groups(name, ranks)
         try:
-            process = self.start_program("run", "-n", str(ranks), "--", "sh", "-c", ENTER, "sh", STORMO, "train", *GPT,
+            process = self.start_program("run", "-n", str(ranks), "--", "sh", "-c", ENTER, "sh", STORMO, "train", *job,
                                          *keys, environment={"GROUP": str(GROUPS / name)})
             _, err = process.communicate(timeout=200)
             used = max(int((g / "memory.max_usage_in_bytes").read_text()) for g in groups)
@@ -55,11 +59,19 @@ class MemoryLimitTest(TrainTest):
         return process.returncode, err
 
     def test_what_one_rank_has_no_memory_for_trains_on_four(self):
-        code, _ = self.train(1)
+        code, _ = self.train(GPT, 1)
         self.assertNotEqual(code, 0)
         for way in (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
                     ("strategy.kind=fsdp", "strategy.parameters=sharded")):
-            code, err = self.train(4, *way)
+            code, err = self.train(GPT, 4, *way)
+            self.assertEqual(code, 0, err)
+
+    def test_samples_too_long_for_one_rank_train_on_four(self):
+        (self.folder / "text" / "a.txt").write_text("to be or not to be, that is it\n" * 2000)
+        code, _ = self.train(LONG, 1)
+        self.assertNotEqual(code, 0)
+        for form in ("ring", "heads"):
+            code, err = self.train(LONG, 4, "strategy.context=4", f"strategy.attention={form}")
             self.assertEqual(code, 0, err)
 
 

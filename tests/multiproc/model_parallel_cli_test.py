@@ -12,6 +12,7 @@ import time
 from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
 
 PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
+CONTEXT = ("strategy.context=2",)
 TENSOR = ("strategy.tensor=2",)
 # five segments with a tied weight
 GPT = ("gpt.toml", "model.layers=3", "steps=8", "train.clip_norm=1", "eval_every=4")
@@ -38,7 +39,8 @@ class ModelParallelTest(TrainTest):
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
                 ("-n", "4", *PIPELINE, "strategy.pipeline=4"), ("-n", "2", *TENSOR),
                 ("-n", "4", *TENSOR, "train.micro_batches=2", "train.recompute=true"),
-                ("-n", "4", *TENSOR, *PIPELINE))
+                ("-n", "4", *TENSOR, *PIPELINE), ("-n", "2", *CONTEXT), ("-n", "4", *CONTEXT, "train.recompute=true"),
+                ("-n", "4", *CONTEXT, *PIPELINE, "strategy.attention=heads"))
         for way in ways:
             end, losses = self.run_of(*GPT, *way, "checkpoint.directory=cut", "--overwrite")
             self.assert_near(losses, alone)
@@ -49,7 +51,7 @@ class ModelParallelTest(TrainTest):
         _, whole = self.run_of(*adam, "checkpoint.directory=whole", "steps=12")
         ways = (("-n", "1"), ("-n", "4", *PIPELINE, "train.micro_batches=2"), ("-n", "2", "strategy.kind=fsdp"),
                 ("-n", "3", *PIPELINE, "strategy.pipeline=3"), ("-n", "2", *TENSOR), ("-n", "4", *TENSOR, *PIPELINE))
-        for first in (("-n", "2", *PIPELINE), ("-n", "4", *TENSOR)):
+        for first in (("-n", "2", *PIPELINE), ("-n", "4", *TENSOR), ("-n", "2", *CONTEXT)):
             self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
             evaluated = self.stormo("evaluate", "cut", "--json")
             self.assertEqual(evaluated.returncode, 0, evaluated.stderr)
@@ -60,7 +62,7 @@ class ModelParallelTest(TrainTest):
                 self.assert_near(losses[-4:], whole[-4:])
 
     def test_a_lost_rank_ends_the_job_with_its_cause(self):
-        for way in (PIPELINE, TENSOR):
+        for way in (PIPELINE, TENSOR, CONTEXT):
             run = self.start("gpt.toml", "--json", *way, "-n", "2", "steps=100000")
             self.read_until(run, "step", 5)
             os.kill(ranks_of(run)[1], signal.SIGKILL)
@@ -72,7 +74,7 @@ class ModelParallelTest(TrainTest):
 
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         cases = (
-            (("-n", "3", *PIPELINE), ("replicas of 2 ranks (pipeline 2, tensor 1), and 3 ranks are no multiple",)),
+            (("-n", "3", *PIPELINE), ("replicas of 2 ranks (pipeline 2, tensor 1, context 1), and 3 ranks are no multiple",)),
             (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "raise micro_batches")),
             (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
              ("segments, too few for 8 parts of a pipeline",)),
@@ -88,6 +90,9 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", *PIPELINE, "optimizer.kind=lbfgs", "optimizer.lr=1"), ("lbfgs needs the gradient",)),
             (("-n", "3", "strategy.tensor=3"), ("has 2 heads of attention, which 3 ranks", "use one of 1, 2 ranks")),
             (("-n", "2", *TENSOR, "optimizer.kind=lamb"), ("need norms of whole parameters",)),
+            (("-n", "3", "strategy.context=3"), ("16 positions, which are not 2 equal chunks", "a multiple of 6")),
+            (("-n", "4", "strategy.context=4", "strategy.attention=heads"),
+             ("has 2 heads of attention, which 4 ranks", "use attention 'ring'")),
             (("-n", "2", *TENSOR, "strategy.kind=fsdp"), ("'fsdp' does not cut replicas",)),
             (("-n", "2", *TENSOR, "strategy.pipeline=2", "train.micro_batches=4"), ("replicas of 4 ranks",)),
         )

@@ -44,6 +44,13 @@ std::span<const StepModel> step_models() {
        true,
        12,
        30},
+      {"gpt_long",
+       {"model.kind=gpt", "model.layers=4", "model.heads=4", "model.width=128",
+        "model.context=2048"},
+       {2048},
+       true,
+       2,
+       20},
       {"wide", {"model.kind=mlp", "model.sizes=[1024, 4096, 4096, 10]"}, {1024}, false, 16, 30},
   };
   return models;
@@ -76,6 +83,8 @@ std::span<const StepStrategy> step_strategies() {
        {"strategy.kind=ddp", "strategy.schedule=zero_bubble_v", "strategy.chunks=2"},
        kPipeline},
       {"tensor", {"strategy.kind=ddp"}, "strategy.tensor"},
+      {"context", {"strategy.kind=ddp", "strategy.attention=ring"}, "strategy.context"},
+      {"context_heads", {"strategy.kind=ddp", "strategy.attention=heads"}, "strategy.context"},
   };
   return strategies;
 }

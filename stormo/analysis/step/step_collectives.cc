@@ -59,7 +59,10 @@ class Sizes {
       case ActionKind::kForward:
       case ActionKind::kRecompute:
       case ActionKind::kBackward:
-      case ActionKind::kBackwardInput: inner_sums(); break;
+      case ActionKind::kBackwardInput:
+        inner_sums();
+        exchange_keys();
+        break;
       case ActionKind::kLoss: loss_sums(); break;
       default: break;
     }
@@ -178,8 +181,31 @@ class Sizes {
     const DType own = plan::flatten(model_).front()->dtype;
     const bool forward = a_.kind == ActionKind::kForward || a_.kind == ActionKind::kRecompute;
     const DType type = forward ? sizes_.computes_in.value_or(own) : own;
-    for (const std::int64_t n : sums) add(n * sizes_.samples, type, {plan::kTensorAxis});
+    const int positions = plan::context_part(plan_.mesh, 0).parts;
+    for (const std::int64_t n : sums) {
+      add(n * sizes_.samples / positions, type, {plan::kTensorAxis});
+    }
   }
+  /// What ranks send that have parts of the positions. The ring sends as much as these collectives.
+  void exchange_keys() {
+    if (plan_.mesh.find(plan::kContextAxis) < 0) return;
+    const DType own = plan::flatten(model_).front()->dtype;
+    const DType type = sizes_.computes_in.value_or(own);
+    const std::vector<std::string> axes = {plan::kContextAxis};
+    const int first_trained = passes_gradient(a_.kind) ? first_trained_segment() : 0;
+    for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
+      const std::int64_t keys = model_.segments[static_cast<std::size_t>(s)].keys * sizes_.samples /
+                                plan::slice_of(plan_.mesh, 0).parts;
+      if (plan_.attention == plan::AttentionForm::kHeads) {
+        add(keys / 2 * 3, type, axes, GoalKind::kAllToAll);  // queries too
+        add(keys / 2, type, axes, GoalKind::kAllToAll);
+        continue;
+      }
+      add(keys, type, axes, GoalKind::kAllGather);
+      if (passes_gradient(a_.kind)) add(keys, own, axes, GoalKind::kReduceScatter);
+    }
+  }
+
   /// The first segment that reads a trainable parameter.
   int first_trained_segment() const {
     const auto shapes = plan::flatten(model_);
@@ -234,8 +260,8 @@ std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a,
                          const StepSizes& sizes) {
   if (!is_move(a.kind) || sizes.outputs.empty()) return 0;
   const auto from = static_cast<std::size_t>(a.range.first);
-  const int parts = plan.model.segments[from].splits_output ? slice_of(plan.mesh, 0).parts : 1;
-  return sizes.outputs[from] / parts;
+  const int slices = plan.model.segments[from].splits_output ? slice_of(plan.mesh, 0).parts : 1;
+  return sizes.outputs[from] / slices / context_part(plan.mesh, 0).parts;
 }
 
 std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {

@@ -18,8 +18,8 @@ struct StepSizes {
   std::int64_t agreed_numbers = 0;  ///< float64 numbers that kAgree adds up
   /// Numbers of the optimizer that kAverage averages, for each element of the parameters.
   int averaged_slots = 0;
-  /// By segment: bytes of its output for one micro-batch, which is what stages of a pipeline move.
-  /// Empty: unknown, taken as 0.
+  /// By segment: bytes of its output for one micro-batch, of all positions, which is what stages of
+  /// a pipeline move. Empty: unknown, taken as 0.
   std::vector<std::int64_t> outputs = {};
   /// Of a micro-batch, for what ranks add up that compute layers together. 0: unknown, taken as 0
   /// bytes.
@@ -53,7 +53,8 @@ struct Collective {
 /// libtorch training here: parts lie in flat buffers (plan/flat_buffer.h), replicas average all
 /// gradients of a type at once, with a number for each that says whether a rank has it. How many
 /// rows of sparse tables travel no plan knows: they are left out. Of computations those inside of
-/// layers that several ranks compute together (plan::InnerSums). None for axes of one rank, and for
+/// layers that several ranks compute together (plan::InnerSums), and of attention over positions of
+/// several ranks. None for axes of one rank, and for
 /// barriers, which move nothing; nor for what a worker exchanges with servers (server_bytes()).
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);

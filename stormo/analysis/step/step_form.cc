@@ -123,6 +123,31 @@ Status check_slices(const StepPlan& p) {
   return only_over(p, Placement::kSplit, plan::kTensorAxis);
 }
 
+/// Each rank that has positions of a sample has two equal chunks of them, and replicates the model.
+Status check_positions(const StepPlan& p) {
+  const int axis = p.mesh.find(plan::kContextAxis);
+  if (axis < 0) return {};
+  const int ranks = p.mesh.axes[at(axis)].size;
+  const int together = ranks * plan::slice_of(p.mesh, 0).parts;
+  for (const plan::SegmentShape& s : p.model.segments) {
+    const std::string who = "segment '" + s.name + "' has " + std::to_string(s.positions) +
+                            " positions, which are not 2 equal chunks for each of the " +
+                            std::to_string(ranks) + " ranks of '" + plan::kContextAxis + "'";
+    if (s.positions < 1 || s.positions % (2 * ranks) != 0) return bad(who);
+    const bool has_heads = s.keys == 0 || s.heads > 0;
+    if (p.attention != plan::AttentionForm::kHeads || (has_heads && s.heads % together == 0)) {
+      continue;
+    }
+    return bad("segment '" + s.name + "' has " + std::to_string(s.heads) + " heads, which " +
+               std::to_string(together) + " ranks do not divide evenly");
+  }
+  for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
+    if ((*rest)[at(axis)] == Placement::kReplicate) continue;
+    return bad(std::string("state: all is replicated over '") + plan::kContextAxis + "'");
+  }
+  return {};
+}
+
 Status check_rest(const StepPlan& p) {
   const auto check = [&](const std::vector<Placement>& rest, const char* what) -> Status {
     if (rest.size() != p.mesh.axes.size()) {
@@ -142,6 +167,7 @@ Status check_rest(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check(p.optimizer_state, "optimizer"));
   STORMO_RETURN_IF_ERROR(check_stages(p));
   STORMO_RETURN_IF_ERROR(check_slices(p));
+  STORMO_RETURN_IF_ERROR(check_positions(p));
   STORMO_RETURN_IF_ERROR(check_remote_state(p));
   for (std::size_t i = 0; i < p.parameters.size(); ++i) {
     const std::string axis = " over " + p.mesh.axes[i].name;

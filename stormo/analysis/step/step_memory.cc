@@ -184,7 +184,9 @@ class Walk {
 
   /// The next segment's input.
   std::int64_t output(Range segments) const {
-    return sizes_.outputs.empty() ? 0 : sizes_.outputs[static_cast<std::size_t>(segments.last)];
+    return sizes_.outputs.empty() ? 0
+                                  : sizes_.outputs[static_cast<std::size_t>(segments.last)] /
+                                        context_part(plan_.mesh, 0).parts;
   }
 
   std::vector<plan::FlatGroup> groups(Range parameters) const {

@@ -18,8 +18,8 @@ struct MemorySizes {
   /// By segment: bytes that the backward of one micro-batch needs, the segment's output among them.
   /// Empty: unknown, taken as 0.
   std::vector<std::int64_t> activations;
-  /// By segment: bytes of its output for one micro-batch, which is kept where the segment is to be
-  /// recomputed. Empty: unknown, taken as 0.
+  /// By segment: bytes of its output for one micro-batch, of all positions, which is kept where the
+  /// segment is to be recomputed. Empty: unknown, taken as 0.
   std::vector<std::int64_t> outputs;
 };
 

@@ -51,10 +51,15 @@ double median(std::vector<double> values) {
 /// While it lives, the task's model computes what one of several ranks would, by itself.
 class OneOfSeveral {
  public:
-  OneOfSeveral(const Task& task, int ranks)
-      : task_(task), alone_(tensor::SplitGroup::alone(std::max(1, ranks))) {
+  OneOfSeveral(const Task& task, const Strategy& strategy)
+      : task_(task), alone_(tensor::SplitGroup::alone(std::max(1, strategy.tensor))) {
     const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
-    if (ranks < 2 || chain == nullptr) return;
+    if (chain == nullptr) return;
+    if (strategy.context > 1) {
+      positions_ = tensor::ContextGroup::alone(strategy.context, strategy.attention);
+      chain->compute_positions_with(&*positions_);
+    }
+    if (strategy.tensor < 2) return;
     for (const torch::Tensor& p : chain->parameters()) whole_.emplace_back(p, p.detach());
     const bool has_parts = shape_of(task).segments.back().splits_output;
     parallelize(*chain, alone_);
@@ -66,6 +71,9 @@ class OneOfSeveral {
     };
   }
   ~OneOfSeveral() {
+    if (positions_) {
+      std::dynamic_pointer_cast<model::Chain>(task_.module)->compute_positions_with(nullptr);
+    }
     if (whole_.empty()) return;
     std::dynamic_pointer_cast<model::Chain>(task_.module)->compute_with(nullptr);
     for (auto& [parameter, values] : whole_) parameter.set_data(values);
@@ -75,11 +83,17 @@ class OneOfSeveral {
 
   const Task& task() const { return task_; }
   /// Slices, as if they were all.
-  plan::ModelShape shape() const { return without_splits(shape_of(task_)); }
+  plan::ModelShape shape() const { return stated_for(shape_of(task_), {}); }
+  /// What it has of a batch.
+  data::Batch part_of(data::Batch batch) const {
+    if (!positions_) return batch;
+    return {positions_->take(batch.input, 1), positions_->take(batch.target, 1)};
+  }
 
  private:
   Task task_;
   tensor::SplitGroup alone_;
+  std::optional<tensor::ContextGroup> positions_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> whole_;  // parameters, and their values
 };
 
@@ -112,12 +126,12 @@ double typical_seconds(const std::vector<Sample>& steps, std::size_t action) {
   return median(std::move(seconds));
 }
 
-Result<std::vector<Sample>> run(const plan::StepPlan& plan, const Task& task,
+Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& one,
                                 const data::Dataset& dataset, const TrainerOptions& options,
                                 std::int64_t samples) {
   const auto world = std::move(comm::make_inproc_group(1).take_or_throw()[0]);
   const AxisGroups groups(*world, plan);
-  const auto store = make_store(plan, groups, task.module, options);
+  const auto store = make_store(plan, groups, one.task().module, options);
   const auto tensors = std::make_shared<TensorBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, tensors);
   data::Sampler sampler(dataset.size(), samples, options.seed, /*shuffle=*/true, 0, 1);
@@ -131,18 +145,18 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const Task& task,
     last = std::chrono::steady_clock::now();
   };
   std::int64_t cursor = 0;
-  STORMO_ASSIGN_OR_RETURN(const std::unique_ptr<Runner> runner,
-                          Runner::create(plan, 0,
-                                         {.load = [&]() -> Result<data::Batch> {
-                                            const data::Sampler::Slice slice =
-                                                sampler.slice(cursor);
-                                            cursor = slice.next;
-                                            return dataset.get(slice.indices, slice.epoch);
-                                          },
-                                          .task = task,
-                                          .store = *store,
-                                          .lanes = lanes,
-                                          .done = done}));
+  STORMO_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Runner> runner,
+      Runner::create(plan, 0,
+                     {.load = [&]() -> Result<data::Batch> {
+                        const data::Sampler::Slice slice = sampler.slice(cursor);
+                        cursor = slice.next;
+                        return one.part_of(dataset.get(slice.indices, slice.epoch));
+                      },
+                      .task = one.task(),
+                      .store = *store,
+                      .lanes = lanes,
+                      .done = done}));
   std::vector<Sample> out;
   for (int step = 0; step < kWarmUp + kMeasured; ++step) {
     now = {};
@@ -181,12 +195,12 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
   StepMeasurement out;
   out.outputs = output_bytes(task, dataset, samples);
   const std::int64_t all = num_elements(shape_of(task));
-  const OneOfSeveral one(task, options.strategy.tensor);
+  const OneOfSeveral one(task, options.strategy);
   STORMO_ASSIGN_OR_RETURN(
       const plan::StepPlan plan,
       parallel::compose(parallel::one_device(one.shape()), parallel::by_segment()));
   STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
-                          run(plan, one.task(), dataset, options, samples));
+                          run(plan, one, dataset, options, samples));
   const double share = static_cast<double>(all) / static_cast<double>(num_elements(plan.model));
   const auto segments = plan.model.segments.size();
   out.times.forward.resize(segments);
@@ -211,7 +225,7 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
   if (!in_parts) return out;
   STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts, parallel::compose(plan, in_two_parts()));
   STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> again,
-                          run(parts, one.task(), dataset, options, samples));
+                          run(parts, one, dataset, options, samples));
   out.times.backward_input.assign(segments, 0);
   out.times.backward_weight = out.times.backward_input;
   for (std::size_t i = 0; i < parts.actions.size(); ++i) {

@@ -13,8 +13,9 @@
 namespace stormo::train {
 
 /// Times and memory of a step of `task` with a single rank on this machine. Where several ranks
-/// compute layers together (Strategy::tensor), `times` and `activations` are those of one of them,
-/// without what they add up; but `times.update` is of all parameters.
+/// compute layers or samples together (Strategy::tensor, Strategy::context), `times` and
+/// `activations` are those of one of them, without what they send; but `times.update` is of all
+/// parameters.
 struct StepMeasurement {
   analysis::ComputeTimes times;
   /// By segment: bytes of tensors that its forward keeps for its backward.

@@ -29,6 +29,9 @@
 namespace stormo::train {
 namespace {
 
+/// Of the samples of text that are evaluated at once.
+constexpr std::int64_t kEvaluatedPositions = 4096;
+
 using DatasetPtr = std::shared_ptr<const data::Dataset>;
 
 /// What is being loaded: the training part settles the preprocessing, unless it is known.
@@ -105,7 +108,9 @@ Status load_text(Loading& loading) {
   }
   STORMO_ASSIGN_OR_RETURN(
       auto validation, Windows::create(std::move(held_out), context, Windows::Shift::kNone, seed));
-  loading.data.splits = {{.name = "validation", .dataset = std::move(validation), .batch = 64}};
+  loading.data.splits = {{.name = "validation",
+                          .dataset = std::move(validation),
+                          .batch = std::max<std::int64_t>(1, kEvaluatedPositions / context)}};
   return {};
 }
 

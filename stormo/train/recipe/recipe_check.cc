@@ -138,7 +138,10 @@ class RecipeCheck {
       if (i == plan::kMaxSegments) break;
       plan::ParameterShape weight{.name = "weight", .elements = plan::kMaxRanks};
       weight.split.units = plan::kMaxRanks;
-      any.segments.push_back({.name = "module", .parameters = {weight}});
+      any.segments.push_back({.name = "module",
+                              .parameters = {weight},
+                              .heads = strategy.context * strategy.tensor,
+                              .positions = 2 * std::int64_t{strategy.context}});
     }
     if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself
       const auto plan = parallel::plan_for(

@@ -19,7 +19,7 @@ using FieldPlace =
                  OptimizerOptions::Kind*, LearningRateOptions::Kind*, Strategy::Kind*,
                  Strategy::Parameters*, Reducer*, ReduceType*, protocol::PolicyOptions::Kind*,
                  protocol::Compensation*, server::PlacementRule*, server::ShardUpdates*,
-                 data::Sharding*>;
+                 data::Sharding*, plan::AttentionForm*>;
 
 /// One key of a recipe. The table of all keys is their only list: parsing, suggestions, printing
 /// and the reference use it.

@@ -138,6 +138,10 @@ Status TrainingRun::start() {
     prefetcher_ = std::make_unique<data::Prefetcher>(
         setup_.train, sampler_, state_.samples, prefetch_depth(options_), options_.data_threads);
   }
+  comm::Communicator* context = nullptr;
+  if (setup_.plan.mesh.find(plan::kContextAxis) >= 0) {
+    STORMO_ASSIGN_OR_RETURN(context, groups_->over({plan::kContextAxis}));
+  }
   STORMO_ASSIGN_OR_RETURN(
       runner_, Runner::create(setup_.plan, world_.rank(),
                               {.load = [this] { return load_batch(); },
@@ -146,6 +150,7 @@ Status TrainingRun::start() {
                                .lanes = lanes_,
                                .before_update = [this] { state_.before_update(); },
                                .agree = [this](const StepOutcome& o) { return agree(o); },
+                               .context = context,
                                .scaler = scaler_.get(),
                                .clip_norm = options_.clip_norm,
                                .done = setup_.done}));

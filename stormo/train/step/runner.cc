@@ -22,6 +22,24 @@ bool is_due(const Action& a, const StepAt& at) {
   return at.closes || at.number % a.every == 0;
 }
 
+/// While it lives, the model computes this rank's positions, if there is such a group.
+class OnlyPositions {
+ public:
+  OnlyPositions(const std::shared_ptr<model::Chain>& chain,
+                const std::optional<tensor::ContextGroup>& ranks)
+      : chain_(ranks ? chain.get() : nullptr) {
+    if (chain_ != nullptr) chain_->compute_positions_with(&*ranks);
+  }
+  ~OnlyPositions() {
+    if (chain_ != nullptr) chain_->compute_positions_with(nullptr);
+  }
+  OnlyPositions(const OnlyPositions&) = delete;
+  OnlyPositions& operator=(const OnlyPositions&) = delete;
+
+ private:
+  model::Chain* chain_;
+};
+
 /// The module, if it is a chain that is cut into segments as `model` is; else null.
 std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>& module,
                                        const plan::ModelShape& model) {
@@ -56,8 +74,13 @@ Status Runner::follow(const plan::StepPlan& plan) {
   whole_ = plan;
   plan_ = std::move(own);
   look_ahead();
-  knows_loss_ = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0 &&
-                slice_of(plan_.mesh, rank_).index == 0;
+  const plan::Part positions = context_part(plan_.mesh, rank_);
+  const bool has_loss = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0 &&
+                        slice_of(plan_.mesh, rank_).index == 0;
+  loss_share_ = has_loss ? 1.0 / positions.parts : 0;
+  counts_samples_ = has_loss && positions.index == 0;
+  context_.reset();
+  if (parts_.context != nullptr) context_.emplace(*parts_.context, plan_.attention);
   trains_.clear();
   const auto shapes = flatten(plan_.model);
   for (const std::vector<int>& read : parameters_read(plan_.model)) {
@@ -105,6 +128,11 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
   if (plan.mesh.find(plan::kTensorAxis) >= 0 && parts_.store.split_group() == nullptr) {
     return Status(Code::kBadPlan, "the plan has slices, but the store has whole parameters");
   }
+  if (plan.mesh.find(plan::kContextAxis) >= 0 && (parts_.context == nullptr || !has_segments)) {
+    return Status(Code::kBadPlan, std::string("the plan has parts of positions, but ") +
+                                      (has_segments ? "there is no group of their ranks"
+                                                    : "the module is no model::Chain"));
+  }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     if (plan.actions[i].kind == ActionKind::kLoss && !plan.actions[i].axes.empty() &&
         !parts_.task.split_loss) {
@@ -134,6 +162,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
 }
 
 Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
+  const OnlyPositions positions(chain_, context_);
   outcome_ = {};
   gradient_scale_ = 1;
   for (current_ = 0; current_ < plan_.actions.size(); ++current_) {

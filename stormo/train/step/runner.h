@@ -45,6 +45,8 @@ struct RunnerParts {
   std::function<void()> before_update = [] {};
   /// kAgree: all ranks learn what this one has done.
   std::function<Status(const StepOutcome&)> agree = [](const StepOutcome&) { return Status(); };
+  /// This rank's group over plan::kContextAxis, where the plan has that.
+  comm::Communicator* context = nullptr;
   GradScaler* scaler = nullptr;  ///< multiplies the loss, where the plan scales it
   double clip_norm = 0;          ///< for kClip
   /// Told of every action when it is done on this rank, in order; may be empty.
@@ -129,9 +131,11 @@ class Runner {
   Rank rank_;
   RunnerParts parts_;
   std::shared_ptr<model::Chain> chain_;  // of the plan's segments; null: the module is one piece
-  bool knows_loss_ = false;              // one rank of each replica does
-  std::vector<bool> trains_;             // by segment: it reads a trainable parameter
-  std::vector<bool> is_forgotten_;       // by action: a forward that is recomputed
+  std::optional<tensor::ContextGroup> context_;  // this rank has some positions of its samples
+  double loss_share_ = 0;        // what its losses count in those of samples; 0: another rank's do
+  bool counts_samples_ = false;  // one rank of each replica does
+  std::vector<bool> trains_;     // by segment: it reads a trainable parameter
+  std::vector<bool> is_forgotten_;  // by action: a forward that is recomputed
   // by action: adds to gradients, and none of another batch does so behind it
   std::vector<bool> ends_gradients_;
 

@@ -85,8 +85,9 @@ bool may_overlap(const plan::StepPlan& plan) {
   const auto count = [&](plan::ActionKind kind) {
     return std::ranges::count(plan.actions, kind, &plan::Action::kind);
   };
-  return model_axes(plan.mesh).empty() && has_simple_passes(plan) &&
-         count(plan::ActionKind::kAllReduce) == 1 && count(plan::ActionKind::kCount) == 0;
+  return model_axes(plan.mesh).empty() && plan.mesh.find(plan::kContextAxis) < 0 &&
+         has_simple_passes(plan) && count(plan::ActionKind::kAllReduce) == 1 &&
+         count(plan::ActionKind::kCount) == 0;
 }
 
 Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& overlap) {

@@ -59,7 +59,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
                                        const OptimizerOptions& options, const ReductionOptions& how)
     : groups_(groups),
       axes_(model_axes(plan.mesh)),
-      saves_(data_part(plan.mesh, groups.world().rank()).index == 0) {
+      saves_(copy_of_model(plan.mesh, groups.world().rank()).index == 0) {
   if (!optim::updates_ranges(options.kind)) {
     throw Error(
         invalid_argument("this optimizer needs all gradients in one place; ranks with parts of a "

@@ -25,8 +25,8 @@ class AxisGroups {
                                                  const std::vector<std::string>& axes);
 
   /// A collective; blocks. Makes a subgroup for each set of axes that an action of the plan uses,
-  /// and for each axis over which the model is cut, unless it has all ranks. `world` is borrowed.
-  /// Throws Error; kBadPlan when the mesh has another number of ranks.
+  /// and for each axis over which the model or samples are cut, unless it has all ranks. `world` is
+  /// borrowed. Throws Error; kBadPlan when the mesh has another number of ranks.
   AxisGroups(comm::Communicator& world, const plan::StepPlan& plan);
   /// The same with a subgroup for every axis.
   AxisGroups(comm::Communicator& world, const plan::Mesh& mesh);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/context_parallel.h>
 #include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
@@ -20,6 +21,7 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/tensor_parallel.h>
 
 namespace stormo::parallel {
 namespace {
@@ -35,23 +37,32 @@ plan::ModelShape model() {
     out.segments.push_back({.name = name,
                             .parameters = {{name + ".weight", 100}, {name + ".bias", 10}},
                             .flops_per_sample = 200,
-                            .borrowed = {}});
+                            .borrowed = {},
+                            .heads = 6,
+                            .positions = 12,
+                            .keys = 24});
+    out.segments.back().parameters[0].split = {.units = 4};
   }
   out.segments[2].borrowed = {0};
   return out;
 }
 
 std::vector<StepPlan> strategies() {
-  std::vector<std::vector<Pass>> ways = {{},
-                                         {mirrored(4)},
-                                         {host_shared(1, 4)},
-                                         {host_shared(2, 2)},
-                                         {parameter_server(1)},
-                                         {parameter_server(3)},
-                                         {parameter_server(2, {.fetch = 4, .push = 2})},
-                                         {parameter_averaging(2, 1)},
-                                         {parameter_averaging(3, 8)},
-                                         {elastic_averaging(3, 8)}};
+  std::vector<std::vector<Pass>> ways = {
+      {},
+      {mirrored(4)},
+      {host_shared(1, 4)},
+      {host_shared(2, 2)},
+      {parameter_server(1)},
+      {parameter_server(3)},
+      {parameter_server(2, {.fetch = 4, .push = 2})},
+      {parameter_averaging(2, 1)},
+      {parameter_averaging(3, 8)},
+      {elastic_averaging(3, 8)},
+      {tensor_parallel(2)},
+      {tensor_parallel(2), mirrored(2)},
+      {context_parallel(2, plan::AttentionForm::kRing)},
+      {context_parallel(3, plan::AttentionForm::kHeads), tensor_parallel(2), mirrored(2)}};
   for (const int stage : {1, 2, 3}) {
     for (const int prefetch : {0, 1}) {
       const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};

@@ -480,7 +480,8 @@ TEST(PipelineStrategy, ReplicasOfPipelines) {
     return plan_for_ranks(ranks, how, m).status().message();
   };
   EXPECT_NE(
-      why(3, s).find("replicas of 2 ranks (pipeline 2, tensor 1), and 3 ranks are no multiple"),
+      why(3, s).find(
+          "replicas of 2 ranks (pipeline 2, tensor 1, context 1), and 3 ranks are no multiple"),
       std::string::npos);
   EXPECT_NE(why(2, s, 1).find("raise micro_batches"), std::string::npos);
   s.pipeline = 8;

@@ -209,11 +209,13 @@ TEST(TensorParallel, AStrategyOfTwoOrThreeAxes) {
   EXPECT_EQ(to_text(plan_for_ranks(8, {.pipeline = 2, .tensor = 2}, {.micro_batches = 4})->mesh),
             "mesh v1 dp=2 pp=2 tp=2\n");
   EXPECT_EQ(to_text(plan_for_ranks(4, {.tensor = 4})->mesh), "mesh v1 tp=4\n");
-  EXPECT_NE(plan_for_ranks(6, {.pipeline = 2, .tensor = 2})
-                .status()
-                .message()
-                .find("replicas of 4 ranks (pipeline 2, tensor 2), and 6 ranks are no multiple"),
-            std::string::npos);
+  EXPECT_NE(
+      plan_for_ranks(6, {.pipeline = 2, .tensor = 2})
+          .status()
+          .message()
+          .find(
+              "replicas of 4 ranks (pipeline 2, tensor 2, context 1), and 6 ranks are no multiple"),
+      std::string::npos);
   EXPECT_NE(plan_for_ranks(2, {.tensor = 2}, {.trust_ratios = true})
                 .status()
                 .message()

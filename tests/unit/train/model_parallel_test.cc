@@ -50,11 +50,17 @@ class ModelParallelTrace : public testing::TestWithParam<Way> {};
 TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
   const Way& way = GetParam();
   const auto parts = static_cast<std::size_t>(way.strategy.pipeline * way.strategy.chunks);
-  const int heads = std::max(2, way.strategy.tensor);
-  for (const Problem& problem : {test::gpt_problem(true, heads), test::gpt_problem(false, heads),
-                                 test::mlp_problem(), test::cnn_problem(), test::text_problem(),
-                                 test::with_frozen_segment(test::mlp_problem(), 0),
-                                 test::with_frozen_segment(test::gpt_problem(false, heads), 1)}) {
+  const int heads = std::max(2, way.strategy.tensor * way.strategy.context);
+  const int positions = std::max(8, 4 * way.strategy.context);
+  for (const Problem& problem :
+       {test::gpt_problem(true, heads, positions), test::gpt_problem(false, heads, positions),
+        test::mlp_problem(), test::cnn_problem(), test::text_problem(),
+        test::with_frozen_segment(test::mlp_problem(), 0),
+        test::with_frozen_segment(test::gpt_problem(false, heads, positions), 1)}) {
+    if (way.strategy.context > 1 &&
+        problem.model(3)->split_shape().segments.front().positions == 0) {
+      continue;  // only a gpt computes parts of the positions
+    }
     if (problem.name == "text classifier" && way.strategy.tensor > 2) continue;  // it has 2 heads
     const bool is_small = problem.model(3)->segments().size() < parts;
     if (is_small && problem.name != "gpt") continue;
@@ -127,6 +133,20 @@ INSTANTIATE_TEST_SUITE_P(
             {2, 2},
             {.pipeline = 2, .tensor = 2, .schedule = "interleaved", .chunks = 2},
             {.micro_batches = 4, .clip = true}},
+        Way{"context", {2}, {.context = 2}},
+        Way{"context_on_hosts", {1, 2}, {.context = 3}, {.micro_batches = 2, .clip = true}},
+        Way{"context_recomputed", {4}, {.context = 4}, {.micro_batches = 2, .recompute = true}},
+        Way{"context_replicas", {2, 2}, {.context = 2}, {.clip = true}},
+        Way{"context_by_heads", {2}, {.context = 2, .attention = plan::AttentionForm::kHeads}},
+        Way{"context_in_stages", {4}, {.pipeline = 2, .context = 2}, {.micro_batches = 3}},
+        Way{"context_and_tensor",
+            {4},
+            {.tensor = 2, .context = 2, .attention = plan::AttentionForm::kHeads},
+            {.micro_batches = 2}},
+        Way{"four_axes",
+            {8, 8},
+            {.pipeline = 2, .tensor = 2, .context = 2, .schedule = "zero_bubble"},
+            {.micro_batches = 2, .clip = true}},
         Way{"three_axes",
             {4, 4},
             {.pipeline = 2, .tensor = 2},

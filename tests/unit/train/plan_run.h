@@ -44,6 +44,10 @@ inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
   std::vector<std::vector<std::string>> wanted;
   for (const plan::Axis& axis : mesh.axes) wanted.push_back({axis.name});
   if (model_axes(mesh).size() > 1) wanted.push_back(model_axes(mesh));
+  wanted.emplace_back();  // of the ranks with one part of the model
+  for (const plan::Axis& axis : mesh.axes) {
+    if (std::ranges::count(model_axes(mesh), axis.name) == 0) wanted.back().push_back(axis.name);
+  }
   for (const std::vector<std::string>& over : wanted) {
     const auto axes = train::AxisGroups::key_of(mesh, over).take_or_throw();
     for (Rank first = 0; first < mesh.size(); ++first) {
@@ -120,6 +124,7 @@ class PlanRank {
                                          .store = store(),
                                          .lanes = lanes_,
                                          .before_update = [this] { before_update(); },
+                                         .context = context(),
                                          .scaler = scaler_.get(),
                                          .clip_norm = run.options.clip_norm,
                                          .done =
@@ -150,6 +155,10 @@ class PlanRank {
   }
 
  private:
+  comm::Communicator* context() {
+    const bool has = run.plan.mesh.find(plan::kContextAxis) >= 0;
+    return has ? groups.over({plan::kContextAxis}).take_or_throw() : nullptr;
+  }
   Result<data::Batch> rows() {
     const Batch& all = run.batches[next++];
     const plan::Part part = data_part(run.plan.mesh, rank());

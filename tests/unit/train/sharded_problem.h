@@ -99,19 +99,20 @@ inline Problem cnn_problem() {
             return Batch{torch::randn({rows, 1, 28, 28}), torch::randint(10, {rows})};
           }};
 }
-inline Problem gpt_problem(bool tied = true, int heads = 2) {
-  return {tied ? "gpt" : "gpt, not tied",
-          [tied, heads] {
-            return std::make_shared<model::Gpt>(model::GptOptions{.vocabulary = 19,
-                                                                  .context = 8,
-                                                                  .layers = 2,
-                                                                  .heads = heads,
-                                                                  .width = 12,
-                                                                  .tied = tied});
-          },
-          [](std::int64_t rows) {
-            return Batch{torch::randint(19, {rows, 8}), torch::randint(19, {rows, 8})};
-          }};
+inline Problem gpt_problem(bool tied = true, int heads = 2, int positions = 8) {
+  return {
+      tied ? "gpt" : "gpt, not tied",
+      [=] {
+        return std::make_shared<model::Gpt>(model::GptOptions{.vocabulary = 19,
+                                                              .context = positions,
+                                                              .layers = 2,
+                                                              .heads = heads,
+                                                              .width = 12,
+                                                              .tied = tied});
+      },
+      [=](std::int64_t rows) {
+        return Batch{torch::randint(19, {rows, positions}), torch::randint(19, {rows, positions})};
+      }};
 }
 
 /// Texts of up to 8 words, the first of which is one.

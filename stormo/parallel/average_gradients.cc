@@ -1,0 +1,56 @@
+#include <stormo/parallel/average_gradients.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace stormo::parallel {
+namespace {
+
+/// By parameter: the last action that adds to its gradients; 0 if none does.
+std::vector<std::size_t> last_additions(const plan::StepPlan& in) {
+  std::vector<std::size_t> out(static_cast<std::size_t>(num_parameters(in.model)));
+  const auto reads = parameters_read(in.model);
+  for (std::size_t i = 0; i < in.actions.size(); ++i) {
+    const plan::Action& a = in.actions[i];
+    if (!adds_gradients(a.kind)) continue;
+    for (int s = a.range.first; s <= a.range.last; ++s) {
+      for (const int p : reads[static_cast<std::size_t>(s)]) out[static_cast<std::size_t>(p)] = i;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void average_gradients(plan::StepPlan& plan, const std::string& axis) {
+  bool averages = false;
+  for (plan::Action& a : plan.actions) {
+    if (a.kind != plan::ActionKind::kAllReduce) continue;
+    a.axes.insert(a.axes.begin(), axis);
+    averages = true;
+  }
+  if (averages) return;
+  const plan::StepPlan in = plan;
+  plan.actions.clear();
+  const std::vector<std::size_t> last = last_additions(in);
+  std::map<std::size_t, std::set<std::pair<int, int>>> complete;  // ranges, by action
+  for (const plan::Action& a : in.actions) {
+    if (!adds_gradients(a.kind)) continue;
+    const plan::Range own = parameters_of(in.model, a.range);
+    if (own.size() == 0) continue;
+    const auto end = last.begin() + own.last + 1;
+    complete[*std::max_element(last.begin() + own.first, end)].insert({own.first, own.last});
+  }
+  for (std::size_t i = 0; i < in.actions.size(); ++i) {
+    plan.actions.push_back(in.actions[i]);
+    for (const auto& [first, end] : complete[i]) {
+      plan.actions.push_back(
+          {.kind = plan::ActionKind::kAllReduce, .range = {first, end}, .axes = {axis}});
+    }
+  }
+}
+
+}  // namespace stormo::parallel
