@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <cli/output_path.h>
@@ -22,6 +23,7 @@
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/parallel/candidates.h>
 #include <stormo/train/estimate/measure_step.h>
+#include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/world/thread_share.h>
 
@@ -70,25 +72,33 @@ train::StepMeasurement between(const train::StepMeasurement& a, const train::Ste
           .outputs = between(a.outputs, b.outputs, t)};
 }
 
-/// Of two measurements of the same.
+/// The shortest times of two measurements of the same. The parts of a backward, which only the
+/// first one has, stay the same shares of it.
 train::StepMeasurement shortest(train::StepMeasurement a, const train::StepMeasurement& b) {
   const auto take = [](double& mine, double other) { mine = std::min(mine, other); };
-  using Each = std::vector<double> analysis::ComputeTimes::*;
-  for (const Each each :
-       {&analysis::ComputeTimes::forward, &analysis::ComputeTimes::backward,
-        &analysis::ComputeTimes::backward_input, &analysis::ComputeTimes::backward_weight}) {
-    for (std::size_t i = 0; i < (a.times.*each).size(); ++i) {
-      take((a.times.*each)[i], (b.times.*each)[i]);
-    }
+  analysis::ComputeTimes& times = a.times;
+  for (std::size_t i = 0; i < times.forward.size(); ++i) {
+    take(times.forward[i], b.times.forward[i]);
+    const double before = times.backward[i];
+    take(times.backward[i], b.times.backward[i]);
+    if (times.backward_input.empty() || before == 0) continue;
+    times.backward_input[i] *= times.backward[i] / before;
+    times.backward_weight[i] *= times.backward[i] / before;
   }
-  take(a.times.load, b.times.load);
-  take(a.times.loss, b.times.loss);
-  take(a.times.norm, b.times.norm);
-  take(a.times.update, b.times.update);
+  take(times.load, b.times.load);
+  take(times.loss, b.times.loss);
+  take(times.norm, b.times.norm);
+  take(times.update, b.times.update);
   return a;
 }
 
-/// What one rank takes for micro-batches of some sizes, as one of `tensor` ranks.
+/// The ranks that compute layers, and samples, together.
+using Together = std::pair<int, int>;
+
+Together together(const Candidate& c) { return {c.strategy.tensor, c.strategy.context}; }
+
+/// What one rank takes for micro-batches of some sizes, as one of several. Both forms of attention
+/// are taken to take the same time.
 class Measurements {
  public:
   Measurements(const train::Recipe& recipe, const train::Task& task, const data::Dataset& data)
@@ -96,17 +106,17 @@ class Measurements {
 
   /// Trains some steps for each number of ranks and some of the sizes; with `in_parts`, also with
   /// backwards in two parts.
-  Status measure(const std::map<int, std::set<std::int64_t>>& sizes, bool in_parts) {
+  Status measure(const std::map<Together, std::set<std::int64_t>>& sizes, bool in_parts) {
     for (int round = 0; round < kRounds; ++round) {
-      for (const auto& [tensor, all] : sizes) {
-        STORMO_RETURN_IF_ERROR(measure(tensor, all, in_parts));
+      for (const auto& [ranks, all] : sizes) {
+        STORMO_RETURN_IF_ERROR(measure(ranks, all, in_parts && round == 0));
       }
     }
     return {};
   }
 
-  train::StepMeasurement at(int tensor, std::int64_t samples) const {
-    const auto& of = measured_.at(tensor);
+  train::StepMeasurement at(const Together& ranks, std::int64_t samples) const {
+    const auto& of = measured_.at(ranks);
     const auto above = of.lower_bound(samples);  // the largest size is measured
     if (above->first == samples) return above->second;
     const auto below = std::prev(above);
@@ -116,18 +126,18 @@ class Measurements {
   }
 
  private:
-  Status measure(int tensor, const std::set<std::int64_t>& all, bool in_parts) {
+  Status measure(const Together& ranks, const std::set<std::int64_t>& all, bool in_parts) {
     const std::vector<std::int64_t> sorted(all.begin(), all.end());
     const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
     train::TrainerOptions options = recipe_.train;
-    options.strategy.tensor = tensor;
-    options.strategy.context = 1;
+    std::tie(options.strategy.tensor, options.strategy.context) = ranks;
+    options.strategy.attention = plan::AttentionForm::kRing;
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
-      STORMO_ASSIGN_OR_RETURN(train::StepMeasurement now,
+      STORMO_ASSIGN_OR_RETURN(const train::StepMeasurement now,
                               measure_step(task_, data_, options, size, in_parts));
-      const auto [known, is_new] = measured_[tensor].try_emplace(size, now);
-      if (!is_new) known->second = shortest(std::move(now), known->second);
+      const auto [known, is_new] = measured_[ranks].try_emplace(size, now);
+      if (!is_new) known->second = shortest(std::move(known->second), now);
     }
     return {};
   }
@@ -135,7 +145,7 @@ class Measurements {
   const train::Recipe& recipe_;
   const train::Task& task_;
   const data::Dataset& data_;
-  std::map<int, std::map<std::int64_t, train::StepMeasurement>> measured_;
+  std::map<Together, std::map<std::int64_t, train::StepMeasurement>> measured_;
 };
 
 /// One way to train, and what it takes.
@@ -185,6 +195,7 @@ std::vector<std::string> keys_of(const Candidate& c, const train::Recipe& recipe
   add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
   add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
   add(s.context > 1, "strategy.context", s.context, given.context);
+  add(s.context > 1, "strategy.attention", to_string(s.attention), to_string(given.attention));
   add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
   add(c.recompute, "train.recompute", c.recompute, recipe.train.recompute);
   return out;
@@ -195,8 +206,11 @@ std::vector<Outcome> allowed(const train::Recipe& recipe, const train::Task& tas
                              const std::vector<int>& ranks_per_host, Found& found) {
   std::vector<Outcome> out;
   std::set<std::uint64_t> known;
-  for (const Candidate& c :
-       parallel::candidates({.ranks_per_host = ranks_per_host}, recipe.train.global_batch)) {
+  const std::vector<plan::SegmentShape> segments = shape_of(task).segments;
+  const bool by_positions =
+      std::ranges::all_of(segments, [](const plan::SegmentShape& s) { return s.positions > 0; });
+  for (const Candidate& c : parallel::candidates({.ranks_per_host = ranks_per_host},
+                                                 recipe.train.global_batch, by_positions)) {
     Result<StepInput> step = step_of_recipe(with(recipe, c), task, ranks_per_host, 0);
     if (!step.ok()) {
       ++found.refused[step.status().message()];
@@ -222,18 +236,18 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
   std::vector<Outcome> ways = allowed(recipe, task, ranks_per_host, found);
   Measurements measurements(recipe, task, data);
   if (o.measured) {
-    std::map<int, std::set<std::int64_t>> sizes;
+    std::map<Together, std::set<std::int64_t>> sizes;
     bool in_parts = false;
     for (const Outcome& w : ways) {
       in_parts = in_parts || has_backward_parts(w.step.plan);
-      sizes[w.candidate.strategy.tensor].insert(std::min(w.step.samples, data.size()));
+      sizes[together(w.candidate)].insert(std::min(w.step.samples, data.size()));
     }
     STORMO_RETURN_IF_ERROR(measurements.measure(sizes, in_parts));
   }
   for (Outcome& w : ways) {
     if (o.measured) {
-      take_measured(w.step, measurements.at(w.candidate.strategy.tensor,
-                                            std::min(w.step.samples, data.size())));
+      take_measured(w.step,
+                    measurements.at(together(w.candidate), std::min(w.step.samples, data.size())));
     } else {
       measure_moves(w.step, task, data);
     }
@@ -269,8 +283,8 @@ Result<double> alone(const train::Recipe& recipe, const train::Task& task,
   at::set_num_threads(cores());
   const std::int64_t batch = std::min(recipe.train.global_batch, data.size());
   Measurements measurements(recipe, task, data);
-  STORMO_RETURN_IF_ERROR(measurements.measure({{1, {batch}}}, /*in_parts=*/false));
-  const analysis::ComputeTimes t = measurements.at(1, batch).times;
+  STORMO_RETURN_IF_ERROR(measurements.measure({{{1, 1}, {batch}}}, /*in_parts=*/false));
+  const analysis::ComputeTimes t = measurements.at({1, 1}, batch).times;
   return std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
          std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load + t.loss + t.update;
 }
@@ -331,7 +345,8 @@ Status none_fits(const train::Recipe& recipe, const Found& found, std::int64_t m
         found.too_large, bytes_text(memory), bytes_text(found.smallest->peak.total()),
         fmt::join(keys_of(found.smallest->candidate, recipe), " "));
   } else {
-    why = "the model and the ranks allow no way:";
+    why = fmt::format("the model, the ranks and a batch of {} allow no way:",
+                      recipe.train.global_batch);
     for (const auto& [message, times] : found.refused) why += "\n" + message;
   }
   return Status(Code::kExhausted, why);

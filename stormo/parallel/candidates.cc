@@ -63,15 +63,24 @@ std::vector<Strategy> uncut(int hosts) {
 
 }  // namespace
 
-std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_batch) {
+std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_batch,
+                                  bool by_positions) {
   const int ranks =
       std::accumulate(workers.ranks_per_host.begin(), workers.ranks_per_host.end(), 0);
   std::vector<Strategy> strategies = uncut(static_cast<int>(workers.ranks_per_host.size()));
   for (int stages = 1; stages <= ranks; ++stages) {
     for (int tensor = 1; stages * tensor <= ranks; ++tensor) {
-      if (ranks % (stages * tensor) != 0 || stages * tensor == 1) continue;
-      const auto all = with_schedules({.pipeline = stages, .tensor = tensor});
-      strategies.insert(strategies.end(), all.begin(), all.end());
+      const int left = by_positions ? ranks / (stages * tensor) : 1;
+      for (int context = 1; context <= left; ++context) {
+        const int together = stages * tensor * context;
+        if (together == 1 || ranks % together != 0) continue;
+        for (const plan::AttentionForm form : plan::kAttentionForms) {
+          if (context == 1 && form != plan::AttentionForm::kRing) continue;
+          const auto all = with_schedules(
+              {.pipeline = stages, .tensor = tensor, .context = context, .attention = form});
+          strategies.insert(strategies.end(), all.begin(), all.end());
+        }
+      }
     }
   }
   std::vector<Candidate> out;

@@ -16,13 +16,15 @@ struct Candidate {
 };
 
 /// What a search for the fastest strategy compares, on ranks that lie on hosts like this:
-/// - each product of replicas, stages and ranks that compute layers together; of stages each
+/// - each product of replicas, stages, ranks that compute layers together and, with `by_positions`,
+///   ranks that have parts of the positions, these with each form of attention; of stages each
 ///   schedule, with up to 4 chunks where it has several;
 /// - without a cut, replicated and host-shared parameters, and each stage of sharding over all
 ///   ranks and, on several hosts, inside of hosts;
 /// - of each of them powers of two of micro-batches, and multiples of the stages by such, up to one
 ///   sample of `global_batch` each; with recomputation and without.
 /// Models and hosts do not allow all of them: plan_for() refuses the others. O(result).
-std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_batch);
+std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_batch,
+                                  bool by_positions);
 
 }  // namespace stormo::parallel

@@ -115,10 +115,11 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   if (s.context < 1) {
     return refuse(s, "has positions on at least 1 rank, not " + std::to_string(s.context));
   }
-  if (std::int64_t{s.pipeline} * s.tensor > plan::kMaxRanks / s.context) {
+  const bool many = std::max({s.pipeline, s.tensor, s.context}) > plan::kMaxRanks;
+  if (many || ranks_of_replica(s) > plan::kMaxRanks) {
     return refuse(s, "has more than " + std::to_string(plan::kMaxRanks) + " ranks");
   }
-  const int replica = ranks_of_replica(s);
+  const std::int64_t replica = ranks_of_replica(s);
   if (replica == 1) return {};
   if (s.kind != Kind::kDdp && s.kind != Kind::kMirrored && s.kind != Kind::kMultiWorkerMirrored) {
     return refuse(s, "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp'");
@@ -205,7 +206,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
     passes.push_back(parameter_server(shape.ranks, strategy.exchange));
   } else if (strategy.kind == Kind::kElasticAveraging) {
     passes.push_back(elastic_averaging(shape.ranks, strategy.period));
-  } else if (const int replica = ranks_of_replica(strategy); replica > 1) {
+  } else if (const auto replica = static_cast<int>(ranks_of_replica(strategy)); replica > 1) {
     if (strategy.pipeline > 1) {
       STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(strategy.schedule));
       passes.push_back(pipeline({.stages = strategy.pipeline,

@@ -46,7 +46,9 @@ struct Strategy {
 };
 
 /// Ranks that compute the same samples together.
-inline int ranks_of_replica(const Strategy& s) { return s.pipeline * s.tensor * s.context; }
+inline std::int64_t ranks_of_replica(const Strategy& s) {
+  return std::int64_t{s.pipeline} * s.tensor * s.context;
+}
 
 /// Whether parameters, or a centre, are on servers.
 bool has_servers(Strategy::Kind kind);

@@ -46,6 +46,13 @@ class ModelParallelTest(TrainTest):
             self.assert_near(losses, alone)
             self.assertEqual((end["steps"], end["samples"]), (8, 32))
 
+    def test_a_batch_may_have_fewer_samples_than_ranks_that_share_them(self):
+        one = (*GPT, "train.global_batch=1", "--overwrite")
+        _, alone = self.run_of(*one)
+        for way in (CONTEXT, TENSOR):
+            self.assert_near(self.run_of(*one, "-n", "2", *way)[1], alone)
+        self.assertIn("gives 2 replicas less than one sample", self.refused("gpt.toml", *one[1:], "-n", "4", *TENSOR))
+
     def test_any_mesh_reads_its_checkpoint(self):
         adam = (*GPT, "optimizer.kind=adamw")
         _, whole = self.run_of(*adam, "checkpoint.directory=whole", "steps=12")

@@ -42,10 +42,15 @@ class RecipeCheck {
     require(train_.steps > 0 || train_.epochs > 0, "train.steps",
             "neither train.steps nor train.epochs is given; write steps=N or epochs=N");
     require(train_.global_batch >= 1, "train.global_batch", "missing; write batch=N");
-    require(train_.global_batch < 1 || train_.global_batch >= ranks_, "train.global_batch",
-            fmt::format("a batch of {} gives {} ranks less than one sample each; raise it to at "
+    // ranks that compute the same samples together count once; the search looks at that by itself
+    const bool chosen = train_.strategy.kind != Strategy::Kind::kAuto;
+    const int replicas = chosen ? replicas_of(train_, ranks_) : 1;
+    require(train_.global_batch < 1 || train_.global_batch >= replicas, "train.global_batch",
+            fmt::format("a batch of {} gives {} {} less than one sample each; raise it to at "
                         "least {} (batch={}) or start fewer ranks (-n)",
-                        train_.global_batch, ranks_, ranks_, ranks_));
+                        train_.global_batch, replicas,
+                        ranks_of_replica(train_.strategy) > 1 ? "replicas" : "ranks", replicas,
+                        replicas));
   }
 
   void check_optimizer() {

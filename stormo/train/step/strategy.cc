@@ -103,7 +103,8 @@ int portions_of(const TrainerOptions& options) {
 }
 
 int replicas_of(const TrainerOptions& options, int ranks) {
-  return std::max(1, workers_of(options, ranks) / std::max(1, ranks_of_replica(options.strategy)));
+  const std::int64_t together = std::max<std::int64_t>(1, ranks_of_replica(options.strategy));
+  return static_cast<int>(std::max<std::int64_t>(1, workers_of(options, ranks) / together));
 }
 
 int parts_of(const TrainerOptions& options, int ranks) {

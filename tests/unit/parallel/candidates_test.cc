@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -22,14 +23,17 @@ plan::ModelShape model(int segments) {
     weight.split.units = 8;
     out.segments.push_back({.name = name, .parameters = {weight}, .borrowed = {}});
     out.segments.back().heads = 4;
+    out.segments.back().positions = 8;
+    out.segments.back().keys = 16;
   }
   return out;
 }
 
 /// The meshes of the candidates that a model allows.
-std::set<std::string> meshes(const std::vector<int>& hosts, int segments, std::int64_t batch) {
+std::set<std::string> meshes(const std::vector<int>& hosts, int segments, std::int64_t batch,
+                             bool by_positions = false) {
   std::set<std::string> out;
-  for (const Candidate& c : candidates({.ranks_per_host = hosts}, batch)) {
+  for (const Candidate& c : candidates({.ranks_per_host = hosts}, batch, by_positions)) {
     const auto plan = plan_for(c.strategy, model(segments), {.ranks_per_host = hosts},
                                {.micro_batches = c.micro_batches, .recompute = c.recompute});
     if (!plan.ok()) continue;
@@ -49,22 +53,27 @@ TEST(Candidates, AreAllMeshesThatTheModelAllows) {
   EXPECT_EQ(meshes({2, 2}, 4, 32), (std::set<std::string>{"dp=4\n", "dp=2 host=2\n", "shard=4\n",
                                                           "dp=2 shard=2\n", "dp=2 tp=2\n", "tp=4\n",
                                                           "dp=2 pp=2\n", "pp=4\n", "pp=2 tp=2\n"}));
+  EXPECT_EQ(meshes({4}, 2, 32, /*by_positions=*/true),
+            (std::set<std::string>{"dp=4\n", "host=4\n", "shard=4\n", "dp=2 tp=2\n", "tp=4\n",
+                                   "dp=2 pp=2\n", "pp=2 tp=2\n", "dp=2 cp=2\n", "cp=4\n",
+                                   "cp=2 tp=2\n", "pp=2 cp=2\n"}));
 }
 
 TEST(Candidates, AreThereOnceEach) {
-  std::set<std::tuple<int, int, std::string, int, int, bool, int, int, bool>> seen;
-  const auto all = candidates({.ranks_per_host = {4, 4}}, 16);
+  std::set<std::tuple<int, int, int, std::string_view, std::string, int, int, bool, int, int, bool>>
+      seen;
+  const auto all = candidates({.ranks_per_host = {4, 4}}, 16, true);
   for (const Candidate& c : all) {
     const Strategy& s = c.strategy;
-    seen.insert({s.pipeline, s.tensor, s.schedule, s.chunks, s.stage, s.hybrid,
-                 static_cast<int>(s.parameters), c.micro_batches, c.recompute});
+    seen.insert({s.pipeline, s.tensor, s.context, to_string(s.attention), s.schedule, s.chunks,
+                 s.stage, s.hybrid, static_cast<int>(s.parameters), c.micro_batches, c.recompute});
   }
   EXPECT_EQ(seen.size(), all.size());
 }
 
 TEST(Candidates, KeepStagesBusy) {
   bool multiple_of_three = false;
-  for (const Candidate& c : candidates({.ranks_per_host = {3}}, 12)) {
+  for (const Candidate& c : candidates({.ranks_per_host = {3}}, 12, false)) {
     multiple_of_three =
         multiple_of_three || (c.strategy.pipeline == 3 && c.strategy.schedule == "interleaved" &&
                               c.strategy.chunks == 2 && c.micro_batches == 6);
@@ -73,7 +82,7 @@ TEST(Candidates, KeepStagesBusy) {
 }
 
 TEST(Candidates, OfABatchThatIsTooSmallThereAreNoneWithoutSamples) {
-  for (const Candidate& c : candidates({.ranks_per_host = {4}}, 2)) {
+  for (const Candidate& c : candidates({.ranks_per_host = {4}}, 2, true)) {
     EXPECT_GE(ranks_of_replica(c.strategy), 2);
   }
 }
