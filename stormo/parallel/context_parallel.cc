@@ -30,13 +30,15 @@ Status check(const plan::StepPlan& in, int ranks, plan::AttentionForm attention)
     if (s.positions == 0) {
       return invalid_argument(who + segment +
                               "does not compute parts of the positions of a sample, as those of a "
-                              "gpt do (Segment::context_form()); use another strategy");
+                              "gpt do (Segment::context_form()); leave out strategy.context");
     }
     if (s.positions % (2 * ranks) != 0) {
       return invalid_argument(who + segment + "has " + std::to_string(s.positions) +
                               " positions, which are not 2 equal chunks for each of " +
                               std::to_string(ranks) + " ranks; use a multiple of " +
-                              std::to_string(2 * ranks) + " positions, or fewer ranks");
+                              std::to_string(2 * ranks) +
+                              " positions (model.context), or fewer ranks that share them "
+                              "(strategy.context)");
     }
     const bool has_heads = s.keys == 0 || s.heads > 0;
     if (attention == plan::AttentionForm::kHeads && !(has_heads && s.heads % ranks == 0)) {

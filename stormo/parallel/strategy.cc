@@ -138,11 +138,12 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
                   "parameters, of which ranks have slices; use another optimizer");
   }
   if (shape.ranks % replica == 0) return {};
-  return refuse(
-      s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
-             std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) + ", context " +
-             std::to_string(s.context) + "), and " + std::to_string(shape.ranks) +
-             " ranks are no multiple of that; start a multiple of " + std::to_string(replica));
+  return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
+                       std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
+                       ", context " + std::to_string(s.context) + "), and " +
+                       std::to_string(shape.ranks) +
+                       " ranks are no multiple of that; start a multiple of " +
+                       std::to_string(replica) + ", or change these numbers");
 }
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.

@@ -97,6 +97,7 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", *PIPELINE, "optimizer.kind=lbfgs", "optimizer.lr=1"), ("lbfgs needs the gradient",)),
             (("-n", "3", "strategy.tensor=3"), ("has 2 heads of attention, which 3 ranks", "use one of 1, 2 ranks")),
             (("-n", "2", *TENSOR, "optimizer.kind=lamb"), ("need norms of whole parameters",)),
+            (("-n", "2", *PIPELINE, "train.micro_batches=1000000000000"), ("at most as many as it has samples",)),
             (("-n", "3", "strategy.context=3"), ("16 positions, which are not 2 equal chunks", "a multiple of 6")),
             (("-n", "4", "strategy.context=4", "strategy.attention=heads"),
              ("has 2 heads of attention, which 4 ranks", "use attention 'ring'")),

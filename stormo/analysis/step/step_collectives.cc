@@ -201,8 +201,9 @@ class Sizes {
         add(keys / 2, type, axes, GoalKind::kAllToAll);
         continue;
       }
-      add(keys, type, axes, GoalKind::kAllGather);
-      if (passes_gradient(a_.kind)) add(keys, own, axes, GoalKind::kReduceScatter);
+      add(keys, type, axes, GoalKind::kAllGather, "ring_all_gather");
+      if (!passes_gradient(a_.kind)) continue;
+      add(keys, own, axes, GoalKind::kReduceScatter, "ring_reduce_scatter");
     }
   }
 

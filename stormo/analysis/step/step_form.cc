@@ -139,7 +139,8 @@ Status check_positions(const StepPlan& p) {
       continue;
     }
     return bad("segment '" + s.name + "' has " + std::to_string(s.heads) + " heads, which " +
-               std::to_string(together) + " ranks do not divide evenly");
+               std::to_string(together) +
+               " ranks do not divide evenly; use attention 'ring', or fewer ranks");
   }
   for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
     if ((*rest)[at(axis)] == Placement::kReplicate) continue;

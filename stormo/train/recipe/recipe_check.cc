@@ -47,10 +47,15 @@ class RecipeCheck {
     const int replicas = chosen ? replicas_of(train_, ranks_) : 1;
     require(train_.global_batch < 1 || train_.global_batch >= replicas, "train.global_batch",
             fmt::format("a batch of {} gives {} {} less than one sample each; raise it to at "
-                        "least {} (batch={}) or start fewer ranks (-n)",
+                        "least {} (batch={}), start fewer ranks (-n), or let ranks share samples "
+                        "(strategy.pipeline, tensor, context)",
                         train_.global_batch, replicas,
                         ranks_of_replica(train_.strategy) > 1 ? "replicas" : "ranks", replicas,
                         replicas));
+    require(train_.micro_batches <= std::max<std::int64_t>(1, train_.global_batch),
+            "train.micro_batches",
+            fmt::format("{} parts of a batch of {}; use at most as many as it has samples",
+                        train_.micro_batches, train_.global_batch));
   }
 
   void check_optimizer() {
@@ -151,8 +156,8 @@ class RecipeCheck {
     if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself
       const auto plan = parallel::plan_for(
           strategy, any, {.ranks_per_host = {ranks_}, .can_share = true},
-          {.micro_batches =
-               static_cast<int>(std::clamp<std::int64_t>(train_.micro_batches, 1, 65536))});
+          {.micro_batches = static_cast<int>(std::clamp<std::int64_t>(
+               train_.micro_batches, 1, std::clamp<std::int64_t>(train_.global_batch, 1, 65536)))});
       require(plan.ok(), "strategy.kind", plan.status().message());
     }
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");

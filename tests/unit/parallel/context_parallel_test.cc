@@ -117,13 +117,24 @@ std::vector<Collective> exchanged(const StepPlan& p, ActionKind kind) {
   return out;
 }
 
-Collective over(const char* axis, GoalKind goal, std::int64_t elements) {
-  return {.goal = goal, .elements = elements, .dtype = DType::kFloat32, .axes = {axis}};
+Collective over(const char* axis, GoalKind goal, std::int64_t elements,
+                const std::string& algorithm = {}) {
+  return {.goal = goal,
+          .elements = elements,
+          .dtype = DType::kFloat32,
+          .axes = {axis},
+          .algorithm = algorithm};
+}
+
+/// Each rank sends to the next one, whichever host that is on.
+Collective keys_of_all(std::int64_t elements) {
+  return over("cp", GoalKind::kAllGather, elements, "ring_all_gather");
 }
 
 TEST(ContextParallel, AttentionExchangesKeysOrHeads) {
   const auto cp = [](GoalKind goal, std::int64_t elements) { return over("cp", goal, elements); };
-  const Collective keys = cp(GoalKind::kAllGather, 960), terms = cp(GoalKind::kReduceScatter, 960);
+  const Collective keys = keys_of_all(960);
+  const Collective terms = over("cp", GoalKind::kReduceScatter, 960, "ring_reduce_scatter");
   const StepPlan ring = plan_of({context_parallel(2, AttentionForm::kRing)});
   EXPECT_EQ(exchanged(ring, ActionKind::kForward), (std::vector<Collective>{keys, keys}));
   EXPECT_EQ(exchanged(ring, ActionKind::kBackward),
@@ -148,8 +159,8 @@ TEST(ContextParallel, WithTensorParallelismBothSendParts) {
   const StepPlan p = compose(one_device(transformer()), context_parallel(2, AttentionForm::kRing),
                              tensor_parallel(2))
                          .take_or_throw();
-  const Collective keys = over("cp", GoalKind::kAllGather, 480);  // of half of the heads
-  const Collective sum = over("tp", GoalKind::kAllReduce, 240);   // of half of the positions
+  const Collective keys = keys_of_all(480);                      // of half of the heads
+  const Collective sum = over("tp", GoalKind::kAllReduce, 240);  // of half of the positions
   EXPECT_EQ(exchanged(p, ActionKind::kForward), (std::vector<Collective>{sum, keys, keys}));
 }
 
