@@ -81,7 +81,8 @@ class ModelParallelTest(TrainTest):
 
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         cases = (
-            (("-n", "3", *PIPELINE), ("replicas of 2 ranks (pipeline 2, tensor 1, context 1), and 3 ranks are no multiple",)),
+            (("-n", "3", *PIPELINE),
+             ("replicas of 2 ranks (pipeline 2, tensor 1, context 1), and 3 ranks are no multiple",)),
             (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "raise micro_batches")),
             (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
              ("segments, too few for 8 parts of a pipeline",)),
