@@ -1,6 +1,7 @@
 #include <stormo/train/recipe/recipe.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -57,11 +58,14 @@ std::string suggestion(std::string_view key) {
   for (const auto& [theirs, ours] : kNamesElsewhere) {
     if (last_part(key) == theirs) return fmt::format("; did you mean '{}'?", ours);
   }
-  std::vector<std::string_view> whole, last;
+  std::vector<std::string_view> whole, last, same;
   for (const RecipeField& field : recipe_fields()) {
     whole.push_back(field.key);
     last.push_back(last_part(field.key));
+    if (last.back() == key) same.push_back(field.key);
   }
+  if (same.size() > 1)
+    return fmt::format("; several keys end so: write one of {}", fmt::join(same, ", "));
   std::string_view near = nearest_match(key, whole);
   const std::string_view near_last = nearest_match(last_part(key), last);
   // A right name in the wrong section is closer to what was meant than a similar whole key.

@@ -89,6 +89,13 @@ TEST(Recipe, KnowsWhatOtherProgramsCallAKey) {
           "command line: unknown key 'num_epochs'; did you mean 'train.epochs'?"));
 }
 
+TEST(Recipe, AnEndOfSeveralKeysNamesThemAll) {
+  EXPECT_THAT(
+      parse("", {"context=64"}).errors,
+      testing::ElementsAre("command line: unknown key 'context'; several keys end so: write "
+                           "one of model.context, strategy.context"));
+}
+
 TEST(Recipe, SyntaxErrorsHaveAPositionToo) {
   const ParsedRecipe p = parse("[train\nsteps = 1\n", {"stepz=1"});
   ASSERT_EQ(p.errors.size(), 2u);
