@@ -31,6 +31,14 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
+/// A step of which nothing but the plan is known.
+StepInput step_of_plan(const PlanOptions& o, plan::StepPlan plan, std::vector<int> ranks_per_host) {
+  constexpr std::int64_t kSamples = 32;
+  StepInput step{.plan = std::move(plan), .ranks_per_host = std::move(ranks_per_host)};
+  step.samples = step.sizes.samples = o.samples > 0 ? o.samples : kSamples;
+  return step;
+}
+
 Result<Plan> parse_plan_file(const PlanOptions& o) {
   const std::string& path = o.plan;
   STORMO_ASSIGN_OR_RETURN(const std::string text, read_file(path));
@@ -44,7 +52,7 @@ Result<Plan> parse_plan_file(const PlanOptions& o) {
     auto p = plan::parse_step_plan(text);
     if (!p.ok()) return p.status().within(path);
     STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, p->mesh.size()));
-    return Plan(StepInput{.plan = std::move(*p), .ranks_per_host = t.host_sizes});
+    return Plan(step_of_plan(o, std::move(*p), t.host_sizes));
   }
   auto s = plan::parse_schedule(text);
   if (!s.ok()) return s.status().within(path);
@@ -124,7 +132,7 @@ Result<Plan> load_plan(const PlanOptions& o) {
     STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, ranks));
     auto p = parallel::plan_for({.kind = kind}, sample_model(), {.ranks_per_host = t.host_sizes});
     if (!p.ok()) return p.status();
-    return Plan(StepInput{.plan = std::move(*p), .ranks_per_host = t.host_sizes});
+    return Plan(step_of_plan(o, std::move(*p), t.host_sizes));
   }
   if (const auto builder = schedule::find_builder(o.plan); builder.ok()) {
     auto s = (*builder)->build(ranks, o.hosts, o.root, o.pieces);

@@ -92,10 +92,10 @@ train::StepMeasurement shortest(train::StepMeasurement a, const train::StepMeasu
   return a;
 }
 
-/// The ranks that compute layers, and samples, together.
-using Together = std::pair<int, int>;
+/// Numbers of ranks that share layers, and positions: what one of them computes depends on these.
+using RankShares = std::pair<int, int>;
 
-Together together(const Candidate& c) { return {c.strategy.tensor, c.strategy.context}; }
+RankShares rank_shares(const Candidate& c) { return {c.strategy.tensor, c.strategy.context}; }
 
 /// What one rank takes for micro-batches of some sizes, as one of several. Both forms of attention
 /// are taken to take the same time.
@@ -106,7 +106,7 @@ class Measurements {
 
   /// Trains some steps for each number of ranks and some of the sizes; with `in_parts`, also with
   /// backwards in two parts.
-  Status measure(const std::map<Together, std::set<std::int64_t>>& sizes, bool in_parts) {
+  Status measure(const std::map<RankShares, std::set<std::int64_t>>& sizes, bool in_parts) {
     for (int round = 0; round < kRounds; ++round) {
       for (const auto& [ranks, all] : sizes) {
         STORMO_RETURN_IF_ERROR(measure(ranks, all, in_parts && round == 0));
@@ -115,7 +115,7 @@ class Measurements {
     return {};
   }
 
-  train::StepMeasurement at(const Together& ranks, std::int64_t samples) const {
+  train::StepMeasurement at(const RankShares& ranks, std::int64_t samples) const {
     const auto& of = measured_.at(ranks);
     const auto above = of.lower_bound(samples);  // the largest size is measured
     if (above->first == samples) return above->second;
@@ -126,7 +126,7 @@ class Measurements {
   }
 
  private:
-  Status measure(const Together& ranks, const std::set<std::int64_t>& all, bool in_parts) {
+  Status measure(const RankShares& ranks, const std::set<std::int64_t>& all, bool in_parts) {
     const std::vector<std::int64_t> sorted(all.begin(), all.end());
     const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
     train::TrainerOptions options = recipe_.train;
@@ -145,7 +145,7 @@ class Measurements {
   const train::Recipe& recipe_;
   const train::Task& task_;
   const data::Dataset& data_;
-  std::map<Together, std::map<std::int64_t, train::StepMeasurement>> measured_;
+  std::map<RankShares, std::map<std::int64_t, train::StepMeasurement>> measured_;
 };
 
 /// One way to train, and what it takes.
@@ -236,18 +236,18 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
   std::vector<Outcome> ways = allowed(recipe, task, ranks_per_host, found);
   Measurements measurements(recipe, task, data);
   if (o.measured) {
-    std::map<Together, std::set<std::int64_t>> sizes;
+    std::map<RankShares, std::set<std::int64_t>> sizes;
     bool in_parts = false;
     for (const Outcome& w : ways) {
       in_parts = in_parts || has_backward_parts(w.step.plan);
-      sizes[together(w.candidate)].insert(std::min(w.step.samples, data.size()));
+      sizes[rank_shares(w.candidate)].insert(std::min(w.step.samples, data.size()));
     }
     STORMO_RETURN_IF_ERROR(measurements.measure(sizes, in_parts));
   }
   for (Outcome& w : ways) {
     if (o.measured) {
-      take_measured(w.step,
-                    measurements.at(together(w.candidate), std::min(w.step.samples, data.size())));
+      take_measured(
+          w.step, measurements.at(rank_shares(w.candidate), std::min(w.step.samples, data.size())));
     } else {
       measure_moves(w.step, task, data);
     }

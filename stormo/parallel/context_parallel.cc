@@ -10,7 +10,7 @@
 #include <string>
 
 #include <stormo/parallel/average_gradients.h>
-#include <stormo/plan/limits.h>
+#include <stormo/parallel/inner_axis.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {
@@ -18,13 +18,6 @@ namespace {
 
 Status check(const plan::StepPlan& in, int ranks, plan::AttentionForm attention) {
   const std::string who = "context_parallel: ";
-  if (ranks < 2 || ranks > plan::kMaxRanks) {
-    return invalid_argument(who + std::to_string(ranks) + " ranks; give at least 2");
-  }
-  if (in.mesh.find(plan::kContextAxis) >= 0) {
-    return Status(Code::kBadPlan,
-                  who + "the mesh already has an axis '" + plan::kContextAxis + "'; apply it once");
-  }
   for (const plan::SegmentShape& s : in.model.segments) {
     const std::string segment = "segment '" + s.name + "' ";
     if (s.positions == 0) {
@@ -54,13 +47,11 @@ Status check(const plan::StepPlan& in, int ranks, plan::AttentionForm attention)
 
 Pass context_parallel(int ranks, plan::AttentionForm attention) {
   return [=](const plan::StepPlan& in) -> Result<plan::StepPlan> {
-    STORMO_RETURN_IF_ERROR(check(in, ranks, attention));
     plan::StepPlan out = in;
+    STORMO_RETURN_IF_ERROR(add_inner_axis(out, "context_parallel", {plan::kContextAxis, ranks},
+                                          plan::Placement::kReplicate));
+    STORMO_RETURN_IF_ERROR(check(in, ranks, attention));
     out.strategy += "+context" + std::to_string(ranks) + "_" + std::string(to_string(attention));
-    out.mesh.axes.push_back({plan::kContextAxis, ranks});
-    for (auto* rest : {&out.parameters, &out.frozen, &out.optimizer_state}) {
-      rest->push_back(plan::Placement::kReplicate);
-    }
     out.attention = attention;
     average_gradients(out, plan::kContextAxis);
     return out;

@@ -17,6 +17,7 @@
 #include <tuple>
 #include <utility>
 
+#include <stormo/parallel/inner_axis.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/project.h>
 
@@ -214,9 +215,6 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
                             std::to_string(how.chunks) +
                             " chunks; give at least 2 stages and 1 chunk");
   }
-  if (in.mesh.find(plan::kStageAxis) >= 0) {
-    return Status(Code::kBadPlan, "pipeline: the mesh already has an axis 'pp'; apply it once");
-  }
   const std::int64_t computations = 2 * std::int64_t{how.stages} * how.chunks * in.micro_batches;
   if (computations > plan::kMaxActions) {
     return invalid_argument("pipeline: " + std::to_string(computations) +
@@ -241,11 +239,9 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
                           balanced(costs_of(in.model), how.stages * how.chunks));
   plan::StepPlan out = in;
   out.strategy += "+pipeline" + std::to_string(how.stages) + "_" + how.schedule.name;
-  // innermost: stages that follow each other are neighbours, on one host where possible
-  out.mesh.axes.push_back({plan::kStageAxis, how.stages});
-  for (auto* rest : {&out.parameters, &out.frozen, &out.optimizer_state}) {
-    rest->push_back(plan::Placement::kStaged);
-  }
+  // stages that follow each other are neighbours, on one host where possible
+  STORMO_RETURN_IF_ERROR(
+      add_inner_axis(out, "pipeline", {plan::kStageAxis, how.stages}, plan::Placement::kStaged));
   const PipelineShape shape{how.stages, in.micro_batches, how.chunks};
   const ChunkOrder chunks = how.schedule.chunk_order;
   for (int stage = 0; stage < how.stages; ++stage) {

@@ -86,8 +86,8 @@ class StepList {
   std::map<std::pair<Kind, int>, int> counts_;
 };
 
-/// The backward of the first chunk, of which nothing has to wait for the second step.
-void whole_backward(StepList& out, int stage) {
+/// The backward of the first chunk, both steps at once. On stage 0 that is one step.
+void first_chunk_backward(StepList& out, int stage) {
   if (stage == 0) return out.add(Kind::kBackward, 0);
   out.add(Kind::kBackwardInput, 0);
   out.add(Kind::kBackwardWeight, 0);
@@ -111,14 +111,14 @@ std::vector<StageStep> order_of_v(const PipelineShape& shape, int stage) {
   for (int i = 0; i < left; ++i) second_chunk();
   while (out.count(Kind::kForward, 1) < shape.micro_batches) {
     if (out.count(Kind::kForward, 0) < shape.micro_batches) out.add(Kind::kForward, 0);
-    whole_backward(out, stage);
+    first_chunk_backward(out, stage);
     second_chunk();
   }
   for (int i = 0; i < stage; ++i) {
     out.add(Kind::kBackwardInput, 0);
     out.add(Kind::kBackwardInput, 1);
   }
-  for (int i = 0; i < left; ++i) whole_backward(out, stage);
+  for (int i = 0; i < left; ++i) first_chunk_backward(out, stage);
   for (const int chunk : {1, 0}) {
     if (stage == 0 && chunk == 0) continue;
     out.add(Kind::kBackwardWeight, chunk,

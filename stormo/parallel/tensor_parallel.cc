@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <string>
 
-#include <stormo/plan/limits.h>
+#include <stormo/parallel/inner_axis.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {
@@ -27,13 +27,6 @@ std::string divisors(int n) {
 
 Status check(const plan::StepPlan& in, int ranks) {
   const std::string who = "tensor_parallel: ";
-  if (ranks < 2 || ranks > plan::kMaxRanks) {
-    return invalid_argument(who + std::to_string(ranks) + " ranks; give at least 2");
-  }
-  if (in.mesh.find(plan::kTensorAxis) >= 0) {
-    return Status(Code::kBadPlan,
-                  who + "the mesh already has an axis '" + plan::kTensorAxis + "'; apply it once");
-  }
   bool splits = false;
   for (const plan::SegmentShape& s : in.model.segments) {
     if (s.heads % ranks != 0) {
@@ -60,13 +53,11 @@ Status check(const plan::StepPlan& in, int ranks) {
 
 Pass tensor_parallel(int ranks) {
   return [ranks](const plan::StepPlan& in) -> Result<plan::StepPlan> {
-    STORMO_RETURN_IF_ERROR(check(in, ranks));
     plan::StepPlan out = in;
+    STORMO_RETURN_IF_ERROR(add_inner_axis(out, "tensor_parallel", {plan::kTensorAxis, ranks},
+                                          plan::Placement::kSplit));
+    STORMO_RETURN_IF_ERROR(check(in, ranks));
     out.strategy += "+tensor" + std::to_string(ranks);
-    out.mesh.axes.push_back({plan::kTensorAxis, ranks});
-    for (auto* rest : {&out.parameters, &out.frozen, &out.optimizer_state}) {
-      rest->push_back(plan::Placement::kSplit);
-    }
     const bool has_parts = out.model.segments.back().splits_output;
     for (plan::Action& a : out.actions) {
       const bool adds_up =

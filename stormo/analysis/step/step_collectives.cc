@@ -178,7 +178,7 @@ class Sizes {
     if (!a_.axes.empty()) add_sums(model_.segments.back().sums.loss);
   }
   void add_sums(const std::vector<std::int64_t>& sums) {
-    const DType own = plan::flatten(model_).front()->dtype;
+    const DType own = own_type();
     const bool forward = a_.kind == ActionKind::kForward || a_.kind == ActionKind::kRecompute;
     const DType type = forward ? sizes_.computes_in.value_or(own) : own;
     const int positions = plan::context_part(plan_.mesh, 0).parts;
@@ -186,10 +186,18 @@ class Sizes {
       add(n * sizes_.samples / positions, type, {plan::kTensorAxis});
     }
   }
-  /// What ranks send that have parts of the positions. The ring sends as much as these collectives.
+  /// Of the parameters, and of activations unless sizes_ says otherwise.
+  DType own_type() const {
+    const auto first = std::ranges::find_if(
+        model_.segments, [](const plan::SegmentShape& s) { return !s.parameters.empty(); });
+    return first->parameters.front().dtype;  // a verified model has some
+  }
+
+  /// What ranks send that have parts of the positions. A ring sends to the same ranks as these
+  /// algorithms.
   void exchange_keys() {
     if (plan_.mesh.find(plan::kContextAxis) < 0) return;
-    const DType own = plan::flatten(model_).front()->dtype;
+    const DType own = own_type();
     const DType type = sizes_.computes_in.value_or(own);
     const std::vector<std::string> axes = {plan::kContextAxis};
     const int first_trained = passes_gradient(a_.kind) ? first_trained_segment() : 0;

@@ -126,7 +126,11 @@ Status check_slices(const StepPlan& p) {
 /// Each rank that has positions of a sample has two equal chunks of them, and replicates the model.
 Status check_positions(const StepPlan& p) {
   const int axis = p.mesh.find(plan::kContextAxis);
-  if (axis < 0) return {};
+  if (axis < 0) {
+    if (p.attention == plan::AttentionForm::kRing) return {};
+    return bad(std::string("attention '") + std::string(to_string(p.attention)) +
+               "' needs an axis '" + plan::kContextAxis + "'");
+  }
   const int ranks = p.mesh.axes[at(axis)].size;
   const int together = ranks * plan::slice_of(p.mesh, 0).parts;
   for (const plan::SegmentShape& s : p.model.segments) {
@@ -134,6 +138,11 @@ Status check_positions(const StepPlan& p) {
                             " positions, which are not 2 equal chunks for each of the " +
                             std::to_string(ranks) + " ranks of '" + plan::kContextAxis + "'";
     if (s.positions < 1 || s.positions % (2 * ranks) != 0) return bad(who);
+    if (s.positions != p.model.segments.front().positions) {
+      return bad("segment '" + s.name + "' has " + std::to_string(s.positions) +
+                 " positions, and the first segment " +
+                 std::to_string(p.model.segments.front().positions));
+    }
     const bool has_heads = s.keys == 0 || s.heads > 0;
     if (p.attention != plan::AttentionForm::kHeads || (has_heads && s.heads % together == 0)) {
       continue;

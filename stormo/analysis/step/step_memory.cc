@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include <stormo/plan/flat_buffer.h>
@@ -44,6 +46,7 @@ class Walk {
         has_gradient_(shapes_.size()) {
     for (const Action& a : plan.actions) {
       if (a.kind == ActionKind::kReshard) dropped_.push_back(a.range);
+      if (a.kind == ActionKind::kRecompute) recomputed_.insert(computation_of(a));
     }
     rest();
   }
@@ -168,10 +171,11 @@ class Walk {
   }
 
   bool is_recomputed(const Action& computation) const {
-    return std::ranges::any_of(plan_.actions, [&](const Action& a) {
-      return a.kind == ActionKind::kRecompute && a.range == computation.range &&
-             a.micro_batch == computation.micro_batch;
-    });
+    return recomputed_.contains(computation_of(computation));
+  }
+  /// Range and micro-batch.
+  static std::tuple<int, int, int> computation_of(const Action& a) {
+    return {a.range.first, a.range.last, a.micro_batch};
   }
 
   std::int64_t activations(Range segments) const {
@@ -209,6 +213,7 @@ class Walk {
   int shards_;
   bool in_parts_;
   std::vector<Range> dropped_;
+  std::set<std::tuple<int, int, int>> recomputed_;
   std::vector<const plan::ParameterShape*> shapes_;
   std::vector<std::vector<int>> reads_;  // by segment: parameters
   std::vector<bool> has_gradient_;

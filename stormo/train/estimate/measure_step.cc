@@ -52,17 +52,18 @@ double median(std::vector<double> values) {
 class OneOfSeveral {
  public:
   OneOfSeveral(const Task& task, const Strategy& strategy)
-      : task_(task), alone_(tensor::SplitGroup::alone(std::max(1, strategy.tensor))) {
-    const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
-    if (chain == nullptr) return;
+      : task_(task),
+        chain_(std::dynamic_pointer_cast<model::Chain>(task.module)),
+        alone_(tensor::SplitGroup::alone(std::max(1, strategy.tensor))) {
+    if (chain_ == nullptr) return;
     if (strategy.context > 1) {
       positions_ = tensor::ContextGroup::alone(strategy.context, strategy.attention);
-      chain->compute_positions_with(&*positions_);
+      chain_->compute_positions_with(&*positions_);
     }
     if (strategy.tensor < 2) return;
-    for (const torch::Tensor& p : chain->parameters()) whole_.emplace_back(p, p.detach());
+    for (const torch::Tensor& p : chain_->parameters()) whole_.emplace_back(p, p.detach());
     const bool has_parts = shape_of(task).segments.back().splits_output;
-    parallelize(*chain, alone_);
+    parallelize(*chain_, alone_);
     task_.shape.reset();
     if (!has_parts || !task.split_loss) return;
     task_.loss = [this, loss = task.split_loss](const torch::Tensor& part,
@@ -71,11 +72,9 @@ class OneOfSeveral {
     };
   }
   ~OneOfSeveral() {
-    if (positions_) {
-      std::dynamic_pointer_cast<model::Chain>(task_.module)->compute_positions_with(nullptr);
-    }
-    if (whole_.empty()) return;
-    std::dynamic_pointer_cast<model::Chain>(task_.module)->compute_with(nullptr);
+    if (chain_ == nullptr) return;
+    chain_->compute_positions_with(nullptr);
+    chain_->compute_with(nullptr);
     for (auto& [parameter, values] : whole_) parameter.set_data(values);
   }
   OneOfSeveral(const OneOfSeveral&) = delete;
@@ -92,6 +91,7 @@ class OneOfSeveral {
 
  private:
   Task task_;
+  std::shared_ptr<model::Chain> chain_;  // null: it computes all
   tensor::SplitGroup alone_;
   std::optional<tensor::ContextGroup> positions_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> whole_;  // parameters, and their values
@@ -167,6 +167,27 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
   return out;
 }
 
+/// The times of backwards in two parts, segment by segment.
+Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one,
+                     const data::Dataset& dataset, const TrainerOptions& options,
+                     std::int64_t samples, analysis::ComputeTimes& times) {
+  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts, parallel::compose(plan, in_two_parts()));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
+                          run(parts, one, dataset, options, samples));
+  times.backward_input.assign(plan.model.segments.size(), 0);
+  times.backward_weight = times.backward_input;
+  for (std::size_t i = 0; i < parts.actions.size(); ++i) {
+    const Action& a = parts.actions[i];
+    const auto segment = static_cast<std::size_t>(a.range.first);
+    if (a.kind == ActionKind::kBackwardInput) {
+      times.backward_input[segment] = typical_seconds(steps, i);
+    } else if (a.kind == ActionKind::kBackwardWeight) {
+      times.backward_weight[segment] = typical_seconds(steps, i);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& dataset,
@@ -222,20 +243,8 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
       default: break;
     }
   }
-  if (!in_parts) return out;
-  STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts, parallel::compose(plan, in_two_parts()));
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> again,
-                          run(parts, one, dataset, options, samples));
-  out.times.backward_input.assign(segments, 0);
-  out.times.backward_weight = out.times.backward_input;
-  for (std::size_t i = 0; i < parts.actions.size(); ++i) {
-    const Action& a = parts.actions[i];
-    const auto segment = static_cast<std::size_t>(a.range.first);
-    if (a.kind == ActionKind::kBackwardInput) {
-      out.times.backward_input[segment] = typical_seconds(again, i);
-    } else if (a.kind == ActionKind::kBackwardWeight) {
-      out.times.backward_weight[segment] = typical_seconds(again, i);
-    }
+  if (in_parts) {
+    STORMO_RETURN_IF_ERROR(measure_parts(plan, one, dataset, options, samples, out.times));
   }
   return out;
 }

@@ -216,6 +216,12 @@ TEST(ContextParallel, VerifyRefusesAnotherPlan) {
   p.model.segments[1].positions = 6;
   expect_refused(p, "6 positions, which are not 2 equal chunks for each of the 2 ranks of 'cp'");
   p = good;
+  p.model.segments[1].positions = 8;
+  expect_refused(p, "'block0' has 8 positions, and the first segment 12");
+  p = compose(one_device(cut_by_positions())).take_or_throw();
+  p.attention = AttentionForm::kHeads;
+  expect_refused(p, "attention 'heads' needs an axis 'cp'");
+  p = good;
   p.model.segments[1].heads = 3;
   expect_refused(p, "3 heads, which 2 ranks do not divide evenly");
   p = good;

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include <stormo/base/status.h>
+#include <stormo/plan/step_plan.h>
+
+namespace stormo::parallel {
+
+/// Adds an axis of at least 2 ranks to a plan, as the innermost one, with a placement of all state
+/// over it. `pass` is for messages. kInvalidArgument for another number of ranks, kBadPlan if the
+/// mesh has the axis already.
+Status add_inner_axis(plan::StepPlan& plan, const std::string& pass, const plan::Axis& axis,
+                      plan::Placement placement);
+
+}  // namespace stormo::parallel
