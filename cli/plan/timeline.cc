@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include <cli/plan/output.h>
@@ -102,8 +103,10 @@ Result<std::string> svg_timeline(const plan::StepPlan& plan, const analysis::Ste
       "<text x=\"12\" y=\"22\" font-size=\"15\">{}: {} rank(s), {} a step, {:.0f} % idle</text>\n",
       kLeft + kWidth + 40, kTop + static_cast<double>(ranks) * kRank + 16,
       xml_escaped(plan.strategy), ranks, time_text(s.seconds), 100 * s.idle_share());
-  draw_axes(ranks, s.seconds, out);
-  const double scale = s.seconds > 0 ? kWidth / s.seconds : 0;
+  double seconds = 0;  // of all steps that it shows
+  for (const SimulatedAction& a : s.timeline) seconds = std::max(seconds, a.end);
+  draw_axes(ranks, seconds, out);
+  const double scale = seconds > 0 ? kWidth / seconds : 0;
   for (const SimulatedAction& a : s.timeline) draw_box(plan, a, scale, out);
   return out + "</svg>\n";
 }

@@ -9,12 +9,14 @@
 namespace stormo::parallel {
 namespace {
 
-/// By parameter: the last action that adds to its gradients; 0 if none does.
-std::vector<std::size_t> last_additions(const plan::StepPlan& in) {
+/// By parameter: when the last action adds to its gradients of a batch, as a position in `order`; 0
+/// if none does.
+std::vector<std::size_t> last_additions(const plan::StepPlan& in,
+                                        const std::vector<std::size_t>& order) {
   std::vector<std::size_t> out(static_cast<std::size_t>(num_parameters(in.model)));
   const auto reads = parameters_read(in.model);
-  for (std::size_t i = 0; i < in.actions.size(); ++i) {
-    const plan::Action& a = in.actions[i];
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const plan::Action& a = in.actions[order[i]];
     if (!adds_gradients(a.kind)) continue;
     for (int s = a.range.first; s <= a.range.last; ++s) {
       for (const int p : reads[static_cast<std::size_t>(s)]) out[static_cast<std::size_t>(p)] = i;
@@ -35,20 +37,24 @@ void average_gradients(plan::StepPlan& plan, const std::string& axis) {
   if (averages) return;
   const plan::StepPlan in = plan;
   plan.actions.clear();
-  const std::vector<std::size_t> last = last_additions(in);
+  const std::vector<std::size_t> order = order_of_batch(in);
+  const std::vector<std::size_t> last = last_additions(in, order);
   std::map<std::size_t, std::set<std::pair<int, int>>> complete;  // ranges, by action
   for (const plan::Action& a : in.actions) {
     if (!adds_gradients(a.kind)) continue;
     const plan::Range own = parameters_of(in.model, a.range);
     if (own.size() == 0) continue;
     const auto end = last.begin() + own.last + 1;
-    complete[*std::max_element(last.begin() + own.first, end)].insert({own.first, own.last});
+    const std::size_t when = *std::max_element(last.begin() + own.first, end);
+    complete[order[when]].insert({own.first, own.last});
   }
   for (std::size_t i = 0; i < in.actions.size(); ++i) {
     plan.actions.push_back(in.actions[i]);
     for (const auto& [first, end] : complete[i]) {
-      plan.actions.push_back(
-          {.kind = plan::ActionKind::kAllReduce, .range = {first, end}, .axes = {axis}});
+      plan.actions.push_back({.kind = plan::ActionKind::kAllReduce,
+                              .range = {first, end},
+                              .delay = in.actions[i].delay,
+                              .axes = {axis}});
     }
   }
 }

@@ -34,6 +34,7 @@ std::vector<Strategy> with_schedules(const Strategy& strategy) {
   std::vector<Strategy> out;
   for (const std::string& name : pipeline_schedule_names()) {
     const PipelineSchedule schedule = pipeline_schedule(name).take_or_throw();
+    if (schedule.overlap) continue;  // another training
     for (int chunks = schedule.least_chunks; chunks <= std::min(schedule.most_chunks, kMostChunks);
          ++chunks) {
       out.push_back(strategy);

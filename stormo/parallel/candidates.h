@@ -18,7 +18,7 @@ struct Candidate {
 /// What a search for the fastest strategy compares, on ranks that lie on hosts like this:
 /// - each product of replicas, stages, ranks that compute layers together and, with `by_positions`,
 ///   ranks that have parts of the positions, these with each form of attention; of stages each
-///   schedule, with up to 4 chunks where it has several;
+///   schedule whose steps do not overlap, with up to 4 chunks where it has several;
 /// - without a cut, replicated and host-shared parameters, and each stage of sharding over all
 ///   ranks and, on several hosts, inside of hosts;
 /// - of each of them powers of two of micro-batches, and multiples of the stages by such, up to one

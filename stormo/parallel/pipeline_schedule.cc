@@ -69,6 +69,22 @@ PipelineSchedule begins_with(const std::string& name, int (*first)(int left)) {
           }};
 }
 
+/// A backward after each forward, of micro-batches that were computed p-1-s before it, which may be
+/// of earlier steps.
+std::vector<StageStep> without_flush(const PipelineShape& shape, int stage) {
+  const int behind = shape.stages - 1 - stage;
+  std::vector<StageStep> out;
+  for (int m = 0; m < shape.micro_batches; ++m) {
+    out.push_back({.kind = Kind::kForward, .micro_batch = m});
+    const int late = std::max(behind - m, 0);
+    const int delay = (late + shape.micro_batches - 1) / shape.micro_batches;
+    out.push_back({.kind = Kind::kBackward,
+                   .micro_batch = m - behind + delay * shape.micro_batches,
+                   .delay = delay});
+  }
+  return out;
+}
+
 /// Steps of one stage, in which the micro-batches of each chunk and kind follow each other.
 class StepList {
  public:
@@ -215,20 +231,37 @@ PipelineSchedule zero_bubble_v() {
           .order = [](const PipelineShape& shape, int stage) { return order_of_v(shape, stage); }};
 }
 
+PipelineSchedule pipedream() {
+  return {.name = "pipedream",
+          .overlap = 0,
+          .check = [](const PipelineShape&) { return Status(); },
+          .order = without_flush};
+}
+
+PipelineSchedule pipedream_2bw() {
+  return {
+      .name = "pipedream_2bw",
+      .overlap = 1,
+      .check =
+          [](const PipelineShape& shape) { return at_least("pipedream_2bw", shape, shape.stages); },
+      .order = without_flush};
+}
+
 int part_of(ChunkOrder order, const PipelineShape& shape, int stage, int chunk) {
   const bool back = order == ChunkOrder::kV && chunk == 1;
   return chunk * shape.stages + (back ? shape.stages - 1 - stage : stage);
 }
 
 const std::vector<std::string>& pipeline_schedule_names() {
-  static const std::vector<std::string> names = {"gpipe",       "1f1b",        "eager_1f1b",
-                                                 "interleaved", "zero_bubble", "zero_bubble_v"};
+  static const std::vector<std::string> names = {"gpipe",       "1f1b",         "eager_1f1b",
+                                                 "interleaved", "zero_bubble",  "zero_bubble_v",
+                                                 "pipedream",   "pipedream_2bw"};
   return names;
 }
 
 Result<PipelineSchedule> pipeline_schedule(std::string_view name) {
   for (PipelineSchedule s : {gpipe(), one_forward_one_backward(), eager_1f1b(), interleaved(),
-                             zero_bubble(), zero_bubble_v()}) {
+                             zero_bubble(), zero_bubble_v(), pipedream(), pipedream_2bw()}) {
     if (s.name == name) return s;
   }
   std::string known;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ struct StageStep {
   enum class Kind { kForward, kBackward, kBackwardInput, kBackwardWeight } kind = Kind::kForward;
   int micro_batch = 0;
   int chunk = 0;
+  int delay = 0;  ///< of a backward: steps since its batch was loaded
   bool operator==(const StageStep&) const = default;
 };
 
@@ -40,6 +42,10 @@ struct PipelineSchedule {
   std::string name;
   int least_chunks = 1, most_chunks = 1;  ///< on each stage
   ChunkOrder chunk_order = ChunkOrder::kLoop;
+  /// Steps overlap: the order is that of a step while batches of earlier ones are under way, and
+  /// each stage updates by itself, after its last backward of a batch. The value: how many steps
+  /// after the batch was loaded at least.
+  std::optional<int> overlap = std::nullopt;
   /// Of numbers of stages and micro-batches; as check() below.
   std::function<Status(const PipelineShape&)> check;
   std::function<std::vector<StageStep>(const PipelineShape&, int stage)> order;
@@ -83,7 +89,22 @@ PipelineSchedule zero_bubble();
 /// m >= 2p-1.
 PipelineSchedule zero_bubble_v();
 
-/// "gpipe", "1f1b", "eager_1f1b", "interleaved", "zero_bubble", "zero_bubble_v".
+/// one_forward_one_backward() without a flush: a stage goes on with the next batch while backwards
+/// of earlier ones come back, and updates as soon as it has all of a batch. Where moves take no
+/// time, no stage waits until the pipeline is drained. This is another training: stage s of p
+/// computes a batch with parameters that lack the updates of the ceil((p-1-s)/m) batches before it.
+/// It keeps one version of its parameters more than that (p-s for m = 1), so that a backward uses
+/// those of its forward. D. Narayanan et al., "PipeDream", SOSP 2019 (weight stashing).
+PipelineSchedule pipedream();
+
+/// As pipedream(), with 2 versions on each stage: all compute a batch with parameters that lack the
+/// update of the batch before it, so the whole is SGD with gradients delayed by one step. D.
+/// Narayanan et al., "Memory-efficient pipeline-parallel DNN training" (PipeDream-2BW), ICML 2021.
+/// Needs m >= p.
+PipelineSchedule pipedream_2bw();
+
+/// "gpipe", "1f1b", "eager_1f1b", "interleaved", "zero_bubble", "zero_bubble_v", "pipedream",
+/// "pipedream_2bw".
 const std::vector<std::string>& pipeline_schedule_names();
 /// kInvalidArgument lists the names for another one.
 Result<PipelineSchedule> pipeline_schedule(std::string_view name);

@@ -212,7 +212,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
       STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(strategy.schedule));
       passes.push_back(pipeline({.stages = strategy.pipeline,
                                  .chunks = strategy.chunks,
-                                 .schedule = std::move(schedule)}));
+                                 .schedule = std::move(schedule),
+                                 .period = strategy.period}));
     }
     if (strategy.context > 1) {
       passes.push_back(context_parallel(strategy.context, strategy.attention));

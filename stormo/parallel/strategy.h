@@ -34,8 +34,9 @@ struct Strategy {
   int stage = 3;           ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
   bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
   Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
-  int period = 8;    ///< kParameterAveraging, kElasticAveraging: steps from one average or exchange
-                     ///< to the next
+  /// kParameterAveraging, kElasticAveraging: steps from one average or exchange to the next.
+  /// Schedules whose steps overlap: steps after which the pipeline is drained.
+  int period = 8;
   int pipeline = 1;  ///< kDdp and mirrored kinds: stages that each replica is cut into
   int tensor = 1;    ///< the same kinds: ranks that compute each layer together
   int context = 1;   ///< the same kinds: ranks that have parts of the positions of each sample

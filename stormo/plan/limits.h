@@ -15,6 +15,7 @@ inline constexpr std::int64_t kMaxTransfers = std::int64_t{1} << 26;
 inline constexpr int kMaxAxes = 16;
 inline constexpr int kMaxSegments = 1 << 16;
 inline constexpr int kMaxPeriod = 1 << 20;  // steps
+inline constexpr int kMaxDelay = 1 << 16;   // steps
 inline constexpr int kMaxParameters = 1 << 20;
 inline constexpr int kMaxDimensions = 64;           // of a parameter
 inline constexpr std::size_t kMaxInnerSums = 1024;  // of a segment

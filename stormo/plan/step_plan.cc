@@ -1,6 +1,7 @@
 #include <stormo/plan/step_plan.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <stormo/plan/hash.h>
 
@@ -55,6 +56,7 @@ void add(StableHash& h, const Action& a) {
   for (const std::string& axis : a.axes) h.add(axis);
   h.add(std::uint64_t{a.asynchronous});
   h.add(static_cast<std::uint64_t>(a.every));
+  if (a.delay != 0) h.add("delay " + std::to_string(a.delay));
 }
 
 }  // namespace
@@ -113,6 +115,22 @@ bool has_worker_copies(const StepPlan& p) {
   return std::ranges::any_of(p.actions, [](const Action& a) {
     return (a.kind == ActionKind::kPull || a.kind == ActionKind::kPush) && a.every > 1;
   });
+}
+
+int longest_delay(const StepPlan& p) {
+  int out = 0;
+  for (const Action& a : p.actions) out = std::max(out, a.delay);
+  return out;
+}
+
+std::vector<std::size_t> order_of_batch(const StepPlan& p) {
+  std::vector<std::size_t> out(p.actions.size());
+  std::iota(out.begin(), out.end(), std::size_t{0});
+  const int longest = longest_delay(p);
+  std::ranges::stable_sort(out, {}, [&](std::size_t i) {
+    return p.actions[i].kind == ActionKind::kAgree ? longest : p.actions[i].delay;
+  });
+  return out;
 }
 
 bool has_backward_parts(const StepPlan& p) {

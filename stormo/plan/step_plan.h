@@ -112,8 +112,11 @@ bool adds_gradients(ActionKind kind);
 
 struct Action {
   ActionKind kind = ActionKind::kLoad;
-  Range range = {};                    ///< see range_of()
-  int micro_batch = 0;                 ///< of computations
+  Range range = {};     ///< see range_of()
+  int micro_batch = 0;  ///< of computations
+  /// Of which batch: 0 of the one that the step loads, n of the one loaded n steps before. A step
+  /// leaves out what is of a batch before the first, or before the last agree.
+  int delay = 0;
   std::vector<std::string> axes = {};  ///< mesh axes over whose ranks a collective runs
   /// Started on the communication lane: later actions run meanwhile, until one needs the result.
   bool asynchronous = false;
@@ -136,6 +139,10 @@ std::string_view to_string(AttentionForm form);
 /// (project()), but the ones that are not for this step (Action::every). Each lane runs its actions
 /// one after the other, as soon as their inputs are available. Strategies are lists of passes,
 /// `StepPlan -> Result<StepPlan>`.
+///
+/// Where actions have a delay, steps overlap: each begins while batches of earlier ones are under
+/// way. A rank computes a batch with the parameters that it had when it loaded it. Before an agree
+/// all batches are finished, by actions with a delay alone.
 struct StepPlan {
   std::string strategy = "one_device";  ///< names of the passes applied, joined by '+'
   Mesh mesh;
@@ -156,6 +163,11 @@ struct StepPlan {
 bool is_remote(const StepPlan& p);
 /// Whether workers of servers train copies of their own between their pulls and pushes.
 bool has_worker_copies(const StepPlan& p);
+/// The longest delay of an action; 0: steps do not overlap.
+int longest_delay(const StepPlan& p);
+/// The actions in the order in which one batch passes them: in that of their delays, then of the
+/// plan. An agree counts as having the longest delay.
+std::vector<std::size_t> order_of_batch(const StepPlan& p);
 /// Whether backwards are in two parts.
 bool has_backward_parts(const StepPlan& p);
 /// Whether the ranks' parameters differ between steps: then they are averaged now and then, or

@@ -212,6 +212,7 @@ Action read_action(TextReader& in, const StepPlan& plan) {
   if (has_micro_batch(a.kind) && in.accept("batch")) {
     a.micro_batch = in.small_integer("a micro-batch", 0, plan.micro_batches - 1);
   }
+  if (in.accept("delay")) a.delay = in.small_integer("a number of steps", 1, kMaxDelay);
   if (in.accept("over")) a.axes = read_axes_of_action(in, plan.mesh);
   a.asynchronous = in.accept("async");
   if (in.accept("every")) a.every = in.small_integer("a number of steps", 1, kMaxPeriod);
@@ -247,6 +248,7 @@ std::string to_text(const Action& a) {
     append_field(out, "-", a.range.last);
   }
   if (a.micro_batch != 0) append_field(out, " batch ", a.micro_batch);
+  if (a.delay != 0) append_field(out, " delay ", a.delay);
   if (!a.axes.empty()) {
     out += " over ";
     append_list(out, a.axes);

@@ -27,6 +27,7 @@ struct StepStrategy {
   std::vector<std::string> recipe;
   /// All ranks together compute one batch: the key of recipes whose value is their number.
   std::string_view cut = {};
+  bool delayed = false;  ///< gradients are late, so losses are others after some steps
 };
 /// The one place that knows these names.
 std::span<const StepStrategy> step_strategies();

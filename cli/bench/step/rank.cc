@@ -60,7 +60,7 @@ class StepProbe {
   }
 
   /// As attach(), where ranks have parts of the model: some of them compute losses, one for each
-  /// micro-batch. A step ends when all ranks have agreed on its loss.
+  /// micro-batch. A step begins when its batch is loaded.
   void attach_to_part(train::Task& task, int micro_batches) {
     const auto noted = [this, micro_batches](const auto& inner) {
       return [this, micro_batches, inner](const auto&... arguments) {
@@ -75,14 +75,15 @@ class StepProbe {
   }
   void watch(train::Trainer& trainer) {
     trainer.on_action([this](const plan::Action& a) {
-      if (a.kind == plan::ActionKind::kUpdate && times_.size() + 1 == calls_) sample_memory();
-      if (a.kind != plan::ActionKind::kAgree) return;
+      if (a.kind == plan::ActionKind::kUpdate && times_.size() == calls_) sample_memory();
+      if (a.kind != plan::ActionKind::kLoad) return;
+      if (!times_.empty()) losses_.push_back(std::exchange(sum_, 0));
       times_.push_back(std::chrono::steady_clock::now());
-      losses_.push_back(std::exchange(sum_, 0));
     });
   }
   /// To all ranks the mean of those that have losses.
   Status share_losses(comm::Communicator& world) {
+    losses_.push_back(std::exchange(sum_, 0));
     losses_.push_back(has_loss_ ? 1 : 0);
     STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(losses_), comm::ReduceOp::kSum));
     const double having = losses_.back();

@@ -227,6 +227,13 @@ bool may_be_asynchronous(ActionKind kind) {
          kind == ActionKind::kAllReduce || kind == ActionKind::kReduceScatter;
 }
 
+bool may_be_delayed(const Action& a) {
+  if (a.asynchronous) return false;
+  return a.kind == ActionKind::kRecompute || a.kind == ActionKind::kMoveGradient ||
+         passes_gradient(a.kind) || adds_gradients(a.kind) || a.kind == ActionKind::kAllReduce ||
+         a.kind == ActionKind::kSumTied || a.kind == ActionKind::kUpdate;
+}
+
 /// The loss of an output of which each rank has a part.
 Status check_loss(const StepPlan& p, const Action& a) {
   std::vector<std::string> over;
@@ -293,6 +300,9 @@ Status check_shape(const StepPlan& p, const Action& a) {
                std::to_string(most));
   }
   if (a.asynchronous && !may_be_asynchronous(a.kind)) return bad("cannot be asynchronous");
+  if (a.delay < 0 || a.delay > (may_be_delayed(a) ? plan::kMaxDelay : 0)) {
+    return bad("cannot come " + std::to_string(a.delay) + " step(s) after the load of its batch");
+  }
   const bool now_and_then = a.kind == ActionKind::kAverage || a.kind == ActionKind::kExchange ||
                             a.kind == ActionKind::kAgree || a.kind == ActionKind::kPull ||
                             a.kind == ActionKind::kPush;

@@ -53,12 +53,16 @@ class Walk {
 
   StepMemory take() {
     StepMemory out{.between_steps = now_, .peak = now_};
-    for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
-      if (!stages_.concern(plan_.actions[i], stage_)) continue;
-      do_action(plan_.actions[i]);
-      if (highest_.total() <= out.peak.total()) continue;
-      out.peak = highest_;
-      out.peak_action = i;
+    // where steps overlap, until as many batches are under way as ever, each with its version
+    for (step_ = 0; step_ <= 2 * longest_delay(plan_); ++step_) {
+      for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
+        const Action& a = plan_.actions[i];
+        if (a.delay > step_ || !stages_.concern(a, stage_)) continue;
+        do_action(a);
+        if (highest_.total() <= out.peak.total()) continue;
+        out.peak = highest_;
+        out.peak_action = i;
+      }
     }
     return out;
   }
@@ -91,6 +95,8 @@ class Walk {
   void do_action(const Action& a) {
     highest_ = now_;
     switch (a.kind) {
+      case ActionKind::kLoad: load(); break;
+      case ActionKind::kUpdate: update(a); break;
       case ActionKind::kForward:
         now_.activations += is_recomputed(a) ? output(a.range) : activations(a.range);
         break;
@@ -111,6 +117,43 @@ class Walk {
       default: break;
     }
     keep_highest();
+  }
+
+  /// A batch keeps the version of the parameters that it was loaded with, until its update. In the
+  /// meantime others make new versions.
+  void load() {
+    version_of_.push_back(newest_);
+    ++versions_[newest_].batches;
+  }
+  void update(const Action& a) {
+    if (longest_delay(plan_) == 0) return;
+    int& own = version_of_[static_cast<std::size_t>(step_ - a.delay)];
+    if (own >= 0) {
+      Version& version = versions_[own];
+      if (--version.batches == 0) now_.parameters -= std::exchange(version.bytes, 0);
+      own = -1;
+    }
+    Version& before = versions_[newest_];
+    if (before.batches > 0) {  // else in place
+      before.bytes = bytes_to_update(a.range);
+      now_.parameters += before.bytes;
+      ++newest_;
+    }
+    keep_highest();
+    for (int p = a.range.first; p <= a.range.last; ++p) {
+      const auto i = static_cast<std::size_t>(p);
+      if (!has_gradient_[i]) continue;
+      now_.gradients -= shapes_[i]->elements * bytes_of(shapes_[i]->dtype);
+      has_gradient_[i] = false;
+    }
+  }
+  std::int64_t bytes_to_update(Range parameters) const {
+    std::int64_t out = 0;
+    for (int p = parameters.first; p <= parameters.last; ++p) {
+      const plan::ParameterShape& shape = *shapes_[static_cast<std::size_t>(p)];
+      if (shape.trainable && !shape.elsewhere) out += shape.elements * bytes_of(shape.dtype);
+    }
+    return out;
   }
 
   void keep_highest() {
@@ -205,6 +248,12 @@ class Walk {
   }
   static std::pair<int, int> key(Range r) { return {r.first, r.last}; }
 
+  /// Parameters that are not the newest ones any more, as long as batches need them.
+  struct Version {
+    int batches = 0;
+    std::int64_t bytes = 0;
+  };
+
   const plan::StepPlan& plan_;
   plan::ModelShape model_;  // of the stage
   plan::Stages stages_;
@@ -218,6 +267,10 @@ class Walk {
   std::vector<std::vector<int>> reads_;  // by segment: parameters
   std::vector<bool> has_gradient_;
   std::map<std::pair<int, int>, std::int64_t> terms_;  // of reductions, by range
+  int step_ = 0;
+  int newest_ = 0;               // version of the parameters
+  std::vector<int> version_of_;  // by batch; -1: it has its update
+  std::map<int, Version> versions_;
   Memory now_;
   Memory highest_;  // while the present action runs
 };

@@ -19,6 +19,9 @@ using plan::Range;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
+/// Of steps that overlap.
+constexpr int kMostSteps = 32;
+
 /// What is under way, by range of parameters and rank: when it will be there.
 using Arrivals = std::map<std::pair<int, int>, std::vector<double>>;
 
@@ -46,12 +49,28 @@ class Walk {
   }
 
   Result<StepSimulation> run() {
-    for (action_ = 0; action_ < plan_.actions.size(); ++action_) {
-      STORMO_RETURN_IF_ERROR(next(plan_.actions[action_]));
+    const int delay = longest_delay(plan_);
+    const int period = delay > 0 ? plan_.actions.back().every : 1;
+    out_.steps = std::min(period, kMostSteps);
+    double half = 0;  // when as many steps were done
+    for (step_ = 0; step_ < out_.steps + delay; ++step_) {
+      for (action_ = 0; action_ < plan_.actions.size(); ++action_) {
+        const Action& a = plan_.actions[action_];
+        const int batch = step_ - a.delay;
+        const bool agrees = a.kind == ActionKind::kAgree;  // when all batches are finished
+        if (agrees ? step_ == out_.steps + delay - 1 : batch >= 0 && batch < out_.steps) {
+          STORMO_RETURN_IF_ERROR(next(a));
+        }
+      }
+      if (step_ + 1 == kMostSteps / 2) half = now();
+      if (step_ + 1 == kMostSteps) each_more_ = (now() - half) / (kMostSteps - kMostSteps / 2);
     }
+    const double more = each_more_ * (period - out_.steps);
     for (const Ready& rank : ranks_) {
-      out_.finish.push_back(std::max(rank.compute, rank.communication));
+      const double end = std::max(rank.compute, rank.communication) + more;
+      out_.finish.push_back(end / period);
     }
+    for (double& seconds : out_.compute) seconds /= out_.steps;
     out_.seconds = out_.finish.empty() ? 0 : std::ranges::max(out_.finish);
     return std::move(out_);
   }
@@ -62,6 +81,9 @@ class Walk {
     double compute = 0;
     double communication = 0;
   };
+
+  /// When the first rank's computations are done that have begun.
+  double now() const { return ranks_.empty() ? 0 : ranks_.front().compute; }
 
   Status next(const Action& a) {
     concerned_.clear();
@@ -100,13 +122,13 @@ class Walk {
     switch (a.kind) {
       case ActionKind::kForward:
         wait_for_parameters(a.range);
-        wait_for_move(ActionKind::kMoveActivation, a.range.first - 1, a.micro_batch);
+        wait_for_move(ActionKind::kMoveActivation, a.range.first - 1, a);
         break;
       case ActionKind::kRecompute: wait_for_parameters(a.range); break;
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput:
         wait_for_parameters(a.range);
-        wait_for_move(ActionKind::kMoveGradient, a.range.last, a.micro_batch);
+        wait_for_move(ActionKind::kMoveGradient, a.range.last, a);
         break;
       case ActionKind::kReshard: wait_for(gathers_, a.range); break;
       case ActionKind::kReleaseGradients:
@@ -137,8 +159,8 @@ class Walk {
     under_way.clear();
   }
   /// Across the boundary behind a segment, if the micro-batch was moved there.
-  void wait_for_move(ActionKind kind, int segment, int micro_batch) {
-    const auto found = moves_.find({kind, segment, micro_batch});
+  void wait_for_move(ActionKind kind, int segment, const Action& needs) {
+    const auto found = moves_.find({kind, segment, needs.micro_batch, step_ - needs.delay});
     if (found != moves_.end()) wait_until(found->second);
   }
   void wait_until(const std::vector<double>& arrivals) {
@@ -149,7 +171,7 @@ class Walk {
   void move(const Action& a) {
     const int from = stages_.of_segment(ends_of(a).from), to = stages_.of_segment(ends_of(a).to);
     const auto bytes = static_cast<double>(moved_bytes(plan_, a, sizes_));
-    std::vector<double>& arrivals = moves_[{a.kind, a.range.first, a.micro_batch}];
+    std::vector<double>& arrivals = moves_[{a.kind, a.range.first, a.micro_batch, step_ - a.delay}];
     arrivals.resize(ranks_.size());
     for (const StepGroups::Group& group : groups_.over({plan::kStageAxis})) {
       const Rank sender = group.ranks[at(from)], receiver = group.ranks[at(to)];
@@ -270,13 +292,16 @@ class Walk {
   plan::Stages stages_;
   std::vector<std::size_t> stage_of_;   // by rank
   std::vector<std::size_t> concerned_;  // ranks, by the present action
-  std::map<std::tuple<ActionKind, int, int>, std::vector<double>> moves_;  // by rank: arrivals
+  // by boundary, micro-batch and batch, then by rank: arrivals
+  std::map<std::tuple<ActionKind, int, int, int>, std::vector<double>> moves_;
   std::vector<Ready> ranks_;
   std::vector<std::size_t> owner_;             // by parameter: its segment
   std::vector<std::vector<double>> computed_;  // by segment and rank: when its gradients are there
   std::set<std::pair<int, int>> scattered_;    // ranges of parameters
   Arrivals gathers_, reductions_;
   std::size_t action_ = 0;
+  int step_ = 0;
+  double each_more_ = 0;  // what a further step takes
   StepSimulation out_;
 };
 

@@ -58,6 +58,9 @@ struct StepSimulation {
   double seconds = 0;           ///< until the last rank is done
   std::vector<double> compute;  ///< by rank: time in computations
   std::vector<double> finish;   ///< by rank
+  /// That these are means of, and that the timeline shows: where steps overlap, those from one
+  /// agree to the next, but not more than 32.
+  int steps = 1;
   /// In the order of the plan, then of ranks; empty for Timeline::kDrop. Intervals of length 0 are
   /// left out.
   std::vector<SimulatedAction> timeline;
@@ -66,7 +69,9 @@ struct StepSimulation {
   double idle_share() const;
 };
 
-/// Plays one step of a verified plan in virtual time, on hosts with that many ranks.
+/// Plays one step of a verified plan in virtual time, on hosts with that many ranks; of a plan
+/// whose steps overlap as many as there are from one agree to the next (the times of more than 32
+/// are those of 32 and of more steps as the last ones).
 ///
 /// Each rank has a lane of computations and one of communication. A collective begins when the last
 /// of its ranks is there and occupies their communication lanes; ranks whose action is not

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_form.h>
+#include <stormo/analysis/step/step_overlap.h>
 #include <stormo/analysis/step/step_walk.h>
 
 namespace stormo::analysis {
@@ -32,6 +33,11 @@ StepWalk::StepWalk(const StepPlan& plan)
     parameters_[i].read_by_peers.resize(plan.mesh.axes.size());
   }
   for (const Action& a : plan.actions) {
+    if (adds_gradients(a.kind)) {
+      for (int s = a.range.first; s <= a.range.last; ++s) {
+        for (const int p : reads_[at(s)]) ++parameters_[at(p)].additions_left;
+      }
+    }
     if (a.kind != ActionKind::kReshard) continue;
     for (int p = a.range.first; p <= a.range.last; ++p) parameters_[at(p)].dropped = true;
   }
@@ -137,6 +143,7 @@ Status StepWalk::backward(const Action& a) {
 
 Status StepWalk::add_gradient(std::size_t i) {
   Parameter& p = parameters_[i];
+  --p.additions_left;
   if (!shapes_[i]->trainable) return {};
   if (p.updated) return bad("adds to the gradients of " + name(i) + " after its " + ending());
   if (p.exchanged) return bad("adds to the gradients of " + name(i) + " after its exchange");
@@ -160,6 +167,15 @@ Status StepWalk::add_gradient(std::size_t i) {
   return {};
 }
 
+/// No backward that is left adds to the gradients of the range.
+Status StepWalk::gradients_complete(const Action& a) const {
+  for (int p = a.range.first; p <= a.range.last; ++p) {
+    if (!shapes_[at(p)]->trainable || parameters_[at(p)].additions_left == 0) continue;
+    return bad("comes before the last backward that adds to the gradients of " + name(at(p)));
+  }
+  return {};
+}
+
 /// The action that ends what a step does with a gradient.
 const char* StepWalk::ending() const { return remote_ ? "push" : "update"; }
 
@@ -173,7 +189,7 @@ Status StepWalk::norm(const Action& a) {
 }
 
 Status StepWalk::update(const Action& a) {
-  STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
+  STORMO_RETURN_IF_ERROR(gradients_complete(a));
   STORMO_RETURN_IF_ERROR(factors_.update());
   STORMO_RETURN_IF_ERROR(factors_.check_owners(a, /*all=*/false));
   return each(a, true, [&](std::size_t i, Parameter& p) {
@@ -229,7 +245,8 @@ Status StepWalk::all_is_done() const {
 
 Status StepWalk::agree(const Action& a) {
   STORMO_RETURN_IF_ERROR(all_is_done());
-  if (a.every != std::max(every_, 1)) return bad("comes in other steps than the averages");
+  const bool any = longest_delay(plan_) > 0;  // it finishes all batches
+  if (!any && a.every != std::max(every_, 1)) return bad("comes in other steps than the averages");
   agreed_ = true;
   return {};
 }
@@ -237,11 +254,12 @@ Status StepWalk::agree(const Action& a) {
 Status verify(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check_form(p));
   StepWalk walk(p);
-  for (std::size_t i = 0; i < p.actions.size(); ++i) {
+  for (const std::size_t i : order_of_batch(p)) {
     const Status st = walk.next(p.actions[i]);
     if (!st.ok()) return st.within(describe(p, i));
   }
-  return walk.finish();
+  STORMO_RETURN_IF_ERROR(walk.finish());
+  return check_overlap(p);
 }
 
 }  // namespace stormo::analysis

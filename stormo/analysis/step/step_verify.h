@@ -42,6 +42,10 @@ namespace stormo::analysis {
 /// their gradients, unless several stages read them. Over an axis "tp" parameters are split, and so
 /// are their gradients; what the ranks add up is a part of the computations.
 ///
+/// Where steps overlap, actions are looked at in the order in which one batch passes them
+/// (plan::order_of_batch()). A rank uses the gradients of a batch before it adds to those of the
+/// next one, and the last action is an agree.
+///
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.
 /// Diverged parameters are averaged, and agree comes in the same steps; or all of them exchange with

@@ -36,6 +36,7 @@ class StepWalk {
     std::vector<plan::Placement> gradients;  // by axis, if it has any
     bool has_gradients = false;
     std::vector<bool> read_by_peers;  // by axis: the ranks' terms may be read
+    int additions_left = 0;           // backwards that will add to the gradients
     bool terms_held = false;          // those of a reduce_scatter
     bool dropped = false;             // some action drops the whole after use
     bool scattered = false;
@@ -97,6 +98,7 @@ class StepWalk {
   Status readable(plan::Range segments) const;
   Status backward(const plan::Action& a);
   Status add_gradient(std::size_t i);
+  Status gradients_complete(const plan::Action& a) const;
 
   // --- parameters, see step_walk_parameters.cc -------------------------------------------------
   Status all_gather(const plan::Action& a);

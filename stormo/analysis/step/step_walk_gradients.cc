@@ -52,7 +52,7 @@ Status StepWalk::release_gradients(const Action& a) {
 
 /// Of a parameter that several stages read.
 Status StepWalk::sum_tied(const Action& a) {
-  STORMO_RETURN_IF_ERROR(micro_batches_.all_computed());
+  STORMO_RETURN_IF_ERROR(gradients_complete(a));
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
     if (!stages_.is_tied(static_cast<int>(i))) return bad("only one stage reads " + name(i));
     if (!p.has_gradients) return bad("finds no gradients of " + name(i));

@@ -330,7 +330,8 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange.push; }, 1,
        plan::kMaxPeriod},
       {"strategy.period",
-       "parameter_averaging, elastic_averaging: steps from one average or exchange to the next",
+       "parameter_averaging, elastic_averaging: steps from one average or exchange to the next; "
+       "schedules pipedream, pipedream_2bw: steps after which the pipeline is drained",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
       {"strategy.warmup_steps", "parameter_averaging: first steps, each with an average",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.warmup_steps; }, 0, kMost},

@@ -180,8 +180,9 @@ Status GradientReducer::perform(const plan::Action& action) {
   const auto part = std::ranges::find(parts_, action, &Part::action);
   STORMO_CHECK(part != parts_.end(), "an action of another plan");
   const auto number = static_cast<std::size_t>(part - parts_.begin());
-  if (number < started_) return {};  // it is under way
-  STORMO_CHECK(number == started_, "actions of a plan in another order");
+  if (action.asynchronous && number < started_) return {};  // it is under way
+  STORMO_CHECK(!action.asynchronous || number == started_, "actions of a plan in another order");
+  started_ = number;
   return start_next();
 }
 

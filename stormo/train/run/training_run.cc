@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <optional>
@@ -128,7 +129,8 @@ Status TrainingRun::start() {
   }
   STORMO_RETURN_IF_ERROR(state_.attach(*store_, scaler_.get()));
   first_sample_ = state_.samples;
-  averaged_step_ = state_.step;
+  agreed_step_ = state_.step;
+  steps_overlap_ = longest_delay(setup_.plan) > 0;
   if (options_.steps == 0) {
     steps_ = state_.step + sampler_.steps_until(state_.samples, options_.epochs);
   }
@@ -252,7 +254,8 @@ StepAt TrainingRun::next_step() const {
     const std::int64_t before = has_centre(setup_.plan) ? 0 : round_begin_;  // copies stay
     return {.number = number - before, .closes = meets || ends_round_};
   }
-  return {.number = number, .closes = meets || !averaging_ || averaging_->is_warmup(number)};
+  const bool every = averaging_ ? averaging_->is_warmup(number) : !steps_overlap_;
+  return {.number = number, .closes = meets || every};
 }
 
 Status TrainingRun::end_step(const StepOutcome& mine) {
@@ -263,20 +266,21 @@ Status TrainingRun::end_step(const StepOutcome& mine) {
   ++state_.step;
   state_.samples += loaded_samples_;
   log_.add(loaded_samples_);
-  if (agreed_) return averaging_ ? note_average() : Status();
+  if (agreed_) return note_agreement();
   round_.loss_sum += mine.loss_sum;
   round_.samples += mine.samples;
-  const bool first = averaging_->record().averages == 0;  // then nothing better is known
+  const bool first = recent_loss_.steps() == 0;  // then nothing better is known
   if (first && round_.samples > 0) {
     step_loss_ = round_.loss_sum / static_cast<double>(round_.samples);
   }
   return {};
 }
 
-Status TrainingRun::note_average() {
+Status TrainingRun::note_agreement() {
+  const std::int64_t steps = state_.step - std::exchange(agreed_step_, state_.step);
+  if (!averaging_) return {};
   const int before = averaging_->period();
-  averaging_->note(store_->consensus_distance(), state_.step - averaged_step_);
-  averaged_step_ = state_.step;
+  averaging_->note(store_->consensus_distance(), steps);
   return averaging_->period() == before ? Status() : follow_period();
 }
 
@@ -309,7 +313,7 @@ Status TrainingRun::agree(const StepOutcome& mine) {
   STORMO_RETURN_IF_ERROR(exchange(std::exchange(round_, {}), all));
   step_loss_ = all.loss_sum / static_cast<double>(all.samples);
   recent_loss_.add(all.loss_sum, static_cast<double>(all.samples),
-                   averaging_ ? state_.step + 1 - averaged_step_ : 1);
+                   progress_ ? 1 : state_.step + 1 - agreed_step_);
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   return {};
 }
@@ -367,6 +371,8 @@ Status TrainingRun::between_steps() {
 }
 
 void TrainingRun::show_progress(bool last) {
+  // where steps overlap, the first stage learns losses when all ranks meet
+  if (std::isnan(step_loss_) && !last) return;
   const std::int64_t left = steps_ - state_.step;
   if (due(state_.step, options_.log_every) || last) {
     show_step(log_.take(left), /*logged=*/true);

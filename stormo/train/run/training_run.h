@@ -3,6 +3,7 @@
 #include <array>
 #include <csignal>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,7 +83,7 @@ class TrainingRun {
   std::int64_t next_meeting() const;
   StepAt next_step() const;
   Status end_step(const StepOutcome& mine);
-  Status note_average();
+  Status note_agreement();
   Status follow_period();
   // of an asynchronous plan, see worker_rounds.cc
   Status train_round();
@@ -129,22 +130,23 @@ class TrainingRun {
   LaneTimer lanes_;
   StepLog log_;
   RecentLoss recent_loss_;
-  double step_loss_ = 0;  // of the last step
+  double step_loss_ = std::numeric_limits<double>::quiet_NaN();  // of the last step; NaN: unknown
   TimePoint shown_{};
   std::unique_ptr<data::Prefetcher> prefetcher_;
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
   std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
-  std::int64_t averaged_step_ = 0;                // the last one with an average
-  bool agreed_ = false;                           // in this step
-  std::unique_ptr<WorkerProgress> progress_;      // of an asynchronous plan
-  std::unique_ptr<SessionSteps> session_;         // of a worker of server processes
-  WorkerProgress::Totals seen_;                   // of all workers
-  std::int64_t round_begin_ = 0;                  // the step after which the round began
-  bool ends_round_ = false;                       // this worker's step is its last one of the round
-  StepOutcome round_;                             // this rank's sums since the ranks last agreed
-  std::array<std::int64_t, 2> own_position_{};    // step and samples of this rank, at a meeting
-  std::int64_t loaded_samples_ = 0;               // of all ranks, in the step
+  std::int64_t agreed_step_ = 0;                  // after which all ranks met last
+  bool steps_overlap_ = false;
+  bool agreed_ = false;                         // in this step
+  std::unique_ptr<WorkerProgress> progress_;    // of an asynchronous plan
+  std::unique_ptr<SessionSteps> session_;       // of a worker of server processes
+  WorkerProgress::Totals seen_;                 // of all workers
+  std::int64_t round_begin_ = 0;                // the step after which the round began
+  bool ends_round_ = false;                     // this worker's step is its last one of the round
+  StepOutcome round_;                           // this rank's sums since the ranks last agreed
+  std::array<std::int64_t, 2> own_position_{};  // step and samples of this rank, at a meeting
+  std::int64_t loaded_samples_ = 0;             // of all ranks, in the step
 
   observe::EndRecord end_;
   TimePoint started_;

@@ -64,6 +64,9 @@ Result<std::unique_ptr<Runner>> Runner::create(const plan::StepPlan& plan, Rank 
 }
 
 Status Runner::follow(const plan::StepPlan& plan) {
+  if (!batches_.empty()) {
+    return Status(Code::kBadPlan, "batches of the plan before are under way");
+  }
   STORMO_RETURN_IF_ERROR(analysis::verify(plan));
   plan::StepPlan own = project(plan, rank_);
   STORMO_RETURN_IF_ERROR(check_model(own.model, trainable_parameters(*parts_.task.module)));
@@ -91,8 +94,17 @@ Status Runner::follow(const plan::StepPlan& plan) {
   return {};
 }
 
-// What an action depends on that comes later in the plan.
+// What an action depends on that comes later in the plan, or in that of a later step.
 void Runner::look_ahead() {
+  longest_delay_ = longest_delay(whole_);
+  versions_.reset();
+  if (longest_delay_ > 0) {
+    std::vector<torch::Tensor> parameters;
+    for (const NamedParameter& p : parts_.store.optimizer().parameters()) {
+      parameters.push_back(p.tensor);
+    }
+    versions_.emplace(std::move(parameters));
+  }
   const auto later = [&](std::size_t i, const auto& is) {
     return std::any_of(plan_.actions.begin() + static_cast<std::ptrdiff_t>(i), plan_.actions.end(),
                        is);
@@ -101,7 +113,8 @@ void Runner::look_ahead() {
   ends_gradients_.clear();
   for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
     const Action& a = plan_.actions[i];
-    is_forgotten_.push_back(a.kind == ActionKind::kForward && later(i, [&](const Action& b) {
+    is_forgotten_.push_back(a.kind == ActionKind::kForward &&
+                            std::ranges::any_of(plan_.actions, [&](const Action& b) {
                               return b.kind == ActionKind::kRecompute && b.range == a.range &&
                                      b.micro_batch == a.micro_batch;
                             }));
@@ -147,9 +160,11 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                                       ": the module is no model::Chain of these segments, so it "
                                       "computes all of them at once");
   }
+  const std::vector<std::size_t> order = order_of_batch(plan);
   for (int m = 0; m < plan.micro_batches; ++m) {
     std::vector<plan::Range> forward, backward;
-    for (const Action& a : plan.actions) {
+    for (const std::size_t i : order) {
+      const Action& a = plan.actions[i];
       if (a.micro_batch != m) continue;
       if (a.kind == ActionKind::kForward) forward.push_back(a.range);
       if (passes_gradient(a.kind)) backward.insert(backward.begin(), a.range);
@@ -165,10 +180,18 @@ Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
   const OnlyPositions positions(chain_, context_);
   outcome_ = {};
   gradient_scale_ = 1;
+  learning_rate_ = learning_rate;
+  finishing_ = 0;
   for (current_ = 0; current_ < plan_.actions.size(); ++current_) {
     const Action& action = plan_.actions[current_];
     if (!is_due(action, at)) continue;
-    STORMO_RETURN_IF_ERROR(execute(action, learning_rate).within(to_string(action.kind)));
+    if (action.kind == ActionKind::kLoad) batches_.emplace_front();
+    if (action.kind == ActionKind::kAgree && versions_) STORMO_RETURN_IF_ERROR(finish_batches());
+    STORMO_RETURN_IF_ERROR(act(action));
+  }
+  if (versions_) {
+    while (batches_.size() > static_cast<std::size_t>(longest_delay_)) batches_.pop_back();
+    return outcome_;
   }
   batches_.clear();
   if (parts_.store.stages() != nullptr) STORMO_RETURN_IF_ERROR(parts_.store.stages()->drain());
@@ -176,7 +199,35 @@ Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
   return outcome_;
 }
 
-Status Runner::execute(const Action& action, double learning_rate) {
+/// The steps that would follow, without their own batches.
+Status Runner::finish_batches() {
+  const std::size_t agree = current_;
+  for (finishing_ = 1; finishing_ <= longest_delay_; ++finishing_) {
+    for (current_ = 0; current_ < agree; ++current_) {
+      STORMO_RETURN_IF_ERROR(act(plan_.actions[current_]));
+    }
+  }
+  batches_.clear();
+  versions_->settle();
+  return parts_.store.stages() != nullptr ? parts_.store.stages()->drain() : Status();
+}
+
+/// Null: there is none, before the first load or behind the last one.
+Runner::BatchUnderWay* Runner::batch_of(const Action& action) {
+  const int loaded_later = action.delay - finishing_;
+  if (loaded_later < 0 || static_cast<std::size_t>(loaded_later) >= batches_.size()) return nullptr;
+  return &batches_[static_cast<std::size_t>(loaded_later)];
+}
+
+Status Runner::act(const Action& action) {
+  batch_ = batch_of(action);
+  if (batch_ == nullptr && action.kind != ActionKind::kAgree) return {};
+  std::optional<WeightVersions::Use> use;
+  if (versions_ && has_micro_batch(action.kind)) use.emplace(&*versions_, batch_->weights);
+  return execute(action).within(to_string(action.kind));
+}
+
+Status Runner::execute(const Action& action) {
   const auto done = [&](Status status) {
     if (parts_.done && status.ok()) parts_.done(action);
     return status;
@@ -203,13 +254,13 @@ Status Runner::execute(const Action& action, double learning_rate) {
     case ActionKind::kShareGradients:
     case ActionKind::kShareParameters: return parts_.store.perform(action, weight());
     case ActionKind::kPull: return pull(action);
-    case ActionKind::kPush: return push(action, learning_rate);
+    case ActionKind::kPush: return push(action);
     case ActionKind::kAverage: return done(average(action));
     case ActionKind::kExchange: return done(exchange(action));
     case ActionKind::kNorm: return done(norm());
     case ActionKind::kUnscale: return done(unscale());
     case ActionKind::kClip: return done(clip());
-    case ActionKind::kUpdate: return done(update(action, learning_rate));
+    case ActionKind::kUpdate: return done(update(action));
     case ActionKind::kAgree: return done(parts_.agree(outcome_));
   }
   return {};
@@ -244,9 +295,9 @@ Status Runner::pull(const Action& action) {
   return parts_.store.perform(action, weight());
 }
 
-Status Runner::push(const Action& action, double learning_rate) {
+Status Runner::push(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCommunication, "push");
-  return parts_.store.push(action, rate(learning_rate), weight_of_exchange());
+  return parts_.store.push(action, rate(), weight_of_exchange());
 }
 
 Status Runner::average(const Action& action) {
@@ -264,17 +315,25 @@ double Runner::weight_of_exchange() {
   return static_cast<double>(std::exchange(samples_since_exchange_, 0));
 }
 
-Status Runner::update(const Action& action, double learning_rate) {
+Status Runner::update(const Action& action) {
   const Interval interval(parts_.lanes, Lane::kCompute, "update");
   if (outcome_.skipped) return {};
   parts_.before_update();
-  return parts_.store.update(trainable_in(plan_.model, action.range), rate(learning_rate));
+  const ParameterRange range = trainable_in(plan_.model, action.range);
+  if (!versions_) return parts_.store.update(range, rate());
+  batch_->weights.reset();  // all of it is computed
+  versions_->begin_update(range.first, range.last);
+  STORMO_RETURN_IF_ERROR(parts_.store.update(range, rate()));
+  for (std::size_t i = range.first; i < range.last; ++i) {
+    parts_.store.optimizer().parameters()[i].tensor.mutable_grad().reset();
+  }
+  return {};
 }
 
-StepRate Runner::rate(double learning_rate) const {
+StepRate Runner::rate() const {
   const double loss =
       outcome_.samples > 0 ? outcome_.loss_sum / static_cast<double>(outcome_.samples) : 0;
-  return {.lr = learning_rate, .gradient_scale = gradient_scale_, .loss = loss};
+  return {.lr = batch_->learning_rate, .gradient_scale = gradient_scale_, .loss = loss};
 }
 
 }  // namespace stormo::train

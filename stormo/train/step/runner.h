@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/autograd/split_backward.h>
+#include <stormo/train/autograd/weight_versions.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/task.h>
@@ -71,7 +73,8 @@ class Runner {
   const plan::StepPlan& plan() const { return whole_; }
 
   /// One step; by default all actions are done. Exceptions of libtorch and of the task pass
-  /// through. Gradients are gone afterwards; after a failure there is no further step.
+  /// through. Gradients are gone afterwards, unless steps overlap; after a failure there is no
+  /// further step.
   Result<StepOutcome> step(double learning_rate, const StepAt& at = {});
 
  private:
@@ -93,10 +96,22 @@ class Runner {
     std::vector<std::pair<plan::Range, SplitBackward>> weights;
   };
 
+  /// A batch from its load until the last action for it.
+  struct BatchUnderWay {
+    std::int64_t number = 0;  // of loads before
+    std::vector<MicroBatch> micro_batches;
+    std::int64_t samples = 0;  // of this rank
+    double learning_rate = 0;
+    WeightVersions::Version weights = {};  // where steps overlap: until its update
+  };
+
   Runner(Rank rank, RunnerParts parts) : rank_(rank), parts_(std::move(parts)) {}
   Status check(const plan::StepPlan& plan, bool has_segments) const;
   void look_ahead();
-  Status execute(const plan::Action& action, double learning_rate);
+  Status act(const plan::Action& action);
+  Status execute(const plan::Action& action);
+  Status finish_batches();
+  BatchUnderWay* batch_of(const plan::Action& action);
   Status load();
   Status forward(const plan::Action& action);
   Status forget(Piece& piece, const torch::Tensor& x) const;
@@ -109,21 +124,22 @@ class Runner {
   torch::Tensor take_loss(MicroBatch& m);
   Result<torch::Tensor> input_of(const plan::Action& action, Piece& piece);
   Result<torch::Tensor> gradient_of(const plan::Action& action);
+  std::uint64_t key_of(plan::ActionKind kind, int boundary, int micro_batch) const;
   Status move(const plan::Action& action);
   Result<torch::Tensor> moved(plan::ActionKind kind, int boundary, int micro_batch);
   Status norm();
   Status unscale();
   Status clip();
   Status pull(const plan::Action& action);
-  Status push(const plan::Action& action, double learning_rate);
-  StepRate rate(double learning_rate) const;
-  Status update(const plan::Action& action, double learning_rate);
+  Status push(const plan::Action& action);
+  StepRate rate() const;
+  Status update(const plan::Action& action);
   Status average(const plan::Action& action);
   Status exchange(const plan::Action& action);
-  double weight() const { return static_cast<double>(batch_samples_); }
+  double weight() const { return static_cast<double>(batch_->samples); }
   double weight_of_exchange();
   MicroBatch& at(const plan::Action& action) {
-    return batches_[static_cast<std::size_t>(action.micro_batch)];
+    return batch_->micro_batches[static_cast<std::size_t>(action.micro_batch)];
   }
 
   plan::StepPlan whole_;  // of all ranks
@@ -139,11 +155,17 @@ class Runner {
   // by action: adds to gradients, and none of another batch does so behind it
   std::vector<bool> ends_gradients_;
 
+  int longest_delay_ = 0;
+  std::optional<WeightVersions> versions_;  // where steps overlap
+
   // The step that is being executed.
   std::size_t current_ = 0;  // action
-  std::vector<MicroBatch> batches_;
+  double learning_rate_ = 0;
+  std::deque<BatchUnderWay> batches_;  // the one loaded last first
+  int finishing_ = 0;                  // steps since that load, while an agree finishes all of them
+  BatchUnderWay* batch_ = nullptr;     // of the present action
+  std::int64_t loads_ = 0;
   StepOutcome outcome_;
-  std::int64_t batch_samples_ = 0;           // of this rank's batch
   std::int64_t samples_since_exchange_ = 0;  // of this rank, since its last average or push
   double norm_ = 0;            // of the gradients as they are, then of what they stand for
   double gradient_scale_ = 1;  // what they are multiplied by

@@ -37,14 +37,6 @@ Status changes_input(plan::Range segments, const std::string& so) {
                                     " change their input in place, so " + so);
 }
 
-/// Of a tensor that crosses the boundary behind a segment; another one for each.
-StageLink::Key key_of(const plan::StepPlan& plan, ActionKind kind, int boundary, int micro_batch) {
-  const auto segments = static_cast<StageLink::Key>(plan.model.segments.size());
-  const StageLink::Key gradient = kind == ActionKind::kMoveGradient ? 1 : 0;
-  return (static_cast<StageLink::Key>(micro_batch) * 2 + gradient) * segments +
-         static_cast<StageLink::Key>(boundary);
-}
-
 }  // namespace
 
 Status Runner::load() {
@@ -53,18 +45,21 @@ Status Runner::load() {
   if (context_ && batch.size() > 0) {
     batch = {context_->take(batch.input, 1), context_->take(batch.target, 1)};
   }
-  batch_samples_ = batch.size();
+  batch_->number = loads_++;
+  batch_->samples = batch.size();
+  batch_->learning_rate = learning_rate_;
+  if (versions_) batch_->weights = versions_->newest();
   outcome_.samples = counts_samples_ ? batch.size() : 0;
   samples_since_exchange_ += batch.size();
-  batches_.clear();
   if (plan_.micro_batches == 1) {
-    batches_.push_back({.batch = batch, .pieces = {}, .loss = {}, .weights = {}});
+    batch_->micro_batches.push_back({.batch = batch, .pieces = {}, .loss = {}, .weights = {}});
     return {};
   }
   const auto inputs = batch.input.tensor_split(plan_.micro_batches);
   const auto targets = batch.target.tensor_split(plan_.micro_batches);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    batches_.push_back({.batch = {inputs[i], targets[i]}, .pieces = {}, .loss = {}, .weights = {}});
+    batch_->micro_batches.push_back(
+        {.batch = {inputs[i], targets[i]}, .pieces = {}, .loss = {}, .weights = {}});
   }
   return {};
 }
@@ -241,6 +236,18 @@ Status Runner::backward_weight(const Action& action) {
   return {};
 }
 
+/// Of a tensor of the present batch that crosses the boundary behind a segment; another one for
+/// each that is under way.
+std::uint64_t Runner::key_of(ActionKind kind, int boundary, int micro_batch) const {
+  const auto part_of = [](std::uint64_t whole, auto parts, auto part) {
+    return whole * static_cast<std::uint64_t>(parts) + static_cast<std::uint64_t>(part);
+  };
+  auto key = static_cast<std::uint64_t>(batch_->number % (longest_delay_ + 2));
+  key = part_of(key, plan_.micro_batches, micro_batch);
+  key = part_of(key, 2, kind == ActionKind::kMoveGradient);
+  return part_of(key, plan_.model.segments.size(), boundary);
+}
+
 /// The sender goes on at once. The receiver waits when it computes with the tensor.
 Status Runner::move(const Action& action) {
   MicroBatch& m = at(action);
@@ -251,7 +258,7 @@ Status Runner::move(const Action& action) {
   const auto stage = [&](int segment) {
     return plan_.model.segments[static_cast<std::size_t>(segment)].stage;
   };
-  const StageLink::Key key = key_of(plan_, action.kind, action.range.first, action.micro_batch);
+  const StageLink::Key key = key_of(action.kind, action.range.first, action.micro_batch);
   const torch::IntArrayRef like = m.batch.input.sizes();
   if (stage(from) != link.stage()) return link.expect(stage(from), key, like);
   const auto piece = std::ranges::find(m.pieces, from, [activation](const Piece& p) {
@@ -269,7 +276,7 @@ Result<torch::Tensor> Runner::moved(ActionKind kind, int boundary, int micro_bat
   const Interval interval(parts_.lanes, Lane::kWait, to_string(kind));
   return parts_.store.stages()->receive(
       plan_.model.segments[static_cast<std::size_t>(sender)].stage,
-      key_of(plan_, kind, boundary, micro_batch));
+      key_of(kind, boundary, micro_batch));
 }
 
 }  // namespace stormo::train

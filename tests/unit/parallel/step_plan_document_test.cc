@@ -88,6 +88,7 @@ std::vector<plan::StepPlan> plans_of_today() {
           made_by({clip_gradients(), elastic_averaging(3, 8)}),
           made_by({micro_batches(3), pipeline({})}),
           made_by({micro_batches(2), pipeline({.schedule = zero_bubble()})}),
+          made_by({micro_batches(2), pipeline({.schedule = pipedream_2bw()})}),
           compose(one_device(split_layers()), {clip_gradients(), tensor_parallel(2), mirrored(2)})
               .take_or_throw()};
 }

@@ -107,6 +107,7 @@ class PlanRank {
   std::function<void()> before_update = [] {};  ///< see RunnerParts
   train::DoneAction done = [](const auto&) {};  ///< besides `trace`
   std::size_t next = 0;                         ///< batch
+  train::StepAt at = {};                        ///< of the next step
 
   Rank rank() const { return groups.world().rank(); }
   train::ParameterStore& store() {
@@ -139,7 +140,7 @@ class PlanRank {
     if (!runner_) throw_if_error(start(run.plan));
     return *runner_;
   }
-  Result<train::StepOutcome> try_step() { return runner().step(run.options.optimizer.lr); }
+  Result<train::StepOutcome> try_step() { return runner().step(run.options.optimizer.lr, at); }
   void steps(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) try_step().take_or_throw();
   }

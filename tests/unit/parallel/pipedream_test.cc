@@ -1,0 +1,203 @@
+// Pipelines whose steps overlap, as plans. That ranks train as these plans say is tested in
+// tests/unit/train/pipedream_test.cc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/analysis/step/step_memory.h>
+#include <stormo/analysis/step/step_simulate.h>
+#include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/gradient_scale.h>
+#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/mirrored.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::parallel {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+using plan::StepPlan;
+
+plan::ModelShape layers(int n, bool tied = false) {
+  plan::ModelShape out;
+  for (int i = 0; i < n; ++i) {
+    const std::string name = "layer" + std::to_string(i);
+    out.segments.push_back({.name = name,
+                            .parameters = {{name + ".weight", 100}},
+                            .flops_per_sample = 200,
+                            .borrowed = {}});
+  }
+  if (tied) out.segments.back().borrowed = {0};
+  return out;
+}
+
+StepPlan plan_of(const PipelineSchedule& schedule, int stages, int n, bool tied = false,
+                 int period = 8) {
+  return compose(one_device(layers(stages, tied)), micro_batches(n),
+                 pipeline({.stages = stages, .schedule = schedule, .period = period}))
+      .take_or_throw();
+}
+
+TEST(PipeDream, ABackwardComesAsManyMicroBatchesLaterAsThereAreStagesBehind) {
+  for (const int stages : {2, 3, 5}) {
+    for (const int n : {1, 2, 4, 8}) {
+      for (int stage = 0; stage < stages; ++stage) {
+        int forwards = 0;
+        for (const Action& a : project(plan_of(pipedream(), stages, n), stage).actions) {
+          if (a.kind == ActionKind::kForward) ++forwards;
+          if (a.kind != ActionKind::kBackward) continue;
+          EXPECT_EQ(forwards - 1 - (a.micro_batch - a.delay * n), stages - 1 - stage);
+        }
+      }
+    }
+  }
+}
+
+TEST(PipeDream, AStageUpdatesWhenItHasAllGradientsOrOneStepLater) {
+  for (const int stages : {2, 3, 5}) {
+    for (const int n : {1, 2, 4, 8}) {
+      for (const PipelineSchedule& schedule : {pipedream(), pipedream_2bw()}) {
+        if (!check(schedule, {stages, n, 1}).ok()) continue;
+        for (int stage = 0; stage < stages; ++stage) {
+          const auto actions = project(plan_of(schedule, stages, n), stage).actions;
+          const auto update = std::ranges::find(actions, ActionKind::kUpdate, &Action::kind);
+          ASSERT_NE(update, actions.end());
+          const int lacking = (stages - 1 - stage + n - 1) / n;
+          EXPECT_EQ(update->delay, schedule.name == "pipedream" ? lacking : 1);
+          EXPECT_EQ(std::ranges::count(actions, ActionKind::kUpdate, &Action::kind), 1);
+        }
+      }
+    }
+  }
+}
+
+// Stage s keeps p-s versions; with double-buffered updates all keep 2.
+TEST(PipeDream, AStageKeepsVersionsOfItsParameters) {
+  constexpr std::int64_t kBytes = 100 * 4;
+  for (const int stages : {2, 3, 5}) {
+    // the first stage has most versions
+    const analysis::StepMemory of = analysis::memory(plan_of(pipedream(), stages, 1), {});
+    EXPECT_EQ(of.stage, 0);
+    EXPECT_EQ(of.between_steps.parameters, kBytes);
+    EXPECT_EQ(of.peak.parameters, stages * kBytes);
+    for (const int n : {stages, 2 * stages}) {
+      EXPECT_EQ(analysis::memory(plan_of(pipedream_2bw(), stages, n), {}).peak.parameters,
+                2 * kBytes);
+    }
+  }
+}
+
+// What stages wait for is the beginning and the end of a period.
+TEST(PipeDream, NoStageWaitsBetweenDrains) {
+  for (const int stages : {2, 4}) {
+    for (const int period : {1, 4, 32, 200}) {
+      const StepPlan p = plan_of(pipedream(), stages, 4, /*tied=*/false, period);
+      const auto n = static_cast<std::size_t>(stages);
+      const analysis::ComputeTimes times{.forward = std::vector<double>(n, 1.0),
+                                         .backward = std::vector<double>(n, 2.0)};
+      const auto s = analysis::simulate(p, {stages}, {},
+                                        {.compute = analysis::compute_times(p, times),
+                                         .collective = [](auto&, auto&) { return 0.0; }})
+                         .take_or_throw();
+      EXPECT_NEAR(s.seconds, 4 * 3 + (stages - 1) * 3.0 / period, 1e-9);
+      EXPECT_EQ(s.steps, std::min(period, 32));
+      if (period == 200) {
+        EXPECT_LT(s.idle_share(), 0.02);
+      }
+    }
+  }
+}
+
+TEST(PipeDream, TiedParametersAreUpdatedTogether) {
+  const StepPlan p = plan_of(pipedream_2bw(), 3, 4, /*tied=*/true);
+  const auto sum = std::ranges::find(p.actions, ActionKind::kSumTied, &Action::kind);
+  ASSERT_NE(sum, p.actions.end());
+  EXPECT_EQ(to_text(*sum), "sum_tied 0-0 delay 1");
+  EXPECT_EQ(to_text(*(sum + 1)), "update 0-0 delay 1");
+  // before the last stage has gradients of the next batch
+  const auto next = std::ranges::find_if(p.actions, [](const Action& a) {
+    return a.kind == ActionKind::kBackward && a.range.first == 2;
+  });
+  EXPECT_LT(sum, next);
+}
+
+std::string refusal(const StepPlan& in, const std::vector<Pass>& passes) {
+  return compose(in, passes).status().message();
+}
+
+TEST(PipeDream, SaysWhatItCannotDo) {
+  const auto expect = [](const std::string& message, const std::string& part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  const StepPlan model = one_device(layers(4, true));
+  const Pass cut = pipeline({.stages = 4, .schedule = pipedream()});
+  expect(refusal(model, {micro_batches(2), cut}),
+         "stages 0 and 3 read the same parameter, and are several batches apart; use at least 3 "
+         "micro-batches, or a model without tied weights");
+  EXPECT_EQ(refusal(model, {micro_batches(3), cut}), "");
+  expect(refusal(model, {micro_batches(4), clip_gradients(), cut}), "leave out clip_norm");
+  expect(refusal(model, {micro_batches(4), scale_loss(), cut}), "leave out float16");
+  expect(refusal(model,
+                 {micro_batches(4), pipeline({.stages = 4, .schedule = pipedream(), .period = 0})}),
+         "period 0");
+  expect(refusal(model, {micro_batches(2), pipeline({.stages = 4, .schedule = pipedream_2bw()})}),
+         "schedule 'pipedream_2bw'");
+}
+
+std::string said(StepPlan p, const std::function<void(StepPlan&)>& change) {
+  change(p);
+  return analysis::verify(p).message();
+}
+
+TEST(PipeDream, VerifyRefusesGradientsOfTwoBatches) {
+  const StepPlan good = plan_of(pipedream_2bw(), 2, 2);
+  ASSERT_TRUE(analysis::verify(good).ok());
+  const auto expect = [&](const std::function<void(StepPlan&)>& change, const std::string& part) {
+    const std::string message = said(good, change);
+    EXPECT_NE(message.find(part), std::string::npos) << message << to_text(good);
+  };
+  const auto of = [](StepPlan& p, ActionKind kind, int first) {
+    return std::ranges::find_if(
+        p.actions, [&](const Action& a) { return a.kind == kind && a.range.first == first; });
+  };
+  // the update of the last stage, behind its first backward
+  expect(
+      [&](StepPlan& p) {
+        const auto update = of(p, ActionKind::kUpdate, 1);
+        const auto backward = of(p, ActionKind::kBackward, 1);
+        std::rotate(update, update + 1, backward + 1);
+      },
+      "of the next batch, which adds to the same gradients of parameter 1 (layer1.weight)");
+  expect([&](StepPlan& p) { ++of(p, ActionKind::kUpdate, 0)->delay; }, "of the next batch");
+  expect([&](StepPlan& p) { of(p, ActionKind::kForward, 0)->delay = 1; },
+         "cannot come 1 step(s) after the load of its batch");
+  expect([&](StepPlan& p) { of(p, ActionKind::kUpdate, 0)->delay = -1; }, "cannot come -1 step(s)");
+  expect(
+      [&](StepPlan& p) {
+        const auto update = of(p, ActionKind::kUpdate, 0);
+        std::rotate(update, update + 1, p.actions.end());
+      },
+      "parameter 0 (layer0.weight) is never updated");
+}
+
+TEST(PipeDream, TheTextFormHasDelays) {
+  const StepPlan p = compose(plan_of(pipedream(), 3, 1), mirrored(2)).take_or_throw();
+  EXPECT_EQ(longest_delay(p), 2);
+  EXPECT_EQ(plan::parse_step_plan(to_text(p)).take_or_throw(), p);
+  StepPlan other = p;
+  std::ranges::find(other.actions, 2, &Action::delay)->delay = 1;
+  EXPECT_NE(hash(other), hash(p));
+  const auto reduce = std::ranges::find(p.actions, ActionKind::kAllReduce, &Action::kind);
+  EXPECT_EQ(to_text(*reduce), "all_reduce 0-0 delay 2 over dp");
+}
+
+}  // namespace
+}  // namespace stormo::parallel

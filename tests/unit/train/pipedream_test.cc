@@ -1,0 +1,226 @@
+// Pipelines whose steps overlap: ranks do what the plan says, and train as the definition of the
+// algorithm says, computed by one process: each stage computes a batch with parameters that lack
+// the updates of some batches before it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <stormo/parallel/strategy.h>
+#include <stormo/plan/project.h>
+#include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/parameters/model_parameters.h>
+
+#include "tests/unit/train/plan_run.h"
+
+namespace stormo::train::pipedream {
+namespace {
+
+using parallel::StepOptions;
+using plan::Action;
+using plan::ActionKind;
+using test::Batch;
+using test::PlanRank;
+using test::PlanRun;
+using test::Problem;
+
+struct Way {
+  std::string name;
+  std::vector<int> hosts;  // ranks of each
+  Strategy strategy;
+  StepOptions step = {};
+  bool tied = false;
+};
+std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
+
+/// All batches are finished after this step, and after the last one.
+constexpr std::int64_t kMeets = 4;
+
+PlanRun run_of(const Way& way, const Problem& problem, const std::vector<Batch>& batches) {
+  TrainerOptions options;
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  return {.plan = parallel::plan_for(way.strategy, problem.model(3)->split_shape(),
+                                     {.ranks_per_host = way.hosts}, way.step)
+                      .take_or_throw(),
+          .hosts = way.hosts,
+          .problem = problem,
+          .batches = batches,
+          .options = options};
+}
+
+bool meets(std::size_t step, std::size_t steps) {
+  return step + 1 == steps || static_cast<std::int64_t>(step + 1) % kMeets == 0;
+}
+
+/// What one rank does in all steps, as the rule of Action::delay says.
+std::vector<Action> expected_trace(const plan::StepPlan& mine, std::size_t steps) {
+  std::vector<Action> out;
+  const int longest = longest_delay(mine);
+  int begun = 0;  // the first batch that is under way
+  for (int step = 0; step < static_cast<int>(steps); ++step) {
+    const bool ends = meets(static_cast<std::size_t>(step), steps);
+    for (int later = 0; later <= (ends ? longest : 0); ++later) {
+      for (const Action& a : mine.actions) {
+        const int batch = step + later - a.delay;
+        const bool is_there = begun <= batch && batch <= step;
+        if (a.kind == ActionKind::kAgree ? ends && later == longest : is_there) out.push_back(a);
+      }
+    }
+    if (ends) begun = step + 1;
+  }
+  return out;
+}
+
+std::vector<std::string> text_of(const std::vector<Action>& actions) {
+  std::vector<std::string> out;
+  for (const Action& a : actions) out.push_back(to_text(a));
+  return out;
+}
+
+/// By parameter of the model: how many batches its updates are behind those that are computed.
+std::vector<int> delays(const Way& way, const plan::StepPlan& p) {
+  std::vector<int> out;
+  for (const plan::SegmentShape& s : p.model.segments) {
+    const int behind = way.strategy.pipeline - 1 - s.stage, m = way.step.micro_batches;
+    const int delay = way.strategy.schedule == "pipedream" ? (behind + m - 1) / m : 1;
+    out.insert(out.end(), s.parameters.size(), delay);
+  }
+  return out;
+}
+
+struct Oracle {
+  std::vector<double> losses;
+  test::Values values;
+};
+
+Oracle train_in_one_process(const Way& way, const PlanRun& run) {
+  const torch::NoGradGuard no_grad;
+  const auto chain = run.problem.model(3);
+  const std::vector<int> delay = delays(way, run.plan);
+  std::vector<NamedParameter> parameters = trainable_parameters(*chain);
+  std::vector<std::size_t> numbers;  // of the trainable ones, in the model
+  for (std::size_t i = 0; const plan::ParameterShape* p : flatten(run.plan.model)) {
+    if (p->trainable) numbers.push_back(i);
+    ++i;
+  }
+  FusedOptimizer optimizer(run.options.optimizer, parameters);
+  const auto copies = [&] {
+    std::vector<torch::Tensor> out;
+    for (const NamedParameter& p : parameters) out.push_back(p.tensor.clone());
+    return out;
+  };
+  const auto show = [&](const std::vector<torch::Tensor>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i) parameters[i].tensor.copy_(values[i]);
+  };
+  Oracle out;
+  std::vector<std::vector<torch::Tensor>> versions = {copies()};  // newest last
+  for (std::size_t step = 0; step < run.batches.size(); ++step) {
+    const std::vector<torch::Tensor> newest = copies();
+    std::vector<torch::Tensor> seen;
+    for (std::size_t i = 0; i < newest.size(); ++i) {
+      const auto back = std::min(versions.size() - 1, static_cast<std::size_t>(delay[numbers[i]]));
+      seen.push_back(versions[versions.size() - 1 - back][i]);
+    }
+    show(seen);
+    const Batch& batch = run.batches[step];
+    {
+      const torch::AutoGradMode with_gradients(true);
+      const torch::Tensor loss = model::cross_entropy(chain->forward(batch.x), batch.target);
+      out.losses.push_back(loss.item<double>() * static_cast<double>(batch.x.size(0)));
+      loss.backward();
+    }
+    show(newest);
+    throw_if_error(optimizer.step({.lr = run.options.optimizer.lr}, 0, parameters.size()));
+    optimizer.zero_grad();
+    if (meets(step, run.batches.size())) versions.clear();
+    versions.push_back(copies());
+  }
+  out.values = test::values_of(*chain);
+  return out;
+}
+
+class PipeDreamTrace : public testing::TestWithParam<Way> {};
+
+TEST_P(PipeDreamTrace, IsThePlanAndTrainsWithTheVersionsOfTheDefinition) {
+  const Way& way = GetParam();
+  const int heads = std::max(2, way.strategy.tensor * way.strategy.context);
+  const int positions = std::max(8, 4 * way.strategy.context);
+  std::vector<Problem> problems = {test::gpt_problem(way.tied, heads, positions)};
+  if (way.strategy.context == 1) {
+    problems.push_back(test::mlp_problem());
+    problems.push_back(test::cnn_problem());
+    problems.push_back(test::with_frozen_segment(test::mlp_problem(), 0));
+  }
+  for (const Problem& problem : problems) {
+    const bool is_small =
+        std::ssize(problem.model(3)->segments()) < std::int64_t{way.strategy.pipeline};
+    if (is_small && problem.name != "gpt") continue;
+    std::vector<Batch> batches = problem.batches(10, 13);
+    batches[5] = batches[5].rows(0, 3);  // some micro-batches, and with replicas ranks, have none
+    const PlanRun run = run_of(way, problem, batches);
+    const Oracle oracle = train_in_one_process(way, run);
+    std::vector<std::vector<Action>> traces(static_cast<std::size_t>(run.ranks()));
+    std::vector<std::vector<double>> losses(traces.size());
+    std::vector<test::Values> values(traces.size());
+    test::on_plan_ranks(run, [&](PlanRank& rank) {
+      const auto r = static_cast<std::size_t>(rank.rank());
+      for (std::size_t step = 0; step < batches.size(); ++step) {
+        rank.at = {.number = static_cast<std::int64_t>(step) + 1,
+                   .closes = meets(step, batches.size())};
+        losses[r].push_back(rank.try_step().take_or_throw().loss_sum);
+      }
+      values[r] = rank.values();
+      traces[r] = rank.trace;
+    });
+    for (std::size_t r = 0; r < traces.size(); ++r) {
+      const auto mine = project(run.plan, static_cast<Rank>(r));
+      EXPECT_EQ(text_of(traces[r]), text_of(expected_trace(mine, batches.size())))
+          << problem.name << " rank " << r;
+      test::expect_near(values[r], oracle.values, 1e-10, problem.name);
+    }
+    for (std::size_t step = 0; step < batches.size(); ++step) {
+      double sum = 0;
+      for (const auto& of_rank : losses) sum += of_rank[step];
+      EXPECT_NEAR(sum, oracle.losses[step], 1e-9) << problem.name << " step " << step;
+    }
+  }
+}
+
+Strategy stages(int n, const std::string& schedule) {
+  return {.period = 100, .pipeline = n, .schedule = schedule};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, PipeDreamTrace,
+    testing::Values(
+        Way{"pipedream", {2}, stages(2, "pipedream"), {.micro_batches = 4}},
+        Way{"tied", {2}, stages(2, "pipedream"), {.micro_batches = 1}, true},
+        Way{"a_batch_per_stage", {3}, stages(3, "pipedream"), {.micro_batches = 1}},
+        Way{"four_stages", {4}, stages(4, "pipedream"), {.micro_batches = 2}},
+        Way{"on_hosts", {1, 2}, stages(3, "pipedream"), {.micro_batches = 2}, true},
+        Way{"recomputed", {2}, stages(2, "pipedream"), {.micro_batches = 2, .recompute = true}},
+        Way{"two_versions", {2}, stages(2, "pipedream_2bw"), {.micro_batches = 4}},
+        Way{"two_versions_tied", {3}, stages(3, "pipedream_2bw"), {.micro_batches = 3}, true},
+        Way{"two_versions_on_hosts",
+            {2, 1},
+            stages(3, "pipedream_2bw"),
+            {.micro_batches = 5, .recompute = true}},
+        Way{"replicas", {4}, stages(2, "pipedream"), {.micro_batches = 3}, true},
+        Way{"replicas_on_hosts", {2, 2}, stages(2, "pipedream_2bw"), {.micro_batches = 2}},
+        Way{"tensor",
+            {4},
+            {.period = 100, .pipeline = 2, .tensor = 2, .schedule = "pipedream_2bw"},
+            {.micro_batches = 2}},
+        Way{"context",
+            {2, 2},
+            {.period = 100, .pipeline = 2, .context = 2, .schedule = "pipedream"},
+            {.micro_batches = 2},
+            true}),
+    [](const auto& way) { return way.param.name; });
+
+}  // namespace
+}  // namespace stormo::train::pipedream
