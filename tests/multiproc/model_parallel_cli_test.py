@@ -32,14 +32,11 @@ class ModelParallelTest(TrainTest):
 
     def test_trains_as_one_process_does(self):
         _, alone = self.run_of(*GPT, "checkpoint.directory=alone")
-        ways = (("-n", "2", *PIPELINE), ("-n", "2", *PIPELINE, "strategy.schedule=gpipe"),
-                ("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2"),
-                ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble"),
+        # every schedule, in all meshes: tests/unit/train/model_parallel_test.cc
+        ways = (("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2"),
                 ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v", "strategy.chunks=2"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
-                ("-n", "4", *PIPELINE, "strategy.pipeline=4"), ("-n", "2", *TENSOR),
-                ("-n", "4", *TENSOR, "train.micro_batches=2", "train.recompute=true"),
-                ("-n", "4", *TENSOR, *PIPELINE), ("-n", "2", *CONTEXT), ("-n", "4", *CONTEXT, "train.recompute=true"),
+                ("-n", "4", *TENSOR, *PIPELINE), ("-n", "4", *CONTEXT, "train.recompute=true"),
                 ("-n", "4", *CONTEXT, *PIPELINE, "strategy.attention=heads"))
         for way in ways:
             end, losses = self.run_of(*GPT, *way, "checkpoint.directory=cut", "--overwrite")
@@ -56,9 +53,11 @@ class ModelParallelTest(TrainTest):
     def test_any_mesh_reads_its_checkpoint(self):
         adam = (*GPT, "optimizer.kind=adamw")
         _, whole = self.run_of(*adam, "checkpoint.directory=whole", "steps=12")
-        ways = (("-n", "1"), ("-n", "4", *PIPELINE, "train.micro_batches=2"), ("-n", "2", "strategy.kind=fsdp"),
-                ("-n", "3", *PIPELINE, "strategy.pipeline=3"), ("-n", "2", *TENSOR), ("-n", "4", *TENSOR, *PIPELINE))
-        for first in (("-n", "2", *PIPELINE), ("-n", "4", *TENSOR), ("-n", "2", *CONTEXT)):
+        # each of the first ones is read by two others; more meshes: tests/unit/train/model_parallel_test.cc
+        chains = ((("-n", "2", *PIPELINE), ("-n", "1"), ("-n", "4", *TENSOR, *PIPELINE)),
+                  (("-n", "4", *TENSOR), ("-n", "2", "strategy.kind=fsdp"), ("-n", "3", *PIPELINE, "strategy.pipeline=3")),
+                  (("-n", "2", *CONTEXT), ("-n", "4", *PIPELINE, "train.micro_batches=2"), ("-n", "2", *TENSOR)))
+        for first, *ways in chains:
             self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
             evaluated = self.stormo("evaluate", "cut", "--json")
             self.assertEqual(evaluated.returncode, 0, evaluated.stderr)
