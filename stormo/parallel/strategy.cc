@@ -119,6 +119,16 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   if (many || ranks_of_replica(s) > plan::kMaxRanks) {
     return refuse(s, "has more than " + std::to_string(plan::kMaxRanks) + " ranks");
   }
+  const Strategy without;
+  if (s.pipeline == 1 && (s.schedule != without.schedule || s.chunks != without.chunks)) {
+    return refuse(s,
+                  "has no pipeline: set pipeline to 2 or more, or leave out schedule and chunks");
+  }
+  if (s.context == 1 && s.attention != without.attention) {
+    return refuse(s,
+                  "has all positions on each rank: set context to 2 or more, or leave out "
+                  "attention");
+  }
   const std::int64_t replica = ranks_of_replica(s);
   if (replica == 1) return {};
   if (s.kind != Kind::kDdp && s.kind != Kind::kMirrored && s.kind != Kind::kMultiWorkerMirrored) {

@@ -99,6 +99,8 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", *PIPELINE, "strategy.kind=fsdp"), ("'fsdp' does not cut replicas",)),
             (("-n", "2", *PIPELINE, "strategy.schedule=zigzag"), ("strategy.schedule", "gpipe")),
             (("-n", "2", *PIPELINE, "strategy.schedule=interleaved"), ("at least 2 chunks",)),
+            (("-n", "2", "strategy.schedule=gpipe"), ("set pipeline to 2 or more",)),
+            (("-n", "2", "strategy.attention=heads"), ("set context to 2 or more",)),
             (("-n", "2", *PIPELINE, "strategy.chunks=2"), ("use 'interleaved'",)),
             (("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v"), ("has 2 chunks", "set chunks=2")),
             (("-n", "2", *PIPELINE, "strategy.schedule=pipedream", "train.clip_norm=1"), ("leave out clip_norm",)),

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/parallel/strategy.h>
@@ -152,6 +154,45 @@ INSTANTIATE_TEST_SUITE_P(
             {.pipeline = 2, .tensor = 2},
             {.micro_batches = 2, .clip = true}}),
     [](const auto& way) { return way.param.name; });
+
+/// Bytes that the sockets at both ends of a connection keep at most.
+std::int64_t socket_buffers() {
+  std::int64_t sum = 0;
+  for (const char* which : {"tcp_wmem", "tcp_rmem"}) {
+    std::ifstream limits(std::string("/proc/sys/net/ipv4/") + which);
+    std::int64_t least = 0, usual = 0, most = 0;
+    limits >> least >> usual >> most;
+    sum += most;
+  }
+  return sum;
+}
+
+TEST(ModelParallel, SendsLargerThanAllBuffersBlockNobody) {
+  constexpr std::int64_t kWidth = 64;
+  const Problem wide{"wide mlp",
+                     [] {
+                       return std::make_shared<model::Mlp>(
+                           std::vector<std::int64_t>{8, kWidth, kWidth, kWidth, 5});
+                     },
+                     [](std::int64_t rows) {
+                       return Batch{torch::randn({rows, 8}), torch::randint(5, {rows})};
+                     },
+                     torch::kFloat32};
+  const std::int64_t bytes_of_a_row = kWidth * std::int64_t{sizeof(float)};
+  const std::int64_t moved = socket_buffers() + (std::int64_t{8} << 20);
+  const std::vector<Batch> batches = wide.batches(1, 2 * moved / bytes_of_a_row);
+  const auto one = test::train_by_plan(run_of({"", {1}, {}, {}}, wide, batches));
+  for (const auto& [schedule, stages] :
+       {std::pair("gpipe", 2), {"gpipe", 4}, {"1f1b", 2}, {"pipedream", 4}}) {
+    const Way way{schedule,
+                  std::vector<int>(static_cast<std::size_t>(stages), 1),
+                  {.pipeline = stages, .schedule = schedule},
+                  {.micro_batches = 2}};
+    const auto runs = test::train_by_plan(run_of(way, wide, batches));
+    EXPECT_NEAR(runs.back().losses[0], one[0].losses[0], 1e-4 * one[0].losses[0])
+        << schedule << ", " << stages << " stages";
+  }
+}
 
 /// Whole tensors by name, put together from what ranks save.
 using State = std::map<std::string, torch::Tensor>;
