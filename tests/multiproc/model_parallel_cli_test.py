@@ -7,7 +7,9 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
+import unittest
 
 from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
 
@@ -77,6 +79,25 @@ class ModelParallelTest(TrainTest):
             self.run_of(*way, "steps=4", "checkpoint.directory=cut")
             resumed, _ = self.run_of(*way[:-1], "steps=11", "checkpoint.directory=cut", "--resume")
             self.assertEqual(resumed["weights_hash"], whole["weights_hash"])
+
+    @unittest.skipUnless(shutil.which("mpirun"), "set-up: no mpirun")
+    def test_stages_that_share_no_memory_send(self):
+        _, alone = self.run_of(*GPT)
+        environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        done = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", STORMO, "train", *GPT, "--engine", "mpi",
+                               *PIPELINE, "--json", "checkpoint.directory="], cwd=self.folder, env=environment,
+                              capture_output=True, text=True, timeout=DEADLINE_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        records = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        self.assert_near([r["loss"] for r in records if r["event"] in ("step", "eval")], alone)
+
+    # lines of the log come when all ranks meet: they have no loss that is old
+    def test_an_asynchronous_pipeline_logs_what_it_knows(self):
+        records = self.lines("gpt.toml", "model.layers=3", "-n", "2", *PIPELINE, "strategy.schedule=pipedream",
+                             "strategy.period=3", "steps=10", "eval_every=5")
+        steps = [(r["step"], r["loss"]) for r in records if r["event"] == "step"]
+        self.assertEqual([step for step, _ in steps], [3, 5, 6, 9, 10])
+        self.assertEqual(len({loss for _, loss in steps}), len(steps))
 
     def test_a_lost_rank_ends_the_job_with_its_cause(self):
         for way in (PIPELINE, TENSOR, CONTEXT):

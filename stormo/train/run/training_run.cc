@@ -371,10 +371,12 @@ Status TrainingRun::between_steps() {
 }
 
 void TrainingRun::show_progress(bool last) {
+  log_is_due_ = log_is_due_ || due(state_.step, options_.log_every);
   // where steps overlap, the first stage learns losses when all ranks meet
   if (std::isnan(step_loss_) && !last) return;
   const std::int64_t left = steps_ - state_.step;
-  if (due(state_.step, options_.log_every) || last) {
+  if ((log_is_due_ && (agreed_ || !steps_overlap_)) || last) {
+    log_is_due_ = false;
     show_step(log_.take(left), /*logged=*/true);
   } else if (std::chrono::steady_clock::now() - shown_ >= kShowEvery) {
     show_step(log_.look(left), /*logged=*/false);

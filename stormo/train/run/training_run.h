@@ -138,6 +138,7 @@ class TrainingRun {
   std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
   std::int64_t agreed_step_ = 0;                  // after which all ranks met last
   bool steps_overlap_ = false;
+  bool log_is_due_ = false;
   bool agreed_ = false;                         // in this step
   std::unique_ptr<WorkerProgress> progress_;    // of an asynchronous plan
   std::unique_ptr<SessionSteps> session_;       // of a worker of server processes

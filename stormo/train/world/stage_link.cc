@@ -23,7 +23,9 @@ comm::Buffer bytes_of_object(T& object) {
 }  // namespace
 
 StageLink::StageLink(comm::Communicator& stages)
-    : stages_(stages), peers_(static_cast<std::size_t>(stages.size())) {
+    : stages_(stages),
+      shares_memory_(stages.peer_address(0, 0) != nullptr),
+      peers_(static_cast<std::size_t>(stages.size())) {
   for (int host = 0; const int ranks : stages.ranks_per_host()) {
     host_of_.insert(host_of_.end(), static_cast<std::size_t>(ranks), host++);
   }
@@ -41,8 +43,8 @@ StageLink::~StageLink() {
 }
 
 bool StageLink::in_host(int stage) const {
-  return host_of_[static_cast<std::size_t>(stage)] ==
-         host_of_[static_cast<std::size_t>(stages_.rank())];
+  return shares_memory_ && host_of_[static_cast<std::size_t>(stage)] ==
+                               host_of_[static_cast<std::size_t>(stages_.rank())];
 }
 
 Status StageLink::send(int to, Key key, const torch::Tensor& x, torch::IntArrayRef like) {

@@ -22,7 +22,8 @@ namespace stormo::train {
 ///
 /// In a host a tensor is not copied, if its elements lie in the Arena and follow each other: the
 /// receiver reads them where the sender wrote them. The sender keeps the tensor until the receiver
-/// has dropped it. Between hosts it is sent in the background.
+/// has dropped it. Between hosts, and where the ranks of a host share no memory, it is sent in the
+/// background.
 ///
 /// A sender never waits for the receiver. Both ends of a pair call send() and expect() in the same
 /// order, that of a plan; receive() may come in any order. One thread.
@@ -109,6 +110,7 @@ class StageLink {
   Status forget_sent();
 
   comm::Communicator& stages_;
+  bool shares_memory_;        // inside of a host; engines over other libraries do not
   std::vector<int> host_of_;  // by stage
   std::vector<Peer> peers_;   // by stage
   std::list<Lent> lent_;
