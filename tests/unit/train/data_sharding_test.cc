@@ -177,7 +177,8 @@ double largest_class_gap(const std::vector<Samples>& used, int epochs) {
   return gap;
 }
 
-// The others have processes: DistributedTrainer.ReplicasOfOneRankAndOfSeveralGoOnInAStratifiedEpoch.
+// The others have processes:
+// DistributedTrainer.ReplicasOfOneRankAndOfSeveralGoOnInAStratifiedEpoch.
 class EachStrategy : public DataSharding, public testing::WithParamInterface<Strategy::Kind> {};
 
 // A batch of 8 leaves 7 samples for the last step of an epoch; 8 steps end in the second epoch.
