@@ -32,6 +32,17 @@ ActionKind action_of(Kind kind) {
   return ActionKind::kForward;
 }
 
+/// The trainable parameters that several stages read.
+std::vector<int> tied_parameters(const plan::ModelShape& model) {
+  std::vector<int> out;
+  const plan::Stages stages(model);
+  const auto shapes = flatten(model);
+  for (int p = 0; p < num_parameters(model); ++p) {
+    if (stages.is_tied(p) && shapes[at(p)]->trainable) out.push_back(p);
+  }
+  return out;
+}
+
 /// Merges the orders of all stages into one.
 class Merge {
  public:
@@ -46,7 +57,9 @@ class Merge {
         free_(at(shape.stages)),
         delays_(parts_.size(), std::vector<int>(at(shape.micro_batches))),
         done_(parts_.size(),
-              std::vector<std::pair<double, double>>(at(shape.micro_batches), {kNever, kNever})) {}
+              std::vector<std::pair<double, double>>(at(shape.micro_batches), {kNever, kNever})) {
+    if (schedule.overlap) tied_ = tied_parameters(out.model);
+  }
 
   Status run() {
     std::size_t left = 0;
@@ -137,8 +150,7 @@ class Merge {
   /// The first stage that reads a parameter is the last one to have its gradient: then all of them
   /// update it, before they add to that of the next batch.
   Status check_tied() const {
-    if (!schedule_.overlap) return {};
-    for (int p = 0; p < num_parameters(out_.model); ++p) {
+    for (const int p : tied_) {
       const std::vector<int>& readers = stages_.of_parameter(p);
       for (const int s : readers) {
         const int first = orders_[at(s)][updates_[at(s)].first].delay;
@@ -184,9 +196,8 @@ class Merge {
   /// its gradients of the next batch.
   double tied_updated(int stage) const {
     double out = 0;
-    if (!schedule_.overlap) return out;
     const int next = orders_[at(stage)][updates_[at(stage)].first].delay + 1;
-    for (int p = 0; p < num_parameters(out_.model); ++p) {
+    for (const int p : tied_) {
       const std::vector<int>& readers = stages_.of_parameter(p);
       const Updates& owner = updates_[at(readers.front())];
       const bool waits = std::ranges::count(readers, stage) > 0 && readers.front() != stage;
@@ -266,6 +277,7 @@ class Merge {
   const std::vector<plan::Range>& parts_;  // of segments, in the order of the model
   plan::StepPlan& out_;
   plan::Stages stages_;
+  std::vector<int> tied_;                       // parameters, where steps overlap
   std::vector<std::vector<StageStep>> orders_;  // by stage
   std::vector<std::size_t> next_;               // by stage
   std::vector<double> free_;                    // by stage
@@ -283,10 +295,8 @@ Status merge_stages(const PipelineSchedule& schedule, const PipelineShape& shape
 }
 
 void sum_tied(plan::StepPlan& plan, plan::Range parameters, int delay) {
-  const plan::Stages stages(plan.model);
-  const auto shapes = flatten(plan.model);
-  for (int p = parameters.first; p <= parameters.last; ++p) {
-    if (!stages.is_tied(p) || !shapes[at(p)]->trainable) continue;
+  for (const int p : tied_parameters(plan.model)) {
+    if (p < parameters.first || p > parameters.last) continue;
     plan.actions.push_back({.kind = ActionKind::kSumTied, .range = {p, p}, .delay = delay});
   }
 }

@@ -43,7 +43,8 @@ class Walk {
         in_parts_(std::ranges::count(plan.parameters, Placement::kShard) > 0),
         shapes_(flatten(model_)),
         reads_(parameters_read(model_)),
-        has_gradient_(shapes_.size()) {
+        has_gradient_(shapes_.size()),
+        longest_delay_(longest_delay(plan)) {
     for (const Action& a : plan.actions) {
       if (a.kind == ActionKind::kReshard) dropped_.push_back(a.range);
       if (a.kind == ActionKind::kRecompute) recomputed_.insert(computation_of(a));
@@ -54,7 +55,7 @@ class Walk {
   StepMemory take() {
     StepMemory out{.between_steps = now_, .peak = now_};
     // where steps overlap, until as many batches are under way as ever, each with its version
-    for (step_ = 0; step_ <= 2 * longest_delay(plan_); ++step_) {
+    for (step_ = 0; step_ <= 2 * longest_delay_; ++step_) {
       for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
         const Action& a = plan_.actions[i];
         if (a.delay > step_ || !stages_.concern(a, stage_)) continue;
@@ -126,7 +127,7 @@ class Walk {
     ++versions_[newest_].batches;
   }
   void update(const Action& a) {
-    if (longest_delay(plan_) == 0) return;
+    if (longest_delay_ == 0) return;
     int& own = version_of_[static_cast<std::size_t>(step_ - a.delay)];
     if (own >= 0) {
       Version& version = versions_[own];
@@ -267,6 +268,7 @@ class Walk {
   std::vector<std::vector<int>> reads_;  // by segment: parameters
   std::vector<bool> has_gradient_;
   std::map<std::pair<int, int>, std::int64_t> terms_;  // of reductions, by range
+  int longest_delay_;
   int step_ = 0;
   int newest_ = 0;               // version of the parameters
   std::vector<int> version_of_;  // by batch; -1: it has its update

@@ -52,7 +52,7 @@ class Walk {
     const int delay = longest_delay(plan_);
     const int period = delay > 0 ? plan_.actions.back().every : 1;
     out_.steps = std::min(period, kMostSteps);
-    double half = 0;  // when as many steps were done
+    double half = 0, each_more = 0;  // when half of them are done; what a further one takes
     for (step_ = 0; step_ < out_.steps + delay; ++step_) {
       for (action_ = 0; action_ < plan_.actions.size(); ++action_) {
         const Action& a = plan_.actions[action_];
@@ -63,9 +63,9 @@ class Walk {
         }
       }
       if (step_ + 1 == kMostSteps / 2) half = now();
-      if (step_ + 1 == kMostSteps) each_more_ = (now() - half) / (kMostSteps - kMostSteps / 2);
+      if (step_ + 1 == kMostSteps) each_more = (now() - half) / (kMostSteps - kMostSteps / 2);
     }
-    const double more = each_more_ * (period - out_.steps);
+    const double more = each_more * (period - out_.steps);
     for (const Ready& rank : ranks_) {
       const double end = std::max(rank.compute, rank.communication) + more;
       out_.finish.push_back(end / period);
@@ -301,7 +301,6 @@ class Walk {
   Arrivals gathers_, reductions_;
   std::size_t action_ = 0;
   int step_ = 0;
-  double each_more_ = 0;  // what a further step takes
   StepSimulation out_;
 };
 

@@ -312,8 +312,7 @@ Status TrainingRun::agree(const StepOutcome& mine) {
   StepOutcome all;
   STORMO_RETURN_IF_ERROR(exchange(std::exchange(round_, {}), all));
   step_loss_ = all.loss_sum / static_cast<double>(all.samples);
-  recent_loss_.add(all.loss_sum, static_cast<double>(all.samples),
-                   progress_ ? 1 : state_.step + 1 - agreed_step_);
+  recent_loss_.add(all.loss_sum, static_cast<double>(all.samples), state_.step + 1 - agreed_step_);
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   return {};
 }

@@ -143,6 +143,9 @@ TEST(PipeDream, SaysWhatItCannotDo) {
          "stages 0 and 3 read the same parameter, and are several batches apart; use at least 3 "
          "micro-batches, or a model without tied weights");
   EXPECT_EQ(refusal(model, {micro_batches(3), cut}), "");
+  plan::ModelShape frozen = layers(4, true);
+  frozen.segments[0].parameters[0].trainable = false;
+  EXPECT_EQ(refusal(one_device(frozen), {micro_batches(2), cut}), "") << "it has no gradients";
   expect(refusal(model, {micro_batches(4), clip_gradients(), cut}), "leave out clip_norm");
   expect(refusal(model, {micro_batches(4), scale_loss(), cut}), "leave out float16");
   expect(refusal(model,

@@ -7,15 +7,13 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
 
-#include "tests/unit/train/plan_run.h"
+#include "tests/unit/train/cut_model.h"
 
 namespace stormo::train {
 namespace {
@@ -26,26 +24,7 @@ using test::PlanRank;
 using test::PlanRun;
 using test::Problem;
 
-struct Way {
-  std::string name;
-  std::vector<int> hosts;  // ranks of each
-  Strategy strategy;
-  StepOptions step = {};
-};
-std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
-
-PlanRun run_of(const Way& way, const Problem& problem, const std::vector<Batch>& batches) {
-  TrainerOptions options;
-  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
-  options.clip_norm = way.step.clip ? 0.5 : 0;
-  return {.plan = parallel::plan_for(way.strategy, problem.model(3)->split_shape(),
-                                     {.ranks_per_host = way.hosts}, way.step)
-                      .take_or_throw(),
-          .hosts = way.hosts,
-          .problem = problem,
-          .batches = batches,
-          .options = options};
-}
+using Way = test::CutWay;
 
 class ModelParallelTrace : public testing::TestWithParam<Way> {};
 

@@ -5,17 +5,15 @@
 
 #include <algorithm>
 #include <deque>
-#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/model_parameters.h>
 
-#include "tests/unit/train/plan_run.h"
+#include "tests/unit/train/cut_model.h"
 
 namespace stormo::train::pipedream {
 namespace {
@@ -28,29 +26,10 @@ using test::PlanRank;
 using test::PlanRun;
 using test::Problem;
 
-struct Way {
-  std::string name;
-  std::vector<int> hosts;  // ranks of each
-  Strategy strategy;
-  StepOptions step = {};
-  bool tied = false;
-};
-std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
+using Way = test::CutWay;
 
 /// All batches are finished after this step, and after the last one.
 constexpr std::int64_t kMeets = 4;
-
-PlanRun run_of(const Way& way, const Problem& problem, const std::vector<Batch>& batches) {
-  TrainerOptions options;
-  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
-  return {.plan = parallel::plan_for(way.strategy, problem.model(3)->split_shape(),
-                                     {.ranks_per_host = way.hosts}, way.step)
-                      .take_or_throw(),
-          .hosts = way.hosts,
-          .problem = problem,
-          .batches = batches,
-          .options = options};
-}
 
 bool meets(std::size_t step, std::size_t steps) {
   return step + 1 == steps || static_cast<std::int64_t>(step + 1) % kMeets == 0;
