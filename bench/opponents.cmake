@@ -24,12 +24,11 @@ endfunction()
 
 # By the wrapper: its -show is a compiler's command line. `macro` is one that only this mpi.h defines.
 function(stormo_wrapped_opponent name macro)
-  find_program(STORMO_BENCH_${name}_CC NAMES mpicc.${name} mpicc)
-  mark_as_advanced(STORMO_BENCH_${name}_CC)
-  if(NOT STORMO_BENCH_${name}_CC)
+  find_program(wrapper NAMES mpicc.${name} mpicc NO_CACHE)  # another may be installed later
+  if(NOT wrapper)
     return()
   endif()
-  execute_process(COMMAND ${STORMO_BENCH_${name}_CC} -show
+  execute_process(COMMAND ${wrapper} -show
     OUTPUT_VARIABLE line OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   separate_arguments(words UNIX_COMMAND "${line}")
   set(includes ${words})
@@ -50,7 +49,7 @@ function(stormo_wrapped_opponent name macro)
   if(header)
     file(STRINGS ${header}/mpi.h defined REGEX "define +${macro}[ \t]")
   endif()
-  get_filename_component(folder ${STORMO_BENCH_${name}_CC} DIRECTORY)
+  get_filename_component(folder ${wrapper} DIRECTORY)
   find_program(launcher NAMES mpiexec.${name} mpiexec PATHS ${folder} NO_CACHE NO_DEFAULT_PATH)
   if(defined AND launcher)
     stormo_mpi_opponent(${name} ${launcher} "${includes}" "${libraries}")

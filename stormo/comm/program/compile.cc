@@ -54,7 +54,11 @@ class Compiler {
     }
     return {local(owner), area};
   }
-  /// Local peers that read or write my memory do it in their programs; I must know of it.
+  /// Who copies a chunk inside a host: the rank that gets it, but for a gather, where all chunks go
+  /// to one rank. There each rank that has one writes it, so that they copy side by side.
+  bool sender_copies() const { return schedule_.goal.kind == GoalKind::kGather; }
+  /// Local peers that read or write my memory do it in their programs; I must know of it. They
+  /// never read kStage.
   void note_peers(const Transfer& t, Area read, bool writes) {
     if (!is_local(t)) return;
     if (t.from == me_) noted(me_, read, t.to);
@@ -136,7 +140,8 @@ class Compiler {
     }
     exchange(round);
     for (const Transfer& t : round) {
-      note_peers(t, area_of(schedule_, t.from, t.chunk, is_raw(t.from, t.chunk)), false);
+      const Area read = area_of(schedule_, t.from, t.chunk, is_raw(t.from, t.chunk));
+      note_peers(t, sender_copies() ? Area::kStage : read, sender_copies());
     }
     std::vector<Instruction> steps = reductions_into_me(round);
     const bool staged = local_exchange(round);
@@ -153,11 +158,12 @@ class Compiler {
       program_.steps.push_back(std::move(step));
     }
     for (const Transfer& t : round) {
-      if (t.to != me_ || !is_local(t) || t.how != plan::ReceiveOp::kCopy) continue;
+      const Rank copies = sender_copies() ? t.from : t.to;
+      if (copies != me_ || !is_local(t) || t.how != plan::ReceiveOp::kCopy) continue;
       program_.steps.push_back({.kind = Instruction::Kind::kCopy,
                                 .chunk = t.chunk,
                                 .sources = {{.place = source(t.from, t.chunk)}},
-                                .destinations = {target(me_, t.chunk)}});
+                                .destinations = {target(t.to, t.chunk)}});
     }
     if (staged) {
       met_ = false;
@@ -267,8 +273,12 @@ class Compiler {
     if (!step.sends.empty() || !step.receives.empty()) program_.steps.push_back(std::move(step));
   }
 
-  /// A chunk that is mine from the beginning and that nobody sent me: from `in` to `out`.
+  /// A chunk that is mine from the beginning and that nobody sent me: from `in` to `out`. Before
+  /// the last meeting, because others are at work until then.
   void keep_own_input() {
+    const bool ends_in_meeting =
+        !program_.steps.empty() && program_.steps.back().kind == Instruction::Kind::kSync;
+    if (ends_in_meeting) program_.steps.pop_back();
     for (ChunkId c = 0; c < schedule_.chunks; ++c) {
       const auto from = plan::only_source(schedule_, c);
       const auto to = plan::only_target(schedule_, c);
@@ -280,6 +290,7 @@ class Compiler {
                                 .sources = {{.place = source(me_, c), .raw = true}},
                                 .destinations = {target(me_, c)}});
     }
+    if (ends_in_meeting) program_.steps.push_back({.kind = Instruction::Kind::kSync});
   }
 
   const Schedule& schedule_;

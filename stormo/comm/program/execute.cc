@@ -183,8 +183,11 @@ class Execution {
   Status copy_step(const Instruction& step) {
     return for_pieces(step.chunk, [&](std::size_t b, std::int64_t offset, std::int64_t n) {
       const Place from = step.sources[0].place;
-      return load(at(step.destinations[0], step.chunk, b, offset), from,
-                  at(from, step.chunk, b, offset), bytes(n));
+      const Place to = step.destinations[0];
+      const std::byte* const source = at(from, step.chunk, b, offset);
+      std::byte* const destination = at(to, step.chunk, b, offset);
+      return to.local == o_.local_rank ? load(destination, from, source, bytes(n))
+                                       : store(to, destination, source, bytes(n));
     });
   }
 

@@ -92,7 +92,8 @@ struct Program {
 };
 
 /// The program of rank `me` in `schedule`. Transfers inside a host become direct reads of the
-/// peer's memory. All reductions of a round into one chunk become one pass, in the order of ranks.
+/// peer's memory; those of a gather become writes to it, so that its root does not copy everything
+/// by itself. All reductions of a round into one chunk become one pass, in the order of ranks.
 /// If other ranks copy the result of a reduction in the next round, the same pass writes it to
 /// them. A pure function.
 Program compile(const plan::Schedule& schedule, Rank me, const HostMap& hosts);

@@ -310,6 +310,19 @@ TEST(Compile, DirectAllReduceOnOneHostIsOnePassAndOneMeeting) {
   EXPECT_EQ(p.steps[1].kind, Instruction::Kind::kSync);
 }
 
+TEST(Compile, InAGatherEachRankWritesItsOwnPartBeforeTheLastMeeting) {
+  for (const Rank me : {0, 1, 2}) {
+    const Program p = compile(schedule::direct_gather(3, 0), me, HostMap::of({3}));
+    ASSERT_EQ(p.steps.size(), 2u);
+    EXPECT_EQ(p.steps[0].kind, Instruction::Kind::kCopy);
+    EXPECT_EQ(p.steps[0].sources, (std::vector<Source>{{.place = {me, Area::kIn}, .raw = me == 0}}));
+    EXPECT_EQ(p.steps[0].destinations, (std::vector<Place>{{0, Area::kOut}}));
+    EXPECT_EQ(p.steps[1].kind, Instruction::Kind::kSync);
+    EXPECT_FALSE(p.shares_in);
+    EXPECT_EQ(p.shares_out, me == 0);
+  }
+}
+
 TEST(Compile, RanksOfAHostMeetEquallyOften) {
   for (const auto& hosts : kHosts) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
