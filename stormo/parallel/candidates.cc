@@ -45,18 +45,17 @@ std::vector<Strategy> with_schedules(const Strategy& strategy) {
   return out;
 }
 
-/// The ways to place whole models, and their shards.
-std::vector<Strategy> uncut(int hosts) {
-  using Parameters = Strategy::Parameters;
-  std::vector<Strategy> out = {{.parameters = Parameters::kHostShared},
-                               {.parameters = Parameters::kReplicated}};
+/// The ways to shard what several ranks have alike.
+std::vector<Strategy> with_shards(Strategy strategy, int hosts) {
+  std::vector<Strategy> out;
+  strategy.kind = Strategy::Kind::kFsdp;
+  strategy.parameters = Strategy::Parameters::kSharded;
   for (const bool hybrid : {false, true}) {
     if (hybrid && hosts == 1) continue;
+    strategy.hybrid = hybrid;
     for (const int stage : {1, 2, 3}) {
-      out.push_back({.kind = Strategy::Kind::kFsdp,
-                     .parameters = Parameters::kSharded,
-                     .stage = stage,
-                     .hybrid = hybrid});
+      strategy.stage = stage;
+      out.push_back(strategy);
     }
   }
   return out;
@@ -68,7 +67,13 @@ std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_ba
                                   bool by_positions) {
   const int ranks =
       std::accumulate(workers.ranks_per_host.begin(), workers.ranks_per_host.end(), 0);
-  std::vector<Strategy> strategies = uncut(static_cast<int>(workers.ranks_per_host.size()));
+  const auto hosts = static_cast<int>(workers.ranks_per_host.size());
+  std::vector<Strategy> strategies = {{.parameters = Strategy::Parameters::kHostShared},
+                                      {.parameters = Strategy::Parameters::kReplicated}};
+  const auto add = [&strategies](const std::vector<Strategy>& more) {
+    strategies.insert(strategies.end(), more.begin(), more.end());
+  };
+  add(with_shards({}, hosts));
   for (int stages = 1; stages <= ranks; ++stages) {
     for (int tensor = 1; stages * tensor <= ranks; ++tensor) {
       const int left = by_positions ? ranks / (stages * tensor) : 1;
@@ -77,9 +82,10 @@ std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_ba
         if (together == 1 || ranks % together != 0) continue;
         for (const plan::AttentionForm form : plan::kAttentionForms) {
           if (context == 1 && form != plan::AttentionForm::kRing) continue;
-          const auto all = with_schedules(
-              {.pipeline = stages, .tensor = tensor, .context = context, .attention = form});
-          strategies.insert(strategies.end(), all.begin(), all.end());
+          const Strategy cut{
+              .pipeline = stages, .tensor = tensor, .context = context, .attention = form};
+          add(with_schedules(cut));
+          if (stages == 1 && together < ranks) add(with_shards(cut, hosts));
         }
       }
     }

@@ -21,6 +21,16 @@ std::vector<Range> groups_of(Range segments) {
   return out;
 }
 
+/// The first segment that reads a trainable parameter; no gradient reaches those before it.
+int first_trained(const plan::ModelShape& model) {
+  const auto all = flatten(model);
+  const auto reads = parameters_read(model);
+  const auto trains = [&](int p) { return all[static_cast<std::size_t>(p)]->trainable; };
+  const auto first = std::ranges::find_if(
+      reads, [&](const std::vector<int>& read) { return std::ranges::any_of(read, trains); });
+  return static_cast<int>(first - reads.begin());
+}
+
 }  // namespace
 
 Pass recompute() {
@@ -28,7 +38,7 @@ Pass recompute() {
     plan::StepPlan out = in;
     out.strategy += "+recompute";
     out.actions.clear();
-    const int end = all_segments(in.model).last;
+    const int end = all_segments(in.model).last, begin = first_trained(in.model);
     for (const Action& a : in.actions) {
       if (a.kind == ActionKind::kRecompute) {
         return Status(Code::kBadPlan, "recompute: the plan recomputes already; apply it once");
@@ -44,7 +54,7 @@ Pass recompute() {
         Action part = a;
         part.range = group;
         // the backward of the last group comes right after its forward: nothing to gain
-        if (passes_gradient(a.kind) && group.last != end) {
+        if (passes_gradient(a.kind) && group.last != end && group.last >= begin) {
           out.actions.push_back(part);
           out.actions.back().kind = ActionKind::kRecompute;
         }

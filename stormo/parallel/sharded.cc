@@ -10,11 +10,13 @@
 // units and the hybrid.
 #include <stormo/parallel/sharded.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <stormo/parallel/sharding_order.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::parallel {
 namespace {
@@ -95,6 +97,11 @@ Result<plan::StepPlan> shard(const plan::StepPlan& in, const Sharding& how) {
     return invalid_argument("sharded: prefetch " + std::to_string(how.prefetch) +
                             "; give at least 0");
   }
+  if (in.mesh.find(plan::kStageAxis) >= 0) {
+    return invalid_argument(
+        "sharded: a stage of a pipeline has its own parameters and computes them in parts; leave "
+        "out the pipeline");
+  }
   if (in.mesh.find(kShardAxis) >= 0) {
     return Status(Code::kBadPlan, "sharded: the mesh already has an axis 'shard'; apply it once");
   }
@@ -102,12 +109,17 @@ Result<plan::StepPlan> shard(const plan::StepPlan& in, const Sharding& how) {
   for (const Action& a : in.actions) sharder.add(a);
   plan::StepPlan out = sharder.take();
   out.strategy += "+sharded" + std::to_string(how.stage);
-  out.mesh.axes.push_back(
-      {kShardAxis, how.ranks});  // innermost: its ranks are neighbours, on one host
-  out.parameters.push_back(plan::Placement::kShard);
+  // As near to each other as those can be that compute samples together: they are on one host then.
+  const auto outside = std::ranges::find_if(out.mesh.axes, [](const plan::Axis& axis) {
+    return axis.name == plan::kContextAxis || axis.name == plan::kTensorAxis;
+  });
+  const auto at = outside - out.mesh.axes.begin();
+  out.mesh.axes.insert(outside, {kShardAxis, how.ranks});
+  out.parameters.insert(out.parameters.begin() + at, plan::Placement::kShard);
   // nothing is gained by cutting what is never updated, unless it is dropped after use
-  out.frozen.push_back(how.stage == 3 ? plan::Placement::kShard : plan::Placement::kReplicate);
-  out.optimizer_state.push_back(plan::Placement::kShard);
+  out.frozen.insert(out.frozen.begin() + at,
+                    how.stage == 3 ? plan::Placement::kShard : plan::Placement::kReplicate);
+  out.optimizer_state.insert(out.optimizer_state.begin() + at, plan::Placement::kShard);
   return out;
 }
 

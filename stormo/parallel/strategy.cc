@@ -131,8 +131,17 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   }
   const std::int64_t replica = ranks_of_replica(s);
   if (replica == 1) return {};
-  if (s.kind != Kind::kDdp && s.kind != Kind::kMirrored && s.kind != Kind::kMultiWorkerMirrored) {
-    return refuse(s, "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp'");
+  const bool replicates =
+      s.kind == Kind::kDdp || s.kind == Kind::kMirrored || s.kind == Kind::kMultiWorkerMirrored;
+  if (s.kind == Kind::kFsdp && s.pipeline > 1) {
+    return refuse(s,
+                  "has no shards of a stage of a pipeline; leave out pipeline, or use 'ddp', where "
+                  "tensor and context go with both");
+  }
+  if (!replicates && s.kind != Kind::kFsdp) {
+    return refuse(s,
+                  "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp' or "
+                  "'fsdp'");
   }
   if (s.parameters == Parameters::kHostShared) {
     return refuse(s, "has no copy that parts of the model share; leave out parameters");
@@ -147,7 +156,12 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
                   "cannot update by this rule with tensor: lars and lamb need norms of whole "
                   "parameters, of which ranks have slices; use another optimizer");
   }
-  if (shape.ranks % replica == 0) return {};
+  if (shape.ranks % replica == 0) {
+    if (s.kind != Kind::kFsdp || !s.hybrid || shape.local % replica == 0) return {};
+    return refuse(s, "shards over the ranks of a host (hybrid), and " +
+                         std::to_string(shape.local) + " ranks of a host are no multiple of the " +
+                         std::to_string(replica) + " that compute a replica; leave out hybrid");
+  }
   return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
                        std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
                        ", context " + std::to_string(s.context) + "), and " +
@@ -173,6 +187,17 @@ bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
   if (s.parameters != Parameters::kAuto || !w.can_share || !shape.uniform) return false;
   if (s.kind == Kind::kDdp) return shape.local > 1;
   return s.kind == Kind::kFsdp && shape.local > 1 && (shape.hosts == 1 || s.hybrid);
+}
+
+/// Several copies of the model, or of what each rank has of it: replicas, or shards of one.
+void copy(std::vector<Pass>& passes, const Strategy& s, const Shape& shape, const StepOptions& step,
+          int copies) {
+  if (s.kind != Kind::kFsdp) return passes.push_back(mirrored(copies));
+  const bool hybrid = s.hybrid && shape.hosts > 1;
+  if (hybrid) passes.push_back(mirrored(shape.hosts));
+  passes.push_back(sharded({.stage = s.stage,
+                            .ranks = hybrid ? copies / shape.hosts : copies,
+                            .prefetch = step.prefetch}));
 }
 
 }  // namespace
@@ -212,7 +237,6 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
   if (step.scale_loss) passes.push_back(scale_loss());
   if (step.clip) passes.push_back(clip_gradients());
-  const bool hybrid = strategy.hybrid && shape.hosts > 1;
   if (strategy.kind == Kind::kParameterServer) {
     passes.push_back(parameter_server(shape.ranks, strategy.exchange));
   } else if (strategy.kind == Kind::kElasticAveraging) {
@@ -229,19 +253,14 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
       passes.push_back(context_parallel(strategy.context, strategy.attention));
     }
     if (strategy.tensor > 1) passes.push_back(tensor_parallel(strategy.tensor));
-    if (shape.ranks > replica) passes.push_back(mirrored(shape.ranks / replica));
+    if (shape.ranks > replica) copy(passes, strategy, shape, step, shape.ranks / replica);
   } else if (shape.ranks == 1) {
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));
   } else if (shares(strategy, shape, workers)) {
     passes.push_back(host_shared(shape.hosts, shape.local));
-  } else if (strategy.kind != Kind::kFsdp) {
-    passes.push_back(mirrored(shape.ranks));
   } else {
-    if (hybrid) passes.push_back(mirrored(shape.hosts));
-    passes.push_back(sharded({.stage = strategy.stage,
-                              .ranks = hybrid ? shape.local : shape.ranks,
-                              .prefetch = step.prefetch}));
+    copy(passes, strategy, shape, step, shape.ranks);
   }
   if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());

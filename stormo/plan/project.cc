@@ -21,6 +21,15 @@ Part part_over(const Mesh& mesh, Rank rank, const Wanted& wanted) {
 
 bool cuts_model(const std::string& axis) { return axis == kStageAxis || axis == kTensorAxis; }
 
+/// Names of the axes that cut the model, or of the others.
+std::vector<std::string> axes_of(const Mesh& mesh, bool cut) {
+  std::vector<std::string> out;
+  for (const Axis& axis : mesh.axes) {
+    if (cuts_model(axis.name) == cut) out.push_back(axis.name);
+  }
+  return out;
+}
+
 Part stage_part(const Mesh& mesh, Rank rank) {
   return part_over(mesh, rank, [](const std::string& axis) { return axis == kStageAxis; });
 }
@@ -49,13 +58,9 @@ Part slice_of(const Mesh& mesh, Rank rank) {
   return part_over(mesh, rank, [](const std::string& axis) { return axis == kTensorAxis; });
 }
 
-std::vector<std::string> model_axes(const Mesh& mesh) {
-  std::vector<std::string> out;
-  for (const Axis& axis : mesh.axes) {
-    if (cuts_model(axis.name)) out.push_back(axis.name);
-  }
-  return out;
-}
+std::vector<std::string> model_axes(const Mesh& mesh) { return axes_of(mesh, true); }
+
+std::vector<std::string> data_axes(const Mesh& mesh) { return axes_of(mesh, false); }
 
 int random_stream(const Mesh& mesh, Rank rank) {
   return part_over(mesh, rank, [](const std::string& axis) { return axis != kTensorAxis; }).index;

@@ -43,6 +43,8 @@ Part copy_of_model(const Mesh& mesh, Rank rank);
 Part slice_of(const Mesh& mesh, Rank rank);
 /// The axes over which one replica of the model is cut, in their order: kStageAxis, kTensorAxis.
 std::vector<std::string> model_axes(const Mesh& mesh);
+/// The others: the ranks of a group over them have the same part of the model, or shards of it.
+std::vector<std::string> data_axes(const Mesh& mesh);
 /// The rank's number among those that draw different random numbers: ranks that compute layers
 /// together draw the same ones.
 int random_stream(const Mesh& mesh, Rank rank);

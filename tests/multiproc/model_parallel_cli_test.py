@@ -16,6 +16,7 @@ from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
 PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
 CONTEXT = ("strategy.context=2",)
 TENSOR = ("strategy.tensor=2",)
+SHARDS = ("strategy.kind=fsdp",)
 # five segments with a tied weight
 GPT = ("gpt.toml", "model.layers=3", "steps=8", "train.clip_norm=1", "eval_every=4")
 
@@ -38,7 +39,7 @@ class ModelParallelTest(TrainTest):
         ways = (("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2"),
                 ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v", "strategy.chunks=2"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
-                ("-n", "4", *TENSOR, *PIPELINE), ("-n", "4", *CONTEXT, "train.recompute=true"),
+                ("-n", "4", *TENSOR, *PIPELINE), ("-n", "4", *CONTEXT, *SHARDS, "train.recompute=true"),
                 ("-n", "4", *CONTEXT, *PIPELINE, "strategy.attention=heads"))
         for way in ways:
             end, losses = self.run_of(*GPT, *way, "checkpoint.directory=cut", "--overwrite")
@@ -57,8 +58,9 @@ class ModelParallelTest(TrainTest):
         _, whole = self.run_of(*adam, "checkpoint.directory=whole", "steps=12")
         # each of the first ones is read by two others; more meshes: tests/unit/train/model_parallel_test.cc
         chains = ((("-n", "2", *PIPELINE), ("-n", "1"), ("-n", "4", *TENSOR, *PIPELINE)),
-                  (("-n", "4", *TENSOR), ("-n", "2", "strategy.kind=fsdp"), ("-n", "3", *PIPELINE, "strategy.pipeline=3")),
-                  (("-n", "2", *CONTEXT), ("-n", "4", *PIPELINE, "train.micro_batches=2"), ("-n", "2", *TENSOR)))
+                  (("-n", "4", *TENSOR, *SHARDS), ("-n", "2", *SHARDS), ("-n", "3", *PIPELINE, "strategy.pipeline=3")),
+                  (("-n", "2", *CONTEXT), ("-n", "4", *PIPELINE, "train.micro_batches=2"),
+                   ("-n", "4", *TENSOR, *SHARDS)))
         for first, *ways in chains:
             self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
             evaluated = self.stormo("evaluate", "cut", "--json")
@@ -117,7 +119,7 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "raise micro_batches")),
             (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
              ("segments, too few for 8 parts of a pipeline",)),
-            (("-n", "2", *PIPELINE, "strategy.kind=fsdp"), ("'fsdp' does not cut replicas",)),
+            (("-n", "2", *PIPELINE, *SHARDS), ("'fsdp' has no shards of a stage", "leave out pipeline, or use 'ddp'")),
             (("-n", "2", *PIPELINE, "strategy.schedule=zigzag"), ("strategy.schedule", "gpipe")),
             (("-n", "2", *PIPELINE, "strategy.schedule=interleaved"), ("at least 2 chunks",)),
             (("-n", "2", "strategy.schedule=gpipe"), ("set pipeline to 2 or more",)),
@@ -136,7 +138,7 @@ class ModelParallelTest(TrainTest):
             (("-n", "3", "strategy.context=3"), ("16 positions, which are not 2 equal chunks", "a multiple of 6")),
             (("-n", "4", "strategy.context=4", "strategy.attention=heads"),
              ("has 2 heads of attention, which 4 ranks", "use attention 'ring'")),
-            (("-n", "2", *TENSOR, "strategy.kind=fsdp"), ("'fsdp' does not cut replicas",)),
+            (("-n", "2", *TENSOR, "strategy.kind=central_storage"), ("does not cut replicas",)),
             (("-n", "2", *TENSOR, "strategy.pipeline=2", "train.micro_batches=4"), ("replicas of 4 ranks",)),
         )
         for arguments, messages in cases:

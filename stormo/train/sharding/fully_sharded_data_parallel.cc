@@ -232,22 +232,29 @@ void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& r
   state_->loop->done({.kind = ActionKind::kUpdate, .range = all_parameters(state_->loop->model())});
 }
 
-double FullyShardedDataParallel::gradient_norm() const {
+double FullyShardedDataParallel::squares(
+    const std::function<bool(const std::string&)>& counts) const {
   const torch::NoGradGuard no_grad;
-  double squares = 0;
+  double sum = 0;
   for (const FlatParameter* flat : state_->units.flats()) {
     for (const auto& piece : flat->gradients()) {
+      if (!counts(flat->parameters()[piece.parameter].name)) continue;
       const double norm =
           at::linalg_vector_norm(piece.values, 2, {}, false, torch::kFloat64).item<double>();
-      squares += norm * norm;
+      sum += norm * norm;
     }
   }
+  return sum;
+}
+
+double FullyShardedDataParallel::gradient_norm() const {
+  double sum = squares([](const std::string&) { return true; });
   comm::Communicator& ranks = *state_->units.groups().shards;
   if (ranks.size() > 1) {
-    throw_if_failed(ranks.all_reduce(std::span(&squares, 1), comm::ReduceOp::kSum));
+    throw_if_failed(ranks.all_reduce(std::span(&sum, 1), comm::ReduceOp::kSum));
   }
   state_->loop->done({.kind = ActionKind::kNorm, .axes = {parallel::kShardAxis}});
-  return std::sqrt(squares);
+  return std::sqrt(sum);
 }
 
 double FullyShardedDataParallel::clip_gradients(double max_norm) {

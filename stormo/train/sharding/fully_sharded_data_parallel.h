@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -183,6 +184,8 @@ class FullyShardedDataParallel {
   struct State;
   friend class ShardedStore;  // which does what a plan says with the units
   ShardedUnits& units() const;
+  /// Of the gradients on this rank, of the parameters whose name counts.
+  double squares(const std::function<bool(const std::string&)>& counts) const;
 
   template <class M>
   static std::shared_ptr<M> module_of(const std::shared_ptr<M>& module) {

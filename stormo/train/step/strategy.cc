@@ -239,12 +239,16 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                            const TrainerOptions& options, server::Facts facts) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const ReductionOptions how = reduction_of(options.gradients);
+  const ShardingOptions sharding{.stage = stage_of(plan),
+                                 .prefetch = 0,  // the plan says what is asynchronous
+                                 .hybrid = options.strategy.hybrid,
+                                 .deterministic = options.gradients.deterministic,
+                                 .precision = {.reduce = how.travels_as}};
+  if (!model_axes(plan.mesh).empty()) {
+    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how,
+                                                sharding);
+  }
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
-    const ShardingOptions sharding{.stage = stage_of(plan),
-                                   .prefetch = 0,  // the plan says what is asynchronous
-                                   .hybrid = options.strategy.hybrid,
-                                   .deterministic = options.gradients.deterministic,
-                                   .precision = {.reduce = how.travels_as}};
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
   }
   if (is_remote(plan)) {
@@ -254,9 +258,6 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
     return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
   if (is_diverged(plan)) {
     return std::make_unique<AveragedStore>(groups, options.optimizer, parameters);
-  }
-  if (!model_axes(plan.mesh).empty()) {
-    return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how);
   }
   if (plan.mesh.find("host") >= 0) {
     return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,

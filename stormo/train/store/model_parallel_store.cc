@@ -6,9 +6,11 @@
 #include <string_view>
 #include <utility>
 
+#include <stormo/parallel/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/state/slice_pieces.h>
 
 namespace stormo::train {
 namespace {
@@ -25,8 +27,9 @@ void set_memory(const torch::Tensor& tensor, bool has) {
   storage->set_nbytes(bytes);
 }
 
-/// Of a piece of its state: "optimizer.<slot>.<parameter>".
+/// The parameter of a piece: its own name, or of its state "optimizer.<slot>.<parameter>".
 std::string_view parameter_of(std::string_view piece) {
+  if (!piece.starts_with("optimizer.")) return piece;
   return piece.substr(piece.find('.', piece.find('.') + 1) + 1);
 }
 
@@ -56,7 +59,8 @@ class ModelParallelStore::Whole {
 
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module,
-                                       const OptimizerOptions& options, const ReductionOptions& how)
+                                       const OptimizerOptions& options, const ReductionOptions& how,
+                                       const ShardingOptions& sharding)
     : groups_(groups),
       axes_(model_axes(plan.mesh)),
       saves_(copy_of_model(plan.mesh, groups.world().rank()).index == 0) {
@@ -92,15 +96,37 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
       mine.named.tensor.set_data(mine.slice);
     }
   }
-  std::vector<NamedParameter> own;
-  for (const NamedParameter& p : trainable_parameters(*module)) {
-    if (has(parameter(p.name))) own.push_back(p);
+  if (plan.mesh.find(parallel::kShardAxis) >= 0) {
+    shard(plan, module, options, sharding);
+  } else {
+    std::vector<NamedParameter> own;
+    for (const NamedParameter& p : trainable_parameters(*module)) {
+      if (has(parameter(p.name))) own.push_back(p);
+    }
+    replicate(std::move(own), options, how);
   }
-  auto optimizer = std::make_unique<FusedOptimizer>(options, std::move(own));
-  fused_ = optimizer.get();
-  own_ = std::make_unique<ReplicatedStore>(groups, std::move(optimizer), how);
   own_->on_done([this](const plan::Action& a) { done(a); });
   release();
+}
+
+void ModelParallelStore::replicate(std::vector<NamedParameter> own, const OptimizerOptions& options,
+                                   const ReductionOptions& how) {
+  auto optimizer = std::make_unique<FusedOptimizer>(options, std::move(own));
+  fused_ = optimizer.get();
+  own_ = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer), how);
+}
+
+// Parameters become views of flat buffers: slices too, and none has memory of its own.
+void ModelParallelStore::shard(const plan::StepPlan& plan,
+                               const std::shared_ptr<torch::nn::Module>& module,
+                               const OptimizerOptions& options, const ShardingOptions& sharding) {
+  auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding);
+  shards_ = shards.get();
+  own_ = std::move(shards);
+  for (Parameter& p : parameters_) {
+    p.has_storage = false;
+    if (p.slice.defined()) p.slice = p.named.tensor.detach();
+  }
 }
 
 // A module whose parameters have no memory would crash whoever reads them.
@@ -165,7 +191,10 @@ Status ModelParallelStore::sum_tied(Parameter& p) {
 }
 
 // What several ranks have counts once.
-Result<double> ModelParallelStore::gradient_norm() {
+Result<double> ModelParallelStore::squares() {
+  if (shards_ != nullptr) {
+    return shards_->squares([this](const std::string& name) { return is_first(parameter(name)); });
+  }
   STORMO_ASSIGN_OR_RETURN(const double norm, own_->gradient_norm());
   double squares = norm * norm;
   for (const Parameter& p : parameters_) {
@@ -173,10 +202,16 @@ Result<double> ModelParallelStore::gradient_norm() {
     if (is_own(p) && is_first(p)) continue;
     squares -= p.named.tensor.grad().to(torch::kFloat64).square().sum().item<double>();
   }
-  squares = std::isfinite(squares) ? std::max(squares, 0.0) : squares;
-  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const replica, groups_.over(axes_));
-  STORMO_RETURN_IF_ERROR(replica->all_reduce(std::span<double>(&squares, 1), comm::ReduceOp::kSum));
-  return std::sqrt(squares);
+  return std::isfinite(squares) ? std::max(squares, 0.0) : squares;
+}
+
+Result<double> ModelParallelStore::gradient_norm() {
+  STORMO_ASSIGN_OR_RETURN(double sum, squares());
+  std::vector<std::string> over = axes_;
+  if (shards_ != nullptr) over.emplace_back(parallel::kShardAxis);
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(over));
+  STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(&sum, 1), comm::ReduceOp::kSum));
+  return std::sqrt(sum);
 }
 
 // Of the first replica, whose ranks are the first ones.
@@ -190,6 +225,7 @@ Rank ModelParallelStore::owner_of_buffer(const std::string& name) const {
 
 void ModelParallelStore::gather() {
   const torch::NoGradGuard no_grad;
+  whole_shards_ = own_->readable();
   if (split_) join_slices();
   if (pipeline_ == nullptr) return;
   std::vector<std::vector<comm::Buffer>> by_owner(static_cast<std::size_t>(pipeline_->size()));
@@ -232,71 +268,65 @@ void ModelParallelStore::release() {
     if (p.slice.defined()) p.named.tensor.set_data(p.slice);
     if (p.has_storage && !has(p)) set_memory(p.named.tensor, false);
   }
+  whole_shards_.reset();
   if (chain_ != nullptr) chain_->compute_with(split_group());
 }
 
 std::shared_ptr<void> ModelParallelStore::readable() { return std::make_shared<Whole>(*this); }
 
 void ModelParallelStore::keep_values() {
+  own_->keep_values();
   gather();
   kept_ = true;
 }
 
-/// What this rank has of a tensor of the form of `p`: of a slice one piece for each of its blocks.
-void ModelParallelStore::add_piece(std::vector<TensorPiece>& out, const Parameter& p,
-                                   TensorPiece piece) const {
-  if (!p.slice.defined() || is_step_count(piece.name)) {
-    out.push_back(std::move(piece));
-    return;
+std::vector<TensorPiece> ModelParallelStore::own_pieces() const {
+  if (shards_ != nullptr) return shards_->pieces();
+  std::vector<TensorPiece> out;
+  if (!saves_) return out;
+  for (const Parameter& p : parameters_) {
+    if (!has(p)) continue;
+    const torch::Tensor values = p.slice.defined() ? p.slice : p.named.tensor.detach();
+    out.push_back({.name = p.named.name,
+                   .shape = values.sizes().vec(),
+                   .begin = 0,
+                   .end = values.numel(),
+                   .values = values.flatten()});
   }
-  const auto dim = static_cast<std::size_t>(p.split.dim);
-  const std::int64_t in_block = p.whole[dim] / p.split.blocks, unit = in_block / p.split.units;
-  const plan::Share mine = split_->share(p.split.units);
-  const torch::Tensor blocks =
-      piece.values.view(p.slice.sizes()).unflatten(p.split.dim, {p.split.blocks, -1});
-  for (int b = 0; b < p.split.blocks; ++b) {
-    checkpoint::Box box{std::vector<std::int64_t>(p.whole.size()), p.whole};
-    box.offsets[dim] = b * in_block + mine.begin * unit;
-    box.sizes[dim] = mine.size() * unit;
-    out.push_back({.name = piece.name,
-                   .shape = p.whole,
-                   .values = blocks.select(p.split.dim, b).flatten(),
-                   .box = std::move(box)});
-  }
+  const std::vector<TensorPiece> state = fused_->state_pieces();
+  out.insert(out.end(), state.begin(), state.end());
+  return out;
 }
 
 std::vector<TensorPiece> ModelParallelStore::pieces() const {
   std::vector<TensorPiece> out;
-  if (!saves_) return out;
-  for (const Parameter& p : parameters_) {
-    if (!is_own(p) || !is_first(p)) continue;
-    const torch::Tensor values = p.slice.defined() ? p.slice : p.named.tensor.detach();
-    add_piece(out, p,
-              {.name = p.named.name,
-               .shape = values.sizes().vec(),
-               .begin = 0,
-               .end = values.numel(),
-               .values = values.flatten()});
-  }
-  for (TensorPiece& piece : fused_->state_pieces()) {
+  for (TensorPiece& piece : own_pieces()) {
     const Parameter& p = parameter(parameter_of(piece.name));
     const bool is_equal = is_step_count(piece.name);  // on all ranks of a stage
     const bool counts = is_equal ? !split_ || split_->part().index == 0 : is_first(p);
-    if (is_own(p) && counts) add_piece(out, p, std::move(piece));
+    if (!is_own(p) || !counts) continue;
+    if (!p.slice.defined() || is_equal) {
+      out.push_back(std::move(piece));
+      continue;
+    }
+    const auto of_whole =
+        pieces_of_whole(piece, p.slice.sizes().vec(), p.whole, p.split, split_->part());
+    out.insert(out.end(), of_whole.begin(), of_whole.end());
   }
   return out;
 }
 
 Status ModelParallelStore::load_state(const ReadState& read) {
-  return fused_->load_state([&](const std::string& name, std::int64_t begin,
-                                std::int64_t end) -> Result<torch::Tensor> {
+  const ReadState read_slice = [&](const std::string& name, std::int64_t begin,
+                                   std::int64_t end) -> Result<torch::Tensor> {
     const Parameter& p = parameter(parameter_of(name));
     if (!p.slice.defined() || is_step_count(name)) return read(name, begin, end);
     STORMO_ASSIGN_OR_RETURN(const torch::Tensor all,
                             read(name, 0, c10::multiply_integers(p.whole)));
     if (!all.defined()) return all;
     return tensor::slice(all.view(p.whole), p.split, split_->part()).flatten().slice(0, begin, end);
-  });
+  };
+  return shards_ != nullptr ? shards_->load_state(read_slice) : fused_->load_state(read_slice);
 }
 
 }  // namespace stormo::train

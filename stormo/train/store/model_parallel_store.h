@@ -13,28 +13,32 @@
 #include <stormo/tensor/split.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/store/replicated_store.h>
+#include <stormo/train/store/sharded_store.h>
 #include <stormo/train/world/axis_groups.h>
 #include <stormo/train/world/stage_link.h>
 
 namespace stormo::train {
 
 /// What one rank has of a model that is cut over ranks, with its optimizer state: the parameters of
-/// its stage of a pipeline, and its slices of those that the model splits. Replicas of the model
-/// average the gradients of each part. Between steps, parameters of other stages have no memory,
-/// and the module has slices in place of split parameters; readable() gathers the whole.
+/// its stage of a pipeline, and its slices of those that the model splits. Copies of a part average
+/// its gradients, or each has a shard of it. Between steps, parameters of other stages have no
+/// memory, and the module has slices in place of split parameters; readable() gathers the whole.
 class ModelParallelStore final : public ParameterStore {
  public:
   /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
-  /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis.
+  /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis. `sharding` counts
+  /// where the plan shards the parts.
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
-                     const OptimizerOptions& options, const ReductionOptions& how);
+                     const OptimizerOptions& options, const ReductionOptions& how,
+                     const ShardingOptions& sharding);
   ~ModelParallelStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
   void begin_backward(bool last) override { own_->begin_backward(last); }
   Status perform(const plan::Action& action, double weight) override;
+  Status make_readable(plan::Range segments) override { return own_->make_readable(segments); }
   Result<double> gradient_norm() override;
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return own_->update(range, rate);
@@ -78,7 +82,14 @@ class ModelParallelStore final : public ParameterStore {
   void release();
   void join_slices();
   Status sum_tied(Parameter& p);
-  void add_piece(std::vector<TensorPiece>& out, const Parameter& p, TensorPiece piece) const;
+  void replicate(std::vector<NamedParameter> own, const OptimizerOptions& options,
+                 const ReductionOptions& how);
+  void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
+             const OptimizerOptions& options, const ShardingOptions& sharding);
+  /// Of the gradients that count on this rank.
+  Result<double> squares();
+  /// What a copy of this part saves, of the tensors that this rank has.
+  std::vector<TensorPiece> own_pieces() const;
 
   const AxisGroups& groups_;
   std::vector<std::string> axes_;  // over which the model is cut
@@ -90,9 +101,11 @@ class ModelParallelStore final : public ParameterStore {
   std::vector<std::pair<std::string, int>> segments_;  // names, and their stages
   std::vector<Parameter> parameters_;
   std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
-  FusedOptimizer* fused_ = nullptr;                          // the optimizer of own_
-  std::unique_ptr<ReplicatedStore> own_;
-  bool saves_ = false;  // replicas have the same: one of them saves it
+  std::unique_ptr<ParameterStore> own_;                      // of this rank's part
+  FusedOptimizer* fused_ = nullptr;     // of own_, if copies of the part are replicas
+  ShardedStore* shards_ = nullptr;      // own_, if they have shards
+  bool saves_ = false;                  // replicas have the same: one of them saves it
+  std::shared_ptr<void> whole_shards_;  // while the model is whole
   bool kept_ = false;
 };
 

@@ -17,12 +17,20 @@ std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>&
       "FullyShardedDataParallel in a loop of your own"));
 }
 
+/// The axes whose ranks hold the same shards.
+std::vector<std::string> replica_axes(const plan::Mesh& mesh) {
+  std::vector<std::string> out = data_axes(mesh);
+  std::erase(out, parallel::kShardAxis);
+  return out;
+}
+
 /// Whose ranks share one copy is in the mesh, and so is who holds the same part of another one.
 ShardingGroups sharding_groups(const AxisGroups& groups) {
-  ShardingGroups out{.world = &groups.world(), .shards = nullptr, .replicas = nullptr};
-  out.shards = groups.over({parallel::kShardAxis}).take_or_throw();
-  const int replicas = groups.mesh().find("dp");
-  if (replicas >= 0) out.replicas = groups.over({"dp"}).take_or_throw();
+  ShardingGroups out{.world = groups.over(data_axes(groups.mesh())).take_or_throw(),
+                     .shards = groups.over({parallel::kShardAxis}).take_or_throw(),
+                     .replicas = nullptr};
+  const std::vector<std::string> replicas = replica_axes(groups.mesh());
+  if (!replicas.empty()) out.replicas = groups.over(replicas).take_or_throw();
   return out;
 }
 
@@ -32,11 +40,7 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
                            const ShardingOptions& sharding)
-    : groups_(groups),
-      saves_(groups.mesh().find("dp") < 0 ||
-             groups.world().rank() < groups.mesh().axes.back().size),
-      fsdp_(sharding_groups(groups), sharding),
-      units_(fsdp_.units()) {
+    : groups_(groups), fsdp_(sharding_groups(groups), sharding), units_(fsdp_.units()) {
   fsdp_.shard(chain_of(module));
   optimizer_ = fsdp_.make_optimizer(options);
   const std::vector<plan::SegmentShape>& segments = plan.model.segments;
@@ -78,8 +82,10 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     if (!moves(a.kind) || a.kind == kCount || a.kind == kFindUnused) continue;
     const std::optional<int> unit = units_.find(a.range);
     if (!unit) return cannot(plan, i, "shards are moved segment by segment");
-    const std::string axis = a.kind == kAllReduce ? "dp" : parallel::kShardAxis;
-    if (a.kind != kReleaseGradients && a.axes != std::vector<std::string>{axis}) {
+    const bool fits = a.kind == kAllReduce
+                          ? a.axes == replica_axes(plan.mesh)
+                          : a.axes == std::vector<std::string>{parallel::kShardAxis};
+    if (a.kind != kReleaseGradients && !fits) {
       return cannot(plan, i, "is not what shards do over " + a.axes.front());
     }
     if (a.kind == kReshard && units_.options().stage < 3) {
@@ -94,8 +100,9 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
       return cannot(plan, i, "shards are reduced to parts first");
     averaged.push_back(*unit);
   }
-  if (plan.mesh.find("dp") >= 0 && averaged.size() != reduced.size()) {
-    return Status(Code::kBadPlan, "the parts of some gradients are not averaged over dp");
+  if (!replica_axes(plan.mesh).empty() && averaged.size() != reduced.size()) {
+    return Status(Code::kBadPlan, "the parts of some gradients are not averaged over " +
+                                      replica_axes(plan.mesh).front());
   }
   for (int u = 0; u < units_.size(); ++u) {
     if (!units_.owns_trainable(u) || std::ranges::count(reduced, u) > 0) continue;
@@ -134,8 +141,13 @@ std::shared_ptr<void> ShardedStore::readable() {
   return std::make_shared<FullyShardedDataParallel::Gathered>(fsdp_);
 }
 
+double ShardedStore::squares(const std::function<bool(const std::string&)>& counts) const {
+  return fsdp_.squares(counts);
+}
+
 std::vector<TensorPiece> ShardedStore::pieces() const {
-  if (!saves_) return {};
+  const comm::Communicator* const replicas = units_.groups().replicas;
+  if (replicas != nullptr && replicas->rank() != 0) return {};  // others have the same
   std::vector<TensorPiece> out = fsdp_.state();
   const std::vector<TensorPiece> state = optimizer_->state_pieces();
   out.insert(out.end(), state.begin(), state.end());

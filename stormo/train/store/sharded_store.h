@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <stormo/plan/step_plan.h>
@@ -28,6 +30,9 @@ class ShardedStore final : public ParameterStore {
   bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
   void keep_values() override { fsdp_.leave_whole(); }
+  /// The sum of squares of the gradients of this rank's parts, of the parameters whose name counts.
+  /// Not a collective.
+  double squares(const std::function<bool(const std::string&)>& counts) const;
   Optimizer& optimizer() override { return *optimizer_; }
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
@@ -35,7 +40,6 @@ class ShardedStore final : public ParameterStore {
 
  private:
   const AxisGroups& groups_;
-  bool saves_;  // this rank's parts are not a copy of another's
   FullyShardedDataParallel fsdp_;
   ShardedUnits& units_;
   std::unique_ptr<FusedOptimizer> optimizer_;

@@ -38,6 +38,7 @@ AxisGroups::Groups make_groups(comm::Communicator& world, const plan::Mesh& mesh
 std::vector<Axes> used_axes(const plan::StepPlan& plan) {
   std::vector<Axes> out;
   for (const std::string& axis : model_axes(plan.mesh)) out.push_back({axis});
+  if (!out.empty() && !data_axes(plan.mesh).empty()) out.push_back(data_axes(plan.mesh));
   if (plan.mesh.find(plan::kContextAxis) >= 0) out.push_back({plan::kContextAxis});
   for (const plan::Action& a : plan.actions) {
     if (!a.axes.empty()) out.push_back(a.axes);

@@ -199,7 +199,7 @@ TEST(ContextParallel, WhatCannotBeSharedIsRefused) {
   };
   expect(strategy({.context = 2}, 3), "replicas of 2 ranks (pipeline 1, tensor 1, context 2)");
   expect(strategy({.context = 0}, 2), "positions on at least 1 rank, not 0");
-  expect(strategy({.kind = Strategy::Kind::kFsdp, .context = 2}, 2),
+  expect(strategy({.kind = Strategy::Kind::kParameterAveraging, .context = 2}, 2),
          "leave out pipeline, tensor and context");
   expect(strategy({.context = 2}, 2, {.bucket_bytes = 8}), "leave out bucket_bytes");
 }

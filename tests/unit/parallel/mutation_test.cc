@@ -68,6 +68,8 @@ std::vector<StepPlan> strategies() {
       const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};
       ways.push_back({sharded(how)});
       ways.push_back({mirrored(2), sharded(how)});
+      ways.push_back(
+          {context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2), sharded(how)});
     }
   }
   std::vector<StepPlan> out;

@@ -19,6 +19,7 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/plan/project.h>
@@ -221,11 +222,41 @@ TEST(TensorParallel, AStrategyOfTwoOrThreeAxes) {
                 .message()
                 .find("need norms of whole parameters"),
             std::string::npos);
-  EXPECT_NE(plan_for_ranks(2, {.kind = Strategy::Kind::kFsdp, .tensor = 2})
+  EXPECT_NE(plan_for_ranks(2, {.kind = Strategy::Kind::kCentralStorage, .tensor = 2})
                 .status()
                 .message()
                 .find("does not cut replicas"),
             std::string::npos);
+}
+
+// The ranks that compute together are nearest to each other, then those that share a copy.
+TEST(TensorParallel, ShardsOfSlices) {
+  plan::ModelShape model = transformer();
+  for (plan::SegmentShape& segment : model.segments) {
+    for (plan::ParameterShape& each : segment.parameters) each.elements *= 64;  // no padding
+  }
+  const auto plan_on = [&](const std::vector<int>& hosts, const Strategy& s) {
+    return plan_for(s, model, {.ranks_per_host = hosts}, {.clip = true});
+  };
+  Strategy s{.kind = Strategy::Kind::kFsdp, .tensor = 2};
+  EXPECT_EQ(to_text(plan_on({2}, s)->mesh), "mesh v1 tp=2\n") << "one copy has nothing to shard";
+  const StepPlan p = plan_on({4}, s).take_or_throw();
+  EXPECT_EQ(to_text(p.mesh), "mesh v1 shard=2 tp=2\n");
+  EXPECT_EQ(p.parameters, (std::vector{plan::Placement::kShard, plan::Placement::kSplit}));
+  EXPECT_EQ(p.optimizer_state, p.parameters);
+  const auto norm = std::ranges::find(p.actions, plan::ActionKind::kNorm, &plan::Action::kind);
+  EXPECT_EQ(norm->axes, (std::vector<std::string>{plan::kTensorAxis, kShardAxis}));
+  // of what is split, a rank has a quarter
+  const plan::ModelShape largest = largest_model_of(p.model, p.mesh, 0);
+  std::int64_t sliced = 0;
+  for (const plan::ParameterShape* each : flatten(largest)) sliced += each->elements;
+  EXPECT_EQ(analysis::memory(p, {.optimizer_numbers = 2}).peak.optimizer_state, sliced / 2 * 2 * 4);
+  const auto staged = compose(one_device(model), {micro_batches(2), pipeline({}), sharded({})});
+  EXPECT_NE(staged.status().message().find("leave out the pipeline"), std::string::npos);
+  s.hybrid = true;
+  EXPECT_EQ(to_text(plan_on({4, 4}, s)->mesh), "mesh v1 dp=2 shard=2 tp=2\n");
+  s.tensor = 3;
+  EXPECT_NE(plan_on({4, 4, 4}, s).status().message().find("leave out hybrid"), std::string::npos);
 }
 
 TEST(TensorParallel, VerifyRefusesAnotherPlan) {

@@ -26,6 +26,15 @@ using test::Problem;
 
 using Way = test::CutWay;
 
+/// Shards of what each rank has of a model.
+Strategy fsdp(int stage, int tensor, int context = 1, bool hybrid = false) {
+  return {.kind = Strategy::Kind::kFsdp,
+          .stage = stage,
+          .hybrid = hybrid,
+          .tensor = tensor,
+          .context = context};
+}
+
 class ModelParallelTrace : public testing::TestWithParam<Way> {};
 
 TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
@@ -124,6 +133,16 @@ INSTANTIATE_TEST_SUITE_P(
             {4},
             {.tensor = 2, .context = 2, .attention = plan::AttentionForm::kHeads},
             {.micro_batches = 2}},
+        Way{"shards_of_slices", {4}, fsdp(3, 2), {.micro_batches = 2, .clip = true}},
+        Way{"shards_of_slices_on_hosts", {2, 2}, fsdp(3, 2), {.prefetch = 1, .recompute = true}},
+        Way{"sharded_gradients_of_slices", {4}, fsdp(2, 2), {.micro_batches = 2}},
+        Way{"sharded_state_of_slices", {6}, fsdp(1, 3), {.clip = true}},
+        Way{"shards_of_slices_in_each_host",
+            {4, 4},
+            fsdp(3, 2, 1, true),
+            {.micro_batches = 2, .clip = true, .prefetch = 1}},
+        Way{"shards_and_positions", {4}, fsdp(3, 1, 2), {.micro_batches = 2, .clip = true}},
+        Way{"shards_of_slices_and_positions", {4, 4}, fsdp(2, 2, 2), {.clip = true}},
         Way{"four_axes",
             {8, 8},
             {.pipeline = 2, .tensor = 2, .context = 2, .schedule = "zero_bubble"},
@@ -238,10 +257,12 @@ TEST(ModelParallelState, IsReadByEveryMeshToTheBit) {
   for (const auto& [name, value] : first) {
     EXPECT_FALSE(value.isnan().any().item<bool>()) << name << " is not saved completely";
   }
-  Strategy fsdp{.kind = Strategy::Kind::kFsdp, .parameters = Strategy::Parameters::kSharded};
-  for (const Way& way : {Way{"dp 2", {2}, {}, step}, Way{"pp 4", {4}, {.pipeline = 4}, step},
-                         Way{"fsdp 8", {8}, fsdp, step}, Way{"tp 2", {2}, {.tensor = 2}, step},
-                         Way{"dp 2, pp 2, tp 2", {8}, {.pipeline = 2, .tensor = 2}, step}}) {
+  for (const Way& way :
+       {Way{"dp 2", {2}, {}, step}, Way{"pp 4", {4}, {.pipeline = 4}, step},
+        Way{"fsdp 8", {8}, fsdp(3, 1), step}, Way{"tp 2", {2}, {.tensor = 2}, step},
+        Way{"fsdp 4, tp 2", {8}, fsdp(3, 2), step},
+        Way{"fsdp 2 (stage 1), tp 2, cp 2", {8}, fsdp(1, 2, 2), step},
+        Way{"dp 2, pp 2, tp 2", {8}, {.pipeline = 2, .tensor = 2}, step}}) {
     PlanRun run = run_of(way, problem, {});
     run.options.strategy = way.strategy;
     const State read = train_on(run, first);
@@ -254,19 +275,21 @@ TEST(ModelParallelState, IsReadByEveryMeshToTheBit) {
 
 TEST(ModelParallelState, IsTheSameWhileTheModelIsReadable) {
   const Problem problem = test::gpt_problem();
-  const PlanRun run = run_of({"", {4}, {.pipeline = 2, .tensor = 2}, {.micro_batches = 2}}, problem,
-                             problem.batches(1, 8));
-  State before, meanwhile;
-  std::mutex mutex;
-  test::on_plan_ranks(run, [&](PlanRank& rank) {
-    rank.steps(1);
-    save(rank, mutex, before);
-    const auto readable = rank.store().readable();
-    save(rank, mutex, meanwhile);
-  });
-  EXPECT_GT(before.size(), 0U);
-  ASSERT_EQ(before.size(), meanwhile.size());
-  for (const auto& [name, value] : before) EXPECT_TRUE(meanwhile.at(name).equal(value)) << name;
+  for (const Strategy& strategy : {Strategy{.pipeline = 2, .tensor = 2}, fsdp(3, 2)}) {
+    const PlanRun run =
+        run_of({"", {4}, strategy, {.micro_batches = 2}}, problem, problem.batches(1, 8));
+    State before, meanwhile;
+    std::mutex mutex;
+    test::on_plan_ranks(run, [&](PlanRank& rank) {
+      rank.steps(1);
+      save(rank, mutex, before);
+      const auto readable = rank.store().readable();
+      save(rank, mutex, meanwhile);
+    });
+    EXPECT_GT(before.size(), 0U);
+    ASSERT_EQ(before.size(), meanwhile.size());
+    for (const auto& [name, value] : before) EXPECT_TRUE(meanwhile.at(name).equal(value)) << name;
+  }
 }
 
 }  // namespace

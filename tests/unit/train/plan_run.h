@@ -12,6 +12,7 @@
 #include <stormo/model/chain.h>
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
+#include <stormo/parallel/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/step/runner.h>
@@ -36,20 +37,24 @@ inline std::vector<int> hosts_of(const std::vector<Rank>& members, const std::ve
   return out;
 }
 
-/// For each rank its groups over each axis, and over all axes that cut the model: threads have no
-/// launcher to connect subgroups with.
+/// For each rank its groups over the axes of which a store needs one: threads have no launcher to
+/// connect subgroups with.
 inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
                                                         const std::vector<int>& hosts) {
   std::vector<train::AxisGroups::Groups> out(static_cast<std::size_t>(mesh.size()));
   std::vector<std::vector<std::string>> wanted;
   for (const plan::Axis& axis : mesh.axes) wanted.push_back({axis.name});
-  if (model_axes(mesh).size() > 1) wanted.push_back(model_axes(mesh));
-  wanted.emplace_back();  // of the ranks with one part of the model
-  for (const plan::Axis& axis : mesh.axes) {
-    if (std::ranges::count(model_axes(mesh), axis.name) == 0) wanted.back().push_back(axis.name);
+  wanted.push_back(model_axes(mesh));
+  wanted.push_back(data_axes(mesh));
+  if (mesh.find(parallel::kShardAxis) >= 0) {
+    wanted.push_back(model_axes(mesh));  // norms of shards
+    wanted.back().emplace_back(parallel::kShardAxis);
+    wanted.push_back(data_axes(mesh));  // who has the same shard
+    std::erase(wanted.back(), parallel::kShardAxis);
   }
   for (const std::vector<std::string>& over : wanted) {
     const auto axes = train::AxisGroups::key_of(mesh, over).take_or_throw();
+    if (out[0].contains(axes)) continue;
     for (Rank first = 0; first < mesh.size(); ++first) {
       const std::vector<Rank> members = mesh.group(first, axes);
       if (std::ssize(members) == mesh.size() || members.front() != first) continue;
