@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -22,6 +23,7 @@
 #include <stormo/base/units.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/parallel/candidates.h>
+#include <stormo/parallel/pipeline.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/prepare/recipe_task.h>
@@ -193,12 +195,20 @@ std::vector<std::string> keys_of(const Candidate& c, const train::Recipe& recipe
   add(stages, "strategy.pipeline", s.pipeline, given.pipeline);
   add(stages, "strategy.schedule", s.schedule, given.schedule);
   add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
+  const auto list = [](const auto& numbers) { return fmt::format("{}", fmt::join(numbers, ",")); };
+  add(!s.cut.empty(), "strategy.cut", list(s.cut), list(given.cut));
   add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
   add(s.context > 1, "strategy.context", s.context, given.context);
   add(s.context > 1, "strategy.attention", to_string(s.attention), to_string(given.attention));
   add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
   add(c.recompute, "train.recompute", c.recompute, recipe.train.recompute);
   return out;
+}
+
+/// Of what it does, whatever its name is.
+std::uint64_t hash_of(plan::StepPlan plan) {
+  plan.strategy.clear();
+  return hash(plan);
 }
 
 /// The ways that the model and the ranks allow, each plan once.
@@ -214,8 +224,7 @@ std::vector<Outcome> allowed(const train::Recipe& recipe, const train::Task& tas
     Result<StepInput> step = step_of_recipe(with(recipe, c), task, ranks_per_host, 0);
     if (!step.ok()) {
       ++found.refused[step.status().message()];
-    } else if (plan::StepPlan unnamed = step->plan;
-               unnamed.strategy.clear(), known.insert(hash(unnamed)).second) {
+    } else if (known.insert(hash_of(step->plan)).second) {
       out.push_back({.candidate = c, .step = std::move(*step), .peak = {}});
     }
   }
@@ -229,12 +238,43 @@ void take_measured(StepInput& step, const train::StepMeasurement& m) {
   step.sizes.outputs = m.outputs;
 }
 
+/// Segments of each part, so that the slowest part takes as little as possible.
+std::vector<std::int64_t> cut_by(const analysis::ComputeTimes& times, const train::Strategy& s) {
+  std::vector<double> costs = times.forward;
+  for (std::size_t i = 0; i < costs.size(); ++i) costs[i] += times.backward[i];
+  std::vector<std::int64_t> out;
+  for (const plan::Range part : parallel::balanced(costs, s.pipeline * s.chunks).take_or_throw()) {
+    out.push_back(part.size());
+  }
+  return out;
+}
+
+/// The ways with stages again, cut by the times that were measured.
+void add_measured_cuts(const train::Recipe& recipe, const train::Task& task,
+                       const std::vector<int>& ranks_per_host,
+                       const std::function<train::StepMeasurement(const Outcome&)>& measured,
+                       std::vector<Outcome>& ways) {
+  std::set<std::uint64_t> known;
+  for (const Outcome& w : ways) known.insert(hash_of(w.step.plan));
+  for (std::size_t i = 0, given = ways.size(); i < given; ++i) {
+    Candidate c = ways[i].candidate;
+    if (c.strategy.pipeline == 1) continue;
+    c.strategy.cut = cut_by(measured(ways[i]).times, c.strategy);
+    Result<StepInput> step = step_of_recipe(with(recipe, c), task, ranks_per_host, 0);
+    if (!step.ok() || !known.insert(hash_of(step->plan)).second) continue;
+    ways.push_back({.candidate = c, .step = std::move(*step), .peak = {}});
+  }
+}
+
 Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const train::Task& task,
                      const data::Dataset& data, const std::vector<int>& ranks_per_host,
                      std::int64_t memory) {
   Found found;
   std::vector<Outcome> ways = allowed(recipe, task, ranks_per_host, found);
   Measurements measurements(recipe, task, data);
+  const auto measured = [&](const Outcome& w) {
+    return measurements.at(rank_shares(w.candidate), std::min(w.step.samples, data.size()));
+  };
   if (o.measured) {
     std::map<RankShares, std::set<std::int64_t>> sizes;
     bool in_parts = false;
@@ -243,11 +283,11 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
       sizes[rank_shares(w.candidate)].insert(std::min(w.step.samples, data.size()));
     }
     STORMO_RETURN_IF_ERROR(measurements.measure(sizes, in_parts));
+    add_measured_cuts(recipe, task, ranks_per_host, measured, ways);
   }
   for (Outcome& w : ways) {
     if (o.measured) {
-      take_measured(
-          w.step, measurements.at(rank_shares(w.candidate), std::min(w.step.samples, data.size())));
+      take_measured(w.step, measured(w));
     } else {
       measure_moves(w.step, task, data);
     }
@@ -257,7 +297,8 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
       if (!found.smallest || w.peak.total() < found.smallest->peak.total()) found.smallest = w;
       continue;
     }
-    STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s, simulated(o, w.step));
+    STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s,
+                            simulated(o, w.step));
     w.seconds = s.seconds;
     w.idle = s.idle_share();
     found.fitting.push_back(std::move(w));

@@ -55,6 +55,26 @@ std::vector<plan::Range> filled(const std::vector<double>& costs, int parts, dou
   return next == n ? out : std::vector<plan::Range>();
 }
 
+/// Parts of as many segments as it is said.
+Result<std::vector<plan::Range>> parts_of(const std::vector<std::int64_t>& cut, int parts,
+                                          std::int64_t segments) {
+  std::vector<plan::Range> out;
+  std::int64_t next = 0;
+  for (const std::int64_t count : cut) {
+    if (count < 1 || count > segments - next) break;
+    out.push_back({static_cast<int>(next), static_cast<int>(next + count - 1)});
+    next += count;
+  }
+  if (std::ssize(out) == parts && out.size() == cut.size() && next == segments) return out;
+  std::string text;
+  for (const std::int64_t count : cut) text += (text.empty() ? "" : ", ") + std::to_string(count);
+  return invalid_argument("a cut into parts of " + text + " segments; the model has " +
+                          std::to_string(segments) + " segments for " + std::to_string(parts) +
+                          " parts of a pipeline (stages * chunks): give as many numbers, of at "
+                          "least 1, that add up to " +
+                          std::to_string(segments));
+}
+
 Status check(const plan::StepPlan& in, const Pipeline& how) {
   if (how.stages < 2 || how.stages > plan::kMaxRanks || how.chunks < 1) {
     return invalid_argument("pipeline: " + std::to_string(how.stages) + " stages of " +
@@ -91,8 +111,11 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
 
 Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
   STORMO_RETURN_IF_ERROR(check(in, how));
+  const int wanted = how.stages * how.chunks;
   STORMO_ASSIGN_OR_RETURN(const std::vector<plan::Range> parts,
-                          balanced(costs_of(in.model), how.stages * how.chunks));
+                          how.cut.empty()
+                              ? balanced(costs_of(in.model), wanted)
+                              : parts_of(how.cut, wanted, std::ssize(in.model.segments)));
   plan::StepPlan out = in;
   out.strategy += "+pipeline" + std::to_string(how.stages) + "_" + how.schedule.name;
   // stages that follow each other are neighbours, on one host where possible

@@ -120,9 +120,12 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
     return refuse(s, "has more than " + std::to_string(plan::kMaxRanks) + " ranks");
   }
   const Strategy without;
-  if (s.pipeline == 1 && (s.schedule != without.schedule || s.chunks != without.chunks)) {
+  const bool says_how =
+      s.schedule != without.schedule || s.chunks != without.chunks || s.cut != without.cut;
+  if (s.pipeline == 1 && says_how) {
     return refuse(s,
-                  "has no pipeline: set pipeline to 2 or more, or leave out schedule and chunks");
+                  "has no pipeline: set pipeline to 2 or more, or leave out schedule, chunks and "
+                  "cut");
   }
   if (s.context == 1 && s.attention != without.attention) {
     return refuse(s,
@@ -247,6 +250,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
       passes.push_back(pipeline({.stages = strategy.pipeline,
                                  .chunks = strategy.chunks,
                                  .schedule = std::move(schedule),
+                                 .cut = strategy.cut,
                                  .period = strategy.period}));
     }
     if (strategy.context > 1) {

@@ -39,11 +39,12 @@ struct Strategy {
   int period = 8;
   int pipeline = 1;  ///< kDdp and mirrored kinds: stages that each replica is cut into
   int tensor = 1;    ///< the same kinds, kFsdp: ranks that compute each layer together
-  int context =
-      1;  ///< the same kinds, kFsdp: ranks that have parts of the positions of each sample
+  int context = 1;   ///< the same kinds, kFsdp: ranks that have parts of each sample's positions
   plan::AttentionForm attention = plan::AttentionForm::kRing;  ///< what these ranks exchange
   std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
   int chunks = 1;  ///< of segments on each stage; "interleaved" and "zero_bubble_v" have several
+  /// Segments of each part of the pipeline, in the order of the model; empty: equal operations.
+  std::vector<std::int64_t> cut = {};
   bool operator==(const Strategy&) const = default;
 };
 

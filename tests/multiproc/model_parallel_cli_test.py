@@ -5,6 +5,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -36,7 +37,8 @@ class ModelParallelTest(TrainTest):
     def test_trains_as_one_process_does(self):
         _, alone = self.run_of(*GPT, "checkpoint.directory=alone")
         # every schedule, in all meshes: tests/unit/train/model_parallel_test.cc
-        ways = (("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2"),
+        ways = (("-n", "2", *PIPELINE, "strategy.schedule=interleaved", "strategy.chunks=2",
+                 "strategy.cut=1,1,2,1"),
                 ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v", "strategy.chunks=2"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
                 ("-n", "4", *TENSOR, *PIPELINE), ("-n", "4", *CONTEXT, *SHARDS, "train.recompute=true"),
@@ -120,6 +122,8 @@ class ModelParallelTest(TrainTest):
             (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
              ("segments, too few for 8 parts of a pipeline",)),
             (("-n", "2", *PIPELINE, *SHARDS), ("'fsdp' has no shards of a stage", "leave out pipeline, or use 'ddp'")),
+            (("-n", "2", *PIPELINE, "model.layers=3", "strategy.cut=1,2"),
+             ("parts of 1, 2 segments", "has 5 segments")),
             (("-n", "2", *PIPELINE, "strategy.schedule=zigzag"), ("strategy.schedule", "gpipe")),
             (("-n", "2", *PIPELINE, "strategy.schedule=interleaved"), ("at least 2 chunks",)),
             (("-n", "2", "strategy.schedule=gpipe"), ("set pipeline to 2 or more",)),
@@ -186,7 +190,8 @@ class ModelParallelTest(TrainTest):
         recipe = (self.folder / "best.toml").read_text()
         for key in (word for word in first if "=" in word):
             name, value = key.split(".", 1)[1].split("=")
-            self.assertRegex(recipe, f'{name} = "?{value}"?\n')
+            value = re.escape(f"[{value.replace(',', ', ')}]") if name == "cut" else f'"?{value}"?'
+            self.assertRegex(recipe, f"{name} = {value}\n")
         self.run_of("best.toml", "-n", "2", "steps=1")
 
     def test_the_program_chooses_the_strategy(self):

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <stormo/model/registry.h>
 #include <stormo/plan/limits.h>
@@ -144,8 +145,11 @@ class RecipeCheck {
     require(chosen.ok(), "strategy.reducer", chosen.status().message());
     const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
     plan::ModelShape any;  // that can be cut: the model's own segments are looked at later
-    for (std::int64_t i = 0; i < std::int64_t{strategy.pipeline} * strategy.chunks; ++i) {
-      if (i == plan::kMaxSegments) break;
+    const std::int64_t segments =
+        strategy.cut.empty()
+            ? std::int64_t{strategy.pipeline} * strategy.chunks
+            : std::accumulate(strategy.cut.begin(), strategy.cut.end(), std::int64_t{0});
+    for (std::int64_t i = 0; i < segments && i < plan::kMaxSegments; ++i) {
       plan::ParameterShape weight{.name = "weight", .elements = plan::kMaxRanks};
       weight.split.units = plan::kMaxRanks;
       any.segments.push_back({.name = "module",

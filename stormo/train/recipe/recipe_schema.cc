@@ -259,6 +259,8 @@ std::vector<RecipeField> make_fields() {
        names(parallel::pipeline_schedule_names())},
       {"strategy.chunks", "interleaved, zero_bubble_v (2): parts of the model on each stage",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.chunks; }, 1, plan::kMaxSegments},
+      {"strategy.cut", "pipeline: segments of each part of the model; []: equal operations",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.cut; }, 1, plan::kMaxSegments},
       {"strategy.reducer",
        "how replicas average gradients; a choice means strategy.parameters=replicated",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; },

@@ -1,10 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include <stormo/parallel/pipeline.h>
+#include <stormo/parallel/strategy.h>
 
 namespace stormo::parallel {
 namespace {
@@ -22,6 +25,36 @@ TEST(Balanced, CutsSoThatTheLargestPartIsAsSmallAsPossible) {
   const Status few = balanced({1, 1}, 3).status();
   EXPECT_EQ(few.code(), Code::kInvalidArgument);
   EXPECT_NE(few.message().find("has 2 segments, too few for 3 parts"), std::string::npos);
+}
+
+TEST(Cut, IsTakenAsItIsGiven) {
+  plan::ModelShape model;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    model.segments.push_back({.name = name, .parameters = {{.name = name, .elements = 4}}});
+  }
+  const auto cut = [&](const Strategy& strategy) {
+    return plan_for(strategy, model, {.ranks_per_host = {strategy.pipeline}}, {.micro_batches = 4});
+  };
+  const auto stages = [](const plan::StepPlan& p) {
+    std::vector<int> out;
+    for (const plan::SegmentShape& s : p.model.segments) out.push_back(s.stage);
+    return out;
+  };
+  EXPECT_EQ(stages(*cut({.pipeline = 2})), (std::vector{0, 0, 1, 1}));
+  EXPECT_EQ(stages(*cut({.pipeline = 2, .cut = {1, 3}})), (std::vector{0, 1, 1, 1}));
+  EXPECT_EQ(stages(*cut({.pipeline = 3, .cut = {1, 2, 1}})), (std::vector{0, 1, 1, 2}));
+  EXPECT_EQ(
+      stages(*cut({.pipeline = 2, .schedule = "interleaved", .chunks = 2, .cut = {1, 1, 1, 1}})),
+      (std::vector{0, 1, 0, 1}));
+  constexpr std::int64_t kMany = std::numeric_limits<std::int64_t>::max();
+  for (const std::vector<std::int64_t>& wrong : std::vector<std::vector<std::int64_t>>{
+           {4}, {1, 2}, {1, 1, 2}, {0, 4}, {5, -1}, {kMany, kMany}}) {
+    const Status refused = cut({.pipeline = 2, .cut = wrong}).status();
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.message().find("has 4 segments for 2 parts"), std::string::npos);
+  }
+  EXPECT_NE(cut({.cut = {4}}).status().message().find("leave out schedule, chunks and cut"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
       for (std::size_t i = 0; i < losses.size(); ++i) losses[i] += runs[r].losses[i];
     }
     for (std::size_t i = 0; i < losses.size(); ++i) {
-      EXPECT_NEAR(losses[i], reference[0].losses[i], 1e-9) << problem.name << " step " << i;
+      EXPECT_NEAR(losses[i], reference[0].losses[i], 1e-10) << problem.name << " step " << i;
     }
   }
 }
