@@ -12,6 +12,8 @@ namespace {
 
 constexpr const char* kMpi = "mpi";
 
+bool g_uses_mpi = false;
+
 Result<std::unique_ptr<comm::Communicator>> join_through_mpi() {
 #ifdef STORMO_HAVE_MPI
   STORMO_ASSIGN_OR_RETURN(auto world, mpi::join_mpi());
@@ -58,7 +60,11 @@ Result<transport::Rendezvous> find_place(const std::string& engine, const Launch
 
 Result<std::unique_ptr<comm::Communicator>> join_world(const std::string& engine,
                                                        const transport::Rendezvous& place) {
-  return engine == kMpi ? join_through_mpi() : comm::join(place);
+  if (engine != kMpi) return comm::join(place);
+  g_uses_mpi = true;
+  return join_through_mpi();
 }
+
+bool uses_mpi() { return g_uses_mpi; }
 
 }  // namespace stormo::cli

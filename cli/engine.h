@@ -23,4 +23,7 @@ Result<transport::Rendezvous> find_place(const std::string& engine, const Launch
 Result<std::unique_ptr<comm::Communicator>> join_world(const std::string& engine,
                                                        const transport::Rendezvous& place);
 
+/// Whether this process has joined a world through MPI, which a static object ends.
+bool uses_mpi();
+
 }  // namespace stormo::cli
