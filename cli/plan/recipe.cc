@@ -9,6 +9,7 @@
 
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
+#include <cli/plan/step.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/dtype.h>
@@ -16,6 +17,7 @@
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/prepare/recipe_task.h>
+#include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/store/host_shared_parameters.h>
 
@@ -59,6 +61,29 @@ Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task&
 void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset) {
   if (plan::num_stages(step.plan.mesh) == 1) return;
   step.sizes.outputs = output_bytes(task, dataset, step.samples);
+}
+
+Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
+                                                      const train::TrainerOptions& options,
+                                                      StepInput& step) {
+  STORMO_ASSIGN_OR_RETURN(analysis::StepSimulation best, simulated(o, step));
+  const bool measured =
+      reduction_of(options.gradients).overlap.kind == train::Overlap::Kind::kMeasured;
+  if (!measured || step.ranks_per_host.size() == 1 || !train::may_overlap(step.plan)) return best;
+  std::int64_t bytes = 0;
+  for (const plan::ParameterShape* p : flatten(step.plan.model)) {
+    if (p->trainable) bytes += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
+  }
+  const plan::StepPlan at_the_end = step.plan;
+  StepInput other = step;
+  for (const train::Overlap& overlap : train::overlaps_to_try(bytes)) {
+    STORMO_ASSIGN_OR_RETURN(other.plan, train::overlapped(at_the_end, overlap));
+    STORMO_ASSIGN_OR_RETURN(analysis::StepSimulation now, simulated(o, other));
+    if (now.seconds >= best.seconds) continue;
+    best = std::move(now);
+    step.plan = other.plan;
+  }
+  return best;
 }
 
 Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strategy) {

@@ -25,6 +25,12 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
 Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task& task,
                                  const std::vector<int>& ranks_per_host, std::int64_t samples);
 
+/// The step in virtual time, with the overlap of backward and reductions that is the fastest there:
+/// between hosts a training finds it by measurement. `step` has that plan afterwards.
+Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
+                                                      const train::TrainerOptions& options,
+                                                      StepInput& step);
+
 /// Finds out what stages of a pipeline move, where the plan has some. Computes a forward.
 void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset);
 

@@ -298,7 +298,7 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
       continue;
     }
     STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s,
-                            simulated(o, w.step));
+                            simulated_as_trained(o, recipe.train, w.step));
     w.seconds = s.seconds;
     w.idle = s.idle_share();
     found.fitting.push_back(std::move(w));

@@ -272,7 +272,8 @@ Status predict(const StepJob& job) {
       measure_step(task, data, recipe.train, part.batch, has_backward_parts(step.plan)));
   step.measured = std::move(measured.times);
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation simulation,
-                          simulated({.plan = "bench step", .hosts = world->cross_size()}, step));
+                          simulated_as_trained({.plan = "bench step", .hosts = world->cross_size()},
+                                               recipe.train, step));
   print({.rank = world->rank(),
          .host = world->cross_rank(),
          .p50_s = simulation.seconds,

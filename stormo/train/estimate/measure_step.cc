@@ -14,11 +14,13 @@
 #include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/tensor/allocator.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/transport/memory/arena.h>
 
 namespace stormo::train {
 namespace {
@@ -126,10 +128,19 @@ double typical_seconds(const std::vector<Sample>& steps, std::size_t action) {
   return median(std::move(seconds));
 }
 
+/// Where a rank has its large tensors. Their memory is kept, and not given back to the system and
+/// taken again in every step. Never freed, as tensors may outlive a measurement.
+transport::Arena& arena() {
+  static transport::Arena& all = transport::Arena::immortal(
+      transport::Arena::create({.single_process = true}).take_or_throw());
+  return all;
+}
+
 Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& one,
                                 const data::Dataset& dataset, const TrainerOptions& options,
                                 std::int64_t samples) {
   const auto world = std::move(comm::make_inproc_group(1).take_or_throw()[0]);
+  const tensor::ThreadArena large_tensors(arena());
   const AxisGroups groups(*world, plan);
   const auto store = make_store(plan, groups, one.task().module, options);
   const auto tensors = std::make_shared<TensorBytes>();

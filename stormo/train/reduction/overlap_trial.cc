@@ -38,6 +38,15 @@ std::string to_string(const Overlap& overlap) {
                      format_bytes(static_cast<std::uint64_t>(overlap.bucket_bytes)));
 }
 
+std::vector<Overlap> overlaps_to_try(std::int64_t bytes) {
+  std::vector<Overlap> out = {Overlap::at_the_end()};
+  for (const std::int64_t count : kBucketCounts) {
+    const std::int64_t size = std::min(bytes / count, kLargestBucket);
+    if (size >= kSmallestBucket) out.push_back(Overlap::buckets(size));
+  }
+  return out;
+}
+
 OverlapTrial::OverlapTrial(comm::Communicator& world, Overlap wanted, std::int64_t bytes) {
   if (wanted.kind != Overlap::Kind::kMeasured) {
     candidates_ = {wanted};
@@ -48,10 +57,7 @@ OverlapTrial::OverlapTrial(comm::Communicator& world, Overlap wanted, std::int64
   const comm::Buffer vote = std::span(&pays, 1);
   throw_if_error(world.all_reduce(vote, comm::ReduceOp::kMax));
   if (pays == 0) return;
-  for (const std::int64_t count : kBucketCounts) {
-    const std::int64_t size = std::min(bytes / count, kLargestBucket);
-    if (size >= kSmallestBucket) candidates_.push_back(Overlap::buckets(size));
-  }
+  candidates_ = overlaps_to_try(bytes);
   over_ = candidates_.size() == 1;
   seconds_.assign(candidates_.size(), std::numeric_limits<double>::infinity());
 }

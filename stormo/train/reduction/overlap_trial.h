@@ -13,6 +13,9 @@ namespace stormo::train {
 
 std::string to_string(const Overlap& overlap);
 
+/// What may be the fastest for `bytes` of gradients: at the end, and some sizes of buckets.
+std::vector<Overlap> overlaps_to_try(std::int64_t bytes);
+
 /// Finds the best Overlap by trying a few of them for some steps each. All ranks make the same
 /// choice. If overlap cannot be faster (one host whose cores are all computing), it uses kInline
 /// without a trial.
