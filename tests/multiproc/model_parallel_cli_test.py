@@ -194,6 +194,13 @@ class ModelParallelTest(TrainTest):
             self.assertRegex(recipe, f"{name} = {value}\n")
         self.run_of("best.toml", "-n", "2", "steps=1")
 
+    # as ddp does when it runs; one host has no wire that works while cores compute
+    def test_between_hosts_a_search_overlaps_reductions_with_backward(self):
+        for hosts, overlaps in (("1", False), ("2", True)):
+            lines = self.search("-n", "2", "--hosts", hosts, "--gflops", "1", "model.width=64", "--json").stdout
+            plans = [json.loads(line).get("plan", "") for line in lines.splitlines()]
+            self.assertEqual(any("mirrored+bucket" in plan for plan in plans), overlaps, plans)
+
     def test_the_program_chooses_the_strategy(self):
         auto = ("gpt.toml", "model.layers=3", "strategy.kind=auto", "--json")
         for ranks in ("1", "2"):
