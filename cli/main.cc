@@ -110,6 +110,7 @@ int run_program(int argc, char** argv) {
 /// do: those of libtorch take a quarter of the time of a short command.
 [[noreturn]] void leave(int exit_code) {
   if (uses_mpi()) std::exit(exit_code);
+  std::fflush(nullptr);
   std::_Exit(exit_code);
 }
 

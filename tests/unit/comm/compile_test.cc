@@ -315,7 +315,8 @@ TEST(Compile, InAGatherEachRankWritesItsOwnPartBeforeTheLastMeeting) {
     const Program p = compile(schedule::direct_gather(3, 0), me, HostMap::of({3}));
     ASSERT_EQ(p.steps.size(), 2u);
     EXPECT_EQ(p.steps[0].kind, Instruction::Kind::kCopy);
-    EXPECT_EQ(p.steps[0].sources, (std::vector<Source>{{.place = {me, Area::kIn}, .raw = me == 0}}));
+    EXPECT_EQ(p.steps[0].sources,
+              (std::vector<Source>{{.place = {me, Area::kIn}, .raw = me == 0}}));
     EXPECT_EQ(p.steps[0].destinations, (std::vector<Place>{{0, Area::kOut}}));
     EXPECT_EQ(p.steps[1].kind, Instruction::Kind::kSync);
     EXPECT_FALSE(p.shares_in);
