@@ -109,7 +109,7 @@ Result<plan::StepPlan> shard(const plan::StepPlan& in, const Sharding& how) {
   for (const Action& a : in.actions) sharder.add(a);
   plan::StepPlan out = sharder.take();
   out.strategy += "+sharded" + std::to_string(how.stage);
-  // As near to each other as those can be that compute samples together: they are on one host then.
+  // Innermost, but for ranks that compute samples together, which are nearest to each other.
   const auto outside = std::ranges::find_if(out.mesh.axes, [](const plan::Axis& axis) {
     return axis.name == plan::kContextAxis || axis.name == plan::kTensorAxis;
   });

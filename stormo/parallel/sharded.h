@@ -22,8 +22,10 @@ inline constexpr const char* kShardAxis = "shard";
 ///  - stage 2: whole gradients go as soon as they are reduced;
 ///  - stage 3: whole parameters go after each forward and backward, and are gathered again.
 /// model_state_bytes() has the memory, docs/algorithms.md the traffic. Applied after
-/// mirrored(hosts) it is hybrid: the all-reduce of mirrored is then one of parts. The pass fails
-/// with kInvalidArgument for other numbers, and with kBadPlan when the mesh has "shard".
+/// mirrored(hosts) it is hybrid: the all-reduce of mirrored is then one of parts, and so is that of
+/// context_parallel(). After tensor_parallel() parts are those of slices. The pass fails with
+/// kInvalidArgument for other numbers and after pipeline(), and with kBadPlan when the mesh has
+/// "shard".
 Pass sharded(const Sharding& how);
 
 }  // namespace stormo::parallel

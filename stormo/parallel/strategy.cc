@@ -193,8 +193,8 @@ bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
 }
 
 /// Several copies of the model, or of what each rank has of it: replicas, or shards of one.
-void copy(std::vector<Pass>& passes, const Strategy& s, const Shape& shape, const StepOptions& step,
-          int copies) {
+void add_copies(std::vector<Pass>& passes, const Strategy& s, const Shape& shape,
+                const StepOptions& step, int copies) {
   if (s.kind != Kind::kFsdp) return passes.push_back(mirrored(copies));
   const bool hybrid = s.hybrid && shape.hosts > 1;
   if (hybrid) passes.push_back(mirrored(shape.hosts));
@@ -257,14 +257,14 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
       passes.push_back(context_parallel(strategy.context, strategy.attention));
     }
     if (strategy.tensor > 1) passes.push_back(tensor_parallel(strategy.tensor));
-    if (shape.ranks > replica) copy(passes, strategy, shape, step, shape.ranks / replica);
+    if (shape.ranks > replica) add_copies(passes, strategy, shape, step, shape.ranks / replica);
   } else if (shape.ranks == 1) {
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));
   } else if (shares(strategy, shape, workers)) {
     passes.push_back(host_shared(shape.hosts, shape.local));
   } else {
-    copy(passes, strategy, shape, step, shape.ranks);
+    add_copies(passes, strategy, shape, step, shape.ranks);
   }
   if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
