@@ -68,8 +68,9 @@ Result<std::vector<plan::Range>> parts_of(const std::vector<std::int64_t>& cut, 
   if (std::ssize(out) == parts && out.size() == cut.size() && next == segments) return out;
   std::string text;
   for (const std::int64_t count : cut) text += (text.empty() ? "" : ", ") + std::to_string(count);
-  return invalid_argument("a cut into parts of " + text + " segments; the model has " +
-                          std::to_string(segments) + " segments for " + std::to_string(parts) +
+  return invalid_argument("pipeline: the cut (strategy.cut) is into parts of " + text +
+                          " segments; the model has " + std::to_string(segments) +
+                          " segments for " + std::to_string(parts) +
                           " parts of a pipeline (stages * chunks): give as many numbers, of at "
                           "least 1, that add up to " +
                           std::to_string(segments));

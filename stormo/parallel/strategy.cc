@@ -83,7 +83,8 @@ Status check(const Strategy& s, const Shape& shape, const Workers& w, bool has_t
   }
   const bool needs_uniform = must_share || (s.kind == Kind::kFsdp && s.hybrid);
   if (needs_uniform && !shape.uniform) {
-    return refuse(s, "needs as many ranks on one host as on the others");
+    return refuse(s, std::string("needs as many ranks on one host as on the others; or ") +
+                         (must_share ? "use parameters=replicated" : "leave out hybrid"));
   }
   return {};
 }
@@ -107,6 +108,23 @@ Status check_averaging(const Strategy& s) {
   return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
 }
 
+/// Several ranks, on each host where shards stay inside of hosts, have the same to shard.
+Status check_copies(const Strategy& s, const Shape& shape) {
+  const std::int64_t replica = ranks_of_replica(s);
+  if (shape.ranks == replica) {
+    return refuse(s, "has nothing to shard: all " + std::to_string(replica) +
+                         " ranks compute one replica (tensor " + std::to_string(s.tensor) +
+                         ", context " + std::to_string(s.context) +
+                         "), and each has another part of it or other positions; use 'ddp', or "
+                         "start more ranks");
+  }
+  if (!s.hybrid || shape.hosts == 1) return {};
+  if (shape.local % replica == 0 && shape.local > replica) return {};
+  return refuse(s, "shards over the ranks of a host (hybrid), and " + std::to_string(shape.local) +
+                       " ranks of a host are not several times the " + std::to_string(replica) +
+                       " that compute a replica; leave out hybrid");
+}
+
 Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOptions& step) {
   if (s.pipeline < 1) return refuse(s, "has at least 1 stage, not " + std::to_string(s.pipeline));
   if (s.tensor < 1) {
@@ -123,9 +141,10 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   const bool says_how =
       s.schedule != without.schedule || s.chunks != without.chunks || s.cut != without.cut;
   if (s.pipeline == 1 && says_how) {
-    return refuse(s,
-                  "has no pipeline: set pipeline to 2 or more, or leave out schedule, chunks and "
-                  "cut");
+    return refuse(s, std::string("has no pipeline: ") +
+                         (s.kind == Kind::kFsdp ? "use 'ddp' and set pipeline to 2 or more"
+                                                : "set pipeline to 2 or more") +
+                         ", or leave out schedule, chunks and cut");
   }
   if (s.context == 1 && s.attention != without.attention) {
     return refuse(s,
@@ -159,12 +178,7 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
                   "cannot update by this rule with tensor: lars and lamb need norms of whole "
                   "parameters, of which ranks have slices; use another optimizer");
   }
-  if (shape.ranks % replica == 0) {
-    if (s.kind != Kind::kFsdp || !s.hybrid || shape.local % replica == 0) return {};
-    return refuse(s, "shards over the ranks of a host (hybrid), and " +
-                         std::to_string(shape.local) + " ranks of a host are no multiple of the " +
-                         std::to_string(replica) + " that compute a replica; leave out hybrid");
-  }
+  if (shape.ranks % replica == 0) return s.kind == Kind::kFsdp ? check_copies(s, shape) : Status();
   return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
                        std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
                        ", context " + std::to_string(s.context) + "), and " +

@@ -53,8 +53,8 @@ TEST(Candidates, AreAllMeshesThatTheModelAllows) {
                                    "shard=4 tp=2\n", "shard=2 tp=4\n"}));
   EXPECT_EQ(meshes({2, 2}, 4, 32),
             (std::set<std::string>{"dp=4\n", "dp=2 host=2\n", "shard=4\n", "dp=2 shard=2\n",
-                                   "dp=2 tp=2\n", "tp=4\n", "shard=2 tp=2\n", "dp=2 shard=1 tp=2\n",
-                                   "dp=2 pp=2\n", "pp=4\n", "pp=2 tp=2\n"}));
+                                   "dp=2 tp=2\n", "tp=4\n", "shard=2 tp=2\n", "dp=2 pp=2\n",
+                                   "pp=4\n", "pp=2 tp=2\n"}));
   EXPECT_EQ(
       meshes({4}, 2, 32, /*by_positions=*/true),
       (std::set<std::string>{"dp=4\n", "host=4\n", "shard=4\n", "dp=2 tp=2\n", "tp=4\n",
