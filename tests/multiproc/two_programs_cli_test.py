@@ -7,6 +7,7 @@ import select
 import shutil
 import signal
 import subprocess
+import time
 
 from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
 
@@ -42,26 +43,29 @@ class TwoProgramsTest(TrainTest):
         process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 130)
 
+    def start_with_endless_check(self, *arguments):
+        """A launcher, and its check, which waits for a writer of the recipe."""
+        os.mkfifo(self.folder / "pipe.toml")
+        process = self.start("pipe.toml", "-n", "2", *arguments)
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = time.monotonic() + DEADLINE_S
+        while not children.read_text() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        check, = children.read_text().split()
+        return process, int(check)
+
     def test_the_check_ends_with_the_launcher(self):
-        recipe = self.folder / "pipe.toml"
-        os.mkfifo(recipe)  # the check waits for a writer
-        process = self.start("pipe.toml", "-n", "2")
-        with open(recipe, "w", encoding="utf-8"):  # opens when the check reads
-            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            self.assertEqual(len(children), 1)
-            check = os.pidfd_open(int(children[0]))
-            self.addCleanup(os.close, check)
-            process.kill()
-            process.communicate(timeout=DEADLINE_S)
-            self.assertTrue(select.select([check], [], [], DEADLINE_S)[0])
+        process, check = self.start_with_endless_check()
+        ends = os.pidfd_open(check)
+        self.addCleanup(os.close, ends)
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
+        self.assertTrue(select.select([ends], [], [], DEADLINE_S)[0])
 
     def test_a_check_that_is_killed_is_told(self):
-        os.mkfifo(self.folder / "pipe.toml")
-        process = self.start("pipe.toml", "-n", "2", "--json")
-        with open(self.folder / "pipe.toml", "w", encoding="utf-8"):  # opens when the check reads
-            child, = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            os.kill(int(child), signal.SIGKILL)
-            out, err = process.communicate(timeout=DEADLINE_S)
+        process, check = self.start_with_endless_check("--json")
+        os.kill(check, signal.SIGKILL)
+        out, err = process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 1)
         self.assertIn("the check of the run was killed by signal 9", err)
         self.assertEqual(json.loads(out)["event"], "error")
