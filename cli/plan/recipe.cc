@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -66,16 +67,18 @@ void measure_moves(StepInput& step, const train::Task& task, const data::Dataset
 Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
                                                       const train::TrainerOptions& options,
                                                       StepInput& step) {
-  STORMO_ASSIGN_OR_RETURN(analysis::StepSimulation best, simulated(o, step));
   const bool measured =
       reduction_of(options.gradients).overlap.kind == train::Overlap::Kind::kMeasured;
-  if (!measured || step.ranks_per_host.size() == 1 || !train::may_overlap(step.plan)) return best;
+  if (!measured || step.ranks_per_host.size() == 1 || !train::may_overlap(step.plan)) {
+    return simulated(o, step);
+  }
   std::int64_t bytes = 0;
   for (const plan::ParameterShape* p : flatten(step.plan.model)) {
     if (p->trainable) bytes += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
   }
   const plan::StepPlan at_the_end = step.plan;
   StepInput other = step;
+  analysis::StepSimulation best{.seconds = std::numeric_limits<double>::infinity()};
   for (const train::Overlap& overlap : train::overlaps_to_try(bytes)) {
     STORMO_ASSIGN_OR_RETURN(other.plan, train::overlapped(at_the_end, overlap));
     STORMO_ASSIGN_OR_RETURN(analysis::StepSimulation now, simulated(o, other));

@@ -55,9 +55,9 @@ std::vector<plan::Range> filled(const std::vector<double>& costs, int parts, dou
   return next == n ? out : std::vector<plan::Range>();
 }
 
-/// Parts of as many segments as it is said.
-Result<std::vector<plan::Range>> parts_of(const std::vector<std::int64_t>& cut, int parts,
-                                          std::int64_t segments) {
+/// Parts of as many segments as `cut` says.
+Result<std::vector<plan::Range>> given(const std::vector<std::int64_t>& cut, int parts,
+                                       std::int64_t segments) {
   std::vector<plan::Range> out;
   std::int64_t next = 0;
   for (const std::int64_t count : cut) {
@@ -114,9 +114,8 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
   STORMO_RETURN_IF_ERROR(check(in, how));
   const int wanted = how.stages * how.chunks;
   STORMO_ASSIGN_OR_RETURN(const std::vector<plan::Range> parts,
-                          how.cut.empty()
-                              ? balanced(costs_of(in.model), wanted)
-                              : parts_of(how.cut, wanted, std::ssize(in.model.segments)));
+                          how.cut.empty() ? balanced(costs_of(in.model), wanted)
+                                          : given(how.cut, wanted, std::ssize(in.model.segments)));
   plan::StepPlan out = in;
   out.strategy += "+pipeline" + std::to_string(how.stages) + "_" + how.schedule.name;
   // stages that follow each other are neighbours, on one host where possible

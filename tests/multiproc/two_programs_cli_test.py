@@ -7,7 +7,6 @@ import select
 import shutil
 import signal
 import subprocess
-import time
 
 from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
 
@@ -44,15 +43,20 @@ class TwoProgramsTest(TrainTest):
         self.assertEqual(process.returncode, 130)
 
     def start_with_endless_check(self, *arguments):
-        """A launcher, and its check, which waits for a writer of the recipe."""
-        os.mkfifo(self.folder / "pipe.toml")
-        process = self.start("pipe.toml", "-n", "2", *arguments)
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        deadline = time.monotonic() + DEADLINE_S
-        while not children.read_text() and time.monotonic() < deadline:
-            time.sleep(0.001)
-        check, = children.read_text().split()
-        return process, int(check)
+        """A launcher, and the process of its check: a program in place of stormo-train that tells its pid and waits."""
+        folder = self.folder / "endless"
+        folder.mkdir()
+        shutil.copy(STORMO, folder)
+        for pipe in ("pid", "never"):
+            os.mkfifo(folder / pipe)
+        check = folder / "stormo-train"
+        check.write_text(f"#!/bin/sh\necho $$ >{folder}/pid\nexec cat {folder}/never\n")
+        check.chmod(0o755)
+        process = self.start("mlp.toml", "-n", "2", *arguments, executable=str(folder / "stormo"))
+        pid = int((folder / "pid").read_text())  # comes when the check writes
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        self.assertEqual(children, [str(pid)])
+        return process, pid
 
     def test_the_check_ends_with_the_launcher(self):
         process, check = self.start_with_endless_check()

@@ -1,6 +1,7 @@
 // Ranges of slices as boxes of the whole: what ranks save where each has a shard of its slices.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <vector>
