@@ -29,7 +29,7 @@ constexpr const char* kTuneExamples =
     "  stormo train recipe.toml -H a:2,b:2 --selection cluster.selection\n"
     "\n"
     "Every algorithm of 'stormo plan list' that suits these hosts is measured over sizes. The\n"
-    "shipped choice stays where no other is clearly faster. --check writes nothing: it compares\n"
+    "default choice stays where no other is clearly faster. --check writes nothing: it compares\n"
     "what would run, with --selection or without, with the best that there is.";
 
 struct TuneArguments {
@@ -79,7 +79,7 @@ std::string seconds_text(double s) {
 
 void print_result(const comm::TuneResult& r) {
   fmt::print("{:<15} {:>8}  {:<34} {:>10}  {:>5.2f}x\n", to_string(r.goal), format_bytes(r.bytes),
-             text_of(r.best), seconds_text(r.seconds), r.shipped_seconds / r.seconds);
+             text_of(r.best), seconds_text(r.seconds), r.default_seconds / r.seconds);
   std::fflush(stdout);
 }
 
@@ -135,7 +135,7 @@ int run_rank(const transport::Rendezvous& place, const comm::TuneOptions& option
   }
   const bool speaks = world.rank() == 0;
   if (speaks) {
-    fmt::print("{:<15} {:>8}  {:<34} {:>10}  against the shipped choice\n", "goal", "bytes",
+    fmt::print("{:<15} {:>8}  {:<34} {:>10}  against the default choice\n", "goal", "bytes",
                "fastest", "time");
   }
   const auto selection = comm::tune(world, options, [speaks](const comm::TuneResult& r) {

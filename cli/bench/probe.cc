@@ -47,7 +47,7 @@ namespace {
 using transport::MemoryFile;
 
 constexpr std::size_t kLine = 64;
-/// So little costs less to read from everybody than a second meeting does.
+/// So little costs less to read from everybody than a second barrier does.
 constexpr std::uint64_t alone_bytes(std::size_t ranks) { return ranks <= 2 ? 4096 : 1024; }
 
 double now() {
@@ -95,12 +95,12 @@ class SharedBuffers {
   std::vector<std::byte*> data_;
 };
 
-/// A meeting of all ranks and nothing else: a flag for each, which the others look at.
-class BareMeeting {
+/// A barrier and nothing else: a flag for each, which the others look at.
+class BareBarrier {
  public:
   /// `flags`: a line of every rank's, zero at first.
-  BareMeeting(std::vector<std::byte*> flags, std::size_t me) : flags_(std::move(flags)), me_(me) {}
-  void meet() {
+  BareBarrier(std::vector<std::byte*> flags, std::size_t me) : flags_(std::move(flags)), me_(me) {}
+  void wait() {
     flag(me_).store(++phase_, std::memory_order_release);
     for (std::size_t r = 0; r < flags_.size(); ++r) {
       for (int looks = 0; flag(r).load(std::memory_order_acquire) < phase_; ++looks) {
@@ -179,16 +179,16 @@ Result<double> probe_memory(comm::Communicator& world, bench::Engine& engine,
   const auto me = static_cast<std::size_t>(world.rank());
   std::vector<std::byte*> flags;
   for (std::byte* buffer : shared.data()) flags.push_back(buffer + lines * kLine);
-  BareMeeting meeting(std::move(flags), me);
+  BareBarrier barrier(std::move(flags), me);
   const bool alone = bytes <= alone_bytes(shared.data().size());
   Task task(facts, shared.data(), lines, me, alone);
   const auto iterate = [&](int index) -> Result<bench::Interval> {
     std::memset(shared.data()[me], index & 1, lines * kLine);
     STORMO_RETURN_IF_ERROR(engine.barrier());
     const double begin = now();
-    meeting.meet();  // everybody's input is there
+    barrier.wait();  // everybody's input is there
     task.run();
-    if (!alone) meeting.meet();  // nobody needs mine any more
+    if (!alone) barrier.wait();  // nobody needs mine any more
     const double end = now();
     STORMO_RETURN_IF_ERROR(engine.barrier());  // nobody rewrites what others still read
     return bench::Interval{begin, end};

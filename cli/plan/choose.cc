@@ -16,9 +16,9 @@
 namespace stormo::cli {
 namespace {
 
-std::string why(const comm::Selection::Rule& rule, bool shipped) {
+std::string why(const comm::Selection::Rule& rule, bool by_default) {
   std::string text =
-      fmt::format("{} rule for {}", shipped ? "shipped" : "the file's", to_string(rule.layout));
+      fmt::format("{} rule for {}", by_default ? "default" : "the file's", to_string(rule.layout));
   if (rule.max_ranks > 0) text += fmt::format(", up to {} ranks", rule.max_ranks);
   if (rule.max_bytes > 0) text += fmt::format(", up to {}", format_bytes(rule.max_bytes));
   return text;
@@ -46,18 +46,18 @@ Status choose_plan(const PlanOptions& o) {
     const auto time = analysis::simulate(s, topology, static_cast<std::int64_t>(*bytes), clock,
                                          analysis::Timeline::kDrop)
                           .duration;
-    const bool shipped = selection.rules.empty() || &rule < selection.rules.data() ||
-                         &rule >= selection.rules.data() + selection.rules.size();
+    const bool by_default = selection.rules.empty() || &rule < selection.rules.data() ||
+                            &rule >= selection.rules.data() + selection.rules.size();
     rows.push_back({std::string(to_string(goal)), std::string(rule.choice.builder->name),
                     fmt::to_string(rule.choice.pieces), fmt::to_string(s.rounds.size()),
-                    format_duration(time), why(rule, shipped)});
+                    format_duration(time), why(rule, by_default)});
     if (o.json) {
       print_json(nlohmann::json{{"goal", to_string(goal)},
                                 {"algorithm", rule.choice.builder->name},
                                 {"pieces", rule.choice.pieces},
                                 {"rounds", s.rounds.size()},
                                 {"simulated_s", std::chrono::duration<double>(time).count()},
-                                {"why", why(rule, shipped)}});
+                                {"why", why(rule, by_default)}});
     }
   }
   if (!o.json) print_table(rows, false);

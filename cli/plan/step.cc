@@ -40,7 +40,7 @@ struct Estimate {
 Result<Estimate> estimate(const PlanOptions& o, const StepInput& step) {
   STORMO_RETURN_IF_ERROR(analysis::verify(step.plan).within(o.plan));
   STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, step.plan.mesh.size()));
-  comm::Selection selection = comm::Selection::shipped();
+  comm::Selection selection = comm::Selection::defaults();
   if (!o.selection.empty()) {
     STORMO_ASSIGN_OR_RETURN(selection, comm::read_selection(o.selection));
   }

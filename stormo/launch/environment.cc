@@ -111,7 +111,7 @@ void read_options(transport::Rendezvous& r, Reading& in) {
 }
 
 /// A file name that says whose it is, and is another one for every job.
-std::string meeting_name(std::string_view source, std::string_view job) {
+std::string host_rendezvous_name(std::string_view source, std::string_view job) {
   std::string name = fmt::format("{}-{}", source, job).substr(0, 64);
   for (char& c : name) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
@@ -120,7 +120,7 @@ std::string meeting_name(std::string_view source, std::string_view job) {
 }
 
 /// That of the login first, where others cannot even take the name; then /tmp; then the user's own.
-std::vector<std::string> meeting_folders(const Reading& in) {
+std::vector<std::string> host_rendezvous_folders(const Reading& in) {
   std::vector<std::string> folders;
   if (in.text("XDG_RUNTIME_DIR").starts_with('/'))
     folders.push_back(in.text("XDG_RUNTIME_DIR") + "/stormo");
@@ -132,7 +132,7 @@ std::vector<std::string> meeting_folders(const Reading& in) {
 
 /// Foreign launchers hand over no secret: a file that only this user can read carries it. On one
 /// host everybody knows where it is, between hosts the user says.
-void meet_without_launcher(transport::Rendezvous& r, std::string_view job, Reading& in) {
+void rendezvous_without_launcher(transport::Rendezvous& r, std::string_view job, Reading& in) {
   r.serve_store = r.rank == 0;
   if (r.size == 1) return;
   if (in.has("STORMO_RENDEZVOUS")) {
@@ -145,8 +145,8 @@ void meet_without_launcher(transport::Rendezvous& r, std::string_view job, Readi
     return;
   }
   if (r.cross_size == 1) {
-    r.meeting_name = meeting_name(r.source, job);
-    r.meeting_folders = meeting_folders(in);
+    r.host_rendezvous_name = host_rendezvous_name(r.source, job);
+    r.host_rendezvous_folders = host_rendezvous_folders(in);
     return;
   }
   in.wrong(fmt::format(
@@ -212,7 +212,7 @@ void read_torchrun(transport::Rendezvous& r, Reading& in) {
   const int port = in.number("MASTER_PORT", 0);
   const std::string run = in.has("TORCHELASTIC_RUN_ID") ? in.text("TORCHELASTIC_RUN_ID") : "none";
   const int restart = in.number("TORCHELASTIC_RESTART_COUNT", 0, 0);
-  meet_without_launcher(r, fmt::format("{}-{}-{}", run, port, restart), in);
+  rendezvous_without_launcher(r, fmt::format("{}-{}-{}", run, port, restart), in);
 }
 
 void read_slurm(transport::Rendezvous& r, Reading& in) {
@@ -231,10 +231,11 @@ void read_slurm(transport::Rendezvous& r, Reading& in) {
     in.wrong(fmt::format("SLURM_STEP_TASKS_PER_NODE='{}' says nothing about node {}", tasks,
                          r.cross_rank));
   if (in.has("SLURMD_NODENAME")) r.host = in.text("SLURMD_NODENAME");
-  meet_without_launcher(r,
-                        fmt::format("{}.{}-{}", in.text("SLURM_JOB_ID"), in.text("SLURM_STEP_ID"),
-                                    in.number("SLURM_RESTART_COUNT", 0, 0)),
-                        in);
+  rendezvous_without_launcher(
+      r,
+      fmt::format("{}.{}-{}", in.text("SLURM_JOB_ID"), in.text("SLURM_STEP_ID"),
+                  in.number("SLURM_RESTART_COUNT", 0, 0)),
+      in);
 }
 
 /// mpirun names no host index. Its default mapping fills host after host, so that it follows from
@@ -258,7 +259,7 @@ void read_open_mpi(transport::Rendezvous& r, Reading& in) {
   place_host_after_host(r, "--map-by slot", in);
   const std::string job =
       in.has("PMIX_NAMESPACE") ? in.text("PMIX_NAMESPACE") : in.text("OMPI_MCA_ess_base_jobid");
-  meet_without_launcher(r, job, in);
+  rendezvous_without_launcher(r, job, in);
 }
 
 /// MPICH and its relatives (Intel MPI, MVAPICH), whose launcher is Hydra.
@@ -271,7 +272,7 @@ void read_mpich(transport::Rendezvous& r, Reading& in) {
   // the ranks of a job on one host have one parent; nothing in the environment names the job. Its
   // number is unique in its namespace only, and containers may share a folder.
   const std::uint64_t pid_namespace = transport::ProcessName::own().pid_namespace;
-  meet_without_launcher(r, fmt::format("{}-{}", ::getppid(), pid_namespace), in);
+  rendezvous_without_launcher(r, fmt::format("{}-{}", ::getppid(), pid_namespace), in);
 }
 
 }  // namespace

@@ -30,12 +30,12 @@ inline std::int64_t once_each_in_pieces(const ScheduleShape& s) {
 inline std::int64_t num_hosts(const ScheduleShape& s) {
   return static_cast<std::int64_t>(s.hosts.size());
 }
-/// Pieces, each with a lane for every rank of the widest host.
-inline std::int64_t lanes_per_piece(const ScheduleShape& s) {
+/// Pieces, each with a slice for every rank of the widest host.
+inline std::int64_t slices_per_piece(const ScheduleShape& s) {
   return std::int64_t{widest(s.hosts)} * s.pieces;
 }
-inline std::int64_t once_each_by_lane(const ScheduleShape& s) {
-  return lanes_per_piece(s) * (s.ranks - 1);
+inline std::int64_t once_each_by_slice(const ScheduleShape& s) {
+  return slices_per_piece(s) * (s.ranks - 1);
 }
 
 }  // namespace stormo::schedule

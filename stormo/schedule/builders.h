@@ -16,7 +16,7 @@
 #include <stormo/schedule/double_tree.h>
 #include <stormo/schedule/halving_doubling.h>
 #include <stormo/schedule/hierarchical.h>
-#include <stormo/schedule/host_lanes.h>
+#include <stormo/schedule/host_leaders.h>
 #include <stormo/schedule/leader.h>
 #include <stormo/schedule/one_shot.h>
 #include <stormo/schedule/pat.h>

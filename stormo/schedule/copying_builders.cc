@@ -135,8 +135,8 @@ constexpr std::array kRows = {
             .takes_pieces = true,
             .rounds_formula = "h-1 + p-1 + 1",
             .bytes_formula = "m K",
-            .num_transfers = once_each_by_lane,
-            .num_chunks = lanes_per_piece,
+            .num_transfers = once_each_by_slice,
+            .num_chunks = slices_per_piece,
             .make =
                 [](const ScheduleShape& s) {
                   return hierarchical_broadcast(s.hosts, s.root, s.pieces);

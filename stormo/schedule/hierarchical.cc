@@ -34,16 +34,16 @@ int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
 
 plan::Schedule all_reduce_through(const HostSizes& hosts, const plan::Schedule& among_hosts,
                                   std::string name) {
-  const HostLanes lanes = HostLanes::of_width(hosts, widest(hosts), count(hosts));
-  plan::Schedule s = reversed(lanes.inside_hosts(), ReceiveOp::kReduce);
-  s = then(std::move(s), lanes.between_hosts(among_hosts));
-  return with_goal(then(std::move(s), lanes.inside_hosts()), std::move(name),
+  const HostLeaders leaders = HostLeaders::of_width(hosts, widest(hosts), count(hosts));
+  plan::Schedule s = reversed(leaders.inside_hosts(), ReceiveOp::kReduce);
+  s = then(std::move(s), leaders.between_hosts(among_hosts));
+  return with_goal(then(std::move(s), leaders.inside_hosts()), std::move(name),
                    {GoalKind::kAllReduce});
 }
 
 plan::Schedule all_gather_through(const HostSizes& hosts, const plan::Schedule& among_hosts) {
-  const HostLanes lanes = HostLanes::by_rank(hosts);
-  return then(lanes.between_hosts(among_hosts), lanes.inside_hosts());
+  const HostLeaders leaders = HostLeaders::by_rank(hosts);
+  return then(leaders.between_hosts(among_hosts), leaders.inside_hosts());
 }
 
 plan::Schedule reduce_scatter_through(const HostSizes& hosts, const plan::Schedule& among_hosts,
@@ -77,10 +77,10 @@ plan::Schedule canonical_reduce_scatter(const HostSizes& hosts) {
 }
 
 plan::Schedule hierarchical_broadcast(const HostSizes& hosts, Rank root, int pieces) {
-  const HostLanes lanes = HostLanes::of_width(hosts, widest(hosts), pieces).carried_by(root);
+  const HostLeaders leaders = HostLeaders::of_width(hosts, widest(hosts), pieces).with_root(root);
   const plan::Schedule chain = chain_broadcast(count(hosts), host_of(hosts, root), pieces);
-  return with_goal(then(lanes.between_hosts(chain), lanes.inside_hosts()), "hierarchical_broadcast",
-                   {GoalKind::kBroadcast, root});
+  return with_goal(then(leaders.between_hosts(chain), leaders.inside_hosts()),
+                   "hierarchical_broadcast", {GoalKind::kBroadcast, root});
 }
 
 plan::Schedule hierarchical_reduce(const HostSizes& hosts, Rank root, int pieces) {

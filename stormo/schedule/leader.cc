@@ -29,7 +29,7 @@ int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
 }  // namespace
 
 plan::Schedule leader_all_reduce(const HostSizes& hosts) {
-  const HostLanes leaders = HostLanes::of_width(hosts, 1, 1);
+  const HostLeaders leaders = HostLeaders::of_width(hosts, 1, 1);
   plan::Schedule s = reversed(leaders.inside_hosts(), ReceiveOp::kReduce);
   s = then(std::move(s), leaders.between_hosts(recursive_doubling_all_reduce(count(hosts))));
   return with_goal(then(std::move(s), leaders.inside_hosts()), "leader_all_reduce",
@@ -37,7 +37,7 @@ plan::Schedule leader_all_reduce(const HostSizes& hosts) {
 }
 
 plan::Schedule leader_broadcast(const HostSizes& hosts, Rank root) {
-  const HostLanes leaders = HostLanes::of_width(hosts, 1, 1).carried_by(root);
+  const HostLeaders leaders = HostLeaders::of_width(hosts, 1, 1).with_root(root);
   const plan::Schedule tree = binomial_broadcast(count(hosts), host_of(hosts, root));
   return with_goal(then(leaders.between_hosts(tree), leaders.inside_hosts()), "leader_broadcast",
                    {GoalKind::kBroadcast, root});

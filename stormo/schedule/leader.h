@@ -1,7 +1,7 @@
 #pragma once
 
 #include <stormo/plan/schedule.h>
-#include <stormo/schedule/host_lanes.h>
+#include <stormo/schedule/host_leaders.h>
 
 namespace stormo::schedule {
 

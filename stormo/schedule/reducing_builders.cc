@@ -26,11 +26,12 @@ int64_t by_halving(const ScheduleShape& s) {
   const Fold fold(s.ranks);
   return 2 * int64_t{fold.core} * (fold.core - 1 + fold.num_guests);
 }
-int64_t lanes_per_host(const ScheduleShape& s) { return num_hosts(s) * widest(s.hosts); }
+int64_t slices_per_host(const ScheduleShape& s) { return num_hosts(s) * widest(s.hosts); }
 int64_t by_host(const ScheduleShape& s) {
-  // inside: every chunk to or from all but one of each host; between: a ring of hosts for each lane
-  return 2 * lanes_per_host(s) * (s.ranks - num_hosts(s)) +
-         2 * lanes_per_host(s) * (num_hosts(s) - 1);
+  // inside: every chunk to or from all but one of each host; between: a ring of hosts for each
+  // slice
+  return 2 * slices_per_host(s) * (s.ranks - num_hosts(s)) +
+         2 * slices_per_host(s) * (num_hosts(s) - 1);
 }
 int64_t by_leader(const ScheduleShape& s) {
   return 2 * (s.ranks - num_hosts(s)) + by_doubling({.ranks = static_cast<int>(num_hosts(s))});
@@ -58,7 +59,7 @@ constexpr std::array kRows = {
             .rounds_formula = "4",
             .bytes_formula = "2(m-1)/m K + 2(h-1)/h K/m",
             .num_transfers = by_host,
-            .num_chunks = lanes_per_host,
+            .num_chunks = slices_per_host,
             .make = [](const ScheduleShape& s) { return canonical_all_reduce(s.hosts); }},
     Builder{.name = "direct_all_reduce",
             .description = "owners reduce their chunk from all others, then send it to all",
@@ -93,7 +94,7 @@ constexpr std::array kRows = {
             .rounds_formula = "2(h-1) + 2",
             .bytes_formula = "2(m-1)/m K + 2(h-1)/h K/m",
             .num_transfers = by_host,
-            .num_chunks = lanes_per_host,
+            .num_chunks = slices_per_host,
             .make = [](const ScheduleShape& s) { return hierarchical_all_reduce(s.hosts); }},
     Builder{
         .name = "leader_all_reduce",
@@ -187,8 +188,8 @@ constexpr std::array kRows = {
         .takes_pieces = true,
         .rounds_formula = "h-1 + p-1 + 1",
         .bytes_formula = "K",
-        .num_transfers = once_each_by_lane,
-        .num_chunks = lanes_per_piece,
+        .num_transfers = once_each_by_slice,
+        .num_chunks = slices_per_piece,
         .make =
             [](const ScheduleShape& s) { return hierarchical_reduce(s.hosts, s.root, s.pieces); }},
     Builder{.name = "leader_reduce",

@@ -31,11 +31,11 @@ RanksFactory job(const std::string& name, const std::vector<int>& ranks_per_host
           }};
 }
 
-/// Ranks that met through a HostHub.
+/// Ranks that met through a HostListener.
 RanksFactory mappings(const std::string& name, int n) {
   return {name, [n](const Body& body, bool finalize) {
-            auto hub = transport::HostHub::open();
-            ASSERT_TRUE(hub.ok()) << hub.status().to_string();
+            auto listener = transport::HostListener::open();
+            ASSERT_TRUE(listener.ok()) << listener.status().to_string();
             const auto health = std::make_shared<transport::Health>();
             std::vector<std::unique_ptr<transport::Arena>> arenas(static_cast<std::size_t>(n));
             std::vector<std::unique_ptr<Communicator>> group(static_cast<std::size_t>(n));
@@ -45,8 +45,8 @@ RanksFactory mappings(const std::string& name, int n) {
                 auto arena = transport::Arena::create({.capacity_bytes = 64 << 20});
                 ASSERT_TRUE(arena.ok()) << arena.status().to_string();
                 const Deadline by = Deadline::after(std::chrono::seconds(20));
-                auto host = r == 0 ? (*hub)->host(n, **arena, by)
-                                   : transport::enter_hub((*hub)->ticket(), r, n, **arena, by);
+                auto host = r == 0 ? (*listener)->host(n, **arena, by)
+                                   : transport::join_host((*listener)->ticket(), r, n, **arena, by);
                 ASSERT_TRUE(host.ok()) << host.status().to_string();
                 Group::Parts parts;
                 parts.rank = r;
@@ -68,7 +68,7 @@ RanksFactory mappings(const std::string& name, int n) {
 TEST(PrivateBuffers, OfSomeSizeAreUsedWhereTheyLie) {
   const auto body = [](Communicator& c) {
     std::vector<float> x(2 << 20, 1);
-    // all reach each other after the first meeting, and all know it after the second
+    // all reach each other after the first exchange, and all know it after the second
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(c.barrier().ok());
     EXPECT_TRUE(c.all_reduce(x, ReduceOp::kSum).ok());
     EXPECT_EQ(x.back(), 3.0F);

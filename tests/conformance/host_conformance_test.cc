@@ -1,5 +1,5 @@
-// Shared memory inside a host: threads over one mapping, and ranks that met through a HostHub, each
-// with a mapping of its own as processes have.
+// Shared memory inside a host: threads over one mapping, and ranks that met through a HostListener,
+// each with a mapping of its own as processes have.
 #include <stormo/transport/inproc/inproc.h>
 #include <stormo/transport/shm/host_exchange.h>
 #include <stormo/transport/shm/shm_transport.h>
@@ -18,8 +18,8 @@ Fabric make_inproc(int n) {
 }
 
 Fabric make_shm(int n) {
-  auto hub = HostHub::open();
-  EXPECT_TRUE(hub.ok()) << hub.status().to_string();
+  auto listener = HostListener::open();
+  EXPECT_TRUE(listener.ok()) << listener.status().to_string();
   const auto health = std::make_shared<Health>();
   Fabric fabric(static_cast<std::size_t>(n));
   std::vector<std::thread> threads;
@@ -28,8 +28,8 @@ Fabric make_shm(int n) {
       auto arena = Arena::create({.capacity_bytes = 1 << 20});
       ASSERT_TRUE(arena.ok()) << arena.status().to_string();
       const Deadline by = Deadline::after(std::chrono::seconds(20));
-      auto parts =
-          r == 0 ? (*hub)->host(n, **arena, by) : enter_hub((*hub)->ticket(), r, n, **arena, by);
+      auto parts = r == 0 ? (*listener)->host(n, **arena, by)
+                          : join_host((*listener)->ticket(), r, n, **arena, by);
       ASSERT_TRUE(parts.ok()) << parts.status().to_string();
       fabric[static_cast<std::size_t>(r)] =
           make_shm_transport(r, parts->region, parts->cores, health);

@@ -60,9 +60,9 @@ inline std::vector<std::unique_ptr<Communicator>> make_job(const std::vector<int
     parts.job_watch = std::move(*job_watch);
     parts.connections.host_group = std::move(ranks[i].group);
     parts.connections.local = std::move(ranks[i].transport);
-    parts.connections.wire = std::move(wires[i]);
-    if (options.wrap && parts.connections.wire) {
-      parts.connections.wire = options.wrap(std::move(parts.connections.wire));
+    parts.connections.network = std::move(wires[i]);
+    if (options.wrap && parts.connections.network) {
+      parts.connections.network = options.wrap(std::move(parts.connections.network));
     }
     if (r == n - 1) parts.server = std::move(*server);  // the last one to be destroyed
     group.push_back(std::make_unique<Group>(std::move(parts)));

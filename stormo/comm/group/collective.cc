@@ -1,6 +1,6 @@
-// How a collective runs: the ranks of a host post what they called, meet, compare, and then either
-// take small payloads straight from the boards or run the schedule's program on each other's
-// memory.
+// How a collective runs: the ranks of a host post what they called, wait for each other, compare,
+// and then either take small payloads straight from the boards or run the schedule's program on
+// each other's memory.
 #include <fmt/format.h>
 
 #include <bit>
@@ -100,7 +100,7 @@ Status Group::run_checked(Call& call) {
   // after the weights: their sum is an all-reduce of its own, which is prepared in the same place
   if (!call.is_prepared) STORMO_RETURN_IF_ERROR(prepare(call));
   const TimePoint start = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
-  STORMO_RETURN_IF_ERROR(meet(call));
+  STORMO_RETURN_IF_ERROR(post_and_wait(call));
   const TimePoint met = sink_ != nullptr ? std::chrono::steady_clock::now() : TimePoint{};
   if (weighted) weigh_scales(call, weight_of_all);
   if (prepared.posted_whole) {
@@ -117,15 +117,15 @@ Status Group::run_checked(Call& call) {
 
 /// Posts this rank's operation with its data or addresses, and waits for those it needs something
 /// of.
-Status Group::meet(Call& call) {
+Status Group::post_and_wait(Call& call) {
   transport::HostGroup& host = *parts_.connections.host_group;
   PreparedCall& prepared = call.prepared;
-  if (not_all_met_) {
+  if (missing_ranks_) {
     // it may be long until the others call the last operation: this one waits for them, and the
     // stall watch is to see it
     activity_->begin(call.operation);
     call.has_begun = true;
-    STORMO_RETURN_IF_ERROR(meet_all(call.by));
+    STORMO_RETURN_IF_ERROR(wait_for_all(call.by));
   }
   host.next_operation();
   const Posted mine(host, local_rank());
@@ -147,8 +147,8 @@ Status Group::meet(Call& call) {
   if (local_size() == 1) return {};
   const LocalRange all{0, local_size()};
   const LocalRange needed = prepared.posted_whole ? prepared.sources : all;
-  if (needed == all) return meet_all(call.by);
-  not_all_met_ = true;
+  if (needed == all) return wait_for_all(call.by);
+  missing_ranks_ = true;
   for (int r = needed.first; r < needed.last; ++r) STORMO_RETURN_IF_ERROR(host.await(r, call.by));
   return compare_postings(needed);
 }
@@ -156,8 +156,8 @@ Status Group::meet(Call& call) {
 /// Waits for every rank of this host to call the last operation that was posted, and compares.
 /// A rank that needed nothing of some others went on without them; it does this first in its next
 /// operation, so that no posting is overwritten before all have seen it.
-Status Group::meet_all(Deadline by) {
-  not_all_met_ = false;
+Status Group::wait_for_all(Deadline by) {
+  missing_ranks_ = false;
   STORMO_RETURN_IF_ERROR(parts_.connections.host_group->await_all(by));
   return compare_postings({0, local_size()});
 }
@@ -237,7 +237,7 @@ Status Group::use_peers_memory(const Call& call) {
   if (!host.fence().enter()) return {Code::kCancelled, "the group of this host has failed"};
   const PreparedCall& prepared = call.prepared;
   memory_.find_others(call.request, call.prepared.operands);
-  const Executor executor{parts_.connections.wire.get(),
+  const Executor executor{parts_.connections.network.get(),
                           [&host](Deadline by) { return host.sync(by); }, &workspace_};
   const Status outcome =
       outcome_of([&] { return execute(*prepared.program, prepared.operands, executor, call.by); });

@@ -58,7 +58,7 @@ void Group::set_section(std::string_view text) {
 }
 
 std::uint64_t Group::bytes_sent() const {
-  return parts_.connections.wire ? parts_.connections.wire->counters().payload_bytes_sent : 0;
+  return parts_.connections.network ? parts_.connections.network->counters().payload_bytes_sent : 0;
 }
 
 std::string Group::algorithm(plan::GoalKind goal, std::uint64_t bytes) const {
@@ -164,7 +164,7 @@ transport::Transport& Group::link_to(Rank peer, Rank& there) const {
   const auto index = static_cast<std::size_t>(peer);
   const bool here = hosts_.host[index] == cross_rank();
   there = here ? hosts_.local[index] : peer;
-  return here ? *parts_.connections.local : *parts_.connections.wire;
+  return here ? *parts_.connections.local : *parts_.connections.network;
 }
 
 Status Group::perform_message(const Request& request, Deadline by) {

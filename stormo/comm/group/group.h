@@ -77,7 +77,7 @@ class Group final : public Communicator {
 
   /// The rules for choosing algorithms.
   const Selection& selection() const {
-    return parts_.selection ? *parts_.selection : Selection::shipped();
+    return parts_.selection ? *parts_.selection : Selection::defaults();
   }
   HostLayout host_layout() const { return host_layout_; }
   /// Whether the operation runs without an algorithm, because all data fit on the boards.
@@ -121,8 +121,8 @@ class Group final : public Communicator {
   Status run_collective(Call call);
   Status prepare(const Call& under_way);
   Status run_checked(Call& call);
-  Status meet(Call& call);
-  Status meet_all(Deadline by);
+  Status post_and_wait(Call& call);
+  Status wait_for_all(Deadline by);
   Status compare_postings(LocalRange whose);
   Result<double> total_weight(const Call& call);
   void weigh_scales(const Call& call, double weight_of_all);
@@ -152,7 +152,8 @@ class Group final : public Communicator {
   };
   std::map<ProgramKey, Program> programs_;
   std::uint64_t sequence_ = 0;
-  bool not_all_met_ = false;  ///< the last operation ended before every rank of this host called it
+  bool missing_ranks_ =
+      false;  ///< the last operation ended before every rank of this host called it
   Sink* sink_ = nullptr;
   bool finalized_ = false;
 

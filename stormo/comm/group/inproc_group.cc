@@ -16,26 +16,26 @@ class InprocConnector final : public Connector {
 
   Result<Connections> connect(const Membership& m, Deadline by) override {
     std::unique_lock lock(mutex_);
-    Meeting& meeting = meetings_[m.name];
-    if (meeting.ranks.empty()) {
-      STORMO_ASSIGN_OR_RETURN(meeting.ranks, transport::make_inproc_fabric(m.size(), health_));
+    Gathering& gathering = open_[m.name];
+    if (gathering.ranks.empty()) {
+      STORMO_ASSIGN_OR_RETURN(gathering.ranks, transport::make_inproc_fabric(m.size(), health_));
     }
-    ++meeting.arrived;
+    ++gathering.arrived;
     changed_.notify_all();
-    const auto complete = [&] { return meeting.arrived == m.size(); };
+    const auto complete = [&] { return gathering.arrived == m.size(); };
     if (by.is_never()) {
       changed_.wait(lock, complete);
     } else if (!changed_.wait_until(lock, by.when(), complete)) {
       return Status(Code::kDeadlineExceeded, "the members did not all arrive in time");
     }
-    transport::InprocRank& mine = meeting.ranks[static_cast<std::size_t>(m.rank)];
+    transport::InprocRank& mine = gathering.ranks[static_cast<std::size_t>(m.rank)];
     Connections made{std::move(mine.group), std::move(mine.transport), nullptr};
-    if (++meeting.left == m.size()) meetings_.erase(m.name);
+    if (++gathering.left == m.size()) open_.erase(m.name);
     return made;
   }
 
  private:
-  struct Meeting {
+  struct Gathering {
     std::vector<transport::InprocRank> ranks;
     int arrived = 0;
     int left = 0;
@@ -43,7 +43,7 @@ class InprocConnector final : public Connector {
   std::shared_ptr<transport::Health> health_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, Meeting> meetings_;
+  std::map<std::string, Gathering> open_;
 };
 
 }  // namespace

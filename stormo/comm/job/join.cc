@@ -7,7 +7,7 @@
 
 #include <stormo/base/version.h>
 #include <stormo/comm/group/group.h>
-#include <stormo/comm/job/meeting_file.h>
+#include <stormo/comm/job/host_rendezvous.h>
 #include <stormo/comm/job/refusal_lines.h>
 #include <stormo/comm/job/rendezvous_file.h>
 #include <stormo/comm/job/store_connector.h>
@@ -33,7 +33,8 @@ class Joining {
     health_ = std::make_shared<transport::Health>();
     activities_ = std::make_shared<Activities>();
     activities_->set_section("joining the group");
-    if (r_.store.empty() && r_.rendezvous_file.empty() && r_.meeting_name.empty()) return alone();
+    if (r_.store.empty() && r_.rendezvous_file.empty() && r_.host_rendezvous_name.empty())
+      return alone();
     STORMO_RETURN_IF_ERROR(reach_store());
     const Status joined = join_others();
     if (!joined.ok()) return job_watch_->report(joined).within(identity() + " joining the group");
@@ -68,8 +69,9 @@ class Joining {
       STORMO_RETURN_IF_ERROR(serve_store());
     } else if (!r_.rendezvous_file.empty()) {
       STORMO_RETURN_IF_ERROR(use(read_rendezvous_file(r_.rendezvous_file, by_)));
-    } else if (!r_.meeting_name.empty()) {
-      STORMO_RETURN_IF_ERROR(use(read_meeting_file(r_.meeting_folders, r_.meeting_name, by_)));
+    } else if (!r_.host_rendezvous_name.empty()) {
+      STORMO_RETURN_IF_ERROR(
+          use(read_host_rendezvous(r_.host_rendezvous_folders, r_.host_rendezvous_name, by_)));
     }
     if (r_.secret.empty()) {
       return invalid_argument(
@@ -114,9 +116,10 @@ class Joining {
   Status serve_store() {
     transport::StoreServer::Options options{.listen = r_.store.text, .ports = r_.ports};
     if (r_.secret.empty()) r_.secret = transport::Secret::random();
-    if (!r_.meeting_name.empty()) {
-      STORMO_ASSIGN_OR_RETURN(meeting_, MeetingFile::open(r_.meeting_folders, r_.meeting_name));
-      options.listen = "unix:" + meeting_->socket_path();
+    if (!r_.host_rendezvous_name.empty()) {
+      STORMO_ASSIGN_OR_RETURN(host_rendezvous_, HostRendezvous::open(r_.host_rendezvous_folders,
+                                                                     r_.host_rendezvous_name));
+      options.listen = "unix:" + host_rendezvous_->socket_path();
     } else if (r_.store.empty()) {
       STORMO_ASSIGN_OR_RETURN(const std::string host, transport::interface_address(r_.interface));
       options.listen = "tcp:" + transport::to_string(transport::HostPort{host, 0});
@@ -125,7 +128,7 @@ class Joining {
     options.on_refused = say_refusals("store");
     STORMO_ASSIGN_OR_RETURN(server_, transport::StoreServer::start(std::move(options)));
     r_.store = server_->address();
-    if (meeting_) return meeting_->publish({r_.store, r_.secret});
+    if (host_rendezvous_) return host_rendezvous_->publish({r_.store, r_.secret});
     if (r_.rendezvous_file.empty()) return {};
     return write_rendezvous_file(r_.rendezvous_file, {r_.store, r_.secret});
   }
@@ -139,7 +142,7 @@ class Joining {
     STORMO_RETURN_IF_ERROR(connect_members());
     // all have read it
     if (r_.serve_store && !r_.rendezvous_file.empty()) unlink(r_.rendezvous_file.c_str());
-    meeting_.reset();
+    host_rendezvous_.reset();
     parts_.rank = r_.rank;
     parts_.host = r_.host;
     parts_.health = health_;
@@ -252,7 +255,7 @@ class Joining {
   /// The job watch, which tells of them, starts before the group and may outlive it.
   std::shared_ptr<Activities> activities_;
   std::unique_ptr<transport::StoreServer> server_;
-  std::unique_ptr<MeetingFile> meeting_;
+  std::unique_ptr<HostRendezvous> host_rendezvous_;
   std::shared_ptr<JobWatch> job_watch_;
   Group::Parts parts_;
   std::unique_ptr<Group> group_;

@@ -20,30 +20,30 @@ StoreConnector::StoreConnector(std::shared_ptr<JobWatch> job_watch,
 
 Result<Connections> StoreConnector::connect(const Membership& m, Deadline by) {
   Connections made;
-  STORMO_ASSIGN_OR_RETURN(transport::HostParts host, meet_on_host(m, by));
+  STORMO_ASSIGN_OR_RETURN(transport::HostParts host, join_on_host(m, by));
   if (m.local_size() > 1) {
     made.local = transport::make_shm_transport(m.local_rank, host.region, host.cores, health_);
   }
   made.host_group = std::make_unique<transport::HostGroup>(std::move(host), health_);
   if (m.ranks_per_host.size() > 1) {
-    STORMO_ASSIGN_OR_RETURN(made.wire, reach_hosts(m, by));
+    STORMO_ASSIGN_OR_RETURN(made.network, reach_hosts(m, by));
   }
   return made;
 }
 
-Result<transport::HostParts> StoreConnector::meet_on_host(const Membership& m, Deadline by) {
+Result<transport::HostParts> StoreConnector::join_on_host(const Membership& m, Deadline by) {
   if (m.local_size() == 1) return transport::lone_host(arena_);
-  const std::string key = fmt::format("{}/hub/{}", m.name, m.cross_rank);
+  const std::string key = fmt::format("{}/listener/{}", m.name, m.cross_rank);
   if (m.local_rank == 0) {
-    STORMO_ASSIGN_OR_RETURN(auto hub, transport::HostHub::open());
-    STORMO_RETURN_IF_ERROR(store().set(key, hub->ticket(), by));
-    auto host = hub->host(m.local_size(), arena_, by);
+    STORMO_ASSIGN_OR_RETURN(auto listener, transport::HostListener::open());
+    STORMO_RETURN_IF_ERROR(store().set(key, listener->ticket(), by));
+    auto host = listener->host(m.local_size(), arena_, by);
     // all have entered, so nobody will read it any more
     if (host.ok()) STORMO_RETURN_IF_ERROR(store().erase(key, by));
     return host;
   }
   STORMO_ASSIGN_OR_RETURN(const std::string ticket, store().get(key, by));
-  return transport::enter_hub(ticket, m.local_rank, m.local_size(), arena_, by);
+  return transport::join_host(ticket, m.local_rank, m.local_size(), arena_, by);
 }
 
 Result<std::unique_ptr<transport::Transport>> StoreConnector::reach_hosts(const Membership& m,

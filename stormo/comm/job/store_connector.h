@@ -20,7 +20,7 @@ class StoreConnector final : public Connector {
   Result<Connections> connect(const Membership& membership, Deadline by) override;
 
  private:
-  Result<transport::HostParts> meet_on_host(const Membership& m, Deadline by);
+  Result<transport::HostParts> join_on_host(const Membership& m, Deadline by);
   Result<std::unique_ptr<transport::Transport>> reach_hosts(const Membership& m, Deadline by);
   transport::StoreClient& store() { return job_watch_->store(); }
 

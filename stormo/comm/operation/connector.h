@@ -28,8 +28,8 @@ struct Membership {
 /// The connections of one member of a group.
 struct Connections {
   std::unique_ptr<transport::HostGroup> host_group;
-  std::unique_ptr<transport::Transport> local;  ///< messages in this host; null if alone on it
-  std::unique_ptr<transport::Transport> wire;   ///< messages to other hosts; null on one host
+  std::unique_ptr<transport::Transport> local;    ///< messages in this host; null if alone on it
+  std::unique_ptr<transport::Transport> network;  ///< messages to other hosts; null on one host
 };
 
 /// Makes the connections of a group. Every member calls connect() with the same name and members;

@@ -58,21 +58,23 @@ class Compiler {
   /// to one rank. There each rank that has one writes it, so that they copy side by side.
   bool sender_copies() const { return schedule_.goal.kind == GoalKind::kGather; }
   /// Local peers that read or write my memory do it in their programs; I must know of it. They
-  /// never read kStage.
+  /// never read kStaging.
   void note_peers(const Transfer& t, Area read, bool writes) {
     if (!is_local(t)) return;
     if (t.from == me_) noted(me_, read, t.to);
     if (writes && t.to == me_) noted(me_, area_of(schedule_, me_, t.chunk, false), t.from);
   }
 
-  /// Whether ranks of this host meet must not depend on what this rank did: all decide alike.
-  void meet() {
-    if (!met_) program_.steps.push_back({.kind = Instruction::Kind::kSync});
-    met_ = true;
+  /// Whether ranks of this host wait for each other must not depend on what this rank did: all
+  /// decide alike.
+  void barrier() {
+    if (!synchronized_) program_.steps.push_back({.kind = Instruction::Kind::kSync});
+    synchronized_ = true;
   }
 
   /// Rounds i and i+1 of this host are "everybody reduces a chunk of its own", then "others copy
-  /// these chunks", with no wire and no other reader of those chunks: one pass does both.
+  /// these chunks", with no transport to other hosts and no other reader of those chunks: one pass
+  /// does both.
   bool fusible(std::size_t i) const {
     if (i + 1 >= schedule_.rounds.size()) return false;
     std::map<ChunkId, Rank> reducer;
@@ -109,11 +111,11 @@ class Compiler {
   void fused_rounds(std::size_t i) {
     const Round& reduces = schedule_.rounds[i];
     const Round& copies = schedule_.rounds[i + 1];
-    meet();
+    barrier();
     std::vector<Instruction> steps = reductions_into_me(reduces);
     for (const Transfer& t : reduces)
       note_peers(t, area_of(schedule_, t.from, t.chunk, is_raw(t.from, t.chunk)), false);
-    for (const Transfer& t : copies) note_peers(t, Area::kStage, true);
+    for (const Transfer& t : copies) note_peers(t, Area::kStaging, true);
     for (const Round* round : {&reduces, &copies}) written_by(*round);
     for (Instruction& step : steps) {
       if (!needed_after(i + 1, step.chunk)) step.destinations.clear();
@@ -126,29 +128,29 @@ class Compiler {
                 [](const Place& a, const Place& b) { return a.local < b.local; });
       program_.steps.push_back(std::move(step));
     }
-    met_ = false;
-    meet();
+    synchronized_ = false;
+    barrier();
   }
 
   void plain_round(const Round& round) {
     const bool local_moves =
         std::any_of(round.begin(), round.end(), [&](const Transfer& t) { return is_local(t); });
-    if (local_moves) meet();
+    if (local_moves) barrier();
     if (scale_for_wire(round) && local_moves) {  // peers read what was scaled
-      met_ = false;
-      meet();
+      synchronized_ = false;
+      barrier();
     }
     exchange(round);
     for (const Transfer& t : round) {
       const Area read = area_of(schedule_, t.from, t.chunk, is_raw(t.from, t.chunk));
-      note_peers(t, sender_copies() ? Area::kStage : read, sender_copies());
+      note_peers(t, sender_copies() ? Area::kStaging : read, sender_copies());
     }
     std::vector<Instruction> steps = reductions_into_me(round);
     const bool staged = local_exchange(round);
     std::vector<Instruction> unstage;
     for (Instruction& step : steps) {
       if (staged) {
-        const Place stage{local(me_), Area::kStage};
+        const Place stage{local(me_), Area::kStaging};
         unstage.push_back({.kind = Instruction::Kind::kCopy,
                            .chunk = step.chunk,
                            .sources = {{.place = stage}},
@@ -166,15 +168,15 @@ class Compiler {
                                 .destinations = {target(t.to, t.chunk)}});
     }
     if (staged) {
-      met_ = false;
-      meet();
+      synchronized_ = false;
+      barrier();
       for (Instruction& step : unstage) program_.steps.push_back(std::move(step));
     }
     written_by(round);
     for (const Transfer& t : round) {
-      if (here(t.from) || here(t.to)) met_ = false;
+      if (here(t.from) || here(t.to)) synchronized_ = false;
     }
-    if (local_moves) meet();
+    if (local_moves) barrier();
   }
 
   void written_by(const Round& round) {
@@ -235,7 +237,7 @@ class Compiler {
     return come == 1 && own && !sent;
   }
 
-  /// What goes to the wire, or is combined with what comes from it, must already be scaled.
+  /// What goes to other hosts, or is combined with what comes from there, must already be scaled.
   /// Whether any rank of this host had to.
   bool scale_for_wire(const Round& round) {
     if (!plan::reduces(schedule_.goal.kind)) return false;
@@ -274,11 +276,11 @@ class Compiler {
   }
 
   /// A chunk that is mine from the beginning and that nobody sent me: from `in` to `out`. Before
-  /// the last meeting, because others are at work until then.
+  /// the last barrier, because others are at work until then.
   void keep_own_input() {
-    const bool ends_in_meeting =
+    const bool ends_in_barrier =
         !program_.steps.empty() && program_.steps.back().kind == Instruction::Kind::kSync;
-    if (ends_in_meeting) program_.steps.pop_back();
+    if (ends_in_barrier) program_.steps.pop_back();
     for (ChunkId c = 0; c < schedule_.chunks; ++c) {
       const auto from = plan::only_source(schedule_, c);
       const auto to = plan::only_target(schedule_, c);
@@ -290,14 +292,14 @@ class Compiler {
                                 .sources = {{.place = source(me_, c), .raw = true}},
                                 .destinations = {target(me_, c)}});
     }
-    if (ends_in_meeting) program_.steps.push_back({.kind = Instruction::Kind::kSync});
+    if (ends_in_barrier) program_.steps.push_back({.kind = Instruction::Kind::kSync});
   }
 
   const Schedule& schedule_;
   const Rank me_;
   const HostMap& hosts_;
   Program program_;
-  bool met_ = true;  // nobody of this host has done anything since the last meeting
+  bool synchronized_ = true;  // nobody of this host has done anything since the last barrier
   std::set<std::pair<Rank, ChunkId>> written_;
 };
 

@@ -44,7 +44,7 @@ class Execution {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       const Instruction& step = steps[i];
       switch (step.kind) {
-        case Instruction::Kind::kSync: STORMO_RETURN_IF_ERROR(executor_.meet(by_)); break;
+        case Instruction::Kind::kSync: STORMO_RETURN_IF_ERROR(executor_.barrier(by_)); break;
         case Instruction::Kind::kReduce:
           if (!step.overlaps) STORMO_RETURN_IF_ERROR(reduce_step(step, 0, whole(step.chunk)));
           break;
@@ -83,7 +83,7 @@ class Execution {
   /// Where element `offset` of the chunk, which lies in buffer `b`, is.
   std::byte* at(Place place, plan::ChunkId chunk, std::size_t b, std::int64_t offset) {
     const std::int64_t element = o_.partition.of(chunk, place.area).begin + offset;
-    if (place.area == Area::kStage) {
+    if (place.area == Area::kStaging) {
       return staged(bytes(element), bytes(o_.partition.of(chunk, place.area).size() - offset));
     }
     const RankMemory& m = o_.memory[static_cast<std::size_t>(place.local)];
@@ -117,7 +117,7 @@ class Execution {
 
   /// Where `p`, which is in that place, lies when it is not mapped here; null: it is.
   const transport::PeerMemory* beyond(Place place, const std::byte* p) const {
-    if (place.area == Area::kStage) return nullptr;
+    if (place.area == Area::kStaging) return nullptr;
     const transport::PeerMemory* const m = o_.memory[static_cast<std::size_t>(place.local)].beyond;
     return m == nullptr || m->is_mapped(p) ? nullptr : m;
   }
@@ -255,7 +255,7 @@ class Execution {
           }));
       if (keep) next += padded(m.chunk);
     }
-    STORMO_RETURN_IF_ERROR(executor_.wire->exchange(sends_, receives_, by_));
+    STORMO_RETURN_IF_ERROR(executor_.network->exchange(sends_, receives_, by_));
     for (const transport::Incoming& in : receives_) {
       if (in.progress != nullptr) static_cast<Overlap*>(in.progress)->advance(in.bytes.size());
     }

@@ -77,8 +77,8 @@ struct Workspace {
 
 /// The communication that an execution needs.
 struct Executor {
-  transport::Transport* wire = nullptr;  ///< to other hosts; null when there are none
-  std::function<Status(Deadline)> meet;  ///< a barrier of all ranks of this host
+  transport::Transport* network = nullptr;  ///< to other hosts; null when there are none
+  std::function<Status(Deadline)> barrier;  ///< a barrier of all ranks of this host
   Workspace* workspace = nullptr;
 };
 

@@ -23,7 +23,7 @@ enum class Area : std::uint8_t {
   kIn,       ///< the rank's input
   kOut,      ///< the rank's output; the same memory as kIn when the operation is in place
   kScratch,  ///< chunks that this rank only forwards
-  kStage,    ///< private: results that must not overwrite their operands until all ranks have read
+  kStaging,  ///< private: results that must not overwrite their operands until all ranks have read
              ///< them
 };
 

@@ -150,7 +150,7 @@ Result<plan::Schedule> build(const Choice& choice, const plan::Goal& goal,
                                 .pieces = choice.pieces});
 }
 
-const Selection& Selection::shipped() {
+const Selection& Selection::defaults() {
   static const Selection selection = parse_selection(kShipped).take_or_throw();
   return selection;
 }
@@ -164,8 +164,8 @@ const Selection::Rule& Selection::rule_for(GoalKind goal, HostLayout layout, int
       return rule;
     }
   }
-  STORMO_CHECK(this != &shipped(), "the shipped selection has a rule for everything");
-  return shipped().rule_for(goal, layout, ranks, bytes);
+  STORMO_CHECK(this != &defaults(), "the default selection has a rule for everything");
+  return defaults().rule_for(goal, layout, ranks, bytes);
 }
 
 std::string to_text(const Selection& selection) {

@@ -51,7 +51,7 @@ struct Selection {
   bool operator==(const Selection&) const = default;
 
   /// The built-in rules, measured on hosts connected by 1 Gbit/s.
-  static const Selection& shipped();
+  static const Selection& defaults();
 
   /// The rule that is used. A pure function; O(rules).
   const Rule& rule_for(plan::GoalKind goal, HostLayout layout, int ranks,

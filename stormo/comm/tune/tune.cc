@@ -19,7 +19,7 @@ constexpr std::uint64_t kFirstBytes = 1 << 10;
 constexpr std::uint64_t kGrowth = 8;
 /// An algorithm whose first run takes so many times the best one's time is not run again.
 constexpr double kHopeless = 2.5;
-/// The shipped algorithm stays unless another one is clearly faster: measurements are noisy.
+/// The default algorithm stays unless another one is clearly faster: measurements are noisy.
 constexpr double kClearly = 0.95;
 
 class Tuner {
@@ -63,16 +63,16 @@ class Tuner {
   }
 
   Result<TuneResult> best_for(GoalKind goal, std::uint64_t bytes) {
-    const Choice shipped =
-        Selection::shipped().choose(goal, world_.host_layout(), world_.size(), bytes);
-    const std::vector<Choice> all = trial_->candidates(goal, bytes, shipped);
-    TuneResult result{goal, bytes, shipped};
-    STORMO_ASSIGN_OR_RETURN(result.shipped_seconds,
-                            measure(goal, bytes, shipped, std::numeric_limits<double>::max(),
+    const Choice by_default =
+        Selection::defaults().choose(goal, world_.host_layout(), world_.size(), bytes);
+    const std::vector<Choice> all = trial_->candidates(goal, bytes, by_default);
+    TuneResult result{goal, bytes, by_default};
+    STORMO_ASSIGN_OR_RETURN(result.default_seconds,
+                            measure(goal, bytes, by_default, std::numeric_limits<double>::max(),
                                     per_cell_ / static_cast<double>(all.size() + 1)));
-    result.seconds = result.shipped_seconds * kClearly;
+    result.seconds = result.default_seconds * kClearly;
     for (const Choice& choice : all) {
-      if (choice == shipped) continue;
+      if (choice == by_default) continue;
       STORMO_ASSIGN_OR_RETURN(const double seconds,
                               measure(goal, bytes, choice, result.seconds,
                                       per_cell_ / static_cast<double>(all.size() + 1)));
@@ -80,7 +80,7 @@ class Tuner {
       result.seconds = seconds;
       result.best = choice;
     }
-    if (result.best == shipped) result.seconds = result.shipped_seconds;
+    if (result.best == by_default) result.seconds = result.default_seconds;
     return result;
   }
 

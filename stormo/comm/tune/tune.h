@@ -23,7 +23,7 @@ struct TuneResult {
   std::uint64_t bytes = 0;
   Choice best;
   double seconds = 0;
-  double shipped_seconds = 0;  ///< of the shipped algorithm, though it may not run for so little
+  double default_seconds = 0;  ///< of the default algorithm, though it may not run for so little
                                ///< (Group::posts_whole)
 };
 

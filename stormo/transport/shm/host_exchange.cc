@@ -30,7 +30,8 @@ struct Entry {
   cpu_set_t mask;
 };
 
-/// The hub's answer: sizes; descriptors follow in batches (the region first, then arenas by rank).
+/// The listener's answer: sizes; descriptors follow in batches (the region first, then arenas by
+/// rank).
 struct Welcome {
   std::int32_t local_size;
   std::int32_t cores;
@@ -122,7 +123,7 @@ std::string random_hex(std::size_t bytes) {
   return out;
 }
 
-/// Maps what the hub handed out: descriptors[0] is the region, then one arena per rank.
+/// Maps what the listener handed out: descriptors[0] is the region, then one arena per rank.
 Result<HostParts> assemble(int rank, int local_size, int cores, Arena& arena,
                            std::vector<Descriptor> descriptors,
                            const std::vector<std::uint64_t>& arena_bytes) {
@@ -226,22 +227,22 @@ Result<std::vector<Guest>> WaitingRoom::gather(cpu_set_t& mask, Deadline by) {
 
 }  // namespace
 
-Result<std::unique_ptr<HostHub>> HostHub::open() {
-  const std::string name = "stormo-hub-" + random_hex(8);
+Result<std::unique_ptr<HostListener>> HostListener::open() {
+  const std::string name = "stormo-host-" + random_hex(8);
   Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   STORMO_ASSIGN_OR_RETURN(const SocketAddress address, unix_address(name));
   if (fd.valid()) fcntl(fd.get(), F_SETFL, O_NONBLOCK);
   if (!fd.valid() || bind(fd.get(), as_sockaddr(address), address.length) != 0 ||
       listen(fd.get(), HostRegion::kMaxRanks) != 0) {
-    return errno_error("opening the meeting point of this host's ranks");
+    return errno_error("opening the socket of this host's ranks");
   }
   std::string ticket = name + " " + random_hex(kTokenBytes);
-  return std::unique_ptr<HostHub>(new HostHub(fd.release(), std::move(ticket)));
+  return std::unique_ptr<HostListener>(new HostListener(fd.release(), std::move(ticket)));
 }
 
-HostHub::~HostHub() { close(fd_); }
+HostListener::~HostListener() { close(fd_); }
 
-Result<HostParts> HostHub::host(int local_size, Arena& arena, Deadline by) {
+Result<HostParts> HostListener::host(int local_size, Arena& arena, Deadline by) {
   STORMO_ASSIGN_OR_RETURN(HostRegion region, HostRegion::create(local_size));
   cpu_set_t mask = own_mask();
   const std::string token = ticket_.substr(ticket_.find(' ') + 1);
@@ -271,11 +272,11 @@ Result<HostParts> HostHub::host(int local_size, Arena& arena, Deadline by) {
   return assemble(0, local_size, welcome.cores, arena, std::move(own), arena_bytes);
 }
 
-Result<HostParts> enter_hub(const std::string& ticket, int local_rank, int local_size, Arena& arena,
+Result<HostParts> join_host(const std::string& ticket, int local_rank, int local_size, Arena& arena,
                             Deadline by) {
   const std::size_t space = ticket.find(' ');
   if (space == std::string::npos || ticket.size() - space - 1 != 2 * kTokenBytes || space > 64) {
-    return Status(Code::kCorrupt, "the host's meeting point has a malformed ticket");
+    return Status(Code::kCorrupt, "the socket of this host's ranks has a malformed ticket");
   }
   Descriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   STORMO_ASSIGN_OR_RETURN(const SocketAddress address,
@@ -285,7 +286,7 @@ Result<HostParts> enter_hub(const std::string& ticket, int local_rank, int local
         "reaching local rank 0 (are both ranks on one host and in one network "
         "namespace?)");
   }
-  STORMO_RETURN_IF_ERROR(check_same_user(fd.get()).within("the host's meeting point"));
+  STORMO_RETURN_IF_ERROR(check_same_user(fd.get()).within("the socket of this host's ranks"));
   Entry entry{};
   std::copy_n(ticket.data() + space + 1, entry.token.size(), entry.token.data());
   entry.local_rank = local_rank;

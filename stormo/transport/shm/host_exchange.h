@@ -11,12 +11,12 @@ namespace stormo::transport {
 
 /// The socket by which the ranks of one host exchange their memory files. Local rank 0 owns it: an
 /// abstract Unix socket (no file), which is closed after the exchange.
-class HostHub {
+class HostListener {
  public:
-  static Result<std::unique_ptr<HostHub>> open();
-  ~HostHub();
-  HostHub(const HostHub&) = delete;
-  HostHub& operator=(const HostHub&) = delete;
+  static Result<std::unique_ptr<HostListener>> open();
+  ~HostListener();
+  HostListener(const HostListener&) = delete;
+  HostListener& operator=(const HostListener&) = delete;
 
   /// Address and credential for the other ranks; pass it through the Store only (it is a
   /// capability).
@@ -28,13 +28,13 @@ class HostHub {
   Result<HostParts> host(int local_size, Arena& arena, Deadline by);
 
  private:
-  HostHub(int fd, std::string ticket) : fd_(fd), ticket_(std::move(ticket)) {}
+  HostListener(int fd, std::string ticket) : fd_(fd), ticket_(std::move(ticket)) {}
   int fd_;
   std::string ticket_;
 };
 
 /// For the other ranks: the same exchange; blocks at most until `by`.
-Result<HostParts> enter_hub(const std::string& ticket, int local_rank, int local_size, Arena& arena,
+Result<HostParts> join_host(const std::string& ticket, int local_rank, int local_size, Arena& arena,
                             Deadline by);
 
 /// For a host with one rank: no exchange is needed.

@@ -28,8 +28,8 @@ struct Rendezvous {
   /// The same for a single host, where the user need not name a file: the file has this name, in
   /// the first of these folders that only this user can enter or that can be created so. Empty: not
   /// used.
-  std::string meeting_name;
-  std::vector<std::string> meeting_folders;
+  std::string host_rendezvous_name;
+  std::vector<std::string> host_rendezvous_folders;
   Secret secret;          ///< empty if it comes from a file; else needed if size > 1
   std::string interface;  ///< network interface for data between hosts; empty: the one that
                           ///< reaches the Store

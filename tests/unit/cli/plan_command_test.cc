@@ -271,14 +271,14 @@ TEST(PlanCommand, SaysWhatWouldRunAndWhy) {
   ASSERT_EQ(lines.size(), 9u) << "one per goal";
   EXPECT_EQ(lines[0]["goal"], "all_reduce");
   EXPECT_EQ(lines[0]["algorithm"], "leader_all_reduce");
-  EXPECT_EQ(lines[0]["why"], "shipped rule for even, up to 4 ranks, up to 128 KiB");
+  EXPECT_EQ(lines[0]["why"], "default rule for even, up to 4 ranks, up to 128 KiB");
   const TextFile mine(
       "selection", "selection v1\nall_reduce one_host ranks=0 bytes=99 star_all_reduce pieces=1\n");
   const std::string text = run({"choose", "--bytes", "64", "--selection", mine.path()}).out;
   EXPECT_THAT(text, HasSubstr("star_all_reduce"));
   EXPECT_THAT(text, HasSubstr("the file's rule for one_host, up to 99 B"));
   const std::string crowded = run({"choose", "--ranks", "3", "--cores", "2"}).out;
-  EXPECT_THAT(crowded, HasSubstr("shipped rule for crowded_host, up to 3 ranks"));
+  EXPECT_THAT(crowded, HasSubstr("default rule for crowded_host, up to 3 ranks"));
   EXPECT_THAT(run({"choose", "--ranks", "3", "--cores", "3"}).out, Not(HasSubstr("crowded_host")));
   const TextFile wrong("selection", "selection v1\nall_reduce nowhere\n");
   const Outcome bad = run({"choose", "--selection", wrong.path()});

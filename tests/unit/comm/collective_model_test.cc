@@ -56,7 +56,7 @@ TEST(CollectiveModel, TakesAsLongAsTheScheduleThatIsPlayed) {
                 std::vector<int>(200, 7),
                 {1400, 1400 * 77, 1400 * 50'001, 1401}},
        }) {
-    CollectiveModel model(links(), Selection::shipped());
+    CollectiveModel model(links(), Selection::defaults());
     for (const std::int64_t elements : c.elements) {
       const auto time = model.time(c.hosts, {.goal = c.goal,
                                              .elements = elements,
@@ -90,7 +90,7 @@ TEST(CollectiveModel, AStepOfThousandsOfRanksTakesFewPlays) {
   const plan::StepPlan p = parallel::plan_for({.kind = parallel::Strategy::Kind::kFsdp},
                                               deep_model(), {.ranks_per_host = hosts})
                                .take_or_throw();
-  CollectiveModel model(links(), Selection::shipped());
+  CollectiveModel model(links(), Selection::defaults());
   int asked = 0;
   const analysis::StepTimes times{
       .compute = [](Rank, const plan::Action&) { return 1e-3; },

@@ -35,7 +35,7 @@ class Machine {
       }
     }
     next_.assign(n, 0);
-    meetings_.assign(n, 0);
+    barriers_.assign(n, 0);
     sent_.assign(n, false);
     received_.resize(n);
   }
@@ -82,7 +82,7 @@ class Machine {
       const bool shared = place.area == Area::kIn    ? p.shares_in
                           : place.area == Area::kOut ? p.shares_out
                                                      : p.uses_scratch;
-      EXPECT_TRUE(shared && place.area != Area::kStage) << "rank " << r << " looks at " << owner;
+      EXPECT_TRUE(shared && place.area != Area::kStaging) << "rank " << r << " looks at " << owner;
     }
     return memory(owner, place.area, chunk);
   }
@@ -110,10 +110,10 @@ class Machine {
   bool meet(std::size_t r) {
     if (!arrived_[r]) {
       arrived_[r] = true;
-      ++meetings_[r];
+      ++barriers_[r];
     }
     for (const Rank p : map_.ranks_of(map_.host[r])) {
-      if (meetings_[static_cast<std::size_t>(p)] < meetings_[r]) return false;
+      if (barriers_[static_cast<std::size_t>(p)] < barriers_[r]) return false;
     }
     arrived_[r] = false;
     return true;
@@ -162,7 +162,7 @@ class Machine {
   std::vector<Program> programs_;
   std::vector<Areas> memory_;
   std::vector<std::size_t> next_;
-  std::vector<int> meetings_;
+  std::vector<int> barriers_;
   std::vector<bool> sent_;
   std::vector<std::vector<double>> received_;
   std::map<std::size_t, bool> arrived_;
@@ -222,7 +222,7 @@ TEST(Selection, EveryShippedChoiceSuitsItsHosts) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
     for (const plan::GoalKind goal : plan::kGoalKinds) {
       for (const std::uint64_t bytes : {0u, 10u, 10'000u, 100'000u, 100'000'000u}) {
-        const Choice choice = Selection::shipped().choose(goal, host_layout_of(hosts), n, bytes);
+        const Choice choice = Selection::defaults().choose(goal, host_layout_of(hosts), n, bytes);
         EXPECT_TRUE(check_choice(choice, goal, hosts).ok());
         const Schedule s = build(choice, {goal, 0}, hosts).take_or_throw();
         EXPECT_EQ(s.goal.kind, goal) << s.name;
@@ -246,7 +246,7 @@ TEST(Selection, TheFirstRuleThatFitsWinsAndTheShippedOnesFillIn) {
   EXPECT_EQ(name(5, 100), "ring_all_reduce");
   EXPECT_EQ(name(5, 101), "direct_all_reduce");
   EXPECT_EQ(parse_selection(to_text(*selection)).take_or_throw(), *selection);
-  EXPECT_EQ(parse_selection(to_text(Selection::shipped())).take_or_throw(), Selection::shipped());
+  EXPECT_EQ(parse_selection(to_text(Selection::defaults())).take_or_throw(), Selection::defaults());
 }
 
 TEST(Selection, ErrorsNameThePlaceAndTheReason) {
@@ -284,7 +284,7 @@ TEST(Compile, RanksShareOnlyWhatOthersRead) {
 }
 
 TEST(Compile, ReductionsOfARoundArePassesInTheOrderOfRanks) {
-  // one host of two ranks, one of one: what comes by wire takes its place among the ranks
+  // one host of two ranks, one of one: what comes from another host takes its place among the ranks
   const Program p = compile(schedule::one_shot_all_reduce(3), 1, HostMap::of({1, 2}));
   const auto reduce = std::find_if(p.steps.begin(), p.steps.end(), [](const Instruction& s) {
     return s.kind == Instruction::Kind::kReduce && s.sources.size() == 3;
@@ -293,7 +293,7 @@ TEST(Compile, ReductionsOfARoundArePassesInTheOrderOfRanks) {
   EXPECT_EQ(reduce->sources[0].received, 0);
   EXPECT_EQ(reduce->sources[1].place.local, 0);
   EXPECT_EQ(reduce->sources[2].place.local, 1);
-  EXPECT_EQ(reduce->destinations[0].area, Area::kStage) << "the peer still reads the old value";
+  EXPECT_EQ(reduce->destinations[0].area, Area::kStaging) << "the peer still reads the old value";
 }
 
 TEST(Compile, DirectAllReduceOnOneHostIsOnePassAndOneMeeting) {
@@ -329,13 +329,13 @@ TEST(Compile, RanksOfAHostMeetEquallyOften) {
     const int n = std::accumulate(hosts.begin(), hosts.end(), 0);
     const HostMap map = HostMap::of(hosts);
     for (const Schedule& s : {schedule::ring_all_reduce(n), schedule::binomial_broadcast(n, 0)}) {
-      std::map<int, std::size_t> meetings;
+      std::map<int, std::size_t> barriers;
       for (Rank r = 0; r < n; ++r) {
         const Program p = compile(s, r, map);
         const auto count = static_cast<std::size_t>(std::count_if(
             p.steps.begin(), p.steps.end(),
             [](const Instruction& step) { return step.kind == Instruction::Kind::kSync; }));
-        const auto [it, fresh] = meetings.emplace(map.host[static_cast<std::size_t>(r)], count);
+        const auto [it, fresh] = barriers.emplace(map.host[static_cast<std::size_t>(r)], count);
         EXPECT_EQ(it->second, count) << s.name << " rank " << r;
       }
     }

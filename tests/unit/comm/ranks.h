@@ -50,7 +50,7 @@ inline std::vector<std::unique_ptr<Communicator>> make_hosts(const std::vector<i
       parts.health = mine.health;
       parts.connections.host_group = std::move(mine.group);
       parts.connections.local = std::move(mine.transport);
-      parts.connections.wire = std::move(wires[group.size()]);
+      parts.connections.network = std::move(wires[group.size()]);
       group.push_back(std::make_unique<Group>(std::move(parts)));
     }
   }

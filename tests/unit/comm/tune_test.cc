@@ -21,7 +21,7 @@ TEST(Tune, EveryRankComesToTheSameRules) {
         const std::lock_guard lock(mutex);
         ++reports;
         EXPECT_GT(r.seconds, 0);
-        EXPECT_LE(r.seconds, r.shipped_seconds);
+        EXPECT_LE(r.seconds, r.default_seconds);
         EXPECT_TRUE(check_choice(r.best, r.goal, hosts).ok());
       });
       ASSERT_TRUE(selection.ok()) << selection.status().to_string();
@@ -57,7 +57,7 @@ TEST(Selection, RulesForOneHostHoldForACrowdedOneUnlessItHasItsOwn) {
   EXPECT_EQ(host_layout_of({1, 1}, true), HostLayout::kOnePerHost);
 }
 
-/// B7, in small: bench/regret measures whether the shipped selection is good.
+/// B7, in small: bench/regret measures whether the default selection is good.
 TEST(Regret, ComparesTheSelectionWithTheBestOnEveryRankAlike) {
   for (const std::vector<int>& hosts : {std::vector{3}, std::vector{1, 1}}) {
     std::mutex mutex;
@@ -73,8 +73,8 @@ TEST(Regret, ComparesTheSelectionWithTheBestOnEveryRankAlike) {
       for (const Regret& r : *found) {
         if (r.selected) {
           EXPECT_EQ(*r.selected,
-                    Selection::shipped().choose(plan::GoalKind::kAllReduce, group.host_layout(),
-                                                c.size(), r.bytes));
+                    Selection::defaults().choose(plan::GoalKind::kAllReduce, group.host_layout(),
+                                                 c.size(), r.bytes));
         }
         EXPECT_GE(r.ratio(), 1);
         EXPECT_EQ(r.ratio() == 1, r.best == r.selected);

@@ -169,14 +169,15 @@ TEST(ReadEnvironment, Torchrun) {
   EXPECT_FALSE(r->serve_store);
   EXPECT_TRUE(r->store.empty());
   EXPECT_TRUE(r->rendezvous_file.empty());
-  EXPECT_THAT(r->meeting_name, StartsWith("torchrun-j7-29500-2-"));
+  EXPECT_THAT(r->host_rendezvous_name, StartsWith("torchrun-j7-29500-2-"));
   const auto zero = read(with(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}}));
   ASSERT_TRUE(zero.ok());
   EXPECT_TRUE(zero->serve_store);
-  EXPECT_EQ(zero->meeting_name, r->meeting_name) << "all ranks must meet at one name";
+  EXPECT_EQ(zero->host_rendezvous_name, r->host_rendezvous_name)
+      << "all ranks must meet at one name";
   const auto restarted = read(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "3"}}));
   ASSERT_TRUE(restarted.ok());
-  EXPECT_NE(restarted->meeting_name, r->meeting_name)
+  EXPECT_NE(restarted->host_rendezvous_name, r->host_rendezvous_name)
       << "a restarted job must not meet its predecessor";
 }
 
@@ -184,14 +185,14 @@ TEST(ReadEnvironment, RanksOfOneHostMeetInAFolderOfTheirUser) {
   const auto r =
       read(with(kTorchrun, {{"XDG_RUNTIME_DIR", "/run/user/7"}, {"HOME", "/people/me"}}));
   ASSERT_TRUE(r.ok()) << r.status().to_string();
-  EXPECT_THAT(r->meeting_folders,
+  EXPECT_THAT(r->host_rendezvous_folders,
               ElementsAre("/run/user/7/stormo", "/tmp/stormo-" + std::to_string(::geteuid()),
                           StartsWith("/people/me/.stormo-run-")));
   const auto odd = read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "../a/b c"}}));
   ASSERT_TRUE(odd.ok());
-  EXPECT_THAT(odd->meeting_name, Not(HasSubstr("/")));
+  EXPECT_THAT(odd->host_rendezvous_name, Not(HasSubstr("/")));
   const auto other = read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "../a/b_c"}}));
-  EXPECT_NE(odd->meeting_name, other->meeting_name);
+  EXPECT_NE(odd->host_rendezvous_name, other->host_rendezvous_name);
 }
 
 TEST(ReadEnvironment, RankZeroOfSeveralHostsListensWhereOthersReachIt) {
@@ -266,7 +267,7 @@ TEST(ReadEnvironment, OpenMpi) {
   ASSERT_TRUE(r.ok()) << r.status().to_string();
   EXPECT_EQ(r->source, "openmpi");
   EXPECT_EQ(r->rank, 1);
-  EXPECT_THAT(r->meeting_name, HasSubstr("openmpi-42.1"));
+  EXPECT_THAT(r->host_rendezvous_name, HasSubstr("openmpi-42.1"));
   const auto scattered =
       read(with(kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}}));
   ASSERT_FALSE(scattered.ok());
@@ -287,7 +288,7 @@ TEST(ReadEnvironment, Mpich) {
   EXPECT_EQ(r->cross_size, 2);
   const auto one_host = read(with(mpich, {{"MPI_LOCALNRANKS", "4"}, {"MPI_LOCALRANKID", "3"}}));
   ASSERT_TRUE(one_host.ok()) << one_host.status().to_string();
-  EXPECT_THAT(one_host->meeting_name, StartsWith("mpich-"));
+  EXPECT_THAT(one_host->host_rendezvous_name, StartsWith("mpich-"));
   EXPECT_EQ(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->source, "none") << "srun sets these, too";
 }
 

@@ -238,7 +238,7 @@ TEST(Canonical, EveryChunkIsAddedUpInOneOrder) {
   EXPECT_EQ(of_ring.size(), 4u) << "the test can tell orders apart";
 }
 
-TEST(HostLanes, HostsAreFilledAsEvenlyAsPossible) {
+TEST(HostLeaders, HostsAreFilledAsEvenlyAsPossible) {
   EXPECT_EQ(spread_over(7, 3), (HostSizes{3, 2, 2}));
   EXPECT_EQ(spread_over(4, 4), (HostSizes{1, 1, 1, 1}));
   EXPECT_EQ(host_of({3, 2, 2}, 2), 0);
@@ -248,9 +248,9 @@ TEST(HostLanes, HostsAreFilledAsEvenlyAsPossible) {
   EXPECT_EQ(ranks_of({1, 4, 2}), 7);
 }
 
-TEST(HostLanes, TheRootCarriesAllOfItsHost) {
-  const HostLanes lanes = HostLanes::of_width({2, 2}, 2, 1).carried_by(1);
-  const Schedule s = lanes.between_hosts(direct_broadcast(2, 0));
+TEST(HostLeaders, TheRootCarriesAllOfItsHost) {
+  const HostLeaders leaders = HostLeaders::of_width({2, 2}, 2, 1).with_root(1);
+  const Schedule s = leaders.between_hosts(direct_broadcast(2, 0));
   ASSERT_EQ(s.rounds.size(), 1u);
   EXPECT_EQ(s.rounds[0], (plan::Round{{1, 2, 0, ReceiveOp::kCopy}, {1, 3, 1, ReceiveOp::kCopy}}));
   EXPECT_EQ(s.chunks, 2);

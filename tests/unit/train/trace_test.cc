@@ -79,7 +79,7 @@ void expect_predicted_bytes(const Way& way, const StepPlan& plan,
   const TrainerOptions options = options_of(way);
   analysis::StepSizes sizes = step_sizes_of(options);
   sizes.agreed_numbers = 0;  // no run, no agreement
-  comm::CollectiveModel model({}, comm::Selection::shipped());
+  comm::CollectiveModel model({}, comm::Selection::defaults());
   const auto cost = analysis::cost(plan, way.hosts, sizes, [&](const auto& hosts, const auto& c) {
                       return model.traffic(hosts, c);
                     }).take_or_throw();

@@ -27,14 +27,15 @@ TEST(HostExchange, SilentVisitorsAndWrongTokensDelayNobody) {
   constexpr int kRanks = 3;
   constexpr int kVisitors = 300;  // more than there are places
   const Deadline by = Deadline::after(60s);
-  const auto hub = std::move(*HostHub::open());
+  const auto listener = std::move(*HostListener::open());
   std::vector<std::unique_ptr<Arena>> arenas;
   for (int r = 0; r < kRanks; ++r) {
     arenas.push_back(std::move(*Arena::create({.capacity_bytes = 1 << 20})));
   }
-  auto zero = std::async(std::launch::async, [&] { return hub->host(kRanks, *arenas[0], by); });
+  auto zero =
+      std::async(std::launch::async, [&] { return listener->host(kRanks, *arenas[0], by); });
   std::vector<Descriptor> visitors;
-  for (int i = 0; i < kVisitors; ++i) visitors.push_back(visit(hub->ticket()));
+  for (int i = 0; i < kVisitors; ++i) visitors.push_back(visit(listener->ticket()));
   const std::string wrong(100, 'x');
   ASSERT_EQ(::send(visitors.back().get(), wrong.data(), wrong.size(), 0), 100);
 
@@ -42,7 +43,7 @@ TEST(HostExchange, SilentVisitorsAndWrongTokensDelayNobody) {
   std::vector<std::future<Result<HostParts>>> others;
   for (int r = 1; r < kRanks; ++r) {
     others.push_back(std::async(std::launch::async, [&, r] {
-      return enter_hub(hub->ticket(), r, kRanks, *arenas[static_cast<std::size_t>(r)], by);
+      return join_host(listener->ticket(), r, kRanks, *arenas[static_cast<std::size_t>(r)], by);
     }));
   }
   const auto first = zero.get();

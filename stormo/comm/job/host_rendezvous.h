@@ -15,31 +15,31 @@ namespace stormo::comm {
 /// the Store's address and the job's secret, in a folder that only this user can enter. The file is
 /// valid while rank 0 holds a lock on it. A file that a killed job has left is replaced by the next
 /// job of the same name; an unfinished one is removed by any job.
-class MeetingFile {
+class HostRendezvous {
  public:
   /// Finds or creates the folder: the first of `folders` that only this user can enter.
   /// kInvalidArgument when another job holds a file of this name; kRefused, with all reasons, when
   /// no folder is suitable.
-  static Result<std::unique_ptr<MeetingFile>> open(const std::vector<std::string>& folders,
-                                                   const std::string& name);
+  static Result<std::unique_ptr<HostRendezvous>> open(const std::vector<std::string>& folders,
+                                                      const std::string& name);
   /// Removes the file.
-  ~MeetingFile();
-  MeetingFile(const MeetingFile&) = delete;
-  MeetingFile& operator=(const MeetingFile&) = delete;
+  ~HostRendezvous();
+  HostRendezvous(const HostRendezvous&) = delete;
+  HostRendezvous& operator=(const HostRendezvous&) = delete;
 
   /// Path for the Store's socket, new for every job.
   const std::string& socket_path() const { return socket_path_; }
   Status publish(const RendezvousTicket& ticket);
 
  private:
-  MeetingFile() = default;
+  HostRendezvous() = default;
   std::string path_;
   std::string socket_path_;
   transport::Descriptor locked_;
 };
 
 /// For the other ranks: waits until there is a valid file, at most until `by`.
-Result<RendezvousTicket> read_meeting_file(const std::vector<std::string>& folders,
-                                           const std::string& name, Deadline by);
+Result<RendezvousTicket> read_host_rendezvous(const std::vector<std::string>& folders,
+                                              const std::string& name, Deadline by);
 
 }  // namespace stormo::comm

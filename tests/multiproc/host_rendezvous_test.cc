@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-class Meeting : public ::testing::Test {
+class HostRendezvous : public ::testing::Test {
  protected:
   /// What torchrun sets for one of two ranks; `more` comes last and wins.
   Words variables(int rank, const Words& more = {}) const {
@@ -35,7 +35,7 @@ class Meeting : public ::testing::Test {
               "LOCAL_WORLD_SIZE=2",
               "MASTER_ADDR=127.0.0.1",
               "MASTER_PORT=29500",
-              "TORCHELASTIC_RUN_ID=meeting_test",
+              "TORCHELASTIC_RUN_ID=host_rendezvous_test",
               "XDG_RUNTIME_DIR=" + folder_.string(),
               "HOME=" + folder_.string(),
               "STORMO_JOIN_TIMEOUT=20s"};
@@ -51,10 +51,10 @@ class Meeting : public ::testing::Test {
     EXPECT_EQ(zero->wait(), 0) << zero->err();
     EXPECT_EQ(one->wait(), 0) << one->err();
   }
-  fs::path meeting_folder() const { return folder_ / "stormo"; }
+  fs::path rendezvous_folder() const { return folder_ / "stormo"; }
   std::vector<std::string> left() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(meeting_folder())) {
+    for (const auto& entry : fs::directory_iterator(rendezvous_folder())) {
       names.push_back(entry.path().filename());
     }
     return names;
@@ -63,7 +63,7 @@ class Meeting : public ::testing::Test {
   bool wait_for_file() const {
     for (const auto by = std::chrono::steady_clock::now() + kGenerous;
          std::chrono::steady_clock::now() < by;) {
-      if (!fs::exists(meeting_folder())) continue;
+      if (!fs::exists(rendezvous_folder())) continue;
       const std::vector<std::string> names = left();
       const bool staged = std::any_of(names.begin(), names.end(),
                                       [](const auto& name) { return name.ends_with(".new"); });
@@ -72,19 +72,20 @@ class Meeting : public ::testing::Test {
     return false;
   }
 
-  const TemporaryFolder temporary_ = TemporaryFolder::create("meeting-test").take_or_throw();
+  const TemporaryFolder temporary_ =
+      TemporaryFolder::create("host-rendezvous-test").take_or_throw();
   const fs::path folder_ = temporary_.path();
 };
 
-TEST_F(Meeting, IsInAFolderOfOneUserAndLeavesNothing) {
+TEST_F(HostRendezvous, IsInAFolderOfOneUserAndLeavesNothing) {
   expect_a_good_job();
   struct stat info {};
-  ASSERT_EQ(::stat(meeting_folder().c_str(), &info), 0);
+  ASSERT_EQ(::stat(rendezvous_folder().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0700u);
   EXPECT_THAT(left(), ::testing::IsEmpty());
 }
 
-TEST_F(Meeting, WhatAKilledJobLeftIsReplaced) {
+TEST_F(HostRendezvous, WhatAKilledJobLeftIsReplaced) {
   {
     const auto zero = start(0, "good");
     ASSERT_TRUE(wait_for_file()) << zero->err();
@@ -96,19 +97,19 @@ TEST_F(Meeting, WhatAKilledJobLeftIsReplaced) {
   EXPECT_THAT(left(), ::testing::IsEmpty());
 }
 
-TEST_F(Meeting, WhatWasKilledBeforeItHadItsNameIsRemoved) {
-  fs::create_directory(meeting_folder());
-  fs::permissions(meeting_folder(), fs::perms::owner_all);
+TEST_F(HostRendezvous, WhatWasKilledBeforeItHadItsNameIsRemoved) {
+  fs::create_directory(rendezvous_folder());
+  fs::permissions(rendezvous_folder(), fs::perms::owner_all);
   for (const char* name : {"other.1234abcd", "other.1234abcd.new", "late.00000000.new"}) {
-    std::ofstream(meeting_folder() / name) << "unfinished";
+    std::ofstream(rendezvous_folder() / name) << "unfinished";
   }
-  fs::last_write_time(meeting_folder() / "other.1234abcd.new",
+  fs::last_write_time(rendezvous_folder() / "other.1234abcd.new",
                       fs::file_time_type::clock::now() - std::chrono::minutes(2));
   expect_a_good_job();
   EXPECT_EQ(left(), Words{"late.00000000.new"}) << "its owner may be about to lock it";
 }
 
-TEST_F(Meeting, ASecondJobOfTheSameNameIsToldSo) {
+TEST_F(HostRendezvous, ASecondJobOfTheSameNameIsToldSo) {
   const auto first = start(0, "good");
   ASSERT_TRUE(wait_for_file()) << first->err();
   const auto second = start(0, "good");
@@ -119,9 +120,9 @@ TEST_F(Meeting, ASecondJobOfTheSameNameIsToldSo) {
   EXPECT_EQ(first->wait(), 0) << first->err();
 }
 
-TEST_F(Meeting, AFolderThatOthersMayEnterIsNotUsed) {
-  fs::create_directory(meeting_folder());
-  fs::permissions(meeting_folder(), fs::perms(0755));
+TEST_F(HostRendezvous, AFolderThatOthersMayEnterIsNotUsed) {
+  fs::create_directory(rendezvous_folder());
+  fs::permissions(rendezvous_folder(), fs::perms(0755));
   const auto zero = start(0, "good");
   const auto one = start(1, "good");
   EXPECT_EQ(zero->wait(), 0) << zero->err();  // in the next folder, that of /tmp
@@ -129,23 +130,23 @@ TEST_F(Meeting, AFolderThatOthersMayEnterIsNotUsed) {
   EXPECT_THAT(left(), ::testing::IsEmpty());
 }
 
-TEST_F(Meeting, ALinkInTheFoldersPlaceIsNotFollowed) {
+TEST_F(HostRendezvous, ALinkInTheFoldersPlaceIsNotFollowed) {
   const fs::path elsewhere = folder_ / "elsewhere";
   fs::create_directory(elsewhere);
   fs::permissions(elsewhere, fs::perms(0700));
-  fs::create_symlink(elsewhere, meeting_folder());
+  fs::create_symlink(elsewhere, rendezvous_folder());
   expect_a_good_job();
   EXPECT_TRUE(fs::is_empty(elsewhere));
 }
 
-TEST_F(Meeting, ARankWithoutTheSecretOfItsLauncherIsToldSo) {
+TEST_F(HostRendezvous, ARankWithoutTheSecretOfItsLauncherIsToldSo) {
   Process rank({STORMO_JOB_WORKER, "good"},
                {"STORMO_RANK=0", "STORMO_WORLD_SIZE=2", "STORMO_STORE=unix:stormo-nobody"});
   EXPECT_EQ(rank.wait(), 1);
   EXPECT_THAT(rank.err(), HasSubstr("this rank has none (STORMO_SECRET_FD)"));
 }
 
-TEST_F(Meeting, BetweenHostsARendezvousFileBringsTheSecret) {
+TEST_F(HostRendezvous, BetweenHostsARendezvousFileBringsTheSecret) {
   const fs::path file = folder_ / "rendezvous";
   const auto host = [&](const char* index) {
     return Words{"LOCAL_WORLD_SIZE=1", "LOCAL_RANK=0", std::string("GROUP_RANK=") + index,

@@ -1,4 +1,4 @@
-#include <stormo/comm/job/meeting_file.h>
+#include <stormo/comm/job/host_rendezvous.h>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -112,11 +112,11 @@ void remove_staged(const std::string& folder) {
 
 }  // namespace
 
-Result<std::unique_ptr<MeetingFile>> MeetingFile::open(const std::vector<std::string>& folders,
-                                                       const std::string& name) {
+Result<std::unique_ptr<HostRendezvous>> HostRendezvous::open(
+    const std::vector<std::string>& folders, const std::string& name) {
   STORMO_ASSIGN_OR_RETURN(const std::string folder, private_folder(folders));
   remove_staged(folder);
-  std::unique_ptr<MeetingFile> made(new MeetingFile);
+  std::unique_ptr<HostRendezvous> made(new HostRendezvous);
   made->path_ = folder + "/" + name;
   made->socket_path_ =
       fmt::format("{}.{}", made->path_, transport::Secret::random().to_hex().substr(0, 8));
@@ -132,11 +132,11 @@ Result<std::unique_ptr<MeetingFile>> MeetingFile::open(const std::vector<std::st
   return made;
 }
 
-MeetingFile::~MeetingFile() {
+HostRendezvous::~HostRendezvous() {
   if (locked_.valid()) unlink(path_.c_str());
 }
 
-Status MeetingFile::publish(const RendezvousTicket& ticket) {
+Status HostRendezvous::publish(const RendezvousTicket& ticket) {
   // complete and locked before it has its name: a reader never sees less
   const std::string staged = socket_path_ + std::string(kStaged);
   Descriptor file(::open(staged.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -157,8 +157,8 @@ Status MeetingFile::publish(const RendezvousTicket& ticket) {
   return failure;
 }
 
-Result<RendezvousTicket> read_meeting_file(const std::vector<std::string>& folders,
-                                           const std::string& name, Deadline by) {
+Result<RendezvousTicket> read_host_rendezvous(const std::vector<std::string>& folders,
+                                              const std::string& name, Deadline by) {
   STORMO_ASSIGN_OR_RETURN(const std::string folder, private_folder(folders));
   const std::string path = folder + "/" + name;
   for (;;) {
