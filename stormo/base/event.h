@@ -20,6 +20,9 @@ struct Event {
   Rank rank = 0;
   std::int64_t step = -1;   ///< training step, or -1 outside of one
   std::uint64_t bytes = 0;  ///< payload of the calling rank, 0 when it has none
+  /// Version of the parameters that a computation used, where there are several: how many updates
+  /// they had. Else -1.
+  std::int64_t weights = -1;
   TimePoint start{};
   TimePoint end{};
 };

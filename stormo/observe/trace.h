@@ -18,6 +18,7 @@ struct TraceEvent {
   std::uint32_t name = 0;
   std::int64_t step = -1;
   std::uint64_t bytes = 0;
+  std::int64_t weights = -1;
   std::int64_t start_ns = 0;  ///< monotonic clock of the rank's host
   std::int64_t duration_ns = 0;
   bool operator==(const TraceEvent&) const = default;

@@ -45,6 +45,7 @@ void TraceSink::record(const Event& event) {
       .name = intern(event.name),
       .step = event.step,
       .bytes = event.bytes,
+      .weights = event.weights,
       .start_ns = nanoseconds(event.start),
       .duration_ns = std::max<std::int64_t>(0, nanoseconds(event.end) - nanoseconds(event.start))};
   if (trace_.events.size() < capacity_) {

@@ -95,6 +95,11 @@ Status check(const plan::StepPlan& in, const Pipeline& how) {
                             "no step has the norm of all gradients: leave out " +
                             (in.clipped ? "clip_norm" : "float16") + ", or use another schedule");
   }
+  if (!how.weight_stashing && !how.schedule.overlap) {
+    return invalid_argument("schedule '" + how.schedule.name +
+                            "' has no updates between a forward and its backward, so there is "
+                            "nothing to stash: leave out weight_stashing");
+  }
   if (how.period < 1 || how.period > plan::kMaxPeriod) {
     return invalid_argument("pipeline: period " + std::to_string(how.period) + "; give 1 to " +
                             std::to_string(plan::kMaxPeriod) + " steps");
@@ -118,6 +123,7 @@ Result<plan::StepPlan> cut(const plan::StepPlan& in, const Pipeline& how) {
                                           : given(how.cut, wanted, std::ssize(in.model.segments)));
   plan::StepPlan out = in;
   out.strategy += "+pipeline" + std::to_string(how.stages) + "_" + how.schedule.name;
+  out.newest_weights = !how.weight_stashing;
   // stages that follow each other are neighbours, on one host where possible
   STORMO_RETURN_IF_ERROR(
       add_inner_axis(out, "pipeline", {plan::kStageAxis, how.stages}, plan::Placement::kStaged));

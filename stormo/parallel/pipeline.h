@@ -18,7 +18,8 @@ struct Pipeline {
   int chunks = 1;  ///< of segments, on each stage
   PipelineSchedule schedule = one_forward_one_backward();
   std::vector<std::int64_t> cut = {};  ///< segments of each part; empty: balanced()
-  int period = 8;  ///< where steps overlap: steps after which all batches are finished
+  int period = 8;               ///< where steps overlap: steps after which all batches are finished
+  bool weight_stashing = true;  ///< where steps overlap: see plan::StepPlan::newest_weights
 };
 
 /// Cuts the model by layers, where it is said, or in parts of equal operations (flops_per_sample)

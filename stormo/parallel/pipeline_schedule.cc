@@ -247,21 +247,35 @@ PipelineSchedule pipedream_2bw() {
       .order = without_flush};
 }
 
+PipelineSchedule delayed_gradients() {
+  return {.name = "ddg",
+          .overlap = 0,
+          .check = [](const PipelineShape& shape) -> Status {
+            if (shape.micro_batches == 1) return {};
+            return invalid_argument(
+                "schedule 'ddg' updates after each batch, which is not divided into micro-batches: "
+                "leave out micro_batches=" +
+                std::to_string(shape.micro_batches) + ", or use 'pipedream'");
+          },
+          .order = without_flush};
+}
+
 int part_of(ChunkOrder order, const PipelineShape& shape, int stage, int chunk) {
   const bool back = order == ChunkOrder::kV && chunk == 1;
   return chunk * shape.stages + (back ? shape.stages - 1 - stage : stage);
 }
 
 const std::vector<std::string>& pipeline_schedule_names() {
-  static const std::vector<std::string> names = {"gpipe",       "1f1b",         "eager_1f1b",
-                                                 "interleaved", "zero_bubble",  "zero_bubble_v",
-                                                 "pipedream",   "pipedream_2bw"};
+  static const std::vector<std::string> names = {"gpipe",       "1f1b",          "eager_1f1b",
+                                                 "interleaved", "zero_bubble",   "zero_bubble_v",
+                                                 "pipedream",   "pipedream_2bw", "ddg"};
   return names;
 }
 
 Result<PipelineSchedule> pipeline_schedule(std::string_view name) {
-  for (PipelineSchedule s : {gpipe(), one_forward_one_backward(), eager_1f1b(), interleaved(),
-                             zero_bubble(), zero_bubble_v(), pipedream(), pipedream_2bw()}) {
+  for (PipelineSchedule s :
+       {gpipe(), one_forward_one_backward(), eager_1f1b(), interleaved(), zero_bubble(),
+        zero_bubble_v(), pipedream(), pipedream_2bw(), delayed_gradients()}) {
     if (s.name == name) return s;
   }
   std::string known;

@@ -103,8 +103,16 @@ PipelineSchedule pipedream();
 /// Needs m >= p.
 PipelineSchedule pipedream_2bw();
 
+/// Decoupled parallel back-propagation: pipedream() for one micro-batch, so each of the p stages
+/// (the paper's modules) updates once in a step, stage s with the gradient of the batch that was
+/// loaded p-1-s steps before. The paper computes the forwards of a step one after the other; here
+/// those of a batch overlap with backwards of earlier ones, which changes no number. Z. Huo, B. Gu,
+/// Q. Yang, H. Huang, "Decoupled parallel backpropagation with convergence guarantee" (DDG), ICML
+/// 2018.
+PipelineSchedule delayed_gradients();
+
 /// "gpipe", "1f1b", "eager_1f1b", "interleaved", "zero_bubble", "zero_bubble_v", "pipedream",
-/// "pipedream_2bw".
+/// "pipedream_2bw", "ddg".
 const std::vector<std::string>& pipeline_schedule_names();
 /// kInvalidArgument lists the names for another one.
 Result<PipelineSchedule> pipeline_schedule(std::string_view name);

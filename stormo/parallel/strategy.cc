@@ -138,13 +138,13 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
     return refuse(s, "has more than " + std::to_string(plan::kMaxRanks) + " ranks");
   }
   const Strategy without;
-  const bool says_how =
-      s.schedule != without.schedule || s.chunks != without.chunks || s.cut != without.cut;
+  const bool says_how = s.schedule != without.schedule || s.chunks != without.chunks ||
+                        s.cut != without.cut || !s.weight_stashing;
   if (s.pipeline == 1 && says_how) {
     return refuse(s, std::string("has no pipeline: ") +
                          (s.kind == Kind::kFsdp ? "use 'ddp' and set pipeline to 2 or more"
                                                 : "set pipeline to 2 or more") +
-                         ", or leave out schedule, chunks and cut");
+                         ", or leave out schedule, chunks, cut and weight_stashing");
   }
   if (s.context == 1 && s.attention != without.attention) {
     return refuse(s,
@@ -265,7 +265,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
                                  .chunks = strategy.chunks,
                                  .schedule = std::move(schedule),
                                  .cut = strategy.cut,
-                                 .period = strategy.period}));
+                                 .period = strategy.period,
+                                 .weight_stashing = strategy.weight_stashing}));
     }
     if (strategy.context > 1) {
       passes.push_back(context_parallel(strategy.context, strategy.attention));

@@ -212,6 +212,7 @@ std::uint64_t hash(const StepPlan& p) {
   h.add(std::uint64_t{p.scaled_loss});
   h.add(std::uint64_t{p.clipped});
   if (p.attention != AttentionForm::kRing) h.add(to_string(p.attention));
+  if (p.newest_weights) h.add("newest_weights");
   add(h, p.model);
   add(h, p.parameters);
   add(h, p.frozen);

@@ -141,7 +141,8 @@ std::string_view to_string(AttentionForm form);
 /// `StepPlan -> Result<StepPlan>`.
 ///
 /// Where actions have a delay, steps overlap: each begins while batches of earlier ones are under
-/// way. A rank computes a batch with the parameters that it had when it loaded it. Before an agree
+/// way. A rank computes a batch with the parameters that it had when it loaded it (or backwards
+/// with the newest, see newest_weights). Before an agree
 /// all batches are finished, by actions with a delay alone.
 struct StepPlan {
   std::string strategy = "one_device";  ///< names of the passes applied, joined by '+'
@@ -150,6 +151,9 @@ struct StepPlan {
   bool scaled_loss = false;  ///< gradients are those of the loss times a scale
   bool clipped = false;      ///< gradients are clipped by their norm
   AttentionForm attention = AttentionForm::kRing;  ///< with kContextAxis
+  /// Where steps overlap: a backward uses the newest parameters, with the activations of its
+  /// forward, which older ones made; else those of its forward.
+  bool newest_weights = false;
   ModelShape model;
   /// Placements between steps, by axis of the mesh.
   std::vector<Placement> parameters;  ///< the trainable ones

@@ -274,6 +274,7 @@ std::string to_text(const StepPlan& p) {
   if (p.clipped) out += " clipped";
   if (p.attention != AttentionForm::kRing)
     out += " attention " + std::string(to_string(p.attention));
+  if (p.newest_weights) out += " newest_weights";
   out += '\n';
   std::size_t parameter = 0;
   for (std::size_t i = 0; i < p.model.segments.size(); ++i) {
@@ -315,6 +316,7 @@ Result<StepPlan> parse_step_plan(std::string_view text) {
   if (in.accept("attention")) {
     p.attention = read_enum<AttentionForm>(in, "a form of attention", kAttentionForms);
   }
+  p.newest_weights = in.accept("newest_weights");
   in.expect_line_end();
   read_model(in, p.model);
   p.parameters = read_placements(in, "parameters");

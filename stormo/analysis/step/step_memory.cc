@@ -123,11 +123,22 @@ class Walk {
   /// A batch keeps the version of the parameters that it was loaded with, until its update. In the
   /// meantime others make new versions.
   void load() {
+    if (plan_.newest_weights) return;
     version_of_.push_back(newest_);
     ++versions_[newest_].batches;
   }
   void update(const Action& a) {
     if (longest_delay_ == 0) return;
+    if (!plan_.newest_weights) change_version(a);
+    keep_highest();
+    for (int p = a.range.first; p <= a.range.last; ++p) {
+      const auto i = static_cast<std::size_t>(p);
+      if (!has_gradient_[i]) continue;
+      now_.gradients -= shapes_[i]->elements * bytes_of(shapes_[i]->dtype);
+      has_gradient_[i] = false;
+    }
+  }
+  void change_version(const Action& a) {
     int& own = version_of_[static_cast<std::size_t>(step_ - a.delay)];
     if (own >= 0) {
       Version& version = versions_[own];
@@ -139,13 +150,6 @@ class Walk {
       before.bytes = bytes_to_update(a.range);
       now_.parameters += before.bytes;
       ++newest_;
-    }
-    keep_highest();
-    for (int p = a.range.first; p <= a.range.last; ++p) {
-      const auto i = static_cast<std::size_t>(p);
-      if (!has_gradient_[i]) continue;
-      now_.gradients -= shapes_[i]->elements * bytes_of(shapes_[i]->dtype);
-      has_gradient_[i] = false;
     }
   }
   std::int64_t bytes_to_update(Range parameters) const {

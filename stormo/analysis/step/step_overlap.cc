@@ -41,7 +41,11 @@ std::vector<std::vector<std::optional<When>>> first_additions(const plan::StepPl
 }  // namespace
 
 Status check_overlap(const plan::StepPlan& p) {
-  if (longest_delay(p) == 0) return {};
+  if (longest_delay(p) == 0) {
+    if (!p.newest_weights) return {};
+    return Status(Code::kBadPlan,
+                  "newest_weights: no steps overlap, so a backward has no older parameters");
+  }
   const bool agrees_last = !p.actions.empty() && p.actions.back().kind == ActionKind::kAgree;
   if (!agrees_last)
     return Status(Code::kBadPlan, "steps overlap, so the last action has to be agree");

@@ -78,4 +78,18 @@ WeightVersions::Use::~Use() {
   if (versions_ != nullptr) versions_->show(*versions_->newest_);
 }
 
+UncountedChange::UncountedChange(std::vector<torch::Tensor> tensors)
+    : tensors_(std::move(tensors)) {
+  for (const torch::Tensor& t : tensors_) {
+    counters_.push_back(torch::autograd::impl::version_counter(t));
+    torch::autograd::impl::set_version_counter(t, c10::VariableVersion(0));
+  }
+}
+
+UncountedChange::~UncountedChange() {
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    torch::autograd::impl::set_version_counter(tensors_[i], counters_[i]);
+  }
+}
+
 }  // namespace stormo::train

@@ -59,4 +59,19 @@ class WeightVersions {
   std::vector<std::weak_ptr<const Values>> older_;  // that somebody held when they were replaced
 };
 
+/// While it lives, autograd does not count changes in place of these tensors. So a backward that
+/// comes later uses their new values with the activations that the old ones made, as the code of
+/// the authors of DDG does, where libtorch would refuse.
+class UncountedChange {
+ public:
+  explicit UncountedChange(std::vector<torch::Tensor> tensors);
+  ~UncountedChange();
+  UncountedChange(const UncountedChange&) = delete;
+  UncountedChange& operator=(const UncountedChange&) = delete;
+
+ private:
+  std::vector<torch::Tensor> tensors_;
+  std::vector<c10::VariableVersion> counters_;
+};
+
 }  // namespace stormo::train

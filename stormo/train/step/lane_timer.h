@@ -44,11 +44,19 @@ class LaneTimer final : public Sink {
 /// Records the life of the object as one Event.
 class Interval {
  public:
-  Interval(LaneTimer& timer, Lane lane, std::string_view name)
-      : timer_(timer), lane_(lane), name_(name), start_(std::chrono::steady_clock::now()) {}
+  /// `weights`: see Event.
+  Interval(LaneTimer& timer, Lane lane, std::string_view name, std::int64_t weights = -1)
+      : timer_(timer),
+        lane_(lane),
+        name_(name),
+        weights_(weights),
+        start_(std::chrono::steady_clock::now()) {}
   ~Interval() {
-    timer_.record(
-        {.lane = lane_, .name = name_, .start = start_, .end = std::chrono::steady_clock::now()});
+    timer_.record({.lane = lane_,
+                   .name = name_,
+                   .weights = weights_,
+                   .start = start_,
+                   .end = std::chrono::steady_clock::now()});
   }
   Interval(const Interval&) = delete;
   Interval& operator=(const Interval&) = delete;
@@ -57,6 +65,7 @@ class Interval {
   LaneTimer& timer_;
   Lane lane_;
   std::string_view name_;
+  std::int64_t weights_;
   TimePoint start_;
 };
 

@@ -98,7 +98,7 @@ Status Runner::follow(const plan::StepPlan& plan) {
 void Runner::look_ahead() {
   longest_delay_ = longest_delay(whole_);
   versions_.reset();
-  if (longest_delay_ > 0) {
+  if (longest_delay_ > 0 && !whole_.newest_weights) {
     std::vector<torch::Tensor> parameters;
     for (const NamedParameter& p : parts_.store.optimizer().parameters()) {
       parameters.push_back(p.tensor);
@@ -186,10 +186,11 @@ Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
     const Action& action = plan_.actions[current_];
     if (!is_due(action, at)) continue;
     if (action.kind == ActionKind::kLoad) batches_.emplace_front();
-    if (action.kind == ActionKind::kAgree && versions_) STORMO_RETURN_IF_ERROR(finish_batches());
+    if (action.kind == ActionKind::kAgree && longest_delay_ > 0)
+      STORMO_RETURN_IF_ERROR(finish_batches());
     STORMO_RETURN_IF_ERROR(act(action));
   }
-  if (versions_) {
+  if (longest_delay_ > 0) {
     while (batches_.size() > static_cast<std::size_t>(longest_delay_)) batches_.pop_back();
     return outcome_;
   }
@@ -208,7 +209,7 @@ Status Runner::finish_batches() {
     }
   }
   batches_.clear();
-  versions_->settle();
+  if (versions_) versions_->settle();
   return parts_.store.stages() != nullptr ? parts_.store.stages()->drain() : Status();
 }
 
@@ -320,13 +321,20 @@ Status Runner::update(const Action& action) {
   if (outcome_.skipped) return {};
   parts_.before_update();
   const ParameterRange range = trainable_in(plan_.model, action.range);
-  if (!versions_) return parts_.store.update(range, rate());
-  batch_->weights.reset();  // all of it is computed
-  versions_->begin_update(range.first, range.last);
-  STORMO_RETURN_IF_ERROR(parts_.store.update(range, rate()));
+  if (longest_delay_ == 0) return parts_.store.update(range, rate());
+  std::vector<torch::Tensor> updated;
   for (std::size_t i = range.first; i < range.last; ++i) {
-    parts_.store.optimizer().parameters()[i].tensor.mutable_grad().reset();
+    updated.push_back(parts_.store.optimizer().parameters()[i].tensor);
   }
+  std::optional<UncountedChange> uncounted;
+  if (versions_) {
+    batch_->weights.reset();  // all of it is computed
+    versions_->begin_update(range.first, range.last);
+  } else {
+    uncounted.emplace(updated);
+  }
+  STORMO_RETURN_IF_ERROR(parts_.store.update(range, rate()));
+  for (torch::Tensor& t : updated) t.mutable_grad().reset();
   return {};
 }
 

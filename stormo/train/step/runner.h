@@ -136,6 +136,8 @@ class Runner {
   Status update(const plan::Action& action);
   Status average(const plan::Action& action);
   Status exchange(const plan::Action& action);
+  /// Of the parameters for the present batch; see Event::weights.
+  std::int64_t version() const { return batch_->weights ? batch_->weights->number : -1; }
   double weight() const { return static_cast<double>(batch_->samples); }
   double weight_of_exchange();
   MicroBatch& at(const plan::Action& action) {

@@ -70,7 +70,7 @@ Status Runner::forward(const Action& action) {
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   Piece piece{.segments = action.range};
   STORMO_ASSIGN_OR_RETURN(torch::Tensor x, input_of(action, piece));
-  const Interval interval(parts_.lanes, Lane::kCompute, "forward");
+  const Interval interval(parts_.lanes, Lane::kCompute, "forward", version());
   if (is_forgotten_[current_]) {
     STORMO_RETURN_IF_ERROR(forget(piece, x));
   } else {
@@ -132,7 +132,7 @@ Status Runner::recompute(const Action& action) {
   torch::Tensor x = std::exchange(piece->kept, {});
   if (!piece->wants_gradient) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
-  const Interval interval(parts_.lanes, Lane::kCompute, "recompute");
+  const Interval interval(parts_.lanes, Lane::kCompute, "recompute", version());
   const GeneratorAt same_numbers(piece->generator);
   if (piece->input.defined()) x = Boundary::apply(piece->input);
   piece->output = compute(action.range, std::move(x));
@@ -214,7 +214,7 @@ Status Runner::backward(const Action& action) {
   // nothing before here is trained, or nothing after it looks at it
   if (!output.requires_grad() || !(last || gradient.defined())) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
-  const Interval interval(parts_.lanes, Lane::kCompute, to_string(action.kind));
+  const Interval interval(parts_.lanes, Lane::kCompute, to_string(action.kind), version());
   if (last) output = take_loss(m);
   if (action.kind == ActionKind::kBackwardInput) {
     m.weights.emplace_back(action.range, SplitBackward(output, gradient, input));
@@ -229,7 +229,7 @@ Status Runner::backward_weight(const Action& action) {
   auto& left = at(action).weights;
   const auto found = std::ranges::find(left, action.range, [](const auto& w) { return w.first; });
   if (found == left.end()) return {};  // no gradient came there
-  const Interval interval(parts_.lanes, Lane::kCompute, "backward_weight");
+  const Interval interval(parts_.lanes, Lane::kCompute, "backward_weight", version());
   parts_.store.begin_backward(ends_gradients_[current_]);
   found->second.parameters();
   left.erase(found);

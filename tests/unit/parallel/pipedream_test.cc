@@ -153,6 +153,11 @@ TEST(PipeDream, SaysWhatItCannotDo) {
          "period 0");
   expect(refusal(model, {micro_batches(2), pipeline({.stages = 4, .schedule = pipedream_2bw()})}),
          "schedule 'pipedream_2bw'");
+  expect(
+      refusal(model, {micro_batches(4), pipeline({.stages = 4, .schedule = delayed_gradients()})}),
+      "leave out micro_batches=4, or use 'pipedream'");
+  expect(refusal(model, {micro_batches(4), pipeline({.stages = 4, .weight_stashing = false})}),
+         "leave out weight_stashing");
 }
 
 std::string said(StepPlan p, const std::function<void(StepPlan&)>& change) {
@@ -189,6 +194,30 @@ TEST(PipeDream, VerifyRefusesGradientsOfTwoBatches) {
         std::rotate(update, update + 1, p.actions.end());
       },
       "parameter 0 (layer0.weight) is never updated");
+}
+
+// One plan: the paper's modules are stages, and its order of computing is one of many.
+TEST(DelayedGradients, ArePipeDreamWithOneMicroBatch) {
+  for (const int stages : {2, 3, 5}) {
+    const StepPlan p = plan_of(delayed_gradients(), stages, 1);
+    EXPECT_EQ(p.actions, plan_of(pipedream(), stages, 1).actions);
+    for (const Action& a : p.actions) {
+      if (a.kind != ActionKind::kUpdate) continue;
+      EXPECT_EQ(a.delay, stages - 1 - a.range.first) << "K-k steps for module k of K, from 1";
+    }
+  }
+}
+
+TEST(DelayedGradients, WithoutStashedWeightsThereIsOneVersion) {
+  StepPlan p = plan_of(delayed_gradients(), 3, 1);
+  const auto stashed = analysis::memory(p, {}).peak;
+  p.newest_weights = true;
+  ASSERT_TRUE(analysis::verify(p).ok());
+  EXPECT_EQ(analysis::memory(p, {}).peak.parameters, 400);
+  EXPECT_EQ(stashed.parameters, 3 * 400);
+  EXPECT_EQ(analysis::memory(p, {}).peak.gradients, stashed.gradients);
+  EXPECT_EQ(plan::parse_step_plan(to_text(p)).take_or_throw(), p);
+  EXPECT_NE(hash(p), hash(plan_of(delayed_gradients(), 3, 1)));
 }
 
 TEST(PipeDream, TheTextFormHasDelays) {

@@ -115,6 +115,7 @@ class PlanRank {
   train::StepAt at = {};                        ///< of the next step
 
   Rank rank() const { return groups.world().rank(); }
+  void pass_events_to(Sink* sink) { lanes_.pass_to(sink); }
   train::ParameterStore& store() {
     if (!store_) store_ = train::make_store(run.plan, groups, chain, run.options);
     return *store_;
