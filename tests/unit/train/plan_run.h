@@ -215,6 +215,7 @@ inline std::vector<PlanResult> train_by_plan(const PlanRun& run) {
     }
     mine.trace = std::move(rank.trace);
     mine.values = rank.values();
+    throw_if_error(rank.groups.world().barrier());  // then nobody needs this rank's groups
   });
   return out;
 }
