@@ -54,6 +54,8 @@ std::vector<Strategy> with_shards(Strategy strategy, int hosts) {
     if (hybrid && hosts == 1) continue;
     strategy.hybrid = hybrid;
     for (const int stage : {1, 2, 3}) {
+      // a pipeline has all gradients of a stage when it needs the most memory
+      if (stage == 2 && strategy.pipeline > 1) continue;
       strategy.stage = stage;
       out.push_back(strategy);
     }
@@ -84,8 +86,11 @@ std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_ba
           if (context == 1 && form != plan::AttentionForm::kRing) continue;
           const Strategy cut{
               .pipeline = stages, .tensor = tensor, .context = context, .attention = form};
-          add(with_schedules(cut));
-          if (stages == 1 && together < ranks) add(with_shards(cut, hosts));
+          const std::vector<Strategy> ways = with_schedules(cut);
+          add(ways);
+          for (const Strategy& way : ways) {
+            if (together < ranks) add(with_shards(way, hosts));
+          }
         }
       }
     }

@@ -19,8 +19,9 @@ struct Candidate {
 /// - each product of replicas, stages, ranks that compute layers together and, with `by_positions`,
 ///   ranks that have parts of the positions, these with each form of attention; of stages each
 ///   schedule whose steps do not overlap, with up to 4 chunks where it has several;
-/// - without a cut, replicated and host-shared parameters, and each stage of sharding over all
-///   ranks and, on several hosts, inside of hosts;
+/// - without a cut, replicated and host-shared parameters;
+/// - in place of replicas each stage of sharding over all of them and, on several hosts, inside of
+///   hosts; with a pipeline not stage 2, which needs the memory and the time of stage 1;
 /// - of each of them powers of two of micro-batches, and multiples of the stages by such, up to one
 ///   sample of `global_batch` each; with recomputation and without.
 /// Models and hosts do not allow all of them: plan_for() refuses the others. O(result).

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/parallel/shard_stages.h>
 #include <stormo/parallel/sharding_order.h>
 #include <stormo/plan/project.h>
 
@@ -55,7 +56,7 @@ class Sharder {
       default: out_.actions.push_back(a);
     }
   }
-  plan::StepPlan take() { return std::move(out_); }
+  std::vector<Action> take() { return std::move(out_.actions); }
 
  private:
   ShardingOrder::Call& call(int s, int micro_batch) {
@@ -97,21 +98,27 @@ Result<plan::StepPlan> shard(const plan::StepPlan& in, const Sharding& how) {
     return invalid_argument("sharded: prefetch " + std::to_string(how.prefetch) +
                             "; give at least 0");
   }
-  if (in.mesh.find(plan::kStageAxis) >= 0) {
+  if (longest_delay(in) > 0) {
     return invalid_argument(
-        "sharded: a stage of a pipeline has its own parameters and computes them in parts; leave "
-        "out the pipeline");
+        "sharded: in a pipeline whose steps overlap each stage updates by itself, and keeps whole "
+        "older parameters; use a schedule with a flush, such as 1f1b, or 'ddp'");
   }
   if (in.mesh.find(kShardAxis) >= 0) {
     return Status(Code::kBadPlan, "sharded: the mesh already has an axis 'shard'; apply it once");
   }
-  Sharder sharder(how, in);
-  for (const Action& a : in.actions) sharder.add(a);
-  plan::StepPlan out = sharder.take();
+  plan::StepPlan out = in;
+  if (in.mesh.find(plan::kStageAxis) >= 0) {
+    out.actions = shard_stages(how, in);
+  } else {
+    Sharder sharder(how, in);
+    for (const Action& a : in.actions) sharder.add(a);
+    out.actions = sharder.take();
+  }
   out.strategy += "+sharded" + std::to_string(how.stage);
   // Innermost, but for ranks that compute samples together, which are nearest to each other.
   const auto outside = std::ranges::find_if(out.mesh.axes, [](const plan::Axis& axis) {
-    return axis.name == plan::kContextAxis || axis.name == plan::kTensorAxis;
+    return axis.name == plan::kStageAxis || axis.name == plan::kContextAxis ||
+           axis.name == plan::kTensorAxis;
   });
   const auto at = outside - out.mesh.axes.begin();
   out.mesh.axes.insert(outside, {kShardAxis, how.ranks});

@@ -23,9 +23,10 @@ inline constexpr const char* kShardAxis = "shard";
 ///  - stage 3: whole parameters go after each forward and backward, and are gathered again.
 /// model_state_bytes() has the memory, docs/algorithms.md the traffic. Applied after
 /// mirrored(hosts) it is hybrid: the all-reduce of mirrored is then one of parts, and so is that of
-/// context_parallel(). After tensor_parallel() parts are those of slices. The pass fails with
-/// kInvalidArgument for other numbers and after pipeline(), and with kBadPlan when the mesh has
-/// "shard".
+/// context_parallel(). After tensor_parallel() parts are those of slices, after pipeline() those of
+/// stages: then each micro-batch gathers again in stage 3, and a parameter that several stages read
+/// is reduced by itself. The pass fails with kInvalidArgument for other numbers and after a
+/// pipeline() whose steps overlap, and with kBadPlan when the mesh has "shard".
 Pass sharded(const Sharding& how);
 
 }  // namespace stormo::parallel

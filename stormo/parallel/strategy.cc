@@ -113,8 +113,9 @@ Status check_copies(const Strategy& s, const Shape& shape) {
   const std::int64_t replica = ranks_of_replica(s);
   if (shape.ranks == replica) {
     return refuse(s, "has nothing to shard: all " + std::to_string(replica) +
-                         " ranks compute one replica (tensor " + std::to_string(s.tensor) +
-                         ", context " + std::to_string(s.context) +
+                         " ranks compute one replica (pipeline " + std::to_string(s.pipeline) +
+                         ", tensor " + std::to_string(s.tensor) + ", context " +
+                         std::to_string(s.context) +
                          "), and each has another part of it or other positions; use 'ddp', or "
                          "start more ranks");
   }
@@ -141,10 +142,9 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   const bool says_how = s.schedule != without.schedule || s.chunks != without.chunks ||
                         s.cut != without.cut || !s.weight_stashing;
   if (s.pipeline == 1 && says_how) {
-    return refuse(s, std::string("has no pipeline: ") +
-                         (s.kind == Kind::kFsdp ? "use 'ddp' and set pipeline to 2 or more"
-                                                : "set pipeline to 2 or more") +
-                         ", or leave out schedule, chunks, cut and weight_stashing");
+    return refuse(s,
+                  "has no pipeline: set pipeline to 2 or more, or leave out schedule, chunks, cut "
+                  "and weight_stashing");
   }
   if (s.context == 1 && s.attention != without.attention) {
     return refuse(s,
@@ -155,11 +155,6 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   if (replica == 1) return {};
   const bool replicates =
       s.kind == Kind::kDdp || s.kind == Kind::kMirrored || s.kind == Kind::kMultiWorkerMirrored;
-  if (s.kind == Kind::kFsdp && s.pipeline > 1) {
-    return refuse(s,
-                  "has no shards of a stage of a pipeline; leave out pipeline, or use 'ddp', where "
-                  "tensor and context go with both");
-  }
   if (!replicates && s.kind != Kind::kFsdp) {
     return refuse(s,
                   "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp' or "

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <stormo/plan/project.h>
+
 namespace stormo::plan {
 namespace {
 
@@ -21,6 +23,26 @@ FlatBuffer flat_buffer(std::span<const std::int64_t> counts, std::int64_t elemen
     end = out.offsets.back() + count;
   }
   out.elements = round_up(std::max<std::int64_t>(end, 1), ranks * kAlignElements);
+  return out;
+}
+
+std::vector<std::vector<Range>> units_of(const ModelShape& model) {
+  const Stages stages(model);
+  std::vector<std::vector<Range>> out;
+  int next = 0;
+  for (const SegmentShape& s : model.segments) {
+    std::vector<Range>& units = out.emplace_back();
+    bool goes_on = false;
+    for (std::size_t i = 0; i < s.parameters.size(); ++i, ++next) {
+      const bool tied = stages.is_tied(next);
+      if (goes_on && !tied) {
+        units.back().last = next;
+      } else {
+        units.push_back({next, next});
+      }
+      goes_on = !tied;
+    }
+  }
   return out;
 }
 

@@ -27,6 +27,11 @@ struct FlatGroup {
   std::vector<std::int64_t> counts;  ///< elements, by parameter
 };
 
+/// By segment the ranges of its parameters that are sharded together, ascending: all that it owns,
+/// but each parameter that several stages read by itself, so that these stages cut it alike.
+/// O(parameters).
+std::vector<std::vector<Range>> units_of(const ModelShape& model);
+
 /// The groups of `parameters`, in the order of their first members; without those that are
 /// elsewhere.
 std::vector<FlatGroup> flat_groups(const ModelShape& model, Range parameters);

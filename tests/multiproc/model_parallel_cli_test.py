@@ -41,6 +41,7 @@ class ModelParallelTest(TrainTest):
                  "strategy.cut=1,1,2,1"),
                 ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v", "strategy.chunks=2"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
+                ("-n", "4", *PIPELINE, "train.micro_batches=2", *SHARDS, "strategy.stage=1", "train.verify_every=3"),
                 ("-n", "4", *TENSOR, *PIPELINE), ("-n", "4", *CONTEXT, *SHARDS, "train.recompute=true"),
                 ("-n", "4", *CONTEXT, *PIPELINE, "strategy.attention=heads"))
         for way in ways:
@@ -61,7 +62,9 @@ class ModelParallelTest(TrainTest):
         # each of the first ones is read by two others; more meshes: tests/unit/train/model_parallel_test.cc
         chains = ((("-n", "2", *PIPELINE), ("-n", "1"), ("-n", "4", *TENSOR, *PIPELINE)),
                   (("-n", "4", *TENSOR, *SHARDS), ("-n", "2", *SHARDS), ("-n", "3", *PIPELINE, "strategy.pipeline=3")),
-                  (("-n", "2", *CONTEXT), ("-n", "4", *PIPELINE, "train.micro_batches=2"),
+                  (("-n", "4", *PIPELINE, "train.micro_batches=2", *SHARDS, "strategy.stage=1"),
+                   ("-n", "4", *PIPELINE, "strategy.pipeline=4"), ("-n", "4", *SHARDS)),
+                  (("-n", "2", *CONTEXT), ("-n", "4", *PIPELINE, "train.micro_batches=2", *SHARDS),
                    ("-n", "4", *TENSOR, *SHARDS)))
         for first, *ways in chains:
             self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
@@ -121,7 +124,9 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "raise micro_batches")),
             (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
              ("segments, too few for 8 parts of a pipeline",)),
-            (("-n", "2", *PIPELINE, *SHARDS), ("'fsdp' has no shards of a stage", "leave out pipeline, or use 'ddp'")),
+            (("-n", "2", *PIPELINE, *SHARDS), ("'fsdp' has nothing to shard: all 2 ranks", "pipeline 2, tensor 1")),
+            (("-n", "4", *PIPELINE, "train.micro_batches=2", *SHARDS, "strategy.schedule=pipedream"),
+             ("each stage updates by itself", "use a schedule with a flush, such as 1f1b, or 'ddp'")),
             (("-n", "2", *PIPELINE, "model.layers=3", "strategy.cut=1,2"),
              ("parts of 1, 2 segments", "has 5 segments")),
             (("-n", "2", *PIPELINE, "strategy.schedule=zigzag"), ("strategy.schedule", "gpipe")),

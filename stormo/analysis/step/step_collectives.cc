@@ -37,9 +37,9 @@ class Sizes {
 
   std::vector<Collective> find() {
     switch (a_.kind) {
-      case ActionKind::kCount: add(1, DType::kFloat64, all_axes(plan_.mesh)); break;
+      case ActionKind::kCount: add(1, DType::kFloat64, data_axes(plan_.mesh)); break;
       case ActionKind::kFindUnused:
-        add(trainable_in(all_parameters(model_)), DType::kUInt8, all_axes(plan_.mesh));
+        add(trainable_in(all_parameters(model_)), DType::kUInt8, data_axes(plan_.mesh));
         break;
       case ActionKind::kUnscale:
         // a worker of servers decides alone
@@ -158,7 +158,10 @@ class Sizes {
   void sum_tied() {
     for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       if (!group.trainable) continue;
-      for (const std::int64_t n : group.counts) add(n, group.dtype, {plan::kStageAxis});
+      const bool parts_only = was_scattered();
+      for (const std::int64_t n : group.counts) {
+        add(parts_only ? elements(group) / parts() : n, group.dtype, {plan::kStageAxis});
+      }
     }
   }
 
@@ -240,7 +243,9 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
                                        const StepSizes& sizes) {
   const Action& a = plan.actions[action];
   const int stages = num_stages(plan.mesh);
-  if (model_axes(plan.mesh).empty() || range_of(a.kind) != plan::RangeOf::kParameters) {
+  const bool of_parts =
+      range_of(a.kind) == plan::RangeOf::kParameters || a.kind == ActionKind::kFindUnused;
+  if (model_axes(plan.mesh).empty() || !of_parts) {
     std::vector<Collective> all = Sizes(plan, plan.model, action, sizes).find();
     const bool is_loss = a.kind == ActionKind::kLoss;
     if (stages == 1 || (!is_loss && range_of(a.kind) == plan::RangeOf::kNothing)) return all;

@@ -71,24 +71,26 @@ class Walk {
  private:
   /// What is there between steps. Of ranges that no action drops, the whole stays.
   void rest() {
-    for (std::size_t s = 0; s < model_.segments.size(); ++s) {
-      const Range own = parameters_of(model_, {static_cast<int>(s), static_cast<int>(s)});
-      const int state_parts = parts(plan_.mesh, plan_.optimizer_state, Placement::kShard);
-      for (const plan::FlatGroup& group : groups(own)) {
-        const std::int64_t whole = elements(group) * bytes_of(group.dtype);
-        const auto& placed = group.trainable ? plan_.parameters : plan_.frozen;
-        const bool resident = std::ranges::count(dropped_, own) == 0;
-        const int held = resident ? parts(plan_.mesh, placed, Placement::kShared)
-                                  : parts(plan_.mesh, placed, Placement::kShard);
-        now_.parameters += divide_up(whole, held);
-        if (!group.trainable) continue;
-        if (has_worker_copies(plan_)) now_.gradients += whole;  // their sums
-        if (has_centre(plan_)) now_.parameters += whole;        // what an exchange makes
-        if (is_remote(plan_)) continue;  // servers have the optimizer's state
-        now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
-        if (!in_parts_ && sizes_.travels_as) {
-          now_.gradients += elements(group) * bytes_of(*sizes_.travels_as);
-        }
+    for (const std::vector<Range>& of_segment : plan::units_of(model_)) {
+      for (const Range own : of_segment) rest(own);
+    }
+  }
+  void rest(Range own) {
+    const int state_parts = parts(plan_.mesh, plan_.optimizer_state, Placement::kShard);
+    for (const plan::FlatGroup& group : groups(own)) {
+      const std::int64_t whole = elements(group) * bytes_of(group.dtype);
+      const auto& placed = group.trainable ? plan_.parameters : plan_.frozen;
+      const bool resident = std::ranges::count(dropped_, own) == 0;
+      const int held = resident ? parts(plan_.mesh, placed, Placement::kShared)
+                                : parts(plan_.mesh, placed, Placement::kShard);
+      now_.parameters += divide_up(whole, held);
+      if (!group.trainable) continue;
+      if (has_worker_copies(plan_)) now_.gradients += whole;  // their sums
+      if (has_centre(plan_)) now_.parameters += whole;        // what an exchange makes
+      if (is_remote(plan_)) continue;                         // servers have the optimizer's state
+      now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
+      if (!in_parts_ && sizes_.travels_as) {
+        now_.gradients += elements(group) * bytes_of(*sizes_.travels_as);
       }
     }
   }

@@ -124,7 +124,8 @@ class Walk {
         wait_for_parameters(a.range);
         wait_for_move(ActionKind::kMoveActivation, a.range.first - 1, a);
         break;
-      case ActionKind::kRecompute: wait_for_parameters(a.range); break;
+      case ActionKind::kRecompute:
+      case ActionKind::kBackwardWeight: wait_for_parameters(a.range); break;
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput:
         wait_for_parameters(a.range);

@@ -134,7 +134,7 @@ Status StepWalk::readable(plan::Range segments) const {
 
 Status StepWalk::backward(const Action& a) {
   for (int s = a.range.last; s >= std::max(a.range.first, frozen_); --s) {
-    if (passes_gradient(a.kind)) STORMO_RETURN_IF_ERROR(readable(s));
+    STORMO_RETURN_IF_ERROR(readable(s));
     if (!adds_gradients(a.kind)) continue;
     for (const int p : reads_[at(s)]) STORMO_RETURN_IF_ERROR(add_gradient(at(p)));
   }
@@ -205,7 +205,7 @@ Status StepWalk::update_copy(std::size_t i, Parameter& p) {
 Status StepWalk::update(std::size_t i, Parameter& p) {
   if (p.updated) return bad("finds " + name(i) + " updated already");
   if (!p.has_gradients) return bad("finds no gradients of " + name(i));
-  if (p.scattered && !unused_found_) return final_gradients(i);
+  STORMO_RETURN_IF_ERROR(in_place(i));
   for (std::size_t axis = 0; axis < p.weights.size(); ++axis) {
     const bool cut = plan_.optimizer_state[axis] == Placement::kShard;
     const Placement gradients = p.gradients[axis];

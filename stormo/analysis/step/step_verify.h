@@ -25,7 +25,7 @@ namespace stormo::analysis {
 /// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
 /// | release_gradients | the terms of a reduce_scatter                | no terms                    |
 /// | sum_tied          | gradients: partial over the stages that read them | gradients: staged      |
-/// | find_unused       | gradients: nowhere partial                   | unused gradients are none   |
+/// | find_unused       | gradients: nowhere partial, but over stages  | unused gradients are none   |
 /// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
 /// | pull              | parameters: remote                           | parameters: diverged        |

@@ -117,6 +117,7 @@ class StepWalk {
   Status sum_tied(const plan::Action& a);
   Status find_unused();
   Status share_gradients(const plan::Action& a);
+  Status in_place(std::size_t i) const;
   Status final_gradients(std::size_t i) const;
 
   // --- the update ----------------------------------------------------------------------------

@@ -56,6 +56,7 @@ Status StepWalk::sum_tied(const Action& a) {
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
     if (!stages_.is_tied(static_cast<int>(i))) return bad("only one stage reads " + name(i));
     if (!p.has_gradients) return bad("finds no gradients of " + name(i));
+    STORMO_RETURN_IF_ERROR(in_place(i));
     for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
       const bool terms = p.gradients[axis] == Placement::kPartial;
       if (terms != (static_cast<int>(axis) == stage_axis_) && !one_rank(axis)) {
@@ -68,10 +69,13 @@ Status StepWalk::sum_tied(const Action& a) {
   });
 }
 
+/// Among the ranks of each stage.
 Status StepWalk::find_unused() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     for (std::size_t axis = 0; axis < parameters_[i].gradients.size(); ++axis) {
-      if (one_rank(axis) || parameters_[i].gradients[axis] != Placement::kPartial) continue;
+      if (one_rank(axis) || static_cast<int>(axis) == stage_axis_ ||
+          parameters_[i].gradients[axis] != Placement::kPartial)
+        continue;
       return bad("needs reduced gradients, but " +
                  placed(i, "gradients", parameters_[i].gradients, axis));
     }
@@ -98,13 +102,17 @@ Status StepWalk::share_gradients(const Action& a) {
   });
 }
 
+/// What a reduce_scatter has left becomes a gradient when it is known which are unused.
+Status StepWalk::in_place(std::size_t i) const {
+  if (!parameters_[i].scattered || unused_found_) return {};
+  return bad("comes before find_unused, and gradients of " + name(i) + " are in parts");
+}
+
 /// Nowhere partial, but where the owner of a part reads the terms, or each worker has its own.
 Status StepWalk::final_gradients(std::size_t i) const {
   const Parameter& p = parameters_[i];
   if (!p.has_gradients) return bad("finds no gradients of " + name(i));
-  if (p.scattered && !unused_found_) {
-    return bad("comes before find_unused, and gradients of " + name(i) + " are in parts");
-  }
+  STORMO_RETURN_IF_ERROR(in_place(i));
   for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
     if (one_rank(axis) || p.gradients[axis] != Placement::kPartial || p.read_by_peers[axis] ||
         is_own(i, axis)) {

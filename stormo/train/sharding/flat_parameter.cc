@@ -144,7 +144,7 @@ void FlatParameter::accept(const torch::Tensor& reduced, std::span<const std::ui
     // no view: torch::optim::Optimizer::zero_grad() detaches gradients in place
     torch::Tensor piece = reduced.narrow(0, place.offset, place.end - place.begin).variable_data();
     if (!narrow()) piece = piece.to(own_type_);
-    torch::Tensor& gradient = narrow() ? narrow_gradients_[i] : pieces_[i].tensor.mutable_grad();
+    torch::Tensor& gradient = gradient_of_piece(i);
     if (gradient.defined()) {
       gradient.add_(piece);
     } else {
@@ -169,6 +169,17 @@ std::vector<FlatParameter::PieceGradient> FlatParameter::gradients() const {
     if (gradient.defined()) out.push_back({places_[i].parameter, gradient});
   }
   return out;
+}
+
+torch::Tensor* FlatParameter::gradient_of(const std::string& parameter) {
+  const auto piece = std::ranges::find(pieces_, parameter, &NamedParameter::name);
+  if (piece == pieces_.end()) return nullptr;
+  const auto i = static_cast<std::size_t>(piece - pieces_.begin());
+  torch::Tensor& gradient = gradient_of_piece(i);
+  if (!gradient.defined()) {
+    gradient = torch::zeros(piece->tensor.sizes(), narrow() ? layout_.reduce : own_type_);
+  }
+  return &gradient;
 }
 
 std::vector<TensorPiece> FlatParameter::state() const {

@@ -80,6 +80,9 @@ class FlatParameter {
     torch::Tensor values;
   };
   std::vector<PieceGradient> gradients() const;
+  /// That of this rank's piece of a parameter, 0 if it has none; null if it has no such piece.
+  /// Until drop_gradients().
+  torch::Tensor* gradient_of(const std::string& parameter);
   std::vector<TensorPiece> state() const;
   /// Gradients of parameters and pieces.
   void drop_gradients();
@@ -112,6 +115,9 @@ class FlatParameter {
   /// Gradients of the pieces are kept in narrow_gradients_, as they came: an update of float32
   /// takes 16 bits.
   bool narrow() const { return layout_.reduce != own_type_ && own_type_ == torch::kFloat32; }
+  torch::Tensor& gradient_of_piece(std::size_t i) {
+    return narrow() ? narrow_gradients_[i] : pieces_[i].tensor.mutable_grad();
+  }
   bool mixed() const { return layout_.compute != own_type_; }
   std::int64_t part_size() const { return full_.numel() / layout_.ranks; }
 

@@ -19,6 +19,18 @@ namespace stormo::train {
 
 using plan::ActionKind;
 
+namespace {
+
+void check_can_be_sharded(const NamedParameter& p) {
+  Status supported = tensor::dtype_of(p.tensor.scalar_type()).status();
+  if (supported.ok() && !(p.tensor.is_cpu() && p.tensor.layout() == torch::kStrided)) {
+    supported = invalid_argument("only dense tensors on the CPU can be sharded");
+  }
+  throw_if_failed(supported.within("parameter '" + p.name + "'"));
+}
+
+}  // namespace
+
 struct FullyShardedDataParallel::State {
   State(const ShardingGroups& groups, const ShardingOptions& options)
       : loop(std::make_shared<ShardedLoop>(groups, options)), units(loop->units()) {}
@@ -64,6 +76,11 @@ FullyShardedDataParallel::~FullyShardedDataParallel() = default;
 
 ShardedUnits& FullyShardedDataParallel::units() const { return state_->units; }
 
+void FullyShardedDataParallel::add_unit(const std::string& name, std::vector<NamedParameter> own) {
+  for (const NamedParameter& p : own) check_can_be_sharded(p);
+  state_->loop->add(name, std::move(own), {}, state_->units.options().precision);
+}
+
 void FullyShardedDataParallel::add_unit(const std::string& name,
                                         const std::shared_ptr<torch::nn::Module>& block,
                                         const std::vector<torch::Tensor>& borrowed,
@@ -78,12 +95,8 @@ void FullyShardedDataParallel::add_unit(const std::string& name,
       others.push_back(p.value());
       continue;
     }
-    Status supported = tensor::dtype_of(p.value().scalar_type()).status();
-    if (supported.ok() && !(p.value().is_cpu() && p.value().layout() == torch::kStrided)) {
-      supported = invalid_argument("only dense tensors on the CPU can be sharded");
-    }
-    throw_if_failed(supported.within("parameter '" + prefix + p.key() + "'"));
     own.push_back({prefix + p.key(), p.value()});
+    check_can_be_sharded(own.back());
     tensors.emplace(own.back().name, p.value());
   }
   for (const auto& b : block->named_buffers()) tensors.emplace(prefix + b.key(), b.value());

@@ -216,6 +216,8 @@ class FullyShardedDataParallel {
   void add_unit(const std::string& name, const std::shared_ptr<torch::nn::Module>& block,
                 const std::vector<torch::Tensor>& borrowed,
                 const std::optional<ShardPrecision>& precision);
+  /// A unit of parameters that are equal on all ranks, by their names in the model.
+  void add_unit(const std::string& name, std::vector<NamedParameter> own);
   int unit_of(const torch::nn::Module& block) const;
   void before_forward(int unit);
   void after_forward(int unit, const std::vector<torch::Tensor>& outputs);

@@ -49,8 +49,8 @@ struct ShardingGroups {
   comm::Communicator* replicas = nullptr;  ///< null: nobody holds the same part
 };
 
-/// The units of a sharded model, one for each segment of its plan, and what the actions of a plan
-/// mean for them. Knows nothing of modules and hooks.
+/// The units of a sharded model, those of plan::units_of() that this rank has, and what the actions
+/// of a plan mean for them. Knows nothing of modules and hooks.
 class ShardedUnits {
  public:
   ShardedUnits(const ShardingGroups& groups, const ShardingOptions& options);
@@ -59,6 +59,8 @@ class ShardedUnits {
   /// Returns its index. It may have no parameters of its own.
   int add(std::vector<NamedParameter> parameters, const std::vector<torch::Tensor>& borrowed,
           const ShardPrecision& precision);
+  /// A plan counts so many parameters next that are elsewhere, on other stages.
+  void skip(int parameters) { parameters_ += parameters; }
   bool has(const torch::Tensor& parameter) const;
   bool owns_trainable(int unit) const;
   int size() const { return static_cast<int>(units_.size()); }
@@ -124,7 +126,7 @@ class ShardedUnits {
   std::map<const c10::TensorImpl*, int> owner_;
   std::map<const FlatParameter*, std::size_t> first_flag_;
 
-  int parameters_ = 0;  ///< of all units
+  int parameters_ = 0;  ///< of all units, and those between them that are elsewhere
   double scale_ = 1;
   std::vector<std::uint8_t> present_;  ///< a flag per trainable parameter
 };

@@ -229,6 +229,7 @@ Status Runner::backward_weight(const Action& action) {
   auto& left = at(action).weights;
   const auto found = std::ranges::find(left, action.range, [](const auto& w) { return w.first; });
   if (found == left.end()) return {};  // no gradient came there
+  STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "backward_weight", version());
   parts_.store.begin_backward(ends_gradients_[current_]);
   found->second.parameters();

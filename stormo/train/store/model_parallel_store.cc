@@ -124,6 +124,7 @@ void ModelParallelStore::shard(const plan::StepPlan& plan,
   shards_ = shards.get();
   own_ = std::move(shards);
   for (Parameter& p : parameters_) {
+    if (!has(p)) continue;
     p.has_storage = false;
     if (p.slice.defined()) p.slice = p.named.tensor.detach();
   }
@@ -163,14 +164,23 @@ Status ModelParallelStore::perform(const plan::Action& action, double weight) {
   return {};
 }
 
-// The owner adds up the terms in the order of stages, and gives every stage the sum.
+// All stages cut such a parameter alike, so a rank has the same part of it as its counterparts.
 Status ModelParallelStore::sum_tied(Parameter& p) {
   const torch::NoGradGuard no_grad;
+  if (shards_ != nullptr) {
+    torch::Tensor* const part = shards_->gradient_of(p.named.name);
+    return part != nullptr ? sum_over_stages(p, *part) : Status();
+  }
   torch::Tensor& gradient = p.named.tensor.mutable_grad();
-  const StageLink::Key key = kTied | static_cast<StageLink::Key>(&p - parameters_.data());
-  const torch::IntArrayRef like = p.named.tensor.sizes();
-  const int owner = p.stages.front();
   if (!gradient.defined()) gradient = torch::zeros_like(p.named.tensor);
+  return sum_over_stages(p, gradient);
+}
+
+// The owner adds up the terms in the order of stages, and gives every stage the sum.
+Status ModelParallelStore::sum_over_stages(const Parameter& p, torch::Tensor& gradient) {
+  const StageLink::Key key = kTied | static_cast<StageLink::Key>(&p - parameters_.data());
+  const torch::IntArrayRef like = gradient.sizes();
+  const int owner = p.stages.front();
   if (!is_own(p)) {
     STORMO_RETURN_IF_ERROR(link_->send(owner, key, gradient, like));
     STORMO_RETURN_IF_ERROR(link_->expect(owner, key, like));
@@ -193,7 +203,10 @@ Status ModelParallelStore::sum_tied(Parameter& p) {
 // What several ranks have counts once.
 Result<double> ModelParallelStore::squares() {
   if (shards_ != nullptr) {
-    return shards_->squares([this](const std::string& name) { return is_first(parameter(name)); });
+    return shards_->squares([this](const std::string& name) {
+      const Parameter& p = parameter(name);
+      return is_own(p) && is_first(p);
+    });
   }
   STORMO_ASSIGN_OR_RETURN(const double norm, own_->gradient_norm());
   double squares = norm * norm;

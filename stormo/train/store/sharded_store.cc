@@ -6,6 +6,8 @@
 #include <utility>
 
 #include <stormo/parallel/sharded.h>
+#include <stormo/plan/flat_buffer.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::train {
 namespace {
@@ -15,6 +17,23 @@ std::shared_ptr<model::Chain> chain_of(const std::shared_ptr<torch::nn::Module>&
   throw Error(invalid_argument(
       "strategy 'fsdp' shards a model segment by segment: it must be a model::Chain; use 'ddp', or "
       "FullyShardedDataParallel in a loop of your own"));
+}
+
+Status check_segments(const model::Chain& chain, const plan::ModelShape& model) {
+  const auto& segments = chain.segments();
+  const auto count = [](const auto& module) { return module->parameters().size(); };
+  std::size_t covered = 0;
+  for (const auto& segment : segments) covered += count(segment);
+  if (covered != chain.parameters().size()) {
+    return invalid_argument("the chain has parameters outside of its segments; move them into one");
+  }
+  if (std::ranges::equal(segments, model.segments, {}, count,
+                         [](const plan::SegmentShape& s) { return s.parameters.size(); })) {
+    return {};
+  }
+  return Status(Code::kBadPlan, "the plan has " + std::to_string(model.segments.size()) +
+                                    " segments, other ones than the model::Chain's " +
+                                    std::to_string(segments.size()) + "; use Chain::shape()");
 }
 
 /// The axes whose ranks hold the same shards.
@@ -41,21 +60,38 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
                            const ShardingOptions& sharding)
     : groups_(groups), fsdp_(sharding_groups(groups), sharding), units_(fsdp_.units()) {
-  fsdp_.shard(chain_of(module));
+  const std::shared_ptr<model::Chain> chain = chain_of(module);
+  throw_if_error(check_segments(*chain, plan.model));
+  add_units(*chain, plan.model);
   optimizer_ = fsdp_.make_optimizer(options);
-  const std::vector<plan::SegmentShape>& segments = plan.model.segments;
-  bool same = units_.size() == static_cast<int>(segments.size());
-  for (int s = 0; same && s < units_.size(); ++s) {
-    const plan::Range own = parameters_of(plan.model, {s, s});
-    same = own.size() == 0 || units_.find(own) == s;
+  throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
+}
+
+void ShardedStore::add_units(const model::Chain& chain, const plan::ModelShape& model) {
+  std::vector<NamedParameter> parameters;
+  for (const auto& p : chain.named_parameters()) parameters.push_back({p.key(), p.value()});
+  const plan::Stages stages(model);
+  const int stage = stage_of(groups_.mesh(), groups_.world().rank());
+  const std::vector<std::vector<plan::Range>> units = plan::units_of(model);
+  std::vector<int> unit_of(parameters.size(), -1);  // elsewhere
+  for (std::size_t s = 0; s < units.size(); ++s) {
+    for (const plan::Range own : units[s]) {
+      if (std::ranges::count(stages.of_parameter(own.first), stage) == 0) {
+        units_.skip(own.size());
+        continue;
+      }
+      std::fill_n(unit_of.begin() + own.first, own.size(), units_.size());
+      const auto first = parameters.begin() + own.first;
+      fsdp_.add_unit(model.segments[s].name, {first, first + own.size()});
+    }
   }
-  if (same) {
-    throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
-    return;
+  for (const std::vector<int>& read : parameters_read(model)) {
+    std::vector<int>& mine = reads_.emplace_back();
+    for (const int p : read) {
+      const int unit = unit_of[static_cast<std::size_t>(p)];
+      if (unit >= 0 && std::ranges::count(mine, unit) == 0) mine.push_back(unit);
+    }
   }
-  throw Error(Status(Code::kBadPlan, "the plan has " + std::to_string(segments.size()) +
-                                         " segments, other ones than the model::Chain's " +
-                                         std::to_string(units_.size()) + "; use Chain::shape()"));
 }
 
 Status ShardedStore::check(const plan::StepPlan& plan) const {
@@ -104,10 +140,15 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
     return Status(Code::kBadPlan, "the parts of some gradients are not averaged over " +
                                       replica_axes(plan.mesh).front());
   }
-  for (int u = 0; u < units_.size(); ++u) {
-    if (!units_.owns_trainable(u) || std::ranges::count(reduced, u) > 0) continue;
-    return Status(Code::kBadPlan, "no reduce_scatter of the parameters of segment " +
-                                      plan.model.segments[static_cast<std::size_t>(u)].name);
+  const std::vector<std::vector<plan::Range>> all = plan::units_of(plan.model);
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    for (const plan::Range own : all[s]) {
+      const std::optional<int> unit = units_.find(own);
+      if (!unit || !units_.owns_trainable(*unit) || std::ranges::count(reduced, *unit) > 0)
+        continue;
+      return Status(Code::kBadPlan, "no reduce_scatter of the parameters of segment " +
+                                        plan.model.segments[s].name);
+    }
   }
   return {};
 }
@@ -120,7 +161,9 @@ Status ShardedStore::perform(const plan::Action& action, double weight) {
 
 Status ShardedStore::make_readable(plan::Range segments) {
   for (int s = segments.first; s <= segments.last; ++s) {
-    STORMO_RETURN_IF_ERROR(units_.make_readable(s));
+    for (const int unit : reads_[static_cast<std::size_t>(s)]) {
+      STORMO_RETURN_IF_ERROR(units_.make_readable(unit));
+    }
   }
   return {};
 }
@@ -143,6 +186,13 @@ std::shared_ptr<void> ShardedStore::readable() {
 
 double ShardedStore::squares(const std::function<bool(const std::string&)>& counts) const {
   return fsdp_.squares(counts);
+}
+
+torch::Tensor* ShardedStore::gradient_of(const std::string& parameter) {
+  for (FlatParameter* flat : units_.flats()) {
+    if (torch::Tensor* const gradient = flat->gradient_of(parameter)) return gradient;
+  }
+  return nullptr;
 }
 
 std::vector<TensorPiece> ShardedStore::pieces() const {

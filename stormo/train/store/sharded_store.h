@@ -13,10 +13,12 @@
 
 namespace stormo::train {
 
-/// Parameters, gradients or optimizer state in parts, a unit for each segment; see ShardedUnits.
+/// Parameters, gradients or optimizer state in parts, in the units of plan::units_of() of the
+/// segments of this rank's stage; see ShardedUnits.
 class ShardedStore final : public ParameterStore {
  public:
-  /// A collective. Throws Error unless `module` is a model::Chain. `groups` is borrowed.
+  /// Throws Error unless `module` is a model::Chain of the plan's segments. `groups` is borrowed.
+  /// `plan` is that of all ranks.
   ShardedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                const plan::StepPlan& plan, const OptimizerOptions& options,
                const ShardingOptions& sharding);
@@ -33,15 +35,21 @@ class ShardedStore final : public ParameterStore {
   /// The sum of squares of the gradients of this rank's parts, of the parameters whose name counts.
   /// Not a collective.
   double squares(const std::function<bool(const std::string&)>& counts) const;
+  /// The reduced gradient of this rank's part of a parameter; null if it has no part. Behind
+  /// find_unused and before the end of the step.
+  torch::Tensor* gradient_of(const std::string& parameter);
   Optimizer& optimizer() override { return *optimizer_; }
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
 
  private:
+  void add_units(const model::Chain& chain, const plan::ModelShape& model);
+
   const AxisGroups& groups_;
   FullyShardedDataParallel fsdp_;
   ShardedUnits& units_;
+  std::vector<std::vector<int>> reads_;  // units, by segment
   std::unique_ptr<FusedOptimizer> optimizer_;
 };
 

@@ -47,19 +47,20 @@ std::set<std::string> meshes(const std::vector<int>& hosts, int segments, std::i
 
 TEST(Candidates, AreAllMeshesThatTheModelAllows) {
   // 8 ranks do not divide 4 heads, and 2 segments are no 4 stages
-  EXPECT_EQ(meshes({8}, 2, 32),
-            (std::set<std::string>{"dp=8\n", "host=8\n", "shard=8\n", "dp=4 tp=2\n", "dp=2 tp=4\n",
-                                   "dp=4 pp=2\n", "dp=2 pp=2 tp=2\n", "pp=2 tp=4\n",
-                                   "shard=4 tp=2\n", "shard=2 tp=4\n"}));
+  EXPECT_EQ(
+      meshes({8}, 2, 32),
+      (std::set<std::string>{"dp=8\n", "host=8\n", "shard=8\n", "dp=4 tp=2\n", "dp=2 tp=4\n",
+                             "dp=4 pp=2\n", "dp=2 pp=2 tp=2\n", "pp=2 tp=4\n", "shard=4 tp=2\n",
+                             "shard=2 tp=4\n", "shard=4 pp=2\n", "shard=2 pp=2 tp=2\n"}));
   EXPECT_EQ(meshes({2, 2}, 4, 32),
             (std::set<std::string>{"dp=4\n", "dp=2 host=2\n", "shard=4\n", "dp=2 shard=2\n",
                                    "dp=2 tp=2\n", "tp=4\n", "shard=2 tp=2\n", "dp=2 pp=2\n",
-                                   "pp=4\n", "pp=2 tp=2\n"}));
+                                   "pp=4\n", "pp=2 tp=2\n", "shard=2 pp=2\n"}));
   EXPECT_EQ(
       meshes({4}, 2, 32, /*by_positions=*/true),
       (std::set<std::string>{"dp=4\n", "host=4\n", "shard=4\n", "dp=2 tp=2\n", "tp=4\n",
                              "dp=2 pp=2\n", "pp=2 tp=2\n", "dp=2 cp=2\n", "cp=4\n", "cp=2 tp=2\n",
-                             "pp=2 cp=2\n", "shard=2 cp=2\n", "shard=2 tp=2\n"}));
+                             "pp=2 cp=2\n", "shard=2 cp=2\n", "shard=2 tp=2\n", "shard=2 pp=2\n"}));
 }
 
 TEST(Candidates, AreThereOnceEach) {

@@ -19,6 +19,7 @@
 #include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
@@ -70,6 +71,10 @@ std::vector<StepPlan> strategies() {
       ways.push_back({mirrored(2), sharded(how)});
       ways.push_back(
           {context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2), sharded(how)});
+      ways.push_back({pipeline({.schedule = gpipe()}), sharded(how)});
+      ways.push_back({pipeline({.schedule = gpipe()}),
+                      context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2),
+                      mirrored(2), sharded(how)});
     }
   }
   std::vector<StepPlan> out;

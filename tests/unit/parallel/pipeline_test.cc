@@ -482,8 +482,6 @@ TEST(PipelineStrategy, ReplicasOfPipelines) {
   EXPECT_NE(why(2, s, 1).find("raise micro_batches"), std::string::npos);
   s.pipeline = 8;
   EXPECT_NE(why(8, s, 8).find("has 4 segments, too few for 8 parts"), std::string::npos);
-  s = {.kind = Strategy::Kind::kFsdp, .pipeline = 2};
-  EXPECT_NE(why(4, s).find("leave out pipeline, or use 'ddp'"), std::string::npos);
   s = {.pipeline = 2, .schedule = "zigzag"};
   EXPECT_NE(why(2, s).find("there are gpipe, 1f1b, eager_1f1b, interleaved"), std::string::npos);
   s = {.pipeline = 2, .schedule = "interleaved", .chunks = 30000};

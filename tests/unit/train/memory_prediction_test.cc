@@ -133,7 +133,13 @@ std::vector<Way> ways() {
       {"tensor of 4, recompute", {parallel::tensor_parallel(4), parallel::recompute()}},
       {"tensor in stages, replicas",
        {parallel::micro_batches(4), parallel::pipeline({}), parallel::tensor_parallel(2),
-        parallel::mirrored(2)}}};
+        parallel::mirrored(2)}},
+      {"stage 1 of a pipeline",
+       {parallel::micro_batches(4), parallel::pipeline({}),
+        parallel::sharded({.stage = 1, .ranks = 2})}},
+      {"stage 3 of a pipeline",
+       {parallel::micro_batches(4), parallel::pipeline({}),
+        parallel::sharded({.stage = 3, .ranks = 2})}}};
 }
 
 PlanRun run_of(const Way& way, const Problem& problem, std::int64_t rows) {

@@ -35,6 +35,16 @@ Strategy fsdp(int stage, int tensor, int context = 1, bool hybrid = false) {
           .context = context};
 }
 
+/// Shards of what each rank has of a stage.
+Strategy fsdp_in_stages(int stage, int pipeline, const std::string& schedule = "1f1b",
+                        int chunks = 1) {
+  return {.kind = Strategy::Kind::kFsdp,
+          .stage = stage,
+          .pipeline = pipeline,
+          .schedule = schedule,
+          .chunks = chunks};
+}
+
 class ModelParallelTrace : public testing::TestWithParam<Way> {};
 
 TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
@@ -143,6 +153,64 @@ INSTANTIATE_TEST_SUITE_P(
             {.micro_batches = 2, .clip = true, .prefetch = 1}},
         Way{"shards_and_positions", {4}, fsdp(3, 1, 2), {.micro_batches = 2, .clip = true}},
         Way{"shards_of_slices_and_positions", {4, 4}, fsdp(2, 2, 2), {.clip = true}},
+        Way{"shards_of_stages", {4}, fsdp_in_stages(1, 2), {.micro_batches = 3, .clip = true}},
+        Way{"shards_of_stages_gpipe",
+            {6},
+            fsdp_in_stages(1, 2, "gpipe"),
+            {.micro_batches = 2, .clip = true}},
+        Way{"shards_of_stages_on_hosts",
+            {2, 2},
+            fsdp_in_stages(2, 2),
+            {.micro_batches = 4, .clip = true, .prefetch = 1, .recompute = true}},
+        Way{"shards_of_chunks",
+            {4},
+            fsdp_in_stages(1, 2, "interleaved", 2),
+            {.micro_batches = 4, .clip = true}},
+        Way{"shards_and_zero_bubble",
+            {4},
+            fsdp_in_stages(1, 2, "zero_bubble"),
+            {.micro_batches = 3, .clip = true}},
+        Way{"shards_and_zero_bubble_v",
+            {2, 2},
+            fsdp_in_stages(2, 2, "zero_bubble_v", 2),
+            {.micro_batches = 3, .clip = true, .prefetch = 2}},
+        Way{"shards_of_stages_in_each_host",
+            {4, 4},
+            {.kind = Strategy::Kind::kFsdp, .stage = 1, .hybrid = true, .pipeline = 2},
+            {.micro_batches = 2, .clip = true}},
+        Way{"sharded_parameters_of_stages",
+            {4},
+            fsdp_in_stages(3, 2),
+            {.micro_batches = 3, .clip = true}},
+        Way{"sharded_parameters_and_zero_bubble",
+            {3, 3},
+            fsdp_in_stages(3, 2, "zero_bubble"),
+            {.micro_batches = 3, .prefetch = 1, .recompute = true}},
+        Way{"sharded_parameters_of_chunks_in_each_host",
+            {4, 4},
+            {.kind = Strategy::Kind::kFsdp,
+             .hybrid = true,
+             .pipeline = 2,
+             .schedule = "zero_bubble_v",
+             .chunks = 2},
+            {.micro_batches = 3, .prefetch = 1}},
+        Way{"shards_of_slices_of_stages",
+            {8},
+            {.kind = Strategy::Kind::kFsdp, .stage = 1, .pipeline = 2, .tensor = 2},
+            {.micro_batches = 2, .clip = true}},
+        Way{"shards_of_stages_and_positions",
+            {8},
+            {.kind = Strategy::Kind::kFsdp, .stage = 2, .pipeline = 2, .context = 2},
+            {.micro_batches = 2, .clip = true}},
+        Way{"five_axes",
+            {16, 16},
+            {.kind = Strategy::Kind::kFsdp,
+             .stage = 1,
+             .hybrid = true,
+             .pipeline = 2,
+             .tensor = 2,
+             .context = 2},
+            {.micro_batches = 2, .clip = true}},
         Way{"four_axes",
             {8, 8},
             {.pipeline = 2, .tensor = 2, .context = 2, .schedule = "zero_bubble"},
@@ -189,6 +257,27 @@ TEST(ModelParallel, SendsLargerThanAllBuffersBlockNobody) {
     const auto runs = test::train_by_plan(run_of(way, wide, batches));
     EXPECT_NEAR(runs.back().losses[0], one[0].losses[0], 1e-4 * one[0].losses[0])
         << schedule << ", " << stages << " stages";
+  }
+}
+
+// Their copies are never compared: saved and shown is that of the first stage.
+TEST(ModelParallel, StagesThatShareAShardUpdateItAlike) {
+  const Problem problem = test::gpt_problem();
+  for (const std::vector<int>& hosts : {std::vector<int>{3, 3}, {1, 5}}) {
+    const PlanRun run = run_of({"", hosts, fsdp_in_stages(1, 2), {.micro_batches = 2}}, problem,
+                               problem.batches(3, 13));
+    std::vector<torch::Tensor> weights(6);
+    test::on_plan_ranks(run, [&](PlanRank& rank) {
+      rank.steps(3);
+      // others than the own shard are those before the last step
+      weights[static_cast<std::size_t>(rank.rank())] =
+          rank.chain->named_parameters().begin()->value().detach().clone();
+      throw_if_error(rank.groups.world().barrier());
+    });
+    for (std::size_t shard = 0; shard < 3; ++shard) {
+      EXPECT_TRUE(weights[2 * shard].equal(weights[2 * shard + 1])) << "shard " << shard;
+      EXPECT_FALSE(weights[2 * shard].equal(weights[(2 * shard + 2) % 6]));
+    }
   }
 }
 
@@ -253,29 +342,38 @@ TEST(ModelParallelState, IsReadByEveryMeshToTheBit) {
   const Problem problem = test::gpt_problem();
   const std::vector<Batch> batches = problem.batches(2, 8);
   const StepOptions step{.micro_batches = 4};
-  const State first = train_on(run_of({"", {8}, {.tensor = 2}, step}, problem, batches), {});
-  for (const auto& [name, value] : first) {
-    EXPECT_FALSE(value.isnan().any().item<bool>()) << name << " is not saved completely";
-  }
-  for (const Way& way :
-       {Way{"dp 2", {2}, {}, step}, Way{"pp 4", {4}, {.pipeline = 4}, step},
-        Way{"fsdp 8", {8}, fsdp(3, 1), step}, Way{"tp 2", {2}, {.tensor = 2}, step},
-        Way{"fsdp 4, tp 2", {8}, fsdp(3, 2), step},
-        Way{"fsdp 2 (stage 1), tp 2, cp 2", {8}, fsdp(1, 2, 2), step},
-        Way{"dp 2, pp 2, tp 2", {8}, {.pipeline = 2, .tensor = 2}, step}}) {
-    PlanRun run = run_of(way, problem, {});
-    run.options.strategy = way.strategy;
-    const State read = train_on(run, first);
-    ASSERT_EQ(read.size(), first.size()) << way.name;
+  const std::vector<Way> ways = {Way{"tp 2", {2}, {.tensor = 2}, step},
+                                 Way{"fsdp 2 (stage 1), pp 2", {4}, fsdp_in_stages(1, 2), step},
+                                 Way{"dp 2", {2}, {}, step},
+                                 Way{"dp 4", {4}, {}, step},
+                                 Way{"pp 4", {4}, {.pipeline = 4}, step},
+                                 Way{"fsdp 4", {4}, fsdp(3, 1), step},
+                                 Way{"fsdp 8", {8}, fsdp(3, 1), step},
+                                 Way{"fsdp 4, tp 2", {8}, fsdp(3, 2), step},
+                                 Way{"fsdp 2 (stage 1), tp 2, cp 2", {8}, fsdp(1, 2, 2), step},
+                                 Way{"fsdp 3, pp 2", {6}, fsdp_in_stages(3, 2), step},
+                                 Way{"dp 2, pp 2, tp 2", {8}, {.pipeline = 2, .tensor = 2}, step}};
+  for (const std::size_t trained : {0, 1}) {
+    const State first = train_on(run_of(ways[trained], problem, batches), {});
     for (const auto& [name, value] : first) {
-      EXPECT_TRUE(read.at(name).equal(value)) << way.name << ": " << name;
+      EXPECT_FALSE(value.isnan().any().item<bool>()) << name << " is not saved completely";
+    }
+    for (const Way& way : ways) {
+      PlanRun run = run_of(way, problem, {});
+      run.options.strategy = way.strategy;
+      const State read = train_on(run, first);
+      ASSERT_EQ(read.size(), first.size()) << way.name;
+      for (const auto& [name, value] : first) {
+        EXPECT_TRUE(read.at(name).equal(value)) << way.name << ": " << name;
+      }
     }
   }
 }
 
 TEST(ModelParallelState, IsTheSameWhileTheModelIsReadable) {
   const Problem problem = test::gpt_problem();
-  for (const Strategy& strategy : {Strategy{.pipeline = 2, .tensor = 2}, fsdp(3, 2)}) {
+  for (const Strategy& strategy :
+       {Strategy{.pipeline = 2, .tensor = 2}, fsdp(3, 2), fsdp_in_stages(1, 2)}) {
     const PlanRun run =
         run_of({"", {4}, strategy, {.micro_batches = 2}}, problem, problem.batches(1, 8));
     State before, meanwhile;
