@@ -1,21 +1,24 @@
 #include <stormo/server/server_board.h>
 
-#include <fmt/format.h>
+#include <utility>
+
+#include <stormo/server/server_link.h>
 
 namespace stormo::server {
 
-ServerBoard::ServerBoard(std::size_t servers, bool is_chief)
-    : is_chief_(is_chief), verdicts_(static_cast<int>(servers)) {
-  for (std::size_t s = 0; s < servers; ++s) {
+ServerBoard::ServerBoard(std::vector<transport::HostPort> servers, bool is_chief)
+    : servers_(std::move(servers)),
+      is_chief_(is_chief),
+      verdicts_(static_cast<int>(servers_.size())) {
+  for (std::size_t s = 0; s < servers_.size(); ++s) {
     health_.push_back(std::make_shared<transport::Health>());
   }
 }
 
-void ServerBoard::lose(std::int32_t server) {
+void ServerBoard::lose(std::int32_t server, const std::string& why) {
   if (server < 0 || static_cast<std::size_t>(server) >= health_.size()) return;
-  (void)health_[static_cast<std::size_t>(server)]->fail(
-      Status(Code::kPeerLost,
-             fmt::format("server {} counts as lost: another server cannot reach it", server)));
+  const auto number = static_cast<std::size_t>(server);
+  (void)health_[number]->fail(ServerLink::lost(servers_[number], why));
 }
 
 std::string ServerBoard::beat() {
@@ -32,11 +35,13 @@ void ServerBoard::take(std::size_t server, std::string_view answer) {
   if (!news.ok()) return;
   const std::lock_guard lock(mutex_);
   if (!is_chief_) {
-    for (const std::int32_t lost : news->lost) lose(lost);
+    for (const std::int32_t lost : news->lost) lose(lost, "the chief says so");
     return;
   }
   for (const std::int32_t about : news->complaints) {
-    if (!is_over_ && verdicts_.complain(static_cast<int>(server), about)) lose(about);
+    if (!is_over_ && verdicts_.complain(static_cast<int>(server), about)) {
+      lose(about, "another server cannot reach it");
+    }
   }
 }
 

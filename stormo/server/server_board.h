@@ -11,6 +11,7 @@
 #include <stormo/protocol/server/server_verdicts.h>
 #include <stormo/server/server_message.h>
 #include <stormo/transport/health.h>
+#include <stormo/transport/net/socket.h>
 
 namespace stormo::server {
 
@@ -18,7 +19,7 @@ namespace stormo::server {
 /// decides it. Thread-safe; its functions are called by the threads of all links.
 class ServerBoard {
  public:
-  ServerBoard(std::size_t servers, bool is_chief);
+  ServerBoard(std::vector<transport::HostPort> servers, bool is_chief);
 
   /// Of the link to a server: fails when the server is lost.
   const std::shared_ptr<transport::Health>& health(std::size_t server) const {
@@ -33,8 +34,9 @@ class ServerBoard {
   void rest();
 
  private:
-  void lose(std::int32_t server);
+  void lose(std::int32_t server, const std::string& why);
 
+  const std::vector<transport::HostPort> servers_;
   const bool is_chief_;
   std::vector<std::shared_ptr<transport::Health>> health_;  // by server
   std::mutex mutex_;                                        // guards what follows

@@ -279,10 +279,13 @@ void ServerLink::look_whether_lost(TimePoint now) {
   if (!why.empty()) give_up(why);
 }
 
+Status ServerLink::lost(const transport::HostPort& server, const std::string& why, Code code) {
+  return Status(code,
+                fmt::format("the server at {} is lost: {}", transport::to_string(server), why));
+}
+
 void ServerLink::give_up(const std::string& why, Code code) {
-  (void)options_.health->fail(Status(
-      code,
-      fmt::format("the server at {} is lost: {}", transport::to_string(options_.server), why)));
+  (void)options_.health->fail(lost(options_.server, why, code));
   const std::lock_guard lock(mutex_);
   changed_.notify_all();
 }

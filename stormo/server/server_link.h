@@ -54,6 +54,9 @@ class ServerLink {
   /// OK until the server is lost; then why: kPeerLost, or kCancelled when the chief has told that
   /// the run failed. Any thread.
   Status status() const { return options_.health->status(); }
+  /// What status() says of a lost server, whoever has noticed it.
+  static Status lost(const transport::HostPort& server, const std::string& why,
+                     Code code = Code::kPeerLost);
   /// From now on the server is lost.
   void give_up(const std::string& why, Code code = Code::kPeerLost);
   const ServerHello& server() const { return server_; }

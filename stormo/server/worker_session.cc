@@ -101,7 +101,7 @@ ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
 
 Status LinkedWorkerSession::connect(Deadline by) {
   links_.resize(options_.servers.size());
-  if (options_.backups) board_ = std::make_shared<ServerBoard>(links_.size(), is_chief());
+  if (options_.backups) board_ = std::make_shared<ServerBoard>(options_.servers, is_chief());
   STORMO_RETURN_IF_ERROR(connect_all(random_token(), by));
   if (options_.backups) {
     ledger_ = std::make_unique<RemoteLedger>(data_link(0));

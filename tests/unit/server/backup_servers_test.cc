@@ -12,6 +12,7 @@
 #include <stormo/base/rng.h>
 #include <stormo/server/data_message.h>
 
+#include "breaking_proxy.h"
 #include "server_run.h"
 
 namespace stormo::server {
@@ -274,6 +275,28 @@ TEST(BackupServers, ASecondLossEndsTheRun) {
   }
   EXPECT_EQ(chief.session->ledger().look().status().code(), Code::kPeerLost);
   EXPECT_EQ(chief.session->finish().code(), Code::kPeerLost);
+}
+
+// The chief hears of the loss from the other server, and not from its own connection.
+TEST(BackupServers, ALossThatAnotherServerNoticesIsToldAsAnyOther) {
+  Servers servers(2);
+  WorkerSession::Options options = servers.options(0, 1);
+  BreakingProxy silent(options.servers[0], 1);
+  silent.hold();
+  options.servers[0] = silent.address();
+  Worker chief = Worker::begin(options, counting_terms(1, Kind::kAsync, 2));
+  silent.hide_ends();
+  servers.at(0).send_signal(SIGKILL);
+  EXPECT_EQ(chief.value(0), 0);
+  servers.at(1).send_signal(SIGKILL);
+  const std::string first = "the server at " + transport::to_string(options.servers[0]) +
+                            " is lost: another server cannot reach it";
+  const std::string second = "the server at " + transport::to_string(options.servers[1]) +
+                             " is lost: its process has ended";
+  EXPECT_EQ(chief.shards[0]->read(Deadline::after(seconds(10))).status().message(),
+            first + "; and its backup: " + second);
+  EXPECT_EQ(chief.shards[1]->read(Deadline::after(seconds(10))).status().message(),
+            second + "; and its backup: " + first);
 }
 
 // The loss of a worker is known at both servers, and its steps are left to others.

@@ -47,6 +47,8 @@ class BreakingProxy {
   void hold() { holds_ = true; }
   /// Whether there are new connections from now on.
   void refuse(bool refuses) { refuses_ = refuses; }
+  /// From now on an end that closes looks silent to the other one.
+  void hide_ends() { hides_ends_ = true; }
   /// Breaks one connection, in the order of their beginnings.
   void cut(std::size_t number) {
     const std::lock_guard lock(mutex_);
@@ -97,6 +99,7 @@ class BreakingProxy {
     std::array<char, 4096> buffer;
     for (;;) {
       const ssize_t n = ::recv(pair.ends[from].get(), buffer.data(), buffer.size(), 0);
+      if (n <= 0 && hides_ends_) return;
       if (n <= 0) return pair.cut();
       std::int64_t pass = n;
       if (!holds_) {
@@ -121,7 +124,7 @@ class BreakingProxy {
   std::vector<std::shared_ptr<Pair>> pairs_;  // guarded
   std::vector<std::thread> pumps_;
   std::atomic<int> breaks_{0};
-  std::atomic<bool> holds_{false}, refuses_{false}, is_over_{false};
+  std::atomic<bool> holds_{false}, refuses_{false}, hides_ends_{false}, is_over_{false};
   std::thread thread_;
 };
 
