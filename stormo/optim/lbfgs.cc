@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace stormo::optim {
 namespace {
 
@@ -13,6 +15,21 @@ constexpr VectorId kAccepted = 2;          // the weights of the last accepted p
 constexpr VectorId kAcceptedGradient = 3;  // its gradient
 constexpr VectorId kDirection = 4;
 constexpr VectorId kFirstPair = 5;
+
+// Numbers of a checkpoint. Those of the line search follow, then the products.
+enum : std::size_t {
+  kHistory,
+  kWeightDecay,
+  kHasConverged,
+  kHasSearch,
+  kIsAtAccepted,
+  kAcceptedLoss,
+  kAcceptedSlope,
+  kGradientSquare,
+  kPairsMade,
+  kPairs,
+  kSearch,
+};
 
 /// A pair whose curvature is smaller, relative to its vectors, would make the estimate singular.
 constexpr double kLeastCurvature = 1e-12;
@@ -48,7 +65,7 @@ Result<Lbfgs::Outcome> Lbfgs::next(double lr, VectorSpace& space) {
   if (!search_) {
     accepted_ = {.loss = loss};
     gradient_square_ = found[1];
-    if (gradient_square_ == 0) return Outcome::kConverged;
+    if (gradient_square_ == 0) return converge(space);
     STORMO_RETURN_IF_ERROR(descend(
         lr, {combine(kAccepted, {{1, kWeights}}), combine(kAcceptedGradient, {{1, kGradient}})},
         space));
@@ -71,10 +88,7 @@ Result<Lbfgs::Outcome> Lbfgs::next(double lr, VectorSpace& space) {
     accepted_.slope += term.factor * product(term.vector, kGradient);
   }
   if (!(accepted_.slope < 0)) return restart(lr, space);
-  if (-accepted_.slope <= kLeastDecrease * std::abs(loss)) {
-    STORMO_RETURN_IF_ERROR(settle(space));
-    return Outcome::kConverged;
-  }
+  if (-accepted_.slope <= kLeastDecrease * std::abs(loss)) return converge(space);
   STORMO_RETURN_IF_ERROR(move(lr, {combine(kDirection, terms)}, space));
   return Outcome::kStep;
 }
@@ -96,13 +110,17 @@ Status Lbfgs::move(double first, VectorProgram program, VectorSpace& space) {
   return space.run(program).status();
 }
 
+Lbfgs::Pair Lbfgs::place_of(std::uint64_t pair) const {
+  const auto history = static_cast<std::uint64_t>(options_.history);
+  const auto s = static_cast<VectorId>(kFirstPair + 2 * (pair % history));
+  return {.s = s, .y = static_cast<VectorId>(s + 1)};
+}
+
 /// The step to the weights and the change of the gradient become the newest pair, in the place of
 /// the oldest one. All scalar products of pairs and gradient are known then.
 Status Lbfgs::extend_history(VectorSpace& space) {
-  const auto history = static_cast<std::uint64_t>(options_.history);
-  const auto place = static_cast<VectorId>(kFirstPair + 2 * (pairs_made_++ % history));
-  const Pair pair{.s = place, .y = static_cast<VectorId>(place + 1)};
-  if (pairs_.size() == history) pairs_.pop_front();
+  const Pair pair = place_of(pairs_made_++);
+  if (pairs_.size() == static_cast<std::size_t>(options_.history)) pairs_.pop_front();
   pairs_.push_back(pair);
   VectorProgram program{combine(pair.s, {{1, kWeights}, {-1, kAccepted}}),
                         combine(pair.y, {{1, kGradient}, {-1, kAcceptedGradient}}),
@@ -162,17 +180,90 @@ std::vector<VectorTerm> Lbfgs::direction() const {
 
 /// No step along the direction was good.
 Result<Lbfgs::Outcome> Lbfgs::restart(double lr, VectorSpace& space) {
-  if (pairs_.empty() || gradient_square_ == 0) {
-    STORMO_RETURN_IF_ERROR(settle(space));
-    return Outcome::kConverged;
-  }
+  if (pairs_.empty() || gradient_square_ == 0) return converge(space);
   STORMO_RETURN_IF_ERROR(descend(lr, {}, space));
   return Outcome::kStep;
+}
+
+Result<Lbfgs::Outcome> Lbfgs::converge(VectorSpace& space) {
+  has_converged_ = true;
+  STORMO_RETURN_IF_ERROR(settle(space));
+  return Outcome::kConverged;
 }
 
 Status Lbfgs::settle(VectorSpace& space) {
   if (std::exchange(is_at_accepted_, true)) return {};
   return space.run({set_weights({{1, kAccepted}})}).status();
+}
+
+std::vector<std::string> Lbfgs::vector_names(const Options& options) {
+  std::vector<std::string> names;
+  if (vectors(options) == 0) return names;
+  for (const char* name : {"gradient", "accepted", "accepted_gradient", "direction"}) {
+    names.push_back(fmt::format("lbfgs_{}", name));
+  }
+  for (int i = 0; i < options.history; ++i) {
+    names.push_back(fmt::format("lbfgs_s{}", i));
+    names.push_back(fmt::format("lbfgs_y{}", i));
+  }
+  return names;
+}
+
+// The pairs are always the last ones that were made. Before the first pair there are no products.
+std::vector<double> Lbfgs::numbers() const {
+  if (!search_ && !has_converged_) return {};
+  std::vector<double> out(kSearch + LineSearch::kNumbers);
+  out[kHistory] = options_.history;
+  out[kWeightDecay] = options_.weight_decay;
+  out[kHasConverged] = has_converged_ ? 1 : 0;
+  out[kHasSearch] = search_ ? 1 : 0;
+  out[kIsAtAccepted] = is_at_accepted_ ? 1 : 0;
+  out[kAcceptedLoss] = accepted_.loss;
+  out[kAcceptedSlope] = accepted_.slope;
+  out[kGradientSquare] = gradient_square_;
+  out[kPairsMade] = static_cast<double>(pairs_made_);
+  out[kPairs] = static_cast<double>(pairs_.size());
+  if (search_) std::ranges::copy(search_->numbers(), out.begin() + kSearch);
+  out.insert(out.end(), products_.begin(), products_.end());
+  const std::size_t count = vectors(options_) + 1;
+  out.resize(kSearch + LineSearch::kNumbers + count * count);
+  return out;
+}
+
+Status Lbfgs::check(std::span<const double> numbers) const {
+  constexpr std::size_t kProducts = kSearch + LineSearch::kNumbers;
+  if (numbers.size() < kProducts) return Status(Code::kCorrupt, "a state of L-BFGS is too short");
+  if (numbers[kHistory] != options_.history || numbers[kWeightDecay] != options_.weight_decay) {
+    return invalid_argument(fmt::format(
+        "the L-BFGS of the checkpoint has optimizer.history={} and optimizer.weight_decay={}, that "
+        "of the run {} and {}: resume with those of the checkpoint",
+        numbers[kHistory], numbers[kWeightDecay], options_.history, options_.weight_decay));
+  }
+  const std::size_t count = vectors(options_) + 1;
+  const double made = numbers[kPairsMade], pairs = numbers[kPairs];
+  const bool is_possible = numbers.size() == kProducts + count * count && pairs >= 0 &&
+                           pairs <= options_.history && pairs <= made && made < 0x1p53 &&
+                           (numbers[kHasSearch] != 0 || numbers[kHasConverged] != 0);
+  return is_possible ? Status() : Status(Code::kCorrupt, "a state of L-BFGS that cannot be");
+}
+
+Status Lbfgs::resume(std::span<const double> numbers, VectorSpace& space) {
+  STORMO_RETURN_IF_ERROR(check(numbers));
+  has_converged_ = numbers[kHasConverged] != 0;
+  accepted_ = {.loss = numbers[kAcceptedLoss], .slope = numbers[kAcceptedSlope]};
+  gradient_square_ = numbers[kGradientSquare];
+  pairs_made_ = static_cast<std::uint64_t>(numbers[kPairsMade]);
+  pairs_.clear();
+  for (auto i = static_cast<std::uint64_t>(numbers[kPairs]); i > 0; --i) {
+    pairs_.push_back(place_of(pairs_made_ - i));
+  }
+  const auto products = numbers.subspan(kSearch + LineSearch::kNumbers);
+  products_.assign(products.begin(), products.end());
+  if (numbers[kHasSearch] != 0) search_.emplace(numbers.subspan<kSearch, LineSearch::kNumbers>());
+  is_at_accepted_ = numbers[kIsAtAccepted] != 0;
+  if (!is_at_accepted_ || has_converged_) return {};
+  is_at_accepted_ = false;  // back to the point that was being tried
+  return space.run({set_weights({{1, kAccepted}, {search_->next(), kDirection}})}).status();
 }
 
 }  // namespace stormo::optim

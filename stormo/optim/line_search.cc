@@ -23,6 +23,36 @@ double cubic_minimum(const LineSearch::Point& a, const LineSearch::Point& b) {
 
 }  // namespace
 
+std::array<double, LineSearch::kNumbers> LineSearch::numbers() const {
+  const Point low = low_.value_or(Point{});
+  return {begin_.t,
+          begin_.loss,
+          begin_.slope,
+          before_.t,
+          before_.loss,
+          before_.slope,
+          high_.t,
+          high_.loss,
+          high_.slope,
+          low.t,
+          low.loss,
+          low.slope,
+          low_ ? 1.0 : 0.0,
+          next_,
+          static_cast<double>(evaluations_),
+          is_last_ ? 1.0 : 0.0};
+}
+
+LineSearch::LineSearch(std::span<const double, kNumbers> numbers)
+    : begin_{numbers[0], numbers[1], numbers[2]},
+      before_{numbers[3], numbers[4], numbers[5]},
+      high_{numbers[6], numbers[7], numbers[8]},
+      next_(numbers[13]),
+      evaluations_(static_cast<int>(numbers[14])),
+      is_last_(numbers[15] != 0) {
+  if (numbers[12] != 0) low_ = Point{numbers[9], numbers[10], numbers[11]};
+}
+
 bool LineSearch::is_low_enough(const Point& point) const {
   return point.loss <= begin_.loss + kDecrease * point.t * begin_.slope;
 }

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <optional>
+#include <span>
 
 namespace stormo::optim {
 
@@ -19,6 +22,11 @@ class LineSearch {
 
   /// `begin`: t = 0, with a negative slope; `first`: the first t to try, > 0.
   LineSearch(const Point& begin, double first) : begin_(begin), before_(begin), next_(first) {}
+
+  /// All of its state, for checkpoints.
+  static constexpr std::size_t kNumbers = 16;
+  std::array<double, kNumbers> numbers() const;
+  explicit LineSearch(std::span<const double, kNumbers> numbers);
 
   /// Where to evaluate.
   double next() const { return next_; }

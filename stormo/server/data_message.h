@@ -25,8 +25,8 @@ enum class DataOp : std::uint8_t {
   kRead = 1,   ///< payload of the reply: weights of all pieces
   kLook = 2,   ///< same
   kPush = 3,   ///< payload: gradients of the pieces that have one
-  kSet = 4,    ///< payload: weights and slots of the piece that are given
-  kSave = 5,   ///< payload of the reply: of each piece weights, then slots
+  kSet = 4,    ///< payload: weights, slots and vectors of the piece that are given
+  kSave = 5,   ///< payload of the reply: of each piece weights, then slots, then vectors
   kLeave = 6,  ///< number: lr
   kJoin = 7,
   kState = 8,

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include <stormo/optim/lbfgs.h>
+
 namespace stormo::server {
 namespace {
 
@@ -13,9 +15,9 @@ std::int64_t patience(Deadline by) { return by.is_never() ? -1 : by.remaining().
 Result<std::unique_ptr<Shard>> RemoteShard::create(std::shared_ptr<DataLink> link,
                                                    std::uint32_t number,
                                                    std::vector<ShardPiece> pieces,
-                                                   std::size_t slots) {
+                                                   const optim::Options& optimizer) {
   std::unique_ptr<RemoteShard> shard(
-      new RemoteShard(std::move(link), number, std::move(pieces), slots));
+      new RemoteShard(std::move(link), number, std::move(pieces), optimizer));
   const std::size_t bytes = shard->offsets_.back();
   for (transport::MemoryFile& copy : shard->copies_) {
     STORMO_ASSIGN_OR_RETURN(copy, transport::MemoryFile::anonymous(bytes + 1));
@@ -24,8 +26,12 @@ Result<std::unique_ptr<Shard>> RemoteShard::create(std::shared_ptr<DataLink> lin
 }
 
 RemoteShard::RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number,
-                         std::vector<ShardPiece> pieces, std::size_t slots)
-    : link_(std::move(link)), number_(number), pieces_(std::move(pieces)), slots_(slots) {
+                         std::vector<ShardPiece> pieces, const optim::Options& optimizer)
+    : link_(std::move(link)),
+      number_(number),
+      pieces_(std::move(pieces)),
+      slots_(optim::slot_names(optimizer).size()),
+      vectors_(optim::Lbfgs::vectors(optimizer)) {
   offsets_.push_back(0);
   for (const ShardPiece& piece : pieces_)
     offsets_.push_back(offsets_.back() + aligned_bytes(piece));
@@ -57,7 +63,10 @@ Status RemoteShard::set(std::size_t piece, const PieceArrays& values) {
     if (array != nullptr) payload.add(array, pieces_[piece].bytes());
   };
   add(values.weights);
-  for (std::size_t s = 0; s < optim::kMaxSlots; ++s) add(s < slots_ ? values.slots[s] : nullptr);
+  for (std::size_t s = 0; s < slots_; ++s) add(values.slots[s]);
+  for (std::size_t v = 0; v < vectors_; ++v) {
+    add(v < values.vectors.size() ? values.vectors[v] : nullptr);
+  }
   return link_->call(std::move(asked), std::move(payload)).status();
 }
 
@@ -91,15 +100,16 @@ Result<Shard::View> RemoteShard::look() {
 
 Result<Shard::View> RemoteShard::save(
     const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
-  STORMO_ASSIGN_OR_RETURN(const auto state,
-                          transport::MemoryFile::anonymous(slots_ * offsets_.back() + 1));
-  const auto slot = [&](std::size_t s, std::size_t piece) {
-    return state.data() + s * offsets_.back() + offsets_[piece];
+  STORMO_ASSIGN_OR_RETURN(const auto state, transport::MemoryFile::anonymous(
+                                                (slots_ + vectors_) * offsets_.back() + 1));
+  // slots, then vectors
+  const auto array = [&](std::size_t number, std::size_t piece) {
+    return state.data() + number * offsets_.back() + offsets_[piece];
   };
   ByteRanges sink;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     sink.add(weights(i), pieces_[i].bytes());
-    for (std::size_t s = 0; s < slots_; ++s) sink.add(slot(s, i), pieces_[i].bytes());
+    for (std::size_t a = 0; a < slots_ + vectors_; ++a) sink.add(array(a, i), pieces_[i].bytes());
   }
   const Result<std::string> reply = link_->call(request(DataOp::kSave), {}, std::move(sink));
   STORMO_RETURN_IF_ERROR(reply.status());
@@ -109,7 +119,8 @@ Result<Shard::View> RemoteShard::save(
   }
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     PieceArrays arrays{.weights = weights(i), .slots = {}, .updates = head.updates[i]};
-    for (std::size_t s = 0; s < slots_; ++s) arrays.slots[s] = slot(s, i);
+    for (std::size_t s = 0; s < slots_; ++s) arrays.slots[s] = array(s, i);
+    for (std::size_t v = 0; v < vectors_; ++v) arrays.vectors.push_back(array(slots_ + v, i));
     copy(i, arrays);
   }
   return take_view(reply);

@@ -19,7 +19,8 @@ class RemoteShard final : public Shard {
   /// `number`: of the server's shards; `slots`: number of the optimizer's arrays. kIo without
   /// memory.
   static Result<std::unique_ptr<Shard>> create(std::shared_ptr<DataLink> link, std::uint32_t number,
-                                               std::vector<ShardPiece> pieces, std::size_t slots);
+                                               std::vector<ShardPiece> pieces,
+                                               const optim::Options& optimizer);
   ~RemoteShard() override;
 
   const std::vector<ShardPiece>& pieces() const override { return pieces_; }
@@ -39,7 +40,7 @@ class RemoteShard final : public Shard {
 
  private:
   RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number, std::vector<ShardPiece> pieces,
-              std::size_t slots);
+              const optim::Options& optimizer);
   DataRequest request(DataOp op, Deadline by = Deadline::never()) const;
   std::byte* weights(std::size_t piece) const;
   /// Waits for what was begun, and forgets its result.
@@ -52,7 +53,7 @@ class RemoteShard final : public Shard {
   std::uint32_t number_;
   std::vector<ShardPiece> pieces_;
   std::vector<std::size_t> offsets_;  // of pieces in a copy
-  std::size_t slots_;
+  std::size_t slots_, vectors_;       // numbers of arrays of each piece
   std::array<transport::MemoryFile, 2> copies_;
   std::size_t next_copy_ = 0;              // the one that is not in use
   std::shared_ptr<DataCall> read_, push_;  // begun

@@ -72,7 +72,8 @@ class Shard {
   /// As read(), whatever the policy says, and uncounted: for evaluation and saving.
   virtual Result<View> look() = 0;
   /// As look(), and calls `copy` with the arrays of each piece of this version. The optimizer's
-  /// state stays what it is during the call only. Others may push meanwhile.
+  /// state stays what it is during the call only. Others may push meanwhile; a coordinator must not
+  /// run programs, which change its vectors.
   virtual Result<View> save(
       const std::function<void(std::size_t piece, const PieceArrays&)>& copy) = 0;
 

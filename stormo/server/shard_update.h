@@ -13,12 +13,13 @@
 namespace stormo::server {
 
 /// Where the arrays of one piece lie in one version of a shard: `weights`, and the optimizer's
-/// state
-/// (`slots`, with the number of updates of the piece). Borrowed.
+/// state (`slots`, with the number of updates of the piece). Borrowed.
 struct PieceArrays {
   std::byte* weights = nullptr;
   std::array<std::byte*, optim::kMaxSlots> slots{};
   std::int64_t updates = 0;
+  /// Of a coordinator, from vector 1 on. They are not versions: see optim::VectorSpace.
+  std::vector<std::byte*> vectors = {};
 };
 
 /// Most terms of a gradient: the pending ones, and the one that is pushed.

@@ -92,7 +92,8 @@ Result<double> SharedShard::take_gradient(const optim::VectorStep& step) {
   return share * lease.state.pending_loss;
 }
 
-// By the optimizer's rule with the average of the pending gradients, or as the terms say.
+// By the optimizer's rule with the average of the pending gradients, or as the terms say. Without
+// pending ones it is no answer to a batch: the shard still waits for the same one.
 Status SharedShard::set_weights(const optim::VectorStep& step) {
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
@@ -108,7 +109,7 @@ Status SharedShard::set_weights(const optim::VectorStep& step) {
       lease.to.slots = lease.from.slots;
     }
     lease.to.sums = lease.from.sums;
-    protocol::note_update(lease.state);
+    if (lease.state.pending > 0) protocol::note_update(lease.state);
     if (commit(lease)) return {};
   }
 }

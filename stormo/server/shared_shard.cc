@@ -46,6 +46,10 @@ Status SharedShard::set(std::size_t piece, const PieceArrays& values) {
   for (std::size_t s = 0; s < memory_.slots(); ++s) {
     if (values.slots[s] != nullptr) std::memcpy(own.slots[s], values.slots[s], bytes);
   }
+  for (std::size_t v = 0; v < values.vectors.size(); ++v) {
+    const std::byte* from = values.vectors[v];
+    if (from != nullptr) std::memcpy(memory_.vector(v + 1, piece), from, bytes);
+  }
   memory_.set_updates(current.slots, piece, values.updates);
   return {};
 }
@@ -194,7 +198,13 @@ Result<Shard::View> SharedShard::save(
     }
     drop(lease);
     View view = view_of(used);
-    for (std::size_t i = 0; i < pieces().size(); ++i) copy(i, memory_.arrays(used, i));
+    for (std::size_t i = 0; i < pieces().size(); ++i) {
+      PieceArrays arrays = memory_.arrays(used, i);
+      for (std::size_t v = 1; v <= memory_.vectors(); ++v) {
+        arrays.vectors.push_back(memory_.vector(v, i));
+      }
+      copy(i, arrays);
+    }
     cell.writes.store(0, std::memory_order_seq_cst);
     header.bell.ring();
     return view;

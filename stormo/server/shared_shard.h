@@ -56,6 +56,8 @@ class SharedShard final : public HostShard {
   const std::vector<ShardPiece>& pieces() const override { return memory_.pieces(); }
   /// Number of the optimizer's arrays.
   std::size_t slots() const { return memory_.slots(); }
+  /// Number of the coordinator's vectors.
+  std::size_t vectors() const { return memory_.vectors(); }
   void create(std::byte* memory) override;
   void attach(std::byte* memory) override { memory_.attach(memory); }
 
@@ -89,7 +91,8 @@ class SharedShard final : public HostShard {
   protocol::ShardState current_state() const;
 
   /// By a coordinator, see optim::VectorSpace: the gradient is the average of the pending ones. New
-  /// weights are a new version. kInvalidArgument for vectors that the shard does not have.
+  /// weights are a new version, if any are pending. kInvalidArgument for vectors that the shard
+  /// does not have.
   Result<std::vector<double>> run(const optim::VectorProgram& program);
 
  private:

@@ -13,6 +13,12 @@ constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 
 StepCoordinator::StepCoordinator(Options options) : options_(std::move(options)) {
   if (!optim::updates_ranges(options_.optimizer.kind)) lbfgs_.emplace(options_.optimizer);
+  if (!options_.numbers.empty()) {
+    outcome_ = lbfgs_->resume(options_.numbers, *options_.servers);
+    has_converged_ = lbfgs_->has_converged();
+    has_ended_ = !outcome_.ok();
+    if (has_ended_) return;
+  }
   thread_ = std::thread([this] {
     outcome_ = run();
     has_ended_.store(true, std::memory_order_release);
@@ -43,11 +49,17 @@ Status StepCoordinator::run() {
       STORMO_RETURN_IF_ERROR(ledger.wait(Deadline::after(kLookEvery)));
       continue;
     }
+    const std::lock_guard lock(updating_);
     STORMO_RETURN_IF_ERROR(update(step));
     if (++step == options_.terms.steps) STORMO_RETURN_IF_ERROR(settle());
     STORMO_RETURN_IF_ERROR(ledger.advance(step));
   }
+  const std::lock_guard lock(updating_);
   return settle();
+}
+
+std::vector<double> StepCoordinator::numbers() const {
+  return lbfgs_ ? lbfgs_->numbers() : std::vector<double>();
 }
 
 Status StepCoordinator::update(std::uint64_t step) {

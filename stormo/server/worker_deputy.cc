@@ -8,6 +8,19 @@
 #include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
+namespace {
+
+/// Number of a piece's arrays: weights, slots, vectors.
+std::size_t arrays_of(const SharedShard& shard) { return 1 + shard.slots() + shard.vectors(); }
+
+/// One of them.
+std::byte*& array_of(PieceArrays& arrays, const SharedShard& shard, std::size_t number) {
+  if (number == 0) return arrays.weights;
+  --number;
+  return number < shard.slots() ? arrays.slots[number] : arrays.vectors[number - shard.slots()];
+}
+
+}  // namespace
 
 void WorkerDeputy::Answer::conclude(const Result<std::string>& outcome) {
   frame = transport::frame(
@@ -33,8 +46,7 @@ bool WorkerDeputy::fits(const DataRequest& request) const {
     case DataOp::kPush: return request.given.size() == pieces;
     case DataOp::kExchange: return request.given == std::string(pieces, '\1');
     case DataOp::kSet:
-      return request.count < pieces && request.given.size() == 1 + optim::kMaxSlots &&
-             request.given.find('\1', 1 + shards_[request.shard]->slots()) == std::string::npos;
+      return request.count < pieces && request.given.size() == arrays_of(shard(request));
     case DataOp::kLose:
     case DataOp::kComeBack: return false;
     default: return request.given.empty();
@@ -58,9 +70,9 @@ std::size_t WorkerDeputy::largest_payload() const {
   for (const auto& shard : shards_) {
     std::size_t bytes = 0;
     for (const ShardPiece& piece : shard->pieces()) bytes += aligned_bytes(piece);
-    largest = std::max(largest, bytes);
+    largest = std::max(largest, bytes * arrays_of(*shard));
   }
-  return largest * (1 + optim::kMaxSlots);
+  return largest;
 }
 
 ByteRanges WorkerDeputy::bytes_of(const DataRequest& request, const Answer& answer) const {
@@ -179,21 +191,20 @@ Result<std::string> WorkerDeputy::exchange(const DataRequest& request, const std
 // others from pushing: it is copied.
 Result<std::string> WorkerDeputy::save(const DataRequest& request, Answer& answer) {
   SharedShard& of = shard(request);
-  const std::size_t arrays = 1 + of.slots();
+  const std::size_t arrays = arrays_of(of);
   std::size_t bytes = 0;
   for (const ShardPiece& piece : of.pieces()) bytes += arrays * piece.bytes();
   STORMO_ASSIGN_OR_RETURN(answer.saved, transport::MemoryFile::anonymous(bytes + 1));
   ViewHead head;
   std::size_t offset = 0;
-  STORMO_ASSIGN_OR_RETURN(const Shard::View view,
-                          of.save([&](std::size_t piece, const PieceArrays& values) {
-                            const std::size_t of_piece = of.pieces()[piece].bytes();
-                            for (std::size_t a = 0; a < arrays; ++a, offset += of_piece) {
-                              std::memcpy(answer.saved.data() + offset,
-                                          a == 0 ? values.weights : values.slots[a - 1], of_piece);
-                            }
-                            head.updates.push_back(values.updates);
-                          }));
+  STORMO_ASSIGN_OR_RETURN(
+      const Shard::View view, of.save([&](std::size_t piece, PieceArrays values) {
+        const std::size_t of_piece = of.pieces()[piece].bytes();
+        for (std::size_t a = 0; a < arrays; ++a, offset += of_piece) {
+          std::memcpy(answer.saved.data() + offset, array_of(values, of, a), of_piece);
+        }
+        head.updates.push_back(values.updates);
+      }));
   head.version = view.version;
   head.commit = view.commit;
   answer.saved_bytes = offset;
@@ -202,14 +213,16 @@ Result<std::string> WorkerDeputy::save(const DataRequest& request, Answer& answe
 
 // Nothing is written through these pointers.
 Status WorkerDeputy::set(const DataRequest& request, const std::byte* payload) {
-  const std::size_t stride = aligned_bytes(shard(request).pieces()[request.count]);
-  PieceArrays values{.weights = nullptr, .slots = {}, .updates = request.updates};
+  SharedShard& of = shard(request);
+  const std::size_t stride = aligned_bytes(of.pieces()[request.count]);
+  PieceArrays values{.slots = {}, .updates = request.updates};
+  values.vectors.resize(of.vectors());
   for (std::size_t a = 0; a < request.given.size(); ++a) {
     if (request.given[a] == 0) continue;
-    (a == 0 ? values.weights : values.slots[a - 1]) = const_cast<std::byte*>(payload);
+    array_of(values, of, a) = const_cast<std::byte*>(payload);
     payload += stride;
   }
-  return shard(request).set(request.count, values);
+  return of.set(request.count, values);
 }
 
 Result<std::string> WorkerDeputy::ask_ledger(const DataRequest& request, Deadline by) {

@@ -5,6 +5,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import os
+import shutil
 import signal
 
 from train_cli import DEADLINE_S, TrainTest, main, ranks_of
@@ -69,12 +70,43 @@ class PortionsTest(TrainTest):
         self.assertEqual(end["steps"], 400)
         self.assertEqual(sum(worker["gradients"] for worker in end["staleness"]), 400 * 8)
 
-    def test_resumes_with_an_empty_history(self):
-        self.run_of(*LBFGS, *PORTIONS, "-n", "3", "steps=6")
-        end, loss = self.run_of(*LBFGS, *PORTIONS, "-n", "3", "steps=14", "--resume")
-        self.assertEqual(end["steps"], 14)
-        _, whole = self.run_of(*LBFGS, "steps=12", "--overwrite")
-        self.assertLess(loss, 1.5 * whole)
+    def weights(self, step):
+        """Of a checkpoint, bit for bit."""
+        exported = self.folder / "w.safetensors"
+        exported.unlink(missing_ok=True)
+        done = self.stormo("checkpoint", "export", f"run/step-{step:08}", exported)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return exported.read_bytes()
+
+    def test_a_run_that_resumes_has_the_bits_of_one_that_was_not_cut(self):
+        # one worker: gradients are summed in one order
+        for way in ((), (*PORTIONS, "-n", "2"), (*PORTIONS, "-n", "3", "strategy.server_processes=2")):
+            self.run_of(*LBFGS, *way, "steps=14", "checkpoint.every=5", "--overwrite")
+            whole = self.weights(14)
+            shutil.rmtree(self.folder / "run" / "step-00000014")
+            self.run_of(*LBFGS, *way, "steps=14", "--resume")  # from a step in between
+            self.assertEqual(self.weights(14), whole, way)
+            self.run_of(*LBFGS, *way, "steps=6", "--overwrite")
+            end, _ = self.run_of(*LBFGS, *way, "steps=14", "--resume")  # from the end of a shorter run
+            self.assertEqual(self.weights(14), whole, way)
+            self.assertEqual(end["steps"], 14)
+
+    def test_a_run_goes_on_in_another_way_with_its_history(self):
+        _, whole = self.run_of(*LBFGS, "steps=14")
+        self.run_of(*LBFGS, "steps=8", "--overwrite")
+        _, loss = self.run_of(*LBFGS, *PORTIONS, "-n", "3", "steps=14", "--resume")
+        self.assertAlmostEqual(loss, whole, delta=1e-3 * whole)
+
+    def test_refuses_the_state_of_another_optimizer(self):
+        self.run_of(*LBFGS, "steps=4")
+        for way in ((), (*PORTIONS, "-n", "2")):
+            done = self.stormo("train", "mlp.toml", *LBFGS, *way, "steps=8", "optimizer.history=5", "--resume")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("optimizer.history=10", done.stderr)
+        self.run_of("batch=96", "model.sizes=[784,10]", "optimizer.kind=adam", "steps=4", "--overwrite")
+        done = self.stormo("train", "mlp.toml", *LBFGS, "steps=8", "--resume")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("another optimizer than L-BFGS", done.stderr)
 
     def test_what_cannot_be_is_refused_with_all_reasons(self):
         served = ("-n", "3", "strategy.kind=parameter_server")

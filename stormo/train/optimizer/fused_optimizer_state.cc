@@ -4,6 +4,7 @@
 #include <torch/utils.h>
 
 #include <stormo/train/optimizer/fused_optimizer.h>
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 namespace {
@@ -12,10 +13,6 @@ std::string describe(const torch::Tensor& t) {
   std::ostringstream out;
   out << torch::toString(t.scalar_type()) << " " << t.sizes();
   return out.str();
-}
-
-std::string key_of(std::string_view slot, const std::string& parameter) {
-  return "optimizer." + std::string(slot) + "." + parameter;
 }
 
 }  // namespace
@@ -110,7 +107,7 @@ std::vector<TensorPiece> FusedOptimizer::state_pieces() const {
     const auto tensors = tensors_of(i);
     const auto slots = slots_of(i);
     for (std::size_t s = 0; s < slots.size(); ++s) {
-      const std::string key = key_of(slots[s], parameters_[i].name);
+      const std::string key = optimizer_key(slots[s], parameters_[i].name);
       if (slots[s] != kStepSlot) {
         out.push_back(
             {key, parameters_[i].tensor.sizes().vec(), owned_[i].begin, owned_[i].end, tensors[s]});
@@ -144,7 +141,7 @@ Status FusedOptimizer::load_state(const ReadState& read) {
     for (std::size_t s = 0; s < slots.size(); ++s) {
       const bool scalar = slots[s] == kStepSlot;
       const std::int64_t begin = scalar ? 0 : owned_[i].begin, end = scalar ? 1 : owned_[i].end;
-      const std::string key = key_of(slots[s], parameters_[i].name);
+      const std::string key = optimizer_key(slots[s], parameters_[i].name);
       STORMO_ASSIGN_OR_RETURN(const torch::Tensor values, read(key, begin, end));
       if (!values.defined()) continue;
       const auto type = type_of(i, slots[s]);
@@ -178,7 +175,7 @@ Status FusedOptimizer::load_state(const std::map<std::string, torch::Tensor>& st
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const torch::Tensor& p = parameters_[i].tensor;
     for (const std::string& slot : slots_of(i)) {
-      const std::string key = key_of(slot, parameters_[i].name);
+      const std::string key = optimizer_key(slot, parameters_[i].name);
       const auto found = state.find(key);
       if (found == state.end()) continue;
       const torch::Tensor& t = found->second;

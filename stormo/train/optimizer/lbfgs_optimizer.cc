@@ -2,7 +2,10 @@
 
 #include <utility>
 
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
+
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 
@@ -16,9 +19,20 @@ DType type_of(const torch::Tensor& t) {
 
 }  // namespace
 
+torch::Tensor lbfgs_tensor(const std::vector<double>& numbers) {
+  return at::tensor(numbers, torch::kFloat64);
+}
+
+std::vector<double> lbfgs_numbers(const torch::Tensor& saved) {
+  const torch::Tensor values = saved.to(torch::kFloat64).contiguous();
+  const auto* begin = values.const_data_ptr<double>();
+  return {begin, begin + values.numel()};
+}
+
 LbfgsOptimizer::LbfgsOptimizer(const OptimizerOptions& options,
                                std::vector<NamedParameter> parameters)
     : Optimizer(std::move(parameters)),
+      options_(options),
       method_(options),
       vectors_(parameters_, optim::Lbfgs::vectors(options)) {
   for (const NamedParameter& p : parameters_) {
@@ -35,10 +49,56 @@ Status LbfgsOptimizer::step(const StepRate& rate, std::size_t first, std::size_t
   if (first != 0 || last != parameters_.size()) {
     return invalid_argument("L-BFGS updates all parameters at once");
   }
-  if (has_converged_) return {};
+  if (has_converged()) return {};
   vectors_.rate = rate;
-  STORMO_ASSIGN_OR_RETURN(const optim::Lbfgs::Outcome outcome, method_.next(rate.lr, vectors_));
-  has_converged_ = outcome == optim::Lbfgs::Outcome::kConverged;
+  return method_.next(rate.lr, vectors_).status();
+}
+
+std::map<std::string, torch::Tensor> LbfgsOptimizer::state() const {
+  std::map<std::string, torch::Tensor> out;
+  const std::vector<double> numbers = method_.numbers();
+  if (numbers.empty()) return out;
+  out.emplace(kLbfgsNumbers, lbfgs_tensor(numbers));
+  const std::vector<std::string> names = optim::Lbfgs::vector_names(options_);
+  for (std::size_t v = 0; v < names.size(); ++v) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      out.emplace(optimizer_key(names[v], parameters_[i].name), vectors_.all()[v][i]);
+    }
+  }
+  return out;
+}
+
+Status LbfgsOptimizer::load_state(const std::map<std::string, torch::Tensor>& state) {
+  if (state.empty()) return {};
+  const auto numbers = state.find(kLbfgsNumbers);
+  if (numbers == state.end()) {
+    return invalid_argument(
+        "the checkpoint holds the state of another optimizer than L-BFGS; resume with the one that "
+        "wrote it");
+  }
+  optim::Lbfgs loaded(options_);
+  const std::vector<double> values = lbfgs_numbers(numbers->second);
+  STORMO_RETURN_IF_ERROR(loaded.check(values));
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> copies;  // to, from
+  const std::vector<std::string> names = optim::Lbfgs::vector_names(options_);
+  for (std::size_t v = 0; v < names.size(); ++v) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const std::string key = optimizer_key(names[v], parameters_[i].name);
+      const torch::Tensor& to = vectors_.all()[v][i];
+      const auto from = state.find(key);
+      const bool fits = from != state.end() && from->second.sizes() == to.sizes() &&
+                        from->second.scalar_type() == to.scalar_type();
+      if (!fits) {
+        return invalid_argument("optimizer state '" + key +
+                                "' is missing, or of another shape or type than the parameter; the "
+                                "checkpoint belongs to another model");
+      }
+      copies.emplace_back(to, from->second);
+    }
+  }
+  for (const auto& [to, from] : copies) to.copy_(from);
+  STORMO_RETURN_IF_ERROR(loaded.resume(values, vectors_));
+  method_ = std::move(loaded);
   return {};
 }
 

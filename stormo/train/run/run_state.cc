@@ -13,6 +13,7 @@
 #include <stormo/checkpoint/reader.h>
 #include <stormo/checkpoint/writer.h>
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/optimizer/lbfgs_optimizer.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
@@ -155,7 +156,14 @@ Status RunState::load_parts() {
   const auto read = [&reader](const std::string& name, std::int64_t begin, std::int64_t end) {
     return read_range(reader, name, begin, end);
   };
-  return store_->load_state(read).within(resumed_from_);
+  STORMO_RETURN_IF_ERROR(store_->load_state(read).within(resumed_from_));
+  if (optim::updates_ranges(options_.optimizer.kind)) return {};
+  const auto saved = reader.manifest().tensors.find(kLbfgsNumbers);
+  if (saved == reader.manifest().tensors.end()) return {};
+  const std::int64_t count = c10::multiply_integers(saved->second.shape);
+  STORMO_ASSIGN_OR_RETURN(const torch::Tensor numbers, read(kLbfgsNumbers, 0, count));
+  lbfgs_numbers = train::lbfgs_numbers(numbers);
+  return {};
 }
 
 // What another precision has saved holds no scale: then it begins anew.
@@ -194,6 +202,7 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
     }
   }
   if (store_->whole()) equal.merge(store_->optimizer().state());
+  if (!lbfgs_numbers.empty()) equal[kLbfgsNumbers] = lbfgs_tensor(lbfgs_numbers);
   // Those of the first host write them together, so that hosts need no common file system.
   if (world_.cross_rank() == 0) {
     STORMO_RETURN_IF_ERROR(add_pieces(equal, s.pieces));

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/nn/module.h>
 
@@ -59,6 +60,8 @@ class RunState {
   std::int64_t step = 0;     ///< done
   std::int64_t samples = 0;  ///< seen over all ranks
   BestScore best;            ///< on rank 0, kept in checkpoints
+  /// With a coordinator: of optim::Lbfgs, kept in checkpoints. The store has the vectors.
+  std::vector<double> lbfgs_numbers;
 
  private:
   Status begin();

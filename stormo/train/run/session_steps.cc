@@ -32,7 +32,6 @@ Status TrainingRun::begin_session() {
                                         .first_sample = state_.samples,
                                         .by_speed = options_.balance_by_speed,
                                         .portions = portions_of(options_)}));
-    STORMO_RETURN_IF_ERROR(session.open());
   }
   STORMO_ASSIGN_OR_RETURN(const server::Ledger::Terms terms, ledger.terms());
   state_.step = static_cast<std::int64_t>(terms.first_step);
@@ -44,15 +43,18 @@ Status TrainingRun::begin_session() {
       .terms = terms,
       .loader = TaskLoader(setup_.train, options_, session.worker(), session.workers(), terms)});
   if (terms.portions > 0 && session.is_chief()) {
-    session_->coordinator = std::make_unique<server::StepCoordinator>(
-        server::StepCoordinator::Options{.servers = session.coordinator(),
-                                         .terms = terms,
-                                         .optimizer = options_.optimizer,
-                                         .learning_rate = [this](std::uint64_t step) {
-                                           return rate_of(static_cast<std::int64_t>(step));
-                                         }});
+    session_->coordinator =
+        std::make_unique<server::StepCoordinator>(server::StepCoordinator::Options{
+            .servers = session.coordinator(),
+            .terms = terms,
+            .optimizer = options_.optimizer,
+            .learning_rate =
+                [this](std::uint64_t step) { return rate_of(static_cast<std::int64_t>(step)); },
+            .numbers = state_.lbfgs_numbers});
+    // before others read weights
+    STORMO_RETURN_IF_ERROR(session_->coordinator->status().within("resume"));
   }
-  return {};
+  return session.is_chief() ? session.open() : Status();
 }
 
 Status TrainingRun::train_in_session() {
@@ -171,6 +173,13 @@ Status TrainingRun::save_in_session(std::int64_t position) {
 }
 
 Status TrainingRun::at_position(std::uint64_t position, const std::function<Status()>& save) {
+  std::unique_lock<std::mutex> pause;
+  if (session_->coordinator) {  // weights, vectors and position of the same step
+    pause = session_->coordinator->pause();
+    STORMO_ASSIGN_OR_RETURN(const server::Ledger::Turn now, session_->ledger.look());
+    position = now.position;
+    state_.lbfgs_numbers = session_->coordinator->numbers();
+  }
   const std::int64_t step = std::exchange(state_.step, static_cast<std::int64_t>(position));
   const std::int64_t samples = std::exchange(state_.samples, session_->loader.cursor(position));
   const Status saved = save();

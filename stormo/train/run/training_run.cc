@@ -213,6 +213,7 @@ Status TrainingRun::train() {
     }
   }
   log_.pause();
+  state_.before_update();
   return store_->optimizer().settle();
 }
 

@@ -55,6 +55,10 @@ Status read_tensor(checkpoint::CheckpointReader& reader, const std::string& name
 
 bool is_optimizer_state(const std::string& name) { return name.starts_with("optimizer."); }
 
+std::string optimizer_key(std::string_view slot, const std::string& parameter) {
+  return "optimizer." + std::string(slot) + "." + parameter;
+}
+
 Status check_names(const TensorMap& tensors) {
   for (const auto& [name, t] : tensors) {
     if (is_optimizer_state(name)) {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -21,6 +22,7 @@ TensorMap named_state(const torch::nn::Module& module);
 
 /// Tensors of the optimizer in checkpoints are "optimizer.<slot>.<parameter>".
 bool is_optimizer_state(const std::string& name);
+std::string optimizer_key(std::string_view slot, const std::string& parameter);
 
 /// kInvalidArgument names a tensor of the model whose name has the form of the optimizer's.
 Status check_names(const TensorMap& tensors);

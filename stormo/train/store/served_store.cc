@@ -8,9 +8,11 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/base/units.h>
+#include <stormo/optim/lbfgs.h>
 #include <stormo/server/shared_shard.h>
 #include <stormo/server/worker_session.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 namespace {
@@ -20,10 +22,6 @@ using server::ShardPiece;
 constexpr std::int64_t kNoMemory = -1;
 /// For the first worker to load the data and a checkpoint, which the others wait for.
 constexpr Duration kStartTime = std::chrono::minutes(10);
-
-std::string key_of(std::string_view slot, const std::string& parameter) {
-  return "optimizer." + std::string(slot) + "." + parameter;
-}
 
 }  // namespace
 
@@ -242,6 +240,7 @@ std::vector<TensorPiece> ServedStore::pieces() const {
   if (worker_ != 0) return out;
   const OptimizerOptions& rule = optimizer_.options();
   const auto slots = optim::slot_names(rule);
+  const std::vector<std::string> vectors = optim::Lbfgs::vector_names(rule);
   for (const auto& shard : shards_) {
     const auto add = [&](std::size_t i, const server::PieceArrays& arrays) {
       const ShardPiece& at = shard->pieces()[i];
@@ -251,13 +250,17 @@ std::vector<TensorPiece> ServedStore::pieces() const {
       // in place, the memory changes while a checkpoint is written
       out.push_back({p.name, p.tensor.sizes().vec(), at.begin, at.end,
                      served_.in_place() ? weights.clone() : weights});
+      for (std::size_t v = 0; v < vectors.size(); ++v) {
+        out.push_back({optimizer_key(vectors[v], p.name), p.tensor.sizes().vec(), at.begin, at.end,
+                       torch::from_blob(arrays.vectors[v], {at.elements()}, type).clone()});
+      }
       if (arrays.updates == 0) return;
       for (std::size_t s = 0; s < slots.size(); ++s) {
-        out.push_back({key_of(slots[s], p.name), p.tensor.sizes().vec(), at.begin, at.end,
+        out.push_back({optimizer_key(slots[s], p.name), p.tensor.sizes().vec(), at.begin, at.end,
                        torch::from_blob(arrays.slots[s], {at.elements()}, type).clone()});
       }
       if (at.begin != 0 || !optim::counts_steps(rule.kind)) return;
-      out.push_back({key_of("step", p.name),
+      out.push_back({optimizer_key("step", p.name),
                      {},
                      0,
                      1,
@@ -272,21 +275,31 @@ Status ServedStore::load_state(const ReadState& read) {
   if (worker_ != 0) return {};
   const OptimizerOptions& rule = optimizer_.options();
   const auto slots = optim::slot_names(rule);
+  const std::vector<std::string> vectors = optim::Lbfgs::vector_names(rule);
   for (const auto& shard : shards_) {
     for (std::size_t i = 0; i < shard->pieces().size(); ++i) {
       const ShardPiece& at = shard->pieces()[i];
       const NamedParameter& p = optimizer_.parameters()[at.parameter];
       server::PieceArrays arrays;
-      std::vector<torch::Tensor> values(slots.size());
+      std::vector<torch::Tensor> values;  // alive until they are set
+      const auto array = [&](std::string_view name) -> Result<std::byte*> {
+        STORMO_ASSIGN_OR_RETURN(const torch::Tensor saved,
+                                read(optimizer_key(name, p.name), at.begin, at.end));
+        if (!saved.defined()) return nullptr;
+        values.push_back(saved.flatten().to(p.tensor.scalar_type()).contiguous());
+        return static_cast<std::byte*>(values.back().data_ptr());
+      };
       for (std::size_t s = 0; s < slots.size(); ++s) {
-        STORMO_ASSIGN_OR_RETURN(values[s], read(key_of(slots[s], p.name), at.begin, at.end));
-        if (!values[s].defined()) continue;
-        arrays.updates = 1;
-        values[s] = values[s].flatten().to(p.tensor.scalar_type()).contiguous();
-        arrays.slots[s] = static_cast<std::byte*>(values[s].data_ptr());
+        STORMO_ASSIGN_OR_RETURN(arrays.slots[s], array(slots[s]));
+        if (arrays.slots[s] != nullptr) arrays.updates = 1;
+      }
+      for (const std::string& name : vectors) {
+        STORMO_ASSIGN_OR_RETURN(std::byte * vector, array(name));
+        arrays.vectors.push_back(vector);
       }
       if (optim::counts_steps(rule.kind)) {
-        STORMO_ASSIGN_OR_RETURN(const torch::Tensor count, read(key_of("step", p.name), 0, 1));
+        STORMO_ASSIGN_OR_RETURN(const torch::Tensor count,
+                                read(optimizer_key("step", p.name), 0, 1));
         if (count.defined()) arrays.updates = static_cast<std::int64_t>(count.item<float>());
       }
       STORMO_RETURN_IF_ERROR(shard->set(i, arrays));

@@ -36,6 +36,16 @@ struct Minimum {
   bool converged = false;
 };
 
+/// Evaluates at most so often.
+template <class T>
+void run(Lbfgs& method, LocalSpace<T>& space, const Loss& loss, int evaluations) {
+  Vector g(space.weights().size());
+  for (int i = 0; i < evaluations && !method.has_converged(); ++i) {
+    space.set_gradient(loss({space.weights().begin(), space.weights().end()}, g), g);
+    (void)method.next(1, space).take_or_throw();
+  }
+}
+
 Minimum minimise(const Loss& loss, const Vector& from, int evaluations,
                  Options options = {.kind = Options::Kind::kLbfgs}) {
   Lbfgs method(options);
@@ -148,6 +158,51 @@ TEST(Lbfgs, EndsAtTheBestPointAlsoWhenItIsInterrupted) {
     EXPECT_EQ(found.weights, found.path.back()) << evaluations;
     EXPECT_LE(found.loss, rosenbrock(Vector{-1.2, 1}, g));
   }
+}
+
+// Wherever a run is cut, and whether or not it was settled there: the points are the same bits.
+TEST(Lbfgs, GoesOnFromACheckpointWithTheSameBits) {
+  for (const int history : {1, 3, 10}) {
+    const Options options{.kind = Options::Kind::kLbfgs, .weight_decay = 1e-3, .history = history};
+    const Vector from{-1.2, 1, -1, 2, 0.5, 0.3};
+    constexpr int kEvaluations = 60;
+    const Vector whole = minimise(rosenbrock, from, kEvaluations, options).weights;
+    for (int cut = 1; cut < kEvaluations; ++cut) {
+      for (const bool is_settled : {false, true}) {
+        Lbfgs before(options), after(options);
+        LocalSpace<double> space(from, Lbfgs::vectors(options));
+        run(before, space, rosenbrock, cut);
+        if (is_settled) throw_if_error(before.settle(space));
+        throw_if_error(after.resume(before.numbers(), space));
+        run(after, space, rosenbrock, kEvaluations - cut);
+        throw_if_error(after.settle(space));
+        EXPECT_EQ(space.weights(), whole) << "history " << history << ", cut " << cut;
+        EXPECT_TRUE(after.has_converged() || !before.has_converged());
+      }
+    }
+  }
+}
+
+TEST(Lbfgs, RefusesTheStateOfAnother) {
+  const Options options{.kind = Options::Kind::kLbfgs, .weight_decay = 1e-3, .history = 3};
+  Lbfgs method(options);
+  LocalSpace<double> space({-1.2, 1}, Lbfgs::vectors(options));
+  EXPECT_TRUE(method.numbers().empty()) << "nothing is known yet";
+  run(method, space, rosenbrock, 9);
+  const std::vector<double> numbers = method.numbers();
+  for (const Options& other :
+       {Options{.kind = Options::Kind::kLbfgs, .weight_decay = 1e-3, .history = 4},
+        Options{.kind = Options::Kind::kLbfgs, .weight_decay = 0, .history = 3}}) {
+    const Status refused = Lbfgs(other).resume(numbers, space);
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.message(), testing::HasSubstr("optimizer.history=3"));
+  }
+  for (const std::size_t length : {std::size_t{0}, std::size_t{20}, numbers.size() - 1}) {
+    EXPECT_EQ(Lbfgs(options).check(std::span(numbers).first(length)).code(), Code::kCorrupt);
+  }
+  std::vector<double> hostile = numbers;
+  hostile[9] = 1e9;  // pairs
+  EXPECT_EQ(Lbfgs(options).resume(hostile, space).code(), Code::kCorrupt);
 }
 
 TEST(Lbfgs, AStepCostsTwoOrThreePrograms) {

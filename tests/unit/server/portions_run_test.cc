@@ -63,6 +63,13 @@ Vector all_of(const std::vector<Shard::View>& views,
   return out;
 }
 
+/// What a checkpoint keeps of a run.
+struct Saved {
+  std::uint64_t step = 0;
+  std::vector<double> numbers;                           // of optim::Lbfgs
+  std::vector<std::vector<std::vector<Vector>>> arrays;  // by shard, piece; weights, then vectors
+};
+
 /// One worker of a run; worker 0 has the coordinator.
 class BatchWorker {
  public:
@@ -70,19 +77,45 @@ class BatchWorker {
   using Hook = std::function<bool(const StepTask&)>;
 
   BatchWorker(const WorkerSession::Options& options, const RunTerms& terms, std::uint64_t steps,
-              Hook hook = {})
+              Hook hook = {}, const Saved* resumed = nullptr)
       : terms_(terms), hook_(std::move(hook)) {
     const Deadline by = Deadline::after(std::chrono::seconds(10));
     session_ = WorkerSession::connect(options, by).take_or_throw();
     shards_ = session_->shards(terms, by).take_or_throw();
     if (!session_->is_chief()) return;
-    throw_if_error(session_->ledger().deal({.steps = steps, .portions = kPortions}));
-    throw_if_error(session_->open());
+    if (resumed != nullptr) set(*resumed);
+    throw_if_error(session_->ledger().deal(
+        {.first_step = resumed ? resumed->step : 0, .steps = steps, .portions = kPortions}));
+    if (resumed != nullptr) first_step_ = resumed->step;
     coordinator_.emplace(StepCoordinator::Options{
         .servers = session_->coordinator(),
         .terms = session_->ledger().terms().take_or_throw(),
         .optimizer = terms.optimizer,
-        .learning_rate = [lr = terms.optimizer.lr](std::uint64_t) { return lr; }});
+        .learning_rate = [lr = terms.optimizer.lr](std::uint64_t) { return lr; },
+        .numbers = resumed ? resumed->numbers : std::vector<double>()});
+    throw_if_error(coordinator_->status());
+    throw_if_error(session_->open());
+  }
+
+  /// Of the step that the run is at.
+  Saved save() {
+    const auto pause = coordinator_->pause();
+    Saved out{.step = session_->ledger().look().take_or_throw().position,
+              .numbers = coordinator_->numbers()};
+    for (const auto& shard : shards_) {
+      out.arrays.emplace_back();
+      const auto copy = [&](std::size_t piece, const PieceArrays& from) {
+        out.arrays.back().emplace_back();
+        const auto keep = [&](const std::byte* array) {
+          const auto* values = reinterpret_cast<const double*>(array);
+          out.arrays.back().back().emplace_back(values, values + shard->pieces()[piece].elements());
+        };
+        keep(from.weights);
+        for (const std::byte* vector : from.vectors) keep(vector);
+      };
+      throw_if_error(shard->save(copy).status());
+    }
+    return out;
   }
 
   /// Until there is nothing left to do.
@@ -135,7 +168,7 @@ class BatchWorker {
                                                .loss_sum = loss * static_cast<double>(each),
                                                .sequence = sequence_,
                                                .portion = task.part,
-                                               .batch = task.step})
+                                               .batch = task.step - first_step_})
                                        .take_or_throw();
       if (pushed.decision.action == protocol::PushAction::kDrop) ++dropped;
     }
@@ -145,12 +178,25 @@ class BatchWorker {
             .samples = static_cast<std::int64_t>(each)};
   }
 
+  void set(Saved saved) {
+    for (std::size_t s = 0; s < shards_.size(); ++s) {
+      for (std::size_t i = 0; i < shards_[s]->pieces().size(); ++i) {
+        PieceArrays to;
+        for (Vector& array : saved.arrays[s][i]) {
+          auto* const begin = reinterpret_cast<std::byte*>(array.data());
+          (to.weights == nullptr) ? void(to.weights = begin) : to.vectors.push_back(begin);
+        }
+        throw_if_error(shards_[s]->set(i, to));
+      }
+    }
+  }
+
   RunTerms terms_;
   Hook hook_;
   std::shared_ptr<WorkerSession> session_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::optional<StepCoordinator> coordinator_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0, first_step_ = 0;
 };
 
 /// Weights after `steps` evaluations of the whole batch.
@@ -208,6 +254,39 @@ TEST_P(PortionsRun, LbfgsIsThatOfOneMachine) {
     EXPECT_LT(distance(chief.weights(), in_one_thread(optimizer, steps)), 1e-8) << steps;
     EXPECT_TRUE(chief.finish().ok());
     EXPECT_TRUE(first.outcome().ok()) << first.outcome().to_string();
+  }
+}
+
+// One worker, so that gradients are summed in one order. It saves in the middle of a batch, while
+// the coordinator may be updating, and at the end, where the weights are the best ones found.
+TEST_P(PortionsRun, ARunThatResumesHasTheBitsOfOneThatWasNotCut) {
+  constexpr std::uint64_t kSteps = 25;
+  const bool share_memory = GetParam().share_memory;
+  const RunTerms terms = terms_for(1, {.kind = Kind::kLbfgs, .lr = 1, .history = 4});
+  const auto run = [&](std::uint64_t steps, const Saved* resumed, std::optional<int> save_at) {
+    ServedRun first, second;
+    std::optional<BatchWorker> chief;
+    std::optional<Saved> saved;
+    int tasks = 0;
+    const auto save_in_time = [&](const StepTask&) {
+      if (save_at && tasks++ == *save_at) saved = chief->save();
+      return true;
+    };
+    chief.emplace(options_of(first, second, 0, 1, share_memory), terms, steps, save_in_time,
+                  resumed);
+    chief->work();
+    std::pair out(chief->weights(), saved ? *saved : chief->save());
+    EXPECT_TRUE(chief->finish().ok());
+    return out;
+  };
+  const Vector whole = run(kSteps, nullptr, std::nullopt).first;
+  for (const std::uint64_t cut : {1, 2, 7, 16}) {
+    const Saved at_end = run(cut, nullptr, std::nullopt).second;
+    EXPECT_EQ(at_end.step, cut);
+    EXPECT_EQ(run(kSteps, &at_end, std::nullopt).first, whole) << "ended after " << cut;
+    const Saved between = run(kSteps, nullptr, static_cast<int>(cut) * kPortions + 1).second;
+    EXPECT_EQ(between.step, cut);
+    EXPECT_EQ(run(kSteps, &between, std::nullopt).first, whole) << "saved after " << cut;
   }
 }
 
