@@ -201,13 +201,10 @@ class Simulator {
   std::size_t window_ = 1;  // gradients that the train loss is the mean of
 };
 
-/// By worker and step.
-using StepTimes = std::vector<std::vector<protocol::StepTime>>;
-
-Result<StepTimes> recorded_times(const std::string& directory) {
+Result<server::RecordedTimes> times_in(const std::string& directory) {
   STORMO_ASSIGN_OR_RETURN(const train::RunRecord record, train::read_run_record(directory));
   STORMO_ASSIGN_OR_RETURN(const auto events, train::read_events(directory, record));
-  return server::step_times(events);
+  return server::recorded_times(events);
 }
 
 Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
@@ -235,16 +232,17 @@ Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
 int run_simulate(const SimulateArguments& words) {
   SimulateArguments a = words;
   Errors wrong;
-  StepTimes times;
+  server::RecordedTimes times;
   if (!a.times.empty()) {
-    Result<StepTimes> recorded = recorded_times(a.times);
+    Result<server::RecordedTimes> recorded = times_in(a.times);
     if (!recorded.ok()) return fail(a, kExitUsage, {"--times: " + recorded.status().message()});
     times = std::move(*recorded);
-    a.workers = static_cast<int>(times.size());
+    a.workers = static_cast<int>(times.steps.size());
     a.latency = "0s";  // the times have it
   }
   SimulateOptions options = to_simulate_options(a, wrong);
-  options.cluster.times = std::move(times);
+  options.cluster.times = std::move(times.steps);
+  options.cluster.leaves = std::move(times.leaves);
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, a.overrides);
   if (a.policies.empty()) options.policies = default_policies(parsed.recipe);
   use_servers(parsed.recipe);

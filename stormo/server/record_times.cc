@@ -71,22 +71,32 @@ std::vector<StepTime> times_of(const std::vector<ShardEvent>& events, std::int64
   return out;
 }
 
+/// From the last push to the leaving that follows it; none: 0.
+Duration leave_of(const std::vector<ShardEvent>& events) {
+  std::int64_t pushed = 0, left = 0;
+  for (const ShardEvent& e : events) {
+    if (e.kind == Kind::kPush) pushed = e.at_ns;
+    if (e.kind == Kind::kLeave) left = e.at_ns;
+  }
+  return Duration(std::max<std::int64_t>(left - pushed, 0));
+}
+
 }  // namespace
 
-Result<std::vector<std::vector<StepTime>>> step_times(
-    std::span<const std::vector<ShardEvent>> events) {
+Result<RecordedTimes> recorded_times(std::span<const std::vector<ShardEvent>> events) {
   const Clocks clocks(events);
   std::int64_t from = INT64_MAX;
   for (const auto& worker : clocks.workers()) {
     if (!worker.empty()) from = std::min(from, worker.front().at_ns);
   }
-  std::vector<std::vector<StepTime>> out;
+  RecordedTimes out;
   for (const auto& worker : clocks.workers()) {
-    out.push_back(times_of(worker, from));
-    if (out.back().empty()) {
-      return Status(Code::kCorrupt,
-                    "worker " + std::to_string(out.size() - 1) + " has no step in the record");
+    out.steps.push_back(times_of(worker, from));
+    if (out.steps.back().empty()) {
+      return Status(Code::kCorrupt, "worker " + std::to_string(out.steps.size() - 1) +
+                                        " has no step in the record");
     }
+    out.leaves.push_back(leave_of(worker));
   }
   return out;
 }

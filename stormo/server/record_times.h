@@ -9,12 +9,16 @@
 
 namespace stormo::server {
 
-/// The times of the steps of a recorded run, by worker, for a VirtualCluster without latency. With
-/// policy sync, async or n_softsync, one shard, and no evaluation or checkpoint in between, the
-/// virtual run has the order of the real one: times that contradict the recorded order, since a
-/// clock was read a little early or late, are put right. Where a worker waited for others at a
-/// read, the wait counts as rest. kCorrupt for a worker without a step.
-Result<std::vector<std::vector<protocol::StepTime>>> step_times(
-    std::span<const std::vector<ShardEvent>> events);
+/// What took how long in a recorded run, for a VirtualCluster without latency.
+struct RecordedTimes {
+  std::vector<std::vector<protocol::StepTime>> steps;  ///< by worker; see VirtualCluster::times
+  std::vector<Duration> leaves;                        ///< by worker; see VirtualCluster::leaves
+};
+
+/// With one shard, and no evaluation or checkpoint in between, the virtual run has the order of the
+/// real one, with every policy: times that contradict the recorded order, since a clock was read a
+/// little early or late, are put right. Where a worker waited for others at a read, the wait counts
+/// as rest; at a push, as computing. kCorrupt for a worker without a step.
+Result<RecordedTimes> recorded_times(std::span<const std::vector<ShardEvent>> events);
 
 }  // namespace stormo::server

@@ -16,6 +16,7 @@ enum class EventKind : std::uint8_t {
   kComputed,
   kPushArrives,
   kPushReturns,
+  kLeaves,
   kCrash
 };
 
@@ -147,9 +148,9 @@ class VirtualRun {
       push(w);
       return {};
     }
-    worker(w).ended = true;
-    outcome_.time = std::max(outcome_.time, now_);
-    return leave_all(w);
+    schedule(w < std::ssize(cluster_.leaves) ? of(cluster_.leaves, w) : Duration{},
+             EventKind::kLeaves, w);
+    return {};
   }
 
   void push(int w) {
@@ -196,6 +197,7 @@ class VirtualRun {
       case EventKind::kPushReturns:
         if (is_last_reply(w)) STORMO_RETURN_IF_ERROR(begin_step(w));
         break;
+      case EventKind::kLeaves:
       case EventKind::kCrash:
         worker(w).ended = true;
         outcome_.time = std::max(outcome_.time, now_);

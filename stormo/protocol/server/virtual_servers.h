@@ -35,6 +35,8 @@ struct VirtualCluster {
   /// By worker and step, in place of `compute` and `jitter`; after the last one again from the
   /// first. Empty, or for every worker at least one.
   std::vector<std::vector<StepTime>> times = {};
+  /// By worker: from its last push to its leaving; missing: 0.
+  std::vector<Duration> leaves = {};
   Duration latency = std::chrono::microseconds(100);  ///< of a message, each way
   std::uint64_t seed = 1;
   struct Crash {

@@ -405,14 +405,16 @@ TEST_P(Recorded, IsReplayedBitForBit) {
 TEST_F(ParameterServer, ASimulationWithTheTimesOfARunIsTheRun) {
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
   options.record = folder;
-  for (const Policy policy : {Policy::kSync, Policy::kAsync, Policy::kNSoftsync}) {
-    options.servers = {.policy = {.kind = policy, .n = 2}, .count = 1};
+  for (const Policy policy :
+       {Policy::kSync, Policy::kAsync, Policy::kSsp, Policy::kNSoftsync, Policy::kBackupWorkers}) {
+    // bounds that make workers wait, and a backup whose gradients are dropped
+    options.servers = {.policy = {.kind = policy, .bound = 1, .n = 2, .backups = 1}, .count = 1};
     const Outcome real = run(4);
     const auto module = make_toy_module(3);
-    const auto times = server::step_times(recorded(4)).take_or_throw();
-    const auto simulated =
-        simulate_training(toy_task(module), *dataset, options,
-                          {.workers = 4, .steps = 20, .times = times, .latency = {}});
+    const auto times = server::recorded_times(recorded(4)).take_or_throw();
+    const auto simulated = simulate_training(
+        toy_task(module), *dataset, options,
+        {.workers = 4, .steps = 20, .times = times.steps, .leaves = times.leaves, .latency = {}});
     ASSERT_TRUE(simulated.ok()) << simulated.status().to_string();
     EXPECT_EQ(weights_hash(named_state(*module)), real.end.weights_hash)
         << protocol::policy_names()[static_cast<std::size_t>(policy)];
