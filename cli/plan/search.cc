@@ -94,10 +94,13 @@ train::StepMeasurement shortest(train::StepMeasurement a, const train::StepMeasu
   return a;
 }
 
-/// Numbers of ranks that share layers, and positions: what one of them computes depends on these.
-using RankShares = std::pair<int, int>;
+/// Numbers of ranks that share layers, and positions, and whether the former share positions, too:
+/// what one of them computes depends on these.
+using RankShares = std::tuple<int, int, bool>;
 
-RankShares rank_shares(const Candidate& c) { return {c.strategy.tensor, c.strategy.context}; }
+RankShares rank_shares(const Candidate& c) {
+  return {c.strategy.tensor, c.strategy.context, c.strategy.sequence_parallel};
+}
 
 /// What one rank takes for micro-batches of some sizes, as one of several. Both forms of attention
 /// are taken to take the same time.
@@ -132,8 +135,9 @@ class Measurements {
     const std::vector<std::int64_t> sorted(all.begin(), all.end());
     const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
     train::TrainerOptions options = recipe_.train;
-    std::tie(options.strategy.tensor, options.strategy.context) = ranks;
-    options.strategy.attention = plan::AttentionForm::kRing;
+    train::Strategy& s = options.strategy;
+    std::tie(s.tensor, s.context, s.sequence_parallel) = ranks;
+    s.attention = plan::AttentionForm::kRing;
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
       STORMO_ASSIGN_OR_RETURN(const train::StepMeasurement now,
@@ -198,6 +202,8 @@ std::vector<std::string> keys_of(const Candidate& c, const train::Recipe& recipe
   const auto list = [](const auto& numbers) { return fmt::format("{}", fmt::join(numbers, ",")); };
   add(!s.cut.empty(), "strategy.cut", list(s.cut), list(given.cut));
   add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
+  add(s.sequence_parallel, "strategy.sequence_parallel", s.sequence_parallel,
+      given.sequence_parallel);
   add(s.context > 1, "strategy.context", s.context, given.context);
   add(s.context > 1, "strategy.attention", to_string(s.attention), to_string(given.attention));
   add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
@@ -323,9 +329,10 @@ Result<double> alone(const train::Recipe& recipe, const train::Task& task,
                      const data::Dataset& data) {
   at::set_num_threads(cores());
   const std::int64_t batch = std::min(recipe.train.global_batch, data.size());
+  constexpr RankShares kAlone{1, 1, false};
   Measurements measurements(recipe, task, data);
-  STORMO_RETURN_IF_ERROR(measurements.measure({{{1, 1}, {batch}}}, /*in_parts=*/false));
-  const analysis::ComputeTimes t = measurements.at({1, 1}, batch).times;
+  STORMO_RETURN_IF_ERROR(measurements.measure({{kAlone, {batch}}}, /*in_parts=*/false));
+  const analysis::ComputeTimes t = measurements.at(kAlone, batch).times;
   return std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
          std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load + t.loss + t.update;
 }

@@ -4,10 +4,22 @@
 #include <map>
 #include <utility>
 
+#include <ATen/ops/arange.h>
+
 #include <stormo/base/check.h>
 #include <stormo/tensor/model_shape.h>
 
 namespace stormo::model {
+
+torch::Tensor Segment::positions(std::int64_t count) const {
+  const bool in_parts = ranks_ != nullptr && ranks_->sequence_parallel();
+  if (context_ == nullptr && !in_parts) return {};
+  const plan::Part part = in_parts ? ranks_->part() : plan::Part();
+  const std::int64_t of_group = count * part.parts;
+  const torch::Tensor all =
+      context_ != nullptr ? context_->positions(of_group) : at::arange(of_group);
+  return all.narrow(0, count * part.index, count);
+}
 
 void Chain::append(std::string name, std::shared_ptr<Segment> segment) {
   STORMO_CHECK(segment != nullptr, "a chain holds no null segment");

@@ -23,7 +23,8 @@ struct SplitForm {
 };
 
 /// How ranks compute a segment that have parts of the positions of each sample (context
-/// parallelism).
+/// parallelism). With sequence parallelism the ranks of a SplitGroup have parts of them, too, but
+/// not between begin_split() and end_split(), where attention is.
 struct ContextForm {
   /// Of a sample, in dimension 1 of input and output; 0: forward() needs all of them.
   std::int64_t positions = 0;
@@ -55,6 +56,9 @@ class Segment : public torch::nn::Module {
   const tensor::SplitGroup* ranks() const { return ranks_; }
   /// The ranks that have the positions of a sample; null: all are here.
   const tensor::ContextGroup* context() const { return context_; }
+  /// The numbers of the positions that are here, outside of begin_split() and end_split(), where
+  /// the input of this rank has `count` of them: int64, [count]. Undefined: they are all, in order.
+  torch::Tensor positions(std::int64_t count) const;
 
  private:
   const tensor::ContextGroup* context_ = nullptr;

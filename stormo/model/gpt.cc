@@ -27,9 +27,10 @@ class Embedding final : public Segment {
     TORCH_CHECK_VALUE(length <= context_, "a sequence of ", length,
                       " tokens is longer than the model's context of ", context_,
                       "; cut it or build the model with a larger context");
-    return embed(token_, x, vocabulary_, ranks()) +
-           (context() == nullptr ? position_.slice(0, 0, length)
-                                 : position_.index_select(0, context()->positions(here)));
+    const torch::Tensor words = embed(token_, x, vocabulary_, ranks());
+    const torch::Tensor numbers = positions(words.size(1));
+    return words +
+           (numbers.defined() ? position_.index_select(0, numbers) : position_.slice(0, 0, length));
   }
   std::int64_t flops_per_sample() const override { return flops_; }
   SplitForm split_form() const override {
@@ -86,13 +87,12 @@ class Block final : public Segment {
   }
 
   torch::Tensor attention(const torch::Tensor& x) const {
-    const std::int64_t batch = x.size(0), length = x.size(1);
+    const torch::Tensor qkv = at::linear(tensor::begin_split(x, ranks()), qkv_);
+    const std::int64_t batch = qkv.size(0), length = qkv.size(1);
     const std::int64_t heads = projection_.size(1) / head_width_;  // that are computed here
     // [B, T, 3 C] -> three times [B, heads, T, C / heads]
-    const auto parts = at::linear(tensor::begin_split(x, ranks()), qkv_)
-                           .view({batch, length, 3, heads, head_width_})
-                           .permute({2, 0, 3, 1, 4})
-                           .unbind(0);
+    const auto parts =
+        qkv.view({batch, length, 3, heads, head_width_}).permute({2, 0, 3, 1, 4}).unbind(0);
     const torch::Tensor mixed =
         tensor::attention(parts[0], parts[1], parts[2], /*causal=*/true, context());
     const torch::Tensor joined =

@@ -27,14 +27,7 @@ std::vector<std::size_t> last_additions(const plan::StepPlan& in,
 
 }  // namespace
 
-void average_gradients(plan::StepPlan& plan, const std::string& axis) {
-  bool averages = false;
-  for (plan::Action& a : plan.actions) {
-    if (a.kind != plan::ActionKind::kAllReduce) continue;
-    a.axes.insert(a.axes.begin(), axis);
-    averages = true;
-  }
-  if (averages) return;
+void insert_where_complete(plan::StepPlan& plan, const plan::Action& action) {
   const plan::StepPlan in = plan;
   plan.actions.clear();
   const std::vector<std::size_t> order = order_of_batch(in);
@@ -51,12 +44,22 @@ void average_gradients(plan::StepPlan& plan, const std::string& axis) {
   for (std::size_t i = 0; i < in.actions.size(); ++i) {
     plan.actions.push_back(in.actions[i]);
     for (const auto& [first, end] : complete[i]) {
-      plan.actions.push_back({.kind = plan::ActionKind::kAllReduce,
-                              .range = {first, end},
-                              .delay = in.actions[i].delay,
-                              .axes = {axis}});
+      plan.actions.push_back(action);
+      plan.actions.back().range = {first, end};
+      plan.actions.back().delay = in.actions[i].delay;
     }
   }
+}
+
+void average_gradients(plan::StepPlan& plan, const std::string& axis) {
+  bool averages = false;
+  for (plan::Action& a : plan.actions) {
+    if (a.kind != plan::ActionKind::kAllReduce) continue;
+    a.axes.insert(a.axes.begin(), axis);
+    averages = true;
+  }
+  if (averages) return;
+  insert_where_complete(plan, {.kind = plan::ActionKind::kAllReduce, .axes = {axis}});
 }
 
 }  // namespace stormo::parallel

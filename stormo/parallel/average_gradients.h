@@ -6,6 +6,10 @@
 
 namespace stormo::parallel {
 
+/// Inserts `action` for the parameters of each backward, behind the last backward that adds to
+/// their gradients. O(actions * segments).
+void insert_where_complete(plan::StepPlan& plan, const plan::Action& action);
+
 /// Averages all gradients over the ranks of an axis, too: where they are complete, or together with
 /// the averages over other axes that there are. O(actions * segments).
 void average_gradients(plan::StepPlan& plan, const std::string& axis);

@@ -84,12 +84,18 @@ std::vector<Candidate> candidates(const Workers& workers, std::int64_t global_ba
         if (together == 1 || ranks % together != 0) continue;
         for (const plan::AttentionForm form : plan::kAttentionForms) {
           if (context == 1 && form != plan::AttentionForm::kRing) continue;
-          const Strategy cut{
-              .pipeline = stages, .tensor = tensor, .context = context, .attention = form};
-          const std::vector<Strategy> ways = with_schedules(cut);
-          add(ways);
-          for (const Strategy& way : ways) {
-            if (together < ranks) add(with_shards(way, hosts));
+          for (const bool sequence_parallel : {false, true}) {
+            if (sequence_parallel && (tensor == 1 || !by_positions)) continue;
+            const Strategy cut{.pipeline = stages,
+                               .tensor = tensor,
+                               .sequence_parallel = sequence_parallel,
+                               .context = context,
+                               .attention = form};
+            const std::vector<Strategy> ways = with_schedules(cut);
+            add(ways);
+            for (const Strategy& way : ways) {
+              if (together < ranks) add(with_shards(way, hosts));
+            }
           }
         }
       }

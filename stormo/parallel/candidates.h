@@ -17,8 +17,9 @@ struct Candidate {
 
 /// What a search for the fastest strategy compares, on ranks that lie on hosts like this:
 /// - each product of replicas, stages, ranks that compute layers together and, with `by_positions`,
-///   ranks that have parts of the positions, these with each form of attention; of stages each
-///   schedule whose steps do not overlap, with up to 4 chunks where it has several;
+///   ranks that have parts of the positions, these with each form of attention, and layers with
+///   sequence parallelism and without; of stages each schedule whose steps do not overlap, with up
+///   to 4 chunks where it has several;
 /// - without a cut, replicated and host-shared parameters;
 /// - in place of replicas each stage of sharding over all of them and, on several hosts, inside of
 ///   hosts; with a pipeline not stage 2, which needs the memory and the time of stage 1;

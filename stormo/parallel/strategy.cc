@@ -17,6 +17,7 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/parallel/trust_ratios.h>
@@ -151,6 +152,11 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
                   "has all positions on each rank: set context to 2 or more, or leave out "
                   "attention");
   }
+  if (s.tensor == 1 && s.sequence_parallel) {
+    return refuse(s,
+                  "computes each layer on one rank: set tensor to 2 or more, or leave out "
+                  "sequence_parallel");
+  }
   const std::int64_t replica = ranks_of_replica(s);
   if (replica == 1) return {};
   const bool replicates =
@@ -268,6 +274,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
     }
     if (strategy.tensor > 1) passes.push_back(tensor_parallel(strategy.tensor));
     if (shape.ranks > replica) add_copies(passes, strategy, shape, step, shape.ranks / replica);
+    if (strategy.sequence_parallel) passes.push_back(sequence_parallel());
   } else if (shape.ranks == 1) {
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));
@@ -280,7 +287,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
   model = stated_for(std::move(model),
-                     {.slices = strategy.tensor > 1, .positions = strategy.context > 1});
+                     {.slices = strategy.tensor > 1,
+                      .positions = strategy.context > 1 || strategy.sequence_parallel});
   return compose(one_device(std::move(model)), passes);
 }
 

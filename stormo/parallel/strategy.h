@@ -39,7 +39,9 @@ struct Strategy {
   int period = 8;
   int pipeline = 1;  ///< kDdp, mirrored kinds, kFsdp: stages that each replica is cut into
   int tensor = 1;    ///< the same kinds: ranks that compute each layer together
-  int context = 1;   ///< the same kinds: ranks that have parts of each sample's positions
+  /// Each of these ranks has a part of the positions where layers are not split.
+  bool sequence_parallel = false;
+  int context = 1;  ///< the same kinds: ranks that have parts of each sample's positions
   plan::AttentionForm attention = plan::AttentionForm::kRing;  ///< what these ranks exchange
   std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
   int chunks = 1;  ///< of segments on each stage; "interleaved" and "zero_bubble_v" have several

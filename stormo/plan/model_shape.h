@@ -47,8 +47,15 @@ struct ParameterShape {
   bool operator==(const ParameterShape&) const = default;
 };
 
+/// Whether it has a gradient, and each rank of kTensorAxis has the whole of it.
+inline bool is_trained_whole(const ParameterShape* p) {
+  return p->trainable && p->split.units == 0;
+}
+
 /// What the ranks of kTensorAxis add up inside of a segment that they compute together: one
-/// all-reduce for each entry, which is its number of elements per sample.
+/// all-reduce for each entry, which is its number of elements per sample. Where the ranks have
+/// parts of the positions (StepPlan::sequence_parallel) it is a reduce-scatter, and in the other
+/// direction an all-gather of as many elements belongs to it.
 struct InnerSums {
   std::vector<std::int64_t> forward;  ///< of terms of activations
   /// Of terms of their gradients; none of them where nothing in front of it is trained.
@@ -72,10 +79,11 @@ struct SegmentShape {
   int heads = 0;        ///< of attention; the ranks of kTensorAxis divide them evenly
   InnerSums sums = {};  ///< only with kTensorAxis
   bool splits_output = false;  ///< each rank of kTensorAxis has a part of its output
-  /// Of a sample, if the ranks of kContextAxis can have parts of them; only with this axis. 0: they
-  /// cannot.
+  /// Of a sample, if ranks can have parts of them; only with kContextAxis or
+  /// StepPlan::sequence_parallel. 0: they cannot.
   std::int64_t positions = 0;
-  /// Elements per sample of the keys and values of attention, which these ranks exchange.
+  /// Elements per sample of the keys and values of attention, which the ranks of kContextAxis
+  /// exchange.
   std::int64_t keys = 0;
   bool operator==(const SegmentShape&) const = default;
 };
@@ -90,7 +98,7 @@ struct ModelShape {
 /// In which ways ranks compute a model together.
 struct Together {
   bool slices = false;     ///< kTensorAxis
-  bool positions = false;  ///< kContextAxis
+  bool positions = false;  ///< kContextAxis, or kTensorAxis with StepPlan::sequence_parallel
 };
 /// The model without what it says of ways in which no ranks compute it.
 ModelShape stated_for(ModelShape model, const Together& how);

@@ -62,8 +62,17 @@ std::vector<std::string> model_axes(const Mesh& mesh) { return axes_of(mesh, tru
 
 std::vector<std::string> data_axes(const Mesh& mesh) { return axes_of(mesh, false); }
 
-int random_stream(const Mesh& mesh, Rank rank) {
-  return part_over(mesh, rank, [](const std::string& axis) { return axis != kTensorAxis; }).index;
+int random_stream(const StepPlan& plan, Rank rank) {
+  const auto differs = [&](const std::string& axis) {
+    return plan.sequence_parallel || axis != kTensorAxis;
+  };
+  return part_over(plan.mesh, rank, differs).index;
+}
+
+int parts_of_output(const StepPlan& plan, int segment) {
+  const bool in_parts = plan.sequence_parallel ||
+                        plan.model.segments[static_cast<std::size_t>(segment)].splits_output;
+  return (in_parts ? slice_of(plan.mesh, 0).parts : 1) * context_part(plan.mesh, 0).parts;
 }
 
 bool is_boundary(const ModelShape& model, int segment) {

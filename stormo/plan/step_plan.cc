@@ -84,6 +84,7 @@ RangeOf range_of(ActionKind kind) {
     case ActionKind::kReduceScatter:
     case ActionKind::kReleaseGradients:
     case ActionKind::kSumTied:
+    case ActionKind::kSumWhole:
     case ActionKind::kShareGradients:
     case ActionKind::kShareParameters:
     case ActionKind::kPull:
@@ -187,6 +188,7 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::kReduceScatter: return "reduce_scatter";
     case ActionKind::kReleaseGradients: return "release_gradients";
     case ActionKind::kSumTied: return "sum_tied";
+    case ActionKind::kSumWhole: return "sum_whole";
     case ActionKind::kFindUnused: return "find_unused";
     case ActionKind::kShareGradients: return "share_gradients";
     case ActionKind::kShareParameters: return "share_parameters";
@@ -212,6 +214,7 @@ std::uint64_t hash(const StepPlan& p) {
   h.add(std::uint64_t{p.scaled_loss});
   h.add(std::uint64_t{p.clipped});
   if (p.attention != AttentionForm::kRing) h.add(to_string(p.attention));
+  if (p.sequence_parallel) h.add("sequence_parallel");
   if (p.newest_weights) h.add("newest_weights");
   add(h, p.model);
   add(h, p.parameters);

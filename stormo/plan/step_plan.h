@@ -51,7 +51,10 @@ enum class ActionKind : std::uint8_t {
   kReduceScatter,     ///< as kAllReduce, but each rank gets only its shard
   kReleaseGradients,  ///< frees whole gradients after their reduce_scatter; sends nothing
   kSumTied,           ///< of parameters that several stages read: from terms to their sum
-  kFindUnused,        ///< finds parameters without gradient on all ranks; they are not updated
+  /// Of those parameters of the range that the ranks of kTensorAxis do not split, where these have
+  /// parts of the positions (StepPlan::sequence_parallel): from terms to their sum.
+  kSumWhole,
+  kFindUnused,  ///< finds parameters without gradient on all ranks; they are not updated
   // one copy for the ranks of `axes`, in their memory
   kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
   kShareParameters,  ///< a barrier, after which other ranks may read the updated parameters
@@ -87,6 +90,7 @@ inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kReduceScatter,
                                             ActionKind::kReleaseGradients,
                                             ActionKind::kSumTied,
+                                            ActionKind::kSumWhole,
                                             ActionKind::kFindUnused,
                                             ActionKind::kShareGradients,
                                             ActionKind::kShareParameters,
@@ -151,6 +155,9 @@ struct StepPlan {
   bool scaled_loss = false;  ///< gradients are those of the loss times a scale
   bool clipped = false;      ///< gradients are clipped by their norm
   AttentionForm attention = AttentionForm::kRing;  ///< with kContextAxis
+  /// Outside of what the ranks of kTensorAxis split, each has the activations of its part of the
+  /// positions (tensor/split.h); only with this axis.
+  bool sequence_parallel = false;
   /// Where steps overlap: a backward uses the newest parameters, with the activations of its
   /// forward, which older ones made; else those of its forward.
   bool newest_weights = false;

@@ -274,6 +274,7 @@ std::string to_text(const StepPlan& p) {
   if (p.clipped) out += " clipped";
   if (p.attention != AttentionForm::kRing)
     out += " attention " + std::string(to_string(p.attention));
+  if (p.sequence_parallel) out += " sequence_parallel";
   if (p.newest_weights) out += " newest_weights";
   out += '\n';
   std::size_t parameter = 0;
@@ -316,6 +317,7 @@ Result<StepPlan> parse_step_plan(std::string_view text) {
   if (in.accept("attention")) {
     p.attention = read_enum<AttentionForm>(in, "a form of attention", kAttentionForms);
   }
+  p.sequence_parallel = in.accept("sequence_parallel");
   p.newest_weights = in.accept("newest_weights");
   in.expect_line_end();
   read_model(in, p.model);

@@ -30,30 +30,47 @@ torch::Tensor own(torch::Tensor gradient) {
                                             : gradient.clone(torch::MemoryFormat::Contiguous);
 }
 
+/// [B, T, ...] as [parts, B, T / parts, ...], contiguous: what each rank gets lies together. Of one
+/// sample it lies so already.
+torch::Tensor by_rank(const torch::Tensor& x, int parts) {
+  TORCH_CHECK_VALUE(x.dim() >= 2 && x.size(1) % parts == 0, "sequence parallelism: ", parts,
+                    " ranks do not divide the positions of a tensor of sizes ", x.sizes(),
+                    " evenly; use sequences whose length is a multiple of ", parts);
+  return x.unflatten(1, {parts, -1}).movedim(1, 0).contiguous();
+}
+
 struct BeginSplit : torch::autograd::Function<BeginSplit> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
                                std::int64_t ranks) {
     context->saved_data[kGroup] = ranks;
-    return x.detach();
+    const SplitGroup& group = *group_of(ranks);
+    return group.sequence_parallel() ? group.all_gather(x.detach()) : x.detach();
   }
   /// Takes the gradient out of `gradients`, so that it has no second owner.
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
     const torch::Tensor gradient = own(std::move(gradients.front()));
-    group_of(context->saved_data[kGroup].toInt())->all_reduce(gradient, comm::ReduceOp::kSum);
+    const SplitGroup& group = *group_of(context->saved_data[kGroup].toInt());
+    if (group.sequence_parallel()) return {group.reduce_scatter(gradient), torch::Tensor()};
+    group.all_reduce(gradient, comm::ReduceOp::kSum);
     return {gradient, torch::Tensor()};
   }
 };
 
 struct EndSplit : torch::autograd::Function<EndSplit> {
-  static torch::Tensor forward(AutogradContext* /*context*/, const torch::Tensor& x,
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& x,
                                std::int64_t ranks) {
+    context->saved_data[kGroup] = ranks;
+    const SplitGroup& group = *group_of(ranks);
     torch::Tensor sum = x.detach();
-    group_of(ranks)->all_reduce(sum, comm::ReduceOp::kSum);
     sum.unsafeGetTensorImpl()->bump_version();  // written behind autograd's back
+    if (group.sequence_parallel()) return group.reduce_scatter(sum);
+    group.all_reduce(sum, comm::ReduceOp::kSum);
     return sum;
   }
-  static variable_list backward(AutogradContext* /*context*/, const variable_list& gradients) {
-    return {gradients.front(), torch::Tensor()};
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const SplitGroup& group = *group_of(context->saved_data[kGroup].toInt());
+    const torch::Tensor& gradient = gradients.front();
+    return {group.sequence_parallel() ? group.all_gather(gradient) : gradient, torch::Tensor()};
   }
 };
 
@@ -66,6 +83,26 @@ at::CPUGeneratorImpl* generator() {
 
 void SplitGroup::all_reduce(const torch::Tensor& x, comm::ReduceOp op) const {
   if (ranks_ != nullptr) throw_if_error(ranks_->all_reduce(buffer_of(x), op));
+}
+
+torch::Tensor SplitGroup::all_gather(const torch::Tensor& x) const {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), part_.parts);
+  const torch::Tensor all = torch::empty(sizes, x.options());
+  if (ranks_ == nullptr) {
+    all.copy_(x);
+  } else {
+    throw_if_error(ranks_->all_gather(buffer_of(x.contiguous()), buffer_of(all)));
+  }
+  return all.movedim(0, 1).flatten(1, 2);
+}
+
+torch::Tensor SplitGroup::reduce_scatter(const torch::Tensor& x) const {
+  const torch::Tensor all = by_rank(x, part_.parts);
+  if (ranks_ == nullptr) return all[part_.index].clone();
+  const torch::Tensor mine = torch::empty_like(all[0]);
+  throw_if_error(ranks_->reduce_scatter(buffer_of(all), buffer_of(mine), comm::ReduceOp::kSum));
+  return mine;
 }
 
 torch::Tensor begin_split(const torch::Tensor& x, const SplitGroup* ranks) {

@@ -17,6 +17,7 @@ from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
 PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
 CONTEXT = ("strategy.context=2",)
 TENSOR = ("strategy.tensor=2",)
+SEQUENCE = (*TENSOR, "strategy.sequence_parallel=true")
 SHARDS = ("strategy.kind=fsdp",)
 # five segments with a tied weight
 GPT = ("gpt.toml", "model.layers=3", "steps=8", "train.clip_norm=1", "eval_every=4")
@@ -42,7 +43,8 @@ class ModelParallelTest(TrainTest):
                 ("-n", "2", *PIPELINE, "strategy.schedule=zero_bubble_v", "strategy.chunks=2"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", "train.recompute=true"),
                 ("-n", "4", *PIPELINE, "train.micro_batches=2", *SHARDS, "strategy.stage=1", "train.verify_every=3"),
-                ("-n", "4", *TENSOR, *PIPELINE), ("-n", "4", *CONTEXT, *SHARDS, "train.recompute=true"),
+                ("-n", "4", *TENSOR, *PIPELINE), ("-n", "4", *SEQUENCE, *PIPELINE),
+                ("-n", "4", *CONTEXT, *SHARDS, "train.recompute=true"),
                 ("-n", "4", *CONTEXT, *PIPELINE, "strategy.attention=heads"))
         for way in ways:
             end, losses = self.run_of(*GPT, *way, "checkpoint.directory=cut", "--overwrite")
@@ -52,7 +54,7 @@ class ModelParallelTest(TrainTest):
     def test_a_batch_may_have_fewer_samples_than_ranks_that_share_them(self):
         one = (*GPT, "train.global_batch=1", "--overwrite")
         _, alone = self.run_of(*one)
-        for way in (CONTEXT, TENSOR):
+        for way in (CONTEXT, TENSOR, SEQUENCE):
             self.assert_near(self.run_of(*one, "-n", "2", *way)[1], alone)
         self.assertIn("gives 2 replicas less than one sample", self.refused("gpt.toml", *one[1:], "-n", "4", *TENSOR))
 
@@ -65,11 +67,13 @@ class ModelParallelTest(TrainTest):
                   (("-n", "4", *PIPELINE, "train.micro_batches=2", *SHARDS, "strategy.stage=1"),
                    ("-n", "4", *PIPELINE, "strategy.pipeline=4"), ("-n", "4", *SHARDS)),
                   (("-n", "2", *CONTEXT), ("-n", "4", *PIPELINE, "train.micro_batches=2", *SHARDS),
-                   ("-n", "4", *TENSOR, *SHARDS)))
+                   ("-n", "4", *TENSOR, *SHARDS)),
+                  (("-n", "4", *SEQUENCE, "train.recompute=true"), ("-n", "2", *SEQUENCE), ("-n", "1")))
         for first, *ways in chains:
             self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
-            evaluated = self.stormo("evaluate", "cut", "--json")
-            self.assertEqual(evaluated.returncode, 0, evaluated.stderr)
+            for command in (("evaluate", "cut", "--json"), ("sample", "cut", "--length", "8")):
+                done = self.stormo(*command)
+                self.assertEqual(done.returncode, 0, done.stderr)
             for way in ways:
                 shutil.rmtree(self.folder / "copy", ignore_errors=True)
                 shutil.copytree(self.folder / "cut", self.folder / "copy", symlinks=True)
@@ -142,6 +146,9 @@ class ModelParallelTest(TrainTest):
              ("'parameter_server' does not cut replicas",)),
             (("-n", "2", *PIPELINE, "optimizer.kind=lbfgs", "optimizer.lr=1"), ("lbfgs needs the gradient",)),
             (("-n", "3", "strategy.tensor=3"), ("has 2 heads of attention, which 3 ranks", "use one of 1, 2 ranks")),
+            (("-n", "2", "strategy.sequence_parallel=true"), ("set tensor to 2 or more", "sequence_parallel")),
+            (("-n", "2", *SEQUENCE, "model.context=15"),
+             ("has 15 positions, which 2 ranks do not divide evenly", "a multiple of 2 positions")),
             (("-n", "2", *TENSOR, "optimizer.kind=lamb"), ("need norms of whole parameters",)),
             (("-n", "2", *PIPELINE, "train.micro_batches=1000000000000"), ("at most as many as it has samples",)),
             (("-n", "3", "strategy.context=3"), ("16 positions, which are not 2 equal chunks", "a multiple of 6")),
@@ -154,6 +161,8 @@ class ModelParallelTest(TrainTest):
             err = self.refused("gpt.toml", *arguments)
             for message in messages:
                 self.assertIn(message, err, arguments)
+        self.assertIn("does not compute parts of the positions of a sample",
+                      self.refused("mlp.toml", "-n", "2", *SEQUENCE))
 
     def test_the_part_of_a_rank_is_shown(self):
         recipe = ("gpt.toml", "-n", "2", *PIPELINE)
@@ -183,8 +192,8 @@ class ModelParallelTest(TrainTest):
         self.assertGreater(end["one_process_seconds"], 0)
         self.assertEqual([w["seconds"] for w in ways], sorted(w["seconds"] for w in ways))
         kinds = " ".join(key for w in ways for key in w["keys"])
-        for part in ("pipeline=2", "pipeline=4", "tensor=2", "kind=fsdp", "host_shared", "interleaved",
-                     "recompute=true"):
+        for part in ("pipeline=2", "pipeline=4", "tensor=2", "sequence_parallel=true", "kind=fsdp", "host_shared",
+                     "interleaved", "recompute=true"):
             self.assertIn(part, kinds)
         for way in (ways[0], ways[len(ways) // 2], ways[-1]):
             run, _ = self.run_of("gpt.toml", "model.layers=3", "-n", "4", *way["keys"], "steps=1")

@@ -56,6 +56,7 @@ class Sizes {
       case ActionKind::kAllReduce: all_reduce(); break;
       case ActionKind::kAverage: average(); break;
       case ActionKind::kSumTied: sum_tied(); break;
+      case ActionKind::kSumWhole: sum_whole(); break;
       case ActionKind::kForward:
       case ActionKind::kRecompute:
       case ActionKind::kBackward:
@@ -165,6 +166,20 @@ class Sizes {
     }
   }
 
+  /// All of one type together.
+  void sum_whole() {
+    std::vector<std::pair<DType, std::int64_t>> elements;
+    const auto all = plan::flatten(model_);
+    for (int i = a_.range.first; i <= a_.range.last; ++i) {
+      const plan::ParameterShape* const p = all[static_cast<std::size_t>(i)];
+      if (p->elsewhere || !is_trained_whole(p)) continue;
+      auto same = std::ranges::find(elements, p->dtype, &std::pair<DType, std::int64_t>::first);
+      if (same == elements.end()) same = elements.insert(same, {p->dtype, 0});
+      same->second += p->elements;
+    }
+    for (const auto& [dtype, count] : elements) add(count, dtype, {plan::kTensorAxis});
+  }
+
   /// What the ranks add up that compute layers together.
   void inner_sums() {
     if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
@@ -172,9 +187,33 @@ class Sizes {
     const int first_trained = backward ? first_trained_segment() : 0;
     for (int i = 0; i < a_.range.size(); ++i) {
       const int s = backward ? a_.range.last - i : a_.range.first + i;
-      if (backward && s <= first_trained) break;  // no gradient goes further
+      if (backward && s < first_trained) break;
       const plan::InnerSums& sums = model_.segments[static_cast<std::size_t>(s)].sums;
-      add_sums(backward ? sums.backward : sums.forward);
+      const bool goes_further = !backward || s > first_trained;
+      const auto begins = goes_further ? sums.backward : std::vector<std::int64_t>();
+      if (plan_.sequence_parallel) {
+        gather_and_scatter(begins, sums.forward);
+      } else {
+        add_sums(backward ? begins : sums.forward);
+      }
+    }
+  }
+  /// The same, where ranks have parts of the positions: forward gathers them where a split begins
+  /// and scatters them where it ends, and backward the other way round.
+  void gather_and_scatter(const std::vector<std::int64_t>& begins,
+                          const std::vector<std::int64_t>& ends) {
+    const bool backward = passes_gradient(a_.kind);
+    const DType own = own_type(), computed = sizes_.computes_in.value_or(own);
+    const auto &gathered = backward ? ends : begins, &scattered = backward ? begins : ends;
+    const std::size_t count = std::max(begins.size(), ends.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t k = backward ? count - 1 - i : i;
+      if (k < gathered.size()) {
+        add_inner(gathered[k], backward ? computed : own, GoalKind::kAllGather);
+      }
+      if (k < scattered.size()) {
+        add_inner(scattered[k], backward ? own : computed, GoalKind::kReduceScatter);
+      }
     }
   }
   void loss_sums() {
@@ -184,10 +223,12 @@ class Sizes {
     const DType own = own_type();
     const bool forward = a_.kind == ActionKind::kForward || a_.kind == ActionKind::kRecompute;
     const DType type = forward ? sizes_.computes_in.value_or(own) : own;
+    for (const std::int64_t n : sums) add_inner(n, type, GoalKind::kAllReduce);
+  }
+  /// `elements` of a sample of all positions.
+  void add_inner(std::int64_t elements, DType type, GoalKind goal) {
     const int positions = plan::context_part(plan_.mesh, 0).parts;
-    for (const std::int64_t n : sums) {
-      add(n * sizes_.samples / positions, type, {plan::kTensorAxis});
-    }
+    add(elements * sizes_.samples / positions, type, {plan::kTensorAxis}, goal);
   }
   /// Of the parameters, and of activations unless sizes_ says otherwise.
   DType own_type() const {
@@ -273,9 +314,8 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
 std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a,
                          const StepSizes& sizes) {
   if (!is_move(a.kind) || sizes.outputs.empty()) return 0;
-  const auto from = static_cast<std::size_t>(a.range.first);
-  const int slices = plan.model.segments[from].splits_output ? slice_of(plan.mesh, 0).parts : 1;
-  return sizes.outputs[from] / slices / context_part(plan.mesh, 0).parts;
+  return sizes.outputs[static_cast<std::size_t>(a.range.first)] /
+         parts_of_output(plan, a.range.first);
 }
 
 std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {

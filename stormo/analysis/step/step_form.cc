@@ -158,6 +158,41 @@ Status check_positions(const StepPlan& p) {
   return {};
 }
 
+/// The ranks of kTensorAxis have equal parts of the positions, from where the first split ends to
+/// where the last one begins.
+Status check_sequence(const StepPlan& p) {
+  if (!p.sequence_parallel) return {};
+  if (p.mesh.find(plan::kTensorAxis) < 0) {
+    return bad(std::string("sequence_parallel needs an axis '") + plan::kTensorAxis + "'");
+  }
+  const int ranks = plan::slice_of(p.mesh, 0).parts * plan::context_part(p.mesh, 0).parts;
+  const auto& segments = p.model.segments;
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const plan::SegmentShape& s = segments[i];
+    const std::string who = "segment '" + s.name + "' ";
+    if (s.positions < 1 || s.positions % ranks != 0) {
+      return bad(who + "has " + std::to_string(s.positions) + " positions, which " +
+                 std::to_string(ranks) + " ranks do not divide evenly (sequence_parallel)");
+    }
+    const bool comes_whole = i == 0, goes_whole = i + 1 == segments.size();
+    if (s.sums.backward.size() + (goes_whole ? 0 : 1) !=
+        s.sums.forward.size() + (comes_whole ? 0 : 1)) {
+      return bad(who + "begins " + std::to_string(s.sums.backward.size()) + " splits and ends " +
+                 std::to_string(s.sums.forward.size()) +
+                 ". With sequence_parallel the first segment ends one that it does not begin, the "
+                 "last one begins one that it does not end, and all others end what they begin");
+    }
+    if (s.keys > 0 && s.heads == 0) {
+      return bad(who +
+                 "has attention whose heads are not split, so it needs all positions "
+                 "(sequence_parallel)");
+    }
+  }
+  if (segments.back().splits_output) return {};
+  return bad("sequence_parallel needs an output in parts of the last segment, '" +
+             segments.back().name + "'");
+}
+
 Status check_rest(const StepPlan& p) {
   const auto check = [&](const std::vector<Placement>& rest, const char* what) -> Status {
     if (rest.size() != p.mesh.axes.size()) {
@@ -178,6 +213,7 @@ Status check_rest(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check_stages(p));
   STORMO_RETURN_IF_ERROR(check_slices(p));
   STORMO_RETURN_IF_ERROR(check_positions(p));
+  STORMO_RETURN_IF_ERROR(check_sequence(p));
   STORMO_RETURN_IF_ERROR(check_remote_state(p));
   for (std::size_t i = 0; i < p.parameters.size(); ++i) {
     const std::string axis = " over " + p.mesh.axes[i].name;
@@ -231,7 +267,8 @@ bool may_be_delayed(const Action& a) {
   if (a.asynchronous) return false;
   return a.kind == ActionKind::kRecompute || a.kind == ActionKind::kMoveGradient ||
          passes_gradient(a.kind) || adds_gradients(a.kind) || a.kind == ActionKind::kAllReduce ||
-         a.kind == ActionKind::kSumTied || a.kind == ActionKind::kUpdate;
+         a.kind == ActionKind::kSumTied || a.kind == ActionKind::kSumWhole ||
+         a.kind == ActionKind::kUpdate;
 }
 
 /// The loss of an output of which each rank has a part.

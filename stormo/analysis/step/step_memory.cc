@@ -240,7 +240,7 @@ class Walk {
   std::int64_t output(Range segments) const {
     return sizes_.outputs.empty() ? 0
                                   : sizes_.outputs[static_cast<std::size_t>(segments.last)] /
-                                        context_part(plan_.mesh, 0).parts;
+                                        parts_of_output(plan_, segments.last);
   }
 
   std::vector<plan::FlatGroup> groups(Range parameters) const {

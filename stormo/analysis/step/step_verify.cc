@@ -71,6 +71,7 @@ Status StepWalk::next(const Action& a) {
     case ActionKind::kReduceScatter: return reduce_scatter(a);
     case ActionKind::kReleaseGradients: return release_gradients(a);
     case ActionKind::kSumTied: return sum_tied(a);
+    case ActionKind::kSumWhole: return sum_whole(a);
     case ActionKind::kFindUnused: return find_unused();
     case ActionKind::kShareGradients: return share_gradients(a);
     case ActionKind::kShareParameters: return share_parameters(a);
@@ -151,8 +152,11 @@ Status StepWalk::add_gradient(std::size_t i) {
   if (stage_axis_ >= 0 && !stages_.is_tied(static_cast<int>(i))) {
     terms[at(stage_axis_)] = Placement::kStaged;
   }
-  // what is split has gradients of slices, the rest the same on each rank
-  if (tensor_axis_ >= 0) terms[at(tensor_axis_)] = Placement::kSplit;
+  // What is split has gradients of slices. The rest has the same on each rank, unless that has only
+  // some of the positions.
+  if (tensor_axis_ >= 0 && !(plan_.sequence_parallel && is_trained_whole(shapes_[i]))) {
+    terms[at(tensor_axis_)] = Placement::kSplit;
+  }
   for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
     if (p.gradients[axis] != terms[axis]) {
       return bad("adds to gradients that are reduced: " +
@@ -217,7 +221,9 @@ Status StepWalk::update(std::size_t i, Parameter& p) {
                  placed(i, "gradients", p.gradients, axis));
     }
     if (gradients == Placement::kPartial && !one_rank(axis) && !p.read_by_peers[axis]) {
-      if (cut || static_cast<int>(axis) == stage_axis_) return final_gradients(i);
+      const bool cuts_model =
+          static_cast<int>(axis) == stage_axis_ || static_cast<int>(axis) == tensor_axis_;
+      if (cut || cuts_model) return final_gradients(i);
       p.weights[axis] = Placement::kDiverged;
     } else if (cut) {
       p.weights[axis] = Placement::kShard;

@@ -25,6 +25,7 @@ namespace stormo::analysis {
 /// | reduce_scatter    | gradients: partial on its axis; weights      | gradients: shard; its terms |
 /// | release_gradients | the terms of a reduce_scatter                | no terms                    |
 /// | sum_tied          | gradients: partial over the stages that read them | gradients: staged      |
+/// | sum_whole         | gradients of what is not split: partial over tp; not shard | gradients: split |
 /// | find_unused       | gradients: nowhere partial, but over stages  | unused gradients are none   |
 /// | share_gradients   | gradients: partial; optimizer state: shard   | gradients that others read  |
 /// | share_parameters  | parameters: shard, at rest shared            | parameters: shared          |
@@ -40,7 +41,8 @@ namespace stormo::analysis {
 /// Where the mesh has an axis "pp", the model is cut into stages: what is computed together is of
 /// one stage, and what goes from one to another is moved. Parameters are staged over it, and so are
 /// their gradients, unless several stages read them. Over an axis "tp" parameters are split, and so
-/// are their gradients; what the ranks add up is a part of the computations.
+/// are their gradients; what the ranks add up is a part of the computations. With sequence_parallel
+/// the gradients of what is not split are partial over it after a backward.
 ///
 /// Where steps overlap, actions are looked at in the order in which one batch passes them
 /// (plan::order_of_batch()). A rank uses the gradients of a batch before it adds to those of the

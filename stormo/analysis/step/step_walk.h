@@ -115,6 +115,7 @@ class StepWalk {
   Status reduce_scatter(const plan::Action& a);
   Status release_gradients(const plan::Action& a);
   Status sum_tied(const plan::Action& a);
+  Status sum_whole(const plan::Action& a);
   Status find_unused();
   Status share_gradients(const plan::Action& a);
   Status in_place(std::size_t i) const;

@@ -69,6 +69,29 @@ Status StepWalk::sum_tied(const Action& a) {
   });
 }
 
+/// Of what the ranks do not split that have parts of the positions.
+Status StepWalk::sum_whole(const Action& a) {
+  if (!plan_.sequence_parallel) return bad("finds no ranks that have parts of the positions");
+  STORMO_RETURN_IF_ERROR(gradients_complete(a));
+  bool any = false;
+  STORMO_RETURN_IF_ERROR(each(a, true, [&](std::size_t i, Parameter& p) -> Status {
+    if (!is_trained_whole(shapes_[i])) return {};
+    if (!p.has_gradients) return bad("finds no gradients of " + name(i));
+    for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
+      const bool terms = p.gradients[axis] == Placement::kPartial;
+      const bool fits =
+          static_cast<int>(axis) == tensor_axis_ ? terms : p.gradients[axis] != Placement::kShard;
+      if (fits) continue;
+      return bad("needs whole terms of each rank, but " +
+                 placed(i, "gradients", p.gradients, axis));
+    }
+    p.gradients[at(tensor_axis_)] = Placement::kSplit;
+    any = true;
+    return {};
+  }));
+  return any ? Status() : bad("finds nothing to add up: the ranks split all of these parameters");
+}
+
 /// Among the ranks of each stage.
 Status StepWalk::find_unused() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {

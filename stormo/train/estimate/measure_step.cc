@@ -56,7 +56,8 @@ class OneOfSeveral {
   OneOfSeveral(const Task& task, const Strategy& strategy)
       : task_(task),
         chain_(std::dynamic_pointer_cast<model::Chain>(task.module)),
-        alone_(tensor::SplitGroup::alone(std::max(1, strategy.tensor))) {
+        alone_(
+            tensor::SplitGroup::alone(std::max(1, strategy.tensor), strategy.sequence_parallel)) {
     if (chain_ == nullptr) return;
     if (strategy.context > 1) {
       positions_ = tensor::ContextGroup::alone(strategy.context, strategy.attention);

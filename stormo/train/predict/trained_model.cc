@@ -33,6 +33,7 @@ Status check_overrides(const ParsedRecipe& parsed) {
   alone.recipe.train.strategy.pipeline = 1;  // one process has the whole model
   alone.recipe.train.strategy.tensor = 1;
   alone.recipe.train.strategy.context = 1;
+  alone.recipe.train.strategy.sequence_parallel = false;
   if (errors.empty()) errors = check_recipe(alone, 1);
   if (errors.empty()) return {};
   return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));

@@ -155,7 +155,11 @@ class RecipeCheck {
       any.segments.push_back({.name = "module",
                               .parameters = {weight},
                               .heads = strategy.context * strategy.tensor,
-                              .positions = 2 * std::int64_t{strategy.context}});
+                              .positions = 2 * std::int64_t{strategy.context} * strategy.tensor});
+    }
+    if (!any.segments.empty()) {
+      any.segments.front().sums.forward = any.segments.back().sums.backward = {1};
+      any.segments.back().splits_output = true;
     }
     if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself
       const auto plan = parallel::plan_for(

@@ -218,7 +218,7 @@ Status TrainingRun::train() {
 }
 
 Status TrainingRun::train_one_step() {
-  seed_step(options_.seed, state_.step, random_stream(setup_.plan.mesh, world_.rank()));
+  seed_step(options_.seed, state_.step, random_stream(setup_.plan, world_.rank()));
   lanes_.set_step(state_.step + 1);
   learning_rate_ = rate_of(state_.step);
   agreed_ = false;

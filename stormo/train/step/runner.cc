@@ -251,6 +251,7 @@ Status Runner::execute(const Action& action) {
     case ActionKind::kReduceScatter:
     case ActionKind::kReleaseGradients:
     case ActionKind::kSumTied:
+    case ActionKind::kSumWhole:
     case ActionKind::kFindUnused:
     case ActionKind::kShareGradients:
     case ActionKind::kShareParameters: return parts_.store.perform(action, weight());

@@ -36,10 +36,14 @@ std::string_view parameter_of(std::string_view piece) {
 /// Whether a piece of state is one number, not of the form of its parameter.
 bool is_step_count(std::string_view piece) { return piece.starts_with("optimizer.step."); }
 
-/// The plan as replicas of one stage see it: stages add up tied gradients by themselves.
-plan::StepPlan without_tied(plan::StepPlan plan) {
-  std::erase_if(plan.actions,
-                [](const plan::Action& a) { return a.kind == plan::ActionKind::kSumTied; });
+/// Whether the ranks of a replica add up gradients by themselves.
+bool is_sum(const plan::Action& a) {
+  return a.kind == plan::ActionKind::kSumTied || a.kind == plan::ActionKind::kSumWhole;
+}
+
+/// The plan as replicas of a part see it.
+plan::StepPlan without_sums(plan::StepPlan plan) {
+  std::erase_if(plan.actions, is_sum);
   return plan;
 }
 
@@ -75,7 +79,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
   }
   if (plan.mesh.find(plan::kTensorAxis) >= 0) {
     tensor_ = groups.over({plan::kTensorAxis}).take_or_throw();
-    split_.emplace(*tensor_);
+    split_.emplace(*tensor_, plan.sequence_parallel);
     chain_ = std::dynamic_pointer_cast<model::Chain>(module);
   }
   for (const plan::SegmentShape& s : plan.model.segments) segments_.emplace_back(s.name, s.stage);
@@ -152,15 +156,38 @@ const ModelParallelStore::Parameter& ModelParallelStore::parameter(std::string_v
 }
 
 Status ModelParallelStore::check(const plan::StepPlan& plan) const {
-  return own_->check(without_tied(plan));
+  if (plan.sequence_parallel != (split_ && split_->sequence_parallel())) {
+    return Status(Code::kBadPlan, plan.sequence_parallel
+                                      ? "the plan has parts of positions, the store has none"
+                                      : "the store has parts of positions, the plan has none");
+  }
+  return own_->check(without_sums(plan));
 }
 
-void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(without_tied(plan)); }
+void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(without_sums(plan)); }
 
 Status ModelParallelStore::perform(const plan::Action& action, double weight) {
-  if (action.kind != plan::ActionKind::kSumTied) return own_->perform(action, weight);
-  STORMO_RETURN_IF_ERROR(sum_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
+  if (!is_sum(action)) return own_->perform(action, weight);
+  STORMO_RETURN_IF_ERROR(action.kind == plan::ActionKind::kSumWhole
+                             ? sum_whole(action.range)
+                             : sum_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
   done(action);
+  return {};
+}
+
+// All of one type together. The ranks computed the same samples, so the same gradients are there.
+Status ModelParallelStore::sum_whole(plan::Range range) {
+  std::map<torch::ScalarType, std::vector<comm::Buffer>> terms;
+  for (int i = range.first; i <= range.last; ++i) {
+    const Parameter& p = parameters_[static_cast<std::size_t>(i)];
+    torch::Tensor& gradient = p.named.tensor.mutable_grad();
+    if (p.split.units > 0 || !has(p) || !gradient.defined()) continue;
+    gradient = gradient.contiguous();
+    terms[gradient.scalar_type()].push_back(tensor::buffer_of(gradient));
+  }
+  for (const auto& [type, buffers] : terms) {
+    STORMO_RETURN_IF_ERROR(tensor_->all_reduce(buffers, comm::ReduceOp::kSum));
+  }
   return {};
 }
 

@@ -84,6 +84,7 @@ class ModelParallelStore final : public ParameterStore {
   Status sum_tied(Parameter& p);
   /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
   Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
+  Status sum_whole(plan::Range range);
   void replicate(std::vector<NamedParameter> own, const OptimizerOptions& options,
                  const ReductionOptions& how);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,

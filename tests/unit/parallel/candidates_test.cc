@@ -64,15 +64,30 @@ TEST(Candidates, AreAllMeshesThatTheModelAllows) {
 }
 
 TEST(Candidates, AreThereOnceEach) {
-  std::set<std::tuple<int, int, int, std::string_view, std::string, int, int, bool, int, int, bool>>
+  std::set<std::tuple<int, int, bool, int, std::string_view, std::string, int, int, bool, int, int,
+                      bool>>
       seen;
   const auto all = candidates({.ranks_per_host = {4, 4}}, 16, true);
   for (const Candidate& c : all) {
     const Strategy& s = c.strategy;
-    seen.insert({s.pipeline, s.tensor, s.context, to_string(s.attention), s.schedule, s.chunks,
-                 s.stage, s.hybrid, static_cast<int>(s.parameters), c.micro_batches, c.recompute});
+    seen.insert({s.pipeline, s.tensor, s.sequence_parallel, s.context, to_string(s.attention),
+                 s.schedule, s.chunks, s.stage, s.hybrid, static_cast<int>(s.parameters),
+                 c.micro_batches, c.recompute});
   }
   EXPECT_EQ(seen.size(), all.size());
+}
+
+TEST(Candidates, ShareThePositionsBetweenLayersWhereTheModelCan) {
+  for (const bool by_positions : {false, true}) {
+    const auto all = candidates({.ranks_per_host = {4}}, 16, by_positions);
+    const auto count = [&](bool shares) {
+      return std::ranges::count_if(all, [=](const Candidate& c) {
+        return c.strategy.tensor > 1 && c.strategy.sequence_parallel == shares;
+      });
+    };
+    EXPECT_GT(count(false), 0);
+    EXPECT_EQ(count(true), by_positions ? count(false) : 0);
+  }
 }
 
 TEST(Candidates, KeepStagesBusy) {

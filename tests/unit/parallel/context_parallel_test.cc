@@ -94,7 +94,7 @@ TEST(ContextParallel, RanksOfASampleLoadTheSame) {
     EXPECT_EQ(context_part(p.mesh, r), (plan::Part{r / 2 % 2, 2}));
     EXPECT_EQ(slice_of(p.mesh, r), (plan::Part{r % 2, 2}));
     EXPECT_EQ(copy_of_model(p.mesh, r), (plan::Part{r / 8 * 2 + r / 2 % 2, 6}));
-    EXPECT_EQ(random_stream(p.mesh, r), r / 2);  // positions have random numbers of their own
+    EXPECT_EQ(random_stream(p, r), r / 2);  // positions have random numbers of their own
   }
   EXPECT_EQ(plan::model_axes(p.mesh), (std::vector<std::string>{"pp", "tp"}));
   // the averages over both axes are one

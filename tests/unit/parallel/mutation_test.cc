@@ -21,6 +21,7 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
 
@@ -43,7 +44,10 @@ plan::ModelShape model() {
                             .positions = 12,
                             .keys = 24});
     out.segments.back().parameters[0].split = {.units = 4};
+    if (i < 2) out.segments.back().sums.forward = {8};
+    if (i > 0) out.segments.back().sums.backward = {8};
   }
+  out.segments[2].splits_output = true;
   out.segments[2].borrowed = {0};
   return out;
 }
@@ -62,6 +66,8 @@ std::vector<StepPlan> strategies() {
       {elastic_averaging(3, 8)},
       {tensor_parallel(2)},
       {tensor_parallel(2), mirrored(2)},
+      {tensor_parallel(2), sequence_parallel()},
+      {tensor_parallel(2), mirrored(2), sequence_parallel()},
       {context_parallel(2, plan::AttentionForm::kRing)},
       {context_parallel(3, plan::AttentionForm::kHeads), tensor_parallel(2), mirrored(2)}};
   for (const int stage : {1, 2, 3}) {
@@ -71,6 +77,8 @@ std::vector<StepPlan> strategies() {
       ways.push_back({mirrored(2), sharded(how)});
       ways.push_back(
           {context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2), sharded(how)});
+      ways.push_back(ways.back());
+      ways.back().push_back(sequence_parallel());
       ways.push_back({pipeline({.schedule = gpipe()}), sharded(how)});
       ways.push_back({pipeline({.schedule = gpipe()}),
                       context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2),

@@ -19,6 +19,7 @@
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/parallel/tensor_parallel.h>
@@ -104,13 +105,29 @@ TEST(TensorParallel, IsTheInnermostAxis) {
     EXPECT_EQ(data_part(p.mesh, r), (plan::Part{r / 4, 3}));
     EXPECT_EQ(stage_of(p.mesh, r), r / 2 % 2);
     EXPECT_EQ(slice_of(p.mesh, r), (plan::Part{r % 2, 2}));
-    EXPECT_EQ(random_stream(p.mesh, r), r / 2);
+    EXPECT_EQ(random_stream(p, r), r / 2);
   }
   // the tied weight is on both stages, in slices
   EXPECT_EQ(project(p, 2).model.segments[0].parameters[0].elements, 40);
   EXPECT_FALSE(project(p, 2).model.segments[0].parameters[0].elsewhere);
   EXPECT_TRUE(project(p, 2).model.segments[1].parameters[1].elsewhere);
   EXPECT_EQ(project(p, 2).model.segments[1].parameters[1].elements, 192);
+}
+
+/// The same of 2 positions, of which ranks can have parts.
+plan::ModelShape transformer_by_positions() {
+  plan::ModelShape out = transformer();
+  for (plan::SegmentShape& s : out.segments) {
+    s.positions = 2;
+    s.keys = s.heads > 0 ? 32 : 0;
+  }
+  return out;
+}
+
+/// On ranks that have these parts.
+StepPlan sequence_plan_of(std::vector<Pass> passes) {
+  passes.push_back(sequence_parallel());
+  return compose(one_device(transformer_by_positions()), passes).take_or_throw();
 }
 
 /// The elements of each collective over tp, by the kind of its action.
@@ -295,6 +312,176 @@ TEST(TensorParallel, VerifyRefusesAnotherPlan) {
   EXPECT_NE(why([&](StepPlan& p) {
               action(p, ActionKind::kUpdate).axes = {"tp"};
             }).find("have different parts of the model"),
+            std::string::npos);
+}
+
+TEST(SequenceParallel, APlanSaysWhereGradientsAreTerms) {
+  const StepPlan p = sequence_plan_of({micro_batches(2), tensor_parallel(2), mirrored(2)});
+  EXPECT_EQ(p.strategy, "one_device+micro_batches2+tensor2+mirrored+sequence_parallel");
+  const std::string text = to_text(p);
+  for (const char* line :
+       {"mesh dp=2 tp=2\n", "step micro_batches=2 sequence_parallel\n",
+        "segment 0: embedding flops=10 sums 16 positions 2\n",
+        "segment 1: block0 flops=100 heads 4 sums 16 gradient_sums 16 positions 2 keys 32\n",
+        "action 7: sum_whole 0-7 ", "action 8: all_reduce 0-7 over dp"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << " in\n" << text;
+  }
+  EXPECT_EQ(*plan::parse_step_plan(text), p);
+  // each position is dropped out by itself
+  for (Rank r = 0; r < 4; ++r) EXPECT_EQ(random_stream(p, r), r);
+}
+
+TEST(SequenceParallel, GathersWhereASplitBeginsAndScattersWhereItEnds) {
+  using enum plan::GoalKind;
+  using Kinds = std::vector<std::pair<plan::GoalKind, std::int64_t>>;
+  analysis::StepSizes sizes;
+  sizes.samples = 5;
+  const auto over_tp = [&](const StepPlan& p, ActionKind kind) {
+    Kinds out;
+    for (std::size_t i = 0; i < p.actions.size(); ++i) {
+      if (p.actions[i].kind != kind) continue;
+      for (const analysis::Collective& c : analysis::collectives_of(p, i, sizes)) {
+        if (c.axes == std::vector<std::string>{plan::kTensorAxis}) {
+          out.emplace_back(c.goal, c.elements);
+        }
+      }
+    }
+    return out;
+  };
+  // embedding, two blocks, head; each pair sends what an all-reduce sends
+  const StepPlan p = sequence_plan_of({tensor_parallel(2)});
+  const Kinds block = {{kAllGather, 80}, {kReduceScatter, 80}};
+  EXPECT_EQ(over_tp(p, ActionKind::kForward),
+            (Kinds{{kReduceScatter, 80}, block[0], block[1], block[0], block[1], block[0]}));
+  EXPECT_EQ(over_tp(p, ActionKind::kBackward),
+            (Kinds{block[1], block[0], block[1], block[0], block[1], block[0]}));
+  EXPECT_EQ(over_tp(p, ActionKind::kLoss), (Kinds{{kAllReduce, 10}, {kAllReduce, 20}}));
+  EXPECT_EQ(over_tp(p, ActionKind::kSumWhole), (Kinds{{kAllReduce, 24}}));  // the norms
+  EXPECT_EQ(over_tp(sequence_plan_of({tensor_parallel(2), recompute()}), ActionKind::kRecompute),
+            (Kinds{block[1], block[0], block[1]}));  // of the embedding and the first block
+  // without what is trained in front of a block its gradients go no further
+  plan::ModelShape frozen = transformer_by_positions();
+  for (const std::size_t s : {0, 1}) {
+    for (plan::ParameterShape& q : frozen.segments[s].parameters) q.trainable = false;
+  }
+  frozen.segments[3].borrowed.clear();
+  const StepPlan q = *compose(one_device(frozen), {tensor_parallel(2), sequence_parallel()});
+  EXPECT_EQ(over_tp(q, ActionKind::kBackward), (Kinds{block[1], block[0]}));
+}
+
+TEST(SequenceParallel, BetweenLayersARankKeepsAndMovesItsPositions) {
+  const std::vector<std::int64_t> outputs(4, 64);
+  const std::vector<Pass> staged = {micro_batches(2), pipeline({}), tensor_parallel(2)};
+  const auto moved = [&](const StepPlan& p) {
+    analysis::StepSizes sizes;
+    sizes.outputs = outputs;
+    return analysis::moved_bytes(
+        p, *std::ranges::find(p.actions, ActionKind::kMoveActivation, &plan::Action::kind), sizes);
+  };
+  EXPECT_EQ(moved(plan_of(staged)), 64);
+  EXPECT_EQ(moved(sequence_plan_of(staged)), 32);
+  const auto kept = [&](const StepPlan& p) {
+    const auto peak =
+        analysis::memory(p, {.activations = {0, 0, 0, 8000}, .outputs = outputs}).peak;
+    return peak.activations;
+  };
+  // of two groups of segments the input of the second one is kept
+  EXPECT_EQ(kept(plan_of({tensor_parallel(2), recompute()})), 64 + 8000);
+  EXPECT_EQ(kept(sequence_plan_of({tensor_parallel(2), recompute()})), 32 + 8000);
+}
+
+// Each stage adds up its own; the order of the plan has them in front of what the others read.
+TEST(SequenceParallel, AddsUpWhereGradientsAreComplete) {
+  const auto texts = [](const StepPlan& p) {
+    std::vector<std::string> out;
+    for (const plan::Action& a : p.actions) {
+      if (a.kind == ActionKind::kSumWhole) out.push_back(to_text(a));
+    }
+    return out;
+  };
+  EXPECT_EQ(texts(sequence_plan_of({micro_batches(2), pipeline({}), tensor_parallel(2)})),
+            (std::vector<std::string>{"sum_whole 4-7", "sum_whole 0-3"}));
+  EXPECT_EQ(texts(sequence_plan_of(
+                {micro_batches(2), pipeline({.schedule = pipedream_2bw()}), tensor_parallel(2)})),
+            (std::vector<std::string>{"sum_whole 0-3 delay 1", "sum_whole 4-7"}));
+  // the embedding has no whole parameter
+  EXPECT_EQ(texts(sequence_plan_of({tensor_parallel(2), sharded({.stage = 3, .ranks = 2})})),
+            (std::vector<std::string>{"sum_whole 7-7", "sum_whole 4-6", "sum_whole 1-3"}));
+}
+
+TEST(SequenceParallel, RefusesWhatHasNoPositionsForEachRank) {
+  const auto why = [](const plan::ModelShape& model, const std::vector<Pass>& passes) {
+    return compose(one_device(model), passes).status().message();
+  };
+  const std::vector<Pass> both = {tensor_parallel(2), sequence_parallel()};
+  const auto changed = [&](const auto& change) {
+    plan::ModelShape model = transformer_by_positions();
+    change(model.segments);
+    return why(model, both);
+  };
+  EXPECT_NE(why(transformer(), both)
+                .find("segment 'embedding' does not compute parts of the positions of a sample"),
+            std::string::npos);
+  EXPECT_NE(why(transformer_by_positions(), {tensor_parallel(4), sequence_parallel()})
+                .find("segment 'embedding' has 2 positions, which 4 ranks do not divide evenly; "
+                      "use a multiple of 4 positions (model.context)"),
+            std::string::npos);
+  EXPECT_NE(
+      why(transformer_by_positions(), {sequence_parallel()}).find("apply tensor_parallel() first"),
+      std::string::npos);
+  EXPECT_NE(why(transformer_by_positions(), {both[0], both[1], both[1]}).find("apply it once"),
+            std::string::npos);
+  EXPECT_NE(changed([](auto& s) {
+              s[1].sums.backward.clear();
+            }).find("segment 'block0' begins 0 splits and ends 1. With sequence_parallel"),
+            std::string::npos);
+  EXPECT_NE(changed([](auto& s) {
+              s[3].splits_output = false;
+            }).find("needs an output in parts of the last segment, 'head'"),
+            std::string::npos);
+  EXPECT_NE(changed([](auto& s) { s[1].heads = 0; }).find("attention whose heads are not split"),
+            std::string::npos);
+  EXPECT_NE(plan_for({.sequence_parallel = true}, transformer_by_positions(), {{2}})
+                .status()
+                .message()
+                .find("set tensor to 2 or more, or leave out sequence_parallel"),
+            std::string::npos);
+}
+
+TEST(SequenceParallel, VerifyRefusesAnotherPlan) {
+  const auto why = [](StepPlan p, const auto& change) {
+    change(p);
+    return analysis::verify(p).message();
+  };
+  const auto position = [](StepPlan& p, ActionKind kind) {
+    return std::ranges::find(p.actions, kind, &plan::Action::kind);
+  };
+  const StepPlan good = sequence_plan_of({tensor_parallel(2)});
+  EXPECT_NE(why(good, [&](StepPlan& p) { p.actions.erase(position(p, ActionKind::kSumWhole)); })
+                .find("(block0.norm) are partial over tp"),
+            std::string::npos);
+  EXPECT_NE(why(good,
+                [&](StepPlan& p) {
+                  position(p, ActionKind::kSumWhole)->range = {0, 0};
+                })
+                .find("finds nothing to add up"),
+            std::string::npos);
+  EXPECT_NE(why(good, [](StepPlan& p) { p.sequence_parallel = false; })
+                .find("finds no ranks that have parts of the positions"),
+            std::string::npos);
+  EXPECT_NE(why(good, [](StepPlan& p) { p.model.segments[2].positions = 3; })
+                .find("segment 'block1' has 3 positions, which 2 ranks do not divide evenly"),
+            std::string::npos);
+  // what a reduce_scatter leaves is not whole
+  const StepPlan shards = sequence_plan_of({tensor_parallel(2), sharded({.stage = 2, .ranks = 2})});
+  EXPECT_NE(why(shards,
+                [&](StepPlan& p) {
+                  const auto sum = position(p, ActionKind::kSumWhole);
+                  const plan::Action last = *sum;
+                  p.actions.erase(sum);
+                  p.actions.insert(position(p, ActionKind::kFindUnused), last);
+                })
+                .find("needs whole terms of each rank"),
             std::string::npos);
 }
 

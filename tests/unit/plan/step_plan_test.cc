@@ -120,7 +120,8 @@ TEST(StepPlan, ErrorsNameLineColumnAndReason) {
       "7:11: 'sleep' is not an action; there are load, count, forward, loss, recompute, backward, "
       "backward_input, backward_weight, "
       "move_activation, move_gradient, all_gather, reshard, all_reduce, reduce_scatter, "
-      "release_gradients, sum_tied, find_unused, share_gradients, share_parameters, pull, push, "
+      "release_gradients, sum_tied, sum_whole, find_unused, share_gradients, share_parameters, "
+      "pull, push, "
       "average, exchange, norm, unscale, clip, "
       "update, agree");
   EXPECT_EQ(message_of(state + "action 0: update 2-1"),
@@ -139,6 +140,8 @@ TEST(StepPlan, HashFollowsEveryField) {
       [](StepPlan& p) { p.micro_batches = 3; },
       [](StepPlan& p) { p.scaled_loss = false; },
       [](StepPlan& p) { p.clipped = false; },
+      [](StepPlan& p) { p.attention = AttentionForm::kHeads; },
+      [](StepPlan& p) { p.sequence_parallel = true; },
       [](StepPlan& p) { p.model.segments[0].name = "zeroth"; },
       [](StepPlan& p) { p.model.segments[0].flops_per_sample = 21; },
       [](StepPlan& p) { p.model.segments[1].borrowed = {0}; },

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
+#include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/plan/project.h>
@@ -91,7 +93,8 @@ Held measured(const PlanRun& run) {
 }
 
 /// Of a step of `rows` rows on one rank, of `tensor` that compute layers together.
-StepMeasurement measurement(const Problem& problem, std::int64_t rows, int tensor) {
+StepMeasurement measurement(const Problem& problem, std::int64_t rows, int tensor,
+                            bool sequence_parallel) {
   const auto chain = problem.model(3);
   Task task;
   task.module = chain;
@@ -105,6 +108,7 @@ StepMeasurement measurement(const Problem& problem, std::int64_t rows, int tenso
   const OneBatch data(problem.batches(1, rows).front());
   TrainerOptions options;
   options.strategy.tensor = tensor;
+  options.strategy.sequence_parallel = sequence_parallel;
   return measure_step(task, data, options, rows, /*in_parts=*/false).take_or_throw();
 }
 
@@ -201,20 +205,34 @@ TEST(MemoryPrediction, WithActivations) {
       },
       torch::kFloat32};
   constexpr std::int64_t kRows = 16;
-  std::map<std::pair<std::int64_t, int>, StepMeasurement> measurements;  // by rows and tensor
-  for (const Way& way : ways()) {
+  // by rows, tensor and sequence_parallel
+  std::map<std::tuple<std::int64_t, int, bool>, StepMeasurement> measurements;
+  std::vector<Way> all = ways();
+  all.push_back(
+      {"tensor, positions, recompute",
+       {parallel::tensor_parallel(2), parallel::sequence_parallel(), parallel::recompute()}});
+  all.push_back(
+      {"tensor of 4, positions", {parallel::tensor_parallel(4), parallel::sequence_parallel()}});
+  for (const Way& way : all) {
     const PlanRun run = run_of(way, gpt, kRows);
     const std::int64_t rows = kRows / data_part(run.plan.mesh, 0).parts / run.plan.micro_batches;
     const int tensor = slice_of(run.plan.mesh, 0).parts;
-    if (!measurements.contains({rows, tensor})) {
-      measurements[{rows, tensor}] = measurement(gpt, rows, tensor);
+    const std::tuple key(rows, tensor, run.plan.sequence_parallel);
+    if (!measurements.contains(key)) {
+      measurements[key] = measurement(gpt, rows, tensor, run.plan.sequence_parallel);
     }
     analysis::MemorySizes sizes = memory_sizes_of(run.options);
-    sizes.activations = measurements[{rows, tensor}].activations;
-    sizes.outputs = measurements[{rows, tensor}].outputs;
+    sizes.activations = measurements[key].activations;
+    sizes.outputs = measurements[key].outputs;
     expect_within(way.name, analysis::memory(run.plan, sizes).peak.total(), measured(run).peak,
                   0.10);
   }
+  const auto of_block = [&](bool sequence_parallel) {
+    return measurements.at({kRows, 4, sequence_parallel}).activations[1];
+  };
+  std::printf("activations of a block on 4 ranks: %lld bytes, with positions in parts %lld\n",
+              static_cast<long long>(of_block(false)), static_cast<long long>(of_block(true)));
+  EXPECT_LT(of_block(true), of_block(false));
 }
 
 }  // namespace

@@ -45,19 +45,25 @@ Strategy fsdp_in_stages(int stage, int pipeline, const std::string& schedule = "
           .chunks = chunks};
 }
 
+/// Each of the ranks that compute layers together has a part of the positions between them.
+Strategy by_positions(Strategy s) {
+  s.sequence_parallel = true;
+  return s;
+}
+
 class ModelParallelTrace : public testing::TestWithParam<Way> {};
 
 TEST_P(ModelParallelTrace, IsThePlanAndTrainsAsOneProcess) {
   const Way& way = GetParam();
   const auto parts = static_cast<std::size_t>(way.strategy.pipeline * way.strategy.chunks);
   const int heads = std::max(2, way.strategy.tensor * way.strategy.context);
-  const int positions = std::max(8, 4 * way.strategy.context);
+  const int positions = std::max(8, 4 * way.strategy.context * way.strategy.tensor);
   for (const Problem& problem :
        {test::gpt_problem(true, heads, positions), test::gpt_problem(false, heads, positions),
         test::mlp_problem(), test::cnn_problem(), test::text_problem(),
         test::with_frozen_segment(test::mlp_problem(), 0),
         test::with_frozen_segment(test::gpt_problem(false, heads, positions), 1)}) {
-    if (way.strategy.context > 1 &&
+    if ((way.strategy.context > 1 || way.strategy.sequence_parallel) &&
         problem.model(3)->split_shape().segments.front().positions == 0) {
       continue;  // only a gpt computes parts of the positions
     }
@@ -133,6 +139,37 @@ INSTANTIATE_TEST_SUITE_P(
             {2, 2},
             {.pipeline = 2, .tensor = 2, .schedule = "interleaved", .chunks = 2},
             {.micro_batches = 4, .clip = true}},
+        Way{"sequence", {2}, by_positions({.tensor = 2})},
+        Way{"sequence_on_hosts",
+            {1, 1},
+            by_positions({.tensor = 2}),
+            {.micro_batches = 3, .clip = true}},
+        Way{"sequence_of_three", {3}, by_positions({.tensor = 3}), {.clip = true}},
+        Way{"sequence_recomputed_replicas",
+            {2, 2},
+            by_positions({.tensor = 2}),
+            {.micro_batches = 2, .clip = true, .recompute = true}},
+        Way{"sequence_in_stages",
+            {4},
+            by_positions({.pipeline = 2, .tensor = 2}),
+            {.micro_batches = 4, .clip = true}},
+        Way{"sequence_in_chunks",
+            {2, 2},
+            by_positions({.pipeline = 2, .tensor = 2, .schedule = "interleaved", .chunks = 2}),
+            {.micro_batches = 4}},
+        Way{"sequence_and_context",
+            {4},
+            by_positions({.tensor = 2, .context = 2, .attention = plan::AttentionForm::kHeads}),
+            {.micro_batches = 2, .clip = true}},
+        Way{"shards_and_sequence",
+            {2, 2},
+            by_positions(fsdp(3, 2)),
+            {.micro_batches = 2, .clip = true, .prefetch = 1}},
+        Way{"sharded_state_and_sequence", {4}, by_positions(fsdp(1, 2)), {.recompute = true}},
+        Way{"sequence_of_four_axes",
+            {8, 8},
+            by_positions({.pipeline = 2, .tensor = 2, .context = 2, .schedule = "zero_bubble"}),
+            {.micro_batches = 2, .clip = true}},
         Way{"context", {2}, {.context = 2}},
         Way{"context_on_hosts", {1, 2}, {.context = 3}, {.micro_batches = 2, .clip = true}},
         Way{"context_recomputed", {4}, {.context = 4}, {.micro_batches = 2, .recompute = true}},
@@ -349,6 +386,7 @@ TEST(ModelParallelState, IsReadByEveryMeshToTheBit) {
                                  Way{"pp 4", {4}, {.pipeline = 4}, step},
                                  Way{"fsdp 4", {4}, fsdp(3, 1), step},
                                  Way{"fsdp 8", {8}, fsdp(3, 1), step},
+                                 Way{"tp 2, positions", {2}, by_positions({.tensor = 2}), step},
                                  Way{"fsdp 4, tp 2", {8}, fsdp(3, 2), step},
                                  Way{"fsdp 2 (stage 1), tp 2, cp 2", {8}, fsdp(1, 2, 2), step},
                                  Way{"fsdp 3, pp 2", {6}, fsdp_in_stages(3, 2), step},

@@ -2,7 +2,9 @@
 // random numbers. That models train so is tested in model_parallel_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/torch.h>
@@ -12,6 +14,7 @@
 #include <stormo/model/loss.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/tensor/split.h>
 
@@ -58,6 +61,26 @@ TEST(Split, AddsUpOutputsAndGradientsOnce) {
   });
 }
 
+// The same of positions. Of one sample those of a rank lie together, of several they do not.
+TEST(Split, AddsUpThePositionsOfEachRank) {
+  constexpr int kRanks = 3, kEach = 2;
+  for (const std::int64_t batch : {1, 4}) {
+    const torch::Tensor whole = torch::randn({batch, kRanks * kEach, 5}, torch::kFloat64);
+    test::on_ranks(kRanks, [&](comm::Communicator& world) {
+      const SplitGroup ranks(world, /*sequence_parallel=*/true);
+      const torch::Tensor mine = whole.narrow(1, kEach * world.rank(), kEach);
+      const torch::Tensor x = mine.clone().requires_grad_();
+      const torch::Tensor all = begin_split(x, &ranks);
+      EXPECT_TRUE(all.equal(whole));
+      const torch::Tensor y = end_split(all * (world.rank() + 1), &ranks);
+      EXPECT_TRUE(y.allclose(6 * mine));
+      (y * mine).sum().backward();
+      EXPECT_TRUE(x.grad().allclose(6 * mine));
+      EXPECT_THROW(end_split(torch::ones({batch, kRanks + 1, 5}), &ranks), c10::ValueError);
+    });
+  }
+}
+
 // The gradient that a sum gives to both of its terms is one tensor: the other term keeps its own.
 TEST(Split, LeavesGradientsThatOthersReadAsTheyAre) {
   test::on_ranks(2, [](comm::Communicator& world) {
@@ -67,6 +90,12 @@ TEST(Split, LeavesGradientsThatOthersReadAsTheyAre) {
     (begin_split(x, &ranks) + other).sum().backward();
     EXPECT_TRUE(x.grad().equal(torch::full({4}, 2.0)));
     EXPECT_TRUE(other.grad().equal(torch::ones({4})));
+    const SplitGroup positions(world, /*sequence_parallel=*/true);
+    const torch::Tensor part = torch::ones({1, 2}).requires_grad_(),
+                        whole = torch::ones({1, 4}).requires_grad_();
+    (begin_split(part, &positions) + whole).sum().backward();
+    EXPECT_TRUE(part.grad().equal(torch::full({1, 2}, 2.0)));
+    EXPECT_TRUE(whole.grad().equal(torch::ones({1, 4})));
   });
 }
 
@@ -76,6 +105,9 @@ TEST(Split, RefusesABackwardThatNeedsWhatTheSumHasReplaced) {
     const torch::Tensor x = torch::ones({4}).requires_grad_();
     const torch::Tensor y = end_split(torch::relu(x), &ranks);
     EXPECT_THROW(y.sum().backward(), std::exception);
+    const SplitGroup positions(world, /*sequence_parallel=*/true);
+    const torch::Tensor part = torch::ones({1, 4}).requires_grad_();
+    EXPECT_THROW(end_split(torch::relu(part), &positions).sum().backward(), std::exception);
   });
 }
 
@@ -101,50 +133,82 @@ TEST(SplitCrossEntropy, IsThatOfTheWholeLogits) {
   }
 }
 
-/// The bytes of a rank's all-reduces, in order.
-struct Sums final : Sink {
+/// Kind and bytes of collectives, in order.
+using Collectives = std::vector<std::pair<std::string, std::uint64_t>>;
+
+/// Those of a rank.
+struct Seen final : Sink {
   void record(const Event& event) override {
-    const bool is_sum = event.lane == Lane::kCommunication && event.name == "all_reduce";
-    if (is_sum) bytes.push_back(event.bytes);
+    if (event.lane == Lane::kCommunication) collectives.emplace_back(event.name, event.bytes);
   }
-  std::vector<std::uint64_t> bytes;
+  Collectives collectives;
 };
+
+constexpr std::int64_t kRows = 6;
+
+/// What the passes say of the computations of a step.
+Collectives stated_by(const std::vector<parallel::Pass>& passes, const plan::ModelShape& model) {
+  const plan::StepPlan plan =
+      parallel::compose(parallel::one_device(model), passes).take_or_throw();
+  analysis::StepSizes sizes;
+  sizes.samples = kRows;
+  Collectives out;
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    if (!has_micro_batch(plan.actions[i].kind)) continue;
+    for (const analysis::Collective& c : analysis::collectives_of(plan, i, sizes)) {
+      out.emplace_back(to_string(c.goal), static_cast<std::uint64_t>(c.bytes()));
+    }
+  }
+  return out;
+}
+
+/// What two ranks do.
+void expect_collectives(const test::Problem& problem, bool sequence_parallel,
+                        const Collectives& stated) {
+  const std::vector<std::shared_ptr<model::Chain>> models = {problem.model(1), problem.model(1)};
+  const test::Batch batch = problem.batches(1, kRows).front();
+  const std::int64_t classes = test::classes_of(*models[0]);
+  test::on_ranks(2, [&](comm::Communicator& world) {
+    model::Chain& chain = *models[static_cast<std::size_t>(world.rank())];
+    const SplitGroup ranks(world, sequence_parallel);
+    parallelize(chain, ranks);
+    Seen seen;
+    world.set_sink(&seen);
+    const torch::Tensor output = chain.forward(batch.x);
+    (classes > 0 ? model::split_cross_entropy(output, batch.target, classes, &ranks)
+                 : model::cross_entropy(output, batch.target))
+        .backward();
+    world.set_sink(nullptr);
+    EXPECT_EQ(seen.collectives, stated) << problem.name;
+  });
+}
 
 // In a block of a transformer: once for attention and once for the MLP, forward and backward.
 TEST(Split, EveryModelAddsUpWhatItStates) {
   for (const test::Problem& problem :
        {test::gpt_problem(), test::gpt_problem(/*tied=*/false), test::text_problem(),
         test::mlp_problem(), test::cnn_problem()}) {
-    constexpr std::int64_t kRows = 6;
-    std::vector<std::shared_ptr<model::Chain>> models = {problem.model(1), problem.model(1)};
-    const test::Batch batch = problem.batches(1, kRows).front();
-    const plan::StepPlan plan = parallel::compose(parallel::one_device(models[0]->split_shape()),
-                                                  parallel::tensor_parallel(2))
-                                    .take_or_throw();
-    analysis::StepSizes sizes;
-    sizes.samples = kRows;
-    std::vector<std::uint64_t> stated;
-    for (std::size_t i = 0; i < plan.actions.size(); ++i) {
-      if (!has_micro_batch(plan.actions[i].kind)) continue;
-      for (const analysis::Collective& c : analysis::collectives_of(plan, i, sizes)) {
-        stated.push_back(static_cast<std::uint64_t>(c.bytes()));
-      }
-    }
-    const std::int64_t classes = test::classes_of(*models[0]);
-    test::on_ranks(2, [&](comm::Communicator& world) {
-      model::Chain& chain = *models[static_cast<std::size_t>(world.rank())];
-      const SplitGroup ranks(world);
-      parallelize(chain, ranks);
-      Sums sums;
-      world.set_sink(&sums);
-      const torch::Tensor output = chain.forward(batch.x);
-      (classes > 0 ? model::split_cross_entropy(output, batch.target, classes, &ranks)
-                   : model::cross_entropy(output, batch.target))
-          .backward();
-      world.set_sink(nullptr);
-      EXPECT_EQ(sums.bytes, stated) << problem.name;
-    });
+    expect_collectives(problem, false,
+                       stated_by({parallel::tensor_parallel(2)}, problem.model(1)->split_shape()));
   }
+}
+
+// In a block twice as many, of which each sends half as much.
+TEST(Split, PositionsAreGatheredAndScatteredAsStated) {
+  const test::Problem gpt = test::gpt_problem();
+  const plan::ModelShape model = gpt.model(1)->split_shape();
+  const parallel::Pass slices = parallel::tensor_parallel(2);
+  const Collectives sums = stated_by({slices}, model);
+  const Collectives stated = stated_by({slices, parallel::sequence_parallel()}, model);
+  expect_collectives(gpt, true, stated);
+  const auto count = [](const Collectives& all, const std::string& name) {
+    return std::ranges::count(all, name, &Collectives::value_type::first);
+  };
+  // 2 blocks, embedding and head
+  EXPECT_EQ(count(sums, "all_reduce"), 2 * 4 + 2 + 2);
+  EXPECT_EQ(count(stated, "all_reduce"), 2);  // of the loss
+  EXPECT_EQ(count(stated, "all_gather"), 2 * 4 + 2);
+  EXPECT_EQ(count(stated, "reduce_scatter"), 2 * 4 + 2);
 }
 
 // Ranks are compared one after the other: libtorch has one generator for all threads.
