@@ -66,10 +66,15 @@ Status assign_list(const RecipeField& field, const RawValue& raw, std::vector<El
   if (list == nullptr) return must_be(field, raw);
   std::vector<Element> elements;
   for (const RawValue& item : *list) {
+    const std::size_t number = elements.size() + 1;
     const std::optional<Element> element = as_element<Element>(item);
-    if (!element) return must_be(field, item).within("an element of the list");
+    if (!element) {
+      return invalid_argument(
+          fmt::format("must be a {}, but element {} is {}", type_name(field), number, show(item)));
+    }
     if constexpr (!std::is_same_v<Element, std::string>) {
-      STORMO_RETURN_IF_ERROR(check_range(field, static_cast<double>(*element)));
+      STORMO_RETURN_IF_ERROR(check_range(field, static_cast<double>(*element))
+                                 .within(fmt::format("element {}", number)));
     }
     elements.push_back(*element);
   }

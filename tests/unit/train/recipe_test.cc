@@ -78,6 +78,18 @@ layers = 2
           R"(command line: train.steps: must be whole number, not "ten")"));
 }
 
+TEST(Recipe, NamesTheElementOfAListThatIsWrong) {
+  const ParsedRecipe p = parse("[model]\nsizes = [784, \"many\", 10]\n[data]\nmean = [0.5, true]\n",
+                               {"strategy.cut=2,0", "image=[3,1.5,4]"});
+  EXPECT_THAT(
+      p.errors,
+      testing::UnorderedElementsAre(
+          R"(r.toml:3:9: model.sizes: must be a list of whole numbers, but element 2 is "many")",
+          "r.toml:5:8: data.mean: must be a list of numbers, but element 2 is true",
+          "command line: strategy.cut: element 2: must be at least 1, not 0",
+          "command line: data.image: must be a list of whole numbers, but element 2 is 1.5"));
+}
+
 TEST(Recipe, KnowsWhatOtherProgramsCallAKey) {
   const ParsedRecipe p =
       parse("[optimizer]\nlearning_rate = 1\n", {"train.batch_size=8", "num_epochs=2"});
