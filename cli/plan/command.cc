@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <cli/commands.h>
+#include <cli/number_check.h>
 #include <cli/plan/options.h>
 #include <cli/plan/search.h>
 
@@ -49,12 +50,12 @@ void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
         "Of a recipe: train a few steps of one rank here, and take\ntheir times and memory");
     c->add_option("--samples", o.samples,
                   "Samples in a micro-batch of one rank; default: as the recipe\nsays, else 32")
-        ->check(CLI::PositiveNumber);
+        ->check(at_least(1));
   }
   simulate
       .add_option("--gflops", o.gflops,
                   "What a rank computes a second, where nothing is measured; default: 50")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
 }
 
@@ -84,7 +85,7 @@ void add_search(CLI::App& plan, Invocation& invocation, const std::shared_ptr<Pl
       ->add_option("--gflops", o->gflops,
                    "Measure nothing: a rank computes as much a second, and its activations\ntake "
                    "no memory")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   search->add_option("--write", o->write, "A file for the recipe with the fastest strategy");
   search->add_flag("--json", o->json, "One JSON object per line, of all ways that fit");
 }
@@ -114,12 +115,12 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
   add_search(*plan, invocation, o);
   add_forms(*show_command, *o);
   show_command->add_option("--rank", o->rank, "Of a step plan: only what this rank executes")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
 
   choose_command->add_option("--selection", o->selection, "File from 'stormo tune'");
   choose_command
       ->add_option("--cores", o->cores, "Cores of a host that has fewer of them than ranks")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   for (CLI::App* c :
        {show_command, verify_command, cost_command, simulate_command, choose_command}) {
     c->add_option("-n,--ranks", o->ranks, "Number of ranks; verify --all takes 1..33")

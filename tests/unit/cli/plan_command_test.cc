@@ -71,6 +71,7 @@ Outcome run(std::vector<std::string> arguments) {
     app.parse(arguments);
   } catch (const CLI::ParseError& e) {
     invocation.exit_code = e.get_exit_code() == 0 ? kExitOk : kExitUsage;
+    std::fputs(e.what(), stderr);
   }
   std::fflush(nullptr);
   return {invocation.exit_code, ::testing::internal::GetCapturedStdout(),
@@ -372,6 +373,21 @@ TEST(PlanCommand, RefusesAStepThatDoesNotFitWithFigures) {
   EXPECT_EQ(st.code(), Code::kExhausted);
   EXPECT_THAT(st.message(), StartsWith("2 rank(s) on this host need at least"));
   EXPECT_THAT(st.message(), HasSubstr("300 B for activations"));
+}
+
+TEST(PlanCommand, SaysWhichNumbersAnOptionTakes) {
+  for (const std::string wrong : {"-1", "1.5", "x", ""}) {
+    EXPECT_EQ(run({"show", "mirrored", "--rank", wrong}).err,
+              "--rank: must be a whole number of at least 0, not " + wrong);
+    EXPECT_EQ(run({"choose", "--cores", wrong}).err,
+              "--cores: must be a whole number of at least 1, not " + wrong);
+  }
+  for (const std::string wrong : {"0", "-2", "inf", "nan", "x"}) {
+    EXPECT_EQ(run({"simulate", "mirrored", "--gflops", wrong}).err,
+              "--gflops: must be a number greater than 0, not " + wrong);
+  }
+  EXPECT_EQ(run({"show", "mirrored", "--rank", "0"}).exit_code, kExitOk);
+  EXPECT_EQ(run({"simulate", "mirrored", "--gflops", "0.5"}).exit_code, kExitOk);
 }
 
 TEST(PlanCommand, DrawsTheTimelineOfAStep) {
