@@ -30,10 +30,10 @@ Status check_overrides(const ParsedRecipe& parsed) {
                                  fmt::join(kFree, ", ")));
   }
   ParsedRecipe alone = parsed;
-  alone.recipe.train.strategy.pipeline = 1;  // one process has the whole model
-  alone.recipe.train.strategy.tensor = 1;
-  alone.recipe.train.strategy.context = 1;
-  alone.recipe.train.strategy.sequence_parallel = false;
+  // one process has the whole model, however it was cut
+  const Strategy& trained = parsed.recipe.train.strategy;
+  alone.recipe.train.strategy = {.kind = trained.kind, .exchange = trained.exchange};
+  alone.recipe.train.gradients = {};
   if (errors.empty()) errors = check_recipe(alone, 1);
   if (errors.empty()) return {};
   return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -169,6 +170,7 @@ class RecipeCheck {
       require(plan.ok(), "strategy.kind", plan.status().message());
     }
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
+    check_keys_of_kinds();
     check_server_processes();
     const Status portions = check_portions(train_, ranks_);
     require(portions.ok(), "strategy.policy", portions.message());
@@ -177,6 +179,27 @@ class RecipeCheck {
         train_.global_batch < 1 || train_.global_batch >= count, "strategy.portions",
         fmt::format("a batch of {} has no {} portions; write fewer, or raise train.global_batch",
                     train_.global_batch, count));
+  }
+
+  /// What other kinds would ignore. Defaults are nobody's choice.
+  void check_keys_of_kinds() {
+    using Kind = Strategy::Kind;
+    const Strategy& s = train_.strategy;
+    const auto belongs = [&](std::string_view key, bool is_default, std::vector<Kind> kinds) {
+      if (is_default || s.kind == Kind::kAuto || std::ranges::count(kinds, s.kind) > 0) return;
+      std::vector<std::string> names;
+      for (const Kind kind : kinds) {
+        names.push_back(parallel::strategy_names()[static_cast<std::size_t>(kind)]);
+      }
+      require(false, key,
+              fmt::format("means nothing with strategy.kind={}, only with {}; leave it out",
+                          parallel::strategy_names()[static_cast<std::size_t>(s.kind)],
+                          fmt::join(names, ", ")));
+    };
+    belongs("strategy.stage", s.stage == Strategy().stage, {Kind::kFsdp});
+    belongs("strategy.hybrid", s.hybrid == Strategy().hybrid, {Kind::kFsdp});
+    belongs("strategy.overlap", train_.gradients.overlap == GradientOptions().overlap,
+            {Kind::kMirrored, Kind::kMultiWorkerMirrored, Kind::kDdp, Kind::kFsdp});
   }
 
   void check_server_processes() {

@@ -240,6 +240,24 @@ TEST(RecipeCheck, AReducerMeansReplicas) {
   EXPECT_EQ(strategy_of(options)->parameters, Strategy::Parameters::kReplicated);
 }
 
+TEST(RecipeCheck, KeysOfOtherKindsAreRefused) {
+  const std::string none = "means nothing with strategy.kind=parameter_server, only with ";
+  EXPECT_THAT(errors_of({"strategy.kind=parameter_server", "stage=1", "hybrid=true",
+                         "strategy.overlap=false"}),
+              ElementsAre("command line: strategy.stage: " + none + "fsdp; leave it out",
+                          "command line: strategy.hybrid: " + none + "fsdp; leave it out",
+                          "command line: strategy.overlap: " + none +
+                              "mirrored, multi_worker_mirrored, ddp, fsdp; leave it out"));
+  EXPECT_THAT(errors_of({"stage=2"}), ElementsAre(HasSubstr("strategy.kind=ddp, only with fsdp")));
+  EXPECT_THAT(errors_of({"strategy.kind=fsdp", "stage=1", "strategy.overlap=false"}), IsEmpty());
+  EXPECT_THAT(errors_of({"strategy.overlap=false"}), IsEmpty());
+  EXPECT_THAT(errors_of({"strategy.kind=auto", "stage=1", "hybrid=true"}), IsEmpty());
+  // a default is nobody's choice, also where a file says it
+  EXPECT_THAT(errors_of({"strategy.kind=central_storage", "stage=3", "hybrid=false",
+                         "strategy.overlap=true"}),
+              IsEmpty());
+}
+
 TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
   EXPECT_THAT(errors_of({}), IsEmpty());
   EXPECT_THAT(errors_of({"nesterov=true"}), ElementsAre(HasSubstr("optimizer.momentum=0.9")));
