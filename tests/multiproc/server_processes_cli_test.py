@@ -322,6 +322,17 @@ patience = 2
         self.assertEqual((chief.returncode, second.returncode, server.returncode), (143, 143, 0), outputs)
         self.assertTrue(list((self.folder / "run").glob("step-*")))
 
+    def test_tf_config_processes_whose_chief_fails_by_itself_end_with_1(self):
+        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
+        tasks = [self.start_task(cluster, *task, "train.steps=300000", "checkpoint.every=10", "checkpoint.max_failures=1", "--json")
+                 for task in (("worker", 0), ("worker", 1), ("ps", 0))]
+        self.read_until_saved(tasks[0])
+        resource.prlimit(tasks[0].pid, resource.RLIMIT_FSIZE, (1000, 1000))  # as if the disk were full
+        outputs = [task.communicate(timeout=DEADLINE_S) for task in tasks]
+        self.assertEqual([task.returncode for task in tasks], [1, 1, 1], outputs)
+        for _, err in outputs:
+            self.assertIn("saving failed", err)
+
     def test_a_secret_that_is_none_is_refused_with_the_remedy(self):
         digits = "0123456789abcdef" * 4
         for name, text in (("short", digits[:-1]), ("long", digits + "\nand more"), ("words", "g" * 64), ("good", digits + "\n")):
