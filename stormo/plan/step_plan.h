@@ -125,8 +125,8 @@ struct Action {
   /// Started on the communication lane: later actions run meanwhile, until one needs the result.
   bool asynchronous = false;
   /// The action is for one of every n steps: a pull or exchange for the first, others for the last.
-  /// Others are done also in steps after which all ranks meet: before an evaluation, a save or the
-  /// end.
+  /// Others are done also in steps after which all ranks do something together: before an
+  /// evaluation, a save or the end.
   int every = 1;
   bool operator==(const Action&) const = default;
 };

@@ -111,7 +111,7 @@ class Sizes {
       if (gradients && !group.trainable) continue;
       // what is never updated is gathered once, where it is not dropped after use
       if (!gradients && !group.trainable && !frozen_in_parts()) continue;
-      const DType dtype = gradients ? sizes_.travels_as.value_or(group.dtype) : group.dtype;
+      const DType dtype = gradients ? sizes_.reduce_type.value_or(group.dtype) : group.dtype;
       add(elements(group), dtype, a_.axes, goal, gradients ? sizes_.reduce_scatter : "");
     }
   }
@@ -127,7 +127,7 @@ class Sizes {
     const bool parts_only = was_scattered();
     for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
       if (!group.trainable || group.sparse) continue;
-      const DType dtype = sizes_.travels_as.value_or(group.dtype);
+      const DType dtype = sizes_.reduce_type.value_or(group.dtype);
       if (parts_only) {
         add(elements(group) / parts(), dtype, a_.axes, GoalKind::kAllReduce, sizes_.all_reduce);
         continue;

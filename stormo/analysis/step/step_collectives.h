@@ -14,7 +14,7 @@ namespace stormo::analysis {
 /// What a plan leaves open, and what decides how much its actions move.
 struct StepSizes {
   /// Of gradients that replicas or shards reduce; empty: each travels in its own type.
-  std::optional<DType> travels_as;
+  std::optional<DType> reduce_type;
   std::int64_t agreed_numbers = 0;  ///< float64 numbers that kAgree adds up
   /// Numbers of the optimizer that kAverage averages, for each element of the parameters.
   int averaged_slots = 0;

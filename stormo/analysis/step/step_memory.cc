@@ -89,8 +89,8 @@ class Walk {
       if (has_centre(plan_)) now_.parameters += whole;        // what an exchange makes
       if (is_remote(plan_)) continue;                         // servers have the optimizer's state
       now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
-      if (!in_parts_ && sizes_.travels_as) {
-        now_.gradients += elements(group) * bytes_of(*sizes_.travels_as);
+      if (!in_parts_ && sizes_.reduce_type) {
+        now_.gradients += elements(group) * bytes_of(*sizes_.reduce_type);
       }
     }
   }
@@ -187,7 +187,7 @@ class Walk {
     for (const plan::FlatGroup& group : groups(parameters)) {
       if (!group.trainable) continue;
       const std::int64_t terms =
-          elements(group) * bytes_of(sizes_.travels_as.value_or(group.dtype));
+          elements(group) * bytes_of(sizes_.reduce_type.value_or(group.dtype));
       terms_[key(parameters)] += terms;
       now_.gradients += terms;
       for (const std::int64_t n : group.counts) gradients += n * bytes_of(group.dtype);

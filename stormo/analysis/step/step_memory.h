@@ -14,7 +14,7 @@ namespace stormo::analysis {
 struct MemorySizes {
   /// Numbers, in the parameter's type, that the optimizer keeps for each element.
   int optimizer_numbers = 0;
-  std::optional<DType> travels_as;  ///< see StepSizes
+  std::optional<DType> reduce_type;  ///< see StepSizes
   /// By segment: bytes that the backward of one micro-batch needs, the segment's output among them.
   /// Empty: unknown, taken as 0.
   std::vector<std::int64_t> activations;

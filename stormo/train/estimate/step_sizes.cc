@@ -20,13 +20,14 @@ analysis::StepSizes step_sizes_of(const TrainerOptions& options) {
   analysis::StepSizes sizes{.agreed_numbers = TrainingRun::kAgreedNumbers,
                             .averaged_slots = slots_of(options),
                             .all_reduce = how.algorithm};
-  if (how.travels_as) sizes.travels_as = *tensor::dtype_of(*how.travels_as);
+  if (how.reduce_type) sizes.reduce_type = *tensor::dtype_of(*how.reduce_type);
   if (options.gradients.deterministic) sizes.reduce_scatter = "canonical_reduce_scatter";
   return sizes;
 }
 
 analysis::MemorySizes memory_sizes_of(const TrainerOptions& options) {
-  return {.optimizer_numbers = slots_of(options), .travels_as = step_sizes_of(options).travels_as};
+  return {.optimizer_numbers = slots_of(options),
+          .reduce_type = step_sizes_of(options).reduce_type};
 }
 
 }  // namespace stormo::train

@@ -32,10 +32,10 @@ torch::Tensor arena_tensor(comm::Communicator& world, std::int64_t count, torch:
 }  // namespace
 
 GradientBucket::GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                               std::string algorithm, std::optional<torch::ScalarType> travels_as)
+                               std::string algorithm, std::optional<torch::ScalarType> reduce_type)
     : world_(world), parameters_(std::move(parameters)), algorithm_(std::move(algorithm)) {
   const torch::ScalarType own = parameters_.front().tensor.scalar_type();
-  const torch::ScalarType type = travels_as.value_or(own);
+  const torch::ScalarType type = reduce_type.value_or(own);
   const auto in_place = [&](const NamedParameter& p) { return type == own && is_large(p); };
   const auto small = std::stable_partition(parameters_.begin(), parameters_.end(), in_place);
   num_large_ = static_cast<std::size_t>(small - parameters_.begin());

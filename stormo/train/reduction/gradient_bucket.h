@@ -23,18 +23,18 @@ namespace stormo::train {
 /// undefined on every rank afterwards, as on one device. One that only some ranks have counts as
 /// zero on the others, and is defined on all ranks afterwards.
 ///
-/// With `travels_as` a 16-bit type all gradients are packed: each is rounded once when it is copied
-/// into the flat buffer, and at every addition between ranks.
+/// With `reduce_type` a 16-bit type all gradients are packed: each is rounded once when it is
+/// copied into the flat buffer, and at every addition between ranks.
 class GradientBucket {
  public:
   /// Tensors of at least this size are allocated in the Arena.
   static constexpr std::int64_t kInPlaceBytes = tensor::kArenaThresholdBytes;
 
   /// `parameters` must not be empty and have one element type; `world` is borrowed. `algorithm`:
-  /// the builder that reduces; empty: the communicator chooses. `travels_as`: kBFloat16 or kHalf,
+  /// the builder that reduces; empty: the communicator chooses. `reduce_type`: kBFloat16 or kHalf,
   /// else the parameters' own type.
   GradientBucket(comm::Communicator& world, std::vector<NamedParameter> parameters,
-                 std::string algorithm, std::optional<torch::ScalarType> travels_as = {});
+                 std::string algorithm, std::optional<torch::ScalarType> reduce_type = {});
   GradientBucket(const GradientBucket&) = delete;
 
   /// A collective; blocks. Replaces each gradient g by sum(weight_r * g_r) / sum(weight_r). Runs on

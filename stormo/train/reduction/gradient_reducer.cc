@@ -52,7 +52,7 @@ GradientReducer::GradientReducer(comm::Communicator& world, std::vector<NamedPar
     : world_(world),
       parameters_(checked(std::move(parameters))),
       algorithm_(how.algorithm),
-      travels_as_(how.travels_as) {}
+      reduce_type_(how.reduce_type) {}
 
 // What is under way writes into the buckets.
 GradientReducer::~GradientReducer() { abandon(); }
@@ -81,7 +81,7 @@ void GradientReducer::follow(const plan::StepPlan& plan) {
     }
     for (auto& some : by_type) {
       part.buckets.push_back(
-          std::make_unique<GradientBucket>(world_, std::move(some), algorithm_, travels_as_));
+          std::make_unique<GradientBucket>(world_, std::move(some), algorithm_, reduce_type_));
     }
     parts_.push_back(std::move(part));
   }

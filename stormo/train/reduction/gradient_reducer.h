@@ -98,7 +98,7 @@ class GradientReducer {
   comm::Communicator& world_;
   std::vector<NamedParameter> parameters_;
   std::string algorithm_;
-  std::optional<torch::ScalarType> travels_as_;
+  std::optional<torch::ScalarType> reduce_type_;
   DoneAction done_;
 
   std::optional<plan::Action> count_;

@@ -29,7 +29,7 @@ struct ReductionOptions {
   std::string algorithm{};  ///< a builder of all_reduce; empty: by size, ranks and hosts
   /// kBFloat16 or kHalf: the type to which wider gradients are rounded for the reduction. Sparse
   /// gradients keep their type.
-  std::optional<torch::ScalarType> travels_as{};
+  std::optional<torch::ScalarType> reduce_type{};
 };
 
 }  // namespace stormo::train

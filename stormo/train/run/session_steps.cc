@@ -1,5 +1,5 @@
-// Steps of a worker of server processes. The ledger says which. There are no meetings: the first
-// worker evaluates and saves while others go on, and all stop by themselves.
+// Steps of a worker of server processes. The ledger says which. No step waits for all of them: the
+// first worker evaluates and saves while others go on, and all stop by themselves.
 #include <stormo/train/run/session_steps.h>
 
 #include <algorithm>
@@ -140,24 +140,24 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
     log_.add(samples, step - before);
     s.totals = turn.totals;
   }
-  const std::int64_t meeting = next_meeting();
+  const std::int64_t common = next_common_step();
   state_.samples = s.terms.first_sample + turn.totals.samples;
-  if (step < meeting || meeting == steps_) {
+  if (step < common || common == steps_) {
     if (step > state_.step) {
       state_.step = std::min(step, steps_ - 1);
       show_progress();
     }
     return {};
   }
-  state_.step = meeting;
+  state_.step = common;
   show_progress();
   log_.pause();
   if (state_.save_failed()) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
-  if (options_.eval_every > 0 && meeting % options_.eval_every == 0) {
+  if (options_.eval_every > 0 && common % options_.eval_every == 0) {
     const std::shared_ptr<void> readable = store_->readable();
     STORMO_RETURN_IF_ERROR(evaluate_all());
   }
-  if (options_.checkpoint.every > 0 && meeting % options_.checkpoint.every == 0) {
+  if (options_.checkpoint.every > 0 && common % options_.checkpoint.every == 0) {
     STORMO_RETURN_IF_ERROR(save_in_session(static_cast<std::int64_t>(turn.position)));
   }
   log_.resume();

@@ -238,7 +238,7 @@ double TrainingRun::rate_of(std::int64_t step) const {
 }
 
 // The next step after which all ranks do something together, or need equal parameters.
-std::int64_t TrainingRun::next_meeting() const {
+std::int64_t TrainingRun::next_common_step() const {
   std::int64_t next = steps_;
   for (const std::int64_t every :
        {options_.eval_every, options_.verify_every,
@@ -250,13 +250,13 @@ std::int64_t TrainingRun::next_meeting() const {
 
 StepAt TrainingRun::next_step() const {
   const std::int64_t number = state_.step + 1;
-  const bool meets = number == next_meeting();
+  const bool is_common = number == next_common_step();
   if (progress_) {
     const std::int64_t before = has_centre(setup_.plan) ? 0 : round_begin_;  // copies stay
-    return {.number = number - before, .closes = meets || ends_round_};
+    return {.number = number - before, .closes = is_common || ends_round_};
   }
   const bool every = averaging_ ? averaging_->is_warmup(number) : !steps_overlap_;
-  return {.number = number, .closes = meets || every};
+  return {.number = number, .closes = is_common || every};
 }
 
 Status TrainingRun::end_step(const StepOutcome& mine) {
@@ -372,7 +372,7 @@ Status TrainingRun::between_steps() {
 
 void TrainingRun::show_progress(bool last) {
   log_is_due_ = log_is_due_ || due(state_.step, options_.log_every);
-  // where steps overlap, the first stage learns losses when all ranks meet
+  // where steps overlap, the first stage learns losses when all ranks agree
   if (std::isnan(step_loss_) && !last) return;
   const std::int64_t left = steps_ - state_.step;
   if ((log_is_due_ && (agreed_ || !steps_overlap_)) || last) {

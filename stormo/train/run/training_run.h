@@ -80,7 +80,7 @@ class TrainingRun {
   Status try_overlap();
   Status agree(const StepOutcome& mine);
   Status exchange(const StepOutcome& mine, StepOutcome& all);
-  std::int64_t next_meeting() const;
+  std::int64_t next_common_step() const;
   StepAt next_step() const;
   Status end_step(const StepOutcome& mine);
   Status note_agreement();
@@ -88,7 +88,7 @@ class TrainingRun {
   // of an asynchronous plan, see worker_rounds.cc
   Status train_round();
   void note_own_step(const StepOutcome& mine);
-  Status meet();
+  Status end_round();
   Status note_staleness();
   // of a worker of server processes, see session_steps.cc
   Status begin_session();
@@ -139,15 +139,16 @@ class TrainingRun {
   std::int64_t agreed_step_ = 0;                  // after which all ranks met last
   bool steps_overlap_ = false;
   bool log_is_due_ = false;
-  bool agreed_ = false;                         // in this step
-  std::unique_ptr<WorkerProgress> progress_;    // of an asynchronous plan
-  std::unique_ptr<SessionSteps> session_;       // of a worker of server processes
-  WorkerProgress::Totals seen_;                 // of all workers
-  std::int64_t round_begin_ = 0;                // the step after which the round began
-  bool ends_round_ = false;                     // this worker's step is its last one of the round
-  StepOutcome round_;                           // this rank's sums since the ranks last agreed
-  std::array<std::int64_t, 2> own_position_{};  // step and samples of this rank, at a meeting
-  std::int64_t loaded_samples_ = 0;             // of all ranks, in the step
+  bool agreed_ = false;                       // in this step
+  std::unique_ptr<WorkerProgress> progress_;  // of an asynchronous plan
+  std::unique_ptr<SessionSteps> session_;     // of a worker of server processes
+  WorkerProgress::Totals seen_;               // of all workers
+  std::int64_t round_begin_ = 0;              // the step after which the round began
+  bool ends_round_ = false;                   // this worker's step is its last one of the round
+  StepOutcome round_;                         // this rank's sums since the ranks last agreed
+  std::array<std::int64_t, 2>
+      own_position_{};               // step and samples of this rank, at the end of a round
+  std::int64_t loaded_samples_ = 0;  // of all ranks, in the step
 
   observe::EndRecord end_;
   TimePoint started_;

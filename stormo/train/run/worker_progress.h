@@ -8,7 +8,7 @@
 namespace stormo::train {
 
 /// What the workers of an asynchronous run tell each other without waiting: how far they are, their
-/// losses, and that all should meet. In memory that the ranks of one host share.
+/// losses, and that the round should end. In memory that the ranks of one host share.
 class WorkerProgress {
  public:
   /// A collective. `world` is borrowed. Throws Error.

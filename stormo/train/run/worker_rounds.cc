@@ -1,5 +1,6 @@
 // Steps of a run whose workers do not wait for each other: its plan has no agree. A round is the
-// steps between two points where all meet: to evaluate, to save, or at the end.
+// steps between two points where all workers wait for each other: to evaluate, to save, or at the
+// end.
 #include <algorithm>
 #include <array>
 #include <initializer_list>
@@ -12,7 +13,7 @@ namespace stormo::train {
 Status TrainingRun::train_round() {
   STORMO_RETURN_IF_ERROR(store_->join());
   STORMO_RETURN_IF_ERROR(world_.barrier());  // an average waits for all that have joined
-  const std::int64_t target = next_meeting();
+  const std::int64_t target = next_common_step();
   round_ = {};
   round_begin_ = state_.step;
   for (ends_round_ = false; state_.step < target && !ends_round_;) {
@@ -25,7 +26,7 @@ Status TrainingRun::train_round() {
     if (state_.step < target) show_progress();
   }
   STORMO_RETURN_IF_ERROR(store_->leave());
-  return meet();
+  return end_round();
 }
 
 void TrainingRun::note_own_step(const StepOutcome& mine) {
@@ -46,7 +47,7 @@ void TrainingRun::note_own_step(const StepOutcome& mine) {
 
 // Workers that were called may have done different numbers of steps. What is saved then is the
 // position of the slowest: no sample is left out.
-Status TrainingRun::meet() {
+Status TrainingRun::end_round() {
   world_.set_section("after step " + std::to_string(state_.step));
   std::array position{state_.step, state_.samples};
   own_position_ = position;

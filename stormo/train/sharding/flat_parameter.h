@@ -56,7 +56,7 @@ class FlatParameter {
   void end_gather() { gathered_ = true; }
   void release();
   /// From now on release() leaves the whole where it is.
-  void keep_whole() { layout_.resident = true; }
+  void keep_gathered() { layout_.resident = true; }
   /// The ranks have changed their parts, or may have: what is there is not up to date any more.
   void make_stale();
 

@@ -193,7 +193,7 @@ FullyShardedDataParallel::Gathered::Gathered(FullyShardedDataParallel& fsdp) : f
 
 FullyShardedDataParallel::Gathered::~Gathered() { fsdp_.state_->loop->release_all(); }
 
-void FullyShardedDataParallel::leave_whole() { state_->loop->keep_whole(); }
+void FullyShardedDataParallel::unshard() { state_->loop->unshard(); }
 
 std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
   std::vector<NamedParameter> out;

@@ -248,7 +248,7 @@ Status ShardedUnits::release_all() {
 }
 
 void ShardedUnits::keep_all() {
-  for (FlatParameter* flat : flats()) flat->keep_whole();
+  for (FlatParameter* flat : flats()) flat->keep_gathered();
 }
 
 Status ShardedUnits::make_stale(bool frozen) {

@@ -72,7 +72,7 @@ int stage_of(const plan::StepPlan& plan) {
 ReductionOptions reduction_of(const GradientOptions& options) {
   ReductionOptions how;
   how.algorithm = options.deterministic ? "canonical_all_reduce" : builder_of(options.reducer);
-  how.travels_as = scalar_type_of(options.reduce_type);
+  how.reduce_type = scalar_type_of(options.reduce_type);
   if (options.bucket_bytes > 0) {
     how.overlap = Overlap::buckets(options.bucket_bytes);
   } else if (!options.overlap) {
@@ -243,7 +243,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                  .prefetch = 0,  // the plan says what is asynchronous
                                  .hybrid = options.strategy.hybrid,
                                  .deterministic = options.gradients.deterministic,
-                                 .precision = {.reduce = how.travels_as}};
+                                 .precision = {.reduce = how.reduce_type}};
   if (!model_axes(plan.mesh).empty()) {
     return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how,
                                                 sharding);

@@ -163,7 +163,7 @@ void DistributedDataParallel::broadcast_buffers() {
 }
 
 std::string DistributedDataParallel::overlap() const {
-  const auto& type = state_->how.travels_as;
+  const auto& type = state_->how.reduce_type;
   const std::string in = type ? std::string(" in ") + torch::toString(*type) : "";
   return "gradients are reduced " + state_->overlap.describe() + in;
 }

@@ -183,7 +183,7 @@ TEST(FullyShardedTrace, TrainsTheSameIfReadBetweenBackwardAndUpdate) {
           fsdp.step(*optimizer, 0.1);
           fsdp.zero_grad();
         }
-        fsdp.leave_whole();
+        fsdp.unshard();
       });
       values.push_back(test::values_of(*models[0]));
     }

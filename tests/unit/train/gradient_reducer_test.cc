@@ -79,7 +79,7 @@ TEST(GradientReducer, SixteenBitsAreHalfTheBytes) {
     double rounding;
   };
   for (const Row& row : {Row{torch::kBFloat16, 1.0 / 256}, Row{torch::kHalf, 1.0 / 2048}}) {
-    const Average half = average(hosts, {.overlap = overlap, .travels_as = row.type});
+    const Average half = average(hosts, {.overlap = overlap, .reduce_type = row.type});
     EXPECT_LE(2 * total(half), total(own) + 2 * kSmall * hosts.size());
     EXPECT_LT(half.worst, 3 * row.rounding) << row.type;
     EXPECT_GT(half.worst, row.rounding / 100) << row.type;
