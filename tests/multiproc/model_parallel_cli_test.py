@@ -71,7 +71,7 @@ class ModelParallelTest(TrainTest):
                   (("-n", "4", *SEQUENCE, "train.recompute=true"), ("-n", "2", *SEQUENCE), ("-n", "1")))
         for first, *ways in chains:
             self.run_of(*adam, *first, "steps=4", "checkpoint.directory=cut", "--overwrite")
-            for command in (("evaluate", "cut", "--json"), ("sample", "cut", "--length", "8")):
+            for command in (("evaluate", "cut", "--json"), ("sample", "cut", "--json")):
                 done = self.stormo(*command)
                 self.assertEqual(done.returncode, 0, done.stderr)
             for way in ways:
