@@ -38,8 +38,11 @@ void insert_where_complete(plan::StepPlan& plan, const plan::Action& action) {
     const plan::Range own = parameters_of(in.model, a.range);
     if (own.size() == 0) continue;
     const auto end = last.begin() + own.last + 1;
-    const std::size_t when = *std::max_element(last.begin() + own.first, end);
-    complete[order[when]].insert({own.first, own.last});
+    std::size_t when = order[*std::max_element(last.begin() + own.first, end)];
+    // a stage of a pipeline first sends on what another one waits for
+    const bool sends = when + 1 < in.actions.size() &&
+                       in.actions[when + 1].kind == plan::ActionKind::kMoveGradient;
+    complete[sends ? when + 1 : when].insert({own.first, own.last});
   }
   for (std::size_t i = 0; i < in.actions.size(); ++i) {
     plan.actions.push_back(in.actions[i]);

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <deque>
 #include <map>
+#include <string>
 #include <utility>
 
 #include <stormo/parallel/by_segment.h>
@@ -67,6 +68,9 @@ class StageSharder {
         out_.push_back(a);
         out_.push_back({.kind = ActionKind::kCount});
         return;
+      case ActionKind::kMoveGradient:
+        out_.push_back(a);
+        return reduce_complete(stage_of(a.range.last));
       case ActionKind::kAllReduce: return;  // of shards: see settle()
       case ActionKind::kSumTied:
         end_reductions();
@@ -110,8 +114,19 @@ class StageSharder {
     for (const int unit : uses_[at(segment)]) {
       if (reads && how_.stage == 3) release(units_[at(unit)]);
       if (!adds_gradients(a.kind)) continue;
-      if (--units_[at(unit)].additions_left == 0 && units_[at(unit)].trains) reduce(unit, segment);
+      if (--units_[at(unit)].additions_left > 0 || !units_[at(unit)].trains) continue;
+      complete_[stage_of(segment)].push_back(unit);
     }
+    // what blocks comes after the move for which another stage waits
+    const bool later = how_.prefetch == 0 && a.kind == ActionKind::kBackward && passes_on(segment);
+    if (!later) reduce_complete(stage_of(segment));
+  }
+  int stage_of(int segment) const { return plan_.model.segments[at(segment)].stage; }
+
+  /// Whether the gradient of its input, or that of a segment before it, goes to another stage.
+  bool passes_on(int segment) const {
+    while (segment > 0 && !is_boundary(plan_.model, segment - 1)) --segment;
+    return segment > 0;
   }
 
   /// Of a segment, and of those that its stage computes next.
@@ -132,12 +147,13 @@ class StageSharder {
     if (std::exchange(unit.whole, false)) emit(ActionKind::kReshard, unit, false);
   }
 
-  void reduce(int unit, int segment) {
-    emit(ActionKind::kReduceScatter, units_[at(unit)], how_.prefetch > 0);
-    const int stage = plan_.model.segments[at(segment)].stage;
+  void reduce_complete(int stage) {
     std::deque<int>& under_way = reducing_[stage];
-    under_way.push_back(unit);
-    if (under_way.size() > at(how_.prefetch)) settle(under_way);
+    for (const int unit : std::exchange(complete_[stage], {})) {
+      emit(ActionKind::kReduceScatter, units_[at(unit)], how_.prefetch > 0);
+      under_way.push_back(unit);
+      if (under_way.size() > at(how_.prefetch)) settle(under_way);
+    }
   }
   /// What follows the oldest reduction.
   void settle(std::deque<int>& under_way) {
@@ -173,11 +189,12 @@ class StageSharder {
   const Sharding& how_;
   const plan::StepPlan& plan_;
   std::vector<Unit> units_;
-  std::vector<std::vector<int>> uses_;       // by segment: the units that it reads
-  int first_trained_ = 0;                    // the first segment that reads a trainable parameter
-  std::vector<std::string> replicas_;        // axes whose ranks have the same shard
-  std::map<int, std::deque<int>> reducing_;  // by stage: units, the oldest first
-  bool reduced_ = false;                     // all of them
+  std::vector<std::vector<int>> uses_;        // by segment: the units that it reads
+  int first_trained_ = 0;                     // the first segment that reads a trainable parameter
+  std::vector<std::string> replicas_;         // axes whose ranks have the same shard
+  std::map<int, std::vector<int>> complete_;  // by stage: units whose gradients are there
+  std::map<int, std::deque<int>> reducing_;   // by stage: units, the oldest first
+  bool reduced_ = false;                      // all of them
   std::vector<Action> out_;
 };
 

@@ -13,6 +13,7 @@
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline.h>
@@ -51,17 +52,18 @@ struct Way {
   Sharding how = {.stage = 1, .ranks = 2};
 };
 
-StepPlan plan_of(const Way& way, const std::vector<Pass>& before = {},
+StepPlan plan_of(const Way& way, const Pass& copies, const std::vector<Pass>& before = {},
                  const std::vector<Pass>& after = {}) {
   std::vector<Pass> passes = {micro_batches(way.micro_batches)};
   passes.insert(passes.end(), before.begin(), before.end());
   passes.push_back(pipeline({.stages = way.stages,
                              .chunks = way.chunks,
                              .schedule = pipeline_schedule(way.schedule).take_or_throw()}));
-  passes.push_back(sharded(way.how));
+  passes.push_back(copies);
   passes.insert(passes.end(), after.begin(), after.end());
   return compose(one_device(layers(2 * way.stages * way.chunks)), passes).take_or_throw();
 }
+StepPlan plan_of(const Way& way) { return plan_of(way, sharded(way.how)); }
 
 std::vector<Way> ways() {
   std::vector<Way> out;
@@ -99,7 +101,7 @@ std::ptrdiff_t first_of(const StepPlan& p, ActionKind kind) {
 
 TEST(ShardStages, EachStageGathersAndReducesWhatItHas) {
   for (const Way& way : ways()) {
-    const StepPlan p = plan_of(way, {clip_gradients()});
+    const StepPlan p = plan_of(way, sharded(way.how), {clip_gradients()});
     const auto& segments = p.model.segments;
     const bool tied = segments.front().stage != segments.back().stage;
     for (Rank r = 0; r < way.stages; ++r) {
@@ -130,13 +132,33 @@ TEST(ShardStages, EachStageGathersAndReducesWhatItHas) {
   }
 }
 
+// Shards of a stage, or averages of replicas.
+TEST(ShardStages, NoStageWaitsForReductionsOfAnother) {
+  for (const Way& way : ways()) {
+    if (way.how.prefetch > 0) continue;  // reductions do not block
+    for (const StepPlan& p : {plan_of(way), plan_of(way, mirrored(2))}) {
+      for (Rank r = 0; r < way.stages; ++r) {
+        bool blocks = false;  // since the backward
+        for (const Action& a : project(p, r).actions) {
+          if (passes_gradient(a.kind)) blocks = false;
+          blocks =
+              blocks || a.kind == ActionKind::kReduceScatter || a.kind == ActionKind::kAllReduce;
+          const bool sends = a.kind == ActionKind::kMoveGradient &&
+                             p.model.segments[static_cast<std::size_t>(a.range.last)].stage == r;
+          EXPECT_FALSE(sends && blocks) << name_of(way) << " rank " << r << ": " << to_text(a);
+        }
+      }
+    }
+  }
+}
+
 TEST(ShardStagesMutation, NoActionCanBeLeftOutOrDoneTwice) {
   for (Way way : ways()) {
     if (way.stages > 2) continue;
     way.micro_batches = 4;
     const bool recomputes = way.how.prefetch > 0;
-    const StepPlan p =
-        plan_of(way, {}, recomputes ? std::vector{recompute()} : std::vector<Pass>());
+    const StepPlan p = plan_of(way, sharded(way.how), {},
+                               recomputes ? std::vector{recompute()} : std::vector<Pass>());
     for (std::size_t i = 0; i < p.actions.size(); ++i) {
       const auto at = static_cast<std::ptrdiff_t>(i);
       StepPlan without = p, twice = p;
