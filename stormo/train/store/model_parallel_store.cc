@@ -256,7 +256,12 @@ Result<double> ModelParallelStore::gradient_norm() {
 
 // Of the first replica, whose ranks are the first ones.
 Rank ModelParallelStore::owner_of_buffer(const std::string& name) const {
-  const int ranks_of_stage = split_ ? split_->part().parts : 1;
+  const plan::Mesh& mesh = groups_.mesh();
+  int ranks_of_stage = 1;
+  for (std::size_t inner = mesh.axes.size();
+       inner-- > 0 && mesh.axes[inner].name != plan::kStageAxis;) {
+    ranks_of_stage *= mesh.axes[inner].size;
+  }
   for (const auto& [segment, stage] : segments_) {
     if (name.starts_with(segment + ".")) return stage * ranks_of_stage;
   }

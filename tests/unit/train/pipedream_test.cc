@@ -279,7 +279,7 @@ class NewestWeights {
       update(l.b, l.of_b, g.sum(0));
     }
     for (std::size_t i = 0; i + 1 < n; ++i) layers_[i].arrived = next[i];
-    at_output_ = {};
+    at_output_ = torch::Tensor();
     return loss;
   }
 
@@ -342,7 +342,9 @@ TEST(DelayedGradients, WithoutStashedWeightsBackwardsUseTheNewestOnes) {
         rank.at = {.number = static_cast<std::int64_t>(step) + 1,
                    .closes = step + 1 == run.batches.size()};
         const double sum = rank.try_step().take_or_throw().loss_sum;
-        if (has_loss) EXPECT_NEAR(sum / 13, expected[step], 1e-10) << n << " step " << step;
+        if (has_loss) {
+          EXPECT_NEAR(sum / 13, expected[step], 1e-10) << n << " step " << step;
+        }
       }
       values[static_cast<std::size_t>(rank.rank())] = rank.values();
     });
