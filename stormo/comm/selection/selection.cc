@@ -89,7 +89,7 @@ auto read_kind(plan::TextReader& in, const Kinds& kinds, std::string_view what) 
 Selection::Rule read_rule(plan::TextReader& in) {
   Selection::Rule rule;
   rule.goal = read_kind(in, plan::kGoalKinds, "goal");
-  rule.layout = read_kind(in, kLayouts, "placement");
+  rule.layout = read_kind(in, kLayouts, "host layout");
   rule.max_ranks = static_cast<int>(in.field("ranks", 0, plan::kMaxRanks));
   rule.max_bytes =
       static_cast<std::uint64_t>(in.field("bytes", 0, std::numeric_limits<std::int64_t>::max()));

@@ -284,7 +284,7 @@ TEST(PlanCommand, SaysWhatWouldRunAndWhy) {
   const TextFile wrong("selection", "selection v1\nall_reduce nowhere\n");
   const Outcome bad = run({"choose", "--selection", wrong.path()});
   EXPECT_EQ(bad.exit_code, kExitUsage);
-  EXPECT_THAT(bad.err, HasSubstr(":2:12: unknown placement"));
+  EXPECT_THAT(bad.err, HasSubstr(":2:12: unknown host layout"));
 }
 
 TEST(PlanCommand, SimulatesWithTheTopologyOfAFile) {

@@ -253,7 +253,7 @@ TEST(Selection, ErrorsNameThePlaceAndTheReason) {
   const auto message = [](std::string_view line) {
     return parse_selection("selection v1\n" + std::string(line)).status().message();
   };
-  EXPECT_NE(message("all_reduce moon ranks=0 bytes=0 x pieces=1").find("2:12: unknown placement"),
+  EXPECT_NE(message("all_reduce moon ranks=0 bytes=0 x pieces=1").find("2:12: unknown host layout"),
             std::string::npos);
   EXPECT_NE(message("scan one_host ranks=0 bytes=0 ring_all_reduce pieces=1")
                 .find("ring_all_reduce is no algorithm for scan"),

@@ -46,8 +46,8 @@ TEST(Selection, RulesForOneHostHoldForACrowdedOneUnlessItHasItsOwn) {
                              "all_reduce crowded_host ranks=3 bytes=0 star_all_reduce pieces=1\n"
                              "all_reduce one_host ranks=0 bytes=0 ring_all_reduce pieces=1\n")
                              .take_or_throw();
-  const auto name = [&](HostLayout placement, int ranks) {
-    return mine.choose(plan::GoalKind::kAllReduce, placement, ranks, 100).builder->name;
+  const auto name = [&](HostLayout layout, int ranks) {
+    return mine.choose(plan::GoalKind::kAllReduce, layout, ranks, 100).builder->name;
   };
   EXPECT_EQ(name(HostLayout::kCrowdedHost, 3), "star_all_reduce");
   EXPECT_EQ(name(HostLayout::kCrowdedHost, 4), "ring_all_reduce");
