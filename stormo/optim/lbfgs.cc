@@ -241,8 +241,11 @@ Status Lbfgs::check(std::span<const double> numbers) const {
   }
   const std::size_t count = vectors(options_) + 1;
   const double made = numbers[kPairsMade], pairs = numbers[kPairs];
-  const bool is_possible = numbers.size() == kProducts + count * count && pairs >= 0 &&
-                           pairs <= options_.history && pairs <= made && made < 0x1p53 &&
+  const bool finite = std::ranges::all_of(numbers, [](double x) { return std::isfinite(x); });
+  const bool whole = pairs == std::floor(pairs) && made == std::floor(made);
+  const bool is_possible = finite && whole && numbers.size() == kProducts + count * count &&
+                           pairs >= 0 && pairs <= options_.history && pairs <= made &&
+                           made < 0x1p53 &&
                            (numbers[kHasSearch] != 0 || numbers[kHasConverged] != 0);
   return is_possible ? Status() : Status(Code::kCorrupt, "a state of L-BFGS that cannot be");
 }

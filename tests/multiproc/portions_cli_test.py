@@ -104,9 +104,10 @@ class PortionsTest(TrainTest):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("optimizer.history=10", done.stderr)
         self.run_of("batch=96", "model.sizes=[784,10]", "optimizer.kind=adam", "steps=4", "--overwrite")
-        done = self.stormo("train", "mlp.toml", *LBFGS, "steps=8", "--resume")
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("another optimizer than L-BFGS", done.stderr)
+        for way in ((), (*PORTIONS, "-n", "2")):
+            done = self.stormo("train", "mlp.toml", *LBFGS, *way, "steps=8", "--resume")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("the state of another optimizer", done.stderr)
 
     def test_what_cannot_be_is_refused_with_all_reasons(self):
         served = ("-n", "3", "strategy.kind=parameter_server")

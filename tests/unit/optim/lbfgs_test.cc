@@ -7,6 +7,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "tests/unit/optim/local_vectors.h"
@@ -200,9 +201,11 @@ TEST(Lbfgs, RefusesTheStateOfAnother) {
   for (const std::size_t length : {std::size_t{0}, std::size_t{20}, numbers.size() - 1}) {
     EXPECT_EQ(Lbfgs(options).check(std::span(numbers).first(length)).code(), Code::kCorrupt);
   }
-  std::vector<double> hostile = numbers;
-  hostile[9] = 1e9;  // pairs
-  EXPECT_EQ(Lbfgs(options).resume(hostile, space).code(), Code::kCorrupt);
+  for (const double pairs : {1e9, 1.5, std::numeric_limits<double>::quiet_NaN()}) {
+    std::vector<double> hostile = numbers;
+    hostile[9] = pairs;
+    EXPECT_EQ(Lbfgs(options).resume(hostile, space).code(), Code::kCorrupt);
+  }
 }
 
 TEST(Lbfgs, AStepCostsTwoOrThreePrograms) {
