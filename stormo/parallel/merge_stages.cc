@@ -157,7 +157,8 @@ class Merge {
         if (updates_[at(readers.front())].delay <= first + 1) continue;
         return invalid_argument(
             "stages " + std::to_string(readers.front()) + " and " + std::to_string(s) +
-            " read the same parameter, and are several batches apart; use at least " +
+            " read the same parameter, and are several batches apart; use 'pipedream' with at "
+            "least " +
             std::to_string(shape_.stages - 1) + " micro-batches, or a model without tied weights");
       }
     }

@@ -47,7 +47,7 @@ struct Strategy {
   int chunks = 1;  ///< of segments on each stage; "interleaved" and "zero_bubble_v" have several
   /// Segments of each part of the pipeline, in the order of the model; empty: equal operations.
   std::vector<std::int64_t> cut = {};
-  /// Schedules whose steps overlap: a backward uses the parameters of its forward; else the newest.
+  /// Where steps overlap: a batch is computed with the parameters of its load; else the newest.
   bool weight_stashing = true;
   bool operator==(const Strategy&) const = default;
 };

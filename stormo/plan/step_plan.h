@@ -145,8 +145,8 @@ std::string_view to_string(AttentionForm form);
 /// `StepPlan -> Result<StepPlan>`.
 ///
 /// Where actions have a delay, steps overlap: each begins while batches of earlier ones are under
-/// way. A rank computes a batch with the parameters that it had when it loaded it (or backwards
-/// with the newest, see newest_weights). Before an agree
+/// way. A rank computes a batch with the parameters that it had when it loaded it (or with the
+/// newest, see newest_weights). Before an agree
 /// all batches are finished, by actions with a delay alone.
 struct StepPlan {
   std::string strategy = "one_device";  ///< names of the passes applied, joined by '+'
@@ -158,8 +158,8 @@ struct StepPlan {
   /// Outside of what the ranks of kTensorAxis split, each has the activations of its part of the
   /// positions (tensor/split.h); only with this axis.
   bool sequence_parallel = false;
-  /// Where steps overlap: a backward uses the newest parameters, with the activations of its
-  /// forward, which older ones made; else those of its forward.
+  /// Where steps overlap: each computation uses the newest parameters, so that a backward combines
+  /// them with activations that older ones made.
   bool newest_weights = false;
   ModelShape model;
   /// Placements between steps, by axis of the mesh.

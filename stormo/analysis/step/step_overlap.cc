@@ -1,5 +1,6 @@
 #include <stormo/analysis/step/step_overlap.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -45,6 +46,13 @@ Status check_overlap(const plan::StepPlan& p) {
     if (!p.newest_weights) return {};
     return Status(Code::kBadPlan,
                   "newest_weights: no steps overlap, so a backward has no older parameters");
+  }
+  const bool recomputes = std::ranges::count(p.actions, ActionKind::kRecompute, &Action::kind) > 0;
+  if (p.newest_weights && recomputes) {
+    return Status(Code::kBadPlan,
+                  "newest_weights: a recomputation would make other activations than its forward, "
+                  "with newer parameters; leave out recompute or newest_weights (in a recipe "
+                  "train.recompute, strategy.weight_stashing)");
   }
   const bool agrees_last = !p.actions.empty() && p.actions.back().kind == ActionKind::kAgree;
   if (!agrees_last)

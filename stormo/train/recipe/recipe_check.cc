@@ -170,6 +170,10 @@ class RecipeCheck {
       require(plan.ok(), "strategy.kind", plan.status().message());
     }
     require(train_.micro_batches >= 1, "train.micro_batches", "must be at least 1");
+    require(train_.strategy.weight_stashing || recipe_.precision != "bfloat16",
+            "strategy.weight_stashing",
+            "with bfloat16 a backward uses the 16-bit copies of the weights that its forward made, "
+            "not the newest ones; use precision=float32, or leave it out");
     check_keys_of_kinds();
     check_server_processes();
     const Status portions = check_portions(train_, ranks_);

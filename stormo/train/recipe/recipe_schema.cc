@@ -340,7 +340,7 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.period; }, 1, plan::kMaxPeriod},
       {"strategy.weight_stashing",
        "schedules pipedream, pipedream_2bw, ddg: a backward uses the parameters of its forward; "
-       "false: the newest ones, which needs no copies, and trains otherwise",
+       "false: all use the newest ones, which needs no copies, and trains otherwise",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.weight_stashing; }},
       {"strategy.warmup_steps", "parameter_averaging: first steps, each with an average",
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.warmup_steps; }, 0, kMost},

@@ -135,6 +135,11 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                                       ? "the plan clips gradients, but there is no clip_norm"
                                       : "there is a clip_norm, but the plan clips nothing");
   }
+  if (plan.newest_weights && parts_.task.autocast) {
+    return Status(Code::kBadPlan,
+                  "the plan has newest_weights, but with autocast a backward uses 16-bit copies of "
+                  "the weights that its forward made");
+  }
   if (num_stages(plan.mesh) > 1 && parts_.store.stages() == nullptr) {
     return Status(Code::kBadPlan, "the plan has stages, but the store moves nothing between them");
   }

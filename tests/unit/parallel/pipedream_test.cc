@@ -17,6 +17,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/parallel/pipeline.h>
+#include <stormo/parallel/recompute.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {
@@ -140,8 +141,8 @@ TEST(PipeDream, SaysWhatItCannotDo) {
   const StepPlan model = one_device(layers(4, true));
   const Pass cut = pipeline({.stages = 4, .schedule = pipedream()});
   expect(refusal(model, {micro_batches(2), cut}),
-         "stages 0 and 3 read the same parameter, and are several batches apart; use at least 3 "
-         "micro-batches, or a model without tied weights");
+         "stages 0 and 3 read the same parameter, and are several batches apart; use 'pipedream' "
+         "with at least 3 micro-batches, or a model without tied weights");
   EXPECT_EQ(refusal(model, {micro_batches(3), cut}), "");
   plan::ModelShape frozen = layers(4, true);
   frozen.segments[0].parameters[0].trainable = false;
@@ -213,6 +214,8 @@ TEST(DelayedGradients, WithoutStashedWeightsThereIsOneVersion) {
   const auto stashed = analysis::memory(p, {}).peak;
   p.newest_weights = true;
   ASSERT_TRUE(analysis::verify(p).ok());
+  EXPECT_NE(compose(p, recompute()).status().message().find("other activations than its forward"),
+            std::string::npos);
   EXPECT_EQ(analysis::memory(p, {}).peak.parameters, 400);
   EXPECT_EQ(stashed.parameters, 3 * 400);
   EXPECT_EQ(analysis::memory(p, {}).peak.gradients, stashed.gradients);

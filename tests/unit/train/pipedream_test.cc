@@ -314,6 +314,18 @@ class NewestWeights {
   torch::Tensor at_output_;
 };
 
+TEST(DelayedGradients, WithoutStashedWeightsThereIsNoAutocast) {
+  const Problem problem = test::mlp_problem();
+  Strategy strategy = stages(2, "ddg");
+  strategy.weight_stashing = false;
+  const PlanRun run = run_of({"newest_weights", {2}, strategy}, problem, problem.batches(1, 4));
+  test::on_plan_ranks(run, [&](PlanRank& rank) {
+    rank.task.autocast = torch::kBFloat16;
+    const Status status = rank.start(run.plan);
+    EXPECT_NE(status.message().find("16-bit copies of the weights"), std::string::npos);
+  });
+}
+
 // 50 steps, with the momentum of each stage; all batches are finished after the last one.
 TEST(DelayedGradients, WithoutStashedWeightsBackwardsUseTheNewestOnes) {
   for (const int n : {2, 3, 4}) {

@@ -258,6 +258,15 @@ TEST(RecipeCheck, KeysOfOtherKindsAreRefused) {
               IsEmpty());
 }
 
+TEST(RecipeCheck, WeightStashingAndSixteenBits) {
+  const std::vector<std::string> asynchronous = {"strategy.pipeline=2", "strategy.schedule=ddg",
+                                                 "strategy.weight_stashing=false"};
+  EXPECT_THAT(errors_of(asynchronous), IsEmpty());
+  std::vector<std::string> narrow = asynchronous;
+  narrow.emplace_back("precision=bfloat16");
+  EXPECT_THAT(errors_of(narrow), ElementsAre(HasSubstr("use precision=float32, or leave it out")));
+}
+
 TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
   EXPECT_THAT(errors_of({}), IsEmpty());
   EXPECT_THAT(errors_of({"nesterov=true"}), ElementsAre(HasSubstr("optimizer.momentum=0.9")));
