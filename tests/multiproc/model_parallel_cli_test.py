@@ -257,6 +257,12 @@ class ModelParallelTest(TrainTest):
             evaluated.append([json.loads(line)["loss"] for line in done.stdout.splitlines()])
         self.assert_near(*evaluated)
 
+    def test_a_bench_compares_each_way_to_cut_with_one_process(self):
+        for way in ("gpipe", "interleaved", "pipedream", "context_heads"):
+            done = self.stormo("bench", "step", "--model", "gpt", "--batch", "8", "--strategy", way, "-n", "2",
+                               "--steps", "3", "--rounds", "1", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+
 
 if __name__ == "__main__":
     main()
