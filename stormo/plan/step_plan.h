@@ -146,8 +146,8 @@ std::string_view to_string(AttentionForm form);
 ///
 /// Where actions have a delay, steps overlap: each begins while batches of earlier ones are under
 /// way. A rank computes a batch with the parameters that it had when it loaded it (or with the
-/// newest, see newest_weights). Before an agree
-/// all batches are finished, by actions with a delay alone.
+/// newest, see newest_weights). Before an agree all batches are finished, by actions with a delay
+/// alone.
 struct StepPlan {
   std::string strategy = "one_device";  ///< names of the passes applied, joined by '+'
   Mesh mesh;

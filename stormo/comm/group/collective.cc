@@ -120,7 +120,7 @@ Status Group::run_checked(Call& call) {
 Status Group::post_and_wait(Call& call) {
   transport::HostGroup& host = *parts_.connections.host_group;
   PreparedCall& prepared = call.prepared;
-  if (missing_ranks_) {
+  if (ended_early_) {
     // it may be long until the others call the last operation: this one waits for them, and the
     // stall watch is to see it
     activity_->begin(call.operation);
@@ -148,7 +148,7 @@ Status Group::post_and_wait(Call& call) {
   const LocalRange all{0, local_size()};
   const LocalRange needed = prepared.posted_whole ? prepared.sources : all;
   if (needed == all) return wait_for_all(call.by);
-  missing_ranks_ = true;
+  ended_early_ = true;
   for (int r = needed.first; r < needed.last; ++r) STORMO_RETURN_IF_ERROR(host.await(r, call.by));
   return compare_postings(needed);
 }
@@ -157,7 +157,7 @@ Status Group::post_and_wait(Call& call) {
 /// A rank that needed nothing of some others went on without them; it does this first in its next
 /// operation, so that no posting is overwritten before all have seen it.
 Status Group::wait_for_all(Deadline by) {
-  missing_ranks_ = false;
+  ended_early_ = false;
   STORMO_RETURN_IF_ERROR(parts_.connections.host_group->await_all(by));
   return compare_postings({0, local_size()});
 }

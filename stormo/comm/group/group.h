@@ -152,8 +152,7 @@ class Group final : public Communicator {
   };
   std::map<ProgramKey, Program> programs_;
   std::uint64_t sequence_ = 0;
-  bool missing_ranks_ =
-      false;  ///< the last operation ended before every rank of this host called it
+  bool ended_early_ = false;  ///< the last operation, before every rank of this host called it
   Sink* sink_ = nullptr;
   bool finalized_ = false;
 

@@ -125,8 +125,6 @@ class FusedOptimizer final : public Optimizer {
       const std::vector<Work>& works,
       const std::function<optim::SquareSums(const Work&, const optim::UpdateRange&)>& of) const;
 
-  static constexpr const char* kStepSlot = "step";      // a float32 number, 1 for each parameter
-  static constexpr const char* kMasterSlot = "master";  // of 16-bit parameters
   std::vector<std::string> slots_of(std::size_t i) const;
   std::vector<torch::Tensor> tensors_of(std::size_t i) const;
   torch::ScalarType type_of(std::size_t i, const std::string& slot) const;

@@ -47,6 +47,33 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
   return state.dump();
 }
 
+/// That a checkpoint has no state of another optimizer, and all of that of L-BFGS or none.
+Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimizer& optimizer,
+                             const OptimizerOptions& options) {
+  const std::vector<std::string> vectors = optim::Lbfgs::vector_names(options);
+  std::set<std::string, std::less<>> known = {std::string(kStepSlot), std::string(kMasterSlot)};
+  for (const std::string_view slot : optim::slot_names(options)) known.emplace(slot);
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (!is_optimizer_state(name)) continue;
+    const std::string_view slot = optimizer_slot(name);
+    const bool of_lbfgs = name == kLbfgsNumbers || slot.starts_with("lbfgs_");
+    if (of_lbfgs ? !vectors.empty() : known.contains(slot)) continue;
+    return invalid_argument("the checkpoint holds '" + name +
+                            "', the state of another optimizer; resume with the one that wrote it");
+  }
+  std::size_t present = manifest.tensors.contains(kLbfgsNumbers) ? 1 : 0, all = 1;
+  for (const std::string& vector : vectors) {
+    for (const NamedParameter& p : optimizer.parameters()) {
+      present += manifest.tensors.contains(optimizer_key(vector, p.name)) ? 1 : 0;
+      ++all;
+    }
+  }
+  if (vectors.empty() || present == 0 || present == all) return {};
+  return Status(Code::kCorrupt, "the checkpoint holds " + std::to_string(present) + " of " +
+                                    std::to_string(all) +
+                                    " tensors of the state of L-BFGS with this optimizer.history");
+}
+
 }  // namespace
 
 RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
@@ -154,40 +181,12 @@ Status RunState::load_optimizer() {
   return world_.rank() == 0 ? Status() : optimizer.load_state(tensors);
 }
 
-/// That a checkpoint has no state of another optimizer, and all of that of L-BFGS or none.
-Status check_optimizer(const checkpoint::Manifest& manifest, const Optimizer& optimizer,
-                       const OptimizerOptions& options) {
-  const std::vector<std::string> vectors = optim::Lbfgs::vector_names(options);
-  std::set<std::string, std::less<>> known = {"step", "master"};
-  for (const std::string_view slot : optim::slot_names(options)) known.emplace(slot);
-  constexpr std::string_view kPrefix = "optimizer.";
-  for (const auto& [name, tensor] : manifest.tensors) {
-    if (!name.starts_with(kPrefix)) continue;
-    const std::string slot =
-        name.substr(kPrefix.size(), name.find('.', kPrefix.size()) - kPrefix.size());
-    const bool of_lbfgs = name == kLbfgsNumbers || slot.starts_with("lbfgs_");
-    if (of_lbfgs ? !vectors.empty() : known.contains(slot)) continue;
-    return invalid_argument("the checkpoint holds '" + name +
-                            "', the state of another optimizer; resume with the one that wrote it");
-  }
-  std::size_t present = manifest.tensors.contains(kLbfgsNumbers) ? 1 : 0, all = 1;
-  for (const std::string& vector : vectors) {
-    for (const NamedParameter& p : optimizer.parameters()) {
-      present += manifest.tensors.contains(optimizer_key(vector, p.name)) ? 1 : 0;
-      ++all;
-    }
-  }
-  if (vectors.empty() || present == 0 || present == all) return {};
-  return Status(Code::kCorrupt, "the checkpoint holds " + std::to_string(present) + " of " +
-                                    std::to_string(all) +
-                                    " tensors of the state of L-BFGS with this optimizer.history");
-}
-
 // Every rank reads what it owns.
 Status RunState::load_parts() {
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
-  STORMO_RETURN_IF_ERROR(check_optimizer(reader.manifest(), store_->optimizer(), options_.optimizer)
-                             .within(resumed_from_));
+  STORMO_RETURN_IF_ERROR(
+      check_optimizer_state(reader.manifest(), store_->optimizer(), options_.optimizer)
+          .within(resumed_from_));
   const auto read = [&reader](const std::string& name, std::int64_t begin, std::int64_t end) {
     return read_range(reader, name, begin, end);
   };

@@ -136,19 +136,18 @@ class TrainingRun {
   std::unique_ptr<Runner> runner_;
   std::unique_ptr<OverlapTrial> overlap_;         // null: the plan has one form only
   std::unique_ptr<AveragingSchedule> averaging_;  // null: parameters do not diverge
-  std::int64_t agreed_step_ = 0;                  // after which all ranks met last
+  std::int64_t agreed_step_ = 0;                  // after which all ranks agreed last
   bool steps_overlap_ = false;
   bool log_is_due_ = false;
-  bool agreed_ = false;                       // in this step
-  std::unique_ptr<WorkerProgress> progress_;  // of an asynchronous plan
-  std::unique_ptr<SessionSteps> session_;     // of a worker of server processes
-  WorkerProgress::Totals seen_;               // of all workers
-  std::int64_t round_begin_ = 0;              // the step after which the round began
-  bool ends_round_ = false;                   // this worker's step is its last one of the round
-  StepOutcome round_;                         // this rank's sums since the ranks last agreed
-  std::array<std::int64_t, 2>
-      own_position_{};               // step and samples of this rank, at the end of a round
-  std::int64_t loaded_samples_ = 0;  // of all ranks, in the step
+  bool agreed_ = false;                         // in this step
+  std::unique_ptr<WorkerProgress> progress_;    // of an asynchronous plan
+  std::unique_ptr<SessionSteps> session_;       // of a worker of server processes
+  WorkerProgress::Totals seen_;                 // of all workers
+  std::int64_t round_begin_ = 0;                // the step after which the round began
+  bool ends_round_ = false;                     // this worker's step is its last one of the round
+  StepOutcome round_;                           // this rank's sums since the ranks last agreed
+  std::array<std::int64_t, 2> own_position_{};  // this rank's step and samples, at a round's end
+  std::int64_t loaded_samples_ = 0;             // of all ranks, in the step
 
   observe::EndRecord end_;
   TimePoint started_;

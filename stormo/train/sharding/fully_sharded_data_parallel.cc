@@ -193,7 +193,7 @@ FullyShardedDataParallel::Gathered::Gathered(FullyShardedDataParallel& fsdp) : f
 
 FullyShardedDataParallel::Gathered::~Gathered() { fsdp_.state_->loop->release_all(); }
 
-void FullyShardedDataParallel::unshard() { state_->loop->unshard(); }
+void FullyShardedDataParallel::keep_gathered() { state_->loop->keep_gathered(); }
 
 std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
   std::vector<NamedParameter> out;

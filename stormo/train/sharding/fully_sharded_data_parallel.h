@@ -73,7 +73,7 @@ class FullyShardedDataParallel {
       : FullyShardedDataParallel(world, options) {
     shard(sequential);
   }
-  /// Parameters that were released have no values afterwards: see unshard().
+  /// Parameters that were released have no values afterwards: see keep_gathered().
   ~FullyShardedDataParallel();
   FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
   FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
@@ -144,7 +144,7 @@ class FullyShardedDataParallel {
   Gathered gathered() { return Gathered(*this); }
   /// Gathers the module for good: it keeps its values, without another copy, when this has gone.
   /// Nothing is trained after it. Blocks; every rank does it in the same place.
-  void unshard();
+  void keep_gathered();
 
   /// Any of Stormo's optimizers on this rank's ranges of the trainable parameters, also those that
   /// need norms of whole parameters. Its state is its

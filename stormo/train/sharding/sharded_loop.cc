@@ -167,7 +167,7 @@ void ShardedLoop::release_all() {
   order_->set_whole(false, /*frozen=*/false);
 }
 
-void ShardedLoop::unshard() {
+void ShardedLoop::keep_gathered() {
   gather_all();
   units_.keep_all();
   if (order_) order_->set_whole(true, /*frozen=*/true);

@@ -46,7 +46,7 @@ class ShardedLoop : public std::enable_shared_from_this<ShardedLoop> {
   /// gradients were there before gather_all().
   void release_all();
   /// Makes all units whole for good.
-  void unshard();
+  void keep_gathered();
   /// The ranks' parts may have changed, those of frozen parameters too.
   void parameters_changed();
   /// The optimizer has used the gradients.

@@ -51,12 +51,19 @@ Status read_tensor(checkpoint::CheckpointReader& reader, const std::string& name
   return ok_status();
 }
 
+constexpr std::string_view kOptimizer = "optimizer.";
+
 }  // namespace
 
-bool is_optimizer_state(const std::string& name) { return name.starts_with("optimizer."); }
+bool is_optimizer_state(const std::string& name) { return name.starts_with(kOptimizer); }
 
 std::string optimizer_key(std::string_view slot, const std::string& parameter) {
-  return "optimizer." + std::string(slot) + "." + parameter;
+  return std::string(kOptimizer) + std::string(slot) + "." + parameter;
+}
+
+std::string_view optimizer_slot(std::string_view name) {
+  name.remove_prefix(kOptimizer.size());
+  return name.substr(0, name.find('.'));
 }
 
 Status check_names(const TensorMap& tensors) {

@@ -23,6 +23,10 @@ TensorMap named_state(const torch::nn::Module& module);
 /// Tensors of the optimizer in checkpoints are "optimizer.<slot>.<parameter>".
 bool is_optimizer_state(const std::string& name);
 std::string optimizer_key(std::string_view slot, const std::string& parameter);
+std::string_view optimizer_slot(std::string_view name);
+/// Slots that several optimizers have: the number of updates, a float32 number for each parameter,
+/// and the float32 values of 16-bit parameters.
+inline constexpr std::string_view kStepSlot = "step", kMasterSlot = "master";
 
 /// kInvalidArgument names a tensor of the model whose name has the form of the optimizer's.
 Status check_names(const TensorMap& tensors);

@@ -260,7 +260,7 @@ std::vector<TensorPiece> ServedStore::pieces() const {
                        torch::from_blob(arrays.slots[s], {at.elements()}, type).clone()});
       }
       if (at.begin != 0 || !optim::counts_steps(rule.kind)) return;
-      out.push_back({optimizer_key("step", p.name),
+      out.push_back({optimizer_key(kStepSlot, p.name),
                      {},
                      0,
                      1,
@@ -299,7 +299,7 @@ Status ServedStore::load_state(const ReadState& read) {
       }
       if (optim::counts_steps(rule.kind)) {
         STORMO_ASSIGN_OR_RETURN(const torch::Tensor count,
-                                read(optimizer_key("step", p.name), 0, 1));
+                                read(optimizer_key(kStepSlot, p.name), 0, 1));
         if (count.defined()) arrays.updates = static_cast<std::int64_t>(count.item<float>());
       }
       STORMO_RETURN_IF_ERROR(shard->set(i, arrays));

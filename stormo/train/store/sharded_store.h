@@ -31,7 +31,7 @@ class ShardedStore final : public ParameterStore {
   void zero_grad() override;
   bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
-  void keep_values() override { fsdp_.unshard(); }
+  void keep_values() override { fsdp_.keep_gathered(); }
   /// The sum of squares of the gradients of this rank's parts, of the parameters whose name counts.
   /// Not a collective.
   double squares(const std::function<bool(const std::string&)>& counts) const;

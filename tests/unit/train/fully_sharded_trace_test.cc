@@ -183,7 +183,7 @@ TEST(FullyShardedTrace, TrainsTheSameIfReadBetweenBackwardAndUpdate) {
           fsdp.step(*optimizer, 0.1);
           fsdp.zero_grad();
         }
-        fsdp.unshard();
+        fsdp.keep_gathered();
       });
       values.push_back(test::values_of(*models[0]));
     }

@@ -108,7 +108,7 @@ TEST(ShardingCost, AModuleThatIsLeftWholeKeepsItsValuesInPlace) {
         FullyShardedDataParallel fsdp(c, mine, {.stage = stage});
         const auto whole = fsdp.gathered();
         for (const auto& p : mine->named_parameters()) places[p.key()] = p.value().data_ptr();
-        fsdp.unshard();
+        fsdp.keep_gathered();
       }
       for (const auto& p : mine->named_parameters()) {
         EXPECT_EQ(p.value().data_ptr(), places.at(p.key())) << p.key();
