@@ -174,11 +174,6 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
                   "averages the gradients of a part of the model together after its last backward; "
                   "leave out bucket_bytes");
   }
-  if (step.trust_ratios && s.tensor > 1) {
-    return refuse(s,
-                  "cannot update by this rule with tensor: lars and lamb need norms of whole "
-                  "parameters, of which ranks have slices; use another optimizer");
-  }
   if (shape.ranks % replica == 0) return s.kind == Kind::kFsdp ? check_copies(s, shape) : Status();
   return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
                        std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +

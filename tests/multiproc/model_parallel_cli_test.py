@@ -51,6 +51,13 @@ class ModelParallelTest(TrainTest):
             self.assert_near(losses, alone)
             self.assertEqual((end["steps"], end["samples"]), (8, 32))
 
+    def test_norms_of_parameters_are_those_of_the_whole(self):
+        for kind in ("lars", "lamb"):
+            rule = (*GPT, f"optimizer.kind={kind}", "train.verify_every=3")
+            _, alone = self.run_of(*rule)
+            for way in (("-n", "2", *TENSOR), ("-n", "4", *SEQUENCE, *PIPELINE), ("-n", "4", *TENSOR, *SHARDS)):
+                self.assert_near(self.run_of(*rule, *way)[1], alone)
+
     def test_a_batch_may_have_fewer_samples_than_ranks_that_share_them(self):
         one = (*GPT, "train.global_batch=1", "--overwrite")
         _, alone = self.run_of(*one)
@@ -149,7 +156,6 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", "strategy.sequence_parallel=true"), ("set tensor to 2 or more", "sequence_parallel")),
             (("-n", "2", *SEQUENCE, "model.context=15"),
              ("has 15 positions, which 2 ranks do not divide evenly", "a multiple of 2 positions")),
-            (("-n", "2", *TENSOR, "optimizer.kind=lamb"), ("need norms of whole parameters",)),
             (("-n", "2", *PIPELINE, "train.micro_batches=1000000000000"), ("at most as many as it has samples",)),
             (("-n", "3", "strategy.context=3"), ("16 positions, which are not 2 equal chunks", "a multiple of 6")),
             (("-n", "4", "strategy.context=4", "strategy.attention=heads"),

@@ -294,7 +294,9 @@ Status check_axes(const StepPlan& p, const Action& a) {
   for (const std::string& axis : a.axes) {
     if (p.mesh.find(axis) < 0) return bad("axis '" + axis + "' is not in the mesh");
     const bool cuts_model = axis == plan::kStageAxis || axis == plan::kTensorAxis;
-    if (cuts_model && a.kind != ActionKind::kNorm) {
+    const bool adds_norms =
+        a.kind == ActionKind::kNorm || (a.kind == ActionKind::kUpdate && axis == plan::kTensorAxis);
+    if (cuts_model && !adds_norms) {
       return bad("the ranks of '" + axis +
                  "' have different parts of the model, and reduce nothing together");
     }

@@ -153,17 +153,22 @@ std::vector<FusedOptimizer::Work> FusedOptimizer::range_work(
 
 Status FusedOptimizer::step(const StepRate& rate, std::size_t first, std::size_t last) {
   std::vector<Work> works = autograd_work(first, last);
-  return run(works, rate);
+  return run(works, rate, first, last);
 }
 
 Status FusedOptimizer::step(const StepRate& rate, std::span<const RangeGradient> gradients) {
   std::vector<Work> works = range_work(gradients);
-  return run(works, rate);
+  return run(works, rate, 0, parameters_.size());
 }
 
 Result<double> FusedOptimizer::gradient_norm() {
   std::vector<Work> works = autograd_work(0, parameters_.size());
   return norm_of(works);
+}
+
+double FusedOptimizer::gradient_squares(const std::function<bool(const std::string&)>& counts) {
+  std::vector<Work> works = autograd_work(0, parameters_.size());
+  return gradient_squares(works, [&](std::size_t i) { return counts(parameters_[i].name); });
 }
 
 Result<double> FusedOptimizer::gradient_norm(std::span<const RangeGradient> gradients) {
@@ -179,7 +184,8 @@ Status FusedOptimizer::check_types(const Work& work) const {
                           std::string(to_string(own)));
 }
 
-Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
+Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate, std::size_t first,
+                           std::size_t last) {
   if (!optim::updates_ranges(options_.kind)) {
     return invalid_argument(
         "L-BFGS needs all parameters in one process; use make_optimizer() with replicas on one "
@@ -199,7 +205,9 @@ Status FusedOptimizer::run(std::vector<Work>& works, const StepRate& rate) {
                  .gradient_scale = rate.gradient_scale};
     total += work.piece.end;
   }
-  if (optim::needs_norms(options_.kind)) STORMO_RETURN_IF_ERROR(find_trust_ratios(works));
+  if (optim::needs_norms(options_.kind)) {
+    STORMO_RETURN_IF_ERROR(find_trust_ratios(works, first, last));
+  }
   tensor::parallel_for(total, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::int64_t passed = 0;
     for (const Work& work : works) {
@@ -256,25 +264,29 @@ std::vector<optim::SquareSums> FusedOptimizer::square_sums(
 }
 
 // A collective of all owners, also of those that have nothing to update.
-Status FusedOptimizer::find_trust_ratios(std::vector<Work>& works) {
+Status FusedOptimizer::find_trust_ratios(std::vector<Work>& works, std::size_t first,
+                                         std::size_t last) {
   const auto mine = square_sums(works, [this](const Work& work, const optim::UpdateRange& part) {
     return optim::prepare(options_, work.step, part);
   });
-  std::vector<double> sums(2 * parameters_.size());
+  std::vector<double> sums(2 * (last - first));
   for (std::size_t w = 0; w < works.size(); ++w) {
-    sums[2 * works[w].parameter] = mine[w].weights;
-    sums[2 * works[w].parameter + 1] = mine[w].direction;
+    if (!owned_[works[w].parameter].counts) continue;
+    double* const of = &sums[2 * (works[w].parameter - first)];
+    of[0] = mine[w].weights;
+    of[1] = mine[w].direction;
   }
   if (sum_) STORMO_RETURN_IF_ERROR(sum_(sums).within("norms of parameters"));
   for (Work& work : works) {
-    const double* whole = &sums[2 * work.parameter];
+    const double* const whole = &sums[2 * (work.parameter - first)];
     work.step.trust_ratio =
         optim::trust_ratio(options_, {.weights = whole[0], .direction = whole[1]});
   }
   return {};
 }
 
-Result<double> FusedOptimizer::norm_of(std::vector<Work>& works) {
+double FusedOptimizer::gradient_squares(std::vector<Work>& works,
+                                        const std::function<bool(std::size_t)>& counts) const {
   for (Work& work : works) {
     work.piece.dtype =
         work.piece.gradient_dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
@@ -283,7 +295,14 @@ Result<double> FusedOptimizer::norm_of(std::vector<Work>& works) {
     return optim::SquareSums{.direction = optim::sum_gradients(part, nullptr)};
   });
   double sum = 0;
-  for (const optim::SquareSums& s : mine) sum += s.direction;
+  for (std::size_t w = 0; w < works.size(); ++w) {
+    if (counts(works[w].parameter)) sum += mine[w].direction;
+  }
+  return sum;
+}
+
+Result<double> FusedOptimizer::norm_of(std::vector<Work>& works) {
+  double sum = gradient_squares(works, [this](std::size_t i) { return owned_[i].counts; });
   if (sum_) STORMO_RETURN_IF_ERROR(sum_({&sum, 1}).within("norm of gradients"));
   return std::sqrt(sum);
 }

@@ -16,6 +16,8 @@ struct OwnedRange {
   std::int64_t begin = 0, end = 0;
   torch::Tensor weights =
       {};  ///< memory of the end - begin contiguous weights; undefined: the parameter's own
+  /// False where another rank of a SumOverRanks has the same elements: only its norms are summed.
+  bool counts = true;
 };
 
 /// The gradient of an owned range, in the memory of one or several ranks: each source points at its
@@ -50,7 +52,8 @@ class FusedOptimizer final : public Optimizer {
   FusedOptimizer(const OptimizerOptions& options, std::vector<NamedParameter> parameters,
                  std::vector<OwnedRange> owned = {}, SumOverRanks sum = {});
 
-  /// Uses the owned ranges of autograd's gradients.
+  /// Uses the owned ranges of autograd's gradients. Of a rule that needs norms (optim::needs_norms)
+  /// it is one collective if `sum` was given, of two numbers for each of the parameters.
   Status step(const StepRate& rate, std::size_t first, std::size_t last) override;
   using Optimizer::step;
   /// Uses the given gradients, at most one for each parameter; parameters without one are not
@@ -62,6 +65,9 @@ class FusedOptimizer final : public Optimizer {
   /// `sum` was given.
   Result<double> gradient_norm() override;
   Result<double> gradient_norm(std::span<const RangeGradient> gradients);
+  /// The sum of squares of the gradients of owned ranges, of the parameters whose name counts. Of
+  /// this rank alone, so not a collective.
+  double gradient_squares(const std::function<bool(const std::string&)>& counts);
 
   /// Only if this rank owns all elements; else use state_pieces(). Tensors are shared, not copied.
   std::map<std::string, torch::Tensor> state() const override;
@@ -118,8 +124,11 @@ class FusedOptimizer final : public Optimizer {
   void create_state(std::size_t i);
   torch::Tensor owned_weights(std::size_t i) const;
   void add_weights(Work& work);
-  Status run(std::vector<Work>& works, const StepRate& rate);
-  Status find_trust_ratios(std::vector<Work>& works);
+  /// `works` are of the parameters [first, last).
+  Status run(std::vector<Work>& works, const StepRate& rate, std::size_t first, std::size_t last);
+  Status find_trust_ratios(std::vector<Work>& works, std::size_t first, std::size_t last);
+  double gradient_squares(std::vector<Work>& works,
+                          const std::function<bool(std::size_t)>& counts) const;
   Result<double> norm_of(std::vector<Work>& works);
   std::vector<optim::SquareSums> square_sums(
       const std::vector<Work>& works,

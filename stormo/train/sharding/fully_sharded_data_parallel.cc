@@ -205,6 +205,17 @@ std::vector<NamedParameter> FullyShardedDataParallel::shards() const {
 
 std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
     const OptimizerOptions& options) const {
+  return make_optimizer(
+      options,
+      [&ranks = *state_->units.groups().shards](std::span<double> sums) {
+        return ranks.all_reduce(sums, comm::ReduceOp::kSum);
+      },
+      [](const std::string&) { return true; });
+}
+
+std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
+    const OptimizerOptions& options, SumOverRanks sum,
+    const std::function<bool(const std::string&)>& counts) const {
   std::vector<NamedParameter> parameters;
   std::vector<OwnedRange> owned;
   for (const FlatParameter* flat : state_->units.flats()) {
@@ -213,11 +224,9 @@ std::unique_ptr<FusedOptimizer> FullyShardedDataParallel::make_optimizer(
     parameters.insert(parameters.end(), flat->parameters().begin(), flat->parameters().end());
     owned.insert(owned.end(), ranges.begin(), ranges.end());
   }
-  return std::make_unique<FusedOptimizer>(
-      options, std::move(parameters), std::move(owned),
-      [&ranks = *state_->units.groups().shards](std::span<double> sums) {
-        return ranks.all_reduce(sums, comm::ReduceOp::kSum);
-      });
+  for (std::size_t i = 0; i < owned.size(); ++i) owned[i].counts = counts(parameters[i].name);
+  return std::make_unique<FusedOptimizer>(options, std::move(parameters), std::move(owned),
+                                          std::move(sum));
 }
 
 void FullyShardedDataParallel::step(FusedOptimizer& optimizer, const StepRate& rate) {

@@ -184,6 +184,11 @@ class FullyShardedDataParallel {
   struct State;
   friend class ShardedStore;  // which does what a plan says with the units
   ShardedUnits& units() const;
+  /// Where more ranks than those of the shards have parts of the same parameters: `sum` is over all
+  /// of them. A parameter's norms on this rank add to it if its name counts.
+  std::unique_ptr<FusedOptimizer> make_optimizer(
+      const OptimizerOptions& options, SumOverRanks sum,
+      const std::function<bool(const std::string&)>& counts) const;
   /// Of the gradients on this rank, of the parameters whose name counts.
   double squares(const std::function<bool(const std::string&)>& counts) const;
 

@@ -11,6 +11,7 @@
 #include <stormo/tensor/bridge.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/slice_pieces.h>
+#include <stormo/train/store/whole_norms.h>
 
 namespace stormo::train {
 namespace {
@@ -90,7 +91,6 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     numbers_.emplace(p.key(), number);
     parameters_.push_back({.named = {.name = p.key(), .tensor = p.value()},
                            .stages = stages.of_parameter(static_cast<int>(number)),
-                           .trainable = p.value().requires_grad(),
                            .has_storage = p.value().storage().nbytes() == p.value().nbytes(),
                            .split = shapes[number]->split,
                            .whole = p.value().sizes().vec()});
@@ -103,21 +103,28 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
     shard(plan, module, options, sharding);
   } else {
-    std::vector<NamedParameter> own;
-    for (const NamedParameter& p : trainable_parameters(*module)) {
-      if (has(parameter(p.name))) own.push_back(p);
-    }
-    replicate(std::move(own), options, how);
+    replicate(plan, *module, options, how);
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
   release();
 }
 
-void ModelParallelStore::replicate(std::vector<NamedParameter> own, const OptimizerOptions& options,
-                                   const ReductionOptions& how) {
-  auto optimizer = std::make_unique<FusedOptimizer>(options, std::move(own));
+void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
+                                   const OptimizerOptions& options, const ReductionOptions& how) {
+  WholeNorms norms = whole_norms(groups_, plan);
+  std::vector<NamedParameter> own;
+  std::vector<OwnedRange> owned;
+  for (const NamedParameter& p : trainable_parameters(module)) {
+    if (!has(parameter(p.name))) continue;
+    own.push_back(p);
+    owned.push_back({.end = p.tensor.numel(), .counts = norms.counts(p.name)});
+  }
+  auto optimizer = std::make_unique<FusedOptimizer>(options, std::move(own), std::move(owned),
+                                                    std::move(norms.sum));
   fused_ = optimizer.get();
-  own_ = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer), how);
+  auto replicas = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer), how);
+  replicas_ = replicas.get();
+  own_ = std::move(replicas);
 }
 
 // Parameters become views of flat buffers: slices too, and none has memory of its own.
@@ -161,6 +168,7 @@ Status ModelParallelStore::check(const plan::StepPlan& plan) const {
                                       ? "the plan has parts of positions, the store has none"
                                       : "the store has parts of positions, the plan has none");
   }
+  if (fused_ != nullptr) STORMO_RETURN_IF_ERROR(check_norms(plan, fused_->options().kind));
   return own_->check(without_sums(plan));
 }
 
@@ -229,20 +237,13 @@ Status ModelParallelStore::sum_over_stages(const Parameter& p, torch::Tensor& gr
 
 // What several ranks have counts once.
 Result<double> ModelParallelStore::squares() {
-  if (shards_ != nullptr) {
-    return shards_->squares([this](const std::string& name) {
-      const Parameter& p = parameter(name);
-      return is_own(p) && is_first(p);
-    });
-  }
-  STORMO_ASSIGN_OR_RETURN(const double norm, own_->gradient_norm());
-  double squares = norm * norm;
-  for (const Parameter& p : parameters_) {
-    if (!p.trainable || !has(p) || !p.named.tensor.grad().defined()) continue;
-    if (is_own(p) && is_first(p)) continue;
-    squares -= p.named.tensor.grad().to(torch::kFloat64).square().sum().item<double>();
-  }
-  return std::isfinite(squares) ? std::max(squares, 0.0) : squares;
+  const auto counts = [this](const std::string& name) {
+    const Parameter& p = parameter(name);
+    return is_own(p) && is_first(p);
+  };
+  if (shards_ != nullptr) return shards_->squares(counts);
+  STORMO_RETURN_IF_ERROR(replicas_->finish_averages());
+  return fused_->gradient_squares(counts);
 }
 
 Result<double> ModelParallelStore::gradient_norm() {

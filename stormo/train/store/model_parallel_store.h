@@ -60,8 +60,7 @@ class ModelParallelStore final : public ParameterStore {
   /// A parameter of the module, by its number in the plan.
   struct Parameter {
     NamedParameter named;
-    std::vector<int> stages;  // that have it; the first one owns it
-    bool trainable = true;
+    std::vector<int> stages;               // that have it; the first one owns it
     bool has_storage = true;               // of its own, which can be freed
     plan::Split split = {};                // units 0: ranks of a stage have the whole
     std::vector<std::int64_t> whole = {};  // sizes
@@ -85,8 +84,8 @@ class ModelParallelStore final : public ParameterStore {
   /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
   Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
   Status sum_whole(plan::Range range);
-  void replicate(std::vector<NamedParameter> own, const OptimizerOptions& options,
-                 const ReductionOptions& how);
+  void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
+                 const OptimizerOptions& options, const ReductionOptions& how);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
              const OptimizerOptions& options, const ShardingOptions& sharding);
   /// Of the gradients that count on this rank.
@@ -105,10 +104,11 @@ class ModelParallelStore final : public ParameterStore {
   std::vector<Parameter> parameters_;
   std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
   std::unique_ptr<ParameterStore> own_;                      // of this rank's part
-  FusedOptimizer* fused_ = nullptr;     // of own_, if copies of the part are replicas
-  ShardedStore* shards_ = nullptr;      // own_, if they have shards
-  bool saves_ = false;                  // replicas have the same: one of them saves it
-  std::shared_ptr<void> whole_shards_;  // while the model is whole
+  ReplicatedStore* replicas_ = nullptr;  // own_, if copies of the part are replicas
+  FusedOptimizer* fused_ = nullptr;      // of these
+  ShardedStore* shards_ = nullptr;       // own_, if they have shards
+  bool saves_ = false;                   // replicas have the same: one of them saves it
+  std::shared_ptr<void> whole_shards_;   // while the model is whole
   bool kept_ = false;
 };
 

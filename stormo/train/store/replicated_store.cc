@@ -44,6 +44,9 @@ Status ReplicatedStore::check(const plan::StepPlan& plan) const {
 }
 
 void ReplicatedStore::follow(const plan::StepPlan& plan) {
+  sums_norms_ = std::ranges::any_of(plan.actions, [](const plan::Action& a) {
+    return a.kind == plan::ActionKind::kUpdate && !a.axes.empty();
+  });
   const plan::Action* first = first_reduction(plan);
   if (first == nullptr) {
     replicas_.reset();
@@ -65,14 +68,19 @@ Status ReplicatedStore::perform(const plan::Action& action, double weight) {
   return replicas_->reducer().perform(action);
 }
 
+Status ReplicatedStore::finish_averages() {
+  return replicas_ ? replicas_->reducer().finish() : Status();
+}
+
 Result<double> ReplicatedStore::gradient_norm() {
-  if (replicas_) STORMO_RETURN_IF_ERROR(replicas_->reducer().finish());
+  STORMO_RETURN_IF_ERROR(finish_averages());
   return optimizer_->gradient_norm();
 }
 
-// Some are updated while the gradients of others travel.
+// Some are updated while the gradients of others travel, unless all norms are summed in one go.
 Status ReplicatedStore::update(const ParameterRange& range, const StepRate& rate) {
-  if (!replicas_) return optimizer_->step(rate, range.first, range.last);
+  if (sums_norms_) STORMO_RETURN_IF_ERROR(finish_averages());
+  if (!replicas_ || sums_norms_) return optimizer_->step(rate, range.first, range.last);
   return replicas_->reducer().finish(range, [&](const ParameterRange& averaged) {
     return optimizer_->step(rate, averaged.first, averaged.last);
   });

@@ -24,6 +24,8 @@ class ReplicatedStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override;
   void zero_grad() override;
   Optimizer& optimizer() override { return *optimizer_; }
+  /// Waits for all averages of a step.
+  Status finish_averages();
 
  private:
   const AxisGroups& groups_;
@@ -31,6 +33,7 @@ class ReplicatedStore final : public ParameterStore {
   ReductionOptions how_;
   comm::Communicator* ranks_ = nullptr;        // of the reductions
   std::unique_ptr<BackwardReducer> replicas_;  // null: the plan reduces nothing
+  bool sums_norms_ = false;                    // an update is a collective
 };
 
 }  // namespace stormo::train

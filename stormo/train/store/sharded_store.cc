@@ -8,6 +8,7 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
+#include <stormo/train/store/whole_norms.h>
 
 namespace stormo::train {
 namespace {
@@ -63,7 +64,8 @@ ShardedStore::ShardedStore(const AxisGroups& groups,
   const std::shared_ptr<model::Chain> chain = chain_of(module);
   throw_if_error(check_segments(*chain, plan.model));
   add_units(*chain, plan.model);
-  optimizer_ = fsdp_.make_optimizer(options);
+  WholeNorms norms = whole_norms(groups, plan);
+  optimizer_ = fsdp_.make_optimizer(options, std::move(norms.sum), norms.counts);
   throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
 }
 
@@ -101,6 +103,7 @@ Status ShardedStore::check(const plan::StepPlan& plan) const {
   if (plan.parameters[shard] != plan::Placement::kShard) {
     return Status(Code::kBadPlan, "shards lie in parts between steps: state parameters over shard");
   }
+  STORMO_RETURN_IF_ERROR(check_norms(plan, optimizer_->options().kind));
   std::vector<int> reduced, averaged;
   bool updated = false;
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {

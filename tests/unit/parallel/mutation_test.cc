@@ -24,6 +24,7 @@
 #include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
+#include <stormo/parallel/trust_ratios.h>
 
 namespace stormo::parallel {
 namespace {
@@ -68,6 +69,7 @@ std::vector<StepPlan> strategies() {
       {tensor_parallel(2), mirrored(2)},
       {tensor_parallel(2), sequence_parallel()},
       {tensor_parallel(2), mirrored(2), sequence_parallel()},
+      {tensor_parallel(2), mirrored(2), trust_ratios()},
       {context_parallel(2, plan::AttentionForm::kRing)},
       {context_parallel(3, plan::AttentionForm::kHeads), tensor_parallel(2), mirrored(2)}};
   for (const int stage : {1, 2, 3}) {
@@ -78,7 +80,7 @@ std::vector<StepPlan> strategies() {
       ways.push_back(
           {context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2), sharded(how)});
       ways.push_back(ways.back());
-      ways.back().push_back(sequence_parallel());
+      ways.back().insert(ways.back().end(), {sequence_parallel(), trust_ratios()});
       ways.push_back({pipeline({.schedule = gpipe()}), sharded(how)});
       ways.push_back({pipeline({.schedule = gpipe()}),
                       context_parallel(2, plan::AttentionForm::kRing), tensor_parallel(2),

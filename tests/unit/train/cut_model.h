@@ -17,16 +17,19 @@ struct CutWay {
   parallel::Strategy strategy;
   parallel::StepOptions step = {};
   bool tied = false;  ///< of a gpt: the head has the weight of the embedding
+  train::OptimizerOptions::Kind optimizer = train::OptimizerOptions::Kind::kAdamW;
 };
 inline std::ostream& operator<<(std::ostream& out, const CutWay& way) { return out << way.name; }
 
 inline PlanRun run_of(const CutWay& way, const Problem& problem,
                       const std::vector<Batch>& batches) {
   train::TrainerOptions options;
-  options.optimizer = {.kind = train::OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  options.optimizer = {.kind = way.optimizer, .lr = 0.01};
   options.clip_norm = way.step.clip ? 0.5 : 0;
+  parallel::StepOptions step = way.step;
+  step.trust_ratios = optim::needs_norms(way.optimizer);
   return {.plan = parallel::plan_for(way.strategy, problem.model(3)->split_shape(),
-                                     {.ranks_per_host = way.hosts}, way.step)
+                                     {.ranks_per_host = way.hosts}, step)
                       .take_or_throw(),
           .hosts = way.hosts,
           .problem = problem,

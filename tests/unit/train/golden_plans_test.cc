@@ -21,6 +21,8 @@
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/tensor_parallel.h>
+#include <stormo/parallel/trust_ratios.h>
 
 #include "tests/golden/golden.h"
 #include "tests/unit/train/plan_run.h"
@@ -46,6 +48,12 @@ StepPlan made_by(const std::vector<parallel::Pass>& passes, std::size_t model = 
       .take_or_throw();
 }
 
+/// Of a gpt that is cut inside of its layers.
+StepPlan of_slices(const std::vector<parallel::Pass>& passes) {
+  return parallel::compose(parallel::one_device(models()[1].model(3)->split_shape()), passes)
+      .take_or_throw();
+}
+
 /// By the name of their file, step_plan_NAME.txt.
 std::map<std::string, StepPlan> golden_plans() {
   using namespace parallel;
@@ -66,6 +74,10 @@ std::map<std::string, StepPlan> golden_plans() {
       {"sharded3", made_by({sharded({.stage = 3, .ranks = 2})}, 1)},
       {"hybrid_prefetch", made_by({micro_batches(2), parallel::clip_gradients(), mirrored(2),
                                    sharded({.stage = 3, .ranks = 2, .prefetch = 1})})},
+      {"slices_trust_ratios", of_slices({tensor_parallel(2), mirrored(2), trust_ratios()})},
+      {"shards_of_slices_trust_ratios",
+       of_slices({parallel::clip_gradients(), tensor_parallel(2), sharded({.stage = 1, .ranks = 2}),
+                  trust_ratios()})},
   };
 }
 
@@ -91,6 +103,10 @@ PlanRun run_of(const StepPlan& plan, const Problem& problem) {
               .options = {},
               .half = plan.scaled_loss};
   run.options.optimizer = {.kind = OptimizerOptions::Kind::kSgd, .lr = 0.1, .momentum = 0.9};
+  if (plan.strategy.ends_with("+trust_ratios")) {
+    run.options.optimizer.kind = OptimizerOptions::Kind::kLars;
+    run.options.optimizer.trust = 0.1;
+  }
   run.options.strategy.hybrid = plan.mesh.find("dp") >= 0 && plan.mesh.find("shard") >= 0;
   run.options.clip_norm = plan.clipped ? 0.5 : 0;
   run.options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
@@ -115,8 +131,9 @@ void execute(const fs::path& path) {
   const auto plan = plan::parse_step_plan(text);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const std::vector<Problem> known = models();
-  const auto problem = std::ranges::find_if(
-      known, [&](const Problem& p) { return p.model(3)->shape() == plan->model; });
+  const auto problem = std::ranges::find_if(known, [&](const Problem& p) {
+    return p.model(3)->shape() == plan->model || p.model(3)->split_shape() == plan->model;
+  });
   ASSERT_NE(problem, known.end()) << "no model here has these segments";
   const PlanRun run = run_of(*plan, *problem);
   const auto reference = test::train_by_plan(alone(run));

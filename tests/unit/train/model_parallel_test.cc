@@ -25,6 +25,7 @@ using test::PlanRun;
 using test::Problem;
 
 using Way = test::CutWay;
+using enum OptimizerOptions::Kind;
 
 /// Shards of what each rank has of a model.
 Strategy fsdp(int stage, int tensor, int context = 1, bool hybrid = false) {
@@ -49,6 +50,12 @@ Strategy fsdp_in_stages(int stage, int pipeline, const std::string& schedule = "
 Strategy by_positions(Strategy s) {
   s.sequence_parallel = true;
   return s;
+}
+
+/// Updates by norms of whole parameters, of which ranks have parts.
+Way with_norms(OptimizerOptions::Kind kind, Way way) {
+  way.optimizer = kind;
+  return way;
 }
 
 class ModelParallelTrace : public testing::TestWithParam<Way> {};
@@ -256,10 +263,43 @@ INSTANTIATE_TEST_SUITE_P(
             {8, 8},
             {.pipeline = 2, .tensor = 2, .context = 2, .schedule = "zero_bubble"},
             {.micro_batches = 2, .clip = true}},
-        Way{"three_axes",
-            {4, 4},
-            {.pipeline = 2, .tensor = 2},
-            {.micro_batches = 2, .clip = true}}),
+        Way{"three_axes", {4, 4}, {.pipeline = 2, .tensor = 2}, {.micro_batches = 2, .clip = true}},
+        with_norms(kLars, {"norms_of_stages", {2}, {.pipeline = 2}, {.micro_batches = 2}}),
+        with_norms(kLamb, {"norms_of_slices", {2}, {.tensor = 2}}),
+        with_norms(kLars, {"norms_of_slices_of_three", {1, 2}, {.tensor = 3}, {.clip = true}}),
+        with_norms(kLamb,
+                   {"norms_of_slices_of_replicas", {2, 2}, {.tensor = 2}, {.micro_batches = 2}}),
+        with_norms(kLamb, {"norms_and_sequence",
+                           {4},
+                           by_positions({.tensor = 2}),
+                           {.clip = true, .recompute = true}}),
+        with_norms(kLars, {"norms_of_slices_and_positions", {2, 2}, {.tensor = 2, .context = 2}}),
+        with_norms(kLamb, {"norms_of_slices_of_stages",
+                           {4, 4},
+                           {.pipeline = 2, .tensor = 2},
+                           {.micro_batches = 3, .clip = true}}),
+        with_norms(kLars, {"norms_of_slices_of_chunks",
+                           {4},
+                           {.pipeline = 2, .tensor = 2, .schedule = "zero_bubble_v", .chunks = 2},
+                           {.micro_batches = 3}}),
+        with_norms(kLamb, {"norms_of_shards_of_slices", {4}, fsdp(3, 2), {.micro_batches = 2}}),
+        with_norms(kLars, {"norms_of_shards_of_slices_in_each_host",
+                           {4, 4},
+                           fsdp(1, 2, 1, true),
+                           {.clip = true, .prefetch = 1}}),
+        with_norms(kLamb, {"norms_of_shards_of_slices_of_stages",
+                           {8},
+                           {.kind = Strategy::Kind::kFsdp, .stage = 2, .pipeline = 2, .tensor = 2},
+                           {.micro_batches = 2, .clip = true}}),
+        with_norms(kLamb, {"norms_of_five_axes",
+                           {16, 16},
+                           by_positions({.kind = Strategy::Kind::kFsdp,
+                                         .stage = 1,
+                                         .hybrid = true,
+                                         .pipeline = 2,
+                                         .tensor = 2,
+                                         .context = 2}),
+                           {.micro_batches = 2, .clip = true}})),
     [](const auto& way) { return way.param.name; });
 
 /// Bytes that the sockets at both ends of a connection keep at most.

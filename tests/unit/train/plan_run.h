@@ -49,6 +49,8 @@ inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
   if (mesh.find(parallel::kShardAxis) >= 0) {
     wanted.push_back(model_axes(mesh));  // norms of shards
     wanted.back().emplace_back(parallel::kShardAxis);
+    wanted.push_back({parallel::kShardAxis});  // norms of shards of slices
+    if (mesh.find(plan::kTensorAxis) >= 0) wanted.back().emplace_back(plan::kTensorAxis);
     wanted.push_back(data_axes(mesh));  // who has the same shard
     std::erase(wanted.back(), parallel::kShardAxis);
   }

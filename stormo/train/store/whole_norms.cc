@@ -1,0 +1,44 @@
+#include <stormo/train/store/whole_norms.h>
+
+#include <set>
+#include <span>
+#include <vector>
+
+#include <stormo/parallel/trust_ratios.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::train {
+
+WholeNorms whole_norms(const AxisGroups& groups, const plan::StepPlan& plan) {
+  WholeNorms out;
+  const std::vector<std::string> axes = parallel::owner_axes(plan);
+  if (!axes.empty()) {
+    out.sum = [&groups, axes](std::span<double> sums) -> Status {
+      STORMO_ASSIGN_OR_RETURN(comm::Communicator* const owners, groups.over(axes));
+      return owners->all_reduce(sums, comm::ReduceOp::kSum);
+    };
+  }
+  std::set<std::string> of_others;
+  if (slice_of(plan.mesh, groups.world().rank()).index > 0) {
+    for (const plan::ParameterShape* p : flatten(plan.model)) {
+      if (p->split.units == 0) of_others.insert(p->name);
+    }
+  }
+  out.counts = [of_others](const std::string& name) { return !of_others.contains(name); };
+  return out;
+}
+
+Status check_norms(const plan::StepPlan& plan, OptimizerOptions::Kind kind) {
+  if (!optim::needs_norms(kind)) return {};
+  for (std::size_t i = 0; i < plan.actions.size(); ++i) {
+    const plan::Action& a = plan.actions[i];
+    if (a.kind != plan::ActionKind::kUpdate || a.axes == parallel::owner_axes(plan)) continue;
+    return Status(Code::kBadPlan,
+                  describe(plan, i) +
+                      ": lars and lamb add norms up over all ranks that have parts of a parameter; "
+                      "apply trust_ratios()");
+  }
+  return {};
+}
+
+}  // namespace stormo::train
