@@ -27,6 +27,8 @@ std::string divisors(int n) {
 
 Status check(const plan::StepPlan& in, int ranks) {
   const std::string who = "tensor_parallel: ";
+  const int context =
+      in.attention == plan::AttentionForm::kHeads ? context_part(in.mesh, 0).parts : 1;
   bool splits = false;
   for (const plan::SegmentShape& s : in.model.segments) {
     if (s.heads % ranks != 0) {
@@ -34,6 +36,12 @@ Status check(const plan::StepPlan& in, int ranks) {
                               " heads of attention, which " + std::to_string(ranks) +
                               " ranks do not divide evenly; use one of " + divisors(s.heads) +
                               " ranks");
+    }
+    if (s.heads % (ranks * context) != 0) {
+      return invalid_argument(who + "segment '" + s.name + "' has " + std::to_string(s.heads) +
+                              " heads of attention, which " + std::to_string(ranks) + " times " +
+                              std::to_string(context) +
+                              " ranks do not divide evenly; use attention 'ring', or fewer ranks");
     }
     for (const plan::ParameterShape& p : s.parameters) {
       splits = splits || p.split.units > 0;

@@ -198,6 +198,8 @@ TEST(ContextParallel, WhatCannotBeSharedIsRefused) {
     return plan_for(s, transformer(), {.ranks_per_host = {ranks}}, step).status().message();
   };
   expect(strategy({.context = 2}, 3), "replicas of 2 ranks (pipeline 1, tensor 1, context 2)");
+  expect(strategy({.tensor = 4, .context = 2, .attention = AttentionForm::kHeads}, 8),
+         "4 heads of attention, which 4 times 2 ranks do not divide evenly; use attention 'ring'");
   expect(strategy({.context = 0}, 2), "positions on at least 1 rank, not 0");
   expect(strategy({.kind = Strategy::Kind::kParameterAveraging, .context = 2}, 2),
          "leave out pipeline, tensor and context");
