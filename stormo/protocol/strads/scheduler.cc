@@ -1,0 +1,147 @@
+#include <stormo/protocol/strads/scheduler.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace stormo::protocol {
+namespace {
+
+/// Candidates of a round for each block that it may have: more are drawn than taken, because some
+/// are in conflict.
+constexpr int kCandidates = 2;
+
+/// A run that diverges has changes near the largest number; a sum of weights must stay below it.
+constexpr double kMostWeight = 1e100;
+
+Status check_rotation(const ScheduleOptions& o) {
+  for (const auto& list : o.rotation) {
+    for (const std::int64_t block : list) {
+      if (block >= 0 && block < o.blocks) continue;
+      return invalid_argument("rotation: there is no block " + std::to_string(block));
+    }
+  }
+  if (!o.rotation.empty() && o.depth != 0) {
+    return invalid_argument("depth: a rotation has one round in flight, give 0");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Scheduler> Scheduler::make(ScheduleOptions options,
+                                  std::shared_ptr<const Conflicts> conflicts) {
+  constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
+  std::string wrong;
+  const auto need = [&wrong](bool holds, const char* text) {
+    if (!holds) wrong += (wrong.empty() ? "" : "\n") + std::string(text);
+  };
+  need(options.blocks >= 1 && options.blocks <= kMostBlocks, "blocks: from 1 to 2147483647");
+  need(options.workers >= 1, "workers: at least 1");
+  need(options.round >= 1, "round: at least 1 block");
+  need(options.depth >= 0, "depth: at least 0 rounds");
+  need(options.base_weight > 0 && std::isfinite(options.base_weight),
+       "base weight: a number greater than 0, else blocks that rest are never drawn again");
+  if (!wrong.empty()) return invalid_argument(wrong);
+  STORMO_RETURN_IF_ERROR(check_rotation(options));
+  return Scheduler(std::move(options), std::move(conflicts));
+}
+
+Scheduler::Scheduler(ScheduleOptions options, std::shared_ptr<const Conflicts> conflicts)
+    : options_(std::move(options)),
+      conflicts_(conflicts ? std::move(conflicts) : std::make_shared<const Conflicts>()),
+      weights_(options_.blocks, 1),
+      busy_(static_cast<std::size_t>(options_.blocks)),
+      rng_(options_.seed, "strads") {}
+
+Result<std::vector<FromScheduler>> Scheduler::step(const ToScheduler& message) {
+  return std::visit([this](const auto& m) { return on(m); }, message);
+}
+
+Result<std::vector<FromScheduler>> Scheduler::on(const GoOn& message) {
+  if (message.rounds < until_) return invalid_argument("rounds that are done cannot be taken back");
+  until_ = message.rounds;
+  std::vector<FromScheduler> out;
+  schedule(out);
+  return out;
+}
+
+Result<std::vector<FromScheduler>> Scheduler::on(const PartComputed& message) {
+  const auto flight = std::ranges::find(in_flight_, message.round, &Flight::round);
+  const auto worker = static_cast<std::size_t>(message.worker);
+  if (flight == in_flight_.end() || message.worker < 0 || message.worker >= options_.workers ||
+      flight->computed[worker]) {
+    return invalid_argument("worker " + std::to_string(message.worker) + " has no part of round " +
+                            std::to_string(message.round) + " to compute");
+  }
+  flight->computed[worker] = true;
+  std::vector<FromScheduler> out;
+  // messages of a worker come in order, so an older round cannot be complete later
+  if (--flight->missing == 0) out.emplace_back(AggregateRound{message.round});
+  return out;
+}
+
+Result<std::vector<FromScheduler>> Scheduler::on(const RoundAggregated& message) {
+  if (in_flight_.empty() || in_flight_.front().round != message.round ||
+      in_flight_.front().missing != 0 ||
+      in_flight_.front().blocks.size() != message.changes.size()) {
+    return invalid_argument("round " + std::to_string(message.round) + " is not to be aggregated");
+  }
+  const Flight flight = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  ++done_;
+  if (options_.rotation.empty()) give_back(flight.blocks, message.changes);
+  std::vector<FromScheduler> out;
+  out.emplace_back(SetRound{message.round});
+  schedule(out);
+  return out;
+}
+
+void Scheduler::schedule(std::vector<FromScheduler>& out) {
+  while (scheduled_ < until_ && std::ssize(in_flight_) <= options_.depth) {
+    const auto lists = options_.rotation.size();
+    std::vector<std::int64_t> blocks =
+        lists == 0 ? draw() : options_.rotation[static_cast<std::size_t>(scheduled_) % lists];
+    in_flight_.push_back({.round = scheduled_,
+                          .blocks = blocks,
+                          .computed = std::vector<bool>(static_cast<std::size_t>(options_.workers)),
+                          .missing = options_.workers});
+    out.emplace_back(
+        ComputeRound{.round = scheduled_, .after = done_, .blocks = std::move(blocks)});
+    ++scheduled_;
+  }
+}
+
+std::vector<std::int64_t> Scheduler::draw() {
+  std::vector<std::int64_t> blocks;
+  const std::int64_t candidates = std::int64_t{kCandidates} * options_.round;
+  for (std::int64_t i = 0; i < candidates && std::ssize(blocks) < options_.round; ++i) {
+    if (!(weights_.sum() > 0)) break;  // all are in flight
+    const std::int64_t block = weights_.at(rng_.uniform());
+    if (!is_free(block)) continue;
+    busy_[static_cast<std::size_t>(block)] = true;
+    weights_.set(block, 0);
+    blocks.push_back(block);
+  }
+  return blocks;
+}
+
+void Scheduler::give_back(const std::vector<std::int64_t>& blocks,
+                          const std::vector<double>& changes) {
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const double change = std::abs(changes[i]);
+    const double weight = std::isnan(change) ? kMostWeight : std::min(change, kMostWeight);
+    busy_[static_cast<std::size_t>(blocks[i])] = false;
+    weights_.set(blocks[i], options_.priority ? weight + options_.base_weight : 1);
+  }
+}
+
+bool Scheduler::is_free(std::int64_t block) const {
+  return std::ranges::none_of(conflicts_->of_block(block), [this](std::int32_t other) {
+    return busy_[static_cast<std::size_t>(other)];
+  });
+}
+
+}  // namespace stormo::protocol

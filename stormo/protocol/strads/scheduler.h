@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include <stormo/base/rng.h>
+#include <stormo/base/status.h>
+#include <stormo/protocol/strads/block_weights.h>
+#include <stormo/protocol/strads/conflicts.h>
+
+namespace stormo::protocol {
+
+// Scheduled model parallelism. The variables of a model are in blocks. A round is: schedule (which
+// blocks are updated together), update (every worker computes its part of the new values),
+// aggregate (the parts are added up, and the new values are set everywhere). Lee, Kim, Zheng, Ho,
+// Gibson, Xing, "On model parallelization and scheduling strategies for distributed machine
+// learning", NIPS 2014; Kim et al., "STRADS: a distributed framework for scheduled model parallel
+// machine learning", EuroSys 2016.
+//
+// A pure state machine: step() has no clock, no I/O and no data. What it does never depends on when
+// messages arrive, so a run in virtual time and one with processes have the same order of updates.
+
+struct ScheduleOptions {
+  std::int64_t blocks = 0;
+  int workers = 1;
+  int round = 32;  ///< blocks of a round, at most
+  /// Rounds that may be in flight besides the oldest one. A round is then computed from values
+  /// without the last `depth` rounds.
+  int depth = 0;
+  /// Draws by priority: a block weighs its last change, as an absolute value, and this besides.
+  /// Until its first update it weighs 1. Without priority all blocks weigh 1.
+  bool priority = true;
+  double base_weight = 1e-4;
+  std::uint64_t seed = 1;
+  /// Static rotation, for dependencies that are regular: round r has the blocks of list r modulo
+  /// their number. Then nothing is drawn, and the options above from `round` on do not matter.
+  std::vector<std::vector<std::int64_t>> rotation = {};
+};
+
+// To the scheduler.
+/// Goes on until so many rounds are scheduled, counted from the beginning.
+struct GoOn {
+  std::int64_t rounds = 0;
+};
+/// A worker has computed its part of a round.
+struct PartComputed {
+  int worker = 0;
+  std::int64_t round = 0;
+};
+/// The parts of a round were added up: how much each of its blocks changes.
+struct RoundAggregated {
+  std::int64_t round = 0;
+  std::vector<double> changes;
+};
+using ToScheduler = std::variant<GoOn, PartComputed, RoundAggregated>;
+
+// From the scheduler. Messages to a worker must arrive in the order in which they were sent.
+/// To all workers: compute your parts of the new values of these blocks.
+struct ComputeRound {
+  std::int64_t round = 0;
+  /// Rounds that the worker has then set; it computes from values after exactly these.
+  std::int64_t after = 0;
+  std::vector<std::int64_t> blocks;
+};
+/// To the one who adds up: all parts of the round are there.
+struct AggregateRound {
+  std::int64_t round = 0;
+};
+/// To all workers: set the new values of the round.
+struct SetRound {
+  std::int64_t round = 0;
+};
+using FromScheduler = std::variant<ComputeRound, AggregateRound, SetRound>;
+
+/// The state: a value.
+class Scheduler {
+ public:
+  /// kInvalidArgument for numbers out of range, all of them in the message. `conflicts`: of the
+  /// same blocks; null: nothing is checked.
+  static Result<Scheduler> make(ScheduleOptions options,
+                                std::shared_ptr<const Conflicts> conflicts = nullptr);
+
+  /// The transition. kInvalidArgument, and no change, for a message that cannot come now: a part
+  /// twice, or of a round that is not in flight. Cost of a round: draws of log2(blocks) steps, at
+  /// most 2 * `round`, and a look at the conflicts of each.
+  Result<std::vector<FromScheduler>> step(const ToScheduler& message);
+
+  struct Flight {
+    std::int64_t round = 0;
+    std::vector<std::int64_t> blocks;
+    std::vector<bool> computed;  ///< by worker
+    int missing = 0;             ///< parts
+  };
+  /// Rounds that are computed and not yet aggregated, oldest first.
+  const std::deque<Flight>& in_flight() const { return in_flight_; }
+  std::int64_t rounds_done() const { return done_; }
+  /// 0 while the block, which was drawn, is in flight.
+  double weight(std::int64_t block) const { return weights_[block]; }
+  const ScheduleOptions& options() const { return options_; }
+
+ private:
+  Scheduler(ScheduleOptions options, std::shared_ptr<const Conflicts> conflicts);
+  Result<std::vector<FromScheduler>> on(const GoOn& message);
+  Result<std::vector<FromScheduler>> on(const PartComputed& message);
+  Result<std::vector<FromScheduler>> on(const RoundAggregated& message);
+  void schedule(std::vector<FromScheduler>& out);
+  std::vector<std::int64_t> draw();
+  bool is_free(std::int64_t block) const;
+  void give_back(const std::vector<std::int64_t>& blocks, const std::vector<double>& changes);
+
+  ScheduleOptions options_;
+  std::shared_ptr<const Conflicts> conflicts_;
+  BlockWeights weights_;
+  std::vector<bool> busy_;  // by block: was drawn, and is in flight
+  Rng rng_;
+  std::deque<Flight> in_flight_;
+  std::int64_t scheduled_ = 0, done_ = 0, until_ = 0;  // rounds
+};
+
+}  // namespace stormo::protocol
