@@ -1,4 +1,4 @@
-#include <stormo/data/npy_header.h>
+#include <stormo/base/npy_header.h>
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-namespace stormo::data {
+namespace stormo {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
@@ -175,4 +175,4 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> front, std::uint64
   return header;
 }
 
-}  // namespace stormo::data
+}  // namespace stormo

@@ -8,7 +8,7 @@
 
 #include <stormo/base/status.h>
 
-namespace stormo::data {
+namespace stormo {
 
 /// The header of a NumPy .npy file (format versions 1.0, 2.0 and 3.0).
 struct NpyHeader {
@@ -27,4 +27,4 @@ inline constexpr std::size_t kMaxNpyFront = (1u << 16) + 12;
 /// other types. Messages do not name the file.
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> front, std::uint64_t file_bytes);
 
-}  // namespace stormo::data
+}  // namespace stormo

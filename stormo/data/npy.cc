@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <stormo/base/check.h>
-#include <stormo/data/npy_header.h>
+#include <stormo/base/npy_header.h>
 
 namespace stormo::data {
 namespace {

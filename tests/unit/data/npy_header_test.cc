@@ -1,4 +1,4 @@
-#include <stormo/data/npy_header.h>
+#include <stormo/base/npy_header.h>
 
 #include <gmock/gmock.h>
 
