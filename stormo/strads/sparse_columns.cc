@@ -1,0 +1,69 @@
+#include <stormo/strads/sparse_columns.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace stormo::strads {
+
+Rows rows_of(int worker, int workers, std::int64_t rows) {
+  return {rows * worker / workers, rows * (worker + 1) / workers};
+}
+
+void SparseColumns::add_column(std::span<const Entry> entries) {
+  entries_.insert(entries_.end(), entries.begin(), entries.end());
+  begins_.push_back(std::ssize(entries_));
+}
+
+std::vector<double> SparseColumns::squared_norms() const {
+  std::vector<double> norms(static_cast<std::size_t>(columns()));
+  for (std::int64_t c = 0; c < columns(); ++c) {
+    for (const Entry& e : column(c)) norms[static_cast<std::size_t>(c)] += e.value * e.value;
+  }
+  return norms;
+}
+
+SparseColumns SparseColumns::slice(Rows rows) const {
+  SparseColumns out(rows.end - rows.begin);
+  std::vector<Entry> kept;
+  for (std::int64_t c = 0; c < columns(); ++c) {
+    kept.clear();
+    for (const Entry& e : column(c)) {
+      if (e.row < rows.begin || e.row >= rows.end) continue;
+      kept.push_back({static_cast<std::int32_t>(e.row - rows.begin), e.value});
+    }
+    out.add_column(kept);
+  }
+  return out;
+}
+
+protocol::Conflicts correlated_columns(const SparseColumns& x, double threshold) {
+  const std::vector<double> squares = x.squared_norms();
+  std::vector<std::vector<SparseColumns::Entry>> by_row(static_cast<std::size_t>(x.rows()));
+  std::vector<double> products(squares.size());  // with the columns before this one
+  std::vector<std::int32_t> touched;
+  std::vector<protocol::Conflicts::Pair> pairs;
+  for (std::int32_t c = 0; c < x.columns(); ++c) {
+    const auto at = static_cast<std::size_t>(c);
+    for (const auto [row, value] : x.column(c)) {
+      auto& others = by_row[static_cast<std::size_t>(row)];
+      for (const auto [other, theirs] : others) {
+        double& product = products[static_cast<std::size_t>(other)];
+        if (product == 0) touched.push_back(other);
+        product += value * theirs;
+      }
+      others.push_back({c, value});
+    }
+    for (const std::int32_t other : touched) {
+      double& product = products[static_cast<std::size_t>(other)];
+      const double norms = std::sqrt(squares[at] * squares[static_cast<std::size_t>(other)]);
+      // a sum that was 0 meanwhile is listed twice; the second time it is 0, and no conflict
+      if (std::abs(product) >= threshold * norms) pairs.push_back({other, c});
+      product = 0;
+    }
+    touched.clear();
+  }
+  return protocol::Conflicts::of(x.columns(), pairs).take_or_throw();
+}
+
+}  // namespace stormo::strads
