@@ -30,6 +30,7 @@ void add_sample_command(CLI::App& app, Invocation& invocation);
 void add_predict_command(CLI::App& app, Invocation& invocation);
 void add_simulate_command(CLI::App& app, Invocation& invocation);
 void add_replay_command(CLI::App& app, Invocation& invocation);
+void add_strads_command(CLI::App& app, Invocation& invocation);
 /// What one of the two programs (cli/own_program.h) asks of the other.
 void add_inner_commands(CLI::App& app, Invocation& invocation);
 

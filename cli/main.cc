@@ -36,6 +36,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_plan_command(app, invocation);
   add_simulate_command(app, invocation);
   add_replay_command(app, invocation);
+  add_strads_command(app, invocation);
   add_bench_command(app, invocation);
   add_tune_command(app, invocation);
   add_doctor_command(app, invocation);

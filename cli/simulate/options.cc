@@ -44,33 +44,6 @@ Duration duration_of(const char* flag, std::string_view text, Wrong& wrong) {
   return Duration(1);
 }
 
-/// Groups of slow workers, from the last worker backwards.
-void read_stragglers(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wrong) {
-  std::vector<double> slowness;  // from the last worker
-  for (const std::string& text : a.stragglers) {
-    auto [first, second] = halves(text);
-    const bool has_x = second.ends_with('x');
-    if (has_x) second.remove_suffix(1);
-    const auto count = number_of<int>(first);
-    const auto factor = number_of<double>(second);
-    if (!has_x || !count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
-      wrong.push_back(fmt::format(
-          "--stragglers: '{}' is not COUNT:FACTORx, such as 2:10x: 2 workers take 10 times as long",
-          text));
-    } else {
-      const auto many = std::min<std::size_t>(static_cast<std::size_t>(*count), 1'000'000);
-      slowness.insert(slowness.end(), many, *factor);
-    }
-  }
-  if (std::ssize(slowness) > a.workers) {
-    wrong.push_back(
-        fmt::format("--stragglers: {} stragglers among {} workers", slowness.size(), a.workers));
-    return;
-  }
-  cluster.slowness.assign(static_cast<std::size_t>(a.workers), 1);
-  std::ranges::copy(slowness, cluster.slowness.rbegin());
-}
-
 void read_crashes(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wrong) {
   std::set<int> crashed;
   for (const std::string& text : a.crashes) {
@@ -115,6 +88,34 @@ std::vector<Kind> read_policies(const SimulateArguments& a, Wrong& wrong) {
 
 }  // namespace
 
+std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int workers,
+                                Wrong& wrong) {
+  std::vector<double> slow;  // from the last worker
+  for (const std::string& text : stragglers) {
+    auto [first, second] = halves(text);
+    const bool has_x = second.ends_with('x');
+    if (has_x) second.remove_suffix(1);
+    const auto count = number_of<int>(first);
+    const auto factor = number_of<double>(second);
+    if (!has_x || !count || !factor || *count < 1 || !(*factor > 0) || *factor > 1e6) {
+      wrong.push_back(fmt::format(
+          "--stragglers: '{}' is not COUNT:FACTORx, such as 2:10x: 2 workers take 10 times as long",
+          text));
+    } else {
+      const auto many = std::min<std::size_t>(static_cast<std::size_t>(*count), 1'000'000);
+      slow.insert(slow.end(), many, *factor);
+    }
+  }
+  std::vector<double> slowness(static_cast<std::size_t>(workers), 1);
+  if (std::ssize(slow) > workers) {
+    wrong.push_back(
+        fmt::format("--stragglers: {} stragglers among {} workers", slow.size(), workers));
+  } else {
+    std::ranges::copy(slow, slowness.rbegin());
+  }
+  return slowness;
+}
+
 SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std::string>& wrong) {
   constexpr int kMost = server::ShardMemory::kMaxWorkers;
   SimulateOptions options;
@@ -135,7 +136,7 @@ SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std:
     wrong.push_back(fmt::format("--workers: {} is not from 1 to {}", a.workers, kMost));
   } else {
     cluster.workers = a.workers;
-    read_stragglers(a, cluster, wrong);
+    cluster.slowness = slowness_of(a.stragglers, a.workers, wrong);
     read_crashes(a, cluster, wrong);
   }
   options.policies = read_policies(a, wrong);

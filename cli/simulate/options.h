@@ -36,6 +36,11 @@ struct SimulateOptions {
 /// Adds everything that is wrong to `wrong`, one line each.
 SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std::string>& wrong);
 
+/// By worker, how much slower it is: "2:10x" makes the last two 10 times as slow, further texts the
+/// workers before them. Adds what is wrong to `wrong`.
+std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int workers,
+                                std::vector<std::string>& wrong);
+
 /// Those without a coordinator.
 std::vector<protocol::PolicyOptions::Kind> simulated_policies();
 /// "sync".

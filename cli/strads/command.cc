@@ -1,0 +1,190 @@
+// The words of `stormo strads`.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+
+#include <cli/commands.h>
+#include <cli/engine.h>
+#include <cli/number_check.h>
+#include <cli/strads/programs.h>
+
+namespace stormo::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "  stormo strads lasso -n 2                       made data, 2 ranks\n"
+    "  stormo strads factorise -n 2\n"
+    "\n"
+    "Scheduled model parallelism: blocks of variables that do not interfere are updated at the\n"
+    "same time. See docs/strads.md.";
+
+constexpr const char* kLassoExamples =
+    "  stormo strads lasso --x X.npy --y y.npy --lambda 0.05 --out b.npy -n 4\n"
+    "  stormo strads lasso --columns 200 --no-check --no-priority   32 naive updates: diverges\n"
+    "  stormo strads lasso --virtual 16 --stragglers 1:10x --depth 2\n"
+    "  stormo strads lasso --cyclic                                 one column after the other\n"
+    "\n"
+    "Minimises |y - X b|^2 / 2 + lambda |b|_1. Every rank has rows of X. A run with --virtual and\n"
+    "one with as many ranks have equal updates in equal order, and equal results. Exit codes: 0\n"
+    "done; 1 a failure, or the updates diverged; 2 usage or configuration. See docs/strads.md.";
+
+constexpr const char* kFactoriseExamples =
+    "  stormo strads factorise --ratings ratings.npy --rank 16 --out factors -n 4\n"
+    "  stormo strads factorise --virtual 8 --compute 1ms\n"
+    "\n"
+    "Finds W and H with W H' near to the known elements of a matrix, factor by factor (CCD++).\n"
+    "Every rank has rows of the matrix. Exit codes as of 'stormo strads lasso'. See "
+    "docs/strads.md.";
+
+int fail(const char* name, const Status& status) {
+  fmt::print(stderr, "stormo strads {}: {}\n", name, status.message());
+  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+}
+
+/// Both programs: what is wrong is said before anything runs.
+template <class Arguments>
+int run(const char* name, const Arguments& a, const Invocation& invocation,
+        void (*check)(const Arguments&, std::vector<std::string>&),
+        Result<bool> (*simulate)(const Arguments&),
+        Result<bool> (*run_rank)(const transport::Rendezvous&, const Arguments&)) {
+  std::vector<std::string> wrong;
+  check(a, wrong);
+  if (!wrong.empty())
+    return fail(name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
+  const auto exit_code = [name](const Result<bool>& converges) {
+    if (!converges.ok()) return fail(name, converges.status());
+    return *converges ? kExitOk : kExitFailed;
+  };
+  if (a.common.virtual_workers) return exit_code(simulate(a));
+  const auto place = find_place("stormo", a.common.launch);
+  if (!place.ok()) return fail(name, place.status());
+  if (place->source != "none" || !a.common.launch.wants_launch()) {
+    return exit_code(run_rank(*place, a));
+  }
+  launch::LaunchOptions launch = to_launch_options(a.common.launch, wrong);
+  launch.output = launch::OutputMode::kRaw;
+  return launch_copies(std::move(launch), invocation, "strads");
+}
+
+void add_common(CLI::App& command, StradsArguments& a) {
+  command.add_option("--seed", a.seed, "Of made data, first values and draws")
+      ->check(at_least(0))
+      ->capture_default_str();
+  command.add_flag("--json", a.json, "One JSON object per judgement on stdout, and one at the end");
+  auto* simulated = command.add_option("--virtual", a.virtual_workers,
+                                       "Number of workers in virtual time, in one process");
+  command.add_option("--compute", a.compute, "Virtual time of a worker for its part of a block")
+      ->needs(simulated)
+      ->capture_default_str();
+  command.add_option("--jitter", a.jitter, "Of this time: 0.1 means from 10 % less to 10 % more")
+      ->needs(simulated)
+      ->capture_default_str();
+  command.add_option("--latency", a.latency, "Virtual time of a message, each way")
+      ->needs(simulated)
+      ->capture_default_str();
+  command
+      .add_option("--stragglers", a.stragglers,
+                  "COUNT:FACTORx: the last workers take longer, 2:10x: two of them\n10 times as "
+                  "long; may be repeated")
+      ->needs(simulated)
+      ->allow_extra_args(false);
+  add_launch_flags(command, a.launch);
+}
+
+void add_lasso_data(CLI::App& command, LassoArguments& a) {
+  auto* x = command.add_option("--x", a.x, "X, a .npy file [rows, columns]");
+  command.add_option("--y", a.y, "y, a .npy file [rows]");
+  command.add_option("--rows", a.rows, "Of made data")->excludes(x)->capture_default_str();
+  command.add_option("--columns", a.columns, "Of made data")->excludes(x)->capture_default_str();
+  command.add_option("--nonzeros", a.nonzeros, "Of made data: in each column; default: all rows")
+      ->excludes(x);
+  command
+      .add_option("--group", a.group, "Of made data: columns that are correlated with each other")
+      ->excludes(x)
+      ->capture_default_str();
+  command.add_option("--correlation", a.correlation, "Of made data: within a group")
+      ->excludes(x)
+      ->capture_default_str();
+  command
+      .add_option("--lambda", a.lambda,
+                  "Penalty, as a part of the one at which all coefficients are 0")
+      ->capture_default_str();
+}
+
+void add_lasso_schedule(CLI::App& command, LassoArguments& a) {
+  command.add_option("--round", a.round, "Columns of a round, at most")->capture_default_str();
+  command
+      .add_option("--threshold", a.threshold,
+                  "Columns whose cosine is at or above this are not updated at the\nsame time")
+      ->capture_default_str();
+  command.add_option("--depth", a.depth, "Rounds that may be in flight besides the oldest one")
+      ->capture_default_str();
+  command
+      .add_option("--base-weight", a.base_weight, "A column is drawn by its last change plus this")
+      ->capture_default_str();
+  command.add_flag("--no-priority", a.no_priority, "Draw all columns with equal weights");
+  command.add_flag("--no-check", a.no_check, "Do not look for conflicts");
+  command.add_flag("--cyclic", a.cyclic, "No draws: one column after the other");
+  command.add_option("--rounds", a.rounds, "Rounds, at most")->capture_default_str();
+  command.add_option("--every", a.every,
+                     "Rounds between judgements; default: those of a pass over the\ncolumns");
+  command
+      .add_option("--tolerance", a.tolerance,
+                  "Ends when the objective is certainly so near to its minimum, as a\npart of it")
+      ->capture_default_str();
+}
+
+void add_lasso(CLI::App& strads, Invocation& invocation) {
+  CLI::App* command = strads.add_subcommand("lasso", "Regression with few nonzero coefficients");
+  command->footer(kLassoExamples);
+  const auto a = std::make_shared<LassoArguments>();
+  add_lasso_data(*command, *a);
+  add_lasso_schedule(*command, *a);
+  command->add_option("-o,--out", a->common.out, "File for the coefficients, .npy");
+  add_common(*command, a->common);
+  command->callback([a, &invocation] {
+    invocation.exit_code =
+        run("lasso", *a, invocation, check_lasso, simulate_lasso, run_lasso_rank);
+  });
+}
+
+void add_factorise(CLI::App& strads, Invocation& invocation) {
+  CLI::App* command =
+      strads.add_subcommand("factorise", "Factors of a matrix with unknown elements");
+  command->footer(kFactoriseExamples);
+  const auto a = std::make_shared<FactoriseArguments>();
+  auto* ratings = command->add_option(
+      "--ratings", a->ratings, "The known elements, a .npy file [elements, 3]: row, column, value");
+  command->add_option("--rows", a->rows, "Of made data")->excludes(ratings)->capture_default_str();
+  command->add_option("--columns", a->columns, "Of made data")
+      ->excludes(ratings)
+      ->capture_default_str();
+  command->add_option("--known", a->known, "Of made data: known elements of each row")
+      ->excludes(ratings)
+      ->capture_default_str();
+  command->add_option("--rank", a->rank, "Factors")->capture_default_str();
+  command->add_option("--lambda", a->lambda, "Penalty")->capture_default_str();
+  command->add_option("--inner", a->inner, "Updates of each factor before the next one's turn")
+      ->capture_default_str();
+  command->add_option("--passes", a->passes, "Passes over all factors")->capture_default_str();
+  command->add_option("-o,--out", a->common.out, "Folder for W.npy and H.npy");
+  add_common(*command, a->common);
+  command->callback([a, &invocation] {
+    invocation.exit_code =
+        run("factorise", *a, invocation, check_factorise, simulate_factorise, run_factorise_rank);
+  });
+}
+
+}  // namespace
+
+void add_strads_command(CLI::App& app, Invocation& invocation) {
+  CLI::App* strads =
+      app.add_subcommand("strads", "Update blocks of a model's variables by a schedule");
+  strads->footer(kExamples);
+  strads->require_subcommand(1);
+  add_lasso(*strads, invocation);
+  add_factorise(*strads, invocation);
+}
+
+}  // namespace stormo::cli

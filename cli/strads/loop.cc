@@ -1,0 +1,155 @@
+#include <cli/strads/loop.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include <cli/plan/output.h>
+#include <stormo/base/rng.h>
+#include <stormo/base/units.h>
+
+namespace stormo::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// An objective that is so many times the first one says that the updates do not converge.
+constexpr double kDiverged = 1e6;
+
+double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+/// Time that rounds took, without judgements.
+struct Spent {
+  Duration real{};
+  Duration cpu{};  ///< of this process, all threads
+};
+
+Duration cpu_time() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + Duration(now.tv_nsec);
+}
+
+Status go_on(strads::RoundsRun& run, std::int64_t rounds, Spent& spent) {
+  const RealClock clock;
+  const TimePoint begin = clock.now();
+  const Duration cpu = cpu_time();
+  STORMO_RETURN_IF_ERROR(run.go_on(rounds));
+  spent.real += clock.now() - begin;
+  spent.cpu += cpu_time() - cpu;
+  return {};
+}
+
+class Reporter {
+ public:
+  Reporter(const strads::RoundsRun& run, const StradsLoop& loop) : run_(run), loop_(loop) {
+    if (!loop.speaks || loop.json) return;
+    print_line(fmt::format("{:>9}  {:>11}  {:>10}  {:>16}  {:>9}", "rounds", "updates",
+                           loop.simulated != nullptr ? "virtual" : "time", "objective", "gap"));
+  }
+
+  /// `last`: of the run. Of the others, people get one whenever there are a quarter more rounds.
+  void row(const strads::Judgement& j, Spent spent, bool last = false) {
+    if (!loop_.speaks) return;
+    const std::int64_t rounds = run_.scheduler().rounds_done();
+    if (!loop_.json && !last && 4 * rounds < 5 * shown_) return;
+    shown_ = rounds;
+    if (loop_.json) {
+      print_json(json_of(j, spent));
+    } else {
+      const Duration shown = loop_.simulated != nullptr ? loop_.simulated->time() : spent.real;
+      print_line(fmt::format("{:>9}  {:>11}  {:>10}  {:>16.10g}  {:>9}", rounds, run_.updates(),
+                             format_duration(shown), j.objective,
+                             j.gap ? fmt::format("{:.2g}", *j.gap) : "-"));
+    }
+    std::fflush(stdout);
+  }
+
+  void end(const strads::Judgement& j, Spent spent, const char* why, std::uint64_t hash) const {
+    if (!loop_.speaks) return;
+    const double rate = static_cast<double>(run_.updates()) / std::max(seconds(spent.real), 1e-9);
+    if (loop_.json) {
+      Json object = json_of(j, spent);
+      object["end"] = why;
+      object["workers"] = loop_.workers;
+      object["updates_per_s"] = rate;
+      object["order"] = fmt::format("{:016x}", run_.order_hash());
+      object["values"] = fmt::format("{:016x}", hash);
+      if (loop_.simulated != nullptr) object["waited"] = waited();
+      print_json(object);
+      return;
+    }
+    print_line(fmt::format(
+        "\n{}: {} rounds of {:.3g} blocks, {:.3g} updates per second", why,
+        run_.scheduler().rounds_done(),
+        static_cast<double>(run_.updates()) /
+            static_cast<double>(std::max<std::int64_t>(run_.scheduler().rounds_done(), 1)),
+        rate));
+    if (loop_.simulated != nullptr) {
+      print_line(fmt::format("workers waited for {:.1f} % of virtual time", 100 * waited()));
+    }
+  }
+
+ private:
+  Json json_of(const strads::Judgement& j, Spent spent) const {
+    Json object = {{"rounds", run_.scheduler().rounds_done()},
+                   {"updates", run_.updates()},
+                   {"seconds", seconds(spent.real)},
+                   {"cpu_s", seconds(spent.cpu)},
+                   {"objective", j.objective}};
+    if (j.gap) object["gap"] = *j.gap;
+    if (loop_.simulated != nullptr) object["virtual_s"] = seconds(loop_.simulated->time());
+    return object;
+  }
+
+  /// Mean share over the workers.
+  double waited() const {
+    const auto& all = loop_.simulated->waited();
+    const Duration sum = std::accumulate(all.begin(), all.end(), Duration{});
+    return seconds(sum) / (static_cast<double>(all.size()) * seconds(loop_.simulated->time()));
+  }
+
+  const strads::RoundsRun& run_;
+  const StradsLoop& loop_;
+  std::int64_t shown_ = 0;  // rounds at the last row
+};
+
+}  // namespace
+
+std::uint64_t hash_of(std::span<const double> values, std::uint64_t basis) {
+  return fnv1a({reinterpret_cast<const char*>(values.data()), values.size_bytes()}, basis);
+}
+
+Result<bool> run_strads_loop(strads::RoundsRun& run, const StradsLoop& loop) {
+  Reporter reporter(run, loop);
+  STORMO_ASSIGN_OR_RETURN(strads::Judgement judged, run.judge());
+  const double first = judged.objective;
+  Spent spent;
+  const char* why = nullptr;
+  while (why == nullptr) {
+    reporter.row(judged, spent);
+    const std::int64_t next = std::min(run.scheduler().rounds_done() + loop.every, loop.rounds);
+    STORMO_RETURN_IF_ERROR(go_on(run, next, spent));
+    STORMO_ASSIGN_OR_RETURN(judged, run.judge());
+    // equal on all ranks, so they end together
+    if (!(judged.objective <= kDiverged * first)) {
+      why = "diverged";
+    } else if (judged.gap && *judged.gap <= loop.tolerance * judged.objective) {
+      why = "converged";
+    } else if (next == loop.rounds) {
+      why = "ended";
+    }
+  }
+  reporter.row(judged, spent, true);
+  STORMO_ASSIGN_OR_RETURN(const std::uint64_t hash, loop.values_hash());
+  reporter.end(judged, spent, why, hash);
+  return std::string_view(why) != "diverged";
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <stormo/base/status.h>
+#include <stormo/strads/run.h>
+
+namespace stormo::cli {
+
+/// How long a program of `stormo strads` runs, and what it prints.
+struct StradsLoop {
+  std::int64_t rounds = 0;  ///< at most
+  std::int64_t every = 1;   ///< rounds between two judgements
+  double tolerance = 0;     ///< ends when gap <= tolerance * objective
+  int workers = 1;
+  bool speaks = true;  ///< rank 0
+  bool json = false;
+  const strads::VirtualRoundsRun* simulated = nullptr;  ///< null: real time alone
+  /// Hash of the values, for the end; a collective.
+  std::function<Result<std::uint64_t>()> values_hash;
+};
+
+/// Runs, and prints a line for each judgement and a summary. False: it diverged.
+Result<bool> run_strads_loop(strads::RoundsRun& run, const StradsLoop& loop);
+
+/// FNV-1a of numbers.
+std::uint64_t hash_of(std::span<const double> values, std::uint64_t basis = 0xcbf29ce484222325ull);
+
+}  // namespace stormo::cli

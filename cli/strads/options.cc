@@ -1,0 +1,194 @@
+#include <cli/strads/options.h>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include <cli/output_path.h>
+#include <cli/simulate/options.h>
+#include <stormo/base/units.h>
+#include <stormo/strads/npy_values.h>
+
+namespace stormo::cli {
+namespace {
+
+using Wrong = std::vector<std::string>;
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+
+void need(bool holds, std::string text, Wrong& wrong) {
+  if (!holds) wrong.push_back(std::move(text));
+}
+
+void need_range(const char* flag, std::int64_t value, std::int64_t least, std::int64_t most,
+                Wrong& wrong) {
+  if (value >= least && value <= most) return;
+  wrong.push_back(fmt::format("{}: {} is not from {} to {}", flag, value, least, most));
+}
+
+void need_above_zero(const char* flag, double value, Wrong& wrong) {
+  need(value > 0 && std::isfinite(value),
+       fmt::format("{}: {} is not a number greater than 0", flag, value), wrong);
+}
+
+/// Shape of an array with so many dimensions; nothing, and a line in `wrong`, when it has others.
+std::optional<std::vector<std::int64_t>> shape_of(const char* flag, const std::string& path,
+                                                  std::size_t dimensions, Wrong& wrong) {
+  const auto shape = strads::read_npy_shape(path);
+  if (!shape.ok()) {
+    wrong.push_back(fmt::format("{}: {}", flag, shape.status().message()));
+  } else if (shape->size() != dimensions) {
+    wrong.push_back(
+        fmt::format("{}: '{}' has {} dimensions, not {}", flag, path, shape->size(), dimensions));
+  } else {
+    return *shape;
+  }
+  return std::nullopt;
+}
+
+int most_workers(const StradsArguments& a) {
+  return a.virtual_workers.value_or(a.launch.ranks.value_or(1));
+}
+
+void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
+  constexpr int kMostVirtual = 1024;
+  if (a.virtual_workers) {
+    need_range("--virtual", *a.virtual_workers, 1, kMostVirtual, wrong);
+    need(!a.launch.wants_launch(), "--virtual: workers are simulated in one process; no -n or -H",
+         wrong);
+    if (*a.virtual_workers >= 1 && *a.virtual_workers <= kMostVirtual) {
+      (void)slowness_of(a.stragglers, *a.virtual_workers, wrong);
+    }
+  }
+  for (const auto& [flag, text] : {std::pair{"--compute", a.compute}, {"--latency", a.latency}}) {
+    const auto duration = parse_duration(text);
+    if (!duration.ok()) wrong.push_back(fmt::format("{}: {}", flag, duration.status().message()));
+  }
+  need(a.jitter >= 0 && a.jitter < 1,
+       fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter), wrong);
+  if (rows > 0 && rows < most_workers(a)) {
+    wrong.push_back(fmt::format("no rows are left for a rank: there are {} for {} ranks", rows,
+                                most_workers(a)));
+  }
+  (void)to_launch_options(a.launch, wrong);
+}
+
+/// Of X; 0: not known, and there is a line in `wrong`.
+std::int64_t lasso_rows(const LassoArguments& a, Wrong& wrong) {
+  if (a.x.empty() && a.y.empty()) return a.rows;
+  if (a.x.empty() || a.y.empty()) {
+    wrong.emplace_back("--x and --y: give both, or neither for made data");
+    return 0;
+  }
+  const auto x = shape_of("--x", a.x, 2, wrong);
+  const auto y = shape_of("--y", a.y, 1, wrong);
+  if (!x || !y) return 0;
+  const std::int64_t rows = x->front(), columns = x->back();
+  need(rows == y->front(), fmt::format("--y: it has {} rows, and --x {}", y->front(), rows), wrong);
+  need(rows >= 1 && columns >= 1 && rows <= kMost && columns <= kMost,
+       fmt::format("--x: {} rows and {} columns are not from 1 to {}", rows, columns, kMost),
+       wrong);
+  return rows;
+}
+
+/// Of the matrix; 0: known only when the file is read, or not at all.
+std::int64_t factorise_rows(const FactoriseArguments& a, Wrong& wrong) {
+  if (a.ratings.empty()) return a.rows;
+  const auto shape = shape_of("--ratings", a.ratings, 2, wrong);
+  need(!shape || (shape->back() == 3 && shape->front() >= 1),
+       "--ratings: rows of three numbers are needed: row, column, value", wrong);
+  return 0;
+}
+
+}  // namespace
+
+void check_lasso(const LassoArguments& a, Wrong& wrong) {
+  if (a.x.empty()) {
+    need_range("--rows", a.rows, 1, kMost, wrong);
+    need_range("--columns", a.columns, 1, kMost, wrong);
+    need_range("--nonzeros", a.nonzeros.value_or(1), 1, std::max<std::int64_t>(a.rows, 1), wrong);
+    need_range("--group", a.group, 1, kMost, wrong);
+    need(a.correlation >= 0 && a.correlation <= 1,
+         fmt::format("--correlation: {} is not from 0 to 1", a.correlation), wrong);
+  }
+  need(a.lambda > 0 && a.lambda < 1,
+       fmt::format("--lambda: {} is not between 0 and 1, where all coefficients are 0", a.lambda),
+       wrong);
+  need_range("--round", a.round, 1, kMost, wrong);
+  need_range("--depth", a.depth, 0, 1024, wrong);
+  need(a.threshold > 0 && a.threshold <= 1,
+       fmt::format("--threshold: {} is not above 0 and at most 1", a.threshold), wrong);
+  need_above_zero("--base-weight", a.base_weight, wrong);
+  need_range("--rounds", a.rounds, 1, std::numeric_limits<std::int64_t>::max(), wrong);
+  if (a.every) {
+    need_range("--every", *a.every, 1, std::numeric_limits<std::int64_t>::max(), wrong);
+  }
+  need_above_zero("--tolerance", a.tolerance, wrong);
+  need(!a.cyclic || a.depth == 0, "--depth: a cycle has one column in flight; give 0", wrong);
+  check_common(a.common, lasso_rows(a, wrong), wrong);
+  if (!a.common.out.empty()) {
+    const Status writable = check_output_path(a.common.out);
+    need(writable.ok(), "--out " + writable.message(), wrong);
+  }
+}
+
+void check_factorise(const FactoriseArguments& a, Wrong& wrong) {
+  if (a.ratings.empty()) {
+    need_range("--rows", a.rows, 1, kMost, wrong);
+    need_range("--columns", a.columns, 1, kMost, wrong);
+    need_range("--known", a.known, 1, std::max<std::int64_t>(a.columns, 1), wrong);
+  }
+  need_range("--rank", a.rank, 1, 10'000, wrong);
+  need_range("--inner", a.inner, 1, 1000, wrong);
+  need_range("--passes", a.passes, 1, 1'000'000, wrong);
+  need_above_zero("--lambda", a.lambda, wrong);
+  check_common(a.common, factorise_rows(a, wrong), wrong);
+  if (!a.common.out.empty()) {
+    const Status writable = check_output_path(a.common.out + "/W.npy");
+    need(writable.ok(), "--out " + writable.message(), wrong);
+  }
+}
+
+protocol::ScheduleOptions schedule_options(const LassoArguments& a, std::int64_t columns,
+                                           int workers) {
+  protocol::ScheduleOptions options{.blocks = columns,
+                                    .workers = workers,
+                                    .round = a.round,
+                                    .depth = a.depth,
+                                    .priority = !a.no_priority,
+                                    .base_weight = a.base_weight,
+                                    .seed = a.common.seed};
+  if (a.cyclic) {
+    for (std::int64_t j = 0; j < columns; ++j) options.rotation.push_back({j});
+  }
+  return options;
+}
+
+protocol::VirtualWorkers virtual_cluster(const StradsArguments& a) {
+  std::vector<std::string> none;
+  return {.compute = parse_duration(a.compute).value(),
+          .jitter = a.jitter,
+          .slowness = slowness_of(a.stragglers, *a.virtual_workers, none),
+          .latency = parse_duration(a.latency).value(),
+          .seed = a.seed};
+}
+
+strads::MadeRegression made_regression(const LassoArguments& a) {
+  return {.rows = a.rows,
+          .columns = a.columns,
+          .nonzeros = a.nonzeros.value_or(a.rows),
+          .group = a.group,
+          .correlation = a.correlation,
+          .seed = a.common.seed};
+}
+
+strads::MadeRatings made_ratings(const FactoriseArguments& a) {
+  return {.rows = a.rows,
+          .columns = a.columns,
+          .known = a.known,
+          .rank = a.rank,
+          .seed = a.common.seed};
+}
+
+}  // namespace stormo::cli

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <cli/launch_flags.h>
+#include <stormo/protocol/strads/scheduler.h>
+#include <stormo/protocol/strads/virtual_rounds.h>
+#include <stormo/strads/made_data.h>
+
+namespace stormo::cli {
+
+/// The words that `stormo strads lasso` and `factorise` have in common.
+struct StradsArguments {
+  LaunchFlags launch;
+  std::optional<int> virtual_workers;
+  std::string compute = "1us";
+  double jitter = 0.1;
+  std::string latency = "10us";
+  std::vector<std::string> stragglers;  ///< "2:10x"
+  std::uint64_t seed = 1;
+  std::string out;
+  bool json = false;
+};
+
+struct LassoArguments {
+  StradsArguments common;
+  std::string x, y;  ///< .npy files; empty: made data
+  std::int64_t rows = 1000, columns = 1000;
+  std::optional<std::int64_t> nonzeros;  ///< default: rows
+  std::int64_t group = 50;
+  double correlation = 0.9;
+  double lambda = 0.1;  ///< of the largest that leaves a coefficient above 0
+  int round = 32;
+  int depth = 0;
+  double threshold = 0.1;
+  double base_weight = 1e-4;
+  bool no_priority = false, no_check = false, cyclic = false;
+  std::int64_t rounds = 100'000;
+  std::optional<std::int64_t> every;  ///< rounds; default: of a pass over the columns
+  double tolerance = 1e-6;
+};
+
+struct FactoriseArguments {
+  StradsArguments common;
+  std::string ratings;  ///< .npy file; empty: made data
+  std::int64_t rows = 1000, columns = 500, known = 50;
+  int rank = 8;
+  double lambda = 0.05;
+  int inner = 1;
+  std::int64_t passes = 10;
+};
+
+/// Add everything that is wrong to `wrong`, one line each. Of files they look at the shapes alone.
+void check_lasso(const LassoArguments& a, std::vector<std::string>& wrong);
+void check_factorise(const FactoriseArguments& a, std::vector<std::string>& wrong);
+
+// The rest is of arguments that were checked.
+protocol::ScheduleOptions schedule_options(const LassoArguments& a, std::int64_t columns,
+                                           int workers);
+protocol::VirtualWorkers virtual_cluster(const StradsArguments& a);
+strads::MadeRegression made_regression(const LassoArguments& a);
+strads::MadeRatings made_ratings(const FactoriseArguments& a);
+
+}  // namespace stormo::cli
