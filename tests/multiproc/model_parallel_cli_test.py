@@ -167,8 +167,8 @@ class ModelParallelTest(TrainTest):
             err = self.refused("gpt.toml", *arguments)
             for message in messages:
                 self.assertIn(message, err, arguments)
-        self.assertIn("does not compute parts of the positions of a sample",
-                      self.refused("mlp.toml", "-n", "2", *SEQUENCE))
+        for way in (SEQUENCE, CONTEXT):
+            self.assertIn("the output of model mlp is of a whole sample", self.refused("mlp.toml", "-n", "2", *way))
 
     def test_the_part_of_a_rank_is_shown(self):
         recipe = ("gpt.toml", "-n", "2", *PIPELINE)

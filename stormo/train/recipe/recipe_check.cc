@@ -92,6 +92,19 @@ class RecipeCheck {
             "must be three numbers: channels (1 or 3), height, width");
     check_mnist();
     check_samples();
+    check_positions();
+  }
+
+  /// Ranks can have parts of the positions where the output is one for each of them.
+  void check_positions() {
+    const bool has_positions = recipe_.model.kind == "gpt";
+    const std::string why = fmt::format(
+        "the output of model {} is of a whole sample, not of each position: ranks cannot "
+        "have parts of the positions; leave it out, or use model gpt",
+        recipe_.model.kind);
+    const Strategy& s = train_.strategy;
+    require(has_positions || s.context <= 1, "strategy.context", why);
+    require(has_positions || !s.sequence_parallel, "strategy.sequence_parallel", why);
   }
 
   /// What is done to samples before the model sees them.

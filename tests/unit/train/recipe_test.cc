@@ -258,6 +258,22 @@ TEST(RecipeCheck, KeysOfOtherKindsAreRefused) {
               IsEmpty());
 }
 
+TEST(RecipeCheck, PartsOfThePositionsNeedAnOutputForEach) {
+  const std::string why = ": the output of model mlp is of a whole sample";
+  EXPECT_THAT(errors_of({"strategy.context=2"}), ElementsAre(HasSubstr("strategy.context" + why)));
+  EXPECT_THAT(errors_of({"strategy.tensor=2", "strategy.sequence_parallel=true"}),
+              ElementsAre(HasSubstr("strategy.sequence_parallel" + why)));
+  const std::vector<std::string> both = {"batch=8", "steps=1", "data.path=.", "strategy.tensor=2",
+                                         "strategy.sequence_parallel=true"};
+  const auto errors_with = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), both.begin(), both.end());
+    return check_recipe(parse("", overrides), 2);
+  };
+  EXPECT_THAT(errors_with({"model.kind=text_classifier", "data.kind=text_classification"}),
+              ElementsAre(HasSubstr("the output of model text_classifier is of a whole sample")));
+  EXPECT_THAT(errors_with({"model.kind=gpt", "data.kind=text"}), IsEmpty());
+}
+
 TEST(RecipeCheck, WeightStashingAndSixteenBits) {
   const std::vector<std::string> asynchronous = {"strategy.pipeline=2", "strategy.schedule=ddg",
                                                  "strategy.weight_stashing=false"};
