@@ -148,6 +148,17 @@ Status check_size(const NpyHeader& header, std::uint64_t file_bytes) {
 
 }  // namespace
 
+std::size_t npy_front_bytes(std::span<const std::byte> first) {
+  if (first.size() < kNpyLengthBytes) return kNpyLengthBytes;
+  const std::size_t front = kMagic.size() + 2;
+  const std::size_t width = first[kMagic.size()] == std::byte{1} ? 2 : 4;
+  std::size_t length = 0;
+  for (std::size_t i = width; i-- > 0;) {
+    length = length << 8 | static_cast<std::size_t>(first[front + i]);
+  }
+  return std::clamp(front + width + length, kNpyLengthBytes, kMaxNpyFront);
+}
+
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> front, std::uint64_t file_bytes) {
   NpyHeader header;
   STORMO_ASSIGN_OR_RETURN(const std::string_view text, header_text(front, header.begin));

@@ -1,5 +1,6 @@
 #include <stormo/data/npy.h>
 
+#include <algorithm>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -27,7 +28,9 @@ torch::ScalarType scalar_type(std::string_view dtype) {
 Result<NpyArray> NpyArray::open(const std::string& path) {
   NpyArray array;
   STORMO_ASSIGN_OR_RETURN(array.file_, DataFile::open(path));
-  STORMO_ASSIGN_OR_RETURN(const std::string front, array.file_->read_front(kMaxNpyFront));
+  STORMO_ASSIGN_OR_RETURN(std::string front, array.file_->read_front(kNpyLengthBytes));
+  const std::size_t header_bytes = npy_front_bytes(std::as_bytes(std::span(front)));
+  STORMO_ASSIGN_OR_RETURN(front, array.file_->read_front(header_bytes));
   Result<NpyHeader> header = parse_npy_header(std::as_bytes(std::span(front)), array.file_->size());
   if (!header.ok()) return header.status().within(path);
   array.shape_ = std::move(header->shape);
@@ -36,9 +39,31 @@ Result<NpyArray> NpyArray::open(const std::string& path) {
   return array;
 }
 
+NpyArray NpyArray::columns(std::int64_t first, std::int64_t count) const {
+  STORMO_CHECK(shape_.size() >= 2 && row_ == 0, "columns of a whole array");
+  NpyArray out = *this;
+  out.row_ = c10::multiply_integers(shape_.begin() + 1, shape_.end());
+  STORMO_CHECK(first >= 0 && count >= 1 && first + count <= out.row_, "columns of the array");
+  out.shape_ = {shape_[0], count};
+  out.begin_ += static_cast<std::uint64_t>(first) * c10::elementSize(dtype_);
+  return out;
+}
+
 Status NpyArray::read(std::int64_t first, std::span<std::byte> out) const {
-  const auto width = static_cast<std::uint64_t>(c10::elementSize(dtype_));
-  return file_->read(begin_ + static_cast<std::uint64_t>(first) * width, out);
+  const auto width = static_cast<std::int64_t>(c10::elementSize(dtype_));
+  const auto at = [&](std::int64_t element) {
+    return begin_ + static_cast<std::uint64_t>(element * width);
+  };
+  if (row_ == 0) return file_->read(at(first), out);
+  while (!out.empty()) {
+    const std::int64_t row = first / shape_[1], column = first % shape_[1];
+    const std::int64_t count = std::min(shape_[1] - column, std::ssize(out) / width);
+    const auto bytes = static_cast<std::size_t>(count * width);
+    STORMO_RETURN_IF_ERROR(file_->read(at(row * row_ + column), out.first(bytes)));
+    out = out.subspan(bytes);
+    first += count;
+  }
+  return {};
 }
 
 Result<torch::Tensor> NpyArray::load() const {

@@ -17,8 +17,11 @@ namespace stormo::data {
 /// memory. Thread-safe.
 class NpyArray {
  public:
-  /// Errors as of DataFile::open and parse_npy_header, naming the file.
+  /// Errors as of DataFile::open and parse_npy_header, naming the file. Reads the header alone.
   static Result<NpyArray> open(const std::string& path);
+  /// Numbers [first, first + count) of each sample of an array [N, ...], as an array [N, count]: no
+  /// bytes of others are read, and each sample is read by itself.
+  NpyArray columns(std::int64_t first, std::int64_t count) const;
 
   const std::vector<std::int64_t>& shape() const { return shape_; }
   torch::ScalarType dtype() const { return dtype_; }
@@ -33,6 +36,7 @@ class NpyArray {
   std::vector<std::int64_t> shape_;
   torch::ScalarType dtype_ = torch::kFloat32;
   std::uint64_t begin_ = 0;  // of the elements in the file
+  std::int64_t row_ = 0;     // elements of a row in the file, of which some are read; 0: all are
 };
 
 }  // namespace stormo::data

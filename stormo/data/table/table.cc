@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -45,7 +46,8 @@ Result<std::vector<std::size_t>> find_columns(const DelimitedReader& reader,
       return reader.error(fmt::format("data.columns names column \"{}\" twice", column));
     }
     if (at) found.push_back(*at);
-    if (!at) missing += fmt::format("{}\"{}\"", missing.empty() ? "" : ", ", column);
+    if (!at && !options.one_of_several)
+      missing += fmt::format("{}\"{}\"", missing.empty() ? "" : ", ", column);
   }
   if (missing.empty()) return found;
   return reader.error(fmt::format("no column {}: {}", missing, reader.known()));
@@ -65,7 +67,8 @@ Status check_names(const DelimitedReader& reader, const std::vector<std::size_t>
 /// Everything but the rows: which columns are wanted.
 Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
                                                 const TableOptions& options,
-                                                std::optional<std::size_t> label) {
+                                                std::optional<std::size_t> label,
+                                                std::optional<std::size_t> id) {
   if (!options.columns.empty()) {
     STORMO_ASSIGN_OR_RETURN(std::vector<std::size_t> columns, find_columns(reader, options));
     if (!label || std::ranges::find(columns, *label) == columns.end()) return columns;
@@ -75,10 +78,70 @@ Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
   }
   std::vector<std::size_t> columns;
   for (std::size_t c = 0; c < reader.columns(); ++c) {
-    if (c != label) columns.push_back(c);
+    if (c != label && c != id) columns.push_back(c);
   }
   STORMO_RETURN_IF_ERROR(check_names(reader, columns));
   return columns;
+}
+
+/// The columns that are read.
+Result<std::vector<std::size_t>> share_columns(const DelimitedReader& reader,
+                                               const TableOptions& options,
+                                               std::optional<std::size_t> label,
+                                               std::optional<std::size_t> id) {
+  const auto foreign = options.label.empty() ? std::nullopt : reader.find(options.label);
+  if (options.one_of_several && !label && foreign && reader.key(*foreign) == options.label) {
+    return reader.error(fmt::format(
+        "column \"{}\" is the label, which another part has too; remove it from one of them, or "
+        "name the part that has it by strategy.labels",
+        options.label));
+  }
+  STORMO_ASSIGN_OR_RETURN(std::vector<std::size_t> columns,
+                          choose_columns(reader, options, label, id));
+  if (columns.empty()) {
+    return reader.error(fmt::format("no columns of features are left: {}", reader.known()));
+  }
+  if (!options.share) return columns;
+  const auto share = options.share(columns.size());
+  if (!share.ok()) return reader.error(share.status().message());
+  const auto [first, count] = *share;
+  const auto begin = columns.begin() + static_cast<std::ptrdiff_t>(first);
+  return std::vector<std::size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
+}
+
+Result<std::optional<std::size_t>> find_id(const DelimitedReader& reader,
+                                           const TableOptions& options,
+                                           std::optional<std::size_t> label) {
+  if (options.id.empty()) return std::optional<std::size_t>();
+  const std::optional<std::size_t> found = reader.find(options.id);
+  if (found && found != label) return found;
+  return reader.error(fmt::format("data.id \"{}\" is {}: {}", options.id,
+                                  found ? "the label" : "no column", reader.known()));
+}
+
+/// The rows in ascending order of their ids.
+Result<Table> sorted_by_id(Table table) {
+  std::vector<std::size_t> order(table.ids.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {},
+                    [&](std::size_t row) -> const std::string& { return table.ids[row]; });
+  Table out{.columns = table.columns, .features = {}, .labels = {}, .lines = {}, .ids = {}};
+  out.features.reserve(table.features.size());
+  for (const std::size_t row : order) {
+    if (!out.ids.empty() && out.ids.back() == table.ids[row]) {
+      return invalid_argument(fmt::format(
+          "lines {} and {} have the same value of data.id, \"{}\"; each row needs its own",
+          out.lines.back(), table.lines[row], table.ids[row]));
+    }
+    const auto begin =
+        table.features.begin() + static_cast<std::ptrdiff_t>(row * table.columns.size());
+    out.features.insert(out.features.end(), begin,
+                        begin + static_cast<std::ptrdiff_t>(table.columns.size()));
+    if (!table.labels.empty()) out.labels.push_back(std::move(table.labels[row]));
+    out.lines.push_back(table.lines[row]);
+    out.ids.push_back(std::move(table.ids[row]));
+  }
+  return out;
 }
 
 }  // namespace
@@ -89,8 +152,9 @@ Result<Table> read_table(const std::string& path, const TableOptions& options) {
   if (options.labelled) {
     STORMO_ASSIGN_OR_RETURN(label, find_label(reader, options.label));
   }
+  STORMO_ASSIGN_OR_RETURN(const std::optional<std::size_t> id, find_id(reader, options, label));
   STORMO_ASSIGN_OR_RETURN(const std::vector<std::size_t> columns,
-                          choose_columns(reader, options, label));
+                          share_columns(reader, options, label, id));
   Table table;
   for (const std::size_t c : columns) table.columns.push_back(reader.key(c));
   std::vector<std::string> fields;
@@ -107,13 +171,45 @@ Result<Table> read_table(const std::string& path, const TableOptions& options) {
       }
       table.features.push_back(value);
     }
-    if (label) table.labels.push_back(std::move(fields[*label]));
+    if (label && options.keeps_labels) table.labels.push_back(std::move(fields[*label]));
+    if (id) table.ids.push_back(std::move(fields[*id]));
     table.lines.push_back(reader.line());
   }
   if (table.lines.empty()) {
     return reader.error("the table has no rows; set data.header = false if its line is one");
   }
-  return table;
+  if (!id) return table;
+  Result<Table> sorted = sorted_by_id(std::move(table));
+  return sorted.ok() ? std::move(sorted) : sorted.status().within(path);
+}
+
+Result<Table> join_tables(std::vector<Table> tables) {
+  Table out;
+  const Table& first = tables.front();
+  for (Table& t : tables) {
+    if (t.lines.size() != first.lines.size()) {
+      return invalid_argument(
+          fmt::format("a part has {} rows, the first one {}; all parts must have the same samples",
+                      t.lines.size(), first.lines.size()));
+    }
+    if (t.ids != first.ids) {
+      return invalid_argument(
+          "the parts have rows with other values of data.id; all must have the same samples");
+    }
+    out.columns.insert(out.columns.end(), t.columns.begin(), t.columns.end());
+    if (!t.labels.empty()) out.labels = std::move(t.labels);
+  }
+  out.features.reserve(first.lines.size() * out.columns.size());
+  for (std::size_t row = 0; row < first.lines.size(); ++row) {
+    for (const Table& t : tables) {
+      const auto begin = t.features.begin() + static_cast<std::ptrdiff_t>(row * t.columns.size());
+      out.features.insert(out.features.end(), begin,
+                          begin + static_cast<std::ptrdiff_t>(t.columns.size()));
+    }
+  }
+  out.lines = first.lines;
+  out.ids = first.ids;
+  return out;
 }
 
 Result<std::vector<double>> label_numbers(const Table& table) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/base/status.h>
@@ -17,6 +19,14 @@ struct TableOptions {
   /// false: labels are not read and may be absent. Then `columns` lists all features; a table
   /// without header that has exactly this number of columns has them in this order.
   bool labelled = true;
+  /// A column that names each row, and is no feature: rows are sorted by it. Empty: none.
+  std::string id{};
+  /// The table is one of several that have the columns of the same rows: of `columns` those are
+  /// read that it has, and unless `labelled` it must not have the label.
+  bool one_of_several = false;
+  /// Of that many features, the first one that is read and their number; empty: all.
+  std::function<Result<std::pair<std::size_t, std::size_t>>(std::size_t features)> share{};
+  bool keeps_labels = true;  ///< false: labels are found, but not kept
 };
 
 /// A table of numbers, with a label per row.
@@ -25,12 +35,17 @@ struct Table {
   std::vector<double> features;      ///< row-major: lines.size() x columns.size()
   std::vector<std::string> labels;   ///< empty when not labelled
   std::vector<std::int64_t> lines;   ///< of the file, from 1, for each row
+  std::vector<std::string> ids;      ///< ascending, all different; empty without TableOptions::id
 };
 
 /// Reads CSV or TSV: the label's column is a text, features are finite numbers ("1", "-2.5",
 /// "1e-3"), other columns are ignored. kInvalidArgument names file, line and column of an invalid
 /// value.
 Result<Table> read_table(const std::string& path, const TableOptions& options);
+
+/// The columns of several tables of the same rows as one table, in the order of the tables; the
+/// labels are those of the table that has some. kInvalidArgument where their rows, or ids, differ.
+Result<Table> join_tables(std::vector<Table> tables);
 
 /// The labels as numbers; kInvalidArgument names the line of a label that is not a number.
 Result<std::vector<double>> label_numbers(const Table& table);

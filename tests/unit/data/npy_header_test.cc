@@ -95,5 +95,22 @@ TEST(NpyHeader, RefusesEveryTruncationAndSurvivesMutations) {
   EXPECT_GT(accepted, 0);
 }
 
+TEST(NpyFront, EndsWhereTheElementsBegin) {
+  const std::string dictionary = "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}";
+  for (const int version : {1, 2}) {
+    for (const std::size_t padding : {0, 300, 40000}) {
+      const std::string file = npy_bytes(dictionary + std::string(padding, ' '), "x", version);
+      const auto bytes = std::as_bytes(std::span(file));
+      EXPECT_EQ(npy_front_bytes(bytes.first(kNpyLengthBytes)), file.size() - 1);
+      EXPECT_TRUE(parse_npy_header(bytes.first(file.size() - 1), file.size()).ok());
+    }
+  }
+  for (const std::string& broken : {std::string(), std::string("x"), std::string(12, '\xff')}) {
+    const std::size_t bytes = npy_front_bytes(std::as_bytes(std::span(broken)));
+    EXPECT_GE(bytes, kNpyLengthBytes);
+    EXPECT_LE(bytes, kMaxNpyFront);
+  }
+}
+
 }  // namespace
 }  // namespace stormo::data

@@ -158,5 +158,69 @@ TEST(WordVocabulary, TakesPairsOfNeighboursOnRequest) {
   EXPECT_THAT(pairs.encode("good", 9), ElementsAre(2));
 }
 
+TEST_F(TableTest, AnIdSortsTheRowsAndIsNoFeature) {
+  const std::string text = "x,who,y,kind\n1,c,2,u\n3,a,4,v\n5,b,6,w\n";
+  const auto table = read(text, {.id = "who"});
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  EXPECT_THAT(table->columns, ElementsAre("x", "y"));
+  EXPECT_THAT(table->features, ElementsAre(3, 4, 5, 6, 1, 2));
+  EXPECT_THAT(table->labels, ElementsAre("v", "w", "u"));
+  EXPECT_THAT(table->ids, ElementsAre("a", "b", "c"));
+  EXPECT_THAT(table->lines, ElementsAre(3, 4, 2));
+  EXPECT_THAT(message("x,who,kind\n1,c,2\n3,a,4\n5,c,6\n", {.id = "who"}),
+              HasSubstr("t.csv: lines 2 and 4 have the same value of data.id, \"c\""));
+  EXPECT_THAT(message(text, {.id = "kind"}), HasSubstr("data.id \"kind\" is the label"));
+  EXPECT_THAT(message(text, {.id = "nobody"}), HasSubstr("data.id \"nobody\" is no column"));
+}
+
+TEST_F(TableTest, ARankTakesItsShareOfTheFeaturesAndNoLabels) {
+  TableOptions options{.label = "kind", .keeps_labels = false};
+  std::size_t features = 0;
+  options.share = [&](std::size_t n) -> Result<std::pair<std::size_t, std::size_t>> {
+    features = n;
+    return std::pair<std::size_t, std::size_t>(1, 2);
+  };
+  // what it does not take may be anything
+  const auto table = read("x,kind,y,z,q\nno,1,2,3,number\n", options);
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  EXPECT_EQ(features, 4u);
+  EXPECT_THAT(table->columns, ElementsAre("y", "z"));
+  EXPECT_THAT(table->features, ElementsAre(2, 3));
+  EXPECT_TRUE(table->labels.empty());
+  options.share = [](std::size_t) -> Result<std::pair<std::size_t, std::size_t>> {
+    return invalid_argument("too few");
+  };
+  EXPECT_THAT(message("x,kind\n1,2\n", options), HasSubstr("t.csv:1: too few"));
+}
+
+TEST_F(TableTest, OneOfSeveralHasSomeOfTheColumnsAndPerhapsTheLabel) {
+  TableOptions options{.label = "kind",
+                       .columns = {"y", "elsewhere", "x"},
+                       .labelled = false,
+                       .one_of_several = true};
+  const auto part = read("x,q,y\n1,2,3\n", options);
+  ASSERT_TRUE(part.ok()) << part.status().to_string();
+  EXPECT_THAT(part->columns, ElementsAre("y", "x"));
+  EXPECT_THAT(message("x,kind\n1,2\n", options), HasSubstr("is the label, which another part has"));
+  EXPECT_THAT(message("q\n1\n", options), HasSubstr("no columns of features are left"));
+}
+
+TEST_F(TableTest, JoinsColumnsOfTheSameRows) {
+  const auto part = [&](std::string_view text, bool labelled) {
+    return *read(text, {.labelled = labelled, .id = "who"});
+  };
+  const Table a = part("who,x,y\n2,3,4\n1,5,6\n", false);
+  const Table b = part("z,who,kind\n7,1,u\n8,2,v\n", true);
+  const auto joined = join_tables({a, b});
+  ASSERT_TRUE(joined.ok()) << joined.status().to_string();
+  EXPECT_THAT(joined->columns, ElementsAre("x", "y", "z"));
+  EXPECT_THAT(joined->features, ElementsAre(5, 6, 7, 3, 4, 8));
+  EXPECT_THAT(joined->labels, ElementsAre("u", "v"));
+  EXPECT_THAT(join_tables({a, part("z,who,kind\n7,1,u\n8,3,v\n", true)}).status().message(),
+              HasSubstr("rows with other values of data.id"));
+  EXPECT_THAT(join_tables({a, part("z,who,kind\n7,1,u\n", true)}).status().message(),
+              HasSubstr("a part has 1 rows, the first one 2"));
+}
+
 }  // namespace
 }  // namespace stormo::data

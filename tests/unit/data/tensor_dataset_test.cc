@@ -197,5 +197,30 @@ TEST(TorchDataset, GivesTheSamplesOfLibtorchsDatasets) {
   EXPECT_THROW(from_torch_dataset(Rows(torch::zeros({0, 2}))), Error);
 }
 
+// Also where a read begins or ends inside of a row.
+TEST(NpyColumns, AreThoseOfEachSample) {
+  Scratch scratch;
+  const torch::Tensor all = torch::arange(5 * 2 * 3, torch::kInt16).view({5, 2, 3});
+  const std::string bytes(static_cast<const char*>(all.const_data_ptr()), all.nbytes());
+  const auto array = NpyArray::open(scratch.write(
+      "x.npy", npy_bytes("{'descr': '<i2', 'fortran_order': False, 'shape': (5, 2, 3), }", bytes)));
+  ASSERT_TRUE(array.ok()) << array.status().to_string();
+  const torch::Tensor rows = all.view({5, 6});
+  for (std::int64_t first = 0; first < 6; ++first) {
+    for (std::int64_t count = 1; first + count <= 6; ++count) {
+      const NpyArray columns = array->columns(first, count);
+      EXPECT_EQ(columns.shape(), (std::vector<std::int64_t>{5, count}));
+      const torch::Tensor expected = rows.narrow(1, first, count).contiguous();
+      EXPECT_TRUE(columns.load()->equal(expected));
+      for (std::int64_t from = 0; from < 5 * count; ++from) {
+        const torch::Tensor some = torch::empty({5 * count - from}, torch::kInt16);
+        const auto out = static_cast<std::byte*>(some.mutable_data_ptr());
+        ASSERT_TRUE(columns.read(from, {out, some.nbytes()}).ok());
+        EXPECT_TRUE(some.equal(expected.flatten().slice(0, from)));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace stormo::data
