@@ -71,6 +71,10 @@ plan::ModelShape sample_model() {
                               .flops_per_sample = 2 * sizes[i] * sizes[i + 1],
                               .borrowed = {}});
   }
+  // how ranks can have columns of the samples; strategies but vertical leave that out
+  model.segments.front().parameters.front().split = {.dim = 1, .units = sizes[0]};
+  model.segments.front().sums.forward = {sizes[1]};
+  model.segments.back().sums.loss = {sizes[3] + 1};
   return model;
 }
 

@@ -17,6 +17,7 @@
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/estimate/step_sizes.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/step/strategy.h>
@@ -100,7 +101,12 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
   }
   if (!errors.empty()) return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
   LoadedRecipe out{.recipe = parsed.recipe};
-  STORMO_ASSIGN_OR_RETURN(out.data, train::load_data(out.recipe));
+  if (any_strategy) out.recipe.train.strategy.kind = train::Strategy::Kind::kAuto;
+  if (train::reads_columns(out.recipe, ranks)) {
+    out.data = train::described_columns(out.recipe);
+  } else {
+    STORMO_ASSIGN_OR_RETURN(out.data, train::load_data(out.recipe));
+  }
   STORMO_ASSIGN_OR_RETURN(out.task, train::make_task(out.recipe, out.data.preprocessing));
   return out;
 }
@@ -110,6 +116,12 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   STORMO_ASSIGN_OR_RETURN(const LoadedRecipe loaded, load_recipe(o, ranks));
   const auto& [recipe, data, task] = loaded;
   STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, o.samples));
+  if (!o.measured && !data.train) return step;
+  if (!data.train) {
+    return invalid_argument(
+        "--measured needs samples, and with vertical sharding only ranks read theirs; leave it "
+        "out");
+  }
   measure_moves(step, task, *data.train);
   if (!o.measured) return step;
   STORMO_ASSIGN_OR_RETURN(

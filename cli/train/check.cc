@@ -21,6 +21,7 @@
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/train/optimizer/optimizer.h>
+#include <stormo/train/prepare/column_data.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::cli {
@@ -65,8 +66,12 @@ void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& e
 
 /// The data, unless there are errors.
 std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed,
-                                            const TrainArguments& a, Errors& errors) {
+                                            const TrainArguments& a, int ranks, Errors& errors) {
   std::optional<train::RecipeData> read;
+  if (train::reads_columns(parsed.recipe, ranks)) {  // each rank looks at its own
+    if (errors.empty()) read = train::described_columns(parsed.recipe);
+    return read;
+  }
   // A data key that could not be read would send the search to the default place.
   const bool data_known =
       std::none_of(parsed.errors.begin(), parsed.errors.end(),
@@ -207,7 +212,7 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const int workers = std::max(1, train::workers_of(parsed.recipe.train, ranks_of(shares)));
   const Errors wrong = train::check_recipe(parsed, workers);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  std::optional<train::RecipeData> data = check_data(parsed, a, errors);
+  std::optional<train::RecipeData> data = check_data(parsed, a, ranks_of(shares), errors);
   std::optional<SoundRun> run;
   if (errors.empty()) {
     Result<SoundRun> made = sound_run(parsed, a, std::move(*data), shares, available);

@@ -1,5 +1,6 @@
 #include <cli/train/rank.h>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -25,6 +26,7 @@
 #include <stormo/server/worker_session.h>
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/prepare/column_data.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/run/trainer.h>
@@ -152,6 +154,41 @@ struct Prepared {
   train::Task task;
 };
 
+/// What ranks must have in common that have columns of the same samples.
+std::vector<train::Fact> sample_facts(const train::Recipe& recipe, const train::RecipeData& data) {
+  std::vector<train::Fact> facts;
+  const auto add = [&](const std::string& split, const data::Dataset& samples) {
+    facts.push_back({"rows of " + split, std::to_string(samples.size())});
+    if (recipe.data.id.empty()) return;
+    facts.push_back({"values of data.id, " + split, fmt::format("{:016x}", samples.fingerprint())});
+  };
+  if (data.train) add("training", *data.train);
+  for (const train::EvalSplit& split : data.splits) add(split.name, *split.dataset);
+  return facts;
+}
+
+/// The same, where each rank has columns of the samples. What is wrong on one rank, all refuse.
+Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
+                                 train::TrainerOptions& options) {
+  const train::Recipe& recipe = run.recipe;
+  Result<train::RecipeData> own = train::load_columns(recipe, {group.rank(), group.size()});
+  std::vector<train::Fact> facts;
+  if (own.ok()) facts = sample_facts(recipe, *own);
+  STORMO_RETURN_IF_ERROR(train::check_agreement(group, std::move(facts), own.status()));
+  const auto joined = train::join_columns(group, recipe, own->preprocessing);
+  if (joined.status().code() == Code::kInvalidArgument) {  // on all ranks
+    return Status(Code::kRefused, joined.status().message());
+  }
+  STORMO_RETURN_IF_ERROR(joined.status());
+  own->preprocessing = joined->preprocessing;
+  options.strategy.column_counts = joined->counts;
+  Status resumes;
+  if (options.resume) resumes = train::check_same_data(recipe, *own).within("--resume");
+  STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, resumes));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, own->preprocessing));
+  return Prepared{std::move(*own), std::move(task)};
+}
+
 Result<Prepared> prepare(const TrainRun& run) {
   Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
   STORMO_RETURN_IF_ERROR(data.status());
@@ -171,14 +208,16 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
                           Progress& progress) {
   comm::Communicator& group = world.communicator();
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, facts_of(run), problem_of(run, group)));
-  Result<Prepared> prepared = prepare(run);
+  train::TrainerOptions options = run.recipe.train;
+  Result<Prepared> prepared = train::reads_columns(run.recipe, group.size())
+                                  ? prepare_columns(run, group, options)
+                                  : prepare(run);
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
   auto& [data, task] = *prepared;
   if (is_first(run, world)) {
     for (const std::string& warning : data.warnings)
       std::cerr << "warning: " << printable(warning) << "\n";
   }
-  train::TrainerOptions options = run.recipe.train;
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
   if (is_first(run, world)) trainer.set_observer(&reports.emplace(run.json).observer());

@@ -25,6 +25,7 @@ namespace {
 /// Which classes each rank gets in the first epoch, unless that is left to chance.
 std::optional<observe::ShardingRecord> sharding_of(const train::Recipe& recipe,
                                                    const SoundRun& run) {
+  if (!run.data.train) return std::nullopt;  // ranks alone read it, and all have the same samples
   const int parts = data_part(run.step.plan.mesh, 0).parts;
   data::Sampler sampler = train::make_sampler(*run.data.train, recipe.train, 0, parts);
   return train::sharding_record(recipe.train, sampler, 0);
@@ -44,7 +45,7 @@ std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
 int dry_run(SoundRun run, const TrainArguments& a) {
   const train::Recipe& recipe = run.recipe;
   const bool json = a.json;
-  measure_moves(run.step, run.task, *run.data.train);
+  if (run.data.train) measure_moves(run.step, run.task, *run.data.train);
   const PlanOptions o{.plan = recipe.train.name,
                       .hosts = static_cast<int>(run.step.ranks_per_host.size()),
                       .selection = a.launch.selection};

@@ -11,7 +11,7 @@ namespace stormo::data {
 /// Some samples, stacked along dimension 0.
 struct Batch {
   torch::Tensor input;
-  torch::Tensor target;
+  torch::Tensor target;  ///< undefined where another rank has the labels
   std::int64_t size() const { return input.defined() ? input.size(0) : 0; }
 };
 

@@ -4,8 +4,14 @@
 
 namespace stormo::model {
 
-Dense::Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut cut)
-    : Segment("Dense"), in_(in), out_(out), activation_(activation), cut_(cut) {
+Dense::Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut cut,
+             bool sends_loss)
+    : Segment("Dense"),
+      in_(in),
+      out_(out),
+      activation_(activation),
+      cut_(cut),
+      sends_loss_(sends_loss) {
   const auto linear = register_module("linear", torch::nn::Linear(in, out));
   weight_ = linear->weight;
   bias_ = linear->bias;
@@ -42,6 +48,7 @@ SplitForm Dense::split_form() const {
       out.sums.forward = {out_};
       break;
   }
+  if (sends_loss_) out.sums.loss = {out_ + 1};
   return out;
 }
 

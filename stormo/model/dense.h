@@ -9,9 +9,9 @@ namespace stormo::model {
 /// How ranks cut a Dense that they compute together. Of two layers the first one is cut by its
 /// outputs and the second one by its inputs, so that only the second one's output is added up.
 enum class DenseCut : std::uint8_t {
-  kNone,        ///< each rank computes the whole
-  kByOutputs,   ///< "column parallel": each rank computes some outputs, which stay there
-  kByInputs,    ///< "row parallel": each rank has some inputs, of a layer kByOutputs
+  kNone,       ///< each rank computes the whole
+  kByOutputs,  ///< "column parallel": each rank computes some outputs, which stay there
+  kByInputs,   ///< "row parallel": each rank has some inputs, of a layer kByOutputs or its own data
   kByOwnInputs  ///< likewise, of an input that each rank has as a whole
 };
 
@@ -20,7 +20,10 @@ class Dense final : public Segment {
  public:
   enum class Activation : std::uint8_t { kNone, kRelu };
 
-  Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut cut = DenseCut::kNone);
+  /// `sends_loss`: its output is that of the model, and one of the ranks has the targets
+  /// (owned_loss()).
+  Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut cut = DenseCut::kNone,
+        bool sends_loss = false);
 
   torch::Tensor forward(torch::Tensor x) override;
   std::int64_t flops_per_sample() const override { return 2 * in_ * out_; }
@@ -30,6 +33,7 @@ class Dense final : public Segment {
   std::int64_t in_, out_;
   Activation activation_;
   DenseCut cut_;
+  bool sends_loss_;
   torch::Tensor weight_, bias_;
 };
 

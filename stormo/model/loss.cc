@@ -1,5 +1,6 @@
 #include <stormo/model/loss.h>
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace stormo::model {
@@ -38,6 +39,18 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   }
 };
 
+/// What `owner` has sent of the loss: its gradient and, for each sample, its value.
+struct OwnedLoss : torch::autograd::Function<OwnedLoss> {
+  static torch::Tensor forward(AutogradContext* context, const torch::Tensor& output,
+                               const torch::Tensor& sent) {
+    context->save_for_backward({sent.narrow(1, 0, output.size(1))});
+    return sent[0][output.size(1)].clone();
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return {context->get_saved_variables().front() * gradients.front(), torch::Tensor()};
+  }
+};
+
 }  // namespace
 
 torch::Tensor cross_entropy(const torch::Tensor& logits, const torch::Tensor& target) {
@@ -49,6 +62,22 @@ torch::Tensor split_cross_entropy(const torch::Tensor& logits, const torch::Tens
   if (ranks == nullptr) return cross_entropy(logits, target);
   return SplitCrossEntropy::apply(logits.reshape({-1, logits.size(-1)}), target.reshape({-1}),
                                   ranks->share(classes).begin, *ranks);
+}
+
+torch::Tensor owned_loss(const torch::Tensor& output,
+                         const std::function<torch::Tensor(const torch::Tensor& output)>& loss,
+                         const tensor::SplitGroup& ranks, int owner) {
+  torch::Tensor sent =
+      torch::empty({output.size(0), output.size(1) + 1}, output.options().requires_grad(false));
+  if (ranks.part().index == owner) {
+    const torch::Tensor leaf = output.detach().requires_grad_();
+    const torch::Tensor value = loss(leaf);
+    const torch::NoGradGuard no_grad;
+    sent.narrow(1, 0, output.size(1)).copy_(torch::autograd::grad({value}, {leaf}).front());
+    sent.select(1, output.size(1)).copy_(value);
+  }
+  ranks.broadcast(sent, owner);
+  return OwnedLoss::apply(output, sent);
 }
 
 torch::Tensor mean_squared_error(const torch::Tensor& output, const torch::Tensor& target) {

@@ -7,13 +7,16 @@
 
 namespace stormo::model {
 
-Mlp::Mlp(const std::vector<std::int64_t>& sizes) : Chain("Mlp") {
+Mlp::Mlp(const std::vector<std::int64_t>& sizes, MlpCut cut) : Chain("Mlp") {
   STORMO_CHECK(sizes.size() >= 2, "an MLP has an input and an output size");
+  const bool by_columns = cut == MlpCut::kByColumns;
   for (std::size_t i = 0; i + 1 < sizes.size(); ++i) {
     const bool last = i + 2 == sizes.size();
     const auto activation = last ? Dense::Activation::kNone : Dense::Activation::kRelu;
+    DenseCut of_layer = cut_of_layer(i, sizes.size() - 1);
+    if (by_columns) of_layer = i == 0 ? DenseCut::kByInputs : DenseCut::kNone;
     append("layer" + std::to_string(i), std::make_shared<Dense>(sizes[i], sizes[i + 1], activation,
-                                                                cut_of_layer(i, sizes.size() - 1)));
+                                                                of_layer, by_columns && last));
   }
 }
 

@@ -10,8 +10,9 @@ namespace stormo::model {
 struct ModelOptions {
   std::string kind = "mlp";  ///< "mlp", "cnn", "gpt", "resnet20" or "text_classifier"
   std::vector<std::int64_t> sizes = {784, 512, 512, 10};  ///< mlp
-  std::int64_t classes = 10;                              ///< cnn, resnet20, text_classifier
-  std::int64_t layers = 4;  ///< gpt, text_classifier, and the following
+  bool by_columns = false;    ///< mlp: ranks cut it as MlpCut::kByColumns says
+  std::int64_t classes = 10;  ///< cnn, resnet20, text_classifier
+  std::int64_t layers = 4;    ///< gpt, text_classifier, and the following
   std::int64_t heads = 4;
   std::int64_t width = 128;
   std::int64_t context = 64;

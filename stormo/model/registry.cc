@@ -91,7 +91,9 @@ std::tuple<std::int64_t, std::int64_t, std::int64_t> form(const std::vector<std:
 }
 
 std::shared_ptr<Chain> build(const ModelOptions& o) {
-  if (o.kind == "mlp") return std::make_shared<Mlp>(o.sizes);
+  if (o.kind == "mlp") {
+    return std::make_shared<Mlp>(o.sizes, o.by_columns ? MlpCut::kByColumns : MlpCut::kByLayers);
+  }
   if (o.kind == "cnn") {
     CnnOptions cnn{.classes = o.classes};
     if (!o.image.empty()) std::tie(cnn.channels, cnn.height, cnn.width) = form(o.image);

@@ -21,6 +21,7 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/parallel/trust_ratios.h>
+#include <stormo/parallel/vertical.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::parallel {
@@ -107,6 +108,27 @@ Status check_averaging(const Strategy& s) {
   const bool own = s.kind == Kind::kParameterAveraging || s.kind == Kind::kElasticAveraging;
   if (!own || s.parameters == Parameters::kAuto) return {};
   return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
+}
+
+Status check_vertical(const Strategy& s, const StepOptions& step) {
+  const Strategy without;
+  const bool vertical = s.kind == Kind::kVertical;
+  if (!vertical && (s.labels != without.labels || s.column_counts != without.column_counts)) {
+    return refuse(s, "has whole samples on each rank; leave out labels and column_counts");
+  }
+  if (!vertical) return {};
+  if (s.parameters != Parameters::kAuto) {
+    return refuse(s, "has a part of the first layer on each rank; leave out parameters");
+  }
+  if (step.bucket_bytes > 0) {
+    return refuse(s, "averages no gradients; leave out bucket_bytes");
+  }
+  if (step.trust_ratios) {
+    return refuse(s,
+                  "cannot update by this rule: lars and lamb need norms of whole parameters, of "
+                  "which ranks have slices; use another optimizer");
+  }
+  return {};
 }
 
 /// Several ranks, on each host where shards stay inside of hosts, have the same to shard.
@@ -222,7 +244,8 @@ bool has_servers(Strategy::Kind kind) {
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {
       "one_device", "mirrored",         "multi_worker_mirrored", "central_storage",   "ddp",
-      "fsdp",       "parameter_server", "parameter_averaging",   "elastic_averaging", "auto"};
+      "fsdp",       "parameter_server", "parameter_averaging",   "elastic_averaging", "vertical",
+      "auto"};
   return names;
 }
 
@@ -243,6 +266,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
   STORMO_RETURN_IF_ERROR(check_servers(strategy, step));
   STORMO_RETURN_IF_ERROR(check_averaging(strategy));
+  STORMO_RETURN_IF_ERROR(check_vertical(strategy, step));
   STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
   STORMO_RETURN_IF_ERROR(check_model_parallel(strategy, shape, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
@@ -271,6 +295,9 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
     if (shape.ranks > replica) add_copies(passes, strategy, shape, step, shape.ranks / replica);
     if (strategy.sequence_parallel) passes.push_back(sequence_parallel());
   } else if (shape.ranks == 1) {
+  } else if (strategy.kind == Kind::kVertical) {
+    passes.push_back(vertical(
+        {.ranks = shape.ranks, .labels = strategy.labels, .columns = strategy.column_counts}));
   } else if (strategy.kind == Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));
   } else if (shares(strategy, shape, workers)) {
@@ -281,9 +308,10 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
-  model = stated_for(std::move(model),
-                     {.slices = strategy.tensor > 1,
-                      .positions = strategy.context > 1 || strategy.sequence_parallel});
+  model = stated_for(
+      std::move(model),
+      {.slices = strategy.tensor > 1 || (strategy.kind == Kind::kVertical && shape.ranks > 1),
+       .positions = strategy.context > 1 || strategy.sequence_parallel});
   return compose(one_device(std::move(model)), passes);
 }
 

@@ -22,7 +22,8 @@ struct Strategy {
     kParameterServer,     ///< parameters and optimizer state on servers, of which ranks are workers
     kParameterAveraging,  ///< each rank trains by itself, and parameters are averaged now and then
     kElasticAveraging,    ///< each rank trains by itself, and is drawn to a centre on servers
-    kAuto,  ///< the fastest synchronous one; chosen before there is a plan, see candidates()
+    kVertical,  ///< each rank has some columns of the samples, and its part of the first layer
+    kAuto,      ///< the fastest synchronous one; chosen before there is a plan, see candidates()
   } kind = Kind::kDdp;
   /// The copies of the parameters.
   enum class Parameters {
@@ -49,6 +50,9 @@ struct Strategy {
   std::vector<std::int64_t> cut = {};
   /// Where steps overlap: a batch is computed with the parameters of its load; else the newest.
   bool weight_stashing = true;
+  int labels = 0;  ///< kVertical: the rank that has the targets
+  /// kVertical: columns that each rank has; empty: as even as possible.
+  std::vector<std::int64_t> column_counts = {};
   bool operator==(const Strategy&) const = default;
 };
 

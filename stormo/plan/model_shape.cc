@@ -1,6 +1,7 @@
 #include <stormo/plan/model_shape.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace stormo::plan {
 
@@ -8,6 +9,14 @@ Share share(std::int64_t units, int parts, int index) {
   // without the product, which may be too large
   const auto bound = [=](int i) { return units / parts * i + units % parts * i / parts; };
   return {bound(index), bound(index + 1)};
+}
+
+Share share(const Split& split, int parts, int index) {
+  // analysis::verify refuses counts of other ranks
+  if (std::ssize(split.counts) != parts) return share(split.units, parts, index);
+  const auto mine = split.counts.begin() + index;
+  const std::int64_t begin = std::accumulate(split.counts.begin(), mine, std::int64_t{0});
+  return {begin, begin + *mine};
 }
 
 std::array<std::pair<const char*, const std::vector<std::int64_t>*>, 3> named(

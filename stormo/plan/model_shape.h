@@ -25,6 +25,8 @@ struct Split {
   int dim = 0;
   int blocks = 1;
   std::int64_t units = 0;  ///< 0: each rank has the whole
+  /// Units of each rank, at least 1; empty: as even as possible.
+  std::vector<std::int64_t> counts = {};
   bool operator==(const Split&) const = default;
 };
 
@@ -35,6 +37,8 @@ struct Share {
   std::int64_t size() const { return end - begin; }
 };
 Share share(std::int64_t units, int parts, int index);
+/// Those of one of `parts` ranks that divide a parameter so.
+Share share(const Split& split, int parts, int index);
 
 struct ParameterShape {
   std::string name;           ///< "block0.qkv.weight"

@@ -125,16 +125,22 @@ ModelShape model_of(const ModelShape& model, int stage, const Part& slice) {
       p.elsewhere = std::ranges::count(stages.of_parameter(parameter++), stage) == 0;
       const std::int64_t units = p.split.units;
       if (p.elsewhere || slice.parts == 1 || units == 0) continue;
-      p.elements = p.elements / units * share(units, slice.parts, slice.index).size();
+      p.elements = p.elements / units * share(p.split, slice.parts, slice.index).size();
     }
   }
   return out;
 }
 
-// share() gives the last part what is left over.
+// share() gives the last part what is left over. Where counts are stated, all are the same.
 ModelShape largest_model_of(const ModelShape& model, const Mesh& mesh, int stage) {
   const int parts = slice_of(mesh, 0).parts;
-  return model_of(model, stage, {parts - 1, parts});
+  int largest = parts - 1;
+  for (const ParameterShape* p : flatten(model)) {
+    const std::vector<std::int64_t>& counts = p->split.counts;
+    if (!counts.empty())
+      largest = static_cast<int>(std::ranges::max_element(counts) - counts.begin());
+  }
+  return model_of(model, stage, {largest, parts});
 }
 
 StepPlan project(const StepPlan& plan, Rank rank) {

@@ -38,6 +38,8 @@ void add(StableHash& h, const ModelShape& model) {
            {std::int64_t{p.split.dim}, std::int64_t{p.split.blocks}, p.split.units}) {
         h.add(static_cast<std::uint64_t>(n));
       }
+      if (!p.split.counts.empty()) h.add("counts");
+      for (const std::int64_t n : p.split.counts) h.add(static_cast<std::uint64_t>(n));
     }
   }
 }
@@ -216,6 +218,7 @@ std::uint64_t hash(const StepPlan& p) {
   if (p.attention != AttentionForm::kRing) h.add(to_string(p.attention));
   if (p.sequence_parallel) h.add("sequence_parallel");
   if (p.newest_weights) h.add("newest_weights");
+  if (p.labels >= 0) h.add("labels " + std::to_string(p.labels));
   add(h, p.model);
   add(h, p.parameters);
   add(h, p.frozen);

@@ -161,6 +161,9 @@ struct StepPlan {
   /// Where steps overlap: each computation uses the newest parameters, so that a backward combines
   /// them with activations that older ones made.
   bool newest_weights = false;
+  /// The one rank of kTensorAxis that has the targets: it computes the loss, and sends it with the
+  /// gradient of the output to the others. -1: each rank has them.
+  int labels = -1;
   ModelShape model;
   /// Placements between steps, by axis of the mesh.
   std::vector<Placement> parameters;  ///< the trainable ones

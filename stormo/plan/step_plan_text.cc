@@ -30,6 +30,15 @@ void append_list(std::string& out, const std::vector<std::string>& words) {
   }
 }
 
+/// " sums 8192,8192"; nothing for none.
+void append_counts(std::string& out, const std::string& what,
+                   const std::vector<std::int64_t>& counts) {
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    out += i == 0 ? what : ",";
+    append_integer(out, counts[i]);
+  }
+}
+
 void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   append_word(out, s.name);
   append_field(out, " flops=", s.flops_per_sample);
@@ -39,10 +48,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   if (s.stage != 0) append_field(out, " stage ", s.stage);
   if (s.heads != 0) append_field(out, " heads ", s.heads);
   for (const auto& [what, sums] : named(s.sums)) {
-    for (std::size_t i = 0; i < sums->size(); ++i) {
-      out += i == 0 ? ' ' + std::string(what) + ' ' : ",";
-      append_integer(out, (*sums)[i]);
-    }
+    append_counts(out, ' ' + std::string(what) + ' ', *sums);
   }
   if (s.splits_output) out += " splits_output";
   if (s.positions != 0) append_field(out, " positions ", s.positions);
@@ -60,6 +66,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
     if (p.split.units != 0) append_field(out, " split ", p.split.units);
     if (p.split.dim != 0) append_field(out, " dim ", p.split.dim);
     if (p.split.blocks != 1) append_field(out, " blocks ", p.split.blocks);
+    append_counts(out, " counts ", p.split.counts);
     out += '\n';
   }
 }
@@ -134,6 +141,17 @@ std::vector<std::int64_t> read_sums(TextReader& in) {
   return sums;
 }
 
+/// "300,484": of each rank, at most `units` together.
+std::vector<std::int64_t> read_unit_counts(TextReader& in, std::int64_t units) {
+  std::vector<std::int64_t> counts;
+  do {
+    if (counts.size() == static_cast<std::size_t>(kMaxRanks)) in.fail("too many ranks");
+    counts.push_back(in.integer("a number of units that are left", 0, units));
+    units -= counts.back();
+  } while (in.ok() && in.accept(","));
+  return counts;
+}
+
 SegmentShape read_segment(TextReader& in) {
   SegmentShape s;
   s.name = in.word("the segment's name");
@@ -169,6 +187,7 @@ ParameterShape read_parameter(TextReader& in) {
     p.split.units = in.integer("a number of units", 0, INT64_MAX);
     if (in.accept("dim")) p.split.dim = in.small_integer("a dimension", 0, kMaxDimensions - 1);
     if (in.accept("blocks")) p.split.blocks = in.small_integer("a number of blocks", 1, INT_MAX);
+    if (in.accept("counts")) p.split.counts = read_unit_counts(in, p.split.units);
   }
   in.expect_line_end();
   return p;
@@ -276,6 +295,7 @@ std::string to_text(const StepPlan& p) {
     out += " attention " + std::string(to_string(p.attention));
   if (p.sequence_parallel) out += " sequence_parallel";
   if (p.newest_weights) out += " newest_weights";
+  if (p.labels >= 0) append_field(out, " labels ", p.labels);
   out += '\n';
   std::size_t parameter = 0;
   for (std::size_t i = 0; i < p.model.segments.size(); ++i) {
@@ -319,6 +339,7 @@ Result<StepPlan> parse_step_plan(std::string_view text) {
   }
   p.sequence_parallel = in.accept("sequence_parallel");
   p.newest_weights = in.accept("newest_weights");
+  if (in.accept("labels")) p.labels = in.small_integer("a rank", 0, kMaxRanks - 1);
   in.expect_line_end();
   read_model(in, p.model);
   p.parameters = read_placements(in, "parameters");

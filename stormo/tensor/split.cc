@@ -85,6 +85,10 @@ void SplitGroup::all_reduce(const torch::Tensor& x, comm::ReduceOp op) const {
   if (ranks_ != nullptr) throw_if_error(ranks_->all_reduce(buffer_of(x), op));
 }
 
+void SplitGroup::broadcast(const torch::Tensor& x, int root) const {
+  if (ranks_ != nullptr) throw_if_error(ranks_->broadcast(buffer_of(x), root));
+}
+
 torch::Tensor SplitGroup::all_gather(const torch::Tensor& x) const {
   std::vector<std::int64_t> sizes = x.sizes().vec();
   sizes.insert(sizes.begin(), part_.parts);
@@ -116,7 +120,7 @@ torch::Tensor end_split(const torch::Tensor& x, const SplitGroup* ranks) {
 // The dimension as blocks of units, of which the ranks have consecutive ones.
 torch::Tensor slice(const torch::Tensor& whole, const plan::Split& split, const plan::Part& part) {
   const torch::NoGradGuard no_grad;
-  const plan::Share mine = plan::share(split.units, part.parts, part.index);
+  const plan::Share mine = plan::share(split, part.parts, part.index);
   std::vector<std::int64_t> sizes = whole.sizes().vec();
   std::int64_t& size = sizes[static_cast<std::size_t>(split.dim)];
   const std::int64_t unit = size / split.blocks / split.units;

@@ -40,6 +40,8 @@ class SplitGroup {
   }
   /// A collective: reduces a contiguous tensor over all ranks, in place. Blocks. Throws Error.
   void all_reduce(const torch::Tensor& x, comm::ReduceOp op) const;
+  /// A collective: a contiguous tensor becomes that of `root`. Blocks. Throws Error.
+  void broadcast(const torch::Tensor& x, int root) const;
   /// A collective: all positions, [B, T, ...], of those of each rank, [B, T / t, ...]. Blocks.
   /// Throws Error.
   torch::Tensor all_gather(const torch::Tensor& x) const;

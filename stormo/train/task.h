@@ -21,7 +21,8 @@ struct Task {
   /// Mean over the samples of the batch: scalar, differentiable.
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
   /// The same, where each of `ranks` has a part of the output, as of the head of a Gpt
-  /// (model::split_cross_entropy()): equal on all of them. Empty: the output cannot be in parts.
+  /// (model::split_cross_entropy()), or where one of them has the targets (model::owned_loss()),
+  /// which are undefined on others: equal on all of them. Empty: there is no such loss.
   std::function<torch::Tensor(const torch::Tensor& part, const torch::Tensor& target,
                               const tensor::SplitGroup& ranks)>
       split_loss;

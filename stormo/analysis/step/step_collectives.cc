@@ -217,7 +217,13 @@ class Sizes {
     }
   }
   void loss_sums() {
-    if (!a_.axes.empty()) add_sums(model_.segments.back().sums.loss);
+    if (a_.axes.empty()) return;
+    const std::vector<std::int64_t>& sums = model_.segments.back().sums.loss;
+    if (plan_.labels < 0) return add_sums(sums);
+    for (const std::int64_t n : sums) {
+      add_inner(n, own_type(), GoalKind::kBroadcast);
+      if (!out_.empty()) out_.back().root = plan_.labels;
+    }
   }
   void add_sums(const std::vector<std::int64_t>& sums) {
     const DType own = own_type();

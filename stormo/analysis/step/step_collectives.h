@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <stormo/base/dtype.h>
+#include <stormo/base/ids.h>
 #include <stormo/plan/schedule.h>
 #include <stormo/plan/step_plan.h>
 
@@ -44,6 +45,7 @@ struct Collective {
   /// first.
   bool only_between_hosts = false;
   std::string algorithm;  ///< a builder; empty: what the communicator chooses
+  Rank root = 0;          ///< of a broadcast, by its number among these ranks
 
   std::int64_t bytes() const { return elements * static_cast<std::int64_t>(size_of(dtype)); }
   bool operator==(const Collective&) const = default;

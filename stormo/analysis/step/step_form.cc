@@ -104,6 +104,22 @@ Status check_stages(const StepPlan& p) {
   return only_over(p, Placement::kStaged, plan::kStageAxis);
 }
 
+/// Where counts are stated, each rank has some of the units, and together they have all.
+Status check_counts(const plan::ParameterShape& p, int slices) {
+  const std::vector<std::int64_t>& counts = p.split.counts;
+  if (counts.empty()) return {};
+  std::int64_t left = p.split.units;
+  bool some = true;
+  for (const std::int64_t n : counts) {
+    some = some && n >= 1 && n <= left;
+    left -= some ? n : 0;
+  }
+  if (some && left == 0 && std::ssize(counts) == slices) return {};
+  return bad("parameter '" + p.name + "' has counts that are not at least 1 of its " +
+             std::to_string(p.split.units) + " units for each of the " + std::to_string(slices) +
+             " ranks of '" + plan::kTensorAxis + "', and all together");
+}
+
 /// Each rank that computes layers together with others has something of what they split.
 Status check_slices(const StepPlan& p) {
   const int slices = plan::slice_of(p.mesh, 0).parts;
@@ -114,6 +130,7 @@ Status check_slices(const StepPlan& p) {
                  "' do not divide evenly");
     }
     for (const plan::ParameterShape& q : s.parameters) {
+      STORMO_RETURN_IF_ERROR(check_counts(q, slices));
       if (q.split.units == 0 || q.split.units >= slices) continue;
       return bad("parameter '" + q.name + "' has " + std::to_string(q.split.units) +
                  " units, fewer than the " + std::to_string(slices) + " ranks of '" +
@@ -193,6 +210,25 @@ Status check_sequence(const StepPlan& p) {
              segments.back().name + "'");
 }
 
+/// One rank of kTensorAxis has the targets: it needs the whole output for the loss, and sends that
+/// with the gradient of the output.
+Status check_labels(const StepPlan& p) {
+  if (p.labels < 0) return {};
+  const int ranks = plan::slice_of(p.mesh, 0).parts;
+  if (p.labels >= ranks || p.mesh.find(plan::kTensorAxis) < 0) {
+    return bad("labels " + std::to_string(p.labels) + " is no rank of an axis '" +
+               plan::kTensorAxis + "'");
+  }
+  const plan::SegmentShape& last = p.model.segments.back();
+  if (last.splits_output) {
+    return bad("with labels the last segment, '" + last.name +
+               "', cannot have an output in parts: the rank with the labels needs the whole");
+  }
+  if (!last.sums.loss.empty()) return {};
+  return bad("with labels the last segment, '" + last.name +
+             "', must say how much is sent for the loss (loss_sums)");
+}
+
 Status check_rest(const StepPlan& p) {
   const auto check = [&](const std::vector<Placement>& rest, const char* what) -> Status {
     if (rest.size() != p.mesh.axes.size()) {
@@ -214,6 +250,7 @@ Status check_rest(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check_slices(p));
   STORMO_RETURN_IF_ERROR(check_positions(p));
   STORMO_RETURN_IF_ERROR(check_sequence(p));
+  STORMO_RETURN_IF_ERROR(check_labels(p));
   STORMO_RETURN_IF_ERROR(check_remote_state(p));
   for (std::size_t i = 0; i < p.parameters.size(); ++i) {
     const std::string axis = " over " + p.mesh.axes[i].name;
@@ -271,16 +308,16 @@ bool may_be_delayed(const Action& a) {
          a.kind == ActionKind::kUpdate;
 }
 
-/// The loss of an output of which each rank has a part.
+/// The loss of an output of which each rank has a part, or of targets that one rank has.
 Status check_loss(const StepPlan& p, const Action& a) {
   std::vector<std::string> over;
-  if (p.model.segments.back().splits_output && p.mesh.find(plan::kTensorAxis) >= 0) {
-    over.emplace_back(plan::kTensorAxis);
-  }
+  const bool in_parts = p.model.segments.back().splits_output || p.labels >= 0;
+  if (in_parts && p.mesh.find(plan::kTensorAxis) >= 0) over.emplace_back(plan::kTensorAxis);
   if (a.axes == over) return {};
-  return bad(over.empty()
-                 ? "takes no axis: each rank has the whole output"
-                 : "needs axis '" + over.front() + "', whose ranks have parts of the output");
+  if (over.empty()) return bad("takes no axis: each rank has the whole output and the targets");
+  return bad("needs axis '" + over.front() + "', " +
+             (p.labels >= 0 ? "of which one rank has the targets"
+                            : "whose ranks have parts of the output"));
 }
 
 Status check_axes(const StepPlan& p, const Action& a) {

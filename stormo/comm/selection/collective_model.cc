@@ -15,9 +15,9 @@ Result<PricedSchedule*> CollectiveModel::priced(const std::vector<int>& ranks_pe
     STORMO_ASSIGN_OR_RETURN(choice.builder, schedule::find_builder(c.algorithm));
     STORMO_RETURN_IF_ERROR(check_choice(choice, c.goal, ranks_per_host));
   }
-  std::pair key(choice, ranks_per_host);
+  std::tuple key(choice, c.root, ranks_per_host);
   if (const auto known = priced_.find(key); known != priced_.end()) return &known->second;
-  STORMO_ASSIGN_OR_RETURN(const plan::Schedule s, build(choice, {.kind = c.goal}, ranks_per_host));
+  STORMO_ASSIGN_OR_RETURN(const plan::Schedule s, build(choice, {c.goal, c.root}, ranks_per_host));
   plan::Topology hosts = topology_;
   hosts.host_sizes = ranks_per_host;
   return &priced_.try_emplace(std::move(key), s, std::move(hosts)).first->second;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include <stormo/analysis/step/step_cost.h>
@@ -38,7 +38,7 @@ class CollectiveModel {
   plan::Topology topology_;
   Selection selection_;
   bool crowded_;
-  std::map<std::pair<Choice, std::vector<int>>, PricedSchedule> priced_;
+  std::map<std::tuple<Choice, Rank, std::vector<int>>, PricedSchedule> priced_;
 };
 
 }  // namespace stormo::comm

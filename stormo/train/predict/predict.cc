@@ -88,6 +88,7 @@ Result<Samples> open_table(const TrainedModel& model, const std::string& file) {
   data::TableOptions options = table_options(model.recipe);
   options.columns = model.preprocessing.columns;
   options.labelled = false;
+  options.id.clear();  // rows stay in the order of the file
   STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(file, options));
   const torch::ScalarType dtype = scalar_type(model.recipe);
   const std::int64_t rows = std::ssize(table.lines);

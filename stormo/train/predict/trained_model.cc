@@ -18,9 +18,9 @@ namespace stormo::train {
 namespace {
 
 /// Where data lie and how they are written: the model stays what it is.
-constexpr std::string_view kFree[] = {"data.path",       "data.train",    "data.validation",
-                                      "data.test",       "data.header",   "data.label",
-                                      "data.extensions", "data.on_error", "threads"};
+constexpr std::string_view kFree[] = {
+    "data.path",  "data.train", "data.validation", "data.test",     "data.header", "data.label",
+    "data.parts", "data.id",    "data.extensions", "data.on_error", "threads"};
 
 Status check_overrides(const ParsedRecipe& parsed) {
   std::vector<std::string> errors = parsed.errors;

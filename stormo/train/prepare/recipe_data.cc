@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <new>
@@ -15,60 +14,49 @@
 #include <stormo/data/classes.h>
 #include <stormo/data/image/image_dataset.h>
 #include <stormo/data/image/image_folder.h>
-#include <stormo/data/npy.h>
-#include <stormo/data/table/table.h>
 #include <stormo/data/table/text_classification.h>
-#include <stormo/data/tensor_dataset.h>
 #include <stormo/data/text/text.h>
 #include <stormo/data/text/text_windows.h>
 #include <stormo/model/registry.h>
+#include <stormo/train/prepare/column_data.h>
+#include <stormo/train/prepare/loading.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/prepare/sample_options.h>
-#include <stormo/train/state/safetensors.h>
 
 namespace stormo::train {
-namespace {
 
-/// Of the samples of text that are evaluated at once.
-constexpr std::int64_t kEvaluatedPositions = 4096;
-
-using DatasetPtr = std::shared_ptr<const data::Dataset>;
-
-/// What is being loaded: the training part settles the preprocessing, unless it is known.
-struct Loading {
-  const Recipe& recipe;
-  bool with_training;
-  RecipeData data;
-};
-
-/// Path of one part of the data.
-std::string part(const Recipe& recipe, const std::string& name) {
-  return name.empty() ? recipe.data.path
-                      : (std::filesystem::path(recipe.data.path) / name).string();
+std::string path_of(const Recipe& recipe, const std::string& name, std::size_t columns) {
+  std::filesystem::path path = recipe.data.path;
+  if (!recipe.data.parts.empty()) path /= recipe.data.parts[columns];
+  return (name.empty() ? path : path / name).string();
 }
 
-std::string training_part(const Loading& loading) {
-  return part(loading.recipe, loading.recipe.data.train);
-}
-
-/// Opens the parts that are held out, as far as the recipe names any.
 Status load_splits(Loading& loading,
-                   const std::function<Result<DatasetPtr>(const std::string&)>& open) {
+                   const std::function<Result<DatasetPtr>(const std::string& name)>& open) {
   const DataOptions& options = loading.recipe.data;
   for (const auto& [split, name] :
        {std::pair("validation", options.validation), std::pair("test", options.test)}) {
     if (name.empty()) continue;
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, open(part(loading.recipe, name)));
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, open(name));
     loading.data.splits.push_back({.name = split, .dataset = std::move(dataset)});
   }
   return {};
 }
 
-/// prepare_images() in the shape that training has settled.
 Result<DatasetPtr> prepare(const Loading& loading, DatasetPtr samples, bool training) {
   return prepare_images(loading.recipe, std::move(samples), loading.data.preprocessing.input,
                         training);
 }
+
+data::TensorDataset::Targets target_kind(const Recipe& recipe) {
+  using Targets = data::TensorDataset::Targets;
+  return recipe.loss == "mse" ? Targets::kNumbers : Targets::kClasses;
+}
+
+namespace {
+
+/// Of the samples of text that are evaluated at once.
+constexpr std::int64_t kEvaluatedPositions = 4096;
 
 Status load_mnist(Loading& loading) {
   const data::ImageOptions options = image_values(loading.recipe);
@@ -124,96 +112,19 @@ Status load_image_folder(Loading& loading) {
     }
   };
   if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(const auto train, ImageFolder::create(training_part(loading), options));
+    STORMO_ASSIGN_OR_RETURN(
+        const auto train,
+        ImageFolder::create(path_of(loading.recipe, loading.recipe.data.train), options));
     note(*train);
     images.preprocessing.input = loading.recipe.data.image;
     images.preprocessing.classes = data::Classes::named(train->classes());
     STORMO_ASSIGN_OR_RETURN(images.train, prepare(loading, train, true));
   }
-  const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
-    STORMO_ASSIGN_OR_RETURN(
-        auto folder, ImageFolder::create(path, options, images.preprocessing.classes.names()));
+  const auto open = [&](const std::string& name) -> Result<DatasetPtr> {
+    STORMO_ASSIGN_OR_RETURN(auto folder, ImageFolder::create(path_of(loading.recipe, name), options,
+                                                             images.preprocessing.classes.names()));
     note(*folder);
     return prepare(loading, std::move(folder), false);
-  };
-  return load_splits(loading, open);
-}
-
-/// The labels as what the recipe's loss compares outputs with.
-Result<torch::Tensor> table_targets(const Recipe& recipe, const data::Table& table,
-                                    const Preprocessing& settled) {
-  if (recipe.loss == "mse") {
-    STORMO_ASSIGN_OR_RETURN(std::vector<double> numbers, data::label_numbers(table));
-    for (double& number : numbers) number = settled.target.apply(number);
-    return torch::tensor(numbers, torch::kFloat64);
-  }
-  std::vector<std::int64_t> targets;
-  for (const std::string& label : table.labels) {
-    STORMO_ASSIGN_OR_RETURN(const std::int64_t target, settled.classes.find(label));
-    targets.push_back(target);
-  }
-  return torch::tensor(targets, torch::kInt64);
-}
-
-data::TensorDataset::Targets target_kind(const Recipe& recipe) {
-  using Targets = data::TensorDataset::Targets;
-  return recipe.loss == "mse" ? Targets::kNumbers : Targets::kClasses;
-}
-
-Result<DatasetPtr> make_table(const Recipe& recipe, data::Table table,
-                              const Preprocessing& settled) {
-  STORMO_ASSIGN_OR_RETURN(const torch::Tensor targets, table_targets(recipe, table, settled));
-  const torch::ScalarType dtype = scalar_type(recipe);
-  STORMO_ASSIGN_OR_RETURN(
-      auto dataset, data::TensorDataset::create(feature_tensor(table, settled, dtype), targets,
-                                                dtype, target_kind(recipe)));
-  return DatasetPtr(std::move(dataset));
-}
-
-/// Mean and standard deviation of every `stride`-th number; a constant keeps its unit.
-Preprocessing::Scale scale_of(std::span<const double> numbers, std::size_t stride) {
-  double sum = 0, squares = 0;
-  const auto count = static_cast<double>((numbers.size() + stride - 1) / stride);
-  for (std::size_t i = 0; i < numbers.size(); i += stride) sum += numbers[i];
-  const double mean = sum / count;
-  for (std::size_t i = 0; i < numbers.size(); i += stride) {
-    squares += (numbers[i] - mean) * (numbers[i] - mean);
-  }
-  const double stddev = std::sqrt(squares / count);
-  return {.mean = mean, .stddev = stddev > 0 && std::isfinite(stddev) ? stddev : 1};
-}
-
-/// What a training part says about all tables.
-Status settle_table(const Recipe& recipe, const data::Table& table, Preprocessing& settled) {
-  settled.columns = table.columns;
-  settled.input = {std::ssize(table.columns)};
-  const bool numbers = recipe.loss == "mse";
-  if (!numbers) settled.classes = data::Classes::of(table.labels);
-  if (!recipe.data.standardise) return {};
-  for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    settled.scales.push_back(scale_of(std::span(table.features).subspan(c), table.columns.size()));
-  }
-  if (!numbers) return {};
-  STORMO_ASSIGN_OR_RETURN(const std::vector<double> targets, data::label_numbers(table));
-  settled.target = scale_of(targets, 1);
-  return {};
-}
-
-Status load_table(Loading& loading) {
-  const Recipe& recipe = loading.recipe;
-  data::TableOptions options = table_options(recipe);
-  Preprocessing& settled = loading.data.preprocessing;
-  if (loading.with_training) {
-    const std::string path = training_part(loading);
-    STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(path, options));
-    STORMO_RETURN_IF_ERROR(settle_table(recipe, table, settled).within(path));
-    STORMO_ASSIGN_OR_RETURN(loading.data.train, make_table(recipe, std::move(table), settled));
-  }
-  options.columns = settled.columns;
-  const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
-    STORMO_ASSIGN_OR_RETURN(data::Table held_out, data::read_table(path, options));
-    auto dataset = make_table(recipe, std::move(held_out), settled);
-    return dataset.ok() ? std::move(dataset) : dataset.status().within(path);
   };
   return load_splits(loading, open);
 }
@@ -230,66 +141,21 @@ Status load_text_classification(Loading& loading) {
     return data::read_labelled_texts(path, options.form, options.label);
   };
   if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts, read(training_part(loading)));
+    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts,
+                            read(path_of(loading.recipe, loading.recipe.data.train)));
     settled.words =
         data::WordVocabulary::of(texts.texts, recipe.data.vocabulary, recipe.data.pairs);
     settled.classes = data::Classes::of(texts.labels);
     STORMO_ASSIGN_OR_RETURN(loading.data.train, make(texts));
   }
-  const auto open = [&](const std::string& path) -> Result<DatasetPtr> {
+  const auto open = [&](const std::string& name) -> Result<DatasetPtr> {
+    const std::string path = path_of(recipe, name);
     STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts, read(path));
     auto dataset = make(texts);
     if (!dataset.ok()) return dataset.status().within(path);
     return DatasetPtr(std::move(dataset).value());
   };
   return load_splits(loading, open);
-}
-
-/// images.npy and labels.npy of a folder, or inputs and targets of a safetensors file.
-Result<std::shared_ptr<const data::TensorDataset>> open_tensors(const Recipe& recipe,
-                                                                const std::string& path) {
-  if (recipe.data.kind == "npy") {
-    const std::filesystem::path folder(path);
-    STORMO_ASSIGN_OR_RETURN(auto images, data::NpyArray::open((folder / "images.npy").string()));
-    STORMO_ASSIGN_OR_RETURN(auto labels, data::NpyArray::open((folder / "labels.npy").string()));
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor targets, labels.load());
-    return data::TensorDataset::create(std::move(images), targets, scalar_type(recipe),
-                                       target_kind(recipe));
-  }
-  STORMO_ASSIGN_OR_RETURN(const TensorMap tensors, read_safetensors(path));
-  for (const char* name : {"inputs", "targets"}) {
-    if (tensors.contains(name)) continue;
-    return invalid_argument(
-        fmt::format("{} has no tensor \"{}\"; save inputs and targets", path, name));
-  }
-  return data::TensorDataset::create(tensors.at("inputs"), tensors.at("targets"),
-                                     scalar_type(recipe), target_kind(recipe));
-}
-
-Status load_tensors(Loading& loading) {
-  Preprocessing& settled = loading.data.preprocessing;
-  std::int64_t classes = settled.classes.size();
-  const auto open = [&](const std::string& path, bool training) -> Result<DatasetPtr> {
-    auto opened = open_tensors(loading.recipe, path);
-    if (!opened.ok()) return opened.status().within(path);
-    const data::TensorDataset& tensors = **opened;
-    if (settled.input.empty()) {
-      settled.input = tensors.sample_shape();
-    } else if (tensors.sample_shape() != settled.input) {
-      return invalid_argument(fmt::format("{}: samples of shape [{}], the training part has [{}]",
-                                          path, fmt::join(tensors.sample_shape(), ", "),
-                                          fmt::join(settled.input, ", ")));
-    }
-    classes = std::max(classes, tensors.classes());
-    return prepare(loading, std::move(opened).value(), training);
-  };
-  if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(loading.data.train, open(training_part(loading), true));
-  }
-  STORMO_RETURN_IF_ERROR(
-      load_splits(loading, [&](const std::string& path) { return open(path, false); }));
-  settled.classes = data::Classes::numbers(classes);
-  return {};
 }
 
 Status load(Loading& loading) {
@@ -302,7 +168,8 @@ Status load(Loading& loading) {
   return load_mnist(loading);
 }
 
-/// Whether the model takes samples of this form, and has an output for each class.
+}  // namespace
+
 Status check_fit(const Recipe& recipe, const Preprocessing& data) {
   const model::ModelOptions& m = recipe.model;
   const std::int64_t classes = data.classes.size();
@@ -340,14 +207,22 @@ Status check_fit(const Recipe& recipe, const Preprocessing& data) {
   return wrong.empty() ? Status() : invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
 }
 
-Result<RecipeData> load_checked(Loading loading) {
+namespace {
+
+Result<RecipeData> loaded(Loading loading) {
   try {
     STORMO_RETURN_IF_ERROR(load(loading).within("data"));
   } catch (const std::bad_alloc&) {
     return Status(Code::kExhausted, "data: not enough memory for " + loading.recipe.data.path);
   }
-  STORMO_RETURN_IF_ERROR(check_fit(loading.recipe, loading.data.preprocessing));
   return std::move(loading.data);
+}
+
+Result<RecipeData> load_checked(Loading loading) {
+  const Recipe& recipe = loading.recipe;
+  STORMO_ASSIGN_OR_RETURN(RecipeData data, loaded(std::move(loading)));
+  STORMO_RETURN_IF_ERROR(check_fit(recipe, data.preprocessing));
+  return data;
 }
 
 }  // namespace
@@ -358,6 +233,10 @@ torch::ScalarType scalar_type(const Recipe& recipe) {
 
 Result<RecipeData> load_data(const Recipe& recipe) {
   return load_checked({.recipe = recipe, .with_training = true, .data = {}});
+}
+
+Result<RecipeData> load_columns(const Recipe& recipe, const plan::Part& rank) {
+  return loaded({.recipe = recipe, .with_training = true, .data = {}, .rank = rank});
 }
 
 Result<RecipeData> load_held_out(const Recipe& recipe, const Preprocessing& preprocessing) {

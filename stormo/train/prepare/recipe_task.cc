@@ -54,6 +54,7 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
   if (data.vocabulary) options.vocabulary = data.vocabulary->size();
   if (data.words) options.vocabulary = data.words->size();
   if (data.input.size() == 3) options.image = data.input;
+  options.by_columns = recipe.train.strategy.kind == Strategy::Kind::kVertical;
   torch::manual_seed(recipe.train.seed);
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
   convert_numbers(*chain, scalar_type(recipe));
@@ -64,9 +65,15 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
   if (recipe.precision == "float16") task.autocast = torch::kHalf;
   const bool numbers = recipe.loss == "mse";
   task.loss = numbers ? model::mean_squared_error : model::cross_entropy;
-  if (numbers) {
-    task.target_unit = data.target.stddev;
-  } else {
+  if (numbers) task.target_unit = data.target.stddev;
+  if (options.by_columns) {
+    task.split_loss = [loss = task.loss, owner = recipe.train.strategy.labels](
+                          const torch::Tensor& output, const torch::Tensor& target,
+                          const tensor::SplitGroup& ranks) {
+      const auto of_output = [&](const torch::Tensor& all) { return loss(all, target); };
+      return model::owned_loss(output, of_output, ranks, owner);
+    };
+  } else if (!numbers) {
     const std::int64_t classes = options.vocabulary;  // only a text's are in parts
     task.split_loss = [classes](const torch::Tensor& part, const torch::Tensor& target,
                                 const tensor::SplitGroup& ranks) {

@@ -32,6 +32,9 @@ Result<RecipeData> load_data(const Recipe& recipe);
 /// not read; RecipeData::train stays empty. Errors as above.
 Result<RecipeData> load_held_out(const Recipe& recipe, const Preprocessing& preprocessing);
 
+/// OK if the recipe's model takes samples of this form, and has an output for each class.
+Status check_fit(const Recipe& recipe, const Preprocessing& data);
+
 /// The model of a recipe, with its loss, in the recipe's precision. The initial weights depend only
 /// on the seed.
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing);

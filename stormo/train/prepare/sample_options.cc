@@ -60,7 +60,8 @@ data::TableOptions table_options(const Recipe& recipe) {
   return {
       .form = {.separator = recipe.data.kind == "csv" ? ',' : '\t', .header = recipe.data.header},
       .label = recipe.data.label,
-      .columns = recipe.data.columns};
+      .columns = recipe.data.columns,
+      .id = recipe.data.id};
 }
 
 torch::Tensor feature_tensor(data::Table& table, const Preprocessing& preprocessing,

@@ -28,7 +28,11 @@ struct DataOptions {
   bool header = true;                             ///< tables: the first line holds names
   std::string label;                 ///< tables: name or number of the column; empty: the last one
   std::vector<std::string> columns;  ///< csv, tsv: of the features; empty: all but the label
-  bool standardise = false;          ///< csv, tsv: columns in units of their standard deviation
+  std::string id;  ///< csv, tsv: column that names each row: rows are sorted by it; empty: none
+  /// csv, tsv, npy, vertical: where each rank's columns are, relative to path; the names of splits
+  /// are relative to that. Empty: in one table, of which each rank reads its columns.
+  std::vector<std::string> parts;
+  bool standardise = false;  ///< csv, tsv: columns in units of their standard deviation
   std::vector<double> mean;  ///< images: subtracted from the values; one per channel or one for all
   std::vector<double> stddev;       ///< images: what the values are then divided by
   bool flip = false;                ///< images: in training, half of them are mirrored

@@ -118,6 +118,9 @@ class RecipeCheck {
         "is for images (mnist, image_folder, npy, safetensors) only; leave it out";
     require(table || d.columns.empty(), "data.columns", only_tables);
     require(table || !d.standardise, "data.standardise", only_tables);
+    require(table || d.id.empty(), "data.id", only_tables);
+    require(d.parts.empty() || train_.strategy.kind == Strategy::Kind::kVertical, "data.parts",
+            "are columns of the samples; write strategy.kind=vertical");
     require(images || d.mean.empty(), "data.mean", only_images);
     require(images || d.stddev.empty(), "data.stddev", only_images);
     require(images || !d.flip, "data.flip", only_images);
@@ -153,12 +156,9 @@ class RecipeCheck {
     }
   }
 
-  // On how many hosts the ranks will be is known only later: the Trainer looks at that.
-  void check_strategy() {
-    const Result<Strategy> chosen = strategy_of(train_);
-    require(chosen.ok(), "strategy.reducer", chosen.status().message());
-    const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
-    plan::ModelShape any;  // that can be cut: the model's own segments are looked at later
+  /// A model that can be cut: the model's own segments are looked at later.
+  static plan::ModelShape any_model(const Strategy& strategy) {
+    plan::ModelShape any;
     const std::int64_t segments =
         strategy.cut.empty()
             ? std::int64_t{strategy.pipeline} * strategy.chunks
@@ -175,6 +175,28 @@ class RecipeCheck {
       any.segments.front().sums.forward = any.segments.back().sums.backward = {1};
       any.segments.back().splits_output = true;
     }
+    return any;
+  }
+
+  /// One of which ranks can have the recipe's columns.
+  plan::ModelShape any_by_columns() const {
+    const std::vector<std::int64_t>& sizes = recipe_.model.sizes;
+    const std::int64_t columns = sizes.empty() ? 1 : sizes.front();
+    plan::ParameterShape weight{.name = "weight", .elements = columns};
+    weight.split = {.dim = 1, .units = columns};
+    plan::SegmentShape layer{.name = "layer0", .parameters = {weight}};
+    layer.sums = {.forward = {1}, .backward = {}, .loss = {1}};
+    return {.segments = {layer}};
+  }
+
+  // On how many hosts the ranks will be is known only later: the Trainer looks at that.
+  void check_strategy() {
+    const Result<Strategy> chosen = strategy_of(train_);
+    require(chosen.ok(), "strategy.reducer", chosen.status().message());
+    const Strategy strategy = chosen.ok() ? *chosen : train_.strategy;
+    const bool vertical = strategy.kind == Strategy::Kind::kVertical;
+    if (vertical) check_columns();
+    const plan::ModelShape any = vertical ? any_by_columns() : any_model(strategy);
     if (strategy.kind != Strategy::Kind::kAuto) {  // else what is chosen is checked by itself
       const auto plan = parallel::plan_for(
           strategy, any, {.ranks_per_host = {ranks_}, .can_share = true},
@@ -196,6 +218,30 @@ class RecipeCheck {
         train_.global_batch < 1 || train_.global_batch >= count, "strategy.portions",
         fmt::format("a batch of {} has no {} portions; write fewer, or raise train.global_batch",
                     train_.global_batch, count));
+  }
+
+  /// What each rank has of the samples, with vertical sharding.
+  void check_columns() {
+    const DataOptions& d = recipe_.data;
+    const Strategy& s = train_.strategy;
+    const bool tables = d.kind == "csv" || d.kind == "tsv";
+    require(recipe_.model.kind == "mlp", "model.kind",
+            "vertical cuts the first layer of an \"mlp\" only; write model.kind=mlp");
+    require(tables || d.kind == "npy", "data.kind",
+            fmt::format("vertical reads columns of csv, tsv and npy; \"{}\" has none", d.kind));
+    require(d.mean.empty() && d.stddev.empty() && !d.flip && d.crop == 0, "data.mean",
+            "vertical has columns of numbers, not images; leave out mean, stddev, flip and crop");
+    require(!data::is_stratified(train_.sharding), "data.sharding",
+            "vertical: all ranks have the same samples; write data.sharding=shuffled");
+    require(d.parts.empty() || s.column_counts.empty(), "strategy.column_counts",
+            "is for one table; with data.parts each rank has the columns of its part");
+    require(d.parts.empty() || !tables || d.header, "data.header",
+            "columns in several parts need names; write data.header=true");
+    require(
+        d.parts.empty() || ranks_ == 1 || std::ssize(d.parts) == ranks_, "data.parts",
+        fmt::format("{} parts for {} ranks; start one rank for each part", d.parts.size(), ranks_));
+    require(d.parts.empty() || s.labels < std::ssize(d.parts), "strategy.labels",
+            fmt::format("is {}, and there are parts 0 to {}", s.labels, d.parts.size() - 1));
   }
 
   /// What other kinds would ignore. Defaults are nobody's choice.

@@ -113,6 +113,13 @@ std::vector<RecipeField> make_fields() {
       {"data.columns",
        "csv, tsv: names or numbers of the features' columns; empty: all but the label",
        [](Recipe& r) -> FieldPlace { return &r.data.columns; }},
+      {"data.id",
+       "csv, tsv: column that names each row: rows are sorted by it, and it is no feature",
+       [](Recipe& r) -> FieldPlace { return &r.data.id; }},
+      {"data.parts",
+       "vertical: where the columns of each rank are, below data.path; []: in one table, of which "
+       "each rank reads its columns",
+       [](Recipe& r) -> FieldPlace { return &r.data.parts; }},
       {"data.standardise",
        "csv, tsv: columns become (value - mean) / standard deviation of the training part; with "
        "train.loss=mse the label too",
@@ -264,6 +271,12 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.chunks; }, 1, plan::kMaxSegments},
       {"strategy.cut", "pipeline: segments of each part of the model; []: equal operations",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.cut; }, 1, plan::kMaxSegments},
+      {"strategy.labels", "vertical: the rank that has the labels",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.labels; }, 0, plan::kMaxRanks - 1},
+      {"strategy.column_counts",
+       "vertical, without data.parts: columns of each rank, in their order; []: as even as "
+       "possible",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.column_counts; }, 1, 1e9},
       {"strategy.reducer",
        "how replicas average gradients; a choice means strategy.parameters=replicated",
        [](Recipe& r) -> FieldPlace { return &r.train.gradients.reducer; },

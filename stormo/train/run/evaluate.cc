@@ -49,18 +49,20 @@ struct Sums {
 
 }  // namespace
 
-Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split) {
+Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split,
+                            bool together) {
   const torch::NoGradGuard no_grad;
   const EvaluationMode mode(*task.module);
   const std::int64_t samples = split.dataset->size();
   Sums sums;
-  for (std::int64_t first = world.rank() * split.batch; first < samples;
-       first += world.size() * split.batch) {
+  const std::int64_t begin = together ? 0 : world.rank(), stride = together ? 1 : world.size();
+  for (std::int64_t first = begin * split.batch; first < samples; first += stride * split.batch) {
     std::vector<std::int64_t> indices(
         static_cast<std::size_t>(std::min(split.batch, samples - first)));
     std::iota(indices.begin(), indices.end(), first);
     const data::Batch batch = split.dataset->get(indices, 0);
     const torch::Tensor output = task.forward(batch.input);
+    if (!batch.target.defined()) continue;  // the rank that has the labels counts
     const auto size = static_cast<double>(batch.size());
     sums.loss += task.loss(output, batch.target).item<double>() * size;
     if (task.correct) sums.correct += static_cast<double>(task.correct(output, batch.target));

@@ -21,6 +21,9 @@ struct Evaluation {
 /// Batches do not depend on the number of ranks and are distributed in turn, so the result depends
 /// on that number only by the order of one float64 sum. During the evaluation the module is in
 /// evaluation mode and computes in the type of its parameters, independent of Task::autocast.
-Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split);
+/// `together`: each rank has columns of all samples, and the forward of a batch is a collective.
+/// The rank that has the targets counts.
+Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split,
+                            bool together = false);
 
 }  // namespace stormo::train

@@ -15,7 +15,7 @@ Status TrainingRun::evaluate_all() {
   std::optional<Evaluation> validation;
   for (const EvalSplit& split : setup_.splits) {
     const Interval interval(lanes_, Lane::kCompute, "evaluate");
-    const Result<Evaluation> result = evaluate(world_, setup_.task, split);
+    const Result<Evaluation> result = evaluate(world_, setup_.task, split, has_columns());
     if (!result.ok()) return result.status().within("evaluate '" + split.name + "'");
     if (split.name == "validation") end_.val_loss = result->loss;
     if (split.name == "test") end_.test_accuracy = result->accuracy;

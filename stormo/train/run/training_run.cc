@@ -360,7 +360,7 @@ Status TrainingRun::between_steps() {
   if (save_now_) STORMO_RETURN_IF_ERROR(save_when_due(/*in_background=*/false));
   // The evaluation next: what it says is part of the state that is saved.
   if (due(step, options_.eval_every)) {
-    const std::shared_ptr<void> readable = store_->readable();
+    const std::shared_ptr<void> readable = has_columns() ? nullptr : store_->readable();
     STORMO_RETURN_IF_ERROR(evaluate_all());
   }
   if (due(step, options_.checkpoint.every) && saving_step_ != step) {
@@ -435,7 +435,7 @@ Status TrainingRun::note_save(const Result<std::string>& outcome) {
 // Saves first: whatever goes wrong later, the training is not lost.
 Status TrainingRun::finish() {
   world_.set_section("finish");
-  const std::shared_ptr<void> readable = store_->readable();
+  std::shared_ptr<void> readable = store_->readable();
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
   STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
   const Status saved =
@@ -444,7 +444,11 @@ Status TrainingRun::finish() {
   end_.interrupted = signal_ != 0;
   end_.stopped_early = enough_ && !end_.converged && state_.step < steps_;
   if (!end_.interrupted) {
-    if (evaluated_step_ != state_.step) STORMO_RETURN_IF_ERROR(evaluate_all());
+    if (evaluated_step_ != state_.step) {
+      if (has_columns()) readable.reset();
+      STORMO_RETURN_IF_ERROR(evaluate_all());
+      if (!readable) readable = store_->readable();
+    }
     if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
   }
   if (!session_) STORMO_RETURN_IF_ERROR(gather_bytes_sent());

@@ -115,6 +115,9 @@ class TrainingRun {
   Status gather_bytes_sent();
   Status record_run();
   observe::RunObserver& observer() const;
+  /// Whether each rank has columns of the samples, so that ranks evaluate together, with parts of
+  /// the model.
+  bool has_columns() const { return setup_.plan.labels >= 0; }
   int hosts() const;      ///< of the ranks, or of the workers of server processes
   bool is_first() const;  ///< of processes without a common world: evaluates, saves, and reports
 

@@ -62,7 +62,7 @@ std::vector<TensorPiece> pieces_of_whole(const TensorPiece& piece, const Sizes& 
   const auto dim = static_cast<std::size_t>(split.dim);
   const std::int64_t in_block = whole[dim] / split.blocks;
   const std::int64_t first =
-      plan::share(split.units, part.parts, part.index).begin * (in_block / split.units);
+      plan::share(split, part.parts, part.index).begin * (in_block / split.units);
   Sizes blocks = slice;  // its sizes, with a dimension for the blocks
   blocks[dim] /= split.blocks;
   blocks.insert(blocks.begin() + split.dim, split.blocks);

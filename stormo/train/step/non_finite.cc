@@ -9,7 +9,7 @@ namespace stormo::train {
 namespace {
 
 bool is_finite(const torch::Tensor& t) {
-  return !t.is_floating_point() || torch::isfinite(t).all().item<bool>();
+  return !t.defined() || !t.is_floating_point() || torch::isfinite(t).all().item<bool>();
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ Status Runner::load() {
     return {};
   }
   const auto inputs = batch.input.tensor_split(plan_.micro_batches);
-  const auto targets = batch.target.tensor_split(plan_.micro_batches);
+  std::vector<torch::Tensor> targets(inputs.size());  // undefined where another rank has them
+  if (batch.target.defined()) targets = batch.target.tensor_split(plan_.micro_batches);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     batch_->micro_batches.push_back(
         {.batch = {inputs[i], targets[i]}, .pieces = {}, .loss = {}, .weights = {}});

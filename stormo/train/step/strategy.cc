@@ -103,6 +103,7 @@ int portions_of(const TrainerOptions& options) {
 }
 
 int replicas_of(const TrainerOptions& options, int ranks) {
+  if (options.strategy.kind == Strategy::Kind::kVertical) return 1;
   const std::int64_t together = std::max<std::int64_t>(1, ranks_of_replica(options.strategy));
   return static_cast<int>(std::max<std::int64_t>(1, workers_of(options, ranks) / together));
 }
@@ -166,7 +167,8 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage ||
-      strategy.kind == Strategy::Kind::kParameterAveraging || has_servers(strategy.kind)) {
+      strategy.kind == Strategy::Kind::kParameterAveraging ||
+      strategy.kind == Strategy::Kind::kVertical || has_servers(strategy.kind)) {
     return invalid_argument(
         "a reducer or bucket_bytes say how replicas average gradients; this strategy has none: "
         "leave them out, or use 'ddp'");

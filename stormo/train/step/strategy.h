@@ -17,7 +17,7 @@ namespace stormo::train {
 /// Portions of a batch, with the policy portions; else 0.
 int portions_of(const TrainerOptions& options);
 /// The workers of a job of `ranks` that compute different samples: stages of one pipeline compute
-/// the same ones.
+/// the same ones, and so do ranks that have columns of them.
 int replicas_of(const TrainerOptions& options, int ranks);
 /// Into how many parts the samples of a step are divided: portions, or one for each replica.
 int parts_of(const TrainerOptions& options, int ranks);

@@ -294,7 +294,7 @@ void ModelParallelStore::join_slices() {
     std::vector<torch::Tensor> slices;
     std::vector<std::int64_t> counts;
     for (int i = 0; i < tensor_->size(); ++i) {
-      counts.push_back(plan::share(p.split.units, tensor_->size(), i).size() * unit);
+      counts.push_back(plan::share(p.split, tensor_->size(), i).size() * unit);
     }
     const torch::Tensor all = torch::empty(c10::multiply_integers(p.whole), p.slice.options());
     throw_if_error(tensor_->all_gather(tensor::buffer_of(p.slice), tensor::buffer_of(all), counts));

@@ -25,6 +25,7 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/parallel/trust_ratios.h>
+#include <stormo/parallel/vertical.h>
 
 namespace stormo::parallel {
 namespace {
@@ -50,6 +51,15 @@ plan::ModelShape model() {
   }
   out.segments[2].splits_output = true;
   out.segments[2].borrowed = {0};
+  return out;
+}
+
+/// Of which ranks can have columns.
+plan::ModelShape model_by_columns() {
+  plan::ModelShape out = stated_for(model(), {});
+  out.segments[0].parameters[0].split = {.dim = 1, .units = 4};
+  out.segments[0].sums.forward = {8};
+  out.segments[2].sums.loss = {3};
   return out;
 }
 
@@ -97,6 +107,15 @@ std::vector<StepPlan> strategies() {
         if (scales) passes.push_back(recompute());
         out.push_back(compose(one_device(model()), passes).take_or_throw());
       }
+    }
+  }
+  const VerticalOptions columns{.ranks = 3, .labels = 1, .columns = {1, 2, 1}};
+  for (const int n : {1, 2}) {
+    const std::vector<Pass> plain = {micro_batches(n), vertical(columns)};
+    const std::vector<Pass> scales = {micro_batches(n), scale_loss(), clip_gradients(),
+                                      vertical(columns), recompute()};
+    for (const auto& passes : {plain, scales}) {
+      out.push_back(compose(one_device(model_by_columns()), passes).take_or_throw());
     }
   }
   return out;

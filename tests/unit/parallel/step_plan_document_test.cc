@@ -23,6 +23,7 @@
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
+#include <stormo/parallel/vertical.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {
@@ -75,6 +76,15 @@ plan::ModelShape split_layers() {
   return model;
 }
 
+/// The same layers, of 4 columns, 3 hidden units and 2 outputs; ranks have some of the columns.
+plan::ModelShape layers_by_columns() {
+  plan::ModelShape model = made_by({}).model;
+  model.segments[0].parameters[0].split = {.dim = 1, .units = 4};
+  model.segments[0].sums.forward = {3};
+  model.segments[1].sums.loss = {3};
+  return model;
+}
+
 /// In the order of docs/step-plan-examples.md.
 std::vector<plan::StepPlan> plans_of_today() {
   return {made_by({mirrored(2), bucket(24)}),
@@ -90,6 +100,9 @@ std::vector<plan::StepPlan> plans_of_today() {
           made_by({micro_batches(2), pipeline({.schedule = zero_bubble()})}),
           made_by({micro_batches(2), pipeline({.schedule = pipedream_2bw()})}),
           compose(one_device(split_layers()), {clip_gradients(), tensor_parallel(2), mirrored(2)})
+              .take_or_throw(),
+          compose(one_device(layers_by_columns()),
+                  {clip_gradients(), vertical({.ranks = 2, .labels = 1, .columns = {1, 3}})})
               .take_or_throw()};
 }
 
