@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include <cli/plan/output.h>
 #include <cli/plan/timeline.h>
 #include <stormo/analysis/step/step_cost.h>
+#include <stormo/analysis/step/step_halos.h>
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/project.h>
@@ -64,6 +66,26 @@ json to_json(const Memory& m) {
           {"total", m.total()}};
 }
 
+/// What one rank sends to another of the places that the other one reads, and of their gradients.
+struct Crossing {
+  std::int64_t places = 0, gradients = 0;  // bytes in a step
+};
+using Crossings = std::map<std::pair<Rank, Rank>, Crossing>;
+
+Crossings crossings_of(const StepInput& step) {
+  Crossings out;
+  for (const plan::Action& a : step.plan.actions) {
+    const bool back = passes_gradient(a.kind);
+    for (const analysis::HaloExchange& e : analysis::halos_of(step.plan, a, step.sizes)) {
+      for (const analysis::HaloExchange::Message& m : e.messages) {
+        Crossing& c = out[{m.from, m.to}];
+        (back ? c.gradients : c.places) += m.bytes;
+      }
+    }
+  }
+  return out;
+}
+
 json cost_json(const StepInput& step, const Estimate& e) {
   json axes = json::array();
   for (const analysis::AxesCost& a : e.cost.axes) {
@@ -78,7 +100,15 @@ json cost_json(const StepInput& step, const Estimate& e) {
     between_hosts.push_back(t.between_hosts);
     in_host.push_back(t.in_host);
   }
+  json crossings = json::array();
+  for (const auto& [ends, c] : crossings_of(step)) {
+    crossings.push_back({{"from", ends.first},
+                         {"to", ends.second},
+                         {"places", c.places},
+                         {"gradients", c.gradients}});
+  }
   return json{{"plan", step.plan.strategy},
+              {"crossings", crossings},
               {"ranks", step.plan.mesh.size()},
               {"ranks_per_host", step.ranks_per_host},
               {"axes", axes},
@@ -110,6 +140,22 @@ void print_traffic(const Estimate& e) {
     print_line(fmt::format("Each rank pulls {} from the servers and pushes {} to them.",
                            bytes_text(e.cost.pulled), bytes_text(e.cost.pushed)));
   }
+}
+
+/// Only where ranks have parts of maps.
+void print_crossings(const StepInput& step) {
+  const Crossings all = crossings_of(step);
+  if (all.empty()) return;
+  Rows rows{{"from rank", "to rank", "places that it reads", "their gradients, back"}};
+  for (const auto& [ends, c] : all) {
+    if (rows.size() > kShownRanks) break;
+    // the gradients of what is sent this way come back the other way
+    const auto back = all.find({ends.second, ends.first});
+    rows.push_back({fmt::to_string(ends.first), fmt::to_string(ends.second), bytes_text(c.places),
+                    bytes_text(back == all.end() ? 0 : back->second.gradients)});
+  }
+  print_table(rows, false);
+  if (all.size() > kShownRanks) fmt::print("... --json has all {} pairs\n", all.size());
 }
 
 void print_memory(const StepInput& step, const Estimate& e) {
@@ -210,8 +256,8 @@ Status check_fits(const StepInput& step, int ranks_here, std::uint64_t available
           "{} rank(s) on this host need at least {}, of which {} are available: each {} for "
           "parameters, {} for gradients, {} for the optimizer's state, {} for activations; "
           "start fewer ranks on a host, shard the model (strategy.kind=fsdp), or cut it by layers "
-          "(strategy.pipeline) or inside of them (strategy.tensor), or long samples by positions "
-          "(strategy.context)",
+          "(strategy.pipeline) or inside of them (strategy.tensor), long samples by positions "
+          "(strategy.context), or large images by places (strategy.spatial)",
           ranks_here, bytes_text(static_cast<std::int64_t>(needed)),
           bytes_text(static_cast<std::int64_t>(available_bytes)), bytes_text(peak.parameters),
           bytes_text(peak.gradients), bytes_text(peak.optimizer_state),
@@ -244,6 +290,7 @@ Status step_cost(const PlanOptions& o, const StepInput& step) {
   }
   print_line(heading(step));
   print_traffic(e);
+  print_crossings(step);
   print_line("");
   print_memory(step, e);
   return {};

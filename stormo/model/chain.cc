@@ -40,6 +40,10 @@ void Chain::compute_positions_with(const tensor::ContextGroup* ranks) {
   for (const auto& segment : segments_) segment->compute_positions_with(ranks);
 }
 
+void Chain::compute_places_with(const tensor::Grid* ranks) {
+  for (const auto& segment : segments_) segment->compute_places_with(ranks);
+}
+
 void parallelize(Chain& model, const tensor::SplitGroup& ranks) {
   for (const auto& segment : model.segments()) {
     auto parameters = segment->named_parameters();
@@ -58,6 +62,7 @@ plan::ModelShape Chain::split_shape() const {
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const SplitForm split = segments_[i]->split_form();
     const ContextForm context = segments_[i]->context_form();
+    PlaceForm places = segments_[i]->place_form();
     plan::SegmentShape segment{.name = names_[i],
                                .parameters = tensor::parameter_shapes(*segments_[i], names_[i]),
                                .flops_per_sample = segments_[i]->flops_per_sample(),
@@ -66,7 +71,11 @@ plan::ModelShape Chain::split_shape() const {
                                .sums = split.sums,
                                .splits_output = split.splits_output,
                                .positions = context.positions,
-                               .keys = context.keys};
+                               .keys = context.keys,
+                               .windows = std::move(places.windows),
+                               .split_windows = split.windows,
+                               .norms = std::move(places.norms),
+                               .place_sum = places.sum};
     for (const auto& [name, how] : split.parameters) {
       const auto found = std::ranges::find(segment.parameters, names_[i] + "." + name,
                                            &plan::ParameterShape::name);

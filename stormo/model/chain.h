@@ -9,6 +9,7 @@
 
 #include <stormo/plan/step_plan.h>
 #include <stormo/tensor/context.h>
+#include <stormo/tensor/grid.h>
 #include <stormo/tensor/split.h>
 
 namespace stormo::model {
@@ -20,6 +21,8 @@ struct SplitForm {
   int heads = 0;               ///< of attention, which the ranks divide evenly; 0: no attention
   plan::InnerSums sums;        ///< what forward() adds up over the ranks, and its backward
   bool splits_output = false;  ///< each rank has a part of the output, in its last dimension
+  /// What it reads of maps of whose rows each rank has a part.
+  std::vector<plan::Window> windows = {};
 };
 
 /// How ranks compute a segment that have parts of the positions of each sample (context
@@ -29,6 +32,17 @@ struct ContextForm {
   /// Of a sample, in dimension 1 of input and output; 0: forward() needs all of them.
   std::int64_t positions = 0;
   std::int64_t keys = 0;  ///< elements per sample of the keys and values of its attention
+};
+
+/// How ranks compute a segment that have parts of the places of each image (spatial cut).
+struct PlaceForm {
+  /// What it reads of maps, in the order of forward(); the last segment that has parts of the
+  /// places states the map that it adds up over, too.
+  std::vector<plan::Window> windows;
+  std::vector<std::int64_t> norms;  ///< channels of each batch normalisation over all places
+  /// Of the last such segment: elements per sample that the ranks add up. What comes behind them is
+  /// whole. 0: others have parts, too, or none has.
+  std::int64_t sum = 0;
 };
 
 /// The smallest part of a model that a plan computes by itself: one tensor in, one tensor out.
@@ -44,6 +58,11 @@ class Segment : public torch::nn::Module {
   virtual SplitForm split_form() const { return {}; }
   /// Without it the segment needs whole samples.
   virtual ContextForm context_form() const { return {}; }
+  /// Without it the segment needs whole images.
+  virtual PlaceForm place_form() const { return {}; }
+  /// forward() computes this rank's places from now on, where the segment has parts of them. Null:
+  /// all again. Borrowed.
+  void compute_places_with(const tensor::Grid* ranks) { grid_ = ranks; }
   /// forward() computes this rank's positions from now on: its input has no others. Null: all
   /// again. Borrowed.
   void compute_positions_with(const tensor::ContextGroup* ranks) { context_ = ranks; }
@@ -56,6 +75,8 @@ class Segment : public torch::nn::Module {
   const tensor::SplitGroup* ranks() const { return ranks_; }
   /// The ranks that have the positions of a sample; null: all are here.
   const tensor::ContextGroup* context() const { return context_; }
+  /// The ranks that have parts of the places of an image; null: all are here.
+  const tensor::Grid* grid() const { return grid_; }
   /// The numbers of the positions that are here, outside of begin_split() and end_split(), where
   /// the input of this rank has `count` of them: int64, [count]. Undefined: they are all, in order.
   torch::Tensor positions(std::int64_t count) const;
@@ -63,6 +84,7 @@ class Segment : public torch::nn::Module {
  private:
   const tensor::ContextGroup* context_ = nullptr;
   const tensor::SplitGroup* ranks_ = nullptr;
+  const tensor::Grid* grid_ = nullptr;
 };
 
 /// A model as a chain of Segments, written for one device, that is also a plain module:
@@ -74,12 +96,15 @@ class Chain : public torch::nn::Module {
   torch::Tensor forward(torch::Tensor x);
   const std::vector<std::shared_ptr<Segment>>& segments() const { return segments_; }
   plan::ModelShape shape() const;
-  /// The same, with how ranks can compute it together (Segment::split_form(), context_form()).
+  /// The same, with how ranks can compute it together (Segment::split_form(), context_form(),
+  /// place_form()).
   plan::ModelShape split_shape() const;
   /// Segment::compute_with() of all segments.
   void compute_with(const tensor::SplitGroup* ranks);
   /// Segment::compute_positions_with() of all segments.
   void compute_positions_with(const tensor::ContextGroup* ranks);
+  /// Segment::compute_places_with() of all segments.
+  void compute_places_with(const tensor::Grid* ranks);
 
  protected:
   explicit Chain(std::string name) : torch::nn::Module(std::move(name)) {}

@@ -5,12 +5,13 @@
 namespace stormo::model {
 
 Dense::Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut cut,
-             bool sends_loss)
+             std::optional<DenseMap> map, bool sends_loss)
     : Segment("Dense"),
       in_(in),
       out_(out),
       activation_(activation),
       cut_(cut),
+      map_(map),
       sends_loss_(sends_loss) {
   const auto linear = register_module("linear", torch::nn::Linear(in, out));
   weight_ = linear->weight;
@@ -20,7 +21,9 @@ Dense::Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut 
 torch::Tensor Dense::forward(torch::Tensor x) {
   x = x.flatten(1);
   const bool cut = ranks() != nullptr;
-  if (cut && (cut_ == DenseCut::kByInputs || cut_ == DenseCut::kByOwnInputs)) {
+  if (map_ && grid() != nullptr) {
+    x = sum_of_places(x) + bias_;
+  } else if (cut && (cut_ == DenseCut::kByInputs || cut_ == DenseCut::kByOwnInputs)) {
     if (cut_ == DenseCut::kByOwnInputs) {
       const plan::Share mine = ranks()->share(in_);
       x = tensor::begin_split(x, ranks()).narrow(1, mine.begin, mine.size());
@@ -31,6 +34,22 @@ torch::Tensor Dense::forward(torch::Tensor x) {
     x = at::linear(x, weight_, bias_);
   }
   return activation_ == Activation::kRelu ? torch::relu(x) : x;
+}
+
+/// With the columns of the weight for the places that are here.
+torch::Tensor Dense::sum_of_places(const torch::Tensor& x) const {
+  const plan::Share rows = grid()->rows().share(map_->height);
+  const plan::Share columns = grid()->columns().share(map_->width);
+  const torch::Tensor weight = weight_.unflatten(1, {map_->channels, map_->height, map_->width})
+                                   .narrow(2, rows.begin, rows.size())
+                                   .narrow(3, columns.begin, columns.size())
+                                   .flatten(1);
+  return tensor::sum_over_places(at::linear(x, weight), *grid());
+}
+
+PlaceForm Dense::place_form() const {
+  if (!map_) return {};
+  return {.windows = {{map_->channels, map_->height, map_->width}}, .norms = {}, .sum = out_};
 }
 
 SplitForm Dense::split_form() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <stormo/model/chain.h>
 
@@ -15,7 +16,13 @@ enum class DenseCut : std::uint8_t {
   kByOwnInputs  ///< likewise, of an input that each rank has as a whole
 };
 
-/// A fully connected layer, with ReLU or without. Input [B, ...] is flattened to [B, in].
+/// Places of which ranks of a grid may have parts: a map of `channels` x `height` x `width`.
+struct DenseMap {
+  std::int64_t channels = 0, height = 0, width = 0;
+};
+
+/// A fully connected layer, with ReLU or without. Input [B, ...] is flattened to [B, in]. Where the
+/// input is a map, each rank of a grid computes the terms of its places, and they are added up.
 class Dense final : public Segment {
  public:
   enum class Activation : std::uint8_t { kNone, kRelu };
@@ -23,16 +30,20 @@ class Dense final : public Segment {
   /// `sends_loss`: its output is that of the model, and one of the ranks has the targets
   /// (owned_loss()).
   Dense(std::int64_t in, std::int64_t out, Activation activation, DenseCut cut = DenseCut::kNone,
-        bool sends_loss = false);
+        std::optional<DenseMap> map = {}, bool sends_loss = false);
 
   torch::Tensor forward(torch::Tensor x) override;
   std::int64_t flops_per_sample() const override { return 2 * in_ * out_; }
   SplitForm split_form() const override;
+  PlaceForm place_form() const override;
 
  private:
+  torch::Tensor sum_of_places(const torch::Tensor& x) const;
+
   std::int64_t in_, out_;
   Activation activation_;
   DenseCut cut_;
+  std::optional<DenseMap> map_;  // its input
   bool sends_loss_;
   torch::Tensor weight_, bias_;
 };

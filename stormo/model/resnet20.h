@@ -6,8 +6,8 @@
 
 namespace stormo::model {
 
-/// Sizes of a ResNet20; all positive. Height and width are used only to count flops: the model
-/// takes images of any size.
+/// Sizes of a ResNet20; all positive. One rank takes images of any size, and uses height and width
+/// only to count flops. Ranks that have parts of the places need images of this size.
 struct ResNet20Options {
   std::int64_t channels = 3;
   std::int64_t height = 32;

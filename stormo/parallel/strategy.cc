@@ -19,6 +19,7 @@
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/spatial.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/parallel/trust_ratios.h>
 #include <stormo/parallel/vertical.h>
@@ -149,6 +150,29 @@ Status check_copies(const Strategy& s, const Shape& shape) {
                        " that compute a replica; leave out hybrid");
 }
 
+/// For messages that list how replicas are cut.
+std::string grid_of(const Strategy& s) {
+  if (s.spatial.empty()) return {};
+  return ", spatial " + std::to_string(s.spatial[0]) + " x " + std::to_string(s.spatial[1]);
+}
+
+Status check_spatial(const Strategy& s) {
+  if (s.spatial.empty()) return {};
+  const bool in_range =
+      std::ranges::all_of(s.spatial, [](std::int64_t n) { return n >= 1 && n <= plan::kMaxRanks; });
+  if (s.spatial.size() != 2 || !in_range || s.spatial[0] * s.spatial[1] == 1) {
+    return refuse(s,
+                  "has a grid of ranks that is not two numbers, its rows and columns; write e.g. "
+                  "spatial=2,2 for four ranks, or leave out spatial");
+  }
+  const bool replicates =
+      s.kind == Kind::kDdp || s.kind == Kind::kMirrored || s.kind == Kind::kMultiWorkerMirrored;
+  if (replicates && s.pipeline == 1 && s.tensor == 1 && s.context == 1) return {};
+  return refuse(s,
+                "does not cut images with what else is chosen: spatial goes with 'ddp' and the "
+                "mirrored strategies, without pipeline, tensor and context");
+}
+
 Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOptions& step) {
   if (s.pipeline < 1) return refuse(s, "has at least 1 stage, not " + std::to_string(s.pipeline));
   if (s.tensor < 1) {
@@ -157,6 +181,7 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   if (s.context < 1) {
     return refuse(s, "has positions on at least 1 rank, not " + std::to_string(s.context));
   }
+  STORMO_RETURN_IF_ERROR(check_spatial(s));
   const bool many = std::max({s.pipeline, s.tensor, s.context}) > plan::kMaxRanks;
   if (many || ranks_of_replica(s) > plan::kMaxRanks) {
     return refuse(s, "has more than " + std::to_string(plan::kMaxRanks) + " ranks");
@@ -199,7 +224,7 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   if (shape.ranks % replica == 0) return s.kind == Kind::kFsdp ? check_copies(s, shape) : Status();
   return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
                        std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
-                       ", context " + std::to_string(s.context) + "), and " +
+                       ", context " + std::to_string(s.context) + grid_of(s) + "), and " +
                        std::to_string(shape.ranks) +
                        " ranks are no multiple of that; start a multiple of " +
                        std::to_string(replica) + ", or change these numbers");
@@ -292,6 +317,10 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
       passes.push_back(context_parallel(strategy.context, strategy.attention));
     }
     if (strategy.tensor > 1) passes.push_back(tensor_parallel(strategy.tensor));
+    if (!strategy.spatial.empty()) {
+      passes.push_back(
+          spatial(static_cast<int>(strategy.spatial[0]), static_cast<int>(strategy.spatial[1])));
+    }
     if (shape.ranks > replica) add_copies(passes, strategy, shape, step, shape.ranks / replica);
     if (strategy.sequence_parallel) passes.push_back(sequence_parallel());
   } else if (shape.ranks == 1) {
@@ -311,7 +340,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   model = stated_for(
       std::move(model),
       {.slices = strategy.tensor > 1 || (strategy.kind == Kind::kVertical && shape.ranks > 1),
-       .positions = strategy.context > 1 || strategy.sequence_parallel});
+       .positions = strategy.context > 1 || strategy.sequence_parallel,
+       .places = !strategy.spatial.empty()});
   return compose(one_device(std::move(model)), passes);
 }
 

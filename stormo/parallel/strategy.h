@@ -44,6 +44,9 @@ struct Strategy {
   bool sequence_parallel = false;
   int context = 1;  ///< the same kinds: ranks that have parts of each sample's positions
   plan::AttentionForm attention = plan::AttentionForm::kRing;  ///< what these ranks exchange
+  /// The replicating kinds: rows and columns of the grid of ranks that have parts of each image's
+  /// places; empty: one rank has all.
+  std::vector<std::int64_t> spatial = {};
   std::string schedule = "1f1b";  ///< of the pipeline, see pipeline_schedule_names()
   int chunks = 1;  ///< of segments on each stage; "interleaved" and "zero_bubble_v" have several
   /// Segments of each part of the pipeline, in the order of the model; empty: equal operations.
@@ -58,7 +61,9 @@ struct Strategy {
 
 /// Ranks that compute the same samples together.
 inline std::int64_t ranks_of_replica(const Strategy& s) {
-  return std::int64_t{s.pipeline} * s.tensor * s.context;
+  std::int64_t ranks = std::int64_t{s.pipeline} * s.tensor * s.context;
+  if (s.spatial.size() == 2) ranks *= s.spatial[0] * s.spatial[1];
+  return ranks;
 }
 
 /// Whether parameters, or a centre, are on servers.

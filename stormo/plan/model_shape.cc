@@ -19,6 +19,23 @@ Share share(const Split& split, int parts, int index) {
   return {begin, begin + *mine};
 }
 
+std::int64_t rows_out(const Window& w, std::int64_t rows) {
+  const std::int64_t room = rows + 2 * std::int64_t{w.padding} - w.kernel;
+  return room < 0 ? 0 : room / w.stride + 1;
+}
+
+Share rows_read(const Window& w, std::int64_t rows, int parts, int index) {
+  const Share out = share(rows_out(w, rows), parts, index);
+  const Share read{out.begin * w.stride - w.padding,
+                   (out.end - 1) * w.stride - w.padding + w.kernel};
+  return common(read, {0, rows});
+}
+
+Share common(const Share& a, const Share& b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
 std::array<std::pair<const char*, const std::vector<std::int64_t>*>, 3> named(
     const InnerSums& sums) {
   return {{{"sums", &sums.forward}, {"gradient_sums", &sums.backward}, {"loss_sums", &sums.loss}}};
@@ -28,12 +45,24 @@ ModelShape stated_for(ModelShape model, const Together& how) {
   for (SegmentShape& s : model.segments) {
     if (!how.slices && !how.positions) s.heads = 0;
     if (!how.positions) s.positions = s.keys = 0;
+    if (!how.places) {
+      s.windows.clear();
+      s.norms.clear();
+      s.place_sum = 0;
+    }
     if (how.slices) continue;
     s.sums = {};
     s.splits_output = false;
+    s.split_windows.clear();
     for (ParameterShape& p : s.parameters) p.split = {};
   }
   return model;
+}
+
+int segments_of_places(const ModelShape& model) {
+  const auto last =
+      std::ranges::find_if(model.segments, [](const SegmentShape& s) { return s.place_sum != 0; });
+  return last == model.segments.end() ? 0 : static_cast<int>(last - model.segments.begin()) + 1;
 }
 
 int num_parameters(const ModelShape& model) {

@@ -40,6 +40,26 @@ Share share(std::int64_t units, int parts, int index);
 /// Those of one of `parts` ranks that divide a parameter so.
 Share share(const Split& split, int parts, int index);
 
+/// A layer that reads a window of places (pixels) for each place of its output, as a convolution or
+/// a pooling does, of a map of `channels` x `height` x `width` numbers per sample. Ranks that have
+/// parts of the places have their share() of the rows and of the columns of every map. So a part
+/// reads places of others, its halo: of a convolution of stride 1 whose output is as large as its
+/// input, (kernel - 1) / 2 rows of each neighbour.
+struct Window {
+  std::int64_t channels = 0, height = 0, width = 0;
+  int kernel = 1;  ///< side
+  int stride = 1;
+  int padding = 0;  ///< rows and columns of zeros at each edge of the map
+  bool operator==(const Window&) const = default;
+};
+/// Rows of the output of a map of `rows` rows, or columns of columns; less than 1: none.
+std::int64_t rows_out(const Window& window, std::int64_t rows);
+/// Rows of a map of `rows` rows that a part reads for its share of the output. Empty only where it
+/// reads nothing but padding.
+Share rows_read(const Window& window, std::int64_t rows, int parts, int index);
+/// What two ranges have in common; of size 0 if that is nothing.
+Share common(const Share& a, const Share& b);
+
 struct ParameterShape {
   std::string name;           ///< "block0.qkv.weight"
   std::int64_t elements = 0;  ///< at least 0
@@ -89,6 +109,17 @@ struct SegmentShape {
   /// Elements per sample of the keys and values of attention, which the ranks of kContextAxis
   /// exchange.
   std::int64_t keys = 0;
+  /// What layers read of maps of which the ranks of kRowsAxis and kColumnsAxis have parts, in the
+  /// order of forward; only with these axes.
+  std::vector<Window> windows = {};
+  /// Of which the ranks of kTensorAxis have parts of the rows; only with this axis.
+  std::vector<Window> split_windows = {};
+  /// Channels of each batch normalisation over the places of all ranks; only with kRowsAxis or
+  /// kColumnsAxis.
+  std::vector<std::int64_t> norms = {};
+  /// Elements per sample that the ranks of kRowsAxis and kColumnsAxis add up in forward: the input
+  /// is the last one of which they have parts, the output is whole. One segment has that.
+  std::int64_t place_sum = 0;
   bool operator==(const SegmentShape&) const = default;
 };
 
@@ -103,9 +134,14 @@ struct ModelShape {
 struct Together {
   bool slices = false;     ///< kTensorAxis
   bool positions = false;  ///< kContextAxis, or kTensorAxis with StepPlan::sequence_parallel
+  bool places = false;     ///< kRowsAxis, kColumnsAxis
 };
 /// The model without what it says of ways in which no ranks compute it.
 ModelShape stated_for(ModelShape model, const Together& how);
+
+/// The first segments, whose input is in parts where ranks have parts of the places; 0: the model
+/// has no place_sum.
+int segments_of_places(const ModelShape& model);
 
 /// Number of parameters of all segments; at most INT_MAX by the limits of the text form.
 int num_parameters(const ModelShape& model);

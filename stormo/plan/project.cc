@@ -21,6 +21,10 @@ Part part_over(const Mesh& mesh, Rank rank, const Wanted& wanted) {
 
 bool cuts_model(const std::string& axis) { return axis == kStageAxis || axis == kTensorAxis; }
 
+bool cuts_places(const std::string& axis) { return axis == kRowsAxis || axis == kColumnsAxis; }
+
+bool cuts_samples(const std::string& axis) { return axis == kContextAxis || cuts_places(axis); }
+
 /// Names of the axes that cut the model, or of the others.
 std::vector<std::string> axes_of(const Mesh& mesh, bool cut) {
   std::vector<std::string> out;
@@ -41,13 +45,30 @@ int num_stages(const Mesh& mesh) { return stage_part(mesh, 0).parts; }
 int stage_of(const Mesh& mesh, Rank rank) { return stage_part(mesh, rank).index; }
 
 Part data_part(const Mesh& mesh, Rank rank) {
-  return part_over(mesh, rank, [](const std::string& axis) {
-    return !cuts_model(axis) && axis != kContextAxis;
-  });
+  return part_over(
+      mesh, rank, [](const std::string& axis) { return !cuts_model(axis) && !cuts_samples(axis); });
 }
+
+Part sample_part(const Mesh& mesh, Rank rank) { return part_over(mesh, rank, cuts_samples); }
 
 Part context_part(const Mesh& mesh, Rank rank) {
   return part_over(mesh, rank, [](const std::string& axis) { return axis == kContextAxis; });
+}
+
+Part rows_part(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return axis == kRowsAxis; });
+}
+
+Part columns_part(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return axis == kColumnsAxis; });
+}
+
+std::vector<std::string> place_axes(const Mesh& mesh) {
+  std::vector<std::string> out;
+  for (const Axis& axis : mesh.axes) {
+    if (cuts_places(axis.name)) out.push_back(axis.name);
+  }
+  return out;
 }
 
 Part copy_of_model(const Mesh& mesh, Rank rank) {
@@ -72,7 +93,10 @@ int random_stream(const StepPlan& plan, Rank rank) {
 int parts_of_output(const StepPlan& plan, int segment) {
   const bool in_parts = plan.sequence_parallel ||
                         plan.model.segments[static_cast<std::size_t>(segment)].splits_output;
-  return (in_parts ? slice_of(plan.mesh, 0).parts : 1) * context_part(plan.mesh, 0).parts;
+  const bool in_places = segment + 1 < segments_of_places(plan.model);
+  const Part places = part_over(plan.mesh, 0, cuts_places);
+  return (in_parts ? slice_of(plan.mesh, 0).parts : 1) * context_part(plan.mesh, 0).parts *
+         (in_places ? places.parts : 1);
 }
 
 bool is_boundary(const ModelShape& model, int segment) {

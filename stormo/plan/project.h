@@ -20,6 +20,11 @@ inline constexpr const char* kTensorAxis = "tp";
 /// the same samples, and exchange keys and values in attention.
 inline constexpr const char* kContextAxis = "cp";
 
+/// The axes whose ranks have parts of the places (pixels) of each sample (spatial cut): shares of
+/// the rows, and of the columns. They load the same samples, and exchange halos (Window).
+inline constexpr const char* kRowsAxis = "sh";
+inline constexpr const char* kColumnsAxis = "sw";
+
 /// Stages of a mesh; 1 without a pipeline.
 int num_stages(const Mesh& mesh);
 /// The stage of a rank; 0 without a pipeline.
@@ -31,11 +36,18 @@ struct Part {
   int parts = 1;
   bool operator==(const Part&) const = default;
 };
-/// Which samples a rank computes: ranks that have parts of one replica, or of the positions,
-/// compute the same ones.
+/// Which samples a rank computes: ranks that have parts of one replica, or of the positions or
+/// places, compute the same ones.
 Part data_part(const Mesh& mesh, Rank rank);
 /// Which positions of them; all without an axis for that.
 Part context_part(const Mesh& mesh, Rank rank);
+/// Which rows and columns of them; all without axes for that.
+Part rows_part(const Mesh& mesh, Rank rank);
+Part columns_part(const Mesh& mesh, Rank rank);
+/// kRowsAxis and kColumnsAxis, those that a mesh has, in its order.
+std::vector<std::string> place_axes(const Mesh& mesh);
+/// Which of the ranks that compute the same samples with the same part of the model.
+Part sample_part(const Mesh& mesh, Rank rank);
 /// Which of the ranks that have the same part of the model.
 Part copy_of_model(const Mesh& mesh, Rank rank);
 /// Which slices a rank has of the parameters that the model splits; the only one without an axis

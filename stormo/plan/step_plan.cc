@@ -8,6 +8,14 @@
 namespace stormo::plan {
 namespace {
 
+void add(StableHash& h, const char* what, const Window& w) {
+  h.add(what);
+  for (const std::int64_t n : {w.channels, w.height, w.width, std::int64_t{w.kernel},
+                               std::int64_t{w.stride}, std::int64_t{w.padding}}) {
+    h.add(static_cast<std::uint64_t>(n));
+  }
+}
+
 void add(StableHash& h, const ModelShape& model) {
   h.add(std::uint64_t{model.segments.size()});
   for (const SegmentShape& s : model.segments) {
@@ -24,6 +32,10 @@ void add(StableHash& h, const ModelShape& model) {
     if (s.splits_output) h.add("splits_output");
     if (s.positions != 0) h.add("positions " + std::to_string(s.positions));
     if (s.keys != 0) h.add("keys " + std::to_string(s.keys));
+    for (const Window& w : s.windows) add(h, "window", w);
+    for (const Window& w : s.split_windows) add(h, "split_window", w);
+    for (const std::int64_t n : s.norms) h.add("norm " + std::to_string(n));
+    if (s.place_sum != 0) h.add("place_sum " + std::to_string(s.place_sum));
     h.add(std::uint64_t{s.parameters.size()});
     for (const ParameterShape& p : s.parameters) {
       h.add(p.name);

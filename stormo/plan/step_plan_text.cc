@@ -39,6 +39,16 @@ void append_counts(std::string& out, const std::string& what,
   }
 }
 
+/// " window 16,32,32 kernel 3 stride 2 padding 1".
+void append(std::string& out, const char* what, const Window& w) {
+  append_field(out, what, w.channels);
+  append_field(out, ",", w.height);
+  append_field(out, ",", w.width);
+  append_field(out, " kernel ", w.kernel);
+  if (w.stride != 1) append_field(out, " stride ", w.stride);
+  if (w.padding != 0) append_field(out, " padding ", w.padding);
+}
+
 void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   append_word(out, s.name);
   append_field(out, " flops=", s.flops_per_sample);
@@ -53,6 +63,12 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   if (s.splits_output) out += " splits_output";
   if (s.positions != 0) append_field(out, " positions ", s.positions);
   if (s.keys != 0) append_field(out, " keys ", s.keys);
+  for (const Window& w : s.windows) append(out, " window ", w);
+  for (const Window& w : s.split_windows) append(out, " split_window ", w);
+  for (std::size_t i = 0; i < s.norms.size(); ++i) {
+    append_field(out, i == 0 ? " norms " : ",", s.norms[i]);
+  }
+  if (s.place_sum != 0) append_field(out, " place_sum ", s.place_sum);
   out += '\n';
   for (const ParameterShape& p : s.parameters) {
     append_numbered(out, "  parameter ", parameter++);
@@ -152,6 +168,29 @@ std::vector<std::int64_t> read_unit_counts(TextReader& in, std::int64_t units) {
   return counts;
 }
 
+Window read_window(TextReader& in) {
+  Window w;
+  w.channels = in.integer("a number of channels", 1, kMaxExtent);
+  in.expect(",");
+  w.height = in.integer("a height", 1, kMaxExtent);
+  in.expect(",");
+  w.width = in.integer("a width", 1, kMaxExtent);
+  in.expect("kernel");
+  w.kernel = in.small_integer("the side of a kernel", 1, kMaxExtent);
+  if (in.accept("stride")) w.stride = in.small_integer("a stride", 1, kMaxExtent);
+  if (in.accept("padding")) w.padding = in.small_integer("a padding", 0, kMaxExtent);
+  return w;
+}
+
+std::vector<Window> read_windows(TextReader& in, const char* what) {
+  std::vector<Window> windows;
+  while (in.ok() && in.accept(what)) {
+    if (windows.size() == kMaxInnerSums) in.fail("too many windows");
+    windows.push_back(read_window(in));
+  }
+  return windows;
+}
+
 SegmentShape read_segment(TextReader& in) {
   SegmentShape s;
   s.name = in.word("the segment's name");
@@ -169,6 +208,10 @@ SegmentShape read_segment(TextReader& in) {
   s.splits_output = in.accept("splits_output");
   if (in.accept("positions")) s.positions = in.integer("a number of positions", 0, INT64_MAX);
   if (in.accept("keys")) s.keys = in.integer("a number of elements", 0, INT64_MAX);
+  s.windows = read_windows(in, "window");
+  s.split_windows = read_windows(in, "split_window");
+  if (in.accept("norms")) s.norms = read_sums(in);
+  if (in.accept("place_sum")) s.place_sum = in.integer("a number of elements", 0, INT64_MAX);
   in.expect_line_end();
   return s;
 }

@@ -10,6 +10,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/model_shape.h>
 #include <stormo/plan/project.h>
+#include <stormo/tensor/grid.h>
 
 // Layers that several ranks compute together, each with its slices of their parameters (tensor
 // parallelism). M. Shoeybi et al., "Megatron-LM: training multi-billion parameter language models
@@ -38,6 +39,8 @@ class SplitGroup {
   plan::Share share(std::int64_t units) const {
     return plan::share(units, part_.parts, part_.index);
   }
+  /// The ranks as those that have parts of the rows of a map.
+  Line line() const { return ranks_ == nullptr ? Line::alone(part_.parts) : Line(*ranks_); }
   /// A collective: reduces a contiguous tensor over all ranks, in place. Blocks. Throws Error.
   void all_reduce(const torch::Tensor& x, comm::ReduceOp op) const;
   /// A collective: a contiguous tensor becomes that of `root`. Blocks. Throws Error.

@@ -1,5 +1,5 @@
-"""What does not fit into the memory of one rank trains on four: a large model that is cut, or long samples whose
-positions they share.
+"""What does not fit into the memory of one rank trains on four: a large model that is cut, long samples whose
+positions they share, or large images whose places they share.
 
 Each rank has a memory control group of its own, whose limit the kernel enforces. Needs the right to make such groups
 (cgroup v1, as root); skipped elsewhere.
@@ -7,10 +7,12 @@ Each rank has a memory control group of its own, whose limit the kernel enforces
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
+import json
 import os
 import pathlib
 import unittest
 
+from small_data import npy
 from train_cli import STORMO, TrainTest, main
 
 GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
@@ -21,6 +23,22 @@ GPT = ("gpt.toml", "model.layers=8", "model.heads=8", "model.width=512", "steps=
 # a step of one rank keeps 550 MiB of activations
 LONG = ("gpt.toml", "model.layers=4", "model.heads=4", "model.width=128", "model.context=2048", "steps=2",
         "train.global_batch=8", "sample.length=0")
+SIDE, IMAGE_COUNT = 256, 6
+GRID = "strategy.spatial=2,2"
+IMAGES = """schema_version = 1
+name = "images"
+[model]
+kind = "resnet20"
+[data]
+kind = "npy"
+path = "."
+train = "images"
+[train]
+steps = 1
+global_batch = 6
+[checkpoint]
+directory = "run"
+"""
 ENTER = 'echo $$ > "$GROUP$STORMO_RANK/cgroup.procs" && exec "$@"'
 
 
@@ -73,6 +91,25 @@ class MemoryLimitTest(TrainTest):
         for form in ("ring", "heads"):
             code, err = self.train(LONG, 4, "strategy.context=4", f"strategy.attention={form}")
             self.assertEqual(code, 0, err)
+
+    def test_images_too_large_for_one_rank_train_on_four(self):
+        (self.folder / "images").mkdir()
+        (self.folder / "images" / "images.npy").write_bytes(
+            npy("|u1", (IMAGE_COUNT, 3, SIDE, SIDE), bytes(i * 7 % 251 for i in range(IMAGE_COUNT * 3 * SIDE * SIDE))))
+        (self.folder / "images" / "labels.npy").write_bytes(npy("|u1", (IMAGE_COUNT,), bytes(range(IMAGE_COUNT))))
+        (self.folder / "images.toml").write_text(IMAGES)
+        # activations of one image; those of all are as many times that
+        for way, fits in ((("-n", "1"), False), (("-n", "4", GRID), True)):
+            cost = self.stormo("plan", "cost", "images.toml", *way, "train.global_batch=1", "--measured", "--json")
+            self.assertEqual(cost.returncode, 0, cost.stderr)
+            predicted = IMAGE_COUNT * json.loads(cost.stdout)["memory_peak"]["activations"]
+            print(f"{' '.join(way)}: {predicted >> 20} MiB of activations", flush=True)
+            self.assertEqual(predicted < LIMIT / 2, fits)
+            self.assertEqual(predicted > LIMIT, not fits)
+        code, _ = self.train(("images.toml",), 1)
+        self.assertNotEqual(code, 0)
+        code, err = self.train(("images.toml",), 4, GRID)
+        self.assertEqual(code, 0, err)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <stormo/analysis/step/step_inner.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
 
@@ -63,6 +64,7 @@ class Sizes {
       case ActionKind::kBackwardInput:
         inner_sums();
         exchange_keys();
+        sums_over_places();
         break;
       case ActionKind::kLoss: loss_sums(); break;
       default: break;
@@ -184,7 +186,7 @@ class Sizes {
   void inner_sums() {
     if (plan_.mesh.find(plan::kTensorAxis) < 0) return;
     const bool backward = passes_gradient(a_.kind);
-    const int first_trained = backward ? first_trained_segment() : 0;
+    const int first_trained = backward ? first_trained_segment(model_) : 0;
     for (int i = 0; i < a_.range.size(); ++i) {
       const int s = backward ? a_.range.last - i : a_.range.first + i;
       if (backward && s < first_trained) break;
@@ -236,12 +238,7 @@ class Sizes {
     const int positions = plan::context_part(plan_.mesh, 0).parts;
     add(elements * sizes_.samples / positions, type, {plan::kTensorAxis}, goal);
   }
-  /// Of the parameters, and of activations unless sizes_ says otherwise.
-  DType own_type() const {
-    const auto first = std::ranges::find_if(
-        model_.segments, [](const plan::SegmentShape& s) { return !s.parameters.empty(); });
-    return first->parameters.front().dtype;  // a verified model has some
-  }
+  DType own_type() const { return parameter_type(model_); }
 
   /// What ranks send that have parts of the positions. A ring sends to the same ranks as these
   /// algorithms.
@@ -250,7 +247,7 @@ class Sizes {
     const DType own = own_type();
     const DType type = sizes_.computes_in.value_or(own);
     const std::vector<std::string> axes = {plan::kContextAxis};
-    const int first_trained = passes_gradient(a_.kind) ? first_trained_segment() : 0;
+    const int first_trained = passes_gradient(a_.kind) ? first_trained_segment(model_) : 0;
     for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
       const std::int64_t keys = model_.segments[static_cast<std::size_t>(s)].keys * sizes_.samples /
                                 plan::slice_of(plan_.mesh, 0).parts;
@@ -265,15 +262,25 @@ class Sizes {
     }
   }
 
-  /// The first segment that reads a trainable parameter.
-  int first_trained_segment() const {
-    const auto shapes = plan::flatten(model_);
-    const auto all = plan::parameters_read(model_);
-    const auto first = std::ranges::find_if(all, [&](const std::vector<int>& read) {
-      return std::ranges::any_of(
-          read, [&](int p) { return shapes[static_cast<std::size_t>(p)]->trainable; });
-    });
-    return static_cast<int>(first - all.begin());
+  /// What ranks add up that have parts of the places: the moments of batch normalisation, and in
+  /// forward what the last of these segments computes.
+  void sums_over_places() {
+    const std::vector<std::string> axes = plan::place_axes(plan_.mesh);
+    const bool backward = passes_gradient(a_.kind);
+    const int first_trained = backward ? first_trained_segment(model_) : 0;
+    for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {
+      const plan::SegmentShape& segment = model_.segments[static_cast<std::size_t>(s)];
+      for (const std::int64_t channels : segment.norms) {
+        if (backward) {
+          add(2 * channels, DType::kFloat64, axes);
+        } else {
+          add((1 + 2 * channels) * ranks_of(plan_.mesh, axes), DType::kFloat64, axes,
+              GoalKind::kAllGather);
+        }
+      }
+      if (backward) continue;
+      add(segment.place_sum * sizes_.samples, sizes_.computes_in.value_or(own_type()), axes);
+    }
   }
 
   const plan::StepPlan& plan_;

@@ -55,9 +55,10 @@ struct Collective {
 /// libtorch training here: parts lie in flat buffers (plan/flat_buffer.h), replicas average all
 /// gradients of a type at once, with a number for each that says whether a rank has it. How many
 /// rows of sparse tables travel no plan knows: they are left out. Of computations those inside of
-/// layers that several ranks compute together (plan::InnerSums), and of attention over positions of
-/// several ranks. None for axes of one rank, and for barriers, which move nothing; nor for what a
-/// worker exchanges with servers (server_bytes()).
+/// layers that several ranks compute together (plan::InnerSums), of attention over positions of
+/// several ranks, and of what ranks with parts of the places add up; their halos are no collectives
+/// here (halos_of()). None for axes of one rank, and for barriers, which move nothing; nor for what
+/// a worker exchanges with servers (server_bytes()).
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
 

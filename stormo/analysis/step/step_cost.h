@@ -33,7 +33,7 @@ using TrafficOf = std::function<Result<std::vector<Traffic>>(const std::vector<i
 struct AxesCost {
   std::vector<std::string> axes;
   std::int64_t collectives = 0;  ///< that one rank takes part in
-  std::int64_t payload = 0;      ///< bytes of their buffers, and of moves, of one group
+  std::int64_t payload = 0;      ///< bytes of their buffers, of moves and of halos, of one group
   Traffic sent = {};             ///< by all ranks
   bool operator==(const AxesCost&) const = default;
 };

@@ -1,5 +1,6 @@
 #include <stormo/analysis/step/step_form.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -175,6 +176,58 @@ Status check_positions(const StepPlan& p) {
   return {};
 }
 
+/// Every part of every map has a place.
+Status check_windows(const plan::SegmentShape& s, const std::vector<plan::Window>& windows,
+                     int rows, int columns) {
+  for (const plan::Window& w : windows) {
+    const bool is_window =
+        w.channels >= 1 && w.kernel >= 1 && w.stride >= 1 && w.padding >= 0 && w.padding < w.kernel;
+    if (is_window && std::min(w.height, rows_out(w, w.height)) >= rows &&
+        std::min(w.width, rows_out(w, w.width)) >= columns) {
+      continue;
+    }
+    return bad("segment '" + s.name + "' reads a map of " + std::to_string(w.height) + " x " +
+               std::to_string(w.width) + " places, of which " + std::to_string(rows) + " x " +
+               std::to_string(columns) + " ranks have no part each");
+  }
+  return {};
+}
+
+/// Ranks have parts of the places up to the one segment that adds up over them, and replicate the
+/// model.
+Status check_places(const StepPlan& p) {
+  const int rows = plan::rows_part(p.mesh, 0).parts, columns = plan::columns_part(p.mesh, 0).parts;
+  for (const plan::SegmentShape& s : p.model.segments) {
+    STORMO_RETURN_IF_ERROR(check_windows(s, s.windows, rows, columns));
+    STORMO_RETURN_IF_ERROR(
+        check_windows(s, s.split_windows, plan::slice_of(p.mesh, 0).parts, /*columns=*/1));
+  }
+  const std::vector<std::string> axes = plan::place_axes(p.mesh);
+  if (axes.empty()) return {};
+  const auto& segments = p.model.segments;
+  const auto sums =
+      std::ranges::count_if(segments, [](const plan::SegmentShape& s) { return s.place_sum != 0; });
+  if (sums != 1) {
+    return bad(std::to_string(sums) + " segments have a place_sum; with an axis '" + axes.front() +
+               "' one has");
+  }
+  if (segments.front().windows.empty()) {
+    return bad("the first segment has no window, so nothing says what parts samples have");
+  }
+  for (std::size_t i = at(segments_of_places(p.model)); i < segments.size(); ++i) {
+    if (segments[i].windows.empty() && segments[i].norms.empty()) continue;
+    return bad("segment '" + segments[i].name +
+               "' has windows or norms, but no ranks have parts of its places");
+  }
+  for (const std::string& axis : axes) {
+    for (const auto* rest : {&p.parameters, &p.frozen, &p.optimizer_state}) {
+      if ((*rest)[at(p.mesh.find(axis))] == Placement::kReplicate) continue;
+      return bad("state: all is replicated over '" + axis + "'");
+    }
+  }
+  return {};
+}
+
 /// The ranks of kTensorAxis have equal parts of the positions, from where the first split ends to
 /// where the last one begins.
 Status check_sequence(const StepPlan& p) {
@@ -249,6 +302,7 @@ Status check_rest(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check_stages(p));
   STORMO_RETURN_IF_ERROR(check_slices(p));
   STORMO_RETURN_IF_ERROR(check_positions(p));
+  STORMO_RETURN_IF_ERROR(check_places(p));
   STORMO_RETURN_IF_ERROR(check_sequence(p));
   STORMO_RETURN_IF_ERROR(check_labels(p));
   STORMO_RETURN_IF_ERROR(check_remote_state(p));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <stormo/analysis/step/step_groups.h>
+#include <stormo/analysis/step/step_halos.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -101,6 +102,7 @@ class Walk {
       }
     }
     if (const std::int64_t bytes = server_bytes(plan_, a); bytes > 0) exchange(bytes);
+    for (const HaloExchange& e : halos_of(plan_, a, sizes_)) exchange(e);
     for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
       double seconds = 0;
@@ -263,6 +265,21 @@ class Walk {
       const double begin = std::max(ranks_[r].compute, ranks_[r].communication);
       record(r, Lane::kCommunication, begin, begin + seconds);
       ranks_[r] = {.compute = begin + seconds, .communication = begin + seconds};
+    }
+  }
+
+  /// Halos: a rank sends one message after the other, and the ranks of a line wait for each other.
+  void exchange(const HaloExchange& e) {
+    std::vector<double> seconds(ranks_.size());
+    for (const HaloExchange::Message& m : e.messages) {
+      const plan::Link& link =
+          groups_.same_host(m.from, m.to) ? times_.stages_in_host : times_.stages_between_hosts;
+      seconds[at(m.from)] += link.latency_s + static_cast<double>(m.bytes) * link.seconds_per_byte;
+    }
+    for (const StepGroups::Group& group : groups_.over({e.axis})) {
+      double longest = 0;
+      for (const Rank r : group.ranks) longest = std::max(longest, seconds[at(r)]);
+      start(group, longest, /*asynchronous=*/false);
     }
   }
 

@@ -23,7 +23,7 @@ struct StepTimes {
   std::function<Result<double>(const std::vector<int>& ranks_per_host, const Collective&)>
       collective;
   double barrier = 0;  ///< of ranks of a host
-  /// From one stage of a pipeline to another.
+  /// From one stage of a pipeline to another, and of halos from one rank to another.
   plan::Link stages_in_host = {}, stages_between_hosts = {};
   /// From a worker to the servers and back: as one message of all bytes of a pull or push.
   plan::Link servers = {};

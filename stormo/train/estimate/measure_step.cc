@@ -63,6 +63,11 @@ class OneOfSeveral {
       positions_ = tensor::ContextGroup::alone(strategy.context, strategy.attention);
       chain_->compute_positions_with(&*positions_);
     }
+    if (strategy.spatial.size() == 2) {
+      places_ = tensor::Grid::alone(static_cast<int>(strategy.spatial[0]),
+                                    static_cast<int>(strategy.spatial[1]));
+      chain_->compute_places_with(&*places_);
+    }
     if (strategy.tensor < 2) return;
     for (const torch::Tensor& p : chain_->parameters()) whole_.emplace_back(p, p.detach());
     const bool has_parts = shape_of(task).segments.back().splits_output;
@@ -77,6 +82,7 @@ class OneOfSeveral {
   ~OneOfSeveral() {
     if (chain_ == nullptr) return;
     chain_->compute_positions_with(nullptr);
+    chain_->compute_places_with(nullptr);
     chain_->compute_with(nullptr);
     for (auto& [parameter, values] : whole_) parameter.set_data(values);
   }
@@ -88,6 +94,7 @@ class OneOfSeveral {
   plan::ModelShape shape() const { return stated_for(shape_of(task_), {}); }
   /// What it has of a batch.
   data::Batch part_of(data::Batch batch) const {
+    if (places_) return {places_->take(batch.input), batch.target};
     if (!positions_) return batch;
     return {positions_->take(batch.input, 1), positions_->take(batch.target, 1)};
   }
@@ -97,6 +104,7 @@ class OneOfSeveral {
   std::shared_ptr<model::Chain> chain_;  // null: it computes all
   tensor::SplitGroup alone_;
   std::optional<tensor::ContextGroup> positions_;
+  std::optional<tensor::Grid> places_;
   std::vector<std::pair<torch::Tensor, torch::Tensor>> whole_;  // parameters, and their values
 };
 

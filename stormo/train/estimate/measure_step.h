@@ -13,7 +13,7 @@
 namespace stormo::train {
 
 /// Times and memory of a step of `task` with a single rank on this machine. Where several ranks
-/// compute layers or samples together (Strategy::tensor, Strategy::context), `times` and
+/// compute layers or samples together (Strategy::tensor, context, spatial), `times` and
 /// `activations` are those of one of them, without what they send; but `times.update` is of all
 /// parameters.
 struct StepMeasurement {

@@ -174,6 +174,8 @@ class RecipeCheck {
     if (!any.segments.empty()) {
       any.segments.front().sums.forward = any.segments.back().sums.backward = {1};
       any.segments.back().splits_output = true;
+      any.segments.back().place_sum = 1;
+      any.segments.front().windows = {{1, plan::kMaxRanks, plan::kMaxRanks}};
     }
     return any;
   }

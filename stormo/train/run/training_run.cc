@@ -144,6 +144,7 @@ Status TrainingRun::start() {
   if (setup_.plan.mesh.find(plan::kContextAxis) >= 0) {
     STORMO_ASSIGN_OR_RETURN(context, groups_->over({plan::kContextAxis}));
   }
+  STORMO_ASSIGN_OR_RETURN(grid_, groups_->grid());
   STORMO_ASSIGN_OR_RETURN(
       runner_, Runner::create(setup_.plan, world_.rank(),
                               {.load = [this] { return load_batch(); },
@@ -153,6 +154,7 @@ Status TrainingRun::start() {
                                .before_update = [this] { state_.before_update(); },
                                .agree = [this](const StepOutcome& o) { return agree(o); },
                                .context = context,
+                               .grid = grid_ ? &*grid_ : nullptr,
                                .scaler = scaler_.get(),
                                .clip_norm = options_.clip_norm,
                                .done = setup_.done}));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,7 @@ class TrainingRun {
   data::Sampler sampler_;
   std::int64_t steps_;  // of the whole run
   std::unique_ptr<AxisGroups> groups_;
+  std::optional<tensor::Grid> grid_;  // this rank has some places of its samples
   std::unique_ptr<ParameterStore> store_;
   std::unique_ptr<GradScaler> scaler_;  // in float16
   RunState state_;

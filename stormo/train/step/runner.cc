@@ -22,19 +22,23 @@ bool is_due(const Action& a, const StepAt& at) {
   return at.closes || at.number % a.every == 0;
 }
 
-/// While it lives, the model computes this rank's positions, if there is such a group.
-class OnlyPositions {
+/// While it lives, the model computes this rank's positions or places, if there is such a group.
+class OnlyOwnPart {
  public:
-  OnlyPositions(const std::shared_ptr<model::Chain>& chain,
-                const std::optional<tensor::ContextGroup>& ranks)
-      : chain_(ranks ? chain.get() : nullptr) {
-    if (chain_ != nullptr) chain_->compute_positions_with(&*ranks);
+  OnlyOwnPart(const std::shared_ptr<model::Chain>& chain,
+              const std::optional<tensor::ContextGroup>& positions, const tensor::Grid* places)
+      : chain_(positions || places != nullptr ? chain.get() : nullptr) {
+    if (chain_ == nullptr) return;
+    if (positions) chain_->compute_positions_with(&*positions);
+    chain_->compute_places_with(places);
   }
-  ~OnlyPositions() {
-    if (chain_ != nullptr) chain_->compute_positions_with(nullptr);
+  ~OnlyOwnPart() {
+    if (chain_ == nullptr) return;
+    chain_->compute_positions_with(nullptr);
+    chain_->compute_places_with(nullptr);
   }
-  OnlyPositions(const OnlyPositions&) = delete;
-  OnlyPositions& operator=(const OnlyPositions&) = delete;
+  OnlyOwnPart(const OnlyOwnPart&) = delete;
+  OnlyOwnPart& operator=(const OnlyOwnPart&) = delete;
 
  private:
   model::Chain* chain_;
@@ -77,11 +81,11 @@ Status Runner::follow(const plan::StepPlan& plan) {
   whole_ = plan;
   plan_ = std::move(own);
   look_ahead();
-  const plan::Part positions = context_part(plan_.mesh, rank_);
+  const plan::Part part = sample_part(plan_.mesh, rank_);
   const bool has_loss = std::ranges::count(plan_.actions, ActionKind::kLoss, &Action::kind) > 0 &&
                         slice_of(plan_.mesh, rank_).index == 0;
-  loss_share_ = has_loss ? 1.0 / positions.parts : 0;
-  counts_samples_ = has_loss && positions.index == 0;
+  loss_share_ = has_loss ? 1.0 / part.parts : 0;
+  counts_samples_ = has_loss && part.index == 0;
   context_.reset();
   if (parts_.context != nullptr) context_.emplace(*parts_.context, plan_.attention);
   trains_.clear();
@@ -151,6 +155,11 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
                                       (has_segments ? "there is no group of their ranks"
                                                     : "the module is no model::Chain"));
   }
+  if (!plan::place_axes(plan.mesh).empty() && (parts_.grid == nullptr || !has_segments)) {
+    return Status(Code::kBadPlan, std::string("the plan has parts of places, but ") +
+                                      (has_segments ? "there is no grid of their ranks"
+                                                    : "the module is no model::Chain"));
+  }
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     if (plan.actions[i].kind == ActionKind::kLoss && !plan.actions[i].axes.empty() &&
         !parts_.task.split_loss) {
@@ -182,7 +191,7 @@ Status Runner::check(const plan::StepPlan& plan, bool has_segments) const {
 }
 
 Result<StepOutcome> Runner::step(double learning_rate, const StepAt& at) {
-  const OnlyPositions positions(chain_, context_);
+  const OnlyOwnPart own_part(chain_, context_, parts_.grid);
   outcome_ = {};
   gradient_scale_ = 1;
   learning_rate_ = learning_rate;

@@ -49,6 +49,9 @@ struct RunnerParts {
   std::function<Status(const StepOutcome&)> agree = [](const StepOutcome&) { return Status(); };
   /// This rank's group over plan::kContextAxis, where the plan has that.
   comm::Communicator* context = nullptr;
+  /// This rank's place in the grid over plan::kRowsAxis and plan::kColumnsAxis, where the plan has
+  /// one of them.
+  const tensor::Grid* grid = nullptr;
   GradScaler* scaler = nullptr;  ///< multiplies the loss, where the plan scales it
   double clip_norm = 0;          ///< for kClip
   /// Told of every action when it is done on this rank, in order; may be empty.

@@ -45,6 +45,7 @@ Status Runner::load() {
   if (context_ && batch.size() > 0) {
     batch = {context_->take(batch.input, 1), context_->take(batch.target, 1)};
   }
+  if (parts_.grid != nullptr && batch.size() > 0) batch.input = parts_.grid->take(batch.input);
   batch_->number = loads_++;
   batch_->samples = batch.size();
   batch_->learning_rate = learning_rate_;

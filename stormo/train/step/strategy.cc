@@ -85,7 +85,7 @@ bool may_overlap(const plan::StepPlan& plan) {
   const auto count = [&](plan::ActionKind kind) {
     return std::ranges::count(plan.actions, kind, &plan::Action::kind);
   };
-  return model_axes(plan.mesh).empty() && plan.mesh.find(plan::kContextAxis) < 0 &&
+  return model_axes(plan.mesh).empty() && sample_part(plan.mesh, 0).parts == 1 &&
          has_simple_passes(plan) && count(plan::ActionKind::kAllReduce) == 1 &&
          count(plan::ActionKind::kCount) == 0;
 }

@@ -40,6 +40,8 @@ std::vector<Axes> used_axes(const plan::StepPlan& plan) {
   for (const std::string& axis : model_axes(plan.mesh)) out.push_back({axis});
   if (!out.empty() && !data_axes(plan.mesh).empty()) out.push_back(data_axes(plan.mesh));
   if (plan.mesh.find(plan::kContextAxis) >= 0) out.push_back({plan::kContextAxis});
+  for (const std::string& axis : place_axes(plan.mesh)) out.push_back({axis});
+  if (place_axes(plan.mesh).size() > 1) out.push_back(place_axes(plan.mesh));
   for (const plan::Action& a : plan.actions) {
     if (!a.axes.empty()) out.push_back(a.axes);
   }
@@ -86,6 +88,18 @@ Result<comm::Communicator*> AxisGroups::over(const std::vector<std::string>& axe
   if (group != groups_.end()) return group->second.get();
   return Status(Code::kBadPlan,
                 "no group over these axes was made: an action of the plan names them");
+}
+
+Result<std::optional<tensor::Grid>> AxisGroups::grid() const {
+  const Axes axes = place_axes(mesh_);
+  if (axes.empty()) return std::optional<tensor::Grid>();
+  tensor::Line rows, columns;
+  for (const std::string& axis : axes) {
+    STORMO_ASSIGN_OR_RETURN(comm::Communicator* const line, over({axis}));
+    (axis == plan::kRowsAxis ? rows : columns) = tensor::Line(*line);
+  }
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const all, over(axes));
+  return std::optional<tensor::Grid>(std::in_place, rows, columns, *all);
 }
 
 void AxisGroups::set_sink(Sink* sink) const {

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/plan/step_plan.h>
+#include <stormo/tensor/grid.h>
 
 namespace stormo::train {
 
@@ -38,6 +40,9 @@ class AxisGroups {
   /// This rank's group over `axes`: of all ranks, or one that was made. kBadPlan for others,
   /// kInvalidArgument for an axis that the mesh lacks.
   Result<comm::Communicator*> over(const std::vector<std::string>& axes) const;
+  /// This rank's place among those that have parts of the places of its samples; nothing without
+  /// plan::kRowsAxis and plan::kColumnsAxis. Borrows the groups. kBadPlan as over().
+  Result<std::optional<tensor::Grid>> grid() const;
   /// Receives the Events of `world` and of the groups; null: none. Not owned.
   void set_sink(Sink* sink) const;
   /// Payload bytes that this rank has sent to other hosts, in `world` and in the groups of axes.

@@ -23,6 +23,7 @@
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sequence_parallel.h>
 #include <stormo/parallel/sharded.h>
+#include <stormo/parallel/spatial.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/parallel/trust_ratios.h>
 #include <stormo/parallel/vertical.h>
@@ -44,7 +45,9 @@ plan::ModelShape model() {
                             .borrowed = {},
                             .heads = 6,
                             .positions = 12,
-                            .keys = 24});
+                            .keys = 24,
+                            .windows = {{.channels = 1, .height = 8, .width = 8, .kernel = 3}},
+                            .place_sum = i == 2 ? 4 : 0});
     out.segments.back().parameters[0].split = {.units = 4};
     if (i < 2) out.segments.back().sums.forward = {8};
     if (i > 0) out.segments.back().sums.backward = {8};
@@ -81,7 +84,9 @@ std::vector<StepPlan> strategies() {
       {tensor_parallel(2), mirrored(2), sequence_parallel()},
       {tensor_parallel(2), mirrored(2), trust_ratios()},
       {context_parallel(2, plan::AttentionForm::kRing)},
-      {context_parallel(3, plan::AttentionForm::kHeads), tensor_parallel(2), mirrored(2)}};
+      {context_parallel(3, plan::AttentionForm::kHeads), tensor_parallel(2), mirrored(2)},
+      {spatial(2, 2)},
+      {spatial(1, 4), mirrored(2)}};
   for (const int stage : {1, 2, 3}) {
     for (const int prefetch : {0, 1}) {
       const Sharding how{.stage = stage, .ranks = 2, .prefetch = prefetch};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,7 @@ inline std::vector<train::AxisGroups::Groups> groups_of(const plan::Mesh& mesh,
   for (const plan::Axis& axis : mesh.axes) wanted.push_back({axis.name});
   wanted.push_back(model_axes(mesh));
   wanted.push_back(data_axes(mesh));
+  wanted.push_back(place_axes(mesh));
   if (mesh.find(parallel::kShardAxis) >= 0) {
     wanted.push_back(model_axes(mesh));  // norms of shards
     wanted.back().emplace_back(parallel::kShardAxis);
@@ -134,6 +136,7 @@ class PlanRank {
                                          .lanes = lanes_,
                                          .before_update = [this] { before_update(); },
                                          .context = context(),
+                                         .grid = grid(),
                                          .scaler = scaler_.get(),
                                          .clip_norm = run.options.clip_norm,
                                          .done =
@@ -168,6 +171,10 @@ class PlanRank {
     const bool has = run.plan.mesh.find(plan::kContextAxis) >= 0;
     return has ? groups.over({plan::kContextAxis}).take_or_throw() : nullptr;
   }
+  const tensor::Grid* grid() {
+    if (!grid_) grid_ = groups.grid().take_or_throw();
+    return grid_ ? &*grid_ : nullptr;
+  }
   Result<data::Batch> rows() {
     const Batch& all = run.batches[next++];
     const plan::Part part = data_part(run.plan.mesh, rank());
@@ -177,6 +184,7 @@ class PlanRank {
   }
 
   train::LaneTimer lanes_;
+  std::optional<tensor::Grid> grid_;
   std::unique_ptr<train::ParameterStore> store_;
   std::unique_ptr<train::GradScaler> scaler_;
   std::unique_ptr<train::Runner> runner_;

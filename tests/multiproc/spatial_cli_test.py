@@ -1,0 +1,120 @@
+"""stormo train with images whose places ranks share.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import time
+import unittest
+
+from small_data import npy
+from train_cli import DEADLINE_S, TrainTest, main, ranks_of
+
+CNN = ("mlp.toml", "model.kind=cnn", "precision=float64", "eval_every=3")
+RESNET = ("images.toml", "precision=float64", "train.global_batch=4", "eval_every=3")
+IMAGES = """schema_version = 1
+name = "images"
+[model]
+kind = "resnet20"
+classes = 3
+[data]
+kind = "npy"
+path = "."
+train = "images"
+[train]
+steps = 6
+log_every = 1
+[checkpoint]
+directory = "run"
+"""
+
+
+class SpatialTest(TrainTest):
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(1)
+        (self.folder / "images").mkdir()
+        (self.folder / "images" / "images.npy").write_bytes(
+            npy("<f4", (8, 2, 16, 24),
+                struct.pack(f"<{8 * 2 * 16 * 24}f", *(numbers.random() for _ in range(8 * 2 * 16 * 24)))))
+        (self.folder / "images" / "labels.npy").write_bytes(
+            npy("<i8", (8,), struct.pack("<8q", *(i % 3 for i in range(8)))))
+        (self.folder / "images.toml").write_text(IMAGES)
+
+    def losses_of(self, *arguments):
+        records = self.lines(*arguments)
+        return [r["loss"] for r in records if r["event"] in ("step", "eval")]
+
+    def assert_near(self, a, b, what):
+        self.assertEqual(len(a), len(b), what)
+        for x, y in zip(a, b):
+            self.assertAlmostEqual(x, y, delta=1e-9 * abs(y), msg=what)
+
+    def test_trains_as_one_process_does(self):
+        for job, ways in ((CNN, (("2", "strategy.spatial=1,2"), ("4", "strategy.spatial=2,2"),
+                                 ("4", "strategy.spatial=2,1", "train.micro_batches=2"))),
+                          (RESNET, (("2", "strategy.spatial=2,1"), ("4", "strategy.spatial=1,4", "train.clip_norm=1")))):
+            alone = {}
+            for ranks, *keys in ways:
+                rest = tuple(k for k in keys if not k.startswith("strategy."))
+                if rest not in alone:
+                    alone[rest] = self.losses_of(*job, *rest, "checkpoint.directory=")
+                cut = self.losses_of(*job, "-n", ranks, *keys, "checkpoint.directory=")
+                self.assert_near(cut, alone[rest], (job, keys))
+
+    def test_any_mesh_reads_its_checkpoint(self):
+        for job, first, *ways in ((RESNET, ("-n", "2", "strategy.spatial=1,2"), ("-n", "1"),
+                                   ("-n", "4", "strategy.spatial=2,2")),):
+            whole = self.losses_of(*job, "checkpoint.directory=whole", "--overwrite")
+            self.lines(*job, *first, "steps=3", "checkpoint.directory=cut", "--overwrite")
+            for way in ways:
+                shutil.rmtree(self.folder / "copy", ignore_errors=True)
+                shutil.copytree(self.folder / "cut", self.folder / "copy", symlinks=True)
+                losses = self.losses_of(*job, *way, "steps=6", "checkpoint.directory=copy", "--resume")
+                self.assert_near(losses[-3:], whole[-3:], way)
+
+    def test_a_lost_rank_ends_the_job_with_its_cause(self):
+        for job in (("mlp.toml", "model.kind=cnn", "strategy.spatial=1,2"),):
+            run = self.start(*job, "--json", "-n", "2", "steps=100000")
+            self.read_until(run, "step", 5)
+            os.kill(ranks_of(run)[1], signal.SIGKILL)
+            begin = time.monotonic()
+            _, err = run.communicate(timeout=DEADLINE_S)
+            self.assertLess(time.monotonic() - begin, 3)
+            self.assertNotEqual(run.returncode, 0)
+            self.assertIn("rank 1", err)
+
+    def test_what_cannot_be_is_refused_before_anything_starts(self):
+        cases = ((CNN, ("-n", "3", "strategy.spatial=1,2"), ("spatial 1 x 2", "start a multiple of 2")),
+                 (CNN, ("-n", "2", "strategy.spatial=2"), ("write e.g. spatial=2,2",)),
+                 (CNN, ("-n", "5", "strategy.spatial=1,5", "train.global_batch=5"),
+                  ("'dense1' has a map of 4 x 4 places, fewer than the grid of 1 x 5 ranks", "use a smaller grid")),
+                 (CNN, ("-n", "2", "strategy.spatial=1,2", "strategy.kind=fsdp"), ("spatial goes with 'ddp'",)),
+                 (CNN, ("-n", "4", "strategy.spatial=1,2", "strategy.tensor=2"), ("spatial goes with 'ddp'",)),
+                 (("mlp.toml",), ("-n", "2", "strategy.spatial=1,2"), ("no segment adds up over the places",)))
+        for job, keys, messages in cases:
+            err = self.refused(*job, *keys)
+            for message in messages:
+                self.assertIn(message, err, keys)
+
+    def cost(self, *arguments):
+        done = self.stormo("plan", "cost", *arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_a_plan_says_what_crosses(self):
+        recipe = (*CNN, "-n", "2", "strategy.spatial=2,1", "precision=float32")
+        # 8 samples: of 28 rows with 28 numbers, then of 12 rows with 12 x 16, each rank reads two rows of the other
+        first, second = 8 * 4 * 2 * 28, 8 * 4 * 2 * 12 * 16
+        for crossing in self.cost(*recipe)["crossings"]:
+            self.assertEqual((crossing["places"], crossing["gradients"]), (first + second, second))
+        self.assertIn("places that it reads", self.stormo("plan", "cost", *recipe).stdout)
+
+
+if __name__ == "__main__":
+    main()
