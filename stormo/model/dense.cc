@@ -23,7 +23,7 @@ torch::Tensor Dense::forward(torch::Tensor x) {
   const bool cut = ranks() != nullptr;
   if (map_ && grid() != nullptr) {
     x = sum_of_places(x) + bias_;
-  } else if (cut && (cut_ == DenseCut::kByInputs || cut_ == DenseCut::kByOwnInputs)) {
+  } else if (cut && cut_ != DenseCut::kByOutputs && cut_ != DenseCut::kNone) {
     if (cut_ == DenseCut::kByOwnInputs) {
       const plan::Share mine = ranks()->share(in_);
       x = tensor::begin_split(x, ranks()).narrow(1, mine.begin, mine.size());
@@ -48,7 +48,7 @@ torch::Tensor Dense::sum_of_places(const torch::Tensor& x) const {
 }
 
 PlaceForm Dense::place_form() const {
-  if (!map_) return {};
+  if (!map_ || cut_ == DenseCut::kByRows) return {};  // nothing in front of it has parts
   return {.windows = {{map_->channels, map_->height, map_->width}}, .norms = {}, .sum = out_};
 }
 
@@ -64,6 +64,12 @@ SplitForm Dense::split_form() const {
     case DenseCut::kByOwnInputs: out.sums.backward = {in_}; [[fallthrough]];
     case DenseCut::kByInputs:
       out.parameters = {{"linear.weight", {.dim = 1, .units = in_}}};
+      out.sums.forward = {out_};
+      break;
+    case DenseCut::kByRows:  // of each channel
+      out.parameters = {
+          {"linear.weight",
+           {.dim = 1, .blocks = static_cast<int>(map_->channels), .units = map_->height}}};
       out.sums.forward = {out_};
       break;
   }

@@ -10,10 +10,11 @@ namespace stormo::model {
 /// How ranks cut a Dense that they compute together. Of two layers the first one is cut by its
 /// outputs and the second one by its inputs, so that only the second one's output is added up.
 enum class DenseCut : std::uint8_t {
-  kNone,       ///< each rank computes the whole
-  kByOutputs,  ///< "column parallel": each rank computes some outputs, which stay there
-  kByInputs,   ///< "row parallel": each rank has some inputs, of a layer kByOutputs or its own data
-  kByOwnInputs  ///< likewise, of an input that each rank has as a whole
+  kNone,         ///< each rank computes the whole
+  kByOutputs,    ///< "column parallel": each rank computes some outputs, which stay there
+  kByInputs,     ///< "row parallel": each rank has some inputs, of a layer kByOutputs or its own data
+  kByOwnInputs,  ///< likewise, of an input that each rank has as a whole
+  kByRows        ///< likewise, of a map of which each rank has its share of the rows
 };
 
 /// Places of which ranks of a grid may have parts: a map of `channels` x `height` x `width`.

@@ -10,6 +10,7 @@
 #include <stormo/base/units.h>
 #include <stormo/model/cnn.h>
 #include <stormo/model/gpt.h>
+#include <stormo/model/locally_connected.h>
 #include <stormo/model/mlp.h>
 #include <stormo/model/resnet20.h>
 #include <stormo/model/text_classifier.h>
@@ -99,6 +100,11 @@ std::shared_ptr<Chain> build(const ModelOptions& o) {
     if (!o.image.empty()) std::tie(cnn.channels, cnn.height, cnn.width) = form(o.image);
     return std::make_shared<Cnn>(cnn);
   }
+  if (o.kind == "local") {
+    LocalNetOptions local{.classes = o.classes};
+    if (!o.image.empty()) std::tie(local.channels, local.height, local.width) = form(o.image);
+    return std::make_shared<LocalNet>(local);
+  }
   if (o.kind == "resnet20") {
     ResNet20Options resnet{.classes = o.classes};
     if (!o.image.empty()) std::tie(resnet.channels, resnet.height, resnet.width) = form(o.image);
@@ -124,9 +130,13 @@ std::shared_ptr<Chain> build(const ModelOptions& o) {
 }  // namespace
 
 const std::vector<std::string>& model_kinds() {
-  static const std::vector<std::string> kinds = {"mlp", "cnn", "gpt", "resnet20",
-                                                 "text_classifier"};
+  static const std::vector<std::string> kinds = {
+      "mlp", "cnn", "gpt", "resnet20", "text_classifier", "local"};
   return kinds;
+}
+
+bool takes_images(const std::string& kind) {
+  return kind == "cnn" || kind == "local" || kind == "resnet20";
 }
 
 std::vector<std::string> validate(const ModelOptions& o) {
@@ -137,7 +147,7 @@ std::vector<std::string> validate(const ModelOptions& o) {
     check_images(o, kCnnLeastSide, problems);
   } else if (o.kind == "gpt") {
     check_gpt(o, problems);
-  } else if (o.kind == "resnet20") {
+  } else if (o.kind == "resnet20" || o.kind == "local") {
     check_images(o, 1, problems);
   } else if (o.kind == "text_classifier") {
     check_text_classifier(o, problems);

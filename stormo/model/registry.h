@@ -12,6 +12,8 @@ namespace stormo::model {
 
 /// The names that ModelOptions::kind may have.
 const std::vector<std::string>& model_kinds();
+/// Whether samples of such a model are images [channels, height, width].
+bool takes_images(const std::string& kind);
 
 /// Everything that is wrong with `options`, one message each; empty when make_model() will work.
 std::vector<std::string> validate(const ModelOptions& options);

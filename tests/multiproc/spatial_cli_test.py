@@ -1,4 +1,4 @@
-"""stormo train with images whose places ranks share.
+"""stormo train with images whose places ranks share, and with locally connected layers whose units they share.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -13,10 +13,11 @@ import time
 import unittest
 
 from small_data import npy
-from train_cli import DEADLINE_S, TrainTest, main, ranks_of
+from train_cli import DEADLINE_S, REPOSITORY, TrainTest, main, ranks_of
 
 CNN = ("mlp.toml", "model.kind=cnn", "precision=float64", "eval_every=3")
 RESNET = ("images.toml", "precision=float64", "train.global_batch=4", "eval_every=3")
+LOCAL = ("mlp.toml", "model.kind=local", "precision=float64", "eval_every=3")
 IMAGES = """schema_version = 1
 name = "images"
 [model]
@@ -58,7 +59,8 @@ class SpatialTest(TrainTest):
     def test_trains_as_one_process_does(self):
         for job, ways in ((CNN, (("2", "strategy.spatial=1,2"), ("4", "strategy.spatial=2,2"),
                                  ("4", "strategy.spatial=2,1", "train.micro_batches=2"))),
-                          (RESNET, (("2", "strategy.spatial=2,1"), ("4", "strategy.spatial=1,4", "train.clip_norm=1")))):
+                          (RESNET, (("2", "strategy.spatial=2,1"), ("4", "strategy.spatial=1,4", "train.clip_norm=1"))),
+                          (LOCAL, (("2", "strategy.tensor=2"), ("4", "strategy.tensor=4")))):
             alone = {}
             for ranks, *keys in ways:
                 rest = tuple(k for k in keys if not k.startswith("strategy."))
@@ -69,7 +71,9 @@ class SpatialTest(TrainTest):
 
     def test_any_mesh_reads_its_checkpoint(self):
         for job, first, *ways in ((RESNET, ("-n", "2", "strategy.spatial=1,2"), ("-n", "1"),
-                                   ("-n", "4", "strategy.spatial=2,2")),):
+                                   ("-n", "4", "strategy.spatial=2,2")),
+                                  (LOCAL, ("-n", "2", "strategy.tensor=2"), ("-n", "1"),
+                                   ("-n", "4", "strategy.tensor=4"))):
             whole = self.losses_of(*job, "checkpoint.directory=whole", "--overwrite")
             self.lines(*job, *first, "steps=3", "checkpoint.directory=cut", "--overwrite")
             for way in ways:
@@ -79,7 +83,8 @@ class SpatialTest(TrainTest):
                 self.assert_near(losses[-3:], whole[-3:], way)
 
     def test_a_lost_rank_ends_the_job_with_its_cause(self):
-        for job in (("mlp.toml", "model.kind=cnn", "strategy.spatial=1,2"),):
+        for job in (("mlp.toml", "model.kind=cnn", "strategy.spatial=1,2"),
+                    ("mlp.toml", "model.kind=local", "strategy.tensor=2")):
             run = self.start(*job, "--json", "-n", "2", "steps=100000")
             self.read_until(run, "step", 5)
             os.kill(ranks_of(run)[1], signal.SIGKILL)
@@ -96,7 +101,9 @@ class SpatialTest(TrainTest):
                   ("'dense1' has a map of 4 x 4 places, fewer than the grid of 1 x 5 ranks", "use a smaller grid")),
                  (CNN, ("-n", "2", "strategy.spatial=1,2", "strategy.kind=fsdp"), ("spatial goes with 'ddp'",)),
                  (CNN, ("-n", "4", "strategy.spatial=1,2", "strategy.tensor=2"), ("spatial goes with 'ddp'",)),
-                 (("mlp.toml",), ("-n", "2", "strategy.spatial=1,2"), ("no segment adds up over the places",)))
+                 (("mlp.toml",), ("-n", "2", "strategy.spatial=1,2"), ("no segment adds up over the places",)),
+                 (LOCAL, ("-n", "2", "strategy.spatial=1,2"), ("no segment adds up over the places",)),
+                 (LOCAL, ("-n", "8", "strategy.tensor=8"), ("can be cut into 7 parts, not into 8",)))
         for job, keys, messages in cases:
             err = self.refused(*job, *keys)
             for message in messages:
@@ -114,6 +121,23 @@ class SpatialTest(TrainTest):
         for crossing in self.cost(*recipe)["crossings"]:
             self.assertEqual((crossing["places"], crossing["gradients"]), (first + second, second))
         self.assertIn("places that it reads", self.stormo("plan", "cost", *recipe).stdout)
+
+    def test_a_plan_says_which_states_cross(self):
+        recipe = (str(REPOSITORY / "recipes" / "mnist_local.toml"), "-n", "2", "data.path=data/mnist",
+                  "train.global_batch=8")
+        # 8 samples, maps of 14, 14 and 7 rows with 14 x 8, 14 x 8 and 7 x 16 numbers. 14 rows are cut at 7, and 7 at 3.
+        # With stride 1 each rank reads a row of the other. With stride 2 row 3 of the output reads rows 5 to 7
+        row = 8 * 4 * 14 * 8
+        crossings = {(c["from"], c["to"]): c for c in self.cost(*recipe, "--hosts", "2")["crossings"]}
+        self.assertEqual(sorted(crossings), [(0, 1), (1, 0)])
+        down, up = crossings[0, 1], crossings[1, 0]
+        self.assertEqual(down["places"], row + 2 * row + row)
+        self.assertEqual(up["places"], row + row)
+        self.assertEqual((down["gradients"], up["gradients"]), (up["places"], down["places"]))
+        self.assertIn("places that it reads", self.stormo("plan", "cost", *recipe).stdout)
+        shown = self.stormo("plan", "show", *recipe)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("split_window 8,14,14 kernel 3 padding 1", shown.stdout)
 
 
 if __name__ == "__main__":

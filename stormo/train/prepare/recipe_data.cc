@@ -195,7 +195,7 @@ Status check_fit(const Recipe& recipe, const Preprocessing& data) {
     return invalid_argument(
         fmt::format("model.classes is {}; the data have {} classes", m.classes, classes));
   }
-  if ((m.kind == "cnn" || m.kind == "resnet20") && data.input.size() != 3) {
+  if (model::takes_images(m.kind) && data.input.size() != 3) {
     return invalid_argument(
         fmt::format("model \"{}\" takes images [channels, height, width], a sample of the data is "
                     "[{}]; choose model.kind=mlp",

@@ -146,7 +146,7 @@ class RecipeCheck {
   void check_mnist() {
     const model::ModelOptions& m = recipe_.model;
     if (recipe_.data.kind != "mnist") return;
-    if (m.kind == "cnn" || m.kind == "resnet20") {
+    if (model::takes_images(m.kind)) {
       require(m.classes >= kMnistClasses, "model.classes",
               fmt::format("{}; the data have {} classes", m.classes, kMnistClasses));
     } else if (m.kind == "mlp" && m.sizes.size() >= 2) {

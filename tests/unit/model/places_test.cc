@@ -1,5 +1,5 @@
-// Maps of which ranks have parts: layers and models compute on a grid what one rank computes,
-// forward and backward.
+// Maps of which ranks have parts: layers and models compute on a grid, and on shares of rows, what
+// one rank computes, forward and backward.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,6 +13,7 @@
 #include <torch/torch.h>
 
 #include <stormo/model/cnn.h>
+#include <stormo/model/locally_connected.h>
 #include <stormo/model/resnet20.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/tensor/grid.h>
@@ -195,6 +196,65 @@ TEST(Places, AModelOfAGridIsThatOfOneRank) {
       });
     }
   }
+}
+
+// Each rank has the gradients of its own weights, and nothing of weights is added up.
+TEST(LocallyConnected, RanksWithSharesOfTheRowsAreOneRank) {
+  for (const auto& [height, width] : {std::pair(28, 28), {17, 21}}) {
+    const Case c{"local",
+                 [h = height, w = width] {
+                   return std::make_shared<LocalNet>(
+                       LocalNetOptions{.channels = 2, .height = h, .width = w, .classes = 5});
+                 },
+                 {3, 2, height, width}};
+    const auto one = built(c);
+    torch::manual_seed(6);
+    const Tensor images = torch::randn(c.images, torch::kFloat64);
+    const Tensor y = one->forward(images);
+    const Tensor gradient = torch::randn_like(y);
+    const Outcome expected = outcome_of(*one, y, gradient);
+    std::vector<plan::Split> splits;
+    const auto shape = one->split_shape();
+    for (const plan::ParameterShape* p : plan::flatten(shape)) splits.push_back(p->split);
+    for (const int ranks : {2, 3, 4}) {
+      std::vector<std::shared_ptr<Chain>> models;
+      for (int r = 0; r < ranks; ++r) models.push_back(built(c));
+      on_grid(ranks, 1, [&](const Grid& grid) {
+        const tensor::SplitGroup group(*grid.all());
+        Chain& model = *models[static_cast<std::size_t>(grid.all()->rank())];
+        parallelize(model, group);
+        const Outcome mine = outcome_of(model, model.forward(images), gradient);
+        Outcome own = {expected[0]};
+        for (std::size_t i = 0; i < splits.size(); ++i) {
+          own.push_back(splits[i].units == 0
+                            ? expected[i + 1]
+                            : tensor::slice(expected[i + 1], splits[i], group.part()));
+        }
+        expect_near(mine, own, "local");
+        model.compute_with(nullptr);
+      });
+    }
+  }
+}
+
+// An independent definition: a convolution for each place.
+TEST(LocallyConnected, EachPlaceIsAConvolutionOfItsOwn) {
+  torch::manual_seed(1);
+  const Window window{2, 7, 9, 3, 2, 1};
+  LocallyConnected2d layer(window, 4, LocallyConnected2d::Input::kWhole);
+  const Tensor x = torch::randn({3, 2, 7, 9});
+  const Tensor y = layer.forward(x);
+  ASSERT_EQ(y.sizes(), (torch::IntArrayRef{3, 4, 4, 5}));
+  const Tensor weight = layer.parameters()[0], bias = layer.parameters()[1];
+  for (std::int64_t i = 0; i < 4; ++i) {
+    for (std::int64_t j = 0; j < 5; ++j) {
+      const Tensor kernel = weight[i][j].t().reshape({4, 2, 3, 3});
+      const Tensor all = at::conv2d(x, kernel, bias[i][j], 2, 1);
+      EXPECT_TRUE(torch::relu(all).select(2, i).select(2, j).allclose(y.select(2, i).select(2, j),
+                                                                      1e-4, 1e-5));
+    }
+  }
+  EXPECT_THROW(LocallyConnected2d({1, 2, 2, 5}, 3, LocallyConnected2d::Input::kWhole), Error);
 }
 
 }  // namespace

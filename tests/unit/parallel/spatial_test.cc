@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/spatial.h>
 #include <stormo/parallel/strategy.h>
+#include <stormo/parallel/tensor_parallel.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::parallel {
@@ -140,6 +142,50 @@ TEST(SpatialPlan, SendsAHaloToEachNeighbour) {
       }
       EXPECT_EQ(sent(p, ActionKind::kForward), expected) << rows << " x " << columns;
       EXPECT_EQ(sent(p, ActionKind::kBackward), back) << rows << " x " << columns;
+    }
+  }
+}
+
+/// Which rank of `parts` has an entry of `extent`.
+int owner(std::int64_t entry, std::int64_t extent, int parts) {
+  int rank = 0;
+  while (plan::share(extent, parts, rank).end <= entry) ++rank;
+  return rank;
+}
+
+// By going over all edges: a place crosses once to each rank with a place of the output that reads
+// it, however many there are.
+TEST(LocalConnectivity, SendsEachStateOnceToEachRankThatReadsIt) {
+  for (const Window& w : {Window{kChannels, 14, 14, 3, 1, 1}, Window{kChannels, 14, 14, 3, 2, 1},
+                          Window{kChannels, 11, 9, 5, 1, 0}, Window{kChannels, 9, 8, 7, 1, 3},
+                          Window{kChannels, 12, 12, 2, 3, 0}, Window{kChannels, 12, 6, 1, 1, 0}}) {
+    for (const int ranks : {2, 3, 4}) {
+      std::set<std::pair<std::int64_t, int>> crossing;  // row of the input, reader
+      std::map<std::pair<Rank, Rank>, std::int64_t> expected;
+      for (std::int64_t out = 0; out < rows_out(w, w.height); ++out) {
+        const int reader = owner(out, rows_out(w, w.height), ranks);
+        for (std::int64_t k = 0; k < w.kernel; ++k) {
+          const std::int64_t row = out * w.stride - w.padding + k;
+          if (row < 0 || row >= w.height || owner(row, w.height, ranks) == reader) continue;
+          if (!crossing.insert({row, reader}).second) continue;
+          expected[{owner(row, w.height, ranks), reader}] += w.width * kChannels * kSamples * 4;
+        }
+      }
+      plan::ModelShape model = network(1);
+      for (plan::SegmentShape& s : model.segments) {
+        s.parameters[0].split = {.units = 8};
+        s.windows.clear();
+        s.norms.clear();
+      }
+      model.segments[1].split_windows = {w};
+      model.segments[2].sums.forward = {10};
+      model.segments[2].place_sum = 0;
+      const StepPlan p = compose(one_device(model), tensor_parallel(ranks)).take_or_throw();
+      EXPECT_EQ(*plan::parse_step_plan(to_text(p)), p);
+      EXPECT_EQ(sent(p, ActionKind::kForward), expected);
+      std::map<std::pair<Rank, Rank>, std::int64_t> back;
+      for (const auto& [pair, bytes] : expected) back[{pair.second, pair.first}] = bytes;
+      EXPECT_EQ(sent(p, ActionKind::kBackward), back);
     }
   }
 }

@@ -1,5 +1,5 @@
 // Images whose places ranks share: ranks do what the plan says and send what it predicts, and train
-// as one process does. That layers and models
+// as one process does; and locally connected layers, whose units they share. That layers and models
 // compute the same on a grid is tested in tests/unit/model/places_test.cc.
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/comm/selection/collective_model.h>
+#include <stormo/model/locally_connected.h>
 #include <stormo/model/resnet20.h>
 #include <stormo/plan/project.h>
 
@@ -32,6 +33,17 @@ Problem resnet_problem(std::int64_t height, std::int64_t width) {
           },
           [=](std::int64_t rows) {
             return Batch{torch::randn({rows, 2, height, width}), torch::randint(10, {rows})};
+          }};
+}
+
+Problem local_problem() {
+  return {"local",
+          [] {
+            return std::make_shared<model::LocalNet>(
+                model::LocalNetOptions{.channels = 2, .height = 32, .width = 20});
+          },
+          [](std::int64_t rows) {
+            return Batch{torch::randn({rows, 2, 32, 20}), torch::randint(10, {rows})};
           }};
 }
 
@@ -95,6 +107,14 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"replicas_on_hosts", {2, 2}, {.spatial = {1, 2}}},
         Way{"micro_batches", {2}, {.spatial = {2, 1}}, {.micro_batches = 2, .clip = true}}),
     [](const auto& way) { return way.param.name; });
+
+TEST(LocalConnectivity, IsThePlanAndTrainsAsOneProcess) {
+  for (const Way& way : {Way{"two", {1, 1}, {.tensor = 2}},
+                         Way{"four", {1, 1, 1, 1}, {.tensor = 4}, {.micro_batches = 2}},
+                         Way{"replicas", {2, 2}, {.tensor = 2}, {.clip = true}}}) {
+    expect_run_of_one_process(way, local_problem());
+  }
+}
 
 }  // namespace
 }  // namespace stormo::train
