@@ -12,7 +12,7 @@ namespace stormo::model {
 enum class DenseCut : std::uint8_t {
   kNone,         ///< each rank computes the whole
   kByOutputs,    ///< "column parallel": each rank computes some outputs, which stay there
-  kByInputs,     ///< "row parallel": each rank has some inputs, of a layer kByOutputs or its own data
+  kByInputs,     ///< "row parallel": each rank has some inputs, of a kByOutputs or of its own data
   kByOwnInputs,  ///< likewise, of an input that each rank has as a whole
   kByRows        ///< likewise, of a map of which each rank has its share of the rows
 };

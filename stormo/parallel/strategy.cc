@@ -124,11 +124,6 @@ Status check_vertical(const Strategy& s, const StepOptions& step) {
   if (step.bucket_bytes > 0) {
     return refuse(s, "averages no gradients; leave out bucket_bytes");
   }
-  if (step.trust_ratios) {
-    return refuse(s,
-                  "cannot update by this rule: lars and lamb need norms of whole parameters, of "
-                  "which ranks have slices; use another optimizer");
-  }
   return {};
 }
 

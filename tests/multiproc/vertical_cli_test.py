@@ -276,7 +276,6 @@ class VerticalTest(TrainTest):
                 (("-n", "2", *parts, "strategy.kind=ddp"), ("write strategy.kind=vertical",)),
                 (("-n", "2", "strategy.kind=ddp", "strategy.column_counts=3,4"), ("leave out labels and",)),
                 (("-n", "2", "strategy.tensor=2"), ("does not cut replicas",)),
-                (("-n", "2", "optimizer.kind=lamb"), ("lars and lamb need norms of whole",)),
                 (("-n", "2", "data.kind=mnist", "data.sharding=stratified", "data.id=",
                   "data.standardise=false", "data.label="),
                  ("vertical reads columns of csv, tsv and npy", "write data.sharding=shuffled"))):

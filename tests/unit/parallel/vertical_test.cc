@@ -133,7 +133,6 @@ TEST(Vertical, RefusesWhatCannotBeCutSo) {
   expect(refused({.kind = kVertical, .parameters = Strategy::Parameters::kHostShared}),
          "leave out parameters");
   expect(refused({.kind = kVertical, .tensor = 2}), "does not cut replicas");
-  expect(refused({.kind = kVertical}, {.trust_ratios = true}), "use another optimizer");
   expect(refused({.kind = kVertical}, {.bucket_bytes = 9}), "leave out bucket_bytes");
   EXPECT_EQ(plan_for({.kind = kVertical}, mlp(), {{1}})->strategy, "one_device");
 }

@@ -21,6 +21,7 @@
 namespace stormo::train {
 namespace {
 
+using Kind = OptimizerOptions::Kind;
 using parallel::StepOptions;
 using test::Batch;
 using test::PlanRank;
@@ -40,6 +41,7 @@ struct Way {
   std::vector<std::int64_t> sizes = {kColumns, 33, 17, 5};
   bool numbers = false;  // targets
   bool half = false;
+  Kind optimizer = Kind::kAdamW;
 };
 
 std::ostream& operator<<(std::ostream& out, const Way& way) { return out << way.name; }
@@ -62,11 +64,13 @@ PlanRun run_of(const Way& way, const std::vector<Batch>& batches) {
       .kind = Strategy::Kind::kVertical, .labels = way.labels, .column_counts = way.columns};
   TrainerOptions options;
   options.strategy = strategy;
-  options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
+  options.optimizer = {.kind = way.optimizer, .lr = 0.01};
   options.clip_norm = way.step.clip ? 0.5 : 0;
   const Problem problem = problem_of(way);
+  StepOptions step = way.step;
+  step.trust_ratios = optim::needs_norms(way.optimizer);
   return {.plan = parallel::plan_for(strategy, problem.model(3)->split_shape(),
-                                     {.ranks_per_host = way.hosts}, way.step)
+                                     {.ranks_per_host = way.hosts}, step)
                       .take_or_throw(),
           .hosts = way.hosts,
           .problem = problem,
@@ -172,7 +176,9 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"recomputed", {1, 1}, 0, {}, {.micro_batches = 2, .recompute = true}},
         Way{"one_layer", {1, 1}, 1, {19, 1}, {}, {kColumns, 4}},
         Way{"numbers", {1, 1}, 1, {2, 18}, {}, {kColumns, 9, 1}, true},
-        Way{"half", {1, 1}, 1, {8, 12}, {.scale_loss = true}, {kColumns, 33, 5}, false, true}),
+        Way{"half", {1, 1}, 1, {8, 12}, {.scale_loss = true}, {kColumns, 33, 5}, false, true},
+        Way{.name = "lars", .hosts = {1, 1}, .columns = {5, 15}, .optimizer = Kind::kLars},
+        Way{.name = "lamb", .hosts = {1, 2}, .labels = 1, .optimizer = Kind::kLamb}),
     [](const auto& way) { return way.param.name; });
 
 // The gradient that the rank with the labels sends is that of the loss, whatever it is scaled by.
