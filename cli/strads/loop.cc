@@ -9,6 +9,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <string_view>
 
 #include <cli/plan/output.h>
 #include <stormo/base/rng.h>
@@ -134,7 +135,8 @@ Result<bool> run_strads_loop(strads::RoundsRun& run, const StradsLoop& loop) {
   const char* why = nullptr;
   while (why == nullptr) {
     reporter.row(judged, spent);
-    const std::int64_t next = std::min(run.scheduler().rounds_done() + loop.every, loop.rounds);
+    const std::int64_t done = run.scheduler().rounds_done();
+    const std::int64_t next = done + std::min(loop.every, loop.rounds - done);
     STORMO_RETURN_IF_ERROR(go_on(run, next, spent));
     STORMO_ASSIGN_OR_RETURN(judged, run.judge());
     // equal on all ranks, so they end together

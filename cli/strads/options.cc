@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include <cli/output_path.h>
 #include <cli/simulate/options.h>
 #include <stormo/base/units.h>
+#include <stormo/launch/process/available_memory.h>
 #include <stormo/strads/npy_values.h>
 
 namespace stormo::cli {
@@ -51,6 +53,16 @@ int most_workers(const StradsArguments& a) {
   return a.virtual_workers.value_or(a.launch.ranks.value_or(1));
 }
 
+/// For all ranks, of which each has all data before it keeps its rows.
+void need_memory(double elements, double bytes_each, const StradsArguments& a, Wrong& wrong) {
+  const double needed = elements * bytes_each * std::max(a.launch.ranks.value_or(1), 1);
+  const auto available = static_cast<double>(launch::available_memory());
+  if (needed <= available) return;
+  wrong.push_back(fmt::format(
+      "{:.3g} elements need {:.3g} GB on all ranks, but {:.3g} GB of memory are available",
+      elements, needed / 1e9, available / 1e9));
+}
+
 void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
   constexpr int kMostVirtual = 1024;
   if (a.virtual_workers) {
@@ -76,7 +88,12 @@ void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
 
 /// Of X; 0: not known, and there is a line in `wrong`.
 std::int64_t lasso_rows(const LassoArguments& a, Wrong& wrong) {
-  if (a.x.empty() && a.y.empty()) return a.rows;
+  constexpr double kBytes = 48;  // of an element: read, of all columns, and in this rank's rows
+  if (a.x.empty() && a.y.empty()) {
+    const auto each = static_cast<double>(a.nonzeros.value_or(a.rows));
+    need_memory(each * static_cast<double>(a.columns), kBytes, a.common, wrong);
+    return a.rows;
+  }
   if (a.x.empty() || a.y.empty()) {
     wrong.emplace_back("--x and --y: give both, or neither for made data");
     return 0;
@@ -89,15 +106,22 @@ std::int64_t lasso_rows(const LassoArguments& a, Wrong& wrong) {
   need(rows >= 1 && columns >= 1 && rows <= kMost && columns <= kMost,
        fmt::format("--x: {} rows and {} columns are not from 1 to {}", rows, columns, kMost),
        wrong);
+  need_memory(static_cast<double>(rows) * static_cast<double>(columns), kBytes, a.common, wrong);
   return rows;
 }
 
 /// Of the matrix; 0: known only when the file is read, or not at all.
 std::int64_t factorise_rows(const FactoriseArguments& a, Wrong& wrong) {
-  if (a.ratings.empty()) return a.rows;
+  constexpr double kBytes = 64;  // of an element: read, of all rows, and in this rank's
+  if (a.ratings.empty()) {
+    need_memory(static_cast<double>(a.rows) * static_cast<double>(a.known), kBytes, a.common,
+                wrong);
+    return a.rows;
+  }
   const auto shape = shape_of("--ratings", a.ratings, 2, wrong);
   need(!shape || (shape->back() == 3 && shape->front() >= 1),
        "--ratings: rows of three numbers are needed: row, column, value", wrong);
+  if (shape) need_memory(static_cast<double>(shape->front()), kBytes, a.common, wrong);
   return 0;
 }
 

@@ -46,6 +46,11 @@ RankRounds::RankRounds(comm::Communicator& world, BlockProgram& program,
                        protocol::Scheduler scheduler)
     : world_(world), program_(program), scheduler_(std::move(scheduler)) {}
 
+RankRounds::~RankRounds() {
+  if (scheduler_.options().depth == 0) return;
+  for (Gathering& pending : gathering_) (void)pending.done.wait();
+}
+
 Status RankRounds::go_on(std::int64_t rounds) {
   STORMO_ASSIGN_OR_RETURN(const auto first, scheduler_.step(protocol::GoOn{rounds}));
   STORMO_RETURN_IF_ERROR(handle(first));

@@ -43,6 +43,10 @@ class RankRounds final : public RoundsRun {
  public:
   /// The options' workers must be the ranks of `world`. `world` and `program` outlive this.
   RankRounds(comm::Communicator& world, BlockProgram& program, protocol::Scheduler scheduler);
+  /// Blocks until nothing that a failed go_on() has begun uses memory of this.
+  ~RankRounds() override;
+  RankRounds(const RankRounds&) = delete;
+  RankRounds& operator=(const RankRounds&) = delete;
   Status go_on(std::int64_t rounds) override;
   Result<Judgement> judge() override;
   const protocol::Scheduler& scheduler() const override { return scheduler_; }

@@ -21,6 +21,11 @@ struct RoundEvent {
   }
 };
 
+struct OpenRound {
+  ComputeRound message;
+  std::size_t set = 0;  // workers
+};
+
 struct VirtualWorker {
   Rng rng;
   Duration free{};  // from then on
@@ -69,12 +74,12 @@ class VirtualRun {
     STORMO_ASSIGN_OR_RETURN(const auto answers, scheduler_.step(message));
     for (const FromScheduler& answer : answers) {
       if (const auto* compute = std::get_if<ComputeRound>(&answer)) {
-        rounds_.emplace(compute->round, *compute);
+        rounds_.emplace(compute->round, OpenRound{*compute});
         to_all(EventKind::kCompute, compute->round);
       } else if (const auto* set = std::get_if<SetRound>(&answer)) {
         to_all(EventKind::kSet, set->round);
       } else {
-        const ComputeRound& round = rounds_.at(std::get<AggregateRound>(answer).round);
+        const ComputeRound& round = rounds_.at(std::get<AggregateRound>(answer).round).message;
         STORMO_ASSIGN_OR_RETURN(auto changes, events_.aggregate(round));
         out_.updates += std::ssize(changes);
         STORMO_RETURN_IF_ERROR(tell(RoundAggregated{round.round, std::move(changes)}));
@@ -86,13 +91,12 @@ class VirtualRun {
   Status handle(const RoundEvent& event) {
     if (event.kind == EventKind::kComputed) return tell(PartComputed{event.worker, event.round});
     VirtualWorker& me = worker(event.worker);
-    const ComputeRound& round = rounds_.at(event.round);
+    OpenRound& open = rounds_.at(event.round);
+    const ComputeRound& round = open.message;
     if (event.kind == EventKind::kSet) {
       ++me.set;
       STORMO_RETURN_IF_ERROR(events_.set(event.worker, round));
-      if (std::ranges::all_of(workers_, [&](const auto& w) { return w.set > round.round; })) {
-        rounds_.erase(event.round);
-      }
+      if (++open.set == workers_.size()) rounds_.erase(event.round);
       return {};
     }
     if (round.after != me.set) {
@@ -120,7 +124,7 @@ class VirtualRun {
   const RoundEvents& events_;
   std::vector<VirtualWorker> workers_;
   std::priority_queue<RoundEvent, std::vector<RoundEvent>, std::greater<>> queue_;
-  std::map<std::int64_t, ComputeRound> rounds_;  // that some worker has not set
+  std::map<std::int64_t, OpenRound> rounds_;  // that some worker has not set
   std::int64_t next_event_ = 0;
   Duration now_{};
   VirtualRounds out_;
