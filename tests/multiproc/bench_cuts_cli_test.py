@@ -1,0 +1,46 @@
+"""`bench/cuts`, which writes docs/cuts.md."""
+
+import pathlib
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+from small_data import write_mnist
+from train_cli import REPOSITORY, STORMO, TrainTest, main
+
+
+class CutsTest(TrainTest):
+    def cuts(self, *arguments):
+        command = [sys.executable, REPOSITORY / "bench/cuts", "--bin", pathlib.Path(STORMO).parent, *arguments]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    def test_a_section_is_replaced_and_the_text_around_it_stays(self):
+        write_mnist(self.folder / "small", train=256)
+        page = self.folder / "cuts.md"
+        page.write_text("before\n\n<!-- measured: columns -->\nold\n<!-- end -->\n\nbehind\n")
+        done = self.cuts("--mnist", str(self.folder / "small"), "--only", "columns", "--steps", "2", "--rounds", "1",
+                         "--output", str(page))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = page.read_text()
+        self.assertTrue(text.startswith("before\n\n<!-- measured: columns -->\n"), text)
+        self.assertTrue(text.endswith("<!-- end -->\n\nbehind\n"), text)
+        self.assertNotIn("old", text)
+        rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+        self.assertEqual([row[0] for row in rows],
+                         ["| one rank", "| batch (ddp)", "| inside layers (tensor)", "| features (vertical)"])
+        self.assertEqual(rows[0][2], "0 B")
+        self.assertNotEqual(rows[1][2], "0 B")
+        self.assertEqual(len({row[-1] for row in rows}), 1, "all train as one rank")
+        for picture in ("steps", "time"):
+            lines = xml.etree.ElementTree.parse(self.folder / "cuts" / f"columns-{picture}.svg").iter(
+                "{http://www.w3.org/2000/svg}polyline")
+            self.assertEqual(len(list(lines)), len(rows))
+
+    def test_what_is_wrong_is_said_together(self):
+        done = self.cuts("--only", "x,gpt")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no section 'x'; give --text for gpt", done.stderr)
+
+
+if __name__ == "__main__":
+    main()
