@@ -227,7 +227,7 @@ ParameterShape read_parameter(TextReader& in) {
   p.sparse = in.accept("sparse");
   p.elsewhere = in.accept("elsewhere");
   if (in.accept("split")) {
-    p.split.units = in.integer("a number of units", 0, INT64_MAX);
+    p.split.units = in.integer("a number of units", 1, INT64_MAX);
     if (in.accept("dim")) p.split.dim = in.small_integer("a dimension", 0, kMaxDimensions - 1);
     if (in.accept("blocks")) p.split.blocks = in.small_integer("a number of blocks", 1, INT_MAX);
     if (in.accept("counts")) p.split.counts = read_unit_counts(in, p.split.units);
