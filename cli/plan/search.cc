@@ -201,6 +201,8 @@ std::vector<std::string> keys_of(const Candidate& c, const train::Recipe& recipe
   add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
   const auto list = [](const auto& numbers) { return fmt::format("{}", fmt::join(numbers, ",")); };
   add(false, "strategy.spatial", list(s.spatial), list(given.spatial));
+  add(false, "strategy.labels", s.labels, given.labels);
+  add(false, "strategy.column_counts", list(s.column_counts), list(given.column_counts));
   add(false, "strategy.weight_stashing", s.weight_stashing, given.weight_stashing);
   add(!s.cut.empty(), "strategy.cut", list(s.cut), list(given.cut));
   add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);

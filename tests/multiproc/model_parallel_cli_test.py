@@ -7,12 +7,10 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import time
 import unittest
 
-from train_cli import DEADLINE_S, STORMO, TrainTest, main, ranks_of
+from train_cli import DEADLINE_S, STORMO, TrainTest, main
 
 PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
 CONTEXT = ("strategy.context=2",)
@@ -119,14 +117,7 @@ class ModelParallelTest(TrainTest):
 
     def test_a_lost_rank_ends_the_job_with_its_cause(self):
         for way in (PIPELINE, TENSOR, CONTEXT):
-            run = self.start("gpt.toml", "--json", *way, "-n", "2", "steps=100000")
-            self.read_until(run, "step", 5)
-            os.kill(ranks_of(run)[1], signal.SIGKILL)
-            begin = time.monotonic()
-            out, err = run.communicate(timeout=DEADLINE_S)
-            self.assertLess(time.monotonic() - begin, 3)
-            self.assertNotEqual(run.returncode, 0)
-            self.assertIn("rank 1", err)
+            self.assert_lost_rank_ends_job("gpt.toml", *way, "-n", "2", "steps=100000")
 
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         cases = (

@@ -4,16 +4,13 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
 import json
-import os
 import random
 import shutil
-import signal
 import struct
-import time
 import unittest
 
 from small_data import npy
-from train_cli import DEADLINE_S, REPOSITORY, TrainTest, main, ranks_of
+from train_cli import REPOSITORY, TrainTest, main
 
 CNN = ("mlp.toml", "model.kind=cnn", "precision=float64", "eval_every=3")
 RESNET = ("images.toml", "precision=float64", "train.global_batch=4", "eval_every=3")
@@ -85,14 +82,7 @@ class SpatialTest(TrainTest):
     def test_a_lost_rank_ends_the_job_with_its_cause(self):
         for job in (("mlp.toml", "model.kind=cnn", "strategy.spatial=1,2"),
                     ("mlp.toml", "model.kind=local", "strategy.tensor=2")):
-            run = self.start(*job, "--json", "-n", "2", "steps=100000")
-            self.read_until(run, "step", 5)
-            os.kill(ranks_of(run)[1], signal.SIGKILL)
-            begin = time.monotonic()
-            _, err = run.communicate(timeout=DEADLINE_S)
-            self.assertLess(time.monotonic() - begin, 3)
-            self.assertNotEqual(run.returncode, 0)
-            self.assertIn("rank 1", err)
+            self.assert_lost_rank_ends_job(*job, "-n", "2", "steps=100000")
 
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         cases = ((CNN, ("-n", "3", "strategy.spatial=1,2"), ("spatial 1 x 2", "start a multiple of 2")),

@@ -6,9 +6,11 @@ Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import xml.etree.ElementTree
 
@@ -110,6 +112,17 @@ class TrainTest(unittest.TestCase):
             if record["event"] == event and record.get("step", 0) >= step:
                 return record
         self.fail(f"no '{event}': {process.stderr.read()}")
+
+    def assert_lost_rank_ends_job(self, *arguments):
+        """Rank 1 of a job that trains without an end is killed: the job ends at once and names it."""
+        run = self.start(*arguments, "--json")
+        self.read_until(run, "step", 5)
+        os.kill(ranks_of(run)[1], signal.SIGKILL)
+        begin = time.monotonic()
+        _, err = run.communicate(timeout=DEADLINE_S)
+        self.assertLess(time.monotonic() - begin, 3)
+        self.assertNotEqual(run.returncode, 0)
+        self.assertIn("rank 1", err)
 
     def lines(self, *arguments):
         done = self.stormo("train", *arguments, "--json")

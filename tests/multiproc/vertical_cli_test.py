@@ -7,14 +7,12 @@ import json
 import os
 import random
 import shutil
-import signal
 import struct
 import subprocess
-import time
 import unittest
 
 from small_data import npy
-from train_cli import DEADLINE_S, REPOSITORY, TrainTest, main, ranks_of
+from train_cli import DEADLINE_S, REPOSITORY, TrainTest, main
 
 RECIPE = """schema_version = 1
 name = "columns"
@@ -233,14 +231,7 @@ class VerticalTest(TrainTest):
         self.assertIn("was trained on data with other columns", err)
 
     def test_a_lost_rank_ends_the_job_with_its_cause(self):
-        run = self.start("r.toml", *PARTS, "--json", "-n", "2", "train.steps=1000000", "eval_every=0")
-        self.read_until(run, "step", 5)
-        os.kill(ranks_of(run)[1], signal.SIGKILL)
-        begin = time.monotonic()
-        _, err = run.communicate(timeout=DEADLINE_S)
-        self.assertLess(time.monotonic() - begin, 3)
-        self.assertNotEqual(run.returncode, 0)
-        self.assertIn("rank 1", err)
+        self.assert_lost_rank_ends_job("r.toml", *PARTS, "-n", "2", "train.steps=1000000", "eval_every=0")
 
     def test_hosts_that_have_only_their_own_file(self):
         """The second "host" is this one, but sees folder b where the first one has folder a."""
@@ -282,6 +273,14 @@ class VerticalTest(TrainTest):
             err = self.refused("r.toml", *arguments)
             for message in messages:
                 self.assertIn(message, err)
+
+    def test_what_a_search_prints_takes_the_keys_of_columns_back(self):
+        of_columns = ("strategy.labels=1", "strategy.column_counts=3,4")
+        found = self.stormo("plan", "search", "r.toml", *of_columns, "-n", "2", "--gflops", "1", "--json")
+        self.assertEqual(found.returncode, 0, found.stderr)
+        keys = json.loads(found.stdout.splitlines()[0])["keys"]
+        done = self.stormo("train", "r.toml", *of_columns, "-n", "2", *keys, "--dry-run")
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def refused_by_ranks(self, *arguments):
         """Ranks alone see data: all of them refuse, with one message, before the first step."""
