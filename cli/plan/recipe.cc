@@ -95,7 +95,15 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
   std::vector<std::string> errors = parsed.errors;
   if (parsed.readable) {
     train::ParsedRecipe checked = parsed;
-    if (any_strategy) checked.recipe.train.strategy = {.kind = train::Strategy::Kind::kAuto};
+    if (any_strategy) {
+      checked.recipe.train.strategy = {.kind = train::Strategy::Kind::kAuto};
+      if (!checked.recipe.data.parts.empty()) {
+        checked.recipe.data.parts.clear();
+        errors.push_back(checked.at("data.parts") +
+                         "a search compares ways in which ranks have whole samples; give one "
+                         "table (data.parts= data.path=DIR)");
+      }
+    }
     const std::vector<std::string> wrong = train::check_recipe(checked, ranks);
     errors.insert(errors.end(), wrong.begin(), wrong.end());
   }
@@ -116,8 +124,8 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   STORMO_ASSIGN_OR_RETURN(const LoadedRecipe loaded, load_recipe(o, ranks));
   const auto& [recipe, data, task] = loaded;
   STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, o.samples));
-  if (!o.measured && !data.train) return step;
   if (!data.train) {
+    if (!o.measured) return step;
     return invalid_argument(
         "--measured needs samples, and with vertical sharding only ranks read theirs; leave it "
         "out");

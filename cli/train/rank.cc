@@ -154,7 +154,8 @@ struct Prepared {
   train::Task task;
 };
 
-/// What ranks must have in common that have columns of the same samples.
+/// What ranks must have in common that have columns of the same samples. The Trainer compares it
+/// too, but after join_columns(), and not by these names.
 std::vector<train::Fact> sample_facts(const train::Recipe& recipe, const train::RecipeData& data) {
   std::vector<train::Fact> facts;
   const auto add = [&](const std::string& split, const data::Dataset& samples) {
@@ -175,16 +176,13 @@ Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
   std::vector<train::Fact> facts;
   if (own.ok()) facts = sample_facts(recipe, *own);
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, std::move(facts), own.status()));
-  const auto joined = train::join_columns(group, recipe, own->preprocessing);
-  if (joined.status().code() == Code::kInvalidArgument) {  // on all ranks
-    return Status(Code::kRefused, joined.status().message());
+  STORMO_ASSIGN_OR_RETURN(const train::JoinedColumns joined,
+                          train::join_columns(group, recipe, own->preprocessing));
+  own->preprocessing = joined.preprocessing;
+  options.strategy.column_counts = joined.counts;
+  if (options.resume) {
+    STORMO_RETURN_IF_ERROR(train::check_same_data(recipe, *own).within("--resume"));
   }
-  STORMO_RETURN_IF_ERROR(joined.status());
-  own->preprocessing = joined->preprocessing;
-  options.strategy.column_counts = joined->counts;
-  Status resumes;
-  if (options.resume) resumes = train::check_same_data(recipe, *own).within("--resume");
-  STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, resumes));
   STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(recipe, own->preprocessing));
   return Prepared{std::move(*own), std::move(task)};
 }

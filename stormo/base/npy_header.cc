@@ -106,40 +106,50 @@ bool parse_fields(std::string_view text, Fields& fields) {
   return literal.at_end() && fields.descr && fields.fortran_order && fields.shape;
 }
 
+/// Where the text of a header begins, and how long it says to be, of a file's first
+/// kNpyLengthBytes.
+struct HeaderPlace {
+  std::size_t begin = 0, length = 0;
+};
+
+HeaderPlace header_place(std::string_view first) {
+  const std::size_t front = kMagic.size() + 2;
+  HeaderPlace place{.begin = front + (first[kMagic.size()] == 1 ? 2 : 4)};
+  for (std::size_t i = place.begin; i-- > front;) {
+    place.length = place.length << 8 | static_cast<unsigned char>(first[i]);
+  }
+  return place;
+}
+
 /// The text between the fixed front and the elements; moves `begin` to the elements.
 Result<std::string_view> header_text(std::span<const std::byte> file, std::size_t& begin) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (!text.starts_with(kMagic)) return corrupt("is not a .npy file");
-  const std::size_t front = kMagic.size() + 2;
-  if (text.size() < front + 2) return corrupt("ends inside its header");
+  if (text.size() < kNpyLengthBytes) return corrupt("ends inside its header");
   const int major = static_cast<unsigned char>(text[kMagic.size()]);
   if (major < 1 || major > 3) {
     return corrupt(fmt::format("is of format version {}, known are 1 to 3", major));
   }
-  const std::size_t width = major == 1 ? 2 : 4;
-  if (text.size() < front + width) return corrupt("ends inside its header");
-  std::size_t length = 0;
-  for (std::size_t i = width; i-- > 0;) {
-    length = length << 8 | static_cast<unsigned char>(text[front + i]);
+  const HeaderPlace place = header_place(text);
+  if (place.length > kMaxHeader || place.length > text.size() - place.begin) {
+    return corrupt(fmt::format("its header claims {} bytes", place.length));
   }
-  begin = front + width;
-  if (length > kMaxHeader || length > text.size() - begin) {
-    return corrupt(fmt::format("its header claims {} bytes", length));
-  }
-  begin += length;
-  return text.substr(front + width, length);
+  begin = place.begin + place.length;
+  return text.substr(place.begin, place.length);
 }
 
 Status check_size(const NpyHeader& header, std::uint64_t file_bytes) {
   const auto width = static_cast<std::uint64_t>(header.dtype[1] - '0');
+  // sizes of which one is 0 are multiplied too: whoever uses some of them must not overflow
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
   std::uint64_t bytes = width;
   for (const std::int64_t size : header.shape) {
     const auto n = static_cast<std::uint64_t>(size);
-    if (n != 0 && bytes > std::numeric_limits<std::uint64_t>::max() / n) {
-      return corrupt("claims more elements than any file can hold");
-    }
+    if (n == 0) continue;
+    if (bytes > kMost / n) return corrupt("claims more elements than any file can hold");
     bytes *= n;
   }
+  if (std::ranges::count(header.shape, 0) > 0) bytes = 0;
   if (header.begin % width != 0) return corrupt("its elements are not aligned");
   if (bytes == file_bytes - header.begin) return {};
   return corrupt(fmt::format("holds {} bytes of elements, its header promises {}",
@@ -150,13 +160,9 @@ Status check_size(const NpyHeader& header, std::uint64_t file_bytes) {
 
 std::size_t npy_front_bytes(std::span<const std::byte> first) {
   if (first.size() < kNpyLengthBytes) return kNpyLengthBytes;
-  const std::size_t front = kMagic.size() + 2;
-  const std::size_t width = first[kMagic.size()] == std::byte{1} ? 2 : 4;
-  std::size_t length = 0;
-  for (std::size_t i = width; i-- > 0;) {
-    length = length << 8 | static_cast<std::size_t>(first[front + i]);
-  }
-  return std::clamp(front + width + length, kNpyLengthBytes, kMaxNpyFront);
+  const HeaderPlace place =
+      header_place({reinterpret_cast<const char*>(first.data()), first.size()});
+  return std::clamp(place.begin + place.length, kNpyLengthBytes, kMaxNpyFront);
 }
 
 Result<NpyHeader> parse_npy_header(std::span<const std::byte> front, std::uint64_t file_bytes) {

@@ -39,6 +39,10 @@ Result<NpyArray> NpyArray::open(const std::string& path) {
   return array;
 }
 
+std::int64_t NpyArray::sample_elements() const {
+  return shape_.size() < 2 ? 0 : c10::multiply_integers(shape_.begin() + 1, shape_.end());
+}
+
 NpyArray NpyArray::columns(std::int64_t first, std::int64_t count) const {
   STORMO_CHECK(shape_.size() >= 2 && row_ == 0, "columns of a whole array");
   NpyArray out = *this;

@@ -24,6 +24,8 @@ class NpyArray {
   NpyArray columns(std::int64_t first, std::int64_t count) const;
 
   const std::vector<std::int64_t>& shape() const { return shape_; }
+  /// Of a sample of an array [N, ...]; 0 for an array without samples of numbers.
+  std::int64_t sample_elements() const;
   torch::ScalarType dtype() const { return dtype_; }
   /// Fills `out` with elements from index `first` on, in C order; kCorrupt when the file has become
   /// shorter.

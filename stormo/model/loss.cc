@@ -39,7 +39,8 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   }
 };
 
-/// What `owner` has sent of the loss: its gradient and, for each sample, its value.
+/// What `owner` has sent of the loss: in the row of each sample the gradient of its output, and in
+/// the last column the loss.
 struct OwnedLoss : torch::autograd::Function<OwnedLoss> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& output,
                                const torch::Tensor& sent) {

@@ -8,9 +8,9 @@
 // papers: docs/algorithms.md, vertical.h.
 #include <stormo/parallel/vertical.h>
 
-#include <numeric>
 #include <string>
 
+#include <stormo/analysis/step/step_form.h>
 #include <stormo/parallel/inner_axis.h>
 #include <stormo/plan/project.h>
 
@@ -53,13 +53,7 @@ Status check(const plan::ModelShape& model, const VerticalOptions& o) {
                             std::to_string(o.ranks) + " ranks; use fewer ranks");
   }
   if (o.columns.empty()) return {};
-  std::int64_t left = columns;
-  bool some = true;
-  for (const std::int64_t n : o.columns) {
-    some = some && n >= 1 && n <= left;
-    left -= some ? n : 0;
-  }
-  if (some && left == 0 && std::ssize(o.columns) == o.ranks) return {};
+  if (analysis::counts_fit({.units = columns, .counts = o.columns}, o.ranks)) return {};
   std::string counts;
   for (const std::int64_t n : o.columns) counts += (counts.empty() ? "" : ", ") + std::to_string(n);
   return invalid_argument(kWho + "ranks with " + counts + " columns are not " +

@@ -59,7 +59,9 @@ class VerticalTest(TrainTest):
             for name, columns in FILES.items():
                 self.write_table(name, split, columns, table)
                 rng.shuffle(table)
-            self.write_arrays(split, sorted(table, key=lambda row: row["w"]))
+            ordered = sorted(table, key=lambda row: row["w"])
+            self.write_arrays(split, ordered)
+            self.write_bytes(split, ordered)
 
     @staticmethod
     def row(rng, number):
@@ -74,6 +76,17 @@ class VerticalTest(TrainTest):
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(change(lines)) + "\n")
 
+    def write_bytes(self, split, rows):
+        """Two columns that are numbers, and five that are bytes, in a column of pixels."""
+        for name, values, labels in (("left", [row[c] for row in rows for c in "ab"], False),
+                                     ("right", [int(row[c]) % 256 for row in rows for c in "cdefg"], True)):
+            folder = self.folder / "mixed" / name / split
+            folder.mkdir(parents=True)
+            form, shape, pack = ("|u1", (len(rows), 5, 1), "B") if labels else ("<f8", (len(rows), 2), "d")
+            (folder / "images.npy").write_bytes(npy(form, shape, struct.pack(f"<{len(values)}{pack}", *values)))
+            if labels:
+                shutil.copy(self.folder / "arrays" / split / "labels.npy", folder)
+
     def write_arrays(self, split, rows):
         """All columns in one folder, and the same in two."""
         for name, columns in (("arrays", FEATURES), ("arrays/left", "ab"), ("arrays/right", "cdefg")):
@@ -81,7 +94,7 @@ class VerticalTest(TrainTest):
             folder.mkdir(parents=True)
             numbers = [row[c] for row in rows for c in columns]
             (folder / "images.npy").write_bytes(
-                npy("<f8", (len(rows), len(columns)), struct.pack(f"<{len(numbers)}d", *numbers)))
+                npy("<f8", (len(rows), len(columns), 1), struct.pack(f"<{len(numbers)}d", *numbers)))
             if name != "arrays/left":
                 labels = ["uvw".index(row["k"]) for row in rows]
                 (folder / "labels.npy").write_bytes(
@@ -156,7 +169,12 @@ class VerticalTest(TrainTest):
 
     def test_trains_as_with_all_columns_of_arrays(self):
         self.assert_trains_alike(ARRAYS, (("-n", "4", "strategy.column_counts=4,1,1,1"),))
-        self.assert_trains_alike((*ARRAYS, "data.parts=left,right", "strategy.labels=1"), (("-n", "2"),))
+        done = self.stormo("predict", "run", "arrays/test/images.npy")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 13)
+        parts = (*ARRAYS, "data.parts=left,right", "strategy.labels=1")
+        self.assert_trains_alike(parts, (("-n", "2"),))
+        self.assert_trains_alike((*parts, "data.path=mixed"), (("-n", "2"),))
 
     def test_numbers_as_targets(self):
         numbers = ("data.label=g", "data.columns=a,b,c,d,e,f", "model.sizes=6,5,1", "train.loss=mse")
@@ -281,6 +299,12 @@ class VerticalTest(TrainTest):
         keys = json.loads(found.stdout.splitlines()[0])["keys"]
         done = self.stormo("train", "r.toml", *of_columns, "-n", "2", *keys, "--dry-run")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_search_does_not_look_at_parts(self):
+        done = self.stormo("plan", "search", "r.toml", *PARTS, "-n", "2", "--gflops", "1")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("a search compares ways in which ranks have whole samples; give one table", done.stderr)
+        self.assertNotIn("write strategy.kind", done.stderr)
 
     def refused_by_ranks(self, *arguments):
         """Ranks alone see data: all of them refuse, with one message, before the first step."""

@@ -107,15 +107,7 @@ Status check_stages(const StepPlan& p) {
 
 /// Where counts are stated, each rank has some of the units, and together they have all.
 Status check_counts(const plan::ParameterShape& p, int slices) {
-  const std::vector<std::int64_t>& counts = p.split.counts;
-  if (counts.empty()) return {};
-  std::int64_t left = p.split.units;
-  bool some = true;
-  for (const std::int64_t n : counts) {
-    some = some && n >= 1 && n <= left;
-    left -= some ? n : 0;
-  }
-  if (some && left == 0 && std::ssize(counts) == slices) return {};
+  if (p.split.counts.empty() || counts_fit(p.split, slices)) return {};
   return bad("parameter '" + p.name + "' has counts that are not at least 1 of its " +
              std::to_string(p.split.units) + " units for each of the " + std::to_string(slices) +
              " ranks of '" + plan::kTensorAxis + "', and all together");
@@ -455,6 +447,15 @@ Status check_form(const StepPlan& p) {
     if (!st.ok()) return st.within(describe(p, i));
   }
   return {};
+}
+
+bool counts_fit(const plan::Split& split, int parts) {
+  std::int64_t left = split.units;
+  for (const std::int64_t n : split.counts) {
+    if (n < 1 || n > left) return false;
+    left -= n;
+  }
+  return left == 0 && std::ssize(split.counts) == parts;
 }
 
 }  // namespace stormo::analysis

@@ -71,10 +71,15 @@ Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
                                                 std::optional<std::size_t> id) {
   if (!options.columns.empty()) {
     STORMO_ASSIGN_OR_RETURN(std::vector<std::size_t> columns, find_columns(reader, options));
-    if (!label || std::ranges::find(columns, *label) == columns.end()) return columns;
-    return reader.error(
-        fmt::format("data.columns names \"{}\", which is the label: choose another by data.label",
-                    reader.name(*label)));
+    if (label && std::ranges::count(columns, *label) > 0) {
+      return reader.error(
+          fmt::format("data.columns names \"{}\", which is the label: choose another by data.label",
+                      reader.name(*label)));
+    }
+    if (!id || std::ranges::count(columns, *id) == 0) return columns;
+    return reader.error(fmt::format(
+        "data.columns names \"{}\", which is data.id and no feature: leave it out of one of them",
+        reader.name(*id)));
   }
   std::vector<std::size_t> columns;
   for (std::size_t c = 0; c < reader.columns(); ++c) {
@@ -195,6 +200,11 @@ Result<Table> join_tables(std::vector<Table> tables) {
     if (t.ids != first.ids) {
       return invalid_argument(
           "the parts have rows with other values of data.id; all must have the same samples");
+    }
+    for (const std::string& name : t.columns) {
+      if (std::ranges::count(out.columns, name) == 0) continue;
+      return invalid_argument(
+          fmt::format("two parts have a column \"{}\"; rename or remove one of them", name));
     }
     out.columns.insert(out.columns.end(), t.columns.begin(), t.columns.end());
     if (!t.labels.empty()) out.labels = std::move(t.labels);

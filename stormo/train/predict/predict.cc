@@ -102,6 +102,10 @@ Result<std::shared_ptr<const data::TensorDataset>> open_rows(const TrainedModel&
   const torch::ScalarType dtype = scalar_type(model.recipe);
   if (model.recipe.data.kind == "npy") {
     STORMO_ASSIGN_OR_RETURN(data::NpyArray array, data::NpyArray::open(file));
+    const bool of_columns = model.recipe.train.strategy.kind == Strategy::Kind::kVertical;
+    if (of_columns && array.sample_elements() > 0) {
+      array = array.columns(0, array.sample_elements());
+    }
     const std::int64_t rows = array.shape().empty() ? 0 : array.shape().front();
     return unlabelled(std::move(array), rows, dtype);
   }

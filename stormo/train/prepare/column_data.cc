@@ -70,6 +70,15 @@ std::vector<std::size_t> parts_to_read(const Loading& loading) {
   return all;
 }
 
+std::string shown_path(const Loading& loading, const std::string& name) {
+  if (loading.recipe.data.parts.empty()) return path_of(loading.recipe, name);
+  std::vector<std::string> paths;
+  for (const std::size_t i : parts_to_read(loading)) {
+    paths.push_back(path_of(loading.recipe, name, i));
+  }
+  return fmt::format("{}", fmt::join(paths, ", "));
+}
+
 DatasetPtr as_loaded(const Loading& loading, DatasetPtr samples,
                      const std::vector<std::string>& ids) {
   if (!loading.rank) return samples;
@@ -93,8 +102,9 @@ RecipeData described_columns(const Recipe& recipe) {
 Result<JoinedColumns> join_columns(comm::Communicator& ranks, const Recipe& recipe,
                                    const Preprocessing& mine) {
   std::vector<Preprocessing> all;
+  const std::string own = to_json(mine);
   for (Rank r = 0; r < ranks.size(); ++r) {
-    std::string text = to_json(mine);
+    std::string text = r == ranks.rank() ? own : std::string();
     STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(ranks, text, r));
     STORMO_ASSIGN_OR_RETURN(all.emplace_back(), parse_preprocessing(text));
   }

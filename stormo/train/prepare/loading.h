@@ -30,6 +30,9 @@ struct Loading {
 /// `columns` has.
 std::string path_of(const Recipe& recipe, const std::string& name, std::size_t columns = 0);
 
+/// The paths of what is read of that part of the data, for messages.
+std::string shown_path(const Loading& loading, const std::string& name);
+
 /// Opens the parts that are held out, as far as the recipe names any.
 Status load_splits(Loading& loading,
                    const std::function<Result<DatasetPtr>(const std::string& name)>& open);

@@ -85,11 +85,12 @@ Result<data::Table> read_parts(const Loading& loading, const std::string& name,
     STORMO_ASSIGN_OR_RETURN(tables.emplace_back(),
                             data::read_table(path_of(loading.recipe, name, i), options));
   }
-  STORMO_ASSIGN_OR_RETURN(data::Table table, data::join_tables(std::move(tables)));
+  Result<data::Table> table = data::join_tables(std::move(tables));
+  if (!table.ok()) return table.status().within(shown_path(loading, name));
   for (const std::string& column : options.columns) {
-    if (!has_all || std::ranges::count(table.columns, column) > 0) continue;
-    return invalid_argument(fmt::format("no part of {} that is read has a column \"{}\"",
-                                        name.empty() ? loading.recipe.data.path : name, column));
+    if (!has_all || std::ranges::count(table->columns, column) > 0) continue;
+    return invalid_argument(
+        fmt::format("{}: no part has a column \"{}\"", shown_path(loading, name), column));
   }
   return table;
 }
@@ -123,13 +124,13 @@ Status load_table(Loading& loading) {
   if (loading.with_training) {
     STORMO_ASSIGN_OR_RETURN(data::Table table, read(loading, recipe.data.train, {}));
     STORMO_RETURN_IF_ERROR(
-        settle_table(recipe, table, settled).within(path_of(recipe, recipe.data.train)));
+        settle_table(recipe, table, settled).within(shown_path(loading, recipe.data.train)));
     STORMO_ASSIGN_OR_RETURN(loading.data.train, make_table(loading, std::move(table)));
   }
   const auto open = [&](const std::string& name) -> Result<DatasetPtr> {
     STORMO_ASSIGN_OR_RETURN(data::Table held_out, read(loading, name, settled.columns));
     auto dataset = make_table(loading, std::move(held_out));
-    return dataset.ok() ? std::move(dataset) : dataset.status().within(path_of(recipe, name));
+    return dataset.ok() ? std::move(dataset) : dataset.status().within(shown_path(loading, name));
   };
   return load_splits(loading, open);
 }

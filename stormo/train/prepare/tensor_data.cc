@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include <torch/types.h>
@@ -26,12 +27,10 @@ bool is_vertical(const Recipe& recipe) {
 Result<data::NpyArray> open_columns(const Loading& loading, const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "images.npy").string();
   STORMO_ASSIGN_OR_RETURN(const data::NpyArray all, data::NpyArray::open(path));
-  const std::vector<std::int64_t>& shape = all.shape();
-  const std::int64_t numbers =
-      shape.size() < 2 ? 0 : c10::multiply_integers(shape.begin() + 1, shape.end());
+  const std::int64_t numbers = all.sample_elements();
   if (numbers == 0) {
     return invalid_argument(fmt::format("{} has shape [{}]; give rows of numbers, [samples, ...]",
-                                        path, fmt::join(shape, ", ")));
+                                        path, fmt::join(all.shape(), ", ")));
   }
   plan::Share mine{0, numbers};
   if (loading.rank && loading.recipe.data.parts.empty()) {
@@ -60,7 +59,7 @@ Result<torch::Tensor> load_labels(const std::string& folder, std::int64_t sample
       path.string()));
 }
 
-/// All columns of several folders, in memory.
+/// All columns of several folders, in memory, as the numbers that ranks would make of them.
 Result<TensorDatasetPtr> join_parts(const Loading& loading, const std::string& name) {
   const Recipe& recipe = loading.recipe;
   std::vector<torch::Tensor> columns;
@@ -68,19 +67,21 @@ Result<TensorDatasetPtr> join_parts(const Loading& loading, const std::string& n
   for (const std::size_t i : parts_to_read(loading)) {
     const std::string folder = path_of(recipe, name, i);
     const bool labelled = static_cast<int>(i) == recipe.train.strategy.labels;
-    STORMO_ASSIGN_OR_RETURN(const data::NpyArray array, open_columns(loading, folder));
-    STORMO_ASSIGN_OR_RETURN(columns.emplace_back(), array.load());
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor labels,
-                            load_labels(folder, array.shape().front(), labelled, true));
+    STORMO_ASSIGN_OR_RETURN(data::NpyArray array, open_columns(loading, folder));
+    const std::int64_t rows = array.shape().front();
+    STORMO_ASSIGN_OR_RETURN(const torch::Tensor labels, load_labels(folder, rows, labelled, true));
     if (labelled) targets = labels;
-    const torch::Tensor& first = columns.front();
-    if (columns.back().size(0) == first.size(0) && columns.back().dtype() == first.dtype())
-      continue;
-    return invalid_argument(fmt::format(
-        "{} has {} rows of {}, the first part {} of {}; all parts must have the same samples, and "
-        "one type",
-        folder, columns.back().size(0), c10::toString(columns.back().scalar_type()), first.size(0),
-        c10::toString(first.scalar_type())));
+    auto part = data::TensorDataset::create(std::move(array), labels, scalar_type(recipe),
+                                            target_kind(recipe));
+    if (!part.ok()) return part.status().within(folder);
+    if (!columns.empty() && rows != columns.front().size(0)) {
+      return invalid_argument(
+          fmt::format("{} has {} rows, the first part {}; all parts must have the same samples",
+                      folder, rows, columns.front().size(0)));
+    }
+    std::vector<std::int64_t> all(static_cast<std::size_t>(rows));
+    std::iota(all.begin(), all.end(), std::int64_t{0});
+    columns.push_back((*part)->get(all, 0).input);
   }
   return data::TensorDataset::create(torch::cat(columns, 1), targets, scalar_type(recipe),
                                      target_kind(recipe));
@@ -132,7 +133,7 @@ Status load_tensors(Loading& loading) {
       settled.input = tensors.sample_shape();
     } else if (tensors.sample_shape() != settled.input) {
       return invalid_argument(fmt::format(
-          "{}: samples of shape [{}], the training part has [{}]", path_of(loading.recipe, name),
+          "{}: samples of shape [{}], the training part has [{}]", shown_path(loading, name),
           fmt::join(tensors.sample_shape(), ", "), fmt::join(settled.input, ", ")));
     }
     if (is_labelled(loading)) classes = std::max(classes, tensors.classes());

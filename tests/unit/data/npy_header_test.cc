@@ -69,6 +69,7 @@ TEST(NpyHeader, RefusesWhatDoesNotAddUp) {
         "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4294967296, 2147483648)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"}) {
     EXPECT_EQ(status(bad, 4).code(), Code::kCorrupt) << bad;
   }

@@ -220,6 +220,13 @@ TEST_F(TableTest, JoinsColumnsOfTheSameRows) {
               HasSubstr("rows with other values of data.id"));
   EXPECT_THAT(join_tables({a, part("z,who,kind\n7,1,u\n", true)}).status().message(),
               HasSubstr("a part has 1 rows, the first one 2"));
+  EXPECT_THAT(join_tables({a, part("y,who,kind\n7,1,u\n8,2,v\n", true)}).status().message(),
+              HasSubstr("two parts have a column \"y\""));
+}
+
+TEST_F(TableTest, AnIdIsNoFeatureThatIsNamed) {
+  EXPECT_THAT(read("who,x,y\n2,3,4\n", {.columns = {"who", "x"}, .id = "who"}).status().message(),
+              HasSubstr("data.columns names \"who\", which is data.id and no feature"));
 }
 
 }  // namespace
