@@ -138,6 +138,7 @@ class Measurements {
     train::Strategy& s = options.strategy;
     std::tie(s.tensor, s.context, s.sequence_parallel) = ranks;
     s.attention = plan::AttentionForm::kRing;
+    s.spatial.clear();  // no candidate has a grid
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
       STORMO_ASSIGN_OR_RETURN(const train::StepMeasurement now,

@@ -190,10 +190,13 @@ Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const Step
   bool known = false;
   const int slices = plan::slice_of(step.plan.mesh, 0).parts;
   const int positions = plan::context_part(step.plan.mesh, 0).parts;
+  const bool has_grid = !plan::place_axes(step.plan.mesh).empty();
+  const int grid = has_grid ? plan::sample_part(step.plan.mesh, 0).parts : 1;
+  int in_places = grid > 1 ? segments_of_places(step.plan.model) : 0;
   for (const plan::SegmentShape& s : step.plan.model.segments) {
-    const bool split = s.splits_output || !s.sums.forward.empty();
-    const double operations =
-        static_cast<double>(s.flops_per_sample * step.samples) / (split ? slices : 1) / positions;
+    const bool split = s.splits_output || !s.sums.forward.empty() || !s.split_windows.empty();
+    const double operations = static_cast<double>(s.flops_per_sample * step.samples) /
+                              (split ? slices : 1) / positions / (in_places-- > 0 ? grid : 1);
     known = known || operations > 0;
     times.forward.push_back(operations / (gflops_of(o) * 1e9));
     times.backward.push_back(2 * times.forward.back());

@@ -50,6 +50,13 @@ Status check(const plan::StepPlan& in, int ranks) {
                               std::to_string(p.split.units) + " parts, not into " +
                               std::to_string(ranks) + "; use fewer ranks");
     }
+    for (const plan::Window& w : s.split_windows) {
+      const std::int64_t rows = std::min(w.height, rows_out(w, w.height));
+      if (rows >= ranks) continue;
+      return invalid_argument(who + "segment '" + s.name + "' has a map of " +
+                              std::to_string(rows) + " rows, fewer than " + std::to_string(ranks) +
+                              " ranks; use fewer ranks");
+    }
   }
   if (splits) return {};
   return invalid_argument(who +

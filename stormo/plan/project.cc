@@ -84,8 +84,9 @@ std::vector<std::string> model_axes(const Mesh& mesh) { return axes_of(mesh, tru
 std::vector<std::string> data_axes(const Mesh& mesh) { return axes_of(mesh, false); }
 
 int random_stream(const StepPlan& plan, Rank rank) {
+  // what is behind the sum over places is the same on all ranks of a grid, with its dropout
   const auto differs = [&](const std::string& axis) {
-    return plan.sequence_parallel || axis != kTensorAxis;
+    return !cuts_places(axis) && (plan.sequence_parallel || axis != kTensorAxis);
   };
   return part_over(plan.mesh, rank, differs).index;
 }

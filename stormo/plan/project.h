@@ -58,7 +58,7 @@ std::vector<std::string> model_axes(const Mesh& mesh);
 /// The others: the ranks of a group over them have the same part of the model, or shards of it.
 std::vector<std::string> data_axes(const Mesh& mesh);
 /// The rank's number among those that draw different random numbers: ranks that compute layers
-/// together draw the same ones, unless they have parts of the positions.
+/// or images together draw the same ones, unless they have parts of the positions.
 int random_stream(const StepPlan& plan, Rank rank);
 /// In how many equal parts ranks that compute the same samples have the output of a segment.
 int parts_of_output(const StepPlan& plan, int segment);

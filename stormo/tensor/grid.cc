@@ -5,6 +5,7 @@
 // of the rows that arrived, give each rank what it reads, with the corners.
 #include <stormo/tensor/grid.h>
 
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,28 +31,35 @@ constexpr std::int64_t kRows = 2, kColumns = 3;  // dimensions of a map
 class Cut {
  public:
   Cut(const plan::Window& window, std::int64_t dim, const Line& line)
-      : window_(window),
-        dim_(dim),
-        extent_(dim == kRows ? window.height : window.width),
-        line_(line),
-        own_(line.share(extent_)),
-        read_(read_by(line.part().index)) {
+      : dim_(dim),
+        ranks_(line.ranks()),
+        own_(line.share(dim == kRows ? window.height : window.width)) {
+    const std::int64_t extent = dim == kRows ? window.height : window.width;
+    const auto [parts, index] = std::pair(line.part().parts, line.part().index);
+    read_ = rows_read(window, extent, parts, index);
     // with padding, as the layer reads it
-    const Share out = line.share(rows_out(window, extent_));
+    const Share out = line.share(rows_out(window, extent));
     begin_ = out.begin * window.stride - window.padding;
     end_ = (out.end - 1) * window.stride - window.padding + window.kernel;
+    for (int i = 0; i < parts; ++i) {
+      const Share theirs = plan::share(extent, parts, i);
+      const Share read_there = rows_read(window, extent, parts, i);
+      send_.push_back(i == index ? Share{} : common(own_, read_there));
+      receive_.push_back(i == index ? Share{} : common(theirs, read_));
+      crosses_ = crosses_ || common(theirs, read_there).size() != read_there.size();
+    }
   }
 
   /// Rows that this rank has.
   const Share& own() const { return own_; }
   /// Rows of the map that it reads.
   const Share& read() const { return read_; }
-  /// What it has and reads; may be empty.
-  Share kept() const { return common(own_, read_); }
   /// How many rows a layer without padding computes from.
   std::int64_t padded() const { return end_ - begin_; }
   /// Where a row of the map is among them.
   std::int64_t place(std::int64_t row) const { return row - begin_; }
+  /// Whether it reads all that it has.
+  bool keeps_all() const { return kept().size() == own_.size(); }
 
   /// What lies outside of the map, in what a layer computes from.
   void zero_edges(const Tensor& padded_map) const {
@@ -60,42 +68,43 @@ class Cut {
     padded_map.narrow(dim_, end, padded() - end).zero_();
   }
 
-  /// Gives each rank the rows that it reads and others have: from `owned`, which begins with row
-  /// own().begin, to `out`, which begins with row read().begin.
-  void exchange(const Tensor& owned, const Tensor& out) const {
-    std::vector<Share> send, receive;
-    if (!find(send, receive)) return;
-    const Tensor arrived = all_to_all(owned, own_.begin, send, receive, out);
-    unpack(arrived, receive, out, [](const Tensor& to, const Tensor& from) { to.copy_(from); });
+  /// Rows that this rank has and reads: from `owned`, which begins with row own().begin, to `out`,
+  /// which begins with row read().begin.
+  void copy_kept(const Tensor& owned, const Tensor& out) const {
+    kept_of_read(out).copy_(kept_of_own(owned));
   }
-  /// The reverse, of gradients: those of rows that others have go there, and are added to what
-  /// `owned` has.
-  void add_back(const Tensor& out, const Tensor& owned) const {
-    std::vector<Share> send, receive;
-    if (!find(receive, send)) return;
-    const Tensor arrived = all_to_all(out, read_.begin, send, receive, owned);
-    unpack(
-        arrived, receive, owned, [](const Tensor& to, const Tensor& from) { to.add_(from); },
-        own_.begin);
+
+  /// Gives each rank the rows that it reads and others have; tensors as in copy_kept().
+  void exchange(const Tensor& owned, const Tensor& out) const {
+    if (!crosses_) return;
+    const Tensor arrived = all_to_all(owned, own_.begin, send_, receive_, out);
+    unpack(arrived, receive_, out, read_.begin,
+           [](const Tensor& to, const Tensor& from) { to.copy_(from); });
+  }
+
+  /// The reverse of both, of the gradients of what was read: in memory of its own the sums of those
+  /// of the rows that this rank has.
+  Tensor gradients_of_own(const Tensor& out) const {
+    std::vector<std::int64_t> sizes = out.sizes().vec();
+    sizes[static_cast<std::size_t>(dim_)] = own_.size();
+    const Tensor owned =
+        keeps_all() ? at::empty(sizes, out.options()) : at::zeros(sizes, out.options());
+    kept_of_own(owned).copy_(kept_of_read(out));
+    if (!crosses_) return owned;
+    const Tensor arrived = all_to_all(out, read_.begin, receive_, send_, owned);
+    unpack(arrived, send_, owned, own_.begin,
+           [](const Tensor& to, const Tensor& from) { to.add_(from); });
+    return owned;
   }
 
  private:
-  Share read_by(int index) const { return rows_read(window_, extent_, line_.part().parts, index); }
+  Share kept() const { return common(own_, read_); }
+  Tensor kept_of_own(const Tensor& owned) const { return rows_of(owned, own_.begin, kept()); }
+  Tensor kept_of_read(const Tensor& out) const { return rows_of(out, read_.begin, kept()); }
 
-  /// By rank: the rows of this rank that it reads, and its rows that this rank reads. False where
-  /// no rank of the line needs anything.
-  bool find(std::vector<Share>& to, std::vector<Share>& from) const {
-    const int parts = line_.part().parts;
-    bool any = false;
-    for (int i = 0; i < parts; ++i) {
-      const bool self = i == line_.part().index;
-      to.push_back(self ? Share{} : common(own_, read_by(i)));
-      from.push_back(self ? Share{} : common(plan::share(extent_, parts, i), read_));
-      for (int j = 0; j < parts; ++j) {
-        any = any || (i != j && common(plan::share(extent_, parts, i), read_by(j)).size() > 0);
-      }
-    }
-    return any;
+  /// Of `x`, which begins with row `first`.
+  Tensor rows_of(const Tensor& x, std::int64_t first, const Share& rows) const {
+    return x.narrow(dim_, rows.size() == 0 ? 0 : rows.begin - first, rows.size());
   }
 
   /// Rows `send` of `x`, which begins with row `first`; flat, one rank's behind the other's.
@@ -108,53 +117,44 @@ class Cut {
     };
     const std::vector<std::int64_t> in_counts = counts(x, send), out_counts = counts(like, receive);
     std::vector<Tensor> packed;
-    for (const Share& s : send) {
-      packed.push_back(x.narrow(dim_, s.size() == 0 ? 0 : s.begin - first, s.size()).flatten());
-    }
+    for (const Share& s : send) packed.push_back(rows_of(x, first, s).flatten());
     const Tensor in = at::cat(packed);
-    std::int64_t arriving = 0;
-    for (const std::int64_t n : out_counts) arriving += n;
-    if (line_.ranks() == nullptr) return at::zeros({arriving}, x.options());
+    const std::int64_t arriving =
+        std::accumulate(out_counts.begin(), out_counts.end(), std::int64_t{0});
+    if (ranks_ == nullptr) return at::zeros({arriving}, x.options());
     const Tensor out = at::empty({arriving}, x.options());
-    throw_if_error(line_.ranks()
-                       ->all_to_all(buffer_of(in), in_counts, buffer_of(out), out_counts)
+    throw_if_error(ranks_->all_to_all(buffer_of(in), in_counts, buffer_of(out), out_counts)
                        .within("halo of a map"));
     return out;
   }
 
+  /// Puts what arrived into rows of `to`, which begins with row `first`.
   template <class Put>
   void unpack(const Tensor& arrived, const std::vector<Share>& rows, const Tensor& to,
-              const Put& put) const {
-    unpack(arrived, rows, to, put, read_.begin);
-  }
-  template <class Put>
-  void unpack(const Tensor& arrived, const std::vector<Share>& rows, const Tensor& to,
-              const Put& put, std::int64_t first) const {
+              std::int64_t first, const Put& put) const {
     std::int64_t at = 0;
     for (const Share& s : rows) {
       if (s.size() == 0) continue;
-      const Tensor there = to.narrow(dim_, s.begin - first, s.size());
+      const Tensor there = rows_of(to, first, s);
       put(there, arrived.narrow(0, at, there.numel()).view(there.sizes()));
       at += there.numel();
     }
   }
 
-  const plan::Window& window_;
-  std::int64_t dim_, extent_;
-  const Line& line_;
+  std::int64_t dim_;
+  comm::Communicator* ranks_;  // null: this rank is alone
   Share own_, read_;
   std::int64_t begin_ = 0, end_ = 0;
+  std::vector<Share> send_, receive_;  // by rank: its rows of mine, and my rows of its
+  bool crosses_ = false;               // some rank of the line reads what it does not have
 };
 
-/// The places of a call; the lines and the window travel by address.
+/// Both dimensions of a map that is read; backward needs them again.
 struct Reading : torch::CustomClassHolder {
-  Reading(const plan::Window& window_, const Line& rows_, const Line& columns_)
-      : window(window_), row_line(rows_), column_line(columns_) {}
+  Reading(const plan::Window& window, const Line& row_line, const Line& column_line)
+      : rows(window, kRows, row_line), columns(window, kColumns, column_line) {}
 
-  plan::Window window;
-  Line row_line, column_line;
-  Cut rows{window, kRows, row_line};
-  Cut columns{window, kColumns, column_line};
+  Cut rows, columns;
 };
 
 struct ReadPlaces : torch::autograd::Function<ReadPlaces> {
@@ -166,29 +166,18 @@ struct ReadPlaces : torch::autograd::Function<ReadPlaces> {
         at::empty({x.size(0), x.size(1), rows.padded(), columns.padded()}, x.options());
     rows.zero_edges(out);
     columns.zero_edges(out);
-    const Share kept_rows = rows.kept(), kept_columns = columns.kept();
     // all rows that are read, of the columns that are here
     const Tensor read = out.narrow(kRows, rows.place(rows.read().begin), rows.read().size());
-    Tensor here = read;
-    const bool all_columns_stay = kept_columns.size() == columns.own().size();
-    if (all_columns_stay) {
-      here = read.narrow(kColumns, columns.place(columns.own().begin), columns.own().size());
-    } else {
-      here =
-          at::empty({x.size(0), x.size(1), rows.read().size(), columns.own().size()}, x.options());
-    }
-    if (kept_rows.size() > 0) {
-      here.narrow(kRows, kept_rows.begin - rows.read().begin, kept_rows.size())
-          .copy_(x.narrow(kRows, kept_rows.begin - rows.own().begin, kept_rows.size()));
-    }
+    const Tensor here =
+        columns.keeps_all()
+            ? read.narrow(kColumns, columns.place(columns.own().begin), columns.own().size())
+            : at::empty({x.size(0), x.size(1), rows.read().size(), columns.own().size()},
+                        x.options());
+    rows.copy_kept(x, here);
     rows.exchange(x, here);
     const Tensor all =
         read.narrow(kColumns, columns.place(columns.read().begin), columns.read().size());
-    if (!all_columns_stay && kept_columns.size() > 0) {
-      all.narrow(kColumns, kept_columns.begin - columns.read().begin, kept_columns.size())
-          .copy_(
-              here.narrow(kColumns, kept_columns.begin - columns.own().begin, kept_columns.size()));
-    }
+    if (!columns.keeps_all()) columns.copy_kept(here, all);
     columns.exchange(here, all);
     return out;
   }
@@ -201,25 +190,7 @@ struct ReadPlaces : torch::autograd::Function<ReadPlaces> {
         gradients.front()
             .narrow(kRows, rows.place(rows.read().begin), rows.read().size())
             .narrow(kColumns, columns.place(columns.read().begin), columns.read().size());
-    const Tensor here = own_lines(all, columns, kColumns);
-    columns.add_back(all, here);
-    const Tensor x = own_lines(here, rows, kRows);
-    rows.add_back(here, x);
-    return {x, Tensor()};
-  }
-
-  /// Of what this rank reads what it has, in memory of its own; zeros where it does not read it.
-  static Tensor own_lines(const Tensor& read, const Cut& cut, std::int64_t dim) {
-    std::vector<std::int64_t> sizes = read.sizes().vec();
-    sizes[static_cast<std::size_t>(dim)] = cut.own().size();
-    const Share kept = cut.kept();
-    const bool all = kept.size() == cut.own().size();
-    const Tensor out = all ? at::empty(sizes, read.options()) : at::zeros(sizes, read.options());
-    if (kept.size() > 0) {
-      out.narrow(dim, kept.begin - cut.own().begin, kept.size())
-          .copy_(read.narrow(dim, kept.begin - cut.read().begin, kept.size()));
-    }
-    return out;
+    return {rows.gradients_of_own(columns.gradients_of_own(all)), Tensor()};
   }
 };
 
@@ -262,7 +233,8 @@ Tensor Grid::take(const Tensor& images) const {
   const Share rows = rows_.share(images.size(kRows)),
               columns = columns_.share(images.size(kColumns));
   return images.narrow(kRows, rows.begin, rows.size())
-      .narrow(kColumns, columns.begin, columns.size());
+      .narrow(kColumns, columns.begin, columns.size())
+      .clone(at::MemoryFormat::Contiguous);
 }
 
 Tensor read_places(const Tensor& x, const plan::Window& window, const Line& rows,

@@ -55,8 +55,8 @@ class Grid {
   /// Null: the rank is alone.
   comm::Communicator* all() const { return all_; }
 
-  /// This rank's places of images [B, C, H, W]; a view. Throws Error (kInvalidArgument) unless
-  /// every rank has some.
+  /// This rank's places of images [B, C, H, W]; a copy, so the images need not stay. Throws Error
+  /// (kInvalidArgument) unless every rank has some.
   torch::Tensor take(const torch::Tensor& images) const;
 
  private:

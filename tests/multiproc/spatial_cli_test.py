@@ -108,7 +108,9 @@ class SpatialTest(TrainTest):
         recipe = (*CNN, "-n", "2", "strategy.spatial=2,1", "precision=float32")
         # 8 samples: of 28 rows with 28 numbers, then of 12 rows with 12 x 16, each rank reads two rows of the other
         first, second = 8 * 4 * 2 * 28, 8 * 4 * 2 * 12 * 16
-        for crossing in self.cost(*recipe)["crossings"]:
+        crossings = self.cost(*recipe)["crossings"]
+        self.assertEqual(sorted((c["from"], c["to"]) for c in crossings), [(0, 1), (1, 0)])
+        for crossing in crossings:
             self.assertEqual((crossing["places"], crossing["gradients"]), (first + second, second))
         self.assertIn("places that it reads", self.stormo("plan", "cost", *recipe).stdout)
 
@@ -128,6 +130,27 @@ class SpatialTest(TrainTest):
         shown = self.stormo("plan", "show", *recipe)
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("split_window 8,14,14 kernel 3 padding 1", shown.stdout)
+
+    def test_a_simulation_divides_what_is_computed(self):
+        for recipe, part in ((CNN, "strategy.spatial=2,1"), (LOCAL, "strategy.tensor=2")):
+            times = []
+            for way in (("-n", "1", "strategy.tensor=1"), ("-n", "2", part)):
+                done = self.stormo("plan", "simulate", *recipe, *way, "--gflops", "0.01", "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                times.append(json.loads(done.stdout.splitlines()[-1])["seconds"])
+            self.assertLess(times[1], 0.7 * times[0], recipe)
+
+    def test_a_search_compares_ways_without_a_grid(self):
+        memory = []
+        for keys in ((), ("strategy.spatial=2,1",)):
+            done = self.stormo("plan", "search", "mlp.toml", "model.kind=cnn", "-n", "2", "--json", *keys)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            ways = [json.loads(line) for line in done.stdout.splitlines()[:-1]]
+            memory.append({way["plan"]: way["memory"] for way in ways})
+        both = memory[0].keys() & memory[1].keys()  # the times, and so the best ten, differ
+        self.assertTrue(both, memory)
+        for plan in both:
+            self.assertEqual(memory[0][plan], memory[1][plan], plan)
 
 
 if __name__ == "__main__":

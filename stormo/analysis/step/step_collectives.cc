@@ -266,6 +266,7 @@ class Sizes {
   /// forward what the last of these segments computes.
   void sums_over_places() {
     const std::vector<std::string> axes = plan::place_axes(plan_.mesh);
+    if (axes.empty()) return;
     const bool backward = passes_gradient(a_.kind);
     const int first_trained = backward ? first_trained_segment(model_) : 0;
     for (int s = std::max(a_.range.first, first_trained); s <= a_.range.last; ++s) {

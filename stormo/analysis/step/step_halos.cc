@@ -82,7 +82,9 @@ std::vector<HaloExchange> halos_of(const plan::StepPlan& plan, const plan::Actio
       a.kind == plan::ActionKind::kForward || a.kind == plan::ActionKind::kRecompute;
   const bool backwards = passes_gradient(a.kind);
   std::vector<HaloExchange> out;
-  if (!forwards && !backwards) return out;
+  const bool in_parts =
+      !plan::place_axes(plan.mesh).empty() || plan.mesh.find(plan::kTensorAxis) >= 0;
+  if (!in_parts || (!forwards && !backwards)) return out;
   const int first_trained = backwards ? first_trained_segment(plan.model) : 0;
   const DType own = parameter_type(plan.model);
   for (int s = std::max(a.range.first, first_trained); s <= a.range.last; ++s) {

@@ -89,6 +89,7 @@ TEST(SpatialPlan, RanksOfAGridLoadTheSame) {
     EXPECT_EQ(columns_part(p.mesh, r), (plan::Part{r % 3, 3}));
     EXPECT_EQ(sample_part(p.mesh, r), (plan::Part{r % 6, 6}));
     EXPECT_EQ(copy_of_model(p.mesh, r), (plan::Part{r, 12}));
+    EXPECT_EQ(random_stream(p, r), r / 6);  // what is behind the head is the same on all of a grid
   }
   EXPECT_EQ(parts_of_output(p, 0), 6);
   EXPECT_EQ(parts_of_output(p, 2), 1);  // the head's is whole
@@ -262,6 +263,17 @@ TEST(SpatialPlan, RefusesWhatCannotBeCut) {
     EXPECT_NE(all.find(part), std::string::npos) << all;
   }
   EXPECT_EQ(why(network(3), 12, 16), "");
+}
+
+TEST(LocalConnectivity, NeedsRowsForEachRank) {
+  plan::ModelShape net = network(3);
+  net.segments[0].parameters[0].split.units = 20;
+  net.segments[0].split_windows = {{kChannels, kHeight, kWidth, 3, 2, 1}};
+  const Status refused = compose(one_device(net), {tensor_parallel(7)}).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("'conv0' has a map of 6 rows, fewer than 7 ranks"),
+            std::string::npos)
+      << refused.message();
 }
 
 TEST(SpatialPlan, VerifyRefusesOtherForms) {
