@@ -292,6 +292,16 @@ class Sizes {
   std::vector<Collective> out_;
 };
 
+/// In how many ways collectives over ranks with the same slice differ: 1 where all ranks of
+/// kTensorAxis have equally much, else their number.
+int different_slices(const plan::StepPlan& plan) {
+  const int parts = slice_of(plan.mesh, 0).parts;
+  for (const plan::ParameterShape* p : flatten(plan.model)) {
+    if (!p->split.counts.empty() || p->split.units % parts != 0) return parts;
+  }
+  return 1;
+}
+
 }  // namespace
 
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
@@ -311,14 +321,20 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
     return all;
   }
   const plan::Stages part(plan.model);
+  const int slices = different_slices(plan);
   std::vector<Collective> out;
   for (int s = 0; s < stages; ++s) {
     if (!part.concern(a, s)) continue;
     const bool tied = a.kind == ActionKind::kSumTied;
-    const plan::ModelShape model = largest_model_of(plan.model, plan.mesh, s);
-    for (Collective& c : Sizes(plan, model, action, sizes).find()) {
-      if (stages > 1) c.stages = tied ? part.of_parameter(a.range.first) : std::vector<int>{s};
-      out.push_back(std::move(c));
+    for (int slice = 0; slice < slices; ++slice) {
+      const plan::ModelShape model = model_of(plan.model, s, {slice, slice_of(plan.mesh, 0).parts});
+      for (Collective& c : Sizes(plan, model, action, sizes).find()) {
+        const bool is_inside = slices > 1 && std::ranges::count(c.axes, plan::kTensorAxis) == 0;
+        if (slice > 0 && !is_inside) continue;  // of all slices together
+        if (is_inside) c.slice = slice;
+        if (stages > 1) c.stages = tied ? part.of_parameter(a.range.first) : std::vector<int>{s};
+        out.push_back(std::move(c));
+      }
     }
     if (tied) break;  // one sum over all of its stages
   }

@@ -41,6 +41,7 @@ struct Collective {
   DType dtype = DType::kFloat32;
   std::vector<std::string> axes;  ///< mesh axes whose ranks take part together
   std::vector<int> stages = {};   ///< of a pipeline, whose ranks take part; empty: all
+  int slice = -1;                 ///< whose ranks take part: those with this one; negative: all
   /// Done only where these ranks are on several hosts: there the weights of an average are added up
   /// first.
   bool only_between_hosts = false;
@@ -57,8 +58,8 @@ struct Collective {
 /// rows of sparse tables travel no plan knows: they are left out. Of computations those inside of
 /// layers that several ranks compute together (plan::InnerSums), of attention over positions of
 /// several ranks, and of what ranks with parts of the places add up; their halos are no collectives
-/// here (halos_of()). None for axes of one rank, and for barriers, which move nothing; nor for what
-/// a worker exchanges with servers (server_bytes()).
+/// here (crossings_of()). None for axes of one rank, and for barriers, which move nothing; nor for
+/// what a worker exchanges with servers (server_bytes()).
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
 

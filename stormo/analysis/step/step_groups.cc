@@ -19,12 +19,13 @@ StepGroups::StepGroups(plan::Mesh mesh, const std::vector<int>& ranks_per_host)
 }
 
 const std::vector<StepGroups::Group>& StepGroups::over(const std::vector<std::string>& axes,
-                                                       const std::vector<int>& stages) {
-  const auto [entry, is_new] = groups_.try_emplace({axes, stages});
+                                                       const std::vector<int>& stages, int slice) {
+  const auto [entry, is_new] = groups_.try_emplace({axes, stages, slice});
   if (!is_new) return entry->second;
   std::map<std::vector<int>, std::size_t> by_others;  // coordinates on the other axes
   for (Rank r = 0; r < mesh_.size(); ++r) {
     if (!stages.empty() && std::ranges::count(stages, stage_of(mesh_, r)) == 0) continue;
+    if (slice >= 0 && slice_of(mesh_, r).index != slice) continue;
     std::vector<int> others = mesh_.coordinates(r);
     for (std::size_t i = 0; i < others.size(); ++i) {
       if (std::ranges::count(axes, mesh_.axes[i].name) > 0) others[i] = 0;

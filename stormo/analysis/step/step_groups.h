@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include <stormo/base/ids.h>
@@ -23,10 +23,10 @@ class StepGroups {
   /// `ranks_per_host` has as many ranks as `mesh`.
   StepGroups(plan::Mesh mesh, const std::vector<int>& ranks_per_host);
 
-  /// Every rank is in one of them, if it is of one of the stages (empty: all). Computed once for
-  /// each set of axes and stages; O(ranks).
+  /// Every rank is in one of them, if it is of one of the stages (empty: all) and has this slice
+  /// (negative: any). Computed once for the same arguments; O(ranks).
   const std::vector<Group>& over(const std::vector<std::string>& axes,
-                                 const std::vector<int>& stages = {});
+                                 const std::vector<int>& stages = {}, int slice = -1);
 
   bool same_host(Rank a, Rank b) const {
     return host_of_[static_cast<std::size_t>(a)] == host_of_[static_cast<std::size_t>(b)];
@@ -35,7 +35,8 @@ class StepGroups {
  private:
   plan::Mesh mesh_;
   std::vector<int> host_of_;  // by rank
-  std::map<std::pair<std::vector<std::string>, std::vector<int>>, std::vector<Group>> groups_;
+  using Key = std::tuple<std::vector<std::string>, std::vector<int>, int>;
+  std::map<Key, std::vector<Group>> groups_;
 };
 
 }  // namespace stormo::analysis
