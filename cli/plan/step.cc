@@ -16,7 +16,7 @@
 #include <cli/plan/output.h>
 #include <cli/plan/timeline.h>
 #include <stormo/analysis/step/step_cost.h>
-#include <stormo/analysis/step/step_halos.h>
+#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/project.h>
@@ -66,20 +66,21 @@ json to_json(const Memory& m) {
           {"total", m.total()}};
 }
 
-/// What one rank sends to another of the places that the other one reads, and of their gradients.
-struct Crossing {
-  std::int64_t places = 0, gradients = 0;  // bytes in a step
+/// What one rank sends to another of the places or states that the other one reads, and of their
+/// gradients.
+struct Sent {
+  std::int64_t values = 0, gradients = 0;  // bytes in a step
 };
-using Crossings = std::map<std::pair<Rank, Rank>, Crossing>;
+using Crossings = std::map<std::pair<Rank, Rank>, Sent>;
 
 Crossings crossings_of(const StepInput& step) {
   Crossings out;
   for (const plan::Action& a : step.plan.actions) {
     const bool back = passes_gradient(a.kind);
-    for (const analysis::HaloExchange& e : analysis::halos_of(step.plan, a, step.sizes)) {
-      for (const analysis::HaloExchange::Message& m : e.messages) {
-        Crossing& c = out[{m.from, m.to}];
-        (back ? c.gradients : c.places) += m.bytes;
+    for (const analysis::Crossing& e : analysis::crossings_of(step.plan, a, step.sizes)) {
+      for (const analysis::Crossing::Message& m : e.messages) {
+        Sent& c = out[{m.from, m.to}];
+        (back ? c.gradients : c.values) += m.bytes;
       }
     }
   }
@@ -104,7 +105,7 @@ json cost_json(const StepInput& step, const Estimate& e) {
   for (const auto& [ends, c] : crossings_of(step)) {
     crossings.push_back({{"from", ends.first},
                          {"to", ends.second},
-                         {"places", c.places},
+                         {"values", c.values},
                          {"gradients", c.gradients}});
   }
   return json{{"plan", step.plan.strategy},
@@ -142,16 +143,16 @@ void print_traffic(const Estimate& e) {
   }
 }
 
-/// Only where ranks have parts of maps.
+/// Only where ranks have parts of maps, or of a graph.
 void print_crossings(const StepInput& step) {
   const Crossings all = crossings_of(step);
   if (all.empty()) return;
-  Rows rows{{"from rank", "to rank", "places that it reads", "their gradients, back"}};
+  Rows rows{{"from rank", "to rank", "what it reads", "their gradients, back"}};
   for (const auto& [ends, c] : all) {
     if (rows.size() > kShownRanks) break;
     // the gradients of what is sent this way come back the other way
     const auto back = all.find({ends.second, ends.first});
-    rows.push_back({fmt::to_string(ends.first), fmt::to_string(ends.second), bytes_text(c.places),
+    rows.push_back({fmt::to_string(ends.first), fmt::to_string(ends.second), bytes_text(c.values),
                     bytes_text(back == all.end() ? 0 : back->second.gradients)});
   }
   print_table(rows, false);
@@ -194,7 +195,8 @@ Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const Step
   const int grid = has_grid ? plan::sample_part(step.plan.mesh, 0).parts : 1;
   int in_places = grid > 1 ? segments_of_places(step.plan.model) : 0;
   for (const plan::SegmentShape& s : step.plan.model.segments) {
-    const bool split = s.splits_output || !s.sums.forward.empty() || !s.split_windows.empty();
+    const bool split = s.splits_output || !s.sums.forward.empty() || !s.split_windows.empty() ||
+                       !s.state_crossings.empty();
     const double operations = static_cast<double>(s.flops_per_sample * step.samples) /
                               (split ? slices : 1) / positions / (in_places-- > 0 ? grid : 1);
     known = known || operations > 0;

@@ -74,6 +74,7 @@ plan::ModelShape Chain::split_shape() const {
                                .keys = context.keys,
                                .windows = std::move(places.windows),
                                .split_windows = split.windows,
+                               .state_crossings = split.state_crossings,
                                .norms = std::move(places.norms),
                                .place_sum = places.sum};
     for (const auto& [name, how] : split.parameters) {

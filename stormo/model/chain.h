@@ -23,6 +23,8 @@ struct SplitForm {
   bool splits_output = false;  ///< each rank has a part of the output, in its last dimension
   /// What it reads of maps of whose rows each rank has a part.
   std::vector<plan::Window> windows = {};
+  /// What ranks send each other where each computes a part of a graph (plan::SegmentShape).
+  std::vector<std::vector<plan::StateCrossing>> state_crossings = {};
 };
 
 /// How ranks compute a segment that have parts of the positions of each sample (context

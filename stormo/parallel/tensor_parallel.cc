@@ -45,7 +45,12 @@ Status check(const plan::StepPlan& in, int ranks) {
     }
     for (const plan::ParameterShape& p : s.parameters) {
       splits = splits || p.split.units > 0;
-      if (p.split.units == 0 || p.split.units >= ranks) continue;
+      if (!p.split.counts.empty() && std::ssize(p.split.counts) != ranks) {
+        return invalid_argument(who + "segment '" + s.name + "' is divided over " +
+                                std::to_string(p.split.counts.size()) + " ranks, not over " +
+                                std::to_string(ranks) + "; use as many");
+      }
+      if (!p.split.counts.empty() || p.split.units == 0 || p.split.units >= ranks) continue;
       return invalid_argument(who + "'" + p.name + "' can be cut into " +
                               std::to_string(p.split.units) + " parts, not into " +
                               std::to_string(ranks) + "; use fewer ranks");

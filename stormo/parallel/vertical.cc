@@ -8,6 +8,7 @@
 // papers: docs/algorithms.md, vertical.h.
 #include <stormo/parallel/vertical.h>
 
+#include <algorithm>
 #include <string>
 
 #include <stormo/analysis/step/step_form.h>
@@ -53,7 +54,8 @@ Status check(const plan::ModelShape& model, const VerticalOptions& o) {
                             std::to_string(o.ranks) + " ranks; use fewer ranks");
   }
   if (o.columns.empty()) return {};
-  if (analysis::counts_fit({.units = columns, .counts = o.columns}, o.ranks)) return {};
+  const bool fits = analysis::counts_fit({.units = columns, .counts = o.columns}, o.ranks);
+  if (fits && std::ranges::min(o.columns) >= 1) return {};
   std::string counts;
   for (const std::int64_t n : o.columns) counts += (counts.empty() ? "" : ", ") + std::to_string(n);
   return invalid_argument(kWho + "ranks with " + counts + " columns are not " +

@@ -17,9 +17,10 @@ inline constexpr int kMaxSegments = 1 << 16;
 inline constexpr int kMaxPeriod = 1 << 20;  // steps
 inline constexpr int kMaxDelay = 1 << 16;   // steps
 inline constexpr int kMaxParameters = 1 << 20;
-inline constexpr int kMaxDimensions = 64;           // of a parameter
-inline constexpr std::size_t kMaxInnerSums = 1024;  // of a segment
-inline constexpr int kMaxExtent = 1 << 20;          // channels, rows or columns of a map
+inline constexpr int kMaxDimensions = 64;                   // of a parameter
+inline constexpr std::size_t kMaxInnerSums = 1024;          // of a segment
+inline constexpr std::size_t kMaxStateCrossings = 1 << 16;  // of an exchange
+inline constexpr int kMaxExtent = 1 << 20;                  // channels, rows or columns of a map
 inline constexpr int kMaxActions = 1 << 20;
 inline constexpr std::size_t kMaxNameBytes = 256;
 

@@ -54,6 +54,7 @@ ModelShape stated_for(ModelShape model, const Together& how) {
     s.sums = {};
     s.splits_output = false;
     s.split_windows.clear();
+    s.state_crossings.clear();
     for (ParameterShape& p : s.parameters) p.split = {};
   }
   return model;

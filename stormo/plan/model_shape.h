@@ -25,7 +25,7 @@ struct Split {
   int dim = 0;
   int blocks = 1;
   std::int64_t units = 0;  ///< 0: each rank has the whole
-  /// Units of each rank, at least 1; empty: as even as possible.
+  /// Units of each rank; empty: as even as possible.
   std::vector<std::int64_t> counts = {};
   bool operator==(const Split&) const = default;
 };
@@ -59,6 +59,14 @@ std::int64_t rows_out(const Window& window, std::int64_t rows);
 Share rows_read(const Window& window, std::int64_t rows, int parts, int index);
 /// What two ranges have in common; of size 0 if that is nothing.
 Share common(const Share& a, const Share& b);
+
+/// What one of the ranks that compute parts of a graph of segments sends to another of each sample
+/// (plan/segment_graph.h).
+struct StateCrossing {
+  int from = 0, to = 0;       ///< coordinates on kTensorAxis
+  std::int64_t elements = 0;  ///< of all states together
+  bool operator==(const StateCrossing&) const = default;
+};
 
 struct ParameterShape {
   std::string name;           ///< "block0.qkv.weight"
@@ -114,6 +122,10 @@ struct SegmentShape {
   std::vector<Window> windows = {};
   /// Of which the ranks of kTensorAxis have parts of the rows; only with this axis.
   std::vector<Window> split_windows = {};
+  /// What the ranks of kTensorAxis send each other where each computes a part of a graph: exchange
+  /// by exchange, in the order of forward. The last one gives every rank the output. In backward
+  /// the gradients of the others come back. Only with this axis.
+  std::vector<std::vector<StateCrossing>> state_crossings = {};
   /// Channels of each batch normalisation over the places of all ranks; only with kRowsAxis or
   /// kColumnsAxis.
   std::vector<std::int64_t> norms = {};

@@ -156,15 +156,19 @@ ModelShape model_of(const ModelShape& model, int stage, const Part& slice) {
   return out;
 }
 
-// share() gives the last part what is left over. Where counts are stated, all are the same.
+// share() gives the last part what is left over. Where counts are stated, the parts are compared.
 ModelShape largest_model_of(const ModelShape& model, const Mesh& mesh, int stage) {
   const int parts = slice_of(mesh, 0).parts;
-  int largest = parts - 1;
+  std::vector<std::int64_t> elements(static_cast<std::size_t>(parts));
   for (const ParameterShape* p : flatten(model)) {
-    const std::vector<std::int64_t>& counts = p->split.counts;
-    if (!counts.empty())
-      largest = static_cast<int>(std::ranges::max_element(counts) - counts.begin());
+    if (p->split.counts.empty()) continue;
+    for (int i = 0; i < parts; ++i) {
+      elements[static_cast<std::size_t>(i)] +=
+          p->elements / p->split.units * share(p->split, parts, i).size();
+    }
   }
+  const auto most = std::ranges::max_element(elements);
+  const int largest = *most == 0 ? parts - 1 : static_cast<int>(most - elements.begin());
   return model_of(model, stage, {largest, parts});
 }
 

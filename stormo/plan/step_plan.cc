@@ -16,6 +16,15 @@ void add(StableHash& h, const char* what, const Window& w) {
   }
 }
 
+void add(StableHash& h, const std::vector<StateCrossing>& exchange) {
+  h.add("states");
+  for (const StateCrossing& c : exchange) {
+    for (const std::int64_t n : {std::int64_t{c.from}, std::int64_t{c.to}, c.elements}) {
+      h.add(static_cast<std::uint64_t>(n));
+    }
+  }
+}
+
 void add(StableHash& h, const ModelShape& model) {
   h.add(std::uint64_t{model.segments.size()});
   for (const SegmentShape& s : model.segments) {
@@ -34,6 +43,7 @@ void add(StableHash& h, const ModelShape& model) {
     if (s.keys != 0) h.add("keys " + std::to_string(s.keys));
     for (const Window& w : s.windows) add(h, "window", w);
     for (const Window& w : s.split_windows) add(h, "split_window", w);
+    for (const auto& exchange : s.state_crossings) add(h, exchange);
     for (const std::int64_t n : s.norms) h.add("norm " + std::to_string(n));
     if (s.place_sum != 0) h.add("place_sum " + std::to_string(s.place_sum));
     h.add(std::uint64_t{s.parameters.size()});

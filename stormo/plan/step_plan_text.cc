@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <stormo/plan/limits.h>
 #include <stormo/plan/mesh_text.h>
@@ -49,6 +50,16 @@ void append(std::string& out, const char* what, const Window& w) {
   if (w.padding != 0) append_field(out, " padding ", w.padding);
 }
 
+/// " states 0 to 1 of 128, 1 to 0 of 64".
+void append(std::string& out, const std::vector<StateCrossing>& exchange) {
+  const char* before = " states ";
+  for (const StateCrossing& c : exchange) {
+    append_field(out, std::exchange(before, ", "), c.from);
+    append_field(out, " to ", c.to);
+    append_field(out, " of ", c.elements);
+  }
+}
+
 void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   append_word(out, s.name);
   append_field(out, " flops=", s.flops_per_sample);
@@ -65,6 +76,7 @@ void append(std::string& out, const SegmentShape& s, std::size_t& parameter) {
   if (s.keys != 0) append_field(out, " keys ", s.keys);
   for (const Window& w : s.windows) append(out, " window ", w);
   for (const Window& w : s.split_windows) append(out, " split_window ", w);
+  for (const auto& exchange : s.state_crossings) append(out, exchange);
   for (std::size_t i = 0; i < s.norms.size(); ++i) {
     append_field(out, i == 0 ? " norms " : ",", s.norms[i]);
   }
@@ -191,6 +203,21 @@ std::vector<Window> read_windows(TextReader& in, const char* what) {
   return windows;
 }
 
+/// "0 to 1 of 128, 1 to 0 of 64".
+std::vector<StateCrossing> read_state_crossings(TextReader& in) {
+  std::vector<StateCrossing> exchange;
+  do {
+    if (exchange.size() == kMaxStateCrossings) in.fail("too many pairs of ranks");
+    StateCrossing& c = exchange.emplace_back();
+    c.from = in.small_integer("a rank", 0, kMaxRanks - 1);
+    in.expect("to");
+    c.to = in.small_integer("a rank", 0, kMaxRanks - 1);
+    in.expect("of");
+    c.elements = in.integer("a number of elements", 1, INT64_MAX);
+  } while (in.ok() && in.accept(","));
+  return exchange;
+}
+
 SegmentShape read_segment(TextReader& in) {
   SegmentShape s;
   s.name = in.word("the segment's name");
@@ -210,6 +237,10 @@ SegmentShape read_segment(TextReader& in) {
   if (in.accept("keys")) s.keys = in.integer("a number of elements", 0, INT64_MAX);
   s.windows = read_windows(in, "window");
   s.split_windows = read_windows(in, "split_window");
+  while (in.ok() && in.accept("states")) {
+    if (s.state_crossings.size() == kMaxInnerSums) in.fail("too many exchanges of states");
+    s.state_crossings.push_back(read_state_crossings(in));
+  }
   if (in.accept("norms")) s.norms = read_sums(in);
   if (in.accept("place_sum")) s.place_sum = in.integer("a number of elements", 0, INT64_MAX);
   in.expect_line_end();

@@ -5,16 +5,15 @@
 // of the rows that arrived, give each rank what it reads, with the corners.
 #include <stormo/tensor/grid.h>
 
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <stormo/tensor/all_to_all.h>
 #include <stormo/tensor/bridge.h>
 
 namespace stormo::tensor {
@@ -77,7 +76,7 @@ class Cut {
   /// Gives each rank the rows that it reads and others have; tensors as in copy_kept().
   void exchange(const Tensor& owned, const Tensor& out) const {
     if (!crosses_) return;
-    const Tensor arrived = all_to_all(owned, own_.begin, send_, receive_, out);
+    const Tensor arrived = swap(owned, own_.begin, send_, receive_, out);
     unpack(arrived, receive_, out, read_.begin,
            [](const Tensor& to, const Tensor& from) { to.copy_(from); });
   }
@@ -91,7 +90,7 @@ class Cut {
         keeps_all() ? at::empty(sizes, out.options()) : at::zeros(sizes, out.options());
     kept_of_own(owned).copy_(kept_of_read(out));
     if (!crosses_) return owned;
-    const Tensor arrived = all_to_all(out, read_.begin, receive_, send_, owned);
+    const Tensor arrived = swap(out, read_.begin, receive_, send_, owned);
     unpack(arrived, send_, owned, own_.begin,
            [](const Tensor& to, const Tensor& from) { to.add_(from); });
     return owned;
@@ -107,25 +106,14 @@ class Cut {
     return x.narrow(dim_, rows.size() == 0 ? 0 : rows.begin - first, rows.size());
   }
 
-  /// Rows `send` of `x`, which begins with row `first`; flat, one rank's behind the other's.
-  Tensor all_to_all(const Tensor& x, std::int64_t first, const std::vector<Share>& send,
-                    const std::vector<Share>& receive, const Tensor& like) const {
-    const auto counts = [this](const Tensor& of, const std::vector<Share>& rows) {
-      std::vector<std::int64_t> out;
-      for (const Share& s : rows) out.push_back(of.numel() / of.size(dim_) * s.size());
-      return out;
-    };
-    const std::vector<std::int64_t> in_counts = counts(x, send), out_counts = counts(like, receive);
-    std::vector<Tensor> packed;
-    for (const Share& s : send) packed.push_back(rows_of(x, first, s).flatten());
-    const Tensor in = at::cat(packed);
-    const std::int64_t arriving =
-        std::accumulate(out_counts.begin(), out_counts.end(), std::int64_t{0});
-    if (ranks_ == nullptr) return at::zeros({arriving}, x.options());
-    const Tensor out = at::empty({arriving}, x.options());
-    throw_if_error(ranks_->all_to_all(buffer_of(in), in_counts, buffer_of(out), out_counts)
-                       .within("halo of a map"));
-    return out;
+  /// Rows `send` of `x`, which begins with row `first`, to each rank; what arrives is as `like`.
+  Tensor swap(const Tensor& x, std::int64_t first, const std::vector<Share>& send,
+              const std::vector<Share>& receive, const Tensor& like) const {
+    std::vector<Tensor> to;
+    std::vector<std::int64_t> from;
+    for (const Share& s : send) to.push_back(rows_of(x, first, s).flatten());
+    for (const Share& s : receive) from.push_back(like.numel() / like.size(dim_) * s.size());
+    return all_to_all(ranks_, to, from, "halo of a map");
   }
 
   /// Puts what arrived into rows of `to`, which begins with row `first`.

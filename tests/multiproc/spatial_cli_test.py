@@ -111,8 +111,8 @@ class SpatialTest(TrainTest):
         crossings = self.cost(*recipe)["crossings"]
         self.assertEqual(sorted((c["from"], c["to"]) for c in crossings), [(0, 1), (1, 0)])
         for crossing in crossings:
-            self.assertEqual((crossing["places"], crossing["gradients"]), (first + second, second))
-        self.assertIn("places that it reads", self.stormo("plan", "cost", *recipe).stdout)
+            self.assertEqual((crossing["values"], crossing["gradients"]), (first + second, second))
+        self.assertIn("what it reads", self.stormo("plan", "cost", *recipe).stdout)
 
     def test_a_plan_says_which_states_cross(self):
         recipe = (str(REPOSITORY / "recipes" / "mnist_local.toml"), "-n", "2", "data.path=data/mnist",
@@ -123,10 +123,10 @@ class SpatialTest(TrainTest):
         crossings = {(c["from"], c["to"]): c for c in self.cost(*recipe, "--hosts", "2")["crossings"]}
         self.assertEqual(sorted(crossings), [(0, 1), (1, 0)])
         down, up = crossings[0, 1], crossings[1, 0]
-        self.assertEqual(down["places"], row + 2 * row + row)
-        self.assertEqual(up["places"], row + row)
-        self.assertEqual((down["gradients"], up["gradients"]), (up["places"], down["places"]))
-        self.assertIn("places that it reads", self.stormo("plan", "cost", *recipe).stdout)
+        self.assertEqual(down["values"], row + 2 * row + row)
+        self.assertEqual(up["values"], row + row)
+        self.assertEqual((down["gradients"], up["gradients"]), (up["values"], down["values"]))
+        self.assertIn("what it reads", self.stormo("plan", "cost", *recipe).stdout)
         shown = self.stormo("plan", "show", *recipe)
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("split_window 8,14,14 kernel 3 padding 1", shown.stdout)

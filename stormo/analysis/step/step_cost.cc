@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_groups.h>
-#include <stormo/analysis/step/step_halos.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -33,12 +33,12 @@ void add_move(StepCost& cost, const plan::StepPlan& plan, const plan::Action& a,
 }
 
 /// Each rank to those that read its places.
-void add_halos(StepCost& cost, const plan::StepPlan& plan, const plan::Action& a,
-               const StepSizes& sizes, const StepGroups& groups) {
-  for (const HaloExchange& e : halos_of(plan, a, sizes)) {
+void add_crossings(StepCost& cost, const plan::StepPlan& plan, const plan::Action& a,
+                   const StepSizes& sizes, const StepGroups& groups) {
+  for (const Crossing& e : crossings_of(plan, a, sizes)) {
     AxesCost& axes = entry(cost, {e.axis});
     const std::vector<Rank> first = plan.mesh.group(e.messages.front().from, e.axis);
-    for (const HaloExchange::Message& m : e.messages) {
+    for (const Crossing::Message& m : e.messages) {
       const bool in_host = groups.same_host(m.from, m.to);
       const Traffic sent{.between_hosts = in_host ? 0 : m.bytes, .in_host = in_host ? m.bytes : 0};
       cost.ranks[static_cast<std::size_t>(m.from)] += sent;
@@ -74,12 +74,12 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
     if (const std::int64_t moved = moved_bytes(plan, a, sizes); moved > 0) {
       add_move(out, plan, a, moved, groups);
     }
-    add_halos(out, plan, a, sizes, groups);
+    add_crossings(out, plan, a, sizes, groups);
     for (const Collective& c : collectives_of(plan, i, sizes)) {
       AxesCost& axes = entry(out, c.axes);
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
       std::vector<Traffic> sent;
-      for (const StepGroups::Group& group : groups.over(c.axes, c.stages)) {
+      for (const StepGroups::Group& group : groups.over(c.axes, c.stages, c.slice)) {
         if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
         if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
           STORMO_ASSIGN_OR_RETURN(sent, traffic_of(group.ranks_per_host, c));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include <stormo/analysis/step/step_remote.h>
 #include <stormo/plan/limits.h>
@@ -105,26 +106,48 @@ Status check_stages(const StepPlan& p) {
   return only_over(p, Placement::kStaged, plan::kStageAxis);
 }
 
-/// Where counts are stated, each rank has some of the units, and together they have all.
+/// Where counts are stated, there is one for each rank, and together they are all units.
 Status check_counts(const plan::ParameterShape& p, int slices) {
   if (p.split.counts.empty() || counts_fit(p.split, slices)) return {};
-  return bad("parameter '" + p.name + "' has counts that are not at least 1 of its " +
-             std::to_string(p.split.units) + " units for each of the " + std::to_string(slices) +
-             " ranks of '" + plan::kTensorAxis + "', and all together");
+  return bad("parameter '" + p.name + "' has counts that do not give its " +
+             std::to_string(p.split.units) + " units to the " + std::to_string(slices) +
+             " ranks of '" + plan::kTensorAxis + "'");
 }
 
-/// Each rank that computes layers together with others has something of what they split.
+/// What ranks of a graph send each other goes from one of them to another one.
+Status check_states(const plan::SegmentShape& s, int slices) {
+  for (const std::vector<plan::StateCrossing>& exchange : s.state_crossings) {
+    std::set<std::pair<int, int>> pairs;
+    for (const plan::StateCrossing& c : exchange) {
+      const bool are_there = std::min(c.from, c.to) >= 0 && std::max(c.from, c.to) < slices;
+      if (are_there && c.from != c.to && c.elements >= 1 && pairs.insert({c.from, c.to}).second) {
+        continue;
+      }
+      return bad("segment '" + s.name + "' has states that go from rank " + std::to_string(c.from) +
+                 " to rank " + std::to_string(c.to) + " of '" + plan::kTensorAxis +
+                 "', which are no two of its " + std::to_string(slices) +
+                 " ranks, or a pair that is there twice");
+    }
+    if (exchange.empty()) return bad("segment '" + s.name + "' has an exchange without states");
+  }
+  return {};
+}
+
+/// Each rank that computes layers together with others has something of what they split, where no
+/// counts say more.
 Status check_slices(const StepPlan& p) {
   const int slices = plan::slice_of(p.mesh, 0).parts;
+  const bool has_axis = p.mesh.find(plan::kTensorAxis) >= 0;
   for (const plan::SegmentShape& s : p.model.segments) {
     if (s.heads % slices != 0) {
       return bad("segment '" + s.name + "' has " + std::to_string(s.heads) + " heads, which " +
                  std::to_string(slices) + " ranks of '" + plan::kTensorAxis +
                  "' do not divide evenly");
     }
+    if (has_axis) STORMO_RETURN_IF_ERROR(check_states(s, slices));
     for (const plan::ParameterShape& q : s.parameters) {
-      STORMO_RETURN_IF_ERROR(check_counts(q, slices));
-      if (q.split.units == 0 || q.split.units >= slices) continue;
+      if (has_axis) STORMO_RETURN_IF_ERROR(check_counts(q, slices));
+      if (!q.split.counts.empty() || q.split.units == 0 || q.split.units >= slices) continue;
       return bad("parameter '" + q.name + "' has " + std::to_string(q.split.units) +
                  " units, fewer than the " + std::to_string(slices) + " ranks of '" +
                  plan::kTensorAxis + "'");
@@ -452,7 +475,7 @@ Status check_form(const StepPlan& p) {
 bool counts_fit(const plan::Split& split, int parts) {
   std::int64_t left = split.units;
   for (const std::int64_t n : split.counts) {
-    if (n < 1 || n > left) return false;
+    if (n < 0 || n > left) return false;
     left -= n;
   }
   return left == 0 && std::ssize(split.counts) == parts;

@@ -9,7 +9,7 @@ namespace stormo::analysis {
 /// action takes what its kind can take. What actions need of each other is verify()'s. kBadPlan.
 Status check_form(const plan::StepPlan& p);
 
-/// Whether the counts of a split give each of `parts` ranks some of its units, and all together.
+/// Whether the counts of a split give each of `parts` ranks units, maybe none, and all together.
 bool counts_fit(const plan::Split& split, int parts);
 
 }  // namespace stormo::analysis

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_groups.h>
-#include <stormo/analysis/step/step_halos.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -102,11 +102,11 @@ class Walk {
       }
     }
     if (const std::int64_t bytes = server_bytes(plan_, a); bytes > 0) exchange(bytes);
-    for (const HaloExchange& e : halos_of(plan_, a, sizes_)) exchange(e);
+    for (const Crossing& e : crossings_of(plan_, a, sizes_)) exchange(e);
     for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
       double seconds = 0;
-      for (const StepGroups::Group& group : groups_.over(c.axes, c.stages)) {
+      for (const StepGroups::Group& group : groups_.over(c.axes, c.stages, c.slice)) {
         if (c.only_between_hosts && group.ranks_per_host.size() == 1) continue;
         if (like == nullptr || like->ranks_per_host != group.ranks_per_host) {
           STORMO_ASSIGN_OR_RETURN(seconds, times_.collective(group.ranks_per_host, c));
@@ -269,9 +269,9 @@ class Walk {
   }
 
   /// Halos: a rank sends one message after the other, and the ranks of a line wait for each other.
-  void exchange(const HaloExchange& e) {
+  void exchange(const Crossing& e) {
     std::vector<double> seconds(ranks_.size());
-    for (const HaloExchange::Message& m : e.messages) {
+    for (const Crossing::Message& m : e.messages) {
       const plan::Link& link =
           groups_.same_host(m.from, m.to) ? times_.stages_in_host : times_.stages_between_hosts;
       seconds[at(m.from)] += link.latency_s + static_cast<double>(m.bytes) * link.seconds_per_byte;

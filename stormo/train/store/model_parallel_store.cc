@@ -326,6 +326,13 @@ void ModelParallelStore::keep_values() {
   kept_ = true;
 }
 
+bool ModelParallelStore::has_first_units(const Parameter& p) const {
+  if (!split_) return true;
+  if (!p.slice.defined()) return split_->part().index == 0;
+  const plan::Share mine = share(p.split, split_->part().parts, split_->part().index);
+  return mine.begin == 0 && mine.size() > 0;
+}
+
 std::vector<TensorPiece> ModelParallelStore::own_pieces() const {
   if (shards_ != nullptr) return shards_->pieces();
   std::vector<TensorPiece> out;
@@ -348,8 +355,8 @@ std::vector<TensorPiece> ModelParallelStore::pieces() const {
   std::vector<TensorPiece> out;
   for (TensorPiece& piece : own_pieces()) {
     const Parameter& p = parameter(parameter_of(piece.name));
-    const bool is_equal = is_step_count(piece.name);  // on all ranks of a stage
-    const bool counts = is_equal ? !split_ || split_->part().index == 0 : is_first(p);
+    const bool is_equal = is_step_count(piece.name);  // on all ranks of a stage that have some of p
+    const bool counts = is_equal ? has_first_units(p) : is_first(p);
     if (!is_own(p) || !counts) continue;
     if (!p.slice.defined() || is_equal) {
       out.push_back(std::move(piece));

@@ -75,6 +75,8 @@ class ModelParallelStore final : public ParameterStore {
   bool is_first(const Parameter& p) const {
     return p.slice.defined() || !split_ || split_->part().index == 0;
   }
+  /// Whether it is the first of its stage that has some of `p`.
+  bool has_first_units(const Parameter& p) const;
   const Parameter& parameter(std::string_view name) const;
   /// The module has the whole model; back to this rank's part of it.
   void gather();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_collectives.h>
-#include <stormo/analysis/step/step_halos.h>
+#include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/parallel/mirrored.h>
@@ -26,7 +26,7 @@ namespace stormo::parallel {
 namespace {
 
 using analysis::Collective;
-using analysis::HaloExchange;
+using analysis::Crossing;
 using plan::ActionKind;
 using plan::GoalKind;
 using plan::StepPlan;
@@ -107,8 +107,8 @@ std::map<std::pair<Rank, Rank>, std::int64_t> sent(const StepPlan& p, ActionKind
   std::map<std::pair<Rank, Rank>, std::int64_t> out;
   for (const plan::Action& a : p.actions) {
     if (a.kind != kind) continue;
-    for (const HaloExchange& e : analysis::halos_of(p, a, sizes())) {
-      for (const HaloExchange::Message& m : e.messages) out[{m.from, m.to}] += m.bytes;
+    for (const Crossing& e : analysis::crossings_of(p, a, sizes())) {
+      for (const Crossing::Message& m : e.messages) out[{m.from, m.to}] += m.bytes;
     }
   }
   return out;

@@ -157,9 +157,9 @@ TEST(Vertical, VerifyRefusesAnotherPlan) {
          "cannot have an output in parts");
   expect([](StepPlan& p) { p.model.segments[1].sums.loss.clear(); }, "(loss_sums)");
   for (const std::vector<std::int64_t>& counts :
-       {std::vector<std::int64_t>{6}, {0, 6}, {3, 2}, {4, 3}, {2, 2, 2}}) {
+       {std::vector<std::int64_t>{6}, {3, 2}, {4, 3}, {2, 2, 2}, {-1, 7}}) {
     expect([&](StepPlan& p) { p.model.segments[0].parameters[0].split.counts = counts; },
-           "has counts that are not at least 1 of its 6 units for each of the 2 ranks");
+           "has counts that do not give its 6 units to the 2 ranks");
   }
   StepPlan alone = *compose(one_device(mlp()), {});
   alone.labels = 0;

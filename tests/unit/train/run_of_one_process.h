@@ -1,0 +1,56 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include <stormo/analysis/step/step_cost.h>
+#include <stormo/comm/selection/collective_model.h>
+#include <stormo/plan/project.h>
+
+#include "tests/unit/train/cut_model.h"
+
+namespace stormo::test {
+
+inline PlanRun sgd_run(const CutWay& way, const Problem& problem,
+                       const std::vector<Batch>& batches) {
+  PlanRun run = run_of(way, problem, batches);
+  // Adam divides by its estimate of small gradients, so rounding would grow
+  run.options.optimizer = {
+      .kind = train::OptimizerOptions::Kind::kSgd, .lr = 0.01, .momentum = 0.9};
+  return run;
+}
+
+/// Ranks do the plan and send what it predicts, and 20 steps are those of one process.
+inline void expect_run_of_one_process(const CutWay& way, const Problem& problem) {
+  constexpr int kSteps = 20, kRows = 4;
+  const std::vector<Batch> batches = problem.batches(kSteps, kRows);
+  const PlanRun all = sgd_run(way, problem, batches);
+  const std::vector<PlanResult> runs = train_by_plan(all);
+  CutWay one = way;
+  one.hosts = {1};
+  one.strategy = {};
+  const auto reference = train_by_plan(sgd_run(one, problem, batches));
+  analysis::StepSizes sizes;
+  sizes.samples = kRows / data_part(all.plan.mesh, 0).parts / way.step.micro_batches;
+  comm::CollectiveModel model({}, comm::Selection::defaults());
+  const auto cost =
+      analysis::cost(all.plan, way.hosts, sizes, [&](const auto& hosts, const auto& c) {
+        return model.traffic(hosts, c);
+      }).take_or_throw();
+  EXPECT_EQ(cost.total().between_hosts > 0, way.hosts.size() > 1);
+  std::vector<double> losses(kSteps);
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    expect_trace(runs[r].trace, project(all.plan, static_cast<Rank>(r)), kSteps);
+    expect_near(runs[r].values, reference[0].values, 1e-10, problem.name);
+    EXPECT_EQ(runs[r].sent[1], static_cast<std::uint64_t>(cost.ranks[r].between_hosts))
+        << problem.name << ", rank " << r;
+    for (std::size_t i = 0; i < losses.size(); ++i) losses[i] += runs[r].losses[i];
+  }
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    EXPECT_NEAR(losses[i], reference[0].losses[i], 1e-10) << problem.name << " step " << i;
+  }
+}
+
+}  // namespace stormo::test
