@@ -7,7 +7,7 @@
 #include <cli/commands.h>
 #include <cli/engine.h>
 #include <cli/number_check.h>
-#include <cli/strads/programs.h>
+#include <cli/strads/run.h>
 
 namespace stormo::cli {
 namespace {
@@ -42,12 +42,25 @@ int fail(const char* name, const Status& status) {
   return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
 }
 
+template <class Arguments>
+Result<bool> run_rank(const transport::Rendezvous& place, const Arguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const auto world, join_world("stormo", place));
+  STORMO_ASSIGN_OR_RETURN(const auto program, make_program(a));
+  STORMO_ASSIGN_OR_RETURN(const bool converges, run_as_rank(*world, a.common, *program));
+  STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
+  return converges;
+}
+
+template <class Arguments>
+Result<bool> run_virtual(const Arguments& a) {
+  STORMO_ASSIGN_OR_RETURN(const auto program, make_program(a));
+  return simulate(a.common, *program);
+}
+
 /// Both programs: what is wrong is said before anything runs.
 template <class Arguments>
 int run(const char* name, const Arguments& a, const Invocation& invocation,
-        void (*check)(const Arguments&, std::vector<std::string>&),
-        Result<bool> (*simulate)(const Arguments&),
-        Result<bool> (*run_rank)(const transport::Rendezvous&, const Arguments&)) {
+        void (*check)(const Arguments&, std::vector<std::string>&)) {
   std::vector<std::string> wrong;
   check(a, wrong);
   if (!wrong.empty())
@@ -56,7 +69,7 @@ int run(const char* name, const Arguments& a, const Invocation& invocation,
     if (!converges.ok()) return fail(name, converges.status());
     return *converges ? kExitOk : kExitFailed;
   };
-  if (a.common.virtual_workers) return exit_code(simulate(a));
+  if (a.common.virtual_workers) return exit_code(run_virtual(a));
   const auto place = find_place("stormo", a.common.launch);
   if (!place.ok()) return fail(name, place.status());
   if (place->source != "none" || !a.common.launch.wants_launch()) {
@@ -143,10 +156,8 @@ void add_lasso(CLI::App& strads, Invocation& invocation) {
   add_lasso_schedule(*command, *a);
   command->add_option("-o,--out", a->common.out, "File for the coefficients, .npy");
   add_common(*command, a->common);
-  command->callback([a, &invocation] {
-    invocation.exit_code =
-        run("lasso", *a, invocation, check_lasso, simulate_lasso, run_lasso_rank);
-  });
+  command->callback(
+      [a, &invocation] { invocation.exit_code = run("lasso", *a, invocation, check_lasso); });
 }
 
 void add_factorise(CLI::App& strads, Invocation& invocation) {
@@ -171,8 +182,7 @@ void add_factorise(CLI::App& strads, Invocation& invocation) {
   command->add_option("-o,--out", a->common.out, "Folder for W.npy and H.npy");
   add_common(*command, a->common);
   command->callback([a, &invocation] {
-    invocation.exit_code =
-        run("factorise", *a, invocation, check_factorise, simulate_factorise, run_factorise_rank);
+    invocation.exit_code = run("factorise", *a, invocation, check_factorise);
   });
 }
 

@@ -6,12 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include <cli/engine.h>
-#include <cli/strads/loop.h>
-#include <cli/strads/programs.h>
+#include <cli/strads/program.h>
 #include <stormo/strads/factorisation.h>
 #include <stormo/strads/npy_values.h>
-#include <stormo/strads/sparse_columns.h>
 
 namespace stormo::cli {
 namespace {
@@ -40,108 +37,61 @@ Result<strads::Ratings> read_ratings(const std::string& path) {
   return out;
 }
 
-Result<FactorisationProblem> prepare(const FactoriseArguments& a) {
-  auto ratings =
-      a.ratings.empty() ? Result(strads::make_ratings(made_ratings(a))) : read_ratings(a.ratings);
-  if (!ratings.ok()) return ratings.status();
-  return FactorisationProblem{
-      .ratings = std::move(*ratings), .rank = a.rank, .lambda = a.lambda, .seed = a.common.seed};
-}
+class FactoriseProgram final : public StradsProgram {
+ public:
+  FactoriseProgram(const FactoriseArguments& a, FactorisationProblem problem)
+      : a_(a), problem_(std::move(problem)) {}
 
-protocol::ScheduleOptions rotation_of(const FactoriseArguments& a, int workers) {
-  return {.blocks = 2 * std::int64_t{a.rank},
-          .workers = workers,
-          .rotation = Factorisation::rotation(a.rank, a.inner)};
-}
-
-StradsLoop loop_of(const FactoriseArguments& a, int workers) {
-  const std::int64_t pass = 2 * std::int64_t{a.rank} * a.inner;
-  return {.rounds = a.passes * pass, .every = pass, .workers = workers, .json = a.common.json};
-}
-
-void print_heading(const FactoriseArguments& a, const FactorisationProblem& p, int workers) {
-  if (a.common.json) return;
-  fmt::print("{} x {}, {} elements known, rank {}, lambda {}; {} worker{}\n\n", p.ratings.rows,
-             p.ratings.columns, p.ratings.known.size(), p.rank, p.lambda, workers,
-             workers == 1 ? "" : "s");
-}
-
-Status write_out(const FactoriseArguments& a, const std::vector<double>& w,
-                 const std::vector<double>& h) {
-  if (a.common.out.empty()) return {};
-  const auto write = [&](const char* name, const std::vector<double>& table) {
-    const std::vector<std::int64_t> shape{std::ssize(table) / a.rank, a.rank};
-    return strads::write_npy(a.common.out + "/" + name, shape, table);
-  };
-  STORMO_RETURN_IF_ERROR(write("W.npy", w));
-  return write("H.npy", h);
-}
-
-/// The rows of all ranks, on rank 0.
-Result<std::vector<double>> gather_w(comm::Communicator& world, const Factorisation& mine,
-                                     const FactorisationProblem& p) {
-  std::vector<double> part = mine.w();
-  std::vector<std::int64_t> counts;
-  for (int r = 0; r < world.size(); ++r) {
-    const strads::Rows rows = strads::rows_of(r, world.size(), p.ratings.rows);
-    counts.push_back((rows.end - rows.begin) * p.rank);
+  std::string heading() const override { return heading_; }
+  Result<protocol::Scheduler> scheduler(int workers) const override {
+    return protocol::Scheduler::make({.blocks = 2 * std::int64_t{a_.rank},
+                                      .workers = workers,
+                                      .rotation = Factorisation::rotation(a_.rank, a_.inner)});
   }
-  std::vector<double> all(static_cast<std::size_t>(p.ratings.rows * p.rank));
-  STORMO_RETURN_IF_ERROR(world.gather(part, all, 0, counts));
-  return all;
-}
+  Result<std::unique_ptr<strads::BlockProgram>> worker(int worker, int workers) const override {
+    STORMO_ASSIGN_OR_RETURN(auto part, Factorisation::make(problem_, worker, workers));
+    return std::unique_ptr<strads::BlockProgram>(std::move(part));
+  }
+  void free_data() override { problem_.ratings = {}; }
+
+  StradsLoop loop() const override {
+    const std::int64_t pass = 2 * std::int64_t{a_.rank} * a_.inner;
+    return {.rounds = a_.passes * pass, .every = pass};
+  }
+  StradsValues values(const strads::BlockProgram& worker) const override {
+    const auto& part = dynamic_cast<const Factorisation&>(worker);
+    return {.rows = part.w(), .common = part.h()};
+  }
+  Status write(const StradsValues& values) const override {
+    if (a_.common.out.empty()) return {};
+    STORMO_RETURN_IF_ERROR(write_table("W.npy", values.rows));
+    return write_table("H.npy", values.common);
+  }
+
+ private:
+  Status write_table(const char* name, const std::vector<double>& table) const {
+    const std::vector<std::int64_t> shape{std::ssize(table) / a_.rank, a_.rank};
+    return strads::write_npy(a_.common.out + "/" + name, shape, table);
+  }
+
+  const FactoriseArguments& a_;
+  FactorisationProblem problem_;
+  std::string heading_ = fmt::format("{} x {}, {} elements known, rank {}, lambda {}",
+                                     problem_.ratings.rows, problem_.ratings.columns,
+                                     problem_.ratings.known.size(), problem_.rank, problem_.lambda);
+};
 
 }  // namespace
 
-Result<bool> simulate_factorise(const FactoriseArguments& a) {
-  const int workers = *a.common.virtual_workers;
-  STORMO_ASSIGN_OR_RETURN(const FactorisationProblem p, prepare(a));
-  STORMO_ASSIGN_OR_RETURN(protocol::Scheduler scheduler,
-                          protocol::Scheduler::make(rotation_of(a, workers)));
-  std::vector<std::unique_ptr<strads::BlockProgram>> programs;
-  std::vector<const Factorisation*> parts;
-  for (int worker = 0; worker < workers; ++worker) {
-    STORMO_ASSIGN_OR_RETURN(auto program, Factorisation::make(p, worker, workers));
-    parts.push_back(program.get());
-    programs.push_back(std::move(program));
-  }
-  strads::VirtualRoundsRun run(std::move(programs), std::move(scheduler),
-                               virtual_cluster(a.common));
-  print_heading(a, p, workers);
-  std::vector<double> w;
-  StradsLoop loop = loop_of(a, workers);
-  loop.simulated = &run;
-  loop.values_hash = [&]() -> Result<std::uint64_t> {
-    for (const Factorisation* part : parts) {
-      const std::vector<double> rows = part->w();
-      w.insert(w.end(), rows.begin(), rows.end());
-    }
-    return hash_of(parts[0]->h(), hash_of(w));
-  };
-  STORMO_ASSIGN_OR_RETURN(const bool converges, run_strads_loop(run, loop));
-  STORMO_RETURN_IF_ERROR(write_out(a, w, parts[0]->h()));
-  return converges;
-}
-
-Result<bool> run_factorise_rank(const transport::Rendezvous& place, const FactoriseArguments& a) {
-  STORMO_ASSIGN_OR_RETURN(const auto world, join_world("stormo", place));
-  STORMO_ASSIGN_OR_RETURN(const FactorisationProblem p, prepare(a));
-  STORMO_ASSIGN_OR_RETURN(protocol::Scheduler scheduler,
-                          protocol::Scheduler::make(rotation_of(a, world->size())));
-  STORMO_ASSIGN_OR_RETURN(const auto program, Factorisation::make(p, world->rank(), world->size()));
-  std::vector<double> w;
-  StradsLoop loop = loop_of(a, world->size());
-  loop.speaks = world->rank() == 0;
-  loop.values_hash = [&]() -> Result<std::uint64_t> {
-    STORMO_ASSIGN_OR_RETURN(w, gather_w(*world, *program, p));
-    return hash_of(program->h(), hash_of(w));
-  };
-  if (loop.speaks) print_heading(a, p, world->size());
-  strads::RankRounds run(*world, *program, std::move(scheduler));
-  STORMO_ASSIGN_OR_RETURN(const bool converges, run_strads_loop(run, loop));
-  if (loop.speaks) STORMO_RETURN_IF_ERROR(write_out(a, w, program->h()));
-  STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
-  return converges;
+Result<std::unique_ptr<StradsProgram>> make_program(const FactoriseArguments& a) {
+  auto ratings =
+      a.ratings.empty() ? Result(strads::make_ratings(made_ratings(a))) : read_ratings(a.ratings);
+  if (!ratings.ok()) return ratings.status();
+  return std::unique_ptr<StradsProgram>(
+      std::make_unique<FactoriseProgram>(a, FactorisationProblem{.ratings = std::move(*ratings),
+                                                                 .rank = a.rank,
+                                                                 .lambda = a.lambda,
+                                                                 .seed = a.common.seed}));
 }
 
 }  // namespace stormo::cli

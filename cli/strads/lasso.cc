@@ -1,13 +1,11 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
 
-#include <cli/engine.h>
-#include <cli/strads/loop.h>
-#include <cli/strads/programs.h>
+#include <cli/strads/program.h>
 #include <stormo/strads/lasso.h>
 #include <stormo/strads/npy_values.h>
 
@@ -39,90 +37,63 @@ Result<LassoProblem> read_problem(const LassoArguments& a) {
   return problem;
 }
 
-struct Prepared {
-  LassoProblem problem;
-  std::shared_ptr<const protocol::Conflicts> conflicts;
-};
+class LassoProgram final : public StradsProgram {
+ public:
+  LassoProgram(const LassoArguments& a, LassoProblem problem,
+               std::shared_ptr<const protocol::Conflicts> conflicts)
+      : a_(a),
+        problem_(std::move(problem)),
+        columns_(problem_.x.columns()),
+        conflicts_(std::move(conflicts)) {}
 
-Result<Prepared> prepare(const LassoArguments& a) {
-  auto problem =
-      a.x.empty() ? Result(strads::make_regression(made_regression(a))) : read_problem(a);
-  if (!problem.ok()) return problem.status();
-  Prepared out{.problem = std::move(*problem), .conflicts = nullptr};
-  out.problem.lambda = a.lambda * strads::largest_lambda(out.problem.x, out.problem.y);
-  if (!a.no_check && !a.cyclic) {
-    out.conflicts = std::make_shared<const protocol::Conflicts>(
-        strads::correlated_columns(out.problem.x, a.threshold));
+  std::string heading() const override { return heading_; }
+  Result<protocol::Scheduler> scheduler(int workers) const override {
+    return protocol::Scheduler::make(schedule_options(a_, columns_, workers), conflicts_);
   }
-  return out;
-}
+  Result<std::unique_ptr<strads::BlockProgram>> worker(int worker, int workers) const override {
+    STORMO_ASSIGN_OR_RETURN(auto lasso, Lasso::make(problem_, worker, workers));
+    return std::unique_ptr<strads::BlockProgram>(std::move(lasso));
+  }
+  void free_data() override { problem_ = {.x = strads::SparseColumns(0), .y = {}}; }
 
-StradsLoop loop_of(const LassoArguments& a, std::int64_t columns, int workers) {
-  const std::int64_t blocks = a.cyclic ? 1 : a.round;
-  return {.rounds = a.rounds,
-          .every = a.every.value_or((columns + blocks - 1) / blocks),
-          .tolerance = a.tolerance,
-          .workers = workers,
-          .json = a.common.json};
-}
+  StradsLoop loop() const override {
+    const std::int64_t blocks = a_.cyclic ? 1 : a_.round;
+    return {.rounds = a_.rounds,
+            .every = a_.every.value_or((columns_ + blocks - 1) / blocks),
+            .tolerance = a_.tolerance};
+  }
+  StradsValues values(const strads::BlockProgram& worker) const override {
+    return {.rows = {}, .common = dynamic_cast<const Lasso&>(worker).coefficients()};
+  }
+  Status write(const StradsValues& values) const override {
+    if (a_.common.out.empty()) return {};
+    return strads::write_npy(a_.common.out, std::vector{std::ssize(values.common)}, values.common);
+  }
 
-void print_heading(const LassoArguments& a, const Prepared& p, int workers) {
-  if (a.common.json) return;
-  fmt::print(
-      "{} rows, {} columns, {} nonzeros, lambda {:.4g}; {} pairs in conflict; {} worker{}\n\n",
-      p.problem.x.rows(), p.problem.x.columns(), p.problem.x.nonzeros(), p.problem.lambda,
-      p.conflicts ? p.conflicts->pairs() : 0, workers, workers == 1 ? "" : "s");
-}
-
-Status write_out(const LassoArguments& a, const Lasso& lasso) {
-  if (a.common.out.empty()) return {};
-  const auto& b = lasso.coefficients();
-  return strads::write_npy(a.common.out, std::vector{std::ssize(b)}, b);
-}
+ private:
+  const LassoArguments& a_;
+  LassoProblem problem_;
+  std::int64_t columns_;
+  std::shared_ptr<const protocol::Conflicts> conflicts_;
+  std::string heading_ = fmt::format(
+      "{} rows, {} columns, {} nonzeros, lambda {:.4g}; {} pairs in conflict", problem_.x.rows(),
+      columns_, problem_.x.nonzeros(), problem_.lambda, conflicts_ ? conflicts_->pairs() : 0);
+};
 
 }  // namespace
 
-Result<bool> simulate_lasso(const LassoArguments& a) {
-  const int workers = *a.common.virtual_workers;
-  STORMO_ASSIGN_OR_RETURN(const Prepared p, prepare(a));
-  STORMO_ASSIGN_OR_RETURN(
-      protocol::Scheduler scheduler,
-      protocol::Scheduler::make(schedule_options(a, p.problem.x.columns(), workers), p.conflicts));
-  std::vector<std::unique_ptr<strads::BlockProgram>> programs;
-  for (int w = 0; w < workers; ++w) {
-    STORMO_ASSIGN_OR_RETURN(auto lasso, Lasso::make(p.problem, w, workers));
-    programs.push_back(std::move(lasso));
+Result<std::unique_ptr<StradsProgram>> make_program(const LassoArguments& a) {
+  auto problem =
+      a.x.empty() ? Result(strads::make_regression(made_regression(a))) : read_problem(a);
+  if (!problem.ok()) return problem.status();
+  problem->lambda = a.lambda * strads::largest_lambda(problem->x, problem->y);
+  std::shared_ptr<const protocol::Conflicts> conflicts;
+  if (!a.no_check && !a.cyclic) {
+    conflicts = std::make_shared<const protocol::Conflicts>(
+        strads::correlated_columns(problem->x, a.threshold));
   }
-  const auto& first = dynamic_cast<const Lasso&>(*programs[0]);
-  strads::VirtualRoundsRun run(std::move(programs), std::move(scheduler),
-                               virtual_cluster(a.common));
-  print_heading(a, p, workers);
-  StradsLoop loop = loop_of(a, p.problem.x.columns(), workers);
-  loop.simulated = &run;
-  loop.values_hash = [&]() -> Result<std::uint64_t> { return hash_of(first.coefficients()); };
-  STORMO_ASSIGN_OR_RETURN(const bool converges, run_strads_loop(run, loop));
-  STORMO_RETURN_IF_ERROR(write_out(a, first));
-  return converges;
-}
-
-Result<bool> run_lasso_rank(const transport::Rendezvous& place, const LassoArguments& a) {
-  STORMO_ASSIGN_OR_RETURN(const auto world, join_world("stormo", place));
-  STORMO_ASSIGN_OR_RETURN(Prepared p, prepare(a));
-  const int workers = world->size();
-  STORMO_ASSIGN_OR_RETURN(
-      protocol::Scheduler scheduler,
-      protocol::Scheduler::make(schedule_options(a, p.problem.x.columns(), workers), p.conflicts));
-  STORMO_ASSIGN_OR_RETURN(const auto lasso, Lasso::make(p.problem, world->rank(), workers));
-  StradsLoop loop = loop_of(a, p.problem.x.columns(), workers);
-  loop.speaks = world->rank() == 0;
-  loop.values_hash = [&]() -> Result<std::uint64_t> { return hash_of(lasso->coefficients()); };
-  if (loop.speaks) print_heading(a, p, workers);
-  p.problem = {.x = strads::SparseColumns(0), .y = {}};  // from here on only this rank's rows
-  strads::RankRounds run(*world, *lasso, std::move(scheduler));
-  STORMO_ASSIGN_OR_RETURN(const bool converges, run_strads_loop(run, loop));
-  if (loop.speaks) STORMO_RETURN_IF_ERROR(write_out(a, *lasso));
-  STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
-  return converges;
+  return std::unique_ptr<StradsProgram>(
+      std::make_unique<LassoProgram>(a, std::move(*problem), std::move(conflicts)));
 }
 
 }  // namespace stormo::cli

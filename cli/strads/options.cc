@@ -11,6 +11,7 @@
 #include <stormo/base/units.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/strads/npy_values.h>
+#include <stormo/strads/sparse_columns.h>
 
 namespace stormo::cli {
 namespace {
@@ -50,7 +51,7 @@ std::optional<std::vector<std::int64_t>> shape_of(const char* flag, const std::s
 }
 
 int most_workers(const StradsArguments& a) {
-  return a.virtual_workers.value_or(a.launch.ranks.value_or(1));
+  return std::max(a.virtual_workers.value_or(a.launch.ranks.value_or(1)), 1);
 }
 
 /// For all ranks, of which each has all data before it keeps its rows.
@@ -79,10 +80,8 @@ void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
   }
   need(a.jitter >= 0 && a.jitter < 1,
        fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter), wrong);
-  if (rows > 0 && rows < most_workers(a)) {
-    wrong.push_back(fmt::format("no rows are left for a rank: there are {} for {} ranks", rows,
-                                most_workers(a)));
-  }
+  const Status rows_left = strads::rows_of(0, most_workers(a), rows).status();
+  need(rows == 0 || rows_left.ok(), rows_left.message(), wrong);
   (void)to_launch_options(a.launch, wrong);
 }
 

@@ -1,7 +1,5 @@
 #include <stormo/strads/factorisation.h>
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <utility>
 
@@ -41,11 +39,7 @@ std::vector<double> row_major(const std::vector<std::vector<double>>& columns) {
 
 Result<std::unique_ptr<Factorisation>> Factorisation::make(const FactorisationProblem& problem,
                                                            int worker, int workers) {
-  if (problem.ratings.rows < workers) {
-    return invalid_argument(fmt::format("no rows are left for a rank: there are {} for {} ranks",
-                                        problem.ratings.rows, workers));
-  }
-  const Rows rows = rows_of(worker, workers, problem.ratings.rows);
+  STORMO_ASSIGN_OR_RETURN(const Rows rows, rows_of(worker, workers, problem.ratings.rows));
   return std::unique_ptr<Factorisation>(
       new Factorisation(problem, rows.begin, rows.end - rows.begin));
 }

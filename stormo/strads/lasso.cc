@@ -1,7 +1,5 @@
 #include <stormo/strads/lasso.h>
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -22,11 +20,7 @@ double largest_lambda(const SparseColumns& x, std::span<const double> y) {
 }
 
 Result<std::unique_ptr<Lasso>> Lasso::make(const LassoProblem& problem, int worker, int workers) {
-  const Rows rows = rows_of(worker, workers, problem.x.rows());
-  if (problem.x.rows() < workers) {
-    return invalid_argument(fmt::format("no rows are left for a rank: there are {} for {} ranks",
-                                        problem.x.rows(), workers));
-  }
+  STORMO_ASSIGN_OR_RETURN(const Rows rows, rows_of(worker, workers, problem.x.rows()));
   return std::unique_ptr<Lasso>(new Lasso(
       problem.x.slice(rows), {problem.y.begin() + rows.begin, problem.y.begin() + rows.end},
       problem.x.squared_norms(), problem.lambda));

@@ -1,13 +1,19 @@
 #include <stormo/strads/sparse_columns.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 namespace stormo::strads {
 
-Rows rows_of(int worker, int workers, std::int64_t rows) {
-  return {rows * worker / workers, rows * (worker + 1) / workers};
+Result<Rows> rows_of(int worker, int workers, std::int64_t rows) {
+  if (rows < workers) {
+    return invalid_argument(
+        fmt::format("no rows are left for a rank: there are {} for {} ranks", rows, workers));
+  }
+  return Rows{rows * worker / workers, rows * (worker + 1) / workers};
 }
 
 void SparseColumns::add_column(std::span<const Entry> entries) {

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include <stormo/base/status.h>
 #include <stormo/protocol/strads/conflicts.h>
 
 namespace stormo::strads {
@@ -12,8 +13,9 @@ namespace stormo::strads {
 struct Rows {
   std::int64_t begin = 0, end = 0;
 };
-/// Those of a worker, when all have equally many, or one more.
-Rows rows_of(int worker, int workers, std::int64_t rows);
+/// Those of a worker, when all have equally many, or one more. kInvalidArgument when there are
+/// fewer rows than workers.
+Result<Rows> rows_of(int worker, int workers, std::int64_t rows);
 
 /// A matrix by columns, of which only the nonzero elements are held, with rows in ascending order.
 class SparseColumns {
