@@ -40,6 +40,18 @@ class CutsTest(TrainTest):
         done = self.cuts("--only", "x,gpt")
         self.assertEqual(done.returncode, 2)
         self.assertIn("no section 'x'; give --text for gpt", done.stderr)
+        done = self.cuts("--text", ".", "--only", "gpt", "--steps", "0", "--rounds", "-1", "-n", "0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("-n must be at least 1; --steps must be at least 1; --rounds must be at least 1", done.stderr)
+
+    def test_the_folder_of_the_program_may_be_relative(self):
+        program = self.folder / "bin/stormo"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\necho found >&2\nexit 1\n")
+        program.chmod(0o700)
+        command = [sys.executable, REPOSITORY / "bench/cuts", "--bin", "bin", "--text", ".", "--only", "gpt"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
+        self.assertTrue(done.stderr.endswith("\nfound\n"), done.stderr)
 
 
 if __name__ == "__main__":
