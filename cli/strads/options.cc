@@ -145,6 +145,9 @@ void check_lasso(const LassoArguments& a, Wrong& wrong) {
   need_above_zero("--base-weight", a.base_weight, wrong);
   need_range("--rounds", a.rounds, 1, std::numeric_limits<std::int64_t>::max(), wrong);
   if (a.every) {
+  need(!(a.base_weight > protocol::kMostBlockWeight),
+       fmt::format("--base-weight: {} is above {}", a.base_weight, protocol::kMostBlockWeight),
+       wrong);
     need_range("--every", *a.every, 1, std::numeric_limits<std::int64_t>::max(), wrong);
   }
   need_above_zero("--tolerance", a.tolerance, wrong);

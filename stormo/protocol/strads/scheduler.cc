@@ -13,20 +13,15 @@ namespace {
 /// are in conflict.
 constexpr int kCandidates = 2;
 
-/// A run that diverges has changes near the largest number; a sum of weights must stay below it.
-constexpr double kMostWeight = 1e100;
-
-Status check_rotation(const ScheduleOptions& o) {
-  for (const auto& list : o.rotation) {
-    for (const std::int64_t block : list) {
-      if (block >= 0 && block < o.blocks) continue;
-      return invalid_argument("rotation: there is no block " + std::to_string(block));
-    }
+/// Calls `say` for each block of a list that does not exist, or stands there twice.
+template <class Say>
+void check_list(std::vector<std::int64_t> list, std::int64_t blocks, const Say& say) {
+  std::ranges::sort(list);
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::string block = std::to_string(list[i]);
+    if (list[i] < 0 || list[i] >= blocks) say("rotation: there is no block " + block);
+    if (i > 0 && list[i] == list[i - 1]) say("rotation: block " + block + " is twice in a list");
   }
-  if (!o.rotation.empty() && o.depth != 0) {
-    return invalid_argument("depth: a rotation has one round in flight, give 0");
-  }
-  return {};
 }
 
 }  // namespace
@@ -35,17 +30,23 @@ Result<Scheduler> Scheduler::make(ScheduleOptions options,
                                   std::shared_ptr<const Conflicts> conflicts) {
   constexpr std::int64_t kMostBlocks = std::numeric_limits<std::int32_t>::max();
   std::string wrong;
-  const auto need = [&wrong](bool holds, const char* text) {
-    if (!holds) wrong += (wrong.empty() ? "" : "\n") + std::string(text);
+  const auto say = [&wrong](const std::string& text) {
+    wrong += (wrong.empty() ? "" : "\n") + text;
+  };
+  const auto need = [&say](bool holds, const char* text) {
+    if (!holds) say(text);
   };
   need(options.blocks >= 1 && options.blocks <= kMostBlocks, "blocks: from 1 to 2147483647");
   need(options.workers >= 1, "workers: at least 1");
   need(options.round >= 1, "round: at least 1 block");
   need(options.depth >= 0, "depth: at least 0 rounds");
-  need(options.base_weight > 0 && std::isfinite(options.base_weight),
-       "base weight: a number greater than 0, else blocks that rest are never drawn again");
+  need(options.base_weight > 0 && options.base_weight <= kMostBlockWeight,
+       "base weight: a number greater than 0, else blocks that rest are never drawn again, and at "
+       "most 1e100");
+  need(options.rotation.empty() || options.depth == 0,
+       "depth: a rotation has one round in flight, give 0");
+  for (const auto& list : options.rotation) check_list(list, options.blocks, say);
   if (!wrong.empty()) return invalid_argument(wrong);
-  STORMO_RETURN_IF_ERROR(check_rotation(options));
   return Scheduler(std::move(options), std::move(conflicts));
 }
 
@@ -116,7 +117,8 @@ void Scheduler::schedule(std::vector<FromScheduler>& out) {
 
 std::vector<std::int64_t> Scheduler::draw() {
   std::vector<std::int64_t> blocks;
-  const std::int64_t candidates = std::int64_t{kCandidates} * options_.round;
+  const std::int64_t candidates =
+      kCandidates * std::min<std::int64_t>(options_.round, options_.blocks);
   for (std::int64_t i = 0; i < candidates && std::ssize(blocks) < options_.round; ++i) {
     if (!(weights_.sum() > 0)) break;  // all are in flight
     const std::int64_t block = weights_.at(rng_.uniform());
@@ -132,7 +134,8 @@ void Scheduler::give_back(const std::vector<std::int64_t>& blocks,
                           const std::vector<double>& changes) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const double change = std::abs(changes[i]);
-    const double weight = std::isnan(change) ? kMostWeight : std::min(change, kMostWeight);
+    const double weight =
+        std::isnan(change) ? kMostBlockWeight : std::min(change, kMostBlockWeight);
     busy_[static_cast<std::size_t>(blocks[i])] = false;
     weights_.set(blocks[i], options_.priority ? weight + options_.base_weight : 1);
   }

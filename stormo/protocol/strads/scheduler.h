@@ -23,6 +23,10 @@ namespace stormo::protocol {
 // A pure state machine: step() has no clock, no I/O and no data. What it does never depends on when
 // messages arrive, so a run in virtual time and one with processes have the same order of updates.
 
+/// Largest base weight, and largest change that counts: a run that diverges has changes near the
+/// largest number, and the sum of all weights must stay below it.
+inline constexpr double kMostBlockWeight = 1e100;
+
 struct ScheduleOptions {
   std::int64_t blocks = 0;
   int workers = 1;
@@ -36,7 +40,8 @@ struct ScheduleOptions {
   double base_weight = 1e-4;
   std::uint64_t seed = 1;
   /// Static rotation, for dependencies that are regular: round r has the blocks of list r modulo
-  /// their number. Then nothing is drawn, and the options above from `round` on do not matter.
+  /// their number. Then nothing is drawn: `round`, `priority`, `base_weight` and `seed` have no
+  /// effect, and `depth` must be 0. All options are checked nevertheless.
   std::vector<std::vector<std::int64_t>> rotation = {};
 };
 
@@ -78,14 +83,15 @@ using FromScheduler = std::variant<ComputeRound, AggregateRound, SetRound>;
 /// The state: a value.
 class Scheduler {
  public:
-  /// kInvalidArgument for numbers out of range, all of them in the message. `conflicts`: of the
-  /// same blocks; null: nothing is checked.
+  /// kInvalidArgument for numbers out of range, and for lists of a rotation with a block that does
+  /// not exist or stands there twice; all that is wrong is in the message. `conflicts`: of the same
+  /// blocks; null: nothing is checked.
   static Result<Scheduler> make(ScheduleOptions options,
                                 std::shared_ptr<const Conflicts> conflicts = nullptr);
 
   /// The transition. kInvalidArgument, and no change, for a message that cannot come now: a part
   /// twice, or of a round that is not in flight. Cost of a round: draws of log2(blocks) steps, at
-  /// most 2 * `round`, and a look at the conflicts of each.
+  /// most 2 * min(`round`, `blocks`), and a look at the conflicts of each.
   Result<std::vector<FromScheduler>> step(const ToScheduler& message);
 
   struct Flight {

@@ -214,6 +214,27 @@ TEST(Strads, ADivergingRunKeepsItsInvariants) {
   }
 }
 
+TEST(Strads, BaseWeightsNeverAddUpToInfinity) {
+  const auto with = [](double weight) {
+    return Scheduler::make({.blocks = 3, .round = 1, .base_weight = weight});
+  };
+  EXPECT_TRUE(with(kMostBlockWeight).ok());
+  EXPECT_FALSE(with(2 * kMostBlockWeight).ok());
+  EXPECT_FALSE(with(std::numeric_limits<double>::infinity()).ok());
+  EXPECT_FALSE(with(std::nan("")).ok());
+}
+
+TEST(Strads, ARoundLargerThanAllBlocksEndsAsSoonAsOneOfTheirNumber) {
+  // blocks 0 and 1 are in conflict: one of them is drawn again and again, and never taken
+  const auto conflicts =
+      std::make_shared<const Conflicts>(Conflicts::of(2, Pairs{{0, 1}}).take_or_throw());
+  Scheduler scheduler =
+      Scheduler::make({.blocks = 2, .round = std::numeric_limits<int>::max()}, conflicts)
+          .take_or_throw();
+  EXPECT_EQ(scheduler.step(GoOn{1}).take_or_throw().size(), 1u);
+  EXPECT_EQ(scheduler.in_flight().front().blocks.size(), 1u);
+}
+
 TEST(Strads, ARotationGoesRound) {
   const ScheduleOptions options{.blocks = 4, .workers = 2, .rotation = {{0, 1}, {2}, {3}}};
   const auto order = Interleaving(Scheduler::make(options).take_or_throw(), 2, 3).run(5);
@@ -244,9 +265,14 @@ TEST(Strads, WhatIsOutOfRangeIsSaidTogether) {
   for (const char* name : {"blocks:", "workers:", "round:", "depth:", "base weight:"}) {
     EXPECT_THAT(wrong.status().message(), HasSubstr(name));
   }
-  EXPECT_THAT(Scheduler::make({.blocks = 2, .rotation = {{2}}}).status().message(),
-              HasSubstr("no block 2"));
-  EXPECT_FALSE(Scheduler::make({.blocks = 2, .depth = 1, .rotation = {{1}}}).ok());
+  const auto of_rotation = Scheduler::make(
+      {.blocks = 2, .workers = 0, .depth = 1, .rotation = {{2}, {-1, 1}, {0, 1, 0}, {1}}});
+  EXPECT_EQ(of_rotation.status().message(),
+            "workers: at least 1\n"
+            "depth: a rotation has one round in flight, give 0\n"
+            "rotation: there is no block 2\n"
+            "rotation: there is no block -1\n"
+            "rotation: block 0 is twice in a list");
   for (const Pairs& pairs : {Pairs{{0, 0}}, Pairs{{0, 3}}, Pairs{{-1, 0}}, Pairs{{0, 1}, {1, 0}}}) {
     EXPECT_FALSE(Conflicts::of(3, pairs).ok());
   }
