@@ -109,11 +109,12 @@ class Reporter {
     return object;
   }
 
-  /// Mean share over the workers.
+  /// Mean share over the workers; 0 when no time has passed.
   double waited() const {
     const auto& all = loop_.simulated->waited();
-    const Duration sum = std::accumulate(all.begin(), all.end(), Duration{});
-    return seconds(sum) / (static_cast<double>(all.size()) * seconds(loop_.simulated->time()));
+    const double sum = std::accumulate(
+        all.begin(), all.end(), 0.0, [](double before, Duration w) { return before + seconds(w); });
+    return sum / (static_cast<double>(all.size()) * seconds(time));
   }
 
   const strads::RoundsRun& run_;
@@ -139,6 +140,8 @@ Result<bool> run_strads_loop(strads::RoundsRun& run, const StradsLoop& loop) {
     const std::int64_t next = done + std::min(loop.every, loop.rounds - done);
     STORMO_RETURN_IF_ERROR(go_on(run, next, spent));
     STORMO_ASSIGN_OR_RETURN(judged, run.judge());
+    const Duration time = loop_.simulated->time();
+    if (time == Duration::zero()) return 0;
     // equal on all ranks, so they end together
     if (!(judged.objective <= kDiverged * first)) {
       why = "diverged";

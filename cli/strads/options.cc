@@ -76,7 +76,12 @@ void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
   }
   for (const auto& [flag, text] : {std::pair{"--compute", a.compute}, {"--latency", a.latency}}) {
     const auto duration = parse_duration(text);
-    if (!duration.ok()) wrong.push_back(fmt::format("{}: {}", flag, duration.status().message()));
+    if (!duration.ok()) {
+      wrong.push_back(fmt::format("{}: {}", flag, duration.status().message()));
+    } else {
+      need(*duration <= protocol::kMostVirtualTime,
+           fmt::format("{}: {} is over 30 years", flag, text), wrong);
+    }
   }
   need(a.jitter >= 0 && a.jitter < 1,
        fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter), wrong);

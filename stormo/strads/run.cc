@@ -137,6 +137,9 @@ Status VirtualRoundsRun::go_on(std::int64_t rounds) {
   STORMO_ASSIGN_OR_RETURN(const protocol::VirtualRounds took,
                           protocol::run_virtual(scheduler_, rounds, workers_, events));
   ++workers_.seed;  // of the next rounds
+  if (took.time > protocol::kMostVirtualTime - time_) {
+    return invalid_argument(protocol::kVirtualTimeTooLong);
+  }
   time_ += took.time;
   for (std::size_t w = 0; w < waited_.size(); ++w) waited_[w] += took.waited[w];
   return {};

@@ -50,6 +50,7 @@ class VirtualRun {
       const RoundEvent event = queue_.top();
       queue_.pop();
       now_ = event.at;
+      if (now_ > kMostVirtualTime) return invalid_argument(kVirtualTimeTooLong);
       STORMO_RETURN_IF_ERROR(handle(event));
     }
     out_.time = now_;
@@ -104,6 +105,7 @@ class VirtualRun {
     }
     STORMO_RETURN_IF_ERROR(events_.compute(event.worker, round));
     const Duration takes = time_of(event.worker, round);
+    if (std::max(me.free, now_) > kMostVirtualTime) return invalid_argument(kVirtualTimeTooLong);
     me.free = std::max(me.free, now_) + takes;
     me.computed += takes;
     schedule(me.free + cluster_.latency, EventKind::kComputed, event.worker, round.round);
@@ -114,9 +116,11 @@ class VirtualRun {
     const double slowness =
         w < std::ssize(cluster_.slowness) ? cluster_.slowness[static_cast<std::size_t>(w)] : 1;
     const double factor = 1 + cluster_.jitter * (2 * worker(w).rng.uniform() - 1);
-    return Duration(static_cast<std::int64_t>(static_cast<double>(cluster_.compute.count()) *
-                                              static_cast<double>(round.blocks.size()) * slowness *
-                                              factor));
+    const double takes = static_cast<double>(cluster_.compute.count()) *
+                         static_cast<double>(round.blocks.size()) * slowness * factor;
+    // a sum with what was before it is no overflow, and is found to be too long
+    const auto most = static_cast<double>(kMostVirtualTime.count()) * 2;
+    return Duration(static_cast<std::int64_t>(std::min(takes, most)));
   }
 
   Scheduler& scheduler_;
@@ -135,8 +139,10 @@ class VirtualRun {
 Result<VirtualRounds> run_virtual(Scheduler& scheduler, std::int64_t rounds,
                                   const VirtualWorkers& workers, const RoundEvents& events) {
   if (workers.jitter < 0 || workers.jitter >= 1 || workers.compute < Duration::zero() ||
-      workers.latency < Duration::zero()) {
-    return invalid_argument("virtual time needs 0 <= jitter < 1, and no time below 0");
+      workers.latency < Duration::zero() || workers.compute > kMostVirtualTime ||
+      workers.latency > kMostVirtualTime) {
+    return invalid_argument(
+        "virtual time needs 0 <= jitter < 1, no time below 0 and none over 30 years");
   }
   return VirtualRun(scheduler, workers, events).run(rounds);
 }

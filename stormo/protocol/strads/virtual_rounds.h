@@ -10,6 +10,11 @@
 
 namespace stormo::protocol {
 
+/// The longest time that is simulated.
+inline constexpr Duration kMostVirtualTime = std::chrono::hours(30 * 365 * 24);
+inline constexpr const char* kVirtualTimeTooLong =
+    "virtual time is over 30 years; give shorter times or fewer rounds";
+
 /// Workers of a Scheduler in virtual time. Equal values give equal runs.
 struct VirtualWorkers {
   Duration compute = std::chrono::microseconds(1);   ///< of a worker for its part of a block
@@ -36,8 +41,9 @@ struct VirtualRounds {
 };
 
 /// Runs the scheduler until `rounds` rounds in total are done; it may be called again. Scheduler
-/// and aggregation take no time. kInvalidArgument for an impossible cluster; kCorrupt when a worker
-/// is asked to compute from other values than it has.
+/// and aggregation take no time. kInvalidArgument for an impossible cluster, and when the rounds
+/// take longer than kMostVirtualTime; kCorrupt when a worker is asked to compute from other values
+/// than it has.
 Result<VirtualRounds> run_virtual(Scheduler& scheduler, std::int64_t rounds,
                                   const VirtualWorkers& workers, const RoundEvents& events);
 

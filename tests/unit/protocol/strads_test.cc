@@ -316,6 +316,29 @@ TEST(Strads, ARoundTakesTwoMessagesAndThePartOfTheSlowest) {
   EXPECT_EQ(run.updates, 100);
 }
 
+TEST(Strads, TimesThatCannotBeAddedUpAreRefused) {
+  using std::chrono::hours;
+  const auto status_of = [](const VirtualWorkers& workers, std::int64_t rounds) {
+    Scheduler scheduler = Scheduler::make({.blocks = 64}).take_or_throw();
+    RoundEvents events;
+    events.compute = events.set = [](int, const ComputeRound&) { return Status(); };
+    events.aggregate = [](const ComputeRound& round) -> Result<std::vector<double>> {
+      return std::vector<double>(round.blocks.size());
+    };
+    return run_virtual(scheduler, rounds, workers, events).status();
+  };
+  const hours most = std::chrono::duration_cast<hours>(kMostVirtualTime);
+  EXPECT_TRUE(status_of({.compute = hours(1), .slowness = {10}, .latency = hours(1)}, 100).ok());
+  for (const VirtualWorkers& workers :
+       {VirtualWorkers{.compute = most}, VirtualWorkers{.latency = most + hours(1)},
+        VirtualWorkers{.latency = most / 3}, VirtualWorkers{.compute = hours(1), .slowness = {1e6}},
+        VirtualWorkers{.compute = most, .slowness = {1e6}, .latency = most}}) {
+    const Status status = status_of(workers, 100);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("over 30 years"));
+  }
+}
+
 TEST(Strads, RoundsInFlightHideMessages) {
   using std::chrono::microseconds;
   ScheduleOptions options{.blocks = 1000, .workers = 2, .round = 2};
