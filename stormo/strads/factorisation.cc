@@ -60,7 +60,7 @@ Factorisation::Factorisation(const FactorisationProblem& problem, std::int64_t f
   for (auto& column : h_) {
     for (double& value : column) value = (2 * rng.uniform() - 1) / std::sqrt(problem.rank);
   }
-  new_w_.resize(static_cast<std::size_t>(rows));
+  new_w_.resize(rank);
 }
 
 std::vector<std::vector<std::int64_t>> Factorisation::rotation(int rank, int inner) {
@@ -103,15 +103,17 @@ void Factorisation::update(std::span<const std::int64_t> blocks, std::span<doubl
 
 void Factorisation::update_w(std::size_t k, std::span<double> part) {
   const std::vector<double>& w = w_[k];
+  std::vector<double>& next = new_w_[k];
+  next.resize(w.size());
   std::vector<Fraction> fractions(w.size());
   for (std::size_t e = 0; e < known_.size(); ++e) {
     const auto i = static_cast<std::size_t>(known_[e].row);
     fractions[i].add(residual_[e], w[i], h_[k][static_cast<std::size_t>(known_[e].column)]);
   }
   for (std::size_t i = 0; i < w.size(); ++i) {
-    new_w_[i] = fractions[i].above / (lambda_ + fractions[i].below);
+    next[i] = fractions[i].above / (lambda_ + fractions[i].below);
   }
-  part[0] = squared_distance(new_w_, w);
+  part[0] = squared_distance(next, w);
 }
 
 void Factorisation::update_h(std::size_t k, std::span<double> part) const {
@@ -159,9 +161,9 @@ void Factorisation::set_w(std::size_t k) {
   std::vector<double>& w = w_[k];
   for (std::size_t e = 0; e < known_.size(); ++e) {
     const auto i = static_cast<std::size_t>(known_[e].row);
-    residual_[e] -= (new_w_[i] - w[i]) * h_[k][static_cast<std::size_t>(known_[e].column)];
+    residual_[e] -= (new_w_[k][i] - w[i]) * h_[k][static_cast<std::size_t>(known_[e].column)];
   }
-  w = new_w_;
+  w = std::exchange(new_w_[k], {});
 }
 
 void Factorisation::set_h(std::size_t k, std::span<const double> values) {

@@ -23,8 +23,9 @@ struct FactorisationProblem {
 /// "Scalable coordinate descent approaches to parallel matrix factorization for recommender
 /// systems", ICDM 2012), as STRADS does. Block 2k is column k of W, block 2k + 1 column k of H. A
 /// worker has rows of the matrix and of W; H is everywhere. So W's columns need no data of others,
-/// and of H's columns two numbers for each of its rows are added up. Cost of a block: all known
-/// elements of the worker, twice.
+/// and of H's columns two numbers for each of its rows are added up. Blocks of one round are
+/// computed from the values before it, whatever they are. Cost of a block: all known elements of
+/// the worker, twice.
 class Factorisation final : public BlockProgram {
  public:
   /// kInvalidArgument when a worker has no row.
@@ -62,7 +63,7 @@ class Factorisation final : public BlockProgram {
   std::vector<Rating> known_;               // of this worker's rows, counted from 0
   std::vector<double> residual_;            // of each, a - w . h
   std::vector<std::vector<double>> w_, h_;  // by factor
-  std::vector<double> new_w_;               // of the column of W that is in flight
+  std::vector<std::vector<double>> new_w_;  // by factor: of columns of W in flight, else empty
 };
 
 }  // namespace stormo::strads

@@ -106,6 +106,31 @@ TEST(StradsFactorisation, IsCoordinateDescentFactorByFactor) {
   }
 }
 
+TEST(StradsFactorisation, BlocksOfARoundAreComputedFromTheValuesBeforeIt) {
+  const FactorisationProblem p = problem();
+  Oracle oracle(p);
+  const std::vector<double> before = oracle.w;
+  std::vector<double> after = before;
+  for (const std::size_t k : {0, 2, 3}) {  // each alone, from the same values
+    oracle.w = before;
+    oracle.minimise(true, k);
+    for (std::size_t i = k; i < after.size(); i += oracle.rank) after[i] = oracle.w[i];
+  }
+  oracle.w = after;
+  const Scheduler scheduler =
+      Scheduler::make({.blocks = 2 * p.rank, .workers = 2, .rotation = {{0, 4, 6}}})
+          .take_or_throw();
+  VirtualRoundsRun run = virtual_run(factorisation_of(p), scheduler);
+  throw_if_error(run.go_on(1));
+  std::vector<double> w;
+  for (int worker = 0; worker < 2; ++worker) {
+    const std::vector<double> rows = worker_of<Factorisation>(run, worker).w();
+    w.insert(w.end(), rows.begin(), rows.end());
+  }
+  EXPECT_THAT(w, ::testing::Pointwise(::testing::DoubleNear(1e-10), oracle.w));
+  EXPECT_NEAR(run.judge().take_or_throw().objective, oracle.objective(), 1e-10);
+}
+
 TEST(StradsFactorisation, FindsTheMatrixThatTheRatingsAreOf) {
   FactorisationProblem p{
       .ratings = make_ratings({.rows = 200, .columns = 100, .known = 40, .rank = 3, .noise = 0.01}),
