@@ -58,14 +58,15 @@ Ratings make_ratings(const MadeRatings& made) {
   const std::vector<double> w = factors(made.rows), h = factors(made.columns);
   Ratings out{.rows = made.rows, .columns = made.columns, .known = {}};
   const double scale = 1 / std::sqrt(static_cast<double>(made.rank));
-  for (std::int32_t i = 0; i < made.rows; ++i) {
+  for (std::int64_t i = 0; i < made.rows; ++i) {
     for (const std::int32_t j : some_of(rng, made.columns, made.known)) {
       double value = 0;
       for (int k = 0; k < made.rank; ++k) {
         value += w[static_cast<std::size_t>(i * made.rank + k)] *
-                 h[static_cast<std::size_t>(j * made.rank + k)];
+                 h[static_cast<std::size_t>(std::int64_t{j} * made.rank + k)];
       }
-      out.known.push_back({i, j, scale * value + made.noise * drawn(rng)});
+      out.known.push_back(
+          {static_cast<std::int32_t>(i), j, scale * value + made.noise * drawn(rng)});
     }
   }
   return out;

@@ -18,8 +18,8 @@ struct MadeRegression {
 };
 
 /// Columns x = sqrt(c) f + sqrt(1 - c) e, with f drawn for each group and e for each column, of
-/// uniform values with variance 1 / nonzeros. y = X b + noise of 0.1, with every twentieth
-/// coefficient from -1 to 1 and the others 0. Its lambda is 0.
+/// uniform values with variance 1 / nonzeros. y = X b + uniform noise with standard deviation 0.1 /
+/// sqrt(nonzeros), with every twentieth coefficient from -1 to 1 and the others 0. Its lambda is 0.
 LassoProblem make_regression(const MadeRegression& made);
 
 /// A matrix of low rank with noise, of which some elements are known.
