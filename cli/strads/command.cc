@@ -141,7 +141,8 @@ void add_lasso_schedule(CLI::App& command, LassoArguments& a) {
   command.add_flag("--cyclic", a.cyclic, "No draws: one column after the other");
   command.add_option("--rounds", a.rounds, "Rounds, at most")->capture_default_str();
   command.add_option("--every", a.every,
-                     "Rounds between judgements; default: those of a pass over the\ncolumns");
+                     "Rounds between judgements; default: as many as have an update for\neach "
+                     "column on average, or more where --depth needs it");
   command
       .add_option("--tolerance", a.tolerance,
                   "Ends when the objective is certainly so near to its minimum, as a\npart of it")

@@ -57,9 +57,9 @@ class LassoProgram final : public StradsProgram {
   void free_data() override { problem_ = {.x = strads::SparseColumns(0), .y = {}}; }
 
   StradsLoop loop() const override {
-    const std::int64_t blocks = a_.cyclic ? 1 : a_.round;
     return {.rounds = a_.rounds,
-            .every = a_.every.value_or((columns_ + blocks - 1) / blocks),
+            .every = a_.every.value_or(0),
+            .updates = columns_,
             .tolerance = a_.tolerance};
   }
   StradsValues values(const strads::BlockProgram& worker) const override {

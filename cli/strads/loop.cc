@@ -37,11 +37,39 @@ Duration cpu_time() {
   return std::chrono::seconds(now.tv_sec) + Duration(now.tv_nsec);
 }
 
-Status go_on(strads::RoundsRun& run, std::int64_t rounds, Spent& spent) {
+/// Rounds in total after which there are `updates` updates, if further rounds are as large as those
+/// done; at first, as large as a round may be. Equal on all ranks.
+std::int64_t rounds_until(const strads::RoundsRun& run, std::int64_t updates) {
+  const protocol::ScheduleOptions& options = run.scheduler().options();
+  const auto done = static_cast<double>(run.scheduler().rounds_done());
+  const auto made = static_cast<double>(std::max<std::int64_t>(run.updates(), 1));
+  const auto most = static_cast<double>(std::min<std::int64_t>(options.round, options.blocks));
+  const double of_a_round = done > 0 ? made / done : most;
+  const auto missing = static_cast<double>(updates - run.updates());
+  return run.scheduler().rounds_done() +
+         std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(missing / of_a_round)), 1);
+}
+
+/// Until the next judgement.
+Status go_on(strads::RoundsRun& run, const StradsLoop& loop) {
+  const std::int64_t done = run.scheduler().rounds_done();
+  if (loop.every > 0) return run.go_on(done + std::min(loop.every, loop.rounds - done));
+  constexpr std::int64_t kDrains = 20;  // a drain lets `depth` rounds go on without others
+  const int depth = run.scheduler().options().depth;
+  const std::int64_t least = done + (depth == 0 ? 1 : kDrains * (depth + 1));
+  const std::int64_t updates = run.updates() + loop.updates;
+  while (run.updates() < updates && run.scheduler().rounds_done() < loop.rounds) {
+    const std::int64_t next = std::max(rounds_until(run, updates), least);
+    STORMO_RETURN_IF_ERROR(run.go_on(std::min(next, loop.rounds)));
+  }
+  return {};
+}
+
+Status go_on(strads::RoundsRun& run, const StradsLoop& loop, Spent& spent) {
   const RealClock clock;
   const TimePoint begin = clock.now();
   const Duration cpu = cpu_time();
-  STORMO_RETURN_IF_ERROR(run.go_on(rounds));
+  STORMO_RETURN_IF_ERROR(go_on(run, loop));
   spent.real += clock.now() - begin;
   spent.cpu += cpu_time() - cpu;
   return {};
@@ -111,6 +139,8 @@ class Reporter {
 
   /// Mean share over the workers; 0 when no time has passed.
   double waited() const {
+    const Duration time = loop_.simulated->time();
+    if (time == Duration::zero()) return 0;
     const auto& all = loop_.simulated->waited();
     const double sum = std::accumulate(
         all.begin(), all.end(), 0.0, [](double before, Duration w) { return before + seconds(w); });
@@ -136,18 +166,14 @@ Result<bool> run_strads_loop(strads::RoundsRun& run, const StradsLoop& loop) {
   const char* why = nullptr;
   while (why == nullptr) {
     reporter.row(judged, spent);
-    const std::int64_t done = run.scheduler().rounds_done();
-    const std::int64_t next = done + std::min(loop.every, loop.rounds - done);
-    STORMO_RETURN_IF_ERROR(go_on(run, next, spent));
+    STORMO_RETURN_IF_ERROR(go_on(run, loop, spent));
     STORMO_ASSIGN_OR_RETURN(judged, run.judge());
-    const Duration time = loop_.simulated->time();
-    if (time == Duration::zero()) return 0;
     // equal on all ranks, so they end together
     if (!(judged.objective <= kDiverged * first)) {
       why = "diverged";
     } else if (judged.gap && *judged.gap <= loop.tolerance * judged.objective) {
       why = "converged";
-    } else if (next == loop.rounds) {
+    } else if (run.scheduler().rounds_done() == loop.rounds) {
       why = "ended";
     }
   }

@@ -12,8 +12,11 @@ namespace stormo::cli {
 /// How long a program of `stormo strads` runs, and what it prints.
 struct StradsLoop {
   std::int64_t rounds = 0;  ///< at most
-  std::int64_t every = 1;   ///< rounds between two judgements
-  double tolerance = 0;     ///< ends when gap <= tolerance * objective
+  std::int64_t every = 1;   ///< rounds between two judgements; 0: as `updates` says
+  /// Updates between two judgements, or somewhat more; where rounds are in flight besides the
+  /// oldest one, at least so many that those drained for a judgement do not count.
+  std::int64_t updates = 0;
+  double tolerance = 0;  ///< ends when gap <= tolerance * objective
   int workers = 1;
   bool speaks = true;  ///< rank 0
   bool json = false;

@@ -16,7 +16,8 @@
 namespace stormo::strads {
 
 /// What runs rounds of a program. Both ways below give the same updates in the same order, and the
-/// same values bit for bit, for equal schedulers and equal numbers of workers.
+/// same values bit for bit, for equal schedulers, equal numbers of workers and equal calls of
+/// go_on(), which drains what is in flight.
 class RoundsRun {
  public:
   virtual ~RoundsRun() = default;
