@@ -121,24 +121,34 @@ void add_lasso_data(CLI::App& command, LassoArguments& a) {
       ->capture_default_str();
   command
       .add_option("--lambda", a.lambda,
+  auto* threshold =
+      command
+          .add_option("--threshold", a.threshold,
+                      "Columns whose cosine is at or above this are not updated at the\nsame time")
+          ->excludes(cyclic)
+          ->capture_default_str();
                   "Penalty, as a part of the one at which all coefficients are 0")
       ->capture_default_str();
 }
 
 void add_lasso_schedule(CLI::App& command, LassoArguments& a) {
-  command.add_option("--round", a.round, "Columns of a round, at most")->capture_default_str();
-  command
-      .add_option("--threshold", a.threshold,
-                  "Columns whose cosine is at or above this are not updated at the\nsame time")
+  auto* cyclic = command.add_flag("--cyclic", a.cyclic, "No draws: one column after the other");
+  command.add_option("--round", a.round, "Columns of a round, at most")
+      ->excludes(cyclic)
       ->capture_default_str();
   command.add_option("--depth", a.depth, "Rounds that may be in flight besides the oldest one")
       ->capture_default_str();
-  command
-      .add_option("--base-weight", a.base_weight, "A column is drawn by its last change plus this")
-      ->capture_default_str();
-  command.add_flag("--no-priority", a.no_priority, "Draw all columns with equal weights");
-  command.add_flag("--no-check", a.no_check, "Do not look for conflicts");
-  command.add_flag("--cyclic", a.cyclic, "No draws: one column after the other");
+  auto* base_weight = command
+                          .add_option("--base-weight", a.base_weight,
+                                      "A column is drawn by its last change plus this")
+                          ->excludes(cyclic)
+                          ->capture_default_str();
+  command.add_flag("--no-priority", a.no_priority, "Draw all columns with equal weights")
+      ->excludes(cyclic)
+      ->excludes(base_weight);
+  command.add_flag("--no-check", a.no_check, "Do not look for conflicts")
+      ->excludes(cyclic)
+      ->excludes(threshold);
   command.add_option("--rounds", a.rounds, "Rounds, at most")->capture_default_str();
   command.add_option("--every", a.every,
                      "Rounds between judgements; default: as many as have an update for\neach "
