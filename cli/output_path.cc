@@ -17,4 +17,20 @@ Status check_output_path(const std::string& path) {
                   path));
 }
 
+Status check_output_folder(const std::string& folder, std::span<const char* const> names) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  if (!fs::exists(folder, failed)) {
+    const fs::path path(folder);
+    return check_output_path(path.has_filename() ? folder : path.parent_path().string());
+  }
+  if (!fs::is_directory(folder, failed)) {
+    return invalid_argument(folder + ": it is a file; give the path of a folder");
+  }
+  for (const char* name : names) {
+    STORMO_RETURN_IF_ERROR(check_output_path((fs::path(folder) / name).string()));
+  }
+  return {};
+}
+
 }  // namespace stormo::cli

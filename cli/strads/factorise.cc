@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -75,6 +76,9 @@ class FactoriseProgram final : public StradsProgram {
   }
 
   const FactoriseArguments& a_;
+    std::error_code failed;
+    std::filesystem::create_directory(a_.common.out, failed);
+    if (failed) return io_error("cannot make the folder '" + a_.common.out + "'");
   FactorisationProblem problem_;
   std::string heading_ = fmt::format("{} x {}, {} elements known, rank {}, lambda {}",
                                      problem_.ratings.rows, problem_.ratings.columns,

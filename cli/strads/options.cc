@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -176,7 +177,8 @@ void check_factorise(const FactoriseArguments& a, Wrong& wrong) {
   need_above_zero("--lambda", a.lambda, wrong);
   check_common(a.common, factorise_rows(a, wrong), wrong);
   if (!a.common.out.empty()) {
-    const Status writable = check_output_path(a.common.out + "/W.npy");
+    constexpr std::array kFiles{"W.npy", "H.npy"};
+    const Status writable = check_output_folder(a.common.out, kFiles);
     need(writable.ok(), "--out " + writable.message(), wrong);
   }
 }

@@ -26,7 +26,7 @@ Result<bool> run(const StradsProgram& program, strads::RoundsRun& rounds, Strads
                loop.workers == 1 ? "" : "s");
   }
   STORMO_ASSIGN_OR_RETURN(const bool converges, run_strads_loop(rounds, loop));
-  if (loop.speaks) STORMO_RETURN_IF_ERROR(program.write(all));
+  if (loop.speaks && converges) STORMO_RETURN_IF_ERROR(program.write(all));
   return converges;
 }
 

@@ -3,11 +3,11 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <utility>
 #include <vector>
 
+#include <stormo/base/replace_file.h>
 #include <stormo/observe/trace.h>
 
 namespace stormo::cli {
@@ -40,14 +40,9 @@ Result<std::vector<observe::RankTrace>> gather_traces(comm::Communicator& world,
 }
 
 Status write(const std::string& path, const std::vector<observe::RankTrace>& traces) {
-  const std::string staged = path + ".new";
-  std::ofstream file(staged);
-  observe::write_chrome_trace(file, traces);
-  file.close();
-  std::error_code failed;
-  if (file) std::filesystem::rename(staged, path, failed);
-  if (!file || failed) return io_error("cannot write the trace to '" + path + "'");
-  return ok_status();
+  const Status written =
+      replace_file(path, [&](std::ostream& file) { observe::write_chrome_trace(file, traces); });
+  return written.ok() ? written : io_error("cannot write the trace to '" + path + "'");
 }
 
 }  // namespace

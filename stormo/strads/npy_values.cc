@@ -15,6 +15,7 @@
 
 #include <stormo/base/file.h>
 #include <stormo/base/npy_header.h>
+#include <stormo/base/replace_file.h>
 
 namespace stormo::strads {
 namespace {
@@ -83,13 +84,12 @@ Status write_npy(const std::string& path, std::span<const std::int64_t> shape,
                                    fmt::join(shape, ", "));
   header.append(kAlignment - (kFront + header.size() + 1) % kAlignment, ' ');
   header += '\n';
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << "\x93NUMPY\x01" << '\0' << static_cast<char>(header.size() & 0xff)
-       << static_cast<char>(header.size() >> 8) << header;
-  file.write(reinterpret_cast<const char*>(values.data()),
-             static_cast<std::streamsize>(values.size_bytes()));
-  file.close();
-  return file ? Status() : io_error("cannot write '" + path + "'");
+  return replace_file(path, [&](std::ostream& file) {
+    file << "\x93NUMPY\x01" << '\0' << static_cast<char>(header.size() & 0xff)
+         << static_cast<char>(header.size() >> 8) << header;
+    file.write(reinterpret_cast<const char*>(values.data()),
+               static_cast<std::streamsize>(values.size_bytes()));
+  });
 }
 
 }  // namespace stormo::strads

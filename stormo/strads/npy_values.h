@@ -22,7 +22,7 @@ Result<std::vector<std::int64_t>> read_npy_shape(const std::string& path);
 /// parse_npy_header(), and kInvalidArgument for another type.
 Result<NpyValues> read_npy(const std::string& path);
 
-/// Writes float64.
+/// Writes float64, as replace_file() does.
 Status write_npy(const std::string& path, std::span<const std::int64_t> shape,
                  std::span<const double> values);
 
