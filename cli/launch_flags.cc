@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include <cli/own_program.h>
 #include <stormo/base/units.h>
@@ -52,6 +53,26 @@ void export_stall_flags(const LaunchFlags& flags) {
   };
   set("STORMO_STALL_WARNING", flags.stall_warning);
   set("STORMO_STALL_TIMEOUT", flags.stall_timeout);
+}
+
+std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
+                                              std::vector<std::string>& errors) {
+  std::vector<launch::HostSlots> hosts;
+  std::optional<int> ranks = flags.ranks;
+  if (flags.hosts.empty()) {
+    ranks = ranks.value_or(1);
+  } else {
+    auto parsed = launch::parse_hosts(flags.hosts);
+    if (!parsed.ok()) {
+      errors.push_back("-H: " + parsed.status().message());
+      return {{"localhost", 0, 1}};
+    }
+    hosts = std::move(*parsed);
+  }
+  const auto shares = launch::place_ranks(ranks, hosts);
+  if (shares.ok()) return *shares;
+  errors.push_back(shares.status().message());
+  return {{"localhost", 0, 1}};
 }
 
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <cli/commands.h>
+#include <stormo/launch/host_spec.h>
 #include <stormo/launch/job/launcher.h>
 
 namespace stormo::cli {
@@ -33,6 +34,11 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 
 /// For a rank that a foreign launcher has started: the flags that its environment may hold as well.
 void export_stall_flags(const LaunchFlags& flags);
+
+/// The ranks of each host that -n and -H ask for; one on this host, and a note of what is wrong,
+/// where they ask for nothing that can be.
+std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
+                                              std::vector<std::string>& errors);
 
 /// Appends what is wrong to `errors`, one line each.
 launch::LaunchOptions to_launch_options(const LaunchFlags& flags, std::vector<std::string>& errors);

@@ -37,45 +37,36 @@ constexpr const char* kFactoriseExamples =
     "Every rank has rows of the matrix. Exit codes as of 'stormo strads lasso'. See "
     "docs/strads.md.";
 
-int fail(const char* name, const Status& status) {
-  fmt::print(stderr, "stormo strads {}: {}\n", name, status.message());
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
-
 template <class Arguments>
-Result<bool> run_rank(const transport::Rendezvous& place, const Arguments& a) {
-  STORMO_ASSIGN_OR_RETURN(const auto world, join_world("stormo", place));
-  STORMO_ASSIGN_OR_RETURN(const auto program, make_program(a));
-  STORMO_ASSIGN_OR_RETURN(const bool converges, run_as_rank(*world, a.common, *program));
-  STORMO_RETURN_IF_ERROR(world->finalize(Deadline::never()));
-  return converges;
-}
-
-template <class Arguments>
-Result<bool> run_virtual(const Arguments& a) {
-  STORMO_ASSIGN_OR_RETURN(const auto program, make_program(a));
-  return simulate(a.common, *program);
+StradsMaker maker_of(const char* name, const Arguments& a) {
+  return {.name = name,
+          .options = options_text(a),
+          .check_memory = [&a](int processes) { return check_memory(a, processes); },
+          .make = [&a](int processes) { return make_program(a, processes); }};
 }
 
 /// Both programs: what is wrong is said before anything runs.
 template <class Arguments>
 int run(const char* name, const Arguments& a, const Invocation& invocation,
         void (*check)(const Arguments&, std::vector<std::string>&)) {
+  const LaunchFlags& flags = a.common.launch;
+  const bool simulates = a.common.virtual_workers.has_value();
+  export_stall_flags(flags);
+  const auto place = simulates ? Result(transport::Rendezvous()) : find_place("stormo", flags);
+  if (!place.ok()) return fail_strads(name, place.status());
+  const bool is_rank = place->source != "none";
   std::vector<std::string> wrong;
   check(a, wrong);
-  if (!wrong.empty())
-    return fail(name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
-  const auto exit_code = [name](const Result<bool>& converges) {
-    if (!converges.ok()) return fail(name, converges.status());
-    return *converges ? kExitOk : kExitFailed;
-  };
-  if (a.common.virtual_workers) return exit_code(run_virtual(a));
-  const auto place = find_place("stormo", a.common.launch);
-  if (!place.ok()) return fail(name, place.status());
-  if (place->source != "none" || !a.common.launch.wants_launch()) {
-    return exit_code(run_rank(*place, a));
+  if (!is_rank) {  // ranks look at the memory of their host together
+    const Status enough = check_memory(a, simulates ? 1 : ranks_here(flags));
+    if (!enough.ok()) wrong.push_back(enough.message());
   }
-  launch::LaunchOptions launch = to_launch_options(a.common.launch, wrong);
+  if (!wrong.empty()) {
+    return fail_strads(name, invalid_argument(fmt::format("{}", fmt::join(wrong, "\n"))));
+  }
+  if (simulates) return run_virtual(a.common, maker_of(name, a));
+  if (is_rank || !flags.wants_launch()) return run_as_rank(*place, a.common, maker_of(name, a));
+  launch::LaunchOptions launch = to_launch_options(flags, wrong);
   launch.output = launch::OutputMode::kRaw;
   return launch_copies(std::move(launch), invocation, "strads");
 }
@@ -121,12 +112,6 @@ void add_lasso_data(CLI::App& command, LassoArguments& a) {
       ->capture_default_str();
   command
       .add_option("--lambda", a.lambda,
-  auto* threshold =
-      command
-          .add_option("--threshold", a.threshold,
-                      "Columns whose cosine is at or above this are not updated at the\nsame time")
-          ->excludes(cyclic)
-          ->capture_default_str();
                   "Penalty, as a part of the one at which all coefficients are 0")
       ->capture_default_str();
 }
@@ -136,6 +121,12 @@ void add_lasso_schedule(CLI::App& command, LassoArguments& a) {
   command.add_option("--round", a.round, "Columns of a round, at most")
       ->excludes(cyclic)
       ->capture_default_str();
+  auto* threshold =
+      command
+          .add_option("--threshold", a.threshold,
+                      "Columns whose cosine is at or above this are not updated at the\nsame time")
+          ->excludes(cyclic)
+          ->capture_default_str();
   command.add_option("--depth", a.depth, "Rounds that may be in flight besides the oldest one")
       ->capture_default_str();
   auto* base_weight = command

@@ -1,9 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <limits>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -53,6 +54,16 @@ class FactoriseProgram final : public StradsProgram {
     STORMO_ASSIGN_OR_RETURN(auto part, Factorisation::make(problem_, worker, workers));
     return std::unique_ptr<strads::BlockProgram>(std::move(part));
   }
+  std::string facts() const override {
+    std::uint64_t hash = hash_of({});
+    for (const auto& [row, column, value] : problem_.ratings.known) {
+      const std::array numbers{static_cast<double>(row), static_cast<double>(column), value};
+      hash = hash_of(numbers, hash);
+    }
+    return fmt::format("{} known elements of {} rows and {} columns, hash {:016x}",
+                       problem_.ratings.known.size(), problem_.ratings.rows,
+                       problem_.ratings.columns, hash);
+  }
   void free_data() override { problem_.ratings = {}; }
 
   StradsLoop loop() const override {
@@ -65,6 +76,9 @@ class FactoriseProgram final : public StradsProgram {
   }
   Status write(const StradsValues& values) const override {
     if (a_.common.out.empty()) return {};
+    std::error_code failed;
+    std::filesystem::create_directory(a_.common.out, failed);
+    if (failed) return io_error("cannot make the folder '" + a_.common.out + "'");
     STORMO_RETURN_IF_ERROR(write_table("W.npy", values.rows));
     return write_table("H.npy", values.common);
   }
@@ -76,9 +90,6 @@ class FactoriseProgram final : public StradsProgram {
   }
 
   const FactoriseArguments& a_;
-    std::error_code failed;
-    std::filesystem::create_directory(a_.common.out, failed);
-    if (failed) return io_error("cannot make the folder '" + a_.common.out + "'");
   FactorisationProblem problem_;
   std::string heading_ = fmt::format("{} x {}, {} elements known, rank {}, lambda {}",
                                      problem_.ratings.rows, problem_.ratings.columns,
@@ -87,10 +98,11 @@ class FactoriseProgram final : public StradsProgram {
 
 }  // namespace
 
-Result<std::unique_ptr<StradsProgram>> make_program(const FactoriseArguments& a) {
+Result<std::unique_ptr<StradsProgram>> make_program(const FactoriseArguments& a, int processes) {
   auto ratings =
       a.ratings.empty() ? Result(strads::make_ratings(made_ratings(a))) : read_ratings(a.ratings);
   if (!ratings.ok()) return ratings.status();
+  STORMO_RETURN_IF_ERROR(check_factors(a, ratings->rows, ratings->columns, processes));
   return std::unique_ptr<StradsProgram>(
       std::make_unique<FactoriseProgram>(a, FactorisationProblem{.ratings = std::move(*ratings),
                                                                  .rank = a.rank,

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -54,6 +55,18 @@ class LassoProgram final : public StradsProgram {
     STORMO_ASSIGN_OR_RETURN(auto lasso, Lasso::make(problem_, worker, workers));
     return std::unique_ptr<strads::BlockProgram>(std::move(lasso));
   }
+  std::string facts() const override {
+    std::uint64_t hash = hash_of({});
+    for (std::int64_t c = 0; c < columns_; ++c) {
+      const auto column = problem_.x.column(c);
+      hash = hash_of(std::array{static_cast<double>(column.size())}, hash);
+      for (const auto& [row, value] : column) {
+        hash = hash_of(std::array{static_cast<double>(row), value}, hash);
+      }
+    }
+    return fmt::format("X of {} rows and {} columns, hash {:016x}\ny of hash {:016x}",
+                       problem_.x.rows(), columns_, hash, hash_of(problem_.y));
+  }
   void free_data() override { problem_ = {.x = strads::SparseColumns(0), .y = {}}; }
 
   StradsLoop loop() const override {
@@ -82,15 +95,22 @@ class LassoProgram final : public StradsProgram {
 
 }  // namespace
 
-Result<std::unique_ptr<StradsProgram>> make_program(const LassoArguments& a) {
+Result<std::unique_ptr<StradsProgram>> make_program(const LassoArguments& a, int processes) {
   auto problem =
       a.x.empty() ? Result(strads::make_regression(made_regression(a))) : read_problem(a);
   if (!problem.ok()) return problem.status();
   problem->lambda = a.lambda * strads::largest_lambda(problem->x, problem->y);
   std::shared_ptr<const protocol::Conflicts> conflicts;
   if (!a.no_check && !a.cyclic) {
-    conflicts = std::make_shared<const protocol::Conflicts>(
-        strads::correlated_columns(problem->x, a.threshold));
+    const double most = available_bytes() / processes / strads::kBytesOfConflict;
+    auto pairs = strads::correlated_columns(problem->x, a.threshold,
+                                            static_cast<std::int64_t>(std::min(most, 1e18)));
+    if (!pairs.ok()) {
+      return invalid_argument(
+          fmt::format("{}, which is all that memory holds; raise --threshold, or give --no-check",
+                      pairs.status().message()));
+    }
+    conflicts = std::make_shared<const protocol::Conflicts>(std::move(*pairs));
   }
   return std::unique_ptr<StradsProgram>(
       std::make_unique<LassoProgram>(a, std::move(*problem), std::move(conflicts)));

@@ -10,6 +10,7 @@
 #include <cli/output_path.h>
 #include <cli/simulate/options.h>
 #include <stormo/base/units.h>
+#include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/strads/npy_values.h>
 #include <stormo/strads/sparse_columns.h>
@@ -51,18 +52,25 @@ std::optional<std::vector<std::int64_t>> shape_of(const char* flag, const std::s
   return std::nullopt;
 }
 
-int most_workers(const StradsArguments& a) {
-  return std::max(a.virtual_workers.value_or(a.launch.ranks.value_or(1)), 1);
+int most_workers(const StradsArguments& a, Wrong& wrong) {
+  int ranks = 0;
+  for (const launch::HostShare& share : place_of_ranks(a.launch, wrong)) ranks += share.ranks;
+  return std::max(a.virtual_workers.value_or(ranks), 1);
 }
 
-/// For all ranks, of which each has all data before it keeps its rows.
-void need_memory(double elements, double bytes_each, const StradsArguments& a, Wrong& wrong) {
-  const double needed = elements * bytes_each * std::max(a.launch.ranks.value_or(1), 1);
-  const auto available = static_cast<double>(launch::available_memory());
-  if (needed <= available) return;
-  wrong.push_back(fmt::format(
-      "{:.3g} elements need {:.3g} GB on all ranks, but {:.3g} GB of memory are available",
-      elements, needed / 1e9, available / 1e9));
+/// OK when this host has memory for them.
+Status need_memory(const std::string& what, double bytes) {
+  const double available = available_bytes();
+  if (bytes <= available) return {};
+  return invalid_argument(
+      fmt::format("{} need {:.3g} GB on this host, but {:.3g} GB of memory are available", what,
+                  bytes / 1e9, available / 1e9));
+}
+
+/// W, and H of each worker, and what is written of them.
+double factor_bytes(const FactoriseArguments& a, double rows, double columns, int processes) {
+  const int workers = a.common.virtual_workers.value_or(processes);
+  return 8.0 * a.rank * (3 * rows + 2 * columns * workers);
 }
 
 void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
@@ -86,19 +94,14 @@ void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
   }
   need(a.jitter >= 0 && a.jitter < 1,
        fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter), wrong);
-  const Status rows_left = strads::rows_of(0, most_workers(a), rows).status();
+  const Status rows_left = strads::rows_of(0, most_workers(a, wrong), rows).status();
   need(rows == 0 || rows_left.ok(), rows_left.message(), wrong);
   (void)to_launch_options(a.launch, wrong);
 }
 
 /// Of X; 0: not known, and there is a line in `wrong`.
 std::int64_t lasso_rows(const LassoArguments& a, Wrong& wrong) {
-  constexpr double kBytes = 48;  // of an element: read, of all columns, and in this rank's rows
-  if (a.x.empty() && a.y.empty()) {
-    const auto each = static_cast<double>(a.nonzeros.value_or(a.rows));
-    need_memory(each * static_cast<double>(a.columns), kBytes, a.common, wrong);
-    return a.rows;
-  }
+  if (a.x.empty() && a.y.empty()) return a.rows;
   if (a.x.empty() || a.y.empty()) {
     wrong.emplace_back("--x and --y: give both, or neither for made data");
     return 0;
@@ -111,22 +114,15 @@ std::int64_t lasso_rows(const LassoArguments& a, Wrong& wrong) {
   need(rows >= 1 && columns >= 1 && rows <= kMost && columns <= kMost,
        fmt::format("--x: {} rows and {} columns are not from 1 to {}", rows, columns, kMost),
        wrong);
-  need_memory(static_cast<double>(rows) * static_cast<double>(columns), kBytes, a.common, wrong);
   return rows;
 }
 
 /// Of the matrix; 0: known only when the file is read, or not at all.
 std::int64_t factorise_rows(const FactoriseArguments& a, Wrong& wrong) {
-  constexpr double kBytes = 64;  // of an element: read, of all rows, and in this rank's
-  if (a.ratings.empty()) {
-    need_memory(static_cast<double>(a.rows) * static_cast<double>(a.known), kBytes, a.common,
-                wrong);
-    return a.rows;
-  }
+  if (a.ratings.empty()) return a.rows;
   const auto shape = shape_of("--ratings", a.ratings, 2, wrong);
   need(!shape || (shape->back() == 3 && shape->front() >= 1),
        "--ratings: rows of three numbers are needed: row, column, value", wrong);
-  if (shape) need_memory(static_cast<double>(shape->front()), kBytes, a.common, wrong);
   return 0;
 }
 
@@ -149,11 +145,11 @@ void check_lasso(const LassoArguments& a, Wrong& wrong) {
   need(a.threshold > 0 && a.threshold <= 1,
        fmt::format("--threshold: {} is not above 0 and at most 1", a.threshold), wrong);
   need_above_zero("--base-weight", a.base_weight, wrong);
-  need_range("--rounds", a.rounds, 1, std::numeric_limits<std::int64_t>::max(), wrong);
-  if (a.every) {
   need(!(a.base_weight > protocol::kMostBlockWeight),
        fmt::format("--base-weight: {} is above {}", a.base_weight, protocol::kMostBlockWeight),
        wrong);
+  need_range("--rounds", a.rounds, 1, std::numeric_limits<std::int64_t>::max(), wrong);
+  if (a.every) {
     need_range("--every", *a.every, 1, std::numeric_limits<std::int64_t>::max(), wrong);
   }
   need_above_zero("--tolerance", a.tolerance, wrong);
@@ -181,6 +177,75 @@ void check_factorise(const FactoriseArguments& a, Wrong& wrong) {
     const Status writable = check_output_folder(a.common.out, kFiles);
     need(writable.ok(), "--out " + writable.message(), wrong);
   }
+}
+
+double available_bytes() { return static_cast<double>(launch::available_memory()); }
+
+int ranks_here(const LaunchFlags& flags) {
+  Wrong said_by_check;
+  int ranks = 0;
+  for (const launch::HostShare& share : place_of_ranks(flags, said_by_check)) {
+    if (launch::is_this_host(share.name)) ranks += share.ranks;
+  }
+  return ranks;
+}
+
+Status check_memory(const LassoArguments& a, int processes) {
+  constexpr double kBytes = 48;  // of an element: read, of all columns, and in this rank's rows
+  auto elements = static_cast<double>(a.nonzeros.value_or(a.rows)) * static_cast<double>(a.columns);
+  if (!a.x.empty()) {
+    const auto shape = strads::read_npy_shape(a.x);
+    if (!shape.ok() || shape->size() != 2) return {};  // said by check_lasso()
+    elements = static_cast<double>(shape->front()) * static_cast<double>(shape->back());
+  }
+  return need_memory(fmt::format("{:.3g} elements", elements), elements * kBytes * processes);
+}
+
+Status check_memory(const FactoriseArguments& a, int processes) {
+  constexpr double kBytes = 64;  // of an element: read, of all rows, and in this rank's
+  if (!a.ratings.empty()) {
+    const auto shape = strads::read_npy_shape(a.ratings);
+    if (!shape.ok() || shape->empty()) return {};  // said by check_factorise()
+    const auto known = static_cast<double>(shape->front());
+    return need_memory(fmt::format("{:.3g} known elements", known), known * kBytes * processes);
+  }
+  const auto rows = static_cast<double>(a.rows), columns = static_cast<double>(a.columns);
+  const double known = rows * static_cast<double>(a.known);
+  const double making = 8.0 * a.rank * (rows + columns) * processes;  // the matrix's own factors
+  return need_memory(
+      fmt::format("{:.3g} known elements and {} factors", known, a.rank),
+      known * kBytes * processes + std::max(making, factor_bytes(a, rows, columns, processes)));
+}
+
+Status check_factors(const FactoriseArguments& a, std::int64_t rows, std::int64_t columns,
+                     int processes) {
+  const double bytes =
+      factor_bytes(a, static_cast<double>(rows), static_cast<double>(columns), processes);
+  return need_memory(fmt::format("{} factors of {} rows and {} columns", a.rank, rows, columns),
+                     bytes);
+}
+
+std::string options_text(const LassoArguments& a) {
+  std::string text = fmt::format(
+      "stormo strads lasso\n--seed {}\n--lambda {}\n--round {}\n--threshold {}\n--depth {}\n"
+      "--base-weight {}\n--no-priority {}\n--no-check {}\n--cyclic {}\n--rounds {}\n--every {}\n"
+      "--tolerance {}",
+      a.common.seed, a.lambda, a.round, a.threshold, a.depth, a.base_weight, a.no_priority,
+      a.no_check, a.cyclic, a.rounds, a.every.value_or(0), a.tolerance);
+  if (!a.x.empty()) return text + "\n--x and --y";
+  return text + fmt::format(
+                    "\nmade data\n--rows {}\n--columns {}\n--nonzeros {}\n--group {}\n"
+                    "--correlation {}",
+                    a.rows, a.columns, a.nonzeros.value_or(a.rows), a.group, a.correlation);
+}
+
+std::string options_text(const FactoriseArguments& a) {
+  std::string text = fmt::format(
+      "stormo strads factorise\n--seed {}\n--rank {}\n--lambda {}\n--inner {}\n--passes {}",
+      a.common.seed, a.rank, a.lambda, a.inner, a.passes);
+  if (!a.ratings.empty()) return text + "\n--ratings";
+  return text + fmt::format("\nmade data\n--rows {}\n--columns {}\n--known {}", a.rows, a.columns,
+                            a.known);
 }
 
 protocol::ScheduleOptions schedule_options(const LassoArguments& a, std::int64_t columns,

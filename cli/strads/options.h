@@ -57,7 +57,21 @@ struct FactoriseArguments {
 void check_lasso(const LassoArguments& a, std::vector<std::string>& wrong);
 void check_factorise(const FactoriseArguments& a, std::vector<std::string>& wrong);
 
+/// Bytes of memory that this host has left.
+double available_bytes();
+/// Of the ranks that -n and -H ask for, those that are certainly on this host.
+int ranks_here(const LaunchFlags& flags);
+/// OK when this host has memory for the data in so many processes; before they are read or made.
+Status check_memory(const LassoArguments& a, int processes);
+Status check_memory(const FactoriseArguments& a, int processes);
+
 // The rest is of arguments that were checked.
+/// OK when this host has memory for the factors of a matrix of this size.
+Status check_factors(const FactoriseArguments& a, std::int64_t rows, std::int64_t columns,
+                     int processes);
+/// What must be equal on all ranks: one line for each option.
+std::string options_text(const LassoArguments& a);
+std::string options_text(const FactoriseArguments& a);
 protocol::ScheduleOptions schedule_options(const LassoArguments& a, std::int64_t columns,
                                            int workers);
 protocol::VirtualWorkers virtual_cluster(const StradsArguments& a);

@@ -28,6 +28,8 @@ class StradsProgram {
   virtual Result<protocol::Scheduler> scheduler(int workers) const = 0;
   /// A worker with its rows.
   virtual Result<std::unique_ptr<strads::BlockProgram>> worker(int worker, int workers) const = 0;
+  /// What says that ranks have the same data: hashes, one line each. Cost: all data once.
+  virtual std::string facts() const = 0;
   /// Frees the data, once all workers of this process are made.
   virtual void free_data() = 0;
   /// How long it runs.
@@ -38,8 +40,10 @@ class StradsProgram {
   virtual Status write(const StradsValues& values) const = 0;
 };
 
-/// Read or make the data of arguments that were checked. The program borrows the arguments.
-Result<std::unique_ptr<StradsProgram>> make_program(const LassoArguments& a);
-Result<std::unique_ptr<StradsProgram>> make_program(const FactoriseArguments& a);
+/// Read or make the data of arguments that were checked, in one of so many processes of this host.
+/// kInvalidArgument for data that are not as they must be, and where memory does not hold what
+/// comes of them. The program borrows the arguments.
+Result<std::unique_ptr<StradsProgram>> make_program(const LassoArguments& a, int processes);
+Result<std::unique_ptr<StradsProgram>> make_program(const FactoriseArguments& a, int processes);
 
 }  // namespace stormo::cli

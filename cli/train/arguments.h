@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <cli/launch_flags.h>
-#include <stormo/launch/host_spec.h>
 #include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
@@ -39,11 +38,6 @@ int run_train(const TrainArguments& a);
 /// This process's place in a job, when something has started it as a rank. The job's secret stays
 /// unread: its descriptor can be read only once, and init() will.
 Result<transport::Rendezvous> place_in_job();
-
-/// The ranks of each host that -n and -H ask for; one on this host, and a note of what is wrong,
-/// where they ask for nothing that can be.
-std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
-                                              std::vector<std::string>& errors);
 
 /// How ranks are launched, whose program is not named yet; notes what is wrong with the flags.
 launch::LaunchOptions train_launch_options(const TrainArguments& a,

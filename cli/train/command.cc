@@ -14,7 +14,6 @@
 #include <cli/train/arguments.h>
 #include <cli/train/report.h>
 #include <stormo/launch/environment.h>
-#include <stormo/launch/host_spec.h>
 
 namespace stormo::cli {
 namespace {
@@ -80,26 +79,6 @@ Result<transport::Rendezvous> place_in_job() {
     if (name == "STORMO_SECRET_FD") return std::nullopt;
     return launch::process_environment()(name);
   });
-}
-
-std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
-                                              std::vector<std::string>& errors) {
-  std::vector<launch::HostSlots> hosts;
-  std::optional<int> ranks = flags.ranks;
-  if (flags.hosts.empty()) {
-    ranks = ranks.value_or(1);
-  } else {
-    auto parsed = launch::parse_hosts(flags.hosts);
-    if (!parsed.ok()) {
-      errors.push_back("-H: " + parsed.status().message());
-      return {{"localhost", 0, 1}};
-    }
-    hosts = std::move(*parsed);
-  }
-  const auto shares = launch::place_ranks(ranks, hosts);
-  if (shares.ok()) return *shares;
-  errors.push_back(shares.status().message());
-  return {{"localhost", 0, 1}};
 }
 
 launch::LaunchOptions train_launch_options(const TrainArguments& a,

@@ -43,10 +43,12 @@ SparseColumns SparseColumns::slice(Rows rows) const {
   return out;
 }
 
-protocol::Conflicts correlated_columns(const SparseColumns& x, double threshold) {
-  const std::vector<double> squares = x.squared_norms();
+Result<protocol::Conflicts> correlated_columns(const SparseColumns& x, double threshold,
+                                               std::int64_t most_pairs) {
+  std::vector<double> norms = x.squared_norms();
+  for (double& norm : norms) norm = std::sqrt(norm);  // a product of squares may be 0 or infinite
   std::vector<std::vector<SparseColumns::Entry>> by_row(static_cast<std::size_t>(x.rows()));
-  std::vector<double> products(squares.size());  // with the columns before this one
+  std::vector<double> products(norms.size());  // with the columns before this one
   std::vector<std::int32_t> touched;
   std::vector<protocol::Conflicts::Pair> pairs;
   for (std::int32_t c = 0; c < x.columns(); ++c) {
@@ -62,14 +64,18 @@ protocol::Conflicts correlated_columns(const SparseColumns& x, double threshold)
     }
     for (const std::int32_t other : touched) {
       double& product = products[static_cast<std::size_t>(other)];
-      const double norms = std::sqrt(squares[at] * squares[static_cast<std::size_t>(other)]);
+      const double most = norms[at] * norms[static_cast<std::size_t>(other)];
       // a sum that was 0 meanwhile is listed twice; the second time it is 0, and no conflict
-      if (std::abs(product) >= threshold * norms) pairs.push_back({other, c});
+      if (most > 0 && std::abs(product) >= threshold * most) pairs.push_back({other, c});
       product = 0;
     }
     touched.clear();
+    if (std::ssize(pairs) > most_pairs) {
+      return Status(Code::kExhausted,
+                    fmt::format("more than {} pairs of columns are in conflict", most_pairs));
+    }
   }
-  return protocol::Conflicts::of(x.columns(), pairs).take_or_throw();
+  return protocol::Conflicts::of(x.columns(), pairs);
 }
 
 }  // namespace stormo::strads

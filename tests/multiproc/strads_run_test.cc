@@ -2,12 +2,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include <stormo/base/temporary_folder.h>
+#include <stormo/launch/process/available_memory.h>
 #include <stormo/strads/npy_values.h>
 
 #include "launch_program.h"
@@ -33,6 +37,29 @@ Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
+
+void write(const std::string& path, const std::vector<std::int64_t>& shape,
+           const std::vector<double>& values) {
+  throw_if_error(strads::write_npy(path, shape, values));
+}
+
+/// Two ranks that torchrun has started on one host, which call it alpha and beta.
+struct TorchrunJob {
+  TorchrunJob(const Words& alpha, const Words& beta, const Words& variables = {})
+      : zero(alpha, place(0, "alpha") + variables), one(beta, place(1, "beta") + variables) {}
+  Words place(int rank, const std::string& host) const {
+    const std::string r = std::to_string(rank), id = "strads-" + std::to_string(::getpid());
+    return {"RANK=" + r,
+            "LOCAL_RANK=" + r,
+            "WORLD_SIZE=2",
+            "MASTER_PORT=1",
+            "LOCAL_WORLD_SIZE=2",
+            "MASTER_ADDR=127.0.0.1",
+            "TORCHELASTIC_RUN_ID=" + id,
+            "STORMO_HOST=" + host};
+  }
+  Process zero, one;
+};
 
 /// The last line, which says how it ended.
 nlohmann::json end_of(const Words& argv) {
@@ -68,6 +95,24 @@ TEST(StradsRun, HostsGiveTheValuesOfOneHost) {
     const Words flags = kSmall + how + Words{"--rounds", "300"};
     expect_same(end_of(strads("lasso", flags + shell.options("alpha:2,beta:1"))),
                 end_of(strads("lasso", flags + Words{"--virtual", "3"})));
+  }
+}
+
+TEST(StradsRun, WorkersThatNeedNoTimeHaveNotWaited) {
+  const Words words{"--virtual", "2", "--compute", "0us", "--latency", "0us", "--rounds", "10"};
+  EXPECT_EQ(end_of(strads("lasso", kSmall + words)).at("waited"), 0);
+}
+
+TEST(StradsRun, OptionsWithoutEffectAreRefused) {
+  using Both = std::pair<Words, Words>;
+  for (const auto& [one, other] :
+       {Both{{"--cyclic"}, {"--round", "4"}}, Both{{"--cyclic"}, {"--threshold", "0.2"}},
+        Both{{"--cyclic"}, {"--base-weight", "1"}}, Both{{"--cyclic"}, {"--no-priority"}},
+        Both{{"--cyclic"}, {"--no-check"}}, Both{{"--no-priority"}, {"--base-weight", "1"}},
+        Both{{"--no-check"}, {"--threshold", "0.2"}}}) {
+    const Outcome o = run_to_end(strads("lasso", kSmall + one + other));
+    EXPECT_EQ(o.status, 2) << o.out << o.err;
+    EXPECT_THAT(o.err, AllOf(HasSubstr(one[0]), HasSubstr(other[0])));
   }
 }
 
@@ -109,9 +154,9 @@ TEST(StradsRun, FactorsMultiplyToTheRatings) {
   const std::vector<std::int64_t> shape{std::ssize(ratings) / 3, 3};
   throw_if_error(strads::write_npy(path("ratings.npy"), shape, ratings));
   (void)end_of(strads("factorise", {"--ratings", path("ratings.npy"), "--rank", "1", "--lambda",
-                                    "1e-9", "--passes", "300", "-n", "3", "--out", folder.path()}));
-  const auto w = strads::read_npy(path("W.npy")).take_or_throw();
-  const auto h = strads::read_npy(path("H.npy")).take_or_throw();
+                                    "1e-9", "--passes", "300", "-n", "3", "--out", path("new/")}));
+  const auto w = strads::read_npy(path("new/W.npy")).take_or_throw();
+  const auto h = strads::read_npy(path("new/H.npy")).take_or_throw();
   ASSERT_EQ(w.shape, (std::vector<std::int64_t>{6, 1}));
   ASSERT_EQ(h.shape, (std::vector<std::int64_t>{5, 1}));
   for (std::size_t i = 0; i < 6; ++i) {
@@ -121,13 +166,121 @@ TEST(StradsRun, FactorsMultiplyToTheRatings) {
   }
 }
 
-TEST(StradsRun, UpdatesThatDivergeEndWithAFailure) {
-  const Words naive{"--rows", "400", "--columns", "200", "--no-check", "--no-priority"};
-  for (const Words& where : {Words{}, Words{"--virtual", "2"}}) {
+TEST(StradsRun, UpdatesThatDivergeEndWithAFailureAndWriteNothing) {
+  const TemporaryFolder folder = TemporaryFolder::create("strads-run").take_or_throw();
+  const std::string out = folder.path() / "b.npy";
+  write(out, {1}, {7});  // of a run before
+  const Words naive{"--rows",     "400",           "--columns", "200",
+                    "--no-check", "--no-priority", "--out",     out};
+  for (const Words& where : {Words{}, Words{"--virtual", "2"}, Words{"-n", "2"}}) {
     const Outcome o = run_to_end(strads("lasso", naive + where));
     EXPECT_EQ(o.status, 1) << o.err;
     EXPECT_THAT(o.out, HasSubstr("\ndiverged: "));
+    EXPECT_EQ(strads::read_npy(out).take_or_throw().values, std::vector<double>{7});
   }
+}
+
+TEST(StradsRun, RanksWithOtherDataOrOptionsAreRefusedByName) {
+  const TemporaryFolder folder = TemporaryFolder::create("strads-run").take_or_throw();
+  const auto path = [&](const char* name) { return (folder.path() / name).string(); };
+  write(path("x.npy"), {4, 2}, {1, 2, 3, 4, 5, 6, 7, 9});
+  write(path("x2.npy"), {4, 2}, {1, 2, 3, 4, 5, 6, 9, 7});
+  write(path("y.npy"), {4}, {1, 2, 3, 4});
+  write(path("y2.npy"), {4}, {1, 2, 3, 5});
+  write(path("r.npy"), {3, 3}, {0, 0, 1, 1, 1, 2, 2, 0, 1});
+  write(path("r2.npy"), {3, 3}, {0, 0, 1, 1, 0, 2, 2, 1, 1});
+  write(path("bad.npy"), {1, 3}, {0, 0.5, 1});
+  const auto refused = [&](const Words& alpha, const Words& beta, const std::string& says) {
+    TorchrunJob job(alpha, beta);
+    EXPECT_EQ(job.zero.wait(), 2) << says;
+    EXPECT_EQ(job.one.wait(), 2) << says;
+    EXPECT_THAT(job.zero.err(), HasSubstr(says));
+    EXPECT_EQ(job.zero.out() + job.one.out() + job.one.err(), "") << "once on a host";
+    EXPECT_FALSE(std::filesystem::exists(path("b.npy")));
+  };
+  const auto lasso = [&](const char* x, const char* y) {
+    return strads("lasso", {"--x", path(x), "--y", path(y), "--out", path("b.npy")});
+  };
+  const auto factorise = [&](const char* r) { return strads("factorise", {"--ratings", path(r)}); };
+  refused(lasso("x.npy", "y.npy"), lasso("x.npy", "y2.npy"),
+          "different options or data, so nothing was started; give all of them the same\n"
+          "  rank 1 (host beta) has y of hash ");
+  refused(lasso("x2.npy", "y.npy"), lasso("x.npy", "y.npy"),
+          "rank 1 (host beta) has X of 4 rows and 2 columns, hash ");
+  refused(factorise("r.npy"), factorise("r2.npy"), "rank 1 (host beta) has 3 known elements of ");
+  refused(factorise("r.npy"), factorise("bad.npy"), "rank 1 (host beta): --ratings: line 0 of ");
+  refused(strads("lasso", {"--depth", "3", "--seed", "9"}), strads("lasso", {}),
+          "  rank 1 (host beta) has --seed 1, rank 0 (host alpha) --seed 9\n"
+          "  rank 1 (host beta) has --depth 0, rank 0 (host alpha) --depth 3\n");
+  refused(strads("lasso", {}), strads("factorise", {}), "has stormo strads factorise, rank 0");
+}
+
+TEST(StradsRun, StallFlagsCountUnderAForeignLauncher) {
+  const Words argv =
+      strads("lasso", kSmall + Words{"--stall-warning", "200ms", "--rounds", "100000000",
+                                     "--tolerance", "1e-300", "--json", "--every", "50"});
+  TorchrunJob job(argv, argv, {"STORMO_HEARTBEAT=0s"});  // a stopped rank is not judged dead
+  ASSERT_TRUE(job.zero.wait_for_output("\"rounds\":100,")) << job.zero.err();
+  job.one.signal(SIGSTOP);
+  const auto by = std::chrono::steady_clock::now() + 8s;  // the default is 10s
+  while (job.zero.err().find("warning: rank 1") == std::string::npos &&
+         std::chrono::steady_clock::now() < by) {
+    (void)job.zero.wait(100ms);
+  }
+  EXPECT_THAT(job.zero.err(), HasSubstr("warning: rank 1 (host beta"));
+}
+
+TEST(StradsRun, WhenRankZeroCannotWriteTheOthersSayItsCause) {
+  const TemporaryFolder folder = TemporaryFolder::create("strads-run").take_or_throw();
+  const std::filesystem::path out = folder.path() / "out";
+  std::filesystem::create_directory(out);
+  const Words argv =
+      strads("lasso", kSmall + Words{"--rounds", "1000", "--every", "20", "--json", "--tolerance",
+                                     "1e-300", "--out", out / "b.npy"});
+  TorchrunJob job(argv, argv);
+  ASSERT_TRUE(job.zero.wait_for_output("\"rounds\":0,")) << job.zero.err();
+  std::filesystem::remove(out);
+  EXPECT_EQ(job.zero.wait(), 1);
+  EXPECT_EQ(job.one.wait(), 1);
+  for (const Process* rank : {&job.zero, &job.one}) {
+    EXPECT_THAT(rank->err(), HasSubstr("cannot write '" + (out / "b.npy").string() + "'"));
+  }
+}
+
+TEST(StradsRun, MemoryIsThatOfARankTimesTheRanksOfAHost) {
+  const double elements = 0.75 * static_cast<double>(launch::available_memory()) / 48;
+  const std::string columns = std::to_string(static_cast<std::int64_t>(elements / 1000));
+  const Words argv = strads("lasso", {"--columns", columns});
+  const FakeShell shell(kRunHere);
+  // the launcher knows nothing of host alpha, whose ranks find out
+  for (const Words& where : {Words{"-n", "2"}, shell.options("alpha:2")}) {
+    const Outcome o = run_to_end(argv + where);
+    EXPECT_EQ(o.status, 2) << o.out << o.err;
+    EXPECT_EQ(count(o.err, " GB of memory are available"), 1) << o.err;
+  }
+}
+
+TEST(StradsRun, JudgesWhenEachColumnHasHadAnUpdateOnAverage) {
+  const auto judged = [](const Words& how) {
+    std::vector<nlohmann::json> all;
+    const Outcome o = run_to_end(
+        strads("lasso", how + Words{"--columns", "200", "--tolerance", "1e-300", "--json"}));
+    for (const std::string& line : split_lines(o.out)) all.push_back(nlohmann::json::parse(line));
+    return all;
+  };
+  // at most 4 columns of 4 groups fit into a round
+  const auto lines = judged({"--rounds", "500"});
+  ASSERT_GT(lines.size(), 3u);
+  for (std::size_t i = 1; i + 2 < lines.size(); ++i) {
+    const std::int64_t updates =
+        lines[i].at("updates").get<std::int64_t>() - lines[i - 1].at("updates").get<std::int64_t>();
+    EXPECT_GE(updates, 200);
+    EXPECT_LT(updates, 220);
+  }
+  // with rounds in flight judgements, for which those are drained, are not so near to each other
+  const auto deep = judged({"--rounds", "1000", "--depth", "9"});
+  ASSERT_GT(deep.size(), 3u);
+  EXPECT_GE(deep[1].at("rounds").get<std::int64_t>(), 200);
 }
 
 TEST(StradsRun, AKilledRankEndsTheJobWithItsCause) {
@@ -160,6 +313,9 @@ TEST(StradsRun, WhatIsWrongIsSaidTogetherBeforeAnythingRuns) {
   throw_if_error(strads::write_npy(path("y.npy"), std::vector<std::int64_t>{6}, six));
   const std::vector<double> fraction{0, 0.5, 1};
   throw_if_error(strads::write_npy(path("r.npy"), std::vector<std::int64_t>{1, 3}, fraction));
+  write(path("far.npy"), {1, 3}, {0, 2147483646, 1});  // a matrix of so many columns
+  std::filesystem::create_directories(path("full/H.npy"));
+  const FakeShell shell(kRunHere);
   const std::vector<Case> cases = {
       {"lasso",
        {"--threshold",   "1.5", "--round",    "0",   "--depth", "-1", "--lambda",    "1",
@@ -179,11 +335,25 @@ TEST(StradsRun, WhatIsWrongIsSaidTogetherBeforeAnythingRuns) {
         "--compute: "}},
       {"lasso",
        {"--rows", "1000000", "--columns", "1000000"},
-       {"1e+12 elements need 4.8e+04 GB on all ranks, but "}},
-      {"factorise", {"--rows", "2000000000", "--known", "500"}, {"1e+12 elements need"}},
+       {"1e+12 elements need 4.8e+04 GB on this host, but "}},
+      {"factorise", {"--rows", "2000000000", "--known", "500"}, {"1e+12 known elements and 8"}},
+      {"factorise",
+       {"--virtual", "1024", "--columns", "10000000", "--rows", "1024", "--known", "1"},
+       {"1.02e+03 known elements and 8 factors need 1.31e+03 GB on this host"}},
+      {"factorise",
+       {"--ratings", path("far.npy"), "--rank", "100"},
+       {"100 factors of 1 rows and 2147483647 columns need 3.44e+03 GB"}},
       {"lasso", {"--virtual", "2", "-n", "2"}, {"--virtual: workers are simulated in one process"}},
       {"lasso", {"--virtual", "0"}, {"--virtual: 0 is not from 1 to 1024"}},
       {"lasso", {"--cyclic", "--depth", "1"}, {"--depth: a cycle"}},
+      {"lasso",
+       {"--virtual", "1", "--compute", "1000000000s", "--latency", "1000000000s", "--base-weight",
+        "1e101"},
+       {"--compute: 1000000000s is over 30 years", "--latency: 1000000000s is over",
+        "--base-weight: 1e+101 is above 1e+100"}},
+      {"lasso",
+       Words{"--rows", "5"} + shell.options("alpha:4,beta:4"),
+       {"no rows are left for a rank: there are 5 for 8 ranks"}},
       {"lasso", {"--x", path("x.npy")}, {"--x and --y: give both"}},
       {"lasso",
        {"--x", path("none.npy"), "--y", path("x.npy")},
@@ -194,8 +364,11 @@ TEST(StradsRun, WhatIsWrongIsSaidTogetherBeforeAnythingRuns) {
       {"factorise",
        {"--rank", "0", "--inner", "0", "--passes", "0", "--lambda", "0", "--known", "501", "--out",
         path("no")},
-       {"--rank: 0", "--inner: 0", "--passes: 0", "--lambda: 0", "--known: 501", "--out "}},
+       {"--rank: 0", "--inner: 0", "--passes: 0", "--lambda: 0", "--known: 501"}},
       {"factorise", {"--ratings", path("x.npy")}, {"rows of three numbers"}},
+      {"factorise", {"--out", path("full")}, {"--out " + path("full/H.npy") + ": cannot write"}},
+      {"factorise", {"--out", path("x.npy")}, {"x.npy: it is a file; give the path of a folder"}},
+      {"factorise", {"--out", path("no/where")}, {"--out " + path("no/where")}},
       {"factorise", {"--ratings", path("r.npy")}, {"line 0 of '" + path("r.npy") + "'"}},
       {"factorise",
        {"--rows", "2", "-n", "3"},

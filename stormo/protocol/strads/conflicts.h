@@ -19,7 +19,7 @@ class Conflicts {
 
   Conflicts() = default;
   /// Pairs of different blocks from 0 to blocks - 1, each once, in any order; else
-  /// kInvalidArgument. Memory: 8 bytes for each pair and for each block.
+  /// kInvalidArgument. Memory: 8 bytes for each pair and for each block, beside `pairs`.
   static Result<Conflicts> of(std::int64_t blocks, std::span<const Pair> pairs);
 
   /// Those in conflict with `block`.

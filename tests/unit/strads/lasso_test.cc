@@ -77,7 +77,8 @@ MakeProgram<Lasso> lasso_of(const LassoProblem& problem) {
 }
 
 std::shared_ptr<const protocol::Conflicts> conflicts_of(const LassoProblem& p, double threshold) {
-  return std::make_shared<const protocol::Conflicts>(correlated_columns(p.x, threshold));
+  return std::make_shared<const protocol::Conflicts>(
+      correlated_columns(p.x, threshold).take_or_throw());
 }
 
 TEST(StradsLasso, ConflictsAreExactlyThePairsAtOrAboveTheThreshold) {
@@ -86,7 +87,7 @@ TEST(StradsLasso, ConflictsAreExactlyThePairsAtOrAboveTheThreshold) {
         make_regression({.rows = 60, .columns = 90, .nonzeros = nonzeros, .group = 15});
     const Dense x = dense(p.x);
     for (const double threshold : {0.05, 0.1, 0.5, 0.85}) {
-      const protocol::Conflicts conflicts = correlated_columns(p.x, threshold);
+      const protocol::Conflicts conflicts = correlated_columns(p.x, threshold).take_or_throw();
       std::int64_t expected = 0;
       for (std::size_t a = 0; a < x.size(); ++a) {
         const auto others = conflicts.of_block(static_cast<std::int64_t>(a));
@@ -102,6 +103,41 @@ TEST(StradsLasso, ConflictsAreExactlyThePairsAtOrAboveTheThreshold) {
       EXPECT_GT(expected, 0);
     }
   }
+}
+
+/// Dense columns of equal length.
+SparseColumns columns_of(const Dense& dense) {
+  SparseColumns out(std::ssize(dense.at(0)));
+  for (const std::vector<double>& column : dense) {
+    std::vector<SparseColumns::Entry> entries;
+    for (std::size_t i = 0; i < column.size(); ++i) {
+      if (column[i] != 0) entries.push_back({static_cast<std::int32_t>(i), column[i]});
+    }
+    out.add_column(entries);
+  }
+  return out;
+}
+
+TEST(StradsLasso, APairIsListedOnceAtAnyScaleOfTheColumns) {
+  for (const double v : {1e-150, 1e-90, 1.0, 1e80, 1e150}) {
+    // after two rows the sum of the first two columns is 0, so it is begun twice
+    const SparseColumns x = columns_of({{v, v, v}, {v, -v, v}, {v, v, v}, {0, 0, 0}});
+    const auto conflicts = correlated_columns(x, 0.3).take_or_throw();
+    EXPECT_EQ(conflicts.pairs(), 3) << v;
+    const auto equal_ones = correlated_columns(x, 0.9).take_or_throw();
+    EXPECT_EQ(equal_ones.pairs(), 1) << v;
+    EXPECT_THAT(equal_ones.of_block(0), ::testing::ElementsAre(2)) << v;
+  }
+  const SparseColumns tiny = columns_of({{1e-200, 1e-200}, {1e-200, 1e-200}});
+  EXPECT_EQ(correlated_columns(tiny, 0.5).take_or_throw().pairs(), 0) << "their squares are 0";
+}
+
+TEST(StradsLasso, MorePairsThanMemoryHoldsAreRefused) {
+  const SparseColumns x = columns_of(Dense(50, {1, 2}));  // all of 50 * 49 / 2 pairs
+  EXPECT_EQ(correlated_columns(x, 0.5, 1225).take_or_throw().pairs(), 1225);
+  const Status status = correlated_columns(x, 0.5, 1224).status();
+  EXPECT_EQ(status.code(), Code::kExhausted);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("more than 1224 pairs"));
 }
 
 TEST(StradsLasso, NoScheduledSetHasAPairAtOrAboveTheThreshold) {
