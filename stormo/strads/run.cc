@@ -42,6 +42,13 @@ void RoundsRun::note(const ComputeRound& round) {
   order_hash_ = fnv1a({bytes, round.blocks.size() * sizeof(round.blocks[0])}, order_hash_);
 }
 
+Result<std::vector<double>> sum_of_parts(comm::Communicator& world, std::span<double> part) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<double> parts(part.size() * ranks);
+  STORMO_RETURN_IF_ERROR(world.all_gather(part, parts));
+  return sums_of(parts, ranks);
+}
+
 RankRounds::RankRounds(comm::Communicator& world, BlockProgram& program,
                        protocol::Scheduler scheduler)
     : world_(world), program_(program), scheduler_(std::move(scheduler)) {}
@@ -103,10 +110,9 @@ Status RankRounds::end_oldest() {
 
 Result<Judgement> RankRounds::judge() {
   std::vector<double> part(program_.judged_size());
-  std::vector<double> parts(part.size() * static_cast<std::size_t>(world_.size()));
   program_.judged_part(part);
-  STORMO_RETURN_IF_ERROR(world_.all_gather(part, parts));
-  return program_.judge(sums_of(parts, static_cast<std::size_t>(world_.size())));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<double> sums, sum_of_parts(world_, part));
+  return program_.judge(sums);
 }
 
 VirtualRoundsRun::VirtualRoundsRun(std::vector<std::unique_ptr<BlockProgram>> programs,

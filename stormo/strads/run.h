@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <stormo/base/clock.h>
@@ -28,6 +29,11 @@ class RoundsRun {
   std::int64_t updates() const { return updates_; }  ///< of blocks
   /// Of all blocks in the order of their updates (FNV-1a).
   std::uint64_t order_hash() const { return order_hash_; }
+  /// Both of them, of a run that this one goes on from.
+  void count_from(std::int64_t updates, std::uint64_t order_hash) {
+    updates_ = updates;
+    order_hash_ = order_hash;
+  }
 
  protected:
   void note(const protocol::ComputeRound& round);
@@ -36,6 +42,10 @@ class RoundsRun {
   std::int64_t updates_ = 0;
   std::uint64_t order_hash_ = 0xcbf29ce484222325ull;
 };
+
+/// A collective: the sum of all ranks' parts, of equal sizes, in the order of ranks: equal bits on
+/// all of them, and those of one process that adds up in this order. Memory: all parts.
+Result<std::vector<double>> sum_of_parts(comm::Communicator& world, std::span<double> part);
 
 /// Workers are the ranks of a group, this one among them. Every rank has a scheduler of the same
 /// state, so no rank asks another one what to do; what is sent is parts alone, by an all-gather for

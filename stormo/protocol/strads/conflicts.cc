@@ -45,4 +45,15 @@ std::span<const std::int32_t> Conflicts::of_block(std::int64_t block) const {
                                     static_cast<std::size_t>(begins_[at + 1] - begins_[at]));
 }
 
+std::vector<Conflicts::Pair> Conflicts::all_pairs() const {
+  std::vector<Pair> all;
+  for (std::int64_t block = 0; block + 1 < std::ssize(begins_); ++block) {
+    const auto a = static_cast<std::int32_t>(block);
+    for (const std::int32_t b : of_block(block)) {
+      if (a < b) all.push_back({a, b});
+    }
+  }
+  return all;
+}
+
 }  // namespace stormo::protocol

@@ -15,6 +15,7 @@ class Conflicts {
  public:
   struct Pair {
     std::int32_t a = 0, b = 0;
+    bool operator==(const Pair&) const = default;
   };
 
   Conflicts() = default;
@@ -25,6 +26,8 @@ class Conflicts {
   /// Those in conflict with `block`.
   std::span<const std::int32_t> of_block(std::int64_t block) const;
   std::int64_t pairs() const { return std::ssize(others_) / 2; }
+  /// All of them, a < b, in order: of() makes the same conflicts of them.
+  std::vector<Pair> all_pairs() const;
 
  private:
   std::vector<std::int64_t> begins_;  // by block, and the end; empty: no pairs

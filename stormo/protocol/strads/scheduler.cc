@@ -50,6 +50,32 @@ Result<Scheduler> Scheduler::make(ScheduleOptions options,
   return Scheduler(std::move(options), std::move(conflicts));
 }
 
+Result<Scheduler> Scheduler::make(ScheduleOptions options,
+                                  std::shared_ptr<const Conflicts> conflicts,
+                                  const ScheduleState& state) {
+  STORMO_ASSIGN_OR_RETURN(Scheduler made, make(std::move(options), std::move(conflicts)));
+  const ScheduleOptions& o = made.options_;
+  const bool draws_fit = state.draws >= 0 && state.draws / kCandidates / o.round <= state.rounds;
+  const bool weights_fit =
+      std::ssize(state.weights) == o.blocks &&
+      std::ranges::all_of(state.weights, [](double w) { return w >= 0 && std::isfinite(w); });
+  if (state.rounds < 0 || !draws_fit || !weights_fit) {
+    return invalid_argument("state: it is none of a scheduler with these options");
+  }
+  for (std::int64_t b = 0; b < o.blocks; ++b) {
+    made.weights_.set(b, state.weights[static_cast<std::size_t>(b)]);
+  }
+  for (; made.draws_ < state.draws; ++made.draws_) (void)made.rng_.uniform();
+  made.scheduled_ = made.done_ = made.until_ = state.rounds;
+  return made;
+}
+
+ScheduleState Scheduler::state() const {
+  ScheduleState state{.rounds = done_, .draws = draws_, .weights = {}};
+  for (std::int64_t b = 0; b < options_.blocks; ++b) state.weights.push_back(weights_[b]);
+  return state;
+}
+
 Scheduler::Scheduler(ScheduleOptions options, std::shared_ptr<const Conflicts> conflicts)
     : options_(std::move(options)),
       conflicts_(conflicts ? std::move(conflicts) : std::make_shared<const Conflicts>()),
@@ -121,6 +147,7 @@ std::vector<std::int64_t> Scheduler::draw() {
       kCandidates * std::min<std::int64_t>(options_.round, options_.blocks);
   for (std::int64_t i = 0; i < candidates && std::ssize(blocks) < options_.round; ++i) {
     if (!(weights_.sum() > 0)) break;  // all are in flight
+    ++draws_;
     const std::int64_t block = weights_.at(rng_.uniform());
     if (!is_free(block)) continue;
     busy_[static_cast<std::size_t>(block)] = true;

@@ -80,6 +80,14 @@ struct SetRound {
 };
 using FromScheduler = std::variant<ComputeRound, AggregateRound, SetRound>;
 
+/// What a scheduler with no round in flight goes on from, beside its options and conflicts.
+struct ScheduleState {
+  std::int64_t rounds = 0;      ///< done
+  std::int64_t draws = 0;       ///< random numbers that were used for them
+  std::vector<double> weights;  ///< by block
+  bool operator==(const ScheduleState&) const = default;
+};
+
 /// The state: a value.
 class Scheduler {
  public:
@@ -88,6 +96,9 @@ class Scheduler {
   /// blocks; null: nothing is checked.
   static Result<Scheduler> make(ScheduleOptions options,
                                 std::shared_ptr<const Conflicts> conflicts = nullptr);
+  /// The same, but goes on from `state`, whose numbers are checked too. Cost: its draws.
+  static Result<Scheduler> make(ScheduleOptions options, std::shared_ptr<const Conflicts> conflicts,
+                                const ScheduleState& state);
 
   /// The transition. kInvalidArgument, and no change, for a message that cannot come now: a part
   /// twice, or of a round that is not in flight. Cost of a round: draws of log2(blocks) steps, at
@@ -103,6 +114,8 @@ class Scheduler {
   /// Rounds that are computed and not yet aggregated, oldest first.
   const std::deque<Flight>& in_flight() const { return in_flight_; }
   std::int64_t rounds_done() const { return done_; }
+  /// Call it when no round is in flight.
+  ScheduleState state() const;
   /// 0 while the block, which was drawn, is in flight.
   double weight(std::int64_t block) const { return weights_[block]; }
   const ScheduleOptions& options() const { return options_; }
@@ -122,6 +135,7 @@ class Scheduler {
   BlockWeights weights_;
   std::vector<bool> busy_;  // by block: was drawn, and is in flight
   Rng rng_;
+  std::int64_t draws_ = 0;  // of rng_
   std::deque<Flight> in_flight_;
   std::int64_t scheduled_ = 0, done_ = 0, until_ = 0;  // rounds
 };

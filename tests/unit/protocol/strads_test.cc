@@ -241,6 +241,55 @@ TEST(Strads, ARotationGoesRound) {
   EXPECT_THAT(order, ElementsAre(Blocks{0, 1}, Blocks{2}, Blocks{3}, Blocks{0, 1}, Blocks{2}));
 }
 
+TEST(Strads, GoesOnFromAStateAsIfItHadNotEnded) {
+  constexpr std::int64_t kBlocks = 50;
+  const ScheduleOptions options{.blocks = kBlocks, .workers = 3, .round = 6, .depth = 2};
+  const auto conflicts = conflicts_of(kBlocks, 0.5);
+  const auto rounds_of = [&](Scheduler& scheduler, std::int64_t until) {
+    std::vector<Blocks> rounds;
+    RoundEvents events;
+    events.compute = [&](int worker, const ComputeRound& round) {
+      if (worker == 0) rounds.push_back(round.blocks);
+      return Status();
+    };
+    events.aggregate = [](const ComputeRound& round) -> Result<std::vector<double>> {
+      std::vector<double> changes;
+      for (const std::int64_t b : round.blocks) changes.push_back(change_of(round.round, b));
+      return changes;
+    };
+    events.set = [](int, const ComputeRound&) { return Status(); };
+    throw_if_error(run_virtual(scheduler, until, {}, events).status());
+    return rounds;
+  };
+  Scheduler whole = Scheduler::make(options, conflicts).take_or_throw();
+  rounds_of(whole, 40);
+  // both from written parts, as a file has them
+  const auto same = std::make_shared<const Conflicts>(
+      Conflicts::of(kBlocks, conflicts->all_pairs()).take_or_throw());
+  Scheduler second = Scheduler::make(options, same, whole.state()).take_or_throw();
+  EXPECT_EQ(second.rounds_done(), 40);
+  EXPECT_EQ(rounds_of(second, 90), rounds_of(whole, 90));
+  EXPECT_EQ(second.state(), whole.state());
+
+  const auto refused = [&](ScheduleState state) {
+    return Scheduler::make(options, same, state).status().code() == Code::kInvalidArgument;
+  };
+  const ScheduleState good{.rounds = 1, .draws = 12, .weights = std::vector<double>(kBlocks, 1)};
+  EXPECT_FALSE(refused(good));
+  ScheduleState bad = good;
+  bad.rounds = -1;
+  EXPECT_TRUE(refused(bad));
+  bad = good;
+  bad.draws = 24;  // a round has 12
+  EXPECT_TRUE(refused(bad));
+  bad = good;
+  bad.weights.pop_back();
+  EXPECT_TRUE(refused(bad));
+  bad = good;
+  bad.weights[3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(refused(bad));
+}
+
 TEST(Strads, MessagesThatCannotComeAreRefusedAndChangeNothing) {
   Scheduler scheduler = Scheduler::make({.blocks = 8, .workers = 2, .round = 2}).take_or_throw();
   (void)scheduler.step(GoOn{2}).take_or_throw();
