@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,10 +18,11 @@ torch::Tensor as_tensor(std::span<const double> values, const torch::Tensor& lik
       .to(like.scalar_type());
 }
 
-void copy_out(const torch::Tensor& from, double factor, std::span<double> to) {
+/// to += factor * from
+void add_to(const torch::Tensor& from, double factor, std::span<double> to) {
   const torch::Tensor values = from.to(torch::kFloat64).contiguous();
-  const double* begin = values.data_ptr<double>();
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] = factor * begin[i];
+  const double* begin = values.const_data_ptr<double>();
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] += factor * begin[i];
 }
 
 double dot(std::span<const double> a, std::span<const double> b) {
@@ -43,11 +45,9 @@ Result<std::unique_ptr<BlockTraining>> BlockTraining::make(Task task, const data
   need(options.units >= 1, "units: at least 1");
   need(data.size() >= workers, "no samples are left for a worker: there are " +
                                    std::to_string(data.size()) + " for " + std::to_string(workers));
-  const std::int64_t least = data.size() / workers;  // samples of a worker
-  need(options.batch <= least, "batch: a worker has " + std::to_string(least) +
-                                   " samples, fewer than " + std::to_string(options.batch));
-  need(options.batch > 0 || data.size() % workers == 0,
-       "batch: give one where the workers have different numbers of samples");
+  need(options.batch <= 0 || options.batch >= workers,
+       "batch: " + std::to_string(options.batch) + " samples are fewer than one for each of " +
+           std::to_string(workers) + " workers");
   if (!wrong.empty()) return invalid_argument(wrong);
   std::unique_ptr<BlockTraining> out(
       new BlockTraining(std::move(task), data, options, worker, workers));
@@ -57,13 +57,19 @@ Result<std::unique_ptr<BlockTraining>> BlockTraining::make(Task task, const data
 
 BlockTraining::BlockTraining(Task task, const data::Dataset& data,
                              const BlockTrainingOptions& options, int worker, int workers)
-    : task_(std::move(task)), data_(data), options_(options), workers_(workers) {
+    : task_(std::move(task)),
+      data_(data),
+      options_(options),
+      worker_(worker),
+      workers_(workers),
+      sampler_(data.size(), options.batch == 0 ? data.size() : options.batch, options.seed,
+               /*shuffle=*/true, worker, workers) {
+  sampler_.balance(data.lengths());
   for (const torch::Tensor& parameter : task_.module->parameters()) {
     if (!parameter.requires_grad() || parameter.numel() == 0) continue;
     cut(parameter, parameters_.size());
     parameters_.push_back(parameter);
   }
-  for (std::int64_t i = worker; i < data.size(); i += workers) samples_.push_back(i);
 }
 
 void BlockTraining::cut(const torch::Tensor& parameter, std::size_t index) {
@@ -82,25 +88,24 @@ torch::Tensor BlockTraining::slice_of(const Block& b, const torch::Tensor& tenso
   return tensor.dim() > 1 ? tensor.narrow(0, b.begin, b.units) : tensor;
 }
 
-std::size_t BlockTraining::part_size(std::span<const std::int64_t> blocks) const {
+std::size_t BlockTraining::value_size(std::span<const std::int64_t> blocks) const {
   std::size_t size = 0;
   for (const std::int64_t b : blocks) size += block(b).elements;
   return size;
 }
 
-data::Batch BlockTraining::next_batch() {
-  const std::size_t count =
-      options_.batch == 0 ? samples_.size() : static_cast<std::size_t>(options_.batch);
-  std::vector<std::int64_t> indices;
-  for (std::size_t i = 0; i < count; ++i, ++next_) {
-    indices.push_back(samples_[next_ % samples_.size()]);
-  }
-  return data_.get(indices, 0);
+void BlockTraining::update(std::span<const std::int64_t> blocks, std::span<double> part) {
+  const data::Sampler::Slice slice = sampler_.slice(cursor_);
+  cursor_ = slice.next;
+  std::ranges::fill(part, 0.0);
+  add_gradients(blocks, data_.get(slice.indices, slice.epoch), part);
 }
 
-void BlockTraining::update(std::span<const std::int64_t> blocks, std::span<double> part) {
-  const data::Batch batch = next_batch();
-  if (blocks.empty()) return;
+void BlockTraining::add_gradients(std::span<const std::int64_t> blocks, const data::Batch& batch,
+                                  std::span<double> part) const {
+  const auto samples = static_cast<double>(batch.size());
+  part.back() += samples;
+  if (blocks.empty() || batch.size() == 0) return;
   std::vector<torch::Tensor> inputs;  // the parameters of the round, each once
   std::vector<std::optional<std::size_t>> place(parameters_.size());
   for (const std::int64_t b : blocks) {
@@ -115,23 +120,36 @@ void BlockTraining::update(std::span<const std::int64_t> blocks, std::span<doubl
   for (const std::int64_t b : blocks) {
     const torch::Tensor& gradient = gradients[*place[block(b).parameter]];
     const std::span<double> mine = part.first(block(b).elements);
-    if (gradient.defined()) {
-      copy_out(slice_of(block(b), gradient), static_cast<double>(batch.size()), mine);
-    } else {
-      std::ranges::fill(mine, 0.0);
-    }
+    if (gradient.defined()) add_to(slice_of(block(b), gradient), samples, mine);
     part = part.subspan(mine.size());
   }
 }
 
+void BlockTraining::for_all_samples(const std::function<void(const data::Batch&)>& use) const {
+  constexpr std::int64_t kTogether = 256;
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = worker_; i < data_.size(); i += workers_) {
+    indices.push_back(i);
+    if (std::ssize(indices) < kTogether && i + workers_ < data_.size()) continue;
+    use(data_.get(indices, 0));
+    indices.clear();
+  }
+}
+
+void BlockTraining::all_gradients(std::span<double> part) const {
+  std::vector<std::int64_t> all(blocks_.size());
+  std::iota(all.begin(), all.end(), 0);
+  std::ranges::fill(part, 0.0);
+  for_all_samples([&](const data::Batch& batch) { add_gradients(all, batch, part); });
+}
+
 void BlockTraining::aggregate(std::span<const std::int64_t> blocks, std::span<const double> sums,
                               std::span<double> values, std::span<double> changes) const {
-  const auto mine =
-      options_.batch == 0 ? std::ssize(samples_) : static_cast<std::ptrdiff_t>(options_.batch);
-  const double factor = options_.rate / static_cast<double>(mine * workers_);
+  const double factor = options_.rate / sums.back();  // of all workers' samples
+  std::ranges::fill(values, 0.0);
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const Block& b = block(blocks[i]);
-    copy_out(slice_of(b, parameters_[b.parameter].detach()), 1, values.first(b.elements));
+    add_to(slice_of(b, parameters_[b.parameter].detach()), 1, values.first(b.elements));
     for (std::size_t e = 0; e < b.elements; ++e) values[e] -= factor * sums[e];
     changes[i] = factor * std::sqrt(dot(sums.first(b.elements), sums.first(b.elements)));
     values = values.subspan(b.elements);
@@ -151,10 +169,14 @@ void BlockTraining::set(std::span<const std::int64_t> blocks, std::span<const do
 
 void BlockTraining::judged_part(std::span<double> part) const {
   const torch::NoGradGuard no_grad;
-  const data::Batch all = data_.get(samples_, 0);
-  const auto count = static_cast<double>(all.size());
-  part[0] = count * task_.loss(task_.forward(all.input), all.target).item<double>();
-  part[1] = count;
+  std::ranges::fill(part, 0.0);
+  task_.module->eval();
+  for_all_samples([&](const data::Batch& batch) {
+    const auto samples = static_cast<double>(batch.size());
+    part[0] += samples * task_.loss(task_.forward(batch.input), batch.target).item<double>();
+    part[1] += samples;
+  });
+  task_.module->train();
 }
 
 strads::Judgement BlockTraining::judge(std::span<const double> sums) const {

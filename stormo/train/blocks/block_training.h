@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -9,6 +10,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
+#include <stormo/data/sampler.h>
 #include <stormo/protocol/strads/conflicts.h>
 #include <stormo/strads/block_program.h>
 #include <stormo/train/task.h>
@@ -17,15 +19,16 @@ namespace stormo::train {
 
 struct BlockTrainingOptions {
   double rate = 0.1;       ///< learning rate of plain SGD
-  std::int64_t batch = 0;  ///< samples of a worker in a round; 0: all that it has
+  std::int64_t batch = 0;  ///< samples of a round over all workers; 0: all
   std::int64_t units = 1;  ///< of a parameter in a block: slices along its first dimension
+  std::uint64_t seed = 1;  ///< of the order of samples
 };
 
 /// A worker's part of training in which each round updates only some blocks of parameters
-/// (docs/strads.md). A worker has samples rank, rank + workers, ... of the data. Its part of a
-/// round is the sum of the gradients of its samples for these blocks; a block changes by rate *
-/// mean gradient, and weighs the norm of that. The backward pass goes no further down than to the
-/// lowest parameter of the round.
+/// (docs/strads.md). The batches are those of data::Sampler, so of `stormo train` too. The part of
+/// a round is the sum of the gradients of the worker's samples for these blocks, and the number of
+/// samples; a block changes by rate * mean gradient, and weighs the norm of that. The backward pass
+/// goes no further down than to the lowest parameter of the round.
 class BlockTraining final : public strads::BlockProgram {
  public:
   /// The task's module holds this worker's values, which must be equal on all workers at first.
@@ -39,12 +42,18 @@ class BlockTraining final : public strads::BlockProgram {
   /// learn the same from the same samples. `sums`: over all workers, of their parts of all blocks.
   /// Blocks of different parameters are in no conflict. Cost: a dot product for each pair.
   protocol::Conflicts correlated_gradients(std::span<const double> sums, double threshold) const;
+  /// The worker's part of all blocks, of all samples of the data: for conflicts. Cost: a pass.
+  void all_gradients(std::span<double> part) const;
+
+  /// Samples used in rounds, over all workers: what the next round begins with.
+  std::int64_t samples() const { return cursor_; }
+  void go_on_from(std::int64_t samples) { cursor_ = samples; }
 
   std::int64_t blocks() const override { return std::ssize(blocks_); }
-  std::size_t part_size(std::span<const std::int64_t> blocks) const override;
-  std::size_t value_size(std::span<const std::int64_t> blocks) const override {
-    return part_size(blocks);
+  std::size_t part_size(std::span<const std::int64_t> blocks) const override {
+    return value_size(blocks) + 1;
   }
+  std::size_t value_size(std::span<const std::int64_t> blocks) const override;
   void update(std::span<const std::int64_t> blocks, std::span<double> part) override;
   void aggregate(std::span<const std::int64_t> blocks, std::span<const double> sums,
                  std::span<double> values, std::span<double> changes) const override;
@@ -67,16 +76,20 @@ class BlockTraining final : public strads::BlockProgram {
   const Block& block(std::int64_t b) const { return blocks_[static_cast<std::size_t>(b)]; }
   /// A view.
   torch::Tensor slice_of(const Block& block, const torch::Tensor& tensor) const;
-  data::Batch next_batch();
+  /// Adds a batch's gradients to a part.
+  void add_gradients(std::span<const std::int64_t> blocks, const data::Batch& batch,
+                     std::span<double> part) const;
+  /// Calls `use` with the worker's share of all samples, a few at a time.
+  void for_all_samples(const std::function<void(const data::Batch&)>& use) const;
 
   Task task_;
   const data::Dataset& data_;
   BlockTrainingOptions options_;
-  int workers_;
+  int worker_, workers_;
   std::vector<torch::Tensor> parameters_;
   std::vector<Block> blocks_;
-  std::vector<std::int64_t> samples_;  // of this worker
-  std::size_t next_ = 0;               // of samples_, in the next round
+  data::Sampler sampler_;
+  std::int64_t cursor_ = 0;
 };
 
 }  // namespace stormo::train

@@ -61,8 +61,9 @@ std::vector<std::int64_t> all_blocks(const BlockTraining& training) {
 
 std::vector<double> values_of(const BlockTraining& training) {
   const auto all = all_blocks(training);
-  const std::vector<double> zero(training.part_size(all));
-  std::vector<double> values(zero.size()), changes(all.size());
+  std::vector<double> zero(training.part_size(all));
+  zero.back() = 1;  // sample
+  std::vector<double> values(training.value_size(all)), changes(all.size());
   training.aggregate(all, zero, values, changes);
   return values;
 }
@@ -105,6 +106,52 @@ TEST(BlockTraining, AllBlocksInEveryRoundAreGradientDescent) {
   }
 }
 
+/// 13 rounds of a rotation: 6 batches of 37, one of 18, and again.
+std::vector<double> values_after_batches(const data::Dataset& data, int workers, double& loss) {
+  const protocol::ScheduleOptions options{
+      .blocks = 29, .workers = workers, .rotation = round_robin(29, 6)};
+  VirtualRoundsRun run = strads::virtual_run(training_of(data, {.rate = 0.3, .batch = 37}),
+                                             Scheduler::make(options).take_or_throw());
+  throw_if_error(run.go_on(13));
+  EXPECT_EQ(strads::worker_of<BlockTraining>(run, workers - 1).samples(), 240 + 6 * 37);
+  loss = run.judge().take_or_throw().objective;
+  return values_of(strads::worker_of<BlockTraining>(run, 0));
+}
+
+TEST(BlockTraining, ABatchDoesNotDependOnTheNumberOfWorkers) {
+  const auto data = clouds();
+  double alone = 0;
+  const std::vector<double> expected = values_after_batches(*data, 1, alone);
+  for (const int workers : {2, 5, 7}) {
+    double loss = 0;
+    EXPECT_THAT(values_after_batches(*data, workers, loss),
+                ::testing::Pointwise(::testing::DoubleNear(1e-10), expected));
+    EXPECT_NEAR(loss, alone, 1e-10);
+  }
+}
+
+TEST(BlockTraining, GoesOnAsIfItHadNotEnded) {
+  const auto data = clouds();
+  const auto make = training_of(*data, {.rate = 0.3, .batch = 37});
+  const protocol::ScheduleOptions options{.blocks = 29, .workers = 2, .round = 4};
+  VirtualRoundsRun run = strads::virtual_run(make, Scheduler::make(options).take_or_throw());
+  throw_if_error(run.go_on(10));
+  auto& ended = strads::worker_of<BlockTraining>(run, 0);
+  VirtualRoundsRun second = strads::virtual_run(
+      make, Scheduler::make(options, nullptr, run.scheduler().state()).take_or_throw());
+  for (int worker : {0, 1}) {
+    auto& training = strads::worker_of<BlockTraining>(second, worker);
+    training.set(all_blocks(training), values_of(ended));
+    training.go_on_from(ended.samples());
+  }
+  second.count_from(run.updates(), run.order_hash());
+  throw_if_error(run.go_on(30));
+  throw_if_error(second.go_on(30));
+  EXPECT_EQ(second.updates(), run.updates());
+  EXPECT_EQ(second.order_hash(), run.order_hash());
+  EXPECT_EQ(values_of(strads::worker_of<BlockTraining>(second, 1)), values_of(ended));
+}
+
 TEST(BlockTraining, RanksAndVirtualTimeGiveTheSameBits) {
   const auto data = clouds();
   const auto make = training_of(*data, {.rate = 0.3, .batch = 20});
@@ -130,7 +177,7 @@ std::shared_ptr<const protocol::Conflicts> first_conflicts(
     const strads::MakeProgram<BlockTraining>& make, double threshold) {
   const auto training = make(0, 1);
   std::vector<double> part(training->part_size(all_blocks(*training)));
-  training->update(all_blocks(*training), part);
+  training->all_gradients(part);
   return std::make_shared<const protocol::Conflicts>(
       training->correlated_gradients(part, threshold));
 }
@@ -215,8 +262,8 @@ TEST(BlockTraining, SaysWhatIsWrong) {
                                ::testing::HasSubstr("units:")));
   EXPECT_THAT(wrong({.batch = 1}, 241, net()),
               ::testing::HasSubstr("no samples are left for a worker: there are 240 for 241"));
-  EXPECT_THAT(wrong({.batch = 121}, 2, net()), ::testing::HasSubstr("a worker has 120 samples"));
-  EXPECT_THAT(wrong({}, 7, net()), ::testing::HasSubstr("different numbers of samples"));
+  EXPECT_THAT(wrong({.batch = 3}, 4, net()),
+              ::testing::HasSubstr("batch: 3 samples are fewer than one for each of 4 workers"));
   Task frozen = net();
   for (torch::Tensor& p : frozen.module->parameters()) p.set_requires_grad(false);
   EXPECT_THAT(wrong({}, 1, frozen), ::testing::HasSubstr("no parameters to train"));
