@@ -30,18 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 using Errors = std::vector<std::string>;
 
-/// As probe_checkpoint_directory, but leaves no folder behind.
-Status try_folder(const std::string& directory) {
-  std::vector<fs::path> missing;  // the deepest first
-  std::error_code ignored;
-  for (fs::path p = fs::absolute(directory); !fs::exists(p, ignored); p = p.parent_path()) {
-    missing.push_back(p);
-  }
-  const Status status = checkpoint::probe_checkpoint_directory(directory);
-  for (const fs::path& p : missing) fs::remove(p, ignored);  // what is not empty stays
-  return status;
-}
-
 /// Whether what the run will read and write beside its data can be; leaves everything as it was.
 void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& errors) {
   const auto note = [&](const Status& status) {
@@ -155,6 +143,17 @@ int may_be_lost(const train::ServerOptions& servers, int ranks) {
 }
 
 }  // namespace
+
+Status try_folder(const std::string& directory) {
+  std::vector<fs::path> missing;  // the deepest first
+  std::error_code ignored;
+  for (fs::path p = fs::absolute(directory); !fs::exists(p, ignored); p = p.parent_path()) {
+    missing.push_back(p);
+  }
+  const Status status = checkpoint::probe_checkpoint_directory(directory);
+  for (const fs::path& p : missing) fs::remove(p, ignored);  // what is not empty stays
+  return status;
+}
 
 int fail_usage(const std::vector<std::string>& errors, bool json) {
   for (const std::string& error : errors)

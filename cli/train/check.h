@@ -6,10 +6,14 @@
 
 #include <cli/plan/options.h>
 #include <cli/train/arguments.h>
+#include <stormo/base/status.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
 
 namespace stormo::cli {
+
+/// As checkpoint::probe_checkpoint_directory, but leaves no folder behind.
+Status try_folder(const std::string& directory);
 
 /// Says what is wrong, to people and with `json` to programs; returns the exit code.
 int fail_usage(const std::vector<std::string>& errors, bool json);

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,8 +11,8 @@
 #include <cli/own_program.h>
 #include <cli/torch_program.h>
 #include <cli/train/arguments.h>
+#include <cli/train/ask_check.h>
 #include <cli/train/report.h>
-#include <stormo/checkpoint/folder.h>
 
 namespace stormo::cli {
 namespace {
@@ -37,26 +36,15 @@ int fail(const TrainArguments& a, const Status& status) {
   return fail(a, kExitUsage, status.message());
 }
 
-/// The ranks have saved; where rank 0 is on another host, this one may not see the files.
-void say_how_to_continue(const std::string& directory) {
-  const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
-  const std::string where = "the newest checkpoint in '" + directory + "' on the host of rank 0";
-  fmt::print(stderr, "{}\n", how_to_continue(newest.ok() ? *newest : where));
-}
-
 int launch_checked(const TrainArguments& a, const CheckedRun& run,
                    const std::vector<std::string>& words) {
   std::vector<std::string> errors;  // none: the check has looked
   launch::LaunchOptions options = train_launch_options(a, errors);
-  options.program = {run.program};
-  options.program.insert(options.program.end(), words.begin(), words.end());
+  set_checked_program(options, run, words);
   options.program.insert(options.program.end(), run.chosen.begin(), run.chosen.end());
-  if (!run.library_path.empty()) {
-    options.environment.emplace_back("LD_LIBRARY_PATH", run.library_path);
-  }
   options.may_be_lost = run.may_be_lost;
   const int code = launch_ranks(options, "train");
-  if (code == kExitSaved) say_how_to_continue(run.checkpoint_directory);
+  if (code == kExitSaved) say_how_to_continue(run.checkpoint_directory, "train");
   return code;
 }
 
@@ -68,22 +56,9 @@ int run_train(const TrainArguments& a) {
   if (!words.ok()) return fail(a, words.status());
   std::vector<std::string> check = *words;
   check.front() = kCheckCommand;  // in place of "train"
-  const Result<Answer> answer = ask_train_program(std::move(check));
-  if (!answer.ok()) return fail(a, answer.status());
-  if (answer->signal != 0) {
-    return fail(
-        a, kExitFailed,
-        fmt::format("the check of the run was killed by signal {} ({}); no rank was started; "
-                    "if it was the kernel, the data and the model lack memory",
-                    answer->signal, ::sigdescr_np(answer->signal)));
-  }
-  if (answer->exit_code != kExitOk) {
-    fmt::print("{}", answer->output);  // with --json the event that says what is wrong
-    return answer->exit_code;
-  }
-  const Result<CheckedRun> run = parse_checked_run(answer->output);
-  if (!run.ok()) return fail(a, run.status());
-  return launch_checked(a, *run, *words);
+  const AskedCheck asked = ask_check(
+      std::move(check), [&a](int code, const std::string& why) { return fail(a, code, why); });
+  return asked.run ? launch_checked(a, *asked.run, *words) : asked.exit_code;
 }
 
 }  // namespace stormo::cli

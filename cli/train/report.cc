@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include <stormo/checkpoint/folder.h>
 #include <stormo/observe/json_lines.h>
 
 namespace stormo::cli {
@@ -18,9 +19,16 @@ int terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
-std::string how_to_continue(const std::string& checkpoint) {
-  return "stormo train: the run can go on from " + checkpoint +
+std::string how_to_continue(const std::string& checkpoint, const char* command) {
+  return std::string("stormo ") + command + ": the run can go on from " + checkpoint +
          ": give the same command with --resume (in place of --overwrite)";
+}
+
+void say_how_to_continue(const std::string& directory, const char* command) {
+  const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
+  // where rank 0 is on another host, this one may not see the files
+  const std::string where = "the newest checkpoint in '" + directory + "' on the host of rank 0";
+  std::cerr << how_to_continue(newest.ok() ? *newest : where, command) << "\n";
 }
 
 void write_error_event(int exit_code, const std::string& message) {

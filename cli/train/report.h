@@ -13,6 +13,9 @@ inline constexpr const char* kTerminalVariable = "STORMO_TERMINAL";
 int terminal_columns();
 
 /// A line for the user of a run that lost a peer: the newest checkpoint, and how to go on from it.
-std::string how_to_continue(const std::string& checkpoint);
+/// `command`: that of the run.
+std::string how_to_continue(const std::string& checkpoint, const char* command = "train");
+/// The same to standard error, for a launcher that knows the folder of the checkpoints.
+void say_how_to_continue(const std::string& directory, const char* command);
 
 }  // namespace stormo::cli
