@@ -7,6 +7,7 @@
 #include <cli/doctor/torch_facts.h>
 #include <cli/plan/load.h>
 #include <cli/plan/search.h>
+#include <cli/strads/train.h>
 
 namespace stormo::cli {
 
@@ -59,6 +60,11 @@ void add_bench_step_command(CLI::App& bench, Invocation& invocation) {
 void add_bench_async_command(CLI::App& bench, Invocation& invocation) {
   add_absent(bench, "async", "Measure workers that need not wait (not in this build: no libtorch)",
              invocation);
+}
+
+int run_strads_train(const StradsTrainArguments&) {
+  fmt::print(stderr, "stormo strads train: {}\n", kNoTorch);
+  return kExitUsage;
 }
 
 Result<StepInput> load_recipe_step(const PlanOptions&, const std::vector<int>&) {

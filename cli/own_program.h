@@ -10,9 +10,10 @@ namespace stormo::cli {
 /// The program is two: `stormo`, which starts without libtorch, and stormo-train, which has it.
 inline constexpr const char* kTrainProgram = "stormo-train";
 
-/// Commands that only `stormo` gives to stormo-train: as `train`, but only checks the run and
-/// prints a CheckedRun; prints TorchFacts.
+/// Commands that only `stormo` gives to stormo-train: as `train` and `strads train`, but only check
+/// the run and print a CheckedRun; prints TorchFacts.
 inline constexpr const char* kCheckCommand = "check-train";
+inline constexpr const char* kCheckStradsCommand = "check-strads-train";
 inline constexpr const char* kFactsCommand = "torch-facts";
 
 /// The file that this process runs.

@@ -8,6 +8,7 @@
 #include <cli/engine.h>
 #include <cli/number_check.h>
 #include <cli/strads/run.h>
+#include <cli/strads/train.h>
 
 namespace stormo::cli {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr const char* kExamples =
     "  stormo strads lasso -n 2                       made data, 2 ranks\n"
     "  stormo strads factorise -n 2\n"
+    "  stormo strads train recipes/mnist_strads.toml -n 2\n"
     "\n"
     "Scheduled model parallelism: blocks of variables that do not interfere are updated at the\n"
     "same time. See docs/strads.md.";
@@ -36,6 +38,24 @@ constexpr const char* kFactoriseExamples =
     "Finds W and H with W H' near to the known elements of a matrix, factor by factor (CCD++).\n"
     "Every rank has rows of the matrix. Exit codes as of 'stormo strads lasso'. See "
     "docs/strads.md.";
+
+constexpr const char* kTrainExamples =
+    "  stormo strads train recipes/mnist_strads.toml -n 2 data.path=data/mnist\n"
+    "  stormo strads train recipes/mnist_strads.toml -n 2 --resume\n"
+    "  stormo strads train recipes/mnist_strads.toml --no-check --round 100000   plain SGD\n"
+    "\n"
+    "A round updates some blocks of a net's parameters by plain SGD, with a batch of all ranks. "
+    "Of\n"
+    "the recipe it takes model, data, loss, seed, batch, steps, optimizer.lr and checkpoint.*;\n"
+    "other keys are refused. 'stormo evaluate' and 'predict' take its checkpoints. Exit codes: 0\n"
+    "done; 1 a failure, or the updates diverged; 2 usage or configuration; 75 a peer was lost, "
+    "and\n"
+    "there is a checkpoint to --resume from. See docs/strads.md.";
+
+/// Of gradients: units of a layer are never as independent as columns of data.
+constexpr double kNetThreshold = 0.5;
+
+constexpr const char* kSeeded = "Of made data, first values and draws";
 
 template <class Arguments>
 StradsMaker maker_of(const char* name, const Arguments& a) {
@@ -71,10 +91,9 @@ int run(const char* name, const Arguments& a, const Invocation& invocation,
   return launch_copies(std::move(launch), invocation, "strads");
 }
 
-void add_common(CLI::App& command, StradsArguments& a) {
-  command.add_option("--seed", a.seed, "Of made data, first values and draws")
-      ->check(at_least(0))
-      ->capture_default_str();
+/// `seeded`: what --seed is of.
+void add_common(CLI::App& command, StradsArguments& a, const char* seeded) {
+  command.add_option("--seed", a.seed, seeded)->check(at_least(0))->capture_default_str();
   command.add_flag("--json", a.json, "One JSON object per judgement on stdout, and one at the end");
   auto* simulated = command.add_option("--virtual", a.virtual_workers,
                                        "Number of workers in virtual time, in one process");
@@ -116,34 +135,51 @@ void add_lasso_data(CLI::App& command, LassoArguments& a) {
       ->capture_default_str();
 }
 
-void add_lasso_schedule(CLI::App& command, LassoArguments& a) {
-  auto* cyclic = command.add_flag("--cyclic", a.cyclic, "No draws: one column after the other");
-  command.add_option("--round", a.round, "Columns of a round, at most")
-      ->excludes(cyclic)
-      ->capture_default_str();
+/// What a block is, how many of them --cyclic updates together, and what --every is by default.
+struct ScheduleWords {
+  const char* block;
+  const char* in_turn;
+  bool one_in_turn;  // --round has no effect with --cyclic
+  const char* every;
+};
+
+void add_schedule(CLI::App& command, ScheduleArguments& a, const ScheduleWords& words) {
+  auto* cyclic = command.add_flag("--cyclic", a.cyclic, fmt::format("No draws: {}", words.in_turn));
+  auto* round =
+      command.add_option("--round", a.round, fmt::format("Most {}s in a round", words.block))
+          ->capture_default_str();
+  if (words.one_in_turn) round->excludes(cyclic);
   auto* threshold =
       command
-          .add_option("--threshold", a.threshold,
-                      "Columns whose cosine is at or above this are not updated at the\nsame time")
+          .add_option(
+              "--threshold", a.threshold,
+              fmt::format("Two {}s whose cosine is at or above this are not updated\nat the "
+                          "same time",
+                          words.block))
           ->excludes(cyclic)
           ->capture_default_str();
   command.add_option("--depth", a.depth, "Rounds that may be in flight besides the oldest one")
       ->capture_default_str();
-  auto* base_weight = command
-                          .add_option("--base-weight", a.base_weight,
-                                      "A column is drawn by its last change plus this")
-                          ->excludes(cyclic)
-                          ->capture_default_str();
-  command.add_flag("--no-priority", a.no_priority, "Draw all columns with equal weights")
+  auto* base_weight =
+      command
+          .add_option("--base-weight", a.base_weight,
+                      fmt::format("A {} is drawn by its last change plus this", words.block))
+          ->excludes(cyclic)
+          ->capture_default_str();
+  command
+      .add_flag("--no-priority", a.no_priority,
+                fmt::format("Draw all {}s with equal weights", words.block))
       ->excludes(cyclic)
       ->excludes(base_weight);
   command.add_flag("--no-check", a.no_check, "Do not look for conflicts")
       ->excludes(cyclic)
       ->excludes(threshold);
-  command.add_option("--rounds", a.rounds, "Rounds, at most")->capture_default_str();
   command.add_option("--every", a.every,
-                     "Rounds between judgements; default: as many as have an update for\neach "
-                     "column on average, or more where --depth needs it");
+                     fmt::format("Rounds between judgements; default: {}", words.every));
+}
+
+void add_lasso_end(CLI::App& command, LassoArguments& a) {
+  command.add_option("--rounds", a.rounds, "Rounds, at most")->capture_default_str();
   command
       .add_option("--tolerance", a.tolerance,
                   "Ends when the objective is certainly so near to its minimum, as a\npart of it")
@@ -155,9 +191,15 @@ void add_lasso(CLI::App& strads, Invocation& invocation) {
   command->footer(kLassoExamples);
   const auto a = std::make_shared<LassoArguments>();
   add_lasso_data(*command, *a);
-  add_lasso_schedule(*command, *a);
+  add_schedule(*command, a->schedule,
+               {.block = "column",
+                .in_turn = "one column after the other",
+                .one_in_turn = true,
+                .every = "as many as have an update for\neach column on average, or more where "
+                         "--depth needs it"});
+  add_lasso_end(*command, *a);
   command->add_option("-o,--out", a->common.out, "File for the coefficients, .npy");
-  add_common(*command, a->common);
+  add_common(*command, a->common, kSeeded);
   command->callback(
       [a, &invocation] { invocation.exit_code = run("lasso", *a, invocation, check_lasso); });
 }
@@ -182,13 +224,37 @@ void add_factorise(CLI::App& strads, Invocation& invocation) {
       ->capture_default_str();
   command->add_option("--passes", a->passes, "Passes over all factors")->capture_default_str();
   command->add_option("-o,--out", a->common.out, "Folder for W.npy and H.npy");
-  add_common(*command, a->common);
+  add_common(*command, a->common, kSeeded);
   command->callback([a, &invocation] {
     invocation.exit_code = run("factorise", *a, invocation, check_factorise);
   });
 }
 
 }  // namespace
+
+void add_strads_train_arguments(CLI::App& command, Invocation& invocation,
+                                int (*run)(const StradsTrainArguments& a)) {
+  command.footer(kTrainExamples);
+  const auto a = std::make_shared<StradsTrainArguments>();
+  a->schedule.threshold = kNetThreshold;
+  command.add_option("recipe", a->recipe, "Recipe, a TOML file, as of 'stormo train'")->required();
+  command.add_option("overrides", a->overrides, "key=value: changes to the recipe");
+  command.add_option("--rounds", a->rounds, "Rounds of the whole run; default: the recipe's steps");
+  command
+      .add_option("--units", a->units,
+                  "Of a layer in a block: slices of a parameter along its first\ndimension")
+      ->capture_default_str();
+  add_schedule(command, a->schedule,
+               {.block = "block",
+                .in_turn = "all blocks in turn, --round of them",
+                .one_in_turn = false,
+                .every = "those of a pass over the\ndata"});
+  command.add_option("--checkpoint", a->checkpoint, "Folder of the checkpoints");
+  command.add_flag("--resume", a->resume, "Go on from the newest checkpoint");
+  command.add_flag("--overwrite", a->overwrite, "Begin anew in a folder that has checkpoints");
+  add_common(command, a->common, "Of draws of blocks");
+  command.callback([a, run, &invocation] { invocation.exit_code = run(*a); });
+}
 
 void add_strads_command(CLI::App& app, Invocation& invocation) {
   CLI::App* strads =
@@ -197,6 +263,9 @@ void add_strads_command(CLI::App& app, Invocation& invocation) {
   strads->require_subcommand(1);
   add_lasso(*strads, invocation);
   add_factorise(*strads, invocation);
+  add_strads_train_arguments(
+      *strads->add_subcommand("train", "Train a net by blocks of its parameters"), invocation,
+      run_strads_train);
 }
 
 }  // namespace stormo::cli

@@ -49,7 +49,9 @@ class LassoProgram final : public StradsProgram {
 
   std::string heading() const override { return heading_; }
   Result<protocol::Scheduler> scheduler(int workers) const override {
-    return protocol::Scheduler::make(schedule_options(a_, columns_, workers), conflicts_);
+    return protocol::Scheduler::make(
+        schedule_options(a_.schedule, columns_, workers, a_.common.seed, /*in_turn=*/1),
+        conflicts_);
   }
   Result<std::unique_ptr<strads::BlockProgram>> worker(int worker, int workers) const override {
     STORMO_ASSIGN_OR_RETURN(auto lasso, Lasso::make(problem_, worker, workers));
@@ -71,7 +73,7 @@ class LassoProgram final : public StradsProgram {
 
   StradsLoop loop() const override {
     return {.rounds = a_.rounds,
-            .every = a_.every.value_or(0),
+            .every = a_.schedule.every.value_or(0),
             .updates = columns_,
             .tolerance = a_.tolerance};
   }
@@ -101,9 +103,9 @@ Result<std::unique_ptr<StradsProgram>> make_program(const LassoArguments& a, int
   if (!problem.ok()) return problem.status();
   problem->lambda = a.lambda * strads::largest_lambda(problem->x, problem->y);
   std::shared_ptr<const protocol::Conflicts> conflicts;
-  if (!a.no_check && !a.cyclic) {
+  if (a.schedule.checks()) {
     const double most = available_bytes() / processes / strads::kBytesOfConflict;
-    auto pairs = strads::correlated_columns(problem->x, a.threshold,
+    auto pairs = strads::correlated_columns(problem->x, a.schedule.threshold,
                                             static_cast<std::int64_t>(std::min(most, 1e18)));
     if (!pairs.ok()) {
       return invalid_argument(

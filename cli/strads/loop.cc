@@ -22,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 /// An objective that is so many times the first one says that the updates do not converge.
 constexpr double kDiverged = 1e6;
+constexpr std::string_view kDivergedEnd = "diverged";
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -53,7 +54,9 @@ std::int64_t rounds_until(const strads::RoundsRun& run, std::int64_t updates) {
 /// Until the next judgement.
 Status go_on(strads::RoundsRun& run, const StradsLoop& loop) {
   const std::int64_t done = run.scheduler().rounds_done();
-  if (loop.every > 0) return run.go_on(done + std::min(loop.every, loop.rounds - done));
+  if (loop.every > 0) {  // counted from the first round, also of a run that goes on
+    return run.go_on(done + std::min(loop.every - done % loop.every, loop.rounds - done));
+  }
   constexpr std::int64_t kDrains = 20;  // a drain lets `depth` rounds go on without others
   const int depth = run.scheduler().options().depth;
   const std::int64_t least = done + (depth == 0 ? 1 : kDrains * (depth + 1));
@@ -77,7 +80,8 @@ Status go_on(strads::RoundsRun& run, const StradsLoop& loop, Spent& spent) {
 
 class Reporter {
  public:
-  Reporter(const strads::RoundsRun& run, const StradsLoop& loop) : run_(run), loop_(loop) {
+  Reporter(const strads::RoundsRun& run, const StradsLoop& loop)
+      : run_(run), loop_(loop), before_(run.updates()) {
     if (!loop.speaks || loop.json) return;
     print_line(fmt::format("{:>9}  {:>11}  {:>10}  {:>16}  {:>9}", "rounds", "updates",
                            loop.simulated != nullptr ? "virtual" : "time", "objective", "gap"));
@@ -100,9 +104,11 @@ class Reporter {
     std::fflush(stdout);
   }
 
-  void end(const strads::Judgement& j, Spent spent, const char* why, std::uint64_t hash) const {
+  void end(const strads::Judgement& j, Spent spent, std::string_view why, std::uint64_t hash,
+           const StradsFigures& figures) const {
     if (!loop_.speaks) return;
-    const double rate = static_cast<double>(run_.updates()) / std::max(seconds(spent.real), 1e-9);
+    const double rate =
+        static_cast<double>(run_.updates() - before_) / std::max(seconds(spent.real), 1e-9);
     if (loop_.json) {
       Json object = json_of(j, spent);
       object["end"] = why;
@@ -111,6 +117,7 @@ class Reporter {
       object["order"] = fmt::format("{:016x}", run_.order_hash());
       object["values"] = fmt::format("{:016x}", hash);
       if (loop_.simulated != nullptr) object["waited"] = waited();
+      for (const auto& [name, value] : figures) object[name] = value;
       print_json(object);
       return;
     }
@@ -123,6 +130,7 @@ class Reporter {
     if (loop_.simulated != nullptr) {
       print_line(fmt::format("workers waited for {:.1f} % of virtual time", 100 * waited()));
     }
+    for (const auto& [name, value] : figures) print_line(fmt::format("{}: {:.6g}", name, value));
   }
 
  private:
@@ -149,6 +157,7 @@ class Reporter {
 
   const strads::RoundsRun& run_;
   const StradsLoop& loop_;
+  std::int64_t before_;     // updates of an earlier process
   std::int64_t shown_ = 0;  // rounds at the last row
 };
 
@@ -163,24 +172,26 @@ Result<bool> run_strads_loop(strads::RoundsRun& run, const StradsLoop& loop) {
   STORMO_ASSIGN_OR_RETURN(strads::Judgement judged, run.judge());
   const double first = judged.objective;
   Spent spent;
-  const char* why = nullptr;
-  while (why == nullptr) {
+  std::string_view why;
+  while (why.empty()) {
     reporter.row(judged, spent);
     STORMO_RETURN_IF_ERROR(go_on(run, loop, spent));
     STORMO_ASSIGN_OR_RETURN(judged, run.judge());
     // equal on all ranks, so they end together
     if (!(judged.objective <= kDiverged * first)) {
-      why = "diverged";
+      why = kDivergedEnd;
     } else if (judged.gap && *judged.gap <= loop.tolerance * judged.objective) {
       why = "converged";
     } else if (run.scheduler().rounds_done() == loop.rounds) {
       why = "ended";
     }
+    if (why != kDivergedEnd) STORMO_RETURN_IF_ERROR(loop.judged(/*last=*/!why.empty()));
   }
   reporter.row(judged, spent, true);
   STORMO_ASSIGN_OR_RETURN(const std::uint64_t hash, loop.values_hash());
-  reporter.end(judged, spent, why, hash);
-  return std::string_view(why) != "diverged";
+  STORMO_ASSIGN_OR_RETURN(const StradsFigures figures, loop.figures());
+  reporter.end(judged, spent, why, hash, figures);
+  return why != kDivergedEnd;
 }
 
 }  // namespace stormo::cli

@@ -3,16 +3,21 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <stormo/base/status.h>
 #include <stormo/strads/run.h>
 
 namespace stormo::cli {
 
+using StradsFigures = std::vector<std::pair<std::string, double>>;
+
 /// How long a program of `stormo strads` runs, and what it prints.
 struct StradsLoop {
   std::int64_t rounds = 0;  ///< at most
-  std::int64_t every = 1;   ///< rounds between two judgements; 0: as `updates` says
+  std::int64_t every =
+      1;  ///< rounds between two judgements, from the first round on; 0: as `updates` says
   /// Updates between two judgements, or somewhat more; where rounds are in flight besides the
   /// oldest one, at least so many that those drained for a judgement do not count.
   std::int64_t updates = 0;
@@ -23,6 +28,10 @@ struct StradsLoop {
   const strads::VirtualRoundsRun* simulated = nullptr;  ///< null: real time alone
   /// Hash of the values, for the end; a collective.
   std::function<Result<std::uint64_t>()> values_hash;
+  /// Called after each judgement but the first one, unless the updates diverge. A collective.
+  std::function<Status(bool last)> judged = [](bool) { return Status(); };
+  /// What the end says besides, by name, such as {"test_loss", 0.1}; a collective.
+  std::function<Result<StradsFigures>()> figures = [] { return StradsFigures(); };
 };
 
 /// Runs, and prints a line for each judgement and a summary. False: it diverged.

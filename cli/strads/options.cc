@@ -73,32 +73,6 @@ double factor_bytes(const FactoriseArguments& a, double rows, double columns, in
   return 8.0 * a.rank * (3 * rows + 2 * columns * workers);
 }
 
-void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
-  constexpr int kMostVirtual = 1024;
-  if (a.virtual_workers) {
-    need_range("--virtual", *a.virtual_workers, 1, kMostVirtual, wrong);
-    need(!a.launch.wants_launch(), "--virtual: workers are simulated in one process; no -n or -H",
-         wrong);
-    if (*a.virtual_workers >= 1 && *a.virtual_workers <= kMostVirtual) {
-      (void)slowness_of(a.stragglers, *a.virtual_workers, wrong);
-    }
-  }
-  for (const auto& [flag, text] : {std::pair{"--compute", a.compute}, {"--latency", a.latency}}) {
-    const auto duration = parse_duration(text);
-    if (!duration.ok()) {
-      wrong.push_back(fmt::format("{}: {}", flag, duration.status().message()));
-    } else {
-      need(*duration <= protocol::kMostVirtualTime,
-           fmt::format("{}: {} is over 30 years", flag, text), wrong);
-    }
-  }
-  need(a.jitter >= 0 && a.jitter < 1,
-       fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter), wrong);
-  const Status rows_left = strads::rows_of(0, most_workers(a, wrong), rows).status();
-  need(rows == 0 || rows_left.ok(), rows_left.message(), wrong);
-  (void)to_launch_options(a.launch, wrong);
-}
-
 /// Of X; 0: not known, and there is a line in `wrong`.
 std::int64_t lasso_rows(const LassoArguments& a, Wrong& wrong) {
   if (a.x.empty() && a.y.empty()) return a.rows;
@@ -128,6 +102,47 @@ std::int64_t factorise_rows(const FactoriseArguments& a, Wrong& wrong) {
 
 }  // namespace
 
+void check_common(const StradsArguments& a, std::int64_t rows, Wrong& wrong) {
+  constexpr int kMostVirtual = 1024;
+  if (a.virtual_workers) {
+    need_range("--virtual", *a.virtual_workers, 1, kMostVirtual, wrong);
+    need(!a.launch.wants_launch(), "--virtual: workers are simulated in one process; no -n or -H",
+         wrong);
+    if (*a.virtual_workers >= 1 && *a.virtual_workers <= kMostVirtual) {
+      (void)slowness_of(a.stragglers, *a.virtual_workers, wrong);
+    }
+  }
+  for (const auto& [flag, text] : {std::pair{"--compute", a.compute}, {"--latency", a.latency}}) {
+    const auto duration = parse_duration(text);
+    if (!duration.ok()) {
+      wrong.push_back(fmt::format("{}: {}", flag, duration.status().message()));
+    } else {
+      need(*duration <= protocol::kMostVirtualTime,
+           fmt::format("{}: {} is over 30 years", flag, text), wrong);
+    }
+  }
+  need(a.jitter >= 0 && a.jitter < 1,
+       fmt::format("--jitter: {} is not from 0 to less than 1", a.jitter), wrong);
+  const Status rows_left = strads::rows_of(0, most_workers(a, wrong), rows).status();
+  need(rows == 0 || rows_left.ok(), rows_left.message(), wrong);
+  (void)to_launch_options(a.launch, wrong);
+}
+
+void check_schedule(const ScheduleArguments& a, Wrong& wrong) {
+  need_range("--round", a.round, 1, kMost, wrong);
+  need_range("--depth", a.depth, 0, 1024, wrong);
+  need(a.threshold > 0 && a.threshold <= 1,
+       fmt::format("--threshold: {} is not above 0 and at most 1", a.threshold), wrong);
+  need_above_zero("--base-weight", a.base_weight, wrong);
+  need(!(a.base_weight > protocol::kMostBlockWeight),
+       fmt::format("--base-weight: {} is above {}", a.base_weight, protocol::kMostBlockWeight),
+       wrong);
+  if (a.every) {
+    need_range("--every", *a.every, 1, std::numeric_limits<std::int64_t>::max(), wrong);
+  }
+  need(!a.cyclic || a.depth == 0, "--depth: a cycle has one round in flight; give 0", wrong);
+}
+
 void check_lasso(const LassoArguments& a, Wrong& wrong) {
   if (a.x.empty()) {
     need_range("--rows", a.rows, 1, kMost, wrong);
@@ -140,20 +155,9 @@ void check_lasso(const LassoArguments& a, Wrong& wrong) {
   need(a.lambda > 0 && a.lambda < 1,
        fmt::format("--lambda: {} is not between 0 and 1, where all coefficients are 0", a.lambda),
        wrong);
-  need_range("--round", a.round, 1, kMost, wrong);
-  need_range("--depth", a.depth, 0, 1024, wrong);
-  need(a.threshold > 0 && a.threshold <= 1,
-       fmt::format("--threshold: {} is not above 0 and at most 1", a.threshold), wrong);
-  need_above_zero("--base-weight", a.base_weight, wrong);
-  need(!(a.base_weight > protocol::kMostBlockWeight),
-       fmt::format("--base-weight: {} is above {}", a.base_weight, protocol::kMostBlockWeight),
-       wrong);
+  check_schedule(a.schedule, wrong);
   need_range("--rounds", a.rounds, 1, std::numeric_limits<std::int64_t>::max(), wrong);
-  if (a.every) {
-    need_range("--every", *a.every, 1, std::numeric_limits<std::int64_t>::max(), wrong);
-  }
   need_above_zero("--tolerance", a.tolerance, wrong);
-  need(!a.cyclic || a.depth == 0, "--depth: a cycle has one column in flight; give 0", wrong);
   check_common(a.common, lasso_rows(a, wrong), wrong);
   if (!a.common.out.empty()) {
     const Status writable = check_output_path(a.common.out);
@@ -230,8 +234,9 @@ std::string options_text(const LassoArguments& a) {
       "stormo strads lasso\n--seed {}\n--lambda {}\n--round {}\n--threshold {}\n--depth {}\n"
       "--base-weight {}\n--no-priority {}\n--no-check {}\n--cyclic {}\n--rounds {}\n--every {}\n"
       "--tolerance {}",
-      a.common.seed, a.lambda, a.round, a.threshold, a.depth, a.base_weight, a.no_priority,
-      a.no_check, a.cyclic, a.rounds, a.every.value_or(0), a.tolerance);
+      a.common.seed, a.lambda, a.schedule.round, a.schedule.threshold, a.schedule.depth,
+      a.schedule.base_weight, a.schedule.no_priority, a.schedule.no_check, a.schedule.cyclic,
+      a.rounds, a.schedule.every.value_or(0), a.tolerance);
   if (!a.x.empty()) return text + "\n--x and --y";
   return text + fmt::format(
                     "\nmade data\n--rows {}\n--columns {}\n--nonzeros {}\n--group {}\n"
@@ -248,17 +253,27 @@ std::string options_text(const FactoriseArguments& a) {
                             a.known);
 }
 
-protocol::ScheduleOptions schedule_options(const LassoArguments& a, std::int64_t columns,
-                                           int workers) {
-  protocol::ScheduleOptions options{.blocks = columns,
+void check_strads_train(const StradsTrainArguments& a, Wrong& wrong) {
+  check_schedule(a.schedule, wrong);
+  need_range("--rounds", a.rounds.value_or(1), 1, kMost, wrong);
+  need_range("--units", a.units, 1, kMost, wrong);
+  need(!a.resume || !a.overwrite,
+       "--resume goes on from checkpoints, --overwrite replaces them; give one", wrong);
+  check_common(a.common, 0, wrong);
+}
+
+protocol::ScheduleOptions schedule_options(const ScheduleArguments& a, std::int64_t blocks,
+                                           int workers, std::uint64_t seed, std::int64_t in_turn) {
+  protocol::ScheduleOptions options{.blocks = blocks,
                                     .workers = workers,
                                     .round = a.round,
                                     .depth = a.depth,
                                     .priority = !a.no_priority,
                                     .base_weight = a.base_weight,
-                                    .seed = a.common.seed};
-  if (a.cyclic) {
-    for (std::int64_t j = 0; j < columns; ++j) options.rotation.push_back({j});
+                                    .seed = seed};
+  for (std::int64_t b = 0; a.cyclic && b < blocks; ++b) {
+    if (b % in_turn == 0) options.rotation.emplace_back();
+    options.rotation.back().push_back(b);
   }
   return options;
 }

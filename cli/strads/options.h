@@ -25,21 +25,28 @@ struct StradsArguments {
   bool json = false;
 };
 
+/// How blocks of a round are chosen by priority, with a check.
+struct ScheduleArguments {
+  int round = 32;
+  int depth = 0;
+  double threshold = 0.1;
+  double base_weight = 1e-4;
+  bool no_priority = false, no_check = false, cyclic = false;
+  std::optional<std::int64_t> every;  ///< rounds between judgements
+
+  bool checks() const { return !no_check && !cyclic; }
+};
+
 struct LassoArguments {
   StradsArguments common;
+  ScheduleArguments schedule;
   std::string x, y;  ///< .npy files; empty: made data
   std::int64_t rows = 1000, columns = 1000;
   std::optional<std::int64_t> nonzeros;  ///< default: rows
   std::int64_t group = 50;
   double correlation = 0.9;
   double lambda = 0.1;  ///< of the largest that leaves a coefficient above 0
-  int round = 32;
-  int depth = 0;
-  double threshold = 0.1;
-  double base_weight = 1e-4;
-  bool no_priority = false, no_check = false, cyclic = false;
   std::int64_t rounds = 100'000;
-  std::optional<std::int64_t> every;  ///< rounds; default: of a pass over the columns
   double tolerance = 1e-6;
 };
 
@@ -53,9 +60,25 @@ struct FactoriseArguments {
   std::int64_t passes = 10;
 };
 
+struct StradsTrainArguments {
+  StradsArguments common;
+  ScheduleArguments schedule;
+  std::string recipe;
+  std::vector<std::string> overrides;
+  std::optional<std::int64_t> rounds;  ///< default: steps of the recipe
+  std::int64_t units = 1;              ///< see train::BlockTrainingOptions
+  std::string checkpoint;              ///< folder; empty: that of the recipe
+  bool resume = false, overwrite = false;
+};
+
 /// Add everything that is wrong to `wrong`, one line each. Of files they look at the shapes alone.
+/// `rows`: of the data; 0: not known.
+void check_common(const StradsArguments& a, std::int64_t rows, std::vector<std::string>& wrong);
+void check_schedule(const ScheduleArguments& a, std::vector<std::string>& wrong);
 void check_lasso(const LassoArguments& a, std::vector<std::string>& wrong);
 void check_factorise(const FactoriseArguments& a, std::vector<std::string>& wrong);
+/// All but the recipe, and what it names.
+void check_strads_train(const StradsTrainArguments& a, std::vector<std::string>& wrong);
 
 /// Bytes of memory that this host has left.
 double available_bytes();
@@ -72,8 +95,9 @@ Status check_factors(const FactoriseArguments& a, std::int64_t rows, std::int64_
 /// What must be equal on all ranks: one line for each option.
 std::string options_text(const LassoArguments& a);
 std::string options_text(const FactoriseArguments& a);
-protocol::ScheduleOptions schedule_options(const LassoArguments& a, std::int64_t columns,
-                                           int workers);
+/// With --cyclic, rounds of `in_turn` blocks.
+protocol::ScheduleOptions schedule_options(const ScheduleArguments& a, std::int64_t blocks,
+                                           int workers, std::uint64_t seed, std::int64_t in_turn);
 protocol::VirtualWorkers virtual_cluster(const StradsArguments& a);
 strads::MadeRegression made_regression(const LassoArguments& a);
 strads::MadeRatings made_ratings(const FactoriseArguments& a);

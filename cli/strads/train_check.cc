@@ -1,0 +1,216 @@
+#include <cli/strads/train_check.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <cli/own_program.h>
+#include <cli/strads/train.h>
+#include <cli/train/arguments.h>
+#include <cli/train/check.h>
+#include <stormo/base/printable.h>
+#include <stormo/checkpoint/folder.h>
+#include <stormo/launch/process/available_memory.h>
+#include <stormo/train/recipe/recipe_schema.h>
+
+namespace stormo::cli {
+namespace {
+
+using Wrong = std::vector<std::string>;
+
+/// Keys and beginnings of keys that mean what they mean for `stormo train`.
+constexpr std::string_view kSupported[] = {"schema_version",
+                                           "name",
+                                           "precision",
+                                           "threads",
+                                           "model.",
+                                           "data.",
+                                           "train.steps",
+                                           "train.epochs",
+                                           "train.global_batch",
+                                           "train.loss",
+                                           "train.seed",
+                                           "optimizer.lr",
+                                           "checkpoint.directory",
+                                           "checkpoint.every",
+                                           "checkpoint.keep"};
+/// Of these, the ones that mean nothing here.
+constexpr std::string_view kUnsupported[] = {"model.sparse", "data.parts", "data.sharding",
+                                             "data.balance_by_speed", "data.threads"};
+
+bool is_supported(std::string_view key) {
+  const auto begins = [key](std::string_view part) { return key.starts_with(part); };
+  return std::ranges::any_of(kSupported, begins) && std::ranges::none_of(kUnsupported, begins);
+}
+
+/// Keys that a recipe gives and that would be ignored; defaults are right.
+void check_keys(const train::ParsedRecipe& parsed, Wrong& wrong) {
+  const train::Recipe defaults;
+  for (const train::RecipeField& field : train::recipe_fields()) {
+    if (!parsed.origins.contains(field.key) || is_supported(field.key)) continue;
+    const std::string value = train::format_value(field, parsed.recipe);
+    const std::string is_default = train::format_value(field, defaults);
+    if (value == is_default) continue;
+    wrong.push_back(fmt::format("{}training by blocks has no {}; leave it out, or write {}={}",
+                                parsed.at(field.key), value, field.key, is_default));
+  }
+  if (parsed.recipe.precision != "float32" && parsed.recipe.precision != "float64") {
+    wrong.push_back(parsed.at("precision") + "training by blocks has float32 and float64 only");
+  }
+}
+
+/// The data, unless a key of them could not be read.
+std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed, bool resume,
+                                            Wrong& wrong) {
+  const bool known = std::ranges::none_of(parsed.errors, [](const std::string& error) {
+    return error.find("data.") != std::string::npos;
+  });
+  if (!known) return std::nullopt;
+  Result<train::RecipeData> data = train::load_data(parsed.recipe);
+  if (!data.ok()) {
+    wrong.push_back(data.status().message());
+    return std::nullopt;
+  }
+  const Status same = resume ? train::check_same_data(parsed.recipe, *data) : Status();
+  if (!same.ok()) wrong.push_back("--resume: " + same.message());
+  return std::move(*data);
+}
+
+/// Pairs of blocks that conflicts may have: those of the same parameter.
+double possible_pairs(const torch::nn::Module& module, std::int64_t units) {
+  double pairs = 0;
+  for (const torch::Tensor& p : module.parameters()) {
+    if (p.dim() < 2) continue;
+    const auto blocks = static_cast<double>((p.size(0) + units - 1) / units);
+    pairs += blocks * (blocks - 1) / 2;
+  }
+  return pairs;
+}
+
+void check_module(const torch::nn::Module& module, const StradsTrainArguments& a, int workers,
+                  Wrong& wrong) {
+  if (!module.buffers().empty()) {
+    wrong.emplace_back(
+        "model.kind: this model has running statistics, which training by blocks has not; choose "
+        "another one");
+  }
+  constexpr double kBytes = 24;  // of a pair: found, of either block
+  const double bytes = kBytes * possible_pairs(module, a.units) * workers;
+  if (a.schedule.checks() && bytes > static_cast<double>(launch::available_memory())) {
+    wrong.push_back(
+        fmt::format("--units: conflicts of blocks of {} may need {:.3g} GB, more than the memory "
+                    "that is available; raise it, or give --no-check",
+                    a.units, bytes / 1e9));
+  }
+}
+
+void check_checkpoints(const SoundTraining& run, const StradsTrainArguments& a, Wrong& wrong) {
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) wrong.push_back(status.message());
+  };
+  const std::string& directory = run.recipe.train.checkpoint.directory;
+  if (directory.empty()) return;
+  if (a.resume) {
+    const Status same = train::check_resume(run.recipe);
+    note((same.ok() ? train::BlockCheckpoint::check(checkpoint_options(a, run)) : same)
+             .within("--resume"));
+  } else {
+    note(checkpoint::begin_run(directory, a.overwrite).status());
+  }
+  if (wrong.empty()) note(try_folder(directory));
+}
+
+int workers_of(const StradsTrainArguments& a, std::optional<int> ranks, Wrong& wrong) {
+  if (a.common.virtual_workers) return *a.common.virtual_workers;
+  if (ranks) return *ranks;
+  const launch::HostShare last = place_of_ranks(a.common.launch, wrong).back();
+  return last.first_rank + last.ranks;
+}
+
+}  // namespace
+
+train::ParsedRecipe recipe_of(const StradsTrainArguments& a) {
+  std::vector<std::string> overrides = a.overrides;
+  if (!a.checkpoint.empty()) overrides.push_back("checkpoint.directory=" + a.checkpoint);
+  if (a.rounds) overrides.push_back("train.steps=" + std::to_string(*a.rounds));
+  return train::load_recipe(a.recipe, overrides);
+}
+
+Result<SoundTraining> check_training(const train::ParsedRecipe& parsed,
+                                     const StradsTrainArguments& a, std::optional<int> ranks,
+                                     bool look_at_checkpoints) {
+  Wrong wrong = parsed.errors;
+  check_strads_train(a, wrong);
+  if (!parsed.readable) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+  check_keys(parsed, wrong);
+  const int workers = std::max(1, workers_of(a, ranks, wrong));
+  for (std::string& error : train::check_recipe(parsed, workers)) wrong.push_back(std::move(error));
+  if (a.resume && parsed.recipe.train.checkpoint.directory.empty()) {
+    wrong.emplace_back(
+        "--resume: the recipe names no folder of checkpoints; give --checkpoint DIR");
+  }
+  SoundTraining run{.recipe = parsed.recipe, .data = {}, .task = {}};
+  std::optional<train::RecipeData> data = check_data(parsed, a.resume, wrong);
+  if (wrong.empty()) {
+    run.data = std::move(*data);
+    const train::TrainerOptions& t = run.recipe.train;
+    const std::int64_t pass = (run.data.train->size() + t.global_batch - 1) / t.global_batch;
+    run.rounds = t.steps > 0 ? t.steps : t.epochs * pass;
+    run.every = a.schedule.every.value_or(pass);
+    STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data.preprocessing));
+    check_module(*run.task.module, a, workers, wrong);
+    if (look_at_checkpoints) check_checkpoints(run, a, wrong);
+  }
+  if (wrong.empty()) return run;
+  return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
+}
+
+train::BlockCheckpointOptions checkpoint_options(const StradsTrainArguments& a,
+                                                 const SoundTraining& run) {
+  return {.directory = run.recipe.train.checkpoint.directory,
+          .keep = run.recipe.train.checkpoint.keep,
+          .resume = a.resume,
+          .overwrite = a.overwrite,
+          .name = run.recipe.train.name,
+          .recipe_json = train::to_json(run.recipe),
+          .preprocessing_json = train::to_json(run.data.preprocessing),
+          .schedule = schedule_text(a, run.every)};
+}
+
+std::string schedule_text(const StradsTrainArguments& a, std::int64_t every) {
+  const ScheduleArguments& s = a.schedule;
+  std::string text = fmt::format("--round {} --units {}", s.round, a.units);
+  if (s.cyclic) return text + " --cyclic";
+  text += fmt::format(" --seed {}", a.common.seed);
+  text += s.no_check ? " --no-check" : fmt::format(" --threshold {}", s.threshold);
+  text += s.no_priority ? " --no-priority" : fmt::format(" --base-weight {}", s.base_weight);
+  // no round is in flight at a judgement, so it then depends on these, too
+  if (s.depth > 0) text += fmt::format(" --depth {} --every {}", s.depth, every);
+  return text;
+}
+
+int check_strads_train_run(const StradsTrainArguments& a) {
+  const Result<SoundTraining> run =
+      check_training(recipe_of(a), a, std::nullopt, /*look_at_checkpoints=*/true);
+  const Result<std::string> program = own_program();
+  const Status status = run.ok() ? program.status() : run.status();
+  if (!status.ok()) {
+    fmt::print(stderr, "stormo strads train: {}\n", printable(status.message()));
+    return kExitUsage;
+  }
+  const char* libraries = std::getenv("LD_LIBRARY_PATH");
+  fmt::print("{}",
+             to_text(CheckedRun{.program = *program,
+                                .library_path = libraries == nullptr ? "" : libraries,
+                                .checkpoint_directory = run->recipe.train.checkpoint.directory,
+                                .may_be_lost = 0,
+                                .chosen = {}}));
+  return kExitOk;
+}
+
+}  // namespace stormo::cli
