@@ -55,6 +55,7 @@ std::vector<PolicyOptions::Kind> default_policies(const train::Recipe& recipe) {
 
 /// Puts servers in place of another strategy.
 void use_servers(train::Recipe& recipe) {
+  recipe.train.strategy.worker_ranks = 1;  // a worker is one machine, however many ranks it has
   if (has_servers(recipe)) return;
   recipe.train.strategy = {.kind = train::Strategy::Kind::kParameterServer};
   recipe.train.gradients = {};

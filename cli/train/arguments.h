@@ -48,8 +48,8 @@ struct CheckedRun {
   std::string program;               ///< that trains
   std::string library_path;          ///< by which it finds libtorch, as LD_LIBRARY_PATH
   std::string checkpoint_directory;  ///< empty: none
-  int may_be_lost = 0;               ///< see launch::LaunchOptions
-  std::vector<std::string> chosen;   ///< keys of the recipe, beside those of the command line
+  launch::RanksToLose may_be_lost;
+  std::vector<std::string> chosen;  ///< keys of the recipe, beside those of the command line
 };
 std::string to_text(const CheckedRun& run);
 Result<CheckedRun> parse_checked_run(const std::string& text);

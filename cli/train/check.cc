@@ -136,10 +136,11 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
   return run;
 }
 
-/// See launch::LaunchOptions.
-int may_be_lost(const train::ServerOptions& servers, int ranks) {
-  if (servers.processes == 0) return 0;
-  return ranks - 1 - (servers.backups ? 0 : servers.processes);
+/// Ranks that may be lost: workers but the first one, and servers that have a copy.
+launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
+  if (o.servers.processes == 0) return {};
+  const int first = o.strategy.worker_ranks;
+  return {first, ranks - first - (o.servers.backups ? 0 : o.servers.processes)};
 }
 
 }  // namespace
@@ -208,8 +209,8 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const std::uint64_t available = launch::available_memory();  // before the data are in it
   const std::vector<launch::HostShare> shares = place_of_ranks(a.launch, errors);
   static_cast<void>(train_launch_options(a, errors));
-  const int workers = std::max(1, train::workers_of(parsed.recipe.train, ranks_of(shares)));
-  const Errors wrong = train::check_recipe(parsed, workers);
+  const int computing = std::max(1, train::ranks_of_workers(parsed.recipe.train, ranks_of(shares)));
+  const Errors wrong = train::check_recipe(parsed, computing);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
   std::optional<train::RecipeData> data = check_data(parsed, a, ranks_of(shares), errors);
   std::optional<SoundRun> run;
@@ -229,10 +230,9 @@ int check_train(const TrainArguments& a) {
   const Result<std::string> program = own_program();
   if (!program.ok()) return fail_usage({program.status().message()}, a.json);
   const char* libraries = std::getenv("LD_LIBRARY_PATH");
-  fmt::print(
-      "{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
-                               parsed.recipe.train.checkpoint.directory,
-                               may_be_lost(parsed.recipe.train.servers, run->ranks), run->chosen}));
+  fmt::print("{}", to_text(CheckedRun{*program, libraries == nullptr ? "" : libraries,
+                                      parsed.recipe.train.checkpoint.directory,
+                                      may_be_lost(parsed.recipe.train, run->ranks), run->chosen}));
   return kExitOk;
 }
 

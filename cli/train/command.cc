@@ -99,8 +99,8 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
 // Texts, each with an end that no path and no variable can hold.
 std::string to_text(const CheckedRun& run) {
   return run.program + '\0' + run.library_path + '\0' + run.checkpoint_directory + '\0' +
-         std::to_string(run.may_be_lost) + '\0' + fmt::format("{}", fmt::join(run.chosen, " ")) +
-         '\0';
+         fmt::format("{} {}", run.may_be_lost.first, run.may_be_lost.count) + '\0' +
+         fmt::format("{}", fmt::join(run.chosen, " ")) + '\0';
 }
 
 Result<CheckedRun> parse_checked_run(const std::string& text) {
@@ -116,7 +116,8 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
     *part = text.substr(at, end - at);
     at = end + 1;
   }
-  run.may_be_lost = std::atoi(may_be_lost.c_str());
+  std::istringstream lost(may_be_lost);
+  lost >> run.may_be_lost.first >> run.may_be_lost.count;
   std::istringstream keys(chosen);  // none has a blank
   for (std::string key; keys >> key;) run.chosen.push_back(key);
   return run;

@@ -122,9 +122,13 @@ bool is_first(const TrainRun& run, const World& world) {
   return world.rank() == 0 && (session == nullptr || session->is_chief());
 }
 
-/// The group of all ranks; a worker of server processes is alone.
+/// The group of all ranks; with server processes that of the ranks of this worker.
 World enter_world(const TrainRun& run) {
-  if (session_of(run) != nullptr) return stormo::init(comm::join({}).take_or_throw());
+  if (session_of(run) != nullptr) {
+    World world = stormo::init(comm::join(run.worker_ranks).take_or_throw());
+    if (run.rank_session) run.rank_session->use(world.communicator());
+    return world;
+  }
   return run.engine == "stormo" ? stormo::init()
                                 : stormo::init(join_world(run.engine, {}).take_or_throw());
 }
@@ -132,9 +136,10 @@ World enter_world(const TrainRun& run) {
 Status problem_of(const TrainRun& run, const comm::Communicator& group) {
   std::string text;
   const server::WorkerSession* session = session_of(run);
-  const int workers = session ? session->workers() : group.size();
+  const int ranks =
+      session ? train::ranks_of_workers(run.recipe.train, group.size()) : group.size();
   const int number = session ? session->worker() : group.rank();
-  for (const std::string& problem : run.find_problems(number, workers)) {
+  for (const std::string& problem : run.find_problems(number, ranks)) {
     text += (text.empty() ? "" : "\n") + problem;
   }
   return text.empty() ? Status() : invalid_argument(std::move(text));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,8 @@
 #include <stormo/base/ids.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
+#include <stormo/train/run/rank_session.h>
+#include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
 
@@ -21,6 +24,10 @@ struct TrainRun {
   std::string trace;      ///< file to write; empty: none
   bool launched = false;  ///< by this program, which reports how the job ended
   Rank rank = 0;          ///< of this process, as far as its launcher has said
+  /// The ranks of its worker, where the job has server processes: by default only this one.
+  transport::Rendezvous worker_ranks = {};
+  /// With several of them the session that they have together, as in `recipe`.
+  std::shared_ptr<train::RankSession> rank_session = {};
   std::string earlier{};  ///< newest checkpoint of an earlier run, which --overwrite removes
   /// What is wrong with recipe and flags of this process, of `ranks`: then no rank trains.
   std::function<std::vector<std::string>(Rank rank, int ranks)> find_problems = [](Rank, int) {

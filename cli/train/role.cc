@@ -100,16 +100,38 @@ void note_earlier_run(TrainRun& run) {
   if (run.recipe.train.overwrite) run.earlier = newest_checkpoint_of(run);
 }
 
-/// Connects to the servers, at most for `patience`, and trains.
+/// Connects to the servers, at most for `patience`, and trains. Of several ranks of a worker the
+/// first one connects.
 int work(TrainRun run, server::WorkerSession::Options options, Duration patience) {
   options.timeout = worker_timeout(run);
   options.on_event = say;
   options.backups = run.recipe.train.servers.backups;
-  run.rank = options.worker;
-  auto session = server::WorkerSession::connect(std::move(options), Deadline::after(patience));
-  if (!session.ok()) return end_of(run, session.status());
-  run.recipe.train.session = std::move(*session);
+  const train::RankSession::Place place{options.worker, options.workers, options.hosts};
+  std::shared_ptr<server::WorkerSession> session;
+  if (run.worker_ranks.rank == 0) {
+    auto made = server::WorkerSession::connect(std::move(options), Deadline::after(patience));
+    if (!made.ok()) return end_of(run, made.status());
+    session = std::move(*made);
+  }
+  if (run.worker_ranks.size > 1) {
+    run.rank_session = std::make_shared<train::RankSession>(place, std::move(session));
+    session = run.rank_session;
+  }
+  run.recipe.train.session = std::move(session);
   return run_rank(run);
+}
+
+/// The group of the ranks of one worker, which are on one host, at the job's Store. What they wait
+/// for at the servers may take any time, so nobody is missed who only waits.
+transport::Rendezvous ranks_of_worker(const transport::Rendezvous& job, int ranks) {
+  transport::Rendezvous out = job;
+  out.rank = out.local_rank = job.rank % ranks;
+  out.size = out.local_size = ranks;
+  out.cross_rank = 0;
+  out.cross_size = 1;
+  out.epoch = job.epoch + 1 + static_cast<Epoch>(job.rank / ranks);  // has names of its own there
+  out.stall_warning = out.stall_timeout = Duration::zero();
+  return out;
 }
 
 /// The workers of a host divide its cores, unless the user says how many threads each has. What is
@@ -172,8 +194,9 @@ int run_launched_role(TrainRun run) {
                               "other launchers start ranks of one group"));
   }
   const int servers = run.recipe.train.servers.processes;
-  const int workers = place->size - servers;
-  const bool is_server = place->rank >= workers;
+  const int ranks = place->size - servers;  // of all workers
+  const int of_worker = run.recipe.train.strategy.worker_ranks;
+  const bool is_server = place->rank >= ranks;
   // the launcher passes signals on to all; servers stay until the first worker has saved. Before
   // there are threads, which would have them unblocked.
   const auto ignored = is_server ? stop_requests() : transport::Descriptor();
@@ -191,15 +214,15 @@ int run_launched_role(TrainRun run) {
                          .arrival_time = place->join_timeout,
                          .on_event = {}},
                         -1, [&](const transport::HostPort& address) -> Status {
-                          STORMO_RETURN_IF_ERROR((*store)->set(address_key(place->rank - workers),
+                          STORMO_RETURN_IF_ERROR((*store)->set(address_key(place->rank - ranks),
                                                                transport::to_string(address), by));
                           return (*store)->goodbye(by);
                         }));
   }
   server::WorkerSession::Options options{.servers = {},
                                          .secret = place->secret,
-                                         .worker = place->rank,
-                                         .workers = workers,
+                                         .worker = place->rank / of_worker,
+                                         .workers = ranks / of_worker,
                                          .hosts = place->cross_size};
   for (int s = 0; s < servers; ++s) {
     const Result<std::string> text = (*store)->get(address_key(s), by);
@@ -208,6 +231,8 @@ int run_launched_role(TrainRun run) {
     options.servers.push_back(transport::parse_host_port(*text).take_or_throw());
   }
   static_cast<void>((*store)->goodbye(by));
+  run.rank = place->rank;
+  if (of_worker > 1) run.worker_ranks = ranks_of_worker(*place, of_worker);
   return work(std::move(run), std::move(options), place->join_timeout);
 }
 
@@ -243,6 +268,7 @@ int run_configured_role(TrainRun run, const launch::ClusterTask& task) {
                   stop.get());
   }
   share_cores(run, task.workers_here);
+  run.rank = task.index;
   return work(std::move(run),
               {.servers = task.servers,
                .secret = *secret,

@@ -18,6 +18,7 @@
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/sampling.h>
+#include <stormo/train/step/strategy.h>
 
 namespace stormo::cli {
 namespace {
@@ -37,9 +38,12 @@ std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : plural);
   };
   const int servers = recipe.train.servers.processes;
-  if (servers == 0) return many(run.ranks, "rank", "s");
-  return many(run.ranks - servers, "worker", "s") + ", beside " +
-         many(servers, "server process", "es");
+  const int of_worker = recipe.train.strategy.worker_ranks;
+  if (servers == 0 && of_worker == 1) return many(run.ranks, "rank", "s");
+  std::string out = many(train::workers_of(recipe.train, run.ranks), "worker", "s");
+  if (of_worker > 1) out += fmt::format(" of {} ranks each", of_worker);
+  if (servers == 0) return out;
+  return out + ", beside " + many(servers, "server process", "es");
 }
 
 int dry_run(SoundRun run, const TrainArguments& a) {
@@ -96,6 +100,11 @@ int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::Clus
     return fail_usage({fmt::format("strategy.server_processes={}, but cluster.ps of TF_CONFIG has "
                                    "{}; leave it out",
                                    processes, servers)},
+                      a.json);
+  }
+  if (parsed.recipe.train.strategy.worker_ranks > 1) {
+    return fail_usage({"TF_CONFIG describes one process for each worker: leave out "
+                       "strategy.worker_ranks, or start all ranks by 'stormo train -n'"},
                       a.json);
   }
   if (a.launch.wants_launch()) {

@@ -2,10 +2,12 @@
 //
 // Idea: servers keep the parameters and apply the gradients that workers send. A worker needs no
 // optimizer state, and a slow one holds up nobody where the policy of the servers allows for old
-// parameters. Cost per step and worker: the bytes of the parameters once in each direction. Papers:
-// J. Dean et al., "Large scale distributed deep networks", NIPS 2012; M. Li et al., "Scaling
-// distributed machine learning with the parameter server", OSDI 2014; Q. Ho et al., "More effective
-// distributed ML via a stale synchronous parallel parameter server", NIPS 2013.
+// parameters. Cost per step and worker: the bytes of the parameters once in each direction. A
+// worker of several ranks adds a broadcast of the parameters and an all-reduce of the gradients
+// over them, and loads the servers as one. Papers: J. Dean et al., "Large scale distributed deep
+// networks", NIPS 2012; M. Li et al., "Scaling distributed machine learning with the parameter
+// server", OSDI 2014; Q. Ho et al., "More effective distributed ML via a stale synchronous parallel
+// parameter server", NIPS 2013.
 #include <stormo/parallel/parameter_server.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include <stormo/parallel/no_axes.h>
+#include <stormo/plan/project.h>
 
 namespace stormo::parallel {
 namespace {
@@ -23,7 +26,7 @@ using plan::Placement;
 
 constexpr const char* kAxis = "dp";
 
-Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchange& every) {
+Status check(const plan::StepPlan& in, int workers, const Exchange& every, int ranks) {
   if (every.fetch < 1 || every.push < 1) {
     return invalid_argument("parameter_server: a pull in every " + std::to_string(every.fetch) +
                             " steps and a push in every " + std::to_string(every.push) +
@@ -33,12 +36,37 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
     return invalid_argument("parameter_server: " + std::to_string(workers) +
                             " workers; give at least 1");
   }
-  STORMO_RETURN_IF_ERROR(check_no_axes(in, "parameter_server"));
+  if (ranks < 1) {
+    return invalid_argument("parameter_server: " + std::to_string(ranks) +
+                            " ranks of a worker; give at least 1");
+  }
+  return check_no_axes(in, "parameter_server");
+}
+
+/// What the ranks of a worker do together: behind the last backward they average their gradients.
+void average_in_worker(plan::StepPlan& p) {
+  const auto adds = [](const Action& a) { return adds_gradients(a.kind); };
+  const auto behind = std::find_if(p.actions.rbegin(), p.actions.rend(), adds).base();
+  p.actions.insert(behind, {{.kind = ActionKind::kCount},
+                            {.kind = ActionKind::kAllReduce,
+                             .range = all_parameters(p.model),
+                             .axes = {plan::kWorkerAxis}}});
+}
+
+Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchange& every,
+                             int ranks) {
+  STORMO_RETURN_IF_ERROR(check(in, workers, every, ranks));
   plan::StepPlan out = in;
   out.strategy += "+parameter_server";
   out.mesh.axes = {{kAxis, workers}};
-  out.parameters = out.optimizer_state = {Placement::kRemote};
-  out.frozen = {Placement::kReplicate};  // each worker has its own
+  std::vector<std::string> all = {kAxis};
+  if (ranks > 1) {
+    out.mesh.axes.push_back({plan::kWorkerAxis, ranks});
+    all.emplace_back(plan::kWorkerAxis);
+  }
+  out.parameters.assign(all.size(), Placement::kRemote);
+  out.optimizer_state = out.parameters;
+  out.frozen.assign(all.size(), Placement::kReplicate);  // each rank has its own
   std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kAgree; });
   std::vector<Action> pushes;
   for (Action& a : out.actions) {
@@ -49,18 +77,22 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   }
   // a copy is updated before its gradients are given away
   if (!every.every_step()) out.actions.insert(out.actions.end(), pushes.begin(), pushes.end());
+  if (ranks > 1) {
+    average_in_worker(out);
+    out.actions.push_back({.kind = ActionKind::kAgree});
+  }
   const auto forward = std::ranges::find(out.actions, ActionKind::kForward, &Action::kind);
   out.actions.insert(forward, {.kind = ActionKind::kPull,
                                .range = all_parameters(in.model),
-                               .axes = {kAxis},
+                               .axes = all,
                                .every = every.fetch});
   return out;
 }
 
 }  // namespace
 
-Pass parameter_server(int workers, Exchange every) {
-  return [=](const plan::StepPlan& in) { return serve(in, workers, every); };
+Pass parameter_server(int workers, Exchange every, int ranks) {
+  return [=](const plan::StepPlan& in) { return serve(in, workers, every, ranks); };
 }
 
 }  // namespace stormo::parallel

@@ -22,6 +22,11 @@ struct Exchange {
 /// With `every` above 1 a worker trains a copy of its own in between (Downpour SGD): it pulls in
 /// every fetch-th step, updates its copy in every step, and pushes the sum of its gradients in
 /// every push-th step. kInvalidArgument for numbers below 1.
-Pass parameter_server(int workers, Exchange every = {});
+///
+/// With `ranks` above 1 a worker is as many neighbouring ranks, the axis plan::kWorkerAxis. Each
+/// computes its part of the worker's batch. The first one pulls and sends the others what it got,
+/// they average their gradients, and the first one pushes the average. The ranks of a worker agree
+/// on the end of the step.
+Pass parameter_server(int workers, Exchange every = {}, int ranks = 1);
 
 }  // namespace stormo::parallel

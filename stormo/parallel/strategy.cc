@@ -92,7 +92,23 @@ Status check(const Strategy& s, const Shape& shape, const Workers& w, bool has_t
   return {};
 }
 
-Status check_servers(const Strategy& s, const StepOptions& step) {
+Status check_worker_ranks(const Strategy& s, const Shape& shape) {
+  if (s.worker_ranks == 1) return {};
+  if (s.kind != Kind::kParameterServer) {
+    return refuse(s, "has no workers of several ranks; leave out worker_ranks, or use " +
+                         std::string("'parameter_server'"));
+  }
+  if (s.worker_ranks < 1 || s.worker_ranks > plan::kMaxRanks) {
+    return refuse(s, "has workers of at least 1 rank, not " + std::to_string(s.worker_ranks));
+  }
+  if (shape.ranks % s.worker_ranks == 0) return {};
+  return refuse(s, "has workers of " + std::to_string(s.worker_ranks) + " ranks (worker_ranks), " +
+                       "and " + std::to_string(shape.ranks) +
+                       " ranks are no multiple of that; start others, or change worker_ranks");
+}
+
+Status check_servers(const Strategy& s, const Shape& shape, const StepOptions& step) {
+  STORMO_RETURN_IF_ERROR(check_worker_ranks(s, shape));
   if (s.kind != Kind::kParameterServer) return {};
   if (s.parameters != Parameters::kAuto) {
     return refuse(s, "has the parameters on servers; leave out parameters, or use 'ddp'");
@@ -284,7 +300,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const Shape shape = shape_of(workers);
   const bool has_tables =
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
-  STORMO_RETURN_IF_ERROR(check_servers(strategy, step));
+  STORMO_RETURN_IF_ERROR(check_servers(strategy, shape, step));
   STORMO_RETURN_IF_ERROR(check_averaging(strategy));
   STORMO_RETURN_IF_ERROR(check_vertical(strategy, step));
   STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
@@ -295,7 +311,8 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.scale_loss) passes.push_back(scale_loss());
   if (step.clip) passes.push_back(clip_gradients());
   if (strategy.kind == Kind::kParameterServer) {
-    passes.push_back(parameter_server(shape.ranks, strategy.exchange));
+    passes.push_back(parameter_server(shape.ranks / strategy.worker_ranks, strategy.exchange,
+                                      strategy.worker_ranks));
   } else if (strategy.kind == Kind::kElasticAveraging) {
     passes.push_back(elastic_averaging(shape.ranks, strategy.period));
   } else if (const auto replica = static_cast<int>(ranks_of_replica(strategy)); replica > 1) {

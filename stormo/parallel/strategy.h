@@ -35,6 +35,7 @@ struct Strategy {
   int stage = 3;           ///< kFsdp: ZeRO stage; 1 shards optimizer state, 2 also gradients, 3 all
   bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
   Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
+  int worker_ranks = 1;    ///< kParameterServer: neighbouring ranks that are one worker
   /// kParameterAveraging, kElasticAveraging: steps from one average or exchange to the next.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;

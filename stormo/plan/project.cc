@@ -63,6 +63,10 @@ Part columns_part(const Mesh& mesh, Rank rank) {
   return part_over(mesh, rank, [](const std::string& axis) { return axis == kColumnsAxis; });
 }
 
+Part worker_part(const Mesh& mesh, Rank rank) {
+  return part_over(mesh, rank, [](const std::string& axis) { return axis == kWorkerAxis; });
+}
+
 std::vector<std::string> place_axes(const Mesh& mesh) {
   std::vector<std::string> out;
   for (const Axis& axis : mesh.axes) {
@@ -173,10 +177,14 @@ ModelShape largest_model_of(const ModelShape& model, const Mesh& mesh, int stage
 }
 
 StepPlan project(const StepPlan& plan, Rank rank) {
-  if (model_axes(plan.mesh).empty()) return plan;
+  StepPlan out = plan;
+  const bool in_worker = plan.mesh.find(kWorkerAxis) >= 0 && rank < plan.mesh.size();
+  if (in_worker && worker_part(plan.mesh, rank).index > 0) {
+    std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kPush; });
+  }
+  if (model_axes(plan.mesh).empty()) return out;
   const Stages stages(plan.model);
   const int stage = stage_of(plan.mesh, rank);
-  StepPlan out = plan;
   std::erase_if(out.actions, [&](const Action& a) { return !stages.concern(a, stage); });
   out.model = model_of(plan.model, stage, slice_of(plan.mesh, rank));
   return out;

@@ -25,6 +25,10 @@ inline constexpr const char* kContextAxis = "cp";
 inline constexpr const char* kRowsAxis = "sh";
 inline constexpr const char* kColumnsAxis = "sw";
 
+/// The axis whose ranks are one worker of parameter servers: they compute parts of its batch, and
+/// the first of them pulls and pushes for all.
+inline constexpr const char* kWorkerAxis = "worker";
+
 /// Stages of a mesh; 1 without a pipeline.
 int num_stages(const Mesh& mesh);
 /// The stage of a rank; 0 without a pipeline.
@@ -44,6 +48,8 @@ Part context_part(const Mesh& mesh, Rank rank);
 /// Which rows and columns of them; all without axes for that.
 Part rows_part(const Mesh& mesh, Rank rank);
 Part columns_part(const Mesh& mesh, Rank rank);
+/// Which of the ranks of its worker of servers; the only one without an axis for that.
+Part worker_part(const Mesh& mesh, Rank rank);
 /// kRowsAxis and kColumnsAxis, those that a mesh has, in its order.
 std::vector<std::string> place_axes(const Mesh& mesh);
 /// Which of the ranks that compute the same samples with the same part of the model.
@@ -104,8 +110,9 @@ ModelShape model_of(const ModelShape& model, int stage, const Part& slice);
 ModelShape largest_model_of(const ModelShape& model, const Mesh& mesh, int stage);
 
 /// The part of `plan` that one rank executes, in order: its actions as they are, and its part of
-/// the model. The global order proves that ranks which execute their parts never block each other:
-/// the first action in it that is not done finds all of its inputs. O(actions * range).
+/// the model. A push is of the first rank of a worker alone. The global order proves that ranks
+/// which execute their parts never block each other: the first action in it that is not done finds
+/// all of its inputs. O(actions * range).
 StepPlan project(const StepPlan& plan, Rank rank);
 
 }  // namespace stormo::plan

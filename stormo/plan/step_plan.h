@@ -30,7 +30,7 @@ enum class Placement : std::uint8_t {
 /// state of its range; analysis/step/step_verify.h lists the inputs and outputs of each kind.
 enum class ActionKind : std::uint8_t {
   kLoad,   ///< loads the local batch: this rank's share of the global batch
-  kCount,  ///< adds up the weights of all ranks' gradients
+  kCount,  ///< adds up the weights of all ranks' gradients; with servers of those of a worker
   // computations, of one micro-batch
   kForward,    ///< of a range of segments
   kLoss,       ///< of the last segment's output; over `axes`, whose ranks have parts of it
@@ -58,8 +58,11 @@ enum class ActionKind : std::uint8_t {
   // one copy for the ranks of `axes`, in their memory
   kShareGradients,   ///< a barrier, after which other ranks may read this rank's gradients
   kShareParameters,  ///< a barrier, after which other ranks may read the updated parameters
-  // parameters on servers; each rank of the axis in `axes` is a worker by itself
-  kPull,  ///< from the servers a whole copy of some version of the range
+  // parameters on servers; each rank of the first axis of the mesh is a worker by itself, or has a
+  // worker of the ranks of kWorkerAxis, of which the first one exchanges with the servers
+  /// From the servers a whole copy of some version of the range; the first rank of a worker sends
+  /// it to the others.
+  kPull,
   kPush,  ///< this worker's gradients of the range to the servers, which update
   /// Parameters and optimizer state that diverged over the ranks of `axes`: to their averages,
   /// weighted by the samples of each rank since the average before.
@@ -72,7 +75,9 @@ enum class ActionKind : std::uint8_t {
   kUnscale,  ///< undoes the loss scale; all ranks learn whether a gradient overflowed
   kClip,     ///< scales gradients down if their norm is too large
   kUpdate,   ///< the optimizer's step, on the part of the range that this rank owns
-  kAgree,    ///< all ranks learn the loss of the step, and whether any of them has to stop
+  /// All ranks, with servers those of a worker, learn the loss of the step, and whether any of them
+  /// has to stop.
+  kAgree,
 };
 inline constexpr std::array kActionKinds = {ActionKind::kLoad,
                                             ActionKind::kCount,
@@ -190,7 +195,7 @@ bool is_diverged(const StepPlan& p);
 /// Whether servers hold a centre with which the ranks exchange.
 bool has_centre(const StepPlan& p);
 /// Whether the ranks are workers of servers, with parameters or a centre there: then no action
-/// makes them wait for each other.
+/// makes workers wait for each other.
 bool has_servers(const StepPlan& p);
 
 std::string_view to_string(Placement placement);

@@ -38,7 +38,7 @@ class Sizes {
 
   std::vector<Collective> find() {
     switch (a_.kind) {
-      case ActionKind::kCount: add(1, DType::kFloat64, data_axes(plan_.mesh)); break;
+      case ActionKind::kCount: add(1, DType::kFloat64, together(data_axes(plan_.mesh))); break;
       case ActionKind::kFindUnused:
         add(trainable_in(all_parameters(model_)), DType::kUInt8, data_axes(plan_.mesh));
         break;
@@ -47,7 +47,11 @@ class Sizes {
         if (!has_servers(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
         break;
       case ActionKind::kAgree:
-        add(sizes_.agreed_numbers, DType::kFloat64, all_axes(plan_.mesh));
+        add(sizes_.agreed_numbers, DType::kFloat64, together(all_axes(plan_.mesh)));
+        break;
+      // from the first rank of a worker to the others
+      case ActionKind::kPull:
+        add(server_bytes(plan_, a_), DType::kUInt8, together({}), GoalKind::kBroadcast);
         break;
       case ActionKind::kNorm: add(1, DType::kFloat64, a_.axes); break;
       // two norms for each parameter
@@ -78,6 +82,13 @@ class Sizes {
     if (elements == 0 || ranks_of(plan_.mesh, axes) == 1) return;
     out_.push_back(
         {.goal = goal, .elements = elements, .dtype = dtype, .axes = axes, .algorithm = algorithm});
+  }
+
+  /// Over which ranks do a step together: with servers those of a worker, else `axes`.
+  std::vector<std::string> together(const std::vector<std::string>& axes) const {
+    if (!has_servers(plan_)) return axes;
+    if (plan_.mesh.find(plan::kWorkerAxis) < 0) return {};
+    return {plan::kWorkerAxis};
   }
 
   std::int64_t trainable_in(plan::Range parameters) const {

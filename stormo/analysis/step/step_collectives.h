@@ -59,7 +59,8 @@ struct Collective {
 /// layers that several ranks compute together (plan::InnerSums), of attention over positions of
 /// several ranks, and of what ranks with parts of the places add up; their halos are no collectives
 /// here (crossings_of()). None for axes of one rank, and for barriers, which move nothing; nor for
-/// what a worker exchanges with servers (server_bytes()).
+/// what a worker exchanges with servers (server_bytes()); but a pull of several ranks has a
+/// broadcast.
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
                                        const StepSizes& sizes);
 

@@ -394,7 +394,8 @@ Status check_axes(const StepPlan& p, const Action& a) {
   if (a.axes.empty()) return takes_axes(a.kind) ? bad("needs an axis") : Status();
   if (!may_take_axes(a.kind)) return bad("takes no axis");
   const bool several = a.kind == ActionKind::kAllReduce || a.kind == ActionKind::kNorm ||
-                       a.kind == ActionKind::kUpdate || a.kind == ActionKind::kAverage;
+                       a.kind == ActionKind::kUpdate || a.kind == ActionKind::kAverage ||
+                       a.kind == ActionKind::kPull;
   if (a.axes.size() > 1 && !several) return bad("takes one axis");
   std::set<std::string> seen;
   for (const std::string& axis : a.axes) {

@@ -1,6 +1,9 @@
 #include <stormo/analysis/step/step_remote.h>
 
 #include <string>
+#include <vector>
+
+#include <stormo/plan/project.h>
 
 namespace stormo::analysis {
 namespace {
@@ -12,9 +15,25 @@ using plan::StepPlan;
 
 Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
 
-/// Of a worker: it waits for no other one, and has no state to update.
+bool has_worker_axis(const StepPlan& p) { return p.mesh.find(plan::kWorkerAxis) >= 0; }
+
+/// The first rank of a worker pushes, and all of them have what it pulls.
+Status check_exchange(const StepPlan& p, const Action& a) {
+  if (a.kind == ActionKind::kPush) {
+    return a.axes.front() == p.mesh.axes.front().name
+               ? Status()
+               : bad("is of whole workers, which are the axis '" + p.mesh.axes.front().name + "'");
+  }
+  std::vector<std::string> all;
+  for (const plan::Axis& axis : p.mesh.axes) all.push_back(axis.name);
+  return a.axes == all ? Status()
+                       : bad("gives all ranks of a worker the same version: name all axes");
+}
+
+/// Of a worker: it waits for no other one, and has no state to update. Its ranks do.
 Status check_action_of_worker(const StepPlan& p, const Action& a) {
   const std::string where = "the parameters are remote over " + p.mesh.axes.front().name;
+  const bool in_worker = a.axes.empty() || a.axes == std::vector<std::string>{plan::kWorkerAxis};
   switch (a.kind) {
     case ActionKind::kLoad:
     case ActionKind::kForward:
@@ -23,10 +42,10 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
     case ActionKind::kBackward:
     case ActionKind::kBackwardInput:
     case ActionKind::kBackwardWeight:
-    case ActionKind::kPull:
-    case ActionKind::kPush:
     case ActionKind::kUnscale:
     case ActionKind::kClip: return {};
+    case ActionKind::kPull:
+    case ActionKind::kPush: return check_exchange(p, a);
     case ActionKind::kNorm:
       return a.axes.empty() ? Status()
                             : bad("takes no axis where " + where +
@@ -35,8 +54,13 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
       return has_worker_copies(p) ? Status()
                                   : bad(where + "; the servers update them, after a push");
     case ActionKind::kAgree:
+      if (has_worker_axis(p)) return {};
       return bad("lets ranks wait for each other, but " + where +
                  ", whose workers do not: loss and stop travel beside the data path");
+    case ActionKind::kCount:
+    case ActionKind::kAllReduce:
+      if (has_worker_axis(p) && in_worker) return {};
+      [[fallthrough]];
     default:
       return bad("is for values that the ranks hold together, but " + where +
                  "; workers use pull and push");
@@ -83,12 +107,18 @@ Status check_remote_state(const StepPlan& p) {
                  axis + ", where the " + (remote ? "parameters are" : "optimizer's state is") +
                  "; servers keep both");
     }
-    if (remote && p.mesh.axes.size() > 1) {
+    const bool of_workers = i == 0 || p.mesh.axes[i].name == plan::kWorkerAxis;
+    if (remote && (!of_workers || p.mesh.axes.size() > (has_worker_axis(p) ? 2 : 1))) {
       return bad("state parameters: remote" + axis + ", but the mesh has other axes; the workers " +
                  "are its only one");
     }
   }
-  return {};
+  if (!has_worker_axis(p)) return {};
+  const bool remote = p.parameters == std::vector(2, Placement::kRemote);
+  return remote && p.mesh.axes.back().name == plan::kWorkerAxis
+             ? Status()
+             : bad("state parameters: not remote over the axis of workers and then '" +
+                   std::string(plan::kWorkerAxis) + "', whose ranks are a worker of servers");
 }
 
 Status check_remote_action(const StepPlan& p, const Action& a) {

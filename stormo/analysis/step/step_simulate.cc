@@ -257,11 +257,12 @@ class Walk {
     }
   }
 
-  /// A pull or push: each rank by itself.
+  /// A pull or push: each worker by itself, with its first rank.
   void exchange(std::int64_t bytes) {
     const plan::Link& link = times_.servers;
     const double seconds = link.latency_s + static_cast<double>(bytes) * link.seconds_per_byte;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      if (worker_part(plan_.mesh, static_cast<Rank>(r)).index > 0) continue;
       const double begin = std::max(ranks_[r].compute, ranks_[r].communication);
       record(r, Lane::kCommunication, begin, begin + seconds);
       ranks_[r] = {.compute = begin + seconds, .communication = begin + seconds};

@@ -102,7 +102,7 @@ Status StepWalk::finish() const {
     }
   }
   if (counted_ && !weights_used_) return bad("the weights are counted, but nothing needs them");
-  return agreed_ || has_servers(plan_)
+  return agreed_ || (has_servers(plan_) && !has_worker_ranks())
              ? Status()
              : bad("no action lets the ranks agree on the end of the step");
 }
@@ -202,7 +202,7 @@ Status StepWalk::update(const Action& a) {
 }
 
 Status StepWalk::update_copy(std::size_t i, Parameter& p) {
-  if (!p.has_gradients) return bad("finds no gradients of " + name(i));
+  STORMO_RETURN_IF_ERROR(final_gradients(i));
   return once(p.copy_updated, "updates a worker's copy a second time");
 }
 

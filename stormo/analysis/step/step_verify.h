@@ -51,8 +51,11 @@ namespace stormo::analysis {
 /// Gradients are final where they are nowhere partial, or read from the ranks' memory on the axis
 /// on which the optimizer's state is cut, or each rank's own where parameters are remote or diverged.
 /// Diverged parameters are averaged, and agree comes in the same steps; or all of them exchange with
-/// a centre. A step with remote parameters or a centre has no action in which ranks wait for each
-/// other, so no agree either; each other step ends with one. Where a pull or push is not for every step, workers update their copies. The copy that a pull gives may stay after the step. Parameters
+/// a centre. A step with remote parameters or a centre has no action in which workers wait for each
+/// other, so no agree either; each other step ends with one. Where a worker is several ranks (axis
+/// "worker"), a pull makes parameters replicate over them, their gradients are averaged over them,
+/// a push and these averages need the weights, and they agree. Where a pull or push is not for every
+/// step, workers update their copies. The copy that a pull gives may stay after the step. Parameters
 /// that are updated with gradients that are partial become diverged. What some action reshards is
 /// in parts when it is updated, and no terms outlive the step: so memory is released when the plan
 /// says so. Written from above, so the time does not depend on the number of ranks: O(actions *

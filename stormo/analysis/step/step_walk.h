@@ -62,6 +62,9 @@ class StepWalk {
     return on_servers(parameter, axis) || diverges(parameter, axis);
   }
 
+  /// Whether a worker of servers is several ranks.
+  bool has_worker_ranks() const { return plan_.mesh.find(plan::kWorkerAxis) >= 0; }
+
   // --- names ---------------------------------------------------------------------------------
   bool one_rank(std::size_t axis) const { return plan_.mesh.axes[axis].size == 1; }
   std::string name(std::size_t parameter) const {

@@ -27,8 +27,9 @@ Status StepWalk::reduce(const Action& a, Placement becomes) {
 }
 
 Status StepWalk::all_reduce(const Action& a) {
-  if (a.asynchronous && !counted_) return bad("comes before the weights are counted");
-  weights_used_ = weights_used_ || a.asynchronous;
+  const bool weighted = a.asynchronous || has_worker_ranks();
+  if (weighted && !counted_) return bad("comes before the weights are counted");
+  weights_used_ = weights_used_ || weighted;
   return reduce(a, Placement::kReplicate);
 }
 
@@ -137,8 +138,9 @@ Status StepWalk::final_gradients(std::size_t i) const {
   if (!p.has_gradients) return bad("finds no gradients of " + name(i));
   STORMO_RETURN_IF_ERROR(in_place(i));
   for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
+    const bool own = is_own(i, axis) && p.weights[axis] == Placement::kDiverged;
     if (one_rank(axis) || p.gradients[axis] != Placement::kPartial || p.read_by_peers[axis] ||
-        is_own(i, axis)) {
+        own) {
       continue;
     }
     return bad("needs reduced gradients, but " + placed(i, "gradients", p.gradients, axis));

@@ -53,22 +53,25 @@ Status StepWalk::share_parameters(const Action& a) {
 }
 
 Status StepWalk::pull(const Action& a) {
-  const std::size_t axis = axes_of(a).front();
+  const std::size_t workers = axes_of(a).front();
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
-    if (p.weights[axis] != Placement::kRemote) return bad("pulls " + name(i) + " a second time");
-    p.weights[axis] = Placement::kDiverged;
+    if (p.weights[workers] != Placement::kRemote) return bad("pulls " + name(i) + " a second time");
+    p.weights.assign(p.weights.size(), Placement::kReplicate);  // over the ranks of a worker
+    p.weights[workers] = Placement::kDiverged;
     return {};
   });
 }
 
 Status StepWalk::push(const Action& a) {
   STORMO_RETURN_IF_ERROR(factors_.update());
+  if (has_worker_ranks() && !counted_) return bad("comes before the weights are counted");
+  weights_used_ = counted_;
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
     if (p.updated) return bad("pushes gradients of " + name(i) + " a second time");
     if (p.copy_updated != has_worker_copies(plan_)) {
       return bad("comes before the update of the worker's copy of " + name(i));
     }
-    if (!p.has_gradients) return bad("finds no gradients of " + name(i));
+    STORMO_RETURN_IF_ERROR(final_gradients(i));
     p.has_gradients = false;
     p.updated = true;
     return {};

@@ -14,7 +14,7 @@ struct JobPlan {
   std::vector<std::vector<std::string>> shells;  ///< per host; empty: this one
   std::string listen;                            ///< for the Store
   int ranks = 0;
-  int may_be_lost = 0;  ///< see LaunchOptions
+  RanksToLose may_be_lost;
 };
 
 /// `environment` is that of the launcher. The failure lists all errors.

@@ -54,8 +54,9 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   std::vector<protocol::RankPlace> out;
   for (const HostJob& h : plan.hosts)
     out.insert(out.end(), static_cast<std::size_t>(h.local_size), {h.cross_rank, h.host});
-  const auto last = std::min(out.size() - 1, static_cast<std::size_t>(plan.may_be_lost));
-  for (std::size_t r = 1; r <= last; ++r) out[r].may_be_lost = true;
+  for (int i = 0; i < plan.may_be_lost.count; ++i) {
+    out.at(static_cast<std::size_t>(plan.may_be_lost.first + i)).may_be_lost = true;
+  }
   return out;
 }
 

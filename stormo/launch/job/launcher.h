@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/clock.h>
+#include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/launch/process/cpus.h>
 #include <stormo/launch/process/output.h>
@@ -18,6 +19,12 @@ namespace stormo::launch {
 /// exited by itself, so that it could report the error.
 using EndListener =
     std::function<void(int exit_code, const std::string& report, bool rank_0_exited)>;
+
+/// Neighbouring ranks that may be lost: the job goes on without them.
+struct RanksToLose {
+  Rank first = 0;
+  int count = 0;
+};
 
 /// The program to start, the hosts, and how output is shown.
 struct LaunchOptions {
@@ -31,8 +38,7 @@ struct LaunchOptions {
   OutputMode output = OutputMode::kPrefix;
   std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
-  /// So many ranks, from rank 1 on, may be lost: the job goes on without them.
-  int may_be_lost = 0;
+  RanksToLose may_be_lost;
   EndListener on_end;  ///< called when the job has ended
   std::string
       agent_program;  ///< program that runs `agent` on other hosts; empty: this program's path

@@ -342,6 +342,9 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.servers.updates; }, 0, 0,
        server::shard_updates_names()},
 
+      {"strategy.worker_ranks",
+       "parameter_server: neighbouring ranks that are one worker, and average their gradients",
+       [](Recipe& r) -> FieldPlace { return &r.train.strategy.worker_ranks; }, 1, plan::kMaxRanks},
       {"strategy.fetch_every",
        "parameter_server, async or n_softsync: steps between pulls (Downpour)",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.exchange.fetch; }, 1,

@@ -49,6 +49,8 @@ class GradientReducer {
 
   /// Weight of this rank's gradients in the following passes.
   void set_weight(double weight) { weight_ = weight; }
+  /// Of all ranks, after a `count` of this pass that is not asynchronous.
+  double total_weight() const { return total_weight_; }
   /// Reports that a backward has added to the gradient of parameter `index`; once for each backward
   /// of the plan that reads the parameter. Optional: perform() also reduces gradients that were not
   /// reported.

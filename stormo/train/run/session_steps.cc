@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include <stormo/plan/project.h>
 #include <stormo/train/autograd/generator_state.h>
 #include <stormo/train/run/training_run.h>
 
@@ -41,7 +42,8 @@ Status TrainingRun::begin_session() {
       .session = session,
       .ledger = ledger,
       .terms = terms,
-      .loader = TaskLoader(setup_.train, options_, session.worker(), session.workers(), terms)});
+      .loader = TaskLoader(setup_.train, options_, session.worker(), session.workers(),
+                           data_part(setup_.plan.mesh, world_.rank()), terms)});
   if (terms.portions > 0 && session.is_chief()) {
     session_->coordinator =
         std::make_unique<server::StepCoordinator>(server::StepCoordinator::Options{
@@ -73,6 +75,7 @@ Result<bool> TrainingRun::take_turn(SessionSteps& s) {
   if (options_.on_usr1 == OnUsr1::kSaveAndExit && StopSignal::take_usr1() && stop == 0) {
     stop = SIGUSR1;
   }
+  if (stop == 0) stop = signal_;  // another rank of this worker was told
   if (s.coordinator) {
     STORMO_RETURN_IF_ERROR(s.coordinator->status());
     end_.converged = s.coordinator->has_converged();
@@ -109,20 +112,23 @@ Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
   const std::string section = "step " + std::to_string(step + 1);
   world_.set_section(section);
   if (!std::exchange(s.member, true)) STORMO_RETURN_IF_ERROR(store_->join());
-  seed_step(options_.seed, step, s.task.part);
+  const plan::Part rank = data_part(setup_.plan.mesh, world_.rank());
+  seed_step(options_.seed, step, s.task.part * rank.parts + rank.index);
   lanes_.set_step(step + 1);
   learning_rate_ = rate_of(step);
   // a step of another share pulls before it and pushes after it
   const StepAt at = own ? StepAt{.number = ++s.own_steps, .closes = turn.ends_share}
                         : StepAt{.number = 1, .closes = true};
   const Result<StepOutcome> done = runner_->step(learning_rate_, at);
-  if (done.status().code() == Code::kPeerLost && store_->join().ok()) {
+  const bool alone = world_.size() == 1;
+  if (alone && done.status().code() == Code::kPeerLost && store_->join().ok()) {
     // it was silent for too long, and others went on without it: what it computed is lost
     store_->zero_grad();
     return {};
   }
   STORMO_RETURN_IF_ERROR(done.status().within(section));
-  s.outcome = {.loss_sum = done->loss_sum, .samples = done->samples};
+  s.outcome = alone ? server::Ledger::Outcome{.loss_sum = done->loss_sum, .samples = done->samples}
+                    : s.agreed;
   return {};
 }
 
@@ -152,7 +158,8 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   state_.step = common;
   show_progress();
   log_.pause();
-  if (state_.save_failed()) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
+  const bool save_failed = world_.size() == 1 ? state_.save_failed() : save_failed_;
+  if (save_failed) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
   if (options_.eval_every > 0 && common % options_.eval_every == 0) {
     const std::shared_ptr<void> readable = store_->readable();
     STORMO_RETURN_IF_ERROR(evaluate_all());
@@ -191,7 +198,7 @@ Status TrainingRun::at_position(std::uint64_t position, const std::function<Stat
 // The first worker is the last one to leave: what others pushed is then in what it saves.
 Status TrainingRun::end_session(const server::Ledger::Turn& last) {
   SessionSteps& s = *session_;
-  if (last.stop_signal > 0) signal_ = last.stop_signal;
+  signal_ = std::max(0, last.stop_signal);
   STORMO_RETURN_IF_ERROR(s.ledger.leave());
   if (!is_first()) return s.session.finish();
   if (s.coordinator) STORMO_RETURN_IF_ERROR(s.coordinator->finish());

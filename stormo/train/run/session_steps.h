@@ -18,6 +18,7 @@ struct SessionSteps {
   TaskLoader loader;
   server::StepTask task = {};            ///< in hand, or the last one
   server::Ledger::Outcome outcome = {};  ///< of the last task, not yet noted in the ledger
+  server::Ledger::Outcome agreed = {};   ///< of a step of all ranks of the worker
   server::Ledger::Totals totals = {};    ///< of all workers, after the last whole step
   std::int64_t own_steps = 0;            ///< of its share, since it began
   std::uint64_t position = 0;            ///< at the end: the first step that is not done by all

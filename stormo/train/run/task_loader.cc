@@ -9,11 +9,13 @@ namespace stormo::train {
 int prefetch_depth(const TrainerOptions& options) { return 1 + options.data_threads; }
 
 TaskLoader::TaskLoader(std::shared_ptr<const data::Dataset> data, const TrainerOptions& options,
-                       int worker, int workers, const server::Ledger::Terms& terms)
+                       int worker, int workers, const plan::Part& rank,
+                       const server::Ledger::Terms& terms)
     : data_(std::move(data)),
       options_(options),
       share_(terms.portions > 0 ? kNone : worker),
       parts_(terms.portions > 0 ? terms.portions : workers),
+      rank_(rank),
       first_step_(terms.first_step),
       cursors_{terms.first_sample} {
   if (share_ != kNone) prefetch_from(terms.first_step);
@@ -22,7 +24,9 @@ TaskLoader::TaskLoader(std::shared_ptr<const data::Dataset> data, const TrainerO
 data::Sampler& TaskLoader::sampler_of(int part) {
   const auto found = samplers_.find(part);
   if (found != samplers_.end()) return found->second;
-  return samplers_.emplace(part, make_sampler(*data_, options_, part, parts_)).first->second;
+  const int own = part * rank_.parts + rank_.index;
+  return samplers_.emplace(part, make_sampler(*data_, options_, own, parts_ * rank_.parts))
+      .first->second;
 }
 
 std::int64_t TaskLoader::cursor(std::uint64_t step) {

@@ -9,6 +9,7 @@
 #include <stormo/data/dataset.h>
 #include <stormo/data/prefetch.h>
 #include <stormo/data/sampler.h>
+#include <stormo/plan/project.h>
 #include <stormo/server/ledger.h>
 #include <stormo/train/options.h>
 
@@ -21,9 +22,10 @@ int prefetch_depth(const TrainerOptions& options);
 /// share ahead of time, those of other shares, and portions, when they are needed. Not thread-safe.
 class TaskLoader {
  public:
-  /// `options` is borrowed. The steps begin as `terms` say.
+  /// `options` is borrowed. `rank`: this rank's part of what its worker computes. The steps begin
+  /// as `terms` say.
   TaskLoader(std::shared_ptr<const data::Dataset> data, const TrainerOptions& options, int worker,
-             int workers, const server::Ledger::Terms& terms);
+             int workers, const plan::Part& rank, const server::Ledger::Terms& terms);
 
   /// Blocks until the batch is loaded. Errors are those of data::Prefetcher.
   Result<data::Batch> load(const server::StepTask& task);
@@ -39,6 +41,7 @@ class TaskLoader {
   static constexpr int kNone = -1;
   int share_;  // the part of its own steps; kNone: it has none
   int parts_;  // of a batch
+  plan::Part rank_;
   std::uint64_t first_step_;
   std::vector<std::int64_t> cursors_;  // from the first step on, as far as they were needed
   std::map<int, data::Sampler> samplers_;

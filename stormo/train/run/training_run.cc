@@ -35,11 +35,14 @@ double seconds_since(TimePoint start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Stages of a pipeline compute the same samples, workers of server processes have no mesh.
+/// Stages of a pipeline compute the same samples. A worker's mesh has its own ranks only.
 data::Sampler sampler_of(const RunSetup& setup) {
   const TrainerOptions& o = setup.options;
-  if (o.session) return make_sampler(*setup.train, o, o.session->worker(), o.session->workers());
-  const plan::Part mine = data_part(setup.plan.mesh, setup.world.rank());
+  plan::Part mine = data_part(setup.plan.mesh, setup.world.rank());
+  if (o.session) {
+    mine.index += o.session->worker() * mine.parts;
+    mine.parts *= o.session->workers();
+  }
   return make_sampler(*setup.train, o, mine.index, mine.parts);
 }
 
@@ -163,7 +166,7 @@ Status TrainingRun::start() {
   STORMO_RETURN_IF_ERROR(record_run());
   observe::StartRecord record{.recipe = options_.name,
                               .strategy = shown_name(setup_.plan),
-                              .ranks = workers_of(options_, world_.size()),
+                              .ranks = ranks_of_workers(options_, world_.size()),
                               .hosts = hosts(),
                               .steps = steps_,
                               .first_step = state_.step,
@@ -309,6 +312,7 @@ Status TrainingRun::try_overlap() {
 
 // Every rank learns the exact mean loss of the step, or of all since the ranks agreed before.
 Status TrainingRun::agree(const StepOutcome& mine) {
+  if (has_servers(setup_.plan)) return agree_in_worker(mine);
   agreed_ = true;
   round_.loss_sum += mine.loss_sum;
   round_.samples += mine.samples;
@@ -467,7 +471,7 @@ Status TrainingRun::finish() {
   end_.weights_hash = weights_hash(named_state(*setup_.task.module));
   store_->keep_values();
   STORMO_RETURN_IF_ERROR(record_run());
-  end_.ranks = workers_of(options_, world_.size());
+  end_.ranks = ranks_of_workers(options_, world_.size());
   end_.hosts = hosts();
   observer().on_end(end_);
   return store_->record_status().within("--record: the run is done, but its record is not whole");

@@ -80,6 +80,7 @@ class TrainingRun {
   Status train_one_step();
   Status try_overlap();
   Status agree(const StepOutcome& mine);
+  Status agree_in_worker(const StepOutcome& mine);
   Status exchange(const StepOutcome& mine, StepOutcome& all);
   std::int64_t next_common_step() const;
   StepAt next_step() const;
@@ -150,6 +151,7 @@ class TrainingRun {
   WorkerProgress::Totals seen_;                 // of all workers
   std::int64_t round_begin_ = 0;                // the step after which the round began
   bool ends_round_ = false;                     // this worker's step is its last one of the round
+  bool called_ = false;                         // this worker knows that the round should end
   StepOutcome round_;                           // this rank's sums since the ranks last agreed
   std::array<std::int64_t, 2> own_position_{};  // this rank's step and samples, at a round's end
   std::int64_t loaded_samples_ = 0;             // of all ranks, in the step

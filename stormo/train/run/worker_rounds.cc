@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <span>
 #include <string>
 
+#include <stormo/plan/project.h>
 #include <stormo/train/run/training_run.h>
 
 namespace stormo::train {
@@ -16,8 +18,11 @@ Status TrainingRun::train_round() {
   const std::int64_t target = next_common_step();
   round_ = {};
   round_begin_ = state_.step;
+  called_ = false;
+  const bool one_rank = worker_part(setup_.plan.mesh, 0).parts == 1;  // else they agree in a step
   for (ends_round_ = false; state_.step < target && !ends_round_;) {
-    ends_round_ = progress_->called();  // the step that follows leaves nothing behind
+    if (one_rank) called_ = progress_->called();
+    ends_round_ = called_;  // the step that follows leaves nothing behind
     const std::string section = "step " + std::to_string(state_.step + 1);
     world_.set_section(section);
     STORMO_RETURN_IF_ERROR(train_one_step().within(section));
@@ -27,6 +32,23 @@ Status TrainingRun::train_round() {
   }
   STORMO_RETURN_IF_ERROR(store_->leave());
   return end_round();
+}
+
+// The ranks of a worker do the same steps. With server processes the first one tells the ledger
+// what all of them have done.
+Status TrainingRun::agree_in_worker(const StepOutcome& mine) {
+  if (session_) {
+    StepOutcome all;
+    STORMO_RETURN_IF_ERROR(exchange(mine, all));
+    session_->agreed = {.loss_sum = all.loss_sum, .samples = all.samples};
+    return {};
+  }
+  STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_->over({plan::kWorkerAxis}));
+  std::array<double, kAgreedNumbers> sums{mine.loss_sum, static_cast<double>(mine.samples),
+                                          progress_->called() ? 1.0 : 0.0};
+  STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
+  called_ = sums[2] > 0;
+  return {};
 }
 
 void TrainingRun::note_own_step(const StepOutcome& mine) {

@@ -105,7 +105,7 @@ int portions_of(const TrainerOptions& options) {
 int replicas_of(const TrainerOptions& options, int ranks) {
   if (options.strategy.kind == Strategy::Kind::kVertical) return 1;
   const std::int64_t together = std::max<std::int64_t>(1, ranks_of_replica(options.strategy));
-  return static_cast<int>(std::max<std::int64_t>(1, workers_of(options, ranks) / together));
+  return static_cast<int>(std::max<std::int64_t>(1, ranks_of_workers(options, ranks) / together));
 }
 
 int parts_of(const TrainerOptions& options, int ranks) {
@@ -144,7 +144,13 @@ Status check_portions(const TrainerOptions& options, int ranks) {
 }
 
 int workers_of(const TrainerOptions& options, int ranks) {
-  return options.session ? options.session->workers() : ranks - options.servers.processes;
+  if (options.session) return options.session->workers();
+  return (ranks - options.servers.processes) / std::max(1, options.strategy.worker_ranks);
+}
+
+int ranks_of_workers(const TrainerOptions& options, int ranks) {
+  if (options.session) return options.session->workers() * options.strategy.worker_ranks;
+  return ranks - options.servers.processes;
 }
 
 std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int> ranks_per_host) {
@@ -190,9 +196,41 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
           .bucket_bytes = options.gradients.bucket_bytes};
 }
 
+namespace {
+
+/// What workers of several ranks cannot do.
+Status check_worker_ranks(const TrainerOptions& options, const std::vector<int>& ranks_per_host) {
+  const int ranks = options.strategy.worker_ranks;
+  if (ranks <= 1) return {};
+  if (portions_of(options) > 0) {
+    return invalid_argument("with policy portions a worker is one rank; leave out worker_ranks");
+  }
+  if (options.servers.updates == server::ShardUpdates::kInPlace) {
+    return invalid_argument(
+        "all ranks of a worker use copies of one version, and updates in place have none; leave "
+        "out worker_ranks, or strategy.updates");
+  }
+  if (!options.record.empty()) {
+    return invalid_argument(
+        "a replay computes the gradient of a worker in one piece, so the bits would differ; leave "
+        "out worker_ranks, or --record");
+  }
+  if (options.servers.processes == 0) return {};
+  for (const int here : workers_per_host(options, ranks_per_host)) {
+    if (here % ranks == 0) continue;
+    return invalid_argument("the ranks of a worker are on one host, and a host has " +
+                            std::to_string(here) + " ranks besides servers, no multiple of " +
+                            std::to_string(ranks) + " (strategy.worker_ranks)");
+  }
+  return {};
+}
+
+}  // namespace
+
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
                      const std::vector<int>& ranks_per_host) {
   if (!has_servers(options.strategy.kind)) return {};
+  STORMO_RETURN_IF_ERROR(check_worker_ranks(options, ranks_per_host));
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   const int workers = workers_of(options, ranks);
   if (options.servers.processes == 0 && ranks_per_host.size() > 1) {
@@ -254,7 +292,7 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
   }
   if (is_remote(plan)) {
-    return std::make_unique<ServedStore>(groups, module, options, std::move(facts));
+    return std::make_unique<ServedStore>(groups, module, options, std::move(facts), how);
   }
   if (has_centre(plan))
     return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));

@@ -24,8 +24,10 @@ int parts_of(const TrainerOptions& options, int ranks);
 /// What is wrong with the policy portions or with L-BFGS in a run of `ranks` ranks.
 Status check_portions(const TrainerOptions& options, int ranks);
 
-/// The workers of a job of `ranks`; others are servers.
+/// The workers of a job of `ranks`, as its servers count them: each may have several ranks.
 int workers_of(const TrainerOptions& options, int ranks);
+/// The ranks of a job of `ranks` that are no servers: those of all workers.
+int ranks_of_workers(const TrainerOptions& options, int ranks);
 
 /// The same by host; the last ranks are the servers. Hosts without workers are left out.
 std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int> ranks_per_host);

@@ -190,6 +190,14 @@ void ServedParameters::show(std::span<const server::Shard::View> views) {
   }
 }
 
+void ServedParameters::copy_all() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    torch::Tensor parameter = parameters_[i].tensor;
+    copies_[i] = parameter.detach().clone();
+    parameter.set_data(copies_[i]);
+  }
+}
+
 void ServedParameters::keep_values() {
   for (const NamedParameter& p : parameters_) {
     torch::Tensor parameter = p.tensor;

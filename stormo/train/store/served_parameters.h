@@ -42,9 +42,13 @@ class ServedParameters {
   Status copy_values_to(server::Shard& shard, std::size_t number) const;
 
   /// The module's parameters become the values of `views`, one of each shard: without a copy for
-  /// those that lie on one shard, unless has_copies(). The views must stay valid as long as the
-  /// values are used.
+  /// those that lie on one shard, unless there are copies(). The views must stay valid as long as
+  /// the values are used, but for copies.
   void show(std::span<const server::Shard::View> views);
+  /// The module gets copies of all its values, and show() changes these from now on.
+  void copy_all();
+  /// By parameter: its copy; undefined where the module shows a shard's memory.
+  const std::vector<torch::Tensor>& copies() const { return copies_; }
   /// The module's parameters get memory of their own.
   void keep_values();
 

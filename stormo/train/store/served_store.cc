@@ -26,8 +26,19 @@ constexpr Duration kStartTime = std::chrono::minutes(10);
 }  // namespace
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-                         const TrainerOptions& options, server::Facts facts)
-    : ServedStore(groups, module, options.optimizer, options, std::move(facts)) {}
+                         const TrainerOptions& options, server::Facts facts,
+                         const ReductionOptions& how)
+    : ServedStore(groups, module, options.optimizer, options, std::move(facts)) {
+  if (place_.parts == 1) return;
+  ranks_ = groups.over({plan::kWorkerAxis}).take_or_throw();
+  served_.copy_all();
+  reducer_ = std::make_unique<GradientReducer>(*ranks_, optimizer_.parameters(), how);
+  reducer_->on_done([this](const plan::Action& a) { done(a); });
+  for (const torch::Tensor& copy : served_.copies()) {
+    const auto bytes = static_cast<std::int64_t>(copy.nbytes());
+    if (bytes > 0) given_.push_back({copy.mutable_data_ptr(), bytes, DType::kUInt8});
+  }
+}
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                          const OptimizerOptions& optimizer, const TrainerOptions& options,
@@ -35,12 +46,14 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
     : groups_(groups),
       world_(groups.world()),
       session_(options.session),
-      worker_(session_ ? session_->worker() : world_.rank()),
-      workers_(session_ ? session_->workers() : world_.size()),
+      place_(worker_part(groups.mesh(), world_.rank())),
+      worker_(session_ ? session_->worker() : world_.rank() / place_.parts),
+      workers_(session_ ? session_->workers() : world_.size() / place_.parts),
       optimizer_(optimizer, trainable_parameters(*module)),
       served_(ServedParameters::create(optimizer_.parameters(), options, workers_).take_or_throw()),
       sequence_(served_.shards()) {
-  session_ ? share_shards(std::move(facts)) : create_shards();
+  if (!session_) create_shards();
+  if (session_ && leads()) share_shards(std::move(facts));
   if (!options.record.empty()) start_record(options);
 }
 
@@ -50,7 +63,7 @@ Status ServedStore::needs_one_host() {
       "use one host, and Stormo's own engine");
 }
 
-// All shards lie in the Arena of the first rank, which lives until the last rank has ended.
+// All shards lie in the Arena of rank 0, which lives until the last rank has ended.
 void ServedStore::create_shards() {
   if (world_.cross_size() > 1 || world_.peer_address(0, 0) == nullptr) {
     throw Error(needs_one_host());
@@ -63,7 +76,7 @@ void ServedStore::create_shards() {
         s, worker_, {.policy = wait, .status = [this] { return world_.status(); }}));
   }
   std::vector<std::int64_t> offsets(shards.size(), kNoMemory);
-  if (worker_ == 0) {
+  if (world_.rank() == 0) {
     for (std::size_t s = 0; s < shards.size(); ++s) {
       void* memory = world_.arena().allocate(shards[s]->bytes());
       if (memory == nullptr) break;
@@ -82,7 +95,8 @@ void ServedStore::create_shards() {
                                                "; use a smaller model, or "
                                                "fewer workers"));
     }
-    if (worker_ != 0) {
+    if (!leads()) continue;
+    if (world_.rank() != 0) {
       shards[s]->attach(world_.peer_address(0, static_cast<std::uint64_t>(offsets[s])));
     }
     shards_.push_back(std::move(shards[s]));
@@ -147,6 +161,10 @@ Status ServedStore::check(const plan::StepPlan& plan) const {
       if (a.range == all_parameters(plan.model)) continue;
       return cannot(plan, i, "servers give and take all parameters at once");
     }
+    if (ranks_ != nullptr && (a.kind == kCount || a.kind == kAllReduce)) {
+      if (!a.asynchronous) continue;
+      return cannot(plan, i, "the ranks of a worker average when backward is over");
+    }
     if (moves(a.kind)) return cannot(plan, i, "servers take pull and push");
     if (a.kind == kUpdate && a.range != all_parameters(plan.model)) {
       return cannot(plan, i, "a worker updates all of its copy at once");
@@ -156,13 +174,40 @@ Status ServedStore::check(const plan::StepPlan& plan) const {
 }
 
 // Before the first step: what rank 0 has set and loaded is seen by all.
-void ServedStore::follow(const plan::StepPlan& /*plan*/) {
+void ServedStore::follow(const plan::StepPlan& plan) {
+  if (reducer_) reducer_->follow(plan);
   if (!std::exchange(begun_, true)) throw_if_error(world_.barrier());
+}
+
+Status ServedStore::perform(const plan::Action& action, double weight) {
+  if (action.kind != plan::ActionKind::kPull) return average_in_worker(action, weight);
+  if (leads()) STORMO_RETURN_IF_ERROR(pull());
+  STORMO_RETURN_IF_ERROR(give_to_ranks());
+  done(action);
+  return {};
+}
+
+/// What the first rank of a worker shows, all its ranks show then.
+Status ServedStore::give_to_ranks() {
+  return ranks_ == nullptr ? Status() : ranks_->broadcast(given_, 0);
+}
+
+// Where no rank has samples there is nothing to average, and the worker's push counts for nothing.
+Status ServedStore::average_in_worker(const plan::Action& action, double weight) {
+  reducer_->set_weight(weight);
+  const bool counts = action.kind == plan::ActionKind::kCount;
+  if (!counts && reducer_->total_weight() == 0) {
+    done(action);
+    return {};
+  }
+  STORMO_RETURN_IF_ERROR(reducer_->perform(action));
+  if (counts) weight_ += reducer_->total_weight();
+  return {};
 }
 
 // All reads and pushes are begun before the first one is waited for: shards of other hosts then
 // work at the same time. What was begun is called, also when one fails.
-Status ServedStore::perform(const plan::Action& action, double /*weight*/) {
+Status ServedStore::pull() {
   for (const auto& shard : shards_) shard->begin_read();
   Status outcome;
   Views views;
@@ -175,12 +220,12 @@ Status ServedStore::perform(const plan::Action& action, double /*weight*/) {
   }
   STORMO_RETURN_IF_ERROR(outcome);
   served_.show(views);
-  done(action);
   return {};
 }
 
 Status ServedStore::push(const plan::Action& action, const StepRate& rate, double weight) {
   lr_ = rate.lr;
+  if (ranks_ != nullptr) weight = std::exchange(weight_, 0);
   const bool sums = served_.has_copies();
   const std::vector<torch::Tensor> gradients = sums ? copy_.take() : served_.gradients();
   const std::size_t count = shards_.size();
@@ -218,7 +263,13 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
 
 Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& rate) {
   copy_.step(optimizer_.parameters(), served_.gradients(), rate);
+  if (!leads()) copy_.take();  // the first rank of the worker pushes the sums
   return {};
+}
+
+void ServedStore::zero_grad() {
+  if (reducer_) reducer_->next_pass();
+  ParameterStore::zero_grad();
 }
 
 // After the pushes of all.
@@ -230,7 +281,9 @@ ServedStore::Views ServedStore::look() {
 }
 
 std::shared_ptr<void> ServedStore::readable() {
-  served_.show(look());
+  const Views views = look();
+  if (leads()) served_.show(views);
+  throw_if_error(give_to_ranks());
   return nullptr;
 }
 

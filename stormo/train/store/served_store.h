@@ -9,6 +9,7 @@
 
 #include <torch/nn/module.h>
 
+#include <stormo/plan/project.h>
 #include <stormo/server/host_shard.h>
 #include <stormo/server/run_terms.h>
 #include <stormo/server/shard.h>
@@ -16,6 +17,7 @@
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/reduction/gradient_reducer.h>
 #include <stormo/train/store/local_copy.h>
 #include <stormo/train/store/served_parameters.h>
 #include <stormo/train/world/axis_groups.h>
@@ -27,9 +29,12 @@ namespace stormo::train {
 /// processes hold them, and this process is a worker of its own. A pull makes the module's
 /// parameters look at the current version of each shard, without a copy; a parameter that lies on
 /// several shards is copied together. A push updates the shards one after the other, each rank from
-/// another one on, as the policy of the run decides. There are no collectives in a step. If a pull
-/// or push is not for every step, a worker has a LocalCopy instead, and pushes the sums of its
-/// gradients.
+/// another one on, as the policy of the run decides. There are no collectives of workers in a step.
+/// If a pull or push is not for every step, a worker has a LocalCopy instead, and pushes the sums
+/// of its gradients.
+///
+/// Where the mesh has plan::kWorkerAxis a worker is the ranks of that axis. Only the first of them
+/// has shards and the session's connection. A pull gives all of them copies with the same bits.
 class ServedStore : public ParameterStore {
  public:
   /// What is wrong unless all ranks are on one host and share memory.
@@ -38,8 +43,10 @@ class ServedStore : public ParameterStore {
   /// the first worker then calls WorkerSession::open(). Throws Error for parameters that are not
   /// contiguous float32 or float64 in host memory, for several hosts, for rules that need norms,
   /// and for policies or placements that do not fit.
+  /// `how`: the ranks of a worker average gradients.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
-              const TrainerOptions& options, server::Facts facts = {});
+              const TrainerOptions& options, server::Facts facts = {},
+              const ReductionOptions& how = {});
   ~ServedStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
@@ -50,6 +57,7 @@ class ServedStore : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override;
   std::shared_ptr<void> readable() override;
   void keep_values() override { served_.keep_values(); }
+  void zero_grad() override;
   Optimizer& optimizer() override { return optimizer_; }
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
@@ -75,13 +83,18 @@ class ServedStore : public ParameterStore {
   const AxisGroups& groups_;
   comm::Communicator& world_;
   std::shared_ptr<server::WorkerSession> session_;  // null: ranks share memory
+  plan::Part place_;                                // among the ranks of its worker
   int worker_, workers_;
   FusedOptimizer optimizer_;  // of norms of gradients; here it has no state
   ServedParameters served_;
-  std::vector<std::unique_ptr<server::Shard>> shards_;
-  std::vector<std::uint64_t> sequence_;  // of the next push or exchange, by shard
+  std::vector<std::unique_ptr<server::Shard>> shards_;  // of the first rank of a worker
+  std::vector<std::uint64_t> sequence_;                 // of the next push or exchange, by shard
 
  private:
+  bool leads() const { return place_.index == 0; }
+  Status pull();
+  Status average_in_worker(const plan::Action& action, double weight);
+  Status give_to_ranks();
   void create_shards();
   void share_shards(server::Facts facts);
   void start_record(const TrainerOptions& options);
@@ -97,6 +110,11 @@ class ServedStore : public ParameterStore {
   double lr_ = 0;   // of the last push
   int portion_ = -1;
   std::uint64_t batch_ = 0;
+  // of a worker of several ranks
+  comm::Communicator* ranks_ = nullptr;  // null: it has one
+  std::unique_ptr<GradientReducer> reducer_;
+  std::vector<comm::Buffer> given_;  // what the first rank has pulled
+  double weight_ = 0;                // of all its gradients since the last push
 };
 
 }  // namespace stormo::train

@@ -43,7 +43,9 @@ std::vector<Axes> used_axes(const plan::StepPlan& plan) {
   for (const std::string& axis : place_axes(plan.mesh)) out.push_back({axis});
   if (place_axes(plan.mesh).size() > 1) out.push_back(place_axes(plan.mesh));
   for (const plan::Action& a : plan.actions) {
-    if (!a.axes.empty()) out.push_back(a.axes);
+    const bool with_servers =
+        a.kind == plan::ActionKind::kPull || a.kind == plan::ActionKind::kPush;
+    if (!a.axes.empty() && !with_servers) out.push_back(a.axes);
   }
   return out;
 }

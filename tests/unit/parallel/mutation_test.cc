@@ -75,6 +75,8 @@ std::vector<StepPlan> strategies() {
       {parameter_server(1)},
       {parameter_server(3)},
       {parameter_server(2, {.fetch = 4, .push = 2})},
+      {parameter_server(2, {}, 2)},
+      {parameter_server(2, {.fetch = 4, .push = 2}, 3)},
       {parameter_averaging(2, 1)},
       {parameter_averaging(3, 8)},
       {elastic_averaging(3, 8)},

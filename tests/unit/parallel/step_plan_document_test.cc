@@ -95,6 +95,7 @@ std::vector<plan::StepPlan> plans_of_today() {
           made_by({micro_batches(2), scale_loss(), clip_gradients(), mirrored(2), recompute()}),
           made_by({clip_gradients(), parameter_averaging(3, 8)}),
           made_by({clip_gradients(), parameter_server(3)}),
+          made_by({clip_gradients(), parameter_server(2, {}, 2)}),
           made_by({clip_gradients(), elastic_averaging(3, 8)}),
           made_by({micro_batches(3), pipeline({})}),
           made_by({micro_batches(2), pipeline({.schedule = zero_bubble()})}),

@@ -105,10 +105,13 @@ TEST_P(Trace, IsThePlan) {
     batches.push_back(batches[0].rows(0, 3));
     const PlanRun all = run_of(way, problem, batches);
     const std::vector<test::PlanResult> runs = test::train_by_plan(all);
-    for (const test::PlanResult& r : runs) test::expect_trace(r.trace, all.plan, batches.size());
+    for (std::size_t r = 0; r < runs.size(); ++r) {
+      test::expect_trace(runs[r].trace, project(all.plan, static_cast<Rank>(r)), batches.size());
+    }
     expect_predicted_bytes(way, all.plan, runs);
     Way one = way;
     one.hosts = {1};
+    one.strategy.worker_ranks = 1;
     const auto reference = test::train_by_plan(run_of(one, problem, batches));
     const double most = way.half ? 2e-2 : 1e-9;  // AdamW divides by small numbers
     for (const test::PlanResult& r : runs) {
@@ -162,6 +165,19 @@ std::vector<Way> ways() {
     out.push_back({name + "_micro_batches", {ranks}, servers, {.micro_batches = 2}});
     out.push_back({name + "_recompute", {ranks}, servers, {.recompute = true}});
   }
+  for (const auto& [ranks, of_worker] : {std::pair{2, 2}, {4, 2}, {3, 3}}) {
+    const std::string name =
+        "servers_of_" + std::to_string(of_worker) + "_ranks_on_" + std::to_string(ranks);
+    const Strategy several{.kind = kParameterServer, .worker_ranks = of_worker};
+    out.push_back({name, {ranks}, several, {}});
+    out.push_back({name + "_micro_batches", {ranks}, several, {.micro_batches = 2}});
+    out.push_back({name + "_recompute", {ranks}, several, {.recompute = true}});
+  }
+  // one worker has the whole batch
+  out.push_back({"servers_of_2_ranks_clip",
+                 {2},
+                 {.kind = kParameterServer, .worker_ranks = 2},
+                 {.micro_batches = 2, .clip = true}});
   const Strategy averaging{.kind = kParameterAveraging, .period = 1};
   for (const auto& [place, hosts] : places) {
     const std::string name = "averaging_on_" + place;
@@ -192,6 +208,7 @@ TEST(Mutants, ThatVerifyRunAsTheyAre) {
       {parallel::mirrored(2)},
       {parallel::mirrored(2), parallel::bucket(300)},
       {parallel::parameter_server(2)},
+      {parallel::parameter_server(1, {}, 2)},
       {parallel::parameter_averaging(2, 1)},
       {parallel::host_shared(1, 2), parallel::recompute()},
       {parallel::sharded({.stage = 1, .ranks = 2})},

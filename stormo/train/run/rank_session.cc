@@ -1,0 +1,135 @@
+#include <stormo/train/run/rank_session.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+namespace stormo::train {
+namespace {
+
+using server::Ledger;
+
+/// An answer of the ledger, as the ranks send it: 64-bit numbers.
+using TurnNumbers = std::array<std::int64_t, 12>;
+
+TurnNumbers numbers_of(const Ledger::Turn& t) {
+  const server::StepTask task = t.task.value_or(server::StepTask{});
+  return {t.task ? 1 : 0,
+          task.part,
+          static_cast<std::int64_t>(task.step),
+          t.ends_share ? 1 : 0,
+          t.all_done ? 1 : 0,
+          t.stop_signal,
+          std::bit_cast<std::int64_t>(t.totals.loss_sum),
+          t.totals.samples,
+          static_cast<std::int64_t>(t.position),
+          t.others,
+          t.again.count(),
+          t.is_computed ? 1 : 0};
+}
+
+Ledger::Turn turn_of(const TurnNumbers& n) {
+  Ledger::Turn t;
+  if (n[0] != 0) {
+    t.task = {.part = static_cast<int>(n[1]), .step = static_cast<std::uint64_t>(n[2])};
+  }
+  t.ends_share = n[3] != 0;
+  t.all_done = n[4] != 0;
+  t.stop_signal = static_cast<int>(n[5]);
+  t.totals = {.loss_sum = std::bit_cast<double>(n[6]), .samples = n[7]};
+  t.position = static_cast<std::uint64_t>(n[8]);
+  t.others = static_cast<int>(n[9]);
+  t.again = Duration(n[10]);
+  t.is_computed = n[11] != 0;
+  return t;
+}
+
+}  // namespace
+
+/// What the first rank tells the servers, it tells for all. wait() is no collective: others wait
+/// for the next answer.
+class RankSession::RankLedger final : public Ledger {
+ public:
+  RankLedger(comm::Communicator& ranks, Ledger* first) : ranks_(ranks), first_(first) {}
+
+  Status deal(const Terms& terms) override { return first_ ? first_->deal(terms) : Status(); }
+
+  Result<Terms> terms() override {
+    Terms terms;
+    if (first_) {
+      STORMO_ASSIGN_OR_RETURN(terms, first_->terms());
+    }
+    std::array<std::int64_t, 5> n{static_cast<std::int64_t>(terms.first_step),
+                                  static_cast<std::int64_t>(terms.steps), terms.first_sample,
+                                  terms.by_speed ? 1 : 0, terms.portions};
+    STORMO_RETURN_IF_ERROR(ranks_.broadcast(std::span<std::int64_t>(n), 0));
+    return Terms{.first_step = static_cast<std::uint64_t>(n[0]),
+                 .steps = static_cast<std::uint64_t>(n[1]),
+                 .first_sample = n[2],
+                 .by_speed = n[3] != 0,
+                 .portions = static_cast<std::int32_t>(n[4])};
+  }
+
+  Result<Turn> next(const Outcome& outcome) override {
+    Turn turn;
+    if (first_) {
+      STORMO_ASSIGN_OR_RETURN(turn, first_->next(outcome));
+    }
+    return told(turn);
+  }
+  Result<Turn> look() override {
+    Turn turn;
+    if (first_) {
+      STORMO_ASSIGN_OR_RETURN(turn, first_->look());
+    }
+    return told(turn);
+  }
+
+  Status wait(Deadline by) override { return first_ ? first_->wait(by) : Status(); }
+  Status leave() override { return first_ ? first_->leave() : Status(); }
+  Status advance(std::uint64_t step) override { return first_ ? first_->advance(step) : Status(); }
+  Status stop(int signal) override { return first_ ? first_->stop(signal) : Status(); }
+
+ private:
+  Result<Turn> told(const Turn& turn) {
+    TurnNumbers n = numbers_of(turn);
+    STORMO_RETURN_IF_ERROR(ranks_.broadcast(std::span<std::int64_t>(n), 0));
+    return turn_of(n);
+  }
+
+  comm::Communicator& ranks_;
+  Ledger* first_;  // null: this is another rank
+};
+
+RankSession::RankSession(const Place& place, std::shared_ptr<server::WorkerSession> first)
+    : place_(place), first_(std::move(first)) {}
+
+RankSession::~RankSession() = default;
+
+Result<std::vector<std::unique_ptr<server::Shard>>> RankSession::shards(
+    const server::RunTerms& terms, Deadline by) {
+  if (first_) return first_->shards(terms, by);
+  return std::vector<std::unique_ptr<server::Shard>>();
+}
+
+Status RankSession::open() { return first_ ? first_->open() : Status(); }
+
+server::Ledger& RankSession::ledger() {
+  if (!ledger_)
+    ledger_ = std::make_unique<RankLedger>(*ranks_, first_ ? &first_->ledger() : nullptr);
+  return *ledger_;
+}
+
+std::unique_ptr<server::Coordinator> RankSession::coordinator() {
+  return first_ ? first_->coordinator() : nullptr;
+}
+
+Status RankSession::finish() { return first_ ? first_->finish() : Status(); }
+
+void RankSession::fail(const std::string& why) {
+  if (first_) first_->fail(why);
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <stormo/comm/communicator.h>
+#include <stormo/server/worker_session.h>
+
+namespace stormo::train {
+
+/// The session of a worker that is several ranks. The first of them is connected to the servers.
+/// All ranks make the same calls, and those of the ledger are collectives: the first rank makes
+/// them at the servers, and all get its answer. What only the first rank can use, shards and
+/// coordinator, others get none of. When a call of the first rank fails, the others wait for it
+/// until the group fails.
+class RankSession final : public server::WorkerSession {
+ public:
+  struct Place {
+    int worker = 0, workers = 1;
+    int hosts = 1;  ///< of all workers
+  };
+  /// `first`: the session of the first rank; null on others.
+  RankSession(const Place& place, std::shared_ptr<server::WorkerSession> first);
+  ~RankSession() override;
+
+  /// The ranks of the worker. Before any other call but those for its place. Borrowed.
+  void use(comm::Communicator& ranks) { ranks_ = &ranks; }
+
+  int worker() const override { return place_.worker; }
+  int workers() const override { return place_.workers; }
+  int hosts() const override { return place_.hosts; }
+  Result<std::vector<std::unique_ptr<server::Shard>>> shards(const server::RunTerms& terms,
+                                                             Deadline by) override;
+  Status open() override;
+  server::Ledger& ledger() override;
+  std::unique_ptr<server::Coordinator> coordinator() override;
+  Status finish() override;
+  void fail(const std::string& why) override;
+
+ private:
+  class RankLedger;
+
+  Place place_;
+  std::shared_ptr<server::WorkerSession> first_;
+  comm::Communicator* ranks_ = nullptr;
+  std::unique_ptr<RankLedger> ledger_;
+};
+
+}  // namespace stormo::train

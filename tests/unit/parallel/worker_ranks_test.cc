@@ -1,0 +1,95 @@
+// The pass parameter_server where a worker is several ranks.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stormo/parallel/gradient_scale.h>
+#include <stormo/parallel/micro_batches.h>
+#include <stormo/parallel/one_device.h>
+#include <stormo/parallel/parameter_server.h>
+#include <stormo/parallel/pass.h>
+#include <stormo/parallel/strategy.h>
+#include <stormo/plan/project.h>
+
+namespace stormo::parallel {
+namespace {
+
+using plan::ActionKind;
+using plan::StepPlan;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+plan::ModelShape shape() {
+  plan::ModelShape out;
+  for (const std::string name : {"a", "b"}) {
+    out.segments.push_back({.name = name,
+                            .parameters = {{name + ".weight", 6}, {name + ".bias", 2}},
+                            .flops_per_sample = 0,
+                            .borrowed = {}});
+  }
+  return out;
+}
+
+std::vector<std::string> all_actions(const StepPlan& p) {
+  std::vector<std::string> out;
+  for (const plan::Action& a : p.actions) out.push_back(to_text(a));
+  return out;
+}
+
+TEST(WorkerRanks, AverageTheirGradientsAndPushOnce) {
+  const auto p =
+      compose(one_device(shape()), micro_batches(2), clip_gradients(), parameter_server(3, {}, 2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}, {"worker", 2}}}));
+  EXPECT_EQ(p->parameters, std::vector(2, plan::Placement::kRemote));
+  EXPECT_EQ(p->frozen, std::vector(2, plan::Placement::kReplicate));
+  EXPECT_THAT(
+      all_actions(*p),
+      ElementsAre("load", "pull 0-3 over dp,worker", "forward 0-1", "loss", "backward 0-1",
+                  "forward 0-1 batch 1", "loss batch 1", "backward 0-1 batch 1", "count",
+                  "all_reduce 0-3 over worker", "norm", "clip", "push 0-3 over dp", "agree"));
+  const auto after =
+      compose(one_device(shape()), parameter_server(3, {}, 2), micro_batches(2), clip_gradients());
+  ASSERT_TRUE(after.ok()) << after.status().to_string();
+  EXPECT_EQ(after->actions, p->actions);
+  EXPECT_EQ(project(*p, 2), *p);
+  StepPlan second = *p;  // the first rank of a worker pushes
+  std::erase_if(second.actions, [](const auto& a) { return a.kind == ActionKind::kPush; });
+  EXPECT_EQ(project(*p, 3), second);
+}
+
+TEST(WorkerRanks, MayTrainCopiesBetweenPullsAndPushes) {
+  const auto p = compose(one_device(shape()), parameter_server(2, {.fetch = 4, .push = 2}, 2));
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  EXPECT_THAT(all_actions(*p),
+              ElementsAre("load", "pull 0-3 over dp,worker every 4", "forward 0-1", "loss",
+                          "backward 0-1", "count", "all_reduce 0-3 over worker", "update 0-3",
+                          "push 0-3 over dp every 2", "agree"));
+}
+
+TEST(WorkerRanks, DivideTheRanksOfServersOnly) {
+  const auto message = [](const Strategy& strategy, int ranks) {
+    const auto p = plan_for(strategy, shape(), {.ranks_per_host = {ranks}});
+    return p.ok() ? to_text(p->mesh) : p.status().message();
+  };
+  Strategy s{.kind = Strategy::Kind::kParameterServer, .worker_ranks = 2};
+  EXPECT_EQ(message(s, 6), "mesh v1 dp=3 worker=2\n");
+  EXPECT_EQ(message(s, 3),
+            "strategy 'parameter_server' has workers of 2 ranks (worker_ranks), and 3 ranks are no "
+            "multiple of that; start others, or change worker_ranks");
+  s.worker_ranks = 0;
+  EXPECT_THAT(message(s, 3), HasSubstr("at least 1 rank, not 0"));
+  for (const auto kind : {Strategy::Kind::kDdp, Strategy::Kind::kElasticAveraging}) {
+    EXPECT_THAT(message({.kind = kind, .worker_ranks = 2}, 2),
+                HasSubstr("has no workers of several ranks; leave out worker_ranks, or use "
+                          "'parameter_server'"));
+  }
+  EXPECT_EQ(parameter_server(2, {}, 0)(one_device(shape())).status().message(),
+            "parameter_server: 0 ranks of a worker; give at least 1");
+}
+
+}  // namespace
+}  // namespace stormo::parallel
