@@ -104,7 +104,8 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
                          "table (data.parts= data.path=DIR)");
       }
     }
-    const std::vector<std::string> wrong = train::check_recipe(checked, ranks);
+    const int computing = std::max(1, train::ranks_of_workers(checked.recipe.train, ranks));
+    const std::vector<std::string> wrong = train::check_recipe(checked, computing);
     errors.insert(errors.end(), wrong.begin(), wrong.end());
   }
   if (!errors.empty()) return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
@@ -123,7 +124,12 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   STORMO_ASSIGN_OR_RETURN(const LoadedRecipe loaded, load_recipe(o, ranks));
   const auto& [recipe, data, task] = loaded;
-  STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, ranks_per_host, o.samples));
+  const std::vector<int> computing = train::workers_per_host(recipe.train, ranks_per_host);
+  if (computing.empty()) {
+    return invalid_argument(fmt::format(
+        "all {} ranks are servers (strategy.server_processes); start more ranks", ranks));
+  }
+  STORMO_ASSIGN_OR_RETURN(StepInput step, step_of_recipe(recipe, task, computing, o.samples));
   if (!data.train) {
     if (!o.measured) return step;
     return invalid_argument(

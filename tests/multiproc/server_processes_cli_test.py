@@ -36,6 +36,8 @@ class ServerProcessesTest(TrainTest):
         workers = ("-n", "4", *SERVERS, "strategy.servers=1")
         plan = self.stormo("train", "mlp.toml", *workers, "--dry-run").stdout
         self.assertIn("# step plan of 3 workers, beside 1 server process\n", plan)
+        self.assertIn("\nmesh dp=3\n", self.stormo("plan", "show", "mlp.toml", *workers).stdout)
+        self.assertIn("all 1 ranks are servers", self.stormo("plan", "show", "mlp.toml", "-n", "1", *SERVERS).stderr)
         start, *_, end = self.lines("mlp.toml", "steps=24", *workers)
         self.assertEqual((start["event"], start["strategy"]), ("start", "parameter_server"))
         self.assertNotIn("bytes_sent_per_rank", end, "workers send to servers, which nobody counts")

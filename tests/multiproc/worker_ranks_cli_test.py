@@ -134,6 +134,8 @@ class WorkerRanksTest(TrainTest):
         for line in ("mesh dp=2 worker=2\n", "pull 0-3 over dp,worker ", "count\n", "all_reduce 0-3 over worker ",
                      "push 0-3 over dp ", "agree\n"):
             self.assertIn(line, plan)
+        shown = self.stormo("plan", "show", "mlp.toml", "-n", "5", *RANKS, *SERVER).stdout
+        self.assertIn("all_reduce 0-3 over worker", shown)
         cost = self.stormo("plan", "cost", "mlp.toml", "-n", "4", *RANKS)
         self.assertEqual(cost.returncode, 0, cost.stderr)
         self.assertIn("worker", cost.stdout)
