@@ -31,7 +31,8 @@ class WorkerRanksTest(TrainTest):
 
     def test_workers_that_wait_train_as_one_process(self):
         alone = self.evaluated()
-        for ranks in (("-n", "4"), ("-n", "5", *SERVER), ("-n", "6", "strategy.server_processes=2", "strategy.servers=2")):
+        two_servers = ("strategy.server_processes=2", "strategy.servers=2")
+        for ranks in (("-n", "4"), ("-n", "5", *SERVER), ("-n", "6", *two_servers)):
             with self.subTest(ranks):
                 served = self.evaluated(*RANKS, "strategy.policy=sync", *ranks)
                 self.assertAlmostEqual(served, alone, places=5)
@@ -54,7 +55,8 @@ class WorkerRanksTest(TrainTest):
 
     def test_a_checkpoint_goes_on_here_and_elsewhere(self):
         sync = (*RANKS, "strategy.policy=sync", "optimizer.kind=adamw")
-        places = {"one host": ("-n", "4"), "a server": ("-n", "5", *SERVER), "one process": ("strategy.kind=one_device",)}
+        places = {"one host": ("-n", "4"), "a server": ("-n", "5", *SERVER),
+                  "one process": ("strategy.kind=one_device",)}
         whole = self.end_of(*sync, *places["a server"])
         for first, second in (("a server", "a server"), ("one host", "a server"), ("a server", "one process")):
             with self.subTest(first=first, second=second):
@@ -66,15 +68,16 @@ class WorkerRanksTest(TrainTest):
                 self.assertAlmostEqual(rest["train_loss"], whole["train_loss"], delta=0.5)
                 self.assertAlmostEqual(rest["test_accuracy"], whole["test_accuracy"], places=2)
 
-    def lost(self, number, *arguments, ranks=7):
-        """Of 3 workers of two ranks each, and a server."""
-        run = self.start("mlp.toml", "--json", *LONG, "train.global_batch=12", "-n", str(ranks), *RANKS, *SERVER,
+    def lost(self, number, *arguments, by=signal.SIGKILL):
+        """Exit code, records, stderr and seconds of a run of 3 workers of two ranks each and a server, after a signal
+        to rank `number`."""
+        run = self.start("mlp.toml", "--json", *LONG, "train.global_batch=12", "-n", "7", *RANKS, *SERVER,
                          "--overwrite", *arguments)
         self.read_until(run, "step", 30)
         if "checkpoint.every=10" in arguments:
             while not (self.folder / "run" / "latest").exists():
                 self.read_until(run, "step")
-        os.kill(ranks_of(run)[number], signal.SIGKILL)
+        os.kill(ranks_of(run)[number], by)
         since = time.monotonic()
         records = [json.loads(line) for line in run.stdout]  # communicate() would lose what is read ahead
         _, err = run.communicate(timeout=DEADLINE_S)
@@ -94,6 +97,16 @@ class WorkerRanksTest(TrainTest):
                 self.assertGreaterEqual(sum(counts), 3 * 1000 - 1, "others did what was left, but for one batch")
                 self.assertLessEqual(sum(counts), 3 * 1000, "and nothing twice")
                 self.assertLess(counts[number // 2], 1000)
+
+    def test_a_stopped_rank_is_the_loss_of_its_worker(self):
+        for number in (2, 3):
+            with self.subTest(number):
+                code, records, err, seconds = self.lost(number, "strategy.policy=sync", "strategy.worker_timeout=2",
+                                                        by=signal.SIGSTOP)
+                self.assertEqual(code, 0, err)
+                self.assertIn("worker 1 was lost", err)
+                self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", 1000))
+                self.assertLess(seconds, 40, "nobody waits for it")
 
     def test_a_lost_rank_of_the_first_worker_ends_the_run(self):
         for number in (0, 1):
