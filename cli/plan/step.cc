@@ -138,7 +138,7 @@ void print_traffic(const Estimate& e) {
     print_line("No rank sends anything.");
   }
   if (servers) {
-    print_line(fmt::format("Each rank pulls {} from the servers and pushes {} to them.",
+    print_line(fmt::format("Each worker pulls {} from the servers and pushes {} to them.",
                            bytes_text(e.cost.pulled), bytes_text(e.cost.pushed)));
   }
 }

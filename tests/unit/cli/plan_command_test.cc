@@ -337,7 +337,7 @@ TEST(PlanCommand, PricesAStepWithServers) {
   EXPECT_EQ(c["pushed_per_rank"], bytes);
   EXPECT_EQ(c["memory_between_steps"]["parameters"], bytes);
   EXPECT_EQ(c["memory_between_steps"]["optimizer_state"], 0);
-  EXPECT_THAT(with("cost").out, HasSubstr("Each rank pulls 2.6 MiB from the servers and pushes"));
+  EXPECT_THAT(with("cost").out, HasSubstr("Each worker pulls 2.6 MiB from the servers and pushes"));
   // the link between hosts is slower than memory
   const auto seconds = [&](const std::string& hosts) {
     return objects(with("simulate", {"--hosts", hosts, "--json"}).out)
