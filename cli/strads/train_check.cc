@@ -208,7 +208,7 @@ int check_strads_train_run(const StradsTrainArguments& a) {
              to_text(CheckedRun{.program = *program,
                                 .library_path = libraries == nullptr ? "" : libraries,
                                 .checkpoint_directory = run->recipe.train.checkpoint.directory,
-                                .may_be_lost = 0,
+                                .may_be_lost = {},
                                 .chosen = {}}));
   return kExitOk;
 }

@@ -1,7 +1,6 @@
 #include <stormo/model/graph.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <ATen/autocast_mode.h>
@@ -71,6 +70,24 @@ void Graph::divide(plan::GraphPartition partition) {
   }
   rounds_ = rounds_of(graph_, partition);
   partition_ = std::move(partition);
+  form_ = form();
+}
+
+/// Of parameters that are whole now; later each rank may have its own only.
+SplitForm Graph::form() const {
+  if (partition_.ranks == 1) return {};
+  SplitForm out{.parameters = {},
+                .sums = {.forward = {}, .backward = {elements_}, .loss = {}},
+                .state_crossings = crossings_of(graph_, rounds_)};
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    for (const auto& p : segments_[i]->named_parameters()) {
+      plan::Split split{.units = p.value().size(0)};
+      split.counts.assign(at(partition_.ranks), 0);
+      split.counts[at(partition_.owners[i])] = split.units;
+      out.parameters[graph_.segments[i].name + "." + p.key()] = std::move(split);
+    }
+  }
+  return out;
 }
 
 bool Graph::is_here(std::size_t segment) const {
@@ -167,22 +184,6 @@ std::vector<torch::Tensor> Graph::parameters_of_others() const {
 std::int64_t Graph::flops_per_sample() const {
   std::int64_t out = 0;
   for (const plan::GraphSegment& s : graph_.segments) out += s.flops_per_sample;
-  return out;
-}
-
-SplitForm Graph::split_form() const {
-  if (partition_.ranks == 1) return {};
-  SplitForm out{.parameters = {},
-                .sums = {.forward = {}, .backward = {elements_}, .loss = {}},
-                .state_crossings = crossings_of(graph_, rounds_)};
-  for (std::size_t i = 0; i < segments_.size(); ++i) {
-    for (const auto& p : segments_[i]->named_parameters()) {
-      plan::Split split{.units = p.value().size(0)};
-      split.counts.assign(at(partition_.ranks), 0);
-      split.counts[at(partition_.owners[i])] = split.units;
-      out.parameters[graph_.segments[i].name + "." + p.key()] = std::move(split);
-    }
-  }
   return out;
 }
 

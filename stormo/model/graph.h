@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,19 +36,21 @@ class Graph final : public Segment {
   /// For plan::partition() and plan::describe().
   const plan::SegmentGraph& graph() const { return graph_; }
 
-  /// From now on `partition.ranks` ranks compute it together, where ranks do. Throws Error
-  /// (kInvalidArgument) for a graph or partition that plan::check() refuses, and where a segment
-  /// has buffers, which other ranks would not have, or a parameter without dimensions.
+  /// From now on `partition.ranks` ranks compute it together, where ranks do. The parameters must
+  /// be whole here. Throws Error (kInvalidArgument) for a graph or partition that plan::check()
+  /// refuses, and where a segment has buffers, which other ranks would not have, or a parameter
+  /// without dimensions.
   void divide(plan::GraphPartition partition);
 
   /// Throws Error (kInvalidArgument) where a state is not of the sizes stated, or ranks compute it
   /// together of which there are more or fewer than in the partition.
   torch::Tensor forward(torch::Tensor x) override;
   std::int64_t flops_per_sample() const override;
-  SplitForm split_form() const override;
+  SplitForm split_form() const override { return form_; }
 
  private:
   int number_of(const std::string& name) const;
+  SplitForm form() const;
   bool is_divided() const { return partition_.ranks > 1 && ranks() != nullptr; }
   bool is_here(std::size_t segment) const;
   torch::Tensor compute(std::size_t segment, const torch::Tensor& x,
@@ -66,6 +67,7 @@ class Graph final : public Segment {
   std::vector<std::vector<std::int64_t>> sizes_;  // of the states, of a sample
   plan::GraphPartition partition_;
   plan::GraphRounds rounds_;
+  SplitForm form_;  // empty: no ranks divide it
 };
 
 }  // namespace stormo::model

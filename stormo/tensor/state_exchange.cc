@@ -4,8 +4,6 @@
 // token goes through all exchanges, so their order is the same everywhere.
 #include <stormo/tensor/state_exchange.h>
 
-#include <functional>
-#include <numeric>
 #include <utility>
 
 #include <ATen/ops/cat.h>
