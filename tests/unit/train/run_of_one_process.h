@@ -5,11 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include <stormo/analysis/step/step_cost.h>
-#include <stormo/comm/selection/collective_model.h>
 #include <stormo/plan/project.h>
 
 #include "tests/unit/train/cut_model.h"
+#include "tests/unit/train/predicted_cost.h"
 
 namespace stormo::test {
 
@@ -34,11 +33,7 @@ inline void expect_run_of_one_process(const CutWay& way, const Problem& problem)
   const auto reference = train_by_plan(sgd_run(one, problem, batches));
   analysis::StepSizes sizes;
   sizes.samples = kRows / data_part(all.plan.mesh, 0).parts / way.step.micro_batches;
-  comm::CollectiveModel model({}, comm::Selection::defaults());
-  const auto cost =
-      analysis::cost(all.plan, way.hosts, sizes, [&](const auto& hosts, const auto& c) {
-        return model.traffic(hosts, c);
-      }).take_or_throw();
+  const analysis::StepCost cost = predicted_cost(all, sizes);
   EXPECT_EQ(cost.total().between_hosts > 0, way.hosts.size() > 1);
   std::vector<double> losses(kSteps);
   for (std::size_t r = 0; r < runs.size(); ++r) {

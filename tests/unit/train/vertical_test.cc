@@ -9,14 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include <stormo/analysis/step/step_cost.h>
-#include <stormo/comm/selection/collective_model.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/mlp.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/train/estimate/step_sizes.h>
 
 #include "tests/unit/train/plan_run.h"
+#include "tests/unit/train/predicted_cost.h"
 
 namespace stormo::train {
 namespace {
@@ -152,11 +151,7 @@ TEST_P(Vertical, SendsWhatItsPlanPredicts) {
   sizes.agreed_numbers = 0;  // no run, no agreement
   sizes.samples = 12 / way.step.micro_batches;
   if (way.half) sizes.computes_in = DType::kFloat16;
-  comm::CollectiveModel model({}, comm::Selection::defaults());
-  const auto cost =
-      analysis::cost(all.plan, way.hosts, sizes, [&](const auto& hosts, const auto& c) {
-        return model.traffic(hosts, c);
-      }).take_or_throw();
+  const analysis::StepCost cost = test::predicted_cost(all, sizes);
   EXPECT_EQ(cost.total().between_hosts > 0, way.hosts.size() > 1);
   const std::vector<PlanResult> runs = train(way, problem_of(way).batches(2, 12));
   for (std::size_t r = 0; r < runs.size(); ++r) {
