@@ -46,6 +46,18 @@ class Stall : public ::testing::Test {
     }
     return {};
   }
+  /// Whether a rank saw process `rank`, which answers nothing, in this state of the kernel's.
+  bool a_neighbour_saw(int rank, const std::string& state) const {
+    std::ifstream in(flight_);
+    const json file = json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (!file.is_object()) return false;
+    for (const json& record : file.value("ranks", json::array())) {
+      for (const json& seen : record.value("neighbours", json::array())) {
+        if (seen["rank"] == rank && seen["threads"][0]["state"] == state) return true;
+      }
+    }
+    return false;
+  }
   void expect_operations(int rank, std::size_t at_least) const {
     const json record = record_of(rank);
     ASSERT_TRUE(record.is_object()) << "rank " << rank;
@@ -69,7 +81,7 @@ TEST_F(Stall, ARankWedgedInALockIsNamedAndEndsTheJob) {
     SCOPED_TRACE(culprit);
     const Outcome o = run("lock", culprit);
     EXPECT_EQ(o.status, 1) << o.err;
-    EXPECT_LT(o.took, 8s);
+    EXPECT_LT(o.took, 20s);  // a second of silence, and what loaded cores need to report it
     const std::string name = "rank " + std::to_string(culprit) + " (host ";
     EXPECT_THAT(o.err, HasSubstr("warning: " + name));
     EXPECT_THAT(o.err, HasSubstr(") has not reached all_reduce #"));
@@ -111,7 +123,7 @@ TEST_F(Stall, AFrozenRankIsSeenByItsNeighbours) {
   EXPECT_THAT(o.err, HasSubstr("warning: rank 1 (host "));
   EXPECT_THAT(o.err, HasSubstr("does not answer"));
   EXPECT_THAT(o.err, HasSubstr("rank 1: its process is stopped"));
-  EXPECT_EQ(record_of(0)["neighbours"][0]["threads"][0]["state"], "T");
+  EXPECT_TRUE(a_neighbour_saw(1, "T"));
 }
 
 TEST_F(Stall, IsFoundUnderAForeignLauncherEvenInTheRankThatServesTheStore) {
@@ -138,7 +150,7 @@ TEST_F(Stall, AMessageThatNobodySendsIsOne) {
 }
 
 TEST_F(Stall, ALateRankIsNamedAndTheJobGoesOn) {
-  const Outcome o = run("late", 1, {"-n", "3"}, "60s");
+  const Outcome o = run("late", 1, {"-n", "3"}, "60s", "1500ms");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_EQ(count(o.err, "warning: rank 1 (host "), 1) << "one line";
   EXPECT_THAT(o.err, Not(HasSubstr("last operations")));
@@ -151,7 +163,7 @@ TEST_F(Stall, WhoGetsOnIsNone) {
 }
 
 TEST_F(Stall, RanksThatAllComputeForLongAreNone) {
-  const Outcome o = run("alone", 1);
+  const Outcome o = run("alone", 1, {"-n", "3"}, "1500ms", "1500ms");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_THAT(o.err, Not(HasSubstr("has not reached")));
 }

@@ -55,7 +55,8 @@ Status do_it(Communicator& world, const std::string& mode) {
   if (mode == "data") reads_data_that_never_comes();
   if (mode == "stop") ::raise(SIGSTOP);
   if (mode == "late") wait_for(3s);
-  if (mode == "pause" || mode == "alone") wait_for(1500ms);
+  if (mode == "pause") wait_for(1500ms);
+  if (mode == "alone") wait_for(2500ms);
   if (mode == "beat") {
     for (int batch = 0; batch < 30; ++batch) {
       world.set_section("evaluate, batch " + std::to_string(batch));
