@@ -59,6 +59,7 @@ fi
 unset DECOY_TELLS
 
 cache=$(command -v ccache || true)
+export CCACHE_BASEDIR=$source  # what one clone has compiled need not be compiled again in another
 configure() {  # NAME SOURCE ARGUMENTS...
   local name=$1 project=$2
   shift 2
