@@ -255,7 +255,7 @@ class ModelParallelTest(TrainTest):
         self.assert_near(*evaluated)
 
     def test_a_bench_compares_each_way_to_cut_with_one_process(self):
-        for way in ("gpipe", "interleaved", "pipedream", "context_heads"):
+        for way in ("gpipe", "interleaved", "ddg", "context_heads"):
             done = self.stormo("bench", "step", "--model", "gpt", "--batch", "8", "--strategy", way, "-n", "2",
                                "--steps", "3", "--rounds", "1", "--json")
             self.assertEqual(done.returncode, 0, done.stderr)

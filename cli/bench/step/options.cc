@@ -14,6 +14,7 @@ namespace {
 constexpr int kDefaultRounds = 5;
 constexpr int kLeastSteps = 3;
 constexpr std::string_view kPipeline = "strategy.pipeline";
+constexpr int kMicroBatches = 8;  // of pipelines that overlap them
 
 using Wrong = std::vector<std::string>;
 
@@ -72,23 +73,38 @@ std::span<const StepStrategy> step_strategies() {
       {"fsdp2", {"strategy.kind=fsdp", "strategy.stage=2"}},
       {"fsdp3", {"strategy.kind=fsdp", "strategy.stage=3"}},
       {"sharded3", {"strategy.kind=fsdp", "strategy.stage=3", "strategy.parameters=sharded"}},
-      {"gpipe", {"strategy.kind=ddp", "strategy.schedule=gpipe"}, kPipeline},
-      {"1f1b", {"strategy.kind=ddp", "strategy.schedule=1f1b"}, kPipeline},
-      {"eager_1f1b", {"strategy.kind=ddp", "strategy.schedule=eager_1f1b"}, kPipeline},
+      {"gpipe", {"strategy.kind=ddp", "strategy.schedule=gpipe"}, kPipeline, kMicroBatches},
+      {"1f1b", {"strategy.kind=ddp", "strategy.schedule=1f1b"}, kPipeline, kMicroBatches},
+      {"eager_1f1b",
+       {"strategy.kind=ddp", "strategy.schedule=eager_1f1b"},
+       kPipeline,
+       kMicroBatches},
       {"interleaved",
        {"strategy.kind=ddp", "strategy.schedule=interleaved", "strategy.chunks=2"},
-       kPipeline},
-      {"zero_bubble", {"strategy.kind=ddp", "strategy.schedule=zero_bubble"}, kPipeline},
+       kPipeline,
+       kMicroBatches},
+      {"zero_bubble",
+       {"strategy.kind=ddp", "strategy.schedule=zero_bubble"},
+       kPipeline,
+       kMicroBatches},
       {"zero_bubble_v",
        {"strategy.kind=ddp", "strategy.schedule=zero_bubble_v", "strategy.chunks=2"},
-       kPipeline},
+       kPipeline,
+       kMicroBatches},
       {"pipedream",
        {"strategy.kind=ddp", "strategy.schedule=pipedream", "strategy.period=1000"},
        kPipeline,
+       kMicroBatches,
        /*delayed=*/true},
       {"pipedream_2bw",
        {"strategy.kind=ddp", "strategy.schedule=pipedream_2bw", "strategy.period=1000"},
        kPipeline,
+       kMicroBatches,
+       /*delayed=*/true},
+      {"ddg",
+       {"strategy.kind=ddp", "strategy.schedule=ddg", "strategy.period=1000"},
+       kPipeline,
+       /*micro_batches=*/1,
        /*delayed=*/true},
       {"tensor", {"strategy.kind=ddp"}, "strategy.tensor"},
       {"context", {"strategy.kind=ddp", "strategy.attention=ring"}, "strategy.context"},
@@ -104,13 +120,12 @@ Result<BenchStepOptions> to_step_options(const StepArguments& a) {
   for (const std::string& name : a.models) {
     const StepModel* model = find_row(step_models(), name, "--model", wrong);
     if (model == nullptr) continue;
-    const bool pipelined = strategy != nullptr && strategy->cut == kPipeline;
     options.jobs.push_back({.model = model,
                             .strategy = strategy,
                             .batch = a.batch > 0 ? a.batch : model->batch,
-                            .micro_batches = a.micro_batches > 0 ? a.micro_batches
-                                             : pipelined         ? kStepMicroBatches
-                                                                 : 1,
+                            .micro_batches = a.micro_batches > 0   ? a.micro_batches
+                                             : strategy != nullptr ? strategy->micro_batches
+                                                                   : 1,
                             .steps = a.steps > 0 ? a.steps : model->steps});
   }
   read_opponents(a, options, wrong);

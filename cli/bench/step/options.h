@@ -27,7 +27,8 @@ struct StepStrategy {
   std::vector<std::string> recipe;
   /// All ranks together compute one batch: the key of recipes whose value is their number.
   std::string_view cut = {};
-  bool delayed = false;  ///< gradients are late, so losses are others after some steps
+  int micro_batches = 1;  ///< unless said otherwise
+  bool delayed = false;   ///< gradients are late, so losses are others after some steps
 };
 /// The one place that knows these names.
 std::span<const StepStrategy> step_strategies();
@@ -45,7 +46,6 @@ inline constexpr int kStepVocabulary = 65;
 /// those of one process.
 inline constexpr int kStepBatches = 8;
 inline constexpr int kStepWarmup = 10;
-inline constexpr int kStepMicroBatches = 8;  ///< of pipelines, unless said otherwise
 
 /// The flags of `stormo bench step`, as written.
 struct StepArguments {
