@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <set>
+#include <utility>
 
 #include <stormo/base/file.h>
 #include <stormo/launch/process/spawn.h>
@@ -102,12 +103,12 @@ Result<std::string> find_interpreter(const std::string& contender, const std::st
   std::string interpreter = !python.empty()     ? python
                             : active != nullptr ? std::string(active) + "/bin/python3"
                                                 : "python3";
-  static std::set<std::pair<std::string, std::string>> known;  // one look takes seconds
-  if (known.contains({interpreter, module})) return interpreter;
+  static std::set<std::pair<std::string, std::string>> imported;  // an import takes seconds
+  if (imported.contains({interpreter, module})) return interpreter;
   const auto tried = run_child({{interpreter, "-c", "import " + module}, {}});
   if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
   if (tried.ok() && tried->status == 0) {
-    known.emplace(interpreter, module);
+    imported.emplace(interpreter, module);
     return interpreter;
   }
   return invalid_argument(

@@ -35,23 +35,22 @@ class Stall : public ::testing::Test {
     }
     return run_to_end(argv, {"STORMO_FLIGHT_FILE=" + flight_});
   }
-  /// What the flight recorder wrote of a rank.
-  json record_of(int rank) const {
+  /// What the flight recorder wrote of all ranks.
+  json records() const {
     std::ifstream in(flight_);
     const json file = json::parse(in, nullptr, /*allow_exceptions=*/false);
     EXPECT_TRUE(file.is_object()) << flight_;
-    if (!file.is_object()) return {};
-    for (const json& record : file["ranks"]) {
+    return file.is_object() ? file["ranks"] : json::array();
+  }
+  json record_of(int rank) const {
+    for (const json& record : records()) {
       if (record["rank"] == rank) return record;
     }
     return {};
   }
   /// Whether a rank saw process `rank`, which answers nothing, in this state of the kernel's.
   bool a_neighbour_saw(int rank, const std::string& state) const {
-    std::ifstream in(flight_);
-    const json file = json::parse(in, nullptr, /*allow_exceptions=*/false);
-    if (!file.is_object()) return false;
-    for (const json& record : file.value("ranks", json::array())) {
+    for (const json& record : records()) {
       for (const json& seen : record.value("neighbours", json::array())) {
         if (seen["rank"] == rank && seen["threads"][0]["state"] == state) return true;
       }

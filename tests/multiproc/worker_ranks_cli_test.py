@@ -12,7 +12,8 @@ from train_cli import DEADLINE_S, TrainTest, main, ranks_of
 
 RANKS = ("strategy.kind=parameter_server", "strategy.worker_ranks=2")
 SERVER = ("strategy.server_processes=1", "strategy.servers=1")
-LONG = ("steps=500", "data.path=data/mnist")
+STEPS = 500  # of a run that is to be disturbed
+LONG = (f"steps={STEPS}", "data.path=data/mnist")
 
 
 class WorkerRanksTest(TrainTest):
@@ -92,11 +93,11 @@ class WorkerRanksTest(TrainTest):
                 self.assertRegex(err, rf"rank {number ^ 1} \(.*; the job goes on without it", "the rest of its worker")
                 self.assertIn(f"worker {number // 2} was lost", err)
                 end = records[-1]
-                self.assertEqual((end["event"], end["steps"]), ("end", 500))
+                self.assertEqual((end["event"], end["steps"]), ("end", STEPS))
                 counts = self.pushes(end)
-                self.assertGreaterEqual(sum(counts), 3 * 500 - 1, "others did what was left, but for one batch")
-                self.assertLessEqual(sum(counts), 3 * 500, "and nothing twice")
-                self.assertLess(counts[number // 2], 500)
+                self.assertGreaterEqual(sum(counts), 3 * STEPS - 1, "others did what was left, but for one batch")
+                self.assertLessEqual(sum(counts), 3 * STEPS, "and nothing twice")
+                self.assertLess(counts[number // 2], STEPS)
 
     def test_a_stopped_rank_is_the_loss_of_its_worker(self):
         for number in (2, 3):
@@ -105,7 +106,7 @@ class WorkerRanksTest(TrainTest):
                                                         by=signal.SIGSTOP)
                 self.assertEqual(code, 0, err)
                 self.assertIn("worker 1 was lost", err)
-                self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", 500))
+                self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
                 self.assertLess(seconds, 40, "nobody waits for it")
 
     def test_a_lost_rank_of_the_first_worker_ends_the_run(self):
@@ -117,7 +118,7 @@ class WorkerRanksTest(TrainTest):
                 self.assertIn("--resume", err)
                 self.assertLess(seconds, 8)
         end = self.lines("mlp.toml", *LONG, "train.global_batch=12", "-n", "7", *RANKS, *SERVER, "--resume")[-1]
-        self.assertEqual(end["steps"], 500)
+        self.assertEqual(end["steps"], STEPS)
 
     def test_a_lost_rank_of_one_host_ends_the_job_at_once(self):
         self.assert_lost_rank_ends_job("mlp.toml", *LONG, "-n", "4", *RANKS)
