@@ -78,6 +78,7 @@ class Merge {
       }
       emit(*stage);
     }
+    append_updates(kNever);
     return {};
   }
 
@@ -88,6 +89,7 @@ class Merge {
     int delay = 0;                    // of the update
     bool at_once = true;  // after the last step; else before the first one, of the next batch
     double done = kNever;
+    bool is_due = false;  // and not yet in the plan
   };
 
   std::string name() const { return "schedule '" + schedule_.name + "'"; }
@@ -207,12 +209,17 @@ class Merge {
     return out;
   }
 
+  /// When the next step of a stage can start; kNever: not yet known.
+  double start_of(int stage) const {
+    return std::max(free_[at(stage)], ready(orders_[at(stage)][next_[at(stage)]], stage));
+  }
+
   std::optional<int> first_to_start() const {
     std::optional<int> best;
     double earliest = kNever;
     for (int s = 0; s < shape_.stages; ++s) {
       if (next_[at(s)] == orders_[at(s)].size()) continue;
-      const double start = std::max(free_[at(s)], ready(orders_[at(s)][next_[at(s)]], s));
+      const double start = start_of(s);
       if (start >= earliest) continue;
       earliest = start;
       best = s;
@@ -225,6 +232,7 @@ class Merge {
     const std::size_t number = next_[at(stage)];
     const StageStep step = orders_[at(stage)][number];
     if (number == updates.first && !updates.at_once) update(stage);
+    append_updates(start_of(stage));
     compute(step, stage);
     if (number == updates.last && updates.at_once) update(stage);
     ++next_[at(stage)];
@@ -232,7 +240,7 @@ class Merge {
 
   void compute(const StageStep& step, int stage) {
     const std::size_t p = part(step, stage);
-    const double end = std::max(free_[at(stage)], ready(step, stage)) + time_of(step.kind);
+    const double end = start_of(stage) + time_of(step.kind);
     free_[at(stage)] = end;
     const plan::Range range = parts_[p];
     add(action_of(step.kind), range, step);
@@ -248,11 +256,25 @@ class Merge {
     }
   }
 
-  /// Of a stage by itself, where steps overlap.
+  /// The stage has all gradients of a batch. Where steps overlap, it updates by itself.
   void update(int stage) {
-    Updates& updates = updates_[at(stage)];
-    updates.done = free_[at(stage)];
-    if (!schedule_.overlap) return;
+    updates_[at(stage)].done = free_[at(stage)];
+    updates_[at(stage)].is_due = schedule_.overlap.has_value();
+  }
+
+  /// The updates due until then. Not earlier: other stages that read the same parameter take part,
+  /// and would wait before computations that do not need it.
+  void append_updates(double time) {
+    for (int s = 0; s < shape_.stages; ++s) {
+      Updates& updates = updates_[at(s)];
+      if (!updates.is_due || updates.done > time) continue;
+      append_update(s);
+      updates.is_due = false;
+    }
+  }
+
+  void append_update(int stage) {
+    const Updates& updates = updates_[at(stage)];
     for (int chunk = 0; chunk < shape_.chunks; ++chunk) {
       const plan::Range own = parameters_of(
           out_.model, parts_[at(part_of(schedule_.chunk_order, shape_, stage, chunk))]);

@@ -96,24 +96,38 @@ TEST(PipeDream, AStageKeepsVersionsOfItsParameters) {
   }
 }
 
+/// A forward of a stage takes 1, a backward 2, and nothing else takes time.
+analysis::StepSimulation simulated(const StepPlan& p, int stages) {
+  const auto n = static_cast<std::size_t>(stages);
+  const analysis::ComputeTimes times{.forward = std::vector<double>(n, 1.0),
+                                     .backward = std::vector<double>(n, 2.0)};
+  return analysis::simulate(p, {stages}, {},
+                            {.compute = analysis::compute_times(p, times),
+                             .collective = [](auto&, auto&) { return 0.0; }})
+      .take_or_throw();
+}
+
 // What stages wait for is the beginning and the end of a period.
 TEST(PipeDream, NoStageWaitsBetweenDrains) {
   for (const int stages : {2, 4}) {
     for (const int period : {1, 4, 32, 200}) {
-      const StepPlan p = plan_of(pipedream(), stages, 4, /*tied=*/false, period);
-      const auto n = static_cast<std::size_t>(stages);
-      const analysis::ComputeTimes times{.forward = std::vector<double>(n, 1.0),
-                                         .backward = std::vector<double>(n, 2.0)};
-      const auto s = analysis::simulate(p, {stages}, {},
-                                        {.compute = analysis::compute_times(p, times),
-                                         .collective = [](auto&, auto&) { return 0.0; }})
-                         .take_or_throw();
+      const auto s = simulated(plan_of(pipedream(), stages, 4, /*tied=*/false, period), stages);
       EXPECT_NEAR(s.seconds, 4 * 3 + (stages - 1) * 3.0 / period, 1e-9);
       EXPECT_EQ(s.steps, std::min(period, 32));
       if (period == 200) {
         EXPECT_LT(s.idle_share(), 0.02);
       }
     }
+  }
+}
+
+// The last stage waits with its backward for that of the first one, not with its forward: the step
+// is T_F + T_B / 2. Without tied parameters it is half of T_F + T_B.
+TEST(PipeDream, AForwardDoesNotWaitForTiedGradients) {
+  constexpr int kPeriod = 1000;
+  for (const bool tied : {true, false}) {
+    const StepPlan p = plan_of(delayed_gradients(), 2, 1, tied, kPeriod);
+    EXPECT_NEAR(simulated(p, 2).seconds, tied ? 4 : 3, 0.01);
   }
 }
 
