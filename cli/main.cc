@@ -17,6 +17,7 @@
 #include <cli/version.h>
 #include <stormo/base/printable.h>
 #include <stormo/launch/job/agent.h>
+#include <stormo/launch/process/fork_server.h>
 
 namespace stormo::cli {
 namespace {
@@ -120,6 +121,7 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace stormo::cli;
+  stormo::launch::serve_forks();
   int exit_code = kExitFailed;
   int output_error = 0;
   try {

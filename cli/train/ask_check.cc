@@ -33,6 +33,7 @@ AskedCheck ask_check(std::vector<std::string> words,
 void set_checked_program(launch::LaunchOptions& options, const CheckedRun& run,
                          const std::vector<std::string>& words) {
   options.program = {run.program};
+  options.forks = true;
   options.program.insert(options.program.end(), words.begin(), words.end());
   if (!run.library_path.empty()) {
     options.environment.emplace_back("LD_LIBRARY_PATH", run.library_path);

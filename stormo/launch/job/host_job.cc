@@ -73,6 +73,7 @@ Status check(const HostJob& job) {
 std::string to_json(const HostJob& job) {
   return json{{"version", kVersion},
               {"program", to_list(job.program)},
+              {"forks", job.forks},
               {"directory", to_latin1_utf8(job.directory)},
               {"environment", to_list(job.environment)},
               {"host", job.host},
@@ -102,6 +103,7 @@ Result<HostJob> host_job_from_json(std::string_view text) {
                                 "install the same version on all hosts",
                                 version, kVersion));
     job.program = from_list(in.at("program"));
+    in.at("forks").get_to(job.forks);
     job.directory = from_latin1_utf8(in.at("directory").get<std::string>());
     job.environment = from_list(in.at("environment"));
     in.at("host").get_to(job.host);
@@ -153,6 +155,15 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   set_if_absent("STORMO_THREADS", threads);
   set_if_absent("OMP_NUM_THREADS", threads);
   return out;
+}
+
+bool loads_program_once(const HostJob& job) {
+  static constexpr std::string_view kVariables[] = {"OMP_PROC_BIND", "OMP_PLACES",
+                                                    "GOMP_CPU_AFFINITY", "KMP_AFFINITY"};
+  return job.forks && job.local_size > 1 &&
+         std::ranges::all_of(kVariables, [&](std::string_view name) {
+           return value_of(job.environment, name).empty();
+         });
 }
 
 std::vector<std::string> without_placement(const std::vector<std::string>& environment) {

@@ -17,6 +17,7 @@ namespace stormo::launch {
 /// JSON on the agent's standard input.
 struct HostJob {
   std::vector<std::string> program;
+  bool forks = false;                    ///< see LaunchOptions
   std::string directory;                 ///< working directory of the ranks
   std::vector<std::string> environment;  ///< "NAME=value", without the variables of a single rank
   std::string host;                      ///< display name
@@ -42,6 +43,10 @@ Result<HostJob> host_job_from_json(std::string_view text);
 /// taken from the environment, else computed from `cpus`.
 std::vector<std::string> rank_environment(const HostJob& job, int local_rank, const Cpus& cpus,
                                           int secret_fd);
+
+/// Whether the ranks of the host are forked from one loaded program. Not where libraries choose the
+/// cores of threads when they are loaded, of those that the process then has.
+bool loads_program_once(const HostJob& job);
 
 /// `environment` without the variables for which places_a_rank() is true.
 std::vector<std::string> without_placement(const std::vector<std::string>& environment);

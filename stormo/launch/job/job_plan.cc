@@ -119,6 +119,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     const bool here = plan.shells[i].empty();
     HostJob job;
     job.program = options.program;
+    job.forks = options.forks;
     job.directory = directory.empty() ? "/" : directory;
     job.environment = rank_variables(options, here ? environment : portable(environment));
     job.host = shares[i].name == "localhost" ? own_host_name() : shares[i].name;

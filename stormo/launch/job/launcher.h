@@ -29,8 +29,9 @@ struct RanksToLose {
 /// The program to start, the hosts, and how output is shown.
 struct LaunchOptions {
   std::vector<std::string> program;  ///< looked up in PATH, then its arguments
-  std::optional<int> ranks;          ///< empty: every slot of `hosts`
-  std::string hosts;                 ///< "a:2,b:2"; empty: all ranks on this host
+  bool forks = false;  ///< its main() calls serve_forks(): each host loads it once (fork_server.h)
+  std::optional<int> ranks;  ///< empty: every slot of `hosts`
+  std::string hosts;         ///< "a:2,b:2"; empty: all ranks on this host
   std::string remote_shell = "ssh {host}";
   BindPolicy bind = BindPolicy::kAuto;
   std::string interface;

@@ -36,6 +36,15 @@ int milliseconds(Deadline by) {
   return static_cast<int>(std::min<std::int64_t>(left, 1000));
 }
 
+/// Null: the ranks load the program by themselves, and say what is wrong with it.
+std::unique_ptr<ForkServer> start_fork_server(const HostJob& job, Child program, const Cpus& cpus) {
+  if (!loads_program_once(job)) return nullptr;
+  program.environment = without_placement(rank_environment(job, 0, cpus, -1));
+  program.inherited.reset();
+  auto server = ForkServer::start(std::move(program));
+  return server.ok() ? std::move(*server) : nullptr;
+}
+
 }  // namespace
 
 std::string oversubscription_note(const Cpus& cpus, int local_ranks) {
@@ -71,15 +80,17 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
     common.inherited = secret.get();
   }
   const Cpus cpus = read_cpus();
+  const auto server = start_fork_server(job, common, cpus);
   for (int local_rank = 0; local_rank < job.local_size; ++local_rank)
-    STORMO_RETURN_IF_ERROR(ranks->start_rank(job, local_rank, common, cpus, secret.get()));
+    STORMO_RETURN_IF_ERROR(
+        ranks->start_rank(job, local_rank, common, cpus, secret.get(), server.get()));
   if (const std::string note = oversubscription_note(cpus, job.local_size); !note.empty())
     listener.on_message(job.host, note);
   return ranks;
 }
 
 Status LocalRanks::start_rank(const HostJob& job, int local_rank, const Child& common,
-                              const Cpus& cpus, int secret_fd) {
+                              const Cpus& cpus, int secret_fd, ForkServer* server) {
   const Rank rank = job.first_rank + local_rank;
   Child child = common;
   child.environment = rank_environment(job, local_rank, cpus, secret_fd);
@@ -99,7 +110,7 @@ Status LocalRanks::start_rank(const HostJob& job, int local_rank, const Child& c
     STORMO_ASSIGN_OR_RETURN(err, make_pipe());
     child.error = err.write.get();
   }
-  const Result<pid_t> pid = spawn(child);
+  const Result<pid_t> pid = server != nullptr ? server->spawn(child) : spawn(child);
   if (!pid.ok()) return pid.status().within(fmt::format("rank {} on host {}", rank, job.host));
   Process& process = processes_.emplace_back();
   process.rank = rank;

@@ -8,6 +8,7 @@
 
 #include <stormo/launch/job/host_job.h>
 #include <stormo/launch/job/host_ranks.h>
+#include <stormo/launch/process/fork_server.h>
 #include <stormo/launch/process/memory_kills.h>
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/spawn.h>
@@ -42,8 +43,9 @@ class LocalRanks final : public HostRanks {
   LocalRanks(EventLoop& loop, Orphans& orphans, Guard guard, RankListener& listener)
       : loop_(loop), orphans_(orphans), listener_(listener), guard_(std::move(guard)) {}
 
+  /// `server` forks it; null: it is a process of its own.
   Status start_rank(const HostJob& job, int local_rank, const Child& common, const Cpus& cpus,
-                    int secret_fd);
+                    int secret_fd, ForkServer* server);
   Status watch_output(Rank rank, Stream stream, Descriptor fd);
   void read_output(Output& output);
   void close_output(Output& output);

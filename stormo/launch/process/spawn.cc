@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/close_range.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -17,6 +16,7 @@
 #include <cstring>
 
 #include <stormo/launch/process/orphans.h>
+#include <stormo/launch/process/place.h>
 
 namespace stormo::launch {
 namespace {
@@ -52,35 +52,19 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// Puts `from` on a standard descriptor. The sources lie above 2, so no order can destroy one.
-void place(int from, int to, int pipe) {
-  if (from >= 0 && ::dup2(from, to) < 0) give_up(pipe, "dup2");
-}
-
 /// The arguments of the child, laid out before it is started.
 struct Prepared {
   std::vector<char*> argv;
   std::vector<char*> environment;
-  int null = -1;
+  Place place;
   pid_t parent = 0;
-  bool bind = false;
-  cpu_set_t cpus;
 };
 
 [[noreturn]] void become(const Child& child, const Prepared& prepared, int pipe) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != prepared.parent) ::_exit(127);
-  if (child.group == 0) {
-    if (::setsid() < 0) give_up(pipe, "setsid");
-  } else if (::setpgid(0, child.group) != 0) {
-    give_up(pipe, "setpgid");
-  }
   reset_signals();
-  if (prepared.bind && ::sched_setaffinity(0, sizeof prepared.cpus, &prepared.cpus) != 0)
-    give_up(pipe, "bind to cores");
-  place(child.input >= 0 ? child.input : prepared.null, STDIN_FILENO, pipe);
-  place(child.output, STDOUT_FILENO, pipe);
-  place(child.error, STDERR_FILENO, pipe);
+  if (const char* failed = take_place(prepared.place)) give_up(pipe, failed);
   ::syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
   if (child.inherited) ::fcntl(*child.inherited, F_SETFD, 0);
   ::execve(child.file.c_str(), prepared.argv.data(), prepared.environment.data());
@@ -130,6 +114,7 @@ bool is_started_child(pid_t pid) {
   return std::find(all.begin(), all.end(), pid) != all.end();
 }
 
+void note_child(pid_t pid) { started_children().push_back(pid); }
 void forget_child(pid_t pid) { std::erase(started_children(), pid); }
 
 Result<Pipe> make_pipe() {
@@ -142,12 +127,15 @@ Result<pid_t> spawn(const Child& child) {
   STORMO_ASSIGN_OR_RETURN(Pipe problems, make_pipe());
   const Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.valid()) return errno_error("open /dev/null");
-  Prepared prepared{pointers(child.argv), pointers(child.environment), null.get(),
-                    ::getpid(),           !child.cpus.empty(),         {}};
-  CPU_ZERO(&prepared.cpus);
-  for (const int cpu : child.cpus)
-    if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &prepared.cpus);
-
+  const Prepared prepared{.argv = pointers(child.argv),
+                          .environment = pointers(child.environment),
+                          .place = {.group = child.group,
+                                    .bind = !child.cpus.empty(),
+                                    .cpus = to_cpu_set(child.cpus),
+                                    .input = child.input >= 0 ? child.input : null.get(),
+                                    .output = child.output,
+                                    .error = child.error},
+                          .parent = ::getpid()};
   const pid_t pid = start(child, prepared, problems.write.get());
   if (pid < 0)
     return errno_error("start a process; the limit of processes or memory is reached (ulimit -u)");
@@ -157,7 +145,7 @@ Result<pid_t> spawn(const Child& child) {
   do n = ::read(problems.read.get(), &problem, sizeof problem);
   while (n < 0 && errno == EINTR);
   if (n == 0) {
-    started_children().push_back(pid);
+    note_child(pid);
     return pid;
   }
   ::waitpid(pid, nullptr, 0);
@@ -219,7 +207,7 @@ Result<Guard> Guard::start() {
     kill_job(mark);
   }
   ::setpgid(pid, pid);
-  started_children().push_back(pid);
+  note_child(pid);
   return Guard(pid, std::move(pipe.write), std::move(mark));
 }
 

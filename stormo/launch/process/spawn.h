@@ -32,9 +32,10 @@ struct Child {
 /// child before its program runs.
 Result<pid_t> spawn(const Child& child);
 
-/// Whether spawn() or Guard has started this child. Call forget_child() after waiting for a child.
-/// The list is one per process.
+/// Whether this child was started, by spawn(), a ForkServer or Guard, and is no adopted orphan.
+/// Call forget_child() after waiting for a child. The list is one per process.
 bool is_started_child(pid_t pid);
+void note_child(pid_t pid);
 void forget_child(pid_t pid);
 
 /// A descriptor that becomes readable when the process ends (Linux 5.3).

@@ -15,6 +15,7 @@ using ::testing::Not;
 
 HostJob example() {
   HostJob job;
+  job.forks = true;
   job.program = {"./train", "", "a b", std::string("\xff\xc3\x28\x80 bytes"), "Größe"};
   job.directory = "/work";
   job.environment = {"PATH=/bin", "ODD=\x80\xff", "EMPTY="};
@@ -41,6 +42,7 @@ TEST(HostJob, SurvivesItsJourney) {
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(to_json(*back), text);
   EXPECT_EQ(back->program, job.program);
+  EXPECT_EQ(back->forks, job.forks);
   EXPECT_EQ(back->environment, job.environment);
   EXPECT_EQ(back->secret.bytes(), job.secret.bytes());
   EXPECT_EQ(back->first_rank, 2);
@@ -112,6 +114,26 @@ TEST(RankEnvironment, NeverHoldsTheSecret) {
   const HostJob job = example();
   for (const std::string& e : rank_environment(job, 0, Cpus{{{0}}, {{0}}, 0, 1}, 9))
     EXPECT_THAT(e, Not(HasSubstr(job.secret.to_hex())));
+}
+
+TEST(LoadsProgramOnce, SeveralRanksOfAProgramThatForksUnlessThreadsAreBoundAtLoading) {
+  HostJob job;
+  job.forks = true;
+  job.local_size = 2;
+  EXPECT_TRUE(loads_program_once(job));
+  job.environment = {"OMP_PROC_BIND=", "OMP_NUM_THREADS=2"};
+  EXPECT_TRUE(loads_program_once(job));
+  for (const char* set :
+       {"OMP_PROC_BIND=true", "OMP_PLACES=cores", "GOMP_CPU_AFFINITY=0", "KMP_AFFINITY=compact"}) {
+    job.environment = {set};
+    EXPECT_FALSE(loads_program_once(job)) << set;
+  }
+  job.environment = {};
+  job.local_size = 1;
+  EXPECT_FALSE(loads_program_once(job));
+  job.local_size = 2;
+  job.forks = false;
+  EXPECT_FALSE(loads_program_once(job)) << "a program of a user";
 }
 
 TEST(WithoutPlacement, DropsOuterLaunchers) {

@@ -20,14 +20,16 @@ inline std::string names_of_hosts(int hosts, int ranks) {
   return names;
 }
 
-/// Runs a program as a job of `ranks` ranks with one thread each, in a child process; its exit
-/// code. Between `hosts`, names of this machine, nothing is shared but a network. Only for programs
-/// that have not started threads, nor linked what does: it forks.
+/// Runs a program, whose main() calls serve_forks(), as a job of `ranks` ranks with one thread
+/// each, in a child process; its exit code. Between `hosts`, names of this machine, nothing is
+/// shared but a network. Only for programs that have not started threads, nor linked what does: it
+/// forks.
 inline int run_job(int ranks, const std::vector<std::string>& program, int hosts = 1) {
   const pid_t child = fork();
   if (child == 0) {
     launch::LaunchOptions options;
     options.program = program;
+    options.forks = true;
     options.ranks = ranks;
     if (hosts > 1) options.hosts = names_of_hosts(hosts, ranks);
     options.bind = launch::BindPolicy::kNone;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <stormo/launch/process/fork_server.h>
+
 #include "scenarios.h"
 
 namespace {
@@ -25,6 +27,7 @@ int run(const std::vector<std::string>& arguments) {
 
 // Without the destructors of static objects: those of libtorch take a quarter of a short run.
 int main(int argc, char** argv) {
+  stormo::launch::serve_forks();
   const int code = run({argv + 1, argv + argc});
   std::fflush(nullptr);
   std::_Exit(code);

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <sched.h>
+#include <sys/types.h>
+
+#include <stormo/launch/process/cpus.h>
+
+namespace stormo::launch {
+
+/// What a started process takes on before its program runs.
+struct Place {
+  pid_t group = 0;    ///< process group to enter; 0: a session of its own
+  bool bind = false;  ///< to `cpus`
+  cpu_set_t cpus = {};
+  // descriptors above 2, which become the standard ones
+  int input = -1, output = -1, error = -1;  ///< -1: unchanged
+};
+
+cpu_set_t to_cpu_set(const CpuList& cpus);
+
+/// For the process that calls it. Makes system calls only, so it may run between vfork and exec.
+/// Null, or what failed, with errno.
+const char* take_place(const Place& place);
+
+}  // namespace stormo::launch

@@ -1,0 +1,144 @@
+// Copies of a loaded program: they are as processes that were started by themselves.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include <stormo/base/temporary_folder.h>
+#include <stormo/launch/process/fork_server.h>
+
+namespace stormo::launch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string read_line(int fd) {
+  std::string out;
+  for (char c = 0; !out.ends_with('\n') && ::read(fd, &c, 1) == 1;) out += c;
+  return out;
+}
+
+class ForkServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
+
+  std::string loaded() const { return folder_.path() / "loaded"; }
+  Child program(std::vector<std::string> environment = {"NAME=server"}) const {
+    return {.file = STORMO_FORK_WORKER,
+            .argv = {"worker", loaded()},
+            .environment = std::move(environment),
+            .group = ::getpgrp(),
+            .cpus = {}};
+  }
+  /// Waits for the end of a child.
+  static int status_of(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    forget_child(pid);
+    return status;
+  }
+
+ private:
+  TemporaryFolder folder_ = TemporaryFolder::create("fork-server").take_or_throw();
+};
+
+TEST_F(ForkServerTest, CopiesOfOneLoadedProgramGetWhatTheyWereGiven) {
+  auto server = ForkServer::start(program()).take_or_throw();
+  for (int i = 0; i < 3; ++i) {
+    Pipe out = make_pipe().take_or_throw();
+    Pipe secret = make_pipe().take_or_throw();
+    ASSERT_EQ(::write(secret.write.get(), "key", 3), 3);
+    secret.write.reset();
+    Child child;
+    const std::string name = "rank" + std::to_string(i);
+    child.environment = {"NAME=" + name, "SECRET_FD=" + std::to_string(secret.read.get()),
+                         "WHAT=" + std::to_string(i)};
+    child.output = out.write.get();
+    child.inherited = secret.read.get();
+    child.group = i == 0 ? 0 : ::getpgrp();
+    child.cpus = {read_cpus().cores.front().front()};
+    const pid_t pid = server->spawn(child).take_or_throw();
+    out.write.reset();
+    EXPECT_TRUE(is_started_child(pid));
+    const int group = i == 0 ? pid : ::getpgrp();
+    EXPECT_EQ(read_line(out.read.get()), "name " + name +
+                                             ", server none, secret key, input '', group " +
+                                             std::to_string(group) + ", cpus 1\n");
+    EXPECT_EQ(WEXITSTATUS(status_of(pid)), i);
+  }
+  EXPECT_EQ(read_file(loaded()), ".") << "it was loaded more than once";
+}
+
+// The mark of a job, and a rank's number for whoever looks at it with ps.
+TEST_F(ForkServerTest, ProcShowsTheEnvironmentOfTheCopy) {
+  auto server = ForkServer::start(program({"NAME=server", "JOB=a"})).take_or_throw();
+  for (const bool fits : {true, false}) {
+    Child child;
+    child.environment = {"NAME=rank", "JOB=a", "WHAT=wait",
+                         "FILLER=" + std::string(fits ? 1000 : 100'000, 'x')};
+    Pipe out = make_pipe().take_or_throw();
+    child.output = out.write.get();
+    const pid_t pid = server->spawn(child).take_or_throw();
+    EXPECT_THAT(read_line(out.read.get()), StartsWith("name rank,")) << "it lacks variables";
+    const std::string shown = read_file("/proc/" + std::to_string(pid) + "/environ");
+    EXPECT_THAT(shown, HasSubstr(std::string("JOB=a\0", 6)));
+    if (fits) {
+      EXPECT_THAT(shown, StartsWith(std::string("NAME=rank\0JOB=a\0WHAT=wait\0", 26)));
+    }
+    ::kill(pid, SIGKILL);
+    EXPECT_EQ(WTERMSIG(status_of(pid)), SIGKILL);
+  }
+}
+
+TEST_F(ForkServerTest, CopiesOutliveTheServerButNotTheLauncher) {
+  Pipe pids = make_pipe().take_or_throw();
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    auto server = ForkServer::start(program()).take_or_throw();
+    Child child;
+    child.environment = {"WHAT=wait"};
+    const pid_t pid = server->spawn(child).take_or_throw();
+    server.reset();
+    const bool lives = ::waitpid(pid, nullptr, WNOHANG) == 0;
+    const pid_t told = lives ? pid : 0;
+    [[maybe_unused]] const ssize_t n = ::write(pids.write.get(), &told, sizeof told);
+    ::_exit(0);
+  }
+  pid_t copy = 0;
+  ASSERT_EQ(::read(pids.read.get(), &copy, sizeof copy), static_cast<ssize_t>(sizeof copy));
+  EXPECT_GT(copy, 0) << "it ended with the server";
+  EXPECT_EQ(WEXITSTATUS(status_of(launcher)), 0);
+  EXPECT_EQ(WTERMSIG(status_of(copy)), SIGKILL);  // this process has adopted it
+}
+
+TEST_F(ForkServerTest, SaysWhatFailed) {
+  const auto dead = ForkServer::start(program({"WHAT=die"}));
+  ASSERT_FALSE(dead.ok());
+  EXPECT_THAT(dead.status().message(), HasSubstr("ended while it was loaded"));
+  auto server = ForkServer::start(program()).take_or_throw();
+  Child child;
+  child.group = 1;  // of another session
+  const auto refused = server->spawn(child);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("setpgid"));
+  child.group = ::getpgrp();
+  child.environment = {"WHAT=7"};
+  EXPECT_EQ(WEXITSTATUS(status_of(server->spawn(child).take_or_throw())), 7);
+}
+
+}  // namespace
+}  // namespace stormo::launch
