@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/built.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace stormo::fuzz {
@@ -32,7 +33,8 @@ void check(const Parsed& parsed, Parse parse) {
 std::vector<std::string> seeds() {
   std::vector<std::string> all{to_text(plan::Topology{{2, 2}, {}, {}, 1e-10}),
                                to_text(comm::Selection::defaults())};
-  for (const auto& file : std::filesystem::directory_iterator(STORMO_GOLDEN_DIR)) {
+  for (const auto& file :
+       std::filesystem::directory_iterator(testing::repository() / "tests/golden")) {
     if (file.path().extension() != ".txt") continue;
     std::ifstream in(file.path(), std::ios::binary);
     all.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());

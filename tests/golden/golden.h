@@ -8,13 +8,15 @@
 #include <sstream>
 #include <string>
 
+#include "tests/built.h"
+
 namespace stormo::testing {
 
 /// Expects `text` to equal the file tests/golden/NAME and prints the lines that differ.
 /// To accept a change, run the test once with STORMO_UPDATE_GOLDEN=1 and read `git diff` before
-/// committing it. The program needs STORMO_GOLDEN_DIR (see golden.cmake).
+/// committing it.
 inline void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(STORMO_GOLDEN_DIR) + "/" + name;
+  const std::string path = repository() / "tests/golden" / name;
   if (std::getenv("STORMO_UPDATE_GOLDEN") != nullptr) {
     std::ofstream(path, std::ios::binary) << text;
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -20,7 +21,7 @@ constexpr const char* kOperations[] = {"all_reduce", "reduce", "broadcast", "all
                                        "all_to_all", "barrier"};
 
 Outcome bench(const Words& more) {
-  Words words = {STORMO_PROGRAM, "bench"};
+  Words words = {built("stormo"), "bench"};
   words.insert(words.end(), more.begin(), more.end());
   return run_to_end(words);
 }
@@ -162,7 +163,7 @@ TEST(BenchStep, ListsEverythingWrong) {
 
 #ifdef STORMO_HAVE_TORCH
 TEST(BenchStep, TrainsLikeOneProcessAndGoesOnWithoutPython) {
-  Process p({STORMO_PROGRAM, "bench", "step", "--model", "mlp", "--strategy", "ddp", "-n", "2",
+  Process p({built("stormo"), "bench", "step", "--model", "mlp", "--strategy", "ddp", "-n", "2",
              "--rounds", "1", "--steps", "3", "--json", "--against", "arena,pytorch_ddp",
              "--python", "/bin/false"});
   ASSERT_EQ(p.wait(std::chrono::minutes(1)), 0) << p.err();
@@ -183,7 +184,7 @@ TEST(BenchStep, TrainsLikeOneProcessAndGoesOnWithoutPython) {
 }
 
 TEST(BenchAsync, ComparesStrategiesAndNamesWhoIsAbsent) {
-  Process p({STORMO_PROGRAM,
+  Process p({built("stormo"),
              "bench",
              "async",
              "--model",
@@ -228,7 +229,7 @@ TEST(BenchAsync, ComparesStrategiesAndNamesWhoIsAbsent) {
 }
 
 TEST(BenchAsync, OneSlowWorkerHoldsBackTheOthersOnlyInSync) {
-  Process p({STORMO_PROGRAM, "bench", "async", "--model", "mlp", "--strategy",
+  Process p({built("stormo"), "bench", "async", "--model", "mlp", "--strategy",
              "parameter_server:async,parameter_server:sync", "-n", "2", "--rounds", "1", "--steps",
              "60", "--json", "--slow", "1:10x"});
   ASSERT_EQ(p.wait(std::chrono::minutes(2)), 0) << p.err();

@@ -14,6 +14,7 @@
 #include <stormo/transport/store/store.h>
 
 #include "process.h"
+#include "tests/built.h"
 #include "tests/conformance/at_once.h"
 #include "tests/conformance/every_operation.h"
 
@@ -88,7 +89,7 @@ class FaultInProcesses : public ::testing::TestWithParam<const char*> {
     std::vector<std::unique_ptr<Process>> ranks;
     for (int r = 0; r < kRanks; ++r) {
       ranks.push_back(std::make_unique<Process>(
-          std::vector<std::string>{STORMO_FAULT_WORKER, s.operation, s.hosts, std::to_string(r),
+          std::vector<std::string>{built("fault_worker"), s.operation, s.hosts, std::to_string(r),
                                    std::to_string(kVictim), s.fault, s.moment,
                                    (*server)->address().text, std::to_string(s.heartbeat.count()),
                                    std::to_string(s.deadline.count())},

@@ -11,6 +11,7 @@
 #include <stormo/transport/store/store.h>
 
 #include "process.h"
+#include "tests/built.h"
 #include "tests/conformance/at_once.h"
 
 namespace stormo::testing {
@@ -37,7 +38,7 @@ void run(const Scenario& s) {
   std::vector<std::unique_ptr<Process>> ranks;
   for (int r = 0; r < s.ranks; ++r) {
     ranks.push_back(std::make_unique<Process>(
-        std::vector<std::string>{STORMO_FENCE_WORKER, std::to_string(r), std::to_string(s.ranks),
+        std::vector<std::string>{built("fence_worker"), std::to_string(r), std::to_string(s.ranks),
                                  (*store)->address().text, std::to_string(s.count), s.memory,
                                  s.found_by},
         std::vector<std::string>{"STORMO_TEST_SECRET=" + secret.to_hex()}));

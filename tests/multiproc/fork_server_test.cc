@@ -14,6 +14,8 @@
 #include <stormo/base/temporary_folder.h>
 #include <stormo/launch/process/fork_server.h>
 
+#include "tests/built.h"
+
 namespace stormo::launch {
 namespace {
 
@@ -37,7 +39,7 @@ class ForkServerTest : public ::testing::Test {
 
   std::string loaded() const { return folder_.path() / "loaded"; }
   Child program(std::vector<std::string> environment = {"NAME=server"}) const {
-    return {.file = STORMO_FORK_WORKER,
+    return {.file = testing::built("fork_worker"),
             .argv = {"worker", loaded()},
             .environment = std::move(environment),
             .group = ::getpgrp(),

@@ -16,6 +16,7 @@
 #include <stormo/base/temporary_folder.h>
 
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -43,7 +44,7 @@ class HostRendezvous : public ::testing::Test {
     return out;
   }
   std::unique_ptr<Process> start(int rank, const std::string& mode, const Words& more = {}) const {
-    return std::make_unique<Process>(Words{STORMO_JOB_WORKER, mode}, variables(rank, more));
+    return std::make_unique<Process>(Words{built("job_worker"), mode}, variables(rank, more));
   }
   void expect_a_good_job(const Words& more = {}) {
     const auto one = start(1, "good", more);  // first: it has to wait for rank 0
@@ -140,7 +141,7 @@ TEST_F(HostRendezvous, ALinkInTheFoldersPlaceIsNotFollowed) {
 }
 
 TEST_F(HostRendezvous, ARankWithoutTheSecretOfItsLauncherIsToldSo) {
-  Process rank({STORMO_JOB_WORKER, "good"},
+  Process rank({built("job_worker"), "good"},
                {"STORMO_RANK=0", "STORMO_WORLD_SIZE=2", "STORMO_STORE=unix:stormo-nobody"});
   EXPECT_EQ(rank.wait(), 1);
   EXPECT_THAT(rank.err(), HasSubstr("this rank has none (STORMO_SECRET_FD)"));

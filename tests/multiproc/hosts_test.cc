@@ -14,6 +14,7 @@
 #include <stormo/plan/topology.h>
 #include <stormo/schedule/builders.h>
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -34,8 +35,8 @@ class Hosts : public ::testing::Test {
   void make(int hosts, int ranks_per_host) {
     if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
     name_ = "t" + std::to_string(::getpid() % 1000000);
-    const Outcome up =
-        run_to_end({STORMO_HOSTS, "up", std::to_string(hosts), "--rate", "1gbit", "--name", name_});
+    const Outcome up = run_to_end(
+        {built("hosts"), "up", std::to_string(hosts), "--rate", "1gbit", "--name", name_});
     if (up.status != 0) {
       name_.clear();
       GTEST_SKIP() << "root: cannot make network namespaces: " << up.err;
@@ -46,11 +47,11 @@ class Hosts : public ::testing::Test {
     topology_.host_sizes.assign(static_cast<std::size_t>(hosts), ranks_per_host);
   }
   void TearDown() override {
-    if (!name_.empty()) run_to_end({STORMO_HOSTS, "down", "--name", name_});
+    if (!name_.empty()) run_to_end({built("hosts"), "down", "--name", name_});
   }
 
   Figures measure(const Words& tasks, int sockets = 1) const {
-    Words words = {STORMO_PROGRAM,
+    Words words = {built("stormo"),
                    "run",
                    "-H",
                    list_,
@@ -61,7 +62,7 @@ class Hosts : public ::testing::Test {
                    "--output",
                    "raw",
                    "--",
-                   STORMO_HOSTS_WORKER};
+                   built("hosts_worker")};
     words.insert(words.end(), tasks.begin(), tasks.end());
     words.insert(words.begin() + 2, {"--sockets", std::to_string(sockets)});
     const Outcome o = run_to_end(words);

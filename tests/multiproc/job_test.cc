@@ -9,6 +9,7 @@
 #include <string>
 
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -18,8 +19,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Words = std::vector<std::string>;
 
-const std::string kStormo = STORMO_PROGRAM;
-const std::string kWorker = STORMO_JOB_WORKER;
+const std::string kStormo = built("stormo");
+const std::string kWorker = built("job_worker");
 
 Words job(const std::string& mode, int culprit, const Words& options = {"-n", "3"}) {
   Words argv{kStormo, "run"};

@@ -8,12 +8,14 @@
 
 #include <stormo/base/temporary_folder.h>
 
+#include "tests/built.h"
+
 namespace stormo::testing {
 
 using Words = std::vector<std::string>;
 
-inline const std::string kStormo = STORMO_PROGRAM;
-inline const std::string kWorker = STORMO_LAUNCH_WORKER;
+inline const std::string kStormo = built("stormo");
+inline const std::string kWorker = built("launch_worker");
 
 inline Words stormo_run(const Words& options, const Words& program) {
   Words argv{kStormo, "run"};

@@ -9,6 +9,7 @@
 
 #include "launch_program.h"
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -32,7 +33,7 @@ TEST(OpenFiles, TooFewAreRefusedBeforeAnythingStarts) {
 }
 
 TEST(OpenFiles, WhatIsAskedForIsEnough) {
-  const Words job = stormo_run({"-n", "8"}, {STORMO_JOB_WORKER, "good"});
+  const Words job = stormo_run({"-n", "8"}, {built("job_worker"), "good"});
   const Outcome refused = run_to_end(limited("ulimit -n 100", job));
   ASSERT_EQ(refused.status, 2);
   const std::size_t at = refused.err.find("need ");

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -25,18 +26,18 @@ class Line : public ::testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "root: network namespaces need root";
     name_ = "l" + std::to_string(::getpid() % 1000000);
-    const Outcome up = run_to_end({STORMO_HOSTS, "up", "2", "--name", name_});
+    const Outcome up = run_to_end({built("hosts"), "up", "2", "--name", name_});
     if (up.status != 0) {
       name_.clear();
       GTEST_SKIP() << "root: cannot make network namespaces: " << up.err;
     }
   }
   void TearDown() override {
-    if (!name_.empty()) run_to_end({STORMO_HOSTS, "down", "--name", name_});
+    if (!name_.empty()) run_to_end({built("hosts"), "down", "--name", name_});
     std::filesystem::remove(file_);
   }
   std::vector<std::string> job(const std::string& mode) const {
-    return {STORMO_PROGRAM,
+    return {built("stormo"),
             "run",
             "-H",
             name_ + "-1:1," + name_ + "-2:1",
@@ -47,7 +48,7 @@ class Line : public ::testing::Test {
             "--heartbeat",
             std::to_string(kHeartbeat.count()) + "s",
             "--",
-            STORMO_LINE_WORKER,
+            built("line_worker"),
             mode,
             file_,
             std::to_string(2 * kHeartbeat.count())};

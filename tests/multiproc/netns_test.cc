@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "process.h"
+#include "tests/built.h"
 #include "two_hosts.h"
 
 namespace stormo::testing {
@@ -19,7 +20,7 @@ class Network : public ::testing::TestWithParam<bool> {
     if (!hosts_.problem().empty()) GTEST_SKIP() << "root: " << hosts_.problem();
   }
   std::vector<std::string> run(const std::string& mode) const {
-    return {STORMO_PROGRAM,
+    return {built("stormo"),
             "run",
             "-H",
             hosts_.host(0) + ":2," + hosts_.host(1) + ":2",
@@ -28,7 +29,7 @@ class Network : public ::testing::TestWithParam<bool> {
             "--interface",
             hosts_.bridge() + ",eth0",
             "--",
-            STORMO_LAUNCH_WORKER,
+            built("launch_worker"),
             mode};
   }
 

@@ -9,6 +9,7 @@
 
 #include "launch_program.h"
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -135,8 +136,8 @@ TEST(Orphans, NothingIsLeftInFileSystems) {
       "exit 99; \"$@\"; echo status $?; ls -A /dev/shm /mnt/new | grep -v -e '^/' -e '^$'; exit 0";
   const std::vector<std::pair<Words, int>> programs{
       {{kWorker, "household", "exit1", new_name()}, 1},
-      {{STORMO_JOB_WORKER, "throw", "1"}, 1},  // with Arenas, secrets, and rings between hosts
-      {{STORMO_JOB_WORKER, "good", "1"}, 0}};
+      {{built("job_worker"), "throw", "1"}, 1},  // with Arenas, secrets, and rings between hosts
+      {{built("job_worker"), "good", "1"}, 0}};
   for (const auto& [program, status] : programs) {
     Words words{"/usr/bin/unshare", "-m", "sh", "-c", script, "sh"};
     const Words run = stormo_run({"-H", "localhost:2,127.0.0.1:1"}, program);

@@ -12,6 +12,7 @@
 #include <stormo/base/temporary_folder.h>
 
 #include "process.h"
+#include "tests/built.h"
 #include "two_hosts.h"
 
 namespace stormo::testing {
@@ -43,7 +44,7 @@ class Rendezvous : public ::testing::TestWithParam<bool> {
     words.insert(words.end(), variables.begin(), variables.end());
     for (const char* word : {"ip", "netns", "exec"}) words.emplace_back(word);
     words.push_back(hosts_.host(rank / 2));
-    words.emplace_back(STORMO_JOB_WORKER);
+    words.emplace_back(built("job_worker"));
     words.emplace_back("good");
     return std::make_unique<Process>(words);
   }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "process.h"
+#include "tests/built.h"
 
 namespace stormo::testing {
 namespace {
@@ -27,10 +28,10 @@ class Stall : public ::testing::Test {
 
   Outcome run(const std::string& mode, int rank, const Words& options = {"-n", "3"},
               const std::string& timeout = "1s", const std::string& warning = "500ms") const {
-    Words argv{STORMO_PROGRAM, "run", "--stall-warning", warning, "--stall-timeout", timeout};
+    Words argv{built("stormo"), "run", "--stall-warning", warning, "--stall-timeout", timeout};
     argv.insert(argv.end(), options.begin(), options.end());
     for (const std::string& word :
-         {std::string("--"), std::string(STORMO_STALL_WORKER), mode, std::to_string(rank)}) {
+         {std::string("--"), built("stall_worker"), mode, std::to_string(rank)}) {
       argv.push_back(word);
     }
     return run_to_end(argv, {"STORMO_FLIGHT_FILE=" + flight_});
@@ -129,7 +130,7 @@ TEST_F(Stall, IsFoundUnderAForeignLauncherEvenInTheRankThatServesTheStore) {
   std::vector<std::unique_ptr<Process>> ranks;
   for (const char* rank : {"0", "1"}) {
     ranks.push_back(std::make_unique<Process>(
-        Words{STORMO_STALL_WORKER, "lock", "0"},
+        Words{built("stall_worker"), "lock", "0"},
         Words{std::string("RANK=") + rank, std::string("LOCAL_RANK=") + rank, "WORLD_SIZE=2",
               "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
               "MASTER_PORT=" + std::to_string(::getpid()), "STORMO_STALL_WARNING=500ms",

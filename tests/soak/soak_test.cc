@@ -16,6 +16,7 @@
 
 #include <stormo/base/rng.h>
 
+#include "tests/built.h"
 #include "tests/multiproc/process.h"
 #include "tests/soak/era.h"
 
@@ -177,7 +178,7 @@ TEST(Soak, RanksThatAreProcessesToo) {
     const int n = hosts == "3" ? 3 : 4;
     for (int r = 0; r < n; ++r) {
       ranks.push_back(std::make_unique<testing::Process>(
-          std::vector<std::string>{STORMO_SOAK_RANK, std::to_string(r), hosts,
+          std::vector<std::string>{testing::built("soak_rank"), std::to_string(r), hosts,
                                    stores.back()->address().text, std::to_string(seed),
                                    std::to_string(duration / 1s), is_long ? "262147" : "20011"},
           std::vector<std::string>{"STORMO_TEST_SECRET=" + secret.to_hex()}));

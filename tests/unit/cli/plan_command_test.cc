@@ -22,6 +22,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/built.h"
+
 namespace stormo::cli {
 
 Status search_plans(const PlanOptions&) { return {}; }  // needs libtorch
@@ -91,7 +93,7 @@ std::string read(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-const std::filesystem::path kRoot = std::filesystem::path(STORMO_GOLDEN_DIR) / ".." / "..";
+const std::filesystem::path kRoot = testing::repository();
 
 /// A file of this test's own, removed at its end.
 class TextFile {

@@ -8,6 +8,7 @@
 
 #include "idx_bytes.h"
 #include "scratch.h"
+#include "tests/built.h"
 
 namespace stormo::data {
 namespace {
@@ -96,7 +97,7 @@ TEST_F(Mnist, RefusesImagesOfAnotherSize) {
 TEST(MnistFiles, LoadAsPublished) {
   const char* const chosen = std::getenv("STORMO_TEST_DATA");
   const std::filesystem::path data =
-      chosen != nullptr ? chosen : std::filesystem::path(STORMO_SOURCE_DIR) / "../shared/data";
+      chosen != nullptr ? chosen : testing::repository() / "../shared/data";
   if (!std::filesystem::exists(data / "mnist")) {
     GTEST_SKIP() << "data: no mnist folder in " << data << "; set STORMO_TEST_DATA";
   }

@@ -16,7 +16,7 @@ namespace {
 
 using Order = std::vector<std::int64_t>;
 using Strata = std::vector<std::int32_t>;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 constexpr Sharding kStratifiedKinds[] = {Sharding::kStratified, Sharding::kStrictStratified};
 
@@ -269,10 +269,10 @@ TEST(Sharding, NumbersAreInTheirTenths) {
   std::vector<double> numbers;
   for (int i = 0; i < 40; ++i) numbers.push_back(-i);
   const Strata tenths = tenths_of(numbers);
-  EXPECT_THAT(classes_of(every_index(40), tenths), testing::Each(4));
+  EXPECT_THAT(classes_of(every_index(40), tenths), ::testing::Each(4));
   EXPECT_EQ(tenths.front(), 9);
   EXPECT_EQ(tenths.back(), 0);
-  EXPECT_THAT(tenths_of(std::vector<double>(5, 2.5)), testing::Each(0));
+  EXPECT_THAT(tenths_of(std::vector<double>(5, 2.5)), ::testing::Each(0));
   EXPECT_THAT(tenths_of(std::vector<double>{1, 1, 1, 1, 7}), ElementsAre(0, 0, 0, 0, 1));
 }
 

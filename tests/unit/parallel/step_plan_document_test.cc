@@ -26,12 +26,14 @@
 #include <stormo/parallel/vertical.h>
 #include <stormo/plan/project.h>
 
+#include "tests/built.h"
+
 namespace stormo::parallel {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::filesystem::path kRoot = std::filesystem::path(STORMO_GOLDEN_DIR) / ".." / "..";
+const std::filesystem::path kRoot = testing::repository();
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(kRoot / path, std::ios::binary);

@@ -24,6 +24,7 @@
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/parallel/trust_ratios.h>
 
+#include "tests/built.h"
 #include "tests/golden/golden.h"
 #include "tests/unit/train/plan_run.h"
 
@@ -156,7 +157,8 @@ void execute(const fs::path& path) {
 
 TEST(GoldenPlans, AreExecutedAsTheyStand) {
   std::size_t executed = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(STORMO_GOLDEN_DIR)) {
+  for (const fs::directory_entry& entry :
+       fs::directory_iterator(testing::repository() / "tests/golden")) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with("step_plan_") || entry.path().extension() != ".txt") continue;
     SCOPED_TRACE(name);

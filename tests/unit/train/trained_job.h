@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/built.h"
 #include "tests/unit/train/run_job.h"
 
 // Jobs of the worker program that train the same small problem, and what each of their ranks says.
@@ -37,7 +38,7 @@ struct Placement {
 
 /// Runs a job of the worker program; its exit code.
 inline int run_worker(Placement placement, Words arguments) {
-  arguments.insert(arguments.begin(), STORMO_TRAIN_WORKER);
+  arguments.insert(arguments.begin(), testing::built("train_worker"));
   return run_job(placement.ranks, arguments, placement.hosts);
 }
 
@@ -76,7 +77,7 @@ inline RankFile read_rank(const std::string& folder, int rank) {
 /// Which rank's end the launcher reports depends on who notices first.
 inline constexpr int kAnyFailure = -1;
 
-class DistributedTrainer : public testing::Test {
+class DistributedTrainer : public ::testing::Test {
  protected:
   // Runs the workers; returns what rank 0 wrote, after comparing the end of all ranks with it.
   RankFile train(Placement placement, const Words& arguments, int expected_exit = 0) {
@@ -115,7 +116,7 @@ class DistributedTrainer : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root); }
 
-  std::string root = testing::TempDir() + "stormo_distributed_" + std::to_string(getpid());
+  std::string root = ::testing::TempDir() + "stormo_distributed_" + std::to_string(getpid());
   std::string last_folder;
   int count = 0;
 };
