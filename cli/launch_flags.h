@@ -28,6 +28,8 @@ struct LaunchFlags {
   bool checksum = false;
 
   bool wants_launch() const { return ranks.value_or(1) != 1 || !hosts.empty(); }
+  /// Of this host, where that can be said without asking which hosts there are; else 1.
+  int ranks_here() const { return hosts.empty() ? ranks.value_or(1) : 1; }
 };
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);

@@ -121,7 +121,7 @@ int run_program(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace stormo::cli;
-  stormo::launch::serve_forks();
+  stormo::launch::serve_forks(argc, argv);
   int exit_code = kExitFailed;
   int output_error = 0;
   try {

@@ -13,6 +13,8 @@
 #include <cli/build_facts.h>
 #include <cli/commands.h>
 #include <cli/own_program.h>
+#include <stormo/launch/environment.h>
+#include <stormo/launch/job/local_ranks.h>
 #include <stormo/launch/process/spawn.h>
 
 namespace stormo::cli {
@@ -55,15 +57,30 @@ int hand_over() {
   return kExitUsage;
 }
 
-Result<Answer> ask_train_program(std::vector<std::string> arguments) {
+std::shared_ptr<launch::ForkServer> load_train_program(const std::vector<std::string>& arguments,
+                                                       int ranks) {
+  const auto file = find_train_program();
+  if (!file.ok()) return nullptr;
+  launch::HostJob job;
+  job.forks = true;
+  job.local_size = ranks;
+  job.environment = launch::own_environment();
+  job.program = {*file};
+  job.program.insert(job.program.end(), arguments.begin(), arguments.end());
+  if (!launch::loads_program_once(job)) return nullptr;
+  return launch::load_program(job, ::getpgrp(), launch::read_cpus());
+}
+
+Result<Answer> ask_train_program(std::vector<std::string> arguments, launch::ForkServer* loaded) {
   launch::Child child;
   STORMO_ASSIGN_OR_RETURN(child.file, find_train_program());
   child.argv = std::move(arguments);
   child.argv.insert(child.argv.begin(), child.file);
-  for (char** entry = environ; *entry != nullptr; ++entry) child.environment.emplace_back(*entry);
+  child.environment = launch::own_environment();
   STORMO_ASSIGN_OR_RETURN(launch::Pipe out, launch::make_pipe());
   child.output = out.write.get();
-  STORMO_ASSIGN_OR_RETURN(const pid_t pid, launch::spawn(child));
+  STORMO_ASSIGN_OR_RETURN(const pid_t pid,
+                          loaded != nullptr ? loaded->spawn(child) : launch::spawn(child));
   out.write.reset();
   Answer answer;
   std::array<char, 4096> buffer{};

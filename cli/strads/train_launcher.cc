@@ -38,12 +38,13 @@ int run_strads_train(const StradsTrainArguments& a) {
   if (!words.ok()) return fail(kExitUsage, words.status().message());
   std::vector<std::string> check(words->begin() + 1, words->end());
   check.front() = kCheckStradsCommand;  // in place of "strads train"
-  const AskedCheck asked = ask_check(std::move(check), fail);
+  auto loaded = load_train_program(*words, a.common.launch.ranks_here());
+  const AskedCheck asked = ask_check(std::move(check), loaded.get(), fail);
   if (!asked.run) return asked.exit_code;
   std::vector<std::string> none;  // the check has looked
   launch::LaunchOptions options = to_launch_options(a.common.launch, none);
   options.output = launch::OutputMode::kRaw;
-  set_checked_program(options, *asked.run, *words);
+  set_checked_program(options, *asked.run, *words, std::move(loaded));
   const int code = launch_ranks(options, kName);
   if (code == kExitSaved) say_how_to_continue(asked.run->checkpoint_directory, kName);
   return code;

@@ -10,9 +10,9 @@
 
 namespace stormo::cli {
 
-AskedCheck ask_check(std::vector<std::string> words,
+AskedCheck ask_check(std::vector<std::string> words, launch::ForkServer* loaded,
                      const std::function<int(int, const std::string&)>& fail) {
-  const Result<Answer> answer = ask_train_program(std::move(words));
+  const Result<Answer> answer = ask_train_program(std::move(words), loaded);
   if (!answer.ok()) return {std::nullopt, fail(kExitUsage, answer.status().message())};
   if (answer->signal != 0) {
     const std::string killed = fmt::format(
@@ -31,9 +31,11 @@ AskedCheck ask_check(std::vector<std::string> words,
 }
 
 void set_checked_program(launch::LaunchOptions& options, const CheckedRun& run,
-                         const std::vector<std::string>& words) {
+                         const std::vector<std::string>& words,
+                         std::shared_ptr<launch::ForkServer> loaded) {
   options.program = {run.program};
   options.forks = true;
+  options.loaded = std::move(loaded);
   options.program.insert(options.program.end(), words.begin(), words.end());
   if (!run.library_path.empty()) {
     options.environment.emplace_back("LD_LIBRARY_PATH", run.library_path);

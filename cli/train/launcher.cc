@@ -37,10 +37,11 @@ int fail(const TrainArguments& a, const Status& status) {
 }
 
 int launch_checked(const TrainArguments& a, const CheckedRun& run,
-                   const std::vector<std::string>& words) {
+                   const std::vector<std::string>& words,
+                   std::shared_ptr<launch::ForkServer> loaded) {
   std::vector<std::string> errors;  // none: the check has looked
   launch::LaunchOptions options = train_launch_options(a, errors);
-  set_checked_program(options, run, words);
+  set_checked_program(options, run, words, std::move(loaded));
   options.program.insert(options.program.end(), run.chosen.begin(), run.chosen.end());
   options.may_be_lost = run.may_be_lost;
   const int code = launch_ranks(options, "train");
@@ -56,9 +57,11 @@ int run_train(const TrainArguments& a) {
   if (!words.ok()) return fail(a, words.status());
   std::vector<std::string> check = *words;
   check.front() = kCheckCommand;  // in place of "train"
-  const AskedCheck asked = ask_check(
-      std::move(check), [&a](int code, const std::string& why) { return fail(a, code, why); });
-  return asked.run ? launch_checked(a, *asked.run, *words) : asked.exit_code;
+  auto loaded = load_train_program(*words, a.launch.ranks_here());
+  const AskedCheck asked =
+      ask_check(std::move(check), loaded.get(),
+                [&a](int code, const std::string& why) { return fail(a, code, why); });
+  return asked.run ? launch_checked(a, *asked.run, *words, std::move(loaded)) : asked.exit_code;
 }
 
 }  // namespace stormo::cli

@@ -277,6 +277,12 @@ void read_mpich(transport::Rendezvous& r, Reading& in) {
 
 }  // namespace
 
+std::vector<std::string> own_environment() {
+  std::vector<std::string> out;
+  for (char** e = environ; e && *e; ++e) out.emplace_back(*e);
+  return out;
+}
+
 EnvironmentReader process_environment() {
   return [](std::string_view name) -> std::optional<std::string> {
     const char* value = std::getenv(std::string(name).c_str());

@@ -18,6 +18,9 @@ using EnvironmentReader = std::function<std::optional<std::string>(std::string_v
 /// Reads this process's environment at the time of each call.
 EnvironmentReader process_environment();
 
+/// All variables of this process, "NAME=value".
+std::vector<std::string> own_environment();
+
 /// Reads from the environment how this process finds its job. The first launcher whose variables
 /// are all set is used: Stormo's own, torchrun, a Slurm step, Open MPI, MPICH; else a world of one
 /// rank. docs/environment.md has the table. kInvalidArgument lists all errors. Call it once per

@@ -66,6 +66,7 @@ TEST_F(ForkServerTest, CopiesOfOneLoadedProgramGetWhatTheyWereGiven) {
     secret.write.reset();
     Child child;
     const std::string name = "rank" + std::to_string(i);
+    child.argv = {"worker", "", name};
     child.environment = {"NAME=" + name, "SECRET_FD=" + std::to_string(secret.read.get()),
                          "WHAT=" + std::to_string(i)};
     child.output = out.write.get();
@@ -76,7 +77,7 @@ TEST_F(ForkServerTest, CopiesOfOneLoadedProgramGetWhatTheyWereGiven) {
     out.write.reset();
     EXPECT_TRUE(is_started_child(pid));
     const int group = i == 0 ? pid : ::getpgrp();
-    EXPECT_EQ(read_line(out.read.get()), "name " + name +
+    EXPECT_EQ(read_line(out.read.get()), "2 arguments, last " + name + ", name " + name +
                                              ", server none, secret key, input '', group " +
                                              std::to_string(group) + ", cpus 1\n");
     EXPECT_EQ(WEXITSTATUS(status_of(pid)), i);
@@ -89,12 +90,13 @@ TEST_F(ForkServerTest, ProcShowsTheEnvironmentOfTheCopy) {
   auto server = ForkServer::start(program({"NAME=server", "JOB=a"})).take_or_throw();
   for (const bool fits : {true, false}) {
     Child child;
+    child.argv = {"worker", "x"};
     child.environment = {"NAME=rank", "JOB=a", "WHAT=wait",
                          "FILLER=" + std::string(fits ? 1000 : 100'000, 'x')};
     Pipe out = make_pipe().take_or_throw();
     child.output = out.write.get();
     const pid_t pid = server->spawn(child).take_or_throw();
-    EXPECT_THAT(read_line(out.read.get()), StartsWith("name rank,")) << "it lacks variables";
+    EXPECT_THAT(read_line(out.read.get()), HasSubstr(" name rank,")) << "it lacks variables";
     const std::string shown = read_file("/proc/" + std::to_string(pid) + "/environ");
     EXPECT_THAT(shown, HasSubstr(std::string("JOB=a\0", 6)));
     if (fits) {
@@ -112,9 +114,10 @@ TEST_F(ForkServerTest, CopiesOutliveTheServerButNotTheLauncher) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     auto server = ForkServer::start(program()).take_or_throw();
     Child child;
+    child.argv = {"worker", "x"};
     child.environment = {"WHAT=wait"};
     const pid_t pid = server->spawn(child).take_or_throw();
-    server.reset();
+    server->end();
     const bool lives = ::waitpid(pid, nullptr, WNOHANG) == 0;
     const pid_t told = lives ? pid : 0;
     [[maybe_unused]] const ssize_t n = ::write(pids.write.get(), &told, sizeof told);
@@ -133,6 +136,7 @@ TEST_F(ForkServerTest, SaysWhatFailed) {
   EXPECT_THAT(dead.status().message(), HasSubstr("ended while it was loaded"));
   auto server = ForkServer::start(program()).take_or_throw();
   Child child;
+  child.argv = {"worker", "x"};
   child.group = 1;  // of another session
   const auto refused = server->spawn(child);
   ASSERT_FALSE(refused.ok());

@@ -29,15 +29,16 @@ int main(int argc, char** argv) {
   std::fputc('.', loaded);
   std::fclose(loaded);
   if (text_of("STORMO_FORK_SERVER") != "none" && text_of("WHAT") == "die") return 1;
-  stormo::launch::serve_forks();
+  stormo::launch::serve_forks(argc, argv);
 
   const std::string secret = text_of("SECRET_FD");
   cpu_set_t cpus;
   ::sched_getaffinity(0, sizeof cpus, &cpus);
-  std::printf("name %s, server %s, secret %s, input '%s', group %d, cpus %d\n",
-              text_of("NAME").c_str(), text_of("STORMO_FORK_SERVER").c_str(),
-              secret == "none" ? "none" : read_all(std::stoi(secret)).c_str(),
-              read_all(STDIN_FILENO).c_str(), ::getpgrp(), CPU_COUNT(&cpus));
+  std::printf(
+      "%d arguments, last %s, name %s, server %s, secret %s, input '%s', group %d, cpus %d\n",
+      argc - 1, argv[argc - 1], text_of("NAME").c_str(), text_of("STORMO_FORK_SERVER").c_str(),
+      secret == "none" ? "none" : read_all(std::stoi(secret)).c_str(),
+      read_all(STDIN_FILENO).c_str(), ::getpgrp(), CPU_COUNT(&cpus));
   std::fflush(stdout);
   if (text_of("WHAT") == "wait") ::pause();
   return std::atoi(text_of("WHAT").c_str());

@@ -17,6 +17,10 @@ def libraries_of(pid):
     return {name for name in ("libtorch", "libc10") if f"/{name}" in maps}
 
 
+def children_of(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class TwoProgramsTest(TrainTest):
     def test_stormo_is_not_linked_with_libtorch(self):
         needed = subprocess.run(["ldd", STORMO], capture_output=True, text=True, check=True).stdout
@@ -28,8 +32,12 @@ class TwoProgramsTest(TrainTest):
         process = self.start("mlp.toml", "-n", "2", "steps=20000", "--json")
         self.read_until(process, "step")
         self.assertEqual(libraries_of(process.pid), set())
-        for pid in ranks_of(process).values():
+        ranks = ranks_of(process).values()
+        for pid in ranks:
             self.assertIn("libtorch", libraries_of(pid))
+        names = {pid: pathlib.Path(f"/proc/{pid}/comm").read_text() for pid in children_of(process.pid)}
+        self.assertLessEqual(set(ranks), set(names))
+        self.assertEqual({name for pid, name in names.items() if pid not in ranks}, {"stormo-guard\n"})
         process.terminate()
         process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 143)
@@ -43,7 +51,8 @@ class TwoProgramsTest(TrainTest):
         self.assertEqual(process.returncode, 130)
 
     def start_with_endless_check(self, *arguments):
-        """A launcher, and the process of its check: a program in place of stormo-train that tells its pid and waits."""
+        """A launcher, and the process of its check: a program in place of stormo-train that tells its pid and waits.
+        It is a program of its own and no fork, as OpenMP binds threads."""
         folder = self.folder / "endless"
         folder.mkdir()
         shutil.copy(STORMO, folder)
@@ -52,10 +61,10 @@ class TwoProgramsTest(TrainTest):
         check = folder / "stormo-train"
         check.write_text(f"#!/bin/sh\necho $$ >{folder}/pid\nexec cat {folder}/never\n")
         check.chmod(0o755)
-        process = self.start("mlp.toml", "-n", "2", *arguments, executable=str(folder / "stormo"))
+        process = self.start("mlp.toml", "-n", "2", *arguments, executable=str(folder / "stormo"),
+                             environment={"OMP_PROC_BIND": "false"})
         pid = int((folder / "pid").read_text())  # comes when the check writes
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        self.assertEqual(children, [str(pid)])
+        self.assertEqual(children_of(process.pid), [pid])
         return process, pid
 
     def test_the_check_ends_with_the_launcher(self):

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/launch/environment.h>
 #include <stormo/launch/job/job_plan.h>
 #include <stormo/launch/job/local_ranks.h>
 #include <stormo/launch/job/remote_host.h>
@@ -33,12 +34,6 @@ constexpr int kOutputLost = 1;
 
 std::string to_line(const json& record) {
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> out;
-  for (char** e = environ; e && *e; ++e) out.emplace_back(*e);
-  return out;
 }
 
 /// A program may be started with its standard descriptors closed; files of ours must not land
@@ -74,11 +69,12 @@ DescriptorUse use_of(const JobPlan& plan) {
 /// decisions back.
 class RunningJob final : public RankListener {
  public:
-  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, OutputMode mode)
+  RunningJob(EventLoop& loop, Orphans& orphans, JobPlan plan, const LaunchOptions& options)
       : loop_(loop),
         orphans_(orphans),
         plan_(std::move(plan)),
-        output_(loop, mode),
+        loaded_(options.loaded.get()),
+        output_(loop, options.output),
         supervisor_(places_of(plan_), protocol::Supervisor::Options{}) {}
 
   Result<int> run(std::vector<std::optional<Guard>> guards, SignalReader& signals,
@@ -118,6 +114,7 @@ class RunningJob final : public RankListener {
   EventLoop& loop_;
   Orphans& orphans_;
   JobPlan plan_;
+  ForkServer* loaded_;
   JobOutput output_;
   protocol::Supervisor supervisor_;
   RealClock clock_;
@@ -210,7 +207,7 @@ Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
   for (std::size_t i = 0; i < plan_.hosts.size(); ++i) {
     if (guards[i]) {
       STORMO_ASSIGN_OR_RETURN(auto ranks, LocalRanks::start(loop_, orphans_, plan_.hosts[i],
-                                                            std::move(*guards[i]), *this));
+                                                            std::move(*guards[i]), *this, loaded_));
       hosts_.push_back(std::move(ranks));
     } else {
       STORMO_ASSIGN_OR_RETURN(auto ranks, RemoteHost::start(loop_, plan_.hosts[i], plan_.shells[i],
@@ -218,6 +215,7 @@ Status RunningJob::start_hosts(std::vector<std::optional<Guard>> guards) {
       hosts_.push_back(std::move(ranks));
     }
   }
+  if (loaded_ != nullptr) loaded_->end();
   return {};
 }
 
@@ -283,7 +281,7 @@ Result<int> launch(const LaunchOptions& options) {
     STORMO_ASSIGN_OR_RETURN(Guard guard, Guard::start());
     guards[i].emplace(std::move(guard));
   }
-  RunningJob job(*loop, *orphans, std::move(plan), options.output);
+  RunningJob job(*loop, *orphans, std::move(plan), options);
   return job.run(std::move(guards), *signals, options.on_end);
 }
 

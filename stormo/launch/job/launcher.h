@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <stormo/base/ids.h>
 #include <stormo/base/status.h>
 #include <stormo/launch/process/cpus.h>
+#include <stormo/launch/process/fork_server.h>
 #include <stormo/launch/process/output.h>
 #include <stormo/transport/store/store.h>
 
@@ -30,6 +32,8 @@ struct RanksToLose {
 struct LaunchOptions {
   std::vector<std::string> program;  ///< looked up in PATH, then its arguments
   bool forks = false;  ///< its main() calls serve_forks(): each host loads it once (fork_server.h)
+  /// Has loaded it on this host, and is ended when the ranks are started; null: it is not loaded.
+  std::shared_ptr<ForkServer> loaded;
   std::optional<int> ranks;  ///< empty: every slot of `hosts`
   std::string hosts;         ///< "a:2,b:2"; empty: all ranks on this host
   std::string remote_shell = "ssh {host}";

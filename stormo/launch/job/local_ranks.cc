@@ -36,16 +36,19 @@ int milliseconds(Deadline by) {
   return static_cast<int>(std::min<std::int64_t>(left, 1000));
 }
 
-/// Null: the ranks load the program by themselves, and say what is wrong with it.
-std::unique_ptr<ForkServer> start_fork_server(const HostJob& job, Child program, const Cpus& cpus) {
-  if (!loads_program_once(job)) return nullptr;
-  program.environment = without_placement(rank_environment(job, 0, cpus, -1));
-  program.inherited.reset();
-  auto server = ForkServer::start(std::move(program));
+}  // namespace
+
+std::unique_ptr<ForkServer> load_program(const HostJob& job, pid_t group, const Cpus& cpus) {
+  auto file = find_program(job.program.front(), value_of(job.environment, "PATH"));
+  if (!file.ok()) return nullptr;
+  auto server =
+      ForkServer::start({.file = std::move(*file),
+                         .argv = job.program,
+                         .environment = without_placement(rank_environment(job, 0, cpus, -1)),
+                         .group = group,
+                         .cpus = {}});
   return server.ok() ? std::move(*server) : nullptr;
 }
-
-}  // namespace
 
 std::string oversubscription_note(const Cpus& cpus, int local_ranks) {
   const int cores = cpus.usable_cores();
@@ -58,7 +61,7 @@ std::string oversubscription_note(const Cpus& cpus, int local_ranks) {
 
 Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& orphans,
                                                       HostJob job, Guard guard,
-                                                      RankListener& listener) {
+                                                      RankListener& listener, ForkServer* loaded) {
   if (!job.interface.empty()) {
     STORMO_ASSIGN_OR_RETURN(job.interface, choose_interface(job.interface));
   }
@@ -80,10 +83,12 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
     common.inherited = secret.get();
   }
   const Cpus cpus = read_cpus();
-  const auto server = start_fork_server(job, common, cpus);
+  std::unique_ptr<ForkServer> own;
+  if (loaded == nullptr && loads_program_once(job))
+    own = load_program(job, ranks->guard_.group(), cpus);
+  ForkServer* const server = own != nullptr ? own.get() : loaded;
   for (int local_rank = 0; local_rank < job.local_size; ++local_rank)
-    STORMO_RETURN_IF_ERROR(
-        ranks->start_rank(job, local_rank, common, cpus, secret.get(), server.get()));
+    STORMO_RETURN_IF_ERROR(ranks->start_rank(job, local_rank, common, cpus, secret.get(), server));
   if (const std::string note = oversubscription_note(cpus, job.local_size); !note.empty())
     listener.on_message(job.host, note);
   return ranks;

@@ -18,10 +18,12 @@ namespace stormo::launch {
 /// The ranks of this host: children of this process, in one process group with a guard.
 class LocalRanks final : public HostRanks {
  public:
-  /// Starts all ranks or none. `loop`, `orphans` and `listener` must outlive the result; on_started
-  /// and on_message are called before this returns, the other functions while the loop runs.
+  /// Starts all ranks or none. `loaded` has loaded their program already. `loop`, `orphans` and
+  /// `listener` must outlive the result; on_started and on_message are called before this returns,
+  /// the other functions while the loop runs.
   static Result<std::unique_ptr<LocalRanks>> start(EventLoop& loop, Orphans& orphans, HostJob job,
-                                                   Guard guard, RankListener& listener);
+                                                   Guard guard, RankListener& listener,
+                                                   ForkServer* loaded = nullptr);
   ~LocalRanks() override;
 
   void send_signal(int signal) override;
@@ -64,6 +66,10 @@ class LocalRanks final : public HostRanks {
   std::deque<Output> outputs_;
   bool paused_ = false;
 };
+
+/// Loads the program of the ranks, for which loads_program_once() is true, to be forked in the
+/// session of `group`. Null where that fails: then each rank says what is wrong with its program.
+std::unique_ptr<ForkServer> load_program(const HostJob& job, pid_t group, const Cpus& cpus);
 
 /// A message for the user if ranks share cores on this host; else empty.
 std::string oversubscription_note(const Cpus& cpus, int local_ranks);

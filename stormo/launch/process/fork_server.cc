@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <list>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,16 +33,18 @@ namespace {
 
 /// Its value is the server's end of the socket, and room for the variables of a rank.
 constexpr const char* kControlVariable = "STORMO_FORK_SERVER";
-constexpr std::size_t kRoom = 4096;
+constexpr std::size_t kRoom = 16 * 1024;
+/// A terminal sends them to the launcher, too, which decides.
+constexpr int kOfTerminals[] = {SIGINT, SIGQUIT};
 constexpr useconds_t kAdoptionPollUs = 50;
 constexpr int kMaxLoadingMs = 10'000;
 
-/// Then come `environment_bytes` of "NAME=value", each with a 0 behind it.
+/// Then come the arguments and the environment, each text with a 0 behind it.
 struct Request {
   pid_t launcher = 0;
   Place place;         ///< without descriptors: those come with the request, in this order
   int inherited = -1;  ///< number of a fourth one; -1: none
-  std::size_t environment_bytes = 0;
+  std::size_t arguments_bytes = 0, environment_bytes = 0;
 };
 
 struct Reply {
@@ -76,7 +79,7 @@ bool read_all(int fd, void* data, std::size_t size) {
 }
 
 bool send_request(int control, const Request& request, const std::vector<int>& descriptors,
-                  const std::string& environment) {
+                  const std::string& texts) {
   Request header = request;
   iovec data{&header, sizeof header};
   alignas(cmsghdr) Control buffer{};
@@ -93,15 +96,14 @@ bool send_request(int control, const Request& request, const std::vector<int>& d
   ssize_t n = 0;
   do n = ::sendmsg(control, &message, MSG_NOSIGNAL);
   while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(sizeof header) &&
-         write_all(control, environment.data(), environment.size());
+  return n == static_cast<ssize_t>(sizeof header) && write_all(control, texts.data(), texts.size());
 }
 
 /// A request as the server has it.
 struct Received {
   Request request;
   std::vector<Descriptor> descriptors;
-  std::string environment;
+  std::string arguments, environment;
 };
 
 /// False: the launcher wants no more.
@@ -123,8 +125,10 @@ bool receive_request(int control, Received& out) {
     std::memcpy(numbers.data(), CMSG_DATA(attached), bytes);
     for (std::size_t i = 0; i < bytes / sizeof(int); ++i) out.descriptors.emplace_back(numbers[i]);
   }
+  out.arguments.resize(out.request.arguments_bytes);
   out.environment.resize(out.request.environment_bytes);
-  return read_all(control, out.environment.data(), out.environment.size());
+  return read_all(control, out.arguments.data(), out.arguments.size()) &&
+         read_all(control, out.environment.data(), out.environment.size());
 }
 
 [[noreturn]] void give_up(int control, const char* what) {
@@ -142,16 +146,33 @@ std::span<char> environment_area() {
   return {begin, end};
 }
 
-/// `assignments`: each with a 0 behind it. Into the area, if it has room.
-void set_environment(const std::string& assignments, std::span<char> area) {
-  if (area.size() < assignments.size()) area = {new char[assignments.size()], assignments.size()};
-  static std::vector<char*> pointers;
-  for (std::size_t at = 0; at < assignments.size(); at += std::strlen(&assignments[at]) + 1) {
-    pointers.push_back(area.data() + at);
-  }
+std::string joined(const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& text : texts) out += text + '\0';
+  return out;
+}
+
+/// A copy that stays until the end of the process.
+std::span<char> keep(const std::string& texts) {
+  static std::list<std::string> kept;
+  return kept.emplace_back(texts);
+}
+
+/// Pointers to joined texts, as main() gets them; they stay, too.
+char** texts_in(std::span<char> joined_texts) {
+  static std::list<std::vector<char*>> kept;
+  std::vector<char*>& pointers = kept.emplace_back();
+  for (std::size_t at = 0; at < joined_texts.size(); at += std::strlen(&joined_texts[at]) + 1)
+    pointers.push_back(&joined_texts[at]);
   pointers.push_back(nullptr);
+  return pointers.data();
+}
+
+/// Into the area, if it has room.
+void set_environment(const std::string& assignments, std::span<char> area) {
+  if (area.size() < assignments.size()) area = keep(assignments);
   std::ranges::fill(std::ranges::copy(assignments, area.begin()).out, area.end(), '\0');
-  environ = pointers.data();
+  environ = texts_in(area.first(assignments.size()));
 }
 
 /// The wanted process, which `between` has forked.
@@ -176,6 +197,7 @@ void become(Received& received, pid_t between, int control) {
       give_up(control, "dup2");
     if (given != number) ::close(given);
   }
+  for (const int s : kOfTerminals) ::signal(s, SIG_DFL);
   set_environment(received.environment, area);
   const Reply reply{.pid = ::getpid()};
   if (!write_all(control, &reply, sizeof reply)) ::_exit(127);
@@ -222,6 +244,7 @@ Result<std::unique_ptr<ForkServer>> ForkServer::start(Child program) {
   program.inherited = other.get();
   program.environment.push_back(
       fmt::format("{}={} {}", kControlVariable, other.get(), std::string(kRoom, '.')));
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return errno_error("adopt orphans");
   STORMO_ASSIGN_OR_RETURN(const pid_t pid, launch::spawn(program));
   std::unique_ptr<ForkServer> server(new ForkServer(pid, std::move(own)));
   other.reset();
@@ -235,10 +258,11 @@ Result<std::unique_ptr<ForkServer>> ForkServer::start(Child program) {
   return Status(Code::kPeerLost, fmt::format("'{}' ended while it was loaded", program.file));
 }
 
-ForkServer::~ForkServer() {
+void ForkServer::end() {
+  if (pid_ == 0) return;
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
-  forget_child(pid_);
+  forget_child(std::exchange(pid_, 0));
 }
 
 Result<pid_t> ForkServer::spawn(const Child& child) {
@@ -249,15 +273,15 @@ Result<pid_t> ForkServer::spawn(const Child& child) {
                                   or_else(child.output, STDOUT_FILENO),
                                   or_else(child.error, STDERR_FILENO)};
   if (child.inherited) descriptors.push_back(*child.inherited);
-  std::string environment;
-  for (const std::string& assignment : child.environment) environment += assignment + '\0';
+  const std::string arguments = joined(child.argv), environment = joined(child.environment);
   const Request request{
       .launcher = ::getpid(),
       .place = {.group = child.group, .bind = !child.cpus.empty(), .cpus = to_cpu_set(child.cpus)},
       .inherited = child.inherited.value_or(-1),
+      .arguments_bytes = arguments.size(),
       .environment_bytes = environment.size()};
   Reply reply;
-  if (!send_request(control_.get(), request, descriptors, environment) ||
+  if (!send_request(control_.get(), request, descriptors, arguments + environment) ||
       !read_all(control_.get(), &reply, sizeof reply)) {
     return Status(Code::kPeerLost, "the process that forks ranks has ended");
   }
@@ -269,14 +293,18 @@ Result<pid_t> ForkServer::spawn(const Child& child) {
   return errno_error(reply.what.data());
 }
 
-void serve_forks() {
+void serve_forks(int& argc, char**& argv) {
   const char* const number = std::getenv(kControlVariable);
   if (number == nullptr) return;
   const int control = std::atoi(number);
+  for (const int s : kOfTerminals) ::signal(s, SIG_IGN);
   const char loaded = 1;
   if (!has_one_thread() || !write_all(control, &loaded, sizeof loaded)) ::_exit(1);
   for (Received received; receive_request(control, received); received = {}) {
-    if (fork_one(received, control)) return;
+    if (!fork_one(received, control)) continue;
+    argv = texts_in(keep(received.arguments));
+    argc = static_cast<int>(std::ranges::count(received.arguments, '\0'));
+    return;
   }
   ::_exit(0);
 }

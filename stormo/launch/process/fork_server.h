@@ -14,7 +14,7 @@ namespace stormo::launch {
 /// of processor time to load; a fork of it takes milliseconds, and shares its memory until it is
 /// written to. (Python's multiprocessing has start method "forkserver".)
 ///
-/// The copies become children of this process, which must adopt orphans (orphans.h).
+/// The copies become children of this process, which adopts orphans from then on (orphans.h).
 class ForkServer {
  public:
   /// Starts `program`, whose main() calls serve_forks(). Blocks until it is loaded, at most 10
@@ -22,11 +22,13 @@ class ForkServer {
   static Result<std::unique_ptr<ForkServer>> start(Child program);
   ForkServer(const ForkServer&) = delete;
   ForkServer& operator=(const ForkServer&) = delete;
-  /// Ends the server; the copies go on.
-  ~ForkServer();
+  ~ForkServer() { end(); }
 
-  /// As launch::spawn(), with the program and the arguments of the server in place of the child's.
-  /// A group to enter must be of the server's session.
+  /// Ends the server; the copies go on.
+  void end();
+
+  /// As launch::spawn(), with the program of the server in place of the child's. A group to enter
+  /// must be of the server's session. `ps` shows the arguments of the server.
   Result<pid_t> spawn(const Child& child);
 
  private:
@@ -35,9 +37,9 @@ class ForkServer {
   Descriptor control_;
 };
 
-/// Call it first in main(), before threads are started. Returns at once in a process that was not
-/// started as a ForkServer. A server does not return; each of its copies does, as if it had been
-/// started by itself.
-void serve_forks();
+/// Call it first in main(), before threads are started, with the arguments of main(). Returns at
+/// once in a process that was not started as a ForkServer. A server does not return; each of its
+/// copies does, with its own arguments, as if it had been started by itself.
+void serve_forks(int& argc, char**& argv);
 
 }  // namespace stormo::launch

@@ -27,7 +27,7 @@ int run(const std::vector<std::string>& arguments) {
 
 // Without the destructors of static objects: those of libtorch take a quarter of a short run.
 int main(int argc, char** argv) {
-  stormo::launch::serve_forks();
+  stormo::launch::serve_forks(argc, argv);
   const int code = run({argv + 1, argv + argc});
   std::fflush(nullptr);
   std::_Exit(code);
