@@ -129,7 +129,6 @@ int launch_copies(launch::LaunchOptions options, const Invocation& invocation,
     return kExitFailed;
   }
   options.program = {*program};
-  options.forks = true;
   options.program.insert(options.program.end(), invocation.argv + 1,
                          invocation.argv + invocation.argc);
   return launch_ranks(options, command);

@@ -60,7 +60,8 @@ int hand_over() {
 std::shared_ptr<launch::ForkServer> load_train_program(const std::vector<std::string>& arguments,
                                                        int ranks) {
   const auto file = find_train_program();
-  if (!file.ok()) return nullptr;
+  const pid_t group = ::getpgrp();  // 0: that of a process of another namespace, not to be entered
+  if (!file.ok() || group == 0) return nullptr;
   launch::HostJob job;
   job.forks = true;
   job.local_size = ranks;
@@ -68,7 +69,7 @@ std::shared_ptr<launch::ForkServer> load_train_program(const std::vector<std::st
   job.program = {*file};
   job.program.insert(job.program.end(), arguments.begin(), arguments.end());
   if (!launch::loads_program_once(job)) return nullptr;
-  return launch::load_program(job, ::getpgrp(), launch::read_cpus());
+  return launch::load_program(job, group, launch::read_cpus());
 }
 
 Result<Answer> ask_train_program(std::vector<std::string> arguments, launch::ForkServer* loaded) {

@@ -34,7 +34,7 @@ void set_checked_program(launch::LaunchOptions& options, const CheckedRun& run,
                          const std::vector<std::string>& words,
                          std::shared_ptr<launch::ForkServer> loaded) {
   options.program = {run.program};
-  options.forks = true;
+  options.forks = loaded != nullptr || !options.hosts.empty();
   options.loaded = std::move(loaded);
   options.program.insert(options.program.end(), words.begin(), words.end());
   if (!run.library_path.empty()) {

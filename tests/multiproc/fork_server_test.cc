@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,12 @@ std::string read_line(int fd) {
   return out;
 }
 
+/// The server, where there is no other child.
+pid_t child_of_this_process() {
+  const std::string self = std::to_string(::getpid());
+  return std::stoi(read_file("/proc/self/task/" + self + "/children"));
+}
+
 class ForkServerTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
@@ -59,6 +66,10 @@ class ForkServerTest : public ::testing::Test {
 
 TEST_F(ForkServerTest, CopiesOfOneLoadedProgramGetWhatTheyWereGiven) {
   auto server = ForkServer::start(program()).take_or_throw();
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = 500;  // since the start of the server
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   for (int i = 0; i < 3; ++i) {
     Pipe out = make_pipe().take_or_throw();
     Pipe secret = make_pipe().take_or_throw();
@@ -79,7 +90,7 @@ TEST_F(ForkServerTest, CopiesOfOneLoadedProgramGetWhatTheyWereGiven) {
     const int group = i == 0 ? pid : ::getpgrp();
     EXPECT_EQ(read_line(out.read.get()), "2 arguments, last " + name + ", name " + name +
                                              ", server none, secret key, input '', group " +
-                                             std::to_string(group) + ", cpus 1\n");
+                                             std::to_string(group) + ", cpus 1, files 500\n");
     EXPECT_EQ(WEXITSTATUS(status_of(pid)), i);
   }
   EXPECT_EQ(read_file(loaded()), ".") << "it was loaded more than once";
@@ -142,8 +153,14 @@ TEST_F(ForkServerTest, SaysWhatFailed) {
   ASSERT_FALSE(refused.ok());
   EXPECT_THAT(refused.status().message(), HasSubstr("setpgid"));
   child.group = ::getpgrp();
+  ::kill(child_of_this_process(), SIGTERM);  // as for all of its group: the launcher decides
   child.environment = {"WHAT=7"};
   EXPECT_EQ(WEXITSTATUS(status_of(server->spawn(child).take_or_throw())), 7);
+  server->end();
+  const auto late = server->spawn(child);
+  ASSERT_FALSE(late.ok());
+  EXPECT_THAT(late.status().message(),
+              HasSubstr("ended while it was forked, or the one that forks"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // A program for fork_server_test.cc: `fork_worker FILE`. Appends a byte to FILE when it is loaded,
 // and serves forks. A copy writes what it got into its output, and does what WHAT says.
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -34,11 +35,15 @@ int main(int argc, char** argv) {
   const std::string secret = text_of("SECRET_FD");
   cpu_set_t cpus;
   ::sched_getaffinity(0, sizeof cpus, &cpus);
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
   std::printf(
-      "%d arguments, last %s, name %s, server %s, secret %s, input '%s', group %d, cpus %d\n",
+      "%d arguments, last %s, name %s, server %s, secret %s, input '%s', group %d, cpus %d, files "
+      "%lu\n",
       argc - 1, argv[argc - 1], text_of("NAME").c_str(), text_of("STORMO_FORK_SERVER").c_str(),
       secret == "none" ? "none" : read_all(std::stoi(secret)).c_str(),
-      read_all(STDIN_FILENO).c_str(), ::getpgrp(), CPU_COUNT(&cpus));
+      read_all(STDIN_FILENO).c_str(), ::getpgrp(), CPU_COUNT(&cpus),
+      static_cast<unsigned long>(files.rlim_cur));
   std::fflush(stdout);
   if (text_of("WHAT") == "wait") ::pause();
   return std::atoi(text_of("WHAT").c_str());

@@ -42,6 +42,13 @@ class TwoProgramsTest(TrainTest):
         process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 143)
 
+    def test_a_closed_output_does_not_become_a_file_of_the_launcher(self):
+        for closed in (1, 2):
+            process = subprocess.run([STORMO, "train", "mlp.toml", "-n", "2", "steps=2", "checkpoint.directory="],
+                                     cwd=self.folder, capture_output=True, text=True,
+                                     preexec_fn=lambda fd=closed: os.close(fd))
+            self.assertEqual(process.returncode, 0, process.stderr)
+
     def test_one_rank_is_the_process_that_was_started(self):
         process = self.start("mlp.toml", "steps=20000", "--json")
         self.read_until(process, "step")

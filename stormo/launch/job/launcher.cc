@@ -1,6 +1,5 @@
 #include <stormo/launch/job/launcher.h>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -34,15 +33,6 @@ constexpr int kOutputLost = 1;
 
 std::string to_line(const json& record) {
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
-/// A program may be started with its standard descriptors closed; files of ours must not land
-/// there.
-void fill_standard_descriptors() {
-  int fd = 0;
-  do fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd >= 0) ::close(fd);
 }
 
 std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {

@@ -1,7 +1,9 @@
 #include <stormo/launch/process/descriptors.h>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -40,6 +42,13 @@ Status provide_descriptors(const DescriptorUse& use) {
   if (limit.rlim_cur >= wanted) return {};
   limit.rlim_cur = wanted;
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? Status{} : errno_error("raise ulimit -n");
+}
+
+void fill_standard_descriptors() {
+  int fd = 0;
+  do fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) ::close(fd);
 }
 
 }  // namespace stormo::launch

@@ -22,4 +22,8 @@ std::int64_t descriptors_needed(const DescriptorUse& use);
 /// limit is too low.
 Status provide_descriptors(const DescriptorUse& use);
 
+/// A program may be started with its standard descriptors closed; files of ours must not land
+/// there.
+void fill_standard_descriptors();
+
 }  // namespace stormo::launch

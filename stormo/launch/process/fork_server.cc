@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,35 +27,30 @@
 #include <string>
 #include <vector>
 
+#include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/place.h>
+#include <stormo/transport/net/pass_descriptors.h>
 
 namespace stormo::launch {
 namespace {
 
 /// Its value is the server's end of the socket, and room for the variables of a rank.
 constexpr const char* kControlVariable = "STORMO_FORK_SERVER";
-constexpr std::size_t kRoom = 16 * 1024;
-/// A terminal sends them to the launcher, too, which decides.
-constexpr int kOfTerminals[] = {SIGINT, SIGQUIT};
+constexpr std::size_t kRoom = 4096;
 constexpr useconds_t kAdoptionPollUs = 50;
 constexpr int kMaxLoadingMs = 10'000;
+
+/// The descriptors that come with a request, in this order.
+enum Passed : std::size_t { kOutcome, kInput, kOutput, kError, kInherited };
 
 /// Then come the arguments and the environment, each text with a 0 behind it.
 struct Request {
   pid_t launcher = 0;
-  Place place;         ///< without descriptors: those come with the request, in this order
-  int inherited = -1;  ///< number of a fourth one; -1: none
+  Place place;         ///< without descriptors
+  int inherited = -1;  ///< number of the fifth one; -1: none
+  rlimit files = {};   ///< how many may be open
   std::size_t arguments_bytes = 0, environment_bytes = 0;
 };
-
-struct Reply {
-  pid_t pid = 0;  ///< of the process; 0: there is none
-  int error = 0;
-  std::array<char, 32> what = {};
-};
-
-constexpr std::size_t kMaxDescriptors = 4;
-using Control = std::array<char, CMSG_SPACE(kMaxDescriptors * sizeof(int))>;
 
 bool write_all(int fd, const void* data, std::size_t size) {
   for (const char* p = static_cast<const char*>(data); size > 0;) {
@@ -80,23 +76,10 @@ bool read_all(int fd, void* data, std::size_t size) {
 
 bool send_request(int control, const Request& request, const std::vector<int>& descriptors,
                   const std::string& texts) {
-  Request header = request;
-  iovec data{&header, sizeof header};
-  alignas(cmsghdr) Control buffer{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = buffer.data();
-  message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
-  cmsghdr* const attached = CMSG_FIRSTHDR(&message);
-  attached->cmsg_level = SOL_SOCKET;
-  attached->cmsg_type = SCM_RIGHTS;
-  attached->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(attached), descriptors.data(), descriptors.size() * sizeof(int));
-  ssize_t n = 0;
-  do n = ::sendmsg(control, &message, MSG_NOSIGNAL);
-  while (n < 0 && errno == EINTR);
-  return n == static_cast<ssize_t>(sizeof header) && write_all(control, texts.data(), texts.size());
+  const auto bytes = std::as_bytes(std::span(&request, 1));
+  return transport::send_with_descriptors(control, bytes, descriptors) ==
+             static_cast<ssize_t>(bytes.size()) &&
+         write_all(control, texts.data(), texts.size());
 }
 
 /// A request as the server has it.
@@ -108,34 +91,16 @@ struct Received {
 
 /// False: the launcher wants no more.
 bool receive_request(int control, Received& out) {
-  iovec data{&out.request, sizeof out.request};
-  alignas(cmsghdr) Control buffer{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = buffer.data();
-  message.msg_controllen = buffer.size();
-  ssize_t n = 0;
-  do n = ::recvmsg(control, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
-  while (n < 0 && errno == EINTR);
-  if (n != static_cast<ssize_t>(sizeof out.request)) return false;
-  if (const cmsghdr* attached = CMSG_FIRSTHDR(&message); attached != nullptr) {
-    std::array<int, kMaxDescriptors> numbers{};
-    const std::size_t bytes = attached->cmsg_len - CMSG_LEN(0);
-    std::memcpy(numbers.data(), CMSG_DATA(attached), bytes);
-    for (std::size_t i = 0; i < bytes / sizeof(int); ++i) out.descriptors.emplace_back(numbers[i]);
-  }
+  const auto bytes = std::as_writable_bytes(std::span(&out.request, 1));
+  if (transport::receive_with_descriptors(control, bytes, MSG_WAITALL, out.descriptors) !=
+      static_cast<ssize_t>(bytes.size()))
+    return false;
+  if (out.descriptors.size() != (out.request.inherited >= 0 ? kInherited + 1 : kInherited))
+    return false;
   out.arguments.resize(out.request.arguments_bytes);
   out.environment.resize(out.request.environment_bytes);
   return read_all(control, out.arguments.data(), out.arguments.size()) &&
          read_all(control, out.environment.data(), out.environment.size());
-}
-
-[[noreturn]] void give_up(int control, const char* what) {
-  Reply reply{.error = errno};
-  std::strncpy(reply.what.data(), what, reply.what.size() - 1);
-  write_all(control, &reply, sizeof reply);
-  ::_exit(127);
 }
 
 /// Where the kernel has put the environment of this process; /proc shows it from there.
@@ -175,52 +140,62 @@ void set_environment(const std::string& assignments, std::span<char> area) {
   environ = texts_in(area.first(assignments.size()));
 }
 
+/// Gives the inherited descriptor its number.
+void inherit(Received& received, int& outcome) {
+  const int number = received.request.inherited;
+  if (number < 0) return;
+  const int given = received.descriptors[kInherited].release();
+  if (outcome == number) outcome = ::fcntl(outcome, F_DUPFD_CLOEXEC, number + 1);
+  received.descriptors.clear();  // one of them may have the number
+  if (given == number ? ::fcntl(number, F_SETFD, 0) != 0 : ::dup2(given, number) < 0)
+    give_up(outcome, "dup2");
+  if (given != number) ::close(given);
+}
+
 /// The wanted process, which `between` has forked.
-void become(Received& received, pid_t between, int control) {
+void become(Received& received, pid_t between) {
+  int outcome = received.descriptors[kOutcome].release();
   const std::span<char> area = environment_area();
   while (::getppid() == between) ::usleep(kAdoptionPollUs);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != received.request.launcher) {
     errno = ECHILD;
-    give_up(control, "be adopted");
+    give_up(outcome, "become a child of stormo");
   }
   Place place = received.request.place;
-  place.input = received.descriptors[0].get();
-  place.output = received.descriptors[1].get();
-  place.error = received.descriptors[2].get();
-  if (const char* failed = take_place(place)) give_up(control, failed);
-  if (const int number = received.request.inherited; number >= 0) {
-    const int given = received.descriptors[3].release();
-    if (control == number) control = ::fcntl(control, F_DUPFD_CLOEXEC, number + 1);
-    for (Descriptor& d : received.descriptors) d.reset();  // one of them may have the number
-    if (given == number ? ::fcntl(number, F_SETFD, 0) != 0 : ::dup2(given, number) < 0)
-      give_up(control, "dup2");
-    if (given != number) ::close(given);
-  }
-  for (const int s : kOfTerminals) ::signal(s, SIG_DFL);
+  place.input = received.descriptors[kInput].get();
+  place.output = received.descriptors[kOutput].get();
+  place.error = received.descriptors[kError].get();
+  if (const char* failed = take_place(place)) give_up(outcome, failed);
+  if (::setrlimit(RLIMIT_NOFILE, &received.request.files) != 0) give_up(outcome, "setrlimit");
+  inherit(received, outcome);
   set_environment(received.environment, area);
-  const Reply reply{.pid = ::getpid()};
-  if (!write_all(control, &reply, sizeof reply)) ::_exit(127);
-  ::close(control);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const Outcome started{.pid = ::getpid()};
+  if (::write(outcome, &started, sizeof started) < 0) ::_exit(127);
+  ::close(outcome);
 }
 
 /// True in the wanted process.
-bool fork_one(Received& received, int control) {
+bool fork_one(Received& received) {
+  const int outcome = received.descriptors[kOutcome].get();
   const pid_t between = ::fork();
-  if (between != 0) {
-    if (between < 0) {
-      const Reply reply{.error = errno, .what = {"fork"}};
-      write_all(control, &reply, sizeof reply);
-    } else {
-      ::waitpid(between, nullptr, 0);
-    }
+  if (between < 0) {
+    const Outcome failed{.error = errno, .what = {"fork"}};
+    [[maybe_unused]] const ssize_t n = ::write(outcome, &failed, sizeof failed);
+    return false;
+  }
+  if (between > 0) {
+    ::waitpid(between, nullptr, 0);
     return false;
   }
   const pid_t self = ::getpid();
   const pid_t wanted = ::fork();
-  if (wanted < 0) give_up(control, "fork");
+  if (wanted < 0) give_up(outcome, "fork");
   if (wanted > 0) ::_exit(0);
-  become(received, self, control);
+  become(received, self);
   return true;
 }
 
@@ -233,6 +208,7 @@ bool has_one_thread() {
 }  // namespace
 
 Result<std::unique_ptr<ForkServer>> ForkServer::start(Child program) {
+  fill_standard_descriptors();
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return errno_error("socketpair");
@@ -266,42 +242,49 @@ void ForkServer::end() {
 }
 
 Result<pid_t> ForkServer::spawn(const Child& child) {
+  STORMO_ASSIGN_OR_RETURN(Pipe pipe, make_pipe());
   const Descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.valid()) return errno_error("open /dev/null");
   const auto or_else = [](int fd, int otherwise) { return fd >= 0 ? fd : otherwise; };
-  std::vector<int> descriptors = {or_else(child.input, null.get()),
+  std::vector<int> descriptors = {pipe.write.get(), or_else(child.input, null.get()),
                                   or_else(child.output, STDOUT_FILENO),
                                   or_else(child.error, STDERR_FILENO)};
   if (child.inherited) descriptors.push_back(*child.inherited);
   const std::string arguments = joined(child.argv), environment = joined(child.environment);
-  const Request request{
+  Request request{
       .launcher = ::getpid(),
       .place = {.group = child.group, .bind = !child.cpus.empty(), .cpus = to_cpu_set(child.cpus)},
       .inherited = child.inherited.value_or(-1),
       .arguments_bytes = arguments.size(),
       .environment_bytes = environment.size()};
-  Reply reply;
-  if (!send_request(control_.get(), request, descriptors, arguments + environment) ||
-      !read_all(control_.get(), &reply, sizeof reply)) {
-    return Status(Code::kPeerLost, "the process that forks ranks has ended");
+  if (::getrlimit(RLIMIT_NOFILE, &request.files) != 0) return errno_error("getrlimit");
+  const bool sent = send_request(control_.get(), request, descriptors, arguments + environment);
+  pipe.write.reset();
+  Outcome outcome;
+  if (!sent || !read_outcome(pipe.read.get(), outcome))
+    return Status(Code::kPeerLost, "a process ended while it was forked, or the one that forks");
+  if (outcome.pid > 0) {
+    note_child(outcome.pid);
+    return outcome.pid;
   }
-  if (reply.pid > 0) {
-    note_child(reply.pid);
-    return reply.pid;
-  }
-  errno = reply.error;
-  return errno_error(reply.what.data());
+  const std::string what = outcome.what.data();
+  errno = outcome.error;
+  return errno_error(what == "fork" ? kNoProcess : what);
 }
 
 void serve_forks(int& argc, char**& argv) {
   const char* const number = std::getenv(kControlVariable);
   if (number == nullptr) return;
   const int control = std::atoi(number);
-  for (const int s : kOfTerminals) ::signal(s, SIG_IGN);
+  // those for the launcher's group reach this process, too
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
   const char loaded = 1;
   if (!has_one_thread() || !write_all(control, &loaded, sizeof loaded)) ::_exit(1);
   for (Received received; receive_request(control, received); received = {}) {
-    if (!fork_one(received, control)) continue;
+    if (!fork_one(received)) continue;
+    ::close(control);
     argv = texts_in(keep(received.arguments));
     argc = static_cast<int>(std::ranges::count(received.arguments, '\0'));
     return;

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+
 namespace stormo::launch {
 
 cpu_set_t to_cpu_set(const CpuList& cpus) {
@@ -25,6 +28,20 @@ const char* take_place(const Place& place) {
   const bool all = put(place.input, STDIN_FILENO) && put(place.output, STDOUT_FILENO) &&
                    put(place.error, STDERR_FILENO);
   return all ? nullptr : "dup2";
+}
+
+void give_up(int pipe, const char* what) {
+  Outcome outcome{.error = errno};
+  std::strncpy(outcome.what.data(), what, outcome.what.size() - 1);
+  [[maybe_unused]] const ssize_t n = ::write(pipe, &outcome, sizeof outcome);
+  ::_exit(127);
+}
+
+bool read_outcome(int pipe, Outcome& out) {
+  ssize_t n = 0;
+  do n = ::read(pipe, &out, sizeof out);
+  while (n < 0 && errno == EINTR);
+  return n == static_cast<ssize_t>(sizeof out);
 }
 
 }  // namespace stormo::launch

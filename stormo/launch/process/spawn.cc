@@ -26,22 +26,8 @@ std::vector<pid_t>& started_children() {
   return children;
 }
 
-/// What the child could not do, sent over a pipe that a successful exec closes.
-struct Problem {
-  int error = 0;
-  std::array<char, 32> what{};
-};
-
 /// Everything below runs between vfork and exec, on memory of the parent, where only system calls
-/// are safe.
-[[noreturn]] void give_up(int pipe, const char* what) {
-  Problem problem;
-  problem.error = errno;
-  std::strncpy(problem.what.data(), what, problem.what.size() - 1);
-  [[maybe_unused]] const ssize_t n = ::write(pipe, &problem, sizeof problem);
-  ::_exit(127);
-}
-
+/// are safe. What fails is told over a pipe that a successful exec closes.
 void reset_signals() {
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;
@@ -137,19 +123,15 @@ Result<pid_t> spawn(const Child& child) {
                                     .error = child.error},
                           .parent = ::getpid()};
   const pid_t pid = start(child, prepared, problems.write.get());
-  if (pid < 0)
-    return errno_error("start a process; the limit of processes or memory is reached (ulimit -u)");
+  if (pid < 0) return errno_error(kNoProcess);
   problems.write.reset();
-  Problem problem;
-  ssize_t n = 0;
-  do n = ::read(problems.read.get(), &problem, sizeof problem);
-  while (n < 0 && errno == EINTR);
-  if (n == 0) {
+  Outcome problem;
+  if (!read_outcome(problems.read.get(), problem)) {
     note_child(pid);
     return pid;
   }
   ::waitpid(pid, nullptr, 0);
-  errno = n == sizeof problem ? problem.error : EIO;
+  errno = problem.error;
   return errno_error(fmt::format("{} '{}'", problem.what.data(), child.file));
 }
 

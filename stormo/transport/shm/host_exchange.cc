@@ -14,13 +14,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include <stormo/transport/net/pass_descriptors.h>
 #include <stormo/transport/net/socket.h>
 
 namespace stormo::transport {
 namespace {
 
 constexpr std::size_t kTokenBytes = 16;
-constexpr int kDescriptorsPerMessage = 128;  // the kernel takes at most 253
 
 /// What a rank says when it enters; its arena's descriptor rides along.
 struct Entry {
@@ -53,21 +53,8 @@ Status wait_ready(std::span<pollfd> fds, Deadline by) {
 
 /// Sends `bytes` and descriptors as one packet. Packets are small: they never block for long.
 Status send_packet(int fd, const void* bytes, std::size_t size, std::span<const int> descriptors) {
-  iovec part{const_cast<void*>(bytes), size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsPerMessage)] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!descriptors.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  }
-  if (sendmsg(fd, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) {
+  const std::span<const std::byte> packet(static_cast<const std::byte*>(bytes), size);
+  if (send_with_descriptors(fd, packet, descriptors) != static_cast<ssize_t>(size)) {
     return errno_error("handing memory files to a rank of this host");
   }
   return {};
@@ -78,25 +65,8 @@ Status receive_packet(int fd, void* bytes, std::size_t size, std::vector<Descrip
                       Deadline by) {
   pollfd readable{fd, POLLIN, 0};
   STORMO_RETURN_IF_ERROR(wait_ready({&readable, 1}, by));
-  iovec part{bytes, size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptorsPerMessage)];
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  for (cmsghdr* h = CMSG_FIRSTHDR(&message); got >= 0 && h != nullptr;
-       h = CMSG_NXTHDR(&message, h)) {
-    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < n; ++i) {
-      int received = -1;
-      std::memcpy(&received, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
-      descriptors.emplace_back(received);
-    }
-  }
-  if (got != static_cast<ssize_t>(size) || (message.msg_flags & MSG_CTRUNC) != 0) {
+  const std::span<std::byte> packet(static_cast<std::byte*>(bytes), size);
+  if (receive_with_descriptors(fd, packet, 0, descriptors) != static_cast<ssize_t>(size)) {
     return {Code::kPeerLost, "a rank of this host went away while memory was handed over"};
   }
   return {};
