@@ -69,7 +69,7 @@ std::shared_ptr<launch::ForkServer> load_train_program(const std::vector<std::st
   job.program = {*file};
   job.program.insert(job.program.end(), arguments.begin(), arguments.end());
   if (!launch::loads_program_once(job)) return nullptr;
-  return launch::load_program(job, group, launch::read_cpus());
+  return launch::load_program(job, *file, group, launch::read_cpus());
 }
 
 Result<Answer> ask_train_program(std::vector<std::string> arguments, launch::ForkServer* loaded) {

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <stormo/launch/environment.h>
 #include <stormo/launch/process/signals.h>
 #include <stormo/launch/process/spawn.h>
 
@@ -20,15 +21,11 @@ namespace {
 constexpr int kSilentMilliseconds = 10 * 60 * 1000;
 
 std::vector<std::string> environment_with(const ChildCommand& command) {
-  std::vector<std::string> all;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    bool replaced = false;
-    for (const auto& [name, value] : command.environment)
-      replaced = replaced || text.starts_with(name + "=");
-    if (!replaced) all.emplace_back(text);
+  std::vector<std::string> all = launch::own_environment();
+  for (const auto& [name, value] : command.environment) {
+    std::erase_if(all, [&](const std::string& text) { return text.starts_with(name + "="); });
+    all.push_back(name + "=" + value);
   }
-  for (const auto& [name, value] : command.environment) all.push_back(name + "=" + value);
   return all;
 }
 

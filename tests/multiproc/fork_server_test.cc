@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -71,8 +70,8 @@ TEST_F(ForkServerTest, CopiesOfOneLoadedProgramGetWhatTheyWereGiven) {
   files.rlim_cur = 500;  // since the start of the server
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
   for (int i = 0; i < 3; ++i) {
+    Pipe secret = make_pipe().take_or_throw();  // the first gets the number of the server's socket
     Pipe out = make_pipe().take_or_throw();
-    Pipe secret = make_pipe().take_or_throw();
     ASSERT_EQ(::write(secret.write.get(), "key", 3), 3);
     secret.write.reset();
     Child child;

@@ -38,11 +38,10 @@ int milliseconds(Deadline by) {
 
 }  // namespace
 
-std::unique_ptr<ForkServer> load_program(const HostJob& job, pid_t group, const Cpus& cpus) {
-  auto file = find_program(job.program.front(), value_of(job.environment, "PATH"));
-  if (!file.ok()) return nullptr;
+std::unique_ptr<ForkServer> load_program(const HostJob& job, const std::string& file, pid_t group,
+                                         const Cpus& cpus) {
   auto server =
-      ForkServer::start({.file = std::move(*file),
+      ForkServer::start({.file = file,
                          .argv = job.program,
                          .environment = without_placement(rank_environment(job, 0, cpus, -1)),
                          .group = group,
@@ -85,7 +84,7 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
   const Cpus cpus = read_cpus();
   std::unique_ptr<ForkServer> own;
   if (loaded == nullptr && loads_program_once(job))
-    own = load_program(job, ranks->guard_.group(), cpus);
+    own = load_program(job, common.file, common.group, cpus);
   ForkServer* const server = own != nullptr ? own.get() : loaded;
   for (int local_rank = 0; local_rank < job.local_size; ++local_rank)
     STORMO_RETURN_IF_ERROR(ranks->start_rank(job, local_rank, common, cpus, secret.get(), server));

@@ -67,9 +67,11 @@ class LocalRanks final : public HostRanks {
   bool paused_ = false;
 };
 
-/// Loads the program of the ranks, for which loads_program_once() is true, to be forked in the
-/// session of `group`. Null where that fails: then each rank says what is wrong with its program.
-std::unique_ptr<ForkServer> load_program(const HostJob& job, pid_t group, const Cpus& cpus);
+/// Loads the program of the ranks, for which loads_program_once() is true, from `file`, to be
+/// forked in the session of `group`. Null where that fails: then each rank says what is wrong with
+/// it.
+std::unique_ptr<ForkServer> load_program(const HostJob& job, const std::string& file, pid_t group,
+                                         const Cpus& cpus);
 
 /// A message for the user if ranks share cores on this host; else empty.
 std::string oversubscription_note(const Cpus& cpus, int local_ranks);

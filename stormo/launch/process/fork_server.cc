@@ -179,7 +179,7 @@ void become(Received& received, pid_t between) {
 }
 
 /// True in the wanted process.
-bool fork_one(Received& received) {
+bool fork_one(Received& received, int control) {
   const int outcome = received.descriptors[kOutcome].get();
   const pid_t between = ::fork();
   if (between < 0) {
@@ -191,6 +191,7 @@ bool fork_one(Received& received) {
     ::waitpid(between, nullptr, 0);
     return false;
   }
+  ::close(control);  // an inherited descriptor may get its number
   const pid_t self = ::getpid();
   const pid_t wanted = ::fork();
   if (wanted < 0) give_up(outcome, "fork");
@@ -283,8 +284,7 @@ void serve_forks(int& argc, char**& argv) {
   const char loaded = 1;
   if (!has_one_thread() || !write_all(control, &loaded, sizeof loaded)) ::_exit(1);
   for (Received received; receive_request(control, received); received = {}) {
-    if (!fork_one(received)) continue;
-    ::close(control);
+    if (!fork_one(received, control)) continue;
     argv = texts_in(keep(received.arguments));
     argc = static_cast<int>(std::ranges::count(received.arguments, '\0'));
     return;

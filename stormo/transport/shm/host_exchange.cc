@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include <stormo/transport/net/pass_descriptors.h>
 #include <stormo/transport/net/socket.h>
