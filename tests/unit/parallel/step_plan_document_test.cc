@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,6 +118,19 @@ TEST(PlanDocuments, ShowWhatThePassesMake) {
     const std::string text = i < shown.size() ? shown[i] : std::string();
     EXPECT_TRUE(text == to_text(made[i])) << "block " << i << " must be:\n" << to_text(made[i]);
   }
+}
+
+TEST(PlanDocuments, QuoteThePlanOfStepsThatOverlap) {
+  const std::string plan =
+      to_text(made_by({micro_batches(2), pipeline({.schedule = pipedream_2bw()})}));
+  const std::string page = read("docs/step-plan.md");
+  const std::size_t begin = page.find("```text\n", page.find("## Steps that overlap")) + 8;
+  std::istringstream quoted(page.substr(begin, page.find("```", begin) - begin));
+  int lines = 0;
+  for (std::string line; std::getline(quoted, line); ++lines) {
+    EXPECT_NE(plan.find("\n" + line), std::string::npos) << line;
+  }
+  EXPECT_EQ(lines, 4);
 }
 
 TEST(PlanDocuments, ShowThePartOfARank) {
