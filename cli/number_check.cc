@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <cmath>
 #include <optional>
 #include <string>
 
@@ -29,11 +28,11 @@ CLI::Validator at_least(std::int64_t least) {
   return {check, ""};
 }
 
-CLI::Validator above_zero() {
-  const auto check = [](const std::string& text) {
+CLI::Validator from_to(double least, double most) {
+  const auto check = [least, most](const std::string& text) {
     const auto value = number_in<double>(text);
-    if (value && *value > 0 && std::isfinite(*value)) return std::string();
-    return fmt::format("must be a number greater than 0, not {}", text);
+    if (value && *value >= least && *value <= most) return std::string();
+    return fmt::format("must be a number from {:g} to {:g}, not {}", least, most, text);
   };
   return {check, ""};
 }

@@ -6,9 +6,9 @@
 
 namespace stormo::cli {
 
-/// Checks of options that are numbers without an upper limit, with messages that people can read:
-/// those of CLI11 name the largest double, in 309 digits.
-CLI::Validator at_least(std::int64_t least);  ///< a whole number
-CLI::Validator above_zero();                  ///< any number
+/// Checks of options that are numbers, with messages that people can read: those of CLI11 name the
+/// largest double, in 309 digits.
+CLI::Validator at_least(std::int64_t least);        ///< a whole number
+CLI::Validator from_to(double least, double most);  ///< any number
 
 }  // namespace stormo::cli

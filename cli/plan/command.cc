@@ -32,6 +32,9 @@ CLI::App* add(CLI::App& plan, Invocation& invocation, const std::shared_ptr<Plan
   return command;
 }
 
+/// From a microcontroller to more than any machine: times stay finite, and above 0.
+CLI::Validator gflops_check() { return from_to(1e-3, 1e9); }
+
 /// The forms of `show`, of which one at a time can be asked for.
 void add_forms(CLI::App& show, PlanOptions& o) {
   auto* text = show.add_flag("--text", o.text, "The exact text form, which can be read back");
@@ -50,12 +53,12 @@ void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
         "Of a recipe: train a few steps of one rank here, and take\ntheir times and memory");
     c->add_option("--samples", o.samples,
                   "Samples in a micro-batch of one rank; default: as the recipe\nsays, else 32")
-        ->check(at_least(1));
+        ->check(CLI::Range(1, 1'000'000));
   }
   simulate
       .add_option("--gflops", o.gflops,
                   "What a rank computes a second, where nothing is measured; default: 50")
-      ->check(above_zero());
+      ->check(gflops_check());
   simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
 }
 
@@ -85,7 +88,7 @@ void add_search(CLI::App& plan, Invocation& invocation, const std::shared_ptr<Pl
       ->add_option("--gflops", o->gflops,
                    "Measure nothing: a rank computes as much a second, and its activations\ntake "
                    "no memory")
-      ->check(above_zero());
+      ->check(gflops_check());
   search->add_option("--write", o->write, "A file for the recipe with the fastest strategy");
   search->add_flag("--json", o->json, "One JSON object per line, of all ways that fit");
 }

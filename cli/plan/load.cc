@@ -1,6 +1,7 @@
 #include <cli/plan/load.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -118,7 +119,9 @@ Result<RankRange> parse_ranks(const std::string& text) {
   return range;
 }
 
-Result<Plan> load_plan(const PlanOptions& o) {
+namespace {
+
+Result<Plan> load_any(const PlanOptions& o) {
   if (o.plan.empty()) return invalid_argument("give the name of an algorithm or a file");
   STORMO_ASSIGN_OR_RETURN(const int ranks, single_ranks(o.ranks));
   if (is_recipe(o.plan)) {
@@ -146,6 +149,37 @@ Result<Plan> load_plan(const PlanOptions& o) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(o.plan, ignored)) return parse_plan_file(o);
   return unknown_plan(o.plan);
+}
+
+/// Flags that would change nothing. Defaults are nobody's choice.
+Status check_flags(const PlanOptions& o, bool is_step) {
+  const PlanOptions none;
+  std::vector<std::string_view> idle;
+  const auto look = [&idle](bool is_given, std::string_view flag) {
+    if (is_given) idle.push_back(flag);
+  };
+  if (is_step) {
+    look(o.root != none.root, "--root");
+    look(o.pieces != none.pieces, "--pieces");
+    look(o.bytes != none.bytes, "--bytes");
+  } else {
+    look(o.samples != none.samples, "--samples");
+    look(o.gflops != none.gflops, "--gflops");
+    look(o.measured, "--measured");
+  }
+  if (idle.empty()) return {};
+  return invalid_argument(fmt::format("'{}' is {}: leave out {}, which is for {}", o.plan,
+                                      is_step ? "a training step" : "a collective",
+                                      fmt::join(idle, ", "),
+                                      is_step ? "collectives" : "training steps"));
+}
+
+}  // namespace
+
+Result<Plan> load_plan(const PlanOptions& o) {
+  STORMO_ASSIGN_OR_RETURN(Plan p, load_any(o));
+  STORMO_RETURN_IF_ERROR(check_flags(o, std::holds_alternative<StepInput>(p)));
+  return p;
 }
 
 Result<Schedule> executable(const PlanOptions& o, Schedule s) {

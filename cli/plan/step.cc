@@ -197,8 +197,9 @@ Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const Step
   for (const plan::SegmentShape& s : step.plan.model.segments) {
     const bool split = s.splits_output || !s.sums.forward.empty() || !s.split_windows.empty() ||
                        !s.state_crossings.empty();
-    const double operations = static_cast<double>(s.flops_per_sample * step.samples) /
-                              (split ? slices : 1) / positions / (in_places-- > 0 ? grid : 1);
+    const double operations = static_cast<double>(s.flops_per_sample) *
+                              static_cast<double>(step.samples) / (split ? slices : 1) / positions /
+                              (in_places-- > 0 ? grid : 1);
     known = known || operations > 0;
     times.forward.push_back(operations / (gflops_of(o) * 1e9));
     times.backward.push_back(2 * times.forward.back());

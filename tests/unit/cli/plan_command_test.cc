@@ -384,12 +384,24 @@ TEST(PlanCommand, SaysWhichNumbersAnOptionTakes) {
     EXPECT_EQ(run({"choose", "--cores", wrong}).err,
               "--cores: must be a whole number of at least 1, not " + wrong);
   }
-  for (const std::string wrong : {"0", "-2", "inf", "nan", "x"}) {
+  for (const std::string wrong : {"0", "-2", "inf", "nan", "x", "1e-320", "2e9"}) {
     EXPECT_EQ(run({"simulate", "mirrored", "--gflops", wrong}).err,
-              "--gflops: must be a number greater than 0, not " + wrong);
+              "--gflops: must be a number from 0.001 to 1e+09, not " + wrong);
   }
   EXPECT_EQ(run({"show", "mirrored", "--rank", "0"}).exit_code, kExitOk);
   EXPECT_EQ(run({"simulate", "mirrored", "--gflops", "0.5"}).exit_code, kExitOk);
+}
+
+TEST(PlanCommand, RefusesFlagsThatWouldChangeNothing) {
+  EXPECT_EQ(
+      run({"simulate", "ring_all_reduce", "--samples", "8", "--gflops", "5"}).err,
+      "stormo plan: 'ring_all_reduce' is a collective: leave out --samples, --gflops, which is "
+      "for training steps\n");
+  EXPECT_EQ(run({"cost", "ring_all_reduce", "--measured"}).exit_code, kExitUsage);
+  const Outcome step = run({"cost", "mirrored", "--root", "1", "--pieces", "2", "--bytes", "2KiB"});
+  EXPECT_EQ(step.exit_code, kExitUsage);
+  EXPECT_THAT(step.err,
+              HasSubstr("'mirrored' is a training step: leave out --root, --pieces, --bytes"));
 }
 
 TEST(PlanCommand, DrawsTheTimelineOfAStep) {
