@@ -34,7 +34,8 @@ class BenchAsyncTest(TrainTest):
 
     @unittest.skipUnless(importlib.util.find_spec("tensorflow"), "optional: this Python has no tensorflow")
     def test_tensorflow_does_the_same_work(self):
-        self.same_work("tensorflow_ps", "--tensorflow", sys.executable)
+        for opponent in ("tensorflow_ps", "tensorflow_mirrored"):
+            self.same_work(opponent, "--tensorflow", sys.executable)
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "set-up: this Python has no torch")
     def test_several_workers_of_torch_rpc_learn_beside_a_slow_one(self):

@@ -199,7 +199,7 @@ TEST(BenchAsync, ComparesStrategiesAndNamesWhoIsAbsent) {
              "100",
              "--json",
              "--against",
-             "no_communication,torch_rpc,tensorflow_ps",
+             "no_communication,torch_rpc,tensorflow_ps,tensorflow_mirrored",
              "--python",
              "/bin/false",
              "--tensorflow",
@@ -224,7 +224,7 @@ TEST(BenchAsync, ComparesStrategiesAndNamesWhoIsAbsent) {
   };
   EXPECT_NEAR(last("parameter_server:sync"), last("ddp"), 1e-3);
   EXPECT_NEAR(last("no_communication"), last("ddp"), 1e-3) << "all workers have the same batches";
-  for (const char* name : {"torch_rpc", "tensorflow_ps"})
+  for (const char* name : {"torch_rpc", "tensorflow_ps", "tensorflow_mirrored"})
     EXPECT_THAT(line.at("not_available").at(name).get<std::string>(), HasSubstr("pip install"));
 }
 

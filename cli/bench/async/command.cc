@@ -39,16 +39,16 @@ void add_flags(CLI::App& command, AsyncArguments& a) {
       .add_option("--against", a.against,
                   "no_communication: every worker for itself; torch_rpc: a server over\n"
                   "torch.distributed.rpc; tensorflow_ps: TensorFlow's ParameterServerStrategy;\n"
+                  "tensorflow_mirrored: its MultiWorkerMirroredStrategy;\n"
                   "fast_workers: parameter_server:sync without the worker that is slow")
       ->delimiter(',');
   command.add_option("--slow", a.slow,
                      "Make a worker slow, by waits after its backward. 1:3x: forward and backward\n"
                      "of worker 1 take 3 times as long; turns:3x: of one worker in each step");
   command.add_option("--python", a.python, "An interpreter with torch, for torch_rpc");
-  command.add_option("--tensorflow", a.tensorflow,
-                     "An interpreter with tensorflow, for tensorflow_ps");
+  command.add_option("--tensorflow", a.tensorflow, "An interpreter with tensorflow");
   command.add_option("--tools", a.tools,
-                     "Folder of torch_rpc_step.py and tensorflow_ps_step.py; default: this "
+                     "Folder of torch_rpc_step.py and tensorflow_*_step.py; default: this "
                      "program's");
   CLI::Option* json = command.add_flag("--json", a.json, "One JSON object per model on stdout");
   command

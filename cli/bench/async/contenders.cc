@@ -92,7 +92,9 @@ class Gathering {
       if (name == "no_communication") {
         add_own(name, alone_, site_.ranks, options_.slow, "plain", prefix);
       } else if (name == "tensorflow_ps") {
-        STORMO_RETURN_IF_ERROR(add_tensorflow(prefix));
+        STORMO_RETURN_IF_ERROR(add_tensorflow(name, 1, prefix));
+      } else if (name == "tensorflow_mirrored") {
+        STORMO_RETURN_IF_ERROR(add_tensorflow(name, site_.ranks, prefix));
       } else {
         for (const char* form : {"tensors", "flat"})
           STORMO_RETURN_IF_ERROR(add_torch(form, prefix));
@@ -120,19 +122,21 @@ class Gathering {
     return {};
   }
 
-  /// It starts its workers itself, and speaks for all.
-  Status add_tensorflow(const std::vector<std::string>& prefix) {
+  /// Its script starts the workers. `records`: one for all of them, or one of each.
+  Status add_tensorflow(const std::string& name, int records,
+                        const std::vector<std::string>& prefix) {
     if (job_.model->recipe.front() != "model.kind=mlp")
-      return invalid_argument("tensorflow_ps: its script has fully connected models only");
+      return invalid_argument(name + ": its script has fully connected models only");
     if (options_.slow.any())
-      return invalid_argument("tensorflow_ps: none of its workers can be made slow");
-    const std::string file = site_.tools + "/tensorflow_ps_step.py";
+      return invalid_argument(name + ": none of its workers can be made slow");
+    const std::string file = site_.tools + "/" + name + "_step.py";
     if (::access(file.c_str(), R_OK) != 0)
-      return invalid_argument("tensorflow_ps: " + file + " is missing");
+      return invalid_argument(name + ": " + file + " is missing");
     STORMO_ASSIGN_OR_RETURN(const std::string interpreter,
-                            find_interpreter("tensorflow_ps", arguments_.tensorflow, "tensorflow",
+                            find_interpreter(name, arguments_.tensorflow, "tensorflow",
                                              "tensorflow-cpu", "--tensorflow"));
-    AsyncContender c{.name = "tensorflow_ps", .contender = {.name = "tensorflow_ps"}};
+    AsyncContender c{
+        .name = name, .contender = {.name = name}, .processes = static_cast<std::size_t>(records)};
     append(c.contender.command.words, prefix);
     append(c.contender.command.words,
            {interpreter, file, std::to_string(site_.ranks), inputs_, description_});

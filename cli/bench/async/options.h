@@ -18,8 +18,11 @@ std::span<const StepStrategy> async_strategies();
 struct AsyncOpponent {
   std::string_view name;
 };
-inline constexpr AsyncOpponent kAsyncOpponents[] = {
-    {"no_communication"}, {"fast_workers"}, {"torch_rpc"}, {"tensorflow_ps"}};
+inline constexpr AsyncOpponent kAsyncOpponents[] = {{"no_communication"},
+                                                    {"fast_workers"},
+                                                    {"torch_rpc"},
+                                                    {"tensorflow_ps"},
+                                                    {"tensorflow_mirrored"}};
 
 /// The flags of `stormo bench async`, as written.
 struct AsyncArguments {

@@ -31,12 +31,13 @@ TEST(BenchAsyncOptions, ListsEverythingWrong) {
   a.rounds = -1;
   a.launch.hosts = "a:1,b:1";
   const std::string text = to_async_options(a).status().message();
-  for (const char* part :
-       {"'mpl'", "did you mean mlp?", "'parameter_server:asinc'",
-        "did you mean parameter_server:async?", "parameter_server:backup_workers", "host_shared",
-        "'torch_rcp'", "no_communication, fast_workers, torch_rpc, tensorflow_ps",
-        "--against fast_workers", "--slow: '1:3' is not", "--steps", "--batch", "--rounds",
-        "--hosts"})
+  for (const char* part : {"'mpl'", "did you mean mlp?", "'parameter_server:asinc'",
+                           "did you mean parameter_server:async?",
+                           "parameter_server:backup_workers", "host_shared", "'torch_rcp'",
+                           "no_communication, fast_workers, torch_rpc, tensorflow_ps, "
+                           "tensorflow_mirrored",
+                           "--against fast_workers", "--slow: '1:3' is not", "--steps", "--batch",
+                           "--rounds", "--hosts"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(text, Not(HasSubstr("'cnn'")));
 }
