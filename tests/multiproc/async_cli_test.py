@@ -65,12 +65,16 @@ class AsyncTest(TrainTest):
         self.assertIn(f"the recorded run had {end['weights_hash']}", done.stdout)
 
     def test_a_simulation_with_the_times_of_a_run_is_the_run(self):
-        end = self.end_of("-n", "3", SERVERS, "--record", "record", "strategy.servers=1")
-        simulate = ("simulate", "mlp.toml", "steps=24", SERVERS, "strategy.servers=1", "--times", "record", "--json")
-        done = self.stormo(*simulate)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        simulated = json.loads(done.stdout)
-        self.assertEqual((simulated["workers"], simulated["weights_hash"]), (3, end["weights_hash"]))
+        for policy in ("async", "ssp", "n_softsync", "backup_workers"):
+            with self.subTest(policy):
+                changes = (SERVERS, "strategy.servers=1", f"strategy.policy={policy}")
+                record = f"record_{policy}"
+                end = self.end_of("-n", "3", *changes, "--record", record, "--overwrite")
+                simulate = ("simulate", "mlp.toml", "steps=24", *changes, "--times", record, "--json")
+                done = self.stormo(*simulate)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                simulated = json.loads(done.stdout)
+                self.assertEqual((simulated["workers"], simulated["weights_hash"]), (3, end["weights_hash"]))
         self.assertIn("--workers excludes --times", self.stormo(*simulate, "--workers", "4").stderr)
         done = self.stormo("simulate", "mlp.toml", "--times", "nowhere")
         self.assertEqual(done.returncode, 2)
