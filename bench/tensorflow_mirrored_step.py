@@ -1,8 +1,8 @@
 """The opponent tensorflow_mirrored of `stormo bench async`: TensorFlow's MultiWorkerMirroredStrategy.
 
-Arguments: WORKERS INPUTS_FILE DESCRIPTION. This process starts the workers. Each has all parameters, and a step ends with
-a sum of the gradients over all workers (a ring over gRPC) and plain SGD by their mean. Only fully connected models. Every
-worker prints one JSON object.
+Arguments: WORKERS INPUTS_FILE DESCRIPTION. This process starts the workers. Each has all parameters, and a step ends
+with a sum of the gradients over all workers (a ring over gRPC) and plain SGD by their mean. Only fully connected
+models. Every worker prints one JSON object.
 """
 import json
 import os
@@ -74,7 +74,9 @@ def main():
             config = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}})
             processes.append(subprocess.Popen([sys.executable, __file__, str(i), *sys.argv[1:]],
                                               env={**os.environ, "TF_CONFIG": config}))
-        failed = [p.returncode for p in processes if p.wait() != 0]
+        # one that fails leaves the others waiting for it
+        while not (failed := any(p.poll() for p in processes)) and any(p.poll() is None for p in processes):
+            time.sleep(0.05)
     finally:
         for p in processes:
             p.kill()
