@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from tensorflow_ps_step import free_addresses, number, read_inputs
+from tensorflow_ps_step import free_addresses, loss_of, number, read_inputs
 import numpy
 import tensorflow as tf
 
@@ -30,9 +30,7 @@ def make_step(strategy, layers, lr, workers):
 
     def train_batch(x, targets):
         with tf.GradientTape() as tape:
-            for i, (matrix, bias) in enumerate(weights):
-                x = tf.nn.bias_add(tf.matmul(tf.nn.relu(x) if i else x, matrix), bias)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, x))
+            loss = loss_of(weights, x, targets)
         tf.distribute.get_replica_context().merge_call(update_all, args=(tape.gradient(loss, variables),))
         return loss
 

@@ -58,6 +58,12 @@ def read_inputs(path, description):
     return layers, batches
 
 
+def loss_of(weights, x, targets):
+    for i, (matrix, bias) in enumerate(weights):
+        x = tf.nn.bias_add(tf.matmul(tf.nn.relu(x) if i else x, matrix), bias)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, x))
+
+
 def make_step(strategy, layers, lr):
     with strategy.scope():
         weights = [(tf.Variable(matrix), tf.Variable(bias)) for matrix, bias in layers]
@@ -65,9 +71,7 @@ def make_step(strategy, layers, lr):
 
     def train_batch(x, targets):
         with tf.GradientTape() as tape:
-            for i, (matrix, bias) in enumerate(weights):
-                x = tf.nn.bias_add(tf.matmul(tf.nn.relu(x) if i else x, matrix), bias)
-            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, x))
+            loss = loss_of(weights, x, targets)
         for variable, gradient in zip(variables, tape.gradient(loss, variables)):
             tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=lr, delta=gradient)
         return loss

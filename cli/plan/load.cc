@@ -40,6 +40,29 @@ StepInput step_of_plan(const PlanOptions& o, plan::StepPlan plan, std::vector<in
   return step;
 }
 
+/// Flags that would change nothing. Defaults are nobody's choice.
+Status check_flags(const PlanOptions& o, bool is_step) {
+  const PlanOptions none;
+  std::vector<std::string_view> idle;
+  const auto look = [&idle](bool is_given, std::string_view flag) {
+    if (is_given) idle.push_back(flag);
+  };
+  if (is_step) {
+    look(o.root != none.root, "--root");
+    look(o.pieces != none.pieces, "--pieces");
+    look(o.bytes != none.bytes, "--bytes");
+  } else {
+    look(o.samples != none.samples, "--samples");
+    look(o.gflops != none.gflops, "--gflops");
+    look(o.measured, "--measured");
+  }
+  if (idle.empty()) return {};
+  return invalid_argument(fmt::format("'{}' is {}: leave out {}, which is for {}", o.plan,
+                                      is_step ? "a training step" : "a collective",
+                                      fmt::join(idle, ", "),
+                                      is_step ? "collectives" : "training steps"));
+}
+
 Result<Plan> parse_plan_file(const PlanOptions& o) {
   const std::string& path = o.plan;
   STORMO_ASSIGN_OR_RETURN(const std::string text, read_file(path));
@@ -50,11 +73,13 @@ Result<Plan> parse_plan_file(const PlanOptions& o) {
     if (at != std::string::npos) at = text.find_first_not_of(" \t\r\n", at);
   }
   if (at != std::string::npos && std::string_view(text).substr(at).starts_with("step_plan")) {
+    STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/true));
     auto p = plan::parse_step_plan(text);
     if (!p.ok()) return p.status().within(path);
     STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, p->mesh.size()));
     return Plan(step_of_plan(o, std::move(*p), t.host_sizes));
   }
+  STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/false));
   auto s = plan::parse_schedule(text);
   if (!s.ok()) return s.status().within(path);
   return Plan(std::move(*s));
@@ -119,12 +144,11 @@ Result<RankRange> parse_ranks(const std::string& text) {
   return range;
 }
 
-namespace {
-
-Result<Plan> load_any(const PlanOptions& o) {
+Result<Plan> load_plan(const PlanOptions& o) {
   if (o.plan.empty()) return invalid_argument("give the name of an algorithm or a file");
   STORMO_ASSIGN_OR_RETURN(const int ranks, single_ranks(o.ranks));
   if (is_recipe(o.plan)) {
+    STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/true));
     STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, ranks));
     STORMO_ASSIGN_OR_RETURN(StepInput step, load_recipe_step(o, t.host_sizes));
     return Plan(std::move(step));
@@ -135,6 +159,7 @@ Result<Plan> load_any(const PlanOptions& o) {
   const std::vector<std::string>& strategies = parallel::strategy_names();
   const auto strategy = std::find(strategies.begin(), strategies.end(), o.plan);
   if (strategy != strategies.end()) {
+    STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/true));
     const auto kind = static_cast<parallel::Strategy::Kind>(strategy - strategies.begin());
     STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, ranks));
     auto p = parallel::plan_for({.kind = kind}, sample_model(), {.ranks_per_host = t.host_sizes});
@@ -142,6 +167,7 @@ Result<Plan> load_any(const PlanOptions& o) {
     return Plan(step_of_plan(o, std::move(*p), t.host_sizes));
   }
   if (const auto builder = schedule::find_builder(o.plan); builder.ok()) {
+    STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/false));
     auto s = (*builder)->build(ranks, o.hosts, o.root, o.pieces);
     if (!s.ok()) return s.status();
     return Plan(std::move(*s));
@@ -149,37 +175,6 @@ Result<Plan> load_any(const PlanOptions& o) {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(o.plan, ignored)) return parse_plan_file(o);
   return unknown_plan(o.plan);
-}
-
-/// Flags that would change nothing. Defaults are nobody's choice.
-Status check_flags(const PlanOptions& o, bool is_step) {
-  const PlanOptions none;
-  std::vector<std::string_view> idle;
-  const auto look = [&idle](bool is_given, std::string_view flag) {
-    if (is_given) idle.push_back(flag);
-  };
-  if (is_step) {
-    look(o.root != none.root, "--root");
-    look(o.pieces != none.pieces, "--pieces");
-    look(o.bytes != none.bytes, "--bytes");
-  } else {
-    look(o.samples != none.samples, "--samples");
-    look(o.gflops != none.gflops, "--gflops");
-    look(o.measured, "--measured");
-  }
-  if (idle.empty()) return {};
-  return invalid_argument(fmt::format("'{}' is {}: leave out {}, which is for {}", o.plan,
-                                      is_step ? "a training step" : "a collective",
-                                      fmt::join(idle, ", "),
-                                      is_step ? "collectives" : "training steps"));
-}
-
-}  // namespace
-
-Result<Plan> load_plan(const PlanOptions& o) {
-  STORMO_ASSIGN_OR_RETURN(Plan p, load_any(o));
-  STORMO_RETURN_IF_ERROR(check_flags(o, std::holds_alternative<StepInput>(p)));
-  return p;
 }
 
 Result<Schedule> executable(const PlanOptions& o, Schedule s) {
