@@ -5,6 +5,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -72,6 +73,7 @@ class WorkerRanksTest(TrainTest):
     def lost(self, number, *arguments, by=signal.SIGKILL):
         """Exit code, records, stderr and seconds of a run of 3 workers of two ranks each and a server, after a signal
         to rank `number`."""
+        shutil.rmtree(self.folder / "run", ignore_errors=True)  # what is there is this run's
         run = self.start("mlp.toml", "--json", *LONG, "train.global_batch=12", "-n", "7", *RANKS, *SERVER,
                          "--overwrite", *arguments)
         self.read_until(run, "step", 30)
