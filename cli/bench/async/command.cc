@@ -21,9 +21,11 @@ void add_flags(CLI::App& command, AsyncArguments& a) {
       ->delimiter(',')
       ->capture_default_str();
   command
-      .add_option("--strategy", a.strategies,
-                  "How to train: parameter_server:POLICY, or a name of bench step; several are\n"
-                  "compared with the first one")
+      .add_option(
+          "--strategy", a.strategies,
+          "How to train: parameter_server:POLICY, parameter_server:in_place (async without\n"
+          "versions or locks), or a name of bench step; several are compared with the first\n"
+          "one")
       ->delimiter(',')
       ->capture_default_str();
   // 0 is what they are without the flag

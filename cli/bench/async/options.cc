@@ -84,6 +84,9 @@ std::span<const StepStrategy> async_strategies() {
       all.push_back({name,
                      {"strategy.kind=parameter_server",
                       "strategy.policy=" + name.substr(name.find(':') + 1)}});
+    all.push_back(
+        {"parameter_server:in_place",
+         {"strategy.kind=parameter_server", "strategy.policy=async", "strategy.updates=in_place"}});
     all.insert(all.end(), step_strategies().begin(), step_strategies().end());
     return all;
   }();

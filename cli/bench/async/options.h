@@ -11,7 +11,8 @@
 
 namespace stormo::cli {
 
-/// Those of `stormo bench step`, and parameter_server with each policy: "parameter_server:ssp".
+/// Those of `stormo bench step`, parameter_server with each policy: "parameter_server:ssp", and
+/// "parameter_server:in_place": async, without versions or locks.
 std::span<const StepStrategy> async_strategies();
 
 /// The systems that may be asked for beside Stormo.
