@@ -122,15 +122,21 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
                            train::RecipeData data, const std::vector<launch::HostShare>& shares,
                            std::uint64_t available_bytes) {
   SoundRun run{.ranks = ranks_of(shares), .recipe = parsed.recipe, .data = std::move(data)};
-  STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data.preprocessing));
-  if (run.recipe.train.strategy.kind == train::Strategy::Kind::kAuto) {
+  const auto make_task = [&](bool computes) {
+    return train::make_task(
+        run.recipe, run.data.preprocessing,
+        computes ? train::InitialValues::kNow : train::initial_values(run.recipe.train.strategy));
+  };
+  const bool is_auto = run.recipe.train.strategy.kind == train::Strategy::Kind::kAuto;
+  STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*computes=*/is_auto || a.dry_run));
+  if (is_auto) {
     STORMO_ASSIGN_OR_RETURN(
         run.chosen, choose_strategy(run.recipe, run.task, run.data, shares, available_bytes));
     TrainArguments with_keys = a;
     with_keys.overrides.insert(with_keys.overrides.end(), run.chosen.begin(), run.chosen.end());
     run.recipe = recipe_of(with_keys).recipe;
     // a search trains some steps
-    STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data.preprocessing));
+    STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*computes=*/a.dry_run));
   }
   STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, run.task, shares, available_bytes));
   return run;

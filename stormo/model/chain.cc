@@ -7,9 +7,19 @@
 #include <ATen/ops/arange.h>
 
 #include <stormo/base/check.h>
+#include <stormo/tensor/generator.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/tensor/model_shape.h>
 
 namespace stormo::model {
+namespace {
+
+thread_local bool values_later = false;
+
+}  // namespace
+
+ValuesLater::ValuesLater() : before_(std::exchange(values_later, true)) {}
+ValuesLater::~ValuesLater() { values_later = before_; }
 
 torch::Tensor Segment::positions(std::int64_t count) const {
   const bool in_parts = ranks_ != nullptr && ranks_->sequence_parallel();
@@ -25,6 +35,69 @@ void Chain::append(std::string name, std::shared_ptr<Segment> segment) {
   STORMO_CHECK(segment != nullptr, "a chain holds no null segment");
   segments_.push_back(register_module(name, std::move(segment)));
   names_.push_back(std::move(name));
+  origins_.emplace_back();
+}
+
+Chain::Origin Chain::origin_of(std::function<std::shared_ptr<Segment>()> make) {
+  return values_later ? Origin{std::move(make), tensor::generator_state()} : Origin();
+}
+
+// What it borrows, an earlier segment has left out. Parts of one storage keep their values.
+void Chain::leave_out_values(Origin origin) {
+  const auto is_whole_storage = [](const torch::Tensor& p) {
+    return p.storage_offset() == 0 && p.storage().nbytes() == p.nbytes();
+  };
+  const std::vector<torch::Tensor> parameters = segments_.back()->parameters();
+  if (origin.make == nullptr || !std::ranges::all_of(parameters, is_whole_storage)) return;
+  for (const torch::Tensor& p : parameters) tensor::set_memory(p, false);
+  origins_.back() = std::move(origin);
+}
+
+bool Chain::lacks_values() const {
+  return std::ranges::any_of(origins_, [](const Origin& o) { return o.make != nullptr; });
+}
+
+void Chain::make_values(std::size_t segment) {
+  STORMO_CHECK(lacks_values(segment), "values are made once");
+  const torch::NoGradGuard no_grad;
+  const Origin origin = origins_[segment];
+  give_memory(segment);
+  const tensor::GeneratorAt same_numbers(origin.generator);
+  const auto made = origin.make();
+  const auto values = made->parameters();
+  const auto parameters = segments_[segment]->parameters();
+  for (std::size_t i = 0; i < values.size(); ++i) parameters[i].copy_(values[i]);
+}
+
+void Chain::make_values() {
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    if (lacks_values(i)) make_values(i);
+  }
+}
+
+void Chain::give_memory(std::size_t segment) {
+  for (const torch::Tensor& p : segments_[segment]->parameters()) tensor::set_memory(p, true);
+  origins_[segment] = {};
+}
+
+void Chain::convert_lacking(torch::Dtype type) {
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    if (!lacks_values(i)) continue;
+    for (torch::Tensor& p : segments_[i]->parameters()) {
+      p.set_data(tensor::without_memory(p.sizes(), type));
+    }
+  }
+}
+
+// A tensor of that type is left as it is.
+void Chain::to(torch::Dtype type, bool non_blocking) {
+  convert_lacking(type);
+  Module::to(type, non_blocking);
+}
+
+void Chain::to(torch::Device device, torch::Dtype type, bool non_blocking) {
+  convert_lacking(type);
+  Module::to(device, type, non_blocking);
 }
 
 torch::Tensor Chain::forward(torch::Tensor x) {

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <concepts>
+#include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -89,6 +93,21 @@ class Segment : public torch::nn::Module {
   const tensor::Grid* grid_ = nullptr;
 };
 
+/// While it lives, models that this thread makes get no values: parameters have sizes, but no
+/// memory. What has parts of such a model makes the values of one segment at a time
+/// (Chain::make_values()), so that no process needs memory for all of them. They are the values
+/// that the model would have got at once, bit for bit.
+class ValuesLater {
+ public:
+  ValuesLater();
+  ~ValuesLater();
+  ValuesLater(const ValuesLater&) = delete;
+  ValuesLater& operator=(const ValuesLater&) = delete;
+
+ private:
+  bool before_;
+};
+
 /// A model as a chain of Segments, written for one device, that is also a plain module:
 /// parameters() and named_parameters() are those of the segments, in order; forward() runs all of
 /// them.
@@ -97,6 +116,8 @@ class Chain : public torch::nn::Module {
   /// Runs all segments.
   torch::Tensor forward(torch::Tensor x);
   const std::vector<std::shared_ptr<Segment>>& segments() const { return segments_; }
+  /// Names of parameters and buffers of a segment begin with its name and a point.
+  const std::vector<std::string>& segment_names() const { return names_; }
   plan::ModelShape shape() const;
   /// The same, with how ranks can compute it together (Segment::split_form(), context_form(),
   /// place_form()).
@@ -108,13 +129,50 @@ class Chain : public torch::nn::Module {
   /// Segment::compute_places_with() of all segments.
   void compute_places_with(const tensor::Grid* ranks);
 
+  /// Whether the parameters of a segment have never had values; see ValuesLater.
+  bool lacks_values(std::size_t segment) const { return origins_[segment].make != nullptr; }
+  bool lacks_values() const;
+  /// Makes the values of the parameters of a segment that lacks them. Its memory is needed twice
+  /// meanwhile.
+  void make_values(std::size_t segment);
+  /// Of all segments that lack them.
+  void make_values();
+  /// Memory for the parameters of a segment that lacks values; the caller writes them.
+  void give_memory(std::size_t segment);
+  using torch::nn::Module::to;
+  /// Also of a model that lacks values.
+  void to(torch::Dtype type, bool non_blocking = false) override;
+  void to(torch::Device device, torch::Dtype type, bool non_blocking = false) override;
+
  protected:
   explicit Chain(std::string name) : torch::nn::Module(std::move(name)) {}
+  /// Appends a segment that has its values, also under ValuesLater.
   void append(std::string name, std::shared_ptr<Segment> segment);
+  /// Appends what `make` makes, and returns it. `make` may be called a second time: it depends on
+  /// nothing that changes but libtorch's random generator. Parameters that it borrows are owned by
+  /// earlier segments. Under ValuesLater it keeps its values where several parameters share memory.
+  template <std::invocable Make>
+  auto append(std::string name, Make make) {
+    Origin origin = origin_of(make);
+    auto segment = make();
+    append(std::move(name), segment);
+    leave_out_values(std::move(origin));
+    return segment;
+  }
 
  private:
+  /// How a segment is made that lacks values; else empty.
+  struct Origin {
+    std::function<std::shared_ptr<Segment>()> make = {};
+    torch::Tensor generator = {};  ///< the state of libtorch's generator before
+  };
+  static Origin origin_of(std::function<std::shared_ptr<Segment>()> make);
+  void leave_out_values(Origin origin);
+  void convert_lacking(torch::Dtype type);
+
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<Segment>> segments_;
+  std::vector<Origin> origins_;
 };
 
 /// For a training loop of your own: every segment of `model` computes with `ranks` from now on, and

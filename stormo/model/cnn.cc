@@ -41,12 +41,18 @@ class ConvSegment final : public Segment {
 Cnn::Cnn(const CnnOptions& o) : Chain("Cnn") {
   const std::int64_t height1 = side_after(o.height), width1 = side_after(o.width);
   const DenseMap map{o.channels2, side_after(height1), side_after(width1)};
-  append("conv1", std::make_shared<ConvSegment>(o.channels, o.channels1, o.height, o.width));
-  append("conv2", std::make_shared<ConvSegment>(o.channels1, o.channels2, height1, width1));
-  append("dense1", std::make_shared<Dense>(map.channels * map.height * map.width, o.hidden,
-                                           Dense::Activation::kRelu, DenseCut::kByOutputs, map));
-  append("dense2", std::make_shared<Dense>(o.hidden, o.classes, Dense::Activation::kNone,
-                                           DenseCut::kByInputs));
+  append("conv1",
+         [=] { return std::make_shared<ConvSegment>(o.channels, o.channels1, o.height, o.width); });
+  append("conv2",
+         [=] { return std::make_shared<ConvSegment>(o.channels1, o.channels2, height1, width1); });
+  append("dense1", [=] {
+    return std::make_shared<Dense>(map.channels * map.height * map.width, o.hidden,
+                                   Dense::Activation::kRelu, DenseCut::kByOutputs, map);
+  });
+  append("dense2", [=] {
+    return std::make_shared<Dense>(o.hidden, o.classes, Dense::Activation::kNone,
+                                   DenseCut::kByInputs);
+  });
 }
 
 }  // namespace stormo::model

@@ -148,12 +148,12 @@ class Head final : public Segment {
 
 Gpt::Gpt(const GptOptions& o) : Chain("Gpt"), options_(o) {
   STORMO_CHECK(o.heads > 0 && o.width % o.heads == 0, "width must be divisible by heads");
-  const auto embedding = std::make_shared<Embedding>(o);
-  append("embedding", embedding);
+  const auto embedding = append("embedding", [o] { return std::make_shared<Embedding>(o); });
   for (std::int64_t i = 0; i < o.layers; ++i) {
-    append("block" + std::to_string(i), std::make_shared<Block>(o));
+    append("block" + std::to_string(i), [o] { return std::make_shared<Block>(o); });
   }
-  append("head", std::make_shared<Head>(o, o.tied ? embedding->token() : torch::Tensor()));
+  const torch::Tensor tied = o.tied ? embedding->token() : torch::Tensor();
+  append("head", [o, tied] { return std::make_shared<Head>(o, tied); });
 }
 
 }  // namespace stormo::model

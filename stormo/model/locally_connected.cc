@@ -73,15 +73,18 @@ LocalNet::LocalNet(const LocalNetOptions& o) : Chain("LocalNet") {
     window.padding = (kernel - 1) / 2;
     const auto input =
         number == 0 ? LocallyConnected2d::Input::kWhole : LocallyConnected2d::Input::kRows;
-    const auto layer = std::make_shared<LocallyConnected2d>(window, channels, input);
-    append("local" + std::to_string(++number), layer);
+    const auto layer = append("local" + std::to_string(++number), [=, channels = channels] {
+      return std::make_shared<LocallyConnected2d>(window, channels, input);
+    });
     window.channels = channels;
     window.height = layer->height();
     window.width = layer->width();
   }
   const DenseMap map{window.channels, window.height, window.width};
-  append("dense", std::make_shared<Dense>(map.channels * map.height * map.width, o.classes,
-                                          Dense::Activation::kNone, DenseCut::kByRows, map));
+  append("dense", [=] {
+    return std::make_shared<Dense>(map.channels * map.height * map.width, o.classes,
+                                   Dense::Activation::kNone, DenseCut::kByRows, map);
+  });
 }
 
 }  // namespace stormo::model

@@ -15,9 +15,10 @@ Mlp::Mlp(const std::vector<std::int64_t>& sizes, MlpCut cut) : Chain("Mlp") {
     const auto activation = last ? Dense::Activation::kNone : Dense::Activation::kRelu;
     DenseCut of_layer = cut_of_layer(i, sizes.size() - 1);
     if (by_columns) of_layer = i == 0 ? DenseCut::kByInputs : DenseCut::kNone;
-    append("layer" + std::to_string(i),
-           std::make_shared<Dense>(sizes[i], sizes[i + 1], activation, of_layer, std::nullopt,
-                                   by_columns && last));
+    append("layer" + std::to_string(i), [=, inputs = sizes[i], outputs = sizes[i + 1]] {
+      return std::make_shared<Dense>(inputs, outputs, activation, of_layer, std::nullopt,
+                                     by_columns && last);
+    });
   }
 }
 

@@ -132,19 +132,19 @@ class PoolingHead final : public Segment {
 }  // namespace
 
 ResNet20::ResNet20(const ResNet20Options& o) : Chain("ResNet20") {
-  append("stem", std::make_shared<Stem>(o));
+  append("stem", [=] { return std::make_shared<Stem>(o); });
   std::int64_t channels = kFirstChannels, height = o.height, width = o.width;
   for (std::int64_t i = 0; i < kStages * kBlocksPerStage; ++i) {
     const std::int64_t out = kFirstChannels << (i / kBlocksPerStage);
     append("block" + std::to_string(i),
-           std::make_shared<ResidualBlock>(channels, out, height, width));
+           [=] { return std::make_shared<ResidualBlock>(channels, out, height, width); });
     if (out > channels) {  // half the size, rounded up
       height = (height + 1) / 2;
       width = (width + 1) / 2;
     }
     channels = out;
   }
-  append("head", std::make_shared<PoolingHead>(channels, height, width, o.classes));
+  append("head", [=] { return std::make_shared<PoolingHead>(channels, height, width, o.classes); });
 }
 
 }  // namespace stormo::model

@@ -168,14 +168,14 @@ class ClassifierHead final : public Segment {
 TextClassifier::TextClassifier(const TextClassifierOptions& o) : Chain("TextClassifier") {
   STORMO_CHECK(o.layers == 0 || o.width % o.heads == 0, "width must be divisible by heads");
   if (o.layers == 0) {
-    append("embedding", std::make_shared<BagOfWords>(o));
+    append("embedding", [=] { return std::make_shared<BagOfWords>(o); });
   } else {
-    append("embedding", std::make_shared<MarkedEmbedding>(o));
+    append("embedding", [=] { return std::make_shared<MarkedEmbedding>(o); });
   }
   for (std::int64_t i = 0; i < o.layers; ++i) {
-    append("block" + std::to_string(i), std::make_shared<EncoderBlock>(o));
+    append("block" + std::to_string(i), [=] { return std::make_shared<EncoderBlock>(o); });
   }
-  append("head", std::make_shared<ClassifierHead>(o));
+  append("head", [=] { return std::make_shared<ClassifierHead>(o); });
 }
 
 }  // namespace stormo::model

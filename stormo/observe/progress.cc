@@ -202,6 +202,7 @@ void TextObserver::on_end(const EndRecord& r) {
   if (r.averaging) row("averages", averaging_text(*r.averaging));
   row("weights hash", r.weights_hash);
   if (!r.checkpoint.empty()) row("checkpoint", printable_line(r.checkpoint));
+  if (!r.no_sample.empty()) row("sample", r.no_sample);
   if (r.interrupted && !r.checkpoint.empty()) row("to continue", "the same command with --resume");
   if (!r.sample.empty()) {
     print_line("");

@@ -109,6 +109,7 @@ struct EndRecord {
   std::optional<AveragingRecord> averaging{};  ///< with parameter averaging
   std::string checkpoint{};                    ///< path of the last one, empty when none
   std::string sample{};                        ///< generated text, empty for other models
+  std::string no_sample{};                     ///< why there is none of a model that has one
   bool interrupted = false;
 };
 

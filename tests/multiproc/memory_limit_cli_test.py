@@ -1,5 +1,5 @@
-"""What does not fit into the memory of one rank trains on four: a large model that is cut, long samples whose
-positions they share, or large images whose places they share.
+"""What does not fit into the memory of one rank trains on four: a large model that is cut, also one whose parameters
+alone are too large, long samples whose positions they share, or large images whose places they share.
 
 Each rank has a memory control group of its own, whose limit the kernel enforces. Needs the right to make such groups
 (cgroup v1, as root); skipped elsewhere.
@@ -20,6 +20,11 @@ LIMIT = 430 << 20
 # 25 million parameters: 400 MiB with gradients and two moments
 GPT = ("gpt.toml", "model.layers=8", "model.heads=8", "model.width=512", "steps=2", "train.global_batch=4",
        "sample.length=0")
+# 826 MiB of parameters; a quarter of them, its gradients and a segment fit into LARGE_LIMIT
+LARGE = ("mlp.toml", "model.sizes=[784" + 24 * ", 3000" + ", 10]", "steps=1", "optimizer.momentum=0",
+         "train.global_batch=8")
+LARGE_BYTES = 4 * (784 * 3000 + 23 * 3000 * 3000 + 30000)
+LARGE_LIMIT = 760 << 20
 # a step of one rank keeps 550 MiB of activations
 LONG = ("gpt.toml", "model.layers=4", "model.heads=4", "model.width=128", "model.context=2048", "steps=2",
         "train.global_batch=8", "sample.length=0")
@@ -42,14 +47,14 @@ directory = "run"
 ENTER = 'echo $$ > "$GROUP$STORMO_RANK/cgroup.procs" && exec "$@"'
 
 
-def make_groups(name, count):
+def make_groups(name, count, limit):
     made = []
     try:
         for rank in range(count):
             group = GROUPS / f"{name}{rank}"
             group.mkdir()
             made.append(group)
-            (group / "memory.limit_in_bytes").write_text(str(LIMIT))
+            (group / "memory.limit_in_bytes").write_text(str(limit))
     except OSError as error:
         remove(made)
         raise unittest.SkipTest(f"root: cannot limit the memory of processes: {error}")
@@ -62,10 +67,10 @@ def remove(groups):
 
 
 class MemoryLimitTest(TrainTest):
-    def train(self, job, ranks, *keys):
-        """Trains in groups; the exit code, and the most that a rank has used."""
+    def train(self, job, ranks, *keys, limit=LIMIT):
+        """Trains in groups; the exit code, and what was said."""
         name = f"stormo_{os.getpid()}_"
-        groups = make_groups(name, ranks)
+        groups = make_groups(name, ranks, limit)
         try:
             process = self.start_program("run", "-n", str(ranks), "--", "sh", "-c", ENTER, "sh", STORMO, "train", *job,
                                          *keys, environment={"GROUP": str(GROUPS / name)})
@@ -83,6 +88,19 @@ class MemoryLimitTest(TrainTest):
                     ("strategy.kind=fsdp", "strategy.parameters=sharded")):
             code, err = self.train(GPT, 4, *way)
             self.assertEqual(code, 0, err)
+
+    def test_parameters_that_one_rank_has_no_memory_for_train_on_four(self):
+        """No rank ever has all of them: not at the start, in the evaluation, when replicas are checked, or at the end;
+        nor where a run goes on from a checkpoint."""
+        self.assertGreater(LARGE_BYTES, LARGE_LIMIT)
+        for way in (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
+                    ("strategy.kind=fsdp", "strategy.parameters=sharded")):
+            with self.subTest(way=way):
+                keys = (*way, "train.eval_every=1", "train.verify_every=1", "--overwrite")
+                code, err = self.train(LARGE, 4, *keys, limit=LARGE_LIMIT)
+                self.assertEqual(code, 0, err)
+        code, err = self.train(LARGE, 4, *way, "--resume", "steps=2", limit=LARGE_LIMIT)
+        self.assertEqual(code, 0, err)
 
     def test_samples_too_long_for_one_rank_train_on_four(self):
         (self.folder / "text" / "a.txt").write_text("to be or not to be, that is it\n" * 2000)

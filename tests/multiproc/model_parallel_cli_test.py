@@ -161,6 +161,15 @@ class ModelParallelTest(TrainTest):
         for way in (SEQUENCE, CONTEXT):
             self.assertIn("the output of model mlp is of a whole sample", self.refused("mlp.toml", "-n", "2", *way))
 
+    def test_the_sample_of_a_large_model_is_left_out(self):
+        for layers, has_sample in (("1", True), ("6", False)):  # 53 and 302 MiB
+            done = self.stormo("train", "gpt.toml", "-n", "2", *TENSOR, "model.heads=8", "model.width=1024", "steps=1",
+                               f"model.layers={layers}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said = done.stdout + done.stderr
+            self.assertEqual("a sample of what the model writes" in said, has_sample, said)
+            self.assertEqual("no rank has the whole model, which takes more than 256 MiB" in said, not has_sample, said)
+
     def test_the_part_of_a_rank_is_shown(self):
         recipe = ("gpt.toml", "-n", "2", *PIPELINE)
         shown = self.stormo("plan", "show", *recipe, "--rank", "1")

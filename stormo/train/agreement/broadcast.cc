@@ -9,6 +9,7 @@
 #include <torch/utils.h>
 
 #include <stormo/checkpoint/exchange.h>
+#include <stormo/tensor/memory.h>
 
 namespace stormo::train {
 namespace {
@@ -57,6 +58,9 @@ Status broadcast_values(comm::Communicator& world, const Tensors& tensors, Rank 
   std::vector<torch::Tensor> dense;
   std::vector<comm::Buffer> buffers;
   for (const auto& [name, t] : tensors) {
+    if (!tensor::has_memory(t)) {
+      return invalid_argument("'" + name + "' has no values yet: call Chain::make_values() first");
+    }
     dense.push_back(t.detach().contiguous());
     if (t.numel() > 0) buffers.push_back(bytes_of(dense.back().mutable_data_ptr(), t.nbytes()));
   }

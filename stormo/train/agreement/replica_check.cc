@@ -10,8 +10,15 @@ namespace {
 
 using Hashes = std::vector<std::int64_t>;
 
-std::int64_t hash_of(const TensorMap& tensors) {
-  return static_cast<std::int64_t>(fnv1a(weights_hash(tensors)));
+std::string weights_hash_of(const VisitTensors& tensors) {
+  WeightsHash hash;
+  tensors([&hash](const std::string& name, const torch::Tensor& t) { hash.add(name, t); });
+  return hash.hex();
+}
+
+/// A hash as the ranks compare it.
+std::int64_t number_of(const std::string& weights_hash) {
+  return static_cast<std::int64_t>(fnv1a(weights_hash));
 }
 
 Result<Hashes> gather(comm::Communicator& world, Hashes mine) {
@@ -27,22 +34,24 @@ std::string list(const std::vector<Rank>& ranks) {
 }
 
 /// The first tensor in which `rank` differs from what most ranks hold; empty when none does.
-Result<std::string> first_difference(comm::Communicator& world, const TensorMap& tensors,
+Result<std::string> first_difference(comm::Communicator& world, const VisitTensors& tensors,
                                      Rank rank) {
   Hashes mine;
-  for (const auto& [name, t] : tensors) mine.push_back(hash_of({{name, t}}));
+  std::vector<std::string> names;
+  tensors([&](const std::string& name, const torch::Tensor& t) {
+    names.push_back(name);
+    mine.push_back(number_of(weights_hash({{name, t}})));
+  });
   const std::size_t n = mine.size();
   STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, std::move(mine)));
-  std::size_t i = 0;
-  for (const auto& [name, t] : tensors) {
+  for (std::size_t i = 0; i < n; ++i) {
     Hashes column;
     for (std::size_t r = 0; r < static_cast<std::size_t>(world.size()); ++r) {
       column.push_back(all[r * n + i]);
     }
-    ++i;
     const Verdict verdict = majority_vote(column);
     const auto& wrong = verdict.differing;
-    if (std::find(wrong.begin(), wrong.end(), rank) != wrong.end()) return name;
+    if (std::find(wrong.begin(), wrong.end(), rank) != wrong.end()) return names[i];
   }
   return std::string();
 }
@@ -78,12 +87,12 @@ std::string compare_looks(std::span<const std::int64_t> first,
          ", so the error is transient: memory or processor there cannot be trusted";
 }
 
-Status check_replicas(comm::Communicator& world, const torch::nn::Module& module) {
-  const TensorMap tensors = named_state(module);
-  STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, {hash_of(tensors)}));
+Result<std::string> check_replicas(comm::Communicator& world, const VisitTensors& tensors) {
+  const std::string hash = weights_hash_of(tensors);
+  STORMO_ASSIGN_OR_RETURN(const Hashes all, gather(world, {number_of(hash)}));
   const Verdict verdict = majority_vote(all);
-  if (verdict.differing.empty()) return {};
-  STORMO_ASSIGN_OR_RETURN(const Hashes again, gather(world, {hash_of(tensors)}));
+  if (verdict.differing.empty()) return hash;
+  STORMO_ASSIGN_OR_RETURN(const Hashes again, gather(world, {number_of(weights_hash_of(tensors))}));
   STORMO_ASSIGN_OR_RETURN(const std::string tensor,
                           first_difference(world, tensors, verdict.differing.front()));
   return Status(
@@ -92,6 +101,10 @@ Status check_replicas(comm::Communicator& world, const torch::nn::Module& module
           " differ from " +
           (verdict.majority ? "those of the majority" : "rank 0, and none has a majority") +
           (tensor.empty() ? "" : ", first in '" + tensor + "'") + "; " + compare_looks(all, again));
+}
+
+Status check_replicas(comm::Communicator& world, const torch::nn::Module& module) {
+  return check_replicas(world, visit_all(named_state(module))).status();
 }
 
 }  // namespace stormo::train

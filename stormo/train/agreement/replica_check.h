@@ -9,6 +9,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 
@@ -32,5 +33,7 @@ std::string compare_looks(std::span<const std::int64_t> first,
 /// values from read errors. Buffers that differ by design (running statistics) must have been
 /// broadcast before. Costs one pass over the values and 8 bytes per rank.
 Status check_replicas(comm::Communicator& world, const torch::nn::Module& module);
+/// The same of tensors that may lie in parts. Returns their weights_hash().
+Result<std::string> check_replicas(comm::Communicator& world, const VisitTensors& tensors);
 
 }  // namespace stormo::train

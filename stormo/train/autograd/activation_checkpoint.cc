@@ -10,7 +10,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <stormo/base/status.h>
-#include <stormo/train/autograd/generator_state.h>
+#include <stormo/tensor/generator.h>
 
 namespace stormo::train {
 namespace {
@@ -20,12 +20,12 @@ namespace autograd = torch::autograd;
 
 /// What a function's outcome depends on besides its input and parameters.
 struct Surroundings {
-  torch::Tensor generator = generator_state();
+  torch::Tensor generator = tensor::generator_state();
   bool autocast = autocast::is_autocast_enabled(at::kCPU);
   torch::ScalarType type = autocast::get_autocast_dtype(at::kCPU);
 
   void set() const {
-    set_generator_state(generator);
+    tensor::set_generator_state(generator);
     autocast::set_autocast_enabled(at::kCPU, autocast);
     autocast::set_autocast_dtype(at::kCPU, type);
   }

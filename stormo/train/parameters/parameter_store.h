@@ -33,12 +33,18 @@ inline std::size_t size_of(const ParameterRange& range) { return range.last - ra
 /// Called for every action by the code that performs it.
 using DoneAction = std::function<void(const plan::Action&)>;
 
+/// Gives the parameters of one segment of a model the values that training starts with, the same on
+/// all ranks. A collective of all ranks. Throws Error.
+using BringValues = std::function<void(std::size_t segment)>;
+
 /// The parameters of a model and their optimizer state on one rank: replicated, in one copy per
 /// host, or sharded. It performs the actions of a plan that depend on this placement; the Runner
 /// does not depend on strategies otherwise. All functions are collectives unless noted otherwise.
 /// What every store guarantees is tested in tests/unit/train/store_conformance_test.cc.
 ///
 /// A store is made where the module has the same values on all ranks. Training starts with these.
+/// Where ranks get parts of a model, a store can be made of a module without values: BringValues
+/// brings those of one segment at a time, of which the rank keeps its part.
 /// After every step the values are equal on all ranks; where parameters diverge, after every
 /// kAverage; with a centre, while readable() shows it.
 class ParameterStore {
@@ -113,6 +119,8 @@ class ParameterStore {
   /// forward can be used. Between steps only; no step may start while it lives. It does not change
   /// what is trained later.
   virtual std::shared_ptr<void> readable() { return nullptr; }
+  /// The same for the parameters that `segments` read, and their forward. One range at a time.
+  virtual std::shared_ptr<void> readable_segments(plan::Range /*segments*/) { return readable(); }
   /// Makes the module keep its values after this object is destroyed; otherwise they are undefined
   /// then, unless always_readable(). No training is possible afterwards.
   virtual void keep_values() {}

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include <stormo/base/check.h>
 #include <stormo/base/rng.h>
@@ -15,6 +16,7 @@
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/registry.h>
+#include <stormo/tensor/memory.h>
 
 namespace stormo::train {
 namespace {
@@ -22,7 +24,9 @@ namespace {
 /// Parameters and statistics; counters stay whole numbers. (Module::to() of C++ makes floats of
 /// them, which that of Python does not.)
 void convert_numbers(torch::nn::Module& module, torch::ScalarType type) {
-  for (torch::Tensor& p : module.parameters()) p.set_data(p.to(type));
+  for (torch::Tensor& p : module.parameters()) {
+    p.set_data(tensor::has_memory(p) ? p.to(type) : tensor::without_memory(p.sizes(), type));
+  }
   for (torch::Tensor& b : module.buffers()) {
     if (b.is_floating_point()) b.set_data(b.to(type));
   }
@@ -49,13 +53,22 @@ Result<std::string> continue_text(const Task& task, const Preprocessing& preproc
       std::span(ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
 }
 
-Result<Task> make_task(const Recipe& recipe, const Preprocessing& data) {
+InitialValues initial_values(const Strategy& strategy) {
+  const bool parts = strategy.pipeline > 1 || strategy.tensor > 1 ||
+                     strategy.kind == Strategy::Kind::kFsdp ||
+                     strategy.kind == Strategy::Kind::kVertical;
+  return parts ? InitialValues::kLater : InitialValues::kNow;
+}
+
+Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialValues values) {
   model::ModelOptions options = recipe.model;
   if (data.vocabulary) options.vocabulary = data.vocabulary->size();
   if (data.words) options.vocabulary = data.words->size();
   if (data.input.size() == 3) options.image = data.input;
   options.by_columns = recipe.train.strategy.kind == Strategy::Kind::kVertical;
   torch::manual_seed(recipe.train.seed);
+  std::optional<model::ValuesLater> later;
+  if (values == InitialValues::kLater) later.emplace();
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
   convert_numbers(*chain, scalar_type(recipe));
   Task task;

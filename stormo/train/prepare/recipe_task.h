@@ -35,9 +35,15 @@ Result<RecipeData> load_held_out(const Recipe& recipe, const Preprocessing& prep
 /// OK if the recipe's model takes samples of this form, and has an output for each class.
 Status check_fit(const Recipe& recipe, const Preprocessing& data);
 
+enum class InitialValues { kNow, kLater };
+/// kLater where ranks may get parts of the parameters.
+InitialValues initial_values(const Strategy& strategy);
+
 /// The model of a recipe, with its loss, in the recipe's precision. The initial weights depend only
-/// on the seed.
-Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing);
+/// on the seed. kLater: they have no memory yet (model::ValuesLater); a Trainer makes them, as far
+/// as a rank has them.
+Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing,
+                       InitialValues values = InitialValues::kNow);
 
 /// Returns `prompt` and options.length generated tokens; the random numbers depend only on `seed`.
 /// An empty prompt means the beginning of a line. Only for the task of a "gpt". kInvalidArgument

@@ -5,6 +5,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
+#include <stormo/train/run/segment_parts.h>
 #include <stormo/train/task.h>
 
 namespace stormo::train {
@@ -17,13 +18,23 @@ struct Evaluation {
   std::int64_t samples = 0;
 };
 
+/// What ranks have of a model and of samples that they evaluate.
+struct EvaluatedParts {
+  /// Each rank has columns of all samples, and the forward of a batch is a collective. The rank
+  /// that has the targets counts.
+  bool columns = false;
+  /// The ranks have parts of the model, which are made whole segment by segment. Null: each has the
+  /// whole, or with `columns` computes with its part. Borrowed.
+  SegmentParts* segments = nullptr;
+};
+
 /// A collective; blocks. Evaluates `split` on all ranks together, every sample exactly once.
 /// Batches do not depend on the number of ranks and are distributed in turn, so the result depends
 /// on that number only by the order of one float64 sum. During the evaluation the module is in
 /// evaluation mode and computes in the type of its parameters, independent of Task::autocast.
-/// `together`: each rank has columns of all samples, and the forward of a batch is a collective.
-/// The rank that has the targets counts.
+/// Where the ranks have parts of the model, each rank computes several batches at once, so that
+/// segments are made whole less often: see SegmentParts::batches_at_once().
 Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const EvalSplit& split,
-                            bool together = false);
+                            const EvaluatedParts& parts = {});
 
 }  // namespace stormo::train

@@ -15,7 +15,9 @@ Status TrainingRun::evaluate_all() {
   std::optional<Evaluation> validation;
   for (const EvalSplit& split : setup_.splits) {
     const Interval interval(lanes_, Lane::kCompute, "evaluate");
-    const Result<Evaluation> result = evaluate(world_, setup_.task, split, has_columns());
+    const Result<Evaluation> result = evaluate(
+        world_, setup_.task, split,
+        {.columns = has_columns(), .segments = has_columns() || !parts_ ? nullptr : &*parts_});
     if (!result.ok()) return result.status().within("evaluate '" + split.name + "'");
     if (split.name == "validation") end_.val_loss = result->loss;
     if (split.name == "test") end_.test_accuracy = result->accuracy;

@@ -51,6 +51,7 @@ void add_data(const std::string& name, const data::Dataset* dataset, std::vector
 void add_task(const Task& task, std::vector<Fact>& facts) {
   facts.push_back({"autocast", task.autocast ? c10::toString(*task.autocast) : "none"});
   facts.push_back({"counts right answers", task.correct ? "yes" : "no"});
+  facts.push_back({"makes a sample", task.sample ? "yes" : "no"});
   const std::vector<Fact> tensors = tensor_facts(named_state(*task.module));
   facts.insert(facts.end(), tensors.begin(), tensors.end());
 }

@@ -14,16 +14,15 @@
 
 #include <stormo/checkpoint/exchange.h>
 #include <stormo/checkpoint/folder.h>
-#include <stormo/checkpoint/reader.h>
 #include <stormo/checkpoint/writer.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
-#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 namespace {
 
-using Tensors = std::map<std::string, torch::Tensor>;
+using Tensors = TensorMap;
 
 /// How long the ranks of a run that has been ended may take to go.
 constexpr Duration kEndOfRun = std::chrono::seconds(3);
@@ -84,11 +83,14 @@ RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
       options_(options),
       sampler_(sampler) {}
 
-Status RunState::start() {
-  const Tensors tensors = named_state(module_);
+Status RunState::start(bool parts) {
+  Tensors tensors = named_state(module_);
   STORMO_RETURN_IF_ERROR(check_same_tensors(world_, tensors));
   if (!options_.checkpoint.directory.empty()) STORMO_RETURN_IF_ERROR(check_names(tensors));
-  if (world_.rank() == 0) STORMO_RETURN_IF_ERROR(begin());
+  if (parts) {
+    for (const auto& p : module_.named_parameters()) tensors.erase(p.key());
+  }
+  if (world_.rank() == 0) STORMO_RETURN_IF_ERROR(begin(tensors));
   STORMO_RETURN_IF_ERROR(broadcast_values(world_, tensors));
   if (!options_.resume) return {};
   auto& [sharding, layout] = saved_order_;
@@ -101,6 +103,26 @@ Status RunState::start() {
                   {static_cast<int>(progress[3]), progress[4]}};
   STORMO_RETURN_IF_ERROR(checkpoint::broadcast_text(world_, resumed_from_));
   return resume_order();
+}
+
+// Only rank 0 makes or reads them.
+void RunState::bring_values(model::Chain& chain, std::size_t segment) {
+  if (chain.lacks_values(segment)) {
+    const bool makes = world_.rank() == 0 && !weights_;
+    makes ? chain.make_values(segment) : chain.give_memory(segment);
+  }
+  Tensors tensors;
+  for (const auto& p : chain.segments()[segment]->named_parameters()) {
+    const std::string name = chain.segment_names()[segment] + "." + p.key();
+    if (!tensor::has_memory(p.value())) {
+      throw Error(invalid_argument("'" + name +
+                                   "' has no values: they went with an earlier run, in which ranks "
+                                   "had parts of this model; make it again"));
+    }
+    tensors.emplace(name, p.value());
+  }
+  if (weights_) throw_if_error(read_into(*weights_, tensors).within("resume: " + resumed_from_));
+  throw_if_error(broadcast_values(world_, tensors));
 }
 
 // The samples of the epoch that are left depend on how it was begun. The same on all ranks.
@@ -136,32 +158,38 @@ Status RunState::load_order(const std::string& state_json) {
   return Status(Code::kCorrupt, resumed_from_ + ": the sharding in its manifest is none");
 }
 
-Status RunState::begin() {
+// On rank 0; `values` are to be read.
+Status RunState::begin(const Tensors& values) {
   const std::string& directory = options_.checkpoint.directory;
   if (directory.empty()) return {};
   STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(directory));
   STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kEndOfRun)));
-  if (options_.resume) return load_weights().within("resume");
+  if (options_.resume) return load_weights(values).within("resume");
   STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, options_.overwrite));
   return {};
 }
 
-Status RunState::load_weights() {
+Status RunState::load_weights(const Tensors& values) {
   STORMO_ASSIGN_OR_RETURN(resumed_from_,
                           checkpoint::newest_checkpoint(options_.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(auto reader, checkpoint::CheckpointReader::open(resumed_from_));
-  STORMO_RETURN_IF_ERROR(read_all_into(reader, named_state(module_)).within(resumed_from_));
+  const Tensors all = named_state(module_);
+  STORMO_RETURN_IF_ERROR(check_same_model(reader.manifest(), all).within(resumed_from_));
+  STORMO_RETURN_IF_ERROR(read_into(reader, values).within(resumed_from_));
   run_ = checkpoint::continued_run(reader.manifest().run);
   step = reader.manifest().step;
   samples = reader.manifest().samples;
   const auto state = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
   if (state.contains("best")) best.restore(state["best"].dump());
-  return load_order(reader.manifest().state_json);
+  STORMO_RETURN_IF_ERROR(load_order(reader.manifest().state_json));
+  if (values.size() < all.size()) weights_.emplace(std::move(reader));
+  return {};
 }
 
 Status RunState::attach(ParameterStore& store, GradScaler* scaler) {
   store_ = &store;
   scaler_ = scaler;
+  weights_.reset();
   if (!options_.resume) return {};
   STORMO_RETURN_IF_ERROR((store.whole() ? load_optimizer() : load_parts()).within("resume"));
   return scaler == nullptr ? Status() : load_scaler().within("resume");

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,13 +11,16 @@
 
 #include <stormo/base/status.h>
 #include <stormo/checkpoint/async.h>
+#include <stormo/checkpoint/reader.h>
 #include <stormo/checkpoint/run_lock.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
+#include <stormo/model/chain.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/run/best_score.h>
+#include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
 
@@ -31,8 +36,12 @@ class RunState {
   /// Gives every rank the weights of rank 0 or, with options.resume, the weights and progress of
   /// the newest checkpoint; the sampler then ends its epoch as it was begun. Without
   /// options.resume, a directory that has checkpoints is refused, unless options.overwrite. A
-  /// directory into which another run writes is always refused. A collective.
-  Status start();
+  /// directory into which another run writes is always refused. `parts`: parameters get no values
+  /// here; bring_values() brings them. A collective.
+  Status start(bool parts = false);
+  /// Gives the parameters of a segment the values that start() would have given them; see
+  /// BringValues. `chain` is the module.
+  void bring_values(model::Chain& chain, std::size_t segment);
   /// Sets the store that was made of these weights, and the loss scaler, if there is one; both are
   /// borrowed. With options.resume restores their state from the checkpoint. A collective.
   Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
@@ -64,8 +73,8 @@ class RunState {
   std::vector<double> lbfgs_numbers;
 
  private:
-  Status begin();
-  Status load_weights();
+  Status begin(const TensorMap& values);
+  Status load_weights(const TensorMap& values);
   Status load_optimizer();
   Status load_parts();
   Status load_scaler();
@@ -84,10 +93,11 @@ class RunState {
     data::Sharding sharding = data::Sharding::kShuffled;
     data::EpochLayout layout;
   } saved_order_;
-  checkpoint::RunLock lock_;     // of the directory, on rank 0
-  checkpoint::RunIdentity run_;  // on rank 0
-  std::string resumed_from_;     // a checkpoint
-  std::string saved_;            // by save()
+  checkpoint::RunLock lock_;                             // of the directory, on rank 0
+  checkpoint::RunIdentity run_;                          // on rank 0
+  std::string resumed_from_;                             // a checkpoint
+  std::optional<checkpoint::CheckpointReader> weights_;  // on rank 0, of bring_values()
+  std::string saved_;                                    // by save()
   std::unique_ptr<checkpoint::AsyncCheckpoint> background_;
 };
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <stormo/plan/project.h>
-#include <stormo/train/autograd/generator_state.h>
+#include <stormo/train/autograd/seed_step.h>
 #include <stormo/train/run/training_run.h>
 
 namespace stormo::train {

@@ -8,19 +8,12 @@
 #include <optional>
 #include <utility>
 
-#include <ATen/Parallel.h>
-
-#include <stormo/base/rng.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/worker_session.h>
-#include <stormo/train/agreement/replica_check.h>
-#include <stormo/train/autograd/generator_state.h>
+#include <stormo/train/autograd/seed_step.h>
 #include <stormo/train/optimizer/learning_rate.h>
-#include <stormo/train/run/evaluate.h>
-#include <stormo/train/run/run_record.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/sampling.h>
-#include <stormo/train/state/checkpoint.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
@@ -30,10 +23,6 @@ constexpr std::int64_t kLossSteps = 100;  // that the loss of a whole run is the
 constexpr Duration kShowEvery = std::chrono::milliseconds(100);
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
-
-double seconds_since(TimePoint start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Stages of a pipeline compute the same samples. A worker's mesh has its own ranks only.
 data::Sampler sampler_of(const RunSetup& setup) {
@@ -50,12 +39,6 @@ data::Sampler sampler_of(const RunSetup& setup) {
 std::string shown_name(const plan::StepPlan& plan) {
   constexpr std::string_view kBegin = "one_device+";
   return plan.strategy.substr(plan.strategy.starts_with(kBegin) ? kBegin.size() : 0);
-}
-
-/// A failure of the ranks to talk, not of the disk.
-bool is_end_of_group(const Status& status) {
-  return status.code() == Code::kPeerLost || status.code() == Code::kCancelled ||
-         status.code() == Code::kMismatch || status.code() == Code::kDeadlineExceeded;
 }
 
 }  // namespace
@@ -115,10 +98,7 @@ bool TrainingRun::all_know(const Status& status) const {
 Status TrainingRun::start() {
   world_.set_section("start");
   setup_.task.module->train();
-  STORMO_RETURN_IF_ERROR(state_.start());
-  groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
-  groups_->set_sink(&lanes_);
-  store_ = make_store(setup_.plan, *groups_, setup_.task.module, options_, setup_.facts);
+  STORMO_RETURN_IF_ERROR(make_parameters());
   if (has_servers(setup_.plan) && !options_.session) {
     progress_ = std::make_unique<WorkerProgress>(world_);
   }
@@ -176,6 +156,36 @@ Status TrainingRun::start() {
   record.parameters = num_elements(setup_.plan.model);
   observer().on_start(record);
   report_sharding();
+  return {};
+}
+
+// Where some rank lacks values, none has all of them later, unless each needs them.
+Status TrainingRun::make_parameters() {
+  const std::shared_ptr<torch::nn::Module>& module = setup_.task.module;
+  const std::shared_ptr<model::Chain> in_parts = SegmentParts::chain_of(module, setup_.plan);
+  const auto chain = std::dynamic_pointer_cast<model::Chain>(module);
+  std::int64_t lacks = chain != nullptr && chain->lacks_values() ? 1 : 0;
+  if (in_parts != nullptr) {
+    STORMO_RETURN_IF_ERROR(
+        world_.all_reduce(std::span<std::int64_t>(&lacks, 1), comm::ReduceOp::kMax));
+    made_in_parts_ = lacks > 0;
+  } else if (lacks > 0) {
+    // others get them from rank 0
+    for (std::size_t s = 0; s < chain->segments().size(); ++s) {
+      if (!chain->lacks_values(s)) continue;
+      const bool makes = world_.rank() == 0 && !options_.resume;
+      makes ? chain->make_values(s) : chain->give_memory(s);
+    }
+  }
+  STORMO_RETURN_IF_ERROR(state_.start(in_parts != nullptr));
+  groups_ = std::make_unique<AxisGroups>(world_, setup_.plan);
+  groups_->set_sink(&lanes_);
+  BringValues bring;
+  if (in_parts != nullptr) {
+    bring = [&](std::size_t segment) { state_.bring_values(*in_parts, segment); };
+  }
+  store_ = make_store(setup_.plan, *groups_, module, options_, setup_.facts, bring);
+  if (in_parts != nullptr) parts_.emplace(*in_parts, *store_);
   return {};
 }
 
@@ -358,15 +368,14 @@ Status TrainingRun::between_steps() {
   log_.pause();
   if (save_failed_) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
   if (due(step, options_.verify_every)) {
-    const std::shared_ptr<void> readable = store_->readable();
-    STORMO_RETURN_IF_ERROR(state_.share_buffers());
-    STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
+    const std::shared_ptr<void> shown = readable();
+    STORMO_RETURN_IF_ERROR(check_weights().status());
   }
   // Who gives notice may soon kill: what it asks for is written before anything else.
   if (save_now_) STORMO_RETURN_IF_ERROR(save_when_due(/*in_background=*/false));
   // The evaluation next: what it says is part of the state that is saved.
   if (due(step, options_.eval_every)) {
-    const std::shared_ptr<void> readable = has_columns() ? nullptr : store_->readable();
+    const std::shared_ptr<void> shown = readable();
     STORMO_RETURN_IF_ERROR(evaluate_all());
   }
   if (due(step, options_.checkpoint.every) && saving_step_ != step) {
@@ -397,104 +406,6 @@ void TrainingRun::show_step(observe::StepRecord record, bool logged) {
   record.learning_rate = learning_rate_;
   logged ? observer().on_step(record) : observer().on_progress(record);
   shown_ = std::chrono::steady_clock::now();
-}
-
-Status TrainingRun::save_when_due(bool in_background) {
-  if (options_.checkpoint.directory.empty()) return {};
-  STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
-  saving_step_ = state_.step;
-  if (!in_background) return note_save(state_.save());
-  const Status begun = state_.begin_save();
-  return begun.ok() ? begun : note_save(begun);
-}
-
-// Whatever became of the one before it.
-Status TrainingRun::save_last() {
-  if (options_.checkpoint.directory.empty()) return {};
-  const Result<std::string> before = state_.finish_save();
-  const Status noted = note_save(before);
-  if (before.ok() || is_end_of_group(before.status())) STORMO_RETURN_IF_ERROR(noted);
-  STORMO_ASSIGN_OR_RETURN(end_.checkpoint, state_.save());
-  return {};
-}
-
-// A failed save costs no training: the next one that is due tries again. The same on all ranks.
-Status TrainingRun::note_save(const Result<std::string>& outcome) {
-  if (outcome.ok()) {
-    if (outcome->empty()) return {};  // there was none
-    end_.checkpoint = *outcome;
-    failed_saves_ = 0;
-    return {};
-  }
-  if (is_end_of_group(outcome.status())) return outcome.status().within("checkpoint");
-  const int most = options_.checkpoint.max_failures;
-  observer().on_save_failed({.step = saving_step_,
-                             .failures = ++failed_saves_,
-                             .max_failures = most,
-                             .error = outcome.status().message()});
-  if (failed_saves_ < most) return {};
-  saves_gave_up_ = true;
-  return io_error("saving failed " + std::to_string(failed_saves_) +
-                  " times in a row (checkpoint.max_failures): " + outcome.status().message());
-}
-
-// Saves first: whatever goes wrong later, the training is not lost.
-Status TrainingRun::finish() {
-  world_.set_section("finish");
-  std::shared_ptr<void> readable = store_->readable();
-  STORMO_RETURN_IF_ERROR(state_.share_buffers());
-  STORMO_RETURN_IF_ERROR(check_replicas(world_, *setup_.task.module));
-  const Status saved =
-      session_ ? at_position(session_->position, [this] { return save_last(); }) : save_last();
-  STORMO_RETURN_IF_ERROR(saved.within("the last checkpoint"));
-  end_.interrupted = signal_ != 0;
-  end_.stopped_early = enough_ && !end_.converged && state_.step < steps_;
-  if (!end_.interrupted) {
-    if (evaluated_step_ != state_.step) {
-      if (has_columns()) readable.reset();
-      STORMO_RETURN_IF_ERROR(evaluate_all());
-      if (!readable) readable = store_->readable();
-    }
-    if (world_.rank() == 0 && setup_.task.sample) end_.sample = setup_.task.sample();
-  }
-  if (!session_) STORMO_RETURN_IF_ERROR(gather_bytes_sent());
-  STORMO_RETURN_IF_ERROR(note_staleness());
-  if (averaging_) end_.averaging = averaging_->record();
-  end_.steps = state_.step;
-  end_.samples = state_.samples;
-  end_.train_loss = recent_loss_.mean();
-  end_.train_loss_steps = recent_loss_.steps();
-  end_.wall_s = seconds_since(started_);
-  const double trained_s = log_.total_seconds();
-  const auto trained = static_cast<double>(state_.samples - first_sample_);
-  end_.samples_per_s = trained_s > 0 ? trained / trained_s : 0;
-  end_.weights_hash = weights_hash(named_state(*setup_.task.module));
-  store_->keep_values();
-  STORMO_RETURN_IF_ERROR(record_run());
-  end_.ranks = ranks_of_workers(options_, world_.size());
-  end_.hosts = hosts();
-  observer().on_end(end_);
-  return store_->record_status().within("--record: the run is done, but its record is not whole");
-}
-
-// At the start, so that a run that fails can be replayed too, and at the end with its outcome.
-Status TrainingRun::record_run() {
-  if (options_.record.empty() || world_.rank() != 0 || !is_first()) return {};
-  return write_run_record(options_.record, {.workers = workers_of(options_, world_.size()),
-                                            .threads = at::get_num_threads(),
-                                            .steps = steps_,
-                                            .recipe_json = options_.recipe_json,
-                                            .origin = fnv1a(options_.recipe_json),
-                                            .weights_hash = end_.weights_hash})
-      .within("--record");
-}
-
-Status TrainingRun::gather_bytes_sent() {
-  auto mine = static_cast<std::int64_t>(groups_->bytes_sent());
-  std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
-  STORMO_RETURN_IF_ERROR(world_.all_gather(comm::Buffer{&mine, 1, DType::kInt64}, all));
-  end_.bytes_sent_per_rank.assign(all.begin(), all.end());
-  return {};
 }
 
 }  // namespace stormo::train

@@ -22,6 +22,7 @@
 #include <stormo/train/run/averaging_schedule.h>
 #include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/run_state.h>
+#include <stormo/train/run/segment_parts.h>
 #include <stormo/train/run/session_steps.h>
 #include <stormo/train/run/step_log.h>
 #include <stormo/train/run/stop_signal.h>
@@ -75,6 +76,8 @@ class TrainingRun {
 
  private:
   Status start();
+  /// The store, and what it is made of: a checkpoint or the initial values.
+  Status make_parameters();
   void report_sharding();
   Status train();
   Status train_one_step();
@@ -109,6 +112,10 @@ class TrainingRun {
   Status judge(const Evaluation& validation);
   Status save_best();
   Status save_when_due(bool in_background);
+  Result<std::string> check_weights();
+  /// Where ranks have parts: all parameters can be read while it lives; null for a model that is
+  /// too large.
+  std::shared_ptr<void> whole_model();
   void show_progress(bool last = false);
   void show_step(observe::StepRecord record, bool logged);
   Status save_last();
@@ -117,6 +124,8 @@ class TrainingRun {
   Status gather_bytes_sent();
   Status record_run();
   observe::RunObserver& observer() const;
+  /// All parameters can be read while the result lives, unless parts_ shows them.
+  std::shared_ptr<void> readable() { return parts_ ? nullptr : store_->readable(); }
   /// Whether each rank has columns of the samples, so that ranks evaluate together, with parts of
   /// the model.
   bool has_columns() const { return setup_.plan.labels >= 0; }
@@ -131,6 +140,8 @@ class TrainingRun {
   std::unique_ptr<AxisGroups> groups_;
   std::optional<tensor::Grid> grid_;  // this rank has some places of its samples
   std::unique_ptr<ParameterStore> store_;
+  std::optional<SegmentParts> parts_;   // ranks have parts of the model
+  bool made_in_parts_ = false;          // no rank has ever had the whole
   std::unique_ptr<GradScaler> scaler_;  // in float16
   RunState state_;
   LaneTimer lanes_;

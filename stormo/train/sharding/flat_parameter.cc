@@ -4,10 +4,9 @@
 #include <numeric>
 #include <set>
 
-#include <c10/core/CPUAllocator.h>
-
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/tensor/bridge.h>
+#include <stormo/tensor/memory.h>
 
 namespace stormo::train {
 namespace {
@@ -72,16 +71,8 @@ void FlatParameter::lay_out() {
   }
 }
 
-void FlatParameter::obtain() {
-  c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
-  if (storage->nbytes() != 0) return;
-  const std::size_t bytes = static_cast<std::size_t>(full_.numel()) * full_.element_size();
-  storage->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(bytes));
-  storage->set_nbytes(bytes);
-}
-
 void FlatParameter::prepare_gather() {
-  obtain();
+  tensor::set_memory(full_, true);
   if (!stale_) return;
   stale_ = false;
   if (master_._version() == seen_version_) return;
@@ -98,9 +89,7 @@ comm::Buffer FlatParameter::whole() const { return tensor::buffer_of(full_); }
 
 void FlatParameter::release() {
   if (layout_.resident) return;
-  c10::StorageImpl* storage = full_.storage().unsafeGetStorageImpl();
-  storage->set_nbytes(std::size_t{0});
-  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::Device(c10::DeviceType::CPU)));
+  tensor::set_memory(full_, false);
   gathered_ = false;
 }
 

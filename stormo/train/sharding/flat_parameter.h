@@ -111,7 +111,6 @@ class FlatParameter {
   };
 
   void lay_out();
-  void obtain();
   /// Gradients of the pieces are kept in narrow_gradients_, as they came: an update of float32
   /// takes 16 bits.
   bool narrow() const { return layout_.reduce != own_type_ && own_type_ == torch::kFloat32; }

@@ -111,11 +111,12 @@ void FullyShardedDataParallel::add_unit(const std::string& name,
 
 void FullyShardedDataParallel::shard(std::shared_ptr<model::Chain> chain) {
   std::size_t covered = 0;
-  for (const auto& child : chain->named_children()) {
-    const auto segment = std::dynamic_pointer_cast<model::Segment>(child.value());
-    if (segment == nullptr) continue;
+  const bool is_first = state_->units.groups().world->rank() == 0;
+  for (std::size_t i = 0; i < chain->segments().size(); ++i) {
+    const std::shared_ptr<model::Segment>& segment = chain->segments()[i];
+    if (chain->lacks_values(i)) is_first ? chain->make_values(i) : chain->give_memory(i);
     covered += segment->parameters().size();
-    add_unit(child.key(), segment, segment->borrowed_parameters(), {});
+    add_unit(chain->segment_names()[i], segment, segment->borrowed_parameters(), {});
     state_->chain.push_back({state_->units.size() - 1, [segment](torch::Tensor x) {
                                return segment->forward(std::move(x));
                              }});

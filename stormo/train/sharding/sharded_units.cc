@@ -234,11 +234,13 @@ Status ShardedUnits::find_unused() {
   return {};
 }
 
+Status ShardedUnits::gather(int unit) {
+  STORMO_RETURN_IF_ERROR(start_gather(unit, /*asynchronous=*/false));
+  return end_gather(unit);
+}
+
 Status ShardedUnits::gather_all() {
-  for (int u = 0; u < size(); ++u) {
-    STORMO_RETURN_IF_ERROR(start_gather(u, /*asynchronous=*/false));
-    STORMO_RETURN_IF_ERROR(end_gather(u));
-  }
+  for (int u = 0; u < size(); ++u) STORMO_RETURN_IF_ERROR(gather(u));
   return {};
 }
 

@@ -81,6 +81,9 @@ class ShardedUnits {
   /// Waits until all that the unit reads is whole; kBadPlan if it was not gathered.
   Status make_readable(int unit);
 
+  /// Blocks until the parameters of a unit are whole; back to this rank's part.
+  Status gather(int unit);
+  Status release(int unit);
   Status gather_all();
   Status release_all();
   /// Units that are gathered stay whole.
@@ -110,7 +113,6 @@ class ShardedUnits {
   const Unit& at(int unit) const { return *units_[static_cast<std::size_t>(unit)]; }
   Status start_gather(int unit, bool asynchronous);
   Status end_gather(int unit);
-  Status release(int unit);
   Status count(double weight);
   Status start_reduce(int unit, bool asynchronous);
   Status release_gradients(int unit);

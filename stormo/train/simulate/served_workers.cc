@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include <stormo/train/autograd/generator_state.h>
+#include <stormo/train/autograd/seed_step.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/parameters/model_parameters.h>

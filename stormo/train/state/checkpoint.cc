@@ -115,6 +115,14 @@ Result<torch::Tensor> read_range(checkpoint::CheckpointReader& reader, const std
   return values;
 }
 
+Status check_same_model(const checkpoint::Manifest& manifest, const TensorMap& tensors) {
+  for (const auto& [name, saved] : manifest.tensors) {
+    if (is_optimizer_state(name) || tensors.contains(name)) continue;
+    return foreign("'" + name + "' is not part of this one");
+  }
+  return check_fits(manifest, tensors);
+}
+
 Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors) {
   STORMO_RETURN_IF_ERROR(check_fits(reader.manifest(), tensors));
   for (const auto& [name, t] : tensors) STORMO_RETURN_IF_ERROR(read_tensor(reader, name, t));
@@ -122,10 +130,7 @@ Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors)
 }
 
 Status read_all_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors) {
-  for (const auto& [name, saved] : reader.manifest().tensors) {
-    if (is_optimizer_state(name) || tensors.contains(name)) continue;
-    return foreign("'" + name + "' is not part of this one");
-  }
+  STORMO_RETURN_IF_ERROR(check_same_model(reader.manifest(), tensors));
   return read_into(reader, tensors);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <torch/types.h>
 
 #include <stormo/base/status.h>
+#include <stormo/checkpoint/checked_file.h>
 #include <stormo/checkpoint/piece.h>
 #include <stormo/checkpoint/reader.h>
 #include <stormo/train/state/safetensors.h>
@@ -47,14 +49,31 @@ Result<torch::Tensor> read_range(checkpoint::CheckpointReader& reader, const std
 /// first: kInvalidArgument names one that differs, and nothing is changed then.
 Status read_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
 
-/// The same for all tensors of a model: kInvalidArgument also when the checkpoint has other
-/// tensors, except those of the optimizer.
+/// OK when read_into() can fill `tensors`, which are all of a model, and the checkpoint has no
+/// others, except those of the optimizer. Else kInvalidArgument names one.
+Status check_same_model(const checkpoint::Manifest& manifest, const TensorMap& tensors);
+/// Fills all tensors of a model, after check_same_model().
 Status read_all_into(checkpoint::CheckpointReader& reader, const TensorMap& tensors);
 
 /// Reads the checkpoint's tensors of the optimizer, each as a whole.
 Result<TensorMap> read_optimizer_state(checkpoint::CheckpointReader& reader);
 
-/// Hash over names, shapes, dtypes and bytes of all tensors, in name order; 16 hexadecimal digits.
+/// Hash over names, shapes, dtypes and bytes of tensors that are added in name order.
+class WeightsHash {
+ public:
+  void add(const std::string& name, const torch::Tensor& tensor);
+  /// 16 hexadecimal digits.
+  std::string hex() const;
+
+ private:
+  checkpoint::Hasher hasher_;
+};
 std::string weights_hash(const TensorMap& tensors);
+
+/// Calls its argument for each tensor of a model, in name order. Where ranks have parts of a model
+/// it is a collective, and a tensor can be read only until the next one is visited. Throws Error.
+using VisitTensors = std::function<void(
+    const std::function<void(const std::string& name, const torch::Tensor&)>& visit)>;
+VisitTensors visit_all(TensorMap tensors);
 
 }  // namespace stormo::train

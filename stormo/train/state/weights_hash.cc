@@ -1,8 +1,8 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <utility>
 
-#include <stormo/checkpoint/checked_file.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
@@ -20,21 +20,31 @@ void add_text(Hasher& hasher, std::string_view text) {
 
 }  // namespace
 
-std::string weights_hash(const std::map<std::string, torch::Tensor>& tensors) {
-  Hasher hasher;
-  for (const auto& [name, tensor] : tensors) {
-    const torch::Tensor t = tensor.detach().to(torch::kCPU).contiguous();
-    add_text(hasher, name);
-    add_text(hasher, c10::toString(t.scalar_type()));
-    add_number(hasher, static_cast<std::uint64_t>(t.dim()));
-    for (const std::int64_t dim : t.sizes()) add_number(hasher, static_cast<std::uint64_t>(dim));
-    hasher.add(t.const_data_ptr(), static_cast<std::size_t>(t.nbytes()));
-  }
-  return checkpoint::to_hex(hasher.digest());
+void WeightsHash::add(const std::string& name, const torch::Tensor& tensor) {
+  const torch::Tensor t = tensor.detach().to(torch::kCPU).contiguous();
+  add_text(hasher_, name);
+  add_text(hasher_, c10::toString(t.scalar_type()));
+  add_number(hasher_, static_cast<std::uint64_t>(t.dim()));
+  for (const std::int64_t dim : t.sizes()) add_number(hasher_, static_cast<std::uint64_t>(dim));
+  hasher_.add(t.const_data_ptr(), static_cast<std::size_t>(t.nbytes()));
 }
 
-std::map<std::string, torch::Tensor> named_state(const torch::nn::Module& module) {
-  std::map<std::string, torch::Tensor> state;
+std::string WeightsHash::hex() const { return checkpoint::to_hex(hasher_.digest()); }
+
+std::string weights_hash(const TensorMap& tensors) {
+  WeightsHash hash;
+  for (const auto& [name, tensor] : tensors) hash.add(name, tensor);
+  return hash.hex();
+}
+
+VisitTensors visit_all(TensorMap tensors) {
+  return [tensors = std::move(tensors)](const auto& visit) {
+    for (const auto& [name, tensor] : tensors) visit(name, tensor);
+  };
+}
+
+TensorMap named_state(const torch::nn::Module& module) {
+  TensorMap state;
   for (const auto& item : module.named_parameters()) state.emplace(item.key(), item.value());
   for (const auto& item : module.named_buffers()) state.emplace(item.key(), item.value());
   return state;

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <stormo/plan/project.h>
-#include <stormo/train/autograd/generator_state.h>
+#include <stormo/tensor/generator.h>
 #include <stormo/train/step/non_finite.h>
 #include <stormo/train/step/runner.h>
 #include <stormo/train/world/stage_link.h>
@@ -113,7 +113,7 @@ Result<torch::Tensor> Runner::input_of(const Action& action, Piece& piece) {
 Status Runner::forget(Piece& piece, const torch::Tensor& x) const {
   const torch::NoGradGuard no_grad;
   piece.kept = x.detach();
-  piece.generator = generator_state();
+  piece.generator = tensor::generator_state();
   const auto version = piece.kept._version();
   piece.output = compute(piece.segments, piece.kept);
   if (piece.kept._version() != version) {
@@ -135,7 +135,7 @@ Status Runner::recompute(const Action& action) {
   if (!piece->wants_gradient) return {};
   STORMO_RETURN_IF_ERROR(parts_.store.make_readable(action.range));
   const Interval interval(parts_.lanes, Lane::kCompute, "recompute", version());
-  const GeneratorAt same_numbers(piece->generator);
+  const tensor::GeneratorAt same_numbers(piece->generator);
   if (piece->input.defined()) x = Boundary::apply(piece->input);
   piece->output = compute(action.range, std::move(x));
   return {};

@@ -274,9 +274,17 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
   return parallel::compose(std::move(plan), options.passes);
 }
 
+bool has_parts(const plan::StepPlan& plan) {
+  const int shard = plan.mesh.find(parallel::kShardAxis);
+  const bool drops =
+      shard >= 0 && plan.mesh.axes[static_cast<std::size_t>(shard)].size > 1 && stage_of(plan) == 3;
+  return !model_axes(plan.mesh).empty() || drops;
+}
+
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
-                                           const TrainerOptions& options, server::Facts facts) {
+                                           const TrainerOptions& options, server::Facts facts,
+                                           const BringValues& bring) {
   const std::vector<NamedParameter> parameters = trainable_parameters(*module);
   const ReductionOptions how = reduction_of(options.gradients);
   const ShardingOptions sharding{.stage = stage_of(plan),
@@ -286,10 +294,10 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                  .precision = {.reduce = how.reduce_type}};
   if (!model_axes(plan.mesh).empty()) {
     return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how,
-                                                sharding);
+                                                sharding, bring);
   }
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
-    return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding);
+    return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding, bring);
   }
   if (is_remote(plan)) {
     return std::make_unique<ServedStore>(groups, module, options, std::move(facts), how);

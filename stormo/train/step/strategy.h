@@ -58,11 +58,17 @@ Result<plan::StepPlan> overlapped(const plan::StepPlan& plan, const Overlap& ove
 /// How replicas average gradients.
 ReductionOptions reduction_of(const GradientOptions& options);
 
+/// Whether a rank has parts of the parameters between steps, and no memory for others: slices,
+/// shards, or those of a stage.
+bool has_parts(const plan::StepPlan& plan);
+
 /// What holds the module's parameters as the plan wants it. Their values have to be equal on all
 /// ranks (broadcast_values()). A collective. `groups` is borrowed. `facts`: what workers of server
-/// processes must have in common, by name. Throws Error.
+/// processes must have in common, by name. `bring`: the module has no values yet; where ranks have
+/// parts, it is called for each segment, in order. Throws Error.
 std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const AxisGroups& groups,
                                            const std::shared_ptr<torch::nn::Module>& module,
-                                           const TrainerOptions& options, server::Facts facts = {});
+                                           const TrainerOptions& options, server::Facts facts = {},
+                                           const BringValues& bring = {});
 
 }  // namespace stormo::train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/bridge.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/slice_pieces.h>
 #include <stormo/train/store/whole_norms.h>
@@ -18,15 +20,6 @@ namespace {
 
 /// Keys of tied gradients; those of moves are below.
 constexpr StageLink::Key kTied = StageLink::Key{1} << 63;
-
-/// Memory of all elements, or none; sizes and strides stay.
-void set_memory(const torch::Tensor& tensor, bool has) {
-  const std::size_t bytes = has ? tensor.nbytes() : 0;
-  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-  if (storage->nbytes() == bytes) return;
-  storage->set_data_ptr_noswap(storage->allocator()->allocate(bytes));
-  storage->set_nbytes(bytes);
-}
 
 /// The parameter of a piece: its own name, or of its state "optimizer.<slot>.<parameter>".
 std::string_view parameter_of(std::string_view piece) {
@@ -50,30 +43,58 @@ plan::StepPlan without_sums(plan::StepPlan plan) {
 
 }  // namespace
 
-/// While it lives, all parameters are whole.
-class ModelParallelStore::Whole {
+/// While it lives, all parameters that some segments read are whole.
+class ModelParallelStore::Shown {
  public:
-  explicit Whole(ModelParallelStore& store) : store_(store) { store_.gather(); }
-  ~Whole() { store_.release(); }
-  Whole(const Whole&) = delete;
-  Whole& operator=(const Whole&) = delete;
+  Shown(ModelParallelStore& store, plan::Range segments) : store_(store), segments_(segments) {
+    store_.gather(segments_);
+  }
+  ~Shown() { store_.release(segments_); }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
 
  private:
   ModelParallelStore& store_;
+  plan::Range segments_;
 };
 
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module,
                                        const OptimizerOptions& options, const ReductionOptions& how,
-                                       const ShardingOptions& sharding)
-    : groups_(groups),
-      axes_(model_axes(plan.mesh)),
-      saves_(copy_of_model(plan.mesh, groups.world().rank()).index == 0) {
+                                       const ShardingOptions& sharding, const BringValues& bring)
+    : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
   if (!optim::updates_ranges(options.kind)) {
     throw Error(
         invalid_argument("this optimizer needs all gradients in one place; ranks with parts of a "
                          "model have their own: use another optimizer"));
   }
+  const auto parameters = module->named_parameters();
+  if (static_cast<int>(parameters.size()) != num_parameters(plan.model)) {
+    throw Error(Status(Code::kBadPlan, "the plan is for another model: it has " +
+                                           std::to_string(num_parameters(plan.model)) +
+                                           " parameters, the module " +
+                                           std::to_string(parameters.size())));
+  }
+  const BringValues keep_part = [&](std::size_t s) {
+    add_segment(plan.model, s, parameters, bring);
+  };
+  if (is_sharded_) {
+    shard(plan, module, options, sharding, keep_part);
+  } else {
+    for (std::size_t s = 0; s < segments_.size(); ++s) keep_part(s);
+    replicate(plan, *module, options, how);
+  }
+  own_->on_done([this](const plan::Action& a) { done(a); });
+  compute_alone(plan::all_segments(plan.model), false);
+}
+
+ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
+                                       const std::shared_ptr<torch::nn::Module>& module)
+    : groups_(groups),
+      axes_(model_axes(plan.mesh)),
+      reads_(parameters_read(plan.model)),
+      is_sharded_(plan.mesh.find(parallel::kShardAxis) >= 0),
+      saves_(copy_of_model(plan.mesh, groups.world().rank()).index == 0) {
   if (plan.mesh.find(plan::kStageAxis) >= 0) {
     pipeline_ = groups.over({plan::kStageAxis}).take_or_throw();
     link_.emplace(*pipeline_);
@@ -84,29 +105,42 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     chain_ = std::dynamic_pointer_cast<model::Chain>(module);
   }
   for (const plan::SegmentShape& s : plan.model.segments) segments_.emplace_back(s.name, s.stage);
-  const plan::Stages stages(plan.model);
-  const auto shapes = flatten(plan.model);
-  for (const auto& p : module->named_parameters()) {
-    const std::size_t number = numbers_.size();
-    numbers_.emplace(p.key(), number);
-    parameters_.push_back({.named = {.name = p.key(), .tensor = p.value()},
-                           .stages = stages.of_parameter(static_cast<int>(number)),
-                           .has_storage = p.value().storage().nbytes() == p.value().nbytes(),
-                           .split = shapes[number]->split,
-                           .whole = p.value().sizes().vec()});
-    Parameter& mine = parameters_.back();
-    if (split_ && mine.split.units > 0 && has(mine)) {
-      mine.slice = tensor::slice(p.value(), mine.split, split_->part());
-      mine.named.tensor.set_data(mine.slice);
-    }
+}
+
+void ModelParallelStore::add_segment(
+    const plan::ModelShape& model, std::size_t segment,
+    const torch::OrderedDict<std::string, torch::Tensor>& parameters, const BringValues& bring) {
+  const plan::Stages stages(model);
+  const std::size_t first = parameters_.size();
+  const auto& shapes = model.segments[segment].parameters;
+  std::vector<bool> had_memory;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    had_memory.push_back(tensor::has_memory(parameters[first + i].value()));
   }
-  if (plan.mesh.find(parallel::kShardAxis) >= 0) {
-    shard(plan, module, options, sharding);
-  } else {
-    replicate(plan, *module, options, how);
+  if (bring) bring(segment);
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const auto& p = parameters[first + i];
+    add(p.key(), p.value(), shapes[i], stages.of_parameter(static_cast<int>(first + i)));
+    parameters_.back().came_without_memory = !had_memory[i];
   }
-  own_->on_done([this](const plan::Action& a) { done(a); });
-  release();
+}
+
+// What is sharded becomes a view of a flat buffer.
+void ModelParallelStore::add(const std::string& name, const torch::Tensor& tensor,
+                             const plan::ParameterShape& shape, std::vector<int> stages) {
+  numbers_.emplace(name, parameters_.size());
+  Parameter& p = parameters_.emplace_back(Parameter{.named = {.name = name, .tensor = tensor},
+                                                    .stages = std::move(stages),
+                                                    .split = shape.split,
+                                                    .whole = tensor.sizes().vec()});
+  const bool is_own_storage = tensor.storage().nbytes() == tensor.nbytes();
+  p.has_storage = is_own_storage && !(is_sharded_ && has(p));
+  if (!has(p)) {
+    if (p.has_storage) tensor::set_memory(tensor, false);
+  } else if (split_ && p.split.units > 0) {
+    p.slice = tensor::slice(tensor, p.split, split_->part());
+    p.named.tensor.set_data(p.slice);
+  }
 }
 
 void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
@@ -127,29 +161,29 @@ void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::
   own_ = std::move(replicas);
 }
 
-// Parameters become views of flat buffers: slices too, and none has memory of its own.
 void ModelParallelStore::shard(const plan::StepPlan& plan,
                                const std::shared_ptr<torch::nn::Module>& module,
-                               const OptimizerOptions& options, const ShardingOptions& sharding) {
-  auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding);
+                               const OptimizerOptions& options, const ShardingOptions& sharding,
+                               const BringValues& keep_part) {
+  auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding, keep_part);
   shards_ = shards.get();
   own_ = std::move(shards);
   for (Parameter& p : parameters_) {
-    if (!has(p)) continue;
-    p.has_storage = false;
     if (p.slice.defined()) p.slice = p.named.tensor.detach();
   }
 }
 
-// A module whose parameters have no memory would crash whoever reads them.
+// A module whose parameters have no memory would crash whoever reads them. What came without
+// memory goes without: there may be too little of it.
 ModelParallelStore::~ModelParallelStore() {
   if (chain_ != nullptr) chain_->compute_with(nullptr);
   if (kept_) return;
   for (Parameter& p : parameters_) {
+    if (p.came_without_memory) continue;
     if (p.slice.defined()) {
       p.named.tensor.set_data(torch::empty(p.whole, p.slice.options()));
     } else if (p.has_storage) {
-      set_memory(p.named.tensor, true);
+      tensor::set_memory(p.named.tensor, true);
     }
   }
 }
@@ -269,15 +303,28 @@ Rank ModelParallelStore::owner_of_buffer(const std::string& name) const {
   return 0;
 }
 
-void ModelParallelStore::gather() {
+std::vector<std::size_t> ModelParallelStore::read_by(plan::Range segments) const {
+  std::set<std::size_t> out;
+  for (int s = segments.first; s <= segments.last; ++s) {
+    for (const int p : reads_[static_cast<std::size_t>(s)]) {
+      out.insert(static_cast<std::size_t>(p));
+    }
+  }
+  return {out.begin(), out.end()};
+}
+
+void ModelParallelStore::gather(plan::Range segments) {
   const torch::NoGradGuard no_grad;
-  whole_shards_ = own_->readable();
-  if (split_) join_slices();
+  const std::vector<std::size_t> read = read_by(segments);
+  whole_shards_ = own_->readable_segments(segments);
+  if (split_) join_slices(read);
+  compute_alone(segments, true);
   if (pipeline_ == nullptr) return;
   std::vector<std::vector<comm::Buffer>> by_owner(static_cast<std::size_t>(pipeline_->size()));
-  for (const Parameter& p : parameters_) {
+  for (const std::size_t i : read) {
+    const Parameter& p = parameters_[i];
     if (p.named.tensor.numel() == 0) continue;
-    if (p.has_storage) set_memory(p.named.tensor, true);
+    if (p.has_storage) tensor::set_memory(p.named.tensor, true);
     by_owner[static_cast<std::size_t>(p.stages.front())].push_back(
         tensor::buffer_of(p.named.tensor.detach()));
   }
@@ -287,14 +334,15 @@ void ModelParallelStore::gather() {
   }
 }
 
-void ModelParallelStore::join_slices() {
-  for (Parameter& p : parameters_) {
+void ModelParallelStore::join_slices(const std::vector<std::size_t>& parameters) {
+  for (const std::size_t i : parameters) {
+    Parameter& p = parameters_[i];
     if (!p.slice.defined()) continue;
     const std::int64_t unit = c10::multiply_integers(p.whole) / p.split.units;
     std::vector<torch::Tensor> slices;
     std::vector<std::int64_t> counts;
-    for (int i = 0; i < tensor_->size(); ++i) {
-      counts.push_back(plan::share(p.split, tensor_->size(), i).size() * unit);
+    for (int r = 0; r < tensor_->size(); ++r) {
+      counts.push_back(plan::share(p.split, tensor_->size(), r).size() * unit);
     }
     const torch::Tensor all = torch::empty(c10::multiply_integers(p.whole), p.slice.options());
     throw_if_error(tensor_->all_gather(tensor::buffer_of(p.slice), tensor::buffer_of(all), counts));
@@ -305,24 +353,37 @@ void ModelParallelStore::join_slices() {
     }
     p.named.tensor.set_data(tensor::join(slices, p.split));
   }
-  if (chain_ != nullptr) chain_->compute_with(nullptr);
 }
 
-void ModelParallelStore::release() {
+void ModelParallelStore::compute_alone(plan::Range segments, bool alone) {
+  if (chain_ == nullptr) return;
+  for (int s = segments.first; s <= segments.last; ++s) {
+    chain_->segments()[static_cast<std::size_t>(s)]->compute_with(alone ? nullptr : split_group());
+  }
+}
+
+void ModelParallelStore::release(plan::Range segments) {
   if (kept_) return;
-  for (Parameter& p : parameters_) {
+  for (const std::size_t i : read_by(segments)) {
+    Parameter& p = parameters_[i];
     if (p.slice.defined()) p.named.tensor.set_data(p.slice);
-    if (p.has_storage && !has(p)) set_memory(p.named.tensor, false);
+    if (p.has_storage && !has(p)) tensor::set_memory(p.named.tensor, false);
   }
   whole_shards_.reset();
-  if (chain_ != nullptr) chain_->compute_with(split_group());
+  compute_alone(segments, false);
 }
 
-std::shared_ptr<void> ModelParallelStore::readable() { return std::make_shared<Whole>(*this); }
+std::shared_ptr<void> ModelParallelStore::readable_segments(plan::Range segments) {
+  return std::make_shared<Shown>(*this, segments);
+}
+
+std::shared_ptr<void> ModelParallelStore::readable() {
+  return readable_segments({0, static_cast<int>(segments_.size()) - 1});
+}
 
 void ModelParallelStore::keep_values() {
   own_->keep_values();
-  gather();
+  gather({0, static_cast<int>(segments_.size()) - 1});
   kept_ = true;
 }
 

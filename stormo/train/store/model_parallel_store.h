@@ -27,11 +27,11 @@ class ModelParallelStore final : public ParameterStore {
  public:
   /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
   /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis. `sharding` counts
-  /// where the plan shards the parts.
+  /// where the plan shards the parts. `bring`: see make_store(); empty where the module has values.
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
                      const OptimizerOptions& options, const ReductionOptions& how,
-                     const ShardingOptions& sharding);
+                     const ShardingOptions& sharding, const BringValues& bring = {});
   ~ModelParallelStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
@@ -50,6 +50,7 @@ class ModelParallelStore final : public ParameterStore {
 
   bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
+  std::shared_ptr<void> readable_segments(plan::Range segments) override;
   void keep_values() override;
   Optimizer& optimizer() override { return own_->optimizer(); }
   bool whole() const override { return false; }
@@ -62,12 +63,15 @@ class ModelParallelStore final : public ParameterStore {
     NamedParameter named;
     std::vector<int> stages;               // that have it; the first one owns it
     bool has_storage = true;               // of its own, which can be freed
+    bool came_without_memory = false;      // until its values were brought
     plan::Split split = {};                // units 0: ranks of a stage have the whole
     std::vector<std::int64_t> whole = {};  // sizes
     torch::Tensor slice = {};              // of this rank, if it is split and this stage has it
   };
-  class Whole;
+  class Shown;
 
+  ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
+                     const std::shared_ptr<torch::nn::Module>& module);
   int stage() const { return link_ ? link_->stage() : 0; }
   bool is_own(const Parameter& p) const { return p.stages.front() == stage(); }
   bool has(const Parameter& p) const;
@@ -78,10 +82,18 @@ class ModelParallelStore final : public ParameterStore {
   /// Whether it is the first of its stage that has some of `p`.
   bool has_first_units(const Parameter& p) const;
   const Parameter& parameter(std::string_view name) const;
-  /// The module has the whole model; back to this rank's part of it.
-  void gather();
-  void release();
-  void join_slices();
+  /// Brings the values of a segment, and keeps this rank's part of them.
+  void add_segment(const plan::ModelShape& model, std::size_t segment,
+                   const torch::OrderedDict<std::string, torch::Tensor>& parameters,
+                   const BringValues& bring);
+  void add(const std::string& name, const torch::Tensor& tensor, const plan::ParameterShape& shape,
+           std::vector<int> stages);
+  /// The module has all that `segments` read; back to this rank's part of it.
+  void gather(plan::Range segments);
+  void release(plan::Range segments);
+  std::vector<std::size_t> read_by(plan::Range segments) const;
+  void join_slices(const std::vector<std::size_t>& parameters);
+  void compute_alone(plan::Range segments, bool alone);
   Status sum_tied(Parameter& p);
   /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
   Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
@@ -89,7 +101,8 @@ class ModelParallelStore final : public ParameterStore {
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
                  const OptimizerOptions& options, const ReductionOptions& how);
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
-             const OptimizerOptions& options, const ShardingOptions& sharding);
+             const OptimizerOptions& options, const ShardingOptions& sharding,
+             const BringValues& keep_part);
   /// Of the gradients that count on this rank.
   Result<double> squares();
   /// What a copy of this part saves, of the tensors that this rank has.
@@ -103,14 +116,16 @@ class ModelParallelStore final : public ParameterStore {
   std::optional<tensor::SplitGroup> split_;
   std::shared_ptr<model::Chain> chain_;                // null: nothing is split
   std::vector<std::pair<std::string, int>> segments_;  // names, and their stages
+  std::vector<std::vector<int>> reads_;                // parameters, by segment
   std::vector<Parameter> parameters_;
   std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
   std::unique_ptr<ParameterStore> own_;                      // of this rank's part
   ReplicatedStore* replicas_ = nullptr;  // own_, if copies of the part are replicas
   FusedOptimizer* fused_ = nullptr;      // of these
   ShardedStore* shards_ = nullptr;       // own_, if they have shards
+  bool is_sharded_ = false;              // this rank's part, over others that have it
   bool saves_ = false;                   // replicas have the same: one of them saves it
-  std::shared_ptr<void> whole_shards_;   // while the model is whole
+  std::shared_ptr<void> whole_shards_;   // while segments are whole
   bool kept_ = false;
 };
 

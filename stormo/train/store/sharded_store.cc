@@ -59,17 +59,18 @@ ShardingGroups sharding_groups(const AxisGroups& groups) {
 ShardedStore::ShardedStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const plan::StepPlan& plan, const OptimizerOptions& options,
-                           const ShardingOptions& sharding)
+                           const ShardingOptions& sharding, const BringValues& bring)
     : groups_(groups), fsdp_(sharding_groups(groups), sharding), units_(fsdp_.units()) {
   const std::shared_ptr<model::Chain> chain = chain_of(module);
   throw_if_error(check_segments(*chain, plan.model));
-  add_units(*chain, plan.model);
+  add_units(*chain, plan.model, bring);
   WholeNorms norms = whole_norms(groups, plan);
   optimizer_ = fsdp_.make_optimizer(options, std::move(norms.sum), norms.counts);
   throw_if_error(units_.make_stale(/*frozen=*/false));  // the first step gathers as every other
 }
 
-void ShardedStore::add_units(const model::Chain& chain, const plan::ModelShape& model) {
+void ShardedStore::add_units(const model::Chain& chain, const plan::ModelShape& model,
+                             const BringValues& bring) {
   std::vector<NamedParameter> parameters;
   for (const auto& p : chain.named_parameters()) parameters.push_back({p.key(), p.value()});
   const plan::Stages stages(model);
@@ -77,6 +78,7 @@ void ShardedStore::add_units(const model::Chain& chain, const plan::ModelShape& 
   const std::vector<std::vector<plan::Range>> units = plan::units_of(model);
   std::vector<int> unit_of(parameters.size(), -1);  // elsewhere
   for (std::size_t s = 0; s < units.size(); ++s) {
+    if (bring) bring(s);
     for (const plan::Range own : units[s]) {
       if (std::ranges::count(stages.of_parameter(own.first), stage) == 0) {
         units_.skip(own.size());
@@ -181,6 +183,34 @@ Status ShardedStore::update(const ParameterRange&, const StepRate& rate) {
 void ShardedStore::zero_grad() {
   fsdp_.zero_grad();
   throw_if_error(units_.make_stale(/*frozen=*/false));
+}
+
+/// While it lives, some units are whole. As after readable(), the next step gathers as every other.
+class ShardedStore::Shown {
+ public:
+  Shown(ShardedUnits& units, std::vector<int> shown) : units_(units), shown_(std::move(shown)) {
+    for (const int unit : shown_) throw_if_error(units_.gather(unit));
+  }
+  ~Shown() {
+    for (const int unit : shown_) (void)units_.release(unit);
+    (void)units_.make_stale(/*frozen=*/false);
+  }
+  Shown(const Shown&) = delete;
+  Shown& operator=(const Shown&) = delete;
+
+ private:
+  ShardedUnits& units_;
+  std::vector<int> shown_;
+};
+
+std::shared_ptr<void> ShardedStore::readable_segments(plan::Range segments) {
+  std::vector<int> units;
+  for (int s = segments.first; s <= segments.last; ++s) {
+    for (const int unit : reads_[static_cast<std::size_t>(s)]) {
+      if (std::ranges::count(units, unit) == 0) units.push_back(unit);
+    }
+  }
+  return std::make_shared<Shown>(units_, std::move(units));
 }
 
 std::shared_ptr<void> ShardedStore::readable() {

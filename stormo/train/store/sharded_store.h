@@ -18,10 +18,10 @@ namespace stormo::train {
 class ShardedStore final : public ParameterStore {
  public:
   /// Throws Error unless `module` is a model::Chain of the plan's segments. `groups` is borrowed.
-  /// `plan` is that of all ranks.
+  /// `plan` is that of all ranks. `bring`: see make_store(); empty where the module has values.
   ShardedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                const plan::StepPlan& plan, const OptimizerOptions& options,
-               const ShardingOptions& sharding);
+               const ShardingOptions& sharding, const BringValues& bring = {});
 
   Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;
@@ -31,6 +31,7 @@ class ShardedStore final : public ParameterStore {
   void zero_grad() override;
   bool always_readable() const override { return false; }
   std::shared_ptr<void> readable() override;
+  std::shared_ptr<void> readable_segments(plan::Range segments) override;
   void keep_values() override { fsdp_.keep_gathered(); }
   /// The sum of squares of the gradients of this rank's parts, of the parameters whose name counts.
   /// Not a collective.
@@ -44,7 +45,10 @@ class ShardedStore final : public ParameterStore {
   Status load_state(const ReadState& read) override { return optimizer_->load_state(read); }
 
  private:
-  void add_units(const model::Chain& chain, const plan::ModelShape& model);
+  class Shown;
+
+  void add_units(const model::Chain& chain, const plan::ModelShape& model,
+                 const BringValues& bring);
 
   const AxisGroups& groups_;
   FullyShardedDataParallel fsdp_;

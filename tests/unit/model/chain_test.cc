@@ -6,17 +6,21 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <stormo/model/cnn.h>
+#include <stormo/model/dense.h>
 #include <stormo/model/gpt.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/mlp.h>
 #include <stormo/model/resnet20.h>
 #include <stormo/model/text_classifier.h>
+#include <stormo/tensor/generator.h>
+#include <stormo/tensor/memory.h>
 
 namespace stormo::model {
 namespace {
@@ -161,6 +165,53 @@ TEST_P(EveryModel, GivesEveryParameterAGradient) {
   }
 }
 
+TEST_P(EveryModel, MakesItsValuesLaterBitForBit) {
+  const auto make = [](bool later) {
+    torch::manual_seed(5);
+    std::optional<ValuesLater> scope;
+    if (later) scope.emplace();
+    return GetParam().make();
+  };
+  const auto wanted = make(false);
+  const torch::Tensor random = torch::rand({3});
+  const auto model = make(true);
+  EXPECT_TRUE(torch::rand({3}).equal(random)) << "the generator goes on as if they had been made";
+  EXPECT_TRUE(model->lacks_values());
+  for (const auto& p : model->named_parameters()) {
+    EXPECT_FALSE(tensor::has_memory(p.value())) << p.key();
+    EXPECT_EQ(p.value().sizes(), wanted->named_parameters()[p.key()].sizes()) << p.key();
+  }
+  const torch::Tensor state = tensor::generator_state();
+  // in any order
+  for (std::size_t i = model->segments().size(); i-- > 0;) {
+    EXPECT_TRUE(model->lacks_values(i));
+    model->make_values(i);
+    EXPECT_FALSE(model->lacks_values(i));
+  }
+  EXPECT_FALSE(model->lacks_values());
+  EXPECT_TRUE(tensor::generator_state().equal(state));
+  for (const auto& p : model->named_parameters()) {
+    EXPECT_TRUE(p.value().equal(wanted->named_parameters()[p.key()])) << p.key();
+    EXPECT_TRUE(p.value().requires_grad()) << p.key();
+  }
+}
+
+TEST_P(EveryModel, ConvertsAModelThatLacksValues) {
+  torch::manual_seed(5);
+  const auto wanted = GetParam().make();
+  wanted->to(torch::kFloat64);
+  torch::manual_seed(5);
+  const auto model = [] {
+    const ValuesLater later;
+    return GetParam().make();
+  }();
+  model->to(torch::kFloat64);
+  model->make_values();
+  for (const auto& p : model->named_parameters()) {
+    EXPECT_TRUE(p.value().equal(wanted->named_parameters()[p.key()])) << p.key();
+  }
+}
+
 TEST_P(EveryModel, RunsInFloat64) {
   chain_->to(torch::kFloat64);
   torch::Tensor input = GetParam().input(2);
@@ -187,6 +238,19 @@ TEST_P(EveryModel, LearnsATinyBatchByHeart) {
   const torch::Tensor output = chain_->forward(input);
   EXPECT_LT(cross_entropy(output, answer).item<double>(), first / 10);
   EXPECT_EQ(count_correct(output, answer), answer.numel());
+}
+
+TEST(Chain, HasTheValuesOfSegmentsThatWereMadeOutside) {
+  struct Net : Chain {
+    Net() : Chain("Net") {
+      append("made", std::make_shared<Dense>(3, 4, Dense::Activation::kRelu));
+      append("left", [] { return std::make_shared<Dense>(4, 2, Dense::Activation::kNone); });
+    }
+  };
+  const ValuesLater later;
+  const Net net;
+  EXPECT_FALSE(net.lacks_values(0));
+  EXPECT_TRUE(net.lacks_values(1));
 }
 
 TEST(Mlp, CountsItsParametersAndFlops) {

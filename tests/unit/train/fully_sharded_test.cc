@@ -97,6 +97,19 @@ TEST(FullySharded, AnyStageOnAnyNumberOfRanksIsOneProcess) {
   }
 }
 
+// No rank has all values at any time. Every rank would make others; rank 0's count.
+TEST(FullySharded, TakesAModelThatLacksValuesUnitByUnit) {
+  Problem later = test::gpt_problem();
+  later.build = [build = later.build] {
+    const model::ValuesLater scope;
+    return build();
+  };
+  for (const int ranks : {1, 3}) {
+    EXPECT_EQ(test::difference(sharded(later, ranks, {}), sharded(test::gpt_problem(), ranks, {})),
+              0);
+  }
+}
+
 TEST(FullySharded, OneRankIsOneProcessBitForBit) {
   for (const int stage : {1, 3}) {
     EXPECT_EQ(test::difference(sharded(test::gpt_problem(), 1, {.options = {.stage = stage}}),

@@ -115,13 +115,14 @@ class PlanRank {
   std::function<Result<data::Batch>()> load = [this] { return rows(); };
   std::function<void()> before_update = [] {};  ///< see RunnerParts
   train::DoneAction done = [](const auto&) {};  ///< besides `trace`
+  train::BringValues bring = {};                ///< see make_store()
   std::size_t next = 0;                         ///< batch
   train::StepAt at = {};                        ///< of the next step
 
   Rank rank() const { return groups.world().rank(); }
   void pass_events_to(Sink* sink) { lanes_.pass_to(sink); }
   train::ParameterStore& store() {
-    if (!store_) store_ = train::make_store(run.plan, groups, chain, run.options);
+    if (!store_) store_ = train::make_store(run.plan, groups, chain, run.options, {}, bring);
     return *store_;
   }
   /// What Runner::create() says to `plan`; the store is that of the run's plan.

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <numeric>
-#include <ostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,15 +16,14 @@
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/parallel/bucket.h>
 #include <stormo/parallel/gradient_scale.h>
-#include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>
-#include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
-#include <stormo/parallel/sharded.h>
+#include <stormo/tensor/memory.h>
+#include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/state/checkpoint.h>
 
-#include "tests/unit/train/plan_run.h"
+#include "tests/unit/train/store_places.h"
 
 namespace stormo::train {
 namespace {
@@ -34,84 +31,17 @@ namespace {
 using parallel::Pass;
 using plan::StepPlan;
 using test::Batch;
+using test::Hosts;
+using test::Layout;
+using test::layouts;
+using test::Passes;
+using test::Place;
+using test::plan_of;
 using test::PlanRank;
 using test::PlanRun;
 using test::Problem;
+using test::run_of;
 using test::Values;
-
-using Passes = std::vector<Pass>;
-using Hosts = std::vector<int>;
-
-/// A store, by the strategy that has it.
-struct Layout {
-  std::string name;
-  std::function<Passes(int hosts, int local)> passes;
-};
-
-std::vector<Layout> layouts() {
-  std::vector<Layout> out = {
-      {"replicated",
-       [](int hosts, int local) { return Passes{parallel::mirrored(hosts * local)}; }},
-      {"host_shared",
-       [](int hosts, int local) { return Passes{parallel::host_shared(hosts, local)}; }}};
-  for (const int stage : {1, 2, 3}) {
-    out.push_back({"sharded" + std::to_string(stage), [stage](int hosts, int local) {
-                     return Passes{parallel::sharded({.stage = stage, .ranks = hosts * local})};
-                   }});
-  }
-  out.push_back(
-      {"hybrid", [](int hosts, int local) {
-         return Passes{parallel::mirrored(hosts), parallel::sharded({.stage = 3, .ranks = local})};
-       }});
-  out.push_back({"staged", [](int hosts, int local) {
-                   const int ranks = hosts * local;
-                   if (ranks == 1) return Passes{};
-                   Passes passes = {parallel::pipeline({.schedule = parallel::gpipe()})};
-                   if (ranks > 2) passes.push_back(parallel::mirrored(ranks / 2));
-                   return passes;
-                 }});
-  return out;
-}
-
-/// A store somewhere.
-struct Place {
-  Layout layout;
-  Hosts hosts;
-  int ranks() const { return std::accumulate(hosts.begin(), hosts.end(), 0); }
-  Passes passes() const { return layout.passes(static_cast<int>(hosts.size()), hosts.front()); }
-};
-
-std::ostream& operator<<(std::ostream& out, const Place& place) { return out << place.layout.name; }
-
-/// The second of three layers is not trained.
-Problem problem() { return test::with_frozen_segment(test::mlp_problem(), 1); }
-
-StepPlan plan_of(const Passes& before, const Passes& passes) {
-  return parallel::compose(
-             parallel::compose(parallel::one_device(problem().model(3)->shape()), before)
-                 .take_or_throw(),
-             passes)
-      .take_or_throw();
-}
-
-/// With four ranks and 3 rows one of them has none.
-std::vector<Batch> batches() {
-  std::vector<Batch> out = problem().batches(4, 13);
-  out[1] = out[1].rows(0, 3);
-  return out;
-}
-
-PlanRun run_of(const Place& place, const Passes& before = {}) {
-  PlanRun run{.plan = plan_of(before, place.passes()),
-              .hosts = place.hosts,
-              .problem = problem(),
-              .batches = batches(),
-              .options = {}};
-  // so large an epsilon that it divides by no small numbers
-  run.options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01, .epsilon = 1e-2};
-  run.options.strategy.hybrid = run.plan.mesh.find("dp") >= 0 && run.plan.mesh.find("shard") >= 0;
-  return run;
-}
 
 constexpr double kRounding = 1e-12;  // sums in another order
 
@@ -204,6 +134,40 @@ TEST_P(StoreConformance, HoldsTheValuesThatItWasGiven) {
   });
 }
 
+// Of a model without values, segment by segment: each rank keeps its part, and the rest has no
+// memory. A store whose ranks have the whole is made of a model with values.
+TEST_P(StoreConformance, BringsTheValuesOfItsPartsSegmentBySegment) {
+  const auto trained = test::train_by_plan(run);
+  PlanRun later = run;
+  const bool parts = has_parts(run.plan);
+  later.problem.build = [build = run.problem.build, parts] {
+    std::optional<model::ValuesLater> scope;
+    if (parts) scope.emplace();
+    return build();
+  };
+  test::on_plan_ranks(later, [&](PlanRank& rank) {
+    comm::Communicator& world = rank.groups.world();
+    std::size_t next = 0;
+    const auto bring = [&](std::size_t s) {
+      EXPECT_EQ(s, next++);
+      for (std::size_t before = 0; before < s; ++before) {
+        const bool is_elsewhere =
+            run.plan.model.segments[before].stage != stage_of(run.plan.mesh, rank.rank());
+        if (!is_elsewhere && (GetParam().layout.name != "sharded3" || run.ranks() == 1)) continue;
+        for (const torch::Tensor& p : rank.chain->segments()[before]->parameters()) {
+          EXPECT_FALSE(tensor::has_memory(p)) << "segment " << before;
+        }
+      }
+      world.rank() == 0 ? rank.chain->make_values(s) : rank.chain->give_memory(s);
+      throw_if_error(broadcast_values(world, named_state(*rank.chain->segments()[s])));
+    };
+    if (parts) rank.bring = bring;
+    rank.steps(run.batches.size());
+    EXPECT_EQ(next, parts ? rank.chain->segments().size() : 0);
+    test::expect_near(rank.values(), trained[static_cast<std::size_t>(rank.rank())].values, 0, "");
+  });
+}
+
 TEST_P(StoreConformance, TakesThePlansOfItsStrategy) {
   const Pass scaled = parallel::scale_loss(), clipped = parallel::clip_gradients();
   std::vector<StepPlan> plans = {run.plan};
@@ -281,6 +245,43 @@ TEST_P(StoreConformance, ReadsWholeValuesWithoutChangingThem) {
     EXPECT_TRUE(outputs[r].equal(outputs[0])) << "rank " << r;
     test::expect_near(seen[r].back(), unread[r].values, 0, "read, and not read");
   }
+}
+
+// One segment at a time: its parameters are whole, and it computes what it computes in the whole.
+TEST_P(StoreConformance, ShowsSegmentsWithoutChangingThem) {
+  const auto unread = test::train_by_plan(run);
+  const torch::Tensor x = run.batches[0].x;
+  test::on_plan_ranks(run, [&](PlanRank& rank) {
+    const torch::NoGradGuard no_grad;
+    const auto look = [&] {
+      const auto whole = rank.values();
+      torch::Tensor y = x;
+      for (int s = 0; const auto& segment : rank.chain->segments()) {
+        const auto readable = rank.store().readable_segments({s, s});
+        for (const auto& p : segment->named_parameters()) {
+          const std::string name = run.plan.model.segments[static_cast<std::size_t>(s)].name;
+          EXPECT_TRUE(p.value().equal(whole.at(name + "." + p.key()))) << name << "." << p.key();
+        }
+        y = segment->forward(y);
+        ++s;
+      }
+      const auto readable = rank.store().readable();
+      EXPECT_TRUE(rank.chain->forward(x).equal(y));
+    };
+    look();
+    for (std::size_t i = 0; i < run.batches.size(); ++i) {
+      const std::uint64_t before = rank.groups.bytes_sent();
+      {
+        const torch::AutoGradMode grad(true);
+        rank.steps(1);
+      }
+      EXPECT_EQ(rank.groups.bytes_sent() - before,
+                unread[static_cast<std::size_t>(rank.rank())].sent[i])
+          << "step " << i;
+      look();
+    }
+    test::expect_near(rank.values(), unread[static_cast<std::size_t>(rank.rank())].values, 0, "");
+  });
 }
 
 TEST_P(StoreConformance, SavesEveryTensorOnce) {
@@ -407,76 +408,6 @@ std::string name_of(const ::testing::TestParamInfo<Place>& test) {
 
 INSTANTIATE_TEST_SUITE_P(EveryStore, StoreConformance, ::testing::ValuesIn(places(layouts())),
                          name_of);
-// --- what a store cannot do besides ------------------------------------------------------------
-
-/// What check() says to the plan of the passes, after `change`.
-std::string refusal(const Place& place, const std::function<void(StepPlan&)>& change) {
-  const PlanRun run = run_of(place);
-  StepPlan changed = run.plan;
-  change(changed);
-  const Status sound = analysis::verify(changed);
-  if (!sound.ok()) return "does not verify: " + sound.message();
-  std::string why;
-  test::on_plan_ranks(run, [&](PlanRank& rank) {
-    const Status status = rank.start(changed);
-    EXPECT_EQ(status.ok() ? Code::kBadPlan : status.code(), Code::kBadPlan);
-    if (rank.rank() == 0) why = status.message();
-  });
-  return why;
-}
-
-Place place_of(const std::string& name, const Hosts& hosts) {
-  const std::vector<Layout> all = layouts();
-  return {*std::ranges::find(all, name, &Layout::name), hosts};
-}
-
-plan::Action& first(StepPlan& p, plan::ActionKind kind) {
-  return *std::ranges::find(p.actions, kind, &plan::Action::kind);
-}
-
-void split_update(StepPlan& p) {
-  const auto update = std::ranges::find(p.actions, plan::ActionKind::kUpdate, &plan::Action::kind);
-  plan::Action part = *update;
-  part.range.last = 1;
-  update->range.first = 2;
-  p.actions.insert(update, part);
-}
-
-TEST(StoreRefusals, NameTheActionThatItCannotDo) {
-  EXPECT_THAT(refusal(place_of("sharded3", {1}), split_update),
-              ::testing::HasSubstr(" (update 0-1: layer0.linear.weight .. layer0.linear.bias): "
-                                   "shards are updated all at once"));
-  EXPECT_EQ(refusal(place_of("host_shared", {1}), split_update),
-            "action 5 (update 0-1: layer0.linear.weight .. layer0.linear.bias): one copy per host "
-            "is updated as a whole");
-  EXPECT_EQ(refusal(place_of("replicated", {1}),
-                    [](StepPlan& p) { first(p, plan::ActionKind::kAllReduce).range.last = 1; }),
-            "replicas average each gradient once; the plan reduces 2 of 4");
-}
-
-// A single rank has nobody to share with, so that verify() misses nothing.
-TEST(StoreRefusals, OneCopyPerHostNeedsItsBarriers) {
-  for (const auto kind : {plan::ActionKind::kShareGradients, plan::ActionKind::kShareParameters}) {
-    EXPECT_EQ(
-        refusal(place_of("host_shared", {1}),
-                [kind](StepPlan& p) {
-                  std::erase_if(p.actions, [kind](const auto& a) { return a.kind == kind; });
-                }),
-        "one copy per host takes share_gradients of every gradient once, and share_parameters");
-  }
-}
-
-TEST(StoreRefusals, OneCopyPerHostIsNoReplica) {
-  EXPECT_EQ(refusal(place_of("host_shared", {2, 2}),
-                    [](StepPlan& p) {
-                      p.parameters = p.optimizer_state = {plan::Placement::kReplicate,
-                                                          plan::Placement::kReplicate};
-                      std::erase_if(p.actions, [](const auto& a) {
-                        return a.kind == plan::ActionKind::kShareParameters;
-                      });
-                    }),
-            "there is one copy per host: state parameters shared over host");
-}
 
 }  // namespace
 }  // namespace stormo::train

@@ -1,0 +1,22 @@
+#include <stormo/tensor/generator.h>
+
+#include <mutex>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/utils.h>
+
+namespace stormo::tensor {
+
+torch::Tensor generator_state() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_generator_state(const torch::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::scoped_lock lock(generator.mutex());
+  generator.set_state(state);
+}
+
+}  // namespace stormo::tensor
