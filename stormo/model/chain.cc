@@ -118,6 +118,7 @@ void Chain::compute_places_with(const tensor::Grid* ranks) {
 }
 
 void parallelize(Chain& model, const tensor::SplitGroup& ranks) {
+  STORMO_CHECK(!model.lacks_values(), "a slice is one of values: call make_values() first");
   for (const auto& segment : model.segments()) {
     auto parameters = segment->named_parameters();
     for (const auto& [name, split] : segment->split_form().parameters) {

@@ -17,7 +17,8 @@ namespace stormo::train {
 /// What is trained: a module, its forward, and the loss of a batch.
 struct Task {
   std::shared_ptr<torch::nn::Module> module;
-  /// Where plans cut a model::Chain, its segments are called instead, so it is Chain::forward().
+  /// Where ranks have parts of a model::Chain, its segments are called instead: it is to be
+  /// Chain::forward() there.
   std::function<torch::Tensor(const torch::Tensor& input)> forward;
   /// Mean over the samples of the batch: scalar, differentiable.
   std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)> loss;
@@ -32,8 +33,8 @@ struct Task {
   /// Set when targets are numbers: one unit of the output in units of the data. Evaluation then
   /// reports errors of the outputs, of shape [B, 1].
   std::optional<double> target_unit;
-  /// Returns a sample to show at the end (generated text); called on rank 0 only, but all ranks
-  /// have one or none.
+  /// Returns a sample to show at the end (generated text); called on rank 0 only. Where ranks have
+  /// parts of the model, all have one or none.
   std::function<std::string()> sample;
   /// The 16-bit type of mixed precision training, see Autocast; empty: none. With kHalf the loss is
   /// scaled, see GradScaler.

@@ -94,7 +94,7 @@ class MemoryLimitTest(TrainTest):
         nor where a run goes on from a checkpoint."""
         self.assertGreater(LARGE_BYTES, LARGE_LIMIT)
         for way in (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
-                    ("strategy.kind=fsdp", "strategy.parameters=sharded")):
+                    ("strategy.tensor=2", "strategy.kind=fsdp"), ("strategy.kind=fsdp", "strategy.parameters=sharded")):
             with self.subTest(way=way):
                 keys = (*way, "train.eval_every=1", "train.verify_every=1", "--overwrite")
                 code, err = self.train(LARGE, 4, *keys, limit=LARGE_LIMIT)

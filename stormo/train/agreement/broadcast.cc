@@ -59,7 +59,10 @@ Status broadcast_values(comm::Communicator& world, const Tensors& tensors, Rank 
   std::vector<comm::Buffer> buffers;
   for (const auto& [name, t] : tensors) {
     if (!tensor::has_memory(t)) {
-      return invalid_argument("'" + name + "' has no values yet: call Chain::make_values() first");
+      return invalid_argument(
+          "'" + name +
+          "' has no values: call Chain::make_values() first, or make the module "
+          "again after a run in which ranks had parts of it");
     }
     dense.push_back(t.detach().contiguous());
     if (t.numel() > 0) buffers.push_back(bytes_of(dense.back().mutable_data_ptr(), t.nbytes()));

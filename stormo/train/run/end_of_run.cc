@@ -56,8 +56,8 @@ Status TrainingRun::finish() {
   end_.stopped_early = enough_ && !end_.converged && state_.step < steps_;
   if (!end_.interrupted) {
     if (evaluated_step_ != state_.step) STORMO_RETURN_IF_ERROR(evaluate_all());
-    if (setup_.task.sample) {  // on all ranks
-      if (parts_) shown = whole_model();
+    if (setup_.task.sample) {
+      if (parts_) shown = whole_model();  // on all ranks
       const bool is_whole = !parts_ || shown != nullptr;
       if (!is_whole) end_.no_sample = kTooLarge;
       if (is_whole && world_.rank() == 0) end_.sample = setup_.task.sample();

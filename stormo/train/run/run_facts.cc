@@ -15,6 +15,7 @@
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
 namespace {
@@ -51,7 +52,6 @@ void add_data(const std::string& name, const data::Dataset* dataset, std::vector
 void add_task(const Task& task, std::vector<Fact>& facts) {
   facts.push_back({"autocast", task.autocast ? c10::toString(*task.autocast) : "none"});
   facts.push_back({"counts right answers", task.correct ? "yes" : "no"});
-  facts.push_back({"makes a sample", task.sample ? "yes" : "no"});
   const std::vector<Fact> tensors = tensor_facts(named_state(*task.module));
   facts.insert(facts.end(), tensors.begin(), tensors.end());
 }
@@ -88,6 +88,9 @@ std::vector<Fact> run_facts(const RunSetup& setup) {
     facts.push_back({split.name + " data: batch", std::to_string(split.batch)});
   }
   add_task(setup.task, facts);
+  if (has_parts(setup.plan)) {  // it is made of a model that all ranks put together
+    facts.push_back({"makes a sample", setup.task.sample ? "yes" : "no"});
+  }
   facts.push_back({"step plan", fmt::format("{} {}", setup.plan.strategy,
                                             hex(fnv1a(plan::to_text(setup.plan))))});
   return facts;

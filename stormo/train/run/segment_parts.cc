@@ -13,6 +13,7 @@ namespace {
 constexpr int kNone = -1;
 /// What a rank keeps for batches that it evaluates at once.
 constexpr std::int64_t kKeptBytes = 64 << 20;
+constexpr std::int64_t kMostBatches = 1024;  // a tensor is more than its bytes
 
 /// The segment that has a tensor of this name; kNone for one of the chain itself.
 int segment_of(const model::Chain& chain, const std::string& tensor) {
@@ -67,7 +68,7 @@ std::size_t SegmentParts::forward(std::vector<torch::Tensor>& inputs) const {
 
 std::int64_t SegmentParts::batches_at_once(std::int64_t samples) const {
   if (!has_learnt()) return 1;
-  return std::max<std::int64_t>(1, kKeptBytes / (bytes_per_sample_ * samples));
+  return std::clamp<std::int64_t>(kKeptBytes / (bytes_per_sample_ * samples), 1, kMostBatches);
 }
 
 Status SegmentParts::learn(comm::Communicator& world, std::size_t bytes, std::int64_t samples) {

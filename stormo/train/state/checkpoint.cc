@@ -9,6 +9,8 @@
 
 #include <torch/torch.h>
 
+#include <stormo/tensor/memory.h>
+
 namespace stormo::train {
 namespace {
 
@@ -38,6 +40,9 @@ Status check_fits(const checkpoint::Manifest& manifest, const TensorMap& tensors
 
 Status read_tensor(checkpoint::CheckpointReader& reader, const std::string& name,
                    const torch::Tensor& to) {
+  if (!tensor::has_memory(to)) {
+    return invalid_argument("'" + name + "' has no memory to read into; see model::ValuesLater");
+  }
   const torch::NoGradGuard no_grad;
   torch::Tensor target = to.detach();
   const bool in_place = target.is_contiguous() && target.device().is_cpu();

@@ -7,6 +7,7 @@
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/step/strategy.h>
 #include <stormo/train/world/stage_link.h>
 
 namespace stormo::train {
@@ -78,6 +79,7 @@ Status Runner::follow(const plan::StepPlan& plan) {
   auto chain = chain_of(parts_.task.module, own.model);
   STORMO_RETURN_IF_ERROR(check(plan, chain != nullptr));
   chain_ = std::move(chain);
+  is_cut_ = chain_ != nullptr && has_parts(plan);
   whole_ = plan;
   plan_ = std::move(own);
   look_ahead();

@@ -152,6 +152,7 @@ class Runner {
   Rank rank_;
   RunnerParts parts_;
   std::shared_ptr<model::Chain> chain_;  // of the plan's segments; null: the module is one piece
+  bool is_cut_ = false;                  // ranks have parts of it: only segments are called
   std::optional<tensor::ContextGroup> context_;  // this rank has some positions of its samples
   double loss_share_ = 0;        // what its losses count in those of samples; 0: another rank's do
   bool counts_samples_ = false;  // one rank of each replica does

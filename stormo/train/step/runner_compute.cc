@@ -145,7 +145,7 @@ torch::Tensor Runner::compute(plan::Range segments, torch::Tensor x) const {
   const plan::Range all = all_segments(plan_.model);
   std::optional<Autocast> autocast;
   if (parts_.task.autocast) autocast.emplace(at::kCPU, *parts_.task.autocast);
-  if (segments == all) {
+  if (segments == all && !is_cut_) {
     x = parts_.task.forward(x);
   } else {
     for (int s = segments.first; s <= segments.last; ++s) {

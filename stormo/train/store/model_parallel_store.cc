@@ -110,6 +110,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
 void ModelParallelStore::add_segment(
     const plan::ModelShape& model, std::size_t segment,
     const torch::OrderedDict<std::string, torch::Tensor>& parameters, const BringValues& bring) {
+  take_flat_slices();
   const plan::Stages stages(model);
   const std::size_t first = parameters_.size();
   const auto& shapes = model.segments[segment].parameters;
@@ -168,8 +169,13 @@ void ModelParallelStore::shard(const plan::StepPlan& plan,
   auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding, keep_part);
   shards_ = shards.get();
   own_ = std::move(shards);
+  take_flat_slices();
+}
+
+// Slices that are sharded by now are views of a flat buffer: else their memory would stay.
+void ModelParallelStore::take_flat_slices() {
   for (Parameter& p : parameters_) {
-    if (p.slice.defined()) p.slice = p.named.tensor.detach();
+    if (is_sharded_ && p.slice.defined()) p.slice = p.named.tensor.detach();
   }
 }
 
@@ -179,8 +185,11 @@ ModelParallelStore::~ModelParallelStore() {
   if (chain_ != nullptr) chain_->compute_with(nullptr);
   if (kept_) return;
   for (Parameter& p : parameters_) {
-    if (p.came_without_memory) continue;
-    if (p.slice.defined()) {
+    if (p.came_without_memory) {
+      if (p.slice.defined()) {
+        p.named.tensor.set_data(tensor::without_memory(p.whole, p.slice.scalar_type()));
+      }
+    } else if (p.slice.defined()) {
       p.named.tensor.set_data(torch::empty(p.whole, p.slice.options()));
     } else if (p.has_storage) {
       tensor::set_memory(p.named.tensor, true);

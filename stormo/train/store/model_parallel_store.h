@@ -86,6 +86,7 @@ class ModelParallelStore final : public ParameterStore {
   void add_segment(const plan::ModelShape& model, std::size_t segment,
                    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
                    const BringValues& bring);
+  void take_flat_slices();
   void add(const std::string& name, const torch::Tensor& tensor, const plan::ParameterShape& shape,
            std::vector<int> stages);
   /// The module has all that `segments` read; back to this rank's part of it.

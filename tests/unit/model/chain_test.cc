@@ -15,6 +15,7 @@
 #include <stormo/model/cnn.h>
 #include <stormo/model/dense.h>
 #include <stormo/model/gpt.h>
+#include <stormo/model/locally_connected.h>
 #include <stormo/model/loss.h>
 #include <stormo/model/mlp.h>
 #include <stormo/model/resnet20.h>
@@ -165,12 +166,12 @@ TEST_P(EveryModel, GivesEveryParameterAGradient) {
   }
 }
 
-TEST_P(EveryModel, MakesItsValuesLaterBitForBit) {
-  const auto make = [](bool later) {
+void expect_same_values_later(const std::function<std::shared_ptr<Chain>()>& make_model) {
+  const auto make = [&](bool later) {
     torch::manual_seed(5);
     std::optional<ValuesLater> scope;
     if (later) scope.emplace();
-    return GetParam().make();
+    return make_model();
   };
   const auto wanted = make(false);
   const torch::Tensor random = torch::rand({3});
@@ -194,6 +195,19 @@ TEST_P(EveryModel, MakesItsValuesLaterBitForBit) {
     EXPECT_TRUE(p.value().equal(wanted->named_parameters()[p.key()])) << p.key();
     EXPECT_TRUE(p.value().requires_grad()) << p.key();
   }
+}
+
+TEST_P(EveryModel, MakesItsValuesLaterBitForBit) { expect_same_values_later(GetParam().make); }
+
+TEST(LocalNet, MakesItsValuesLaterBitForBit) {
+  expect_same_values_later([] { return std::make_shared<LocalNet>(); });
+}
+
+TEST(TextClassifier, MakesASparseTableLaterBitForBit) {
+  expect_same_values_later([] {
+    return std::make_shared<TextClassifier>(TextClassifierOptions{
+        .vocabulary = 11, .classes = 3, .width = 8, .context = 6, .sparse = true});
+  });
 }
 
 TEST_P(EveryModel, ConvertsAModelThatLacksValues) {

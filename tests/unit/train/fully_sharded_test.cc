@@ -97,7 +97,7 @@ TEST(FullySharded, AnyStageOnAnyNumberOfRanksIsOneProcess) {
   }
 }
 
-// No rank has all values at any time. Every rank would make others; rank 0's count.
+// Every rank would make others; rank 0's count.
 TEST(FullySharded, TakesAModelThatLacksValuesUnitByUnit) {
   Problem later = test::gpt_problem();
   later.build = [build = later.build] {

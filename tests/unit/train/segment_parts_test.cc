@@ -95,7 +95,7 @@ TEST_P(SegmentPartsOf, ShowsAllTensorsInNameOrder) {
   });
 }
 
-// Each rank makes the part that it keeps, segment by segment; no other has memory afterwards.
+// Each rank gets the part that it keeps, also where that is a shard of a part.
 TEST_P(SegmentPartsOf, AreMadeOneSegmentAtATime) {
   const auto trained = test::train_by_plan(run);
   PlanRun later = run;
@@ -179,6 +179,8 @@ TEST(SegmentParts, KeepsSixtyFourMebibytes) {
     EXPECT_EQ(parts.batches_at_once(1), 63);
     EXPECT_EQ(parts.batches_at_once(10), 6);
     EXPECT_EQ(parts.batches_at_once(1000), 1);
+    throw_if_error(parts.learn(rank.groups.world(), 0, 0));
+    EXPECT_EQ(parts.batches_at_once(1), 1024);
   });
 }
 
@@ -190,7 +192,9 @@ TEST(SegmentParts, NobodyBroadcastsValuesThatAreNotThere) {
   test::on_ranks(2, [&](comm::Communicator& world) {
     const Status status = broadcast_values(world, named_state(*model));
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
-    EXPECT_THAT(status.message(), ::testing::HasSubstr("'layer0.linear.bias' has no values yet"));
+    EXPECT_THAT(
+        status.message(),
+        ::testing::HasSubstr("'layer0.linear.bias' has no values: call Chain::make_values()"));
   });
 }
 

@@ -14,6 +14,7 @@
 #include <stormo/model/mlp.h>
 #include <stormo/tensor/memory.h>
 #include <stormo/train/run/trainer.h>
+#include <stormo/train/state/checkpoint.h>
 
 #include "tests/unit/train/sharded_problem.h"
 #include "tests/unit/train/toy.h"
@@ -42,9 +43,9 @@ struct Outcome {
 
 /// How all ranks end.
 Outcome train(const Models& of_ranks, Strategy::Kind kind, const std::string& directory = "",
-              bool resume = false) {
+              bool resume = false, int steps = 3) {
   TrainerOptions options;
-  options.steps = resume ? 6 : 3;
+  options.steps = steps;
   options.global_batch = 12;
   options.strategy.kind = kind;
   options.strategy.parameters = Strategy::Parameters::kAuto;
@@ -93,16 +94,25 @@ TEST(ValuesLater, ComeFromACheckpoint) {
   for (const auto kind : {Strategy::Kind::kFsdp, Strategy::Kind::kDdp}) {
     const std::string folder = ::testing::TempDir() + "values_later" + std::to_string(getpid());
     std::filesystem::remove_all(folder);
-    EXPECT_EQ(train(models({false, false}), kind, folder + "/a").problem, "");
-    std::filesystem::copy(
-        folder + "/a", folder + "/b",
-        std::filesystem::copy_options::recursive | std::filesystem::copy_options::copy_symlinks);
-    const Outcome wanted = train(models({false, false}), kind, folder + "/a", /*resume=*/true);
-    const Outcome later = train(models({true, true}), kind, folder + "/b", /*resume=*/true);
-    EXPECT_EQ(wanted.problem + later.problem, "");
-    EXPECT_EQ(later.hash, wanted.hash);
+    const Outcome uninterrupted = train(models({true, true}), kind, "", false, 6);
+    EXPECT_EQ(train(models({true, true}), kind, folder).problem, "");
+    const Outcome resumed = train(models({true, true}), kind, folder, /*resume=*/true, 6);
+    EXPECT_EQ(resumed.problem, "");
+    EXPECT_EQ(resumed.hash, uninterrupted.hash);
     std::filesystem::remove_all(folder);
   }
+}
+
+// Into memory that is not there nothing is read.
+TEST(ValuesLater, AreNotReadIntoAModelWithoutMemory) {
+  const std::string folder = ::testing::TempDir() + "values_later" + std::to_string(getpid());
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(train(models({true, true}), Strategy::Kind::kDdp, folder).problem, "");
+  auto reader = checkpoint::CheckpointReader::open(folder + "/step-00000003").take_or_throw();
+  const Status status = read_all_into(reader, named_state(*models({true})[0]));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("'layer0.linear.bias' has no memory"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ValuesLater, AreGoneAfterARunInParts) {
