@@ -123,9 +123,8 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
                            std::uint64_t available_bytes) {
   SoundRun run{.ranks = ranks_of(shares), .recipe = parsed.recipe, .data = std::move(data)};
   const auto make_task = [&](bool computes) {
-    return train::make_task(
-        run.recipe, run.data.preprocessing,
-        computes ? train::InitialValues::kNow : train::initial_values(run.recipe.train.strategy));
+    return train::make_task(run.recipe, run.data.preprocessing,
+                            computes ? train::InitialValues::kNow : train::InitialValues::kLater);
   };
   const bool is_auto = run.recipe.train.strategy.kind == train::Strategy::Kind::kAuto;
   STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*computes=*/is_auto || a.dry_run));

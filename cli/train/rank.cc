@@ -189,8 +189,7 @@ Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
     STORMO_RETURN_IF_ERROR(train::check_same_data(recipe, *own).within("--resume"));
   }
   STORMO_ASSIGN_OR_RETURN(
-      train::Task task,
-      train::make_task(recipe, own->preprocessing, train::initial_values(recipe.train.strategy)));
+      train::Task task, train::make_task(recipe, own->preprocessing, train::InitialValues::kLater));
   return Prepared{std::move(*own), std::move(task)};
 }
 
@@ -198,9 +197,8 @@ Result<Prepared> prepare(const TrainRun& run) {
   Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
   STORMO_RETURN_IF_ERROR(data.status());
   if (run.task) return Prepared{std::move(*data), *run.task};
-  STORMO_ASSIGN_OR_RETURN(train::Task task,
-                          train::make_task(run.recipe, data->preprocessing,
-                                           train::initial_values(run.recipe.train.strategy)));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data->preprocessing,
+                                                             train::InitialValues::kLater));
   return Prepared{std::move(*data), std::move(task)};
 }
 

@@ -80,23 +80,14 @@ void Chain::give_memory(std::size_t segment) {
   origins_[segment] = {};
 }
 
-void Chain::convert_lacking(torch::Dtype type) {
-  for (std::size_t i = 0; i < segments_.size(); ++i) {
-    if (!lacks_values(i)) continue;
-    for (torch::Tensor& p : segments_[i]->parameters()) {
-      p.set_data(tensor::without_memory(p.sizes(), type));
-    }
-  }
-}
-
-// A tensor of that type is left as it is.
+// Module::to() leaves parameters of that type as they are.
 void Chain::to(torch::Dtype type, bool non_blocking) {
-  convert_lacking(type);
+  for (torch::Tensor& p : parameters()) p.set_data(tensor::converted(p, type));
   Module::to(type, non_blocking);
 }
 
 void Chain::to(torch::Device device, torch::Dtype type, bool non_blocking) {
-  convert_lacking(type);
+  to(type, non_blocking);
   Module::to(device, type, non_blocking);
 }
 

@@ -168,7 +168,6 @@ class Chain : public torch::nn::Module {
   };
   static Origin origin_of(std::function<std::shared_ptr<Segment>()> make);
   void leave_out_values(Origin origin);
-  void convert_lacking(torch::Dtype type);
 
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<Segment>> segments_;

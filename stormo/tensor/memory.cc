@@ -22,4 +22,8 @@ torch::Tensor without_memory(torch::IntArrayRef sizes, torch::ScalarType type) {
   return out;
 }
 
+torch::Tensor converted(const torch::Tensor& tensor, torch::ScalarType type) {
+  return has_memory(tensor) ? tensor.to(type) : without_memory(tensor.sizes(), type);
+}
+
 }  // namespace stormo::tensor

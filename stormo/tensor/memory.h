@@ -13,5 +13,7 @@ bool has_memory(const torch::Tensor& tensor);
 
 /// A tensor of these sizes without memory.
 torch::Tensor without_memory(torch::IntArrayRef sizes, torch::ScalarType type);
+/// The tensor in another type; what has no memory has none then.
+torch::Tensor converted(const torch::Tensor& tensor, torch::ScalarType type);
 
 }  // namespace stormo::tensor

@@ -8,6 +8,7 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/tensor/bridge.h>
+#include <stormo/tensor/generator.h>
 
 namespace stormo::tensor {
 namespace {
@@ -153,10 +154,7 @@ SplitRandom::SplitRandom(const SplitGroup* ranks) {
 }
 
 SplitRandom::~SplitRandom() {
-  if (!outside_.defined()) return;
-  at::Generator random = at::detail::getDefaultCPUGenerator();
-  const std::scoped_lock lock(random.mutex());
-  random.set_state(outside_);
+  if (outside_.defined()) set_generator_state(outside_);
 }
 
 }  // namespace stormo::tensor

@@ -103,8 +103,4 @@ Result<std::string> check_replicas(comm::Communicator& world, const VisitTensors
           (tensor.empty() ? "" : ", first in '" + tensor + "'") + "; " + compare_looks(all, again));
 }
 
-Status check_replicas(comm::Communicator& world, const torch::nn::Module& module) {
-  return check_replicas(world, visit_all(named_state(module))).status();
-}
-
 }  // namespace stormo::train

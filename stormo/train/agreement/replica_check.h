@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn/module.h>
-
 #include <stormo/base/status.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/train/state/checkpoint.h>
@@ -27,13 +25,12 @@ Verdict majority_vote(std::span<const std::int64_t> hashes);
 std::string compare_looks(std::span<const std::int64_t> first,
                           std::span<const std::int64_t> second);
 
-/// A collective. OK if names, shapes, types and bytes of all parameters and buffers are equal on
-/// all ranks. Else kMismatch on every rank, naming the ranks that differ from the majority and the
-/// first tensor in which they differ. The values are then read a second time, to distinguish wrong
-/// values from read errors. Buffers that differ by design (running statistics) must have been
-/// broadcast before. Costs one pass over the values and 8 bytes per rank.
-Status check_replicas(comm::Communicator& world, const torch::nn::Module& module);
-/// The same of tensors that may lie in parts. Returns their weights_hash().
+/// A collective. Returns the weights_hash() of the tensors of a model, parameters and buffers, if
+/// names, shapes, types and bytes are equal on all ranks. Else kMismatch on every rank, naming the
+/// ranks that differ from the majority and the first tensor in which they differ. The values are
+/// then read a second time, to distinguish wrong values from read errors. Buffers that differ by
+/// design (running statistics) must have been broadcast before. Costs one pass over the values and
+/// 8 bytes per rank.
 Result<std::string> check_replicas(comm::Communicator& world, const VisitTensors& tensors);
 
 }  // namespace stormo::train

@@ -24,12 +24,15 @@ namespace {
 /// Parameters and statistics; counters stay whole numbers. (Module::to() of C++ makes floats of
 /// them, which that of Python does not.)
 void convert_numbers(torch::nn::Module& module, torch::ScalarType type) {
-  for (torch::Tensor& p : module.parameters()) {
-    p.set_data(tensor::has_memory(p) ? p.to(type) : tensor::without_memory(p.sizes(), type));
-  }
+  for (torch::Tensor& p : module.parameters()) p.set_data(tensor::converted(p, type));
   for (torch::Tensor& b : module.buffers()) {
     if (b.is_floating_point()) b.set_data(b.to(type));
   }
+}
+
+bool may_have_parts(const Strategy& s) {
+  return s.pipeline > 1 || s.tensor > 1 || s.kind == Strategy::Kind::kFsdp ||
+         s.kind == Strategy::Kind::kVertical;
 }
 
 }  // namespace
@@ -53,13 +56,6 @@ Result<std::string> continue_text(const Task& task, const Preprocessing& preproc
       std::span(ids.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
 }
 
-InitialValues initial_values(const Strategy& strategy) {
-  const bool parts = strategy.pipeline > 1 || strategy.tensor > 1 ||
-                     strategy.kind == Strategy::Kind::kFsdp ||
-                     strategy.kind == Strategy::Kind::kVertical;
-  return parts ? InitialValues::kLater : InitialValues::kNow;
-}
-
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialValues values) {
   model::ModelOptions options = recipe.model;
   if (data.vocabulary) options.vocabulary = data.vocabulary->size();
@@ -68,7 +64,7 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialV
   options.by_columns = recipe.train.strategy.kind == Strategy::Kind::kVertical;
   torch::manual_seed(recipe.train.seed);
   std::optional<model::ValuesLater> later;
-  if (values == InitialValues::kLater) later.emplace();
+  if (values == InitialValues::kLater && may_have_parts(recipe.train.strategy)) later.emplace();
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
   convert_numbers(*chain, scalar_type(recipe));
   Task task;

@@ -35,13 +35,13 @@ Result<RecipeData> load_held_out(const Recipe& recipe, const Preprocessing& prep
 /// OK if the recipe's model takes samples of this form, and has an output for each class.
 Status check_fit(const Recipe& recipe, const Preprocessing& data);
 
-enum class InitialValues { kNow, kLater };
-/// kLater where ranks may get parts of the parameters.
-InitialValues initial_values(const Strategy& strategy);
+enum class InitialValues {
+  kNow,
+  kLater  ///< where ranks may get parts of the parameters: a Trainer makes them
+};
 
 /// The model of a recipe, with its loss, in the recipe's precision. The initial weights depend only
-/// on the seed. kLater: they have no memory yet (model::ValuesLater); a Trainer makes them, as far
-/// as a rank has them.
+/// on the seed. With kLater they may have no memory yet (model::ValuesLater).
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing,
                        InitialValues values = InitialValues::kNow);
 

@@ -74,10 +74,10 @@ Result<std::vector<torch::Tensor>> outputs_of(comm::Communicator& world, const T
     return x;
   }
   std::size_t bytes = parts->forward(x);
-  if (parts->has_learnt()) return x;
+  if (parts->knows_bytes()) return x;
   const std::int64_t samples = batches.empty() ? 0 : batches.front().size();
   if (samples > 0) bytes += batches.front().input.nbytes() + batches.front().target.nbytes();
-  STORMO_RETURN_IF_ERROR(parts->learn(world, bytes, samples));
+  STORMO_RETURN_IF_ERROR(parts->agree_on_bytes(world, bytes, samples));
   return x;
 }
 

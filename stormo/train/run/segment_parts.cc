@@ -67,11 +67,12 @@ std::size_t SegmentParts::forward(std::vector<torch::Tensor>& inputs) const {
 }
 
 std::int64_t SegmentParts::batches_at_once(std::int64_t samples) const {
-  if (!has_learnt()) return 1;
+  if (!knows_bytes()) return 1;
   return std::clamp<std::int64_t>(kKeptBytes / (bytes_per_sample_ * samples), 1, kMostBatches);
 }
 
-Status SegmentParts::learn(comm::Communicator& world, std::size_t bytes, std::int64_t samples) {
+Status SegmentParts::agree_on_bytes(comm::Communicator& world, std::size_t bytes,
+                                    std::int64_t samples) {
   std::int64_t most = samples > 0 ? static_cast<std::int64_t>(bytes) / samples + 1 : 1;
   STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<std::int64_t>(&most, 1), comm::ReduceOp::kMax));
   bytes_per_sample_ = most;

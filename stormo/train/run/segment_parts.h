@@ -35,11 +35,11 @@ class SegmentParts {
   /// of a segment had. Throws Error.
   std::size_t forward(std::vector<torch::Tensor>& inputs) const;
   /// How many batches of so many samples a rank can evaluate at once: as many as keep 64 MiB; one,
-  /// until learn() has said what a sample keeps. The same on all ranks. Not a collective.
+  /// until agree_on_bytes() has said what a sample keeps. The same on all ranks. Not a collective.
   std::int64_t batches_at_once(std::int64_t samples) const;
   /// The most bytes that this rank has kept for a batch of so many samples; 0: it had none.
-  Status learn(comm::Communicator& world, std::size_t bytes, std::int64_t samples);
-  bool has_learnt() const { return bytes_per_sample_ > 0; }
+  Status agree_on_bytes(comm::Communicator& world, std::size_t bytes, std::int64_t samples);
+  bool knows_bytes() const { return bytes_per_sample_ > 0; }
 
  private:
   model::Chain& chain_;

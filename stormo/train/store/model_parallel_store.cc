@@ -85,7 +85,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     replicate(plan, *module, options, how);
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
-  compute_alone(plan::all_segments(plan.model), false);
+  compute_alone(all(), false);
 }
 
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
@@ -386,13 +386,11 @@ std::shared_ptr<void> ModelParallelStore::readable_segments(plan::Range segments
   return std::make_shared<Shown>(*this, segments);
 }
 
-std::shared_ptr<void> ModelParallelStore::readable() {
-  return readable_segments({0, static_cast<int>(segments_.size()) - 1});
-}
+std::shared_ptr<void> ModelParallelStore::readable() { return readable_segments(all()); }
 
 void ModelParallelStore::keep_values() {
   own_->keep_values();
-  gather({0, static_cast<int>(segments_.size()) - 1});
+  gather(all());
   kept_ = true;
 }
 

@@ -72,6 +72,7 @@ class ModelParallelStore final : public ParameterStore {
 
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module);
+  plan::Range all() const { return {0, static_cast<int>(segments_.size()) - 1}; }
   int stage() const { return link_ ? link_->stage() : 0; }
   bool is_own(const Parameter& p) const { return p.stages.front() == stage(); }
   bool has(const Parameter& p) const;

@@ -25,6 +25,10 @@ void expect_close(const torch::Tensor& got, const torch::Tensor& wanted, const s
   expect(got.defined() && torch::allclose(got, wanted, 1e-12, 1e-14), what);
 }
 
+Status check_replicas(World& world, const torch::nn::Module& module) {
+  return train::check_replicas(world, train::visit_all(train::named_state(module))).status();
+}
+
 // The batch of all ranks; each one takes rows [rank * rows, (rank + 1) * rows).
 torch::Tensor global_batch(int size, std::int64_t rows, std::int64_t features) {
   torch::manual_seed(42);
@@ -49,7 +53,7 @@ void nested_module(World& world) {
       auto& twin = reference->named_parameters()[p.key()];
       twin.sub_(twin.grad(), 0.1);
     }
-    throw_if_error(train::check_replicas(world, *module));
+    throw_if_error(check_replicas(world, *module));
   }
   expect(tensor::in_arena(module->middle->weight.grad()),
          "a large gradient lies where peers can read it");
@@ -322,7 +326,7 @@ void unwrapped_module(World& world) {
     const torch::NoGradGuard no_grad;
     module->first->weight.sub_(module->first->weight.grad(), 0.1);
   }
-  const Status status = train::check_replicas(world, *module);
+  const Status status = check_replicas(world, *module);
   expect(world.size() == 1 || status.code() == Code::kMismatch, "replicas that differ are noticed");
   expect(world.size() == 1 || status.message().find("'first.weight'") != std::string::npos,
          "the tensor is named, got: " + status.message());
@@ -360,7 +364,7 @@ void skipped_backward(World& world) {
     for (int step = 0; step < 3; ++step) {
       const bool skip = world.rank() == 1 && step == 1;
       if (!skip) module->forward(torch::ones({1, 20}, torch::kFloat64)).sum().backward();
-      throw_if_error(train::check_replicas(world, *module));
+      throw_if_error(check_replicas(world, *module));
     }
   } catch (const Error& e) {
     expect_table(e, "all_gather");

@@ -29,6 +29,7 @@
 #include <stormo/train/estimate/step_sizes.h>
 
 #include "tests/unit/train/plan_run.h"
+#include "tests/unit/train/toy.h"
 
 namespace stormo::train {
 namespace {
@@ -52,20 +53,6 @@ class HeldBytes final : public c10::MemoryReportingInfoBase {
 
  private:
   std::int64_t held_ = 0, peak_ = 0;
-};
-
-class OneBatch final : public data::Dataset {
- public:
-  explicit OneBatch(test::Batch batch) : batch_(std::move(batch)) {}
-  std::int64_t size() const override { return batch_.x.size(0); }
-  data::Batch get(std::span<const std::int64_t> indices, std::int64_t) const override {
-    const torch::Tensor at =
-        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
-    return {batch_.x.index_select(0, at), batch_.target.index_select(0, at)};
-  }
-
- private:
-  test::Batch batch_;
 };
 
 struct Held {
@@ -105,7 +92,8 @@ StepMeasurement measurement(const Problem& problem, std::int64_t rows, int tenso
                                                          const auto& ranks) {
     return model::split_cross_entropy(part, target, classes, &ranks);
   };
-  const OneBatch data(problem.batches(1, rows).front());
+  const test::Batch batch = problem.batches(1, rows).front();
+  const test::RowsDataset data(batch.x, batch.target);
   TrainerOptions options;
   options.strategy.tensor = tensor;
   options.strategy.sequence_parallel = sequence_parallel;

@@ -31,12 +31,12 @@ TEST(ReplicaCheck, ComparesParametersAndBuffers) {
       torch::nn::Module module;
       module.register_parameter("weight", torch::ones({5}));
       module.register_buffer("running", torch::ones({3}));
-      EXPECT_TRUE(check_replicas(world, module).ok());
+      EXPECT_TRUE(check_replicas(world, visit_all(named_state(module))).ok());
       if (world.rank() == 2) {
         (wrong == "weight" ? module.named_parameters() : module.named_buffers())[wrong].data()[1] =
             2;
       }
-      const Status status = check_replicas(world, module);
+      const Status status = check_replicas(world, visit_all(named_state(module))).status();
       EXPECT_EQ(status.code(), Code::kMismatch);
       for (const std::string& part : {std::string("rank(s) 2 differ from those of the majority"),
                                       "first in '" + wrong + "'", std::string("values stay")}) {

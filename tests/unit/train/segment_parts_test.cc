@@ -116,24 +116,10 @@ TEST_P(SegmentPartsOf, AreMadeOneSegmentAtATime) {
   });
 }
 
-/// Samples with targets of the model's form.
-class Texts final : public data::Dataset {
- public:
-  explicit Texts(test::Batch all) : all_(std::move(all)) {}
-  std::int64_t size() const override { return all_.x.size(0); }
-  data::Batch get(std::span<const std::int64_t> indices, std::int64_t) const override {
-    const torch::Tensor index =
-        torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
-    return {all_.x.index_select(0, index), all_.target.index_select(0, index)};
-  }
-
- private:
-  test::Batch all_;
-};
-
 // Sums are of the same numbers in the same order: more batches than ranks, the last one smaller.
 TEST_P(SegmentPartsOf, EvaluatesAsTheWholeModel) {
-  const EvalSplit split{"validation", std::make_shared<Texts>(run.problem.batches(1, 23)[0]), 2};
+  const test::Batch all = run.problem.batches(1, 23)[0];
+  const EvalSplit split{"validation", std::make_shared<test::RowsDataset>(all.x, all.target), 2};
   test::on_plan_ranks(run, [&](PlanRank& rank) {
     comm::Communicator& world = rank.groups.world();
     rank.steps(2);
@@ -175,11 +161,12 @@ TEST(SegmentParts, KeepsSixtyFourMebibytes) {
   test::on_plan_ranks(run, [&](PlanRank& rank) {
     SegmentParts parts(*rank.chain, rank.store());
     const bool has_batch = rank.rank() == 1;
-    throw_if_error(parts.learn(rank.groups.world(), has_batch ? 7 << 20 : 0, has_batch ? 7 : 0));
+    throw_if_error(
+        parts.agree_on_bytes(rank.groups.world(), has_batch ? 7 << 20 : 0, has_batch ? 7 : 0));
     EXPECT_EQ(parts.batches_at_once(1), 63);
     EXPECT_EQ(parts.batches_at_once(10), 6);
     EXPECT_EQ(parts.batches_at_once(1000), 1);
-    throw_if_error(parts.learn(rank.groups.world(), 0, 0));
+    throw_if_error(parts.agree_on_bytes(rank.groups.world(), 0, 0));
     EXPECT_EQ(parts.batches_at_once(1), 1024);
   });
 }
