@@ -57,19 +57,27 @@ length = 20
 """
 
 
+def if_there(look, otherwise):
+    """Threads and processes end while one looks at them."""
+    try:
+        return look()
+    except (FileNotFoundError, ProcessLookupError):
+        return otherwise
+
+
 def children_of(pid):
     """All processes below one."""
-    for listed in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in listed.read_text().split():
+    for listed in if_there(lambda: list(pathlib.Path(f"/proc/{pid}/task").glob("*/children")), []):
+        for child in if_there(listed.read_bytes, b"").split():
             yield int(child)
-            yield from children_of(child)
+            yield from children_of(int(child))
 
 
 def ranks_of(process):
     """Rank -> process id of a running job."""
     found = {}
     for pid in children_of(process.pid):
-        for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        for entry in if_there(pathlib.Path(f"/proc/{pid}/environ").read_bytes, b"").split(b"\0"):
             if entry.startswith(b"STORMO_RANK="):
                 found[int(entry.split(b"=")[1])] = pid
     return found
