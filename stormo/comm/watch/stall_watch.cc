@@ -24,13 +24,31 @@ constexpr Duration kStoreCall = std::chrono::seconds(2);
 constexpr Duration kBriefAnswers = std::chrono::seconds(1);
 constexpr Duration kWholeAnswers = std::chrono::seconds(3);
 constexpr Duration kStacks = std::chrono::seconds(1);
-constexpr Duration kOneAnswer = std::chrono::milliseconds(10);  // at least, for each rank
+constexpr Duration kLateAnswers = std::chrono::seconds(1);        // of all ranks after the deadline
+constexpr Duration kLateAnswer = std::chrono::milliseconds(200);  // at most, for each rank
+constexpr Duration kOneAnswer = std::chrono::milliseconds(10);    // at least, for each rank
 constexpr Duration kLookAgain = std::chrono::milliseconds(250);
 constexpr Duration kAttempt = std::chrono::seconds(5);
 constexpr Duration kBeforeExit = std::chrono::seconds(3);  // a launcher is faster
 constexpr std::size_t kMaxStacks = 16;
 
 std::string process_key(Rank rank) { return fmt::format("process/{}", rank); }
+
+/// When to give up on the next of several answers that must be there by then. One silent rank uses
+/// up all the time until then: the Store gets a little more to hand over the others' answers, but
+/// many silent ranks do not take that long each.
+Deadline for_next_answer(Deadline by) {
+  const Duration late = Deadline::at(by.when() + kLateAnswers).remaining();
+  const Deadline soon = Deadline::after(std::clamp(late, kOneAnswer, kLateAnswer));
+  return Deadline::at(std::max(by.when(), soon.when()));
+}
+
+/// What start() posted of a rank's process. Every rank has posted it before it is in an operation:
+/// the deadline is for a Store that answers late.
+json process_of(transport::StoreClient& store, Rank rank, Deadline by) {
+  const auto process = store.get(process_key(rank), for_next_answer(by));
+  return process.ok() ? json::parse(*process, nullptr, /*allow_exceptions=*/false) : json();
+}
 
 }  // namespace
 
@@ -201,10 +219,10 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
                    {"ends", inquiry.ends},
                    {"stacks", inquiry.stacks},
                    {"look_at", json::array()}};
+  const Deadline processes_by = Deadline::after(kStoreCall);
   for (const Rank rank : inquiry.look_at) {
-    const auto process = store_.get(process_key(rank), Deadline::after(kOneAnswer));
-    if (!process.ok()) continue;
-    json about = json::parse(*process, nullptr, /*allow_exceptions=*/false);
+    json about = process_of(store_, rank, processes_by);
+    if (!about.is_object()) continue;
     about["rank"] = rank;
     question["look_at"].push_back(std::move(about));
   }
@@ -214,10 +232,8 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
   const Deadline by = Deadline::after(inquiry.whole ? kWholeAnswers : kBriefAnswers);
   for (Rank r = 0; r < options_.size; ++r) {
     const std::string key = fmt::format("answer/{}/{}", id, r);
-    const Deadline soon = Deadline::after(kOneAnswer);
     const bool silent = std::ranges::find(inquiry.look_at, r) != inquiry.look_at.end();
-    const auto answer =
-        store_.get(key, silent ? soon : Deadline::at(std::max(by.when(), soon.when())));
+    const auto answer = store_.get(key, silent ? Deadline::after(kOneAnswer) : for_next_answer(by));
     auto report =
         answer.ok() ? parse_rank_report(*answer) : Result<protocol::RankReport>(answer.status());
     if (answer.ok()) static_cast<void>(store_.erase(key, Deadline::after(kStoreCall)));
@@ -240,14 +256,12 @@ void StallWatch::find_silent(std::vector<protocol::RankReport>& reports) {
   if (inquiry.look_at.empty()) return;
   std::vector<std::string> records;
   static_cast<void>(ask(inquiry, &records));
+  const Deadline processes_by = Deadline::after(kStoreCall);
   for (const Rank silent : inquiry.look_at) {
     protocol::RankReport& report = reports[static_cast<std::size_t>(silent)];
+    const json process = process_of(store_, silent, processes_by);
     report.identity = fmt::format("rank {}", silent);
-    const auto process = store_.get(process_key(silent), Deadline::after(kOneAnswer));
-    if (process.ok()) {
-      const json known = json::parse(*process, nullptr, /*allow_exceptions=*/false);
-      report.identity = known.value("identity", report.identity);
-    }
+    if (process.is_object()) report.identity = process.value("identity", report.identity);
     for (const std::string& record : records) {
       const json answer = json::parse(record, nullptr, /*allow_exceptions=*/false);
       for (const json& neighbour : answer.value("neighbours", json::array())) {
