@@ -4,10 +4,11 @@
 #include <stormo/comm/watch/stall_watch.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 namespace stormo::comm {
 namespace {
@@ -23,8 +24,8 @@ class LateStore final : public StoreClient {
   explicit LateStore(std::unique_ptr<StoreClient> store) : store_(std::move(store)) {}
 
   Result<std::string> get(std::string_view key, Deadline by) override {
-    std::this_thread::sleep_for(std::min<Duration>(50ms, by.remaining()));
-    if (by.expired()) return Status(Code::kDeadlineExceeded, "late");
+    const Deadline late = Deadline::after(50ms);
+    static_cast<void>(store_->get("never set", Deadline::at(std::min(late.when(), by.when()))));
     return store_->get(key, by);
   }
   Status set(std::string_view key, std::string_view value, Deadline by) override {
@@ -88,6 +89,13 @@ TEST(StallWatch, OneSilentRankMakesNoOtherSilentWhenTheStoreIsLate) {
   const std::string flight =
       ::testing::TempDir() + "stall-watch-" + std::to_string(::getpid()) + ".json";
   const auto health = std::make_shared<transport::Health>();
+  std::mutex mutex;
+  std::condition_variable failed;
+  const auto fail = [&](const Status& why) {
+    const std::scoped_lock lock(mutex);
+    health->fail(why);
+    failed.notify_all();
+  };
   const auto options = [&](Rank rank) {
     return StallWatch::Options{.rank = rank,
                                .size = 3,
@@ -96,15 +104,16 @@ TEST(StallWatch, OneSilentRankMakesNoOtherSilentWhenTheStoreIsLate) {
                                .flight_file = flight,
                                .activities = std::make_shared<Activities>(),
                                .health = health,
-                               .fail = [&](const Status& why) { health->fail(why); }};
+                               .fail = fail};
   };
   WaitingRank asks(**server, options(0));
   WaitingRank silent(**server, options(1));
   WaitingRank answers(**server, options(2));
   silent.watch().stop();
-  for (const Deadline by = Deadline::after(20s); !health->failed() && !by.expired();) {
+  const Deadline by = Deadline::after(20s);
+  for (std::unique_lock lock(mutex); !health->failed() && !by.expired();) {
     asks.watch().tick();
-    std::this_thread::sleep_for(10ms);
+    failed.wait_for(lock, 10ms);
   }
   const std::string why(health->status().message());
   EXPECT_THAT(why, HasSubstr("rank 1 (test) does not answer"));

@@ -423,7 +423,7 @@ TEST(ModelParallelState, IsReadByEveryMeshToTheBit) {
   const Problem problem = test::gpt_problem();
   const std::vector<Batch> batches = problem.batches(2, 8);
   const StepOptions step{.micro_batches = 4};
-  const std::vector<Way> ways = {Way{"tp 2", {2}, {.tensor = 2}, step},
+  const std::vector<Way> ways = {Way{"dp 4, tp 2", {8}, {.tensor = 2}, step},
                                  Way{"fsdp 2 (stage 1), pp 2", {4}, fsdp_in_stages(1, 2), step},
                                  Way{"dp 2", {2}, {}, step},
                                  Way{"dp 4", {4}, {}, step},

@@ -8,7 +8,7 @@
 #include <stormo/tensor/allocator.h>
 #include <stormo/train/world/stage_link.h>
 
-#include "tests/unit/train/sharded_problem.h"
+#include "tests/unit/train/cut_model.h"
 
 namespace stormo::train {
 namespace {
@@ -133,6 +133,33 @@ TEST(StageLink, BetweenHostsAShapeFollowsFromThatOfTheInput) {
     EXPECT_EQ(other.code(), Code::kInvalidArgument);
     EXPECT_NE(other.message().find("another shape than in the step before"), std::string::npos);
   });
+}
+
+// Layers and backward write activations and their gradients where the other stage reads them.
+TEST(StageLink, AStepOfAPipelineInAHostCopiesNothing) {
+  constexpr std::size_t kWidth = 128, kRows = 512, kSteps = 2;
+  const test::Problem wide{
+      "wide mlp",
+      [] {
+        return std::make_shared<model::Mlp>(std::vector<std::int64_t>{8, kWidth, kWidth, 5});
+      },
+      [](std::int64_t rows) {
+        return test::Batch{torch::randn({rows, 8}), torch::randint(5, {rows})};
+      }};
+  for (const char* schedule : {"gpipe", "1f1b", "zero_bubble"}) {
+    const test::PlanRun run =
+        run_of({schedule, {2}, {.pipeline = 2, .schedule = schedule}, {.micro_batches = 4}}, wide,
+               wide.batches(kSteps, kRows));
+    test::on_plan_ranks(run, [&](test::PlanRank& rank) {
+      const tensor::ThreadArena arena(
+          rank.groups.over({plan::kStageAxis}).take_or_throw()->arena());
+      rank.steps(kSteps);
+      const StageLink& link = *rank.store().stages();
+      EXPECT_EQ(link.bytes_copied(), 0u) << schedule << ", stage " << link.stage();
+      EXPECT_EQ(link.bytes_shared(), kSteps * kRows * kWidth * sizeof(double)) << schedule;
+      throw_if_error(rank.groups.world().barrier());
+    });
+  }
 }
 
 }  // namespace
