@@ -85,6 +85,15 @@ class ModelParallelTest(TrainTest):
                 _, losses = self.run_of(*adam, *way, "steps=12", "checkpoint.directory=copy", "--resume")
                 self.assert_near(losses[-4:], whole[-4:])
 
+    # optimizer state, to the bit: tests/unit/train/model_parallel_test.cc
+    def test_other_meshes_read_what_eight_ranks_saved_to_the_bit(self):
+        model = (*GPT, "model.heads=8", "optimizer.kind=adamw", "train.global_batch=8", "steps=4")
+        saved, _ = self.run_of(*model, "-n", "8", *TENSOR, "checkpoint.directory=cut")
+        for way in (("-n", "2"), ("-n", "4", *PIPELINE, "strategy.pipeline=4"),
+                    ("-n", "8", *SHARDS, "strategy.parameters=sharded"), ("-n", "8", *TENSOR, *PIPELINE)):
+            read, _ = self.run_of(*model, *way, "checkpoint.directory=cut", "--resume")
+            self.assertEqual((read["weights_hash"], read["train_loss_steps"]), (saved["weights_hash"], 0))
+
     # its batches are finished before a checkpoint, so a step after it is the same in both runs
     def test_an_asynchronous_pipeline_resumes_to_the_bit(self):
         for schedule in ("pipedream", "pipedream_2bw"):
