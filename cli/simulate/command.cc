@@ -16,8 +16,8 @@ constexpr const char* kExamples =
     "\n"
     "One process computes all gradients; only time is virtual. The recipe's strategy.policy is\n"
     "taken, or all policies if its strategy.kind is another one than parameter_server. Other keys\n"
-    "of the strategy: strategy.bound, n, backups, compensation, lambda, servers, placement. Exit\n"
-    "codes: 0 done; 1 a failure; 2 usage or configuration. See docs/simulate.md.";
+    "of the strategy: strategy.bound, n, backups, warm_start, compensation, lambda, servers,\n"
+    "placement. Exit codes: 0 done; 1 a failure; 2 usage or configuration. See docs/simulate.md.";
 
 void add_cluster(CLI::App& command, SimulateArguments& a) {
   auto* workers =

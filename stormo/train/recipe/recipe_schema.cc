@@ -320,7 +320,8 @@ std::vector<RecipeField> make_fields() {
       {"strategy.lambda", "delay_compensated: factor of the correction",
        policy_place<&PolicyOptions::lambda>, 0, 1e6},
       {"strategy.servers",
-       "parameter_server, elastic_averaging: shards of the parameters; 0: one for each worker",
+       "parameter_server, elastic_averaging: shards of the parameters; 0: one for each worker, at "
+       "most one for each parameter",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.count; }, 0, 4096},
       {"strategy.server_processes",
        "parameter_server, elastic_averaging: of the ranks, how many hold the shards; 0: none, "
