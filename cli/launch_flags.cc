@@ -16,7 +16,9 @@
 namespace stormo::cli {
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
-  command.add_option("-n,--ranks", flags.ranks, "Number of ranks; default: all slots of -H");
+  command.add_option(
+      "-n,--ranks", flags.ranks,
+      "Number of ranks; default: all slots of -H, else 1\n(run and tune need -n or -H)");
   command.add_option("-H,--hosts", flags.hosts, "host:slots,host:slots; localhost is this one");
   command.add_option("--bind", flags.bind, "Bind ranks to: auto, core, numa, none")
       ->capture_default_str();
