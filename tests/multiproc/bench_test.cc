@@ -271,6 +271,27 @@ TEST(BenchServers, CountsEveryPush) {
   EXPECT_EQ(bench({"servers", "--servers", "0"}).status, 2);
 }
 
+TEST(BenchServers, OnOtherHostsCountEveryPushToo) {
+  const std::vector<std::pair<std::vector<std::string>, int>> ways = {
+      {{"-H", "localhost:2,127.0.0.1:1", "--processes", "1"}, 2},
+      {{"-n", "2", "--processes", "2", "--beside"}, 2}};
+  for (const auto& [way, workers] : ways) {
+    std::vector<std::string> words = {"servers", "--servers", "4",        "--bytes", "4K,256K",
+                                      "--time",  "5ms",       "--rounds", "2",       "--json"};
+    words.insert(words.end(), way.begin(), way.end());
+    const Outcome o = bench(words);
+    ASSERT_EQ(o.status, 0) << o.err;
+    const auto lines = lines_of(o);
+    ASSERT_EQ(lines.size(), 2u) << o.out;
+    for (const auto& line : lines) {
+      EXPECT_EQ(line.at("workers"), workers);
+      EXPECT_EQ(line.at("verified"), true) << line;
+      EXPECT_GT(line.at("bytes_per_s_each_way"), 0.0);
+      EXPECT_LE(line.at("over_streams_min"), line.at("over_streams"));
+    }
+  }
+}
+
 /// What is in the way of network namespaces here; empty: nothing.
 std::string no_namespaces() {
   const std::string name = "stp-" + std::to_string(::getpid());

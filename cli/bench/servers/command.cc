@@ -9,6 +9,7 @@
 
 #include <cli/bench/servers/options.h>
 #include <cli/bench/servers/rank.h>
+#include <cli/bench/servers/remote_rank.h>
 #include <cli/bench/servers/sparse.h>
 #include <cli/engine.h>
 
@@ -18,6 +19,7 @@ namespace {
 constexpr const char* kExamples =
     "  stormo bench servers -n 2 --servers 2 --bytes 4K,1M,16M\n"
     "  stormo bench servers -n 2 --sparse\n"
+    "  stormo bench servers -H w1,w2,s1,s2 --processes 2 --servers 8 --bytes 2M --time 2s\n"
     "\n"
     "docs/benchmarks.md says what is counted.";
 
@@ -45,16 +47,21 @@ int run(const ServersArguments& arguments, const Invocation& invocation) {
     launch.output = launch::OutputMode::kRaw;
     return launch_copies(std::move(launch), invocation, "bench");
   }
-  const Result<bool> right = run_servers_rank(*place, *options, arguments.json);
+  const auto run_rank = options->processes > 0 ? run_remote_servers_rank : run_servers_rank;
+  const Result<bool> right = run_rank(*place, *options, arguments.json);
   if (!right.ok()) return fail(right.status());
   return *right ? kExitOk : kExitFailed;
 }
 
 void add_flags(CLI::App& command, ServersArguments& a) {
   add_launch_flags(command, a.launch);
-  auto* servers =
-      command.add_option("--servers", a.servers, "Server shards; all ranks are workers")
-          ->capture_default_str();
+  auto* servers = command.add_option("--servers", a.servers, "Server shards, with one key each")
+                      ->capture_default_str();
+  auto* processes = command.add_option(
+      "--processes", a.processes,
+      "Of so many ranks, the last ones, each is a server process that has its share of the shards");
+  command.add_flag("--beside", a.beside, "The first ranks are these, and are workers, too")
+      ->needs(processes);
   auto* bytes = command
                     .add_option("--bytes", a.bytes,
                                 "Sizes of a key, separated by commas; every server has one key")
@@ -66,6 +73,7 @@ void add_flags(CLI::App& command, ServersArguments& a) {
       .add_flag("--sparse", a.sparse,
                 "Workers are threads that push rows to one shard, in place and in other ways")
       ->excludes(servers)
+      ->excludes(processes)
       ->excludes(bytes);
   command.add_flag("--json", a.json, "One JSON object per line of the table on stdout");
 }

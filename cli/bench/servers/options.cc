@@ -12,7 +12,11 @@ namespace stormo::cli {
 
 Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
   constexpr int kMostServers = 4096;
-  BenchServersOptions options{.servers = a.servers, .bytes = {}, .rounds = a.rounds};
+  BenchServersOptions options{.servers = a.servers,
+                              .processes = a.processes,
+                              .beside = a.beside,
+                              .bytes = {},
+                              .rounds = a.rounds};
   std::vector<std::string> wrong;
   for (const std::string& text : a.bytes) {
     const auto bytes = parse_bytes(text);
@@ -40,8 +44,20 @@ Result<BenchServersOptions> to_servers_options(const ServersArguments& a) {
   if (a.servers < 1 || a.servers > kMostServers)
     wrong.push_back(fmt::format("--servers: 1 to {}", kMostServers));
   if (a.rounds < 1) wrong.push_back("--rounds: at least 1");
-  if (!a.launch.hosts.empty())
-    wrong.push_back("--hosts: server shards are in memory that workers of one host share; use -n");
+  if (a.processes < 0 || (a.processes > 0 && a.servers % a.processes != 0)) {
+    wrong.push_back(fmt::format("--processes: {} shards cannot be divided equally by {}; 0: none",
+                                a.servers, a.processes));
+  }
+  if (!a.launch.hosts.empty() && a.processes == 0) {
+    wrong.push_back(
+        "--hosts: without --processes server shards are in memory that workers of one host share; "
+        "use -n, or --processes");
+  }
+  if (!a.beside && a.processes > 0 && a.launch.ranks.value_or(a.processes + 1) <= a.processes) {
+    wrong.push_back(fmt::format("--processes: {} of {} ranks leave no worker; raise -n",
+                                a.processes, *a.launch.ranks));
+  }
+  if (a.beside && a.processes == 0) wrong.push_back("--beside: needs --processes");
   static_cast<void>(to_launch_options(a.launch, wrong));
   if (!wrong.empty()) return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));
   return options;

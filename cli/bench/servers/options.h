@@ -13,6 +13,8 @@ namespace stormo::cli {
 struct ServersArguments {
   LaunchFlags launch;
   int servers = 1;
+  int processes = 0;    // that hold the shards; 0: shared memory
+  bool beside = false;  // the workers
   std::vector<std::string> bytes = {"4K", "1M", "16M"};
   std::string seconds = "200ms";
   int rounds = 5;
@@ -22,7 +24,9 @@ struct ServersArguments {
 
 /// What they mean.
 struct BenchServersOptions {
-  int servers = 1;
+  int servers = 1;                   ///< shards
+  int processes = 0;                 ///< that hold the shards, in turn; 0: shared memory
+  bool beside = false;               ///< the first ranks hold them, and are workers, too
   std::vector<std::uint64_t> bytes;  ///< of a key; every server has one
   double seconds = 0.2;              ///< for each loop of a round
   int rounds = 5;

@@ -2,17 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <bench/statistics.h>
-#include <cli/bench/servers/loopback.h>
+#include <cli/bench/servers/echo.h>
 #include <cli/bench/servers/shards.h>
+#include <cli/bench/servers/turns.h>
 #include <cli/engine.h>
 #include <stormo/base/units.h>
 
@@ -26,28 +27,39 @@ struct ServersFigures {
   bool verified = false;
 };
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+/// An echo server of rank 0, and this rank's connection to it.
+struct Loopback {
+  std::unique_ptr<EchoServer> server;  // of rank 0; goes last
+  std::unique_ptr<EchoClient> client;
+};
 
-/// All workers make turns for so long; returns how many they make per second.
-Result<double> turns_per_second(comm::Communicator& world, double seconds,
-                                const std::function<Status()>& turn) {
-  STORMO_RETURN_IF_ERROR(turn());  // memory that is new
-  STORMO_RETURN_IF_ERROR(world.barrier());
-  const double begin = now();
-  double turns = 0, end = begin;
-  for (; end - begin < seconds; end = now(), ++turns) STORMO_RETURN_IF_ERROR(turn());
-  double rate = turns / (end - begin);
-  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span(&rate, 1), comm::ReduceOp::kSum));
-  return rate;
+/// A collective.
+Result<Loopback> connect_loopback(comm::Communicator& world, std::uint64_t bytes) {
+  Loopback out;
+  transport::HostPort address{"127.0.0.1", 0};
+  std::int64_t port = 0;
+  if (world.rank() == 0) {
+    STORMO_ASSIGN_OR_RETURN(out.server, EchoServer::listen(address, bytes));
+    STORMO_ASSIGN_OR_RETURN(address, out.server->address());
+    port = address.port;
+  }
+  STORMO_RETURN_IF_ERROR(world.broadcast(std::span(&port, 1), 0));
+  address.port = static_cast<std::uint16_t>(port);
+  STORMO_ASSIGN_OR_RETURN(out.client, EchoClient::connect({address}, bytes));
+  if (out.server) STORMO_RETURN_IF_ERROR(out.server->accept(world.size()));
+  return out;
 }
 
 Result<ServersFigures> measure_servers(comm::Communicator& world,
                                        const BenchServersOptions& options, std::uint64_t bytes) {
   STORMO_ASSIGN_OR_RETURN(const auto shards, BenchShards::create(world, options.servers, bytes));
-  STORMO_ASSIGN_OR_RETURN(const auto loopback,
-                          LoopbackServer::create(world, options.servers, bytes));
+  STORMO_ASSIGN_OR_RETURN(const Loopback loopback, connect_loopback(world, bytes));
+  const auto push_and_pull = [&]() -> Status {
+    for (int key = 0; key < options.servers; ++key) {
+      STORMO_RETURN_IF_ERROR(loopback.client->push_and_pull());
+    }
+    return {};
+  };
   ServersFigures figures;
   for (int round = 0; round < options.rounds; ++round) {
     const auto measure = [&](std::vector<double>& into, const std::function<Status()>& turn) {
@@ -61,7 +73,7 @@ Result<ServersFigures> measure_servers(comm::Communicator& world,
       return Status();
     }));
     STORMO_RETURN_IF_ERROR(measure(figures.in_place, [&] { return shards->pull_and_push(false); }));
-    STORMO_RETURN_IF_ERROR(measure(figures.loopback, [&] { return loopback->push_and_pull(); }));
+    STORMO_RETURN_IF_ERROR(measure(figures.loopback, push_and_pull));
   }
   STORMO_ASSIGN_OR_RETURN(figures.verified, shards->counted_all());
   return figures;

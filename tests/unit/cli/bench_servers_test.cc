@@ -27,6 +27,22 @@ TEST(BenchServersOptions, ListsEverythingWrong) {
     EXPECT_THAT(text, HasSubstr(part));
 }
 
+TEST(BenchServersOptions, NeedAWorkerAndEqualSharesForServerProcesses) {
+  ServersArguments a;
+  a.servers = 4;
+  a.launch.ranks = 3;
+  a.processes = 2;
+  EXPECT_TRUE(to_servers_options(a).ok());
+  a.launch.ranks = 2;
+  EXPECT_THAT(to_servers_options(a).status().message(), HasSubstr("leave no worker"));
+  a.beside = true;
+  EXPECT_TRUE(to_servers_options(a).ok());
+  a.processes = 3;
+  EXPECT_THAT(to_servers_options(a).status().message(), HasSubstr("cannot be divided equally"));
+  a.processes = 0;
+  EXPECT_THAT(to_servers_options(a).status().message(), HasSubstr("--beside: needs"));
+}
+
 TEST(BenchServersOptions, TakeSizesAndTimes) {
   ServersArguments a;
   a.servers = 3;

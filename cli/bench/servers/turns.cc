@@ -1,0 +1,30 @@
+#include <cli/bench/servers/turns.h>
+
+#include <chrono>
+#include <span>
+
+namespace stormo::cli {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Result<double> turns_per_second(comm::Communicator& world, double seconds,
+                                const std::function<Status()>& turn) {
+  if (turn) STORMO_RETURN_IF_ERROR(turn());  // memory that is new
+  STORMO_RETURN_IF_ERROR(world.barrier());
+  double rate = 0;
+  if (turn) {
+    const double begin = now();
+    double turns = 0, end = begin;
+    for (; end - begin < seconds; end = now(), ++turns) STORMO_RETURN_IF_ERROR(turn());
+    rate = turns / (end - begin);
+  }
+  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span(&rate, 1), comm::ReduceOp::kSum));
+  return rate;
+}
+
+}  // namespace stormo::cli
