@@ -87,6 +87,12 @@ std::span<const StepStrategy> async_strategies() {
     all.push_back(
         {"parameter_server:in_place",
          {"strategy.kind=parameter_server", "strategy.policy=async", "strategy.updates=in_place"}});
+    all.push_back({"downpour",
+                   {"strategy.kind=parameter_server", "strategy.policy=async",
+                    "strategy.fetch_every=4", "strategy.push_every=4"}});
+    all.push_back(
+        {"parameter_averaging", {"strategy.kind=parameter_averaging", "strategy.period=8"}});
+    all.push_back({"elastic_averaging", {"strategy.kind=elastic_averaging", "strategy.period=8"}});
     all.insert(all.end(), step_strategies().begin(), step_strategies().end());
     return all;
   }();

@@ -70,6 +70,9 @@ std::string line(const AsyncRow& row, const AsyncResult& r) {
     const bench::Spread rate = rate_ratio(row, r), step = step_ratio(row, r);
     out += fmt::format("  {:>6.3f}  {:>6.3f}  {:>6.3f}  {:>6.3f}", rate.median, rate.min, rate.max,
                        step.median);
+    if (const auto then = equal_time(row, r)) {
+      out += fmt::format("  {:>10.4g}  {:>9.4g}", then->other_loss, then->first_loss);
+    }
   }
   return out + (s.trained ? "" : "  DOES NOT LEARN");
 }
@@ -109,6 +112,20 @@ bench::Spread step_ratio(const AsyncRow& row, const AsyncResult& other) {
   return bench::ratios(other.summary.step_s, row.ours.summary.step_s);
 }
 
+std::optional<EqualTime> equal_time(const AsyncRow& row, const AsyncResult& other) {
+  const std::vector<LossPoint>&a = row.ours.summary.losses, &b = other.summary.losses;
+  if (a.empty() || b.empty()) return std::nullopt;
+  const Duration at = std::min(a.back().at, b.back().at);
+  const auto loss = [&](const std::vector<LossPoint>& points) {
+    const auto end = std::ranges::upper_bound(points, at, {}, &LossPoint::at);
+    const auto steps = std::min<std::ptrdiff_t>(end - points.begin(), row.workers * kStepBatches);
+    double sum = 0;
+    for (auto p = end - steps; p != end; ++p) sum += p->loss;
+    return sum / static_cast<double>(steps);
+  };
+  return EqualTime{.at = at, .first_loss = loss(a), .other_loss = loss(b)};
+}
+
 std::string async_heading(const AsyncRow& row) {
   return fmt::format(
       "{}, batch {} per worker, {} worker{}, plain SGD: {} rounds of {} steps per worker",
@@ -121,8 +138,10 @@ std::string async_table(const AsyncRow& row) {
   const auto end = std::back_inserter(out);
   if (row.slow.any())
     fmt::format_to(end, "\nslow on purpose, by waits after backward: {}", slow_text(row.slow));
-  fmt::format_to(end, "\n{:<31}  {:>8}  {:>9}  {:>9}  {:>9}  {:>6}  {:>6}  {:>6}  {:>6}", "",
-                 "steps/s", "samples/s", "step", "loss", "ratio", "min", "max", "of step");
+  fmt::format_to(end,
+                 "\n{:<31}  {:>8}  {:>9}  {:>9}  {:>9}  {:>6}  {:>6}  {:>6}  {:>6}  {:>9}  {:>9}",
+                 "", "steps/s", "samples/s", "step", "loss", "ratio", "min", "max", "of step",
+                 "equal time", "first");
   out += line(row, row.ours);
   for (const AsyncResult& r : row.against) out += line(row, r);
   for (const auto& [name, reason] : row.absent)
@@ -144,6 +163,11 @@ std::string async_json(const AsyncRow& row) {
     Json& their = out["against"][r.name] = result_json(r, row.job.batch);
     add_spread(their, "ratio", rate_ratio(row, r));
     add_spread(their, "step_ratio", step_ratio(row, r));
+    if (const auto then = equal_time(row, r)) {
+      their["equal_time"] = {{"time_s", std::chrono::duration<double>(then->at).count()},
+                             {"first_loss", then->first_loss},
+                             {"loss", then->other_loss}};
+    }
   }
   for (const auto& [name, reason] : row.absent) out["not_available"][name] = reason;
   return out.dump();

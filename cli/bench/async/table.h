@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,15 @@ struct AsyncRow {
 bench::Spread rate_ratio(const AsyncRow& row, const AsyncResult& other);
 /// Of another's time of a step and the first strategy's: above 1, its steps are shorter.
 bench::Spread step_ratio(const AsyncRow& row, const AsyncResult& other);
+
+/// What two contenders of the first round came to in the same time.
+struct EqualTime {
+  Duration at{};  ///< since all workers trained, the time of the one that ended first
+  double first_loss = 0, other_loss = 0;
+};
+/// Of the first strategy and another; nothing where losses are not known. A loss is the mean of as
+/// many steps before that moment as all workers make in a pass over all batches.
+std::optional<EqualTime> equal_time(const AsyncRow& row, const AsyncResult& other);
 
 /// What was measured, in one line.
 std::string async_heading(const AsyncRow& row);

@@ -45,10 +45,11 @@ TEST(BenchAsyncOptions, ListsEverythingWrong) {
 TEST(BenchAsyncOptions, EveryPolicyIsAStrategy) {
   AsyncArguments a;
   a.models = {"mlp", "wide"};
-  a.strategies = {"parameter_server:ssp", "ddp", "parameter_server:ssp"};
+  a.strategies = {"parameter_server:ssp", "ddp",      "parameter_server:ssp",
+                  "parameter_averaging",  "downpour", "elastic_averaging"};
   a.steps = 7;
   const auto options = to_async_options(a).take_or_throw();
-  ASSERT_EQ(options.strategies.size(), 2u);
+  ASSERT_EQ(options.strategies.size(), 5u);
   EXPECT_THAT(options.strategies[0]->recipe,
               ElementsAre("strategy.kind=parameter_server", "strategy.policy=ssp"));
   ASSERT_EQ(options.jobs.size(), 2u);
@@ -198,6 +199,28 @@ TEST(AsyncTable, ComparesRatesRoundByRound) {
   EXPECT_THAT(text, HasSubstr("on purpose"));
   EXPECT_THAT(text, HasSubstr("not available: no torch"));
   EXPECT_THAT(text, Not(HasSubstr("DOES NOT LEARN")));
+}
+
+TEST(AsyncTable, ComparesLossesAtEqualTime) {
+  // losses 16, 15, ..., one step a second; the other one makes a step in two seconds
+  const auto losses = [](double every_s) {
+    std::vector<LossPoint> out;
+    for (int i = 0; i < 16; ++i) {
+      const std::chrono::duration<double> at(i * every_s);
+      out.push_back({.at = std::chrono::duration_cast<Duration>(at), .loss = 16.0 - i});
+    }
+    return out;
+  };
+  AsyncRow row;
+  row.ours.summary.losses = losses(1);
+  AsyncResult other{.name = "other", .summary = {}};
+  EXPECT_FALSE(equal_time(row, other)) << "its losses are not known";
+  other.summary.losses = losses(2);
+  const auto then = equal_time(row, other);
+  ASSERT_TRUE(then);
+  EXPECT_EQ(then->at, std::chrono::seconds(15));
+  EXPECT_DOUBLE_EQ(then->first_loss, 4.5) << "of the last 8 steps, 1 to 8";
+  EXPECT_DOUBLE_EQ(then->other_loss, 12.5) << "steps 0 to 7 at 15 s: 16 to 9";
 }
 
 TEST(AsyncTable, LossesMustFallInEveryRound) {
