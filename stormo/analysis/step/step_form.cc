@@ -426,7 +426,7 @@ Status check_segments(const StepPlan& p, const Action& a) {
   return {};
 }
 
-Status check_shape(const StepPlan& p, const Action& a) {
+Status check_shape(const StepPlan& p, bool centre, const Action& a) {
   const plan::RangeOf of = range_of(a.kind);
   const bool segments = of == plan::RangeOf::kSegments;
   const auto count =
@@ -456,7 +456,7 @@ Status check_shape(const StepPlan& p, const Action& a) {
     return bad("cannot be for every " + std::to_string(a.every) + " steps");
   }
   STORMO_RETURN_IF_ERROR(check_axes(p, a));
-  return check_remote_action(p, a);
+  return check_remote_action(p, centre, a);
 }
 
 }  // namespace
@@ -466,8 +466,9 @@ Status check_form(const StepPlan& p) {
   STORMO_RETURN_IF_ERROR(check_model(p.model));
   STORMO_RETURN_IF_ERROR(check_rest(p));
   if (p.micro_batches < 1) return bad("there are no micro-batches");
+  const bool centre = has_centre(p);
   for (std::size_t i = 0; i < p.actions.size(); ++i) {
-    const Status st = check_shape(p, p.actions[i]);
+    const Status st = check_shape(p, centre, p.actions[i]);
     if (!st.ok()) return st.within(describe(p, i));
   }
   return {};

@@ -121,9 +121,9 @@ Status check_remote_state(const StepPlan& p) {
                    std::string(plan::kWorkerAxis) + "', whose ranks are a worker of servers");
 }
 
-Status check_remote_action(const StepPlan& p, const Action& a) {
+Status check_remote_action(const StepPlan& p, bool centre, const Action& a) {
   if (is_remote(p)) return check_action_of_worker(p, a);
-  if (has_centre(p)) return check_action_beside_centre(a);
+  if (centre) return check_action_beside_centre(a);
   if (a.kind != ActionKind::kPull && a.kind != ActionKind::kPush) return {};
   return bad("needs parameters on servers, but state parameters is nowhere remote");
 }

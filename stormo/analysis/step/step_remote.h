@@ -10,7 +10,7 @@ namespace stormo::analysis {
 Status check_remote_state(const plan::StepPlan& p);
 
 /// Whether `a` is an action of workers in a plan whose parameters are on servers, and no such
-/// action in other plans. kBadPlan.
-Status check_remote_action(const plan::StepPlan& p, const plan::Action& a);
+/// action in other plans. `centre`: has_centre(p), which looks at all actions. kBadPlan.
+Status check_remote_action(const plan::StepPlan& p, bool centre, const plan::Action& a);
 
 }  // namespace stormo::analysis
