@@ -9,13 +9,13 @@
 #include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include <cli/output_path.h>
+#include <cli/plan/found.h>
 #include <cli/plan/load.h>
 #include <cli/plan/output.h>
 #include <cli/plan/recipe.h>
@@ -32,7 +32,6 @@
 namespace stormo::cli {
 namespace {
 
-using nlohmann::json;
 using parallel::Candidate;
 
 /// Of micro-batches, that are measured for each number of ranks that compute layers together; what
@@ -40,7 +39,6 @@ using parallel::Candidate;
 constexpr std::size_t kMeasuredSizes = 4;
 /// Each is measured so often, in turns, and the shortest times count: others may use the machine.
 constexpr int kRounds = 3;
-constexpr std::size_t kShown = 10;
 
 double between(double a, double b, double t) { return a + (b - a) * t; }
 
@@ -155,65 +153,11 @@ class Measurements {
   std::map<RankShares, std::map<std::int64_t, train::StepMeasurement>> measured_;
 };
 
-/// One way to train, and what it takes.
-struct Outcome {
-  Candidate candidate;
-  StepInput step;
-  double seconds = 0;
-  double idle = 0;
-  analysis::Memory peak;
-};
-
-/// What a search has found.
-struct Found {
-  std::vector<Outcome> fitting;  // the fastest first
-  std::map<std::string, int> refused;
-  std::optional<Outcome> smallest;  // of those that need too much memory
-  int too_large = 0;
-};
-
 train::Recipe with(train::Recipe recipe, const Candidate& c) {
   recipe.train.strategy = c.strategy;
   recipe.train.micro_batches = c.micro_batches;
   recipe.train.recompute = c.recompute;
   return recipe;
-}
-
-/// The keys that make `recipe` train so, also those that only take back what it says.
-std::vector<std::string> keys_of(const Candidate& c, const train::Recipe& recipe) {
-  const train::Strategy &s = c.strategy, &given = recipe.train.strategy;
-  std::vector<std::string> out;
-  const auto add = [&out](bool matters, std::string_view key, const auto& value,
-                          const auto& before) {
-    if (matters || value != before) out.push_back(fmt::format("{}={}", key, value));
-  };
-  const auto name = [](const std::vector<std::string>& names, auto choice) {
-    return names[static_cast<std::size_t>(choice)];
-  };
-  const bool stages = s.pipeline > 1;
-  add(true, "strategy.kind", name(parallel::strategy_names(), s.kind), "");
-  add(ranks_of_replica(s) == 1, "strategy.parameters",
-      name(parallel::parameter_names(), s.parameters),
-      name(parallel::parameter_names(), given.parameters));
-  add(s.kind == train::Strategy::Kind::kFsdp, "strategy.stage", s.stage, given.stage);
-  add(s.hybrid, "strategy.hybrid", s.hybrid, given.hybrid);
-  add(stages, "strategy.pipeline", s.pipeline, given.pipeline);
-  add(stages, "strategy.schedule", s.schedule, given.schedule);
-  add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
-  const auto list = [](const auto& numbers) { return fmt::format("{}", fmt::join(numbers, ",")); };
-  add(false, "strategy.spatial", list(s.spatial), list(given.spatial));
-  add(false, "strategy.labels", s.labels, given.labels);
-  add(false, "strategy.column_counts", list(s.column_counts), list(given.column_counts));
-  add(false, "strategy.weight_stashing", s.weight_stashing, given.weight_stashing);
-  add(!s.cut.empty(), "strategy.cut", list(s.cut), list(given.cut));
-  add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
-  add(s.sequence_parallel, "strategy.sequence_parallel", s.sequence_parallel,
-      given.sequence_parallel);
-  add(s.context > 1, "strategy.context", s.context, given.context);
-  add(s.context > 1, "strategy.attention", to_string(s.attention), to_string(given.attention));
-  add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
-  add(c.recompute, "train.recompute", c.recompute, recipe.train.recompute);
-  return out;
 }
 
 /// Of what it does, whatever its name is.
@@ -330,54 +274,18 @@ void use_threads_of_a_rank(const train::Recipe& recipe, const std::vector<int>& 
 }
 
 /// One process with all cores of this host, on the whole batch.
-Result<double> alone(const train::Recipe& recipe, const train::Task& task,
-                     const data::Dataset& data) {
+Result<OneProcess> alone(const train::Recipe& recipe, const train::Task& task,
+                         const data::Dataset& data) {
   at::set_num_threads(cores());
   const std::int64_t batch = std::min(recipe.train.global_batch, data.size());
   constexpr RankShares kAlone{1, 1, false};
   Measurements measurements(recipe, task, data);
   STORMO_RETURN_IF_ERROR(measurements.measure({{kAlone, {batch}}}, /*in_parts=*/false));
   const analysis::ComputeTimes t = measurements.at(kAlone, batch).times;
-  return std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
-         std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load + t.loss + t.update;
-}
-
-json to_json(const Outcome& w, const train::Recipe& recipe) {
-  return {{"event", "candidate"},
-          {"plan", w.step.plan.strategy},
-          {"seconds", w.seconds},
-          {"idle_share", w.idle},
-          {"memory", w.peak.total()},
-          {"samples", w.step.samples},
-          {"keys", keys_of(w.candidate, recipe)}};
-}
-
-void print_found(const PlanOptions& o, const train::Recipe& recipe, const Found& found,
-                 std::optional<double> one_process) {
-  const std::size_t shown = std::min(found.fitting.size(), kShown);
-  if (o.json) {
-    for (std::size_t i = 0; i < found.fitting.size(); ++i)
-      print_json(to_json(found.fitting[i], recipe));
-    json end = {{"event", "end"},
-                {"fitting", found.fitting.size()},
-                {"too_large", found.too_large},
-                {"refused", found.refused}};
-    if (one_process) end["one_process_seconds"] = *one_process;
-    print_json(end);
-    return;
-  }
-  Rows rows{{"step", "idle", "memory of a rank", "keys"}};
-  for (std::size_t i = 0; i < shown; ++i) {
-    const Outcome& w = found.fitting[i];
-    rows.push_back({time_text(w.seconds), fmt::format("{:.1f} %", 100 * w.idle),
-                    bytes_text(w.peak.total()),
-                    fmt::format("{}", fmt::join(keys_of(w.candidate, recipe), " "))});
-  }
-  print_table(rows, false);
-  if (!one_process) return;
-  const bool faster = *one_process < found.fitting.front().seconds;
-  print_line(fmt::format("one process with {} threads here takes {}{}", cores(),
-                         time_text(*one_process), faster ? ": it is faster; use -n 1" : ""));
+  return OneProcess{.threads = cores(),
+                    .seconds = std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
+                               std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load +
+                               t.loss + t.update};
 }
 
 Status write_recipe(const PlanOptions& o, const train::Recipe& recipe, const Candidate& best) {
@@ -447,17 +355,15 @@ Status search_plans(const PlanOptions& options) {
   STORMO_ASSIGN_OR_RETURN(const Found found,
                           search(o, recipe, task, *data.train, ranks_per_host, memory));
   if (found.fitting.empty()) return none_fits(recipe, found, memory);
-  if (!o.json) {
-    print_line(fmt::format(
-        "{} on {} rank(s) of {} host(s), batch {}: {} ways fit into {} on each rank, {} do not",
-        recipe.train.name, ranks, ranks_per_host.size(), recipe.train.global_batch,
-        found.fitting.size(), bytes_text(memory), found.too_large));
-  }
-  std::optional<double> one_process;
+  std::optional<OneProcess> one_process;
   if (o.measured) {
     STORMO_ASSIGN_OR_RETURN(one_process, alone(recipe, task, *data.train));
   }
-  print_found(o, recipe, found, one_process);
+  if (o.json) {
+    print_found_json(found, recipe, one_process);
+  } else {
+    STORMO_RETURN_IF_ERROR(print_found(o, found, recipe, memory, one_process));
+  }
   return write_recipe(o, recipe, found.fitting.front().candidate);
 }
 

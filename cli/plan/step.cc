@@ -280,6 +280,18 @@ Result<analysis::StepSimulation> simulated(const PlanOptions& o, const StepInput
   return simulate(o, step, e, analysis::Timeline::kDrop);
 }
 
+Result<analysis::StepSimulation> simulated_without_communication(const PlanOptions& o,
+                                                                 const StepInput& step) {
+  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, compute_times_of(o, step));
+  const auto no_time = [](const std::vector<int>&, const analysis::Collective&) -> Result<double> {
+    return 0.0;
+  };
+  return analysis::simulate(
+      step.plan, step.ranks_per_host, step.sizes,
+      {.compute = analysis::compute_times(step.plan, times), .collective = no_time},
+      analysis::Timeline::kDrop);
+}
+
 Result<std::string> step_figures(const PlanOptions& o, const StepInput& step) {
   STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
   json figures = cost_json(step, e);

@@ -18,6 +18,9 @@ bool computes_known(const StepInput& step);
 Result<std::string> step_figures(const PlanOptions& o, const StepInput& step);
 /// One step as `stormo plan simulate` plays it, without a timeline.
 Result<analysis::StepSimulation> simulated(const PlanOptions& o, const StepInput& step);
+/// The same if nothing that ranks exchange took any time.
+Result<analysis::StepSimulation> simulated_without_communication(const PlanOptions& o,
+                                                                 const StepInput& step);
 /// `stormo plan cost` of a step: what it moves and what it holds.
 Status step_cost(const PlanOptions& o, const StepInput& step);
 /// `stormo plan simulate` of a step: a table, JSON or a picture of the timeline.

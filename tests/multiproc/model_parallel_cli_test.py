@@ -204,6 +204,7 @@ class ModelParallelTest(TrainTest):
         *ways, end = [json.loads(line) for line in self.search("-n", "4", "--json").stdout.splitlines()]
         self.assertEqual(end["fitting"], len(ways))
         self.assertEqual(end["too_large"], 0)
+        self.assertTrue(any("5 segments, too few for 8 parts of a pipeline" in why for why in end["refused"]))
         self.assertGreater(end["one_process_seconds"], 0)
         self.assertEqual([w["seconds"] for w in ways], sorted(w["seconds"] for w in ways))
         kinds = " ".join(key for w in ways for key in w["keys"])
@@ -215,6 +216,7 @@ class ModelParallelTest(TrainTest):
             self.assertEqual(run["steps"], 1)
         shown = self.search("-n", "2", "--write", "best.toml").stdout
         self.assertIn("on 2 rank(s) of 1 host(s), batch 4", shown)
+        self.assertRegex(shown, "\none process with [0-9]+ threads here takes [0-9.]+ [mu]?s(: it is faster; use -n 1)?\n")
         first = shown.splitlines()[2].split()
         recipe = (self.folder / "best.toml").read_text()
         for key in (word for word in first if "=" in word):
@@ -222,6 +224,29 @@ class ModelParallelTest(TrainTest):
             value = re.escape(f"[{value.replace(',', ', ')}]") if name == "cut" else f'"?{value}"?'
             self.assertRegex(recipe, f"{name} = {value}\n")
         self.run_of("best.toml", "-n", "2", "steps=1")
+
+    def test_a_search_says_why(self):
+        two_hosts = ("-n", "4", "--hosts", "2", "--gflops", "10", "model.width=64")
+        heading, head, *lines = self.search(*two_hosts).stdout.splitlines()
+        fitting = int(re.search("([0-9]+) ways fit into .* 0 do not", heading)[1])
+        columns = [head.index(name) for name in re.split("  +", head)]
+        rows = [[line[a:b].strip() for a, b in zip(columns, [*columns[1:], None])] for line in lines[:10]]
+        seconds = {"us": 1e-6, "ms": 1e-3}
+        times = [[float(number) * seconds[unit] for number, unit in (text.split() for text in row[:4])] for row in rows]
+        for step, *parts in times:
+            self.assertAlmostEqual(step, sum(parts), delta=0.02 * step + 1e-4)
+        waits = {("pipeline" in row[5], waiting > 0) for row, (_, _, waiting, _) in zip(rows, times)}
+        self.assertIn((True, True), waits)
+        self.assertTrue(any(communication > 0 for *_, communication in times), rows)
+        self.assertIn("what a rank computes on average", lines[10])
+        # the most frequent reasons first, as many as --json has
+        *_, end = map(json.loads, self.search(*two_hosts, "--json").stdout.splitlines())
+        self.assertEqual(end["fitting"], fitting)
+        self.assertEqual(lines[11], f"{sum(end['refused'].values())} ways are refused:")
+        counts = [int(line.split()[0]) for line in lines[12:17]]
+        self.assertEqual(counts, sorted(counts, reverse=True))
+        self.assertIn("are no multiple: use 2", " ".join(lines[12:17]))
+        self.assertRegex(lines[17], "--json has all [0-9]+ reasons")
 
     # as ddp does when it runs; one host has no wire that works while cores compute
     def test_between_hosts_a_search_overlaps_reductions_with_backward(self):
@@ -248,8 +273,18 @@ class ModelParallelTest(TrainTest):
         self.assertIn("'auto' is chosen by 'stormo train'", launched.stderr)
 
     def test_a_search_counts_memory(self):
-        end = json.loads(self.search("-n", "4", "--gflops", "10", "--json").stdout.splitlines()[-1])
+        *unlimited, end = map(json.loads, self.search("-n", "4", "--gflops", "10", "--json").stdout.splitlines())
         self.assertNotIn("one_process_seconds", end)
+        peaks = [way["memory"] for way in unlimited]
+        limit = (min(peaks) + max(peaks)) // 2
+        limited = ("-n", "4", "--gflops", "10", "--memory", str(limit))
+        *ways, end = map(json.loads, self.search(*limited, "--json").stdout.splitlines())
+        self.assertEqual(sorted(w["memory"] for w in ways), sorted(peak for peak in peaks if peak <= limit))
+        self.assertEqual(end["fitting"] + end["too_large"], len(peaks))
+        self.assertGreater(end["too_large"], 0)
+        shown = self.search(*limited).stdout
+        self.assertIn(f"{end['fitting']} ways fit into ", shown)
+        self.assertIn(f"{end['too_large']} ways need too much memory; the smallest of them ", shown)
         none = self.search("-n", "4", "--memory", "1KiB", code=2).stderr
         self.assertRegex(none, "none of [0-9]+ ways fits into 1 KiB on each rank; the smallest needs")
         self.assertIn("--memory", self.search("--memory", "much", code=2).stderr)

@@ -1,0 +1,157 @@
+// What `stormo plan search` prints.
+#include <cli/plan/found.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <ranges>
+#include <string_view>
+#include <utility>
+
+#include <cli/plan/output.h>
+#include <cli/plan/step.h>
+#include <stormo/train/recipe/recipe.h>
+
+namespace stormo::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kShownWays = 10;
+constexpr std::size_t kShownReasons = 5;
+
+json to_json(const Outcome& w, const train::Recipe& recipe) {
+  return {{"event", "candidate"},
+          {"plan", w.step.plan.strategy},
+          {"seconds", w.seconds},
+          {"idle_share", w.idle},
+          {"memory", w.peak.total()},
+          {"samples", w.step.samples},
+          {"keys", keys_of(w.candidate, recipe)}};
+}
+
+/// A way, its time, and the parts of it: what a rank computes on average, what it would wait for
+/// others if communication took no time, and what communication adds.
+Result<std::vector<std::string>> row_of(const PlanOptions& o, const Outcome& w,
+                                        const train::Recipe& recipe) {
+  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation free,
+                          simulated_without_communication(o, w.step));
+  const double waiting = free.idle_share() * free.seconds;
+  return std::vector<std::string>{
+      time_text(w.seconds),       time_text(free.seconds - waiting),
+      time_text(waiting),         time_text(w.seconds - free.seconds),
+      bytes_text(w.peak.total()), fmt::format("{}", fmt::join(keys_of(w.candidate, recipe), " "))};
+}
+
+/// Without the name of the plan that was begun.
+std::string reason_of(const std::string& message) {
+  const std::size_t end = message.find(": ");
+  return message.starts_with("after ") && end != std::string::npos ? message.substr(end + 2)
+                                                                   : message;
+}
+
+void print_refused(const Found& found) {
+  if (found.refused.empty()) return;
+  std::map<std::string, int> reasons;
+  int all = 0;
+  for (const auto& [message, times] : found.refused) {
+    reasons[reason_of(message)] += times;
+    all += times;
+  }
+  std::vector<std::pair<int, std::string>> sorted;
+  for (const auto& [reason, times] : reasons) sorted.emplace_back(-times, reason);
+  std::ranges::sort(sorted);  // the most frequent first
+  print_line(fmt::format("{} ways are refused:", all));
+  for (const auto& [times, reason] : sorted | std::views::take(kShownReasons)) {
+    print_line(fmt::format("{:>6}  {}", -times, reason));
+  }
+  if (sorted.size() > kShownReasons) {
+    print_line(fmt::format("   ...  --json has all {} reasons", sorted.size()));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> keys_of(const parallel::Candidate& c, const train::Recipe& recipe) {
+  const train::Strategy &s = c.strategy, &given = recipe.train.strategy;
+  std::vector<std::string> out;
+  const auto add = [&out](bool matters, std::string_view key, const auto& value,
+                          const auto& before) {
+    if (matters || value != before) out.push_back(fmt::format("{}={}", key, value));
+  };
+  const auto name = [](const std::vector<std::string>& names, auto choice) {
+    return names[static_cast<std::size_t>(choice)];
+  };
+  const bool stages = s.pipeline > 1;
+  add(true, "strategy.kind", name(parallel::strategy_names(), s.kind), "");
+  add(ranks_of_replica(s) == 1, "strategy.parameters",
+      name(parallel::parameter_names(), s.parameters),
+      name(parallel::parameter_names(), given.parameters));
+  add(s.kind == train::Strategy::Kind::kFsdp, "strategy.stage", s.stage, given.stage);
+  add(s.hybrid, "strategy.hybrid", s.hybrid, given.hybrid);
+  add(stages, "strategy.pipeline", s.pipeline, given.pipeline);
+  add(stages, "strategy.schedule", s.schedule, given.schedule);
+  add(s.chunks > 1, "strategy.chunks", s.chunks, given.chunks);
+  const auto list = [](const auto& numbers) { return fmt::format("{}", fmt::join(numbers, ",")); };
+  add(false, "strategy.spatial", list(s.spatial), list(given.spatial));
+  add(false, "strategy.labels", s.labels, given.labels);
+  add(false, "strategy.column_counts", list(s.column_counts), list(given.column_counts));
+  add(false, "strategy.weight_stashing", s.weight_stashing, given.weight_stashing);
+  add(!s.cut.empty(), "strategy.cut", list(s.cut), list(given.cut));
+  add(s.tensor > 1, "strategy.tensor", s.tensor, given.tensor);
+  add(s.sequence_parallel, "strategy.sequence_parallel", s.sequence_parallel,
+      given.sequence_parallel);
+  add(s.context > 1, "strategy.context", s.context, given.context);
+  add(s.context > 1, "strategy.attention", to_string(s.attention), to_string(given.attention));
+  add(true, "train.micro_batches", std::int64_t{c.micro_batches}, recipe.train.micro_batches);
+  add(c.recompute, "train.recompute", c.recompute, recipe.train.recompute);
+  return out;
+}
+
+void print_found_json(const Found& found, const train::Recipe& recipe,
+                      const std::optional<OneProcess>& one_process) {
+  for (const Outcome& w : found.fitting) print_json(to_json(w, recipe));
+  json end = {{"event", "end"},
+              {"fitting", found.fitting.size()},
+              {"too_large", found.too_large},
+              {"refused", found.refused}};
+  if (one_process) end["one_process_seconds"] = one_process->seconds;
+  print_json(end);
+}
+
+Status print_found(const PlanOptions& o, const Found& found, const train::Recipe& recipe,
+                   std::int64_t memory, const std::optional<OneProcess>& one_process) {
+  Rows rows{{"step", "computing", "waiting", "communication", "memory of a rank", "keys"}};
+  for (const Outcome& w : found.fitting | std::views::take(kShownWays)) {
+    STORMO_ASSIGN_OR_RETURN(std::vector<std::string> row, row_of(o, w, recipe));
+    rows.push_back(std::move(row));
+  }
+  const std::vector<int>& ranks_per_host = found.fitting.front().step.ranks_per_host;
+  print_line(fmt::format(
+      "{} on {} rank(s) of {} host(s), batch {}: {} ways fit into {} on each rank, {} do not",
+      recipe.train.name, std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0),
+      ranks_per_host.size(), recipe.train.global_batch, found.fitting.size(), bytes_text(memory),
+      found.too_large));
+  print_table(rows, false);
+  print_line(
+      "A step is what a rank computes on average, what it waits for other ranks even if "
+      "communication took no time, and what communication adds.");
+  if (found.smallest) {
+    print_line(fmt::format("{} ways need too much memory; the smallest of them {}: {}",
+                           found.too_large, bytes_text(found.smallest->peak.total()),
+                           fmt::join(keys_of(found.smallest->candidate, recipe), " ")));
+  }
+  print_refused(found);
+  if (one_process) {
+    const bool faster = one_process->seconds < found.fitting.front().seconds;
+    print_line(fmt::format("one process with {} threads here takes {}{}", one_process->threads,
+                           time_text(one_process->seconds),
+                           faster ? ": it is faster; use -n 1" : ""));
+  }
+  return {};
+}
+
+}  // namespace stormo::cli
