@@ -17,7 +17,8 @@ using plan::ActionKind;
 
 constexpr std::size_t kMaxBoxes = 20'000;
 constexpr double kLeft = 90, kTop = 64, kWidth = 1200, kLane = 22, kRank = 2 * kLane + 12;
-constexpr double kLetter = 7;  // width
+constexpr double kLetter = 7;     // width
+constexpr double kVisible = 0.1;  // width of a box that can be seen
 
 const char* color_of(ActionKind kind) {
   switch (kind) {
@@ -66,6 +67,7 @@ void draw_box(const plan::StepPlan& plan, const SimulatedAction& a, double scale
               std::string& out) {
   const plan::Action& action = plan.actions[a.action];
   const double x = kLeft + a.start * scale, width = (a.end - a.start) * scale;
+  if (width < kVisible) return;
   std::string name = a.lane == Lane::kWait ? "wait" : std::string(plan::to_string(action.kind));
   const bool numbered = a.lane != Lane::kWait && plan.micro_batches > 1 && computes(action.kind);
   const std::string number = std::to_string(action.micro_batch);

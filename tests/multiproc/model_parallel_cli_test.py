@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import unittest
 
-from train_cli import DEADLINE_S, STORMO, TrainTest, main
+from train_cli import DEADLINE_S, REPOSITORY, STORMO, TrainTest, main
 
 PIPELINE = ("strategy.pipeline=2", "train.micro_batches=4")
 CONTEXT = ("strategy.context=2",)
@@ -194,6 +194,19 @@ class ModelParallelTest(TrainTest):
         # 4 micro-batches of one sample: 16 tokens of 16 numbers
         activation = 4 * 16 * 16 * 4
         self.assertGreaterEqual(min(cost["between_hosts_per_rank"]), activation)
+
+    def test_the_pictures_in_the_docs_are_the_programs(self):
+        docs = REPOSITORY / "docs"
+        command = re.search("\nstormo plan simulate recipes/(.*) --svg\n", (docs / "model-parallel.md").read_text())[1]
+        recipe, *command = command.split()
+        # as many characters as tinyshakespeare has
+        (self.folder / "text" / "a.txt").write_text("".join(map(chr, range(40, 104))) * 20 + "\n")
+        for schedule in ("gpipe", "1f1b", "interleaved", "zero_bubble", "zero_bubble_v"):
+            chunks = "2" if schedule in ("interleaved", "zero_bubble_v") else "1"
+            drawn = self.stormo("plan", "simulate", str(REPOSITORY / "recipes" / recipe), *command, "data.path=text", f"strategy.schedule={schedule}",
+                                f"strategy.chunks={chunks}", "--svg")
+            self.assertEqual(drawn.returncode, 0, drawn.stderr)
+            self.assertEqual(drawn.stdout, (docs / "schedules" / f"{schedule}.svg").read_text())
 
     def search(self, *arguments, code=0):
         done = self.stormo("plan", "search", "gpt.toml", "model.layers=3", *arguments)
