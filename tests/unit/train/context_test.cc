@@ -2,10 +2,14 @@
 // backward.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <ostream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <ATen/record_function.h>
 #include <torch/torch.h>
 
 #include <stormo/tensor/context.h>
@@ -91,6 +95,61 @@ TEST(Context, TheLastRankHasTheTwoChunksInTheMiddle) {
     const torch::Tensor all = torch::arange(4 * parts, torch::kInt64);
     EXPECT_TRUE(last.take(all, 0).equal(last.positions(4)));
     EXPECT_TRUE(last.positions(4).equal(torch::arange(2 * parts - 2, 2 * parts + 2)));
+  }
+}
+
+/// The pairs of a query and a key for which this thread computes scores while it lives, of each
+/// sample and head: what the kernels of attention are called with.
+class CountPairs {
+ public:
+  CountPairs() {
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& call)
+                                       -> std::unique_ptr<at::ObserverContext> {
+          const std::string_view name = call.name();
+          if (name == kForward) add(forward, call.inputs(), 0, 4);
+          if (name == kBackward) add(backward, call.inputs(), 1, 7);
+          return nullptr;
+        }).needsInputs(true));
+    forward = backward = 0;
+  }
+  ~CountPairs() { at::removeCallback(handle_); }
+  CountPairs(const CountPairs&) = delete;
+  CountPairs& operator=(const CountPairs&) = delete;
+
+  static inline thread_local std::int64_t forward = 0, backward = 0;
+
+ private:
+  static constexpr std::string_view kForward = "aten::_scaled_dot_product_flash_attention_for_cpu";
+  static constexpr std::string_view kBackward =
+      "aten::_scaled_dot_product_flash_attention_for_cpu_backward";
+
+  static void add(std::int64_t& pairs, c10::ArrayRef<const c10::IValue> inputs, std::size_t query,
+                  std::size_t causal) {
+    const std::int64_t queries = inputs[query].toTensor().size(2);
+    const std::int64_t keys = inputs[query + 1].toTensor().size(2);
+    pairs += inputs[causal].toBool() ? queries * (queries + 1) / 2 : queries * keys;
+  }
+
+  at::CallbackHandle handle_{};
+};
+
+TEST(Context, RanksComputeEquallyManyCausalScoresAndNoneInVain) {
+  for (const int parts : {2, 3, 4}) {
+    const std::int64_t length = 12 * parts;
+    const torch::Tensor x = random(length, 0, torch::kFloat32);
+    test::on_ranks(parts, [&](comm::Communicator& world) {
+      const ContextGroup ranks(world, AttentionForm::kRing);
+      const torch::Tensor own = ranks.take(x, 2).requires_grad_();
+      const CountPairs pairs;
+      attention(own, own, own, /*causal=*/true, &ranks).sum().backward();
+      const double mean = static_cast<double>(length * (length + 1) / 2) / parts;
+      EXPECT_NEAR(static_cast<double>(CountPairs::forward), mean, 0.1 * mean);
+      EXPECT_EQ(CountPairs::backward, CountPairs::forward);
+      std::int64_t all = CountPairs::forward;
+      throw_if_error(world.all_reduce(std::span(&all, 1), comm::ReduceOp::kSum));
+      EXPECT_EQ(all, length * (length + 1) / 2);
+    });
   }
 }
 
