@@ -98,6 +98,7 @@ TEST(CheckAgreement, TheTrainerRefusesUnequalOptionsAndData) {
       {"momentum", [](auto& o) { o.optimizer.momentum = 0.5; }, 96, "optimizer.momentum"},
       {"seed", [](auto& o) { o.seed = 9; }, 96, "train.seed"},
       {"batch", [](auto& o) { o.global_batch = 8; }, 96, "train.global_batch"},
+      {"micro-batches", [](auto& o) { o.micro_batches = 2; }, 96, "train.micro_batches"},
       {"sharding", [](auto& o) { o.sharding = data::Sharding::kContiguous; }, 96, "data.sharding"},
       {"resume", [](auto& o) { o.resume = true; }, 96, "resume"},
       {"loss scale", [](auto& o) { o.loss_scale.growth_interval = 9; }, 96, "loss scale"},
@@ -234,8 +235,15 @@ TEST(RecipeFacts, LeaveOutWhatMayDifferBetweenRanks) {
     return out;
   };
   EXPECT_EQ(text(here), text(there));
-  there.train.optimizer.momentum = 0.5;
-  EXPECT_NE(text(here), text(there));
+  const std::vector<void (*)(TrainerOptions&)> odd = {
+      [](auto& o) { o.optimizer.momentum = 0.5; }, [](auto& o) { o.micro_batches = 2; },
+      [](auto& o) { o.strategy.pipeline = 2; }, [](auto& o) { o.strategy.schedule = "gpipe"; },
+      [](auto& o) { o.strategy.tensor = 2; }};
+  for (const auto change : odd) {
+    Recipe other = there;
+    change(other.train);
+    EXPECT_NE(text(here), text(other));
+  }
 }
 
 }  // namespace
