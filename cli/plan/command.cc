@@ -22,8 +22,9 @@ int exit_code_of(const Status& st) {
 }
 
 CLI::App* add(CLI::App& plan, Invocation& invocation, const std::shared_ptr<PlanOptions>& o,
-              const char* name, const char* description, Action action) {
+              const char* name, const char* description, Action action, const char* examples) {
   CLI::App* command = plan.add_subcommand(name, description);
+  command->footer(examples);
   command->callback([&invocation, o, action] {
     const Status st = action(*o);
     if (!st.ok()) fmt::print(stderr, "stormo plan: {}\n", st.message());
@@ -35,14 +36,22 @@ CLI::App* add(CLI::App& plan, Invocation& invocation, const std::shared_ptr<Plan
 /// From a microcontroller to more than any machine: times stay finite, and above 0.
 CLI::Validator gflops_check() { return from_to(1e-3, 1e9); }
 
-/// The forms of `show`, of which one at a time can be asked for.
-void add_forms(CLI::App& show, PlanOptions& o) {
+/// `show`: its forms, of which one at a time can be asked for, and of whose part.
+void add_show_options(CLI::App& show, PlanOptions& o) {
   auto* text = show.add_flag("--text", o.text, "The exact text form, which can be read back");
   auto* dot = show.add_flag("--dot", o.dot, "A picture of the rounds for Graphviz");
   auto* svg = show.add_flag("--svg", o.svg, "A picture of the rounds for a browser");
   text->excludes(dot);
   text->excludes(svg);
   dot->excludes(svg);
+  show.add_option("--rank", o.rank, "Of a step plan: only what this rank executes")
+      ->check(at_least(0));
+}
+
+void add_choose_options(CLI::App& choose, PlanOptions& o) {
+  choose.add_option("--selection", o.selection, "File from 'stormo tune'");
+  choose.add_option("--cores", o.cores, "Cores of a host that has fewer of them than ranks")
+      ->check(at_least(1));
 }
 
 /// What only the plans of training steps have.
@@ -62,18 +71,44 @@ void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
   simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
 }
 
+constexpr const char* kExamples =
+    "  stormo plan show recipes/quickstart.toml -n 4      what a training step does\n"
+    "  stormo plan search recipes/quickstart.toml -n 4    its fastest strategy\n"
+    "  stormo plan simulate ring_all_reduce -n 8          one collective";
+constexpr const char* kListExamples = "  stormo plan list";
+constexpr const char* kShowExamples =
+    "  stormo plan show ring_all_reduce -n 4\n"
+    "  stormo plan show ring_all_reduce -n 4 --svg > ring.svg\n"
+    "  stormo plan show recipes/gpt_3d.toml -n 4 --rank 1    what rank 1 executes in a step";
+constexpr const char* kVerifyExamples =
+    "  stormo plan verify --all -n 8\n"
+    "  stormo plan verify recipes/gpt_3d.toml -n 4\n"
+    "  stormo plan verify my_idea.plan                a file in the form of 'show --text'";
+constexpr const char* kCostExamples =
+    "  stormo plan cost hierarchical_all_reduce -n 8 --hosts 2 --bytes 64MiB\n"
+    "  stormo plan cost recipes/gpt_3d.toml -n 8 --hosts 2 --measured";
+constexpr const char* kSimulateExamples =
+    "  stormo plan simulate ring_all_reduce -n 8 --hosts 2 --bytes 64MiB\n"
+    "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --measured\n"
+    "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --measured --svg > step.svg";
+constexpr const char* kChooseExamples =
+    "  stormo plan choose -n 4 --hosts 2 --bytes 64KiB\n"
+    "  stormo plan choose -n 3 --cores 2 --bytes 4MiB    hosts with fewer cores than ranks";
+constexpr const char* kTableExamples = "  stormo plan table --markdown    as in docs/algorithms.md";
 constexpr const char* kSearchExamples =
     "  stormo plan search recipes/gpt_shakespeare.toml -n 8 --hosts 2\n"
     "  stormo plan search recipes/gpt_shakespeare.toml -n 8 --memory 2GiB --write fastest.toml\n"
     "\n"
     "Trains a few steps of one rank here for their times and memory. Then it simulates a step of\n"
     "every synchronous strategy: replicas, shards, pipelines, tensor parallelism, and products of\n"
-    "them, with every schedule, numbers of micro-batches, and recomputation. Prints the fastest.";
+    "them, with every schedule, numbers of micro-batches, and recomputation. Prints the fastest, "
+    "and\n"
+    "why others are not among them.";
 
 void add_search(CLI::App& plan, Invocation& invocation, const std::shared_ptr<PlanOptions>& o) {
-  CLI::App* search = add(plan, invocation, o, "search",
-                         "The fastest strategy of a recipe that fits", search_plans);
-  search->footer(kSearchExamples);
+  CLI::App* search =
+      add(plan, invocation, o, "search", "The fastest strategy of a recipe that fits", search_plans,
+          kSearchExamples);
   search->add_option("plan", o->plan, "A recipe (.toml)")->required();
   search->add_option("overrides", o->overrides, "key=value: changes to the recipe");
   search->add_option("-n,--ranks", o->ranks, "Number of ranks")->capture_default_str();
@@ -98,32 +133,31 @@ void add_search(CLI::App& plan, Invocation& invocation, const std::shared_ptr<Pl
 void add_plan_command(CLI::App& app, Invocation& invocation) {
   const auto o = std::make_shared<PlanOptions>();
   CLI::App* plan = app.add_subcommand("plan", "Print, verify, price and simulate plans");
+  plan->footer(kExamples);
   plan->require_subcommand(1);
-  CLI::App* list_command = add(*plan, invocation, o, "list", "All algorithms", list_plans);
+  CLI::App* list_command =
+      add(*plan, invocation, o, "list", "All algorithms", list_plans, kListExamples);
   CLI::App* show_command =
-      add(*plan, invocation, o, "show", "Print a plan, round by round", show_plan);
+      add(*plan, invocation, o, "show", "Print a plan, round by round", show_plan, kShowExamples);
   CLI::App* verify_command =
-      add(*plan, invocation, o, "verify", "Check that a plan reaches its goal safely", verify_plan);
-  CLI::App* cost_command =
-      add(*plan, invocation, o, "cost", "What a collective or a step moves", plan_cost);
-  CLI::App* simulate_command = add(*plan, invocation, o, "simulate",
-                                   "Play a collective or a step in virtual time", simulate_plan);
+      add(*plan, invocation, o, "verify", "Check that a plan reaches its goal safely", verify_plan,
+          kVerifyExamples);
+  CLI::App* cost_command = add(*plan, invocation, o, "cost", "What a collective or a step moves",
+                               plan_cost, kCostExamples);
+  CLI::App* simulate_command =
+      add(*plan, invocation, o, "simulate", "Play a collective or a step in virtual time",
+          simulate_plan, kSimulateExamples);
   CLI::App* choose_command =
-      add(*plan, invocation, o, "choose", "Which algorithms would run, and why", choose_plan);
-  CLI::App* table_command =
-      add(*plan, invocation, o, "table", "The costs of all algorithms", plan_cost_table);
+      add(*plan, invocation, o, "choose", "Which algorithms would run, and why", choose_plan,
+          kChooseExamples);
+  CLI::App* table_command = add(*plan, invocation, o, "table", "The costs of all algorithms",
+                                plan_cost_table, kTableExamples);
   table_command->add_flag("--markdown", o->markdown, "As in docs/algorithms.md");
   verify_command->add_flag("--all", o->all, "Every algorithm, for each of --ranks");
 
   add_search(*plan, invocation, o);
-  add_forms(*show_command, *o);
-  show_command->add_option("--rank", o->rank, "Of a step plan: only what this rank executes")
-      ->check(at_least(0));
-
-  choose_command->add_option("--selection", o->selection, "File from 'stormo tune'");
-  choose_command
-      ->add_option("--cores", o->cores, "Cores of a host that has fewer of them than ranks")
-      ->check(at_least(1));
+  add_show_options(*show_command, *o);
+  add_choose_options(*choose_command, *o);
   for (CLI::App* c :
        {show_command, verify_command, cost_command, simulate_command, choose_command}) {
     c->add_option("-n,--ranks", o->ranks, "Number of ranks; verify --all takes 1..33")

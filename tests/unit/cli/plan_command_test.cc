@@ -404,6 +404,20 @@ TEST(PlanCommand, RefusesFlagsThatWouldChangeNothing) {
               HasSubstr("'mirrored' is a training step: leave out --root, --pieces, --bytes"));
 }
 
+TEST(PlanCommand, EachSubcommandHasExamplesOfItsOwn) {
+  CLI::App app("stormo");
+  app.footer("  stormo train");
+  Invocation invocation;
+  add_plan_command(app, invocation);
+  const CLI::App* plan = app.get_subcommand("plan");
+  EXPECT_THAT(plan->get_footer(), StartsWith("  stormo plan "));
+  const auto all = plan->get_subcommands([](const CLI::App*) { return true; });
+  EXPECT_EQ(all.size(), 8U);
+  for (const CLI::App* command : all) {
+    EXPECT_THAT(command->get_footer(), StartsWith("  stormo plan " + command->get_name()));
+  }
+}
+
 TEST(PlanCommand, DrawsTheTimelineOfAStep) {
   const std::string svg = run({"simulate", "some.toml", "-n", "3", "--measured", "--svg"}).out;
   EXPECT_THAT(svg, StartsWith("<svg "));
