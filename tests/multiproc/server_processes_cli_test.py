@@ -1,4 +1,4 @@
-"""stormo train with processes that hold the parameters: workers that come, are lost and come back.
+"""stormo train with processes that hold the parameters: workers that are lost and come back.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -7,7 +7,8 @@ import json
 import os
 import resource
 import signal
-import socket
+import subprocess
+import threading
 import time
 
 from train_cli import DEADLINE_S, TrainTest, main, ranks_of
@@ -15,12 +16,6 @@ from train_cli import DEADLINE_S, TrainTest, main, ranks_of
 SERVERS = ("strategy.kind=parameter_server", "strategy.server_processes=1")
 STEPS = 1500  # of a run that is to be disturbed
 LONG = (f"steps={STEPS}", "data.path=data/mnist")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class ServerProcessesTest(TrainTest):
@@ -88,10 +83,26 @@ class ServerProcessesTest(TrainTest):
         self.assertEqual(evaluated, [10, 20, 30, 40])
         self.assertTrue(list((self.folder / "run").glob("step-*")))
 
-    def read_until_saved(self, run):
-        self.read_until(run, "step", 30)
-        while not (self.folder / "run" / "latest").exists():
-            self.read_until(run, "step")
+    def test_steps_of_others_go_on_during_a_save(self):
+        """Each fsync() of the first worker takes a quarter of a second. It saves in the foreground."""
+        (self.folder / "slow.c").write_text("""#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int fsync(int fd) {
+  const char* rank = getenv("STORMO_RANK");
+  if (rank != NULL && rank[0] == '0') usleep(250000);
+  return (int)syscall(SYS_fsync, fd);
+}
+""")
+        library = self.folder / "slow.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, self.folder / "slow.c"], check=True)
+        run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS, "checkpoint.every=500",
+                         "checkpoint.asynchronous=false", environment={"LD_PRELOAD": str(library)})
+        out, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 0, err)
+        steps = [r["step"] for r in map(json.loads, out.splitlines()) if r["event"] == "step"]
+        longest = max(after - before for before, after in zip(steps, steps[1:]))
+        self.assertGreater(longest, 100, "between two steps of the first worker, by what the other one does")
 
     def lost(self, number, *arguments, ranks=4):
         """Exit code, records and stderr of a run whose rank `number` is killed after some steps, and after
@@ -127,6 +138,10 @@ class ServerProcessesTest(TrainTest):
         self.assertIn("rank 3", err)
         self.assertIn("--resume", err)
         self.assertLess(seconds, 5)
+        start, *_, end = self.lines("mlp.toml", *LONG, "-n", "4", *SERVERS, "strategy.servers=1", "--resume")
+        self.assertGreaterEqual(start["first_step"], 10)
+        self.assertEqual(end["steps"], STEPS)
+        self.assertEqual([worker["gradients"] for worker in end["staleness"]], [STEPS - start["first_step"]] * 3)
 
     def test_with_backups_any_server_may_be_lost(self):
         backups = ("strategy.server_processes=2", "strategy.server_backups=true", "strategy.servers=2")
@@ -180,6 +195,31 @@ class ServerProcessesTest(TrainTest):
         self.assertLessEqual(sum(counts), 3 * STEPS)
         self.assertGreaterEqual(sum(counts), 3 * STEPS - 2)
         self.assertGreater(counts[2], step // 3, "it came back")
+
+    def test_a_worker_that_is_stopped_for_ten_seconds(self):
+        """That long is the default of strategy.worker_timeout: it may or may not be taken for lost."""
+        runs = {policy: self.start("mlp.toml", "--json", *LONG, "-n", "4", *SERVERS, "strategy.servers=1",
+                                   f"strategy.policy={policy}", f"checkpoint.directory={policy}")
+                for policy in ("async", "sync")}
+        stopped, since = [], {}
+        for policy, run in runs.items():
+            self.read_until(run, "step", 30)
+            stopped.append(ranks_of(run)[2])
+            os.kill(stopped[-1], signal.SIGSTOP)
+            since[policy] = time.monotonic()
+        go_on = threading.Timer(10, lambda: [os.kill(process, signal.SIGCONT) for process in stopped])
+        go_on.start()
+        self.addCleanup(go_on.join)
+        self.read_until(runs["async"], "step", 500)
+        self.assertLess(time.monotonic() - since["async"], 8, "others do not wait")
+        self.read_until(runs["sync"], "step", 500)
+        self.assertGreater(time.monotonic() - since["sync"], 8, "others wait")
+        for policy, run in runs.items():
+            records = [json.loads(line) for line in run.stdout]
+            self.assertEqual(run.wait(), 0, run.stderr.read())
+            counts = [worker["gradients"] for worker in records[-1]["staleness"]]
+            self.assertGreaterEqual(sum(counts), 3 * STEPS - 2, policy)
+            self.assertLessEqual(sum(counts), 3 * STEPS, policy)
 
     def test_a_signal_saves_and_the_run_goes_on_from_there(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)
@@ -269,179 +309,6 @@ patience = 2
             with self.subTest(changes):
                 kind = ("strategy.kind=parameter_server",) if "strategy.kind=ddp" not in changes else ()
                 self.assertIn(reason, self.refused("mlp.toml", *kind, *changes))
-
-    # --- TF_CONFIG
-
-    def start_task(self, cluster, kind, index, *arguments, variables={}, **options):
-        config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
-        return self.start("mlp.toml", "strategy.kind=parameter_server", "steps=24", *arguments,
-                          environment={"TF_CONFIG": config, **variables}, **options)
-
-    def test_tf_config_alone_runs_the_same(self):
-        cluster = {"chief": [f"127.0.0.1:{free_port()}"], "worker": [f"127.0.0.1:{free_port()}"],
-                   "ps": [f"127.0.0.1:{free_port()}"]}
-        tasks = [self.start_task(cluster, *task) for task in (("worker", 0), ("ps", 0))]
-        tasks.append(self.start_task(cluster, "chief", 0, "--json"))
-        tasks.append(self.start_task(cluster, "evaluator", 0, "--json"))
-        outputs = [task.communicate(timeout=DEADLINE_S) for task in tasks]
-        self.assertEqual([task.returncode for task in tasks], [0, 0, 0, 0], outputs)
-        end = json.loads(outputs[2][0].splitlines()[-1])
-        self.assertEqual((end["event"], end["steps"], end["ranks"]), ("end", 24, 2))
-        evaluated = [json.loads(line) for line in outputs[3][0].splitlines()]
-        self.assertEqual(evaluated[-1]["step"], 24)
-        self.assertAlmostEqual(evaluated[-1]["accuracy"], end["test_accuracy"], places=6)
-
-    def test_tf_config_processes_say_whom_they_wait_for(self):
-        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
-        elsewhere = {**cluster, "ps": [f"127.0.0.1:{free_port()}"]}
-
-        def start(*task, limit="1s", of=cluster):
-            config = json.dumps({"cluster": of, "task": {"type": task[0], "index": task[1]}})
-            return self.start("mlp.toml", "strategy.kind=parameter_server", "strategy.policy=sync", "--json",
-                              "checkpoint.directory=", environment={"TF_CONFIG": config, "STORMO_JOIN_TIMEOUT": limit})
-
-        server, chief = start("ps", 0, limit="60s"), start("worker", 0, limit="60s")
-        self.read_until(chief, "start")
-        cases = [(start("worker", 0), "worker 0 is there already"),
-                 (start("worker", 1, of=elsewhere), "cannot reach the server at " + elsewhere["ps"][0]),
-                 (start("ps", 0), f"cannot listen on {cluster['ps'][0]}")]
-        alone = {**cluster, "ps": [f"127.0.0.1:{free_port()}"]}
-        cases.append((start("ps", 0, of=alone), "worker 0, the chief, did not come within 1"))
-        for process, reason in cases:
-            out, err = process.communicate(timeout=DEADLINE_S)
-            self.assertEqual(process.returncode, 1, err)
-            self.assertIn(reason, err)
-            self.assertIn(reason, json.loads(out.splitlines()[-1])["message"])
-        self.assertIn("waits for workers that have not come: 1", chief.stderr.readline())
-
-    def test_tf_config_processes_that_are_all_stopped_save(self):
-        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
-        server, second, chief = (self.start_task(cluster, *task, "train.steps=300000", "strategy.policy=sync", "--json")
-                                 for task in (("ps", 0), ("worker", 1), ("worker", 0)))
-        self.read_until(chief, "step", 20)
-        for process in (server, chief, second):
-            process.send_signal(signal.SIGTERM)
-        outputs = [process.communicate(timeout=DEADLINE_S) for process in (chief, second, server)]
-        self.assertEqual((chief.returncode, second.returncode, server.returncode), (143, 143, 0), outputs)
-        self.assertTrue(list((self.folder / "run").glob("step-*")))
-
-    def test_tf_config_processes_whose_chief_fails_by_itself_end_with_1(self):
-        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
-        tasks = [self.start_task(cluster, *task, "train.steps=300000", "checkpoint.every=10", "checkpoint.max_failures=1", "--json")
-                 for task in (("worker", 0), ("worker", 1), ("ps", 0))]
-        self.read_until_saved(tasks[0])
-        resource.prlimit(tasks[0].pid, resource.RLIMIT_FSIZE, (1000, 1000))  # as if the disk were full
-        outputs = [task.communicate(timeout=DEADLINE_S) for task in tasks]
-        self.assertEqual([task.returncode for task in tasks], [1, 1, 1], outputs)
-        for _, err in outputs:
-            self.assertIn("saving failed", err)
-
-    def test_a_secret_that_is_none_is_refused_with_the_remedy(self):
-        digits = "0123456789abcdef" * 4
-        for name, text in (("short", digits[:-1]), ("long", digits + "\nand more"), ("words", "g" * 64), ("good", digits + "\n")):
-            (self.folder / name).write_text(text)
-            (self.folder / name).chmod(0o600)
-        os.mkfifo(self.folder / "pipe", 0o600)
-        (self.folder / "open").write_text(digits)
-        (self.folder / "open").chmod(0o644)
-        cluster = {"worker": ["127.0.0.1:1"], "ps": ["a:1"]}
-        cases = {"": "is set, but empty", "missing": "does not exist", "short": "has 63 hexadecimal digits",
-                 "long": "has text after its 64", "words": "no hexadecimal digits", "pipe": "is a pipe", ".": "is a folder",
-                 "open": "can be read by others", "good": "Name or service not known"}
-        tasks = [(self.start_task(cluster, "ps", 0, variables={"STORMO_SECRET_FILE": name}), reason)
-                 for name, reason in cases.items()]
-        for task, reason in tasks:
-            _, err = task.communicate(timeout=DEADLINE_S)
-            self.assertNotEqual(task.returncode, 0)
-            self.assertIn(reason, err)
-
-    def test_workers_of_a_host_are_told_when_they_share_cores(self):
-        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
-        tasks = [self.start_task(cluster, *task, variables={"OMP_NUM_THREADS": str(os.cpu_count())})
-                 for task in (("ps", 0), ("worker", 0), ("worker", 1))]
-        for task, says in zip(tasks, (False, True, True)):
-            _, err = task.communicate(timeout=DEADLINE_S)
-            self.assertEqual(task.returncode, 0, err)
-            self.assertEqual("2 workers of the cluster on this host share" in err, says, err)
-
-    def evaluated_with(self, *arguments):
-        """A chief, a server and an evaluator."""
-        cluster = {"chief": [f"127.0.0.1:{free_port()}"], "ps": [f"127.0.0.1:{free_port()}"]}
-        return [self.start_task(cluster, kind, 0, "--json", "checkpoint.every=10", *arguments)
-                for kind in ("evaluator", "ps", "chief")]
-
-    def test_an_evaluator_ends_with_a_run_that_ends_early(self):
-        evaluator, server, chief = self.evaluated_with("train.steps=300000", "strategy.worker_timeout=1")
-        for _ in range(2):
-            evaluated = json.loads(evaluator.stdout.readline())
-        self.assertGreaterEqual(evaluated["step"], 20)
-        chief.send_signal(signal.SIGTERM)
-        out, err = evaluator.communicate(timeout=DEADLINE_S)
-        self.assertEqual(evaluator.returncode, 0, err)
-        self.assertIn("the run has ended after step", err)
-        saved = max(int(path.name.removeprefix("step-")) for path in (self.folder / "run").glob("step-*"))
-        self.assertEqual(json.loads(out.splitlines()[-1])["step"], saved, "the last checkpoint is evaluated")
-
-    def test_a_lost_chief_leaves_75_where_there_is_a_checkpoint(self):
-        evaluator, server, chief = self.evaluated_with("train.steps=300000", "strategy.worker_timeout=1")
-        self.assertIn("step", json.loads(evaluator.stdout.readline()))
-        chief.kill()
-        out, err = server.communicate(timeout=DEADLINE_S)
-        self.assertEqual(server.returncode, 75, err)
-        self.assertIn("--resume", err)
-        self.assertEqual(json.loads(out.splitlines()[-1])["exit_code"], 75)
-        evaluator.communicate(timeout=DEADLINE_S)
-        self.assertEqual(evaluator.returncode, 0)
-
-    def test_an_evaluator_without_a_run(self):
-        cluster = {"chief": ["127.0.0.1:1"], "ps": [f"127.0.0.1:{free_port()}"]}
-        config = json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}})
-        one, other = (self.start("mlp.toml", "strategy.kind=parameter_server", "--json",
-                                 environment={"TF_CONFIG": config, "STORMO_JOIN_TIMEOUT": timeout})
-                      for timeout in ("1s", "1h"))
-        out, err = one.communicate(timeout=DEADLINE_S)
-        self.assertEqual(one.returncode, 1, err)
-        self.assertIn("none of its servers answers", err)
-        self.assertEqual(json.loads(out)["exit_code"], 1)
-        other.send_signal(signal.SIGTERM)
-        other.communicate(timeout=DEADLINE_S)
-        self.assertIn(other.returncode, (143, -signal.SIGTERM))
-
-    def test_tf_config_tells_the_recipe_how_many_servers_there_are(self):
-        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}" for _ in range(2)]}
-        tasks = [self.start_task(cluster, *task, "strategy.server_backups=true", "data.balance_by_speed=true", "--json")
-                 for task in (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1))]
-        outputs = [task.communicate(timeout=DEADLINE_S) for task in tasks]
-        self.assertEqual([task.returncode for task in tasks], [0, 0, 0, 0], outputs)
-        self.assertEqual(json.loads(outputs[0][0].splitlines()[-1])["steps"], 24)
-
-    def test_a_wrong_tf_config_names_the_field(self):
-        cluster = {"worker": ["127.0.0.1:1"], "ps": ["127.0.0.1:2"]}
-        for task, arguments, reason in (
-                (("master", 0), (), "task.type"),
-                (("worker", 3), (), "task.index"),
-                (("worker", 0), ("-n", "2"), "leave out -n"),
-                (("worker", 0), ("strategy.kind=ddp",), "strategy.kind is neither parameter_server"),
-                (("worker", 0), ("strategy.server_processes=4",), "cluster.ps"),
-        ):
-            with self.subTest(reason):
-                done = self.start_task(cluster, *task, *arguments)
-                _, err = done.communicate(timeout=5)
-                self.assertEqual(done.returncode, 2, err)
-                self.assertIn(reason, err)
-
-    def test_a_worker_with_another_recipe_is_refused(self):
-        cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
-        server = self.start_task(cluster, "ps", 0)
-        first = self.start_task(cluster, "worker", 0)
-        second = self.start_task(cluster, "worker", 1, "optimizer.lr=0.7", "checkpoint.directory=other")
-        _, err = second.communicate(timeout=DEADLINE_S)
-        self.assertEqual(second.returncode, 2, err)
-        self.assertIn("optimizer.lr", err)
-        self.assertIn("0.7", err)
-        for process in (first, server):
-            process.terminate()
-            process.communicate(timeout=DEADLINE_S)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,11 @@ class TrainTest(unittest.TestCase):
                 return record
         self.fail(f"no '{event}': {process.stderr.read()}")
 
+    def read_until_saved(self, run):
+        self.read_until(run, "step", 30)
+        while not (self.folder / "run" / "latest").exists():
+            self.read_until(run, "step")
+
     def assert_lost_rank_ends_job(self, *arguments):
         """Rank 1 of a job that trains without an end is killed: the job ends at once and names it."""
         run = self.start(*arguments, "--json")
