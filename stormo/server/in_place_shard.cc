@@ -126,9 +126,9 @@ void update_as(InPlaceUpdate<T>&& update, const ShardPiece& piece, const void* d
 }  // namespace
 
 Status InPlaceShard::check(const ShardOptions& options) {
-  if (options.policy->name() != "async" || options.policy->delay_compensation() != 0) {
+  if (options.policy->name() != "async" || options.policy->delay_compensation().lambda != 0) {
     return invalid_argument(
-        "updates in place go with policy async and without delay_compensated: others need to know "
+        "updates in place go with policy async and without delay compensation: others need to know "
         "which version a worker has read, and there is none; use updates = \"versions\"");
   }
   if (!optim::leaves_rest_alone(options.optimizer)) {

@@ -23,7 +23,7 @@ constexpr std::size_t kMaxShardBytes = std::size_t{1} << 42;
 constexpr std::size_t kPieceBytes = 8 + 8 + 8 + 1;
 constexpr auto kLastRule = optim::Options::Kind::kLbfgs;
 constexpr auto kLastPolicy = protocol::PolicyOptions::Kind::kPortions;
-constexpr auto kLastCompensation = protocol::Compensation::kDelay;
+constexpr auto kLastCompensation = protocol::Compensation::kAdaptiveDelay;
 
 std::string describe(const std::vector<ShardPiece>& pieces) {
   std::size_t bytes = 0;
@@ -67,6 +67,7 @@ Facts facts_of(const RunTerms& terms) {
   add("warm start", p.warm_start);
   add("compensation", protocol::compensation_names()[static_cast<std::size_t>(p.compensation)]);
   add("lambda of the compensation", p.lambda);
+  add("decay of its mean square", p.lambda_decay);
   return out;
 }
 
@@ -136,7 +137,8 @@ bool read_optimizer(WireReader& in, optim::Options& o) {
 bool read_policy(WireReader& in, protocol::PolicyOptions& p) {
   return read_enum(in, p.kind, kLastPolicy) && in.read(p.bound) && in.read(p.n) &&
          in.read(p.backups) && in.read(p.portions) && in.read(p.warm_start) &&
-         read_enum(in, p.compensation, kLastCompensation) && read_double(in, p.lambda);
+         read_enum(in, p.compensation, kLastCompensation) && read_double(in, p.lambda) &&
+         read_double(in, p.lambda_decay);
 }
 
 }  // namespace
@@ -220,6 +222,7 @@ std::string encode(const RunTerms& terms) {
     put(out, static_cast<std::int32_t>(value));
   put(out, static_cast<std::uint8_t>(p.compensation));
   put_double(out, p.lambda);
+  put_double(out, p.lambda_decay);
   return out;
 }
 

@@ -77,10 +77,12 @@ std::uint64_t Commit::pack() const {
   return word << kWeightBits | weights;
 }
 
-ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options)
+ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options,
+                         bool mean_square)
     : pieces_(std::move(pieces)),
       workers_(workers),
       slot_count_(optim::slot_names(options).size()),
+      has_mean_square_(mean_square),
       vector_count_(optim::Lbfgs::vectors(options)) {
   for (const ShardPiece& piece : pieces_) {
     offsets_.push_back(array_bytes_);
@@ -95,7 +97,8 @@ ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const opti
   states_ = add_pool(sizeof(StateHead) + count * sizeof(WorkerState), 1 + kWriters);
   weights_ = add_pool(array_bytes_, weight_copies);
   // the numbers of updates, or which sums there are, come first
-  slots_ = add_pool(numbers + slot_count_ * array_bytes_, 1 + kWriters);
+  const std::size_t arrays = slot_count_ + (has_mean_square_ ? 1 : 0);
+  slots_ = add_pool(numbers + arrays * array_bytes_, 1 + kWriters);
   sums_ = add_pool(numbers + array_bytes_, 1 + kWriters);
   if (vector_count_ > 0) vectors_ = add_pool(array_bytes_, static_cast<unsigned>(vector_count_));
 }
@@ -135,6 +138,7 @@ PieceArrays ShardMemory::arrays(const Commit& which, std::size_t piece) const {
   std::memcpy(&out.updates, slots + piece * sizeof(std::int64_t), sizeof(std::int64_t));
   slots += aligned(pieces_.size() * sizeof(std::int64_t), kLine) + offsets_[piece];
   for (std::size_t s = 0; s < slot_count_; ++s) out.slots[s] = slots + s * array_bytes_;
+  if (has_mean_square_) out.mean_square = slots + slot_count_ * array_bytes_;
   return out;
 }
 

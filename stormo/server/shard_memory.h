@@ -57,7 +57,9 @@ class ShardMemory {
     std::atomic<std::uint64_t> writes{0};  ///< copies that it writes: Commit::pack() with count 1
   };
 
-  ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options);
+  /// `mean_square`: of gradients, beside the slots of the optimizer.
+  ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options,
+              bool mean_square);
 
   std::size_t bytes() const { return bytes_; }
   /// `memory` has bytes() bytes, aligned to 4096, and stays borrowed.
@@ -113,6 +115,7 @@ class ShardMemory {
   std::size_t array_bytes_ = 0;       // of all pieces
   int workers_;
   std::size_t slot_count_;
+  bool has_mean_square_;
   std::size_t vector_count_;
   std::size_t cells_ = 0, versions_ = 0;  // bytes
   Pool weights_, slots_, sums_, states_, vectors_;

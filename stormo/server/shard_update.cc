@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 namespace stormo::server {
@@ -35,15 +36,26 @@ struct Block {
   optim::UpdateRange range;
 };
 
-// The gradient becomes g + lambda g*g*(w - v).
+// See protocol::DelayCompensation. `mean_square`: of the piece; null unless it is adaptive.
 template <class T>
-void compensate(const Block& block, const PieceGradient& gradient, std::span<double> memory) {
+void compensate(const Block& block, const PieceGradient& gradient, std::byte* mean_square,
+                std::span<double> memory) {
   T* g = reinterpret_cast<T*>(memory.data());
   optim::sum_gradients(block.range, g);
   const T* w = static_cast<const T*>(block.range.weights);
   const T* v = reinterpret_cast<const T*>(gradient.pulled + block.offset);
-  const T lambda = static_cast<T>(gradient.lambda);
-  for (std::int64_t i = 0; i < block.range.end; ++i) g[i] += lambda * g[i] * g[i] * (w[i] - v[i]);
+  const T lambda = static_cast<T>(gradient.delay.lambda);
+  if (mean_square == nullptr) {
+    for (std::int64_t i = 0; i < block.range.end; ++i) g[i] += lambda * g[i] * g[i] * (w[i] - v[i]);
+    return;
+  }
+  T* m = reinterpret_cast<T*>(mean_square + block.offset);
+  const T decay = static_cast<T>(gradient.delay.decay);
+  const T epsilon = static_cast<T>(protocol::DelayCompensation::kEpsilon);
+  for (std::int64_t i = 0; i < block.range.end; ++i) {
+    m[i] = decay * m[i] + (1 - decay) * g[i] * g[i];
+    g[i] += lambda / std::sqrt(m[i] + epsilon) * g[i] * g[i] * (w[i] - v[i]);
+  }
 }
 
 /// Elements [begin, end).
@@ -78,9 +90,10 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
     };
     copy(from.weights, to.weights);
     for (std::size_t s = 0; s < optim::kMaxSlots; ++s) copy(from.slots[s], to.slots[s]);
-    if (gradient.lambda != 0 && block.count > 0) {
-      piece.dtype == DType::kFloat32 ? compensate<float>(block, gradient, compensated)
-                                     : compensate<double>(block, gradient, compensated);
+    copy(from.mean_square, to.mean_square);
+    if (gradient.delay.lambda != 0 && block.count > 0) {
+      const auto run = piece.dtype == DType::kFloat32 ? compensate<float> : compensate<double>;
+      run(block, gradient, to.mean_square, compensated);
       block.terms[0] = {.data = compensated.data(), .scale = 1};
       block.range.gradients = std::span(block.terms).first(1);
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <stormo/optim/update.h>
+#include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard_layout.h>
 
 namespace stormo::server {
@@ -17,6 +18,7 @@ namespace stormo::server {
 struct PieceArrays {
   std::byte* weights = nullptr;
   std::array<std::byte*, optim::kMaxSlots> slots{};
+  std::byte* mean_square = nullptr;  ///< of gradients, see protocol::DelayCompensation; or null
   std::int64_t updates = 0;
   /// Of a coordinator, from vector 1 on. They are not versions: see optim::VectorSpace.
   std::vector<std::byte*> vectors = {};
@@ -26,20 +28,19 @@ struct PieceArrays {
 inline constexpr std::size_t kMaxTerms = 2;
 
 /// A gradient for an update of one piece: the sum of its terms, at most kMaxTerms. `pulled` are the
-/// weights that it was computed from, and `lambda` the factor of delay compensation; with lambda 0
-/// not used.
+/// weights that it was computed from; without compensation not used.
 struct PieceGradient {
   std::span<const optim::GradientTerm> terms;
-  double lambda = 0;
+  protocol::DelayCompensation delay = {};
   const std::byte* pulled = nullptr;
 };
 
 /// Called after each block of memory.
 using Progress = std::function<void()>;
 
-/// to = the weights and slots of `from` after one update; `from` stays as it is. Without terms `to`
-/// is a copy. Block by block, so that what is copied is updated while it is in the cache. Traffic
-/// per weight in float32: 12 bytes with SGD, and 8 for each slot.
+/// to = weights, slots and mean square of `from` after one update; `from` stays as it is. Without
+/// terms `to` is a copy. Block by block, so that what is copied is updated while it is in the
+/// cache. Traffic per weight in float32: 12 bytes with SGD, and 8 for each slot.
 void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
                   const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
                   const Progress& progress);

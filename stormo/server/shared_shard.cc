@@ -27,7 +27,8 @@ SharedShard::SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, i
     : options_(std::move(options)),
       worker_(worker),
       wait_(std::move(wait)),
-      memory_(std::move(pieces), options_.workers, options_.optimizer) {}
+      memory_(std::move(pieces), options_.workers, options_.optimizer,
+              options_.policy->delay_compensation().is_adaptive) {}
 
 void SharedShard::create(std::byte* memory) {
   memory_.attach(memory);
@@ -306,6 +307,8 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   const double whole = averages ? lease.state.pending_weight + gradient.weight : 1;
   const auto share = [whole](double weight) { return whole > 0 ? weight / whole : 0; };
   const std::uint32_t pin = memory_.cell(worker_).pin.load(std::memory_order_relaxed);
+  const protocol::DelayCompensation delay =
+      pin == 0 ? protocol::DelayCompensation{} : options_.policy->delay_compensation();
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     std::array<optim::GradientTerm, kMaxTerms> terms;
     std::size_t count = 0;
@@ -318,7 +321,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
                                  decision.gradient_factor};
     }
     const PieceGradient of_piece{.terms = std::span(terms).first(count),
-                                 .lambda = pin == 0 ? 0 : options_.policy->delay_compensation(),
+                                 .delay = delay,
                                  .pulled = pin == 0 ? nullptr : memory_.weights(pin - 1, i)};
     PieceArrays to = memory_.arrays(lease.to, i);
     update_piece(options_.optimizer, {.lr = gradient.lr * decision.rate_factor}, pieces()[i],

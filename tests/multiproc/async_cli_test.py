@@ -42,6 +42,8 @@ class AsyncTest(TrainTest):
                 (("optimizer.kind=lamb",), "lars and lamb need norms"),
                 (("precision=float16",), "loss scale"),
                 (("strategy.bucket_bytes=1024",), "this strategy has none"),
+                (("strategy.compensation=adaptive_delay_compensated", "strategy.policy=sync"), "async or ssp"),
+                (("strategy.lambda_decay=1",), "strategy.lambda_decay"),
         ):
             with self.subTest(changes):
                 self.assertIn(reason, self.refused("mlp.toml", "-n", "3", SERVERS, *changes))
@@ -63,6 +65,14 @@ class AsyncTest(TrainTest):
         done = self.stormo("replay", "record", "optimizer.lr=0.5")
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn(f"the recorded run had {end['weights_hash']}", done.stdout)
+
+    def test_a_recorded_run_with_a_factor_that_adapts_is_replayed(self):
+        end = self.end_of("-n", "3", SERVERS, "--record", "record", "strategy.compensation=adaptive_delay_compensated",
+                          "strategy.lambda=2")
+        replayed = json.loads(self.stormo("replay", "record", "--json").stdout.splitlines()[-1])
+        self.assertEqual((replayed["weights_hash"], replayed["recorded_hash"]), (end["weights_hash"],) * 2)
+        done = self.stormo("replay", "record", "strategy.lambda_decay=0.5")
+        self.assertEqual(done.returncode, 1, "another decay is another run")
 
     def test_a_simulation_with_the_times_of_a_run_is_the_run(self):
         for policy in ("async", "ssp", "n_softsync", "backup_workers"):

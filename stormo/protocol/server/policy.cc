@@ -10,7 +10,9 @@ class Async : public Policy {
  public:
   explicit Async(const PolicyOptions& options)
       : compensation_(options.compensation),
-        lambda_(options.lambda),
+        delay_{.lambda = compensates_delay(compensation_) ? options.lambda : 0,
+               .is_adaptive = compensation_ == Compensation::kAdaptiveDelay,
+               .decay = options.lambda_decay},
         warm_start_(static_cast<std::uint64_t>(options.warm_start)) {}
   std::string_view name() const override { return "async"; }
   bool may_read(const ShardState& state, int worker) const override {
@@ -20,7 +22,8 @@ class Async : public Policy {
   StalenessFactors factors(const ShardState& state, std::uint64_t staleness) const override {
     switch (compensation_) {
       case Compensation::kNone:
-      case Compensation::kDelay: return {};
+      case Compensation::kDelay:
+      case Compensation::kAdaptiveDelay: return {};
       case Compensation::kInverseStaleness:
         return {.rate = 1 / static_cast<double>(std::max<std::uint64_t>(1, staleness))};
       case Compensation::kLearningRateOverN:
@@ -28,13 +31,11 @@ class Async : public Policy {
     }
     return {};
   }
-  double delay_compensation() const override {
-    return compensation_ == Compensation::kDelay ? lambda_ : 0;
-  }
+  DelayCompensation delay_compensation() const override { return delay_; }
 
  private:
   Compensation compensation_;
-  double lambda_;
+  DelayCompensation delay_;
   std::uint64_t warm_start_;
 };
 
@@ -85,7 +86,8 @@ class Averaging : public Policy {
   StalenessFactors factors(const ShardState& /*state*/, std::uint64_t staleness) const override {
     switch (compensation_) {
       case Compensation::kNone:
-      case Compensation::kDelay: return {};
+      case Compensation::kDelay:
+      case Compensation::kAdaptiveDelay: return {};
       case Compensation::kInverseStaleness:
         return {.gradient = 1 / static_cast<double>(std::max<std::uint64_t>(1, staleness))};
       case Compensation::kLearningRateOverN: return {.rate = 1.0 / groups_};
@@ -190,6 +192,10 @@ class Portions final : public Averaging {
 
 }  // namespace
 
+bool compensates_delay(Compensation compensation) {
+  return compensation == Compensation::kDelay || compensation == Compensation::kAdaptiveDelay;
+}
+
 bool has_coordinator(PolicyOptions::Kind kind) { return kind == PolicyOptions::Kind::kPortions; }
 
 const std::vector<std::string_view>& policy_names() {
@@ -200,7 +206,8 @@ const std::vector<std::string_view>& policy_names() {
 
 const std::vector<std::string_view>& compensation_names() {
   static const std::vector<std::string_view> names = {"none", "inverse_staleness",
-                                                      "learning_rate_over_n", "delay_compensated"};
+                                                      "learning_rate_over_n", "delay_compensated",
+                                                      "adaptive_delay_compensated"};
   return names;
 }
 
@@ -228,9 +235,9 @@ Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, 
                             " steps; give 0 or more, and more than 0 with async only: others wait "
                             "for all workers");
   }
-  if (options.compensation == Compensation::kDelay && policy->averages()) {
+  if (compensates_delay(options.compensation) && policy->averages()) {
     return invalid_argument(
-        "delay_compensated needs a policy under which every push is an update, "
+        "delay compensation needs a policy under which every push is an update, "
         "async or ssp; " +
         std::string(policy->name()) + " averages gradients first");
   }

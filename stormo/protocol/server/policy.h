@@ -16,6 +16,17 @@ struct StalenessFactors {
   double rate = 1;
 };
 
+/// To a gradient g is added lambda g*g*(w - v), elementwise: w are the parameters now, v those that
+/// g was computed from.
+struct DelayCompensation {
+  double lambda = 0;  ///< 0: nothing is added
+  /// lambda is divided by sqrt(m + kEpsilon), with m <- decay m + (1 - decay) g*g for each element,
+  /// 0 at first. The shard keeps m.
+  bool is_adaptive = false;
+  double decay = 0;
+  static constexpr double kEpsilon = 1e-7;
+};
+
 /// Decides when workers may read and push, and how gradients become updates. A policy has no state
 /// of its own: every function is pure. Each shard decides for itself. New policies: see
 /// docs/guides/add-a-policy.md.
@@ -39,8 +50,7 @@ class Policy {
   virtual StalenessFactors factors(const ShardState& /*state*/, std::uint64_t /*staleness*/) const {
     return {};
   }
-  /// Lambda of delay compensation; 0: without. See Compensation::kDelay.
-  virtual double delay_compensation() const { return 0; }
+  virtual DelayCompensation delay_compensation() const { return {}; }
   /// What the policy promises, checked after every transition: kCorrupt if it is broken.
   virtual Status invariant(const ShardState& /*state*/) const { return {}; }
 };
@@ -56,10 +66,11 @@ enum class Compensation : std::uint8_t {
   /// Gupta, Zhang, Wang, "Model accuracy and runtime tradeoff in distributed deep learning", ICDM
   /// 2016.
   kLearningRateOverN,
-  /// To a gradient g is added lambda g*g*(w - v), elementwise: w are the parameters now, v those
-  /// that g was computed from. Only if every push is an update. Zheng et al., "Asynchronous
-  /// stochastic gradient descent with delay compensation" (DC-ASGD), ICML 2017.
+  /// DelayCompensation with a constant lambda. Only if every push is an update. Zheng et al.,
+  /// "Asynchronous stochastic gradient descent with delay compensation" (DC-ASGD-c), ICML 2017.
   kDelay,
+  /// The same with a lambda that adapts (DC-ASGD-a).
+  kAdaptiveDelay,
 };
 
 /// The policies by name, with their parameters.
@@ -94,8 +105,12 @@ struct PolicyOptions {
   /// SGD) call it warmstarting.
   int warm_start = 0;
   Compensation compensation = Compensation::kNone;
-  double lambda = 0.04;  ///< Compensation::kDelay
+  double lambda = 0.04;        ///< kDelay, kAdaptiveDelay
+  double lambda_decay = 0.95;  ///< kAdaptiveDelay: DelayCompensation::decay
 };
+
+/// kDelay or kAdaptiveDelay.
+bool compensates_delay(Compensation compensation);
 
 /// Whether updates are made by a coordinator, which only runs with server processes have.
 bool has_coordinator(PolicyOptions::Kind kind);

@@ -317,8 +317,13 @@ std::vector<RecipeField> make_fields() {
       {"strategy.compensation",
        "parameter_server: how the staleness of gradients is compensated for",
        policy_place<&PolicyOptions::compensation>, 0, 0, protocol::compensation_names()},
-      {"strategy.lambda", "delay_compensated: factor of the correction",
+      {"strategy.lambda", "delay_compensated, adaptive_delay_compensated: factor of the correction",
        policy_place<&PolicyOptions::lambda>, 0, 1e6},
+      {"strategy.lambda_decay",
+       "adaptive_delay_compensated: decay of the mean square of gradients, by whose root the "
+       "factor "
+       "is divided",
+       policy_place<&PolicyOptions::lambda_decay>, 0, 0.999999},
       {"strategy.servers",
        "parameter_server, elastic_averaging: shards of the parameters; 0: one for each worker, at "
        "most one for each parameter",

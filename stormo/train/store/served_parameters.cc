@@ -49,10 +49,10 @@ Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& p
 Status check_copies(const protocol::PolicyOptions& policy) {
   using Kind = protocol::PolicyOptions::Kind;
   const bool waits = policy.kind != Kind::kAsync && policy.kind != Kind::kNSoftsync;
-  if (!waits && policy.compensation != protocol::Compensation::kDelay) return {};
+  if (!waits && !protocol::compensates_delay(policy.compensation)) return {};
   return invalid_argument(
       "fetch_every and push_every above 1 go with policy async or n_softsync, and not with "
-      "delay_compensated: others need a read before each push");
+      "delay compensation: others need a read before each push");
 }
 
 /// A row of a table has to lie on one shard.

@@ -376,8 +376,9 @@ TEST(PolicyOptions, RefusesWhatCannotBe) {
   EXPECT_THAT(refused({.kind = Kind::kSsp, .bound = -1}), HasSubstr("0 or more"));
   EXPECT_THAT(refused({.kind = Kind::kSync, .warm_start = 1}), HasSubstr("with async only"));
   EXPECT_THAT(refused({.warm_start = -1}), HasSubstr("0 or more"));
-  EXPECT_THAT(refused({.kind = Kind::kSync, .compensation = Compensation::kDelay}),
-              HasSubstr("async or ssp"));
+  for (const Compensation how : {Compensation::kDelay, Compensation::kAdaptiveDelay}) {
+    EXPECT_THAT(refused({.kind = Kind::kSync, .compensation = how}), HasSubstr("async or ssp"));
+  }
 }
 
 TEST(Compensation, Factors) {

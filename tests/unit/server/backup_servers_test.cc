@@ -173,6 +173,7 @@ TEST_P(Copies, AreEqualToTheBit) {
   RunTerms terms = small_terms(2, policy);
   terms.optimizer = {.kind = optim::Options::Kind::kAdam};
   if (policy == Kind::kAsync) terms.policy.compensation = protocol::Compensation::kDelay;
+  if (policy == Kind::kSsp) terms.policy.compensation = protocol::Compensation::kAdaptiveDelay;
   Worker chief = Worker::begin(servers.options(0, 2), terms);
   Worker other = Worker::begin(servers.options(1, 2), terms);
   Rng rng(1, "gradients");
