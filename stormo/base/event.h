@@ -20,9 +20,10 @@ struct Event {
   Rank rank = 0;
   std::int64_t step = -1;   ///< training step, or -1 outside of one
   std::uint64_t bytes = 0;  ///< payload of the calling rank, 0 when it has none
-  /// Version of the parameters that a computation used, where there are several: how many updates
-  /// they had. Else -1.
+  /// Version of the parameters that a computation, or a pushed gradient, used, where there are
+  /// several: how many updates they had. Else -1.
   std::int64_t weights = -1;
+  std::int64_t staleness = -1;  ///< of a push to a server shard: of its gradient. Else -1
   TimePoint start{};
   TimePoint end{};
 };

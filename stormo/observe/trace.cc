@@ -13,8 +13,8 @@ namespace stormo::observe {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the byte form is little-endian");
-constexpr std::string_view kMagic = "STRTRC02";
-constexpr std::size_t kEventBytes = 1 + 4 + 5 * 8;
+constexpr std::string_view kMagic = "STRTRC03";
+constexpr std::size_t kEventBytes = 1 + 4 + 6 * 8;
 
 template <class T>
 void put(std::string& out, T value) {
@@ -57,7 +57,7 @@ class Reader {
 bool get_event(Reader& in, std::size_t num_names, TraceEvent& e) {
   std::uint8_t lane = 0;
   if (!in.get(lane) || !in.get(e.name) || !in.get(e.step) || !in.get(e.bytes) ||
-      !in.get(e.weights) || !in.get(e.start_ns) || !in.get(e.duration_ns)) {
+      !in.get(e.weights) || !in.get(e.staleness) || !in.get(e.start_ns) || !in.get(e.duration_ns)) {
     return false;
   }
   e.lane = static_cast<Lane>(lane);
@@ -129,11 +129,12 @@ class ChromeWriter {
  private:
   void event(const RankTrace& t, const TraceEvent& e, const std::string& name) {
     item(fmt::format(
-        R"({{"ph":"X","pid":{},"tid":{},"cat":"{}","name":{},"ts":{},"dur":{},"args":{{"step":{},"bytes":{}{}}}}})",
+        R"({{"ph":"X","pid":{},"tid":{},"cat":"{}","name":{},"ts":{},"dur":{},"args":{{"step":{},"bytes":{}{}{}}}}})",
         t.rank, static_cast<int>(e.lane), to_string(e.lane), name,
         microseconds(std::max<std::int64_t>(0, wall_ns(t, e) - origin_ns_)),
         microseconds(e.duration_ns), e.step, e.bytes,
-        e.weights < 0 ? "" : fmt::format(",\"weights\":{}", e.weights)));
+        e.weights < 0 ? "" : fmt::format(",\"weights\":{}", e.weights),
+        e.staleness < 0 ? "" : fmt::format(",\"staleness\":{}", e.staleness)));
   }
 
   void item(const std::string& text) {
@@ -164,6 +165,7 @@ std::string serialize(const RankTrace& trace) {
     put(out, e.step);
     put(out, e.bytes);
     put(out, e.weights);
+    put(out, e.staleness);
     put(out, e.start_ns);
     put(out, e.duration_ns);
   }

@@ -19,6 +19,7 @@ struct TraceEvent {
   std::int64_t step = -1;
   std::uint64_t bytes = 0;
   std::int64_t weights = -1;
+  std::int64_t staleness = -1;
   std::int64_t start_ns = 0;  ///< monotonic clock of the rank's host
   std::int64_t duration_ns = 0;
   bool operator==(const TraceEvent&) const = default;

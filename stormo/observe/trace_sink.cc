@@ -46,6 +46,7 @@ void TraceSink::record(const Event& event) {
       .step = event.step,
       .bytes = event.bytes,
       .weights = event.weights,
+      .staleness = event.staleness,
       .start_ns = nanoseconds(event.start),
       .duration_ns = std::max<std::int64_t>(0, nanoseconds(event.end) - nanoseconds(event.start))};
   if (trace_.events.size() < capacity_) {

@@ -11,7 +11,7 @@
 namespace stormo::observe {
 
 /// Keeps the newest `capacity` Events of one rank in memory; older ones are dropped and counted.
-/// About 48 bytes per event, allocated as events come.
+/// About 56 bytes per event, allocated as events come.
 class TraceSink final : public Sink {
  public:
   static constexpr std::size_t kDefaultCapacity = std::size_t{1} << 18;

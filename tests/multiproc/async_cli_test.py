@@ -1,5 +1,6 @@
 """stormo train with parameter servers, parameter averaging and elastic averaging, --record and stormo replay."""
 
+import collections
 import json
 
 from train_cli import TrainTest, main
@@ -24,6 +25,20 @@ class AsyncTest(TrainTest):
             self.assertEqual(worker["gradients"], 24 * 3, "each step at each of three servers")
         done = self.stormo("train", "mlp.toml", "-n", "2", SERVERS, "--overwrite")
         self.assertRegex(done.stderr, r"staleness +mean \d\.\d\d, max \d+ \(worker 0: ")
+
+    def test_a_trace_has_the_staleness_of_each_push(self):
+        end = self.end_of("-n", "3", SERVERS, "--trace", "trace.json")
+        events = json.loads((self.folder / "trace.json").read_text())["traceEvents"]
+        for rank, worker in enumerate(end["staleness"]):
+            pushes = [e for e in events if e["pid"] == rank and e["name"].startswith("push to shard ")]
+            counts = collections.Counter(e["args"]["staleness"] for e in pushes)
+            self.assertEqual([counts[s] for s in range(len(worker["histogram"]))], worker["histogram"])
+            for shard in range(3):
+                own = [e["args"] for e in pushes if e["name"] == f"push to shard {shard}"]
+                self.assertEqual([args["step"] for args in own], list(range(1, 25)))
+                # the versions that it read; each push is the next one after `staleness` others
+                for before, after in zip(own, own[1:]):
+                    self.assertGreater(after["weights"], before["weights"] + before["staleness"])
 
     def test_central_storage_has_an_asynchronous_form(self):
         end = self.end_of("-n", "3", SERVERS, "strategy.policy=async", "strategy.servers=1")

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <stormo/base/event.h>
 #include <stormo/base/status.h>
 #include <stormo/plan/mesh.h>
 #include <stormo/plan/step_plan.h>
@@ -55,6 +57,8 @@ class ParameterStore {
 
   /// Sets the function that is called for each action when it is done. Not a collective.
   void on_done(DoneAction done) { done_ = std::move(done); }
+  /// Receives Events of parts of an action; null: none. Borrowed. Not a collective.
+  void set_sink(Sink* sink) { sink_ = sink; }
 
   /// kBadPlan for this rank's part of a verified plan that this store cannot execute: a plan for
   /// other ranks or another store, or with an action that it cannot do at its place in the plan.
@@ -146,6 +150,7 @@ class ParameterStore {
   void done(const plan::Action& action) const {
     if (done_) done_(action);
   }
+  Sink* sink() const { return sink_; }
   /// kBadPlan unless the plan is for the ranks of `mesh`.
   static Status check_mesh(const plan::StepPlan& plan, const plan::Mesh& mesh);
   /// Whether the Runner passes actions of this kind to perform().
@@ -156,6 +161,7 @@ class ParameterStore {
 
  private:
   DoneAction done_;
+  Sink* sink_ = nullptr;
 };
 
 }  // namespace stormo::train

@@ -185,6 +185,7 @@ Status TrainingRun::make_parameters() {
     bring = [&](std::size_t segment) { state_.bring_values(*in_parts, segment); };
   }
   store_ = make_store(setup_.plan, *groups_, module, options_, setup_.facts, bring);
+  store_->set_sink(&lanes_);
   if (in_parts != nullptr) parts_.emplace(*in_parts, *store_);
   return {};
 }

@@ -51,7 +51,8 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
       workers_(session_ ? session_->workers() : world_.size() / place_.parts),
       optimizer_(optimizer, trainable_parameters(*module)),
       served_(ServedParameters::create(optimizer_.parameters(), options, workers_).take_or_throw()),
-      sequence_(served_.shards()) {
+      sequence_(served_.shards()),
+      versions_(served_.shards()) {
   if (!session_) create_shards();
   if (session_ && leads()) share_shards(std::move(facts));
   if (!options.record.empty()) start_record(options);
@@ -219,6 +220,7 @@ Status ServedStore::pull() {
     views.push_back(std::move(*view));
   }
   STORMO_RETURN_IF_ERROR(outcome);
+  for (std::size_t s = 0; s < views.size(); ++s) versions_[s] = views[s].version;
   served_.show(views);
   return {};
 }
@@ -253,12 +255,27 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
     if (!pushed.ok() && outcome.ok()) outcome = pushed.status();
     if (!pushed.ok()) continue;
     note(server::ShardEvent::Kind::kPush, s, pushed->commit, begun);
+    record_push(s, pushed->decision, begun);
     ++sequence_[s];
   }
   STORMO_RETURN_IF_ERROR(outcome);
   ++steps_;
   done(action);
   return {};
+}
+
+// Pushes to several shards overlap: each interval begins with the first of them.
+void ServedStore::record_push(std::size_t shard, const protocol::PushDecision& decision,
+                              TimePoint begun) {
+  if (sink() == nullptr || decision.action == protocol::PushAction::kRepeated) return;
+  const bool is_used = decision.action != protocol::PushAction::kDrop;
+  const std::string name = "push to shard " + std::to_string(shard);
+  sink()->record({.lane = Lane::kCommunication,
+                  .name = name,
+                  .weights = static_cast<std::int64_t>(versions_[shard]),
+                  .staleness = is_used ? static_cast<std::int64_t>(decision.staleness) : -1,
+                  .start = begun,
+                  .end = std::chrono::steady_clock::now()});
 }
 
 Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& rate) {

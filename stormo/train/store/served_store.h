@@ -100,11 +100,13 @@ class ServedStore : public ParameterStore {
   void start_record(const TrainerOptions& options);
   void note(server::ShardEvent::Kind kind, std::size_t shard, std::uint64_t commit,
             TimePoint at = std::chrono::steady_clock::now());
+  void record_push(std::size_t shard, const protocol::PushDecision& decision, TimePoint begun);
 
   std::vector<std::byte*> memory_;  // of shards, on the rank that allocated it
   std::optional<server::ShardRecorder> recorder_;
   Status record_status_;
-  std::uint64_t steps_ = 0;  // of this worker, since the store was made
+  std::vector<std::uint64_t> versions_;  // that the last pull showed, by shard
+  std::uint64_t steps_ = 0;              // of this worker, since the store was made
   bool begun_ = false;
   LocalCopy copy_;  // used where the plan updates it
   double lr_ = 0;   // of the last push

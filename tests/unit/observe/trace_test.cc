@@ -23,13 +23,13 @@ Event event(Lane lane, std::string_view name, std::int64_t start_ns, std::int64_
 }
 
 RankTrace two_events(Rank rank) {
-  return {
-      .rank = rank,
-      .host = "h" + std::to_string(rank),
-      .clock_offset_ns = 1000 * rank,
-      .dropped = static_cast<std::uint64_t>(rank),
-      .names = {"forward", "all_reduce \"x\""},
-      .events = {{Lane::kCompute, 0, 7, 0, 3, 5000, 1500}, {Lane::kWait, 1, -1, 9, -1, 6500, 1}}};
+  return {.rank = rank,
+          .host = "h" + std::to_string(rank),
+          .clock_offset_ns = 1000 * rank,
+          .dropped = static_cast<std::uint64_t>(rank),
+          .names = {"forward", "all_reduce \"x\""},
+          .events = {{Lane::kCompute, 0, 7, 0, 3, 2, 5000, 1500},
+                     {Lane::kWait, 1, -1, 9, -1, -1, 6500, 1}}};
 }
 
 TEST(RankTrace, RoundTripsThroughBytes) {
@@ -83,8 +83,9 @@ TEST(ChromeTrace, PutsRanksAndLanesOnOneTimeAxis) {
   ASSERT_EQ(complete.size(), 4u);
   EXPECT_EQ(complete[0], nlohmann::json::parse(
                              R"({"ph":"X","pid":0,"tid":0,"cat":"compute","name":"forward",
-                                 "ts":0.0,"dur":1.5,"args":{"step":7,"bytes":0,"weights":3}})"));
-  EXPECT_FALSE(complete[1]["args"].contains("weights"));
+                                 "ts":0.0,"dur":1.5,
+                                 "args":{"step":7,"bytes":0,"weights":3,"staleness":2}})"));
+  EXPECT_EQ(complete[1]["args"].size(), 2u) << complete[1];
   // Rank 1's clock is 1 us ahead of its host's monotonic time, and its event 1.5 us later.
   EXPECT_EQ(complete[3]["pid"], 1);
   EXPECT_EQ(complete[3]["tid"], static_cast<int>(Lane::kWait));
