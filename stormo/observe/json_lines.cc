@@ -26,6 +26,14 @@ Json staleness_json(const std::vector<StalenessRecord>& workers) {
   return out;
 }
 
+Json servers_json(const std::vector<ServerRecord>& servers) {
+  Json out = Json::array();
+  for (const ServerRecord& s : servers) {
+    out.push_back({{"bytes", s.bytes}, {"pulls", s.pulls}, {"pushes", s.pushes}});
+  }
+  return out;
+}
+
 Json averaging_json(const AveragingRecord& r) {
   return {{"averages", r.averages},
           {"mean_distance", r.mean_distance},
@@ -110,6 +118,7 @@ void JsonObserver::on_end(const EndRecord& r) {
   line["hosts"] = r.hosts;
   if (!r.bytes_sent_per_rank.empty()) line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
   if (!r.staleness.empty()) line["staleness"] = staleness_json(r.staleness);
+  if (!r.servers.empty()) line["servers"] = servers_json(r.servers);
   if (r.averaging) line["averaging"] = averaging_json(*r.averaging);
   line["checkpoint"] = text_or_null(r.checkpoint);
   write_line(out_, line);

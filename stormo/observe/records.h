@@ -72,6 +72,13 @@ struct StalenessRecord {
   std::vector<std::int64_t> histogram{};  ///< by staleness; without zeros at its end
 };
 
+/// What a server process has counted.
+struct ServerRecord {
+  std::uint64_t bytes = 0;              ///< of the parameters that it holds
+  std::vector<std::uint64_t> pulls{};   ///< by worker; a pull from two shards counts twice
+  std::vector<std::uint64_t> pushes{};  ///< by worker; likewise
+};
+
 /// Averages of parameters that differed between ranks. The distance at an average is the consensus
 /// distance before it: sqrt(mean over ranks of |w_r - mean w|^2).
 struct AveragingRecord {
@@ -106,6 +113,7 @@ struct EndRecord {
   /// Between hosts, index = rank; empty with server processes.
   std::vector<std::uint64_t> bytes_sent_per_rank{};
   std::vector<StalenessRecord> staleness{};    ///< by worker; empty without parameter servers
+  std::vector<ServerRecord> servers{};         ///< with server processes
   std::optional<AveragingRecord> averaging{};  ///< with parameter averaging
   std::string checkpoint{};                    ///< path of the last one, empty when none
   std::string sample{};                        ///< generated text, empty for other models

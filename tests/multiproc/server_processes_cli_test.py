@@ -36,12 +36,23 @@ class ServerProcessesTest(TrainTest):
         self.assertIn("all 1 ranks are servers", self.stormo("plan", "show", "mlp.toml", "-n", "1", *SERVERS).stderr)
         start, *_, end = self.lines("mlp.toml", "steps=24", *workers)
         self.assertEqual((start["event"], start["strategy"]), ("start", "parameter_server"))
-        self.assertNotIn("bytes_sent_per_rank", end, "workers send to servers, which nobody counts")
+        self.assertNotIn("bytes_sent_per_rank", end, "there is no group of workers")
         self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
         self.assertEqual([worker["gradients"] for worker in end["staleness"]], [24, 24, 24])
         end = self.end_of("-n", "4", "strategy.kind=parameter_server", "strategy.server_processes=2",
                           "strategy.servers=2", "--overwrite")
         self.assertEqual(self.gradients(end), 2 * 2 * 24, "two workers, two servers")
+
+    def test_workers_talk_to_the_server_that_has_a_parameter(self):
+        """Three shards on two servers, by what each server has counted."""
+        start, *_, end = self.lines("mlp.toml", "steps=24", "-n", "4", "strategy.kind=parameter_server",
+                                    "strategy.server_processes=2", "strategy.servers=3", "strategy.placement=round_robin")
+        first, second = end["servers"]
+        for server, shards in ((first, 2), (second, 1)):
+            self.assertEqual((server["pulls"], server["pushes"]), ([24 * shards] * 2, [24 * shards] * 2))
+        # in turns: weights and biases of 784 x 16 and 16 x 10; the fourth is on shard 0 again
+        self.assertEqual((first["bytes"], second["bytes"]), (4 * (784 * 16 + 10 + 16 * 10), 4 * 16))
+        self.assertEqual(first["bytes"] + second["bytes"], 4 * start["parameters"], "each is on one server")
 
     def test_one_worker_is_the_run_of_one_process(self):
         alone = self.end_of("optimizer.momentum=0.9")

@@ -98,9 +98,14 @@ class ParameterStore {
   /// With servers: whether this rank's events were recorded, as far as that was wanted. Not a
   /// collective.
   virtual Status record_status() const { return {}; }
-  /// With servers: of the gradients of each worker, over all shards. Not a collective.
-  virtual Result<std::vector<protocol::Staleness>> staleness() const {
-    return std::vector<protocol::Staleness>();
+  /// A shard of the servers, as they see it.
+  struct ShardReport {
+    std::uint64_t bytes = 0;  ///< of its parameters
+    protocol::ShardState state;
+  };
+  /// With servers: of all shards, in order. Not a collective.
+  virtual Result<std::vector<ShardReport>> shard_reports() const {
+    return std::vector<ShardReport>();
   }
   /// Where parameters diverge: the consensus distance before the last kAverage, equal on all ranks:
   /// sqrt(mean over ranks of |w_r - mean w|^2). Not a collective.

@@ -64,7 +64,7 @@ Status TrainingRun::finish() {
     }
   }
   if (!session_) STORMO_RETURN_IF_ERROR(gather_bytes_sent());
-  STORMO_RETURN_IF_ERROR(note_staleness());
+  STORMO_RETURN_IF_ERROR(note_servers());
   if (averaging_) end_.averaging = averaging_->record();
   end_.steps = state_.step;
   end_.samples = state_.samples;

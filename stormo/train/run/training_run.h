@@ -94,7 +94,7 @@ class TrainingRun {
   Status train_round();
   void note_own_step(const StepOutcome& mine);
   Status end_round();
-  Status note_staleness();
+  Status note_servers();
   // of a worker of server processes, see session_steps.cc
   Status begin_session();
   Status train_in_session();

@@ -83,9 +83,28 @@ Status TrainingRun::end_round() {
   return {};
 }
 
-Status TrainingRun::note_staleness() {
-  STORMO_ASSIGN_OR_RETURN(const std::vector<protocol::Staleness> workers, store_->staleness());
-  for (const protocol::Staleness& of : workers) {
+// Shard s lies on server s % processes.
+Status TrainingRun::note_servers() {
+  STORMO_ASSIGN_OR_RETURN(const std::vector<ParameterStore::ShardReport> shards,
+                          store_->shard_reports());
+  std::vector<protocol::Staleness> staleness;
+  const auto processes = static_cast<std::size_t>(options_.servers.processes);
+  if (!shards.empty()) end_.servers.resize(processes);
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    const std::vector<protocol::WorkerState>& workers = shards[s].state.workers;
+    staleness.resize(workers.size());
+    for (std::size_t w = 0; w < workers.size(); ++w) staleness[w].add(workers[w].staleness);
+    if (processes == 0) continue;
+    observe::ServerRecord& server = end_.servers[s % processes];
+    server.bytes += shards[s].bytes;
+    server.pulls.resize(workers.size());
+    server.pushes.resize(workers.size());
+    for (std::size_t w = 0; w < workers.size(); ++w) {
+      server.pulls[w] += workers[w].reads;
+      server.pushes[w] += workers[w].pushes;
+    }
+  }
+  for (const protocol::Staleness& of : staleness) {
     observe::StalenessRecord record{.gradients = static_cast<std::int64_t>(of.count),
                                     .mean = of.mean(),
                                     .max = static_cast<std::int64_t>(of.max)};

@@ -397,14 +397,14 @@ Status ServedStore::join() {
   return {};
 }
 
-Result<std::vector<protocol::Staleness>> ServedStore::staleness() const {
-  std::vector<protocol::Staleness> all;
+Result<std::vector<ParameterStore::ShardReport>> ServedStore::shard_reports() const {
+  std::vector<ShardReport> out;
   for (const auto& shard : shards_) {
-    STORMO_ASSIGN_OR_RETURN(const protocol::ShardState state, shard->state());
-    all.resize(state.workers.size());
-    for (std::size_t w = 0; w < all.size(); ++w) all[w].add(state.workers[w].staleness);
+    ShardReport& report = out.emplace_back();
+    for (const ShardPiece& piece : shard->pieces()) report.bytes += piece.bytes();
+    STORMO_ASSIGN_OR_RETURN(report.state, shard->state());
   }
-  return all;
+  return out;
 }
 
 }  // namespace stormo::train

@@ -69,7 +69,7 @@ class ServedStore : public ParameterStore {
   }
   Status leave() override;
   Status join() override;
-  Result<std::vector<protocol::Staleness>> staleness() const override;
+  Result<std::vector<ShardReport>> shard_reports() const override;
 
  protected:
   /// `optimizer`: of the workers; `options`: of the servers.

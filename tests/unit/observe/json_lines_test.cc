@@ -72,13 +72,15 @@ TEST(JsonObserver, EndLineHasTheKeysOfTheDocs) {
   end.weights_hash = "0123456789abcdef";
   end.ranks = 2;
   end.bytes_sent_per_rank = {10, 20};
+  end.servers = {{.bytes = 40, .pulls = {3, 4}, .pushes = {1, 2}}};
   JsonObserver(out).on_end(end);
   EXPECT_EQ(
       out.str(),
       R"({"event":"end","steps":30,"samples":1920,"wall_s":2.0,"samples_per_s":960.0,)"
       R"("train_loss":0.5,"train_loss_steps":15,"skipped_steps":0,"val_loss":null,"test_accuracy":0.75,)"
       R"("weights_hash":"0123456789abcdef","ranks":2,"hosts":1,)"
-      R"("bytes_sent_per_rank":[10,20],"checkpoint":null})"
+      R"("bytes_sent_per_rank":[10,20],)"
+      R"("servers":[{"bytes":40,"pulls":[3,4],"pushes":[1,2]}],"checkpoint":null})"
       "\n");
 }
 
