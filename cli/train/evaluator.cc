@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 #include <string>
@@ -14,6 +15,7 @@ namespace stormo::cli {
 namespace {
 
 constexpr int kLookEveryMs = 200;
+constexpr int kLowestPriority = 19;
 
 Result<std::int64_t> last_step(const train::Recipe& recipe) {
   if (recipe.train.steps > 0) return recipe.train.steps;
@@ -49,6 +51,8 @@ Status evaluate_checkpoints(const TrainRun& run, const std::function<bool(bool b
         "an evaluator reads the checkpoints of the run: write checkpoint.directory=DIR and "
         "checkpoint.every=N");
   }
+  // workers on this host come first; threads that are started later inherit it
+  (void)::setpriority(PRIO_PROCESS, 0, kLowestPriority);
   STORMO_ASSIGN_OR_RETURN(const std::int64_t end, last_step(recipe));
   const std::string first = newest_checkpoint_of(run);
   std::string seen;

@@ -122,6 +122,9 @@ class TfConfigTest(TrainTest):
         for _ in range(2):
             evaluated = json.loads(evaluator.stdout.readline())
         self.assertGreaterEqual(evaluated["step"], 20)
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        self.assertEqual([os.getpriority(os.PRIO_PROCESS, process.pid) for process in (evaluator, server, chief)],
+                         [19, own, own], "workers come first")
         chief.send_signal(signal.SIGTERM)
         out, err = evaluator.communicate(timeout=DEADLINE_S)
         self.assertEqual(evaluator.returncode, 0, err)
