@@ -69,27 +69,6 @@ TEST(Async, MeanStalenessIsTheNumberOfOtherWorkers) {
   EXPECT_EQ(run.servers[0].version, 12u * 3000u);
 }
 
-// With a read every k steps: workers - 1 + workers (k - 1) / 2.
-TEST(Async, MeanStalenessWithRareReads) {
-  for (const int k : {2, 5}) {
-    const VirtualOutcome run = outcome_of(
-        {.workers = 6, .steps = 6000, .read_every = k, .latency = kNone}, {.kind = Kind::kAsync});
-    const double law = 5 + 6 * (k - 1) / 2.0;
-    EXPECT_NEAR(run.servers[0].staleness().mean(), law, 0.01 * law) << "read every " << k;
-  }
-}
-
-TEST(Async, NumbersOfReadsAndPushes) {
-  for (const int steps : {1, 5, 6, 7}) {
-    const VirtualOutcome run = outcome_of(
-        {.workers = 2, .steps = steps, .read_every = 2, .push_every = 3}, {.kind = Kind::kAsync});
-    EXPECT_EQ(run.reads[0], 1 + (steps - 1) / 2);
-    const std::int64_t at_the_end = (steps - 1) % 3 == 0 ? 0 : 1;
-    EXPECT_EQ(run.pushes[1], 1 + (steps - 1) / 3 + at_the_end);
-    EXPECT_EQ(run.servers[0].worker(1).pushes, static_cast<std::uint64_t>(run.pushes[1]));
-  }
-}
-
 TEST(Sync, NobodyComputesFromOldParameters) {
   VirtualCluster cluster{.workers = 5, .servers = 3, .steps = 200, .jitter = 0.9};
   cluster.slowness = {1, 1, 4};

@@ -1,0 +1,106 @@
+// Downpour SGD on ranks that are threads: workers that do not pull and push in every step.
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trainer_run.h"
+
+namespace stormo::train {
+namespace {
+
+using protocol::Compensation;
+using test::distance;
+using testing::HasSubstr;
+using Policy = protocol::PolicyOptions::Kind;
+
+class Downpour : public test::TrainerRun {
+ protected:
+  Downpour() : TrainerRun("stormo_downpour_") {
+    options.strategy.kind = Strategy::Kind::kParameterServer;
+  }
+  void exchange(int fetch, int push) { options.strategy.exchange = {fetch, push}; }
+};
+
+// Dean et al. have n_fetch = n_push = 1, and Adagrad at the servers.
+TEST_F(Downpour, OneWorkerThatExchangesInEveryStepIsSequentialAdagrad) {
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdagrad, .lr = 0.05};
+  const Outcome served = run(1);
+  options.strategy = {.kind = Strategy::Kind::kOneDevice};
+  EXPECT_LE(distance(served.values, run(1).values), 1e-12);
+}
+
+// A pull gives what plain SGD has made of the copy already.
+TEST_F(Downpour, OneWorkerWithSgdIsSequentialHoweverSeldomItPulls) {
+  options.optimizer = {.lr = 0.05};
+  options.strategy = {.kind = Strategy::Kind::kOneDevice};
+  const Outcome sequential = run(1);
+  options.strategy.kind = Strategy::Kind::kParameterServer;
+  for (const auto& [fetch, push] : {std::pair{5, 1}, {20, 1}, {4, 4}, {8, 4}, {6, 2}}) {
+    exchange(fetch, push);
+    EXPECT_LE(distance(run(1).values, sequential.values), 1e-12) << fetch << ", " << push;
+  }
+}
+
+TEST_F(Downpour, PushesAreAsManyAsThePaperSays) {
+  options.optimizer = {.lr = 0.02};
+  options.servers.count = 1;
+  for (const auto& [fetch, push] : {std::pair{4, 1}, {1, 4}, {4, 4}, {3, 5}}) {
+    exchange(fetch, push);
+    const Outcome out = run(3);
+    const int pushes = 1 + 19 / push;  // Dean et al.: 1 + floor((steps - 1) / n)
+    for (const observe::StalenessRecord& worker : out.end.staleness) {
+      EXPECT_EQ(worker.gradients, pushes) << fetch << ", " << push;
+    }
+    EXPECT_LT(out.end.train_loss, 1.1);
+  }
+}
+
+TEST_F(Downpour, AGradientIsStaleByAllUpdatesSinceThePull) {
+  options.optimizer = {.lr = 0.02};
+  options.servers.count = 1;
+  exchange(20, 1);
+  const Outcome out = run(1);
+  EXPECT_EQ(out.end.staleness[0].max, 19);
+  EXPECT_DOUBLE_EQ(out.end.staleness[0].mean, 9.5);  // (workers - 1) + workers (fetch - 1) / 2
+}
+
+TEST_F(Downpour, ASignalLeavesNothingUnpushed) {
+  options.optimizer = {.lr = 0.02};
+  options.steps = 100000;
+  options.checkpoint = {.directory = folder};
+  exchange(16, 16);
+  in_loss = [count = std::make_shared<std::atomic<int>>(0)](Rank) {
+    if (++*count == 21) std::raise(SIGTERM);
+  };
+  EXPECT_EQ(try_run(1).status().code(), Code::kInterrupted);
+  in_loss = {};
+  options.resume = true;
+  options.steps = 40;
+  const Outcome resumed = run(1);
+  options.checkpoint = {};
+  options.resume = false;
+  options.strategy = {.kind = Strategy::Kind::kOneDevice};
+  EXPECT_LE(distance(run(1).values, resumed.values), 1e-12);
+}
+
+TEST_F(Downpour, RefusesPoliciesThatNeedARead) {
+  exchange(4, 1);
+  for (const Policy policy : {Policy::kSync, Policy::kSsp, Policy::kBackupWorkers}) {
+    options.servers.policy.kind = policy;
+    EXPECT_THAT(try_run(2).status().message(), HasSubstr("need a read before each push"));
+  }
+  options.servers.policy = {.compensation = Compensation::kDelay};
+  EXPECT_THAT(try_run(2).status().message(), HasSubstr("need a read before each push"));
+  options.servers.policy = {};
+  options.record = folder;
+  EXPECT_THAT(try_run(2).status().message(), HasSubstr("fetch_every = push_every = 1 only"));
+}
+
+}  // namespace
+}  // namespace stormo::train
