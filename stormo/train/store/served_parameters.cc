@@ -55,6 +55,11 @@ Status check_copies(const protocol::PolicyOptions& policy) {
       "delay compensation: others need a read before each push");
 }
 
+/// Of a worker that pushes every `push_every` steps: pushes after which it has done `steps`.
+int pushes_in(int steps, int push_every) {
+  return steps <= 0 ? steps : 1 + (steps - 1) / std::max(1, push_every);
+}
+
 /// A row of a table has to lie on one shard.
 Status check_in_place(const std::vector<NamedParameter>& parameters, const TrainerOptions& options,
                       const server::ShardOptions& shard) {
@@ -126,8 +131,9 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   const int count = servers.count > 0 ? servers.count : std::min(most, workers);
   STORMO_ASSIGN_OR_RETURN(out.placed_, place(sizes, count, servers.placement));
   out.policy_ = servers.policy;
+  out.policy_.warm_start = pushes_in(servers.policy.warm_start, options.strategy.exchange.push);
   out.shard_options_ = {.workers = workers, .optimizer = options.optimizer, .policy = {}};
-  STORMO_ASSIGN_OR_RETURN(out.shard_options_.policy, make_policy(servers.policy, workers));
+  STORMO_ASSIGN_OR_RETURN(out.shard_options_.policy, make_policy(out.policy_, workers));
   out.updates_ = servers.updates;
   if (out.in_place()) {
     STORMO_RETURN_IF_ERROR(check_in_place(parameters, options, out.shard_options_));

@@ -1,9 +1,11 @@
 // Downpour SGD on ranks that are threads: workers that do not pull and push in every step.
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -68,6 +70,27 @@ TEST_F(Downpour, AGradientIsStaleByAllUpdatesSinceThePull) {
   const Outcome out = run(1);
   EXPECT_EQ(out.end.staleness[0].max, 19);
   EXPECT_DOUBLE_EQ(out.end.staleness[0].mean, 9.5);  // (workers - 1) + workers (fetch - 1) / 2
+}
+
+// The first worker stops in the step after the warm start, until another one has begun.
+TEST_F(Downpour, AWarmStartCountsSteps) {
+  options.optimizer = {.lr = 0.02};
+  options.servers.policy.warm_start = 7;
+  exchange(2, 2);
+  std::atomic<int> alone{0}, others{0}, before_others{-1};
+  in_loss = [&](Rank rank) {
+    if (rank != 0) {
+      if (others++ == 0) before_others = alone.load();
+      return;
+    }
+    for (const Deadline end = Deadline::after(std::chrono::seconds(10));
+         alone == 8 && others == 0 && !end.expired();) {
+      std::this_thread::yield();
+    }
+    ++alone;
+  };
+  (void)run(3);
+  EXPECT_EQ(before_others, 8) << "7 steps, and one to the push after them";
 }
 
 TEST_F(Downpour, ASignalLeavesNothingUnpushed) {
