@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <stormo/base/rng.h>
+#include <stormo/protocol/server/exchange_period.h>
 
 namespace stormo::protocol {
 namespace {
@@ -33,11 +34,10 @@ struct VirtualEvent {
 
 struct VirtualWorker {
   Rng rng;
-  std::int64_t steps = 0;     // begun
-  std::int64_t step = 0;      // number of the current one
-  std::int64_t unpushed = 0;  // gradients
-  int replies = 0;            // that are missing
-  Duration waited{};          // for the reply that took longest
+  std::int64_t steps = 0;  // begun
+  std::int64_t step = 0;   // number of the current one
+  int replies = 0;         // that are missing
+  Duration waited{};       // for the reply that took longest
   bool ended = false;
 };
 
@@ -118,10 +118,14 @@ class VirtualRun {
 
   Status begin_step(int w) {
     VirtualWorker& me = worker(w);
-    if (!has_step(w)) return end(w);
+    if (!has_step(w)) {
+      schedule(w < std::ssize(cluster_.leaves) ? of(cluster_.leaves, w) : Duration{},
+               EventKind::kLeaves, w);
+      return {};
+    }
     me.step = cluster_.pooled ? cluster_.steps * cluster_.workers - pool_ : me.steps;
     --pool_;
-    if (me.steps++ % cluster_.read_every == 0) {
+    if (begins_period(++me.steps, cluster_.read_every)) {
       ++of(outcome_.reads, w);
       const StepTime* time = recorded_time(w);
       to_all_servers(EventKind::kReadArrives, w, time != nullptr ? time->rest : Duration{});
@@ -141,22 +145,6 @@ class VirtualRun {
     schedule(Duration(static_cast<std::int64_t>(static_cast<double>(compute.count()) * slowness *
                                                 jitter)),
              EventKind::kComputed, w);
-  }
-
-  Status end(int w) {
-    if (worker(w).unpushed > 0) {
-      push(w);
-      return {};
-    }
-    schedule(w < std::ssize(cluster_.leaves) ? of(cluster_.leaves, w) : Duration{},
-             EventKind::kLeaves, w);
-    return {};
-  }
-
-  void push(int w) {
-    worker(w).unpushed = 0;
-    ++of(outcome_.pushes, w);
-    to_all_servers(EventKind::kPushArrives, w);
   }
 
   Status leave_all(int w) {
@@ -185,12 +173,11 @@ class VirtualRun {
         VirtualWorker& me = worker(w);
         ++of(outcome_.steps, w);
         if (events_.computed) STORMO_RETURN_IF_ERROR(events_.computed(w, me.step, now_));
-        ++me.unpushed;
-        // at steps 1, 1 + push_every, ..., as reads are
-        if ((me.steps - 1) % cluster_.push_every != 0) {
-          STORMO_RETURN_IF_ERROR(begin_step(w));
+        if (ends_period(me.steps, cluster_.push_every) || !has_step(w)) {
+          ++of(outcome_.pushes, w);
+          to_all_servers(EventKind::kPushArrives, w);
         } else {
-          push(w);
+          STORMO_RETURN_IF_ERROR(begin_step(w));
         }
         break;
       }

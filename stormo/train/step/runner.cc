@@ -6,6 +6,7 @@
 
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/plan/project.h>
+#include <stormo/protocol/server/exchange_period.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/world/stage_link.h>
@@ -19,8 +20,8 @@ namespace {
 
 bool is_due(const Action& a, const StepAt& at) {
   const bool begins = a.kind == ActionKind::kPull || a.kind == ActionKind::kExchange;
-  if (begins) return (at.number - 1) % a.every == 0;
-  return at.closes || at.number % a.every == 0;
+  if (begins) return protocol::begins_period(at.number, a.every);
+  return at.closes || protocol::ends_period(at.number, a.every);
 }
 
 /// While it lives, the model computes this rank's positions or places, if there is such a group.

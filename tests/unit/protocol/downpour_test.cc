@@ -1,5 +1,6 @@
 // Downpour SGD in virtual time: workers that do not read and push in every step.
 #include <cstdint>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -29,9 +30,33 @@ TEST(Downpour, NumbersOfReadsAndPushes) {
     const VirtualOutcome run =
         outcome_of({.workers = 2, .steps = steps, .read_every = 2, .push_every = 3});
     EXPECT_EQ(run.reads[0], 1 + (steps - 1) / 2);
-    const std::int64_t at_the_end = (steps - 1) % 3 == 0 ? 0 : 1;
-    EXPECT_EQ(run.pushes[1], 1 + (steps - 1) / 3 + at_the_end);
+    EXPECT_EQ(run.pushes[1], 1 + (steps - 1) / 3);
     EXPECT_EQ(run.servers[0].worker(1).pushes, static_cast<std::uint64_t>(run.pushes[1]));
+  }
+}
+
+TEST(Downpour, ReadsBeginPeriodsAndPushesEndThem) {
+  for (const bool pooled : {false, true}) {
+    std::string order;
+    const VirtualEvents events{.read =
+                                   [&](int, int) {
+                                     order += 'r';
+                                     return Status();
+                                   },
+                               .computed =
+                                   [&](int, std::int64_t step, Duration) {
+                                     order += std::to_string(step + 1);
+                                     return Status();
+                                   },
+                               .pushed =
+                                   [&](int, const Push&, const PushDecision&) {
+                                     order += 'p';
+                                     return Status();
+                                   },
+                               .left = {}};
+    (void)outcome_of({.workers = 1, .steps = 7, .pooled = pooled, .read_every = 2, .push_every = 3},
+                     events);
+    EXPECT_EQ(order, "r12r3p4r56pr7p");
   }
 }
 

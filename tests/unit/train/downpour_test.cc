@@ -1,4 +1,6 @@
 // Downpour SGD on ranks that are threads: workers that do not pull and push in every step.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -10,6 +12,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <stormo/protocol/server/virtual_servers.h>
 
 #include "trainer_run.h"
 
@@ -60,6 +64,43 @@ TEST_F(Downpour, PushesAreAsManyAsThePaperSays) {
       EXPECT_EQ(worker.gradients, pushes) << fetch << ", " << push;
     }
     EXPECT_LT(out.end.train_loss, 1.1);
+  }
+}
+
+// In the order that virtual time has, and as often as docs/async.md says.
+TEST_F(Downpour, AWorkerPullsAndPushesAtTheStepsOfASimulation) {
+  options.optimizer = {.lr = 0.02};
+  options.servers.count = 1;
+  for (const auto& [fetch, push] : {std::pair{1, 1}, {4, 1}, {1, 4}, {4, 4}, {3, 5}, {7, 2}}) {
+    std::string simulated;
+    const auto add = [&simulated](char what) {
+      simulated += what;
+      return Status();
+    };
+    const auto policy = protocol::make_policy({}, 1).take_or_throw();
+    throw_if_error(
+        protocol::run_virtual({.workers = 1, .steps = 20, .read_every = fetch, .push_every = push},
+                              *policy,
+                              {.read = [&](int, int) { return add('r'); },
+                               .computed = [&](int, std::int64_t, Duration) { return add('s'); },
+                               .pushed = [&](int, const protocol::Push&,
+                                             const protocol::PushDecision&) { return add('p'); },
+                               .left = {}})
+            .status());
+    exchange(fetch, push);
+    std::array<std::string, 3> real;
+    on_action = [&](Rank rank, const plan::Action& a) {
+      std::string& order = real[static_cast<std::size_t>(rank)];
+      if (a.kind == plan::ActionKind::kPull) order += 'r';
+      if (a.kind == plan::ActionKind::kLoss) order += 's';
+      if (a.kind == plan::ActionKind::kPush) order += 'p';
+    };
+    (void)run(3);
+    for (const std::string& order : real) {
+      EXPECT_EQ(order, simulated) << fetch << ", " << push;
+      EXPECT_EQ(std::ranges::count(order, 'r'), 1 + 19 / fetch);
+      EXPECT_EQ(std::ranges::count(order, 'p'), 1 + 19 / push);
+    }
   }
 }
 

@@ -82,6 +82,7 @@ class TrainerRun : public testing::Test {
   std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(96);
   std::string folder;
   std::function<void(Rank rank)> in_loss;  // of every step
+  std::function<void(Rank rank, const plan::Action& action)> on_action;
 
  private:
   struct Recorder final : observe::RunObserver {
@@ -102,6 +103,7 @@ class TrainerRun : public testing::Test {
     train::Trainer trainer(world, task, dataset,
                            {{"validation", std::make_shared<ToyDataset>(31), 7}}, options);
     trainer.set_observer(&recorder);
+    if (on_action) trainer.on_action([&](const plan::Action& a) { on_action(world.rank(), a); });
     STORMO_ASSIGN_OR_RETURN(const observe::EndRecord end, trainer.run());
     return Outcome{end, values_of(*module), recorder.steps, recorder.evals};
   }
