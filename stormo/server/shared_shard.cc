@@ -262,7 +262,11 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
     }
     if (decision.action != PushAction::kAdd) lease.to.sums = lease.from.sums;
     protocol::note_push(lease.state, push, decision);
-    STORMO_RETURN_IF_ERROR(policy.invariant(lease.state));
+    const Status holds = policy.invariant(lease.state);
+    if (!holds.ok()) {
+      release(lease);
+      return holds;
+    }
     if (commit(lease)) return Pushed{decision, lease.to.count};
   }
 }

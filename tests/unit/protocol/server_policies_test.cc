@@ -309,6 +309,25 @@ TEST_P(EveryPolicy, LetsAWorkerComeBack) {
   EXPECT_EQ(state.worker(1).pushes, 20u);
 }
 
+// What no transition leads to.
+TEST(Invariants, SayWhatIsBroken) {
+  ShardState state(3);
+  state.worker(1).pushes = 4;
+  const auto ssp = policy_of({.kind = Kind::kSsp, .bound = 3}, 3);
+  EXPECT_TRUE(ssp->invariant(state).ok());
+  state.worker(1).pushes = 5;
+  EXPECT_EQ(ssp->invariant(state).code(), Code::kCorrupt);
+  EXPECT_EQ(ssp->invariant(state).message(),
+            "ssp: a worker has finished 5 clocks, the slowest one 0; the bound is 3");
+  state.worker(1).active = false;
+  EXPECT_TRUE(ssp->invariant(state).ok()) << "who has left breaks nothing";
+
+  const auto portions = policy_of({.kind = Kind::kPortions, .portions = 2}, 3);
+  state.pending = 3;
+  EXPECT_EQ(portions->invariant(state).code(), Code::kCorrupt);
+  EXPECT_EQ(portions->invariant(state).message(), "portions: 3 gradients of a batch of 2 portions");
+}
+
 // Workers compute portions of the batch; a coordinator makes the updates.
 TEST(PortionsPolicy, CountsTheFirstGradientOfEachPortionOfTheBatch) {
   const auto policy = policy_of({.kind = Kind::kPortions, .portions = 3}, 2);

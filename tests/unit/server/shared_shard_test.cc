@@ -28,17 +28,17 @@ constexpr std::int64_t kElements = 20'000;  // three blocks, the last one incomp
 class Servers {
  public:
   Servers(int workers, const optim::Options& optimizer, const PolicyOptions& policy)
+      : Servers(workers, optimizer, protocol::make_policy(policy, workers).take_or_throw()) {}
+  Servers(int workers, const optim::Options& optimizer,
+          const std::shared_ptr<const protocol::Policy>& policy)
       : memory_(transport::MemoryFile::anonymous(std::uint64_t{1} << 26).take_or_throw()) {
     const std::vector<ShardPiece> pieces = {
         {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64},
         {.parameter = 1, .begin = 10, .end = 17, .dtype = DType::kFloat64}};
     for (int w = 0; w < workers; ++w) {
       workers_.push_back(std::make_unique<SharedShard>(
-          pieces,
-          ShardOptions{.workers = workers,
-                       .optimizer = optimizer,
-                       .policy = protocol::make_policy(policy, workers).take_or_throw()},
-          w, ShardWait{.policy = transport::wait_policy(workers, 2)}));
+          pieces, ShardOptions{.workers = workers, .optimizer = optimizer, .policy = policy}, w,
+          ShardWait{.policy = transport::wait_policy(workers, 2)}));
     }
     EXPECT_LE(workers_[0]->bytes(), memory_.size());
     workers_[0]->create(memory_.data());
@@ -349,6 +349,30 @@ TEST(SharedShard, AReadThatMustWaitEndsByItsDeadline) {
   servers.push(0, constant(1));
   const auto late = servers.of(0).read(Deadline::after(std::chrono::milliseconds(30))).status();
   EXPECT_EQ(late.code(), Code::kDeadlineExceeded);
+}
+
+/// Promises what a second update breaks.
+struct OneUpdate final : protocol::Policy {
+  std::string_view name() const override { return "one update"; }
+  Status invariant(const protocol::ShardState& state) const override {
+    return state.version <= 1 ? Status() : Status(Code::kCorrupt, "a second update");
+  }
+};
+
+TEST(SharedShard, APushThatBreaksAnInvariantChangesNothingAndFreesTheShard) {
+  Servers servers(2, {}, std::make_shared<OneUpdate>());
+  servers.push(0, constant(1));
+  const protocol::ShardState before = servers.of(0).current_state();
+  const std::vector<double> gradient = constant(1);
+  const void* pieces[] = {gradient.data(), nullptr};
+  for (const int worker : {0, 1, 0, 1, 0, 1}) {  // more often than there are copies
+    const PushedGradient push{.pieces = pieces, .lr = 1, .sequence = before.worker(worker).pushes};
+    const Status broken = servers.of(worker).push(push, Deadline::after(Duration::zero())).status();
+    EXPECT_EQ(broken.code(), Code::kCorrupt) << broken.to_string();
+    EXPECT_EQ(broken.message(), "a second update");
+  }
+  EXPECT_EQ(servers.of(0).current_state(), before);
+  EXPECT_EQ(servers.now(), constant(-1));
 }
 
 struct ThreadCase {
