@@ -93,8 +93,8 @@ struct AveragingOptions {
 /// For Strategy::Kind::kElasticAveraging.
 struct ElasticOptions {
   /// Share of the distance by which a worker's values and the centre move in an exchange, at most
-  /// 1; 0: 0.9 / workers.
-  double moving_rate = 0;
+  /// 1 / workers; 0: not at all; -1: 0.9 / workers.
+  double moving_rate = -1;
 };
 
 /// Parameter servers, for Strategy::Kind::kParameterServer.

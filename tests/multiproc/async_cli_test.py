@@ -171,6 +171,7 @@ class AsyncTest(TrainTest):
         for changes, reasons in (
                 (("strategy.period=0", "strategy.moving_rate=-0.1"), ("strategy.period", "strategy.moving_rate")),
                 (("strategy.moving_rate=1.5", "strategy.servers=-1"), ("strategy.moving_rate", "strategy.servers")),
+                (("strategy.moving_rate=0.6",), ("1.200000 for all 2 workers",)),
                 (("strategy.parameters=host_shared",), ("leave out parameters",)),
                 (("precision=float16",), ("loss scale of its own",)),
                 (("strategy.bucket_bytes=1024",), ("this strategy has none",)),

@@ -213,6 +213,9 @@ class RecipeCheck {
             "not the newest ones; use precision=float32, or leave it out");
     check_keys_of_kinds();
     check_server_processes();
+    const double moving = train_.elastic.moving_rate;
+    require(moving >= 0 || moving == ElasticOptions().moving_rate, "strategy.moving_rate",
+            "must be from 0 to 1 / workers, or -1 for 0.9 / workers");
     const Status portions = check_portions(train_, ranks_);
     require(portions.ok(), "strategy.policy", portions.message());
     const int count = portions_of(train_);

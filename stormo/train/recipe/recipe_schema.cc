@@ -375,8 +375,8 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.train.averaging.max_distance; }, 0, 1e30},
       {"strategy.moving_rate",
        "elastic_averaging: share of their distance by which a worker and the centre move in an "
-       "exchange; 0: 0.9 / workers",
-       [](Recipe& r) -> FieldPlace { return &r.train.elastic.moving_rate; }, 0, 1},
+       "exchange, at most 1 / workers; 0: not at all; -1: 0.9 / workers",
+       [](Recipe& r) -> FieldPlace { return &r.train.elastic.moving_rate; }, -1, 1},
 
       {"checkpoint.directory", "where checkpoints go; empty: none are written",
        [](Recipe& r) -> FieldPlace { return &r.train.checkpoint.directory; }},

@@ -59,10 +59,6 @@ Status validate(const RunSetup& setup) {
                 "sgd without momentum or adagrad, without weight decay, or build the module with "
                 "sparse(false)");
   }
-  require(
-      o.elastic.moving_rate >= 0 && o.elastic.moving_rate <= 1,
-      "the moving rate of elastic averaging must be greater than 0 and at most 1, or 0 for 0.9 / "
-      "workers");
   require(o.micro_batches >= 1, "micro_batches must be at least 1");
   require(o.optimizer.lr > 0 && o.clip_norm >= 0,
           "the learning rate must be positive, clip_norm not negative");

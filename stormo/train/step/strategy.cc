@@ -253,6 +253,7 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
         "of their own is not replayed");
   }
   const bool elastic = options.strategy.kind == Strategy::Kind::kElasticAveraging;
+  if (elastic) STORMO_RETURN_IF_ERROR(moving_rate_of(options.elastic, workers).status());
   return ServedParameters::create(parameters, elastic ? centre_options(options) : options, workers)
       .status();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <string>
 #include <utility>
 
 #include <stormo/train/parameters/model_parameters.h>
@@ -21,12 +22,21 @@ TrainerOptions centre_options(TrainerOptions options) {
   return options;
 }
 
+Result<double> moving_rate_of(const ElasticOptions& options, int workers) {
+  const double rate = options.moving_rate;
+  if (rate == ElasticOptions().moving_rate) return kSumOfRates / workers;
+  if (rate >= 0 && rate * workers <= 1) return rate;
+  return invalid_argument("the moving rate of elastic averaging is " + std::to_string(rate) + ", " +
+                          std::to_string(rate * workers) + " for all " + std::to_string(workers) +
+                          " workers together, but must be from 0 to 1 / workers, or -1 for 0.9 / "
+                          "workers");
+}
+
 ElasticStore::ElasticStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const TrainerOptions& options, server::Facts facts)
     : ServedStore(groups, module, options.optimizer, centre_options(options), std::move(facts)),
-      moving_rate_(options.elastic.moving_rate > 0 ? options.elastic.moving_rate
-                                                   : kSumOfRates / workers_) {}
+      moving_rate_(moving_rate_of(options.elastic, workers_).take_or_throw()) {}
 
 Status ElasticStore::check(const plan::StepPlan& plan) const {
   STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));

@@ -45,4 +45,8 @@ class ElasticStore final : public ServedStore {
 /// Options of the servers that hold the centre of such a run.
 TrainerOptions centre_options(TrainerOptions options);
 
+/// Alpha of an exchange. kInvalidArgument if it is out of range, or more than 1 for all workers
+/// together: the paper's beta is at most 1.
+Result<double> moving_rate_of(const ElasticOptions& options, int workers);
+
 }  // namespace stormo::train

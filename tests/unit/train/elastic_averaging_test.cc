@@ -234,6 +234,39 @@ TEST_F(ElasticAveraging, OneWorkerThatIsNotDrawnIsTheSequentialRunBitForBit) {
   }
 }
 
+/// Its values after each update.
+std::vector<torch::Tensor> train_alone(const torch::Tensor& h, const torch::Tensor& start,
+                                       TrainerOptions options) {
+  std::vector<torch::Tensor> out;
+  auto group = comm::make_inproc_group(1).take_or_throw();
+  options.strategy = {.kind = Strategy::Kind::kOneDevice};
+  const auto module = std::make_shared<Quadratic>(start, h);
+  Trainer trainer(*group[0], task_of(module), std::make_shared<test::ToyDataset>(8), {}, options);
+  trainer.on_action([&](const plan::Action& a) {
+    if (a.kind == plan::ActionKind::kUpdate) out.push_back(module->w.detach().clone());
+  });
+  EXPECT_TRUE(trainer.run().ok());
+  return out;
+}
+
+TEST_F(ElasticAveraging, AMovingRateOfZeroGivesIndependentRunsBitForBit) {
+  const torch::Tensor start = torch::tensor({1.0, -2.0, 3.0}, torch::kFloat64);
+  const std::array h = {torch::tensor({0.5, 2.0, 0.1}, torch::kFloat64),
+                        torch::tensor({4.0, 1.0, 7.0}, torch::kFloat64)};
+  options.elastic.moving_rate = 0;
+  options.global_batch = 2;
+  const Trajectory together = train_two(h, start, options);
+  for (const std::size_t worker : {0, 1}) {
+    const std::vector<torch::Tensor> alone = train_alone(h[worker], start, options);
+    ASSERT_EQ(alone.size(), 20u);
+    ASSERT_EQ(together.x[worker].size(), 20u);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_TRUE(torch::equal(together.x[worker][i], alone[i])) << worker << ", " << i;
+    }
+  }
+  EXPECT_TRUE(torch::equal(together.centre, start));
+}
+
 TEST_F(ElasticAveraging, TheCentreLearns) {
   options.steps = 120;
   options.eval_every = 40;
@@ -304,10 +337,16 @@ TEST_F(ElasticAveraging, RefusesWhatHasNoMeaning) {
   options.servers.processes = 1;
   EXPECT_THAT(refused(), HasSubstr("give it a session"));
   options.servers.processes = 0;
-  for (const double rate : {-0.1, 1.1, std::nan("")}) {
+  for (const double rate : {-0.1, 0.51, 1.1, std::nan("")}) {
     options.elastic.moving_rate = rate;
-    EXPECT_THAT(refused(), HasSubstr("the moving rate of elastic averaging must be"));
+    EXPECT_THAT(refused(), HasSubstr("must be from 0 to 1 / workers, or -1 for 0.9 / workers"));
   }
+  options.elastic.moving_rate = 0.6;
+  EXPECT_EQ(refused(),
+            "the moving rate of elastic averaging is 0.600000, 1.200000 for all 2 workers "
+            "together, but must be from 0 to 1 / workers, or -1 for 0.9 / workers");
+  options.elastic.moving_rate = 0.5;
+  EXPECT_EQ(refused(), "");
 }
 
 }  // namespace

@@ -293,9 +293,11 @@ TEST(RecipeCheck, FindsRatesAndRulesThatMakeNoSense) {
               ElementsAre(HasSubstr("write learning_rate.step_size=N")));
   const std::string elastic = "strategy.kind=elastic_averaging";
   EXPECT_THAT(errors_of({elastic, "moving_rate=1", "period=1"}), IsEmpty());
+  EXPECT_THAT(errors_of({elastic, "moving_rate=0"}), IsEmpty());
+  EXPECT_THAT(errors_of({elastic, "moving_rate=-1"}), IsEmpty());
   EXPECT_THAT(parse("", {elastic, "moving_rate=1.01", "period=0"}).errors,
               ElementsAre(HasSubstr("strategy.moving_rate"), HasSubstr("strategy.period")));
-  EXPECT_THAT(parse("", {elastic, "moving_rate=-0.1"}).errors,
+  EXPECT_THAT(errors_of({elastic, "moving_rate=-0.1"}),
               ElementsAre(HasSubstr("strategy.moving_rate")));
   EXPECT_THAT(errors_of({"deterministic=true"}), IsEmpty());
   EXPECT_THAT(errors_of({"deterministic=true", "reducer=ring"}),
