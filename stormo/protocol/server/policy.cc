@@ -128,7 +128,9 @@ class NSoftsync final : public Averaging {
                             std::to_string(workers) + ", the number of workers");
   }
   bool complete(const ShardState& state) const override {
-    return state.pending >= std::max<std::int64_t>(1, std::ssize(state.workers) / n_);
+    // the last worker that leaves applies the rest
+    return state.pending >= std::max<std::int64_t>(1, std::ssize(state.workers) / n_) ||
+           state.active_workers() == 0;
   }
 
  private:

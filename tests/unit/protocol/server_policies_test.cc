@@ -62,6 +62,15 @@ INSTANTIATE_TEST_SUITE_P(
       return std::to_string(test.param.workers) + "_workers_n_" + std::to_string(test.param.n);
     });
 
+// 5 workers and n = 2: an update is the average of 2 of 35 gradients, and one is left over.
+TEST(NSoftsync, TheLastWorkerThatLeavesAppliesTheRest) {
+  const VirtualOutcome run =
+      outcome_of({.workers = 5, .steps = 7, .jitter = 0.5}, {.kind = Kind::kNSoftsync, .n = 2});
+  EXPECT_EQ(run.servers[0].staleness().count, 35u);
+  EXPECT_EQ(run.servers[0].version, 18u);
+  EXPECT_EQ(run.servers[0].pending, 0);
+}
+
 TEST(Async, MeanStalenessIsTheNumberOfOtherWorkers) {
   const VirtualOutcome run =
       outcome_of({.workers = 12, .steps = 3000, .latency = kNone}, {.kind = Kind::kAsync});

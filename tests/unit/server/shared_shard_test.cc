@@ -155,6 +155,25 @@ TEST(SharedShard, PendingGradientsAreForgottenAfterTheirUpdate) {
   EXPECT_EQ(servers.now(), constant(-8));
 }
 
+TEST(SharedShard, TheLastWorkerThatLeavesAppliesTheRestOfNSoftsync) {
+  Servers servers(3, {}, {.kind = Kind::kNSoftsync, .n = 1});
+  (void)servers.read(0);
+  servers.push(0, constant(8), 0.5, 1);
+  servers.push(1, constant(4), 0.5, 3);
+  for (const int worker : {1, 0}) {
+    (void)servers.of(worker).leave(0.5).take_or_throw();
+    EXPECT_EQ(servers.now(), constant(0)) << "worker 2 could still push";
+  }
+  (void)servers.of(2).leave(0.5).take_or_throw();
+  EXPECT_EQ(servers.now(), constant(-2.5)) << "0.5 (8 + 3 * 4) / 4";
+  const protocol::ShardState state = servers.of(0).current_state();
+  EXPECT_EQ(state.version, 1u);
+  EXPECT_EQ(state.pending, 0);
+  for (const int worker : {0, 1}) (void)servers.of(worker).join().take_or_throw();
+  for (const int worker : {0, 1}) (void)servers.of(worker).leave(0.5).take_or_throw();
+  EXPECT_EQ(servers.of(0).current_state().version, 1u) << "there is no rest";
+}
+
 TEST(SharedShard, TheFirstOfTwoWorkersThatLeavesCompletesTheUpdate) {
   Servers servers(2, {}, {.kind = Kind::kSync});
   (void)servers.read(0);
