@@ -107,6 +107,13 @@ class SimulateTest(TrainTest):
         found = self.simulate("strategy.compensation=learning_rate_over_n", "--policies", "async",
                               recipe="line.toml")
         self.assertFalse(found["async"]["diverged"])
+        # Zhang et al.: a gradient that is stale by s has a rate of 0.25 / s
+        many = ("--workers", "30", "batch=60", "--policies", "async")
+        self.assertTrue(self.simulate(*many, recipe="line.toml")["async"]["diverged"])
+        found = self.simulate("strategy.compensation=inverse_staleness", *many, recipe="line.toml")["async"]
+        self.assertFalse(found["diverged"])
+        self.assertAlmostEqual(found["staleness"]["mean"], 29, delta=1)
+        self.assertLess(found["train_loss"], 1e-6)
 
     def test_text_and_picture(self):
         flags = ("steps=40", "lr=0.003", "--workers", "4", "--stragglers", "1:20x", "--pooled")
