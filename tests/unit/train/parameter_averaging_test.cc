@@ -12,6 +12,7 @@
 
 #include <stormo/train/run/averaging_schedule.h>
 
+#include "tests/unit/comm/ranks.h"
 #include "trainer_run.h"
 
 namespace stormo::train {
@@ -63,6 +64,25 @@ TEST_F(ParameterAveraging, OfSeveralStepsIsAnotherTraining) {
   const Outcome synchronized = synchronous(2);
   average(4);
   EXPECT_GT(distance(run(2).values, synchronized.values), 1e-6);
+}
+
+// What 24 more steps send between two hosts. Before and after them ranks send something else, too.
+TEST_F(ParameterAveraging, BytesFallByThePeriod) {
+  make_group = [](int ranks) {
+    return comm::make_hosts(std::vector<int>(static_cast<std::size_t>(ranks), 1));
+  };
+  const auto sent = [this](int period) {
+    average(period);
+    std::vector<std::uint64_t> bytes;
+    for (const int steps : {24, 48}) {
+      options.steps = steps;
+      bytes.push_back(run(2).end.bytes_sent_per_rank[1]);
+    }
+    return bytes[1] - bytes[0];
+  };
+  const std::uint64_t of_every_step = sent(1);
+  EXPECT_GT(of_every_step, 0u);
+  EXPECT_EQ(sent(8), of_every_step / 8);
 }
 
 // Two ranks with the same data would be one: so each rank's copy trains on its own part.

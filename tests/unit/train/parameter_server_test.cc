@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -306,11 +307,11 @@ TEST_P(Recorded, IsReplayedBitForBit) {
   options.micro_batches = 2;
   options.eval_every = 7;
   options.record = folder;
-  const Outcome real = run(4);
-  auto events = recorded(4);
+  const Outcome real = run(8);
+  auto events = recorded(8);
   EXPECT_EQ(read_run_record(folder)->weights_hash, real.end.weights_hash);
   const auto module = make_toy_module(3);
-  EXPECT_EQ(replay(toy_task(module), *dataset, options, 20, events).take_or_throw(), 4 * 20);
+  EXPECT_EQ(replay(toy_task(module), *dataset, options, 20, events).take_or_throw(), 8 * 20);
   EXPECT_EQ(weights_hash(named_state(*module)), real.end.weights_hash);
 
   // a part of the record is missing, or it is of another recipe
@@ -319,6 +320,50 @@ TEST_P(Recorded, IsReplayedBitForBit) {
   };
   events[2].resize(events[2].size() / 2);
   EXPECT_EQ(fails(options), Code::kCorrupt);
+}
+
+// From the record alone: no worker reads for clock c before all have finished c - s clocks, and a
+// gradient is not more stale than docs/async.md says.
+TEST_F(ParameterServer, TheBoundOfSspHoldsInTheRecordOfARun) {
+  constexpr std::size_t kWorkers = 4;
+  constexpr int kBound = 2;
+  options.servers = {.policy = {.kind = Policy::kSsp, .bound = kBound}, .count = 1};
+  options.steps = 40;
+  options.record = folder;
+  in_loss = [](Rank rank) {
+    if (rank != 1) return;
+    for (const Deadline end = Deadline::after(std::chrono::milliseconds(3)); !end.expired();) {
+    }
+  };
+  (void)run(kWorkers);
+  using Kind = server::ShardEvent::Kind;
+  std::vector<std::pair<server::ShardEvent, std::size_t>> events;
+  const auto of_workers = recorded(kWorkers);
+  for (std::size_t w = 0; w < kWorkers; ++w) {
+    for (const server::ShardEvent& e : of_workers[w]) events.emplace_back(e, w);
+  }
+  std::ranges::stable_sort(events, {}, [](const auto& e) {
+    return std::pair(e.first.commit, e.first.kind == Kind::kRead);
+  });
+  std::array<int, kWorkers> finished{}, seen{};
+  std::array<bool, kWorkers> left{};
+  int updates = 0, ahead = 0, stalest = 0;
+  for (const auto& [event, w] : events) {
+    if (event.kind == Kind::kLeave) left[w] = true;
+    if (event.kind == Kind::kRead) {
+      seen[w] = updates;
+      for (std::size_t other = 0; other < kWorkers; ++other) {
+        if (!left[other]) ahead = std::max(ahead, finished[w] - finished[other]);
+      }
+    }
+    if (event.kind == Kind::kPush) {
+      stalest = std::max(stalest, updates++ - seen[w]);
+      ++finished[w];
+    }
+  }
+  EXPECT_EQ(updates, 4 * 40);
+  EXPECT_EQ(ahead, kBound) << "also that the slow worker was waited for";
+  EXPECT_LE(stalest, (2 * kBound + 1) * 3);
 }
 
 // What took how long in the run gives the same order of reads and pushes in virtual time.

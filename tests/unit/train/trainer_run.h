@@ -58,7 +58,7 @@ class TrainerRun : public testing::Test {
   };
   /// What rank 0 got. Every rank must end in the same way.
   Result<Outcome> try_run(int ranks) {
-    auto group = comm::make_inproc_group(ranks).take_or_throw();
+    auto group = make_group(ranks).take_or_throw();
     std::vector<Result<Outcome>> outcomes(static_cast<std::size_t>(ranks), Outcome());
     std::vector<std::thread> threads;
     for (int r = 0; r < ranks; ++r) {
@@ -81,6 +81,8 @@ class TrainerRun : public testing::Test {
   train::TrainerOptions options;
   std::shared_ptr<data::Dataset> dataset = std::make_shared<ToyDataset>(96);
   std::string folder;
+  std::function<Result<std::vector<std::unique_ptr<comm::Communicator>>>(int ranks)> make_group =
+      comm::make_inproc_group;
   std::function<void(Rank rank)> in_loss;  // of every step
   std::function<void(Rank rank, const plan::Action& action)> on_action;
 
