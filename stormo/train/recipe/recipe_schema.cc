@@ -321,8 +321,7 @@ std::vector<RecipeField> make_fields() {
        policy_place<&PolicyOptions::lambda>, 0, 1e6},
       {"strategy.lambda_decay",
        "adaptive_delay_compensated: decay of the mean square of gradients, by whose root the "
-       "factor "
-       "is divided",
+       "factor is divided",
        policy_place<&PolicyOptions::lambda_decay>, 0, 0.999999},
       {"strategy.servers",
        "parameter_server, elastic_averaging: shards of the parameters; 0: one for each worker, at "
