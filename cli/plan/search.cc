@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -24,6 +25,7 @@
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/parallel/candidates.h>
 #include <stormo/parallel/pipeline.h>
+#include <stormo/plan/project.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/prepare/recipe_task.h>
@@ -39,6 +41,8 @@ using parallel::Candidate;
 constexpr std::size_t kMeasuredSizes = 4;
 /// Each is measured so often, in turns, and the shortest times count: others may use the machine.
 constexpr int kRounds = 3;
+/// But no round begins after that.
+constexpr std::chrono::seconds kEnough{20};
 
 double between(double a, double b, double t) { return a + (b - a) * t; }
 
@@ -110,7 +114,9 @@ class Measurements {
   /// Trains some steps for each number of ranks and some of the sizes; with `in_parts`, also with
   /// backwards in two parts.
   Status measure(const std::map<RankShares, std::set<std::int64_t>>& sizes, bool in_parts) {
+    const auto begin = std::chrono::steady_clock::now();
     for (int round = 0; round < kRounds; ++round) {
+      if (std::chrono::steady_clock::now() - begin > kEnough) break;
       for (const auto& [ranks, all] : sizes) {
         STORMO_RETURN_IF_ERROR(measure(ranks, all, in_parts && round == 0));
       }
@@ -240,11 +246,14 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
     STORMO_RETURN_IF_ERROR(measurements.measure(sizes, in_parts));
     add_measured_cuts(recipe, task, ranks_per_host, measured, ways);
   }
+  std::map<std::int64_t, std::vector<std::int64_t>> moved;  // by samples
   for (Outcome& w : ways) {
     if (o.measured) {
       take_measured(w.step, measured(w));
-    } else {
-      measure_moves(w.step, task, data);
+    } else if (plan::num_stages(w.step.plan.mesh) > 1) {
+      const auto [known, is_new] = moved.try_emplace(w.step.samples);
+      if (is_new) known->second = train::output_bytes(task, data, w.step.samples);
+      w.step.sizes.outputs = known->second;
     }
     w.peak = analysis::memory(w.step.plan, w.step.memory).peak;
     if (w.peak.total() > memory) {

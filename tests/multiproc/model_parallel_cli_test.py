@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import unittest
 
 from train_cli import DEADLINE_S, REPOSITORY, STORMO, TrainTest, main
@@ -260,6 +261,24 @@ class ModelParallelTest(TrainTest):
         self.assertEqual(counts, sorted(counts, reverse=True))
         self.assertIn("are no multiple: use 2", " ".join(lines[12:17]))
         self.assertRegex(lines[17], "--json has all [0-9]+ reasons")
+
+    def test_a_search_for_eight_ranks_takes_less_than_a_minute(self):
+        begin = time.monotonic()
+        self.search("-n", "8", "model.layers=1", "train.global_batch=2")
+        self.assertLess(time.monotonic() - begin, 60)
+
+    def test_eight_hosts_have_faster_ways_than_replicas(self):
+        mnist, text = ("data.path=data/mnist",), ("data.path=text",)
+        models = (("mnist_mlp", mnist), ("mnist", mnist), ("gpt_shakespeare", text),
+                  ("mnist_mlp", (*mnist, "model.sizes=[784, 2048, 2048, 10]", "train.global_batch=32")))
+        for recipe, keys in models:
+            found = self.stormo("plan", "search", str(REPOSITORY / "recipes" / f"{recipe}.toml"), *keys, "-n", "8",
+                                "--hosts", "8", "--gflops", "50", "--json")
+            self.assertEqual(found.returncode, 0, found.stderr)
+            *ways, _ = map(json.loads, found.stdout.splitlines())
+            cuts = re.compile("kind=fsdp|pipeline=|tensor=|context=")
+            replicas = next(way["seconds"] for way in ways if not cuts.search(" ".join(way["keys"])))
+            self.assertGreater(replicas / ways[0]["seconds"], 1.2, (recipe, keys))
 
     # as ddp does when it runs; one host has no wire that works while cores compute
     def test_between_hosts_a_search_overlaps_reductions_with_backward(self):
