@@ -50,6 +50,16 @@ class ModelParallelTest(TrainTest):
             self.assert_near(losses, alone)
             self.assertEqual((end["steps"], end["samples"]), (8, 32))
 
+    def test_recipes_of_cut_models_run(self):
+        """And give the first loss of the recipe that is not cut."""
+        keys = ("data.path=text", "steps=1", "train.log_every=1", "sample.length=0", "checkpoint.directory=")
+        losses = []
+        for recipe, ranks in (("gpt_shakespeare", "1"), ("gpt_pipeline", "2"), ("gpt_tensor", "2"), ("gpt_3d", "4")):
+            end, found = self.run_of(str(REPOSITORY / "recipes" / f"{recipe}.toml"), "-n", ranks, *keys)
+            self.assertEqual((end["steps"], end["ranks"]), (1, int(ranks)))
+            losses.append(found[0])
+        self.assert_near(losses[1:], 3 * losses[:1])
+
     def test_norms_of_parameters_are_those_of_the_whole(self):
         for kind in ("lars", "lamb"):
             rule = (*GPT, f"optimizer.kind={kind}", "train.verify_every=3")
@@ -340,10 +350,17 @@ class ModelParallelTest(TrainTest):
         self.assert_near(*evaluated)
 
     def test_a_bench_compares_each_way_to_cut_with_one_process(self):
-        for way in ("gpipe", "interleaved", "ddg", "context_heads"):
-            done = self.stormo("bench", "step", "--model", "gpt", "--batch", "8", "--strategy", way, "-n", "2",
-                               "--steps", "3", "--rounds", "1", "--json")
+        bench = ("bench", "step", "--model", "gpt", "-n", "2", "--steps", "3", "--rounds", "1", "--json")
+        for way in ("interleaved", "ddg", "context_heads"):
+            done = self.stormo(*bench, "--batch", "8", "--strategy", way)
             self.assertEqual(done.returncode, 0, done.stderr)
+        for way in ("1f1b", "zero_bubble", "tensor"):
+            done = self.stormo(*bench, "--batch", "8", "--strategy", way, "--against", "one_process,predicted")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            record = json.loads(done.stdout)
+            self.assertEqual((record["strategy"], record["ranks"], record["verified"]), (way, 2, True))
+            self.assertTrue(record["against"]["one_process"]["verified"])
+            self.assertGreater(record["predicted"]["p50_s"], 0)
 
 
 if __name__ == "__main__":
