@@ -78,16 +78,34 @@ class MemoryLimitTest(TrainTest):
             used = max(int((g / "memory.max_usage_in_bytes").read_text()) for g in groups)
         finally:
             remove(groups)
-        print(f"{' '.join(keys) or 'one rank'}: exit code {process.returncode}, {used >> 20} MiB", flush=True)
+        print(f"{ranks} rank(s) {' '.join(keys)}: exit code {process.returncode}, {used >> 20} MiB", flush=True)
+        self.used = used
         return process.returncode, err
 
-    def test_what_one_rank_has_no_memory_for_trains_on_four(self):
-        code, _ = self.train(GPT, 1)
+    def assert_one_rank_is_killed(self, job):
+        code, err = self.train(job, 1)
         self.assertNotEqual(code, 0)
+        self.assertIn("killed by signal 9", err)
+        self.assertIn("out of memory", err)
+
+    def predicted(self, job, *way):
+        """The bytes of the peak of a rank."""
+        cost = self.stormo("plan", "cost", *job, *way, "--measured", "--json")
+        self.assertEqual(cost.returncode, 0, cost.stderr)
+        return json.loads(cost.stdout)["memory_peak"]["total"]
+
+    def test_what_one_rank_has_no_memory_for_trains_on_four(self):
+        self.assert_one_rank_is_killed(GPT)
+        code, err = self.train(("gpt.toml",), 4)
+        self.assertEqual(code, 0, err)
+        small = self.used  # a process that has almost no model
         for way in (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
                     ("strategy.kind=fsdp", "strategy.parameters=sharded")):
             code, err = self.train(GPT, 4, *way)
             self.assertEqual(code, 0, err)
+            predicted = small + self.predicted(GPT, "-n", "4", *way)
+            print(f"predicted: {predicted >> 20} MiB", flush=True)
+            self.assertAlmostEqual(predicted, self.used, delta=0.25 * self.used)
 
     def test_parameters_that_one_rank_has_no_memory_for_train_on_four(self):
         """No rank ever has all of them: not at the start, in the evaluation, when replicas are checked, or at the end;
@@ -104,8 +122,7 @@ class MemoryLimitTest(TrainTest):
 
     def test_samples_too_long_for_one_rank_train_on_four(self):
         (self.folder / "text" / "a.txt").write_text("to be or not to be, that is it\n" * 2000)
-        code, _ = self.train(LONG, 1)
-        self.assertNotEqual(code, 0)
+        self.assert_one_rank_is_killed(LONG)
         for form in ("ring", "heads"):
             code, err = self.train(LONG, 4, "strategy.context=4", f"strategy.attention={form}")
             self.assertEqual(code, 0, err)
@@ -124,8 +141,7 @@ class MemoryLimitTest(TrainTest):
             print(f"{' '.join(way)}: {predicted >> 20} MiB of activations", flush=True)
             self.assertEqual(predicted < LIMIT / 2, fits)
             self.assertEqual(predicted > LIMIT, not fits)
-        code, _ = self.train(("images.toml",), 1)
-        self.assertNotEqual(code, 0)
+        self.assert_one_rank_is_killed(("images.toml",))
         code, err = self.train(("images.toml",), 4, GRID)
         self.assertEqual(code, 0, err)
 
