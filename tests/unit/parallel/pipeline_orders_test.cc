@@ -92,7 +92,12 @@ std::vector<int> numbers(int first, int last) {
 }
 
 TEST(PipelineOrders, NoStageWaitsForever) {
-  for (const Case& c : cases(numbers(2, 64), numbers(1, 64))) {
+#ifdef __SANITIZE_ADDRESS__
+  const std::vector<int> stages = {2, 3, 5, 8, 33, 64};  // all of them take 20 s there
+#else
+  const std::vector<int> stages = numbers(2, 64);
+#endif
+  for (const Case& c : cases(stages, numbers(1, 64))) {
     EXPECT_TRUE(Play(c).ends()) << name_of(c);
   }
 }
