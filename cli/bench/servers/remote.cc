@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <span>
 #include <utility>
+
+#include <cli/bench/servers/counted.h>
 
 namespace stormo::cli {
 namespace {
@@ -12,8 +13,6 @@ namespace {
 using transport::HostPort;
 
 constexpr auto kPatience = std::chrono::seconds(30);
-/// Where a float32 stays when 1 is added.
-constexpr std::int64_t kMostCounted = 1 << 24;
 /// Of the text of an address.
 constexpr std::size_t kAddressBytes = 64;
 using AddressText = std::array<char, kAddressBytes>;
@@ -55,7 +54,8 @@ Result<std::unique_ptr<RemoteShards>> RemoteShards::create(comm::Communicator& w
   STORMO_ASSIGN_OR_RETURN(const auto servers, gather(world, at));
   STORMO_ASSIGN_OR_RETURN(const auto echoes, gather(world, echo));
   if (roles.works(world.rank())) {
-    STORMO_RETURN_IF_ERROR(out->connect(place, servers, echoes, shards, bytes));
+    STORMO_ASSIGN_OR_RETURN(out->streams_, EchoClient::connect(echoes, of_a_server));
+    STORMO_RETURN_IF_ERROR(out->connect(place, servers, shards, bytes));
   }
   if (serves) STORMO_RETURN_IF_ERROR(out->echo_->accept(roles.workers()));
   STORMO_RETURN_IF_ERROR(world.barrier());
@@ -82,12 +82,8 @@ Status RemoteShards::serve(const transport::Rendezvous& place, const std::string
 }
 
 Status RemoteShards::connect(const transport::Rendezvous& place,
-                             const std::vector<HostPort>& servers,
-                             const std::vector<HostPort>& echoes, int count, std::uint64_t bytes) {
+                             const std::vector<HostPort>& servers, int count, std::uint64_t bytes) {
   const Deadline by = Deadline::after(kPatience);
-  STORMO_ASSIGN_OR_RETURN(
-      streams_,
-      EchoClient::connect(echoes, bytes * static_cast<std::uint64_t>(count / roles_.servers)));
   server::WorkerSession::Options options{.servers = servers,
                                          .secret = place.secret,
                                          .worker = world_.rank(),
@@ -119,17 +115,7 @@ Status RemoteShards::push_and_pull() {
 }
 
 Result<bool> RemoteShards::counted_all() {
-  std::int64_t pushes = static_cast<std::int64_t>(sequence_);
-  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&pushes, 1), comm::ReduceOp::kSum));
-  const auto expected = static_cast<float>(std::min(pushes, kMostCounted));
-  double wrong = 0;
-  for (const auto& shard : shards_) {
-    STORMO_ASSIGN_OR_RETURN(const server::Shard::View view, shard->look());
-    const std::span key(reinterpret_cast<const float*>(view.pieces[0]), gradient_.size());
-    if (std::ranges::count(key, expected) != std::ssize(key)) wrong = 1;
-  }
-  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&wrong, 1), comm::ReduceOp::kMax));
-  return wrong == 0;
+  return counts_all_pushes(world_, sequence_, pointers(shards_));
 }
 
 Status RemoteShards::finish() {

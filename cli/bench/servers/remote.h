@@ -51,8 +51,8 @@ class RemoteShards {
  private:
   RemoteShards(comm::Communicator& world, RemoteRoles roles) : world_(world), roles_(roles) {}
   Status serve(const transport::Rendezvous& place, const std::string& host, std::uint64_t bytes);
-  Status connect(const transport::Rendezvous& place, const std::vector<transport::HostPort>& shards,
-                 const std::vector<transport::HostPort>& echoes, int count, std::uint64_t bytes);
+  Status connect(const transport::Rendezvous& place,
+                 const std::vector<transport::HostPort>& servers, int count, std::uint64_t bytes);
 
   comm::Communicator& world_;
   const RemoteRoles roles_;

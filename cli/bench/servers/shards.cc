@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include <cli/bench/servers/counted.h>
 #include <stormo/base/units.h>
 #include <stormo/protocol/server/policy.h>
 #include <stormo/transport/memory/wait.h>
@@ -15,8 +16,6 @@ namespace {
 using server::SharedShard;
 
 constexpr std::int64_t kNoMemory = -1;
-/// Where a float32 stays when 1 is added.
-constexpr std::int64_t kMostCounted = 1 << 24;
 
 }  // namespace
 
@@ -98,18 +97,7 @@ void BenchShards::copy() {
 }
 
 Result<bool> BenchShards::counted_all() {
-  std::int64_t pushes = static_cast<std::int64_t>(sequence_);
-  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&pushes, 1), comm::ReduceOp::kSum));
-  const auto expected = static_cast<float>(std::min(pushes, kMostCounted));
-  bool right = true;
-  for (const auto& shard : shards_) {
-    STORMO_ASSIGN_OR_RETURN(const SharedShard::View view, shard->look());
-    const std::span key(reinterpret_cast<const float*>(view.pieces[0]), gradient_.size());
-    right = right && std::ranges::count(key, expected) == std::ssize(key);
-  }
-  double wrong = right ? 0 : 1;
-  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span(&wrong, 1), comm::ReduceOp::kMax));
-  return wrong == 0;
+  return counts_all_pushes(world_, sequence_, pointers(shards_));
 }
 
 }  // namespace stormo::cli
