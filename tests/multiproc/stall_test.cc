@@ -120,7 +120,7 @@ TEST_F(Stall, ARankWithoutDataIsNamedAcrossHosts) {
 TEST_F(Stall, AFrozenRankIsSeenByItsNeighbours) {
   const Outcome o = run("stop", 1, {"-n", "3", "--heartbeat", "0s"});
   EXPECT_EQ(o.status, 1) << o.err;
-  EXPECT_THAT(o.err, HasSubstr("warning: rank"));
+  EXPECT_THAT(o.err, HasSubstr("warning: rank 1 (host "));
   EXPECT_THAT(o.err, HasSubstr("): deadline exceeded: rank 1 (host "));
   EXPECT_THAT(o.err, HasSubstr("does not answer"));
   EXPECT_THAT(o.err, HasSubstr("rank 1: its process is stopped"));
