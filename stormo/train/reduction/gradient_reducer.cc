@@ -1,7 +1,6 @@
 #include <stormo/train/reduction/gradient_reducer.h>
 
 #include <algorithm>
-#include <set>
 #include <span>
 #include <utility>
 
@@ -60,7 +59,7 @@ GradientReducer::~GradientReducer() { abandon(); }
 void GradientReducer::follow(const plan::StepPlan& plan) {
   parts_.clear();
   started_ = 0;
-  expect_backwards(plan);
+  complete_.follow(plan, parameters_.size());
   count_.reset();
   for (const plan::Action& a : plan.actions) {
     if (a.kind == ActionKind::kCount) count_ = a;
@@ -92,32 +91,6 @@ void GradientReducer::follow(const plan::StepPlan& plan) {
   next_pass();
 }
 
-/// A tied parameter gets a term from each piece of the graph that reads it. Only those of the
-/// micro- batch that comes last are announced.
-void GradientReducer::expect_backwards(const plan::StepPlan& plan) {
-  std::vector<std::size_t> index;  // by parameter of the plan, in the list
-  std::size_t next = 0;
-  for (const plan::ParameterShape* p : flatten(plan.model)) {
-    index.push_back(p->trainable && !p->elsewhere ? next++ : parameters_.size());
-  }
-  int last_batch = 0;
-  for (const plan::Action& a : plan.actions) {
-    if (adds_gradients(a.kind)) last_batch = a.micro_batch;
-  }
-  const auto reads = parameters_read(plan.model);
-  expected_.assign(parameters_.size() + 1, 0);
-  for (const plan::Action& a : plan.actions) {
-    if (!adds_gradients(a.kind) || a.micro_batch != last_batch) continue;
-    std::set<std::size_t> added;
-    for (int s = a.range.first; s <= a.range.last; ++s) {
-      for (const int p : reads[static_cast<std::size_t>(s)]) {
-        added.insert(index[static_cast<std::size_t>(p)]);
-      }
-    }
-    for (const std::size_t i : added) ++expected_[i];
-  }
-}
-
 bool GradientReducer::can_start_early() const {
   return world_.size() > 1 &&
          std::ranges::any_of(parts_, [](const Part& p) { return p.action.asynchronous; });
@@ -129,14 +102,15 @@ void GradientReducer::ready(std::size_t index) {
   start_full_parts();
   const std::size_t k = part_of_[index];
   if (k == parts_.size()) return;
-  if (++announced_[index] > expected_[index]) {
+  const auto state = complete_.add(index);
+  if (state == CompleteGradients::State::kAgain) {
     if (k >= started_) return;
     throw Error(invalid_argument(
         "the gradient of '" + parameters_[index].name +
         "' changed after its bucket was sent: it is used by several checkpointed parts of the "
         "model; reduce at the end of backward (Overlap::at_the_end())"));
   }
-  if (announced_[index] == expected_[index]) --parts_[k].missing;
+  if (state == CompleteGradients::State::kComplete) --parts_[k].missing;
 }
 
 void GradientReducer::start_full_parts() {
@@ -230,7 +204,7 @@ Status GradientReducer::finish() {
 
 void GradientReducer::next_pass() {
   for (Part& part : parts_) part.missing = part.range.last - part.range.first;
-  announced_.assign(parameters_.size(), 0);
+  complete_.next_pass();
   started_ = 0;
   held_ = false;
   total_asked_ = false;

@@ -12,6 +12,7 @@
 #include <stormo/plan/step_plan.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/reduction/complete_gradients.h>
 #include <stormo/train/reduction/gradient_bucket.h>
 #include <stormo/train/reduction/reduction.h>
 
@@ -89,7 +90,6 @@ class GradientReducer {
     std::size_t missing = 0;  ///< gradients that are not ready in this pass
     bool under_way = false;
   };
-  void expect_backwards(const plan::StepPlan& plan);
   void start_full_parts();
   Status start_next();
   Status start(Part& part);
@@ -106,9 +106,8 @@ class GradientReducer {
   std::optional<plan::Action> count_;
   std::vector<Part> parts_;
   std::vector<std::size_t> part_of_;  // by parameter; parts_.size(): none
-  std::vector<int> expected_;         // by parameter: backwards that add to its gradient
-  std::vector<int> announced_;        // by parameter, in this pass
-  std::size_t started_ = 0;           // parts of this pass
+  CompleteGradients complete_;
+  std::size_t started_ = 0;  // parts of this pass
   bool held_ = false;
   double weight_ = 1;
   double total_weight_ = 0;  // of this pass, once known
