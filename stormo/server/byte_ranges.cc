@@ -51,6 +51,7 @@ Status ByteRanges::receive_all(int fd) { return transfer_all(fd, receive_parts);
 void ByteRanges::rewind() {
   next_ = 0;
   offset_ = 0;
+  moved_ = 0;
 }
 
 Result<bool> ByteRanges::transfer(int fd, Call call) {
@@ -73,6 +74,7 @@ Status ByteRanges::transfer_all(int fd, Call call) {
 }
 
 void ByteRanges::advance(std::size_t bytes) {
+  moved_ += bytes;
   while (bytes > 0) {
     const std::size_t of_range = std::min(bytes, ranges_[next_].iov_len - offset_);
     bytes -= of_range;

@@ -19,6 +19,8 @@ class ByteRanges {
   /// In front of all others; before the first byte is moved.
   void put_first(const void* data, std::size_t bytes);
   bool done() const { return next_ == ranges_.size(); }
+  /// Bytes that were moved since the beginning.
+  std::size_t moved() const { return moved_; }
 
   /// As much as the socket takes or has now: false if that was nothing (it does not block). kIo
   /// when the connection has ended.
@@ -39,6 +41,7 @@ class ByteRanges {
   std::vector<iovec> ranges_;
   std::size_t next_ = 0;    // range
   std::size_t offset_ = 0;  // bytes of it that are done
+  std::size_t moved_ = 0;   // of all ranges
 };
 
 }  // namespace stormo::server

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -53,6 +54,12 @@ std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payloa
   }
   wake();
   return call;
+}
+
+Status DataLink::wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return call->is_done || call->arrived >= bytes; });
+  return call->is_done ? call->status : Status();
 }
 
 Result<std::string> DataLink::finish(const std::shared_ptr<DataCall>& call) {
@@ -203,6 +210,9 @@ Status DataLink::receive_replies() {
     while (reply_->code == Code::kOk && !call->sink.done()) {
       STORMO_ASSIGN_OR_RETURN(const bool has_received, call->sink.receive(socket_.get()));
       if (!has_received) return {};
+      const std::lock_guard lock(mutex_);
+      call->arrived = std::max(call->arrived, call->sink.moved());
+      changed_.notify_all();
     }
     complete(*reply_);
     reply_.reset();

@@ -27,6 +27,7 @@ struct DataCall {
   ByteRanges sink;     ///< gets the payload of a reply that is OK; borrowed likewise
   // guarded by the link, until done:
   bool is_done = false;
+  std::size_t arrived = 0;  ///< bytes in `sink` that will not change
   Status status;
   std::string body;
 };
@@ -46,6 +47,9 @@ class DataLink {
   /// Gives a request a number and sends it; does not block.
   std::shared_ptr<DataCall> start(DataRequest request, ByteRanges payload = {},
                                   ByteRanges sink = {});
+  /// Blocks until so many bytes of the reply's payload have arrived. A reply that is repeated,
+  /// after a connection has broken, has the same bytes.
+  Status wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes);
   /// Blocks until the reply; its result as bytes.
   Result<std::string> finish(const std::shared_ptr<DataCall>& call);
   Result<std::string> call(DataRequest request, ByteRanges payload = {}, ByteRanges sink = {}) {

@@ -98,7 +98,7 @@ bool is_of_coordinator(DataOp op) {
 
 bool is_harmless(DataOp op) {
   return op == DataOp::kLook || op == DataOp::kSave || op == DataOp::kState ||
-         op == DataOp::kTerms || op == DataOp::kLookAtLedger;
+         op == DataOp::kTerms || op == DataOp::kLookAtLedger || op == DataOp::kPart;
 }
 
 std::string encode(const DataRequest& r) {
@@ -112,16 +112,17 @@ std::string encode(const DataRequest& r) {
 Result<DataRequest> decode_data_request(std::string_view head) {
   Reader in(head);
   DataRequest r;
-  in.upto(r.op, DataOp::kAdvance)(r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale,
-                                  r.weight, r.loss_sum, r.portion, r.batch, r.updates, r.given,
-                                  r.terms.first_step, r.terms.steps, r.terms.first_sample,
-                                  r.terms.by_speed, r.terms.portions, r.outcome.loss_sum,
-                                  r.outcome.samples, r.program, r.worker, r.origin, r.result);
+  in.upto(r.op, DataOp::kPart)(r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale,
+                               r.weight, r.loss_sum, r.portion, r.batch, r.updates, r.given,
+                               r.terms.first_step, r.terms.steps, r.terms.first_sample,
+                               r.terms.by_speed, r.terms.portions, r.outcome.loss_sum,
+                               r.outcome.samples, r.program, r.worker, r.origin, r.result);
   if (!in.done() || r.op < DataOp::kRead || r.patience_ns < -1 || r.portion < -1 ||
       r.portion >= protocol::kMaxPortions)
     return malformed("request");
   for (const char given : r.given) {
-    if (given != 0 && given != 1) return malformed("list of arrays");
+    const char most = r.op == DataOp::kPush ? 2 : 1;
+    if (given < 0 || given > most) return malformed("list of arrays");
   }
   return r;
 }

@@ -42,6 +42,7 @@ enum class DataOp : std::uint8_t {
   kComeBack = 18,  ///< to a backup: it is back
   kRun = 19,       ///< of a coordinator: a vector program
   kAdvance = 20,   ///< of a coordinator, about the ledger; count: step
+  kPart = 21,      ///< of a push that comes; payload: gradients of some pieces; count: its sequence
 };
 bool is_of_ledger(DataOp op);
 /// Only a coordinator may ask for it.
@@ -64,7 +65,8 @@ struct DataRequest {
   std::int32_t portion = -1;              ///< kPush
   std::uint64_t batch = 0;                ///< kPush
   std::int64_t updates = 0;               ///< kSet
-  std::string given;             ///< a byte for each array that the payload may have; 1: it has
+  /// A byte for each array that the payload may have; 1: it has. kPush: 2: a kPart had it.
+  std::string given;
   Ledger::Terms terms = {};      ///< kDeal
   Ledger::Outcome outcome = {};  ///< kNext
   std::string program = {};      ///< kRun

@@ -42,7 +42,13 @@ RemoteShard::~RemoteShard() { settle(); }
 
 void RemoteShard::settle() {
   if (read_) (void)link_->finish(std::exchange(read_, nullptr));
+  settle_parts();
   if (push_) (void)link_->finish(std::exchange(push_, nullptr));
+}
+
+void RemoteShard::settle_parts() {
+  for (const auto& part : parts_) (void)link_->finish(part);
+  parts_.clear();
 }
 
 DataRequest RemoteShard::request(DataOp op, Deadline by) const {
@@ -94,6 +100,14 @@ Result<Shard::View> RemoteShard::read(Deadline by) {
   return take_view(link_->finish(std::exchange(read_, nullptr)));
 }
 
+Result<const std::byte*> RemoteShard::arrival(std::size_t piece) {
+  begin_read(Deadline::never());
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i <= piece; ++i) bytes += pieces_[i].bytes();
+  STORMO_RETURN_IF_ERROR(link_->wait_for(read_, bytes));
+  return weights(piece);
+}
+
 Result<Shard::View> RemoteShard::look() {
   return take_view(link_->finish(start_view(request(DataOp::kLook))));
 }
@@ -126,6 +140,18 @@ Result<Shard::View> RemoteShard::save(
   return take_view(reply);
 }
 
+void RemoteShard::begin_part(const PushedGradient& gradient, std::span<const std::size_t> pieces) {
+  DataRequest asked = request(DataOp::kPart);
+  asked.count = gradient.sequence;
+  asked.given.assign(pieces_.size(), '\0');
+  for (const std::size_t i : pieces) asked.given[i] = '\1';
+  ByteRanges payload;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    if (asked.given[i] == '\1') payload.add(gradient.pieces[i], pieces_[i].bytes());
+  }
+  parts_.push_back(link_->start(std::move(asked), std::move(payload)));
+}
+
 void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
   if (push_ && push_->request.count == gradient.sequence) return;
   if (push_) (void)link_->finish(push_);  // of a call that did not follow
@@ -139,8 +165,9 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
   asked.batch = gradient.batch;
   ByteRanges payload;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    asked.given += gradient.pieces[i] == nullptr ? '\0' : '\1';
-    if (gradient.pieces[i] != nullptr) payload.add(gradient.pieces[i], pieces_[i].bytes());
+    const bool is_sent = !gradient.sent.empty() && gradient.sent[i] != 0;
+    asked.given += gradient.pieces[i] == nullptr ? '\0' : is_sent ? '\2' : '\1';
+    if (asked.given.back() == '\1') payload.add(gradient.pieces[i], pieces_[i].bytes());
   }
   push_ = link_->start(std::move(asked), std::move(payload));
 }
@@ -150,8 +177,16 @@ Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline
     return invalid_argument("rows are pushed to shards in the memory of this host only");
   }
   begin_push(gradient, by);
-  STORMO_ASSIGN_OR_RETURN(const std::string reply, link_->finish(std::exchange(push_, nullptr)));
-  return decode_pushed(reply);
+  settle_parts();
+  Result<std::string> reply = link_->finish(std::exchange(push_, nullptr));
+  if (reply.status().code() == Code::kNotFound) {  // the server has forgotten the parts
+    PushedGradient whole = gradient;
+    whole.sent = {};
+    begin_push(whole, by);
+    reply = link_->finish(std::exchange(push_, nullptr));
+  }
+  STORMO_RETURN_IF_ERROR(reply.status());
+  return decode_pushed(*reply);
 }
 
 // The new values come into the copy that is not in use: until they are all there, the worker's own

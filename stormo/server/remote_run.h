@@ -24,9 +24,12 @@ class RemoteShard final : public Shard {
   ~RemoteShard() override;
 
   const std::vector<ShardPiece>& pieces() const override { return pieces_; }
+  bool is_remote() const override { return true; }
   Status set(std::size_t piece, const PieceArrays& values) override;
   void begin_read(Deadline by) override;
   void begin_push(const PushedGradient& gradient, Deadline by) override;
+  void begin_part(const PushedGradient& gradient, std::span<const std::size_t> pieces) override;
+  Result<const std::byte*> arrival(std::size_t piece) override;
   Result<View> read(Deadline by) override;
   Result<View> look() override;
   Result<View> save(
@@ -45,6 +48,7 @@ class RemoteShard final : public Shard {
   std::byte* weights(std::size_t piece) const;
   /// Waits for what was begun, and forgets its result.
   void settle();
+  void settle_parts();
   /// The reply goes to the copy of the weights that is not in use.
   std::shared_ptr<DataCall> start_view(DataRequest request);
   Result<View> take_view(const Result<std::string>& reply);
@@ -55,8 +59,9 @@ class RemoteShard final : public Shard {
   std::vector<std::size_t> offsets_;  // of pieces in a copy
   std::size_t slots_, vectors_;       // numbers of arrays of each piece
   std::array<transport::MemoryFile, 2> copies_;
-  std::size_t next_copy_ = 0;              // the one that is not in use
-  std::shared_ptr<DataCall> read_, push_;  // begun
+  std::size_t next_copy_ = 0;                     // the one that is not in use
+  std::shared_ptr<DataCall> read_, push_;         // begun
+  std::vector<std::shared_ptr<DataCall>> parts_;  // of the next push
 };
 
 /// The ledger of a server whose memory is not mapped here, as RemoteShard.

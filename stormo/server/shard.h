@@ -28,6 +28,8 @@ struct PushedGradient {
   std::span<const void* const> pieces;
   /// By piece: its gradient in rows, if pieces has none; empty: no piece has one.
   std::span<const GradientRows> rows = {};
+  /// By piece: 1 if begin_part() has sent its gradient; empty: none was sent.
+  std::span<const char> sent = {};
   double lr = 0;
   double gradient_scale = 1;   ///< multiplies the gradient: clipping
   double weight = 1;           ///< in an average: the number of samples
@@ -44,6 +46,8 @@ class Shard {
   virtual ~Shard() = default;
 
   virtual const std::vector<ShardPiece>& pieces() const = 0;
+  /// Whether it lies behind a connection, so that calls that are begun early take less time.
+  virtual bool is_remote() const { return false; }
 
   /// Sets what of `values` is not null, and the number of updates. Before the first read of any
   /// worker, by one worker.
@@ -63,6 +67,16 @@ class Shard {
   /// fails. Other shards have nothing to do.
   virtual void begin_read(Deadline /*by*/ = Deadline::never()) {}
   virtual void begin_push(const PushedGradient& /*gradient*/, Deadline /*by*/ = Deadline::never()) {
+  }
+  /// Sends a part of the gradient of the next push: these pieces, none of them null. They must not
+  /// change until the push returns, or a later begin_part() or the push itself sends them again.
+  /// Does nothing unless is_remote().
+  virtual void begin_part(const PushedGradient& /*gradient*/,
+                          std::span<const std::size_t> /*pieces*/) {}
+  /// Of a read that was begun: blocks until the piece has arrived, and returns its first element.
+  /// Then call read(), too. kInvalidArgument unless is_remote().
+  virtual Result<const std::byte*> arrival(std::size_t /*piece*/) {
+    return invalid_argument("this shard is read at once");
   }
 
   /// Reads the current version, when the policy permits. Blocks until then, at most until `by`.

@@ -13,6 +13,12 @@ namespace {
 /// Number of a piece's arrays: weights, slots, vectors.
 std::size_t arrays_of(const SharedShard& shard) { return 1 + shard.slots() + shard.vectors(); }
 
+std::size_t bytes_of_pieces(const SharedShard& shard) {
+  std::size_t bytes = 0;
+  for (const ShardPiece& piece : shard.pieces()) bytes += aligned_bytes(piece);
+  return bytes;
+}
+
 /// One of them.
 std::byte*& array_of(PieceArrays& arrays, const SharedShard& shard, std::size_t number) {
   if (number == 0) return arrays.weights;
@@ -35,7 +41,14 @@ WorkerDeputy::WorkerDeputy(const HostedRun& run, int worker)
       shards_(
           run.shards_of(worker, ShardWait{.policy = {}, .status = [this] { return status_(); }})),
       ledger_(run.ledger_of(worker)),
-      answers_(shards_.size() + 1) {}
+      answers_(shards_.size() + 1),
+      parts_(shards_.size()) {
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    // without memory they are refused
+    auto memory = transport::MemoryFile::anonymous(bytes_of_pieces(*shards_[s]) + 1);
+    if (memory.ok()) parts_[s].memory = std::move(*memory);
+  }
+}
 
 bool WorkerDeputy::fits(const DataRequest& request) const {
   if (coordinates_ ? !is_of_coordinator(request.op) : is_command(request.op)) return false;
@@ -44,6 +57,8 @@ bool WorkerDeputy::fits(const DataRequest& request) const {
   const std::size_t pieces = shards_[request.shard]->pieces().size();
   switch (request.op) {
     case DataOp::kPush: return request.given.size() == pieces;
+    case DataOp::kPart:
+      return request.given.size() == pieces && parts_[request.shard].memory.data() != nullptr;
     case DataOp::kExchange: return request.given == std::string(pieces, '\1');
     case DataOp::kSet:
       return request.count < pieces && request.given.size() == arrays_of(shard(request));
@@ -55,12 +70,14 @@ bool WorkerDeputy::fits(const DataRequest& request) const {
 
 ByteRanges WorkerDeputy::payload_of(const DataRequest& request, std::byte* payload) const {
   ByteRanges ranges;
+  const bool is_part = request.op == DataOp::kPart;
+  if (is_part) payload = parts_[request.shard].memory.data();
   for (std::size_t i = 0; i < request.given.size(); ++i) {
     const ShardPiece& piece =
         shard(request).pieces()[request.op == DataOp::kSet ? request.count : i];
-    if (request.given[i] == 0) continue;
-    ranges.add(payload, piece.bytes());
-    payload += aligned_bytes(piece);
+    const bool has = request.given[i] == 1;
+    if (has) ranges.add(payload, piece.bytes());
+    if (has || is_part) payload += aligned_bytes(piece);
   }
   return ranges;
 }
@@ -68,9 +85,7 @@ ByteRanges WorkerDeputy::payload_of(const DataRequest& request, std::byte* paylo
 std::size_t WorkerDeputy::largest_payload() const {
   std::size_t largest = 0;
   for (const auto& shard : shards_) {
-    std::size_t bytes = 0;
-    for (const ShardPiece& piece : shard->pieces()) bytes += aligned_bytes(piece);
-    largest = std::max(largest, bytes * arrays_of(*shard));
+    largest = std::max(largest, bytes_of_pieces(*shard) * arrays_of(*shard));
   }
   return largest;
 }
@@ -110,6 +125,7 @@ const WorkerDeputy::Answer& WorkerDeputy::keep(const DataRequest& request, Answe
 
 void WorkerDeputy::forget() {
   for (Answer& answer : answers_) answer = {};
+  for (Parts& parts : parts_) parts.has.clear();
 }
 
 Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std::byte* payload,
@@ -123,6 +139,7 @@ Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std:
       return encode(ViewHead{.version = answer.view->version, .commit = answer.view->commit});
     }
     case DataOp::kPush: return push(request, payload, by);
+    case DataOp::kPart: take_part(request); return std::string();
     case DataOp::kExchange: return exchange(request, payload, answer, by);
     case DataOp::kSave: return save(request, answer);
     case DataOp::kSet: STORMO_RETURN_IF_ERROR(set(request, payload)); return std::string();
@@ -143,14 +160,31 @@ Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std:
   }
 }
 
+/// Its gradients are where the push finds them.
+void WorkerDeputy::take_part(const DataRequest& request) {
+  Parts& parts = parts_[request.shard];
+  const std::size_t pieces = request.given.size();
+  if (parts.has.empty() || parts.sequence != request.count) parts.has.assign(pieces, 0);
+  parts.sequence = request.count;
+  for (std::size_t i = 0; i < pieces; ++i) parts.has[i] = parts.has[i] | request.given[i];
+}
+
 Result<std::string> WorkerDeputy::push(const DataRequest& request, const std::byte* payload,
                                        Deadline by) {
   const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  const Parts& parts = parts_[request.shard];
+  const bool has_parts = !parts.has.empty() && parts.sequence == request.count;
+  const std::byte* part = parts.memory.data();
   std::vector<const void*> gradients(pieces.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (request.given[i] == 0) continue;
-    gradients[i] = payload;
-    payload += aligned_bytes(pieces[i]);
+    const std::size_t bytes = aligned_bytes(pieces[i]);
+    const std::byte* sent_before = std::exchange(part, part + bytes);
+    if (request.given[i] == 1) gradients[i] = std::exchange(payload, payload + bytes);
+    if (request.given[i] != 2) continue;
+    if (!has_parts || parts.has[i] == 0) {
+      return Status(Code::kNotFound, "the server does not have the parts that were sent before");
+    }
+    gradients[i] = sent_before;
   }
   STORMO_ASSIGN_OR_RETURN(const Shard::Pushed pushed,
                           shard(request).push({.pieces = gradients,

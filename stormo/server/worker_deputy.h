@@ -45,6 +45,7 @@ class WorkerDeputy {
   /// Whether there is what the request is about.
   bool fits(const DataRequest& request) const;
   /// Where in `payload` the arrays of a request that fits lie: each at a multiple of a cache line.
+  /// Those of a kPart lie here, where the push finds them.
   ByteRanges payload_of(const DataRequest& request, std::byte* payload) const;
   /// Bytes of the largest payload.
   std::size_t largest_payload() const;
@@ -61,7 +62,7 @@ class WorkerDeputy {
   /// The answer that was kept of this request; null if it has to be executed.
   const Answer* answer_to(const DataRequest& request) const;
   const Answer& keep(const DataRequest& request, Answer answer);
-  /// What the worker has read is not there any more.
+  /// What the worker has read is not there any more, nor are parts of a push.
   void forget();
 
  private:
@@ -72,6 +73,13 @@ class WorkerDeputy {
   Status set(const DataRequest& request, const std::byte* payload);
   Result<std::string> ask_ledger(const DataRequest& request, Deadline by);
   std::size_t slot_of(const DataRequest& request) const;
+  /// Of gradients that came before their push.
+  struct Parts {
+    transport::MemoryFile memory;  // a place for each piece
+    std::uint64_t sequence = 0;    // of the push
+    std::string has = {};          // by piece: 1 if its gradient is here
+  };
+  void take_part(const DataRequest& request);
   SharedShard& shard(const DataRequest& request) const { return *shards_[request.shard]; }
 
   bool coordinates_;
@@ -79,6 +87,7 @@ class WorkerDeputy {
   std::vector<std::unique_ptr<SharedShard>> shards_;
   std::unique_ptr<SharedLedger> ledger_;  // null: another server has it
   std::vector<Answer> answers_;           // the last of each shard, then of the ledger
+  std::vector<Parts> parts_;              // by shard
 };
 
 }  // namespace stormo::server

@@ -38,7 +38,7 @@ class WorkerSession {
     /// Server (s + 1) % servers.size() has a copy of all that server s holds, so that the run
     /// survives the loss of a server. Needs two servers. Workers send then, also on one host.
     bool backups = false;
-    int hosts = 1;  ///< of the workers, for reports
+    int hosts = 1;  ///< with workers or servers
     /// Gets a line when others are missing: "waits for ...". Called by a thread of the session, or
     /// in connect(). May be empty.
     std::function<void(const std::string&)> on_event = {};

@@ -120,6 +120,11 @@ TEST(ServerMessage, WhatACoordinatorSaysComesBackFromBytesUnchanged) {
   EXPECT_EQ(decode_data_request(request).take_or_throw().portion, 511);
   request = encode(DataRequest{.op = DataOp::kPush, .portion = protocol::kMaxPortions});
   EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
+  // a part holds what it has, a push may name what was sent before
+  for (const auto& [op, fits] : {std::pair(DataOp::kPush, true), std::pair(DataOp::kPart, false)}) {
+    request = encode(DataRequest{.op = op, .given = "\1\2"});
+    EXPECT_EQ(decode_data_request(request).ok(), fits);
+  }
 }
 
 TEST(ControlConnection, WhoDoesNotReadIsCutOff) {
@@ -152,7 +157,7 @@ TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {
   EXPECT_EQ(decode_server_news(news).status().code(), Code::kCorrupt);
   EXPECT_EQ(decode_server_news("").status().code(), Code::kCorrupt);
   std::string request = encode(DataRequest{});
-  request[0] = static_cast<char>(static_cast<int>(DataOp::kAdvance) + 1);
+  request[0] = static_cast<char>(static_cast<int>(DataOp::kPart) + 1);
   EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
 }
 

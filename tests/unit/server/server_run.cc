@@ -154,7 +154,15 @@ Result<Shard::Pushed> Worker::push(std::size_t shard, std::uint64_t sequence, do
                                    Deadline by) {
   const std::vector<double> ones(static_cast<std::size_t>(kShardElements), 1);
   const std::vector<const void*> pieces(shards[shard]->pieces().size(), ones.data());
-  return shards[shard]->push({.pieces = pieces, .lr = lr, .sequence = sequence}, by);
+  PushedGradient gradient{.pieces = pieces, .lr = lr, .sequence = sequence};
+  const std::vector<char> sent(pieces.size(), 1);
+  if (sequence % 2 == 1) {
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      shards[shard]->begin_part(gradient, std::span(&i, 1));
+    }
+    gradient.sent = sent;
+  }
+  return shards[shard]->push(gradient, by);
 }
 
 double Worker::value(std::size_t shard) {

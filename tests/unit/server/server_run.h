@@ -91,7 +91,7 @@ struct Worker {
 
   /// Connects and takes its place; the chief opens the run. Throws.
   static Worker begin(const WorkerSession::Options& options, const RunTerms& terms);
-  /// Pushes a gradient of ones to a shard.
+  /// Pushes a gradient of ones to a shard, every second one in parts.
   Result<Shard::Pushed> push(std::size_t shard, std::uint64_t sequence, double lr = 1,
                              Deadline by = Deadline::after(std::chrono::seconds(10)));
   /// The first value of a shard, if all elements of the first piece are equal; else throws.

@@ -228,6 +228,71 @@ TEST_P(Conformance, CallsThatWereBegunAreFinished) {
   EXPECT_EQ(shards.of(0).state().take_or_throw().version, 10u);
 }
 
+bool is_remote(Location at) { return at == Location::kRemote || at == Location::kWithBackup; }
+
+/// The weights of piece 1 are small: seven elements.
+double second(const Shard::View& view) { return *reinterpret_cast<const double*>(view.pieces[1]); }
+
+// Where nothing is sent before, the gradients that the push has count.
+TEST_P(Conformance, APushTakesThePartsThatWereSentBefore) {
+  Shards shards(GetParam(), Kind::kAsync);
+  Shard& shard = shards.of(0);
+  EXPECT_EQ(shard.is_remote(), is_remote(GetParam()));
+  Values large(static_cast<std::size_t>(kShardElements), 1), small(7, 1);
+  const void* pieces[] = {large.data(), small.data()};
+  const char sent[] = {1, 0};
+  double v = 0, w = 0;
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    const std::size_t first = 0;
+    const double part = 1 + static_cast<double>(step);
+    large.assign(large.size(), part);
+    shard.begin_part({.pieces = pieces, .sequence = step}, std::span(&first, 1));
+    (void)shard.state().take_or_throw();  // a reply comes after those to earlier requests
+    large.assign(large.size(), 100);
+    const PushedGradient gradient{.pieces = pieces, .sent = sent, .lr = 1, .sequence = step};
+    EXPECT_EQ(shard.push(gradient, Deadline::never()).take_or_throw().decision.action,
+              PushAction::kUpdate);
+    w -= v = 0.5 * v + (is_remote(GetParam()) ? part : 100);
+    const auto view = shards.of(1).read().take_or_throw();
+    EXPECT_EQ(Shards::first(view), w);
+    EXPECT_EQ(second(view), step == 0 ? -1 : -2.5);
+  }
+}
+
+// Of another push, or of one whose server knows nothing of it: then all of it is sent.
+TEST_P(Conformance, PartsThatAreMissingAreSentAgain) {
+  Shards shards(GetParam(), Kind::kAsync);
+  Values large(static_cast<std::size_t>(kShardElements), 9), small(7, 1);
+  const void* pieces[] = {large.data(), small.data()};
+  const char sent[] = {1, 1};
+  const std::size_t both[] = {0, 1};
+  shards.of(0).begin_part({.pieces = pieces, .sequence = 5}, both);
+  (void)shards.of(0).state().take_or_throw();
+  large.assign(large.size(), 2);
+  const PushedGradient gradient{.pieces = pieces, .sent = sent, .lr = 1, .sequence = 0};
+  EXPECT_EQ(shards.of(0).push(gradient, Deadline::never()).take_or_throw().decision.action,
+            PushAction::kUpdate);
+  EXPECT_EQ(shards.read(1), -2);
+}
+
+TEST_P(Conformance, APieceIsReadWhenItHasArrived) {
+  Shards shards(GetParam(), Kind::kAsync);
+  (void)shards.push(1, 0, 3).take_or_throw();
+  Shard& shard = shards.of(0);
+  shard.begin_read(Deadline::never());
+  const auto first = shard.arrival(0);
+  if (!is_remote(GetParam())) {
+    EXPECT_EQ(first.status().code(), Code::kInvalidArgument);
+    return;
+  }
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(*reinterpret_cast<const double*>(*first), -3);
+  const std::byte* later = shard.arrival(1).take_or_throw();
+  const auto view = shard.read().take_or_throw();
+  EXPECT_EQ(view.pieces, (std::vector<const std::byte*>{*first, later}));
+  EXPECT_EQ(Shards::first(view), -3);
+}
+
 /// Without a server there is no session; shared_ledger_test has that ledger.
 class LedgerConformance : public testing::TestWithParam<Location> {};
 INSTANTIATE_TEST_SUITE_P(All, LedgerConformance,
