@@ -89,7 +89,39 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   return out;
 }
 
+/// An exchange of all parameters as asynchronous ones of the segments, those first that are needed
+/// or complete first.
+std::vector<Action> by_segments(const plan::ModelShape& model, const Action& exchange) {
+  std::vector<Action> out;
+  for (int s = 0; const plan::SegmentShape& segment : model.segments) {
+    const plan::Range own = parameters_of(model, {s, s});
+    ++s;
+    if (std::ranges::none_of(segment.parameters, &plan::ParameterShape::trainable)) continue;
+    out.push_back(exchange);
+    out.back().range = own;
+    out.back().asynchronous = true;
+  }
+  if (exchange.kind == ActionKind::kPush) std::ranges::reverse(out);
+  return out;
+}
+
+plan::StepPlan overlap(const plan::StepPlan& in) {
+  plan::StepPlan out = in;
+  out.strategy += "+overlap_exchange";
+  out.actions.clear();
+  for (const Action& a : in.actions) {
+    const bool exchanges = a.kind == ActionKind::kPull || a.kind == ActionKind::kPush;
+    const std::vector<Action> parts = exchanges ? by_segments(in.model, a) : std::vector{a};
+    out.actions.insert(out.actions.end(), parts.begin(), parts.end());
+  }
+  return out;
+}
+
 }  // namespace
+
+Pass overlap_exchange() {
+  return [](const plan::StepPlan& in) -> Result<plan::StepPlan> { return overlap(in); };
+}
 
 Pass parameter_server(int workers, Exchange every, int ranks) {
   return [=](const plan::StepPlan& in) { return serve(in, workers, every, ranks); };

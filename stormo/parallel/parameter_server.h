@@ -29,4 +29,9 @@ struct Exchange {
 /// on the end of the step.
 Pass parameter_server(int workers, Exchange every = {}, int ranks = 1);
 
+/// After parameter_server(), for servers behind connections: the pull and the push become
+/// asynchronous ones of each segment, which overlap with computing. A segment waits for its own
+/// parameters only, and its gradients are sent when they are complete. Goes with by_segment().
+Pass overlap_exchange();
+
 }  // namespace stormo::parallel

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/parallel/bucket.h>
+#include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/context_parallel.h>
 #include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
@@ -313,6 +314,10 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (strategy.kind == Kind::kParameterServer) {
     passes.push_back(parameter_server(shape.ranks / strategy.worker_ranks, strategy.exchange,
                                       strategy.worker_ranks));
+    if (step.overlap_exchange && strategy.exchange.every_step() && strategy.worker_ranks == 1) {
+      passes.push_back(by_segment());
+      passes.push_back(overlap_exchange());
+    }
   } else if (strategy.kind == Kind::kElasticAveraging) {
     passes.push_back(elastic_averaging(shape.ranks, strategy.period));
   } else if (const auto replica = static_cast<int>(ranks_of_replica(strategy)); replica > 1) {

@@ -90,6 +90,7 @@ struct StepOptions {
   bool trust_ratios = false;      ///< the update rule needs norms of whole parameters
   int prefetch = 0;               ///< see Sharding
   bool recompute = false;         ///< see recompute()
+  bool overlap_exchange = false;  ///< servers are behind connections, see overlap_exchange()
   std::int64_t bucket_bytes = 0;  ///< > 0: buckets of replicas, see bucket()
 };
 

@@ -366,7 +366,8 @@ bool may_take_axes(ActionKind kind) {
 }
 bool may_be_asynchronous(ActionKind kind) {
   return kind == ActionKind::kCount || kind == ActionKind::kAllGather ||
-         kind == ActionKind::kAllReduce || kind == ActionKind::kReduceScatter;
+         kind == ActionKind::kAllReduce || kind == ActionKind::kReduceScatter ||
+         kind == ActionKind::kPull || kind == ActionKind::kPush;
 }
 
 bool may_be_delayed(const Action& a) {

@@ -101,7 +101,7 @@ class Walk {
         start(group, times_.barrier, /*asynchronous=*/false);
       }
     }
-    if (const std::int64_t bytes = server_bytes(plan_, a); bytes > 0) exchange(bytes);
+    if (const std::int64_t bytes = server_bytes(plan_, a); bytes > 0) exchange(a, bytes);
     for (const Crossing& e : crossings_of(plan_, a, sizes_)) exchange(e);
     for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them
@@ -213,8 +213,8 @@ class Walk {
   /// its gradients are there.
   bool is_early() const {
     const Action& a = plan_.actions[action_];
-    return a.kind == ActionKind::kAllReduce && a.asynchronous &&
-           !scattered_.contains({a.range.first, a.range.last});
+    const bool sends = a.kind == ActionKind::kAllReduce || a.kind == ActionKind::kPush;
+    return sends && a.asynchronous && !scattered_.contains({a.range.first, a.range.last});
   }
 
   double gradients_there(std::size_t rank) const {
@@ -258,14 +258,20 @@ class Walk {
   }
 
   /// A pull or push: each worker by itself, with its first rank.
-  void exchange(std::int64_t bytes) {
+  void exchange(const Action& a, std::int64_t bytes) {
     const plan::Link& link = times_.servers;
     const double seconds = link.latency_s + static_cast<double>(bytes) * link.seconds_per_byte;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       if (worker_part(plan_.mesh, static_cast<Rank>(r)).index > 0) continue;
-      const double begin = std::max(ranks_[r].compute, ranks_[r].communication);
+      const double ready = is_early() ? gradients_there(r) : ranks_[r].compute;
+      const double begin = std::max(ready, ranks_[r].communication);
       record(r, Lane::kCommunication, begin, begin + seconds);
-      ranks_[r] = {.compute = begin + seconds, .communication = begin + seconds};
+      ranks_[r].communication = begin + seconds;
+      if (a.asynchronous) {
+        arrive(r, begin + seconds);
+      } else {
+        ranks_[r].compute = begin + seconds;
+      }
     }
   }
 
@@ -287,7 +293,8 @@ class Walk {
   void arrive(std::size_t rank, double time) {
     const Action& a = plan_.actions[action_];
     if (a.kind == ActionKind::kCount) return;  // buckets follow it on their lane
-    Arrivals& under_way = a.kind == ActionKind::kAllGather ? gathers_ : reductions_;
+    const bool gathers = a.kind == ActionKind::kAllGather || a.kind == ActionKind::kPull;
+    Arrivals& under_way = gathers ? gathers_ : reductions_;
     std::vector<double>& arrivals = under_way[{a.range.first, a.range.last}];
     arrivals.resize(ranks_.size());
     arrivals[rank] = std::max(arrivals[rank], time);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <stormo/analysis/step/step_verify.h>
+#include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/context_parallel.h>
 #include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
@@ -76,6 +77,7 @@ std::vector<StepPlan> strategies() {
       {parameter_server(3)},
       {parameter_server(2, {.fetch = 4, .push = 2})},
       {parameter_server(2, {}, 2)},
+      {parameter_server(2), by_segment(), overlap_exchange()},
       {parameter_server(2, {.fetch = 4, .push = 2}, 3)},
       {parameter_averaging(2, 1)},
       {parameter_averaging(3, 8)},
