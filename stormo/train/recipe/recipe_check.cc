@@ -267,7 +267,8 @@ class RecipeCheck {
     belongs("strategy.stage", s.stage == Strategy().stage, {Kind::kFsdp});
     belongs("strategy.hybrid", s.hybrid == Strategy().hybrid, {Kind::kFsdp});
     belongs("strategy.overlap", train_.gradients.overlap == GradientOptions().overlap,
-            {Kind::kMirrored, Kind::kMultiWorkerMirrored, Kind::kDdp, Kind::kFsdp});
+            {Kind::kMirrored, Kind::kMultiWorkerMirrored, Kind::kDdp, Kind::kFsdp,
+             Kind::kParameterServer});
   }
 
   void check_server_processes() {

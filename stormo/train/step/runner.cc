@@ -330,8 +330,15 @@ Status Runner::exchange(const Action& action) {
   return parts_.store.perform(action, weight());
 }
 
+// All pushes or averages of a step are of the same samples.
 double Runner::weight_of_exchange() {
-  return static_cast<double>(std::exchange(samples_since_exchange_, 0));
+  const auto samples = static_cast<double>(samples_since_exchange_);
+  const auto next = plan_.actions.begin() + static_cast<std::ptrdiff_t>(current_) + 1;
+  const ActionKind kind = plan_.actions[current_].kind;
+  if (std::ranges::find(next, plan_.actions.end(), kind, &Action::kind) == plan_.actions.end()) {
+    samples_since_exchange_ = 0;
+  }
+  return samples;
 }
 
 Status Runner::update(const Action& action) {

@@ -186,6 +186,10 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
 }
 
 parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_loss, int hosts) {
+  // in one host workers map the memory of servers
+  const bool has_servers = options.session || options.servers.processes > 0;
+  const bool sends =
+      (options.session ? options.session->hosts() : hosts) > 1 || options.servers.backups;
   return {.micro_batches = static_cast<int>(std::min<std::int64_t>(options.micro_batches, INT_MAX)),
           .scale_loss = scale_loss,
           .clip = options.clip_norm > 0,
@@ -193,6 +197,7 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
           // inside one host there is no wire that works while cores compute
           .prefetch = options.gradients.overlap && hosts > 1 ? 1 : 0,
           .recompute = options.recompute,
+          .overlap_exchange = options.gradients.overlap && has_servers && sends,
           .bucket_bytes = options.gradients.bucket_bytes};
 }
 

@@ -178,22 +178,32 @@ Status ServedParameters::copy_values_to(server::Shard& shard, std::size_t number
 }
 
 void ServedParameters::show(std::span<const server::Shard::View> views) {
+  std::vector<const std::byte*> values;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    torch::Tensor parameter = parameters_[i].tensor;
-    const auto values = [&](const Slice& s) { return views[s.shard].pieces[s.piece]; };
-    if (!copies_[i].defined()) {
-      // nobody writes a version that is in use, nor does the module
-      parameter.set_data(torch::from_blob(const_cast<std::byte*>(values(slices_[i][0])),
-                                          parameter.sizes(),
-                                          parameter.options().requires_grad(false)));
-      continue;
-    }
-    for (const Slice& slice : slices_[i]) {
-      const ShardPiece& at = piece(slice);
-      std::memcpy(bytes_of(copies_[i]) + offset_of(at), values(slice), at.bytes());
-    }
-    parameter.set_data(copies_[i]);
+    values.clear();
+    for (const Slice& s : slices_[i]) values.push_back(views[s.shard].pieces[s.piece]);
+    show(i, values);
   }
+}
+
+void ServedParameters::show(std::size_t number, std::span<const std::byte* const> values) {
+  torch::Tensor parameter = parameters_[number].tensor;
+  const torch::Tensor& copy = copies_[number];
+  if (!copy.defined()) {
+    // nobody writes a version that is in use, nor does the module
+    parameter.set_data(torch::from_blob(const_cast<std::byte*>(values[0]), parameter.sizes(),
+                                        parameter.options().requires_grad(false)));
+    return;
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const ShardPiece& at = piece(slices_[number][i]);
+    std::memcpy(bytes_of(copy) + offset_of(at), values[i], at.bytes());
+  }
+  parameter.set_data(copy);
+}
+
+const void* ServedParameters::gradient_of(const Slice& slice, const torch::Tensor& gradient) const {
+  return bytes_of(gradient) + offset_of(piece(slice));
 }
 
 void ServedParameters::copy_all() {

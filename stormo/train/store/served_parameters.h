@@ -41,10 +41,20 @@ class ServedParameters {
   /// Gives a shard that was created the values that the module has.
   Status copy_values_to(server::Shard& shard, std::size_t number) const;
 
+  /// Where a part of a parameter lies.
+  struct Slice {
+    std::size_t shard = 0;
+    std::size_t piece = 0;  ///< of the shard
+  };
+  /// Of a parameter, in the order of its elements.
+  const std::vector<Slice>& slices(std::size_t parameter) const { return slices_[parameter]; }
+
   /// The module's parameters become the values of `views`, one of each shard: without a copy for
   /// those that lie on one shard, unless there are copies(). The views must stay valid as long as
   /// the values are used, but for copies.
   void show(std::span<const server::Shard::View> views);
+  /// The same for one parameter. `values`: the first elements of its slices.
+  void show(std::size_t parameter, std::span<const std::byte* const> values);
   /// The module gets copies of all its values, and show() changes these from now on.
   void copy_all();
   /// By parameter: its copy; undefined where the module shows a shard's memory.
@@ -62,16 +72,13 @@ class ServedParameters {
   /// The gradients that the module has now; contiguous, undefined where there are none. In place,
   /// those of tables are coalesced rows; all others are dense.
   std::vector<torch::Tensor> gradients() const;
+  /// The part of a dense gradient of its parameter that belongs to a slice.
+  const void* gradient_of(const Slice& slice, const torch::Tensor& gradient) const;
   /// The part of gradients() that belongs to a shard.
   GradientPieces gradient_pieces(std::size_t shard,
                                  const std::vector<torch::Tensor>& gradients) const;
 
  private:
-  /// Where a part of a parameter lies.
-  struct Slice {
-    std::size_t shard = 0;
-    std::size_t piece = 0;  // of the shard
-  };
   ServedParameters() = default;
   const server::ShardPiece& piece(const Slice& slice) const {
     return placed_[slice.shard][slice.piece];

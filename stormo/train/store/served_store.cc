@@ -52,6 +52,8 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
       optimizer_(optimizer, trainable_parameters(*module)),
       served_(ServedParameters::create(optimizer_.parameters(), options, workers_).take_or_throw()),
       sequence_(served_.shards()),
+      pull_(served_, shards_),
+      early_push_(served_, shards_, sequence_),
       versions_(served_.shards()) {
   if (!session_) create_shards();
   if (session_ && leads()) share_shards(std::move(facts));
@@ -159,8 +161,11 @@ Status ServedStore::check(const plan::StepPlan& plan) const {
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     if (a.kind == kPull || a.kind == kPush) {
-      if (a.range == all_parameters(plan.model)) continue;
-      return cannot(plan, i, "servers give and take all parameters at once");
+      if (a.asynchronous && (ranks_ != nullptr || served_.has_copies())) {
+        return cannot(plan, i, "a worker with copies of its own exchanges at once");
+      }
+      if (a.asynchronous || a.range == all_parameters(plan.model)) continue;
+      return cannot(plan, i, "servers give and take all parameters at once, or asynchronously");
     }
     if (ranks_ != nullptr && (a.kind == kCount || a.kind == kAllReduce)) {
       if (!a.asynchronous) continue;
@@ -177,12 +182,18 @@ Status ServedStore::check(const plan::StepPlan& plan) const {
 // Before the first step: what rank 0 has set and loaded is seen by all.
 void ServedStore::follow(const plan::StepPlan& plan) {
   if (reducer_) reducer_->follow(plan);
+  pull_.follow(plan);
+  last_push_ = {};
+  for (const plan::Action& a : plan.actions) {
+    if (a.kind == plan::ActionKind::kPush) last_push_ = a;
+  }
+  early_push_.follow(plan);
   if (!std::exchange(begun_, true)) throw_if_error(world_.barrier());
 }
 
 Status ServedStore::perform(const plan::Action& action, double weight) {
   if (action.kind != plan::ActionKind::kPull) return average_in_worker(action, weight);
-  if (leads()) STORMO_RETURN_IF_ERROR(pull());
+  if (leads()) STORMO_RETURN_IF_ERROR(pull(action.asynchronous));
   STORMO_RETURN_IF_ERROR(give_to_ranks());
   done(action);
   return {};
@@ -206,26 +217,46 @@ Status ServedStore::average_in_worker(const plan::Action& action, double weight)
   return {};
 }
 
-// All reads and pushes are begun before the first one is waited for: shards of other hosts then
-// work at the same time. What was begun is called, also when one fails.
-Status ServedStore::pull() {
-  for (const auto& shard : shards_) shard->begin_read();
-  Status outcome;
-  Views views;
-  for (const auto& shard : shards_) {
-    Result<server::Shard::View> view = shard->read();
-    if (!view.ok() && outcome.ok()) outcome = view.status();
-    if (!view.ok()) continue;
-    note(server::ShardEvent::Kind::kRead, views.size(), view->commit);
-    views.push_back(std::move(*view));
-  }
-  STORMO_RETURN_IF_ERROR(outcome);
-  for (std::size_t s = 0; s < views.size(); ++s) versions_[s] = views[s].version;
-  served_.show(views);
+// The first pull of a step begins that of all parameters.
+Status ServedStore::pull(bool asynchronous) {
+  const Status begun = pull_.under_way() ? Status() : pull_.begin();
+  if (begun.ok() && asynchronous) return {};
+  const Status finished = finish_pull();
+  return begun.ok() ? finished : begun;
+}
+
+Status ServedStore::make_readable(plan::Range segments) {
+  if (!pull_.under_way()) return {};
+  const TimePoint begun = std::chrono::steady_clock::now();
+  STORMO_RETURN_IF_ERROR(pull_.make_readable(segments));
+  if (sink() == nullptr) return {};
+  sink()->record({.lane = Lane::kWait,
+                  .name = "pull",
+                  .start = begun,
+                  .end = std::chrono::steady_clock::now()});
   return {};
 }
 
+Status ServedStore::finish_pull() {
+  if (!pull_.under_way()) return {};
+  STORMO_ASSIGN_OR_RETURN(const Views views, pull_.finish());
+  for (std::size_t s = 0; s < views.size(); ++s) {
+    note(server::ShardEvent::Kind::kRead, s, views[s].commit);
+    versions_[s] = views[s].version;
+  }
+  return {};
+}
+
+// An asynchronous push of some parameters is a part of what the last one completes.
+//
+// All pushes are begun before the first one is waited for: shards of other hosts then work at the
+// same time. What was begun is called, also when one fails.
 Status ServedStore::push(const plan::Action& action, const StepRate& rate, double weight) {
+  if (action != last_push_) {
+    done(action);
+    return {};
+  }
+  STORMO_RETURN_IF_ERROR(finish_pull());
   lr_ = rate.lr;
   if (ranks_ != nullptr) weight = std::exchange(weight_, 0);
   const bool sums = served_.has_copies();
@@ -237,6 +268,7 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
   for (std::size_t s = 0; s < count; ++s) {
     pushes.push_back({.pieces = pieces[s].dense,
                       .rows = pieces[s].rows,
+                      .sent = early_push_.sent(s),
                       .lr = rate.lr,
                       .gradient_scale = sums ? 1 : rate.gradient_scale,
                       .weight = weight,
@@ -286,6 +318,7 @@ Status ServedStore::update(const ParameterRange& /*range*/, const StepRate& rate
 
 void ServedStore::zero_grad() {
   if (reducer_) reducer_->next_pass();
+  early_push_.next_pass();
   ParameterStore::zero_grad();
 }
 
@@ -389,6 +422,7 @@ Status ServedStore::leave() {
 }
 
 Status ServedStore::join() {
+  pull_.abandon();
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     STORMO_ASSIGN_OR_RETURN(const server::Shard::Joined joined, shards_[s]->join());
     sequence_[s] = joined.sequence;

@@ -18,6 +18,8 @@
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/reduction/gradient_reducer.h>
+#include <stormo/train/store/early_pull.h>
+#include <stormo/train/store/early_push.h>
 #include <stormo/train/store/local_copy.h>
 #include <stormo/train/store/served_parameters.h>
 #include <stormo/train/world/axis_groups.h>
@@ -30,6 +32,8 @@ namespace stormo::train {
 /// parameters look at the current version of each shard, without a copy; a parameter that lies on
 /// several shards is copied together. A push updates the shards one after the other, each rank from
 /// another one on, as the policy of the run decides. There are no collectives of workers in a step.
+/// Shards behind connections send and receive while the worker computes, where the plan has
+/// asynchronous pulls and pushes.
 /// If a pull or push is not for every step, a worker has a LocalCopy instead, and pushes the sums
 /// of its gradients.
 ///
@@ -51,7 +55,9 @@ class ServedStore : public ParameterStore {
 
   Status check(const plan::StepPlan& plan) const override;
   void follow(const plan::StepPlan& plan) override;
+  void begin_backward(bool last) override { early_push_.begin_backward(last); }
   Status perform(const plan::Action& action, double weight) override;
+  Status make_readable(plan::Range segments) override;
   Result<double> gradient_norm() override { return optimizer_.gradient_norm(); }
   Status push(const plan::Action& action, const StepRate& rate, double weight) override;
   Status update(const ParameterRange& range, const StepRate& rate) override;
@@ -92,7 +98,8 @@ class ServedStore : public ParameterStore {
 
  private:
   bool leads() const { return place_.index == 0; }
-  Status pull();
+  Status pull(bool asynchronous);
+  Status finish_pull();
   Status average_in_worker(const plan::Action& action, double weight);
   Status give_to_ranks();
   void create_shards();
@@ -102,6 +109,9 @@ class ServedStore : public ParameterStore {
             TimePoint at = std::chrono::steady_clock::now());
   void record_push(std::size_t shard, const protocol::PushDecision& decision, TimePoint begun);
 
+  EarlyPull pull_;
+  EarlyPush early_push_;
+  plan::Action last_push_;          // of a step
   std::vector<std::byte*> memory_;  // of shards, on the rank that allocated it
   std::optional<server::ShardRecorder> recorder_;
   Status record_status_;
