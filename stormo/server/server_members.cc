@@ -140,7 +140,7 @@ void ServerMembers::lose(int worker, Member& member, const std::string& why) {
   member.is_leaving = true;
   member.is_buried = false;
   take_out(worker, member);
-  event(fmt::format("worker {} was lost: {}", worker, why));
+  if (!member.is_refused) event(fmt::format("worker {} was lost: {}", worker, why));
 }
 
 /// What is left to do for a worker that is lost: it leaves the shards, and when its process has

@@ -31,6 +31,7 @@ class ServerMembers {
     std::optional<transport::PeerProcess> process = {};  ///< if it is on this host
     bool is_leaving = false;                             ///< lost, but not yet out of all shards
     bool is_buried = false;
+    bool is_refused = false;                       ///< it was told why, and will end
     std::optional<std::uint32_t> asks_terms = {};  ///< id of a request that waits for the chief
     std::string terms = {};                        ///< of this request
     /// By part that the server holds, if it does not map the memory; the last: the coordinator.

@@ -428,6 +428,10 @@ void PollingShardServer::answer_waiting() {
     if (!member.asks_terms) continue;
     const Result<std::string> answer = shards_for(member);
     if (answer.ok() && !opened_) continue;
+    if (!answer.ok()) {
+      member.is_refused = true;
+      event(fmt::format("refused worker {}: {}", worker, answer.status().message()));
+    }
     if (Connection* c = connection_of(worker)) reply(*c, *member.asks_terms, answer);
     member.asks_terms.reset();
   }

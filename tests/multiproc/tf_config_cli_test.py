@@ -195,8 +195,12 @@ class TfConfigTest(TrainTest):
                 for name in names:
                     self.assertIn(name, err)
                 out, err = first.communicate(timeout=DEADLINE_S)
-                server.communicate(timeout=DEADLINE_S)
+                _, told = server.communicate(timeout=DEADLINE_S)
                 self.assertEqual((first.returncode, server.returncode), (0, 0), err)
+                refused = next(line for line in told.splitlines() if "refused worker 1: " in line)
+                for name in names:
+                    self.assertIn(name, refused)
+                self.assertNotIn("worker 1 was lost", told)
                 counts = [worker["gradients"] for worker in json.loads(out.splitlines()[-1])["staleness"]]
                 self.assertEqual(counts, [2 * 24, 0], "the servers took nothing of it, and the first does its steps")
 
