@@ -51,11 +51,26 @@ std::int64_t rounds_until(const strads::RoundsRun& run, std::int64_t updates) {
          std::max<std::int64_t>(static_cast<std::int64_t>(std::ceil(missing / of_a_round)), 1);
 }
 
+/// kInterrupted when the run is to end.
+Status go_on_to(strads::RoundsRun& run, const StradsLoop& loop, std::int64_t rounds) {
+  constexpr std::int64_t kLook = 16;  // a look costs a collective
+  const bool in_parts =
+      loop.stops && loop.simulated == nullptr && run.scheduler().options().depth == 0;
+  do {
+    const std::int64_t done = run.scheduler().rounds_done();
+    STORMO_RETURN_IF_ERROR(run.go_on(in_parts ? std::min(done + kLook, rounds) : rounds));
+    if (!loop.stops) continue;
+    STORMO_ASSIGN_OR_RETURN(const bool stops, loop.stops());
+    if (stops) return Status(Code::kInterrupted, "told to stop");
+  } while (run.scheduler().rounds_done() < rounds);
+  return {};
+}
+
 /// Until the next judgement.
 Status go_on(strads::RoundsRun& run, const StradsLoop& loop) {
   const std::int64_t done = run.scheduler().rounds_done();
   if (loop.every > 0) {  // counted from the first round, also of a run that goes on
-    return run.go_on(done + std::min(loop.every - done % loop.every, loop.rounds - done));
+    return go_on_to(run, loop, done + std::min(loop.every - done % loop.every, loop.rounds - done));
   }
   constexpr std::int64_t kDrains = 20;  // a drain lets `depth` rounds go on without others
   const int depth = run.scheduler().options().depth;
@@ -63,7 +78,7 @@ Status go_on(strads::RoundsRun& run, const StradsLoop& loop) {
   const std::int64_t updates = run.updates() + loop.updates;
   while (run.updates() < updates && run.scheduler().rounds_done() < loop.rounds) {
     const std::int64_t next = std::max(rounds_until(run, updates), least);
-    STORMO_RETURN_IF_ERROR(run.go_on(std::min(next, loop.rounds)));
+    STORMO_RETURN_IF_ERROR(go_on_to(run, loop, std::min(next, loop.rounds)));
   }
   return {};
 }
@@ -175,7 +190,9 @@ Result<bool> run_strads_loop(strads::RoundsRun& run, const StradsLoop& loop) {
   std::string_view why;
   while (why.empty()) {
     reporter.row(judged, spent);
-    STORMO_RETURN_IF_ERROR(go_on(run, loop, spent));
+    const Status went_on = go_on(run, loop, spent);
+    if (went_on.code() == Code::kInterrupted) STORMO_RETURN_IF_ERROR(loop.judged(/*last=*/true));
+    STORMO_RETURN_IF_ERROR(went_on);
     STORMO_ASSIGN_OR_RETURN(judged, run.judge());
     // equal on all ranks, so they end together
     if (!(judged.objective <= kDiverged * first)) {

@@ -30,6 +30,10 @@ struct StradsLoop {
   std::function<Result<std::uint64_t>()> values_hash;
   /// Called after each judgement but the first one, unless the updates diverge. A collective.
   std::function<Status(bool last)> judged = [](bool) { return Status(); };
+  /// Whether to end now: then judged(true) is called, and the run is kInterrupted. Asked before
+  /// each judgement and, where that changes nothing (real time, depth 0), every few rounds. A
+  /// collective; null: never.
+  std::function<Result<bool>()> stops = nullptr;
   /// What the end says besides, by name, such as {"test_loss", 0.1}; a collective.
   std::function<Result<StradsFigures>()> figures = [] { return StradsFigures(); };
 };

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -22,6 +23,7 @@
 #include <stormo/train/failure.h>
 #include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/run_facts.h>
+#include <stormo/train/run/stop_signal.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/world/init.h>
 
@@ -122,9 +124,10 @@ Result<protocol::Scheduler> scheduler_of(const StradsTrainArguments& a, const Wo
 class Saving {
  public:
   Saving(comm::Communicator& world, const StradsTrainArguments& a, const SoundTraining& run)
-      : every_(run.recipe.train.checkpoint.every) {
+      : world_(world), every_(run.recipe.train.checkpoint.every) {
     if (run.recipe.train.checkpoint.directory.empty()) return;
     checkpoint_.emplace(world, *run.task.module, checkpoint_options(a, run));
+    signals_.emplace();
   }
 
   /// A collective; see BlockCheckpoint.
@@ -152,11 +155,29 @@ class Saving {
   /// The newest checkpoint of this process; empty: none.
   const std::string& last_saved() const { return last_saved_; }
 
+  /// Where there is no folder, signals end the process.
+  bool notes_signals() const { return signals_.has_value(); }
+  /// A collective: whether a rank was told to stop.
+  Result<bool> is_told_to_stop() {
+    int told = train::StopSignal::received();
+    if (told == 0 && train::StopSignal::take_usr1()) told = SIGUSR1;
+    std::int64_t mine = told;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
+    STORMO_RETURN_IF_ERROR(world_.all_gather({&mine, 1, DType::kInt64}, all));
+    signal_ = static_cast<int>(std::ranges::max(all));
+    return signal_ != 0;
+  }
+  /// By which the run was stopped; 0: by none.
+  int signal() const { return signal_; }
+
  private:
+  comm::Communicator& world_;
   std::int64_t every_;
   std::optional<train::BlockCheckpoint> checkpoint_;
   std::int64_t saved_rounds_ = 0;
   std::string last_saved_;
+  std::optional<train::StopSignal> signals_;
+  int signal_ = 0;
 };
 
 void print_heading(const StradsTrainArguments& a, const SoundTraining& run, Workers& workers,
@@ -224,6 +245,7 @@ Result<bool> train_blocks(comm::Communicator& world, const StradsTrainArguments&
   if (state) run->count_from(state->updates, state->order_hash);
   const auto pairs = conflicts ? conflicts->all_pairs() : std::vector<protocol::Conflicts::Pair>();
   loop.judged = [&](bool last) { return saving.judged(*run, first, pairs, last); };
+  if (saving.notes_signals()) loop.stops = [&] { return saving.is_told_to_stop(); };
   loop.values_hash = [&]() -> Result<std::uint64_t> {
     return std::stoull(train::weights_hash(train::named_state(*sound.task.module)), nullptr, 16);
   };
@@ -280,6 +302,12 @@ int run_in(World& world, const StradsTrainArguments& a, const train::ParsedRecip
   }
   Saving saving(group, a, *sound);
   const Result<bool> converges = train_blocks(group, a, *sound, saving);
+  if (converges.status().code() == Code::kInterrupted) {
+    if (group.rank() == 0) {
+      fmt::print(stderr, "{}\n", how_to_continue(saving.last_saved(), "strads train"));
+    }
+    return 128 + saving.signal();
+  }
   if (!converges.ok()) return end_with(converges.status(), group, saving.last_saved(), launched);
   return *converges ? kExitOk : kExitFailed;
 }

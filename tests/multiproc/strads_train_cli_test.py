@@ -5,6 +5,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import shutil
+import signal
 
 from train_cli import DEADLINE_S, TrainTest, main
 
@@ -132,6 +133,22 @@ class StradsTrainTest(TrainTest):
         self.assertGreaterEqual(rounds, 5)
         until = ("--rounds", str(rounds + 10), "-n", "2", "--every", "5")
         self.assertEqual(self.end_of(*until, *SAVED, "--resume"), self.end_of(*until))
+
+    def test_a_signal_saves_and_the_run_goes_on_bit_by_bit(self):
+        # of a whole pass between two judgements, or to the next one
+        for flags in (("-n", "2", "--every", "100000"), ("--every", "100000"),
+                      ("-n", "2", "--depth", "2", "--every", "6")):
+            run = self.start_blocks(*flags, "--rounds", "1000000", "--round", "5", "--overwrite", *SAVED)
+            self.assertEqual(json.loads(run.stdout.readline())["rounds"], 0)
+            run.send_signal(signal.SIGTERM)
+            out, err = run.communicate(timeout=DEADLINE_S)
+            self.assertEqual(run.returncode, 143, err)
+            self.assertNotIn('"end"', out)
+            self.assertIn("the run can go on from", err)
+            rounds = json.loads((self.folder / "run" / "latest" / "manifest.json").read_text())["step"]
+            self.assertGreater(rounds, 0)
+            until = (*flags, "--rounds", str(rounds + 12), "--round", "5")
+            self.assertEqual(self.end_of(*until, *SAVED, "--resume"), self.end_of(*until), flags)
 
     def test_it_learns(self):
         """The class is the bright row of an image: all of it can be learned."""
