@@ -44,10 +44,15 @@ Deadline for_next_answer(Deadline by) {
 }
 
 /// What start() posted of a rank's process. Every rank has posted it before it is in an operation:
-/// the deadline is for a Store that answers late.
-json process_of(transport::StoreClient& store, Rank rank, Deadline by) {
-  const auto process = store.get(process_key(rank), for_next_answer(by));
-  return process.ok() ? json::parse(*process, nullptr, /*allow_exceptions=*/false) : json();
+/// the deadline is for a Store that answers late. Each is asked for once: it never changes.
+json process_of(transport::StoreClient& store, std::map<Rank, std::string>& known, Rank rank,
+                Deadline by) {
+  if (!known.contains(rank)) {
+    auto process = store.get(process_key(rank), for_next_answer(by));
+    if (!process.ok()) return {};
+    known.emplace(rank, std::move(*process));
+  }
+  return json::parse(known.at(rank), nullptr, /*allow_exceptions=*/false);
 }
 
 }  // namespace
@@ -221,7 +226,7 @@ std::vector<protocol::RankReport> StallWatch::ask(const Inquiry& inquiry,
                    {"look_at", json::array()}};
   const Deadline processes_by = Deadline::after(kStoreCall);
   for (const Rank rank : inquiry.look_at) {
-    json about = process_of(store_, rank, processes_by);
+    json about = process_of(store_, processes_, rank, processes_by);
     if (!about.is_object()) continue;
     about["rank"] = rank;
     question["look_at"].push_back(std::move(about));
@@ -259,7 +264,7 @@ void StallWatch::find_silent(std::vector<protocol::RankReport>& reports) {
   const Deadline processes_by = Deadline::after(kStoreCall);
   for (const Rank silent : inquiry.look_at) {
     protocol::RankReport& report = reports[static_cast<std::size_t>(silent)];
-    const json process = process_of(store_, silent, processes_by);
+    const json process = process_of(store_, processes_, silent, processes_by);
     report.identity = fmt::format("rank {}", silent);
     if (process.is_object()) report.identity = process.value("identity", report.identity);
     for (const std::string& record : records) {

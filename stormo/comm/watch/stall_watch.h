@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -92,8 +93,9 @@ class StallWatch {
   std::unique_ptr<OperationLane> answers_;
   Work look_;
   Work answer_;
-  int num_inquiries_ = 0;  // looks_ only
-  bool ending_ = false;    // answers_ only
+  int num_inquiries_ = 0;                  // looks_ only
+  std::map<Rank, std::string> processes_;  // what the Store has said of them; looks_ only
+  bool ending_ = false;                    // answers_ only
 };
 
 }  // namespace stormo::comm

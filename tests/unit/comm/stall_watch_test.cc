@@ -4,6 +4,7 @@
 #include <stormo/comm/watch/stall_watch.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +25,7 @@ class LateStore final : public StoreClient {
   explicit LateStore(std::unique_ptr<StoreClient> store) : store_(std::move(store)) {}
 
   Result<std::string> get(std::string_view key, Deadline by) override {
+    if (key.starts_with("process/")) ++processes_;
     const Deadline late = Deadline::after(50ms);
     static_cast<void>(store_->get("never set", Deadline::at(std::min(late.when(), by.when()))));
     return store_->get(key, by);
@@ -55,8 +57,12 @@ class LateStore final : public StoreClient {
   Status goodbye(Deadline by) override { return store_->goodbye(by); }
   std::string local_address() const override { return store_->local_address(); }
 
+  /// How often it was asked for a process.
+  int processes() const { return processes_; }
+
  private:
   const std::unique_ptr<StoreClient> store_;
+  std::atomic<int> processes_ = 0;
 };
 
 /// A rank that waits in an operation.
@@ -75,6 +81,7 @@ class WaitingRank {
     static_cast<void>(store_.goodbye(Deadline::after(5s)));
   }
   StallWatch& watch() { return watch_; }
+  const LateStore& store() const { return store_; }
 
  private:
   const std::shared_ptr<Activities> activities_;
@@ -119,6 +126,7 @@ TEST(StallWatch, OneSilentRankMakesNoOtherSilentWhenTheStoreIsLate) {
   EXPECT_THAT(why, HasSubstr("rank 1 (test) does not answer"));
   EXPECT_THAT(why, HasSubstr("ranks 0, 2 wait in it"));
   EXPECT_THAT(why, HasSubstr("rank 1: its process is there"));
+  EXPECT_EQ(asks.store().processes(), 1);  // one is silent, and its process stays the same
 
   std::ifstream in(flight);
   const auto file = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
