@@ -100,7 +100,7 @@ struct ElasticOptions {
 /// Parameter servers, for Strategy::Kind::kParameterServer.
 struct ServerOptions {
   protocol::PolicyOptions policy = {};
-  int count = 0;  ///< server shards; 0: one for each worker
+  int count = 0;  ///< server shards; 0: one for each worker, at most one for each parameter
   /// > 0: so many processes hold the shards, and the workers are no ranks of one group. A worker
   /// that is lost is then no failure of the run.
   int processes = 0;
