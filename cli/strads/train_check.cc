@@ -40,7 +40,8 @@ constexpr std::string_view kSupported[] = {"schema_version",
                                            "checkpoint.every",
                                            "checkpoint.keep"};
 /// Of these, the ones that mean nothing here.
-constexpr std::string_view kUnsupported[] = {"model.sparse", "data.parts", "data.sharding",
+constexpr std::string_view kUnsupported[] = {"model.sparse",          "data.parts",
+                                             "data.sharding",         "data.bins",
                                              "data.balance_by_speed", "data.threads"};
 
 bool is_supported(std::string_view key) {

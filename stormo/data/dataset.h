@@ -6,6 +6,8 @@
 
 #include <torch/types.h>
 
+#include <stormo/data/sample_labels.h>
+
 namespace stormo::data {
 
 /// Some samples, stacked along dimension 0.
@@ -34,9 +36,9 @@ class Dataset {
   /// The cost of each sample, in any unit (tokens), used to give all ranks about equal work in a
   /// step (Sampler::balance); empty: all are equal. Valid as long as the dataset.
   virtual std::span<const std::int32_t> lengths() const { return {}; }
-  /// The class of each sample, from 0 on, for stratified sharding (Sampler::shard); of targets that
-  /// are numbers, their tenth (tenths_of). Empty: unknown.
-  virtual std::vector<std::int32_t> strata() const { return {}; }
+  /// The class of each sample, or its labels, for stratified sharding (Sampler::shard); of targets
+  /// that are numbers, the range that they are in (quantile_bins). Empty: unknown.
+  virtual SampleLabels strata() const { return {}; }
   /// Hash of the content, with bounded cost (see Fingerprint): equal on ranks that have the same
   /// samples. The Trainer compares it between ranks before the first step. 0: unknown; then only
   /// the number of samples is compared.

@@ -33,7 +33,7 @@ void Sampler::balance(std::span<const std::int32_t> lengths) {
   lengths_ = lengths;
 }
 
-void Sampler::shard(Sharding sharding, std::vector<std::int32_t> strata) {
+void Sampler::shard(Sharding sharding, SampleLabels strata) {
   STORMO_CHECK(shuffle_, "shards are shuffled");
   sharding_ = sharding;
   strata_ = std::move(strata);

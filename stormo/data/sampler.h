@@ -32,8 +32,8 @@ class Sampler {
   void balance(std::span<const std::int32_t> lengths);
 
   /// From now on sample j of an epoch is for rank j % size, in the order of sharded_order().
-  /// Lengths are then not balanced. `strata`: see sharded_order(). kShuffled changes nothing.
-  void shard(Sharding sharding, std::vector<std::int32_t> strata);
+  /// Lengths are then not balanced. `strata`: the labels there. kShuffled changes nothing.
+  void shard(Sharding sharding, SampleLabels strata);
   /// What the order of the epoch at `cursor` is made for. With shard() a checkpoint must keep it.
   EpochLayout layout(std::int64_t cursor) const;
   bool begins_epoch(std::int64_t cursor) const { return cursor % samples_ == 0; }
@@ -41,7 +41,7 @@ class Sampler {
   /// `layout`, so that every sample of it is used exactly once; its local batches need not have the
   /// classes of the next epochs.
   void keep_layout(std::int64_t cursor, const EpochLayout& layout);
-  /// Classes of the samples of each rank, in the epoch at `cursor`; empty without strata.
+  /// Labels of the samples of each rank, in the epoch at `cursor`; empty without strata.
   ShardCounts count_shards(std::int64_t cursor);
 
   std::int64_t steps_per_epoch() const;  ///< rounded up, from the start of an epoch
@@ -74,7 +74,7 @@ class Sampler {
   int size_;
   std::span<const std::int32_t> lengths_;
   Sharding sharding_ = Sharding::kShuffled;
-  std::vector<std::int32_t> strata_;
+  SampleLabels strata_;
   std::int64_t kept_epoch_ = -1;  // is made for kept_layout_
   EpochLayout kept_layout_;
   std::int64_t order_epoch_ = -1;

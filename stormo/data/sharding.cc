@@ -6,13 +6,12 @@
 
 #include <stormo/base/check.h>
 #include <stormo/base/rng.h>
+#include <stormo/data/iterative_stratification.h>
 
 namespace stormo::data {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
-
-constexpr std::size_t kTenths = 10;
 
 std::size_t rows_of(std::size_t samples, std::size_t ranks) { return (samples - 1) / ranks + 1; }
 
@@ -21,12 +20,10 @@ void shuffle(Rng& rng, std::span<std::int64_t> values) {
 }
 
 /// One class after the other, the samples of each in random order.
-Indices by_class(std::span<const std::int32_t> strata, std::uint64_t seed, std::int64_t epoch) {
-  Indices sorted(strata.size());
-  Rng rng(seed, "order", static_cast<std::uint64_t>(epoch));
+Indices by_class(const SampleLabels& classes, Rng& rng) {
+  Indices sorted(static_cast<std::size_t>(classes.size()));
   permutation(rng, sorted);
-  std::ranges::stable_sort(sorted, {},
-                           [&](std::int64_t i) { return strata[static_cast<std::size_t>(i)]; });
+  std::ranges::stable_sort(sorted, {}, [&](std::int64_t i) { return classes.of(i).front(); });
   return sorted;
 }
 
@@ -74,6 +71,31 @@ Indices stratified_part(std::span<const std::int64_t> sorted, std::size_t rank, 
   return part;
 }
 
+/// For each rank, its part of samples with several labels.
+std::vector<Indices> parts_by_labels(const SampleLabels& labels, std::size_t ranks, Rng& rng) {
+  const auto samples = static_cast<std::size_t>(labels.size());
+  Indices all(samples), sizes;
+  permutation(rng, all);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    sizes.push_back(static_cast<std::int64_t>(samples / ranks + (rank < samples % ranks ? 1 : 0)));
+  }
+  return iterative_stratification(all, labels, sizes, rng);
+}
+
+/// The part of a rank by its batches, each with its share of every label.
+Indices batches_by_labels(std::span<const std::int64_t> part, const SampleLabels& labels,
+                          std::size_t batch_rows, Rng& rng) {
+  Indices sizes, ordered;
+  for (std::size_t at = 0; at < part.size(); at += batch_rows) {
+    sizes.push_back(static_cast<std::int64_t>(std::min(batch_rows, part.size() - at)));
+  }
+  for (Indices& batch : iterative_stratification(part, labels, sizes, rng)) {
+    shuffle(rng, batch);
+    ordered.insert(ordered.end(), batch.begin(), batch.end());
+  }
+  return ordered;
+}
+
 }  // namespace
 
 const std::vector<std::string>& sharding_names() {
@@ -86,72 +108,84 @@ const std::string& name_of(Sharding sharding) {
   return sharding_names()[static_cast<std::size_t>(sharding)];
 }
 
-Indices sharded_order(Sharding sharding, std::int64_t samples, std::span<const std::int32_t> strata,
+Indices sharded_order(Sharding sharding, std::int64_t samples, const SampleLabels& labels,
                       const EpochLayout& layout, std::uint64_t seed, std::int64_t epoch) {
   const auto ranks = static_cast<std::size_t>(layout.ranks);
   const auto count = static_cast<std::size_t>(samples);
   STORMO_CHECK(sharding != Sharding::kShuffled && fits(sharding, layout), "unsuitable sharding");
   const bool strict = sharding == Sharding::kStrictStratified;
+  STORMO_CHECK(!is_stratified(sharding) || labels.size() == samples, "labels of each sample");
+  const bool by_labels = is_stratified(sharding) && !labels.one_each();
+  Rng rng(seed, "order", static_cast<std::uint64_t>(epoch));
   Indices sorted;
-  if (is_stratified(sharding)) {
-    STORMO_CHECK(std::ssize(strata) == samples, "one class per sample");
-    sorted = by_class(strata, seed, epoch);
+  std::vector<Indices> parts;
+  if (by_labels) {
+    parts = parts_by_labels(labels, ranks, rng);
+  } else if (is_stratified(sharding)) {
+    sorted = by_class(labels, rng);
   }
   const std::size_t batch_rows =
       strict ? static_cast<std::size_t>(layout.global_batch) / ranks : rows_of(count, ranks);
   Indices order(count);
   for (std::size_t rank = 0; rank < std::min(ranks, count); ++rank) {
-    Rng rng(seed, "shards", static_cast<std::uint64_t>(epoch) * ranks + rank);
-    const Indices part = is_stratified(sharding)
-                             ? stratified_part(sorted, rank, ranks, batch_rows, rng)
-                             : contiguous_part(count, rank, ranks, rng);
+    Rng own(seed, "shards", static_cast<std::uint64_t>(epoch) * ranks + rank);
+    const Indices part = by_labels ? batches_by_labels(parts[rank], labels, batch_rows, own)
+                         : is_stratified(sharding)
+                             ? stratified_part(sorted, rank, ranks, batch_rows, own)
+                             : contiguous_part(count, rank, ranks, own);
     for (std::size_t i = 0; i < part.size(); ++i) order[i * ranks + rank] = part[i];
   }
   return order;
 }
 
-ShardCounts count_shards(std::span<const std::int64_t> order, std::span<const std::int32_t> strata,
+ShardCounts count_shards(std::span<const std::int64_t> order, const SampleLabels& labels,
                          int ranks) {
-  const std::size_t classes = static_cast<std::size_t>(std::ranges::max(strata)) + 1;
-  ShardCounts out{.counts = std::vector(static_cast<std::size_t>(ranks), Indices(classes)),
-                  .chi_square = {}};
-  Indices whole(classes), sizes(out.counts.size());
+  const auto count = static_cast<std::size_t>(labels.count());
+  const auto size = static_cast<std::size_t>(ranks);
+  ShardCounts out{
+      .samples = Indices(size), .counts = std::vector(size, Indices(count)), .chi_square = {}};
+  Indices whole(count);
   for (std::size_t j = 0; j < order.size(); ++j) {
-    const auto c = static_cast<std::size_t>(strata[static_cast<std::size_t>(order[j])]);
-    const std::size_t rank = j % out.counts.size();
-    ++out.counts[rank][c];
-    ++whole[c];
-    ++sizes[rank];
+    ++out.samples[j % size];
+    for (const std::int32_t label : labels.of(order[j])) {
+      ++out.counts[j % size][static_cast<std::size_t>(label)];
+      ++whole[static_cast<std::size_t>(label)];
+    }
   }
-  const auto present = std::ranges::count_if(whole, [](std::int64_t n) { return n > 0; });
-  out.degrees_of_freedom = static_cast<int>(present) - 1;
-  for (std::size_t r = 0; r < out.counts.size(); ++r) {
+  const auto all = std::ssize(order);
+  out.degrees_of_freedom = static_cast<int>(std::ranges::count_if(
+      whole, [&](std::int64_t n) { return n > 0 && (labels.one_each() || n < all); }));
+  if (labels.one_each()) --out.degrees_of_freedom;
+  for (std::size_t r = 0; r < size; ++r) {
     double sum = 0;
-    for (std::size_t c = 0; c < classes && sizes[r] > 0; ++c) {
-      const double expected = static_cast<double>(whole[c]) * static_cast<double>(sizes[r]) /
-                              static_cast<double>(order.size());
-      const double off = static_cast<double>(out.counts[r][c]) - expected;
-      if (expected > 0) sum += off * off / expected;
+    for (std::size_t l = 0; l < count && out.samples[r] > 0; ++l) {
+      const double share = static_cast<double>(whole[l]) / static_cast<double>(all);
+      const double expected = share * static_cast<double>(out.samples[r]);
+      const double off = static_cast<double>(out.counts[r][l]) - expected;
+      // samples without the label are off by as many
+      const double others = labels.one_each() ? 1 : 1 - share;
+      if (expected > 0 && others > 0) sum += off * off / (expected * others);
     }
     out.chi_square.push_back(sum);
   }
   return out;
 }
 
-std::vector<std::int32_t> tenths_of(std::span<const double> numbers) {
+std::vector<std::int32_t> quantile_bins(std::span<const double> numbers, std::int64_t bins) {
   std::vector<double> sorted(numbers.begin(), numbers.end());
   std::ranges::sort(sorted);
-  std::vector<double> bounds;  // the least number of each tenth but the first
-  for (std::size_t q = 1; q < kTenths; ++q) {
-    const double bound = sorted[q * sorted.size() / kTenths];
+  const auto count = static_cast<std::size_t>(bins);
+  std::vector<double> bounds;  // the least number of each bin but the first
+  for (std::size_t q = 1; q < count; ++q) {
+    const double bound = sorted[q * sorted.size() / count];
     if (bound > (bounds.empty() ? sorted.front() : bounds.back())) bounds.push_back(bound);
   }
-  std::vector<std::int32_t> tenths;
+  std::vector<std::int32_t> out;
   for (const double number : numbers) {
-    tenths.push_back(
+    out.push_back(
         static_cast<std::int32_t>(std::ranges::upper_bound(bounds, number) - bounds.begin()));
   }
-  return tenths;
+  return out;
 }
 
 }  // namespace stormo::data

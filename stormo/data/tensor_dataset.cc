@@ -69,13 +69,14 @@ void convert(const void* from, torch::ScalarType type, std::int64_t elements, T*
 Result<std::shared_ptr<const TensorDataset>> TensorDataset::create(torch::Tensor inputs,
                                                                    const torch::Tensor& targets,
                                                                    torch::ScalarType dtype,
-                                                                   Targets kind) {
+                                                                   Targets kind,
+                                                                   std::int64_t bins) {
   if (!inputs.is_contiguous() || !inputs.device().is_cpu()) {
     return invalid_argument("inputs are not contiguous, or not in the memory of the host");
   }
   std::shared_ptr<TensorDataset> data(new TensorDataset());
   data->input_type_ = inputs.scalar_type();
-  STORMO_RETURN_IF_ERROR(data->take(inputs.sizes(), targets, dtype, kind));
+  STORMO_RETURN_IF_ERROR(data->take(inputs.sizes(), targets, dtype, kind, bins));
   data->inputs_ = std::move(inputs);
   return std::shared_ptr<const TensorDataset>(std::move(data));
 }
@@ -83,17 +84,19 @@ Result<std::shared_ptr<const TensorDataset>> TensorDataset::create(torch::Tensor
 Result<std::shared_ptr<const TensorDataset>> TensorDataset::create(NpyArray inputs,
                                                                    const torch::Tensor& targets,
                                                                    torch::ScalarType dtype,
-                                                                   Targets kind) {
+                                                                   Targets kind,
+                                                                   std::int64_t bins) {
   std::shared_ptr<TensorDataset> data(new TensorDataset());
   data->input_type_ = inputs.dtype();
-  STORMO_RETURN_IF_ERROR(data->take(inputs.shape(), targets, dtype, kind));
+  STORMO_RETURN_IF_ERROR(data->take(inputs.shape(), targets, dtype, kind, bins));
   data->file_ = std::move(inputs);
   return std::shared_ptr<const TensorDataset>(std::move(data));
 }
 
 Status TensorDataset::take(at::IntArrayRef input_sizes, const torch::Tensor& targets,
-                           torch::ScalarType dtype, Targets kind) {
+                           torch::ScalarType dtype, Targets kind, std::int64_t bins) {
   STORMO_CHECK(dtype == torch::kFloat32 || dtype == torch::kFloat64, "float32 or float64");
+  STORMO_CHECK(bins >= 1, "at least one bin");
   const bool classes = kind == Targets::kClasses;
   STORMO_RETURN_IF_ERROR(check_forms(input_sizes, input_type_, targets, classes));
   targets_ = targets.to(classes ? torch::kInt64 : dtype, /*non_blocking=*/false, /*copy=*/true)
@@ -107,6 +110,7 @@ Status TensorDataset::take(at::IntArrayRef input_sizes, const torch::Tensor& tar
   row_elements_ = c10::multiply_integers(sample_shape_);
   if (input_sizes.size() == 3) sample_shape_.insert(sample_shape_.begin(), 1);
   dtype_ = dtype;
+  bins_ = bins;
   return {};
 }
 
@@ -135,13 +139,14 @@ std::uint64_t TensorDataset::fingerprint() const {
   return content.value();
 }
 
-std::vector<std::int32_t> TensorDataset::strata() const {
+SampleLabels TensorDataset::strata() const {
   if (classes_ == 0) {
     const torch::Tensor numbers = targets_.to(torch::kFloat64);
-    return tenths_of({numbers.const_data_ptr<double>(), static_cast<std::size_t>(size())});
+    return quantile_bins({numbers.const_data_ptr<double>(), static_cast<std::size_t>(size())},
+                         bins_);
   }
   const auto* first = targets_.const_data_ptr<std::int64_t>();
-  return {first, first + size()};
+  return std::vector<std::int32_t>(first, first + size());
 }
 
 // Plain loops: see Dataset about threads.

@@ -24,21 +24,24 @@ class TensorDataset final : public Dataset {
   /// `inputs` [N, ...], contiguous, of a floating type or of whole numbers: bytes (uint8) become
   /// byte / 255, all others keep their value. `targets` [N], whole numbers from 0 on. Batches are
   /// [B, ...] of `dtype` (float32 or float64) and [B] int64; inputs [N, H, W] are greyscale images
-  /// and give [B, 1, H, W]. kInvalidArgument says what is wrong.
+  /// and give [B, 1, H, W]. kInvalidArgument says what is wrong. `bins`: how many strata targets
+  /// that are numbers have.
   static Result<std::shared_ptr<const TensorDataset>> create(torch::Tensor inputs,
                                                              const torch::Tensor& targets,
                                                              torch::ScalarType dtype,
-                                                             Targets kind = Targets::kClasses);
+                                                             Targets kind = Targets::kClasses,
+                                                             std::int64_t bins = 10);
   /// The same; rows are read from the file when they are needed. get() throws Error when the file
   /// has become shorter.
   static Result<std::shared_ptr<const TensorDataset>> create(NpyArray inputs,
                                                              const torch::Tensor& targets,
                                                              torch::ScalarType dtype,
-                                                             Targets kind = Targets::kClasses);
+                                                             Targets kind = Targets::kClasses,
+                                                             std::int64_t bins = 10);
 
   std::int64_t size() const override { return targets_.size(0); }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
-  std::vector<std::int32_t> strata() const override;
+  SampleLabels strata() const override;
   std::uint64_t fingerprint() const override;
 
   /// Shape of one sample, e.g. {1, 28, 28}.
@@ -49,7 +52,7 @@ class TensorDataset final : public Dataset {
  private:
   TensorDataset() = default;
   Status take(at::IntArrayRef input_sizes, const torch::Tensor& targets, torch::ScalarType dtype,
-              Targets kind);
+              Targets kind, std::int64_t bins);
   const void* row(std::int64_t index, std::span<std::byte> scratch) const;
 
   torch::Tensor inputs_;          // undefined: they lie in file_
@@ -59,6 +62,7 @@ class TensorDataset final : public Dataset {
   torch::Tensor targets_;  // int64, or numbers of dtype_
   std::vector<std::int64_t> sample_shape_;
   std::int64_t classes_ = 0;
+  std::int64_t bins_ = 10;
   torch::ScalarType dtype_ = torch::kFloat32;
 };
 

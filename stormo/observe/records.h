@@ -24,9 +24,11 @@ struct StartRecord {
   std::string checkpoint{};  ///< folder, empty when none is written
 };
 
-/// Which classes the samples of each rank have in an epoch; only with a sharding that was chosen.
+/// Which classes or labels the samples of each rank have in an epoch; only with a sharding that was
+/// chosen.
 struct ShardingRecord {
   std::string sharding{};                           ///< "stratified"
+  std::vector<std::int64_t> samples{};              ///< by rank
   std::vector<std::vector<std::int64_t>> counts{};  ///< by rank and class
   std::vector<double> chi_square{};                 ///< by rank, against the classes of the whole
   int degrees_of_freedom = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 namespace stormo::observe {
 namespace {
@@ -40,8 +39,7 @@ std::string sharding_table(const ShardingRecord& r) {
   text += fmt::format("  chi-square (degrees of freedom: {})\n", r.degrees_of_freedom);
   for (std::size_t rank = 0; rank < std::min(kShownRanks, r.counts.size()); ++rank) {
     const std::vector<std::int64_t>& counts = r.counts[rank];
-    text += fmt::format("{:>6}{:>9}", rank,
-                        std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+    text += fmt::format("{:>6}{:>9}", rank, r.samples[rank]);
     for (std::size_t c = 0; c < classes; ++c) text += fmt::format("{:>8}", counts[c]);
     text += fmt::format("{:>12.2f}\n", r.chi_square[rank]);
   }
@@ -51,11 +49,10 @@ std::string sharding_table(const ShardingRecord& r) {
 std::string sharding_json(const ShardingRecord& r) {
   std::vector<std::vector<std::int64_t>> shown = r.counts;
   for (auto& counts : shown) counts.resize(std::min(kShownClasses, counts.size()));
-  const nlohmann::ordered_json object = {{"sharding", r.sharding},
-                                         {"classes", classes_of(r)},
-                                         {"counts", shown},
-                                         {"chi_square", r.chi_square},
-                                         {"degrees_of_freedom", r.degrees_of_freedom}};
+  const nlohmann::ordered_json object = {
+      {"sharding", r.sharding},     {"samples", r.samples},
+      {"classes", classes_of(r)},   {"counts", shown},
+      {"chi_square", r.chi_square}, {"degrees_of_freedom", r.degrees_of_freedom}};
   return object.dump();
 }
 

@@ -28,12 +28,12 @@ Status check_sharding(const TrainerOptions& options, int ranks) {
 Status check_sharding(const data::Dataset& data, const TrainerOptions& options, int ranks) {
   STORMO_RETURN_IF_ERROR(check_sharding(options, ranks));
   if (!data::is_stratified(options.sharding)) return {};
-  const std::int64_t known = std::ssize(data.strata());
+  const std::int64_t known = data.strata().size();
   if (known == data.size()) return {};
   return invalid_argument(
       "sharding '" + data::name_of(options.sharding) +
-      "' needs the class of each sample, and the training data give " + std::to_string(known) +
-      " for " + std::to_string(data.size()) +
+      "' needs the class or the labels of each sample, and the training data give " +
+      std::to_string(known) + " for " + std::to_string(data.size()) +
       " samples; implement Dataset::strata(), or choose shuffled or contiguous");
 }
 
@@ -44,6 +44,7 @@ std::optional<observe::ShardingRecord> sharding_record(const TrainerOptions& opt
   data::ShardCounts shards = sampler.count_shards(cursor);
   if (shards.counts.empty()) return std::nullopt;
   return observe::ShardingRecord{.sharding = data::name_of(options.sharding),
+                                 .samples = std::move(shards.samples),
                                  .counts = std::move(shards.counts),
                                  .chi_square = std::move(shards.chi_square),
                                  .degrees_of_freedom = shards.degrees_of_freedom};

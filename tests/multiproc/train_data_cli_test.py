@@ -176,6 +176,25 @@ directory = "sorted"
         message = self.refused("gpt.toml", "data.sharding=stratified")
         self.assertIn("a text has no classes to stratify by", message)
 
+    def test_targets_that_are_numbers_are_stratified_by_bins(self):
+        self.recipe("""[model]
+kind = "mlp"
+sizes = [1, 1]
+[data]
+kind = "csv"
+path = "numbers.csv"
+sharding = "stratified"
+[checkpoint]
+directory = "numbers"
+""")
+        (self.folder / "numbers.csv").write_text("x,label\n" + "".join(f"{i},{i / 3}\n" for i in range(24)))
+        for bins in (2, 4):
+            words = ("data.toml", "-n", "2", "train.loss=mse", f"data.bins={bins}", "--overwrite")
+            report = self.lines(*words)[1]
+            self.assertEqual((report["classes"], report["samples"]), (bins, [12, 12]))
+            self.assertEqual(report["counts"], [[12 // bins] * bins] * 2)
+        self.assertIn("data.bins: are ranges of a target", self.refused("data.toml", "data.bins=4"))
+
 
 if __name__ == "__main__":
     main()

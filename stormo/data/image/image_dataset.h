@@ -28,7 +28,9 @@ class ImageDataset final : public Dataset {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(labels_.size()); }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
-  std::vector<std::int32_t> strata() const override { return {labels_.begin(), labels_.end()}; }
+  SampleLabels strata() const override {
+    return std::vector<std::int32_t>(labels_.begin(), labels_.end());
+  }
   std::uint64_t fingerprint() const override;
 
  private:

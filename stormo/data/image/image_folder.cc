@@ -209,7 +209,7 @@ Batch ImageFolder::get(std::span<const std::int64_t> indices, std::int64_t /*epo
   return batch;
 }
 
-std::vector<std::int32_t> ImageFolder::strata() const {
+SampleLabels ImageFolder::strata() const {
   std::vector<std::int32_t> strata;
   for (const Sample& sample : samples_) strata.push_back(static_cast<std::int32_t>(sample.label));
   return strata;

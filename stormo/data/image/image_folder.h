@@ -48,7 +48,7 @@ class ImageFolder final : public Dataset {
   std::int64_t size() const override { return std::ssize(samples_); }
   /// Throws Error, naming the file, for an image that cannot be decoded.
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
-  std::vector<std::int32_t> strata() const override;
+  SampleLabels strata() const override;
   /// Over classes, names, sizes and labels of all images, and over the first 256 KiB of 256 images
   /// at equal distances, or of all where there are no more.
   std::uint64_t fingerprint() const override;

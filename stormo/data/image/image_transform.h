@@ -35,7 +35,7 @@ class TransformedImages final : public Dataset {
   std::int64_t size() const override { return images_->size(); }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
   std::span<const std::int32_t> lengths() const override { return images_->lengths(); }
-  std::vector<std::int32_t> strata() const override { return images_->strata(); }
+  SampleLabels strata() const override { return images_->strata(); }
   std::uint64_t fingerprint() const override;
 
  private:

@@ -24,7 +24,9 @@ class TextClassification final : public Dataset {
 
   std::int64_t size() const override { return std::ssize(labels_); }
   Batch get(std::span<const std::int64_t> indices, std::int64_t epoch) const override;
-  std::vector<std::int32_t> strata() const override { return {labels_.begin(), labels_.end()}; }
+  SampleLabels strata() const override {
+    return std::vector<std::int32_t>(labels_.begin(), labels_.end());
+  }
   std::uint64_t fingerprint() const override;
   /// Words of each text.
   std::span<const std::int32_t> lengths() const override { return lengths_; }

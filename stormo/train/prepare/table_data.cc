@@ -40,7 +40,7 @@ Result<DatasetPtr> make_table(const Loading& loading, data::Table table) {
   const torch::ScalarType dtype = scalar_type(recipe);
   STORMO_ASSIGN_OR_RETURN(
       auto dataset, data::TensorDataset::create(feature_tensor(table, settled, dtype), targets,
-                                                dtype, target_kind(recipe)));
+                                                dtype, target_kind(recipe), recipe.data.bins));
   return as_loaded(loading, std::move(dataset), table.ids);
 }
 

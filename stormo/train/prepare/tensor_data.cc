@@ -100,8 +100,9 @@ Result<TensorDatasetPtr> open_npy(const Loading& loading, const std::string& nam
   const std::int64_t samples = images->shape().empty() ? 0 : images->shape().front();
   STORMO_ASSIGN_OR_RETURN(const torch::Tensor targets,
                           load_labels(folder, samples, is_labelled(loading), several));
-  auto dataset = data::TensorDataset::create(std::move(images).value(), targets,
-                                             scalar_type(recipe), target_kind(recipe));
+  auto dataset =
+      data::TensorDataset::create(std::move(images).value(), targets, scalar_type(recipe),
+                                  target_kind(recipe), recipe.data.bins);
   return dataset.ok() ? std::move(dataset) : dataset.status().within(folder);
 }
 
@@ -116,8 +117,9 @@ Result<TensorDatasetPtr> open_tensors(const Loading& loading, const std::string&
     return invalid_argument(
         fmt::format("{} has no tensor \"{}\"; save inputs and targets", path, tensor));
   }
-  auto dataset = data::TensorDataset::create(tensors.at("inputs"), tensors.at("targets"),
-                                             scalar_type(recipe), target_kind(recipe));
+  auto dataset =
+      data::TensorDataset::create(tensors.at("inputs"), tensors.at("targets"), scalar_type(recipe),
+                                  target_kind(recipe), recipe.data.bins);
   return dataset.ok() ? std::move(dataset) : dataset.status().within(path);
 }
 

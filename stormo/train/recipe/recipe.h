@@ -38,7 +38,8 @@ struct DataOptions {
   bool flip = false;                ///< images: in training, half of them are mirrored
   std::int64_t crop = 0;            ///< images: in training, moved by up to so many pixels
   std::int64_t vocabulary = 20000;  ///< text_classification: maximal number of words
-  bool pairs = false;  ///< text_classification: pairs of neighbouring words are words too
+  bool pairs = false;      ///< text_classification: pairs of neighbouring words are words too
+  std::int64_t bins = 10;  ///< targets that are numbers: ranges by which they are stratified
 };
 
 /// Text that a language model writes at the end of a run.

@@ -133,6 +133,11 @@ class RecipeCheck {
   void check_shards() {
     require(recipe_.data.kind != "text" || !data::is_stratified(train_.sharding), "data.sharding",
             "a text has no classes to stratify by; write data.sharding=shuffled or contiguous");
+    require(recipe_.data.bins == DataOptions().bins ||
+                (recipe_.loss == "mse" && train_.sharding != data::Sharding::kShuffled),
+            "data.bins",
+            "are ranges of a target that is a number; write train.loss=mse and "
+            "data.sharding=stratified, or leave it out");
     const Status batch = check_sharding(train_, std::max(1, parts_of(train_, ranks_)));
     require(batch.ok(), "data.sharding", batch.message());
   }

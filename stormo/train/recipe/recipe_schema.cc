@@ -145,6 +145,10 @@ std::vector<RecipeField> make_fields() {
        "as any other rank, in every epoch or in every batch",
        [](Recipe& r) -> FieldPlace { return &r.train.sharding; }, 0, 0,
        names(data::sharding_names())},
+      {"data.bins",
+       "train.loss=mse: ranges of the target, with equally many samples, that data.sharding takes "
+       "for classes",
+       [](Recipe& r) -> FieldPlace { return &r.data.bins; }, 2, 1e4},
       {"data.balance_by_speed", "server_processes: fast workers also do steps of slower ones",
        [](Recipe& r) -> FieldPlace { return &r.train.balance_by_speed; }},
       {"data.threads",

@@ -32,8 +32,9 @@ std::string torch_version() {
 
 std::string hex(std::uint64_t value) { return checkpoint::to_hex(value); }
 
-/// A fact about a number for each sample; none if there are no such numbers.
-void add_numbers(const std::string& name, std::span<const std::int32_t> numbers,
+/// A fact about numbers of samples; none if there are no such numbers.
+template <class Number>
+void add_numbers(const std::string& name, std::span<const Number> numbers,
                  std::vector<Fact>& facts) {
   if (numbers.empty()) return;
   const auto bytes = std::as_bytes(numbers);
@@ -81,7 +82,9 @@ std::vector<Fact> run_facts(const RunSetup& setup) {
   facts.push_back({"preprocessing", hex(fnv1a(setup.options.preprocessing_json))});
   add_data("training data:", setup.train.get(), facts);
   if (data::is_stratified(setup.options.sharding)) {
-    add_numbers("training data: classes", setup.train->strata(), facts);
+    const data::SampleLabels labels = setup.train->strata();
+    add_numbers("training data: classes", labels.all(), facts);
+    add_numbers("training data: labels of each sample", labels.ends(), facts);
   }
   for (const EvalSplit& split : setup.splits) {
     add_data(split.name + " data:", split.dataset.get(), facts);

@@ -256,6 +256,7 @@ TEST(Sharding, OrdersDifferByEpochSeedAndRankAndAreTheSameOnEveryCall) {
 TEST(Sharding, CountsClassesByRankWithTheirChiSquare) {
   const Strata strata = {0, 0, 0, 0, 2, 2, 2, 2};
   const ShardCounts sorted = count_shards(Order{0, 4, 1, 5, 2, 6, 3, 7}, strata, 2);
+  EXPECT_THAT(sorted.samples, ElementsAre(4, 4));
   EXPECT_THAT(sorted.counts, ElementsAre(Order{4, 0, 0}, Order{0, 0, 4}));
   EXPECT_THAT(sorted.chi_square, ElementsAre(4, 4));  // (4 - 2)^2 / 2 twice
   EXPECT_EQ(sorted.degrees_of_freedom, 1);            // nothing is of class 1
@@ -265,15 +266,18 @@ TEST(Sharding, CountsClassesByRankWithTheirChiSquare) {
   EXPECT_THAT(more_ranks.chi_square, ElementsAre(0, 0));
 }
 
-TEST(Sharding, NumbersAreInTheirTenths) {
+TEST(Sharding, NumbersAreInTheirBins) {
   std::vector<double> numbers;
   for (int i = 0; i < 40; ++i) numbers.push_back(-i);
-  const Strata tenths = tenths_of(numbers);
+  const Strata tenths = quantile_bins(numbers, 10);
   EXPECT_THAT(classes_of(every_index(40), tenths), ::testing::Each(4));
+  EXPECT_THAT(classes_of(every_index(40), quantile_bins(numbers, 3)), ElementsAre(13, 13, 14));
+  EXPECT_THAT(classes_of(every_index(40), quantile_bins(numbers, 1)), ElementsAre(40));
+  EXPECT_THAT(classes_of(every_index(40), quantile_bins(numbers, 1000)), ::testing::Each(1));
   EXPECT_EQ(tenths.front(), 9);
   EXPECT_EQ(tenths.back(), 0);
-  EXPECT_THAT(tenths_of(std::vector<double>(5, 2.5)), ::testing::Each(0));
-  EXPECT_THAT(tenths_of(std::vector<double>{1, 1, 1, 1, 7}), ElementsAre(0, 0, 0, 0, 1));
+  EXPECT_THAT(quantile_bins(std::vector<double>(5, 2.5), 10), ::testing::Each(0));
+  EXPECT_THAT(quantile_bins(std::vector<double>{1, 1, 1, 1, 7}, 10), ElementsAre(0, 0, 0, 0, 1));
 }
 
 }  // namespace

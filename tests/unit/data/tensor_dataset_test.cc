@@ -100,14 +100,17 @@ TEST(NpyArray, ReadsTheElementsAndNamesTheFile) {
   EXPECT_EQ(NpyArray::open(scratch.path()).status().code(), Code::kInvalidArgument);
 }
 
-TEST(TensorDataset, StrataAreItsClassesOrTheTenthsOfItsNumbers) {
+TEST(TensorDataset, StrataAreItsClassesOrTheBinsOfItsNumbers) {
   const torch::Tensor rows = torch::zeros({4, 1});
   const auto classes =
       TensorDataset::create(rows, torch::tensor({2, 0, 2, 1}, torch::kInt64), torch::kFloat32);
-  EXPECT_THAT((*classes)->strata(), ElementsAre(2, 0, 2, 1));
+  EXPECT_THAT((*classes)->strata().all(), ElementsAre(2, 0, 2, 1));
   const auto numbers = TensorDataset::create(rows, torch::tensor({0.5, -3., 0.5, 9.}),
                                              torch::kFloat32, TensorDataset::Targets::kNumbers);
-  EXPECT_THAT((*numbers)->strata(), ElementsAre(1, 0, 1, 2));
+  EXPECT_THAT((*numbers)->strata().all(), ElementsAre(1, 0, 1, 2));
+  const auto halves = TensorDataset::create(rows, torch::tensor({1., 2., 3., 4.}), torch::kFloat32,
+                                            TensorDataset::Targets::kNumbers, /*bins=*/2);
+  EXPECT_THAT((*halves)->strata().all(), ElementsAre(0, 0, 1, 1));
 }
 
 // Mapped, this would end the process by SIGBUS.
@@ -157,7 +160,7 @@ TEST(TextClassification, PadsToTheLongestOfTheBatchAndCutsLongTexts) {
   const auto made = TextClassification::create(texts, vocabulary, Classes::of(texts.labels), 4);
   ASSERT_TRUE(made.ok());
   EXPECT_THAT((*made)->lengths(), ElementsAre(3, 1, 4, 1));
-  EXPECT_THAT((*made)->strata(), ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT((*made)->strata().all(), ElementsAre(1, 0, 1, 0));
   const Batch two = (*made)->get(std::vector<std::int64_t>{1, 0}, 0);
   EXPECT_TRUE(two.input.equal(torch::tensor({{1, 0, 0}, {2, 3, 2}}, torch::kInt64)));
   EXPECT_TRUE(two.target.equal(torch::tensor({0, 1}, torch::kInt64)));

@@ -15,6 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 const ShardingRecord kShards{.sharding = "contiguous",
+                             .samples = {20, 19},
                              .counts = {{20, 0}, {5, 14}},
                              .chi_square = {11.2, 11.789},
                              .degrees_of_freedom = 1};
@@ -22,6 +23,7 @@ const ShardingRecord kShards{.sharding = "contiguous",
 /// Every rank has as many of every class.
 ShardingRecord even_shards(std::size_t ranks, std::size_t classes) {
   return {.sharding = "stratified",
+          .samples = std::vector(ranks, static_cast<std::int64_t>(2 * classes)),
           .counts = std::vector(ranks, std::vector<std::int64_t>(classes, 2)),
           .chi_square = std::vector<double>(ranks),
           .degrees_of_freedom = static_cast<int>(classes) - 1};
@@ -56,10 +58,11 @@ TEST(ShardingTable, SaysHowManyClassesAndRanksItLeavesOut) {
 TEST(ShardingTable, IsALineOfJson) {
   std::ostringstream out;
   JsonObserver(out).on_sharding(kShards);
-  EXPECT_EQ(out.str(),
-            R"({"event":"sharding","sharding":"contiguous","classes":2,"counts":[[20,0],[5,14]],)"
-            R"("chi_square":[11.2,11.789],"degrees_of_freedom":1})"
-            "\n");
+  EXPECT_EQ(
+      out.str(),
+      R"({"event":"sharding","sharding":"contiguous","samples":[20,19],"classes":2,"counts":[[20,0],[5,14]],)"
+      R"("chi_square":[11.2,11.789],"degrees_of_freedom":1})"
+      "\n");
 }
 
 }  // namespace

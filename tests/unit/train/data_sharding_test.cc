@@ -41,7 +41,7 @@ class SortedDataset final : public test::RowsDataset {
  public:
   explicit SortedDataset(bool has_classes = true)
       : RowsDataset(inputs(), targets()), has_classes_(has_classes) {}
-  std::vector<std::int32_t> strata() const override {
+  data::SampleLabels strata() const override {
     std::vector<std::int32_t> strata;
     for (std::int64_t i = 0; i < (has_classes_ ? kSamples : 0); ++i) {
       strata.push_back(static_cast<std::int32_t>(class_of(i)));
@@ -277,6 +277,33 @@ TEST_F(DataSharding, AChosenOneIsReported) {
   dataset = std::make_shared<SortedDataset>(/*has_classes=*/false);
   options.sharding = Sharding::kContiguous;
   EXPECT_FALSE(run(2).shards);
+}
+
+/// Samples of every class but the first have its label, too.
+class LabelledDataset final : public test::RowsDataset {
+ public:
+  LabelledDataset()
+      : RowsDataset(test::toy_numbers({kSamples, 20}), torch::zeros({kSamples}, torch::kInt64)) {}
+  data::SampleLabels strata() const override {
+    std::vector<std::vector<std::int32_t>> sets;
+    for (std::int64_t i = 0; i < kSamples; ++i)
+      sets.push_back({0, static_cast<std::int32_t>(class_of(i))});
+    return data::SampleLabels(sets);
+  }
+};
+
+TEST_F(DataSharding, OfSamplesWithSeveralLabelsIsReported) {
+  options.steps = 1;
+  dataset = std::make_shared<LabelledDataset>();
+  options.sharding = Sharding::kStratified;
+  const auto shards = run(2).shards;
+  ASSERT_TRUE(shards);
+  EXPECT_THAT(shards->samples, testing::ElementsAre(24, 23));
+  // 16 samples have label 0 alone, 16 label 1, too, and 15 label 2
+  EXPECT_THAT(shards->counts, testing::ElementsAre(Samples{24, 8, 8}, Samples{23, 8, 7}));
+  EXPECT_EQ(shards->degrees_of_freedom, 2);
+  options.sharding = Sharding::kContiguous;
+  EXPECT_THAT(run(2).shards->counts, testing::ElementsAre(Samples{24, 8, 0}, Samples{23, 8, 15}));
 }
 
 TEST_F(DataSharding, RefusesWhatItCannotStratify) {

@@ -328,6 +328,23 @@ TEST(RecipeCheck, ShardingNeedsClassesAndEqualLocalBatches) {
                                                          "data.sharding=stratified")));
 }
 
+TEST(RecipeCheck, BinsAreOfTargetsThatAreNumbers) {
+  EXPECT_THAT(parse("", {"data.bins=1"}).errors, ElementsAre(HasSubstr("data.bins")));
+  EXPECT_THAT(errors_of({"data.bins=10"}), IsEmpty());
+  const auto table = [](const std::string& loss, const std::string& sharding) {
+    return check_recipe(
+        parse("", {"batch=8", "steps=1", "data.kind=csv", "data.bins=4", "model.kind=mlp",
+                   "model.sizes=[2,1]", "loss=" + loss, "data.sharding=" + sharding}),
+        2);
+  };
+  EXPECT_THAT(table("mse", "stratified"), IsEmpty());
+  EXPECT_THAT(table("mse", "contiguous"), IsEmpty());
+  const auto refused = ElementsAre(
+      HasSubstr("data.bins: are ranges of a target that is a number; write train.loss=mse and"));
+  EXPECT_THAT(table("cross_entropy", "stratified"), refused);
+  EXPECT_THAT(table("mse", "shuffled"), refused);
+}
+
 TEST(Recipe, MissingFileIsOneOfTheErrors) {
   const std::vector<std::string> overrides = {"stepz=1"};
   const ParsedRecipe p = load_recipe("no/such/recipe.toml", overrides);

@@ -46,10 +46,10 @@ class RowsDataset : public data::Dataset {
     return {inputs_.index_select(0, index), targets_.index_select(0, index)};
   }
   /// The targets, where there is one for each row.
-  std::vector<std::int32_t> strata() const override {
+  data::SampleLabels strata() const override {
     if (targets_.dim() != 1) return {};
     const auto* first = targets_.const_data_ptr<std::int64_t>();
-    return {first, first + size()};
+    return std::vector<std::int32_t>(first, first + size());
   }
 
  private:
