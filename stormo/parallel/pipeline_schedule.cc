@@ -17,7 +17,8 @@ Status at_least(const std::string& name, const PipelineShape& shape, int micro_b
   return invalid_argument("schedule '" + name + "' keeps " + std::to_string(shape.stages) +
                           " stages busy with at least " + std::to_string(micro_batches) +
                           " micro-batches, not " + std::to_string(shape.micro_batches) +
-                          "; raise micro_batches, or use fewer stages");
+                          "; use train.micro_batches=" + std::to_string(micro_batches) +
+                          ", or use fewer stages");
 }
 
 /// `first` forwards, then a backward after each forward, then the backwards that are left.
@@ -185,7 +186,7 @@ PipelineSchedule interleaved() {
             return invalid_argument(
                 "schedule 'interleaved' has groups of as many micro-batches as stages, " +
                 std::to_string(shape.stages) + "; " + std::to_string(shape.micro_batches) +
-                " micro-batches are no multiple: use " +
+                " micro-batches are no multiple: use train.micro_batches=" +
                 (below > 0 ? std::to_string(below) + " or " : std::string()) +
                 std::to_string(below + shape.stages));
           },
@@ -254,7 +255,7 @@ PipelineSchedule delayed_gradients() {
             if (shape.micro_batches == 1) return {};
             return invalid_argument(
                 "schedule 'ddg' updates after each batch, which is not divided into micro-batches: "
-                "leave out micro_batches=" +
+                "leave out train.micro_batches=" +
                 std::to_string(shape.micro_batches) + ", or use 'pipedream'");
           },
           .order = without_flush};

@@ -142,7 +142,7 @@ class ModelParallelTest(TrainTest):
         cases = (
             (("-n", "3", *PIPELINE),
              ("replicas of 2 ranks (pipeline 2, tensor 1, context 1), and 3 ranks are no multiple",)),
-            (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "raise micro_batches")),
+            (("-n", "2", "strategy.pipeline=2"), ("keeps 2 stages busy", "use train.micro_batches=2, or use fewer stages")),
             (("-n", "8", "strategy.pipeline=8", "train.micro_batches=8", "train.global_batch=8"),
              ("segments, too few for 8 parts of a pipeline",)),
             (("-n", "2", *PIPELINE, *SHARDS), ("'fsdp' has nothing to shard: all 2 ranks", "pipeline 2, tensor 1")),

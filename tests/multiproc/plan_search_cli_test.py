@@ -61,7 +61,7 @@ class PlanSearchTest(TrainTest):
         self.assertEqual(lines[11], f"{sum(end['refused'].values())} ways are refused:")
         counts = [int(line.split()[0]) for line in lines[12:17]]
         self.assertEqual(counts, sorted(counts, reverse=True))
-        self.assertIn("are no multiple: use 2", " ".join(lines[12:17]))
+        self.assertIn("are no multiple: use train.micro_batches=2", " ".join(lines[12:17]))
         self.assertRegex(lines[17], "--json has all [0-9]+ reasons")
 
     def test_a_search_for_eight_ranks_takes_less_than_a_minute(self):

@@ -170,7 +170,7 @@ TEST(PipeDream, SaysWhatItCannotDo) {
          "schedule 'pipedream_2bw'");
   expect(
       refusal(model, {micro_batches(4), pipeline({.stages = 4, .schedule = delayed_gradients()})}),
-      "leave out micro_batches=4, or use 'pipedream'");
+      "leave out train.micro_batches=4, or use 'pipedream'");
   expect(refusal(model, {micro_batches(4), pipeline({.stages = 4, .weight_stashing = false})}),
          "leave out weight_stashing");
 }

@@ -434,7 +434,7 @@ TEST(PipelineStrategy, ReplicasOfPipelines) {
       why(3, s).find(
           "replicas of 2 ranks (pipeline 2, tensor 1, context 1), and 3 ranks are no multiple"),
       std::string::npos);
-  EXPECT_NE(why(2, s, 1).find("raise micro_batches"), std::string::npos);
+  EXPECT_NE(why(2, s, 1).find("use train.micro_batches="), std::string::npos);
   s.pipeline = 8;
   EXPECT_NE(why(8, s, 8).find("has 4 segments, too few for 8 parts"), std::string::npos);
   s = {.pipeline = 2, .schedule = "zigzag"};
@@ -442,7 +442,7 @@ TEST(PipelineStrategy, ReplicasOfPipelines) {
   s = {.pipeline = 2, .schedule = "interleaved", .chunks = 30000};
   EXPECT_NE(why(2, s, 64).find("use fewer micro-batches, stages or chunks"), std::string::npos);
   s = {.pipeline = 2, .schedule = "interleaved", .chunks = 2};
-  EXPECT_NE(why(2, s, 5).find("use 4 or 6"), std::string::npos);
+  EXPECT_NE(why(2, s, 5).find("use train.micro_batches=4 or 6"), std::string::npos);
 }
 
 }  // namespace
