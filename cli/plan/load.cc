@@ -63,6 +63,22 @@ Status check_flags(const PlanOptions& o, bool is_step) {
                                       is_step ? "collectives" : "training steps"));
 }
 
+/// The same of an algorithm, or of a file with a collective (null).
+Status check_collective_flags(const PlanOptions& o, const schedule::Builder* builder) {
+  STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/false));
+  const PlanOptions none;
+  std::vector<std::string_view> idle;
+  if (o.root != none.root && (builder == nullptr || !builder->takes_root)) idle.push_back("--root");
+  if (o.pieces != none.pieces && (builder == nullptr || !builder->takes_pieces)) {
+    idle.push_back("--pieces");
+  }
+  if (idle.empty()) return {};
+  return invalid_argument(
+      fmt::format("'{}' takes no {}: leave that out; 'stormo plan list' shows which algorithms "
+                  "take it",
+                  o.plan, fmt::join(idle, " and no ")));
+}
+
 Result<Plan> parse_plan_file(const PlanOptions& o) {
   const std::string& path = o.plan;
   STORMO_ASSIGN_OR_RETURN(const std::string text, read_file(path));
@@ -79,7 +95,7 @@ Result<Plan> parse_plan_file(const PlanOptions& o) {
     STORMO_ASSIGN_OR_RETURN(const plan::Topology t, load_topology(o, p->mesh.size()));
     return Plan(step_of_plan(o, std::move(*p), t.host_sizes));
   }
-  STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/false));
+  STORMO_RETURN_IF_ERROR(check_collective_flags(o, nullptr));
   auto s = plan::parse_schedule(text);
   if (!s.ok()) return s.status().within(path);
   return Plan(std::move(*s));
@@ -167,7 +183,7 @@ Result<Plan> load_plan(const PlanOptions& o) {
     return Plan(step_of_plan(o, std::move(*p), t.host_sizes));
   }
   if (const auto builder = schedule::find_builder(o.plan); builder.ok()) {
-    STORMO_RETURN_IF_ERROR(check_flags(o, /*is_step=*/false));
+    STORMO_RETURN_IF_ERROR(check_collective_flags(o, *builder));
     auto s = (*builder)->build(ranks, o.hosts, o.root, o.pieces);
     if (!s.ok()) return s.status();
     return Plan(std::move(*s));

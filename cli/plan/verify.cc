@@ -67,6 +67,9 @@ Status verify_all(const PlanOptions& o) {
 
 Status verify_plan(const PlanOptions& o) {
   if (o.all && !o.plan.empty()) return invalid_argument("give either a plan or --all, not both");
+  if (o.all && (o.root != PlanOptions().root || o.pieces != PlanOptions().pieces)) {
+    return invalid_argument("--all verifies several roots and pieces: leave out --root, --pieces");
+  }
   if (o.all) return verify_all(o);
   STORMO_ASSIGN_OR_RETURN(const Plan p, load_plan(o));
   const auto* s = std::get_if<Schedule>(&p);

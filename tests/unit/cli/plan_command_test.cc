@@ -402,6 +402,15 @@ TEST(PlanCommand, RefusesFlagsThatWouldChangeNothing) {
   EXPECT_EQ(step.exit_code, kExitUsage);
   EXPECT_THAT(step.err,
               HasSubstr("'mirrored' is a training step: leave out --root, --pieces, --bytes"));
+  EXPECT_EQ(run({"cost", "star_all_reduce", "--root", "1", "--pieces", "2"}).err,
+            "stormo plan: 'star_all_reduce' takes no --root and no --pieces: leave that out; "
+            "'stormo plan list' shows which algorithms take it\n");
+  EXPECT_THAT(run({"show", "binomial_broadcast", "--root", "1", "--pieces", "2"}).err,
+              HasSubstr("'binomial_broadcast' takes no --pieces: "));
+  EXPECT_EQ(run({"show", "binomial_broadcast", "--root", "1"}).exit_code, kExitOk);
+  const Outcome all = run({"verify", "--all", "--ranks", "2..3", "--root", "1"});
+  EXPECT_EQ(all.exit_code, kExitUsage);
+  EXPECT_THAT(all.err, HasSubstr("leave out --root, --pieces"));
 }
 
 TEST(PlanCommand, EachSubcommandHasExamplesOfItsOwn) {
