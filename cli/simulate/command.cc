@@ -12,12 +12,14 @@ constexpr const char* kExamples =
     "  stormo simulate recipes/mnist_mlp.toml steps=500 --stragglers 2:10x --pooled\n"
     "  stormo simulate recipes/mnist_mlp.toml --policies ssp strategy.bound=10 --json\n"
     "  stormo simulate recipes/mnist_mlp.toml --policies sync,async --svg > loss.svg\n"
+    "  stormo simulate recipes/mnist_ps.toml strategy.push_every=4 --policies async,downpour\n"
     "  stormo simulate recipes/mnist_ps.toml --times RECORD --policies async,ssp\n"
     "\n"
     "One process computes all gradients; only time is virtual. The recipe's strategy.policy is\n"
-    "taken, or all policies if its strategy.kind is another one than parameter_server. Other keys\n"
-    "of the strategy: strategy.bound, n, backups, warm_start, compensation, lambda, servers,\n"
-    "placement. Exit codes: 0 done; 1 a failure; 2 usage or configuration. See docs/simulate.md.";
+    "taken, or its strategy.kind if that averages; all policies if it is another one than\n"
+    "parameter_server. Other keys of the strategy: strategy.bound, n, backups, warm_start,\n"
+    "fetch_every, push_every, period, moving_rate, compensation, lambda, servers, placement.\n"
+    "Exit codes: 0 done; 1 a failure; 2 usage or configuration. See docs/simulate.md.";
 
 void add_cluster(CLI::App& command, SimulateArguments& a) {
   auto* workers =
@@ -65,7 +67,7 @@ void add_cluster(CLI::App& command, SimulateArguments& a) {
 
 void add_simulate_command(CLI::App& app, Invocation& invocation) {
   CLI::App* command =
-      app.add_subcommand("simulate", "Train with parameter servers in virtual time");
+      app.add_subcommand("simulate", "Train with parameter servers or averages in virtual time");
   command->footer(kExamples);
   const auto a = std::make_shared<SimulateArguments>();
   command->add_option("recipe", a->recipe, "Recipe, a TOML file")->required();
@@ -73,7 +75,7 @@ void add_simulate_command(CLI::App& app, Invocation& invocation) {
   command
       ->add_option("--policies", a->policies,
                    "Policies to compare, separated by commas: sync, async, ssp,\nn_softsync, "
-                   "backup_workers, or all")
+                   "backup_workers, parameter_averaging, elastic_averaging,\ndownpour, or all")
       ->delimiter(',')
       ->allow_extra_args(false);
   add_cluster(*command, *a);

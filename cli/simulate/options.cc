@@ -11,13 +11,13 @@
 #include <string_view>
 
 #include <stormo/base/units.h>
+#include <stormo/protocol/server/policy.h>
 #include <stormo/server/shard_memory.h>
 
 namespace stormo::cli {
 namespace {
 
 using protocol::VirtualCluster;
-using Kind = protocol::PolicyOptions::Kind;
 using Wrong = std::vector<std::string>;
 
 /// The whole text as a number.
@@ -64,23 +64,19 @@ void read_crashes(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wr
   if (std::ssize(crashed) == a.workers) wrong.push_back("--crash: no worker is left");
 }
 
-std::vector<Kind> read_policies(const SimulateArguments& a, Wrong& wrong) {
-  const std::vector<std::string_view>& names = protocol::policy_names();
-  std::vector<Kind> policies;
-  const auto add = [&](Kind kind) {
-    if (std::ranges::find(policies, kind) == policies.end()) policies.push_back(kind);
-  };
+std::vector<std::string> read_policies(const SimulateArguments& a, Wrong& wrong) {
+  const std::vector<std::string> all = simulated_policies();
+  std::vector<std::string> names = all;
+  names.emplace_back(kDownpour);
+  std::vector<std::string> policies;
   for (const std::string& text : a.policies) {
-    const auto found = std::ranges::find(names, text);
-    if (text == "all") {
-      for (const Kind kind : simulated_policies()) add(kind);
-    } else if (found != names.end()) {
-      add(static_cast<Kind>(found - names.begin()));
-    } else {
-      std::vector<std::string> simulated;
-      for (const Kind kind : simulated_policies()) simulated.push_back(name_of(kind));
+    if (text != "all" && std::ranges::find(names, text) == names.end()) {
       wrong.push_back(fmt::format("--policies: '{}' is no policy; write {} or all", text,
-                                  fmt::join(simulated, ", ")));
+                                  fmt::join(names, ", ")));
+      continue;
+    }
+    for (const std::string& name : text == "all" ? all : std::vector{text}) {
+      if (std::ranges::find(policies, name) == policies.end()) policies.push_back(name);
     }
   }
   return policies;
@@ -143,17 +139,14 @@ SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std:
   return options;
 }
 
-std::vector<Kind> simulated_policies() {
-  std::vector<Kind> kinds;
+std::vector<std::string> simulated_policies() {
+  std::vector<std::string> out;
   for (std::size_t i = 0; i < protocol::policy_names().size(); ++i) {
-    const auto kind = static_cast<Kind>(i);
-    if (!protocol::has_coordinator(kind)) kinds.push_back(kind);
+    if (protocol::has_coordinator(static_cast<protocol::PolicyOptions::Kind>(i))) continue;
+    out.emplace_back(protocol::policy_names()[i]);
   }
-  return kinds;
-}
-
-std::string name_of(Kind policy) {
-  return std::string(protocol::policy_names()[static_cast<std::size_t>(policy)]);
+  out.insert(out.end(), {kParameterAveraging, kElasticAveraging});
+  return out;
 }
 
 }  // namespace stormo::cli

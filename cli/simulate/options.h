@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include <stormo/protocol/server/policy.h>
 #include <stormo/protocol/server/virtual_servers.h>
 
 namespace stormo::cli {
@@ -29,8 +28,8 @@ struct SimulateArguments {
 
 /// What they mean.
 struct SimulateOptions {
-  protocol::VirtualCluster cluster;  ///< without the number of steps; 0 workers: not known
-  std::vector<protocol::PolicyOptions::Kind> policies;  ///< none: as the recipe says
+  protocol::VirtualCluster cluster;   ///< without the number of steps; 0 workers: not known
+  std::vector<std::string> policies;  ///< names; none: as the recipe says
 };
 
 /// Adds everything that is wrong to `wrong`, one line each.
@@ -41,10 +40,13 @@ SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std:
 std::vector<double> slowness_of(const std::vector<std::string>& stragglers, int workers,
                                 std::vector<std::string>& wrong);
 
-/// Those without a coordinator.
-std::vector<protocol::PolicyOptions::Kind> simulated_policies();
-/// "sync".
-std::string name_of(protocol::PolicyOptions::Kind policy);
+/// async with fetch_every or push_every above 1. Not among simulated_policies().
+inline constexpr const char* kDownpour = "downpour";
+inline constexpr const char* kParameterAveraging = "parameter_averaging";
+inline constexpr const char* kElasticAveraging = "elastic_averaging";
+/// What "all" stands for: the policies of servers that have no coordinator, and the strategies that
+/// average.
+std::vector<std::string> simulated_policies();
 
 /// The command; returns the exit code. It needs libtorch.
 int run_simulate(const SimulateArguments& a);

@@ -100,7 +100,7 @@ std::string final_numbers(const SimulatedPolicy& p) {
 std::string time_to_equal_loss(const std::vector<SimulatedPolicy>& policies) {
   std::vector<const SimulatedPolicy*> ended;
   for (const SimulatedPolicy& p : policies) {
-    if (!p.diverged && !p.means.empty()) ended.push_back(&p);
+    if (!p.diverged && p.lost.empty() && !p.means.empty()) ended.push_back(&p);
   }
   if (ended.size() < 2) return {};
   const SimulatedPolicy& worst = **std::ranges::max_element(
@@ -129,6 +129,11 @@ void print_simulation(const Simulation& s) {
   for (const SimulatedPolicy& p : s.policies) rows.push_back(row_of(p, !column.empty()));
   print_line(heading(s) + "\n");
   print_table(rows, false);
+  for (const SimulatedPolicy& p : s.policies) {
+    if (p.lost.empty()) continue;
+    print_line(fmt::format("\n{}: the run ended after {}, when {} was lost.", p.policy,
+                           format_duration(p.time), p.lost));
+  }
   const std::string comparison = time_to_equal_loss(s.policies);
   if (!comparison.empty()) print_line("\n" + comparison);
 }
@@ -146,6 +151,7 @@ std::string policy_json(const Simulation& s, const SimulatedPolicy& p) {
                {{"mean", p.staleness.mean()},
                 {"max", p.staleness.max},
                 {"histogram", histogram_json(p.staleness)}}}};
+  if (!p.lost.empty()) out["lost"] = p.lost;
   if (!p.diverged) {
     out["weights_hash"] = p.weights_hash;
     out["waited"] = p.waited;

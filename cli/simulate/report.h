@@ -25,6 +25,7 @@ struct SimulatedPolicy {
   std::string policy;
   Duration time{};                  ///< virtual, until the last worker has ended, or diverged
   bool diverged = false;            ///< a loss was not finite, which ended the simulation
+  std::string lost = {};            ///< "worker 3": whose loss ended the run; empty: nobody's
   std::uint64_t updates = 0;        ///< of a server
   std::uint64_t dropped = 0;        ///< gradients that a server did not use
   protocol::Staleness staleness;    ///< of the gradients on all servers

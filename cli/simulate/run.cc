@@ -26,6 +26,7 @@
 #include <stormo/train/run/run_record.h>
 #include <stormo/train/simulate/simulated_training.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/store/elastic_store.h>
 
 namespace stormo::cli {
 namespace {
@@ -48,17 +49,76 @@ bool has_servers(const train::Recipe& recipe) {
   return recipe.train.strategy.kind == train::Strategy::Kind::kParameterServer;
 }
 
-std::vector<PolicyOptions::Kind> default_policies(const train::Recipe& recipe) {
-  if (has_servers(recipe)) return {recipe.train.servers.policy.kind};
-  return simulated_policies();
+/// Where the recipe has such copies, "all" has Downpour, too.
+std::vector<std::string> policies_of(const train::Recipe& recipe, const SimulateArguments& a,
+                                     const std::vector<std::string>& named) {
+  using Kind = train::Strategy::Kind;
+  const bool copies = !recipe.train.strategy.exchange.every_step();
+  std::vector<std::string> policies = named;
+  if (a.policies.empty()) {
+    const PolicyOptions::Kind kind = recipe.train.servers.policy.kind;
+    switch (recipe.train.strategy.kind) {
+      case Kind::kParameterServer:
+        if (copies && kind == PolicyOptions::Kind::kAsync) return {kDownpour};
+        return {std::string(protocol::policy_names()[static_cast<std::size_t>(kind)])};
+      case Kind::kParameterAveraging: return {kParameterAveraging};
+      case Kind::kElasticAveraging: return {kElasticAveraging};
+      default: policies = simulated_policies();
+    }
+  } else if (std::ranges::count(a.policies, "all") == 0) {
+    return policies;
+  }
+  if (copies && std::ranges::count(policies, kDownpour) == 0) policies.emplace_back(kDownpour);
+  return policies;
 }
 
 /// Puts servers in place of another strategy.
 void use_servers(train::Recipe& recipe) {
+  const train::Strategy was = recipe.train.strategy;
   recipe.train.strategy.worker_ranks = 1;  // a worker is one machine, however many ranks it has
   if (has_servers(recipe)) return;
-  recipe.train.strategy = {.kind = train::Strategy::Kind::kParameterServer};
+  recipe.train.strategy = {.kind = train::Strategy::Kind::kParameterServer,
+                           .exchange = was.exchange,
+                           .period = was.period};
   recipe.train.gradients = {};
+}
+
+/// The options of training with this policy.
+train::TrainerOptions options_with(const train::TrainerOptions& recipe, const std::string& name) {
+  using Kind = train::Strategy::Kind;
+  train::TrainerOptions out = recipe;
+  if (name == kParameterAveraging || name == kElasticAveraging) {
+    out.strategy.kind =
+        name == kElasticAveraging ? Kind::kElasticAveraging : Kind::kParameterAveraging;
+    return out;
+  }
+  const std::vector<std::string_view>& names = protocol::policy_names();
+  PolicyOptions::Kind& kind = out.servers.policy.kind;
+  kind = name == kDownpour
+             ? PolicyOptions::Kind::kAsync
+             : static_cast<PolicyOptions::Kind>(std::ranges::find(names, name) - names.begin());
+  const bool copies = name == kDownpour || kind == PolicyOptions::Kind::kNSoftsync;
+  if (!copies) out.strategy.exchange = {};
+  return out;
+}
+
+/// What is wrong with one policy for that many workers; empty: nothing.
+std::string problem_of(const train::TrainerOptions& with, const std::string& name, int workers) {
+  if (name == kParameterAveraging) return train::check_simulated_averaging(with).message();
+  if (name == kElasticAveraging) {
+    const auto rate = train::moving_rate_of(with.elastic, workers);
+    return rate.ok() ? "" : rate.status().message() + "; change strategy.moving_rate";
+  }
+  if (name == kDownpour && with.strategy.exchange.every_step()) {
+    return "downpour: is async where pulls or pushes are not in every step; add "
+           "strategy.fetch_every=4 strategy.push_every=4";
+  }
+  if (protocol::has_coordinator(with.servers.policy.kind)) {
+    return name + ": has a coordinator, which is not simulated; choose other --policies";
+  }
+  const auto made = make_policy(with.servers.policy, workers);
+  if (made.ok()) return "";
+  return made.status().message() + "; change the recipe's key, or choose other --policies";
 }
 
 /// What is wrong with the recipe, and with the policies for that many workers; reads no data.
@@ -72,19 +132,10 @@ Errors problems_of(const train::ParsedRecipe& parsed, const SimulateOptions& opt
                      "with parameter servers every worker would have a loss scale of its own; use "
                      "bfloat16 or float32");
   }
-  for (const PolicyOptions::Kind kind : options.policies) {
-    PolicyOptions policy = parsed.recipe.train.servers.policy;
-    policy.kind = kind;
-    if (protocol::has_coordinator(kind)) {
-      errors.push_back(name_of(kind) +
-                       ": has a coordinator, which is not simulated; choose other --policies");
-      continue;
-    }
-    const auto made = make_policy(policy, options.cluster.workers);
-    if (!made.ok()) {
-      errors.push_back(made.status().message() +
-                       "; change the recipe's key, or choose other --policies");
-    }
+  for (const std::string& name : options.policies) {
+    const std::string problem =
+        problem_of(options_with(parsed.recipe.train, name), name, options.cluster.workers);
+    if (!problem.empty()) errors.push_back(problem);
   }
   return errors;
 }
@@ -135,6 +186,7 @@ Result<std::optional<SimulatedScore>> score(const train::Task& task,
 /// Everything of `p` that the servers and workers tell.
 void count(const protocol::VirtualOutcome& outcome, SimulatedPolicy& p) {
   p.time = outcome.time;
+  p.lost = outcome.lost;
   p.steps = outcome.steps;
   for (const protocol::ShardState& server : outcome.servers) {
     std::uint64_t dropped = 0;
@@ -169,12 +221,11 @@ class Simulator {
             .cluster = cluster_};
   }
 
-  Result<SimulatedPolicy> run(PolicyOptions::Kind kind) const {
+  Result<SimulatedPolicy> run(const std::string& policy) const {
     const auto start = WallClock::now();
-    SimulatedPolicy p{.policy = name_of(kind)};
+    SimulatedPolicy p{.policy = policy};
     STORMO_ASSIGN_OR_RETURN(const train::Task task, train::make_task(recipe_, data_.preprocessing));
-    train::TrainerOptions options = recipe_.train;
-    options.servers.policy.kind = kind;
+    const train::TrainerOptions options = options_with(recipe_.train, policy);
     Progress progress(p.policy, cluster_.steps * cluster_.workers);
     STORMO_ASSIGN_OR_RETURN(
         const train::SimulatedTraining trained,
@@ -216,8 +267,8 @@ Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
     fmt::print(stderr, "warning: {}\n", printable(warning));
   const Simulator simulator(recipe, std::move(data), options);
   Simulation simulation = simulator.empty();
-  for (const PolicyOptions::Kind kind : options.policies) {
-    STORMO_ASSIGN_OR_RETURN(SimulatedPolicy p, simulator.run(kind));
+  for (const std::string& policy : options.policies) {
+    STORMO_ASSIGN_OR_RETURN(SimulatedPolicy p, simulator.run(policy));
     simulation.policies.push_back(std::move(p));
     if (!a.json) continue;
     print_line(policy_json(simulation, simulation.policies.back()));
@@ -245,7 +296,7 @@ int run_simulate(const SimulateArguments& words) {
   options.cluster.times = std::move(times.steps);
   options.cluster.leaves = std::move(times.leaves);
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, a.overrides);
-  if (a.policies.empty()) options.policies = default_policies(parsed.recipe);
+  options.policies = policies_of(parsed.recipe, a, options.policies);
   use_servers(parsed.recipe);
   const Errors problems = problems_of(parsed, options);
   wrong.insert(wrong.end(), problems.begin(), problems.end());

@@ -8,6 +8,7 @@
 // Choromanska, Y. LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
 #include <cstring>
 
+#include <stormo/protocol/server/note_exchange.h>
 #include <stormo/server/shared_shard.h>
 
 namespace stormo::server {
@@ -35,7 +36,7 @@ Result<Shard::Pushed> SharedShard::exchange(std::span<void* const> own, double a
     move_all(lease, own, alpha);
     lease.to.slots = lease.from.slots;
     lease.to.sums = lease.from.sums;
-    protocol::note_push(lease.state, push, decision);
+    protocol::note_exchange(lease.state, push, decision);
     if (!commit(lease)) continue;
     const std::byte* moved = moved_.data();
     for (std::size_t i = 0; i < own.size(); ++i) {
@@ -44,7 +45,7 @@ Result<Shard::Pushed> SharedShard::exchange(std::span<void* const> own, double a
       moved += bytes;
     }
     ShardMemory::Cell& cell = memory_.cell(worker_);
-    cell.version_read.store(lease.state.version, std::memory_order_release);
+    cell.version_read.store(lease.state.worker(worker_).version_read, std::memory_order_release);
     return Pushed{decision, lease.to.count};
   }
 }

@@ -5,7 +5,8 @@ import xml.etree.ElementTree
 
 from train_cli import TrainTest, main
 
-POLICIES = ("sync", "async", "ssp", "n_softsync", "backup_workers")
+SERVED = ("sync", "async", "ssp", "n_softsync", "backup_workers")
+POLICIES = (*SERVED, "parameter_averaging", "elastic_averaging")
 LINE = """schema_version = 1
 name = "line"
 [model]
@@ -49,7 +50,8 @@ class SimulateTest(TrainTest):
         for name, one in found.items():
             self.assertEqual(one["gradients"], 240, name)
             self.assertEqual(sum(one["steps"]), 240, name)
-            self.assertEqual(sum(one["staleness"]["histogram"]) % (240 - one["dropped"]), 0, name)
+            if name in SERVED:
+                self.assertEqual(sum(one["staleness"]["histogram"]) % (240 - one["dropped"]), 0, name)
             self.assertLess(one["train_loss"], one["curve"][0][1], name)
             self.assertGreater(one["test"]["accuracy"], 0.1, name)
             self.assertLessEqual(len(one["curve"]), 200)
@@ -84,10 +86,34 @@ class SimulateTest(TrainTest):
     def test_a_crash_and_a_batch_that_not_all_have_a_part_of(self):
         # the last batch of an epoch has 96 - 7 * 13 = 5 samples for 8 workers
         found = self.simulate("batch=13", "steps=20", "--crash", "2:50ms", "--crash", "5:0s")
+        averaged = found.pop("parameter_averaging")
+        self.assertEqual((averaged["lost"], averaged["virtual_s"]), ("worker 5", 0))
         for name, one in found.items():
+            self.assertNotIn("lost", one)
             self.assertEqual(one["steps"][5], 0, name)
             self.assertTrue(3 <= one["steps"][2] <= 6, one["steps"])
             self.assertFalse(one["diverged"], name)
+
+    def test_workers_with_copies_of_their_own(self):
+        keys = ("strategy.fetch_every=4", "strategy.push_every=4", "strategy.period=4")
+        flags = (*keys, "steps=24", "batch=8", "lr=0.01", "--workers", "4", "--stragglers", "1:10x")
+        found = self.simulate(*flags)
+        self.assertEqual(tuple(found), (*POLICIES, "downpour"))
+        averaged, drawn, copies = (found[name] for name in ("parameter_averaging", "elastic_averaging", "downpour"))
+        self.assertEqual([one["updates"] for one in (averaged, drawn, copies)], [6, 24, 24])
+        self.assertEqual(found["async"]["updates"], 96)
+        # three workers wait nine tenths of the time for the slow one, but not after the last average
+        self.assertAlmostEqual(averaged["waited"], 0.75 * 0.9 * 5 / 6, delta=0.05)
+        self.assertEqual((drawn["waited"], copies["waited"]), (0, 0))
+        for one in (averaged, drawn, copies):
+            self.assertEqual(one["steps"], [24] * 4)
+            self.assertLess(one["train_loss"], one["curve"][0][1], one["policy"])
+        again = self.simulate(*flags, "--policies", "downpour,elastic_averaging")
+        self.assertEqual(again, {name: found[name] for name in again})
+        for key, name in (("kind=parameter_averaging", "parameter_averaging"),
+                          ("kind=elastic_averaging", "elastic_averaging"), ("kind=parameter_server", "downpour")):
+            one = self.simulate(f"strategy.{key}", *(keys if name == "downpour" else ()), "steps=4")
+            self.assertEqual(tuple(one), (name,))
 
     def test_a_policy_that_diverges_does_not_stop_the_others(self):
         # one weight of squares: an update of rate 0.25 halves the error, eight at once overshoot
@@ -141,6 +167,9 @@ class SimulateTest(TrainTest):
         self.assertIn("none.toml", self.wrong("none.toml"))
         self.assertIn("excludes", self.wrong("mlp.toml", "--svg", "--json"))
         self.assertIn("loss scale", self.wrong("mlp.toml", "precision=float16"))
+        self.assertIn("add strategy.fetch_every=4", self.wrong("mlp.toml", "--policies", "downpour"))
+        self.assertIn("with a fixed period", self.wrong("mlp.toml", "strategy.max_distance=1"))
+        self.assertIn("moving rate", self.wrong("mlp.toml", "strategy.moving_rate=0.5"))
         self.assertIn("lars and lamb", self.wrong("mlp.toml", "optimizer.kind=lamb"))
         done = self.stormo("simulate", "mlp.toml", "data.path=nowhere", "--json")
         error = json.loads(done.stdout)

@@ -7,6 +7,7 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/protocol/server/exchange_period.h>
+#include <stormo/protocol/server/note_exchange.h>
 
 namespace stormo::protocol {
 namespace {
@@ -71,6 +72,10 @@ class VirtualRun {
       now_ = event.at;
       ++outcome_.events;
       STORMO_RETURN_IF_ERROR(handle(event));
+      if (!outcome_.lost.empty() || (events_.ends && events_.ends())) {
+        outcome_.time = now_;
+        return std::move(outcome_);
+      }
     }
     for (const VirtualWorker& w : workers_) {
       if (!w.ended) return Status(Code::kCorrupt, "workers wait for each other for ever");
@@ -125,32 +130,46 @@ class VirtualRun {
     }
     me.step = cluster_.pooled ? cluster_.steps * cluster_.workers - pool_ : me.steps;
     --pool_;
-    if (begins_period(++me.steps, cluster_.read_every)) {
+    ++me.steps;
+    const StepTime* time = recorded_time(w);
+    const Duration rest = time != nullptr ? time->rest : Duration{};
+    if (!cluster_.exchanges && begins_period(me.steps, cluster_.read_every)) {
       ++of(outcome_.reads, w);
-      const StepTime* time = recorded_time(w);
-      to_all_servers(EventKind::kReadArrives, w, time != nullptr ? time->rest : Duration{});
+      to_all_servers(EventKind::kReadArrives, w, rest);
     } else {
-      compute(w);
+      compute(w, rest);
     }
     return {};
   }
 
-  void compute(int w) {
+  Status end_step(int w) {
+    if (events_.step_ended) STORMO_RETURN_IF_ERROR(events_.step_ended(w));
+    return begin_step(w);
+  }
+
+  bool is_push_due(int w) {
+    const std::int64_t step = worker(w).steps;
+    if (cluster_.exchanges) return begins_period(step, cluster_.push_every);
+    return ends_period(step, cluster_.push_every) || !has_step(w);
+  }
+
+  void compute(int w, Duration rest = {}) {
     const double slowness =
         w < std::ssize(cluster_.slowness) ? cluster_.slowness[static_cast<std::size_t>(w)] : 1;
     const StepTime* time = recorded_time(w);
     const Duration compute = time != nullptr ? time->compute : cluster_.compute;
     const double jitter =
         time != nullptr ? 1 : 1 + cluster_.jitter * (2 * worker(w).rng.uniform() - 1);
-    schedule(Duration(static_cast<std::int64_t>(static_cast<double>(compute.count()) * slowness *
-                                                jitter)),
+    schedule(rest + Duration(static_cast<std::int64_t>(static_cast<double>(compute.count()) *
+                                                       slowness * jitter)),
              EventKind::kComputed, w);
   }
 
   Status leave_all(int w) {
     for (int s = 0; s < cluster_.servers; ++s) {
-      if (leave(policy_, server(s), w)) note_update(server(s));
-      if (events_.left) STORMO_RETURN_IF_ERROR(events_.left(w, s));
+      const bool updates = leave(policy_, server(s), w);
+      if (updates) note_update(server(s));
+      if (events_.left) STORMO_RETURN_IF_ERROR(events_.left(w, s, updates));
       changed_.push_back(s);
     }
     return {};
@@ -173,19 +192,24 @@ class VirtualRun {
         VirtualWorker& me = worker(w);
         ++of(outcome_.steps, w);
         if (events_.computed) STORMO_RETURN_IF_ERROR(events_.computed(w, me.step, now_));
-        if (ends_period(me.steps, cluster_.push_every) || !has_step(w)) {
+        if (is_push_due(w)) {
           ++of(outcome_.pushes, w);
           to_all_servers(EventKind::kPushArrives, w);
         } else {
-          STORMO_RETURN_IF_ERROR(begin_step(w));
+          STORMO_RETURN_IF_ERROR(end_step(w));
         }
         break;
       }
       case EventKind::kPushReturns:
-        if (is_last_reply(w)) STORMO_RETURN_IF_ERROR(begin_step(w));
+        if (is_last_reply(w)) STORMO_RETURN_IF_ERROR(end_step(w));
         break;
-      case EventKind::kLeaves:
       case EventKind::kCrash:
+        if (cluster_.crash_ends_run) {
+          outcome_.lost = "worker " + std::to_string(w);
+          return {};
+        }
+        [[fallthrough]];
+      case EventKind::kLeaves:
         worker(w).ended = true;
         outcome_.time = std::max(outcome_.time, now_);
         for (auto& waiting : blocked_) {
@@ -212,7 +236,11 @@ class VirtualRun {
       STORMO_ASSIGN_OR_RETURN(const PushDecision decision, decide(policy_, state, push));
       if (decision.action == PushAction::kWait) return false;
       if (events_.pushed) STORMO_RETURN_IF_ERROR(events_.pushed(event.server, push, decision));
-      note_push(state, push, decision);
+      if (cluster_.exchanges) {
+        note_exchange(state, push, decision);
+      } else {
+        note_push(state, push, decision);
+      }
       STORMO_RETURN_IF_ERROR(policy_.invariant(state));
       schedule(cluster_.latency, EventKind::kPushReturns, w, event.server);
     }

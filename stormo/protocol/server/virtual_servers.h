@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <stormo/base/clock.h>
@@ -13,7 +14,7 @@ namespace stormo::protocol {
 
 /// Times of one step of a worker.
 struct StepTime {
-  Duration rest{};     ///< from the push of the step before, or the begin, to the read
+  Duration rest{};     ///< from the end of the step before, or the begin, to the read
   Duration compute{};  ///< from the read to the push
   bool operator==(const StepTime&) const = default;
 };
@@ -29,6 +30,9 @@ struct VirtualCluster {
   bool pooled = false;
   std::int64_t read_every = 1;  ///< steps
   std::int64_t push_every = 1;  ///< steps; the last gradients of a worker are always pushed
+  /// Elastic averaging: nobody reads, and in the first of every `push_every` steps a worker
+  /// exchanges with the servers. The policy is async.
+  bool exchanges = false;
   Duration compute = std::chrono::milliseconds(10);  ///< of a step
   double jitter = 0.1;                ///< a step takes compute * (1 +- jitter), uniformly
   std::vector<double> slowness = {};  ///< by worker, multiplies its compute; missing: 1
@@ -45,6 +49,7 @@ struct VirtualCluster {
   };
   /// Workers that end without a word. Their leaving is noticed at once.
   std::vector<Crash> crashes = {};
+  bool crash_ends_run = false;  ///< workers are ranks of one group
 };
 
 /// What happens, in the order of virtual time. A run with data does its work in these calls. All
@@ -55,14 +60,20 @@ struct VirtualEvents {
   /// The worker has computed a gradient from what it last read. `step` counts the steps that were
   /// begun, over all workers if they are pooled.
   std::function<Status(int worker, std::int64_t step, Duration now)> computed;
-  /// The server has taken a push. Never kWait.
+  /// The server has taken a push, or made an exchange. Never kWait.
   std::function<Status(int server, const Push&, const PushDecision&)> pushed;
-  /// The worker has left the server: it has done all steps, or has crashed.
-  std::function<Status(int worker, int server)> left;
+  /// The worker has left the server: it has done all steps, or has crashed. `updates`: with that
+  /// the pending gradients make up an update.
+  std::function<Status(int worker, int server, bool updates)> left;
+  /// The worker's step is over, also what it had to exchange.
+  std::function<Status(int worker)> step_ended = {};
+  /// Asked after each of these: whether the run ends here.
+  std::function<bool()> ends = {};
 };
 
 struct VirtualOutcome {
-  Duration time{};  ///< until the last worker has ended
+  Duration time{};        ///< until the last worker has ended, or the run
+  std::string lost = {};  ///< "worker 3": whose loss ended the run; empty: nobody's
   std::vector<ShardState> servers;
   std::vector<std::int64_t> steps;          ///< by worker
   std::vector<std::int64_t> reads, pushes;  ///< by worker: number of times

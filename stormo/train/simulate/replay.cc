@@ -148,6 +148,11 @@ Result<std::int64_t> replay(const Task& task, const data::Dataset& data,
                             const TrainerOptions& options, std::int64_t steps,
                             std::span<const std::vector<ShardEvent>> events,
                             const OnStep& on_step) {
+  if (!options.strategy.exchange.every_step()) {
+    return invalid_argument(
+        "workers with copies of their own (fetch_every, push_every) are neither recorded nor "
+        "replayed; use 1");
+  }
   STORMO_ASSIGN_OR_RETURN(
       const auto workers,
       ServedWorkers::create(task, data, options, static_cast<int>(events.size()), steps));

@@ -14,8 +14,9 @@
 
 namespace stormo::train {
 
-/// Training with parameter servers in virtual time: one process computes the gradients of all
-/// workers, one after the other, and the shards of the servers are the same that a real run has.
+/// Training with parameter servers, or with averages, in virtual time: one process computes the
+/// gradients of all workers, one after the other, and what happens to them is done by the code of a
+/// real run.
 struct SimulatedTraining {
   protocol::VirtualOutcome outcome;
   struct Step {
@@ -25,19 +26,23 @@ struct SimulatedTraining {
     double loss = 0;  ///< mean over the samples, before its update
   };
   std::vector<Step> steps;  ///< in the order of virtual time
-  /// When a loss was not finite, which ended the simulation. Of `outcome` only the time and the
-  /// servers are known then.
+  /// When a loss was not finite, which ended the simulation.
   std::optional<Duration> diverged;
 };
 
-/// Trains with options.servers, options.optimizer and options.clip_norm; a worker has
-/// options.global_batch / workers samples per step and cluster.steps steps. The module's values are
-/// the first ones, and afterwards the last ones. cluster.servers is set to the number of shards
-/// that the options give. `on_step` is called after every computed gradient. kInvalidArgument for
-/// parameters that servers cannot hold; exceptions of the task pass through.
+/// Trains with options.strategy (parameter_averaging, elastic_averaging, or else parameter_server),
+/// options.servers, options.optimizer and options.clip_norm; a worker has options.global_batch /
+/// workers samples per step and cluster.steps steps. The module's values are the first ones, and
+/// afterwards the last ones. Of `cluster` the number of servers, and how often workers exchange
+/// with them, are those of the options. `on_step` is called after every computed gradient.
+/// kInvalidArgument for parameters that servers cannot hold; exceptions of the task pass through.
 Result<SimulatedTraining> simulate_training(
     const Task& task, const data::Dataset& data, const TrainerOptions& options,
     protocol::VirtualCluster cluster,
     const std::function<void(const SimulatedTraining::Step&)>& on_step = {});
+
+/// kInvalidArgument for parameter averaging with a period that changes during the run, which is not
+/// simulated.
+Status check_simulated_averaging(const TrainerOptions& options);
 
 }  // namespace stormo::train

@@ -5,6 +5,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
+#include <stormo/train/store/averaged_state.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
@@ -31,17 +32,9 @@ class AveragedStore final : public ParameterStore {
   Optimizer& optimizer() override { return optimizer_; }
 
  private:
-  /// One average, of the values since the last one.
-  struct Round {
-    comm::Communicator& ranks;
-    double weight = 0, total_weight = 0;
-  };
-  Status average_steps(Round& round);
-  Result<double> average(const Round& round, const std::vector<torch::Tensor>& values) const;
-
   const AxisGroups& groups_;
   FusedOptimizer optimizer_;
-  std::vector<std::vector<std::size_t>> together_;  // parameters that one all-reduce averages
+  AveragedState state_;
   double distance_ = 0;
 };
 

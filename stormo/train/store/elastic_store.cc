@@ -54,15 +54,12 @@ Status ElasticStore::check(const plan::StepPlan& plan) const {
 }
 
 Status ElasticStore::perform(const plan::Action& /*action*/, double /*weight*/) {
+  std::vector<torch::Tensor> values;
+  for (const NamedParameter& p : optimizer_.parameters()) values.push_back(p.tensor.detach());
   const std::size_t count = shards_.size();
   for (std::size_t n = 0; n < count; ++n) {
     const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;
-    std::vector<void*> own;
-    for (const server::ShardPiece& at : served_.pieces(s)) {
-      auto* first =
-          static_cast<std::byte*>(optimizer_.parameters()[at.parameter].tensor.data_ptr());
-      own.push_back(first + static_cast<std::size_t>(at.begin) * size_of(at.dtype));
-    }
+    const std::vector<void*> own = served_.pieces_of(s, values);
     STORMO_RETURN_IF_ERROR(shards_[s]->exchange(own, moving_rate_, sequence_[s]).status());
     ++sequence_[s];
   }

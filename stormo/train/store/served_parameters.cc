@@ -178,28 +178,42 @@ Status ServedParameters::copy_values_to(server::Shard& shard, std::size_t number
 }
 
 void ServedParameters::show(std::span<const server::Shard::View> views) {
-  std::vector<const std::byte*> values;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) show(i, values_of(i, views));
+}
+
+void ServedParameters::copy(std::span<const server::Shard::View> views,
+                            const std::vector<torch::Tensor>& values) const {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    values.clear();
-    for (const Slice& s : slices_[i]) values.push_back(views[s.shard].pieces[s.piece]);
-    show(i, values);
+    if (values[i].defined()) copy(i, values_of(i, views), values[i]);
   }
 }
 
 void ServedParameters::show(std::size_t number, std::span<const std::byte* const> values) {
   torch::Tensor parameter = parameters_[number].tensor;
-  const torch::Tensor& copy = copies_[number];
-  if (!copy.defined()) {
+  const torch::Tensor& own = copies_[number];
+  if (!own.defined()) {
     // nobody writes a version that is in use, nor does the module
     parameter.set_data(torch::from_blob(const_cast<std::byte*>(values[0]), parameter.sizes(),
                                         parameter.options().requires_grad(false)));
     return;
   }
+  copy(number, values, own);
+  parameter.set_data(own);
+}
+
+std::vector<const std::byte*> ServedParameters::values_of(
+    std::size_t number, std::span<const server::Shard::View> views) const {
+  std::vector<const std::byte*> out;
+  for (const Slice& s : slices_[number]) out.push_back(views[s.shard].pieces[s.piece]);
+  return out;
+}
+
+void ServedParameters::copy(std::size_t number, std::span<const std::byte* const> values,
+                            const torch::Tensor& to) const {
   for (std::size_t i = 0; i < values.size(); ++i) {
     const ShardPiece& at = piece(slices_[number][i]);
-    std::memcpy(bytes_of(copy) + offset_of(at), values[i], at.bytes());
+    std::memcpy(bytes_of(to) + offset_of(at), values[i], at.bytes());
   }
-  parameter.set_data(copy);
 }
 
 const void* ServedParameters::gradient_of(const Slice& slice, const torch::Tensor& gradient) const {
@@ -231,6 +245,15 @@ std::vector<torch::Tensor> ServedParameters::gradients() const {
     } else {
       out.push_back(g.defined() ? g.detach().contiguous() : g);
     }
+  }
+  return out;
+}
+
+std::vector<void*> ServedParameters::pieces_of(std::size_t shard,
+                                               const std::vector<torch::Tensor>& values) const {
+  std::vector<void*> out;
+  for (const ShardPiece& at : placed_[shard]) {
+    out.push_back(bytes_of(values[at.parameter]) + offset_of(at));
   }
   return out;
 }

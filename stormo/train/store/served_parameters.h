@@ -33,6 +33,8 @@ class ServedParameters {
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   std::size_t shards() const { return placed_.size(); }
   const std::vector<server::ShardPiece>& pieces(std::size_t shard) const { return placed_[shard]; }
+  /// With the warm start in pushes.
+  const protocol::Policy& policy() const { return *shard_options_.policy; }
   /// What workers and server processes must agree on, but for facts.
   server::RunTerms terms() const;
   /// A shard of these pieces, for one worker.
@@ -55,6 +57,9 @@ class ServedParameters {
   void show(std::span<const server::Shard::View> views);
   /// The same for one parameter. `values`: the first elements of its slices.
   void show(std::size_t parameter, std::span<const std::byte* const> values);
+  /// Copies the values of `views` to `values`, by parameter; not to those that are undefined.
+  void copy(std::span<const server::Shard::View> views,
+            const std::vector<torch::Tensor>& values) const;
   /// The module gets copies of all its values, and show() changes these from now on.
   void copy_all();
   /// By parameter: its copy; undefined where the module shows a shard's memory.
@@ -74,12 +79,19 @@ class ServedParameters {
   std::vector<torch::Tensor> gradients() const;
   /// The part of a dense gradient of its parameter that belongs to a slice.
   const void* gradient_of(const Slice& slice, const torch::Tensor& gradient) const;
+  /// First elements of the pieces of a shard in `values`, by parameter.
+  std::vector<void*> pieces_of(std::size_t shard, const std::vector<torch::Tensor>& values) const;
   /// The part of gradients() that belongs to a shard.
   GradientPieces gradient_pieces(std::size_t shard,
                                  const std::vector<torch::Tensor>& gradients) const;
 
  private:
   ServedParameters() = default;
+  /// First elements of the slices of a parameter.
+  std::vector<const std::byte*> values_of(std::size_t parameter,
+                                          std::span<const server::Shard::View> views) const;
+  void copy(std::size_t parameter, std::span<const std::byte* const> values,
+            const torch::Tensor& to) const;
   const server::ShardPiece& piece(const Slice& slice) const {
     return placed_[slice.shard][slice.piece];
   }

@@ -18,7 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using Kind = protocol::PolicyOptions::Kind;
 
 SimulateOptions options_of(const SimulateArguments& a) {
   std::vector<std::string> wrong;
@@ -55,8 +54,11 @@ TEST(SimulateOptions, CrashesAndPolicies) {
   ASSERT_EQ(o.cluster.crashes.size(), 2u);
   EXPECT_EQ(o.cluster.crashes[0].worker, 7);
   EXPECT_EQ(o.cluster.crashes[0].at, milliseconds(250));
-  EXPECT_THAT(o.policies, ElementsAre(Kind::kSsp, Kind::kSync));
-  EXPECT_EQ(options_of({.policies = {"ssp", "all"}}).policies.size(), 5u);
+  EXPECT_THAT(o.policies, ElementsAre("ssp", "sync"));
+  EXPECT_THAT(options_of({.policies = {"ssp", "all"}}).policies,
+              ElementsAre("ssp", "sync", "async", "n_softsync", "backup_workers",
+                          "parameter_averaging", "elastic_averaging"));
+  EXPECT_THAT(options_of({.policies = {"downpour"}}).policies, ElementsAre("downpour"));
 }
 
 TEST(SimulateOptions, EverythingWrongIsListedTogether) {
@@ -74,7 +76,8 @@ TEST(SimulateOptions, EverythingWrongIsListedTogether) {
   for (const char* part :
        {"'2' is not COUNT:FACTORx", "'x:2x'", "'1:0x'", "'0:2x'", "'1:nanx'", "'2:10'",
         "4 stragglers among 3 workers",
-        "'asynch' is no policy; write sync, async, ssp, n_softsync, backup_workers or all",
+        "'asynch' is no policy; write sync, async, ssp, n_softsync, backup_workers, "
+        "parameter_averaging, elastic_averaging, downpour or all",
         "--compute", "--jitter: 1 is not", "--latency: '1 day'",
         "there is no worker 3; they are 0 to 2", "'1' is not WORKER:TIME", "no worker -1",
         "'1:1x'"}) {
@@ -181,6 +184,18 @@ TEST(SimulateReport, TableHasOneRowForEachPolicy) {
   EXPECT_THAT(text, HasSubstr("sync    40.0 s        7        0        1.00       2    0.0 %   "
                               "0.5000              91.20 %\n"));
   EXPECT_THAT(text, HasSubstr("diverged at 10.0 s  -\n"));
+}
+
+TEST(SimulateReport, SaysWhoseLossEndedARun) {
+  Simulation s = two_policies();
+  s.policies[0].lost = "worker 3";
+  ::testing::internal::CaptureStdout();
+  print_simulation(s);
+  std::fflush(stdout);
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("\nsync: the run ended after 40.0 s, when worker 3 was lost.\n"));
+  EXPECT_EQ(nlohmann::json::parse(policy_json(s, s.policies[0]))["lost"], "worker 3");
+  EXPECT_FALSE(nlohmann::json::parse(policy_json(s, s.policies[1])).contains("lost"));
 }
 
 TEST(SimulateReport, JsonHasTheSame) {

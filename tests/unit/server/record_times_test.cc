@@ -130,7 +130,7 @@ TEST_P(VirtualRun, HasTheOrderOfTheRecordedOne) {
                  return Status();
                },
            .left =
-               [&](int worker, int) {
+               [&](int worker, int, bool) {
                  simulated.push_back({worker, -1});
                  return Status();
                }})

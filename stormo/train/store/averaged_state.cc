@@ -1,0 +1,72 @@
+#include <stormo/train/store/averaged_state.h>
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+namespace stormo::train {
+
+// As plan::flat_groups.
+AveragedState::AveragedState(FusedOptimizer& optimizer) : optimizer_(optimizer) {
+  std::map<std::pair<torch::ScalarType, bool>, std::size_t> group_of;
+  for (std::size_t i = 0; i < optimizer_.parameters().size(); ++i) {
+    const NamedParameter& p = optimizer_.parameters()[i];
+    const auto [group, is_new] =
+        group_of.try_emplace({p.tensor.scalar_type(), p.sparse}, together_.size());
+    if (is_new) together_.emplace_back();
+    together_[group->second].push_back(i);
+  }
+}
+
+std::vector<AveragedState::Array> AveragedState::arrays() {
+  const FusedOptimizer::Values values = optimizer_.values();
+  std::vector<Array> out;
+  const auto add = [&](const std::vector<torch::Tensor>& all, bool is_weights) {
+    for (const std::vector<std::size_t>& members : together_) {
+      std::vector<torch::Tensor> of;
+      for (const std::size_t i : members) of.push_back(all[i]);
+      out.emplace_back(std::move(of), is_weights);
+    }
+  };
+  add(values.weights, true);
+  for (const std::vector<torch::Tensor>& slot : values.slots) add(slot, false);
+  return out;
+}
+
+torch::Tensor AveragedState::Array::flat() const {
+  std::int64_t elements = 0;
+  for (const torch::Tensor& own : values_) elements += own.numel();
+  torch::Tensor out = torch::empty({elements}, values_.front().scalar_type());
+  for (std::int64_t begin = 0; const torch::Tensor& own : values_) {
+    out.narrow(0, begin, own.numel()).view(own.sizes()).copy_(own);
+    begin += own.numel();
+  }
+  return out;
+}
+
+double AveragedState::Array::take(const torch::Tensor& average) {
+  double square = 0;
+  for (std::int64_t begin = 0; torch::Tensor & own : values_) {
+    const torch::Tensor other = average.narrow(0, begin, own.numel()).view(own.sizes());
+    if (is_weights_) square += (own - other).square().sum(torch::kFloat64).item<double>();
+    own.copy_(other);
+    begin += own.numel();
+  }
+  return square;
+}
+
+std::vector<double> AveragedState::weighted_steps(double weight) const {
+  std::vector<double> out{weight};
+  for (const std::int64_t n : optimizer_.steps()) out.push_back(weight * static_cast<double>(n));
+  return out;
+}
+
+void AveragedState::end_average(std::span<const double> sums) {
+  std::vector<std::int64_t> steps = optimizer_.steps();
+  for (std::size_t i = 0; i < steps.size(); ++i) steps[i] = std::llround(sums[i + 1] / sums[0]);
+  optimizer_.set_steps(steps);
+  optimizer_.round_masters();
+}
+
+}  // namespace stormo::train
