@@ -55,6 +55,21 @@ void add_cluster(CLI::App& command, SimulateArguments& a) {
                   "WORKER:TIME: this worker ends then, 3:250ms; may be repeated")
       ->allow_extra_args(false);
   command
+      .add_option("--loss", a.loss,
+                  "Probability that a message between a worker and a server is lost")
+      ->capture_default_str();
+  command
+      .add_option("--timeout", a.timeout,
+                  "With losses: a worker that has no answer for so long asks again")
+      ->capture_default_str();
+  command
+      .add_option("--server-crash", a.server_crashes,
+                  "SERVER:TIME: this server is lost then, 1:250ms, which ends the\nrun without "
+                  "--server-backups; may be repeated")
+      ->allow_extra_args(false);
+  command.add_flag("--server-backups", a.server_backups,
+                   "The next server has a copy of each one's shard, and takes over");
+  command
       .add_option("--seed", a.seed,
                   "Of virtual time; weights and data have the recipe's train.seed")
       ->check([](const std::string& seed) {

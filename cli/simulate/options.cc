@@ -20,6 +20,8 @@ namespace {
 using protocol::VirtualCluster;
 using Wrong = std::vector<std::string>;
 
+constexpr double kMostLoss = 0.9;  // beyond, a run only waits
+
 /// The whole text as a number.
 template <class Number>
 std::optional<Number> number_of(std::string_view text) {
@@ -44,24 +46,54 @@ Duration duration_of(const char* flag, std::string_view text, Wrong& wrong) {
   return Duration(1);
 }
 
+struct Crash {
+  int who = 0;
+  Duration at{};
+};
+
+/// "3:250ms" of a flag whose words are `what`: WORKER or SERVER.
+std::optional<Crash> crash_of(const char* flag, const char* what, std::string_view text,
+                              Wrong& wrong) {
+  const auto [first, second] = halves(text);
+  const auto number = number_of<int>(first);
+  const Result<Duration> at = parse_duration(second);
+  if (number && at.ok()) return Crash{.who = *number, .at = *at};
+  wrong.push_back(fmt::format(
+      "{}: '{}' is not {}:TIME, such as 3:250ms: number 3 ends after 250 ms", flag, text, what));
+  return std::nullopt;
+}
+
 void read_crashes(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wrong) {
   std::set<int> crashed;
   for (const std::string& text : a.crashes) {
-    const auto [first, second] = halves(text);
-    const auto worker = number_of<int>(first);
-    const Result<Duration> at = parse_duration(second);
-    if (!worker || !at.ok()) {
-      wrong.push_back(fmt::format(
-          "--crash: '{}' is not WORKER:TIME, such as 3:250ms: worker 3 ends after 250 ms", text));
-    } else if (*worker < 0 || *worker >= a.workers) {
-      wrong.push_back(
-          fmt::format("--crash: there is no worker {}; they are 0 to {}", *worker, a.workers - 1));
+    const std::optional<Crash> crash = crash_of("--crash", "WORKER", text, wrong);
+    if (!crash) continue;
+    if (crash->who < 0 || crash->who >= a.workers) {
+      wrong.push_back(fmt::format("--crash: there is no worker {}; they are 0 to {}", crash->who,
+                                  a.workers - 1));
     } else {
-      cluster.crashes.push_back({.worker = *worker, .at = *at});
-      crashed.insert(*worker);
+      cluster.crashes.push_back({.worker = crash->who, .at = crash->at});
+      crashed.insert(crash->who);
     }
   }
   if (std::ssize(crashed) == a.workers) wrong.push_back("--crash: no worker is left");
+}
+
+// How many servers there are, the model says.
+void read_losses(const SimulateArguments& a, VirtualCluster& cluster, Wrong& wrong) {
+  cluster.loss = a.loss;
+  cluster.backups = a.server_backups;
+  if (!(a.loss >= 0 && a.loss <= kMostLoss)) {
+    wrong.push_back(fmt::format("--loss: {} is not from 0 to {}", a.loss, kMostLoss));
+  }
+  cluster.timeout = duration_of("--timeout", a.timeout, wrong);
+  if (cluster.timeout <= Duration::zero()) {
+    wrong.push_back("--timeout: an answer needs some time, such as 100ms");
+  }
+  for (const std::string& text : a.server_crashes) {
+    const std::optional<Crash> crash = crash_of("--server-crash", "SERVER", text, wrong);
+    if (crash) cluster.server_crashes.push_back({.server = crash->who, .at = crash->at});
+  }
 }
 
 std::vector<std::string> read_policies(const SimulateArguments& a, Wrong& wrong) {
@@ -128,6 +160,7 @@ SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std:
     wrong.push_back("--compute: a step needs some time, such as 10ms");
   }
   cluster.latency = duration_of("--latency", a.latency, wrong);
+  read_losses(a, cluster, wrong);
   if (a.workers < 1 || a.workers > kMost) {
     wrong.push_back(fmt::format("--workers: {} is not from 1 to {}", a.workers, kMost));
   } else {

@@ -21,6 +21,10 @@ struct SimulateArguments {
   std::string times;  ///< folder of a record; empty: none
   bool pooled = false;
   std::vector<std::string> crashes;  ///< "3:250ms"
+  double loss = 0;
+  std::string timeout = "100ms";
+  std::vector<std::string> server_crashes;  ///< "1:250ms"
+  bool server_backups = false;
   std::uint64_t seed = 1;
   bool json = false;
   bool svg = false;

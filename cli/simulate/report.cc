@@ -87,6 +87,14 @@ std::string heading(const Simulation& s) {
   for (const auto& crash : c.crashes) {
     text += fmt::format("; worker {} crashes at {}", crash.worker, format_duration(crash.at));
   }
+  if (c.loss > 0) {
+    text += fmt::format("; {:.4g} % of messages are lost, and sent again after {}", 100 * c.loss,
+                        format_duration(c.timeout));
+  }
+  for (const auto& crash : c.server_crashes) {
+    text += fmt::format("; server {} crashes at {}", crash.server, format_duration(crash.at));
+  }
+  if (c.backups) text += "; servers have backups";
   return text;
 }
 

@@ -115,6 +115,28 @@ class SimulateTest(TrainTest):
             one = self.simulate(f"strategy.{key}", *(keys if name == "downpour" else ()), "steps=4")
             self.assertEqual(tuple(one), (name,))
 
+    def test_lost_messages_and_servers(self):
+        flags = ("steps=40", "batch=8", "lr=0.01", "strategy.servers=2", "--workers", "4",
+                 "--policies", "sync,async,elastic_averaging,parameter_averaging")
+        plain = self.simulate(*flags)
+        losses = (*flags, "--loss", "0.05", "--timeout", "20ms", "--server-crash", "1:200ms")
+        found = self.simulate(*losses, "--server-backups")
+        for name, one in found.items():
+            self.assertNotIn("lost", one)
+            for key in ("updates", "steps", "gradients"):
+                self.assertEqual(one[key], plain[name][key], name)
+            self.assertAlmostEqual(one["train_loss"], plain[name]["train_loss"], delta=0.02)
+            self.assertGreater(one["virtual_s"], plain[name]["virtual_s"])
+        self.assertEqual(found, self.simulate(*losses, "--server-backups"))
+        # without a copy; averages have no servers
+        found = self.simulate(*losses)
+        self.assertNotIn("lost", found.pop("parameter_averaging"))
+        for name, one in found.items():
+            self.assertEqual((one["lost"], one["virtual_s"]), ("server 1", 0.2), name)
+        done = self.stormo("simulate", "mlp.toml", *losses)
+        self.assertIn("sync: the run ended after 200.0 ms, when server 1 was lost.", done.stdout)
+        self.assertIn("servers are 0 to 1", self.wrong("mlp.toml", *flags, "--server-crash", "2:1s"))
+
     def test_a_policy_that_diverges_does_not_stop_the_others(self):
         # one weight of squares: an update of rate 0.25 halves the error, eight at once overshoot
         (self.folder / "line.csv").write_text("x,y\n" + "1,3\n-1,-3\n" * 32)

@@ -7,38 +7,21 @@
 
 #include <stormo/base/rng.h>
 #include <stormo/protocol/server/exchange_period.h>
-#include <stormo/protocol/server/note_exchange.h>
+#include <stormo/protocol/server/server_verdicts.h>
+#include <stormo/protocol/server/virtual_shard.h>
 
 namespace stormo::protocol {
 namespace {
 
-enum class EventKind : std::uint8_t {
-  kReadArrives,
-  kReadReturns,
-  kComputed,
-  kPushArrives,
-  kPushReturns,
-  kLeaves,
-  kCrash
-};
-
-struct VirtualEvent {
-  Duration at{};
-  std::int64_t number = 0;  // events at the same time happen in the order of their making
-  EventKind kind = EventKind::kReadArrives;
-  int worker = 0;
-  int server = 0;
-  bool operator>(const VirtualEvent& other) const {
-    return at != other.at ? at > other.at : number > other.number;
-  }
-};
-
 struct VirtualWorker {
   Rng rng;
-  std::int64_t steps = 0;  // begun
-  std::int64_t step = 0;   // number of the current one
-  int replies = 0;         // that are missing
-  Duration waited{};       // for the reply that took longest
+  std::int64_t steps = 0;       // begun
+  std::int64_t step = 0;        // number of the current one
+  std::int64_t request = 0;     // number of the current one, to all servers
+  bool reads = false;           // it
+  std::vector<char> waits_for;  // by server: its answer is missing
+  int replies = 0;              // that are missing
+  Duration waited{};            // for the reply that took longest
   bool ended = false;
 };
 
@@ -48,11 +31,17 @@ class VirtualRun {
       : cluster_(cluster),
         policy_(policy),
         events_(events),
-        blocked_(static_cast<std::size_t>(cluster.servers)),
+        network_(cluster.seed, "virtual network", 0),
+        verdicts_(cluster.servers),
         pool_(cluster.steps * cluster.workers) {
     const auto workers = static_cast<std::size_t>(cluster.workers);
     for (std::size_t w = 0; w < workers; ++w) {
       workers_.push_back({.rng = Rng(cluster.seed, "virtual worker", w)});
+      workers_[w].waits_for.resize(static_cast<std::size_t>(cluster.servers));
+    }
+    for (int s = 0; s < cluster.servers; ++s) {
+      shards_.push_back({.holder = s});
+      if (cluster.backups) shards_.back().copy.emplace(cluster.workers);
     }
     outcome_.servers.assign(static_cast<std::size_t>(cluster.servers), ShardState(cluster.workers));
     outcome_.steps.resize(workers);
@@ -63,7 +52,10 @@ class VirtualRun {
 
   Result<VirtualOutcome> run() {
     for (const auto& crash : cluster_.crashes) {
-      schedule(crash.at, EventKind::kCrash, crash.worker);
+      schedule(crash.at, {.kind = EventKind::kCrash, .worker = crash.worker});
+    }
+    for (const auto& crash : cluster_.server_crashes) {
+      schedule(crash.at, {.kind = EventKind::kServerCrash, .server = crash.server});
     }
     for (int w = 0; w < cluster_.workers; ++w) STORMO_RETURN_IF_ERROR(begin_step(w));
     while (!queue_.empty()) {
@@ -80,27 +72,63 @@ class VirtualRun {
     for (const VirtualWorker& w : workers_) {
       if (!w.ended) return Status(Code::kCorrupt, "workers wait for each other for ever");
     }
+    for (int s = 0; s < cluster_.servers; ++s) {
+      if (shard(s).copy && *shard(s).copy != server(s)) {
+        return Status(Code::kCorrupt, "a server and its copy differ");
+      }
+    }
     return std::move(outcome_);
   }
 
  private:
   VirtualWorker& worker(int w) { return workers_[static_cast<std::size_t>(w)]; }
   ShardState& server(int s) { return outcome_.servers[static_cast<std::size_t>(s)]; }
+  VirtualShard& shard(int s) { return shards_[static_cast<std::size_t>(s)]; }
   template <class Values>
   static auto& of(Values& values, int index) {
     return values[static_cast<std::size_t>(index)];
   }
 
-  void schedule(Duration after, EventKind kind, int worker, int server = 0) {
-    queue_.push({.at = now_ + after,
-                 .number = next_event_++,
-                 .kind = kind,
-                 .worker = worker,
-                 .server = server});
+  void schedule(Duration after, VirtualEvent event) {
+    event.at = now_ + after;
+    event.number = next_event_++;
+    queue_.push(event);
   }
-  void to_all_servers(EventKind kind, int w, Duration after = {}) {
-    worker(w).replies = cluster_.servers;
-    for (int s = 0; s < cluster_.servers; ++s) schedule(after + cluster_.latency, kind, w, s);
+
+  void to_all_servers(bool reads, int w, Duration after = {}) {
+    VirtualWorker& me = worker(w);
+    ++me.request;
+    me.reads = reads;
+    ++of(reads ? outcome_.reads : outcome_.pushes, w);
+    me.replies = cluster_.servers;
+    for (int s = 0; s < cluster_.servers; ++s) {
+      of(me.waits_for, s) = 1;
+      send(w, s, after);
+    }
+  }
+  /// The worker's current request.
+  void send(int w, int s, Duration after = {}) {
+    const VirtualWorker& me = worker(w);
+    VirtualEvent request{.kind = EventKind::kArrives,
+                         .reads = me.reads,
+                         .worker = w,
+                         .server = s,
+                         .holder = shard(s).holder,
+                         .request = me.request,
+                         .sequence = of(me.reads ? outcome_.reads : outcome_.pushes, w) - 1};
+    if (!is_message_lost()) schedule(after + cluster_.latency, request);
+    if (cluster_.loss == 0 && cluster_.server_crashes.empty()) return;
+    request.kind = EventKind::kAgain;
+    schedule(after + cluster_.timeout, request);
+  }
+  bool is_message_lost() { return cluster_.loss > 0 && network_.uniform() < cluster_.loss; }
+  void answer(VirtualEvent request) {
+    request.kind = EventKind::kReturns;
+    if (!is_message_lost()) schedule(cluster_.latency, request);
+  }
+  bool is_awaited(const VirtualEvent& answer) {
+    return worker(answer.worker).request == answer.request &&
+           of(worker(answer.worker).waits_for, answer.server) != 0;
   }
 
   /// Of the step that was begun last; null: its times are drawn.
@@ -110,10 +138,15 @@ class VirtualRun {
     return &all[static_cast<std::size_t>(worker(w).steps - 1) % all.size()];
   }
 
-  bool is_last_reply(int w) {
-    if (--worker(w).replies > 0) return false;
+  Status take_answer(const VirtualEvent& answer) {
+    const int w = answer.worker;
+    if (!is_awaited(answer)) return {};
+    of(worker(w).waits_for, answer.server) = 0;
+    if (--worker(w).replies > 0) return {};
     of(outcome_.waited, w) += std::exchange(worker(w).waited, {});
-    return true;
+    if (!answer.reads) return end_step(w);
+    compute(w);
+    return {};
   }
 
   bool has_step(int w) const {
@@ -125,7 +158,7 @@ class VirtualRun {
     VirtualWorker& me = worker(w);
     if (!has_step(w)) {
       schedule(w < std::ssize(cluster_.leaves) ? of(cluster_.leaves, w) : Duration{},
-               EventKind::kLeaves, w);
+               {.kind = EventKind::kLeaves, .worker = w});
       return {};
     }
     me.step = cluster_.pooled ? cluster_.steps * cluster_.workers - pool_ : me.steps;
@@ -134,8 +167,7 @@ class VirtualRun {
     const StepTime* time = recorded_time(w);
     const Duration rest = time != nullptr ? time->rest : Duration{};
     if (!cluster_.exchanges && begins_period(me.steps, cluster_.read_every)) {
-      ++of(outcome_.reads, w);
-      to_all_servers(EventKind::kReadArrives, w, rest);
+      to_all_servers(/*reads=*/true, w, rest);
     } else {
       compute(w, rest);
     }
@@ -162,91 +194,158 @@ class VirtualRun {
         time != nullptr ? 1 : 1 + cluster_.jitter * (2 * worker(w).rng.uniform() - 1);
     schedule(rest + Duration(static_cast<std::int64_t>(static_cast<double>(compute.count()) *
                                                        slowness * jitter)),
-             EventKind::kComputed, w);
-  }
-
-  Status leave_all(int w) {
-    for (int s = 0; s < cluster_.servers; ++s) {
-      const bool updates = leave(policy_, server(s), w);
-      if (updates) note_update(server(s));
-      if (events_.left) STORMO_RETURN_IF_ERROR(events_.left(w, s, updates));
-      changed_.push_back(s);
-    }
-    return {};
+             {.kind = EventKind::kComputed, .worker = w});
   }
 
   Status handle(const VirtualEvent& event) {
     const int w = event.worker;
-    if (worker(w).ended) return {};
     switch (event.kind) {
-      case EventKind::kReadArrives:
-      case EventKind::kPushArrives: {
-        STORMO_ASSIGN_OR_RETURN(const bool taken, take(event));
-        if (!taken) of(blocked_, event.server).push_back(event);
+      case EventKind::kArrives: STORMO_RETURN_IF_ERROR(arrive(event)); break;
+      case EventKind::kCopied: STORMO_RETURN_IF_ERROR(copy_next(event)); break;
+      case EventKind::kConfirmed:
+        if (!verdicts_.is_lost(event.holder)) answer(event);
         break;
-      }
-      case EventKind::kReadReturns:
-        if (is_last_reply(w)) compute(w);
+      case EventKind::kReturns: STORMO_RETURN_IF_ERROR(take_answer(event)); break;
+      case EventKind::kAgain:
+        if (!worker(w).ended && is_awaited(event)) send(w, event.server);
         break;
-      case EventKind::kComputed: {
-        VirtualWorker& me = worker(w);
-        ++of(outcome_.steps, w);
-        if (events_.computed) STORMO_RETURN_IF_ERROR(events_.computed(w, me.step, now_));
-        if (is_push_due(w)) {
-          ++of(outcome_.pushes, w);
-          to_all_servers(EventKind::kPushArrives, w);
-        } else {
-          STORMO_RETURN_IF_ERROR(end_step(w));
-        }
-        break;
-      }
-      case EventKind::kPushReturns:
-        if (is_last_reply(w)) STORMO_RETURN_IF_ERROR(end_step(w));
-        break;
+      case EventKind::kComputed: STORMO_RETURN_IF_ERROR(end_computing(w)); break;
       case EventKind::kCrash:
-        if (cluster_.crash_ends_run) {
+        if (cluster_.crash_ends_run && !worker(w).ended) {
           outcome_.lost = "worker " + std::to_string(w);
-          return {};
+          break;
         }
         [[fallthrough]];
-      case EventKind::kLeaves:
-        worker(w).ended = true;
-        outcome_.time = std::max(outcome_.time, now_);
-        for (auto& waiting : blocked_) {
-          std::erase_if(waiting, [w](const VirtualEvent& e) { return e.worker == w; });
-        }
-        STORMO_RETURN_IF_ERROR(leave_all(w));
-        break;
+      case EventKind::kLeaves: STORMO_RETURN_IF_ERROR(end_worker(w)); break;
+      case EventKind::kServerCrash: STORMO_RETURN_IF_ERROR(lose_server(event.server)); break;
     }
     return ask_again();
   }
 
-  /// False if it has to wait.
-  Result<bool> take(const VirtualEvent& event) {
-    ShardState& state = server(event.server);
-    const int w = event.worker;
-    if (event.kind == EventKind::kReadArrives) {
-      STORMO_ASSIGN_OR_RETURN(const bool may, may_read(policy_, state, w));
-      if (!may) return false;
-      if (events_.read) STORMO_RETURN_IF_ERROR(events_.read(w, event.server));
-      note_read(state, w);
-      schedule(cluster_.latency, EventKind::kReadReturns, w, event.server);
-    } else {
-      const Push push{.worker = w, .sequence = state.worker(w).pushes};
-      STORMO_ASSIGN_OR_RETURN(const PushDecision decision, decide(policy_, state, push));
-      if (decision.action == PushAction::kWait) return false;
-      if (events_.pushed) STORMO_RETURN_IF_ERROR(events_.pushed(event.server, push, decision));
-      if (cluster_.exchanges) {
-        note_exchange(state, push, decision);
-      } else {
-        note_push(state, push, decision);
-      }
-      STORMO_RETURN_IF_ERROR(policy_.invariant(state));
-      schedule(cluster_.latency, EventKind::kPushReturns, w, event.server);
+  Status end_computing(int w) {
+    if (worker(w).ended) return {};
+    ++of(outcome_.steps, w);
+    if (events_.computed) {
+      STORMO_RETURN_IF_ERROR(events_.computed(w, worker(w).step, now_));
     }
-    worker(w).waited = std::max(worker(w).waited, now_ - event.at);
+    if (!is_push_due(w)) return end_step(w);
+    to_all_servers(/*reads=*/false, w);
+    return {};
+  }
+
+  Status end_worker(int w) {
+    if (std::exchange(worker(w).ended, true)) return {};
+    worker(w).request = 0;  // it waits for nothing
+    outcome_.time = std::max(outcome_.time, now_);
+    for (int s = 0; s < cluster_.servers; ++s) {
+      std::erase_if(shard(s).blocked, [w](const VirtualEvent& e) { return e.worker == w; });
+      const VirtualEvent leaves{.kind = EventKind::kLeaves, .worker = w, .server = s};
+      STORMO_RETURN_IF_ERROR(execute(leaves).status());
+    }
+    return {};
+  }
+
+  Status arrive(const VirtualEvent& request) {
+    if (verdicts_.is_lost(request.holder) || worker(request.worker).ended) return {};
+    auto& blocked = shard(request.server).blocked;
+    const bool is_there = std::ranges::any_of(blocked, [&](const VirtualEvent& e) {
+      return e.worker == request.worker && e.request == request.request;
+    });
+    if (is_there) return {};
+    STORMO_ASSIGN_OR_RETURN(const bool taken, execute(request));
+    if (!taken) blocked.push_back(request);
+    return {};
+  }
+
+  /// The server that holds the shard executes a request, or that a worker leaves. False if it has
+  /// to wait.
+  Result<bool> execute(const VirtualEvent& event) {
+    STORMO_ASSIGN_OR_RETURN(const Taken taken,
+                            transition(policy_, cluster_.exchanges, server(event.server), event));
+    if (taken.waits) return false;
+    VirtualWorker& from = worker(event.worker);
+    if (event.kind == EventKind::kArrives) from.waited = std::max(from.waited, now_ - event.at);
     changed_.push_back(event.server);
+    VirtualShard& at = shard(event.server);
+    if (at.copy) {
+      at.unconfirmed.push_back({event, taken});
+      schedule(cluster_.latency,
+               {.kind = EventKind::kCopied, .server = event.server, .holder = at.holder});
+      return true;
+    }
+    STORMO_RETURN_IF_ERROR(tell(event, taken));
+    if (event.kind == EventKind::kArrives) answer(event);
     return true;
+  }
+
+  /// The copy executes what comes next, and so is equal.
+  Status copy_next(const VirtualEvent& event) {
+    VirtualShard& at = shard(event.server);
+    if (!at.copy || at.unconfirmed.empty()) return {};  // a server was lost
+    VirtualShard::Done done = std::move(at.unconfirmed.front());
+    at.unconfirmed.pop_front();
+    STORMO_RETURN_IF_ERROR(copy(*at.copy, done));
+    if (done.event.kind != EventKind::kArrives) return {};
+    done.event.kind = EventKind::kConfirmed;
+    schedule(cluster_.latency, done.event);
+    return {};
+  }
+  Status copy(ShardState& to, const VirtualShard::Done& done) {
+    STORMO_ASSIGN_OR_RETURN(const Taken taken,
+                            transition(policy_, cluster_.exchanges, to, done.event));
+    if (taken == done.taken) return tell(done.event, taken);
+    return Status(Code::kCorrupt, "a server and its copy decide differently");
+  }
+
+  /// What is sure: no loss of a server takes it back.
+  Status tell(const VirtualEvent& event, const Taken& taken) {
+    if (event.kind == EventKind::kLeaves) {
+      if (!events_.left) return {};
+      return events_.left(event.worker, event.server, taken.updates);
+    }
+    if (!event.reads) {
+      if (!events_.pushed) return {};
+      return events_.pushed(event.server, push_of(event), taken.decision);
+    }
+    return events_.read && !taken.repeated ? events_.read(event.worker, event.server) : Status();
+  }
+
+  // Requests that were on their way to it, or waited there, are lost; workers send them again, to
+  // the server that goes on with its shard.
+  Status lose_server(int lost) {
+    if (std::ranges::all_of(workers_, &VirtualWorker::ended) || !verdicts_.lose(lost)) return {};
+    for (int s = 0; s < cluster_.servers; ++s) {
+      VirtualShard& at = shard(s);
+      if (at.holder == lost) {
+        if (!at.copy) {
+          outcome_.lost = "server " + std::to_string(lost);
+          return {};
+        }
+        STORMO_RETURN_IF_ERROR(take_over(s));
+      } else if (at.copy && successor(at.holder, cluster_.servers) == lost) {
+        at.copy.reset();
+        for (const VirtualShard::Done& done : std::exchange(at.unconfirmed, {})) {
+          STORMO_RETURN_IF_ERROR(tell(done.event, done.taken));
+          if (done.event.kind == EventKind::kArrives) answer(done.event);
+        }
+      }
+    }
+    return {};
+  }
+  /// By the server that has the copy. Who has left, it learns from the chief.
+  Status take_over(int s) {
+    VirtualShard& at = shard(s);
+    server(s) = *at.copy;
+    at.copy.reset();
+    at.holder = successor(at.holder, cluster_.servers);
+    at.blocked.clear();
+    for (const VirtualShard::Done& done : std::exchange(at.unconfirmed, {})) {
+      if (done.event.kind == EventKind::kLeaves) {
+        STORMO_RETURN_IF_ERROR(execute(done.event).status());
+      }
+    }
+    changed_.push_back(s);
+    return {};
   }
 
   // Until no server that has changed can answer another one.
@@ -254,9 +353,9 @@ class VirtualRun {
     while (!changed_.empty()) {
       const int s = changed_.back();
       changed_.pop_back();
-      auto& waiting = of(blocked_, s);
+      auto& waiting = shard(s).blocked;
       for (std::size_t i = 0; i < waiting.size();) {
-        STORMO_ASSIGN_OR_RETURN(const bool taken, take(waiting[i]));
+        STORMO_ASSIGN_OR_RETURN(const bool taken, execute(waiting[i]));
         if (taken) {
           waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
         } else {
@@ -272,13 +371,32 @@ class VirtualRun {
   const VirtualEvents& events_;
   std::vector<VirtualWorker> workers_;
   std::priority_queue<VirtualEvent, std::vector<VirtualEvent>, std::greater<>> queue_;
-  std::vector<std::vector<VirtualEvent>> blocked_;  // messages that wait, by server
-  std::vector<int> changed_;                        // servers with a transition since ask_again()
+  std::vector<VirtualShard> shards_;
+  std::vector<int> changed_;  // shards with a transition since ask_again()
+  Rng network_;
+  ServerVerdicts verdicts_;
   std::int64_t pool_;
   std::int64_t next_event_ = 0;
   Duration now_{};
   VirtualOutcome outcome_;
 };
+
+Status check_losses(const VirtualCluster& cluster) {
+  if (!(cluster.loss >= 0 && cluster.loss < 1) || cluster.timeout <= Duration::zero()) {
+    return invalid_argument(
+        "virtual time needs a probability of lost messages from 0 to less than 1, and a time-out");
+  }
+  if (cluster.backups && cluster.servers < 2) {
+    return invalid_argument("a copy is at another server, and there is only one; use 2 or more");
+  }
+  for (const VirtualCluster::ServerCrash& crash : cluster.server_crashes) {
+    if (crash.server >= 0 && crash.server < cluster.servers) continue;
+    return invalid_argument("server " + std::to_string(crash.server) +
+                            " crashes, but servers are 0 to " +
+                            std::to_string(cluster.servers - 1));
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -303,6 +421,7 @@ Result<VirtualOutcome> run_virtual(const VirtualCluster& cluster, const Policy& 
                               std::to_string(cluster.workers - 1));
     }
   }
+  STORMO_RETURN_IF_ERROR(check_losses(cluster));
   return VirtualRun(cluster, policy, events).run();
 }
 

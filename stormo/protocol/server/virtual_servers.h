@@ -42,6 +42,11 @@ struct VirtualCluster {
   /// By worker: from its last push to its leaving; missing: 0.
   std::vector<Duration> leaves = {};
   Duration latency = std::chrono::microseconds(100);  ///< of a message, each way
+  /// Probability that a message between a worker and a server is lost, below 1.
+  double loss = 0;
+  /// Where messages or servers may be lost: a worker sends a request again when it has no answer
+  /// for so long.
+  Duration timeout = std::chrono::milliseconds(100);
   std::uint64_t seed = 1;
   struct Crash {
     int worker = 0;
@@ -50,17 +55,25 @@ struct VirtualCluster {
   /// Workers that end without a word. Their leaving is noticed at once.
   std::vector<Crash> crashes = {};
   bool crash_ends_run = false;  ///< workers are ranks of one group
+  struct ServerCrash {
+    int server = 0;
+    Duration at{};
+  };
+  /// Servers that are lost, for ever. With its backup the run goes on, else it ends.
+  std::vector<ServerCrash> server_crashes = {};
+  /// The successor of each server executes what it executes, before the worker gets its answer.
+  bool backups = false;
 };
 
 /// What happens, in the order of virtual time. A run with data does its work in these calls. All
 /// may be empty; a failure ends the run.
 struct VirtualEvents {
-  /// The worker has read the shard of a server.
+  /// The worker has read the shard of a server. With backups: when the copy knows it, too.
   std::function<Status(int worker, int server)> read;
   /// The worker has computed a gradient from what it last read. `step` counts the steps that were
   /// begun, over all workers if they are pooled.
   std::function<Status(int worker, std::int64_t step, Duration now)> computed;
-  /// The server has taken a push, or made an exchange. Never kWait.
+  /// The server has taken a push or exchange, or got it again (kRepeated); as `read`. Not kWait.
   std::function<Status(int server, const Push&, const PushDecision&)> pushed;
   /// The worker has left the server: it has done all steps, or has crashed. `updates`: with that
   /// the pending gradients make up an update.
@@ -73,7 +86,7 @@ struct VirtualEvents {
 
 struct VirtualOutcome {
   Duration time{};        ///< until the last worker has ended, or the run
-  std::string lost = {};  ///< "worker 3": whose loss ended the run; empty: nobody's
+  std::string lost = {};  ///< "worker 3", "server 0": whose loss ended the run; empty: nobody's
   std::vector<ShardState> servers;
   std::vector<std::int64_t> steps;          ///< by worker
   std::vector<std::int64_t> reads, pushes;  ///< by worker: number of times

@@ -44,6 +44,8 @@ void AveragedWorkers::describe(protocol::VirtualCluster& cluster) const {
   cluster.servers = 1;
   cluster.read_every = cluster.push_every = period_;
   cluster.crash_ends_run = true;
+  cluster.server_crashes.clear();  // there are none
+  cluster.backups = false;
 }
 
 protocol::VirtualEvents AveragedWorkers::events() {
@@ -52,6 +54,7 @@ protocol::VirtualEvents AveragedWorkers::events() {
           .pushed =
               [this](int /*server*/, const protocol::Push& push,
                      const protocol::PushDecision& decision) {
+                if (decision.action == protocol::PushAction::kRepeated) return Status();
                 arrived_.push_back(push.worker);
                 if (decision.action == protocol::PushAction::kAddAndUpdate) average();
                 return Status();

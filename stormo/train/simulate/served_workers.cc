@@ -53,7 +53,9 @@ void ServedWorkers::describe(protocol::VirtualCluster& cluster) const {
 protocol::VirtualEvents ServedWorkers::events() {
   const auto pushed = [this](int s, const protocol::Push& push,
                              const protocol::PushDecision& expected) -> Status {
-    STORMO_ASSIGN_OR_RETURN(const auto done, this->push(push.worker, s, push.sequence));
+    const bool again = expected.action == protocol::PushAction::kRepeated;
+    STORMO_ASSIGN_OR_RETURN(
+        const auto done, again ? push_again(push, s) : this->push(push.worker, s, push.sequence));
     if (done.decision == expected) return {};
     return Status(Code::kCorrupt, "shard and simulation decide differently");
   };
@@ -115,6 +117,13 @@ Result<server::Shard::Pushed> ServedWorkers::push(int worker, int number, std::u
              .weight = me.samples,
              .sequence = sequence},
             at_once());
+}
+
+/// The worker may have another gradient already.
+Result<server::Shard::Pushed> ServedWorkers::push_again(const protocol::Push& push, int number) {
+  server::HostShard& to = shard(push.worker, number);
+  const std::vector<const void*> nothing(to.pieces().size());
+  return to.push({.pieces = nothing, .sequence = push.sequence}, at_once());
 }
 
 void ServedWorkers::finish() {

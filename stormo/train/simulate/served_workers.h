@@ -60,6 +60,7 @@ class ServedWorkers final : public SimulatedWorkers {
   ServedWorkers(const TrainerOptions& options, ServedParameters served, PrivateShards shards)
       : options_(options), served_(std::move(served)), shards_(std::move(shards)) {}
   Worker& of(int w) { return workers_[static_cast<std::size_t>(w)]; }
+  Result<server::Shard::Pushed> push_again(const protocol::Push& push, int number);
   void show(Worker& worker);
   void take(const StepRate& rate);
 

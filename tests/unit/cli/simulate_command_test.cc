@@ -61,6 +61,22 @@ TEST(SimulateOptions, CrashesAndPolicies) {
   EXPECT_THAT(options_of({.policies = {"downpour"}}).policies, ElementsAre("downpour"));
 }
 
+TEST(SimulateOptions, LossesOfMessagesAndServers) {
+  const SimulateOptions o = options_of({.loss = 0.02,
+                                        .timeout = "30ms",
+                                        .server_crashes = {"1:250ms", "3:2s"},
+                                        .server_backups = true});
+  EXPECT_EQ(o.cluster.loss, 0.02);
+  EXPECT_EQ(o.cluster.timeout, milliseconds(30));
+  ASSERT_EQ(o.cluster.server_crashes.size(), 2u);
+  EXPECT_EQ(o.cluster.server_crashes[1].server, 3);
+  EXPECT_EQ(o.cluster.server_crashes[1].at, seconds(2));
+  EXPECT_TRUE(o.cluster.backups);
+  EXPECT_THAT(wrong_with({.loss = 0.95, .timeout = "0s", .server_crashes = {"one:1s"}}),
+              ElementsAre("--loss: 0.95 is not from 0 to 0.9", HasSubstr("--timeout"),
+                          HasSubstr("--server-crash: 'one:1s' is not SERVER:TIME")));
+}
+
 TEST(SimulateOptions, EverythingWrongIsListedTogether) {
   const std::vector<std::string> wrong =
       wrong_with({.workers = 3,
@@ -169,6 +185,11 @@ TEST(SimulateReport, SaysWhatIsSimulated) {
   Simulation slow = two_policies();
   slow.cluster.slowness = {1, 2, 2, 1, 10, 10.5, 10.5, 10.5};
   EXPECT_THAT(heading(slow), HasSubstr("; stragglers: 1-2 (2x), 4 (10x), 5-7 (10.5x)"));
+  slow.cluster.loss = 0.025;
+  slow.cluster.server_crashes = {{.server = 1, .at = seconds(2)}};
+  slow.cluster.backups = true;
+  EXPECT_THAT(heading(slow), HasSubstr("; 2.5 % of messages are lost, and sent again after 100.0 "
+                                       "ms; server 1 crashes at 2.0 s; servers have backups"));
   EXPECT_EQ(final_numbers(two_policies().policies[0]),
             "40.0 s, train loss 0.5000, test accuracy 91.20 %");
   EXPECT_EQ(final_numbers(two_policies().policies[1]), "diverged at 10.0 s");

@@ -47,6 +47,14 @@ class SimulatedRun : public test::TrainerRun {
   Simulated simulate(const VirtualCluster& cluster) const {
     return try_simulate(cluster).take_or_throw();
   }
+  /// Mean of the last third of the steps of all workers.
+  static double last_loss(const Simulated& simulated) {
+    const auto& steps = simulated.training.steps;
+    double sum = 0;
+    const std::size_t first = steps.size() * 2 / 3;
+    for (std::size_t i = first; i < steps.size(); ++i) sum += steps[i].loss;
+    return sum / static_cast<double>(steps.size() - first);
+  }
   void downpour(int fetch, int push) {
     options.strategy = {.kind = Kind::kParameterServer, .exchange = {fetch, push}};
   }
@@ -205,6 +213,7 @@ TEST_F(SimulatedRun, TheSameSeedGivesTheSameBits) {
 
 // The time at which a fast worker has ended.
 TEST_F(SimulatedRun, AStragglerDelaysAveragesButNotDownpourNorExchanges) {
+  options.steps = 12;
   const auto end_of_first = [this](double slowness) {
     VirtualCluster cluster{.workers = 3};
     cluster.slowness = {1, 1, slowness};
@@ -235,6 +244,47 @@ TEST_F(SimulatedRun, ALostRankEndsARunWithAveragesOnly) {
   EXPECT_EQ(whole.lost, "");
   EXPECT_EQ(whole.steps[0], 20);
   EXPECT_LE(whole.steps[1], 11);
+}
+
+TEST_F(SimulatedRun, LossesChangeNothingButTheOrder) {
+  options.steps = 12;
+  options.servers = {.policy = {.kind = Policy::kSync}, .count = 3};
+  options.strategy = {.kind = Kind::kParameterServer};
+  VirtualCluster lossy{.workers = 3, .loss = 0.1, .timeout = std::chrono::milliseconds(5)};
+  VirtualCluster crash = lossy;
+  crash.server_crashes = {{.server = 1, .at = std::chrono::milliseconds(107)}};
+  crash.backups = true;
+  const auto differs_by = [this](const VirtualCluster& cluster) {
+    const Simulated out = simulate(cluster), plain = simulate({.workers = cluster.workers});
+    EXPECT_EQ(out.training.steps.size(), plain.training.steps.size());
+    for (std::size_t s = 0; s < out.training.outcome.servers.size(); ++s) {
+      EXPECT_EQ(out.training.outcome.servers[s].version, plain.training.outcome.servers[s].version);
+    }
+    EXPECT_NEAR(last_loss(out), last_loss(plain), 0.02);
+    return distance(out.values, plain.values);
+  };
+  EXPECT_LE(differs_by(lossy), 1e-12);
+  EXPECT_LE(differs_by(crash), 1e-12);
+  average(4);
+  EXPECT_LE(differs_by(lossy), 1e-12);
+  options.servers.policy.kind = Policy::kAsync;
+  downpour(1, 1);
+  const double by = differs_by(crash);
+  EXPECT_GT(by, 0);
+  EXPECT_LT(by, 0.1);
+  // one worker has one order
+  for (VirtualCluster* cluster : {&lossy, &crash}) cluster->workers = 1;
+  downpour(4, 2);
+  EXPECT_LE(differs_by(crash), 1e-12);
+  exchange(2);
+  EXPECT_LE(differs_by(crash), 1e-12);
+  // a push that comes again when its worker has begun the next sum
+  downpour(6, 2);
+  using std::chrono::milliseconds;
+  EXPECT_LE(
+      differs_by(
+          {.workers = 1, .latency = milliseconds(20), .loss = 0.05, .timeout = milliseconds(30)}),
+      1e-12);
 }
 
 TEST_F(SimulatedRun, LearnsWithAPoolAndWithWorkersOfAllKinds) {
