@@ -41,12 +41,13 @@ void DataLink::wake() {
   (void)!::write(wake_.get(), &one, sizeof one);
 }
 
-std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payload,
-                                          ByteRanges sink) {
+std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payload, ByteRanges sink,
+                                          decltype(DataCall::place) place) {
   auto call = std::make_shared<DataCall>();
   call->request = std::move(request);
   call->payload = std::move(payload);
   call->sink = std::move(sink);
+  call->place = std::move(place);
   {
     const std::lock_guard lock(mutex_);
     call->request.id = next_id_++;
@@ -195,7 +196,8 @@ Status DataLink::send_calls() {
 
 Status DataLink::receive_replies() {
   for (;;) {
-    if (!reply_) {
+    const bool is_new = !reply_;
+    if (is_new) {
       STORMO_ASSIGN_OR_RETURN(const bool is_complete, receive_head());
       if (!is_complete) return {};
     }
@@ -206,6 +208,9 @@ Status DataLink::receive_replies() {
         return Status(Code::kCorrupt, "server protocol: a reply to another request");
       }
       call = calls_.front();
+    }
+    if (is_new && call->place && reply_->code == Code::kOk) {
+      STORMO_ASSIGN_OR_RETURN(call->sink, call->place(reply_->body));
     }
     while (reply_->code == Code::kOk && !call->sink.done()) {
       STORMO_ASSIGN_OR_RETURN(const bool has_received, call->sink.receive(socket_.get()));

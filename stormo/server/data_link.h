@@ -3,10 +3,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -25,6 +27,9 @@ struct DataCall {
   DataRequest request;
   ByteRanges payload;  ///< sent after the head; borrowed until the call is done
   ByteRanges sink;     ///< gets the payload of a reply that is OK; borrowed likewise
+  /// Makes the sink for a reply from its body, where that says how long the payload is; or empty.
+  /// Called by the link's thread, again when a reply comes again.
+  std::function<Result<ByteRanges>(std::string_view body)> place;
   // guarded by the link, until done:
   bool is_done = false;
   std::size_t arrived = 0;  ///< bytes in `sink` that will not change
@@ -46,7 +51,7 @@ class DataLink {
 
   /// Gives a request a number and sends it; does not block.
   std::shared_ptr<DataCall> start(DataRequest request, ByteRanges payload = {},
-                                  ByteRanges sink = {});
+                                  ByteRanges sink = {}, decltype(DataCall::place) place = {});
   /// Blocks until so many bytes of the reply's payload have arrived. A reply that is repeated,
   /// after a connection has broken, has the same bytes.
   Status wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes);

@@ -1,6 +1,7 @@
 #include <stormo/server/data_message.h>
 
 #include <bit>
+#include <cstring>
 #include <type_traits>
 
 #include <stormo/server/server_message.h>
@@ -84,6 +85,12 @@ class Reader {
   bool is_good_ = true;
 };
 
+static_assert(std::endian::native == std::endian::little, "integers are sent as they are");
+
+std::string_view words_of(const std::vector<RowsHead>& rows) {
+  return {reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(RowsHead)};
+}
+
 }  // namespace
 
 bool is_of_ledger(DataOp op) {
@@ -105,25 +112,30 @@ std::string encode(const DataRequest& r) {
   return Writer()(r.op, r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale, r.weight,
                   r.loss_sum, r.portion, r.batch, r.updates, r.given, r.terms.first_step,
                   r.terms.steps, r.terms.first_sample, r.terms.by_speed, r.terms.portions,
-                  r.outcome.loss_sum, r.outcome.samples, r.program, r.worker, r.origin, r.result)
+                  r.outcome.loss_sum, r.outcome.samples, r.program, words_of(r.rows), r.worker,
+                  r.origin, r.result)
       .take();
 }
 
 Result<DataRequest> decode_data_request(std::string_view head) {
   Reader in(head);
   DataRequest r;
+  std::string_view rows;
   in.upto(r.op, DataOp::kPart)(r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale,
                                r.weight, r.loss_sum, r.portion, r.batch, r.updates, r.given,
                                r.terms.first_step, r.terms.steps, r.terms.first_sample,
                                r.terms.by_speed, r.terms.portions, r.outcome.loss_sum,
-                               r.outcome.samples, r.program, r.worker, r.origin, r.result);
+                               r.outcome.samples, r.program, rows, r.worker, r.origin, r.result);
   if (!in.done() || r.op < DataOp::kRead || r.patience_ns < -1 || r.portion < -1 ||
       r.portion >= protocol::kMaxPortions)
     return malformed("request");
+  const char last = r.op == DataOp::kPush ? kSentBefore : kArrayGiven;
   for (const char given : r.given) {
-    const char most = r.op == DataOp::kPush ? 2 : 1;
-    if (given < 0 || given > most) return malformed("list of arrays");
+    if (given < kNotGiven || given > last) return malformed("list of arrays");
   }
+  if (rows.size() % sizeof(RowsHead) != 0) return malformed("list of rows");
+  r.rows.resize(rows.size() / sizeof(RowsHead));
+  if (!rows.empty()) std::memcpy(r.rows.data(), rows.data(), rows.size());
   return r;
 }
 
@@ -147,6 +159,7 @@ std::string encode(const ViewHead& view) {
   Writer out;
   out(view.version, view.commit, static_cast<std::uint32_t>(view.updates.size()));
   for (const std::int64_t updates : view.updates) out(updates);
+  out(view.has_changes, view.ranges, view.bytes);
   return out.take();
 }
 
@@ -158,6 +171,7 @@ Result<ViewHead> decode_view_head(std::string_view bytes) {
   if (count > bytes.size() / sizeof(std::int64_t)) return malformed("version");
   view.updates.resize(count);
   for (std::int64_t& updates : view.updates) in(updates);
+  in(view.has_changes, view.ranges, view.bytes);
   if (!in.done()) return malformed("version");
   return view;
 }

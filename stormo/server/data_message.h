@@ -22,9 +22,11 @@ namespace stormo::server {
 
 /// Values are wire format: append only.
 enum class DataOp : std::uint8_t {
-  kRead = 1,   ///< payload of the reply: weights of all pieces
+  /// count: version of the weights that the worker has, plus 1, or 0. Payload of the reply: weights
+  /// of all pieces; or ranges that have changed since, then their elements, see ViewHead.
+  kRead = 1,
   kLook = 2,   ///< same
-  kPush = 3,   ///< payload: gradients of the pieces that have one
+  kPush = 3,   ///< payload: gradients of the pieces that have one; of rows indices, then values
   kSet = 4,    ///< payload: weights, slots and vectors of the piece that are given
   kSave = 5,   ///< payload of the reply: of each piece weights, then slots, then vectors
   kLeave = 6,  ///< number: lr
@@ -52,24 +54,34 @@ bool is_of_coordinator(DataOp op);
 /// Doing it again changes nothing, so its answer is not kept.
 bool is_harmless(DataOp op);
 
+/// What an array of a payload is. kSentBefore: of a push, a kPart had it.
+inline constexpr char kNotGiven = 0, kArrayGiven = 1, kRowsGiven = 2, kSentBefore = 3;
+
+/// Of the gradient of a piece that is given in rows; else 0.
+struct RowsHead {
+  std::int64_t count = 0;       ///< of rows
+  std::int64_t row_length = 0;  ///< elements
+  bool operator==(const RowsHead&) const = default;
+};
+
 /// The head of a request. Fields that an operation does not use are 0.
 struct DataRequest {
   DataOp op = DataOp::kRead;
   std::uint32_t shard = 0;                ///< of those of the server; 0 for the ledger
   std::uint64_t id = 0;                   ///< grows; a request that is repeated keeps its own
   std::int64_t patience_ns = 0;           ///< time until the caller's deadline; -1: none
-  std::uint64_t count = 0;                ///< kPush, kExchange: sequence; kSet: piece; kStop
+  std::uint64_t count = 0;                ///< kPush, kExchange: sequence; kSet: piece; kStop; kRead
   double number = 0;                      ///< kPush, kLeave: lr; kExchange: alpha
   double gradient_scale = 0, weight = 0;  ///< kPush
   double loss_sum = 0;                    ///< kPush
   std::int32_t portion = -1;              ///< kPush
   std::uint64_t batch = 0;                ///< kPush
   std::int64_t updates = 0;               ///< kSet
-  /// A byte for each array that the payload may have; 1: it has. kPush: 2: a kPart had it.
-  std::string given;
-  Ledger::Terms terms = {};      ///< kDeal
-  Ledger::Outcome outcome = {};  ///< kNext
-  std::string program = {};      ///< kRun
+  std::string given;  ///< a byte for each array that the payload may have: kNotGiven or another
+  Ledger::Terms terms = {};         ///< kDeal
+  Ledger::Outcome outcome = {};     ///< kNext
+  std::string program = {};         ///< kRun
+  std::vector<RowsHead> rows = {};  ///< kPush: by piece; empty if none is given in rows
   // to a backup:
   std::int32_t worker = -1;  ///< in whose name
   std::uint64_t origin = 0;  ///< the id that the worker gave it
@@ -91,6 +103,9 @@ Result<DataReply> decode_data_reply(std::string_view head);
 struct ViewHead {
   std::uint64_t version = 0, commit = 0;
   std::vector<std::int64_t> updates = {};  ///< by piece; kSave only
+  /// Of kRead and kLook: the payload is a list of ChangedRange, then the elements of these.
+  bool has_changes = false;
+  std::uint64_t ranges = 0, bytes = 0;  ///< their number, and bytes of their elements
 };
 std::string encode(const ViewHead& view);
 Result<ViewHead> decode_view_head(std::string_view bytes);

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <new>
-#include <string>
 #include <utility>
 
 #include <stormo/base/check.h>
+#include <stormo/server/gradient_rows.h>
 
 namespace stormo::server {
 
@@ -217,32 +217,9 @@ Result<Shard::View> InPlaceShard::save(
   return view(version);
 }
 
-Status InPlaceShard::check_rows(const PushedGradient& gradient) const {
-  for (std::size_t i = 0; i < gradient.rows.size(); ++i) {
-    const GradientRows& rows = gradient.rows[i];
-    if (rows.row_length == 0) continue;
-    const std::string where = "piece " + std::to_string(i) + " of the shard, of parameter " +
-                              std::to_string(pieces_[i].parameter);
-    const std::int64_t elements = pieces_[i].elements();
-    if (rows.row_length < 0 || elements % rows.row_length != 0) {
-      return invalid_argument(
-          where + ", has " + std::to_string(elements) + " elements, which are not whole rows of " +
-          std::to_string(rows.row_length) + "; give the row length of the parameter");
-    }
-    const std::int64_t count = elements / rows.row_length;
-    for (const std::int64_t row : rows.indices) {
-      if (row >= 0 && row < count) continue;
-      return invalid_argument(where + ", has " + std::to_string(count) +
-                              " rows, and the gradient has row " + std::to_string(row) +
-                              "; indices are from 0, and count from the first row of the piece");
-    }
-  }
-  return {};
-}
-
 void InPlaceShard::update(std::size_t piece, const PushedGradient& gradient, double lr) const {
-  const void* dense = gradient.pieces.empty() ? nullptr : gradient.pieces[piece];
-  const GradientRows rows = gradient.rows.empty() ? GradientRows() : gradient.rows[piece];
+  const void* dense = dense_of(gradient, piece);
+  const GradientRows rows = rows_of(gradient, piece);
   if (dense == nullptr && rows.row_length == 0) return;
   const PieceArrays own = arrays(piece);
   const ShardPiece& at = pieces_[piece];
@@ -254,7 +231,7 @@ void InPlaceShard::update(std::size_t piece, const PushedGradient& gradient, dou
 }
 
 Result<Shard::Pushed> InPlaceShard::push(const PushedGradient& gradient, Deadline /*by*/) {
-  STORMO_RETURN_IF_ERROR(check_rows(gradient));
+  STORMO_RETURN_IF_ERROR(check_rows(pieces_, gradient));
   const Cell& own = cell(worker_);
   seen_.version = header().version.load(std::memory_order_relaxed);
   seen_.worker(worker_).pushes = own.pushes.load(std::memory_order_relaxed);

@@ -74,7 +74,6 @@ class InPlaceShard final : public HostShard {
   std::atomic_ref<std::int64_t> first_updates(std::size_t piece) const;
   PieceArrays arrays(std::size_t piece) const;
   View view(std::uint64_t version) const;
-  Status check_rows(const PushedGradient& gradient) const;
   void update(std::size_t piece, const PushedGradient& gradient, double lr) const;
   void note_push(std::uint64_t version, std::uint64_t staleness);
   protocol::WorkerState worker_state(int worker) const;

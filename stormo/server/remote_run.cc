@@ -4,6 +4,8 @@
 #include <utility>
 
 #include <stormo/optim/lbfgs.h>
+#include <stormo/server/change_stamps.h>
+#include <stormo/server/gradient_rows.h>
 
 namespace stormo::server {
 namespace {
@@ -41,6 +43,7 @@ RemoteShard::RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number,
 RemoteShard::~RemoteShard() { settle(); }
 
 void RemoteShard::settle() {
+  arrived_.reset();
   if (read_) (void)link_->finish(std::exchange(read_, nullptr));
   settle_parts();
   if (push_) (void)link_->finish(std::exchange(push_, nullptr));
@@ -65,7 +68,7 @@ Status RemoteShard::set(std::size_t piece, const PieceArrays& values) {
   asked.updates = values.updates;
   ByteRanges payload;
   const auto add = [&](const std::byte* array) {
-    asked.given += array == nullptr ? '\0' : '\1';
+    asked.given += array == nullptr ? kNotGiven : kArrayGiven;
     if (array != nullptr) payload.add(array, pieces_[piece].bytes());
   };
   add(values.weights);
@@ -76,15 +79,62 @@ Status RemoteShard::set(std::size_t piece, const PieceArrays& values) {
   return link_->call(std::move(asked), std::move(payload)).status();
 }
 
+ByteRanges RemoteShard::all_weights() const {
+  ByteRanges all;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) all.add(weights(i), pieces_[i].bytes());
+  return all;
+}
+
 std::shared_ptr<DataCall> RemoteShard::start_view(DataRequest asked) {
+  const std::optional<std::uint64_t>& has = versions_[next_copy_];
+  asked.count = has ? *has + 1 : 0;
+  return link_->start(std::move(asked), {}, {},
+                      [this](std::string_view reply) { return place_view(reply); });
+}
+
+Result<ByteRanges> RemoteShard::place_view(std::string_view reply) {
+  STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(reply));
+  comes_whole_ = !head.has_changes;
+  if (!head.has_changes) {
+    versions_[next_copy_].reset();
+    return all_weights();
+  }
+  if (head.bytes > offsets_.back() || head.ranges > head.bytes) {
+    return Status(Code::kCorrupt, "server protocol: more changes than weights");
+  }
+  changes_.resize(head.ranges * sizeof(ChangedRange) + head.bytes);
   ByteRanges sink;
-  for (std::size_t i = 0; i < pieces_.size(); ++i) sink.add(weights(i), pieces_[i].bytes());
-  return link_->start(std::move(asked), {}, std::move(sink));
+  sink.add(changes_.data(), changes_.size());
+  return sink;
+}
+
+Status RemoteShard::apply_changes(const ViewHead& head) {
+  const Status misfit(Code::kCorrupt, "server protocol: changes that do not fit the weights");
+  if (!versions_[next_copy_]) return misfit;
+  const std::byte* values = changes_.data() + head.ranges * sizeof(ChangedRange);
+  std::size_t left = head.bytes;
+  for (std::size_t i = 0; i < head.ranges; ++i) {
+    ChangedRange r;
+    std::memcpy(&r, changes_.data() + i * sizeof r, sizeof r);
+    if (r.piece >= pieces_.size() || r.begin < 0 || r.end < r.begin ||
+        r.end > pieces_[r.piece].elements()) {
+      return misfit;
+    }
+    const std::size_t size = size_of(pieces_[r.piece].dtype);
+    const std::size_t bytes = static_cast<std::size_t>(r.end - r.begin) * size;
+    if (bytes > left) return misfit;
+    std::memcpy(weights(r.piece) + static_cast<std::size_t>(r.begin) * size, values, bytes);
+    values += bytes;
+    left -= bytes;
+  }
+  return left == 0 ? Status() : misfit;
 }
 
 Result<Shard::View> RemoteShard::take_view(const Result<std::string>& reply) {
   STORMO_RETURN_IF_ERROR(reply.status());
   STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(*reply));
+  if (head.has_changes) STORMO_RETURN_IF_ERROR(apply_changes(head));
+  versions_[next_copy_] = head.version;
   View view{.version = head.version, .commit = head.commit, .pieces = {}};
   for (std::size_t i = 0; i < pieces_.size(); ++i) view.pieces.push_back(weights(i));
   next_copy_ = 1 - next_copy_;
@@ -92,20 +142,25 @@ Result<Shard::View> RemoteShard::take_view(const Result<std::string>& reply) {
 }
 
 void RemoteShard::begin_read(Deadline by) {
-  if (!read_) read_ = start_view(request(DataOp::kRead, by));
+  if (!read_ && !arrived_) read_ = start_view(request(DataOp::kRead, by));
 }
 
 Result<Shard::View> RemoteShard::read(Deadline by) {
+  if (arrived_) return *std::exchange(arrived_, {});
   begin_read(by);
   return take_view(link_->finish(std::exchange(read_, nullptr)));
 }
 
 Result<const std::byte*> RemoteShard::arrival(std::size_t piece) {
+  if (arrived_) return arrived_->pieces[piece];
   begin_read(Deadline::never());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i <= piece; ++i) bytes += pieces_[i].bytes();
   STORMO_RETURN_IF_ERROR(link_->wait_for(read_, bytes));
-  return weights(piece);
+  if (comes_whole_) return weights(piece);
+  // of all pieces together what has changed
+  STORMO_ASSIGN_OR_RETURN(arrived_, read(Deadline::never()));
+  return arrived_->pieces[piece];
 }
 
 Result<Shard::View> RemoteShard::look() {
@@ -120,6 +175,7 @@ Result<Shard::View> RemoteShard::save(
   const auto array = [&](std::size_t number, std::size_t piece) {
     return state.data() + number * offsets_.back() + offsets_[piece];
   };
+  versions_[next_copy_].reset();
   ByteRanges sink;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     sink.add(weights(i), pieces_[i].bytes());
@@ -128,7 +184,7 @@ Result<Shard::View> RemoteShard::save(
   const Result<std::string> reply = link_->call(request(DataOp::kSave), {}, std::move(sink));
   STORMO_RETURN_IF_ERROR(reply.status());
   STORMO_ASSIGN_OR_RETURN(const ViewHead head, decode_view_head(*reply));
-  if (head.updates.size() != pieces_.size()) {
+  if (head.updates.size() != pieces_.size() || head.has_changes) {
     return Status(Code::kCorrupt, "server protocol: a saved shard with other pieces");
   }
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
@@ -143,11 +199,11 @@ Result<Shard::View> RemoteShard::save(
 void RemoteShard::begin_part(const PushedGradient& gradient, std::span<const std::size_t> pieces) {
   DataRequest asked = request(DataOp::kPart);
   asked.count = gradient.sequence;
-  asked.given.assign(pieces_.size(), '\0');
-  for (const std::size_t i : pieces) asked.given[i] = '\1';
+  asked.given.assign(pieces_.size(), kNotGiven);
+  for (const std::size_t i : pieces) asked.given[i] = kArrayGiven;
   ByteRanges payload;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    if (asked.given[i] == '\1') payload.add(gradient.pieces[i], pieces_[i].bytes());
+    if (asked.given[i] == kArrayGiven) payload.add(gradient.pieces[i], pieces_[i].bytes());
   }
   parts_.push_back(link_->start(std::move(asked), std::move(payload)));
 }
@@ -155,6 +211,8 @@ void RemoteShard::begin_part(const PushedGradient& gradient, std::span<const std
 void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
   if (push_ && push_->request.count == gradient.sequence) return;
   if (push_) (void)link_->finish(push_);  // of a call that did not follow
+  push_.reset();
+  if (!check_rows(pieces_, gradient).ok()) return;  // push() says why
   DataRequest asked = request(DataOp::kPush, by);
   asked.count = gradient.sequence;
   asked.number = gradient.lr;
@@ -163,19 +221,28 @@ void RemoteShard::begin_push(const PushedGradient& gradient, Deadline by) {
   asked.loss_sum = gradient.loss_sum;
   asked.portion = gradient.portion;
   asked.batch = gradient.batch;
+  if (!gradient.rows.empty()) asked.rows.resize(pieces_.size());
   ByteRanges payload;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    const bool is_sent = !gradient.sent.empty() && gradient.sent[i] != 0;
-    asked.given += gradient.pieces[i] == nullptr ? '\0' : is_sent ? '\2' : '\1';
-    if (asked.given.back() == '\1') payload.add(gradient.pieces[i], pieces_[i].bytes());
+    const GradientRows rows = rows_of(gradient, i);
+    const void* const dense = dense_of(gradient, i);
+    const bool is_sent = dense != nullptr && !gradient.sent.empty() && gradient.sent[i] != 0;
+    asked.given += is_sent               ? kSentBefore
+                   : dense != nullptr    ? kArrayGiven
+                   : rows.row_length > 0 ? kRowsGiven
+                                         : kNotGiven;
+    if (asked.given.back() == kArrayGiven) payload.add(dense, pieces_[i].bytes());
+    if (asked.given.back() != kRowsGiven) continue;
+    asked.rows[i] = {std::ssize(rows.indices), rows.row_length};
+    payload.add(rows.indices.data(), rows.indices.size_bytes());
+    payload.add(rows.values, rows.indices.size() * static_cast<std::size_t>(rows.row_length) *
+                                 size_of(pieces_[i].dtype));
   }
   push_ = link_->start(std::move(asked), std::move(payload));
 }
 
 Result<Shard::Pushed> RemoteShard::push(const PushedGradient& gradient, Deadline by) {
-  if (!gradient.rows.empty()) {
-    return invalid_argument("rows are pushed to shards in the memory of this host only");
-  }
+  STORMO_RETURN_IF_ERROR(check_rows(pieces_, gradient));
   begin_push(gradient, by);
   settle_parts();
   Result<std::string> reply = link_->finish(std::exchange(push_, nullptr));
@@ -196,14 +263,12 @@ Result<Shard::Pushed> RemoteShard::exchange(std::span<void* const> own, double a
   DataRequest asked = request(DataOp::kExchange, by);
   asked.count = sequence;
   asked.number = alpha;
-  asked.given.assign(pieces_.size(), '\1');
-  ByteRanges payload, sink;
-  for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    payload.add(own[i], pieces_[i].bytes());
-    sink.add(weights(i), pieces_[i].bytes());
-  }
+  asked.given.assign(pieces_.size(), kArrayGiven);
+  ByteRanges payload;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) payload.add(own[i], pieces_[i].bytes());
+  versions_[next_copy_].reset();
   STORMO_ASSIGN_OR_RETURN(const std::string reply,
-                          link_->call(std::move(asked), std::move(payload), std::move(sink)));
+                          link_->call(std::move(asked), std::move(payload), all_weights()));
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     std::memcpy(own[i], weights(i), pieces_[i].bytes());
   }

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include <stormo/server/data_link.h>
@@ -14,6 +17,8 @@ namespace stormo::server {
 /// A shard of a server whose memory is not mapped here, mostly on another host. Weights and
 /// gradients are sent from and to their memory. Deadlines count at the server, from the arrival of
 /// the request. Memory: two copies of the weights, for the view in use and for the one that comes.
+/// The server sends only what has changed since the one that is replaced, where that is less than
+/// half of it.
 class RemoteShard final : public Shard {
  public:
   /// `number`: of the server's shards; `slots`: number of the optimizer's arrays. kIo without
@@ -46,12 +51,17 @@ class RemoteShard final : public Shard {
               const optim::Options& optimizer);
   DataRequest request(DataOp op, Deadline by = Deadline::never()) const;
   std::byte* weights(std::size_t piece) const;
+  ByteRanges all_weights() const;
   /// Waits for what was begun, and forgets its result.
   void settle();
   void settle_parts();
   /// The reply goes to the copy of the weights that is not in use.
   std::shared_ptr<DataCall> start_view(DataRequest request);
   Result<View> take_view(const Result<std::string>& reply);
+  /// Where the payload of this reply goes. Called by the link's thread.
+  Result<ByteRanges> place_view(std::string_view reply);
+  /// kCorrupt for ranges that do not fit.
+  Status apply_changes(const ViewHead& head);
 
   std::shared_ptr<DataLink> link_;
   std::uint32_t number_;
@@ -59,8 +69,12 @@ class RemoteShard final : public Shard {
   std::vector<std::size_t> offsets_;  // of pieces in a copy
   std::size_t slots_, vectors_;       // numbers of arrays of each piece
   std::array<transport::MemoryFile, 2> copies_;
+  std::array<std::optional<std::uint64_t>, 2> versions_;  // of the copies; empty: of none
+  std::vector<std::byte> changes_;                // ranges and elements of a view that comes
   std::size_t next_copy_ = 0;                     // the one that is not in use
   std::shared_ptr<DataCall> read_, push_;         // begun
+  std::atomic<bool> comes_whole_{false};          // what is read, piece by piece
+  std::optional<View> arrived_;                   // of the read that was begun
   std::vector<std::shared_ptr<DataCall>> parts_;  // of the next push
 };
 

@@ -129,7 +129,7 @@ bool RemoteWorker::fits(const DataRequest& request) const {
 }
 
 Status RemoteWorker::receive_payload(int fd, const DataRequest& request) {
-  if (request.given.find('\1') == std::string::npos) return {};
+  if (request.given.find_first_not_of(kNotGiven) == std::string::npos) return {};
   if (staging_.data() == nullptr) return Status(Code::kExhausted, "no memory for gradients");
   return replica_.deputy(worker_ == kPrimary ? request.worker : worker_)
       .payload_of(request, staging_.data())

@@ -51,9 +51,7 @@ Result<Shard::Pushed> SharedShard::exchange(std::span<void* const> own, double a
 }
 
 void SharedShard::move_all(const Lease& lease, std::span<void* const> own, double alpha) {
-  const auto progress = [this] {
-    memory_.header().progress.fetch_add(1, std::memory_order_relaxed);
-  };
+  note_all_changed(lease);
   std::size_t bytes = 0;
   for (const ShardPiece& piece : pieces()) bytes += piece.bytes();
   moved_.resize(bytes);
@@ -61,7 +59,7 @@ void SharedShard::move_all(const Lease& lease, std::span<void* const> own, doubl
   for (std::size_t i = 0; i < own.size(); ++i) {
     exchange_piece(pieces()[i], alpha, static_cast<const std::byte*>(own[i]),
                    memory_.weights(lease.from.weights, i), memory_.weights(lease.to.weights, i),
-                   moved, progress);
+                   moved, progress());
     moved += pieces()[i].bytes();
   }
 }

@@ -80,6 +80,7 @@ std::uint64_t Commit::pack() const {
 ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const optim::Options& options,
                          bool mean_square)
     : pieces_(std::move(pieces)),
+      changes_(pieces_),
       workers_(workers),
       slot_count_(optim::slot_names(options).size()),
       has_mean_square_(mean_square),
@@ -92,7 +93,8 @@ ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const opti
   const unsigned weight_copies = static_cast<unsigned>(cells()) + 1 + kWriters;
   cells_ = aligned(sizeof(Header), kLine);
   versions_ = cells_ + static_cast<std::size_t>(cells()) * sizeof(Cell);
-  bytes_ = versions_ + weight_copies * sizeof(std::uint64_t);
+  changes_at_ = versions_ + weight_copies * sizeof(std::uint64_t);
+  bytes_ = changes_at_ + changes_.bytes();
   const std::size_t numbers = aligned(pieces_.size() * sizeof(std::int64_t), kLine);
   states_ = add_pool(sizeof(StateHead) + count * sizeof(WorkerState), 1 + kWriters);
   weights_ = add_pool(array_bytes_, weight_copies);
@@ -120,6 +122,7 @@ void ShardMemory::initialise() {
   std::memset(copy(slots_, 0), 0, slots_.stride);
   std::memset(copy(sums_, 0), 0, aligned(pieces_.size() * sizeof(std::int64_t), kLine));
   for (unsigned i = 0; i < vectors_.copies; ++i) std::memset(copy(vectors_, i), 0, vectors_.stride);
+  changes_.initialise();
   write_state(0, ShardState(workers_));
 }
 

@@ -8,6 +8,7 @@
 
 #include <stormo/optim/options.h>
 #include <stormo/protocol/server/shard_state.h>
+#include <stormo/server/change_stamps.h>
 #include <stormo/server/shard_layout.h>
 #include <stormo/server/shard_update.h>
 #include <stormo/transport/memory/wait.h>
@@ -63,7 +64,10 @@ class ShardMemory {
 
   std::size_t bytes() const { return bytes_; }
   /// `memory` has bytes() bytes, aligned to 4096, and stays borrowed.
-  void attach(std::byte* memory) { memory_ = memory; }
+  void attach(std::byte* memory) {
+    memory_ = memory;
+    changes_.attach(memory + changes_at_);
+  }
   /// Makes the state of an attached memory that nobody else uses yet. Weights and slots are zero.
   void initialise();
 
@@ -88,6 +92,9 @@ class ShardMemory {
   /// `vector`: from 1.
   std::byte* vector(std::size_t vector, std::size_t piece) const;
 
+  /// Of the weights. Noted before the version is current.
+  const ChangeStamps& changes() const { return changes_; }
+
   /// The current version and its state, with what the cells say of reads.
   protocol::ShardState state(Commit& current) const;
   void write_state(unsigned number, const protocol::ShardState& state) const;
@@ -111,13 +118,14 @@ class ShardMemory {
   Pool add_pool(std::size_t bytes, unsigned copies);
 
   std::vector<ShardPiece> pieces_;
+  ChangeStamps changes_;
   std::vector<std::size_t> offsets_;  // of pieces in a copy of weights, sums, or one slot
   std::size_t array_bytes_ = 0;       // of all pieces
   int workers_;
   std::size_t slot_count_;
   bool has_mean_square_;
   std::size_t vector_count_;
-  std::size_t cells_ = 0, versions_ = 0;  // bytes
+  std::size_t cells_ = 0, versions_ = 0, changes_at_ = 0;  // bytes
   Pool weights_, slots_, sums_, states_, vectors_;
   std::size_t bytes_ = 0;
   std::byte* memory_ = nullptr;

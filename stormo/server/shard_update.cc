@@ -113,6 +113,14 @@ void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
   }
 }
 
+void clear_piece(const ShardPiece& piece, std::byte* to, const Progress& progress) {
+  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
+    const Block block(piece, {.weights = to}, {}, begin);
+    std::memset(block.range.weights, 0, block.bytes());
+    progress();
+  }
+}
+
 void add_piece(const ShardPiece& piece, std::span<const optim::GradientTerm> terms, std::byte* to,
                const Progress& progress) {
   for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {

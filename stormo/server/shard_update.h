@@ -51,6 +51,9 @@ void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
                     const std::byte* from, std::byte* to, std::byte* moved,
                     const Progress& progress);
 
+/// to = 0.
+void clear_piece(const ShardPiece& piece, std::byte* to, const Progress& progress);
+
 /// to = the sum of 1 to kMaxTerms terms.
 void add_piece(const ShardPiece& piece, std::span<const optim::GradientTerm> terms, std::byte* to,
                const Progress& progress);

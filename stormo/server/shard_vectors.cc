@@ -101,10 +101,11 @@ Status SharedShard::set_weights(const optim::VectorStep& step) {
       update_all(lease, {.pieces = {}, .lr = step.lr, .weight = 0},
                  {.action = protocol::PushAction::kAddAndUpdate});
     } else {
+      note_all_changed(lease);
       const View weights = view_of(lease.from);
       for (std::size_t i = 0; i < pieces().size(); ++i) {
         combine(weights, step, i, memory_.weights(lease.to.weights, i));
-        memory_.header().progress.fetch_add(1, std::memory_order_relaxed);
+        progress()();
       }
       lease.to.slots = lease.from.slots;
     }

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include <stormo/server/gradient_rows.h>
+
 namespace stormo::server {
 
 using protocol::PushAction;
@@ -227,11 +229,7 @@ Status SharedShard::wait_to_push(std::uint64_t sequence, Deadline by) const {
 }
 
 Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline by) {
-  if (!gradient.rows.empty()) {
-    return invalid_argument(
-        "a push of rows to a shard with versions: each version is the whole shard; push a dense "
-        "gradient, or use updates = \"in_place\"");
-  }
+  STORMO_RETURN_IF_ERROR(check_rows(pieces(), gradient));
   const protocol::Push push{.worker = worker_,
                             .sequence = gradient.sequence,
                             .weight = gradient.weight,
@@ -271,42 +269,70 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
   }
 }
 
+Progress SharedShard::progress() const {
+  return [this] { memory_.header().progress.fetch_add(1, std::memory_order_relaxed); };
+}
+
 void SharedShard::write(const Lease& lease, const PushedGradient& gradient,
                         const PushDecision& decision) {
-  if (decision.action == PushAction::kAdd) {
-    write_sums(lease, gradient,
-               gradient.weight * gradient.gradient_scale * decision.gradient_factor);
-  } else if (updates(decision)) {
-    update_all(lease, gradient, decision);
+  if (decision.action == PushAction::kDrop) return;
+  note_changes(lease, gradient);
+  if (updates(decision)) return update_all(lease, gradient, decision);
+  const double scale = gradient.weight * gradient.gradient_scale * decision.gradient_factor;
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    write_sum(lease, gradient, i, lease.state.pending > 0, scale);
   }
 }
 
-void SharedShard::write_sums(const Lease& lease, const PushedGradient& gradient, double scale) {
-  const auto progress = [this] {
-    memory_.header().progress.fetch_add(1, std::memory_order_relaxed);
-  };
+// Pending gradients change the weights of the next version, as those that are used at once do.
+void SharedShard::note_changes(const Lease& lease, const PushedGradient& gradient) const {
+  const std::uint64_t next = lease.state.version + 1;
+  const bool only_rows = optim::leaves_rest_alone(options_.optimizer);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
-    std::array<optim::GradientTerm, kMaxTerms> terms;
-    std::size_t count = 0;
-    if (lease.state.pending > 0 && memory_.has_sum(lease.from.sums, i)) {
-      terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = 1};
+    const GradientRows rows = rows_of(gradient, i);
+    const bool is_whole = dense_of(gradient, i) != nullptr || (rows.row_length > 0 && !only_rows);
+    if (is_whole) {
+      memory_.changes().note(i, next);
+      continue;
     }
-    if (gradient.pieces[i] != nullptr)
-      terms[count++] = {.data = gradient.pieces[i], .scale = scale};
-    memory_.has_sum(lease.to.sums, i) = count > 0;
-    if (count > 0) {
-      add_piece(pieces()[i], std::span(terms).first(count), memory_.sum(lease.to.sums, i),
-                progress);
+    for (const std::int64_t row : rows.indices) {
+      memory_.changes().note(
+          {.piece = i, .begin = row * rows.row_length, .end = (row + 1) * rows.row_length}, next);
     }
   }
+}
+
+void SharedShard::note_all_changed(const Lease& lease) const {
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    memory_.changes().note(i, lease.state.version + 1);
+  }
+}
+
+void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
+                            bool has_before, double scale) {
+  std::array<optim::GradientTerm, kMaxTerms> terms;
+  std::size_t count = 0;
+  if (has_before && memory_.has_sum(lease.from.sums, piece)) {
+    terms[count++] = {.data = memory_.sum(lease.from.sums, piece), .scale = 1};
+  }
+  if (const void* dense = dense_of(gradient, piece)) {
+    terms[count++] = {.data = dense, .scale = scale};
+  }
+  const GradientRows rows = rows_of(gradient, piece);
+  const bool has_rows = rows.row_length > 0;
+  std::byte* const to = memory_.sum(lease.to.sums, piece);
+  memory_.has_sum(lease.to.sums, piece) = count > 0 || has_rows;
+  if (count > 0) {
+    add_piece(pieces()[piece], std::span(terms).first(count), to, progress());
+  } else if (has_rows) {
+    clear_piece(pieces()[piece], to, progress());
+  }
+  if (has_rows) add_rows(pieces()[piece], rows, scale, to, progress());
 }
 
 // The gradient is that of the push alone, or the average of it and the pending ones.
 void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
                              const PushDecision& decision) {
-  const auto progress = [this] {
-    memory_.header().progress.fetch_add(1, std::memory_order_relaxed);
-  };
   const bool averages = decision.action == PushAction::kAddAndUpdate;
   const double whole = averages ? lease.state.pending_weight + gradient.weight : 1;
   const auto share = [whole](double weight) { return whole > 0 ? weight / whole : 0; };
@@ -316,20 +342,28 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   for (std::size_t i = 0; i < pieces().size(); ++i) {
     std::array<optim::GradientTerm, kMaxTerms> terms;
     std::size_t count = 0;
-    if (averages && lease.state.pending > 0 && memory_.has_sum(lease.from.sums, i)) {
-      terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = share(1)};
-    }
-    if (!gradient.pieces.empty() && gradient.pieces[i] != nullptr) {
-      terms[count++] = {.data = gradient.pieces[i],
-                        .scale = (averages ? share(gradient.weight) : 1) * gradient.gradient_scale *
-                                 decision.gradient_factor};
+    const bool has_pending = averages && lease.state.pending > 0;
+    const auto scale_of = [&](double weight) {
+      return weight * gradient.gradient_scale * decision.gradient_factor;
+    };
+    if (rows_of(gradient, i).row_length > 0) {
+      // added up in a copy of the sums that nobody uses
+      write_sum(lease, gradient, i, has_pending, scale_of(averages ? gradient.weight : 1));
+      terms[count++] = {.data = memory_.sum(lease.to.sums, i), .scale = averages ? share(1) : 1};
+    } else {
+      if (has_pending && memory_.has_sum(lease.from.sums, i)) {
+        terms[count++] = {.data = memory_.sum(lease.from.sums, i), .scale = share(1)};
+      }
+      if (const void* dense = dense_of(gradient, i)) {
+        terms[count++] = {.data = dense, .scale = scale_of(averages ? share(gradient.weight) : 1)};
+      }
     }
     const PieceGradient of_piece{.terms = std::span(terms).first(count),
                                  .delay = delay,
                                  .pulled = pin == 0 ? nullptr : memory_.weights(pin - 1, i)};
     PieceArrays to = memory_.arrays(lease.to, i);
     update_piece(options_.optimizer, {.lr = gradient.lr * decision.rate_factor}, pieces()[i],
-                 of_piece, memory_.arrays(lease.from, i), to, progress);
+                 of_piece, memory_.arrays(lease.from, i), to, progress());
     memory_.set_updates(lease.to.slots, i, to.updates);
   }
 }

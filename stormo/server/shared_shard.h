@@ -42,8 +42,8 @@ struct ShardWait {
 /// - a read copies nothing: the worker uses the current version in place, and keeps it (pins it)
 ///   until its next read;
 /// - a worker that dies or is stopped at any moment leaves no half-made update, and others go on;
-/// - at most one push is made at a time; its duration is that of a pass over the shard, so a push
-///   with rows is refused: see InPlaceShard.
+/// - at most one push is made at a time; its duration is that of a pass over the shard, also with a
+///   gradient in rows, which is one of zeros elsewhere: compare InPlaceShard.
 ///
 /// Not thread-safe.
 class SharedShard final : public HostShard {
@@ -77,6 +77,10 @@ class SharedShard final : public HostShard {
   Result<Joined> join() override;
   Result<protocol::ShardState> state() const override { return current_state(); }
 
+  /// Elements of weights that may be other in the last view than they were at `version`.
+  std::vector<ChangedRange> changed_since(std::uint64_t version) const {
+    return memory_.changes().since(version);
+  }
   /// Blocks until read() would not wait for other workers, at most until `by`.
   Status wait_to_read(Deadline by) const;
   /// The same for a push with this sequence.
@@ -115,10 +119,16 @@ class SharedShard final : public HostShard {
   bool commit(Lease& lease);
   void release(const Lease& lease);
   void drop(const Lease& lease);  // as release(), but the copies stay in use
+  /// Tells others that this writer is at work.
+  Progress progress() const;
   /// Writes the arrays of the next version as `decision` says.
   void write(const Lease& lease, const PushedGradient& gradient,
              const protocol::PushDecision& decision);
-  void write_sums(const Lease& lease, const PushedGradient& gradient, double scale);
+  /// A new sum of a piece: what `lease.from` has, if it counts, and scale * gradient.
+  void write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
+                 bool has_before, double scale);
+  void note_changes(const Lease& lease, const PushedGradient& gradient) const;
+  void note_all_changed(const Lease& lease) const;
   void update_all(const Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
   // see shard_vectors.cc

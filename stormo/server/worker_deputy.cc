@@ -10,6 +10,8 @@
 namespace stormo::server {
 namespace {
 
+std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 /// Number of a piece's arrays: weights, slots, vectors.
 std::size_t arrays_of(const SharedShard& shard) { return 1 + shard.slots() + shard.vectors(); }
 
@@ -56,7 +58,7 @@ bool WorkerDeputy::fits(const DataRequest& request) const {
   if (request.shard >= shards_.size()) return false;
   const std::size_t pieces = shards_[request.shard]->pieces().size();
   switch (request.op) {
-    case DataOp::kPush: return request.given.size() == pieces;
+    case DataOp::kPush: return request.given.size() == pieces && rows_fit(request);
     case DataOp::kPart:
       return request.given.size() == pieces && parts_[request.shard].memory.data() != nullptr;
     case DataOp::kExchange: return request.given == std::string(pieces, '\1');
@@ -68,16 +70,46 @@ bool WorkerDeputy::fits(const DataRequest& request) const {
   }
 }
 
+bool WorkerDeputy::rows_fit(const DataRequest& request) const {
+  if (request.rows.empty()) return request.given.find(kRowsGiven) == std::string::npos;
+  if (request.rows.size() != request.given.size()) return false;
+  for (std::size_t i = 0; i < request.given.size(); ++i) {
+    const RowsHead& rows = request.rows[i];
+    const std::int64_t elements = shard(request).pieces()[i].elements();
+    if (request.given[i] != kRowsGiven) {
+      if (rows != RowsHead{}) return false;
+    } else if (rows.row_length < 1 || rows.count < 0 || elements % rows.row_length != 0 ||
+               rows.count > elements / rows.row_length) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::size_t WorkerDeputy::bytes_given(const DataRequest& request, std::size_t array) const {
+  const ShardPiece& piece =
+      shard(request).pieces()[request.op == DataOp::kSet ? request.count : array];
+  switch (request.given[array]) {
+    case kNotGiven:
+    case kSentBefore: return 0;
+    case kRowsGiven: {
+      const RowsHead& rows = request.rows[array];
+      return static_cast<std::size_t>(rows.count) *
+             (sizeof(std::int64_t) +
+              static_cast<std::size_t>(rows.row_length) * size_of(piece.dtype));
+    }
+    default: return piece.bytes();
+  }
+}
+
 ByteRanges WorkerDeputy::payload_of(const DataRequest& request, std::byte* payload) const {
   ByteRanges ranges;
   const bool is_part = request.op == DataOp::kPart;
   if (is_part) payload = parts_[request.shard].memory.data();
   for (std::size_t i = 0; i < request.given.size(); ++i) {
-    const ShardPiece& piece =
-        shard(request).pieces()[request.op == DataOp::kSet ? request.count : i];
-    const bool has = request.given[i] == 1;
-    if (has) ranges.add(payload, piece.bytes());
-    if (has || is_part) payload += aligned_bytes(piece);
+    const std::size_t bytes = bytes_given(request, i);
+    ranges.add(payload, bytes);
+    payload += is_part ? aligned_bytes(shard(request).pieces()[i]) : aligned(bytes);
   }
   return ranges;
 }
@@ -85,7 +117,14 @@ ByteRanges WorkerDeputy::payload_of(const DataRequest& request, std::byte* paylo
 std::size_t WorkerDeputy::largest_payload() const {
   std::size_t largest = 0;
   for (const auto& shard : shards_) {
-    largest = std::max(largest, bytes_of_pieces(*shard) * arrays_of(*shard));
+    std::size_t arrays = 0, rows = 0;
+    for (const ShardPiece& piece : shard->pieces()) {
+      arrays += arrays_of(*shard) * aligned(piece.bytes());
+      // of one element each
+      rows += aligned(piece.bytes() +
+                      static_cast<std::size_t>(piece.elements()) * sizeof(std::int64_t));
+    }
+    largest = std::max({largest, arrays, rows});
   }
   return largest;
 }
@@ -134,10 +173,7 @@ Result<std::string> WorkerDeputy::execute(const DataRequest& request, const std:
   SharedShard& of = shard(request);
   switch (request.op) {
     case DataOp::kRead:
-    case DataOp::kLook: {
-      STORMO_ASSIGN_OR_RETURN(answer.view, request.op == DataOp::kRead ? of.read(by) : of.look());
-      return encode(ViewHead{.version = answer.view->version, .commit = answer.view->commit});
-    }
+    case DataOp::kLook: return read(request, answer, by);
     case DataOp::kPush: return push(request, payload, by);
     case DataOp::kPart: take_part(request); return std::string();
     case DataOp::kExchange: return exchange(request, payload, answer, by);
@@ -166,7 +202,44 @@ void WorkerDeputy::take_part(const DataRequest& request) {
   const std::size_t pieces = request.given.size();
   if (parts.has.empty() || parts.sequence != request.count) parts.has.assign(pieces, 0);
   parts.sequence = request.count;
-  for (std::size_t i = 0; i < pieces; ++i) parts.has[i] = parts.has[i] | request.given[i];
+  for (std::size_t i = 0; i < pieces; ++i) {
+    if (request.given[i] == kArrayGiven) parts.has[i] = 1;
+  }
+}
+
+Result<std::string> WorkerDeputy::read(const DataRequest& request, Answer& answer, Deadline by) {
+  SharedShard& of = shard(request);
+  STORMO_ASSIGN_OR_RETURN(answer.view, request.op == DataOp::kRead ? of.read(by) : of.look());
+  ViewHead head{.version = answer.view->version, .commit = answer.view->commit};
+  if (request.count > 0) take_changes(request, answer, head);
+  return encode(head);
+}
+
+// Where much has changed, arrays are sent as they lie, without a copy.
+void WorkerDeputy::take_changes(const DataRequest& request, Answer& answer, ViewHead& head) const {
+  const std::vector<ShardPiece>& pieces = shard(request).pieces();
+  const std::vector<ChangedRange> ranges = shard(request).changed_since(request.count - 1);
+  const auto bytes_of = [&pieces](std::uint64_t piece, std::int64_t elements) {
+    return static_cast<std::size_t>(elements) * size_of(pieces[piece].dtype);
+  };
+  const std::size_t list = ranges.size() * sizeof(ChangedRange);
+  std::size_t changed = 0, all = 0;
+  for (const ChangedRange& r : ranges) changed += bytes_of(r.piece, r.end - r.begin);
+  for (const ShardPiece& piece : pieces) all += piece.bytes();
+  if (list + changed > all / 2) return;
+  answer.values.resize(list + changed);
+  std::byte* to = answer.values.data();
+  if (list > 0) std::memcpy(to, ranges.data(), list);
+  to += list;
+  for (const ChangedRange& r : ranges) {
+    const std::size_t bytes = bytes_of(r.piece, r.end - r.begin);
+    std::memcpy(to, answer.view->pieces[r.piece] + bytes_of(r.piece, r.begin), bytes);
+    to += bytes;
+  }
+  answer.view.reset();
+  head.has_changes = true;
+  head.ranges = ranges.size();
+  head.bytes = changed;
 }
 
 Result<std::string> WorkerDeputy::push(const DataRequest& request, const std::byte* payload,
@@ -176,18 +249,27 @@ Result<std::string> WorkerDeputy::push(const DataRequest& request, const std::by
   const bool has_parts = !parts.has.empty() && parts.sequence == request.count;
   const std::byte* part = parts.memory.data();
   std::vector<const void*> gradients(pieces.size());
+  std::vector<GradientRows> rows(request.rows.empty() ? 0 : pieces.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::size_t bytes = aligned_bytes(pieces[i]);
-    const std::byte* sent_before = std::exchange(part, part + bytes);
-    if (request.given[i] == 1) gradients[i] = std::exchange(payload, payload + bytes);
-    if (request.given[i] != 2) continue;
-    if (!has_parts || parts.has[i] == 0) {
-      return Status(Code::kNotFound, "the server does not have the parts that were sent before");
+    const std::byte* sent_before = std::exchange(part, part + aligned_bytes(pieces[i]));
+    if (request.given[i] == kSentBefore) {
+      if (!has_parts || parts.has[i] == 0) {
+        return Status(Code::kNotFound, "the server does not have the parts that were sent before");
+      }
+      gradients[i] = sent_before;
     }
-    gradients[i] = sent_before;
+    if (request.given[i] == kArrayGiven) gradients[i] = payload;
+    if (request.given[i] == kRowsGiven) {
+      const auto count = static_cast<std::size_t>(request.rows[i].count);
+      rows[i] = {.indices = {reinterpret_cast<const std::int64_t*>(payload), count},
+                 .row_length = request.rows[i].row_length,
+                 .values = payload + count * sizeof(std::int64_t)};
+    }
+    payload += aligned(bytes_given(request, i));
   }
   STORMO_ASSIGN_OR_RETURN(const Shard::Pushed pushed,
                           shard(request).push({.pieces = gradients,
+                                               .rows = rows,
                                                .lr = request.number,
                                                .gradient_scale = request.gradient_scale,
                                                .weight = request.weight,

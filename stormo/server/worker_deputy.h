@@ -28,8 +28,8 @@ class WorkerDeputy {
     std::uint64_t id = 0;
     std::string frame = {};
     std::optional<Shard::View> view = {};  ///< of a read: its weights
-    std::vector<std::byte> values = {};    ///< of an exchange
-    transport::MemoryFile saved = {};      ///< of a save: all arrays
+    std::vector<std::byte> values = {};  ///< of an exchange; or changed ranges, and their elements
+    transport::MemoryFile saved = {};    ///< of a save: all arrays
     std::size_t saved_bytes = 0;
 
     /// Makes the head.
@@ -66,12 +66,16 @@ class WorkerDeputy {
   void forget();
 
  private:
+  Result<std::string> read(const DataRequest& request, Answer& answer, Deadline by);
+  void take_changes(const DataRequest& request, Answer& answer, ViewHead& head) const;
   Result<std::string> exchange(const DataRequest& request, const std::byte* payload, Answer& answer,
                                Deadline by);
   Result<std::string> push(const DataRequest& request, const std::byte* payload, Deadline by);
   Result<std::string> save(const DataRequest& request, Answer& answer);
   Status set(const DataRequest& request, const std::byte* payload);
   Result<std::string> ask_ledger(const DataRequest& request, Deadline by);
+  bool rows_fit(const DataRequest& request) const;
+  std::size_t bytes_given(const DataRequest& request, std::size_t array) const;
   std::size_t slot_of(const DataRequest& request) const;
   /// Of gradients that came before their push.
   struct Parts {

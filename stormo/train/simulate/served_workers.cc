@@ -112,6 +112,7 @@ Result<server::Shard::Pushed> ServedWorkers::push(int worker, int number, std::u
       served_.gradient_pieces(static_cast<std::size_t>(number), me.gradients);
   return shard(worker, number)
       .push({.pieces = pieces.dense,
+             .rows = pieces.rows,
              .lr = me.rate,
              .gradient_scale = me.gradient_scale,
              .weight = me.samples,

@@ -23,8 +23,7 @@ std::size_t offset_of(const ShardPiece& piece) {
   return static_cast<std::size_t>(piece.begin) * size_of(piece.dtype);
 }
 
-Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& parameters,
-                                            ShardUpdates updates) {
+Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& parameters) {
   std::vector<ServedParameter> out;
   for (const NamedParameter& p : parameters) {
     const torch::Tensor& t = p.tensor;
@@ -34,11 +33,6 @@ Result<std::vector<ServedParameter>> served(const std::vector<NamedParameter>& p
       return invalid_argument("parameter '" + p.name +
                               "' cannot lie on servers: these hold contiguous float32 and float64 "
                               "tensors in host memory");
-    }
-    if (p.sparse && updates != ShardUpdates::kInPlace) {
-      return invalid_argument("parameter '" + p.name +
-                              "' has sparse gradients, and a push would write a new version of the "
-                              "whole shard; use strategy.updates=in_place, or dense gradients");
     }
     STORMO_ASSIGN_OR_RETURN(const DType dtype, tensor::dtype_of(t.scalar_type()));
     out.push_back({.name = p.name, .elements = t.numel(), .dtype = dtype});
@@ -60,9 +54,28 @@ int pushes_in(int steps, int push_every) {
   return steps <= 0 ? steps : 1 + (steps - 1) / std::max(1, push_every);
 }
 
-/// A row of a table has to lie on one shard.
-Status check_in_place(const std::vector<NamedParameter>& parameters, const TrainerOptions& options,
-                      const server::ShardOptions& shard) {
+/// A push has the rows of a step, of tables whose rows each lie on one shard.
+Status check_tables(const std::vector<NamedParameter>& parameters, const TrainerOptions& options) {
+  const auto table = std::ranges::find_if(parameters, &NamedParameter::sparse);
+  if (table == parameters.end()) return {};
+  const std::string who = "parameter '" + table->name + "' has sparse gradients, and ";
+  if (options.strategy.kind == Strategy::Kind::kElasticAveraging) {
+    return invalid_argument(who +
+                            "elastic averaging exchanges whole parameters; use dense gradients, or "
+                            "strategy.kind=parameter_server");
+  }
+  if (options.servers.placement == server::PlacementRule::kSliced) {
+    return invalid_argument(who +
+                            "strategy.placement=sliced cuts through rows; use greedy or "
+                            "round_robin");
+  }
+  if (options.strategy.exchange.every_step()) return {};
+  return invalid_argument(who +
+                          "a worker that adds up several steps pushes whole parameters; leave out "
+                          "fetch_every and push_every, or use dense gradients");
+}
+
+Status check_in_place(const TrainerOptions& options, const server::ShardOptions& shard) {
   STORMO_RETURN_IF_ERROR(InPlaceShard::check(shard));
   if (!options.strategy.exchange.every_step()) {
     return invalid_argument(
@@ -82,12 +95,6 @@ Status check_in_place(const std::vector<NamedParameter>& parameters, const Train
     return invalid_argument(
         "server processes write versions: updates in place are for workers that share memory; "
         "leave out strategy.server_processes, or use strategy.updates=versions");
-  }
-  const bool tables = std::ranges::any_of(parameters, &NamedParameter::sparse);
-  if (tables && options.servers.placement == server::PlacementRule::kSliced) {
-    return invalid_argument(
-        "placement 'sliced' cuts through the rows of sparse gradients; use 'greedy' or "
-        "'round_robin'");
   }
   return {};
 }
@@ -124,8 +131,8 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   ServedParameters out;
   out.has_copies_ = !options.strategy.exchange.every_step();
   if (out.has_copies_) STORMO_RETURN_IF_ERROR(check_copies(options.servers.policy));
-  STORMO_ASSIGN_OR_RETURN(const std::vector<ServedParameter> sizes,
-                          served(parameters, options.servers.updates));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<ServedParameter> sizes, served(parameters));
+  STORMO_RETURN_IF_ERROR(check_tables(parameters, options));
   const ServerOptions& servers = options.servers;
   const int most = std::max(1, static_cast<int>(parameters.size()));
   const int count = servers.count > 0 ? servers.count : std::min(most, workers);
@@ -136,7 +143,7 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   STORMO_ASSIGN_OR_RETURN(out.shard_options_.policy, make_policy(out.policy_, workers));
   out.updates_ = servers.updates;
   if (out.in_place()) {
-    STORMO_RETURN_IF_ERROR(check_in_place(parameters, options, out.shard_options_));
+    STORMO_RETURN_IF_ERROR(check_in_place(options, out.shard_options_));
   }
   out.slices_.resize(parameters.size());
   out.copies_.resize(parameters.size());
@@ -240,7 +247,7 @@ std::vector<torch::Tensor> ServedParameters::gradients() const {
   for (const NamedParameter& p : parameters_) {
     const torch::Tensor& g = p.tensor.grad();
     if (g.defined() && g.is_sparse()) {
-      const bool rows = in_place() && p.sparse && g.sparse_dim() == 1 && g.numel() > 0;
+      const bool rows = p.sparse && g.sparse_dim() == 1 && g.numel() > 0;
       out.push_back(rows ? coalesced_rows(g.detach()) : g.detach().to_dense());
     } else {
       out.push_back(g.defined() ? g.detach().contiguous() : g);

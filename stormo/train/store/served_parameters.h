@@ -24,9 +24,8 @@ struct GradientPieces {
 class ServedParameters {
  public:
   /// kInvalidArgument for parameters that servers cannot hold (they hold contiguous float32 and
-  /// float64 in host memory, with sparse gradients only if they update in place), rules that need
-  /// norms of whole parameters, and options that do not fit the parameters or the number of
-  /// workers.
+  /// float64 in host memory), rules that need norms of whole parameters, and options that do not
+  /// fit the parameters or the number of workers.
   static Result<ServedParameters> create(std::vector<NamedParameter> parameters,
                                          const TrainerOptions& options, int workers);
 
@@ -74,8 +73,8 @@ class ServedParameters {
   /// Whether pushes change the values that the module has, see server::InPlaceShard.
   bool in_place() const { return updates_ == server::ShardUpdates::kInPlace; }
 
-  /// The gradients that the module has now; contiguous, undefined where there are none. In place,
-  /// those of tables are coalesced rows; all others are dense.
+  /// The gradients that the module has now; contiguous, undefined where there are none. Those of
+  /// tables are coalesced rows; all others are dense.
   std::vector<torch::Tensor> gradients() const;
   /// The part of a dense gradient of its parameter that belongs to a slice.
   const void* gradient_of(const Slice& slice, const torch::Tensor& gradient) const;

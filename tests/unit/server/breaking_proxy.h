@@ -43,6 +43,8 @@ class BreakingProxy {
         .take_or_throw();
   }
   int breaks() const { return breaks_; }
+  /// Passed on so far, both ways.
+  std::int64_t bytes() const { return bytes_; }
   /// From now on connections hold.
   void hold() { holds_ = true; }
   /// Whether there are new connections from now on.
@@ -109,6 +111,7 @@ class BreakingProxy {
           ++breaks_;
         }
       }
+      bytes_ += pass;
       if (pass > 0) {
         (void)::send(pair.ends[1 - from].get(), buffer.data(), static_cast<std::size_t>(pass),
                      MSG_NOSIGNAL);
@@ -124,6 +127,7 @@ class BreakingProxy {
   std::vector<std::shared_ptr<Pair>> pairs_;  // guarded
   std::vector<std::thread> pumps_;
   std::atomic<int> breaks_{0};
+  std::atomic<std::int64_t> bytes_{0};
   std::atomic<bool> holds_{false}, refuses_{false}, hides_ends_{false}, is_over_{false};
   std::thread thread_;
 };

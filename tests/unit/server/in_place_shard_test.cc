@@ -319,12 +319,5 @@ TEST(InPlaceShard, RefusesWhatNeedsVersionsOrMovesOtherElements) {
   }
 }
 
-TEST(SharedShard, RefusesRows) {
-  SharedShard shard({{.end = 4}}, shard_options(1), 0, {.policy = transport::wait_policy(1, 1)});
-  const GradientRows rows[] = {{.row_length = 2}};
-  EXPECT_THAT(shard.push({.pieces = {}, .rows = rows}).status().message(),
-              HasSubstr("use updates = \"in_place\""));
-}
-
 }  // namespace
 }  // namespace stormo::server

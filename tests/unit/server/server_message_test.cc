@@ -159,6 +159,8 @@ TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {
   std::string request = encode(DataRequest{});
   request[0] = static_cast<char>(static_cast<int>(DataOp::kPart) + 1);
   EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
+  request = encode(DataRequest{.op = DataOp::kSet, .given = {kRowsGiven}});
+  EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt) << "rows are pushed";
 }
 
 // Every decoder takes any bytes: cut, changed and random ones. What it accepts encodes again to the
@@ -172,7 +174,9 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
       encode(std::vector<SharedFile>{{.fd = 3, .bytes = 1}}),
       encode(DataRequest{.op = DataOp::kPush, .id = 3, .given = std::string("\0\1", 2)}),
       encode(DataReply{.id = 4, .code = Code::kPeerLost, .body = "why"}),
+      encode(DataRequest{.op = DataOp::kPush, .given = {kRowsGiven}, .rows = {{3, 4}}}),
       encode(ViewHead{.version = 1, .commit = 2, .updates = {3, 4}}),
+      encode(ViewHead{.version = 1, .has_changes = true, .ranges = 2, .bytes = 64}),
       encode(Shard::Pushed{}),
       encode(Shard::Joined{}),
       encode(protocol::ShardState(3)),
