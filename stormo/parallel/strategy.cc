@@ -108,16 +108,11 @@ Status check_worker_ranks(const Strategy& s, const Shape& shape) {
                        " ranks are no multiple of that; start others, or change worker_ranks");
 }
 
-Status check_servers(const Strategy& s, const Shape& shape, const StepOptions& step) {
+Status check_servers(const Strategy& s, const Shape& shape) {
   STORMO_RETURN_IF_ERROR(check_worker_ranks(s, shape));
   if (s.kind != Kind::kParameterServer) return {};
   if (s.parameters != Parameters::kAuto) {
     return refuse(s, "has the parameters on servers; leave out parameters, or use 'ddp'");
-  }
-  if (step.trust_ratios) {
-    return refuse(s,
-                  "cannot update by this rule: lars and lamb need norms of whole parameters, which "
-                  "servers do not compute; use another optimizer");
   }
   return {};
 }
@@ -301,7 +296,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   const Shape shape = shape_of(workers);
   const bool has_tables =
       std::ranges::any_of(flatten(model), [](const plan::ParameterShape* p) { return p->sparse; });
-  STORMO_RETURN_IF_ERROR(check_servers(strategy, shape, step));
+  STORMO_RETURN_IF_ERROR(check_servers(strategy, shape));
   STORMO_RETURN_IF_ERROR(check_averaging(strategy));
   STORMO_RETURN_IF_ERROR(check_vertical(strategy, step));
   STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
@@ -351,7 +346,9 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   } else {
     add_copies(passes, strategy, shape, step, shape.ranks);
   }
-  if (step.trust_ratios && shape.ranks > 1) passes.push_back(trust_ratios());
+  // servers update, each the whole parameters that it has
+  const bool workers_update = strategy.kind != Kind::kParameterServer;
+  if (step.trust_ratios && shape.ranks > 1 && workers_update) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
   model = stated_for(

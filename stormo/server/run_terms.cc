@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <set>
 
 #include <stormo/base/rng.h>
 #include <stormo/server/server_message.h>
@@ -160,16 +161,32 @@ std::optional<std::string> difference(const RunTerms& a, const RunTerms& b, std:
   return {};
 }
 
+Status check_norms(const RunTerms& terms) {
+  if (!optim::needs_norms(terms.optimizer.kind)) return {};
+  if (protocol::compensates_delay(terms.policy.compensation)) {
+    return invalid_argument(
+        "lars and lamb scale updates by norms of gradients, and delay compensation changes these; "
+        "leave out strategy.compensation, or use another optimizer");
+  }
+  std::set<std::size_t> seen;
+  for (const std::vector<ShardPiece>& pieces : terms.pieces) {
+    for (const ShardPiece& p : pieces) {
+      if (seen.insert(p.parameter).second && p.begin == 0) continue;
+      return invalid_argument(
+          fmt::format("lars and lamb need norms of whole parameters, and strategy.placement=sliced "
+                      "cuts parameter {} over several servers; use greedy or round_robin",
+                      p.parameter));
+    }
+  }
+  return {};
+}
+
 Status check(const RunTerms& terms) {
   if (terms.workers < 1 || terms.workers > ShardMemory::kMaxWorkers) {
     return invalid_argument(fmt::format("servers serve 1 to {} workers, not {}",
                                         ShardMemory::kMaxWorkers, terms.workers));
   }
-  if (optim::needs_norms(terms.optimizer.kind)) {
-    return invalid_argument(
-        "servers cannot use LARS or LAMB, which need norms of whole parameters; choose another "
-        "optimizer");
-  }
+  STORMO_RETURN_IF_ERROR(check_norms(terms));
   if (!optim::updates_ranges(terms.optimizer.kind) &&
       terms.policy.kind != protocol::PolicyOptions::Kind::kPortions) {
     return invalid_argument(

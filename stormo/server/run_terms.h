@@ -33,9 +33,13 @@ std::optional<std::string> difference(const RunTerms& a, const RunTerms& b, std:
                                       std::string_view there);
 
 /// kInvalidArgument for terms that a server cannot serve: too many workers, shards without pieces,
-/// types of elements other than float32 and float64, an optimizer that needs norms of whole
-/// parameters, or a policy that does not fit the workers.
+/// types of elements other than float32 and float64, what check_norms() refuses, or a policy that
+/// does not fit the workers.
 Status check(const RunTerms& terms);
+
+/// kInvalidArgument when LARS or LAMB would need norms of parameters that are cut, or of gradients
+/// whose delay is compensated for.
+Status check_norms(const RunTerms& terms);
 
 /// The terms as bytes for a connection, and back. Decoding is strict: kCorrupt for bytes that are
 /// missing or left, and for values that no RunTerms has. It allocates no more than the bytes

@@ -80,8 +80,11 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
                   const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
                   const Progress& progress) {
   alignas(64) std::array<double, kBlock> compensated;
-  to.updates = from.updates + (gradient.terms.empty() ? 0 : 1);
+  const bool has_gradient = !gradient.terms.empty();
+  const bool has_norms = has_gradient && optim::needs_norms(options.kind);
+  to.updates = from.updates + (has_gradient ? 1 : 0);
   step.number = to.updates;
+  optim::SquareSums whole;
   for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
     Block block(piece, to, gradient.terms, begin);
     const auto copy = [&](const std::byte* source, std::byte* target) {
@@ -91,13 +94,25 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
     copy(from.weights, to.weights);
     for (std::size_t s = 0; s < optim::kMaxSlots; ++s) copy(from.slots[s], to.slots[s]);
     copy(from.mean_square, to.mean_square);
-    if (gradient.delay.lambda != 0 && block.count > 0) {
+    if (gradient.delay.lambda != 0 && has_gradient) {
       const auto run = piece.dtype == DType::kFloat32 ? compensate<float> : compensate<double>;
       run(block, gradient, to.mean_square, compensated);
       block.terms[0] = {.data = compensated.data(), .scale = 1};
       block.range.gradients = std::span(block.terms).first(1);
     }
-    if (block.count > 0) optim::update(options, step, block.range);
+    if (has_norms) {
+      const optim::SquareSums sums = optim::prepare(options, step, block.range);
+      whole.weights += sums.weights;
+      whole.direction += sums.direction;
+    } else if (has_gradient) {
+      optim::update(options, step, block.range);
+    }
+    progress();
+  }
+  if (!has_norms) return;
+  step.trust_ratio = optim::trust_ratio(options, whole);
+  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
+    optim::update(options, step, Block(piece, to, gradient.terms, begin).range);
     progress();
   }
 }

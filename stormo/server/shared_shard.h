@@ -22,7 +22,7 @@ namespace stormo::server {
 /// What a shard is, equal in all processes that map it.
 struct ShardOptions {
   int workers = 1;           ///< at most ShardMemory::kMaxWorkers
-  optim::Options optimizer;  ///< no rule that needs norms of whole parameters
+  optim::Options optimizer;  ///< passes check_norms()
   std::shared_ptr<const protocol::Policy> policy;
 };
 

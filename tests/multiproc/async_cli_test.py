@@ -54,7 +54,7 @@ class AsyncTest(TrainTest):
                 (("strategy.servers=100",), "100 servers"),
                 (("strategy.bound=-1",), "strategy.bound"),
                 (("strategy.policy=some",), "one of sync, async, ssp, n_softsync, backup_workers"),
-                (("optimizer.kind=lamb",), "lars and lamb need norms"),
+                (("optimizer.kind=lamb", "strategy.placement=sliced"), "lars and lamb need norms"),
                 (("precision=float16",), "loss scale"),
                 (("strategy.bucket_bytes=1024",), "this strategy has none"),
                 (("strategy.compensation=adaptive_delay_compensated", "strategy.policy=sync"), "async or ssp"),

@@ -192,7 +192,8 @@ class SimulateTest(TrainTest):
         self.assertIn("add strategy.fetch_every=4", self.wrong("mlp.toml", "--policies", "downpour"))
         self.assertIn("with a fixed period", self.wrong("mlp.toml", "strategy.max_distance=1"))
         self.assertIn("moving rate", self.wrong("mlp.toml", "strategy.moving_rate=0.5"))
-        self.assertIn("lars and lamb", self.wrong("mlp.toml", "optimizer.kind=lamb"))
+        self.assertIn("lars and lamb", self.wrong("mlp.toml", "optimizer.kind=lamb", "strategy.placement=sliced",
+                                                  "strategy.servers=2"))
         done = self.stormo("simulate", "mlp.toml", "data.path=nowhere", "--json")
         error = json.loads(done.stdout)
         self.assertEqual((done.returncode, error["event"], error["exit_code"]), (2, "error", 2))

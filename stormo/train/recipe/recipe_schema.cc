@@ -343,7 +343,9 @@ std::vector<RecipeField> make_fields() {
        "server_processes: seconds of silence after which a worker, or a server, counts as lost",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.worker_timeout_s; }, 0.1, 1e6},
       {"strategy.placement",
-       "parameter_server, elastic_averaging: how parameters are placed on servers",
+       "parameter_server, elastic_averaging: how parameters are placed on servers; sliced cuts "
+       "them, "
+       "which lars, lamb and sparse gradients do not allow",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.placement; }, 0, 0,
        server::placement_rule_names()},
       {"strategy.updates",

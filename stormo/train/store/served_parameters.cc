@@ -119,11 +119,6 @@ server::GradientRows rows_of(const torch::Tensor& gradient) {
 
 Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> parameters,
                                                   const TrainerOptions& options, int workers) {
-  if (optim::needs_norms(options.optimizer.kind)) {
-    return invalid_argument(
-        "lars and lamb need norms of whole parameters, which servers do not compute; use another "
-        "optimizer");
-  }
   if (workers > server::ShardMemory::kMaxWorkers) {
     return invalid_argument("servers have at most " +
                             std::to_string(server::ShardMemory::kMaxWorkers) + " workers");
@@ -141,6 +136,7 @@ Result<ServedParameters> ServedParameters::create(std::vector<NamedParameter> pa
   out.policy_.warm_start = pushes_in(servers.policy.warm_start, options.strategy.exchange.push);
   out.shard_options_ = {.workers = workers, .optimizer = options.optimizer, .policy = {}};
   STORMO_ASSIGN_OR_RETURN(out.shard_options_.policy, make_policy(out.policy_, workers));
+  STORMO_RETURN_IF_ERROR(server::check_norms(out.terms()));
   out.updates_ = servers.updates;
   if (out.in_place()) {
     STORMO_RETURN_IF_ERROR(check_in_place(options, out.shard_options_));

@@ -24,8 +24,8 @@ struct GradientPieces {
 class ServedParameters {
  public:
   /// kInvalidArgument for parameters that servers cannot hold (they hold contiguous float32 and
-  /// float64 in host memory), rules that need norms of whole parameters, and options that do not
-  /// fit the parameters or the number of workers.
+  /// float64 in host memory), and options that do not fit the parameters, the rule or the number of
+  /// workers.
   static Result<ServedParameters> create(std::vector<NamedParameter> parameters,
                                          const TrainerOptions& options, int workers);
 

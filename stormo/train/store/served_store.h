@@ -45,8 +45,8 @@ class ServedStore : public ParameterStore {
   static Status needs_one_host();
   /// A collective. `groups` and `module` are borrowed. `facts`: see make_store(). With a session
   /// the first worker then calls WorkerSession::open(). Throws Error for parameters that are not
-  /// contiguous float32 or float64 in host memory, for several hosts, for rules that need norms,
-  /// and for policies or placements that do not fit.
+  /// contiguous float32 or float64 in host memory, for several hosts, and for rules, policies or
+  /// placements that do not fit.
   /// `how`: the ranks of a worker average gradients.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
               const TrainerOptions& options, server::Facts facts = {},

@@ -129,6 +129,34 @@ TEST_P(EveryOptimizer, OneWorkerIsTheSequentialRun) {
   EXPECT_EQ(servers.of(0).values(1).updates, 0) << "without a gradient a piece is not updated";
 }
 
+TEST(SharedShard, ATrustRatioIsThatOfTheWholePiece) {
+  for (const auto kind : {optim::Options::Kind::kLars, optim::Options::Kind::kLamb}) {
+    const optim::Options options{.kind = kind, .momentum = 0.9, .weight_decay = 0.01};
+    Servers servers(1, options, {.kind = Kind::kAsync});
+    servers.set(1, 1e-4);
+    std::vector<double> weights = servers.now(), slots[2] = {constant(0), constant(0)};
+    for (int step = 1; step <= 3; ++step) {
+      const std::vector<double> gradient = random_gradient(static_cast<std::uint64_t>(step));
+      servers.read(0);
+      servers.push(0, gradient, 0.1);
+      const optim::GradientTerm term{.data = gradient.data()};
+      const optim::UpdateRange whole{.begin = 0,
+                                     .end = kElements,
+                                     .dtype = DType::kFloat64,
+                                     .weights = weights.data(),
+                                     .gradients = {&term, 1},
+                                     .gradient_dtype = DType::kFloat64,
+                                     .slots = {slots[0].data(), slots[1].data()}};
+      optim::UpdateStep at{.lr = 0.1, .number = step};
+      at.trust_ratio = optim::trust_ratio(options, optim::prepare(options, at, whole));
+      EXPECT_NE(at.trust_ratio, 1);
+      optim::update(options, at, whole);
+      const std::vector<double> served = servers.now();
+      for (std::size_t i = 0; i < served.size(); ++i) ASSERT_NEAR(served[i], weights[i], 1e-12);
+    }
+  }
+}
+
 TEST(SharedShard, AnAverageIsWeightedByTheSamples) {
   Servers servers(3, {}, {.kind = Kind::kSync});
   const std::vector<double> weights = {4, 1, 3};

@@ -32,6 +32,7 @@
 #include <stormo/train/simulate/replay.h>
 #include <stormo/train/simulate/simulated_training.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/store/served_parameters.h>
 
 #include "toy.h"
 #include "trainer_run.h"
@@ -70,7 +71,8 @@ class ParameterServer : public test::TrainerRun {
 };
 
 TEST_F(ParameterServer, SyncIsTheMirroredRun) {
-  for (const auto kind : {OptimizerOptions::Kind::kSgd, OptimizerOptions::Kind::kAdamW}) {
+  for (const auto kind : {OptimizerOptions::Kind::kSgd, OptimizerOptions::Kind::kAdamW,
+                          OptimizerOptions::Kind::kLars, OptimizerOptions::Kind::kLamb}) {
     options.optimizer.kind = kind;
     options.servers.policy.kind = Policy::kSync;
     options.strategy.kind = Strategy::Kind::kMirrored;
@@ -229,12 +231,28 @@ TEST_F(ParameterServer, RefusesWhatCannotBe) {
   EXPECT_THAT(refused(2), HasSubstr("7 servers, but the model's 6 parameters"));
   options.servers = {.policy = {.kind = Policy::kNSoftsync, .n = 3}};
   EXPECT_THAT(refused(2), HasSubstr("n = 3, but must be from 1 to 2"));
-  options.servers = {};
+  options.servers = {.policy = {.compensation = Compensation::kDelay}};
   options.optimizer.kind = OptimizerOptions::Kind::kLamb;
-  EXPECT_THAT(refused(2), HasSubstr("lars and lamb"));
+  EXPECT_THAT(refused(2), HasSubstr("lars and lamb scale updates by norms of gradients"));
+  options.servers = {};
   options.optimizer.kind = OptimizerOptions::Kind::kSgd;
   options.gradients.bucket_bytes = 1024;
   EXPECT_THAT(refused(2), HasSubstr("this strategy has none"));
+}
+
+TEST_F(ParameterServer, NormsAreOfWholeParameters) {
+  options.optimizer.kind = OptimizerOptions::Kind::kLars;
+  options.servers = {.count = 2, .placement = server::PlacementRule::kSliced};
+  const auto outcome = [this](std::int64_t elements) {
+    const torch::Tensor small = torch::zeros({8}), other = torch::zeros({elements});
+    return ServedParameters::create({{"small", small}, {"other", other}}, options, 2).status();
+  };
+  EXPECT_THAT(outcome(100'000).message(),
+              HasSubstr("strategy.placement=sliced cuts parameter 1 over several servers; use "
+                        "greedy or round_robin"));
+  EXPECT_TRUE(outcome(8).ok()) << "too small to be cut";
+  options.servers.placement = server::PlacementRule::kGreedy;
+  EXPECT_TRUE(outcome(100'000).ok());
 }
 
 // The same gradients from the same versions, in the same order: the same weights.
