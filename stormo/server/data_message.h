@@ -25,10 +25,11 @@ enum class DataOp : std::uint8_t {
   /// count: version of the weights that the worker has, plus 1, or 0. Payload of the reply: weights
   /// of all pieces; or ranges that have changed since, then their elements, see ViewHead.
   kRead = 1,
-  kLook = 2,   ///< same
-  kPush = 3,   ///< payload: gradients of the pieces that have one; of rows indices, then values
-  kSet = 4,    ///< payload: weights, slots and vectors of the piece that are given
-  kSave = 5,   ///< payload of the reply: of each piece weights, then slots, then vectors
+  kLook = 2,  ///< same
+  kPush = 3,  ///< payload: gradients of the pieces that have one; of rows indices, then values
+  kSet = 4,   ///< payload: arrays of the piece that are given, in the order of kSave
+  /// Payload of the reply: of each piece weights, slots, mean square of gradients, vectors.
+  kSave = 5,
   kLeave = 6,  ///< number: lr
   kJoin = 7,
   kState = 8,

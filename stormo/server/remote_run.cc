@@ -17,9 +17,9 @@ std::int64_t patience(Deadline by) { return by.is_never() ? -1 : by.remaining().
 Result<std::unique_ptr<Shard>> RemoteShard::create(std::shared_ptr<DataLink> link,
                                                    std::uint32_t number,
                                                    std::vector<ShardPiece> pieces,
-                                                   const optim::Options& optimizer) {
+                                                   const ShardOptions& options) {
   std::unique_ptr<RemoteShard> shard(
-      new RemoteShard(std::move(link), number, std::move(pieces), optimizer));
+      new RemoteShard(std::move(link), number, std::move(pieces), options));
   const std::size_t bytes = shard->offsets_.back();
   for (transport::MemoryFile& copy : shard->copies_) {
     STORMO_ASSIGN_OR_RETURN(copy, transport::MemoryFile::anonymous(bytes + 1));
@@ -28,12 +28,13 @@ Result<std::unique_ptr<Shard>> RemoteShard::create(std::shared_ptr<DataLink> lin
 }
 
 RemoteShard::RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number,
-                         std::vector<ShardPiece> pieces, const optim::Options& optimizer)
+                         std::vector<ShardPiece> pieces, const ShardOptions& options)
     : link_(std::move(link)),
       number_(number),
       pieces_(std::move(pieces)),
-      slots_(optim::slot_names(optimizer).size()),
-      vectors_(optim::Lbfgs::vectors(optimizer)) {
+      slots_(optim::slot_names(options.optimizer).size()),
+      vectors_(optim::Lbfgs::vectors(options.optimizer)),
+      has_mean_square_(options.policy->delay_compensation().is_adaptive) {
   offsets_.push_back(0);
   for (const ShardPiece& piece : pieces_)
     offsets_.push_back(offsets_.back() + aligned_bytes(piece));
@@ -73,6 +74,7 @@ Status RemoteShard::set(std::size_t piece, const PieceArrays& values) {
   };
   add(values.weights);
   for (std::size_t s = 0; s < slots_; ++s) add(values.slots[s]);
+  if (has_mean_square_) add(values.mean_square);
   for (std::size_t v = 0; v < vectors_; ++v) {
     add(v < values.vectors.size() ? values.vectors[v] : nullptr);
   }
@@ -169,9 +171,10 @@ Result<Shard::View> RemoteShard::look() {
 
 Result<Shard::View> RemoteShard::save(
     const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
-  STORMO_ASSIGN_OR_RETURN(const auto state, transport::MemoryFile::anonymous(
-                                                (slots_ + vectors_) * offsets_.back() + 1));
-  // slots, then vectors
+  const std::size_t means = has_mean_square_ ? 1 : 0, arrays = slots_ + means + vectors_;
+  STORMO_ASSIGN_OR_RETURN(const auto state,
+                          transport::MemoryFile::anonymous(arrays * offsets_.back() + 1));
+  // slots, the mean square, then vectors
   const auto array = [&](std::size_t number, std::size_t piece) {
     return state.data() + number * offsets_.back() + offsets_[piece];
   };
@@ -179,7 +182,7 @@ Result<Shard::View> RemoteShard::save(
   ByteRanges sink;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     sink.add(weights(i), pieces_[i].bytes());
-    for (std::size_t a = 0; a < slots_ + vectors_; ++a) sink.add(array(a, i), pieces_[i].bytes());
+    for (std::size_t a = 0; a < arrays; ++a) sink.add(array(a, i), pieces_[i].bytes());
   }
   const Result<std::string> reply = link_->call(request(DataOp::kSave), {}, std::move(sink));
   STORMO_RETURN_IF_ERROR(reply.status());
@@ -188,10 +191,13 @@ Result<Shard::View> RemoteShard::save(
     return Status(Code::kCorrupt, "server protocol: a saved shard with other pieces");
   }
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
-    PieceArrays arrays{.weights = weights(i), .slots = {}, .updates = head.updates[i]};
-    for (std::size_t s = 0; s < slots_; ++s) arrays.slots[s] = array(s, i);
-    for (std::size_t v = 0; v < vectors_; ++v) arrays.vectors.push_back(array(slots_ + v, i));
-    copy(i, arrays);
+    PieceArrays values{.weights = weights(i), .slots = {}, .updates = head.updates[i]};
+    for (std::size_t s = 0; s < slots_; ++s) values.slots[s] = array(s, i);
+    if (has_mean_square_) values.mean_square = array(slots_, i);
+    for (std::size_t v = 0; v < vectors_; ++v) {
+      values.vectors.push_back(array(slots_ + means + v, i));
+    }
+    copy(i, values);
   }
   return take_view(reply);
 }

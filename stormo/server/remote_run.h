@@ -10,6 +10,7 @@
 #include <stormo/server/data_link.h>
 #include <stormo/server/ledger.h>
 #include <stormo/server/shard.h>
+#include <stormo/server/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
 namespace stormo::server {
@@ -21,11 +22,10 @@ namespace stormo::server {
 /// half of it.
 class RemoteShard final : public Shard {
  public:
-  /// `number`: of the server's shards; `slots`: number of the optimizer's arrays. kIo without
-  /// memory.
+  /// `number`: of the server's shards. kIo without memory.
   static Result<std::unique_ptr<Shard>> create(std::shared_ptr<DataLink> link, std::uint32_t number,
                                                std::vector<ShardPiece> pieces,
-                                               const optim::Options& optimizer);
+                                               const ShardOptions& options);
   ~RemoteShard() override;
 
   const std::vector<ShardPiece>& pieces() const override { return pieces_; }
@@ -48,7 +48,7 @@ class RemoteShard final : public Shard {
 
  private:
   RemoteShard(std::shared_ptr<DataLink> link, std::uint32_t number, std::vector<ShardPiece> pieces,
-              const optim::Options& optimizer);
+              const ShardOptions& options);
   DataRequest request(DataOp op, Deadline by = Deadline::never()) const;
   std::byte* weights(std::size_t piece) const;
   ByteRanges all_weights() const;
@@ -68,6 +68,7 @@ class RemoteShard final : public Shard {
   std::vector<ShardPiece> pieces_;
   std::vector<std::size_t> offsets_;  // of pieces in a copy
   std::size_t slots_, vectors_;       // numbers of arrays of each piece
+  bool has_mean_square_;
   std::array<transport::MemoryFile, 2> copies_;
   std::array<std::optional<std::uint64_t>, 2> versions_;  // of the copies; empty: of none
   std::vector<std::byte> changes_;                // ranges and elements of a view that comes

@@ -77,6 +77,7 @@ class ShardMemory {
   int cells() const { return workers_ + 2; }
   const std::vector<ShardPiece>& pieces() const { return pieces_; }
   std::size_t slots() const { return slot_count_; }
+  bool has_mean_square() const { return has_mean_square_; }
 
   std::atomic<std::uint64_t>& version_of(unsigned weights) const;
   /// The weights of a piece in a copy. Unlike the rest of a version, a pin protects them.

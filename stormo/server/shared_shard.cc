@@ -49,6 +49,9 @@ Status SharedShard::set(std::size_t piece, const PieceArrays& values) {
   for (std::size_t s = 0; s < memory_.slots(); ++s) {
     if (values.slots[s] != nullptr) std::memcpy(own.slots[s], values.slots[s], bytes);
   }
+  if (values.mean_square != nullptr && own.mean_square != nullptr) {
+    std::memcpy(own.mean_square, values.mean_square, bytes);
+  }
   for (std::size_t v = 0; v < values.vectors.size(); ++v) {
     const std::byte* from = values.vectors[v];
     if (from != nullptr) std::memcpy(memory_.vector(v + 1, piece), from, bytes);

@@ -56,6 +56,8 @@ class SharedShard final : public HostShard {
   const std::vector<ShardPiece>& pieces() const override { return memory_.pieces(); }
   /// Number of the optimizer's arrays.
   std::size_t slots() const { return memory_.slots(); }
+  /// Whether it has a mean square of gradients, see protocol::DelayCompensation.
+  bool has_mean_square() const { return memory_.has_mean_square(); }
   /// Number of the coordinator's vectors.
   std::size_t vectors() const { return memory_.vectors(); }
   void create(std::byte* memory) override;

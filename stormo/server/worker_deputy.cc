@@ -12,8 +12,10 @@ namespace {
 
 std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Number of a piece's arrays: weights, slots, vectors.
-std::size_t arrays_of(const SharedShard& shard) { return 1 + shard.slots() + shard.vectors(); }
+/// Number of a piece's arrays: weights, slots, mean square of gradients, vectors.
+std::size_t arrays_of(const SharedShard& shard) {
+  return 1 + shard.slots() + (shard.has_mean_square() ? 1 : 0) + shard.vectors();
+}
 
 std::size_t bytes_of_pieces(const SharedShard& shard) {
   std::size_t bytes = 0;
@@ -25,7 +27,10 @@ std::size_t bytes_of_pieces(const SharedShard& shard) {
 std::byte*& array_of(PieceArrays& arrays, const SharedShard& shard, std::size_t number) {
   if (number == 0) return arrays.weights;
   --number;
-  return number < shard.slots() ? arrays.slots[number] : arrays.vectors[number - shard.slots()];
+  if (number < shard.slots()) return arrays.slots[number];
+  number -= shard.slots();
+  if (shard.has_mean_square() && number-- == 0) return arrays.mean_square;
+  return arrays.vectors[number];
 }
 
 }  // namespace

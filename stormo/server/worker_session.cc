@@ -231,7 +231,7 @@ Result<std::unique_ptr<Shard>> LinkedWorkerSession::shard_at(std::size_t server,
     STORMO_ASSIGN_OR_RETURN(memory, map(server, *file));
   }
   if (!memory) {
-    return RemoteShard::create(data_link(server), number, pieces, options.optimizer);
+    return RemoteShard::create(data_link(server), number, pieces, options);
   }
   return std::unique_ptr<Shard>(
       std::make_unique<MappedShard>(links_[server], std::move(*memory), pieces, options, worker()));

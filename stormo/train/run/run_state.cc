@@ -18,6 +18,7 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
+#include <stormo/train/state/delay_slot.h>
 
 namespace stormo::train {
 namespace {
@@ -50,7 +51,8 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
 Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimizer& optimizer,
                              const OptimizerOptions& options) {
   const std::vector<std::string> vectors = optim::Lbfgs::vector_names(options);
-  std::set<std::string, std::less<>> known = {std::string(kStepSlot), std::string(kMasterSlot)};
+  std::set<std::string, std::less<>> known = {std::string(kStepSlot), std::string(kMasterSlot),
+                                              std::string(kDelaySlot)};
   for (const std::string_view slot : optim::slot_names(options)) known.emplace(slot);
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!is_optimizer_state(name)) continue;

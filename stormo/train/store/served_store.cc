@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include <stormo/server/worker_session.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/state/delay_slot.h>
 
 namespace stormo::train {
 namespace {
@@ -362,6 +364,10 @@ std::vector<TensorPiece> ServedStore::pieces() const {
         out.push_back({optimizer_key(slots[s], p.name), p.tensor.sizes().vec(), at.begin, at.end,
                        torch::from_blob(arrays.slots[s], {at.elements()}, type).clone()});
       }
+      if (arrays.mean_square != nullptr) {
+        out.push_back({optimizer_key(kDelaySlot, p.name), p.tensor.sizes().vec(), at.begin, at.end,
+                       torch::from_blob(arrays.mean_square, {at.elements()}, type).clone()});
+      }
       if (at.begin != 0 || !optim::counts_steps(rule.kind)) return;
       out.push_back({optimizer_key(kStepSlot, p.name),
                      {},
@@ -396,6 +402,8 @@ Status ServedStore::load_state(const ReadState& read) {
         STORMO_ASSIGN_OR_RETURN(arrays.slots[s], array(slots[s]));
         if (arrays.slots[s] != nullptr) arrays.updates = 1;
       }
+      STORMO_ASSIGN_OR_RETURN(arrays.mean_square, array(kDelaySlot));
+      if (arrays.mean_square != nullptr) arrays.updates = 1;
       for (const std::string& name : vectors) {
         STORMO_ASSIGN_OR_RETURN(std::byte * vector, array(name));
         arrays.vectors.push_back(vector);

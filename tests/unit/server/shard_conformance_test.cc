@@ -26,8 +26,10 @@ enum class Location { kShared, kMapped, kRemote, kWithBackup };
 /// Two workers and their shards, of which shard 1 is used: it has two pieces.
 class Shards {
  public:
-  Shards(Location place, Kind policy) {
-    const RunTerms terms = small_terms(2, policy);
+  Shards(Location place, Kind policy,
+         protocol::Compensation compensation = protocol::Compensation::kNone) {
+    RunTerms terms = small_terms(2, policy);
+    terms.policy.compensation = compensation;
     if (place == Location::kShared) {
       share(terms);
       return;
@@ -159,6 +161,30 @@ TEST_P(Conformance, SetAndSaveHaveAllArrays) {
   EXPECT_EQ(saved[1], small);
   EXPECT_EQ(saved_slot, slot);
   EXPECT_THAT(updates, testing::ElementsAre(41, 7));
+}
+
+TEST_P(Conformance, SetAndSaveHaveTheMeanSquareOfGradients) {
+  Shards shards(GetParam(), Kind::kAsync, protocol::Compensation::kAdaptiveDelay);
+  Values slot(static_cast<std::size_t>(kShardElements), 3), mean = slot;
+  mean[5] = 8;
+  const auto bytes = [](Values& values) { return reinterpret_cast<std::byte*>(values.data()); };
+  throw_if_error(
+      shards.of(0).set(0, {.slots = {bytes(slot)}, .mean_square = bytes(mean), .updates = 1}));
+  (void)shards.read(0);
+  (void)shards.push(0, 0, 2).take_or_throw();
+  Values saved_slot, saved;
+  (void)shards.of(1)
+      .save([&](std::size_t piece, const PieceArrays& arrays) {
+        if (piece != 0) return;
+        const auto* s = reinterpret_cast<const double*>(arrays.slots[0]);
+        const auto* m = reinterpret_cast<const double*>(arrays.mean_square);
+        saved_slot.assign(s, s + kShardElements);
+        saved.assign(m, m + kShardElements);
+      })
+      .take_or_throw();
+  EXPECT_EQ(saved_slot[5], 0.5 * 3 + 2) << "momentum";
+  EXPECT_DOUBLE_EQ(saved[4], 0.95 * 3 + 0.05 * 4);
+  EXPECT_DOUBLE_EQ(saved[5], 0.95 * 8 + 0.05 * 4);
 }
 
 TEST_P(Conformance, ARepeatedPushIsNotUsedTwice) {

@@ -255,6 +255,56 @@ TEST_F(ParameterServer, NormsAreOfWholeParameters) {
   EXPECT_TRUE(outcome(100'000).ok());
 }
 
+// Worker 1 pushes step k when worker 0 has pulled for step k + 1: each gradient but the first ones
+// is stale by one update.
+TEST_F(ParameterServer, AdaptiveDelayCompensationResumesBitForBit) {
+  constexpr std::int64_t kRound = 4;  // workers meet to save
+  options.servers = {
+      .policy = {.kind = Policy::kAsync, .compensation = Compensation::kAdaptiveDelay, .lambda = 2},
+      .count = 1};
+  options.optimizer = {.lr = 0.05};
+  options.checkpoint = {.directory = folder, .every = kRound};
+  std::array<std::atomic<std::int64_t>, 2> begun{}, pulls{}, pushes{};
+  on_action = [&](Rank rank, const plan::Action& a) {
+    const auto r = static_cast<std::size_t>(rank);
+    if (a.kind == plan::ActionKind::kPull) ++pulls[r];
+    if (a.kind == plan::ActionKind::kPush) ++pushes[r];
+  };
+  in_loss = [&](Rank rank) {
+    const std::int64_t step = begun[static_cast<std::size_t>(rank)]++;
+    const bool ends_round = (step + 1) % kRound == 0;
+    const auto is_turn = [&] {
+      if (rank == 0) return pushes[1] >= step && pulls[1] >= step + 1;
+      return pushes[0] >= step + 1 && pulls[0] >= step + (ends_round ? 1 : 2);
+    };
+    for (const Deadline end = Deadline::after(std::chrono::seconds(20)); !is_turn();) {
+      if (end.expired()) throw std::runtime_error("its turn does not come");
+      std::this_thread::yield();
+    }
+  };
+  const auto run_to = [&](std::int64_t steps, bool resume) {
+    for (auto* counts : {&begun, &pulls, &pushes}) {
+      for (auto& count : *counts) count = 0;
+    }
+    options.steps = steps;
+    options.resume = resume;
+    options.overwrite = !resume;
+    return run(2);
+  };
+  const Outcome unbroken = run_to(12, false);
+  EXPECT_EQ(unbroken.end.staleness.at(1).max, 1u);
+  EXPECT_EQ(run_to(12, false).end.weights_hash, unbroken.end.weights_hash) << "one order only";
+  (void)run_to(8, false);
+  EXPECT_EQ(run_to(12, true).end.weights_hash, unbroken.end.weights_hash);
+  // the mean square is of no optimizer
+  options.strategy.kind = Strategy::Kind::kMirrored;
+  in_loss = {};
+  EXPECT_EQ(run_to(16, true).end.steps, 16);
+  options.strategy.kind = Strategy::Kind::kOneDevice;
+  options.steps = 20;
+  EXPECT_EQ(run(1).end.steps, 20);
+}
+
 // The same gradients from the same versions, in the same order: the same weights.
 TEST_F(ParameterServer, ASimulationOfSyncIsTheRun) {
   options.servers.policy.kind = Policy::kSync;
