@@ -54,7 +54,7 @@ void* obtain(std::size_t bytes) {
   return posix_memalign(&p, kAlignment, bytes) == 0 ? p : nullptr;
 }
 
-/// Freed arena blocks are not poisoned under ASan: they are reused by size class, and a peer may
+/// Freed arena blocks are not poisoned under ASan: they are reused at once, and a peer may
 /// still read one that its owner has just given back, which is what the barriers of a step order.
 class ArenaAllocator final : public c10::Allocator {
  public:

@@ -95,17 +95,19 @@ class MemoryLimitTest(TrainTest):
         return json.loads(cost.stdout)["memory_peak"]["total"]
 
     def test_what_one_rank_has_no_memory_for_trains_on_four(self):
-        self.assert_one_rank_is_killed(GPT)
+        ways = (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
+                ("strategy.kind=fsdp", "strategy.parameters=sharded"))
+        # outside of the groups, to which the pages of the program's files do not count then
+        predicted = [self.predicted(GPT, "-n", "4", *way) for way in ways]
         code, err = self.train(("gpt.toml",), 4)
         self.assertEqual(code, 0, err)
         small = self.used  # a process that has almost no model
-        for way in (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
-                    ("strategy.kind=fsdp", "strategy.parameters=sharded")):
+        self.assert_one_rank_is_killed(GPT)
+        for way, bytes_of_plan in zip(ways, predicted):
             code, err = self.train(GPT, 4, *way)
             self.assertEqual(code, 0, err)
-            predicted = small + self.predicted(GPT, "-n", "4", *way)
-            print(f"predicted: {predicted >> 20} MiB", flush=True)
-            self.assertAlmostEqual(predicted, self.used, delta=0.25 * self.used)
+            print(f"predicted: {(small + bytes_of_plan) >> 20} MiB", flush=True)
+            self.assertAlmostEqual(small + bytes_of_plan, self.used, delta=0.1 * self.used)
 
     def test_parameters_that_one_rank_has_no_memory_for_train_on_four(self):
         """No rank ever has all of them: not at the start, in the evaluation, when replicas are checked, or at the end;

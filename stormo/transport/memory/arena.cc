@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include <stormo/base/check.h>
 
@@ -13,28 +14,15 @@ namespace {
 
 constexpr std::uint64_t kMinBlock = 64;
 constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kNone = UINT64_MAX;
 constexpr std::uint64_t kBackFrom = 256 << 10;  // smaller blocks touch their pages as they need
 
-struct SizeClass {
-  std::uint32_t index;
-  std::uint64_t bytes;
-};
-
-/// Smallest class that holds `bytes`: 64 * 2^k * {1, 1.25, 1.5, 1.75}, so at most a fifth is lost.
-SizeClass class_for(std::uint64_t bytes) {
+/// What a block of `bytes` takes: whole pages, or less than one, 64 * 2^k * {1, 1.25, 1.5, 1.75}.
+std::uint64_t block_size(std::uint64_t bytes) {
+  if (bytes >= kPage) return (bytes + kPage - 1) / kPage * kPage;
   bytes = std::max(bytes, kMinBlock);
-  const int power = static_cast<int>(std::bit_width(bytes)) - 1;  // 2^power <= bytes
-  const std::uint64_t low = std::uint64_t{1} << power;
-  const std::uint64_t quarter = low / 4;
-  const std::uint64_t steps = (bytes - low + quarter - 1) / quarter;  // 0..4
-  const auto index =
-      static_cast<std::uint32_t>((power - 6) * 4) + static_cast<std::uint32_t>(steps);
-  return {index, low + steps * quarter};
-}
-
-std::uint64_t bytes_of_class(std::uint32_t index) {
-  const std::uint64_t low = kMinBlock << (index / 4);
-  return low + index % 4 * (low / 4);
+  const std::uint64_t low = std::bit_floor(bytes), quarter = low / 4;
+  return low + (bytes - low + quarter - 1) / quarter * quarter;
 }
 
 std::uint64_t default_capacity() {
@@ -70,25 +58,68 @@ Arena& Arena::immortal(std::unique_ptr<Arena> arena) {
 
 void* Arena::allocate(std::size_t bytes) noexcept {
   if (getpid() != owner_pid_ || bytes > file_.size()) return nullptr;
-  const SizeClass c = class_for(bytes);
+  const std::uint64_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
-  std::byte* block = nullptr;
-  if (!free_[c.index].empty()) {
-    block = free_[c.index].back();
-    free_[c.index].pop_back();
-  } else {
-    const std::uint64_t alignment = c.bytes >= kPage ? kPage : kMinBlock;
-    const std::uint64_t begin = (next_ + alignment - 1) / alignment * alignment;
-    if (begin + c.bytes > file_.size()) return nullptr;
-    next_ = begin + c.bytes;
-    stats_.touched_bytes = next_;
-    block = file_.data() + begin;
-    if (bytes >= kBackFrom) back(begin, begin + bytes);
-  }
-  class_of_.emplace(block, c.index);
-  stats_.in_use_bytes += c.bytes;
+  const std::uint64_t before = next_;
+  const std::uint64_t begin = size < kPage ? place_small(size) : place_pages(size);
+  if (begin == kNone) return nullptr;
+  stats_.touched_bytes = next_;
+  if (bytes >= kBackFrom) back(std::max(begin, before), begin + bytes);
+  std::byte* const block = file_.data() + begin;
+  size_of_.emplace(block, size);
+  stats_.in_use_bytes += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
   return block;
+}
+
+/// Offset of the block that was freed last, else of new memory; kNone: exhausted.
+std::uint64_t Arena::place_small(std::uint64_t bytes) {
+  std::vector<std::uint64_t>& free = free_small_[bytes];
+  if (!free.empty()) {
+    const std::uint64_t begin = free.back();
+    free.pop_back();
+    return begin;
+  }
+  const std::uint64_t begin = (next_ + kMinBlock - 1) / kMinBlock * kMinBlock;
+  if (begin + bytes > file_.size()) return kNone;
+  next_ = begin + bytes;
+  return begin;
+}
+
+/// As above. The first that suffice, not those that fit best: what lives short stays behind what
+/// lives long, and leaves no holes between that.
+std::uint64_t Arena::place_pages(std::uint64_t bytes) {
+  const auto suffices = [bytes](const auto& free) { return free.second >= bytes; };
+  const auto found = std::ranges::find_if(free_pages_, suffices);
+  if (found != free_pages_.end()) {
+    const auto [begin, length] = *found;
+    const auto behind = free_pages_.erase(found);
+    if (length > bytes) free_pages_.emplace_hint(behind, begin + bytes, length - bytes);
+    return begin;
+  }
+  const auto last = free_pages_.empty() ? free_pages_.end() : std::prev(free_pages_.end());
+  const bool grows = last != free_pages_.end() && last->first + last->second == next_;
+  const std::uint64_t begin = grows ? last->first : (next_ + kPage - 1) / kPage * kPage;
+  if (begin + bytes > file_.size()) return kNone;
+  if (grows) free_pages_.erase(last);
+  next_ = begin + bytes;
+  return begin;
+}
+
+void Arena::free_pages(std::uint64_t begin, std::uint64_t bytes) {
+  auto behind = free_pages_.lower_bound(begin);
+  if (behind != free_pages_.end() && behind->first == begin + bytes) {
+    bytes += behind->second;
+    behind = free_pages_.erase(behind);
+  }
+  if (behind != free_pages_.begin()) {
+    const auto before = std::prev(behind);
+    if (before->first + before->second == begin) {
+      before->second += bytes;
+      return;
+    }
+  }
+  free_pages_.emplace_hint(behind, begin, bytes);
 }
 
 /// [begin, end) was never handed out before.
@@ -102,11 +133,15 @@ void Arena::back(std::uint64_t begin, std::uint64_t end) noexcept {
 void Arena::deallocate(void* p) noexcept {
   if (p == nullptr || getpid() != owner_pid_) return;
   const std::lock_guard lock(mutex_);
-  const auto it = class_of_.find(p);
-  STORMO_CHECK(it != class_of_.end(), "freed a block that this arena did not hand out");
-  free_[it->second].push_back(static_cast<std::byte*>(p));
-  stats_.in_use_bytes -= bytes_of_class(it->second);
-  class_of_.erase(it);
+  const auto it = size_of_.find(p);
+  STORMO_CHECK(it != size_of_.end(), "freed a block that this arena did not hand out");
+  if (it->second < kPage) {
+    free_small_[it->second].push_back(offset_of(p));
+  } else {
+    free_pages(offset_of(p), it->second);
+  }
+  stats_.in_use_bytes -= it->second;
+  size_of_.erase(it);
 }
 
 Arena::Stats Arena::stats() const {

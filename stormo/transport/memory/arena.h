@@ -1,8 +1,8 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -16,10 +16,12 @@ namespace stormo::transport {
 /// A memory file that the ranks of a host map, and an allocator inside it. Peers can read and write
 /// memory that is allocated here, so it can be sent without copies.
 ///
-/// Size-class free lists (four classes per power of two); metadata is private to the process, only
-/// payload is shared. The file is sparse: it uses memory only for pages that were touched, and for
-/// huge pages of allocations of 256 KiB or more. Freed blocks are reused before new ones are
-/// touched. Thread-safe. After fork() the child must not use it: there allocate() returns null and
+/// Blocks of less than a page have one of few sizes (four per power of two), and are reused for
+/// blocks of the same size. Larger ones are whole pages, the first free ones that suffice: free
+/// neighbours become one, so that freed memory is reused for any size before new one is touched.
+/// Metadata is private to the process, only payload is shared. The file is sparse: it uses memory
+/// only for pages that were touched, and for huge pages of allocations of 256 KiB or more.
+/// Thread-safe. After fork() the child must not use it: there allocate() returns null and
 /// deallocate() does nothing.
 class Arena {
  public:
@@ -31,7 +33,7 @@ class Arena {
   };
   struct Stats {
     std::uint64_t capacity_bytes = 0;
-    std::uint64_t in_use_bytes = 0;   ///< handed out, rounded up to size classes
+    std::uint64_t in_use_bytes = 0;   ///< handed out, with what blocks are rounded up by
     std::uint64_t peak_bytes = 0;     ///< highest in_use_bytes
     std::uint64_t touched_bytes = 0;  ///< ever allocated: the memory in use, rounded to huge pages
   };
@@ -65,17 +67,21 @@ class Arena {
   Stats stats() const;
 
  private:
-  static constexpr std::size_t kNumClasses = 4 * 48;
   Arena() = default;
+  std::uint64_t place_small(std::uint64_t bytes);
+  std::uint64_t place_pages(std::uint64_t bytes);
+  void free_pages(std::uint64_t begin, std::uint64_t bytes);
   void back(std::uint64_t begin, std::uint64_t end) noexcept;
 
   MemoryFile file_;
   int owner_pid_ = 0;
   mutable std::mutex mutex_;
-  std::array<std::vector<std::byte*>, kNumClasses> free_;
-  std::unordered_map<const void*, std::uint32_t> class_of_;  // live blocks
-  std::uint64_t next_ = 0;                                   // first byte never handed out
-  std::uint64_t backed_ = 0;                                 // end of the last huge page
+  // offsets; of less than a page by size
+  std::map<std::uint64_t, std::vector<std::uint64_t>> free_small_;
+  std::map<std::uint64_t, std::uint64_t> free_pages_;  // bytes by offset: no two are neighbours
+  std::unordered_map<const void*, std::uint64_t> size_of_;  // live blocks
+  std::uint64_t next_ = 0;                                  // first byte never handed out
+  std::uint64_t backed_ = 0;                                // end of the last huge page
   Stats stats_;
 };
 

@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <stormo/base/rng.h>
 
@@ -37,7 +39,10 @@ TEST(Arena, HandsOutAlignedDisjointBlocks) {
     live.emplace_back(p, bytes);
     if (live.size() > 100) {
       const std::size_t k = rng.below(live.size());
-      arena->deallocate(live[k].first);
+      const auto [freed, size] = live[k];
+      ASSERT_EQ(std::count(freed, freed + size, freed[0]), static_cast<std::ptrdiff_t>(size))
+          << "blocks overlap";
+      arena->deallocate(freed);
       live.erase(live.begin() + static_cast<std::ptrdiff_t>(k));
     }
   }
@@ -84,15 +89,34 @@ TEST(Arena, LargeBlocksLieInHugePagesHereAndAtThePeer) {
   EXPECT_GE(huge_bytes_at(peer->data()), 5 * kPage);
 }
 
-TEST(Arena, LosesAtMostAFifthToSizeClasses) {
+TEST(Arena, LosesLessThanAPageOrAFifth) {
   const auto arena = make(std::uint64_t{1} << 30);
   for (std::size_t bytes = 64; bytes < 10'000'000; bytes = bytes * 9 / 8 + 1) {
     const auto before = arena->stats().in_use_bytes;
     ASSERT_NE(arena->allocate(bytes), nullptr);
     const auto taken = arena->stats().in_use_bytes - before;
     EXPECT_GE(taken, bytes);
-    EXPECT_LE(taken * 4, bytes * 5 + 4 * 64) << bytes;
+    EXPECT_LT(taken, bytes + 4096);
+    EXPECT_LE(taken * 4, bytes * 5 + 4 * std::max<std::size_t>(64, bytes / 4096 * 4096)) << bytes;
   }
+}
+
+TEST(Arena, FreedMemoryIsReusedForOtherSizes) {
+  constexpr std::size_t kMiB = 1 << 20;
+  const auto arena = make();
+  const auto use = [&](std::size_t count, std::size_t bytes) {
+    std::vector<void*> blocks;
+    for (std::size_t i = 0; i < count; ++i) blocks.push_back(arena->allocate(bytes));
+    for (void* block : blocks) arena->deallocate(block);
+  };
+  use(2, 8 * kMiB);
+  EXPECT_EQ(arena->stats().touched_bytes, 16 * kMiB);
+  use(16, kMiB);
+  use(3, 5 * kMiB + 1);
+  use(1, 16 * kMiB);
+  EXPECT_EQ(arena->stats().touched_bytes, 16 * kMiB);
+  use(1, 16 * kMiB + 1);
+  EXPECT_EQ(arena->stats().touched_bytes, 16 * kMiB + 4096);
 }
 
 TEST(Arena, ExhaustionIsNullNotDeath) {
