@@ -11,6 +11,7 @@
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
 #include <cli/plan/step.h>
+#include <stormo/launch/process/available_memory.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/dtype.h>
@@ -116,8 +117,14 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
   } else {
     STORMO_ASSIGN_OR_RETURN(out.data, train::load_data(out.recipe));
   }
-  STORMO_ASSIGN_OR_RETURN(out.task, train::make_task(out.recipe, out.data.preprocessing));
+  STORMO_ASSIGN_OR_RETURN(out.task, train::make_task(out.recipe, out.data.preprocessing,
+                                                     train::InitialValues::kWithout));
   return out;
+}
+
+std::int64_t memory_to_measure_with() {
+  return static_cast<std::int64_t>(std::min<std::uint64_t>(launch::available_memory(), INT64_MAX)) /
+         2;
 }
 
 Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
@@ -138,9 +145,9 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   }
   measure_moves(step, task, *data.train);
   if (!o.measured) return step;
-  STORMO_ASSIGN_OR_RETURN(
-      train::StepMeasurement measured,
-      measure_step(task, *data.train, recipe.train, step.samples, has_backward_parts(step.plan)));
+  STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
+                          measure_step(task, *data.train, recipe.train, step.samples,
+                                       has_backward_parts(step.plan), memory_to_measure_with()));
   step.measured = std::move(measured.times);
   step.memory.activations = std::move(measured.activations);
   step.memory.outputs = std::move(measured.outputs);

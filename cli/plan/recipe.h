@@ -10,7 +10,7 @@
 
 namespace stormo::cli {
 
-/// A recipe with what it names.
+/// A recipe with what it names. The model has no values.
 struct LoadedRecipe {
   train::Recipe recipe;
   train::RecipeData data;
@@ -30,6 +30,10 @@ Result<StepInput> step_of_recipe(const train::Recipe& recipe, const train::Task&
 Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
                                                       const train::TrainerOptions& options,
                                                       StepInput& step);
+
+/// Bytes that a model of which a step is measured may take with gradients and optimizer state: half
+/// of what is available. The rest is for activations, and for what libraries take.
+std::int64_t memory_to_measure_with();
 
 /// Finds out what stages of a pipeline move, where the plan has some. Computes a forward.
 void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset);

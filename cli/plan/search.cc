@@ -109,7 +109,7 @@ RankShares rank_shares(const Candidate& c) {
 class Measurements {
  public:
   Measurements(const train::Recipe& recipe, const train::Task& task, const data::Dataset& data)
-      : recipe_(recipe), task_(task), data_(data) {}
+      : recipe_(recipe), task_(task), data_(data), memory_(memory_to_measure_with()) {}
 
   /// Trains some steps for each number of ranks and some of the sizes; with `in_parts`, also with
   /// backwards in two parts.
@@ -146,7 +146,7 @@ class Measurements {
     for (std::size_t i = 0; i < count; ++i) {
       const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
       STORMO_ASSIGN_OR_RETURN(const train::StepMeasurement now,
-                              measure_step(task_, data_, options, size, in_parts));
+                              measure_step(task_, data_, options, size, in_parts, memory_));
       const auto [known, is_new] = measured_[ranks].try_emplace(size, now);
       if (!is_new) known->second = shortest(std::move(known->second), now);
     }
@@ -156,6 +156,7 @@ class Measurements {
   const train::Recipe& recipe_;
   const train::Task& task_;
   const data::Dataset& data_;
+  std::int64_t memory_;
   std::map<RankShares, std::map<std::int64_t, train::StepMeasurement>> measured_;
 };
 

@@ -122,12 +122,12 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
                            train::RecipeData data, const std::vector<launch::HostShare>& shares,
                            std::uint64_t available_bytes) {
   SoundRun run{.ranks = ranks_of(shares), .recipe = parsed.recipe, .data = std::move(data)};
-  const auto make_task = [&](bool computes) {
+  const auto make_task = [&](bool trains) {
     return train::make_task(run.recipe, run.data.preprocessing,
-                            computes ? train::InitialValues::kNow : train::InitialValues::kLater);
+                            trains ? train::InitialValues::kLater : train::InitialValues::kWithout);
   };
   const bool is_auto = run.recipe.train.strategy.kind == train::Strategy::Kind::kAuto;
-  STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*computes=*/is_auto || a.dry_run));
+  STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*trains=*/!is_auto && !a.dry_run));
   if (is_auto) {
     STORMO_ASSIGN_OR_RETURN(
         run.chosen, choose_strategy(run.recipe, run.task, run.data, shares, available_bytes));
@@ -135,7 +135,7 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
     with_keys.overrides.insert(with_keys.overrides.end(), run.chosen.begin(), run.chosen.end());
     run.recipe = recipe_of(with_keys).recipe;
     // a search trains some steps
-    STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*computes=*/a.dry_run));
+    STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*trains=*/!a.dry_run));
   }
   STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, run.task, shares, available_bytes));
   return run;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -11,11 +12,13 @@
 
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
+#include <stormo/optim/options.h>
 #include <stormo/parallel/by_segment.h>
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/pass.h>
 #include <stormo/tensor/allocator.h>
 #include <stormo/train/autograd/precision.h>
+#include <stormo/train/estimate/model_pieces.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/step/lane_timer.h>
 #include <stormo/train/step/runner.h>
@@ -53,7 +56,8 @@ double median(std::vector<double> values) {
 /// While it lives, the task's model computes what one of several ranks would, by itself.
 class OneOfSeveral {
  public:
-  OneOfSeveral(const Task& task, const Strategy& strategy)
+  OneOfSeveral(const Task& task, const Strategy& strategy,
+               const std::vector<BorrowedParameter>& borrowed = {})
       : task_(task),
         chain_(std::dynamic_pointer_cast<model::Chain>(task.module)),
         alone_(
@@ -70,6 +74,11 @@ class OneOfSeveral {
     }
     if (strategy.tensor < 2) return;
     for (const torch::Tensor& p : chain_->parameters()) whole_.emplace_back(p, p.detach());
+    for (auto [p, split] : borrowed) {
+      if (!split) continue;
+      whole_.emplace_back(p, p.detach());
+      p.set_data(tensor::slice(p, *split, alone_.part()));
+    }
     const bool has_parts = shape_of(task).segments.back().splits_output;
     parallelize(*chain_, alone_);
     task_.shape.reset();
@@ -145,16 +154,33 @@ transport::Arena& arena() {
   return all;
 }
 
+using Load = std::function<data::Batch()>;
+
+/// The batches of an epoch, one after the other.
+Load batches_of(const data::Dataset& dataset, const OneOfSeveral& one,
+                const TrainerOptions& options, std::int64_t samples) {
+  data::Sampler sampler(dataset.size(), samples, options.seed, /*shuffle=*/true, 0, 1);
+  return [&dataset, &one, sampler, cursor = std::int64_t{0}]() mutable {
+    const data::Sampler::Slice slice = sampler.slice(cursor);
+    cursor = slice.next;
+    return one.part_of(dataset.get(slice.indices, slice.epoch));
+  };
+}
+
+/// The first samples.
+data::Batch one_batch(const data::Dataset& dataset, std::int64_t samples) {
+  std::vector<std::int64_t> some(static_cast<std::size_t>(std::min(samples, dataset.size())));
+  std::iota(some.begin(), some.end(), 0);
+  return dataset.get(some, /*epoch=*/0);
+}
+
 Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& one,
-                                const data::Dataset& dataset, const TrainerOptions& options,
-                                std::int64_t samples) {
+                                const Load& load, const TrainerOptions& options) {
   const auto world = std::move(comm::make_inproc_group(1).take_or_throw()[0]);
-  const tensor::ThreadArena large_tensors(arena());
   const AxisGroups groups(*world, plan);
   const auto store = make_store(plan, groups, one.task().module, options);
   const auto tensors = std::make_shared<TensorBytes>();
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, tensors);
-  data::Sampler sampler(dataset.size(), samples, options.seed, /*shuffle=*/true, 0, 1);
   LaneTimer lanes(0);
   Sample now;
   TimePoint last;
@@ -164,15 +190,10 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
     now.bytes.push_back(tensors->bytes());
     last = std::chrono::steady_clock::now();
   };
-  std::int64_t cursor = 0;
   STORMO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Runner> runner,
       Runner::create(plan, 0,
-                     {.load = [&]() -> Result<data::Batch> {
-                        const data::Sampler::Slice slice = sampler.slice(cursor);
-                        cursor = slice.next;
-                        return one.part_of(dataset.get(slice.indices, slice.epoch));
-                      },
+                     {.load = [&load]() -> Result<data::Batch> { return load(); },
                       .task = one.task(),
                       .store = *store,
                       .lanes = lanes,
@@ -188,12 +209,10 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
 }
 
 /// The times of backwards in two parts, segment by segment.
-Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one,
-                     const data::Dataset& dataset, const TrainerOptions& options,
-                     std::int64_t samples, analysis::ComputeTimes& times) {
+Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one, const Load& load,
+                     const TrainerOptions& options, analysis::ComputeTimes& times) {
   STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts, parallel::compose(plan, in_two_parts()));
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
-                          run(parts, one, dataset, options, samples));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps, run(parts, one, load, options));
   times.backward_input.assign(plan.model.segments.size(), 0);
   times.backward_weight = times.backward_input;
   for (std::size_t i = 0; i < parts.actions.size(); ++i) {
@@ -208,42 +227,16 @@ Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one,
   return {};
 }
 
-}  // namespace
-
-std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& dataset,
-                                       std::int64_t samples) {
-  std::vector<std::int64_t> some(static_cast<std::size_t>(std::min(samples, dataset.size())));
-  std::iota(some.begin(), some.end(), 0);
-  torch::Tensor x = dataset.get(some, /*epoch=*/0).input;
-  const torch::NoGradGuard no_grad;
-  std::optional<Autocast> autocast;
-  if (task.autocast) autocast.emplace(at::kCPU, *task.autocast);
-  const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
-  if (chain == nullptr) return {static_cast<std::int64_t>(task.forward(x).nbytes())};
-  std::vector<std::int64_t> out;
-  for (const auto& segment : chain->segments()) {
-    x = segment->forward(std::move(x));
-    out.push_back(static_cast<std::int64_t>(x.nbytes()));
-  }
-  return out;
-}
-
-Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
-                                     const TrainerOptions& options, std::int64_t samples,
-                                     bool in_parts) {
-  task.module->train();
-  samples = std::min(samples, dataset.size());
-  StepMeasurement out;
-  out.outputs = output_bytes(task, dataset, samples);
-  const std::int64_t all = num_elements(shape_of(task));
-  const OneOfSeveral one(task, options.strategy);
+/// Of a task whose model has values; `all`: its elements without the slices of `one`.
+Result<StepMeasurement> measure(const OneOfSeveral& one, std::int64_t all, const Load& load,
+                                const TrainerOptions& options, bool in_parts) {
   STORMO_ASSIGN_OR_RETURN(
       const plan::StepPlan plan,
       parallel::compose(parallel::one_device(one.shape()), parallel::by_segment()));
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
-                          run(plan, one, dataset, options, samples));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps, run(plan, one, load, options));
   const double share = static_cast<double>(all) / static_cast<double>(num_elements(plan.model));
   const auto segments = plan.model.segments.size();
+  StepMeasurement out;
   out.times.forward.resize(segments);
   out.times.backward.resize(segments);
   out.activations.resize(segments);
@@ -263,9 +256,124 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
       default: break;
     }
   }
-  if (in_parts) {
-    STORMO_RETURN_IF_ERROR(measure_parts(plan, one, dataset, options, samples, out.times));
+  if (in_parts) STORMO_RETURN_IF_ERROR(measure_parts(plan, one, load, options, out.times));
+  return out;
+}
+
+/// Appends what was measured of the next piece of a model.
+void append(StepMeasurement& all, StepMeasurement piece) {
+  const auto join = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  analysis::ComputeTimes &to = all.times, &from = piece.times;
+  if (all.activations.empty()) {
+    to.load = from.load;
+  } else if (!from.backward_input.empty()) {
+    // the first segment has its backward in one; with others before it, the parts take alike
+    from.backward_input[0] = from.backward_weight[0] = from.backward[0] / 2;
   }
+  join(to.forward, from.forward);
+  join(to.backward, from.backward);
+  join(to.backward_input, from.backward_input);
+  join(to.backward_weight, from.backward_weight);
+  join(all.activations, piece.activations);
+  to.loss = from.loss;
+  to.update += from.update;
+  to.norm += from.norm;
+}
+
+/// The segments of a piece by themselves, with the loss of the task if the last one is among them.
+Task task_of(const Task& whole, const std::shared_ptr<ChainPiece>& piece, bool has_last) {
+  Task out;
+  out.module = piece;
+  out.forward = [piece](const torch::Tensor& x) { return piece->forward(x); };
+  out.autocast = whole.autocast;
+  out.loss = [](const torch::Tensor& output, const torch::Tensor&) { return output.mean(); };
+  if (!has_last) return out;
+  out.loss = whole.loss;
+  out.split_loss = whole.split_loss;
+  return out;
+}
+
+/// Each piece has values only while it is measured. It gets the output of the one before.
+Result<StepMeasurement> measure_pieces(const Task& task, const model::Chain& chain,
+                                       const std::vector<plan::Range>& pieces,
+                                       const data::Dataset& dataset, const TrainerOptions& options,
+                                       std::int64_t samples, bool in_parts) {
+  StepMeasurement out;
+  data::Batch batch;
+  for (const plan::Range range : pieces) {
+    const auto piece = std::make_shared<ChainPiece>(chain, range);
+    const std::vector<BorrowedParameter> borrowed = borrowed_by(*piece, chain);
+    std::vector<torch::Tensor> read = piece->parameters();
+    for (const BorrowedParameter& b : borrowed) read.push_back(b.tensor);
+    const PassingValues values(read);
+    const Task of_piece = task_of(task, piece, range == pieces.back());
+    const std::int64_t all = num_elements(shape_of(of_piece));
+    const OneOfSeveral one(of_piece, options.strategy, borrowed);
+    Load load = [&batch] { return data::Batch{batch.input.clone(), batch.target}; };
+    if (range.first == 0) {
+      load = batches_of(dataset, one, options, samples);
+      batch = one.part_of(one_batch(dataset, samples));
+    } else if (batch.input.is_floating_point()) {
+      batch.input.requires_grad_();  // there are segments before
+    }
+    STORMO_ASSIGN_OR_RETURN(StepMeasurement of_segments,
+                            measure(one, all, load, options, in_parts));
+    append(out, std::move(of_segments));
+    const torch::NoGradGuard no_grad;
+    std::optional<Autocast> autocast;
+    if (task.autocast) autocast.emplace(at::kCPU, *task.autocast);
+    batch.input = piece->forward(batch.input.detach());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& dataset,
+                                       std::int64_t samples) {
+  torch::Tensor x = one_batch(dataset, samples).input;
+  const torch::NoGradGuard no_grad;
+  std::optional<Autocast> autocast;
+  if (task.autocast) autocast.emplace(at::kCPU, *task.autocast);
+  const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
+  if (chain == nullptr) return {static_cast<std::int64_t>(task.forward(x).nbytes())};
+  std::vector<std::int64_t> out;
+  for (const auto& segment : chain->segments()) {
+    std::vector<torch::Tensor> read = segment->parameters();
+    for (const torch::Tensor& p : segment->borrowed_parameters()) read.push_back(p);
+    const PassingValues values(read);
+    x = segment->forward(std::move(x));
+    out.push_back(static_cast<std::int64_t>(x.nbytes()));
+  }
+  return out;
+}
+
+Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
+                                     const TrainerOptions& options, std::int64_t samples,
+                                     bool in_parts, std::int64_t memory) {
+  task.module->train();
+  samples = std::min(samples, dataset.size());
+  const tensor::ThreadArena large_tensors(arena());
+  const auto chain = std::dynamic_pointer_cast<model::Chain>(task.module);
+  const plan::ModelShape shape = shape_of(task);
+  // values, gradients, and what the optimizer keeps
+  const int numbers = 2 + static_cast<int>(optim::slot_names(options.optimizer).size());
+  const std::vector<plan::Range> pieces = pieces_that_fit(shape, numbers, memory);
+  const bool in_pieces = chain != nullptr && pieces.size() > 1 && chain->lacks_values();
+  if (chain != nullptr && !in_pieces) chain->make_values();
+  std::vector<std::int64_t> outputs = output_bytes(task, dataset, samples);
+  const auto measured = [&]() -> Result<StepMeasurement> {
+    if (in_pieces) {
+      return measure_pieces(task, *chain, pieces, dataset, options, samples, in_parts);
+    }
+    const OneOfSeveral one(task, options.strategy);
+    return measure(one, num_elements(shape), batches_of(dataset, one, options, samples), options,
+                   in_parts);
+  };
+  STORMO_ASSIGN_OR_RETURN(StepMeasurement out, measured());
+  out.outputs = std::move(outputs);
   return out;
 }
 

@@ -23,15 +23,18 @@ struct StepMeasurement {
   std::vector<std::int64_t> outputs;  ///< see output_bytes()
 };
 
-/// By segment: bytes of its output for `samples` samples. Computes a forward.
+/// By segment: bytes of its output for `samples` samples. Computes a forward, also of a model that
+/// lacks values.
 std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& dataset,
                                        std::int64_t samples);
 
 /// Trains a few steps, segment by segment, on batches of `samples` samples, and returns medians.
 /// The parameters change. Blocks for some steps, and for as many again with `in_parts`: then also
-/// of backwards in two parts.
+/// of backwards in two parts. A model::Chain may lack values (ValuesLater). It gets them, unless
+/// parameters, gradients and optimizer state need more than `memory` bytes: then pieces of it are
+/// measured one after the other, and it lacks values afterwards.
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
                                      const TrainerOptions& options, std::int64_t samples,
-                                     bool in_parts);
+                                     bool in_parts, std::int64_t memory = INT64_MAX);
 
 }  // namespace stormo::train

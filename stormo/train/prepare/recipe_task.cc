@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <torch/torch.h>
 
 #include <nlohmann/json.hpp>
@@ -63,8 +64,15 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialV
   if (data.input.size() == 3) options.image = data.input;
   options.by_columns = recipe.train.strategy.kind == Strategy::Kind::kVertical;
   torch::manual_seed(recipe.train.seed);
+  if (values == InitialValues::kWithout) {
+    // what segments have while they are made goes back to the system, and leaves no holes
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  }
   std::optional<model::ValuesLater> later;
-  if (values == InitialValues::kLater && may_have_parts(recipe.train.strategy)) later.emplace();
+  if (values == InitialValues::kWithout ||
+      (values == InitialValues::kLater && may_have_parts(recipe.train.strategy))) {
+    later.emplace();
+  }
   STORMO_ASSIGN_OR_RETURN(const std::shared_ptr<model::Chain> chain, model::make_model(options));
   convert_numbers(*chain, scalar_type(recipe));
   Task task;

@@ -37,11 +37,13 @@ Status check_fit(const Recipe& recipe, const Preprocessing& data);
 
 enum class InitialValues {
   kNow,
-  kLater  ///< where ranks may get parts of the parameters: a Trainer makes them
+  kLater,   ///< where ranks may get parts of the parameters: a Trainer makes them
+  kWithout  ///< for plans: of a model that may be too large for one process
 };
 
 /// The model of a recipe, with its loss, in the recipe's precision. The initial weights depend only
-/// on the seed. With kLater they may have no memory yet (model::ValuesLater).
+/// on the seed. With kLater they may have no memory yet, with kWithout they have none
+/// (model::ValuesLater).
 Result<Task> make_task(const Recipe& recipe, const Preprocessing& preprocessing,
                        InitialValues values = InitialValues::kNow);
 

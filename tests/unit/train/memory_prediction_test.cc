@@ -1,8 +1,10 @@
 // The memory that analysis::memory() predicts for a plan is what tensors take on each rank while it
 // runs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -25,6 +27,7 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/tensor_parallel.h>
 #include <stormo/plan/project.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/train/estimate/measure_step.h>
 #include <stormo/train/estimate/step_sizes.h>
 
@@ -221,6 +224,54 @@ TEST(MemoryPrediction, WithActivations) {
   std::printf("activations of a block on 4 ranks: %lld bytes, with positions in parts %lld\n",
               static_cast<long long>(of_block(false)), static_cast<long long>(of_block(true)));
   EXPECT_LT(of_block(true), of_block(false));
+}
+
+/// Of 16 samples of a Gpt whose head reads the table of its embedding.
+StepMeasurement measurement_of(const std::shared_ptr<model::Gpt>& gpt, const Strategy& strategy,
+                               std::int64_t memory) {
+  Task task;
+  task.module = gpt;
+  task.forward = [gpt](const torch::Tensor& x) { return gpt->forward(x); };
+  task.loss = model::cross_entropy;
+  task.split_loss = [](const auto& part, const auto& target, const auto& ranks) {
+    return model::split_cross_entropy(part, target, 65, &ranks);
+  };
+  torch::manual_seed(1);
+  const test::RowsDataset data(torch::randint(65, {16, 32}), torch::randint(65, {16, 32}));
+  TrainerOptions options;
+  options.strategy = strategy;
+  return measure_step(task, data, options, 16, /*in_parts=*/true, memory).take_or_throw();
+}
+
+TEST(MeasureStep, APieceAtATimeTakesWhatTheWholeTakes) {
+  const auto without_values = [] {
+    const model::ValuesLater later;
+    return std::make_shared<model::Gpt>(
+        model::GptOptions{.vocabulary = 65, .context = 32, .layers = 3, .heads = 4, .width = 64});
+  };
+  Strategy tensor, positions, context;
+  tensor.tensor = positions.tensor = 2;
+  positions.sequence_parallel = true;
+  context.context = 2;
+  for (const Strategy& s : {Strategy(), tensor, positions, context}) {
+    const auto whole = without_values(), cut = without_values();
+    const StepMeasurement a = measurement_of(whole, s, INT64_MAX), b = measurement_of(cut, s, 1);
+    EXPECT_FALSE(whole->lacks_values());
+    for (const torch::Tensor& p : cut->parameters()) {
+      EXPECT_FALSE(tensor::has_memory(p));
+      EXPECT_FALSE(p.grad().defined());
+    }
+    EXPECT_EQ(a.activations, b.activations);
+    EXPECT_EQ(a.outputs, b.outputs);
+    for (const auto times :
+         {&analysis::ComputeTimes::forward, &analysis::ComputeTimes::backward,
+          &analysis::ComputeTimes::backward_input, &analysis::ComputeTimes::backward_weight}) {
+      EXPECT_EQ((b.times.*times).size(), 5u);
+      EXPECT_THAT(std::span(b.times.*times).subspan(1), ::testing::Each(::testing::Gt(0)));
+    }
+    EXPECT_GT(b.times.loss, 0);
+    EXPECT_GT(b.times.update, 0);
+  }
 }
 
 }  // namespace
