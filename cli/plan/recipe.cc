@@ -145,6 +145,7 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   }
   measure_moves(step, task, *data.train);
   if (!o.measured) return step;
+  step.memory.process = static_cast<std::int64_t>(launch::own_memory());
   STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
                           measure_step(task, *data.train, recipe.train, step.samples,
                                        has_backward_parts(step.plan), memory_to_measure_with()));

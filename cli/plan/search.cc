@@ -232,6 +232,7 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
                      const data::Dataset& data, const std::vector<int>& ranks_per_host,
                      std::int64_t memory) {
   Found found;
+  const auto process = static_cast<std::int64_t>(launch::own_memory());
   std::vector<Outcome> ways = allowed(recipe, task, ranks_per_host, found);
   Measurements measurements(recipe, task, data);
   const auto measured = [&](const Outcome& w) {
@@ -251,6 +252,7 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
   for (Outcome& w : ways) {
     if (o.measured) {
       take_measured(w.step, measured(w));
+      w.step.memory.process = process;
     } else if (plan::num_stages(w.step.plan.mesh) > 1) {
       const auto [known, is_new] = moved.try_emplace(w.step.samples);
       if (is_new) known->second = train::output_bytes(task, data, w.step.samples);
@@ -340,7 +342,8 @@ Result<std::vector<std::string>> fastest_keys(const PlanOptions& o, const train:
 
 std::int64_t memory_of_a_rank(std::uint64_t available, const std::vector<int>& ranks_per_host) {
   const auto here = static_cast<std::uint64_t>(*std::ranges::max_element(ranks_per_host));
-  return static_cast<std::int64_t>(std::min<std::uint64_t>(available / here, INT64_MAX));
+  return static_cast<std::int64_t>(
+      std::min<std::uint64_t>(available / here + launch::own_memory(), INT64_MAX));
 }
 
 Status search_plans(const PlanOptions& options) {
@@ -353,7 +356,7 @@ Status search_plans(const PlanOptions& options) {
   if (!o.memory.empty()) {
     const Result<std::uint64_t> bytes = parse_bytes(o.memory);
     if (!bytes.ok()) return bytes.status().within("--memory");
-    memory = memory_of_a_rank(*bytes, {1});
+    memory = static_cast<std::int64_t>(std::min<std::uint64_t>(*bytes, INT64_MAX));
   }
   if (!o.write.empty()) STORMO_RETURN_IF_ERROR(check_output_path(o.write).within("--write"));
   if (!is_recipe(o.plan)) {

@@ -63,6 +63,7 @@ json to_json(const Memory& m) {
           {"gradients", m.gradients},
           {"optimizer_state", m.optimizer_state},
           {"activations", m.activations},
+          {"process", m.process},
           {"total", m.total()}};
 }
 
@@ -162,18 +163,20 @@ void print_crossings(const StepInput& step) {
 void print_memory(const StepInput& step, const Estimate& e) {
   const Memory &rest = e.memory.between_steps, &peak = e.memory.peak;
   const bool known = !step.memory.activations.empty();
+  const std::string process = peak.process > 0 ? bytes_text(peak.process) : "unknown";
   print_table(
       {{"memory of a rank", "between steps", "at the peak"},
        {"parameters", bytes_text(rest.parameters), bytes_text(peak.parameters)},
        {"gradients", bytes_text(rest.gradients), bytes_text(peak.gradients)},
        {"optimizer state", bytes_text(rest.optimizer_state), bytes_text(peak.optimizer_state)},
        {"activations", "0 B", known ? bytes_text(peak.activations) : "unknown"},
+       {"program and data", process, process},
        {"in all", bytes_text(rest.total()), bytes_text(peak.total())}},
       false);
   const bool staged = plan::num_stages(step.plan.mesh) > 1;
   fmt::print("the peak is in {}{}{}\n", plan::describe(step.plan, e.memory.peak_action),
              staged ? fmt::format(", on stage {}", e.memory.stage) : "",
-             known ? "" : "; --measured takes a look at the activations");
+             known ? "" : "; --measured takes a look at activations, program and data");
 }
 
 std::string heading(const StepInput& step) {

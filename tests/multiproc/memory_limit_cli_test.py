@@ -28,6 +28,10 @@ LARGE_LIMIT = 760 << 20
 # a step of one rank keeps 550 MiB of activations
 LONG = ("gpt.toml", "model.layers=4", "model.heads=4", "model.width=128", "model.context=2048", "steps=2",
         "train.global_batch=8", "sample.length=0")
+# 59 MiB of parameters, with which no process stays below PLANNED_LIMIT
+PLANNED = ("mlp.toml", "model.sizes=[784" + 7 * ", 1536" + ", 10]", "steps=2", "optimizer.momentum=0",
+           "train.global_batch=2", "checkpoint.directory=")
+PLANNED_LIMIT = 115 << 20
 SIDE, IMAGE_COUNT = 256, 6
 GRID = "strategy.spatial=2,2"
 IMAGES = """schema_version = 1
@@ -44,7 +48,7 @@ global_batch = 6
 [checkpoint]
 directory = "run"
 """
-ENTER = 'echo $$ > "$GROUP$STORMO_RANK/cgroup.procs" && exec "$@"'
+ENTER = ("sh", "-c", 'echo $$ > "$GROUP$STORMO_RANK/cgroup.procs" && exec "$@"', "sh")
 
 
 def make_groups(name, count, limit):
@@ -67,20 +71,32 @@ def remove(groups):
 
 
 class MemoryLimitTest(TrainTest):
-    def train(self, job, ranks, *keys, limit=LIMIT):
-        """Trains in groups; the exit code, and what was said."""
+    def in_groups(self, count, limit, *words, program=STORMO, group=""):
+        """Runs `program`, of which processes enter one of `count` groups by ENTER: that of their rank, or number
+        `group`. What it wrote."""
         name = f"stormo_{os.getpid()}_"
-        groups = make_groups(name, ranks, limit)
+        groups = make_groups(name, count, limit)
         try:
-            process = self.start_program("run", "-n", str(ranks), "--", "sh", "-c", ENTER, "sh", STORMO, "train", *job,
-                                         *keys, environment={"GROUP": str(GROUPS / name)})
-            _, err = process.communicate(timeout=200)
-            used = max(int((g / "memory.max_usage_in_bytes").read_text()) for g in groups)
+            process = self.start_program(*words, executable=program,
+                                         environment={"GROUP": str(GROUPS / name) + group})
+            out, err = process.communicate(timeout=200)
+            self.used = max(int((g / "memory.max_usage_in_bytes").read_text()) for g in groups)
         finally:
             remove(groups)
-        print(f"{ranks} rank(s) {' '.join(keys)}: exit code {process.returncode}, {used >> 20} MiB", flush=True)
-        self.used = used
-        return process.returncode, err
+        return process.returncode, out, err
+
+    def alone_in_group(self, limit, *words):
+        """A command and all its processes in one group."""
+        code, out, err = self.in_groups(1, limit, *ENTER[1:], STORMO, *words, program="/bin/sh", group="0")
+        print(f"{words[0]} in one group: {self.used >> 20} MiB", flush=True)
+        self.assertEqual(code, 0, err)
+        return out, err
+
+    def train(self, job, ranks, *keys, limit=LIMIT):
+        """Trains with a group for each rank; the exit code, and what was said."""
+        code, _, err = self.in_groups(ranks, limit, "run", "-n", str(ranks), "--", *ENTER, STORMO, "train", *job, *keys)
+        print(f"{ranks} rank(s) {' '.join(keys)}: exit code {code}, {self.used >> 20} MiB", flush=True)
+        return code, err
 
     def assert_one_rank_is_killed(self, job):
         code, err = self.train(job, 1)
@@ -98,16 +114,25 @@ class MemoryLimitTest(TrainTest):
         ways = (("strategy.tensor=4",), ("strategy.pipeline=4", "train.micro_batches=4"),
                 ("strategy.kind=fsdp", "strategy.parameters=sharded"))
         # outside of the groups, to which the pages of the program's files do not count then
-        predicted = [self.predicted(GPT, "-n", "4", *way) for way in ways]
-        code, err = self.train(("gpt.toml",), 4)
-        self.assertEqual(code, 0, err)
-        small = self.used  # a process that has almost no model
+        predictions = [self.predicted(GPT, "-n", "4", *way) for way in ways]
         self.assert_one_rank_is_killed(GPT)
-        for way, bytes_of_plan in zip(ways, predicted):
+        for way, predicted in zip(ways, predictions):
             code, err = self.train(GPT, 4, *way)
             self.assertEqual(code, 0, err)
-            print(f"predicted: {(small + bytes_of_plan) >> 20} MiB", flush=True)
-            self.assertAlmostEqual(small + bytes_of_plan, self.used, delta=0.1 * self.used)
+            print(f"predicted: {predicted >> 20} MiB", flush=True)
+            self.assertAlmostEqual(predicted, self.used, delta=0.1 * self.used)
+
+    def test_a_process_plans_what_it_has_no_memory_for(self):
+        self.stormo("plan", "list")  # the program's pages
+        out, _ = self.alone_in_group(PLANNED_LIMIT, "plan", "search", *PLANNED, "-n", "4", "--memory", "105MiB",
+                                     "--json")
+        ways = [json.loads(line) for line in out.splitlines()]
+        self.assertGreater(ways[-1]["too_large"], 0)
+        code, err = self.train(PLANNED, 4, *ways[0]["keys"], limit=PLANNED_LIMIT)
+        self.assertEqual(code, 0, err)
+        # ranks that share a group, which has no memory for a replica on each of them
+        _, err = self.alone_in_group(320 << 20, "train", *PLANNED, "strategy.kind=auto", "-n", "4")
+        self.assertRegex(err, "strategy.kind=auto: .*(tensor|pipeline|fsdp)")
 
     def test_parameters_that_one_rank_has_no_memory_for_train_on_four(self):
         """No rank ever has all of them: not at the start, in the evaluation, when replicas are checked, or at the end;

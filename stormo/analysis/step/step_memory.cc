@@ -49,6 +49,7 @@ class Walk {
       if (a.kind == ActionKind::kReshard) dropped_.push_back(a.range);
       if (a.kind == ActionKind::kRecompute) recomputed_.insert(computation_of(a));
     }
+    now_.process = sizes.process;
     rest();
   }
 

@@ -21,6 +21,7 @@ struct MemorySizes {
   /// By segment: bytes of its output for one micro-batch, of all positions, which is kept where the
   /// segment is to be recomputed. Empty: unknown, taken as 0.
   std::vector<std::int64_t> outputs;
+  std::int64_t process = 0;  ///< bytes of a rank without its model. 0: unknown
 };
 
 /// Bytes on one rank. Of what the ranks of a host share, each counts its part.
@@ -29,7 +30,10 @@ struct Memory {
   std::int64_t gradients = 0;  ///< with the buffers that they travel in
   std::int64_t optimizer_state = 0;
   std::int64_t activations = 0;
-  std::int64_t total() const { return parameters + gradients + optimizer_state + activations; }
+  std::int64_t process = 0;  ///< see MemorySizes
+  std::int64_t total() const {
+    return parameters + gradients + optimizer_state + activations + process;
+  }
   bool operator==(const Memory&) const = default;
 };
 
@@ -40,9 +44,9 @@ struct StepMemory {
   int stage = 0;                ///< of a pipeline, whose ranks these are
 };
 
-/// Of a verified plan, on the rank that holds the most, with the alignment of flat buffers; without
-/// what libraries take for themselves. Activations are counted until the backward, and all of them
-/// until the backward_weight where it is in two parts. O(actions * (actions + parameters)).
+/// Of a verified plan, on the rank that holds the most, with the alignment of flat buffers.
+/// Activations are counted until the backward, and all of them until the backward_weight where it
+/// is in two parts. O(actions * (actions + parameters)).
 StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes);
 
 }  // namespace stormo::analysis

@@ -1,5 +1,7 @@
 #include <stormo/launch/process/available_memory.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -17,7 +19,14 @@ std::uint64_t available_memory() {
     if (line.starts_with("MemAvailable:")) available = std::stoull(line.substr(13)) << 10;
   }
   const auto limit = control_group_limit("memory", "memory.max", "memory.limit_in_bytes");
-  return limit ? std::min(available, *limit) : available;
+  return limit ? std::min(available, *limit - std::min(*limit, own_memory())) : available;
+}
+
+std::uint64_t own_memory() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t size = 0, resident = 0, shared = 0;  // pages
+  if (!(file >> size >> resident >> shared)) return 0;
+  return (resident - shared) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace stormo::launch
