@@ -64,7 +64,10 @@ void* Arena::allocate(std::size_t bytes) noexcept {
   const std::uint64_t begin = size < kPage ? place_small(size) : place_pages(size);
   if (begin == kNone) return nullptr;
   stats_.touched_bytes = next_;
-  if (bytes >= kBackFrom) back(std::max(begin, before), begin + bytes);
+  // small blocks, too, once it is no small arena: large ones will lie there later
+  if (bytes >= kBackFrom || next_ > MemoryFile::kHugePage) {
+    back(std::max(begin, before), begin + bytes);
+  }
   std::byte* const block = file_.data() + begin;
   size_of_.emplace(block, size);
   stats_.in_use_bytes += size;

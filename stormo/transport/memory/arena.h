@@ -20,9 +20,9 @@ namespace stormo::transport {
 /// blocks of the same size. Larger ones are whole pages, the first free ones that suffice: free
 /// neighbours become one, so that freed memory is reused for any size before new one is touched.
 /// Metadata is private to the process, only payload is shared. The file is sparse: it uses memory
-/// only for pages that were touched, and for huge pages of allocations of 256 KiB or more.
-/// Thread-safe. After fork() the child must not use it: there allocate() returns null and
-/// deallocate() does nothing.
+/// only for pages that were touched, and for huge pages of allocations of 256 KiB or more, and of
+/// all once it is larger than one. Thread-safe. After fork() the child must not use it: there
+/// allocate() returns null and deallocate() does nothing.
 class Arena {
  public:
   struct Options {
