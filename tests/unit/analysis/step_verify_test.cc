@@ -412,8 +412,11 @@ TEST(StepVerify, ServersHaveParametersTogetherWithTheirState) {
           }
         }},
        {"action 1 (pull 0-1: f .. a): needs an axis", with(1, [](Action& a) { a.axes.clear(); })},
-       {"action 9 (push 0-1 over dp async: f .. a): cannot be asynchronous",
-        with(9, [](Action& a) { a.asynchronous = true; })}});
+       {"action 0 (load async): cannot be asynchronous",
+        with(0, [](Action& a) { a.asynchronous = true; })}});
+  StepPlan overlapping = workers();
+  for (const std::size_t exchange : {1u, 9u}) overlapping.actions[exchange].asynchronous = true;
+  EXPECT_TRUE(verify(overlapping).ok()) << verify(overlapping).to_string();
   StepPlan without_servers = replicas();
   without_servers.actions.insert(without_servers.actions.begin() + 1,
                                  {.kind = ActionKind::kPull, .range = {0, 1}, .axes = {"dp"}});

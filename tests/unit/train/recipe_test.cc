@@ -245,9 +245,11 @@ TEST(RecipeCheck, KeysOfOtherKindsAreRefused) {
   EXPECT_THAT(errors_of({"strategy.kind=parameter_server", "stage=1", "hybrid=true",
                          "strategy.overlap=false"}),
               ElementsAre("command line: strategy.stage: " + none + "fsdp; leave it out",
-                          "command line: strategy.hybrid: " + none + "fsdp; leave it out",
-                          "command line: strategy.overlap: " + none +
-                              "mirrored, multi_worker_mirrored, ddp, fsdp; leave it out"));
+                          "command line: strategy.hybrid: " + none + "fsdp; leave it out"));
+  EXPECT_THAT(errors_of({"strategy.kind=central_storage", "strategy.overlap=false"}),
+              ElementsAre("command line: strategy.overlap: means nothing with "
+                          "strategy.kind=central_storage, only with mirrored, "
+                          "multi_worker_mirrored, ddp, fsdp, parameter_server; leave it out"));
   EXPECT_THAT(errors_of({"stage=2"}), ElementsAre(HasSubstr("strategy.kind=ddp, only with fsdp")));
   EXPECT_THAT(errors_of({"strategy.kind=fsdp", "stage=1", "strategy.overlap=false"}), IsEmpty());
   EXPECT_THAT(errors_of({"strategy.overlap=false"}), IsEmpty());
