@@ -149,8 +149,10 @@ class SpatialTest(TrainTest):
             memory.append({way["plan"]: way["memory"] for way in ways})
         both = memory[0].keys() & memory[1].keys()  # the times, and so the best ten, differ
         self.assertTrue(both, memory)
-        for plan in both:
-            self.assertEqual(memory[0][plan], memory[1][plan], plan)
+        # apart from the program itself, which is one number of each search
+        apart = {memory[0][plan] - memory[1][plan] for plan in both}
+        self.assertEqual(len(apart), 1, memory)
+        self.assertLess(abs(apart.pop()), 1 << 20)
 
 
 if __name__ == "__main__":
