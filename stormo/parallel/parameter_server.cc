@@ -91,7 +91,7 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
 
 /// An exchange of all parameters as asynchronous ones of the segments, those first that are needed
 /// or complete first.
-std::vector<Action> by_segments(const plan::ModelShape& model, const Action& exchange) {
+std::vector<Action> exchanges_of_segments(const plan::ModelShape& model, const Action& exchange) {
   std::vector<Action> out;
   for (int s = 0; const plan::SegmentShape& segment : model.segments) {
     const plan::Range own = parameters_of(model, {s, s});
@@ -111,7 +111,8 @@ plan::StepPlan overlap(const plan::StepPlan& in) {
   out.actions.clear();
   for (const Action& a : in.actions) {
     const bool exchanges = a.kind == ActionKind::kPull || a.kind == ActionKind::kPush;
-    const std::vector<Action> parts = exchanges ? by_segments(in.model, a) : std::vector{a};
+    const std::vector<Action> parts =
+        exchanges ? exchanges_of_segments(in.model, a) : std::vector{a};
     out.actions.insert(out.actions.end(), parts.begin(), parts.end());
   }
   return out;

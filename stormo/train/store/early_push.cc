@@ -14,7 +14,10 @@ EarlyPush::EarlyPush(const ServedParameters& served,
                      const std::vector<std::unique_ptr<server::Shard>>& shards,
                      const std::vector<std::uint64_t>& sequence)
     : served_(served), shards_(shards), sequence_(sequence), of_shard_(served.shards()) {
-  next_pass();
+  for (std::size_t s = 0; s < of_shard_.size(); ++s) {
+    of_shard_[s].sent.resize(served_.pieces(s).size());
+    of_shard_[s].gradients.resize(served_.pieces(s).size());
+  }
 }
 
 void EarlyPush::follow(const plan::StepPlan& plan) {
@@ -40,14 +43,10 @@ void EarlyPush::begin_backward(bool last) {
 }
 
 void EarlyPush::next_pass() {
+  hold();
   held_ = false;
   complete_.next_pass();
-  for (std::size_t s = 0; s < of_shard_.size(); ++s) {
-    const std::size_t pieces = served_.pieces(s).size();
-    of_shard_[s] = {.sent = std::vector<char>(pieces),
-                    .gradients = std::vector<const void*>(pieces),
-                    .waiting = {}};
-  }
+  for (OfShard& shard : of_shard_) std::ranges::fill(shard.sent, '\0');
 }
 
 // What was sent and has changed is sent again by the push.
