@@ -205,10 +205,11 @@ bool ShardMemory::find_free(int worker, const Commit& current, Commit& free) con
   use(current);
   for (int w = 0; w < cells(); ++w) {
     const Cell& other = cell(w);
-    const std::uint32_t pin = other.pin.load(std::memory_order_seq_cst);
-    if (pin != 0) weights[pin - 1] = true;
+    // before the pin: what is held becomes pinned before it is let go
     const std::uint64_t writes = other.writes.load(std::memory_order_seq_cst);
     if (w != worker && writes != 0) use(Commit::unpack(writes));
+    const std::uint32_t pin = other.pin.load(std::memory_order_seq_cst);
+    if (pin != 0) weights[pin - 1] = true;
   }
   free = {.count = 1,
           .weights = first_free(weights),

@@ -153,14 +153,16 @@ Result<SharedShard::Lease> SharedShard::acquire(Deadline by, Duration patience) 
   }
 }
 
-// False if the lease was lost, or all copies are in use.
+// False if the lease was lost, all copies are in use, or a writer without the lease was done just
+// now: then the copies that it no longer announces are current, and look free here.
 bool SharedShard::choose_copies(Lease& lease) {
   ShardMemory::Header& header = memory_.header();
   lease.state = memory_.state(lease.from);
   if (!memory_.find_free(worker_, lease.from, lease.to)) return false;
   memory_.cell(worker_).writes.store(lease.to.pack(), std::memory_order_seq_cst);
   // whoever takes the lease later sees what is written here; whoever has taken it may not
-  return header.lease.load(std::memory_order_seq_cst) == lease.word;
+  return header.lease.load(std::memory_order_seq_cst) == lease.word &&
+         header.commit.load(std::memory_order_seq_cst) == lease.from.pack();
 }
 
 bool SharedShard::commit(Lease& lease) {
@@ -188,33 +190,33 @@ void SharedShard::drop(const Lease& lease) {
 }
 
 // Under the lease the current copies are marked as used; then others go on with other copies.
-Result<Shard::View> SharedShard::save(
-    const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
-  ShardMemory::Header& header = memory_.header();
-  ShardMemory::Cell& cell = memory_.cell(worker_);
+Result<SharedShard::Lease> SharedShard::hold() {
   for (;;) {
-    STORMO_ASSIGN_OR_RETURN(const Lease lease, acquire(Deadline::never(), wait_.patience));
+    STORMO_ASSIGN_OR_RETURN(Lease lease, acquire(Deadline::never(), wait_.patience));
     Commit used = lease.from;
     used.count = 1;
-    cell.pin.store(used.weights + 1, std::memory_order_seq_cst);
-    cell.writes.store(used.pack(), std::memory_order_seq_cst);
-    if (header.lease.load(std::memory_order_seq_cst) != lease.word) {
-      release(lease);
-      continue;
+    memory_.cell(worker_).writes.store(used.pack(), std::memory_order_seq_cst);
+    if (memory_.header().lease.load(std::memory_order_seq_cst) == lease.word) {
+      drop(lease);
+      return lease;
     }
-    drop(lease);
-    View view = view_of(used);
-    for (std::size_t i = 0; i < pieces().size(); ++i) {
-      PieceArrays arrays = memory_.arrays(used, i);
-      for (std::size_t v = 1; v <= memory_.vectors(); ++v) {
-        arrays.vectors.push_back(memory_.vector(v, i));
-      }
-      copy(i, arrays);
-    }
-    cell.writes.store(0, std::memory_order_seq_cst);
-    header.bell.ring();
-    return view;
+    release(lease);
   }
+}
+
+Result<Shard::View> SharedShard::save(
+    const std::function<void(std::size_t piece, const PieceArrays&)>& copy) {
+  STORMO_ASSIGN_OR_RETURN(const Lease held, hold());
+  memory_.cell(worker_).pin.store(held.from.weights + 1, std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    PieceArrays arrays = memory_.arrays(held.from, i);
+    for (std::size_t v = 1; v <= memory_.vectors(); ++v) {
+      arrays.vectors.push_back(memory_.vector(v, i));
+    }
+    copy(i, arrays);
+  }
+  release(held);
+  return view_of(held.from);
 }
 
 Result<PushDecision> SharedShard::wait_for_decision(const protocol::Push& push, Deadline by) const {

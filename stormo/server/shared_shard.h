@@ -119,6 +119,8 @@ class SharedShard final : public HostShard {
   bool choose_copies(Lease& lease);
   /// Makes `lease.to` current. False if the lease was lost; then nothing has changed.
   bool commit(Lease& lease);
+  /// Not to write: the copies of `from` stay what they are until release(), while others write.
+  Result<Lease> hold();
   void release(const Lease& lease);
   void drop(const Lease& lease);  // as release(), but the copies stay in use
   /// Tells others that this writer is at work.

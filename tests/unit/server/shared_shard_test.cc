@@ -1,6 +1,7 @@
 #include <stormo/server/shared_shard.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -24,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kElements = 20'000;  // three blocks, the last one incomplete
 
-/// A shard of two pieces of float64, and a SharedShard for each worker.
+/// A shard of two pieces of float64, and a SharedShard for each worker and a server process.
 class Servers {
  public:
   Servers(int workers, const optim::Options& optimizer, const PolicyOptions& policy)
@@ -35,7 +36,7 @@ class Servers {
     const std::vector<ShardPiece> pieces = {
         {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64},
         {.parameter = 1, .begin = 10, .end = 17, .dtype = DType::kFloat64}};
-    for (int w = 0; w < workers; ++w) {
+    for (int w = 0; w <= workers; ++w) {
       workers_.push_back(std::make_unique<SharedShard>(
           pieces, ShardOptions{.workers = workers, .optimizer = optimizer, .policy = policy}, w,
           ShardWait{.policy = transport::wait_policy(workers, 2)}));
@@ -47,7 +48,7 @@ class Servers {
   }
 
   SharedShard& of(int worker) { return *workers_[static_cast<std::size_t>(worker)]; }
-  int workers() const { return static_cast<int>(workers_.size()); }
+  SharedShard& server() { return *workers_.back(); }
 
   /// First values: of element i, `first` + `slope` i.
   void set(double first, double slope) {
@@ -466,6 +467,33 @@ TEST_P(Threads, NoUpdateIsTornOrLost) {
   }
   EXPECT_EQ(pushes, std::uint64_t{kWorkers * kSteps});
   EXPECT_EQ(state.staleness().count + dropped, pushes);
+}
+
+// Who writes goes on after the lease was taken, and may be done before the new writer has begun.
+TEST(SharedShard, APushCountsOnceWhenAServerTakesTheLeaseFromIt) {
+  Servers servers(2, {.momentum = 0.5}, {.kind = Kind::kAsync});
+  std::atomic<bool> done{false};
+  std::thread server([&] {
+    for (int i = 0; !done; ++i) {  // at any moment of a push
+      const Deadline pause = Deadline::after(std::chrono::microseconds(i % 100));
+      while (!pause.expired()) {
+      }
+      (void)servers.server().lose(1).take_or_throw();
+    }
+  });
+  const std::vector<double> gradient = constant(1);
+  const void* pieces[] = {gradient.data(), nullptr};
+  double v = 0, w = 0;
+  const Deadline end = Deadline::after(std::chrono::seconds(1));
+  for (std::uint64_t i = 0; !end.expired() && !HasFailure(); ++i) {
+    const auto pushed = servers.of(0).push({.pieces = pieces, .lr = 1, .sequence = i});
+    w -= v = 0.5 * v + 1;
+    EXPECT_TRUE(pushed.ok()) << pushed.status().to_string();
+    EXPECT_EQ(servers.now()[0], w) << "push " << i;
+  }
+  done = true;
+  server.join();
+  EXPECT_EQ(servers.now(), constant(w));
 }
 
 }  // namespace
