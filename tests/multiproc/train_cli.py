@@ -158,18 +158,19 @@ class TrainTest(unittest.TestCase):
 
 
 class Results(unittest.TextTestResult):
-    """Also leaves skips for tools/test_report, as GoogleTest does: in the folder of GTEST_OUTPUT."""
+    """Also leaves skips and failures for tools/test_report, as GoogleTest does: in the folder of GTEST_OUTPUT."""
 
     def stopTestRun(self):
         super().stopTestRun()
         folder = os.environ.get("GTEST_OUTPUT", "").removeprefix("xml:")
         if folder:
             suite = xml.etree.ElementTree.Element("testsuite")
-            reasons = {test.id(): reason for test, reason in self.skipped}
-            for name in [*reasons, *[""] * (self.testsRun - len(reasons))]:
+            marks = [("skipped", test.id(), reason) for test, reason in self.skipped]
+            marks += [("failure", test.id(), trace) for test, trace in self.failures + self.errors]
+            for kind, name, text in [*marks, *[("", "", "")] * (self.testsRun - len(marks))]:
                 case = xml.etree.ElementTree.SubElement(suite, "testcase", classname=FILE.stem, name=name)
-                if name:
-                    xml.etree.ElementTree.SubElement(case, "skipped", message=reasons[name])
+                if kind:
+                    xml.etree.ElementTree.SubElement(case, kind, message=text)
             xml.etree.ElementTree.ElementTree(suite).write(pathlib.Path(folder) / f"{FILE.stem}.xml")
 
 
