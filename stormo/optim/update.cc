@@ -1,7 +1,7 @@
 // One pass over memory: strip by strip, gradients are summed in registers, the rule is applied,
-// weights and slots are written where they were read. Highway compiles the file once per
-// instruction set and picks at run time. Targets between the ones kept bring nothing to loops that
-// memory bounds, but cost compile time.
+// weights and slots are written where they were read, or elsewhere. Highway compiles the file once
+// per instruction set and picks at run time. Targets between the ones kept bring nothing to loops
+// that memory bounds, but cost compile time.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "stormo/optim/update.cc"
@@ -27,12 +27,32 @@ inline constexpr bool kReadsGradient = true;
 template <class T>
 inline constexpr bool kReadsGradient<Lamb<T>> = false;
 
+/// Weights to read.
+template <class T>
+const T* weights_of(const UpdateRange& piece) {
+  return static_cast<const T*>(piece.old_weights != nullptr ? piece.old_weights : piece.weights);
+}
+
 template <class Rule, class T>
 struct UpdateStrip {
+  UpdateStrip(const Options& options, const UpdateStep& step, const UpdateRange& range, T* to)
+      : piece(range),
+        rule(options, step),
+        gradient_scale(static_cast<T>(step.gradient_scale)),
+        out(to),
+        old_weights(weights_of<T>(range)) {
+    for (std::size_t s = 0; s < Rule::kSlots; ++s) {
+      const bool elsewhere = kReadsGradient<Rule> && range.old_slots[s] != nullptr;
+      old_slots[s] = static_cast<const T*>(elsewhere ? range.old_slots[s] : range.slots[s]);
+    }
+  }
+
   const UpdateRange& piece;
   Rule rule;
   T gradient_scale;
   T* out;  // where the first element goes: to the weights, or elsewhere in a first phase
+  const T* old_weights;
+  std::array<const T*, kMaxSlots> old_slots{};
 
   template <std::size_t kVectors, class D>
   HWY_INLINE void run(D d, std::int64_t begin) const {
@@ -48,9 +68,8 @@ struct UpdateStrip {
       const std::int64_t i = begin + static_cast<std::int64_t>(v) * lanes;
       const auto g = hn::Mul(sum[v], hn::Set(d, gradient_scale));
       hn::Vec<D> slots[std::max<std::size_t>(Rule::kSlots, 1)];
-      for (std::size_t s = 0; s < Rule::kSlots; ++s) slots[s] = hn::LoadU(d, slot(s) + i);
-      const auto w =
-          rule.apply(d, g, hn::LoadU(d, static_cast<const T*>(piece.weights) + i), slots);
+      for (std::size_t s = 0; s < Rule::kSlots; ++s) slots[s] = hn::LoadU(d, old_slots[s] + i);
+      const auto w = rule.apply(d, g, hn::LoadU(d, old_weights + i), slots);
       hn::StoreU(w, d, out + (i - piece.begin));
       for (std::size_t s = 0; s < Rule::kSlots; ++s) hn::StoreU(slots[s], d, slot(s) + i);
       store_copy(d, w, i);
@@ -62,9 +81,9 @@ struct UpdateStrip {
 
   // A core's own prefetching follows several streams at once late, and stops at every page.
   HWY_INLINE void prefetch(std::int64_t begin, std::size_t count) const {
-    fetch_ahead(piece.weights, begin, count, sizeof(T));
+    fetch_ahead(old_weights, begin, count, sizeof(T));
     for (std::size_t s = 0; s < Rule::kSlots; ++s) {
-      fetch_ahead(piece.slots[s], begin, count, sizeof(T));
+      fetch_ahead(old_slots[s], begin, count, sizeof(T));
     }
     if constexpr (kReadsGradient<Rule>) {
       const std::size_t size = piece.gradient_dtype == piece.dtype ? sizeof(T) : 2;
@@ -99,9 +118,7 @@ struct UpdateStrip {
 
 template <class Rule, class T>
 void apply(const Options& options, const UpdateStep& step, const UpdateRange& piece, T* out) {
-  const UpdateStrip<Rule, T> strip{piece, Rule(options, step), static_cast<T>(step.gradient_scale),
-                                   out};
-  for_each_strip<2, T>(piece.begin, piece.end, strip);
+  for_each_strip<2, T>(piece.begin, piece.end, UpdateStrip<Rule, T>(options, step, piece, out));
 }
 
 template <class T>
@@ -148,7 +165,7 @@ double sum_as(const UpdateRange& piece, void* destination) {
 
 template <class T>
 SquareSums prepare_as(const Options& o, const UpdateStep& step, const UpdateRange& piece) {
-  const T* weights = static_cast<const T*>(piece.weights);
+  const T* weights = weights_of<T>(piece);
   if (o.kind == Options::Kind::kLars) {
     const double gradients = sum_as<T>(piece, nullptr);
     return {.weights = square_sum(weights + piece.begin, piece.end - piece.begin),

@@ -32,6 +32,9 @@ struct UpdateRange {
   std::array<void*, kMaxSlots> slots{};    ///< in the order of slot_names()
   void* copy = nullptr;                    ///< gets the new weights, rounded to 16 bits; or null
   DType copy_dtype = DType::kBFloat16;
+  /// Arrays that are read in the place of weights and slots, and stay as they are; null: in place.
+  const void* old_weights = nullptr;
+  std::array<const void*, kMaxSlots> old_slots{};
 };
 
 /// The values of an update that change from step to step.
@@ -42,8 +45,9 @@ struct UpdateStep {
   double trust_ratio = 1;     ///< of the whole parameter, from trust_ratio(); kLars, kLamb
 };
 
-/// Updates weights, slots and copy by one step. Not for kLbfgs (updates_ranges()). Memory traffic
-/// of AdamW in float32: 28 bytes per weight, and 4 for each source after the first.
+/// Updates weights, slots and copy by one step. Not for kLbfgs (updates_ranges()). kLamb reads the
+/// slots that prepare() wrote, never old ones. Memory traffic of AdamW in float32: 28 bytes per
+/// weight, and 4 for each source after the first.
 void update(const Options& options, const UpdateStep& step, const UpdateRange& piece);
 
 /// Sums of squares of the two vectors whose norms make up a trust ratio.

@@ -8,12 +8,14 @@
 namespace stormo::server {
 namespace {
 
-constexpr std::int64_t kBlock = 8192;  // elements: weights, gradient and slots fit the L2 cache
+constexpr std::int64_t kBlock = 8192;  // elements
 
-/// Elements [begin, begin + kBlock) of a piece, as a range of its own.
+/// Elements [begin, begin + kBlock) of a piece, as a range of its own. `from`: arrays that are read
+/// in the place of `arrays`; null: none.
 struct Block {
   Block(const ShardPiece& piece, const PieceArrays& arrays,
-        std::span<const optim::GradientTerm> gradient, std::int64_t begin)
+        std::span<const optim::GradientTerm> gradient, std::int64_t begin,
+        const PieceArrays* from = nullptr)
       : offset(static_cast<std::size_t>(begin) * size_of(piece.dtype)) {
     const auto at = [this](auto* p) { return p == nullptr ? nullptr : p + offset; };
     for (const optim::GradientTerm& term : gradient) {
@@ -26,6 +28,9 @@ struct Block {
              .gradients = std::span(terms).first(count),
              .gradient_dtype = piece.dtype};
     for (std::size_t s = 0; s < optim::kMaxSlots; ++s) range.slots[s] = at(arrays.slots[s]);
+    if (from == nullptr) return;
+    range.old_weights = at(from->weights);
+    for (std::size_t s = 0; s < optim::kMaxSlots; ++s) range.old_slots[s] = at(from->slots[s]);
   }
   Block(const Block&) = delete;
   std::size_t bytes() const { return static_cast<std::size_t>(range.end) * size_of(range.dtype); }
@@ -42,7 +47,7 @@ void compensate(const Block& block, const PieceGradient& gradient, std::byte* me
                 std::span<double> memory) {
   T* g = reinterpret_cast<T*>(memory.data());
   optim::sum_gradients(block.range, g);
-  const T* w = static_cast<const T*>(block.range.weights);
+  const T* w = static_cast<const T*>(block.range.old_weights);
   const T* v = reinterpret_cast<const T*>(gradient.pulled + block.offset);
   const T lambda = static_cast<T>(gradient.delay.lambda);
   if (mean_square == nullptr) {
@@ -86,14 +91,16 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
   step.number = to.updates;
   optim::SquareSums whole;
   for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
-    Block block(piece, to, gradient.terms, begin);
+    Block block(piece, to, gradient.terms, begin, &from);
     const auto copy = [&](const std::byte* source, std::byte* target) {
       if (source != nullptr)
         std::memcpy(target + block.offset, source + block.offset, block.bytes());
     };
-    copy(from.weights, to.weights);
-    for (std::size_t s = 0; s < optim::kMaxSlots; ++s) copy(from.slots[s], to.slots[s]);
     copy(from.mean_square, to.mean_square);
+    if (!has_gradient) {
+      copy(from.weights, to.weights);
+      for (std::size_t s = 0; s < optim::kMaxSlots; ++s) copy(from.slots[s], to.slots[s]);
+    }
     if (gradient.delay.lambda != 0 && has_gradient) {
       const auto run = piece.dtype == DType::kFloat32 ? compensate<float> : compensate<double>;
       run(block, gradient, to.mean_square, compensated);
@@ -112,7 +119,7 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
   if (!has_norms) return;
   step.trust_ratio = optim::trust_ratio(options, whole);
   for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
-    optim::update(options, step, Block(piece, to, gradient.terms, begin).range);
+    optim::update(options, step, Block(piece, to, gradient.terms, begin, &from).range);
     progress();
   }
 }

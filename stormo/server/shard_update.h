@@ -39,9 +39,9 @@ struct PieceGradient {
 using Progress = std::function<void()>;
 
 /// to = weights, slots and mean square of `from` after one update; `from` stays as it is. Without
-/// terms `to` is a copy. Block by block, so that what is copied is updated while it is in the
-/// cache. Traffic per weight in float32: 12 bytes with SGD, and 8 for each slot. A rule that needs
-/// norms makes two passes, and takes the piece for a whole parameter, see check_norms().
+/// terms `to` is a copy. Traffic per weight in float32: 12 bytes with SGD, and 8 for each slot. A
+/// rule that needs norms makes two passes, and takes the piece for a whole parameter, see
+/// check_norms().
 void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
                   const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
                   const Progress& progress);

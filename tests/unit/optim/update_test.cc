@@ -119,20 +119,26 @@ struct Parameter {
   explicit Parameter(std::vector<T> w)
       : weights(std::move(w)), first(weights.size()), second(weights.size()) {}
 
+  /// `old`: read in the place of these arrays.
   double step(const Options& o, double lr, int t, const std::vector<T>& gradient, std::size_t cut,
-              double scale = 1) {
+              double scale = 1, const Parameter* old = nullptr) {
     UpdateStep step{.lr = lr, .number = t, .gradient_scale = scale};
     SquareSums sums;
     const GradientTerm source{gradient.data(), 1};
     const auto for_each_piece = [&](const auto& body) {
       for (std::size_t i = 0; i < weights.size(); i += cut) {
-        body(UpdateRange{.begin = static_cast<std::int64_t>(i),
-                         .end = static_cast<std::int64_t>(std::min(i + cut, weights.size())),
-                         .dtype = kDType<T>,
-                         .weights = weights.data(),
-                         .gradients = {&source, 1},
-                         .gradient_dtype = kDType<T>,
-                         .slots = {first.data(), second.data()}});
+        UpdateRange range{.begin = static_cast<std::int64_t>(i),
+                          .end = static_cast<std::int64_t>(std::min(i + cut, weights.size())),
+                          .dtype = kDType<T>,
+                          .weights = weights.data(),
+                          .gradients = {&source, 1},
+                          .gradient_dtype = kDType<T>,
+                          .slots = {first.data(), second.data()}};
+        if (old != nullptr) {
+          range.old_weights = old->weights.data();
+          range.old_slots = {old->first.data(), old->second.data()};
+        }
+        body(range);
       }
     };
     if (needs_norms(o.kind)) {
@@ -205,6 +211,29 @@ TEST(Update, AnElementDoesNotDependOnTheCut) {
     }
     EXPECT_EQ(whole.weights, cut.weights) << static_cast<int>(o.kind);
     EXPECT_EQ(whole.first, cut.first) << static_cast<int>(o.kind);
+  }
+}
+
+// Bit by bit; and what was there before does not matter.
+TEST(Update, MayBeWrittenElsewhere) {
+  constexpr std::size_t kCount = 301;
+  for (const Options& o : variants()) {
+    SCOPED_TRACE(static_cast<int>(o.kind));
+    Parameter<float> in_place(numbers<float>(kCount, 1));
+    for (int t = 1; t <= 3; ++t) {
+      const auto gradient = numbers<float>(kCount, 40 + static_cast<std::uint64_t>(t));
+      const Parameter<float> before = in_place;
+      Parameter<float> old = in_place, elsewhere(numbers<float>(kCount, 2));
+      elsewhere.first = elsewhere.second = elsewhere.weights;
+      elsewhere.step(o, 0.01, t, gradient, kCount, 1, &old);
+      in_place.step(o, 0.01, t, gradient, kCount);
+      const std::size_t slots = slot_names(o).size();
+      EXPECT_EQ(elsewhere.weights, in_place.weights);
+      EXPECT_TRUE(slots < 1 || elsewhere.first == in_place.first);
+      EXPECT_TRUE(slots < 2 || elsewhere.second == in_place.second);
+      EXPECT_TRUE(old.weights == before.weights && old.first == before.first &&
+                  old.second == before.second);
+    }
   }
 }
 
