@@ -33,7 +33,8 @@ class VirtualRun {
         events_(events),
         network_(cluster.seed, "virtual network", 0),
         verdicts_(cluster.servers),
-        pool_(cluster.steps * cluster.workers) {
+        pool_(cluster.steps * cluster.workers),
+        crashes_to_come_(cluster.crashes.size() + cluster.server_crashes.size()) {
     const auto workers = static_cast<std::size_t>(cluster.workers);
     for (std::size_t w = 0; w < workers; ++w) {
       workers_.push_back({.rng = Rng(cluster.seed, "virtual worker", w)});
@@ -69,9 +70,7 @@ class VirtualRun {
         return std::move(outcome_);
       }
     }
-    for (const VirtualWorker& w : workers_) {
-      if (!w.ended) return Status(Code::kCorrupt, "workers wait for each other for ever");
-    }
+    if (!std::ranges::all_of(workers_, &VirtualWorker::ended)) return deadlock();
     for (int s = 0; s < cluster_.servers; ++s) {
       if (shard(s).copy && *shard(s).copy != server(s)) {
         return Status(Code::kCorrupt, "a server and its copy differ");
@@ -199,6 +198,8 @@ class VirtualRun {
 
   Status handle(const VirtualEvent& event) {
     const int w = event.worker;
+    const bool is_crash = event.kind == EventKind::kCrash || event.kind == EventKind::kServerCrash;
+    if (is_crash) --crashes_to_come_;
     switch (event.kind) {
       case EventKind::kArrives: STORMO_RETURN_IF_ERROR(arrive(event)); break;
       case EventKind::kCopied: STORMO_RETURN_IF_ERROR(copy_next(event)); break;
@@ -207,7 +208,9 @@ class VirtualRun {
         break;
       case EventKind::kReturns: STORMO_RETURN_IF_ERROR(take_answer(event)); break;
       case EventKind::kAgain:
-        if (!worker(w).ended && is_awaited(event)) send(w, event.server);
+        if (worker(w).ended || !is_awaited(event)) break;
+        if (is_stuck()) return deadlock();  // they would ask again for ever
+        send(w, event.server);
         break;
       case EventKind::kComputed: STORMO_RETURN_IF_ERROR(end_computing(w)); break;
       case EventKind::kCrash:
@@ -220,6 +223,50 @@ class VirtualRun {
       case EventKind::kServerCrash: STORMO_RETURN_IF_ERROR(lose_server(event.server)); break;
     }
     return ask_again();
+  }
+
+  /// The request of the worker that waits at the server; null: none does.
+  const VirtualEvent* blocked_request(int w, int s) const {
+    const VirtualWorker& from = of(workers_, w);
+    const auto& blocked = of(shards_, s).blocked;
+    const auto found = std::ranges::find_if(
+        blocked, [&](const VirtualEvent& e) { return e.worker == w && e.request == from.request; });
+    return found == blocked.end() || !of(from.waits_for, s) ? nullptr : &*found;
+  }
+  /// Whether every worker that is left has waiting requests only, and no crash is to come. Then no
+  /// shard changes any more.
+  bool is_stuck() const {
+    if (crashes_to_come_ > 0) return false;
+    for (int w = 0; w < cluster_.workers; ++w) {
+      const VirtualWorker& me = of(workers_, w);
+      if (me.ended) continue;
+      if (me.replies == 0) return false;
+      for (int s = 0; s < cluster_.servers; ++s) {
+        if (of(me.waits_for, s) && blocked_request(w, s) == nullptr) return false;
+      }
+    }
+    return true;
+  }
+  Status deadlock() const {
+    constexpr int kMostNamed = 4;
+    std::string names;
+    int count = 0;
+    for (int w = 0; w < cluster_.workers; ++w) {
+      for (int s = 0; s < cluster_.servers; ++s) {
+        const VirtualEvent* request = blocked_request(w, s);
+        if (request == nullptr || ++count > kMostNamed) continue;
+        const ShardState& state = of(outcome_.servers, s);
+        names += (count > 1 ? "; worker " : "worker ") + std::to_string(w) + " waits to " +
+                 (request->reads ? "read" : "push") + " at server " + std::to_string(s) +
+                 " (version " + std::to_string(state.version) + ", " +
+                 std::to_string(state.pending) + " pending gradients)";
+      }
+    }
+    if (count > kMostNamed) names += "; and " + std::to_string(count - kMostNamed) + " more";
+    return Status(Code::kCorrupt,
+                  "policy " + std::string(policy_.name()) +
+                      " lets no worker go on, and nothing will change that: " + names +
+                      ". Use another policy, or change when this one lets workers read and push");
   }
 
   Status end_computing(int w) {
@@ -376,6 +423,7 @@ class VirtualRun {
   Rng network_;
   ServerVerdicts verdicts_;
   std::int64_t pool_;
+  std::size_t crashes_to_come_;
   std::int64_t next_event_ = 0;
   Duration now_{};
   VirtualOutcome outcome_;

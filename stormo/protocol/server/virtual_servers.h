@@ -95,7 +95,8 @@ struct VirtualOutcome {
 };
 
 /// Runs all workers to their end. `policy` is one that make_policy() accepts for these workers.
-/// kCorrupt when an invariant of the policy is broken; kInvalidArgument for an impossible cluster.
+/// kCorrupt when an invariant of the policy is broken, or when it lets no worker go on for ever;
+/// kInvalidArgument for an impossible cluster.
 Result<VirtualOutcome> run_virtual(const VirtualCluster& cluster, const Policy& policy,
                                    const VirtualEvents& events = {});
 

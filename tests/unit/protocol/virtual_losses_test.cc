@@ -134,6 +134,40 @@ TEST(LostMessages, TheBoundOfSspHolds) {
   }
 }
 
+/// After its `pushes`, a worker waits for a push of the next one.
+class InACircle final : public Policy {
+ public:
+  explicit InACircle(std::uint64_t pushes) : pushes_(pushes) {}
+  std::string_view name() const override { return "in_a_circle"; }
+  bool may_push(const ShardState& state, int worker) const override {
+    const int next = (worker + 1) % static_cast<int>(state.workers.size());
+    return state.worker(worker).pushes < pushes_ || !state.worker(next).active ||
+           state.worker(next).pushes > state.worker(worker).pushes;
+  }
+
+ private:
+  std::uint64_t pushes_;
+};
+
+// Workers whose messages may be lost ask again and again, but nothing happens any more.
+TEST(LostMessages, ADeadlockEndsTheRunAndIsNamed) {
+  for (const double loss : {0.0, 0.3}) {
+    VirtualCluster cluster{.workers = 3, .servers = 2, .steps = 20, .loss = loss};
+    const Status stuck = run_virtual(cluster, InACircle(5)).status();
+    EXPECT_EQ(stuck.code(), Code::kCorrupt);
+    EXPECT_THAT(stuck.message(), HasSubstr("policy in_a_circle lets no worker go on"));
+    EXPECT_THAT(stuck.message(), HasSubstr("worker 0 waits to push at server 0 (version 15, 0 "
+                                           "pending gradients); worker 0 waits to push at server "
+                                           "1"));
+    EXPECT_THAT(stuck.message(), HasSubstr("and 2 more. Use another policy, or change"));
+    // one that has left lets the next ones go on, however late
+    cluster.crashes = {{.worker = 1, .at = std::chrono::seconds(5)}};
+    const VirtualOutcome run = run_virtual(cluster, InACircle(5)).take_or_throw();
+    EXPECT_EQ(run.steps[0], 20);
+    EXPECT_EQ(run.steps[2], 20);
+  }
+}
+
 TEST(LostMessages, TheSameSeedGivesTheSameRun) {
   VirtualCluster cluster{.workers = 4, .servers = 3, .steps = 60, .loss = 0.1, .backups = true};
   cluster.server_crashes = {{.server = 1, .at = milliseconds(200)}};
