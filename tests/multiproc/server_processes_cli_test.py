@@ -5,6 +5,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -68,6 +69,50 @@ class ServerProcessesTest(TrainTest):
         ranks = test_loss("-n", "2")
         served = test_loss("-n", "3", "strategy.server_processes=1", "strategy.servers=2", "--overwrite")
         self.assertAlmostEqual(served, ranks, places=5)
+
+    def test_rows_of_a_table_are_pushed_by_index(self):
+        rng = random.Random(3)
+        words = [f"{kind}{i}" for i in range(20) for kind in ("good", "bad")]
+        reviews = [(" ".join(rng.choice(words[k::2]) for _ in range(5)), k) for k in (0, 1) for _ in range(20)]
+        (self.folder / "t.tsv").write_text("".join(f"{text}\t{k}\n" for text, k in reviews))
+        (self.folder / "words.toml").write_text("""schema_version = 1
+[model]
+kind = "text_classifier"
+layers = 0
+width = 8
+context = 8
+classes = 2
+sparse = true
+[data]
+kind = "text_classification"
+path = "."
+train = "t.tsv"
+test = "t.tsv"
+header = false
+[optimizer]
+kind = "adagrad"
+lr = 0.1
+[train]
+steps = 20
+eval_every = 20
+global_batch = 8
+[checkpoint]
+directory = "run"
+""")
+
+        def test_loss_and_hash(*arguments):
+            *_, evaluated, end = [r for r in self.lines("words.toml", "--overwrite", *arguments)
+                                  if r["event"] in ("eval", "end")]
+            return evaluated["loss"], end["weights_hash"]
+
+        loss, weights = test_loss_and_hash()
+        self.assertLess(loss, 0.3, "it learns")
+        self.assertEqual(test_loss_and_hash("-n", "2", *SERVERS)[1], weights, "one worker")
+        # policy sync is one process to rounding
+        served, _ = test_loss_and_hash("-n", "3", *SERVERS, "strategy.policy=sync")
+        self.assertAlmostEqual(served, loss, places=5)
+        of_ranks, _ = test_loss_and_hash("-n", "2", "strategy.kind=parameter_server", "strategy.policy=sync")
+        self.assertAlmostEqual(of_ranks, loss, places=5)
 
     def test_a_centre_draws_workers_and_goes_on_from_its_checkpoint(self):
         elastic = ("-n", "3", "strategy.kind=elastic_averaging", "strategy.server_processes=1", "strategy.period=2")
