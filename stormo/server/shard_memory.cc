@@ -93,7 +93,8 @@ ShardMemory::ShardMemory(std::vector<ShardPiece> pieces, int workers, const opti
   const unsigned weight_copies = static_cast<unsigned>(cells()) + 1 + kWriters;
   cells_ = aligned(sizeof(Header), kLine);
   versions_ = cells_ + static_cast<std::size_t>(cells()) * sizeof(Cell);
-  changes_at_ = versions_ + weight_copies * sizeof(std::uint64_t);
+  held_ = versions_ + weight_copies * sizeof(std::uint64_t);
+  changes_at_ = held_ + (weight_copies + 1 + kWriters) * sizeof(std::uint64_t);
   bytes_ = changes_at_ + changes_.bytes();
   const std::size_t numbers = aligned(pieces_.size() * sizeof(std::int64_t), kLine);
   states_ = add_pool(sizeof(StateHead) + count * sizeof(WorkerState), 1 + kWriters);
@@ -117,7 +118,13 @@ void ShardMemory::initialise() {
   (void)::madvise(memory_, bytes_, MADV_REMOVE);
   new (memory_) Header;
   for (int w = 0; w < cells(); ++w) new (&cell(w)) Cell;
-  for (unsigned i = 0; i < weights_.copies; ++i) new (&version_of(i)) std::atomic<std::uint64_t>(0);
+  for (unsigned i = 0; i < weights_.copies; ++i) {
+    new (&version_of(i)) std::atomic<std::uint64_t>(0);
+    new (&weights_held(i)) std::atomic<std::uint64_t>(i == 0 ? 0 : kUnknown);
+  }
+  for (unsigned i = 0; i < slots_.copies; ++i) {
+    new (&slots_held(i)) std::atomic<std::uint64_t>(i == 0 ? 0 : kUnknown);
+  }
   std::memset(copy(weights_, 0), 0, weights_.stride);
   std::memset(copy(slots_, 0), 0, slots_.stride);
   std::memset(copy(sums_, 0), 0, aligned(pieces_.size() * sizeof(std::int64_t), kLine));
@@ -128,6 +135,32 @@ void ShardMemory::initialise() {
 
 std::atomic<std::uint64_t>& ShardMemory::version_of(unsigned weights) const {
   return at<std::atomic<std::uint64_t>>(versions_)[weights];
+}
+
+std::atomic<std::uint64_t>& ShardMemory::weights_held(unsigned number) const {
+  return at<std::atomic<std::uint64_t>>(held_)[number];
+}
+
+std::atomic<std::uint64_t>& ShardMemory::slots_held(unsigned number) const {
+  return at<std::atomic<std::uint64_t>>(held_)[weights_.copies + number];
+}
+
+// No write to the copies may come before it: the writer may be killed between the two.
+std::uint64_t ShardMemory::forget_held(const Commit& copies) const {
+  const std::uint64_t weights =
+      weights_held(copies.weights).exchange(kUnknown, std::memory_order_seq_cst);
+  const std::uint64_t slots =
+      slots_held(copies.slots).exchange(kUnknown, std::memory_order_seq_cst);
+  return weights == kUnknown || slots == kUnknown ? kUnknown : std::min(weights, slots);
+}
+
+void ShardMemory::note_held(const Commit& before, const Commit& now, std::uint64_t version) const {
+  if (now.weights != before.weights) {
+    weights_held(now.weights).store(version, std::memory_order_release);
+  }
+  if (now.slots != before.slots) {
+    slots_held(now.slots).store(version, std::memory_order_release);
+  }
 }
 
 std::byte* ShardMemory::weights(unsigned number, std::size_t piece) const {

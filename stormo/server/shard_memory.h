@@ -79,6 +79,7 @@ class ShardMemory {
   std::size_t slots() const { return slot_count_; }
   bool has_mean_square() const { return has_mean_square_; }
 
+  /// Of weights that are current, or were when they were pinned.
   std::atomic<std::uint64_t>& version_of(unsigned weights) const;
   /// The weights of a piece in a copy. Unlike the rest of a version, a pin protects them.
   std::byte* weights(unsigned number, std::size_t piece) const;
@@ -92,6 +93,15 @@ class ShardMemory {
   std::size_t vectors() const { return vector_count_; }
   /// `vector`: from 1.
   std::byte* vector(std::size_t vector, std::size_t piece) const;
+
+  /// What copies of weights and slots hold is known from note_held() until forget_held(): they are
+  /// the version, but for what changes() has later than that.
+  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+  /// Before the first byte of the copies is written. Returns the older one of the versions that
+  /// they hold; kUnknown if that of one is not known.
+  std::uint64_t forget_held(const Commit& copies) const;
+  /// `now` has become current after `before`, and its writer still announces its copies.
+  void note_held(const Commit& before, const Commit& now, std::uint64_t version) const;
 
   /// Of the weights. Noted before the version is current.
   const ChangeStamps& changes() const { return changes_; }
@@ -117,6 +127,8 @@ class ShardMemory {
     return memory_ + pool.first + pool.stride * number;
   }
   Pool add_pool(std::size_t bytes, unsigned copies);
+  std::atomic<std::uint64_t>& weights_held(unsigned number) const;
+  std::atomic<std::uint64_t>& slots_held(unsigned number) const;
 
   std::vector<ShardPiece> pieces_;
   ChangeStamps changes_;
@@ -126,7 +138,7 @@ class ShardMemory {
   std::size_t slot_count_;
   bool has_mean_square_;
   std::size_t vector_count_;
-  std::size_t cells_ = 0, versions_ = 0, changes_at_ = 0;  // bytes
+  std::size_t cells_ = 0, versions_ = 0, held_ = 0, changes_at_ = 0;  // bytes
   Pool weights_, slots_, sums_, states_, vectors_;
   std::size_t bytes_ = 0;
   std::byte* memory_ = nullptr;

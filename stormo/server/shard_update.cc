@@ -10,11 +10,11 @@ namespace {
 
 constexpr std::int64_t kBlock = 8192;  // elements
 
-/// Elements [begin, begin + kBlock) of a piece, as a range of its own. `from`: arrays that are read
-/// in the place of `arrays`; null: none.
+/// Elements [begin, end) of a piece, at most kBlock, as a range of its own. `from`: arrays that are
+/// read in the place of `arrays`; null: none.
 struct Block {
   Block(const ShardPiece& piece, const PieceArrays& arrays,
-        std::span<const optim::GradientTerm> gradient, std::int64_t begin,
+        std::span<const optim::GradientTerm> gradient, std::int64_t begin, std::int64_t end,
         const PieceArrays* from = nullptr)
       : offset(static_cast<std::size_t>(begin) * size_of(piece.dtype)) {
     const auto at = [this](auto* p) { return p == nullptr ? nullptr : p + offset; };
@@ -22,7 +22,7 @@ struct Block {
       terms[count++] = {.data = at(static_cast<const std::byte*>(term.data)), .scale = term.scale};
     }
     range = {.begin = 0,
-             .end = std::min(kBlock, piece.elements() - begin),
+             .end = end - begin,
              .dtype = piece.dtype,
              .weights = at(arrays.weights),
              .gradients = std::span(terms).first(count),
@@ -40,6 +40,21 @@ struct Block {
   std::size_t count = 0;
   optim::UpdateRange range;
 };
+
+/// Calls body(begin, end) for each block of each range.
+template <class Body>
+void for_each_block(std::span<const ChangedRange> ranges, const Body& body) {
+  for (const ChangedRange& range : ranges) {
+    for (std::int64_t begin = range.begin; begin < range.end; begin += kBlock) {
+      body(begin, std::min(begin + kBlock, range.end));
+    }
+  }
+}
+template <class Body>
+void for_each_block(const ShardPiece& piece, const Body& body) {
+  const ChangedRange whole{.begin = 0, .end = piece.elements()};
+  for_each_block(std::span(&whole, 1), body);
+}
 
 // See protocol::DelayCompensation. `mean_square`: of the piece; null unless it is adaptive.
 template <class T>
@@ -82,16 +97,16 @@ void exchange_range(std::int64_t begin, std::int64_t end, double alpha, const st
 }  // namespace
 
 void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
-                  const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
-                  const Progress& progress) {
+                  const PieceGradient& gradient, std::span<const ChangedRange> ranges,
+                  const PieceArrays& from, PieceArrays& to, const Progress& progress) {
   alignas(64) std::array<double, kBlock> compensated;
   const bool has_gradient = !gradient.terms.empty();
   const bool has_norms = has_gradient && optim::needs_norms(options.kind);
   to.updates = from.updates + (has_gradient ? 1 : 0);
   step.number = to.updates;
   optim::SquareSums whole;
-  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
-    Block block(piece, to, gradient.terms, begin, &from);
+  for_each_block(ranges, [&](std::int64_t begin, std::int64_t end) {
+    Block block(piece, to, gradient.terms, begin, end, &from);
     const auto copy = [&](const std::byte* source, std::byte* target) {
       if (source != nullptr)
         std::memcpy(target + block.offset, source + block.offset, block.bytes());
@@ -115,13 +130,13 @@ void update_piece(const optim::Options& options, optim::UpdateStep step, const S
       optim::update(options, step, block.range);
     }
     progress();
-  }
+  });
   if (!has_norms) return;
   step.trust_ratio = optim::trust_ratio(options, whole);
-  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
-    optim::update(options, step, Block(piece, to, gradient.terms, begin, &from).range);
+  for_each_block(ranges, [&](std::int64_t begin, std::int64_t end) {
+    optim::update(options, step, Block(piece, to, gradient.terms, begin, end, &from).range);
     progress();
-  }
+  });
 }
 
 void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
@@ -129,27 +144,28 @@ void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
                     const Progress& progress) {
   const auto range =
       piece.dtype == DType::kFloat32 ? exchange_range<float> : exchange_range<double>;
-  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
-    range(begin, std::min(begin + kBlock, piece.elements()), alpha, own, from, to, moved);
+  for_each_block(piece, [&](std::int64_t begin, std::int64_t end) {
+    range(begin, end, alpha, own, from, to, moved);
     progress();
-  }
+  });
 }
 
-void clear_piece(const ShardPiece& piece, std::byte* to, const Progress& progress) {
-  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
-    const Block block(piece, {.weights = to}, {}, begin);
+void clear_piece(const ShardPiece& piece, std::span<const ChangedRange> ranges, std::byte* to,
+                 const Progress& progress) {
+  for_each_block(ranges, [&](std::int64_t begin, std::int64_t end) {
+    const Block block(piece, {.weights = to}, {}, begin, end);
     std::memset(block.range.weights, 0, block.bytes());
     progress();
-  }
+  });
 }
 
 void add_piece(const ShardPiece& piece, std::span<const optim::GradientTerm> terms, std::byte* to,
                const Progress& progress) {
-  for (std::int64_t begin = 0; begin < piece.elements(); begin += kBlock) {
-    const Block block(piece, {}, terms, begin);
+  for_each_block(piece, [&](std::int64_t begin, std::int64_t end) {
+    const Block block(piece, {}, terms, begin, end);
     (void)optim::sum_gradients(block.range, to + block.offset);
     progress();
-  }
+  });
 }
 
 }  // namespace stormo::server

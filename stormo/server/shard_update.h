@@ -9,6 +9,7 @@
 
 #include <stormo/optim/update.h>
 #include <stormo/protocol/server/policy.h>
+#include <stormo/server/change_stamps.h>
 #include <stormo/server/shard_layout.h>
 
 namespace stormo::server {
@@ -38,13 +39,13 @@ struct PieceGradient {
 /// Called after each block of memory.
 using Progress = std::function<void()>;
 
-/// to = weights, slots and mean square of `from` after one update; `from` stays as it is. Without
-/// terms `to` is a copy. Traffic per weight in float32: 12 bytes with SGD, and 8 for each slot. A
-/// rule that needs norms makes two passes, and takes the piece for a whole parameter, see
-/// check_norms().
+/// to = weights, slots and mean square of `from` after one update, in these ranges of the piece,
+/// and as it was elsewhere; `from` stays as it is. Without terms `to` is a copy. Traffic per weight
+/// in float32: 12 bytes with SGD, and 8 for each slot. A rule that needs norms makes two passes,
+/// and takes the piece for a whole parameter, see check_norms().
 void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
-                  const PieceGradient& gradient, const PieceArrays& from, PieceArrays& to,
-                  const Progress& progress);
+                  const PieceGradient& gradient, std::span<const ChangedRange> ranges,
+                  const PieceArrays& from, PieceArrays& to, const Progress& progress);
 
 /// Elastic averaging: with d = alpha (own - from), to = from + d and moved = own - d. `own` and
 /// `from` stay as they are. Traffic per weight in float32: 16 bytes.
@@ -52,8 +53,9 @@ void exchange_piece(const ShardPiece& piece, double alpha, const std::byte* own,
                     const std::byte* from, std::byte* to, std::byte* moved,
                     const Progress& progress);
 
-/// to = 0.
-void clear_piece(const ShardPiece& piece, std::byte* to, const Progress& progress);
+/// to = 0 in these ranges of the piece.
+void clear_piece(const ShardPiece& piece, std::span<const ChangedRange> ranges, std::byte* to,
+                 const Progress& progress);
 
 /// to = the sum of 1 to kMaxTerms terms.
 void add_piece(const ShardPiece& piece, std::span<const optim::GradientTerm> terms, std::byte* to,

@@ -22,6 +22,10 @@ bool updates(const PushDecision& decision) {
   return decision.action == PushAction::kUpdate || decision.action == PushAction::kAddAndUpdate;
 }
 
+ChangedRange whole_piece(std::span<const ShardPiece> pieces, std::size_t piece) {
+  return {.piece = piece, .begin = 0, .end = pieces[piece].elements()};
+}
+
 }  // namespace
 
 SharedShard::SharedShard(std::vector<ShardPiece> pieces, ShardOptions options, int worker,
@@ -174,6 +178,7 @@ bool SharedShard::commit(Lease& lease) {
   std::uint64_t expected = lease.from.pack();
   const bool done = memory_.header().commit.compare_exchange_strong(expected, lease.to.pack(),
                                                                     std::memory_order_seq_cst);
+  if (done) memory_.note_held(lease.from, lease.to, lease.state.version);
   release(lease);
   return done;
 }
@@ -285,7 +290,8 @@ void SharedShard::write(const Lease& lease, const PushedGradient& gradient,
   if (updates(decision)) return update_all(lease, gradient, decision);
   const double scale = gradient.weight * gradient.gradient_scale * decision.gradient_factor;
   for (std::size_t i = 0; i < pieces().size(); ++i) {
-    write_sum(lease, gradient, i, lease.state.pending > 0, scale);
+    const ChangedRange whole = whole_piece(pieces(), i);
+    write_sum(lease, gradient, i, std::span(&whole, 1), lease.state.pending > 0, scale);
   }
 }
 
@@ -313,8 +319,16 @@ void SharedShard::note_all_changed(const Lease& lease) const {
   }
 }
 
+std::vector<ChangedRange> SharedShard::start_writing(const Lease& lease, bool only_changes) const {
+  const std::uint64_t held = memory_.forget_held(lease.to);
+  if (only_changes && held != ShardMemory::kUnknown) return memory_.changes().since(held);
+  std::vector<ChangedRange> all;
+  for (std::size_t i = 0; i < pieces().size(); ++i) all.push_back(whole_piece(pieces(), i));
+  return all;
+}
+
 void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
-                            bool has_before, double scale) {
+                            std::span<const ChangedRange> ranges, bool has_before, double scale) {
   std::array<optim::GradientTerm, kMaxTerms> terms;
   std::size_t count = 0;
   if (has_before && memory_.has_sum(lease.from.sums, piece)) {
@@ -330,7 +344,7 @@ void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, 
   if (count > 0) {
     add_piece(pieces()[piece], std::span(terms).first(count), to, progress());
   } else if (has_rows) {
-    clear_piece(pieces()[piece], to, progress());
+    clear_piece(pieces()[piece], ranges, to, progress());
   }
   if (has_rows) add_rows(pieces()[piece], rows, scale, to, progress());
 }
@@ -344,7 +358,11 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   const std::uint32_t pin = memory_.cell(worker_).pin.load(std::memory_order_relaxed);
   const protocol::DelayCompensation delay =
       pin == 0 ? protocol::DelayCompensation{} : options_.policy->delay_compensation();
+  // nothing else changes than what was noted, but for a mean square, which decays everywhere
+  const bool only_changes = !averages && !has_mean_square();
+  const std::vector<ChangedRange> all = start_writing(lease, only_changes);
   for (std::size_t i = 0; i < pieces().size(); ++i) {
+    const std::span ranges(std::ranges::equal_range(all, i, {}, &ChangedRange::piece));
     std::array<optim::GradientTerm, kMaxTerms> terms;
     std::size_t count = 0;
     const bool has_pending = averages && lease.state.pending > 0;
@@ -353,7 +371,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
     };
     if (rows_of(gradient, i).row_length > 0) {
       // added up in a copy of the sums that nobody uses
-      write_sum(lease, gradient, i, has_pending, scale_of(averages ? gradient.weight : 1));
+      write_sum(lease, gradient, i, ranges, has_pending, scale_of(averages ? gradient.weight : 1));
       terms[count++] = {.data = memory_.sum(lease.to.sums, i), .scale = averages ? share(1) : 1};
     } else {
       if (has_pending && memory_.has_sum(lease.from.sums, i)) {
@@ -368,7 +386,7 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
                                  .pulled = pin == 0 ? nullptr : memory_.weights(pin - 1, i)};
     PieceArrays to = memory_.arrays(lease.to, i);
     update_piece(options_.optimizer, {.lr = gradient.lr * decision.rate_factor}, pieces()[i],
-                 of_piece, memory_.arrays(lease.from, i), to, progress());
+                 of_piece, ranges, memory_.arrays(lease.from, i), to, progress());
     memory_.set_updates(lease.to.slots, i, to.updates);
   }
 }

@@ -42,8 +42,9 @@ struct ShardWait {
 /// - a read copies nothing: the worker uses the current version in place, and keeps it (pins it)
 ///   until its next read;
 /// - a worker that dies or is stopped at any moment leaves no half-made update, and others go on;
-/// - at most one push is made at a time; its duration is that of a pass over the shard, also with a
-///   gradient in rows, which is one of zeros elsewhere: compare InPlaceShard.
+/// - at most one push is made at a time; its duration is that of a pass over the shard. A push of
+///   rows that is an update by itself writes what has changed since the copy was current, and the
+///   rows, where optim::leaves_rest_alone(). Compare InPlaceShard.
 ///
 /// Not thread-safe.
 class SharedShard final : public HostShard {
@@ -128,11 +129,15 @@ class SharedShard final : public HostShard {
   /// Writes the arrays of the next version as `decision` says.
   void write(const Lease& lease, const PushedGradient& gradient,
              const protocol::PushDecision& decision);
-  /// A new sum of a piece: what `lease.from` has, if it counts, and scale * gradient.
+  /// A new sum of a piece: what `lease.from` has, if it counts, and scale * gradient. At least in
+  /// these ranges.
   void write_sum(const Lease& lease, const PushedGradient& gradient, std::size_t piece,
-                 bool has_before, double scale);
+                 std::span<const ChangedRange> ranges, bool has_before, double scale);
   void note_changes(const Lease& lease, const PushedGradient& gradient) const;
   void note_all_changed(const Lease& lease) const;
+  /// Before the copies of weights and slots are written: what is to be written, in order. All; or
+  /// with `only_changes`, where they hold an earlier version, what has changed since, or is noted.
+  std::vector<ChangedRange> start_writing(const Lease& lease, bool only_changes) const;
   void update_all(const Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
   // see shard_vectors.cc

@@ -16,6 +16,8 @@
 #include <stormo/server/shared_shard.h>
 #include <stormo/transport/memory/memory_file.h>
 
+#include "row_classes.h"
+
 namespace stormo::server {
 namespace {
 
@@ -25,18 +27,19 @@ using Kind = protocol::PolicyOptions::Kind;
 constexpr std::int64_t kElements = 100'000;
 constexpr int kWorkers = 4;
 
+/// What workers do: push gradients, push rows, or exchange values of their own.
+enum class Work { kPush, kPushRows, kExchange };
+
 /// A shard in a memory file, which children of fork() share.
 class Job {
  public:
-  explicit Job(Kind policy)
-      : memory_(transport::MemoryFile::create("shard", std::uint64_t{1} << 27).take_or_throw()),
+  explicit Job(Kind policy, Work work = Work::kPush)
+      : work_(work),
+        memory_(transport::MemoryFile::create("shard", std::uint64_t{1} << 27).take_or_throw()),
         policy_(protocol::make_policy({.kind = policy, .n = 2, .backups = 1}, kWorkers)
                     .take_or_throw()),
         shard_(make(0)) {
     shard_->create(memory_.data());
-    for (std::int64_t i = 0; i < kElements; ++i) {
-      reinterpret_cast<double*>(shard_->values(0).weights)[i] = 0;
-    }
   }
   ~Job() {
     for (const pid_t pid : children_) ::kill(pid, SIGKILL);
@@ -46,11 +49,10 @@ class Job {
   SharedShard& shard() { return *shard_; }
   pid_t child(int worker) const { return children_[static_cast<std::size_t>(worker)]; }
 
-  /// Workers push gradients; or, with `exchange`, exchange values of their own.
-  void start_all(bool exchange = false, int count = kWorkers) {
+  void start_all(int count = kWorkers) {
     for (int w = 0; w < count; ++w) {
       const pid_t pid = ::fork();
-      if (pid == 0) exchange ? draw(w) : train(w);
+      if (pid == 0) work(w);
       children_.push_back(pid);
     }
   }
@@ -88,6 +90,11 @@ class Job {
         << "version " << version();
   }
 
+  void expect_whole_rows() {
+    EXPECT_TRUE(RowClasses::is_whole(shard_->values(0).weights, version()))
+        << "version " << version();
+  }
+
   std::uint64_t version() { return shard_->current_state().version; }
   /// Time until the version has grown by `updates`; at most 10 s.
   Duration time_of(std::uint64_t updates) {
@@ -102,12 +109,24 @@ class Job {
 
  private:
   std::unique_ptr<SharedShard> make(int worker) {
+    const bool has_rows = work_ == Work::kPushRows;
+    const std::vector<ShardPiece> elements = {
+        {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64}};
     return std::make_unique<SharedShard>(
-        std::vector<ShardPiece>{
-            {.parameter = 0, .begin = 0, .end = kElements, .dtype = DType::kFloat64}},
-        ShardOptions{.workers = kWorkers, .optimizer = {.momentum = 0.5}, .policy = policy_},
+        has_rows ? RowClasses::pieces() : elements,
+        ShardOptions{
+            .workers = kWorkers, .optimizer = {.momentum = has_rows ? 0 : 0.5}, .policy = policy_},
         worker,
         ShardWait{.policy = transport::wait_policy(kWorkers, 1), .patience = milliseconds(100)});
+  }
+
+  [[noreturn]] void work(int worker) {
+    switch (work_) {
+      case Work::kPush: train(worker);
+      case Work::kPushRows: train_rows(worker);
+      case Work::kExchange: draw(worker);
+    }
+    ::_exit(1);
   }
 
   // A worker process: reads and pushes until it is killed. Ends with 3 when it sees a torn version.
@@ -125,6 +144,20 @@ class Job {
     }
   }
 
+  // The same with rows of random classes.
+  [[noreturn]] void train_rows(int worker) {
+    const auto mine = make(worker);
+    mine->attach(memory_.data());
+    const RowClasses classes;
+    Rng rng(static_cast<std::uint64_t>(worker), "rows");
+    for (std::uint64_t sequence = 0;; ++sequence) {
+      const auto view = mine->read();
+      if (!view.ok()) ::_exit(1);
+      if (!RowClasses::is_whole(view->pieces[0], view->version)) ::_exit(3);
+      if (!classes.push(*mine, sequence, rng.below(RowClasses::kClasses)).ok()) ::_exit(2);
+    }
+  }
+
   // Exchanges until it is killed. Ends with 3 when its own values are torn.
   [[noreturn]] void draw(int worker) {
     const auto mine = make(worker);
@@ -139,6 +172,7 @@ class Job {
     }
   }
 
+  Work work_;
   transport::MemoryFile memory_;
   std::shared_ptr<const protocol::Policy> policy_;
   std::unique_ptr<SharedShard> shard_;
@@ -177,8 +211,8 @@ TEST_P(Faults, KilledWorkersLeaveNoHalfMadeUpdate) {
 
 TEST(ExchangeFaults, KilledWorkersLeaveTheCentreWhole) {
   for (std::uint64_t round = 0; round < 10; ++round) {
-    Job job(Kind::kAsync);
-    job.start_all(/*exchange=*/true);
+    Job job(Kind::kAsync, Work::kExchange);
+    job.start_all();
     Rng rng(round, "kills");
     for (const int w : {0, 2, 3}) {
       EXPECT_LT(job.time_of(3), std::chrono::seconds(2));
@@ -194,12 +228,32 @@ TEST(ExchangeFaults, KilledWorkersLeaveTheCentreWhole) {
 // Others would smooth out what is torn.
 TEST(ExchangeFaults, AWorkerThatIsAloneLeavesTheCentreWhole) {
   for (std::uint64_t round = 0; round < 60; ++round) {
-    Job job(Kind::kAsync);
-    job.start_all(/*exchange=*/true, /*count=*/1);
+    Job job(Kind::kAsync, Work::kExchange);
+    job.start_all(/*count=*/1);
     EXPECT_LT(job.time_of(2), std::chrono::seconds(2));
     spend(std::chrono::microseconds(Rng(round, "kills").below(1000)));
     job.kill(0);
     job.expect_whole_centre();
+  }
+}
+
+// Copies that they leave are used again, and only in parts.
+TEST(RowFaults, KilledAndStoppedWorkersLeaveWholeVersions) {
+  for (std::uint64_t round = 0; round < 8; ++round) {
+    Job job(Kind::kAsync, Work::kPushRows);
+    job.start_all();
+    Rng rng(round, "kills");
+    for (const int w : {0, 2, 3}) {
+      EXPECT_LT(job.time_of(20), std::chrono::seconds(2));
+      spend(std::chrono::microseconds(rng.below(1000)));
+      ::kill(job.child(1), SIGSTOP);
+      EXPECT_LT(job.time_of(5), std::chrono::seconds(2));
+      ::kill(job.child(1), SIGCONT);
+      job.kill(w);
+    }
+    EXPECT_LT(job.time_of(20), std::chrono::seconds(2));
+    job.kill(1);
+    job.expect_whole_rows();
   }
 }
 
