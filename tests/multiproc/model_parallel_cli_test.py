@@ -106,6 +106,14 @@ class ModelParallelTest(TrainTest):
             read, _ = self.run_of(*model, *way, "checkpoint.directory=cut", "--resume")
             self.assertEqual((read["weights_hash"], read["train_loss_steps"]), (saved["weights_hash"], 0))
 
+    def test_a_trace_shows_where_stages_wait(self):
+        run = (*GPT, "-n", "2", *PIPELINE, "eval_every=0")
+        self.lines(*run, "--trace", "run.json")
+        trace = json.loads((self.folder / "run.json").read_text())
+        waits = [(e["pid"], e["name"]) for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "wait"]
+        for rank in (0, 1):  # in each of the 8 steps for the gradient of the weight that both read
+            self.assertEqual(waits.count((rank, "sum_tied")), 8)
+
     # its batches are finished before a checkpoint, so a step after it is the same in both runs
     def test_an_asynchronous_pipeline_resumes_to_the_bit(self):
         for schedule in ("pipedream", "pipedream_2bw"):

@@ -1,6 +1,7 @@
 #include <stormo/train/store/model_parallel_store.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <set>
 #include <string>
@@ -261,21 +262,34 @@ Status ModelParallelStore::sum_over_stages(const Parameter& p, torch::Tensor& gr
   const int owner = p.stages.front();
   if (!is_own(p)) {
     STORMO_RETURN_IF_ERROR(link_->send(owner, key, gradient, like));
-    STORMO_RETURN_IF_ERROR(link_->expect(owner, key, like));
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor sum, link_->receive(owner, key));
+    STORMO_ASSIGN_OR_RETURN(const torch::Tensor sum, receive_tied(owner, key, like));
     gradient.copy_(sum);
     return {};
   }
   for (const int stage : p.stages) {
     if (stage == owner) continue;
-    STORMO_RETURN_IF_ERROR(link_->expect(stage, key, like));
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor term, link_->receive(stage, key));
+    STORMO_ASSIGN_OR_RETURN(const torch::Tensor term, receive_tied(stage, key, like));
     gradient.add_(term);
   }
   for (const int stage : p.stages) {
     if (stage != owner) STORMO_RETURN_IF_ERROR(link_->send(stage, key, gradient, like));
   }
   return {};
+}
+
+// Waits until the other stage has finished its backwards, as for what is moved between stages.
+Result<torch::Tensor> ModelParallelStore::receive_tied(int stage, StageLink::Key key,
+                                                       torch::IntArrayRef like) {
+  const TimePoint begun = std::chrono::steady_clock::now();
+  STORMO_RETURN_IF_ERROR(link_->expect(stage, key, like));
+  STORMO_ASSIGN_OR_RETURN(torch::Tensor tensor, link_->receive(stage, key));
+  if (sink() != nullptr) {
+    sink()->record({.lane = Lane::kWait,
+                    .name = to_string(plan::ActionKind::kSumTied),
+                    .start = begun,
+                    .end = std::chrono::steady_clock::now()});
+  }
+  return tensor;
 }
 
 // What several ranks have counts once.

@@ -99,6 +99,7 @@ class ModelParallelStore final : public ParameterStore {
   Status sum_tied(Parameter& p);
   /// `gradient` is this stage's term, and becomes the sum over the stages that have the parameter.
   Status sum_over_stages(const Parameter& p, torch::Tensor& gradient);
+  Result<torch::Tensor> receive_tied(int stage, StageLink::Key key, torch::IntArrayRef like);
   Status sum_whole(plan::Range range);
   void replicate(const plan::StepPlan& plan, const torch::nn::Module& module,
                  const OptimizerOptions& options, const ReductionOptions& how);
