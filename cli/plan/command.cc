@@ -64,10 +64,16 @@ void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
                   "Samples in a micro-batch of one rank; default: as the recipe\nsays, else 32")
         ->check(CLI::Range(1, 1'000'000));
   }
-  simulate
-      .add_option("--gflops", o.gflops,
-                  "What a rank computes a second, where nothing is measured; default: 50")
-      ->check(gflops_check());
+  auto* gflops =
+      simulate.add_option("--gflops", o.gflops,
+                          "What a rank computes a second, where nothing is measured; default: 50");
+  gflops->check(gflops_check());
+  auto* trace = simulate.add_option(
+      "--trace", o.trace,
+      "File from 'stormo train --trace', of a run of this plan: take the times\nof computations "
+      "from there, and say where its idle time comes from");
+  trace->excludes(gflops);
+  trace->excludes(simulate.get_option("--measured"));
   simulate.add_flag("--svg", o.svg, "A picture of the step's timeline for a browser");
 }
 
@@ -90,7 +96,8 @@ constexpr const char* kCostExamples =
 constexpr const char* kSimulateExamples =
     "  stormo plan simulate ring_all_reduce -n 8 --hosts 2 --bytes 64MiB\n"
     "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --measured\n"
-    "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --measured --svg > step.svg";
+    "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --measured --svg > step.svg\n"
+    "  stormo plan simulate recipes/gpt_pipeline.toml -n 2 --trace run.json";
 constexpr const char* kChooseExamples =
     "  stormo plan choose -n 4 --hosts 2 --bytes 64KiB\n"
     "  stormo plan choose -n 3 --cores 2 --bytes 4MiB    hosts with fewer cores than ranks";

@@ -55,6 +55,7 @@ Status check_flags(const PlanOptions& o, bool is_step) {
     look(o.samples != none.samples, "--samples");
     look(o.gflops != none.gflops, "--gflops");
     look(o.measured, "--measured");
+    look(!o.trace.empty(), "--trace");
   }
   if (idle.empty()) return {};
   return invalid_argument(fmt::format("'{}' is {}: leave out {}, which is for {}", o.plan,

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include <cli/plan/load.h>
 #include <cli/plan/output.h>
 #include <cli/plan/timeline.h>
+#include <cli/plan/trace_times.h>
 #include <stormo/analysis/step/step_cost.h>
 #include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_verify.h>
@@ -213,12 +216,13 @@ Result<analysis::ComputeTimes> compute_times_of(const PlanOptions& o, const Step
                           "--measured, or write flops= into the segments");
 }
 
-Result<analysis::StepSimulation> simulate(const PlanOptions& o, const StepInput& step, Estimate& e,
-                                          analysis::Timeline timeline) {
-  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, compute_times_of(o, step));
+using ComputeTime = std::function<double(Rank, const plan::Action&)>;
+
+Result<analysis::StepSimulation> simulate(const StepInput& step, Estimate& e,
+                                          const ComputeTime& compute, analysis::Timeline timeline) {
   return analysis::simulate(
       step.plan, step.ranks_per_host, step.sizes,
-      {.compute = analysis::compute_times(step.plan, times),
+      {.compute = compute,
        .collective = [&](const std::vector<int>& hosts,
                          const analysis::Collective& c) -> Result<double> {
          STORMO_ASSIGN_OR_RETURN(const Duration d, e.collectives.time(hosts, c));
@@ -232,7 +236,37 @@ Result<analysis::StepSimulation> simulate(const PlanOptions& o, const StepInput&
       timeline);
 }
 
-void print_simulation_json(const StepInput& step, const analysis::StepSimulation& s) {
+Result<analysis::StepSimulation> simulate(const PlanOptions& o, const StepInput& step, Estimate& e,
+                                          analysis::Timeline timeline) {
+  STORMO_ASSIGN_OR_RETURN(const analysis::ComputeTimes times, compute_times_of(o, step));
+  return simulate(step, e, analysis::compute_times(step.plan, times), timeline);
+}
+
+/// Means over the steps of a trace.
+struct Traced {
+  TracedStep mean;
+  std::size_t steps = 0;
+  double seconds = 0, idle_share = 0;  ///< of steps that are simulated, each with its own times
+};
+
+Result<Traced> traced(const StepInput& step, Estimate& e, const std::string& path) {
+  STORMO_ASSIGN_OR_RETURN(const std::vector<TracedStep> steps, traced_steps(path, step.plan));
+  Traced out{.mean = mean_of(steps), .steps = steps.size()};
+  double idle = 0;  // seconds
+  for (const TracedStep& t : steps) {
+    STORMO_ASSIGN_OR_RETURN(
+        const analysis::StepSimulation s,
+        simulate(step, e, compute_times(step.plan, t), analysis::Timeline::kDrop));
+    out.seconds += s.seconds;
+    idle += s.seconds * s.idle_share();
+  }
+  out.idle_share = idle / out.seconds;
+  out.seconds /= static_cast<double>(steps.size());
+  return out;
+}
+
+void print_simulation_json(const StepInput& step, const analysis::StepSimulation& s,
+                           const std::optional<Traced>& t) {
   for (const analysis::SimulatedAction& a : s.timeline) {
     print_json(json{{"event", "action"},
                     {"rank", a.rank},
@@ -242,14 +276,39 @@ void print_simulation_json(const StepInput& step, const analysis::StepSimulation
                     {"start_s", a.start},
                     {"end_s", a.end}});
   }
-  print_json(json{{"event", "end"},
-                  {"plan", step.plan.strategy},
-                  {"ranks", step.plan.mesh.size()},
-                  {"hosts", step.ranks_per_host.size()},
-                  {"measured", step.measured.has_value()},
-                  {"seconds", s.seconds},
-                  {"idle_share", s.idle_share()},
-                  {"finish_s", s.finish}});
+  json end{{"event", "end"},
+           {"plan", step.plan.strategy},
+           {"ranks", step.plan.mesh.size()},
+           {"hosts", step.ranks_per_host.size()},
+           {"measured", step.measured.has_value()},
+           {"seconds", s.seconds},
+           {"idle_share", s.idle_share()},
+           {"finish_s", s.finish}};
+  if (t) {
+    end["traced"] = {{"steps", t->steps},
+                     {"each_step_seconds", t->seconds},
+                     {"each_step_idle_share", t->idle_share},
+                     {"seconds", t->mean.seconds},
+                     {"idle_share", t->mean.idle_share()}};
+  }
+  print_json(end);
+}
+
+/// What each of them adds is idle time of another cause.
+void print_traced(const analysis::StepSimulation& s, const Traced& t) {
+  const auto share = [](double idle) { return fmt::format("{:.1f} %", 100 * idle); };
+  print_table({{"", "step", "compute nothing"},
+               {"simulated with mean times", time_text(s.seconds), share(s.idle_share())},
+               {"with the times of each step", time_text(t.seconds), share(t.idle_share)},
+               {"in the trace", time_text(t.mean.seconds), share(t.mean.idle_share())}},
+              false);
+}
+
+std::string origin_of_times(const PlanOptions& o, const StepInput& step,
+                            const std::optional<Traced>& t) {
+  if (t) return fmt::format("computations as in {} steps of {}", t->steps, o.trace);
+  if (step.measured) return "computations as measured here";
+  return fmt::format("computations at {} GFLOP/s a rank", gflops_of(o));
 }
 
 }  // namespace
@@ -320,21 +379,25 @@ Status step_cost(const PlanOptions& o, const StepInput& step) {
 Status simulate_step(const PlanOptions& o, const StepInput& step) {
   STORMO_ASSIGN_OR_RETURN(Estimate e, estimate(o, step));
   const auto timeline = o.json || o.svg ? analysis::Timeline::kKeep : analysis::Timeline::kDrop;
-  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s, simulate(o, step, e, timeline));
+  std::optional<Traced> t;
+  if (!o.trace.empty()) {
+    STORMO_ASSIGN_OR_RETURN(t, traced(step, e, o.trace));
+  }
+  STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation s,
+                          t ? simulate(step, e, compute_times(step.plan, t->mean), timeline)
+                            : simulate(o, step, e, timeline));
   if (o.svg) {
     STORMO_ASSIGN_OR_RETURN(const std::string picture, svg_timeline(step.plan, s));
     fmt::print("{}", picture);
     return {};
   }
   if (o.json) {
-    print_simulation_json(step, s);
+    print_simulation_json(step, s, t);
     return {};
   }
   print_line(heading(step));
   fmt::print("a step takes {}; ranks compute nothing in {:.1f} % of it ({})\n",
-             time_text(s.seconds), 100 * s.idle_share(),
-             step.measured ? "computations as measured here"
-                           : fmt::format("computations at {} GFLOP/s a rank", gflops_of(o)));
+             time_text(s.seconds), 100 * s.idle_share(), origin_of_times(o, step, t));
   Rows rows{{"rank", "computes", "done after"}};
   for (std::size_t r = 0; r < std::min(s.finish.size(), kShownRanks); ++r) {
     rows.push_back({fmt::to_string(r), time_text(s.compute[r]), time_text(s.finish[r])});
@@ -343,6 +406,7 @@ Status simulate_step(const PlanOptions& o, const StepInput& step) {
   if (s.finish.size() > kShownRanks) {
     fmt::print("... --json has all {} ranks\n", s.finish.size());
   }
+  if (t) print_traced(s, *t);
   return {};
 }
 

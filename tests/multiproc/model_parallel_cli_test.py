@@ -113,6 +113,13 @@ class ModelParallelTest(TrainTest):
         waits = [(e["pid"], e["name"]) for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "wait"]
         for rank in (0, 1):  # in each of the 8 steps for the gradient of the weight that both read
             self.assertEqual(waits.count((rank, "sum_tied")), 8)
+        played = self.stormo("plan", "simulate", *run, "--trace", "run.json", "--json")
+        self.assertEqual(played.returncode, 0, played.stderr)
+        end = json.loads(played.stdout.splitlines()[-1])
+        self.assertEqual(end["traced"]["steps"], 5)  # not the first two, and the last one evaluates
+        # a run also waits for what hands tensors over
+        self.assertLess(0, end["traced"]["each_step_seconds"])
+        self.assertLess(end["traced"]["each_step_seconds"], 1.02 * end["traced"]["seconds"])
 
     # its batches are finished before a checkpoint, so a step after it is the same in both runs
     def test_an_asynchronous_pipeline_resumes_to_the_bit(self):

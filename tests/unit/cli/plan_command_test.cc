@@ -398,6 +398,9 @@ TEST(PlanCommand, RefusesFlagsThatWouldChangeNothing) {
       "stormo plan: 'ring_all_reduce' is a collective: leave out --samples, --gflops, which is "
       "for training steps\n");
   EXPECT_EQ(run({"cost", "ring_all_reduce", "--measured"}).exit_code, kExitUsage);
+  EXPECT_THAT(run({"simulate", "ring_all_reduce", "--trace", "t"}).err,
+              HasSubstr("is a collective: leave out --trace"));
+  EXPECT_EQ(run({"simulate", "mirrored", "--trace", "t", "--measured"}).exit_code, kExitUsage);
   const Outcome step = run({"cost", "mirrored", "--root", "1", "--pieces", "2", "--bytes", "2KiB"});
   EXPECT_EQ(step.exit_code, kExitUsage);
   EXPECT_THAT(step.err,
