@@ -39,19 +39,19 @@ class SparseWorker {
   HostShard& shard() { return *shard_; }
 
   /// Reads, computes the gradient of the next sample, and pushes it, under `lock` if there is one.
-  /// `dense`: what is pushed instead of rows, kFeatures zeros; or null.
-  Status step(std::mutex* lock, std::vector<float>* dense) {
+  Status step(std::mutex* lock) {
     STORMO_ASSIGN_OR_RETURN(const Shard::View view, shard_->read());
     const SparseSamples::Sample sample = samples_.sample(next_++ % samples_.size());
     const float error = probability(view, sample) - sample.label;
     std::array<float, kNonZeros> gradient;
     for (std::size_t i = 0; i < kNonZeros; ++i) gradient[i] = error * sample.values[i];
-    if (dense != nullptr) return push_dense(sample, gradient, *dense);
     const server::GradientRows rows{
         .indices = sample.features, .row_length = 1, .values = gradient.data()};
     const std::unique_lock held =
         lock == nullptr ? std::unique_lock<std::mutex>() : std::unique_lock(*lock);
-    return push({.pieces = {}, .rows = {&rows, 1}, .lr = kRate});
+    const server::PushedGradient push{
+        .pieces = {}, .rows = {&rows, 1}, .lr = kRate, .sequence = sequence_++};
+    return shard_->push(push).status();
   }
 
   /// Mean log loss of its samples. Weights of zero give log 2.
@@ -76,21 +76,6 @@ class SparseWorker {
       sum += sample.values[i] * weight.load(std::memory_order_relaxed);
     }
     return 1 / (1 + std::exp(-sum));
-  }
-
-  Status push_dense(const SparseSamples::Sample& sample,
-                    const std::array<float, kNonZeros>& gradient, std::vector<float>& dense) {
-    const auto index = [&](std::size_t i) { return static_cast<std::size_t>(sample.features[i]); };
-    for (std::size_t i = 0; i < kNonZeros; ++i) dense[index(i)] = gradient[i];
-    const void* const piece = dense.data();
-    const Status status = push({.pieces = {&piece, 1}, .lr = kRate});
-    for (std::size_t i = 0; i < kNonZeros; ++i) dense[index(i)] = 0;
-    return status;
-  }
-
-  Status push(server::PushedGradient gradient) {
-    gradient.sequence = sequence_++;
-    return shard_->push(gradient).status();
   }
 
   std::unique_ptr<HostShard> shard_;
@@ -187,7 +172,6 @@ Result<SparseFigures> measure_sparse(const BenchServersOptions& options, int wor
                                 pieces, shard, w, server::ShardWait{.policy = wait});
                           }));
   std::mutex lock;
-  std::vector<std::vector<float>> dense(samples.size(), std::vector<float>(kFeatures));
   SparseFigures figures;
   for (int round = 0; round < options.rounds; ++round) {
     const auto measure = [&](std::vector<double>& into, int count, const auto& step) {
@@ -195,17 +179,18 @@ Result<SparseFigures> measure_sparse(const BenchServersOptions& options, int wor
       if (rate.ok()) into.push_back(*rate);
       return rate.status();
     };
-    const auto free = [&](std::size_t w) { return in_place.workers[w].step(nullptr, nullptr); };
+    const auto free = [&](std::size_t w) { return in_place.workers[w].step(nullptr); };
     STORMO_RETURN_IF_ERROR(measure(figures.alone, 1, free));
     STORMO_RETURN_IF_ERROR(measure(figures.in_place, workers, free));
-    STORMO_RETURN_IF_ERROR(measure(figures.mutex, workers, [&](std::size_t w) {
-      return in_place.workers[w].step(&lock, nullptr);
-    }));
+    STORMO_RETURN_IF_ERROR(measure(figures.mutex, workers,
+                                   [&](std::size_t w) { return in_place.workers[w].step(&lock); }));
     STORMO_RETURN_IF_ERROR(measure(figures.versions, workers, [&](std::size_t w) {
-      return versions.workers[w].step(nullptr, &dense[w]);
+      return versions.workers[w].step(nullptr);
     }));
   }
-  STORMO_ASSIGN_OR_RETURN(figures.verified, has_learned(in_place));
+  STORMO_ASSIGN_OR_RETURN(const bool in_place_learned, has_learned(in_place));
+  STORMO_ASSIGN_OR_RETURN(const bool versions_learned, has_learned(versions));
+  figures.verified = in_place_learned && versions_learned;
   return figures;
 }
 
