@@ -20,11 +20,11 @@ LIMIT = 430 << 20
 # 25 million parameters: 400 MiB with gradients and two moments
 GPT = ("gpt.toml", "model.layers=8", "model.heads=8", "model.width=512", "steps=2", "train.global_batch=4",
        "sample.length=0")
-# 826 MiB of parameters; a quarter of them, its gradients and a segment fit into LARGE_LIMIT
-LARGE = ("mlp.toml", "model.sizes=[784" + 24 * ", 3000" + ", 10]", "steps=1", "optimizer.momentum=0",
+# 471 MiB of parameters; a quarter of them, its gradients and a segment fit into LARGE_LIMIT
+LARGE = ("mlp.toml", "model.sizes=[784" + 24 * ", 2300" + ", 10]", "steps=1", "optimizer.momentum=0",
          "train.global_batch=8")
-LARGE_BYTES = 4 * (784 * 3000 + 23 * 3000 * 3000 + 30000)
-LARGE_LIMIT = 760 << 20
+LARGE_BYTES = 4 * (784 * 2300 + 23 * 2300 * 2300 + 23000)
+LARGE_LIMIT = 450 << 20
 # a step of one rank keeps 550 MiB of activations
 LONG = ("gpt.toml", "model.layers=4", "model.heads=4", "model.width=128", "model.context=2048", "steps=2",
         "train.global_batch=8", "sample.length=0")
