@@ -22,10 +22,11 @@ HWY_BEFORE_NAMESPACE();
 namespace stormo::optim::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Whether prepare() has used the gradient already, and advanced the slots with it.
 template <class Rule>
-inline constexpr bool kReadsGradient = true;
+inline constexpr bool kIsPrepared = false;
 template <class T>
-inline constexpr bool kReadsGradient<Lamb<T>> = false;
+inline constexpr bool kIsPrepared<Lamb<T>> = true;
 
 /// Weights to read.
 template <class T>
@@ -42,7 +43,7 @@ struct UpdateStrip {
         out(to),
         old_weights(weights_of<T>(range)) {
     for (std::size_t s = 0; s < Rule::kSlots; ++s) {
-      const bool elsewhere = kReadsGradient<Rule> && range.old_slots[s] != nullptr;
+      const bool elsewhere = !kIsPrepared<Rule> && range.old_slots[s] != nullptr;
       old_slots[s] = static_cast<const T*>(elsewhere ? range.old_slots[s] : range.slots[s]);
     }
   }
@@ -59,7 +60,7 @@ struct UpdateStrip {
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
     if constexpr (kVectors > 1) prefetch(begin, kVectors * hn::Lanes(d));
     hn::Vec<D> sum[kVectors];
-    if constexpr (kReadsGradient<Rule>) {
+    if constexpr (!kIsPrepared<Rule>) {
       load_sum<kVectors>(d, piece, begin, sum);
     } else {
       for (auto& v : sum) v = hn::Zero(d);
@@ -85,7 +86,7 @@ struct UpdateStrip {
     for (std::size_t s = 0; s < Rule::kSlots; ++s) {
       fetch_ahead(old_slots[s], begin, count, sizeof(T));
     }
-    if constexpr (kReadsGradient<Rule>) {
+    if constexpr (!kIsPrepared<Rule>) {
       const std::size_t size = piece.gradient_dtype == piece.dtype ? sizeof(T) : 2;
       for (const GradientTerm& g : piece.gradients) fetch_ahead(g.data, begin, count, size);
     }

@@ -52,7 +52,7 @@ Result<Shard::Pushed> SharedShard::exchange(std::span<void* const> own, double a
 
 void SharedShard::move_all(const Lease& lease, std::span<void* const> own, double alpha) {
   note_all_changed(lease);
-  (void)start_writing(lease, /*only_changes=*/false);
+  (void)memory_.forget_held(lease.to);
   std::size_t bytes = 0;
   for (const ShardPiece& piece : pieces()) bytes += piece.bytes();
   moved_.resize(bytes);

@@ -8,7 +8,7 @@
 namespace stormo::server {
 namespace {
 
-constexpr std::int64_t kBlock = 8192;  // elements
+constexpr std::int64_t kBlock = 8192;  // elements between two calls of Progress
 
 /// Elements [begin, end) of a piece, at most kBlock, as a range of its own. `from`: arrays that are
 /// read in the place of `arrays`; null: none.

@@ -102,7 +102,7 @@ Status SharedShard::set_weights(const optim::VectorStep& step) {
                  {.action = protocol::PushAction::kAddAndUpdate});
     } else {
       note_all_changed(lease);
-      (void)start_writing(lease, /*only_changes=*/false);
+      (void)memory_.forget_held(lease.to);
       const View weights = view_of(lease.from);
       for (std::size_t i = 0; i < pieces().size(); ++i) {
         combine(weights, step, i, memory_.weights(lease.to.weights, i));
