@@ -6,11 +6,10 @@ Usage: several_hosts_test.py PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import os
 import subprocess
-import unittest
 
-from train_cli import REPOSITORY, STORMO, TrainTest, main
+from hosts_cli import HostsTest
+from train_cli import STORMO, main
 
-HOSTS = REPOSITORY / "tools/hosts"
 BENCH = (STORMO, "bench", "all_reduce", "--bytes", "8", "--time", "1ms", "--json")
 
 
@@ -26,29 +25,7 @@ def launched_by_slurm(rank, run):
             "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_NAME": run}
 
 
-class SeveralHosts(TrainTest):
-    @classmethod
-    def setUpClass(cls):
-        if os.geteuid() != 0:
-            raise unittest.SkipTest("root: network namespaces need root")
-        cls.name = f"s{os.getpid() % 1000000}"
-        up = subprocess.run([HOSTS, "up", "2", "--name", cls.name], capture_output=True, text=True)
-        if up.returncode != 0:
-            raise unittest.SkipTest(f"root: cannot make network namespaces: {up.stderr}")
-        cls.addClassCleanup(subprocess.run, [HOSTS, "down", "--name", cls.name], check=True)
-
-    def setUp(self):
-        super().setUp()
-        self.shared, self.private = self.folder / "shared", self.folder / "private"
-        self.shared.mkdir()
-        self.private.mkdir()
-        # a host has a disk of its own: what is below private/ there, the others do not see
-        self.on_host = self.folder / "on_host"
-        self.on_host.write_text(
-            f'#!/bin/sh\nhost=$1\nshift\nexec {HOSTS} exec "$host" unshare -m sh -c '
-            f'\'mount -t tmpfs none {self.private} && cd {self.folder} && exec "$@"\' sh "$@"\n')
-        self.on_host.chmod(0o755)
-
+class SeveralHosts(HostsTest):
     def by(self, launcher, **more):
         """A rank on each host, started as `launcher` does; their exit codes and what both said."""
         ranks = []
@@ -90,9 +67,7 @@ class SeveralHosts(TrainTest):
         self.assertEqual((self.shared / "job").read_text(), "of another job\n")
 
     def train(self, directory, *more):
-        return self.stormo("train", "mlp.toml", "-H", f"{self.name}-1:1,{self.name}-2:1", "--interface",
-                           f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", "--json",
-                           f"checkpoint.directory={directory}", *more)
+        return self.on_two_hosts("mlp.toml", f"checkpoint.directory={directory}", *more)
 
     def test_training_needs_no_file_system_in_common_unless_state_is_sharded(self):
         done = self.train(self.private / "run")

@@ -1,0 +1,48 @@
+"""Two hosts, which are network namespaces, for tests of the built program.
+
+Usage of each: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import os
+import subprocess
+import unittest
+
+from train_cli import REPOSITORY, TrainTest
+
+HOSTS = REPOSITORY / "tools/hosts"
+
+
+class HostsTest(TrainTest):
+    @classmethod
+    def setUpClass(cls):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("root: network namespaces need root")
+        cls.name = f"s{os.getpid() % 1000000}"
+        up = subprocess.run([HOSTS, "up", "2", "--name", cls.name], capture_output=True, text=True)
+        if up.returncode != 0:
+            raise unittest.SkipTest(f"root: cannot make network namespaces: {up.stderr}")
+        cls.addClassCleanup(subprocess.run, [HOSTS, "down", "--name", cls.name], check=True)
+
+    def setUp(self):
+        super().setUp()
+        self.shared, self.private = self.folder / "shared", self.folder / "private"
+        self.shared.mkdir()
+        self.private.mkdir()
+        # a host has a disk of its own: what is below private/ there, the others do not see
+        self.on_host = self.folder / "on_host"
+        self.on_host.write_text(
+            f'#!/bin/sh\nhost=$1\nshift\nexec {HOSTS} exec "$host" unshare -m sh -c '
+            f'\'mount -t tmpfs none {self.private} && cd {self.folder} && exec "$@"\' sh "$@"\n')
+        self.on_host.chmod(0o755)
+
+    def on_two_hosts(self, recipe, *more, ranks=1):
+        """So many ranks on each host train."""
+        return self.stormo("train", recipe, "-H", f"{self.name}-1:{ranks},{self.name}-2:{ranks}", "--interface",
+                           f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", "--json", *more)
+
+    def bytes_at_second_host(self):
+        """What its interface has received and sent, as the kernel counts it."""
+        counters = subprocess.run(
+            [HOSTS, "exec", f"{self.name}-2", "sh", "-c", "cat /sys/class/net/eth0/statistics/[rt]x_bytes"],
+            capture_output=True, text=True, check=True)
+        return sum(map(int, counters.stdout.split()))

@@ -1,0 +1,101 @@
+"""Every way to cut a training on two hosts, which are network namespaces: it trains as one process does, and what it
+says that it sent has crossed the network.
+
+Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
+"""
+
+import json
+import random
+
+from hosts_cli import HostsTest
+from train_cli import main
+
+# losses are compared to 9 digits: sums of other orders
+GPT = ("gpt.toml", "model.layers=3", "steps=6", "train.clip_norm=1", "precision=float64")
+MLP = ("mlp.toml", "precision=float64")
+CNN = (*MLP, "model.kind=cnn")
+COLUMNS = ("columns.toml",)
+WAYS = {
+    "pipeline": (GPT, ("strategy.pipeline=2", "train.micro_batches=2")),
+    "zero_bubble": (GPT, ("strategy.pipeline=2", "train.micro_batches=2", "strategy.schedule=zero_bubble")),
+    "tensor": (GPT, ("strategy.tensor=2",)),
+    "context": (GPT, ("strategy.context=2",)),
+    "spatial": (CNN, ("strategy.spatial=2,1",)),
+    "vertical": (COLUMNS, ("strategy.kind=vertical", "strategy.labels=1")),
+    "averaging": (MLP, ("strategy.kind=parameter_averaging", "strategy.period=1")),
+    "servers": (MLP, ("strategy.kind=parameter_server", "strategy.policy=sync", "strategy.server_processes=2")),
+}
+TABLE = """schema_version = 1
+name = "columns"
+precision = "float64"
+[model]
+kind = "mlp"
+sizes = [4, 6, 2]
+[data]
+kind = "csv"
+path = "."
+train = "table.csv"
+label = "kind"
+[train]
+steps = 6
+global_batch = 8
+log_every = 1
+"""
+
+
+class TwoHosts(HostsTest):
+    def setUp(self):
+        super().setUp()
+        numbers = random.Random(3)
+        rows = [[numbers.gauss(0, 1) for _ in range(4)] for _ in range(24)]
+        (self.folder / "table.csv").write_text(
+            "a,b,c,d,kind\n" + "".join(f"{','.join(map(str, row))},{int(sum(row) > 0)}\n" for row in rows))
+        (self.folder / "columns.toml").write_text(TABLE)
+
+    def records(self, done, kinds=("step", "eval")):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        records = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual(records[-1]["event"], "end")
+        return records[-1], [r["loss"] for r in records if r["event"] in kinds]
+
+    def run_over_the_network(self, recipe, *way):
+        """The last record and the losses of a run on two hosts. The kernel has counted at least the bytes that the run
+        says it has sent."""
+        before = self.bytes_at_second_host()
+        servers = "strategy.server_processes=2" in way  # a worker and a server on each host
+        done = self.on_two_hosts(*recipe, *way, "checkpoint.directory=", ranks=2 if servers else 1)
+        # each worker of servers tells its own loss
+        end, losses = self.records(done, ("eval",) if servers else ("step", "eval"))
+        crossed = self.bytes_at_second_host() - before
+        self.assertEqual(end["ranks"], 2)
+        if servers:
+            # the parameters in each pull of the worker that is not with the servers, its gradients in each push
+            sent = min(sum(s["bytes"] * (s["pulls"][w] + s["pushes"][w]) for s in end["servers"]) for w in (0, 1))
+        else:
+            sent = 2 * min(end["bytes_sent_per_rank"])
+        self.assertGreater(sent, 0)
+        self.assertGreaterEqual(crossed, sent)
+        return end, losses
+
+    def test_every_way_trains_as_one_process(self):
+        alone = {}
+        for name, (recipe, way) in WAYS.items():
+            with self.subTest(way=name):
+                if recipe not in alone:
+                    _, alone[recipe] = self.records(
+                        self.stormo("train", *recipe, "-n", "1", "--json", "checkpoint.directory="))
+                _, losses = self.run_over_the_network(recipe, *way)
+                self.assertGreater(len(losses), 0)
+                for mine, theirs in zip(losses, alone[recipe][-len(losses):], strict=True):
+                    self.assertAlmostEqual(mine, theirs, delta=1e-9 * abs(theirs))
+
+    def test_delayed_gradients_are_those_of_one_host(self):
+        """To the bit; what one process makes of these delays: tests/unit/train/pipedream_test.cc."""
+        way = (*GPT[:-2], "precision=float64", "strategy.pipeline=2", "strategy.schedule=ddg", "strategy.period=3")
+        beside, _ = self.records(self.stormo("train", *way, "-n", "2", "--json", "checkpoint.directory="))
+        end, _ = self.run_over_the_network(way[:1], *way[1:])
+        self.assertEqual(end["weights_hash"], beside["weights_hash"])
+
+
+if __name__ == "__main__":
+    main()
