@@ -2,8 +2,11 @@
 
 import collections
 import json
+import os
+import pathlib
+import signal
 
-from train_cli import TrainTest, main
+from train_cli import TrainTest, main, ranks_of
 
 SERVERS = "strategy.kind=parameter_server"
 AVERAGING = "strategy.kind=parameter_averaging"
@@ -16,7 +19,7 @@ class AsyncTest(TrainTest):
         self.assertEqual(end["event"], "end")
         return end
 
-    def test_three_workers_without_waiting(self):
+    def test_three_workers_do_their_steps(self):
         end = self.end_of("-n", "3", SERVERS)
         self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
         self.assertEqual(len(end["staleness"]), 3)
@@ -25,6 +28,21 @@ class AsyncTest(TrainTest):
             self.assertEqual(worker["gradients"], 24 * 3, "each step at each of three servers")
         done = self.stormo("train", "mlp.toml", "-n", "2", SERVERS, "--overwrite")
         self.assertRegex(done.stderr, r"staleness +mean \d\.\d\d, max \d+ \(worker 0: ")
+
+    def test_nobody_waits_for_a_worker_that_is_stopped(self):
+        """With a policy that waits, the run does not get there."""
+        run = self.start("mlp.toml", "--json", "-n", "3", SERVERS, "strategy.policy=async", "steps=1500",
+                         "data.path=data/mnist", "--heartbeat", "0s", "--stall-warning", "2s", "--stall-timeout", "4s")
+        self.read_until(run, "step", 20)
+        stopped = ranks_of(run)[2]
+        os.kill(stopped, signal.SIGSTOP)
+        self.read_until(run, "step", 1400)
+        state = pathlib.Path(f"/proc/{stopped}/stat").read_text().rsplit(") ", 1)[1]
+        self.assertEqual(state[0], "T", "it was stopped all the time")
+        os.kill(stopped, signal.SIGCONT)
+        records = [json.loads(line) for line in run.stdout]
+        self.assertEqual(run.wait(), 0, run.stderr.read())
+        self.assertEqual([worker["gradients"] for worker in records[-1]["staleness"]], [1500 * 3] * 3)
 
     def test_a_trace_has_the_staleness_of_each_push(self):
         end = self.end_of("-n", "3", SERVERS, "--trace", "trace.json")
@@ -39,6 +57,26 @@ class AsyncTest(TrainTest):
                 # the versions that it read; each push is the next one after `staleness` others
                 for before, after in zip(own, own[1:]):
                     self.assertGreater(after["weights"], before["weights"] + before["staleness"])
+
+    def test_central_storage_is_mirrored_training_with_one_copy(self):
+        """By the memory that the kernel counts for all ranks together, shared pages once."""
+        sizes = [784] + [768] * 8 + [10]
+        deep = (f"model.sizes={str(sizes)[1:-1].replace(' ', '')}", "optimizer.momentum=0.9", "steps=40", "-n", "3", "--json")
+        state = 2 * 4 * sum((m + 1) * n for m, n in zip(sizes, sizes[1:]))  # weights and momentum
+        losses, memory = {}, {}
+        for kind in ("mirrored", "central_storage"):
+            run = self.start("mlp.toml", *deep, f"strategy.kind={kind}", f"checkpoint.directory={kind}")
+            first = self.read_until(run, "step", 10)["loss"]
+            memory[kind] = sum(int(line.split()[1]) * 1024 for process in ranks_of(run).values()
+                               for line in pathlib.Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+                               if line.startswith("Pss:"))
+            losses[kind] = [first] + [r["loss"] for r in map(json.loads, run.stdout) if r["event"] == "step"]
+            self.assertEqual(run.wait(), 0, run.stderr.read())
+        self.assertEqual(len(losses["mirrored"]), 31)
+        for one, other in zip(losses["mirrored"], losses["central_storage"]):
+            self.assertAlmostEqual(one, other, delta=1e-6)
+        saved = memory["mirrored"] - memory["central_storage"]
+        self.assertAlmostEqual(saved, 2 * state, delta=0.4 * state, msg="one copy in the place of three")
 
     def test_central_storage_has_an_asynchronous_form(self):
         end = self.end_of("-n", "3", SERVERS, "strategy.policy=async", "strategy.servers=1")
