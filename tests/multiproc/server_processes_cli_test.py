@@ -188,6 +188,14 @@ int fsync(int fd) {
                 self.assertLessEqual(sum(counts), 3 * STEPS, "and nothing twice")
                 self.assertLess(counts[2], STEPS)
 
+    def test_downpour_reaches_its_loss_without_a_lost_worker(self):
+        downpour = ("optimizer.kind=adagrad", "optimizer.lr=0.02", "strategy.fetch_every=4", "strategy.push_every=4")
+        code, records, err, _ = self.lost(2, *downpour, "--overwrite")
+        self.assertEqual(code, 0, err)
+        self.assertIn("worker 2 was lost", err)
+        self.assertEqual((records[-1]["steps"], records[-1]["test_accuracy"]), (STEPS, 1))
+        self.assertLess(records[-1]["staleness"][2]["gradients"], STEPS // 4)
+
     def test_a_lost_server_ends_the_run_at_once(self):
         code, _, err, seconds = self.lost(3, "checkpoint.every=10")
         self.assertEqual(code, 75, err)
