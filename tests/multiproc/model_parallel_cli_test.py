@@ -21,6 +21,58 @@ SHARDS = ("strategy.kind=fsdp",)
 GPT = ("gpt.toml", "model.layers=3", "steps=8", "train.clip_norm=1", "eval_every=4")
 
 
+def steps_of(trace):
+    """Number -> events."""
+    steps = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["args"]["step"] > 0:
+            steps.setdefault(event["args"]["step"], []).append(event)
+    return steps
+
+
+def start_of(step, rank):
+    return min(e["ts"] for e in step if e["pid"] == rank) / 1e6
+
+
+def end_of(step, rank):
+    return max(e["ts"] + e["dur"] for e in step if e["pid"] == rank) / 1e6
+
+
+def computations(step, rank):
+    """Names and seconds, in order, without what the rank waits for meanwhile."""
+    own = sorted((e for e in step if e["pid"] == rank), key=lambda e: e["ts"])
+    waits = [e for e in own if e["cat"] == "wait"]
+    return [(e["name"], (e["dur"] - sum(w["dur"] for w in waits if 0 <= w["ts"] - e["ts"] < e["dur"])) / 1e6)
+            for e in own if e["cat"] in ("compute", "data")]
+
+
+def replay(step):
+    """Seconds that two stages need for the computations of a step, where nothing else takes time: the second one needs
+    what the first one has computed forward, and the first one what the second one has computed backward. Both need the
+    other's last gradient before the norm, and the other's norm before the update."""
+    left = [computations(step, rank) for rank in (0, 1)]
+    last = sum(name == "backward" for name, _ in left[0]) - 1
+    clock, done, ended = [0, 0], [{}, {}], {}
+    while any(left):
+        before = len(left[0]) + len(left[1])
+        for rank in (0, 1):
+            while left[rank]:
+                name, seconds = left[rank][0]
+                number = done[rank].get(name, 0)
+                needed = {("forward", 1): ("forward", 0, number), ("backward", 0): ("backward", 1, number),
+                          ("norm", rank): ("backward", 1 - rank, last), ("update", rank): ("norm", 1 - rank, 0)
+                          }.get((name, rank))
+                if needed and needed not in ended:
+                    break
+                clock[rank] = max(clock[rank], ended.get(needed, 0)) + seconds
+                ended[name, rank, number] = clock[rank]
+                done[rank][name] = number + 1
+                left[rank].pop(0)
+        if len(left[0]) + len(left[1]) == before:
+            raise AssertionError(f"neither stage goes on: {left}")
+    return max(clock)
+
+
 class ModelParallelTest(TrainTest):
     def run_of(self, *arguments):
         """The last record, and the losses of the steps and evaluations."""
@@ -107,19 +159,26 @@ class ModelParallelTest(TrainTest):
             self.assertEqual((read["weights_hash"], read["train_loss_steps"]), (saved["weights_hash"], 0))
 
     def test_a_trace_shows_where_stages_wait(self):
-        run = (*GPT, "-n", "2", *PIPELINE, "eval_every=0")
-        self.lines(*run, "--trace", "run.json")
-        trace = json.loads((self.folder / "run.json").read_text())
-        waits = [(e["pid"], e["name"]) for e in trace["traceEvents"] if e["ph"] == "X" and e["cat"] == "wait"]
-        for rank in (0, 1):  # in each of the 8 steps for the gradient of the weight that both read
-            self.assertEqual(waits.count((rank, "sum_tied")), 8)
-        played = self.stormo("plan", "simulate", *run, "--trace", "run.json", "--json")
-        self.assertEqual(played.returncode, 0, played.stderr)
-        end = json.loads(played.stdout.splitlines()[-1])
-        self.assertEqual(end["traced"]["steps"], 5)  # not the first two, and the last one evaluates
-        # a run also waits for what hands tensors over
-        self.assertLess(0, end["traced"]["each_step_seconds"])
-        self.assertLess(end["traced"]["each_step_seconds"], 1.02 * end["traced"]["seconds"])
+        for cut in ((), ("strategy.cut=4,1",)):
+            run = (*GPT, "-n", "2", *PIPELINE, "eval_every=0", "checkpoint.directory=", *cut)
+            self.lines(*run, "--trace", "run.json")
+            steps = steps_of(json.loads((self.folder / "run.json").read_text()))
+            for step in steps.values():  # for the gradient of the weight that both read
+                self.assertEqual({e["pid"] for e in step if (e["cat"], e["name"]) == ("wait", "sum_tied")}, {0, 1})
+            played = self.stormo("plan", "simulate", *run, "--trace", "run.json", "--json")
+            self.assertEqual(played.returncode, 0, played.stderr)
+            traced = json.loads(played.stdout.splitlines()[-1])["traced"]
+            used = [steps[number] for number in range(3, 8)]  # not the first two, and the last one evaluates
+            self.assertEqual(traced["steps"], len(used))
+            seconds = [max(end_of(step, rank) - start_of(step, rank) for rank in (0, 1)) for step in used]
+            self.assertAlmostEqual(traced["seconds"], sum(seconds) / len(used), delta=1e-6)
+            computed = sum(duration for step in used for rank in (0, 1) for _, duration in computations(step, rank))
+            self.assertAlmostEqual(traced["idle_share"], 1 - computed / (2 * sum(seconds)), delta=1e-3)
+            # a run also waits for what hands tensors over, and moves take some time
+            replayed = sum(map(replay, used)) / len(used)
+            self.assertGreaterEqual(traced["each_step_seconds"], replayed)
+            self.assertLess(traced["each_step_seconds"], 1.02 * replayed + 50e-6)
+            self.assertLess(traced["each_step_seconds"], 1.02 * traced["seconds"])
 
     # its batches are finished before a checkpoint, so a step after it is the same in both runs
     def test_an_asynchronous_pipeline_resumes_to_the_bit(self):

@@ -146,6 +146,21 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
+    def accesses(self, recipe, *arguments):
+        """What each rank, and "none" who is no rank, did to the files of data."""
+        library, log = self.folder / "access.so", self.folder / "access.log"
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library,
+                        REPOSITORY / "tests/multiproc/access_log.c", "-ldl"], check=True)
+        log.unlink(missing_ok=True)
+        run = self.start(recipe, *arguments, "--overwrite", environment={
+            "LD_PRELOAD": str(library), "ACCESS_LOG": str(log), "ACCESS_LOG_FOLDER": f"{self.folder.resolve()}/",
+            "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"})
+        _, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 0, err)
+        lines = [line.rsplit(" ", 4) for line in log.read_text().splitlines()]
+        return [(rank, operation, path, int(offset), int(size)) for rank, operation, path, offset, size in lines
+                if path.endswith((".csv", ".npy"))]
+
     def refused(self, *arguments):
         """The messages of a command that must start nothing and write nothing."""
         before = sorted(self.folder.rglob("*"))
