@@ -12,7 +12,7 @@ import subprocess
 import unittest
 
 from small_data import npy
-from train_cli import DEADLINE_S, REPOSITORY, TrainTest, main
+from train_cli import DEADLINE_S, TrainTest, main
 
 RECIPE = """schema_version = 1
 name = "columns"
@@ -180,37 +180,22 @@ class VerticalTest(TrainTest):
         numbers = ("data.label=g", "data.columns=a,b,c,d,e,f", "model.sizes=6,5,1", "train.loss=mse")
         self.assert_trains_alike(numbers, (("-n", "2", "strategy.labels=1"),))
 
-    def accesses(self, *arguments):
-        """What each rank, and "none" who is no rank, did to the files of data."""
-        library, log = self.folder / "access.so", self.folder / "access.log"
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library,
-                        REPOSITORY / "tests/multiproc/access_log.c", "-ldl"], check=True)
-        log.unlink(missing_ok=True)
-        run = self.start("r.toml", *arguments, "--overwrite", environment={
-            "LD_PRELOAD": str(library), "ACCESS_LOG": str(log), "ACCESS_LOG_FOLDER": f"{self.folder.resolve()}/",
-            "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"})
-        _, err = run.communicate(timeout=DEADLINE_S)
-        self.assertEqual(run.returncode, 0, err)
-        lines = [line.rsplit(" ", 4) for line in log.read_text().splitlines()]
-        return [(rank, operation, path, int(offset), int(size)) for rank, operation, path, offset, size in lines
-                if path.endswith((".csv", ".npy"))]
-
     def test_no_rank_opens_what_another_has(self):
         seen = {(rank, os.path.relpath(path, self.folder.resolve()))
-                for rank, _, path, _, _ in self.accesses(*PARTS, "-n", "2")}
+                for rank, _, path, _, _ in self.accesses("r.toml", *PARTS, "-n", "2")}
         self.assertEqual(seen, {("0", "bank/train.csv"), ("0", "bank/test.csv"),
                                 ("1", "shop/train.csv"), ("1", "shop/test.csv")})
         # not even who starts ranks reads labels or values
         parts = (*ARRAYS, "data.parts=left,right", "strategy.labels=1")
         seen = {(rank, os.path.relpath(path, self.folder.resolve()))
-                for rank, _, path, _, _ in self.accesses(*parts, "-n", "2")}
+                for rank, _, path, _, _ in self.accesses("r.toml", *parts, "-n", "2")}
         self.assertEqual(seen, {(str(r), f"arrays/{side}/{split}/{file}.npy") for split in ("train", "test")
                                 for r, side, file in ((0, "left", "images"), (1, "right", "images"),
                                                       (1, "right", "labels"))})
 
     def test_of_a_common_array_a_rank_reads_only_the_bytes_of_its_columns(self):
         counts = [3, 1, 3]
-        log = self.accesses(*ARRAYS, "-n", "3", "strategy.labels=2", "strategy.column_counts=3,1,3")
+        log = self.accesses("r.toml", *ARRAYS, "-n", "3", "strategy.labels=2", "strategy.column_counts=3,1,3")
         read = {rank: set() for rank in "012"}
         for rank, operation, path, offset, size in log:
             self.assertIn(rank, read, "only ranks read")
