@@ -2,6 +2,8 @@
 // Oracle: the same method in one thread, with the whole batch.
 #include <stormo/server/step_coordinator.h>
 
+#include <poll.h>
+
 #include <condition_variable>
 #include <csignal>
 #include <mutex>
@@ -35,13 +37,13 @@ const Logistic& logistic() {
 }
 
 /// Three pieces on two shards.
-RunTerms terms_for(int workers, const optim::Options& optimizer) {
+RunTerms terms_for(int workers, const optim::Options& optimizer, int portions = kPortions) {
   RunTerms terms{.pieces = {{{.parameter = 0, .begin = 0, .end = 5, .dtype = DType::kFloat64},
                              {.parameter = 1, .begin = 0, .end = 12, .dtype = DType::kFloat64}},
                             {{.parameter = 0, .begin = 5, .end = 12, .dtype = DType::kFloat64}}},
                  .workers = workers,
                  .optimizer = optimizer};
-  terms.policy = {.kind = protocol::PolicyOptions::Kind::kPortions, .portions = kPortions};
+  terms.policy = {.kind = protocol::PolicyOptions::Kind::kPortions, .portions = portions};
   return terms;
 }
 /// Where pieces begin in the vector of all weights.
@@ -84,8 +86,9 @@ class BatchWorker {
     shards_ = session_->shards(terms, by).take_or_throw();
     if (!session_->is_chief()) return;
     if (resumed != nullptr) set(*resumed);
-    throw_if_error(session_->ledger().deal(
-        {.first_step = resumed ? resumed->step : 0, .steps = steps, .portions = kPortions}));
+    throw_if_error(session_->ledger().deal({.first_step = resumed ? resumed->step : 0,
+                                            .steps = steps,
+                                            .portions = terms.policy.portions}));
     if (resumed != nullptr) first_step_ = resumed->step;
     coordinator_.emplace(StepCoordinator::Options{
         .servers = session_->coordinator(),
@@ -155,7 +158,8 @@ class BatchWorker {
   Ledger::Outcome compute(const StepTask& task) {
     std::vector<Shard::View> views;
     for (const auto& shard : shards_) views.push_back(shard->read().take_or_throw());
-    const std::size_t each = logistic().samples() / kPortions;
+    const std::size_t each =
+        logistic().samples() / static_cast<std::size_t>(terms_.policy.portions);
     const std::size_t begin = static_cast<std::size_t>(task.part) * each;
     Vector g(kFeatures);
     const double loss = logistic().part(all_of(views, shards_), g, begin, begin + each);
@@ -361,6 +365,42 @@ TEST(Portions, AStuckWorkerHoldsNobodyUp) {
   stuck.join();
   EXPECT_LT(distance(chief.weights(), in_one_thread(optimizer, 25)), 1e-8);
   EXPECT_TRUE(chief.finish().ok());
+}
+
+// Dean et al. (Sandblaster): the servers, ledgers and coordinator of a run, and workers of which
+// one is slow. What is measured is who waits for whom: a portion takes time, but no processor.
+TEST(Portions, AWorkerThatIsTenTimesSlowerDoesNotHoldUpTheOthers) {
+  constexpr int kWorkers = 4, kEach = 10, kSteps = 5;
+  const auto run = [&](int slowness, int& by_slow) {
+    ServedRun server;
+    const RunTerms terms = terms_for(kWorkers, {.kind = Kind::kSgd}, kWorkers * kEach);
+    const auto takes = [](int ms) {
+      return [ms](const StepTask&) { return ::poll(nullptr, 0, ms) == 0; };
+    };
+    std::vector<std::thread> others;
+    for (int w = 1; w < kWorkers; ++w) {
+      others.emplace_back([&, w] {
+        const bool is_slow = w == kWorkers - 1;
+        BatchWorker other(session_options(server.address(), w, kWorkers), terms, 0,
+                          takes(is_slow ? 10 * slowness : 10));
+        other.work();
+        if (is_slow) by_slow = other.computed;
+        EXPECT_TRUE(other.finish().ok());
+      });
+    }
+    BatchWorker chief(session_options(server.address(), 0, kWorkers), terms, kSteps, takes(10));
+    const TimePoint began = std::chrono::steady_clock::now();
+    chief.work();
+    const Duration took = std::chrono::steady_clock::now() - began;
+    for (std::thread& t : others) t.join();
+    EXPECT_EQ(chief.state().version, std::uint64_t{kSteps});
+    EXPECT_TRUE(chief.finish().ok());
+    return took;
+  };
+  int by_equal = 0, by_slow = 0;
+  const Duration equal = run(1, by_equal), slow = run(10, by_slow);
+  EXPECT_LE(by_slow, kSteps * kEach / 4) << "of its share of " << kSteps * kEach;
+  EXPECT_LT(slow, equal * 2) << slow.count() << " ns beside " << equal.count();
 }
 
 TEST(Portions, TheRunEndsWhenItHasConverged) {

@@ -246,6 +246,27 @@ TEST_F(SimulatedRun, ALostRankEndsARunWithAveragesOnly) {
   EXPECT_LE(whole.steps[1], 11);
 }
 
+// Dean et al. 2012: 8 replicas with pulls and pushes now and then, of which one is lost, and
+// Adagrad at the servers: the others reach the loss that all would have reached.
+TEST_F(SimulatedRun, DownpourReachesItsLossWithoutALostWorker) {
+  options.steps = 60;
+  options.optimizer = {.kind = OptimizerOptions::Kind::kAdagrad, .lr = 0.1};
+  for (const auto& [fetch, push] : {std::pair{1, 1}, {4, 4}, {6, 3}}) {
+    downpour(fetch, push);
+    VirtualCluster cluster{.workers = 8};
+    const Simulated whole = simulate(cluster);
+    cluster.crashes = {{.worker = 3, .at = std::chrono::milliseconds(155)}};
+    const Simulated without = simulate(cluster);
+    const protocol::VirtualOutcome& outcome = without.training.outcome;
+    EXPECT_NEAR(static_cast<double>(outcome.steps[3]), 15, 3);
+    EXPECT_EQ(outcome.steps[4], 60);
+    EXPECT_GT(distance(without.values, whole.values), 0) << "it had an effect";
+    EXPECT_NEAR(last_loss(without), last_loss(whole), 0.1 * last_loss(whole));
+    EXPECT_LT(last_loss(without), 0.5 * without.training.steps.front().loss)
+        << fetch << ", " << push;
+  }
+}
+
 TEST_F(SimulatedRun, LossesChangeNothingButTheOrder) {
   options.steps = 12;
   options.servers = {.policy = {.kind = Policy::kSync}, .count = 3};
