@@ -134,13 +134,21 @@ bool Supervisor::is_failure(const Member& m) const {
   return false;
 }
 
+/// Whether the run goes on without it, which has just gone.
+bool Supervisor::is_dispensable(const Member& m) const {
+  if (!m.place.may_be_lost || phase_ != Phase::kRunning || failed_) return false;
+  return !m.place.holds_run || std::ranges::any_of(members_, [](const Member& other) {
+    return other.place.holds_run && !other.gone;
+  });
+}
+
 void Supervisor::note_end(Rank rank) {
   Member& m = members_[static_cast<std::size_t>(rank)];
   m.gone = true;
   m.by_itself = phase_ != Phase::kTerminating && phase_ != Phase::kKilling && !killed_by_user_;
   excuse_frozen();
   if (!m.by_itself) return;
-  if (is_failure(m) && m.place.may_be_lost && phase_ == Phase::kRunning && !failed_) {
+  if (is_failure(m) && is_dispensable(m)) {
     m.excused = true;
     losses_.push_back({name(rank) + (m.code ? " ended with " : " ") + ending(m)});
   } else if (is_failure(m)) {
@@ -189,7 +197,7 @@ void Supervisor::take(const HostLost& e) {
     if (m.place.cross_rank != e.cross_rank || m.gone) continue;
     m.gone = m.lost = true;
     m.by_itself = false;
-    if (m.place.may_be_lost && phase_ == Phase::kRunning && !failed_) {
+    if (is_dispensable(m)) {
       losses_.push_back({name(static_cast<Rank>(&m - members_.data())) + " " + ending(m)});
       m.excused = true;
     } else {

@@ -67,6 +67,7 @@ struct RankPlace {
   int cross_rank = 0;
   std::string host;
   bool may_be_lost = false;  ///< others do without it, if it fails before any other rank does
+  bool holds_run = false;  ///< without any rank that does, the run is over: the last one is needed
 };
 
 /// Decides when a launched job ends and with which exit code. A pure state machine: copyable, no
@@ -80,7 +81,8 @@ struct RankPlace {
 /// and 143 for an interrupted run. There is exactly one JobDone, at most settle + grace + `give_up`
 /// after the first failure.
 ///
-/// Ranks that may be lost are none of that: their failure is told and changes nothing else. When
+/// Ranks that may be lost are none of that: their failure is told and changes nothing else, but for
+/// the last one of those that hold the run. When
 /// all other ranks have ended well, they have `follow` to end, too; then they are ended.
 class Supervisor {
  public:
@@ -136,6 +138,7 @@ class Supervisor {
   bool explained() const;
   void note_end(Rank rank);
   bool is_failure(const Member& m) const;
+  bool is_dispensable(const Member& m) const;
   Member* open_member(Rank rank);
   int exit_code() const;
   std::string report() const;

@@ -39,8 +39,12 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   std::vector<protocol::RankPlace> out;
   for (const HostJob& h : plan.hosts)
     out.insert(out.end(), static_cast<std::size_t>(h.local_size), {h.cross_rank, h.host});
+  // servers are the last ranks: where they may be lost, the others alone hold nothing
+  const bool with_servers = plan.may_be_lost.first + plan.may_be_lost.count == plan.ranks;
   for (int i = 0; i < plan.may_be_lost.count; ++i) {
-    out.at(static_cast<std::size_t>(plan.may_be_lost.first + i)).may_be_lost = true;
+    protocol::RankPlace& place = out.at(static_cast<std::size_t>(plan.may_be_lost.first + i));
+    place.may_be_lost = true;
+    place.holds_run = with_servers;
   }
   return out;
 }

@@ -47,6 +47,33 @@ TEST(Supervisor, AFailureOfAnotherRankStillEndsAll) {
   EXPECT_THAT(job.first_line(), StartsWith("rank 0 (host a, pid 100) killed by signal 11"));
 }
 
+// Servers with copies each may be lost, but not all: a chief that is stopped never ends.
+TEST(Supervisor, WithoutAnyRankThatHoldsTheRunItIsOver) {
+  for (const Rank stays : {2, 3}) {
+    Job job(4, {1, 2, 3}, /*holders=*/{2, 3});
+    job.tell(Exited{1, 1});
+    job.tell(Signalled{5 - stays, SIGKILL});
+    EXPECT_EQ(job.lost.size(), 2u);
+    EXPECT_FALSE(job.wait_for_wish()) << "one is left";
+    job.tell(Exited{stays, 75});
+    while (!job.done && job.wait_for_wish()) {
+    }
+    ASSERT_TRUE(job.done) << "rank 0 has not ended";
+    EXPECT_EQ(job.signals, (std::vector<int>{SIGTERM, SIGKILL}));
+    EXPECT_EQ(job.done->exit_code, 75);
+    EXPECT_THAT(job.first_line(), StartsWith("rank " + std::to_string(stays)));
+  }
+}
+
+TEST(Supervisor, AHostOfAllThatHoldTheRunEndsIt) {
+  Job job(4, {1, 2, 3}, /*holders=*/{2, 3});
+  job.tell(HostLost{1, "no answer"});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  ASSERT_TRUE(job.done);
+  EXPECT_EQ(job.done->exit_code, 1);
+}
+
 TEST(Supervisor, RanksThatMayBeLostAreEndedWhenTheOthersAreDone) {
   Job job(2, {1});
   job.tell(Exited{0, 0});
