@@ -212,6 +212,7 @@ int run_launched_role(TrainRun run) {
                          .secret = place->secret,
                          .stop_grace = {},
                          .arrival_time = place->join_timeout,
+                         .stall = {place->stall_warning, place->stall_timeout},
                          .on_event = {}},
                         -1, [&](const transport::HostPort& address) -> Status {
                           STORMO_RETURN_IF_ERROR((*store)->set(address_key(place->rank - ranks),
@@ -259,6 +260,7 @@ int run_configured_role(TrainRun run, const launch::ClusterTask& task) {
                          .secret = *secret,
                          .stop_grace = worker_timeout(run),
                          .arrival_time = join_time,
+                         .stall = {environment->stall_warning, environment->stall_timeout},
                          .on_event = {}},
                         stop.get(),
                         [](const transport::HostPort& address) {

@@ -21,13 +21,13 @@ void ServerBoard::lose(std::int32_t server, const std::string& why) {
   (void)health_[number]->fail(ServerLink::lost(servers_[number], why));
 }
 
-std::string ServerBoard::beat() {
-  if (!is_chief_) return encode(ServerNews{});
+ServerNews ServerBoard::beat() {
+  if (!is_chief_) return {};
   const std::lock_guard lock(mutex_);
   for (std::size_t s = 0; s < health_.size(); ++s) {
     if (!is_over_ && health_[s]->failed()) verdicts_.lose(static_cast<int>(s));
   }
-  return encode(ServerNews{.lost = {verdicts_.lost().begin(), verdicts_.lost().end()}});
+  return {.lost = {verdicts_.lost().begin(), verdicts_.lost().end()}};
 }
 
 void ServerBoard::take(std::size_t server, std::string_view answer) {

@@ -26,7 +26,7 @@ class ServerBoard {
     return health_[server];
   }
   /// What the next beat says: the chief's verdicts.
-  std::string beat();
+  ServerNews beat();
   /// The answer of a server to a beat. The chief decides about complaints; others believe what
   /// servers have heard of the chief. Malformed news are ignored.
   void take(std::size_t server, std::string_view answer);

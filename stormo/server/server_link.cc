@@ -117,7 +117,7 @@ void ServerLink::turn() {
   TimePoint now = std::chrono::steady_clock::now();
   const bool is_lost = options_.health->failed();
   std::array<pollfd, 2> fds{pollfd{wake_.get(), POLLIN, 0}, pollfd{-1, 0, 0}};
-  TimePoint due = is_lost && !options_.beat ? TimePoint::max() : next_dial_;
+  TimePoint due = is_lost && !options_.on_answer ? TimePoint::max() : next_dial_;
   if (connection_) {
     fds[1] = {connection_->fd(), connection_->poll_events(), 0};
     due = next_beat_;
@@ -133,7 +133,7 @@ void ServerLink::turn() {
   if (is_lost) {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
-    if (!options_.beat) return;
+    if (!options_.on_answer) return;
   }
   now = std::chrono::steady_clock::now();
   if (!connection_) dial(now);

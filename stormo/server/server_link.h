@@ -31,10 +31,12 @@ class ServerLink {
     transport::HostPort server;
     transport::Secret secret;
     WorkerHello hello;
-    /// Of a run with backups. They are called by the link's thread, also once the server is lost:
-    /// one that lives learns that it counts as lost. May be empty.
-    std::function<std::string()> beat = {};                ///< what the next beat says
-    std::function<void(std::string_view)> on_answer = {};  ///< what the answer to a beat says
+    /// What the next beat says. Called by the link's thread. May be empty.
+    std::function<std::string()> beat = {};
+    /// Of a run with backups: what the answer to a beat says. Then beats go on also once the server
+    /// is lost: one that lives learns that it counts as lost. Called by the link's thread. May be
+    /// empty.
+    std::function<void(std::string_view)> on_answer = {};
     /// Gets a line of the server for people; called by the link's thread. May be empty.
     std::function<void(std::string_view)> on_notice = {};
     /// Another one may declare the server lost.

@@ -34,10 +34,14 @@ Status ServerMembers::admit(const WorkerHello& hello) {
   if (known != members_.end() && known->second.token == hello.token) return {};
   const bool was_there = known != members_.end();
   if (was_there) STORMO_RETURN_IF_ERROR(make_room(hello.worker));
+  stalls_.forget(hello.worker);
   Member& member = members_[hello.worker] = {};
   member.token = hello.token;
   member.timeout = Duration(hello.timeout_ns);
-  if (Place::own().is_same_host(hello.place)) member.process.emplace(hello.place.process);
+  if (Place::own().is_same_host(hello.place)) {
+    member.process.emplace(hello.place.process);
+    member.pid = hello.place.process.pid;
+  }
   if (was_there) {
     for (Replica* part : options_.parts->all()) part->come_back(hello.worker);
     event(fmt::format("worker {} is back, as a new process", hello.worker));
@@ -87,18 +91,55 @@ Result<RemoteWorker*> ServerMembers::remote_of(const Attachment& attachment) {
   return remote.get();
 }
 
-void ServerMembers::hear(int worker, TimePoint now) {
+void ServerMembers::hear(int worker, TimePoint now, const protocol::WorkerPace* state) {
   Member& member = members_.at(worker);
   member.heard = now;
+  if (member.stage == Member::Stage::kHere && state != nullptr) {
+    stalls_.note(worker, *state, awake_);
+  }
   if (member.stage != Member::Stage::kLost) return;
+  const bool gets_on =
+      state != nullptr && (state->waits || state->progress != member.stuck_at.value_or(0));
+  if (member.stuck_at && !gets_on) return;
   take_out(worker, member);
   if (member.is_leaving) return;
   member.stage = Member::Stage::kHere;
+  member.stuck_at.reset();
   for (Replica* part : options_.parts->all()) part->come_back(worker);
   event(fmt::format("worker {} is back", worker));
 }
 
-void ServerMembers::watch(TimePoint now, Duration pause) {
+void ServerMembers::finish(int worker) {
+  members_.at(worker).stage = Member::Stage::kFinished;
+  stalls_.finish(worker, awake_);
+}
+
+// The chief is ended by who started it: the run has failed because of it.
+void ServerMembers::end_stuck() {
+  for (auto& [worker, member] : members_) {
+    const bool stuck = member.stage == Member::Stage::kLost && member.stuck_at && worker != 0;
+    if (stuck && member.process && member.process->can_be_ended()) member.process->end();
+  }
+}
+
+// Each server decides for itself, as when a worker is silent. One of them warns.
+void ServerMembers::look_for_stalls() {
+  for (const protocol::WorkerStalls::Stall& stall : stalls_.look(awake_)) {
+    Member& member = members_.at(stall.worker);
+    const std::string who = member.process
+                                ? fmt::format("worker {} (pid {})", stall.worker, member.pid)
+                                : fmt::format("worker {}", stall.worker);
+    if (stall.ends) {
+      member.stuck_at = stall.progress;
+      lose(stall.worker, member, "it " + stall.text);
+    } else if (options_.parts->all().front()->part() == 0) {
+      event(fmt::format("warning: {} {}", who, stall.text));
+    }
+  }
+}
+
+void ServerMembers::watch(TimePoint now, Duration since, Duration pause) {
+  awake_ += since - pause;
   for (auto& [worker, member] : members_) {
     member.heard += pause;
     const bool is_connected = options_.is_connected(worker);
@@ -137,6 +178,8 @@ void ServerMembers::take_over() {
 
 void ServerMembers::lose(int worker, Member& member, const std::string& why) {
   member.stage = Member::Stage::kLost;
+  member.lost_why = why;
+  stalls_.forget(worker);
   member.is_leaving = true;
   member.is_buried = false;
   take_out(worker, member);

@@ -10,6 +10,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/protocol/worker_stalls.h>
 #include <stormo/server/data_message.h>
 #include <stormo/server/held_parts.h>
 #include <stormo/server/remote_worker.h>
@@ -19,8 +20,8 @@
 namespace stormo::server {
 
 /// The workers of a run as one server knows them. A worker is lost when its process on this host
-/// has ended, or when nothing was heard of it for its timeout. Then it leaves the parts that the
-/// server holds, and it may come back. For one thread.
+/// has ended, when nothing was heard of it for its timeout, or when it does not get on while others
+/// wait. Then it leaves the parts that the server holds, and it may come back. For one thread.
 class ServerMembers {
  public:
   struct Member {
@@ -29,7 +30,10 @@ class ServerMembers {
     Duration timeout{};
     TimePoint heard{};
     std::optional<transport::PeerProcess> process = {};  ///< if it is on this host
-    bool is_leaving = false;                             ///< lost, but not yet out of all shards
+    pid_t pid = 0;                                       ///< of it
+    std::string lost_why = {};
+    std::optional<std::uint64_t> stuck_at = {};  ///< its progress when it was lost by a stall
+    bool is_leaving = false;                     ///< lost, but not yet out of all shards
     bool is_buried = false;
     bool is_refused = false;                       ///< it was told why, and will end
     std::optional<std::uint32_t> asks_terms = {};  ///< id of a request that waits for the chief
@@ -40,9 +44,10 @@ class ServerMembers {
   struct Options {
     HeldParts* parts = nullptr;             ///< borrowed
     std::function<bool(int)> is_connected;  ///< whether a worker has a control connection
+    protocol::StallLimits stall;
     std::function<void(const std::string&)> on_event;
   };
-  explicit ServerMembers(Options options) : options_(std::move(options)) {}
+  explicit ServerMembers(Options options) : options_(std::move(options)), stalls_(options_.stall) {}
 
   /// Makes the worker a member, or finds that it is one. kExhausted while another process has its
   /// number.
@@ -57,9 +62,17 @@ class ServerMembers {
 
   /// For a data connection. kIo for a stranger.
   Result<RemoteWorker*> remote_of(const Attachment& attachment);
-  void hear(int worker, TimePoint now);
-  /// `pause`: for so long this process was stopped.
-  void watch(TimePoint now, Duration pause);
+  /// `state`: what it says of itself, if it does. A worker that was lost is back, unless it is
+  /// still where it was lost because of a stall.
+  void hear(int worker, TimePoint now, const protocol::WorkerPace* state = nullptr);
+  /// Its end is no loss from now on.
+  void finish(int worker);
+  /// `since`: the last call; for `pause` of this time this process was stopped.
+  void watch(TimePoint now, Duration since, Duration pause);
+  /// Warns about workers that do not get on while others wait, and after a time they are lost.
+  void look_for_stalls();
+  /// The run is over: workers on this host that are still stuck are killed. They would not notice.
+  void end_stuck();
   /// Workers that have not come within `limit` are lost.
   void miss_absent(Duration limit);
   /// This server goes on with a part that another one took care of: members that are lost leave it,
@@ -74,6 +87,8 @@ class ServerMembers {
 
   Options options_;
   std::map<int, Member> members_;
+  protocol::WorkerStalls stalls_;
+  Duration awake_{};  // time without pauses of this process
 };
 
 }  // namespace stormo::server

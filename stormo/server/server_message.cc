@@ -167,6 +167,35 @@ Result<ServerNews> decode_server_news(std::string_view bytes) {
   return out;
 }
 
+std::string encode(const WorkerBeat& beat) {
+  std::string out;
+  put(out, beat.state.progress);
+  put(out, beat.state.steps);
+  put(out, static_cast<std::uint8_t>((beat.state.waits ? 1 : 0) + (beat.state.finishes ? 2 : 0)));
+  put_bytes(out, std::string_view(beat.state.doing).substr(0, kMaxDoingBytes));
+  put_servers(out, beat.news.lost);
+  put_servers(out, beat.news.complaints);
+  return out;
+}
+
+Result<WorkerBeat> decode_worker_beat(std::string_view bytes) {
+  WireReader in(bytes);
+  WorkerBeat out;
+  std::uint8_t flags = 0;
+  std::string_view doing;
+  in.read(out.state.progress);
+  in.read(out.state.steps);
+  in.read(flags);
+  in.read_bytes(kMaxDoingBytes, doing);
+  read_servers(in, out.news.lost);
+  read_servers(in, out.news.complaints);
+  if (!in.done() || flags > 3) return corrupt("malformed beat of a worker");
+  out.state.waits = (flags & 1) != 0;
+  out.state.finishes = (flags & 2) != 0;
+  out.state.doing = doing;
+  return out;
+}
+
 std::string encode(const std::vector<SharedFile>& shards) {
   std::string out;
   put(out, static_cast<std::uint32_t>(shards.size()));

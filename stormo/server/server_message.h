@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/protocol/worker_stalls.h>
 #include <stormo/server/place.h>
 
 namespace stormo::server {
@@ -18,7 +19,7 @@ namespace stormo::server {
 /// Requests of a worker. Values are wire format: append only.
 enum class ServerOp : std::uint8_t {
   kHello = 1,   ///< WorkerHello; the reply is a ServerHello
-  kBeat = 2,    ///< the worker lives; with backups both have ServerNews
+  kBeat = 2,    ///< WorkerBeat: the worker lives; with backups the reply has ServerNews
   kTerms = 3,   ///< RunTerms; the reply is a list of ShardFile, when the run is open
   kOpen = 4,    ///< by the chief: others may begin
   kFinish = 5,  ///< the worker's end is no loss
@@ -30,6 +31,7 @@ enum class ServerOp : std::uint8_t {
 inline constexpr std::size_t kMaxControlBytes = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxHostBytes = 128;
 inline constexpr std::size_t kMaxAddressBytes = 300;
+inline constexpr std::size_t kMaxDoingBytes = 200;
 inline constexpr std::int64_t kMaxPieceElements = std::int64_t{1} << 40;
 /// The id of a reply that answers no request: the server ends, and says why.
 inline constexpr std::uint32_t kFarewell = 0;
@@ -93,6 +95,15 @@ struct ServerNews {
 };
 std::string encode(const ServerNews& news);
 Result<ServerNews> decode_server_news(std::string_view bytes);
+
+/// What a worker says with each beat. A server that is a worker's predecessor says nothing.
+struct WorkerBeat {
+  protocol::WorkerPace state;
+  ServerNews news = {};  ///< of the chief
+  bool operator==(const WorkerBeat&) const = default;
+};
+std::string encode(const WorkerBeat& beat);
+Result<WorkerBeat> decode_worker_beat(std::string_view bytes);
 
 /// The shards of a server, in the order of their numbers.
 std::string encode(const std::vector<SharedFile>& shards);

@@ -127,6 +127,7 @@ Status PollingShardServer::serve(int stop_fd) {
       if (parts_) parts_->close();
       say_farewell(outcome->ok() ? Status(Code::kPeerLost, "worker 0 has finished the run")
                                  : *outcome);
+      if (members_) members_->end_stuck();
       return *outcome;
     }
   }
@@ -188,7 +189,7 @@ std::optional<Status> PollingShardServer::end() const {
   const Member* const chief = members_->find(0);
   if (chief == nullptr) return {};
   if (chief->stage == Member::Stage::kLost) {
-    return Status(Code::kPeerLost, "worker 0, which keeps the run, was lost");
+    return Status(Code::kPeerLost, "worker 0, which keeps the run, was lost: " + chief->lost_why);
   }
   if (!chief_finished_) return {};
   const bool waited = std::chrono::steady_clock::now() - *chief_finished_ > chief->timeout;
@@ -252,12 +253,13 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
   if (request.op == ServerOp::kAttach) return attach(c, request);
   if (c.worker < 0) return Status(Code::kCorrupt, "server protocol: a request before the hello");
   if (parts_->is_predecessor(c.worker)) return handle_predecessor(c, request);
+  if (request.op == ServerOp::kBeat) return answer_beat(c, request);
   Member& member = members_->at(c.worker);
   members_->hear(c.worker, std::chrono::steady_clock::now());
   switch (request.op) {
     case ServerOp::kHello:
-    case ServerOp::kAttach: break;
-    case ServerOp::kBeat: return answer_beat(c, request);
+    case ServerOp::kAttach:
+    case ServerOp::kBeat: break;
     case ServerOp::kTerms:
       if (c.worker == 0) {
         reply(c, request.id, chief_terms(request.body));
@@ -275,7 +277,7 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
       reply(c, request.id, std::string());
       break;
     case ServerOp::kFinish:
-      member.stage = Member::Stage::kFinished;
+      members_->finish(c.worker);
       if (c.worker == 0) chief_finished_ = std::chrono::steady_clock::now();
       reply(c, request.id, std::string());
       break;
@@ -289,13 +291,14 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
 }
 
 Status PollingShardServer::answer_beat(Connection& c, const ServerRequest& request) {
+  STORMO_ASSIGN_OR_RETURN(const WorkerBeat beat, decode_worker_beat(request.body));
+  members_->hear(c.worker, std::chrono::steady_clock::now(), &beat.state);
   if (!parts_->has_backups()) {
     reply(c, kBeatId, std::string());
     return {};
   }
   if (c.worker == 0) {
-    STORMO_ASSIGN_OR_RETURN(const ServerNews verdicts, decode_server_news(request.body));
-    const Result<std::vector<std::string>> lines = parts_->take(verdicts);
+    const Result<std::vector<std::string>> lines = parts_->take(beat.news);
     if (!lines.ok()) return lines.status().code() == Code::kCorrupt ? lines.status() : Status();
     for (const std::string& line : *lines) event(line);
     if (!lines->empty()) members_->take_over();
@@ -376,6 +379,7 @@ Status PollingShardServer::admit(const WorkerHello& hello) {
     members_ = std::make_unique<ServerMembers>(ServerMembers::Options{
         .parts = parts_.get(),
         .is_connected = [this](int worker) { return connection_of(worker) != nullptr; },
+        .stall = options_.stall,
         .on_event = [this](const std::string& line) { event(line); }});
   }
   STORMO_RETURN_IF_ERROR(parts_->check(hello));
@@ -461,7 +465,8 @@ void PollingShardServer::watch_all(TimePoint now) {
     });
     parts_->predecessor().watch(is_connected, now, pause);
   }
-  members_->watch(now, pause);
+  members_->watch(now, since, pause);
+  if (opened_) members_->look_for_stalls();
   if (opened_ && now - *opened_ >= options_.arrival_time) {
     members_->miss_absent(options_.arrival_time);
   }

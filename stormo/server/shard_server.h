@@ -8,6 +8,7 @@
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/protocol/stall.h>
 #include <stormo/transport/net/port_range.h>
 #include <stormo/transport/net/secret.h>
 #include <stormo/transport/net/socket.h>
@@ -18,9 +19,9 @@ namespace stormo::server {
 /// brings the terms of the run, see WorkerSession. A worker on the same host maps the memory of the
 /// shards and does its reads and pushes itself; one on another host sends them.
 ///
-/// A worker is lost when its process on this host has ended without finish(), or when nothing was
-/// heard of it for the timeout that it has set. Then it leaves all shards, others do its steps, and
-/// it may come back.
+/// A worker is lost when its process on this host has ended without finish(), when nothing was
+/// heard of it for the timeout that it has set, or when it lives but does not get on while others
+/// wait (Options::stall). Then it leaves all shards, others do its steps, and it may come back.
 ///
 /// With backups (see WorkerSession::Options) it also holds a copy of the shards of its predecessor
 /// in the workers' list of servers, and goes on with them when that one is lost.
@@ -37,6 +38,8 @@ class ShardServer {
     Duration stop_grace = {};
     /// For the chief to come, and for the others once the run is open.
     Duration arrival_time = std::chrono::seconds(60);
+    /// For a worker that lives, but does not get on while others wait for it or for the end.
+    protocol::StallLimits stall = {};
     /// Gets a line for each event: "worker 2 was lost: ...". May be empty. Called in serve().
     std::function<void(const std::string&)> on_event;
   };

@@ -39,6 +39,7 @@ class LinkedWorkerSession final : public WorkerSession {
   Status open() override { return ask_all(ServerOp::kOpen); }
   Ledger& ledger() override { return *ledger_; }
   std::unique_ptr<Coordinator> coordinator() override;
+  WorkerPulse& pulse() override { return *pulse_; }
   Status finish() override {
     if (board_) board_->rest();
     return ask_all(ServerOp::kFinish);
@@ -64,6 +65,7 @@ class LinkedWorkerSession final : public WorkerSession {
                                           const ShardOptions& options);
 
   Options options_;
+  std::shared_ptr<WorkerPulse> pulse_ = std::make_shared<WorkerPulse>();
   std::shared_ptr<ServerBoard> board_;              // with backups
   std::vector<std::shared_ptr<ServerLink>> links_;  // by server; null: lost before it was reached
   std::map<std::size_t, std::shared_ptr<DataLink>>
@@ -88,9 +90,12 @@ ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
   if (server == 0 && options_.on_event) {
     out.on_notice = [tell = options_.on_event](std::string_view line) { tell(std::string(line)); };
   }
+  out.beat = [pulse = pulse_, board = board_] {
+    return encode(
+        WorkerBeat{.state = pulse->state(), .news = board ? board->beat() : ServerNews{}});
+  };
   if (options_.backups) {
     out.hello.successor = transport::to_string(options_.servers[(server + 1) % servers]);
-    out.beat = [board = board_] { return board->beat(); };
     out.on_answer = [board = board_, server](std::string_view answer) {
       board->take(server, answer);
     };

@@ -12,6 +12,7 @@
 #include <stormo/server/ledger.h>
 #include <stormo/server/run_terms.h>
 #include <stormo/server/shard.h>
+#include <stormo/server/worker_pulse.h>
 #include <stormo/transport/net/secret.h>
 #include <stormo/transport/net/socket.h>
 
@@ -64,6 +65,9 @@ class WorkerSession {
   virtual Ledger& ledger() = 0;
   /// With the policy portions, of the chief, after shards(): a new object.
   virtual std::unique_ptr<Coordinator> coordinator() = 0;
+  /// What the worker does, told to the servers with every beat. They take a worker for lost that
+  /// does not get on while others wait, see ShardServer. Thread-safe.
+  virtual WorkerPulse& pulse() = 0;
   /// The worker has left all shards and says goodbye: its end is no loss. The chief's goodbye ends
   /// the servers when the others have said theirs. With backups servers that are lost are left out.
   virtual Status finish() = 0;

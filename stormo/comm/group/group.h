@@ -74,6 +74,11 @@ class Group final : public Communicator {
   std::string algorithm(plan::GoalKind goal, std::uint64_t bytes) const override;
   void set_sink(Sink* sink) override { sink_ = sink; }
   Status finalize(Deadline by) override;
+  /// For calls that are no operations of the group, but in which this rank waits for others: who
+  /// looks for stalls sees what is recorded there. `rank`: its number among those that make them.
+  std::shared_ptr<Activity> add_activity(std::string name, Rank rank) {
+    return parts_.activities->add(std::move(name), rank);
+  }
 
   /// The rules for choosing algorithms.
   const Selection& selection() const {

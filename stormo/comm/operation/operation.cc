@@ -30,7 +30,7 @@ constexpr Operation kSample{.sequence = 1,
                             .kind = OperationKind::kReduce,
                             .op = ReduceOp::kLogicalOr,
                             .dtype = DType::kInt16,
-                            .reserved = 7};
+                            .at_shards = Operation::AtShards::kExchange};
 static_assert(std::bit_cast<Operation>(words_of(kSample)) == kSample);
 
 Tag fingerprint(const Operation& o) {
@@ -69,6 +69,16 @@ std::string_view to_string(OperationKind kind) {
   return "unknown operation";
 }
 
+std::string_view name_of(const Operation& o) {
+  switch (o.at_shards) {
+    case Operation::AtShards::kPull: return "pull";
+    case Operation::AtShards::kPush: return "push";
+    case Operation::AtShards::kExchange: return "exchange";
+    case Operation::AtShards::kNo: break;
+  }
+  return to_string(o.kind);
+}
+
 std::string_view to_string(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum: return "sum";
@@ -89,6 +99,9 @@ std::string_view to_string(ReduceOp op) {
 }
 
 std::string to_text(const Operation& o) {
+  if (o.at_shards != Operation::AtShards::kNo) {
+    return fmt::format("{} #{}", name_of(o), o.sequence);
+  }
   const std::string elements =
       fmt::format("{} {}{}", o.count, to_string(o.dtype),
                   o.num_buffers > 1 ? fmt::format(" in {} buffers", o.num_buffers) : "");

@@ -25,7 +25,8 @@ struct Operation {
   OperationKind kind = OperationKind::kBarrier;
   ReduceOp op = ReduceOp::kSum;
   DType dtype = DType::kUInt8;
-  std::uint8_t reserved = 0;
+  /// Not kNo: a call at server shards. No engine runs it, and it is recorded to find stalls only.
+  enum class AtShards : std::uint8_t { kNo, kPull, kPush, kExchange } at_shards = AtShards::kNo;
   bool operator==(const Operation&) const = default;
 };
 static_assert(sizeof(Operation) == 40);
@@ -42,7 +43,7 @@ constexpr OperationWords words_of(const Operation& o) {
   return {o.sequence, o.count, o.layout,
           std::uint64_t{static_cast<std::uint32_t>(o.root)} | std::uint64_t{o.tag} << 32,
           std::uint64_t{o.num_buffers} | byte(o.kind, 4) | byte(o.op, 5) | byte(o.dtype, 6) |
-              byte(o.reserved, 7)};
+              byte(o.at_shards, 7)};
 }
 static_assert(std::endian::native == std::endian::little);  // the order of the bytes above
 
@@ -52,7 +53,8 @@ Tag fingerprint(const Operation& operation);
 
 /// "all_reduce #40 (average of 1024 float32 in 3 buffers)".
 std::string to_text(const Operation& operation);
-/// "all_reduce".
+/// "all_reduce"; of a call at server shards "pull".
+std::string_view name_of(const Operation& operation);
 std::string_view to_string(OperationKind kind);
 std::string_view to_string(ReduceOp op);
 

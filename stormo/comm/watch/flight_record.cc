@@ -33,7 +33,7 @@ bool is_message(const Operation& o) {
 json to_json(const Activity::Record& record, const TickScale& scale) {
   const Operation& o = record.operation;
   json out = {{"sequence", o.sequence},
-              {"kind", to_string(o.kind)},
+              {"kind", name_of(o)},
               {"reduction", reduces(o.kind) ? json(to_string(o.op)) : json()},
               {"count", o.count},
               {"dtype", to_string(o.dtype)},

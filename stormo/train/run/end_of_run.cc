@@ -47,6 +47,10 @@ std::shared_ptr<void> TrainingRun::whole_model() {
 // Saves first: whatever goes wrong later, the training is not lost.
 Status TrainingRun::finish() {
   world_.set_section("finish");
+  if (session_) {
+    session_->session.pulse().get_on("finish");
+    session_->session.pulse().finish();
+  }
   std::shared_ptr<void> shown = readable();
   STORMO_ASSIGN_OR_RETURN(end_.weights_hash, check_weights());
   const Status saved =

@@ -13,10 +13,17 @@ Status TrainingRun::evaluate_all() {
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
   evaluated_step_ = state_.step;
   std::optional<Evaluation> validation;
+  Task task = setup_.task;
+  if (session_) {  // others may wait for this worker, and see that it gets on
+    task.forward = [this](const torch::Tensor& input) {
+      session_->session.pulse().get_on("evaluate");
+      return setup_.task.forward(input);
+    };
+  }
   for (const EvalSplit& split : setup_.splits) {
     const Interval interval(lanes_, Lane::kCompute, "evaluate");
     const Result<Evaluation> result = evaluate(
-        world_, setup_.task, split,
+        world_, task, split,
         {.columns = has_columns(), .segments = has_columns() || !parts_ ? nullptr : &*parts_});
     if (!result.ok()) return result.status().within("evaluate '" + split.name + "'");
     if (split.name == "validation") end_.val_loss = result->loss;

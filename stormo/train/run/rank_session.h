@@ -34,6 +34,7 @@ class RankSession final : public server::WorkerSession {
   Status open() override;
   server::Ledger& ledger() override;
   std::unique_ptr<server::Coordinator> coordinator() override;
+  server::WorkerPulse& pulse() override { return first_ ? first_->pulse() : own_pulse_; }
   Status finish() override;
   void fail(const std::string& why) override;
 
@@ -43,6 +44,7 @@ class RankSession final : public server::WorkerSession {
   Place place_;
   std::shared_ptr<server::WorkerSession> first_;
   comm::Communicator* ranks_ = nullptr;
+  server::WorkerPulse own_pulse_;  // nobody is told
   std::unique_ptr<RankLedger> ledger_;
 };
 

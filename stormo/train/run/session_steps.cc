@@ -27,6 +27,7 @@ std::uint64_t number(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 Status TrainingRun::begin_session() {
   server::WorkerSession& session = *options_.session;
   server::Ledger& ledger = session.ledger();
+  session.pulse().get_on("start");
   if (session.is_chief()) {
     STORMO_RETURN_IF_ERROR(ledger.deal({.first_step = number(state_.step),
                                         .steps = number(steps_),
@@ -87,6 +88,7 @@ Result<bool> TrainingRun::take_turn(SessionSteps& s) {
                           s.ledger.next(std::exchange(s.outcome, {})));
   if (turn.task) {
     STORMO_RETURN_IF_ERROR(do_task(s, turn));
+    s.session.pulse().end_step();
   } else {
     const bool is_over = turn.all_done || turn.stop_signal != 0;
     // with portions nobody waits for it at the shards
@@ -97,7 +99,9 @@ Result<bool> TrainingRun::take_turn(SessionSteps& s) {
       STORMO_RETURN_IF_ERROR(end_session(turn));
       return false;
     }
+    s.session.pulse().wait();
     const Duration look = turn.again > Duration::zero() ? std::min(turn.again, kLook) : kLook;
+    const Interval waits(lanes_, Lane::kWait, "wait for other workers");
     STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(look)));
   }
   if (is_first()) STORMO_RETURN_IF_ERROR(follow_others(s, turn));
@@ -111,6 +115,7 @@ Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
   if (s.terms.portions > 0) store_->begin_portion(s.task.part, s.task.step - s.terms.first_step);
   const std::string section = "step " + std::to_string(step + 1);
   world_.set_section(section);
+  s.session.pulse().get_on(section);
   if (!std::exchange(s.member, true)) STORMO_RETURN_IF_ERROR(store_->join());
   const plan::Part rank = data_part(setup_.plan.mesh, world_.rank());
   seed_step(options_.seed, step, s.task.part * rank.parts + rank.index);
@@ -199,11 +204,14 @@ Status TrainingRun::at_position(std::uint64_t position, const std::function<Stat
 Status TrainingRun::end_session(const server::Ledger::Turn& last) {
   SessionSteps& s = *session_;
   signal_ = std::max(0, last.stop_signal);
+  s.session.pulse().get_on("the end of its steps");
   STORMO_RETURN_IF_ERROR(s.ledger.leave());
   if (!is_first()) return s.session.finish();
   if (s.coordinator) STORMO_RETURN_IF_ERROR(s.coordinator->finish());
   server::Ledger::Turn turn = last;
   while (turn.others > 0) {
+    s.session.pulse().wait();
+    const Interval waits(lanes_, Lane::kWait, "wait for other workers");
     STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(kLook)));
     STORMO_ASSIGN_OR_RETURN(turn, s.ledger.look());
   }

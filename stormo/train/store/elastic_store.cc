@@ -56,6 +56,7 @@ Status ElasticStore::check(const plan::StepPlan& plan) const {
 Status ElasticStore::perform(const plan::Action& /*action*/, double /*weight*/) {
   std::vector<torch::Tensor> values;
   for (const NamedParameter& p : optimizer_.parameters()) values.push_back(p.tensor.detach());
+  const ShardCalls::Call call(calls_, comm::Operation::AtShards::kExchange);
   const std::size_t count = shards_.size();
   for (std::size_t n = 0; n < count; ++n) {
     const std::size_t s = (n + static_cast<std::size_t>(worker_)) % count;

@@ -54,6 +54,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
       optimizer_(optimizer, trainable_parameters(*module)),
       served_(ServedParameters::create(optimizer_.parameters(), options, workers_).take_or_throw()),
       sequence_(served_.shards()),
+      calls_(world_, session_.get(), worker_),
       pull_(served_, shards_),
       early_push_(served_, shards_, sequence_),
       versions_(served_.shards()) {
@@ -221,6 +222,7 @@ Status ServedStore::average_in_worker(const plan::Action& action, double weight)
 
 // The first pull of a step begins that of all parameters.
 Status ServedStore::pull(bool asynchronous) {
+  const ShardCalls::Call call(calls_, comm::Operation::AtShards::kPull);
   const Status begun = pull_.under_way() ? Status() : pull_.begin();
   if (begun.ok() && asynchronous) return {};
   const Status finished = finish_pull();
@@ -229,6 +231,7 @@ Status ServedStore::pull(bool asynchronous) {
 
 Status ServedStore::make_readable(plan::Range segments) {
   if (!pull_.under_way()) return {};
+  const ShardCalls::Call call(calls_, comm::Operation::AtShards::kPull);
   const TimePoint begun = std::chrono::steady_clock::now();
   STORMO_RETURN_IF_ERROR(pull_.make_readable(segments));
   if (sink() == nullptr) return {};
@@ -258,6 +261,7 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
     done(action);
     return {};
   }
+  const ShardCalls::Call call(calls_, comm::Operation::AtShards::kPush);
   STORMO_RETURN_IF_ERROR(finish_pull());
   lr_ = rate.lr;
   if (ranks_ != nullptr) weight = std::exchange(weight_, 0);
@@ -431,6 +435,7 @@ Status ServedStore::leave() {
 
 Status ServedStore::join() {
   pull_.abandon();
+  if (leads()) calls_.begin_round();
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     STORMO_ASSIGN_OR_RETURN(const server::Shard::Joined joined, shards_[s]->join());
     sequence_[s] = joined.sequence;

@@ -22,6 +22,7 @@
 #include <stormo/train/store/early_push.h>
 #include <stormo/train/store/local_copy.h>
 #include <stormo/train/store/served_parameters.h>
+#include <stormo/train/store/shard_calls.h>
 #include <stormo/train/world/axis_groups.h>
 
 namespace stormo::train {
@@ -95,6 +96,7 @@ class ServedStore : public ParameterStore {
   ServedParameters served_;
   std::vector<std::unique_ptr<server::Shard>> shards_;  // of the first rank of a worker
   std::vector<std::uint64_t> sequence_;                 // of the next push or exchange, by shard
+  ShardCalls calls_;
 
  private:
   bool leads() const { return place_.index == 0; }

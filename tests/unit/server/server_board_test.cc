@@ -16,9 +16,7 @@ std::vector<transport::HostPort> addresses(int servers) {
 }
 
 /// What the next beat says.
-Servers verdicts(ServerBoard& board) {
-  return decode_server_news(board.beat()).take_or_throw().lost;
-}
+Servers verdicts(ServerBoard& board) { return board.beat().lost; }
 
 std::string complaint(std::int32_t about) { return encode(ServerNews{.complaints = {about}}); }
 

@@ -85,6 +85,10 @@ TEST(ServerMessage, HellosComeBackFromBytesUnchanged) {
 TEST(ServerMessage, WhatServersSayToEachOtherComesBackFromBytesUnchanged) {
   const ServerNews news{.lost = {3, 0}, .complaints = {1}};
   EXPECT_EQ(decode_server_news(encode(news)).take_or_throw(), news);
+  const WorkerBeat beat{
+      .state = {.progress = 7, .steps = 3, .waits = true, .finishes = true, .doing = "step 4"},
+      .news = news};
+  EXPECT_EQ(decode_worker_beat(encode(beat)).take_or_throw(), beat);
   const Attachment attachment{.worker = 5, .part = 2, .token = 9};
   EXPECT_EQ(decode_attachment(encode(attachment)).take_or_throw(), attachment);
   const DataRequest request =
@@ -185,7 +189,8 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
       encode(Attachment{}),
       encode(some_program()),
       encode(std::vector<double>{0.5, -1}),
-      encode(ServerNews{.lost = {1}, .complaints = {0}})};
+      encode(ServerNews{.lost = {1}, .complaints = {0}}),
+      encode(WorkerBeat{.state = {.waits = true, .doing = "step 4"}, .news = {.lost = {1}}})};
   int accepted = 0, refused = 0;
   const auto expect_strict = [&](const auto& decoded, const std::string& bytes) {
     if (decoded.ok()) {
@@ -214,6 +219,7 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
     expect_strict(decode_vector_program(bytes), bytes);
     expect_strict(decode_numbers(bytes), bytes);
     expect_strict(decode_server_news(bytes), bytes);
+    expect_strict(decode_worker_beat(bytes), bytes);
     (void)decode_turn(bytes);
     (void)decode_count(bytes);
     (void)decode_server_request(bytes);

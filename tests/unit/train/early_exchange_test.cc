@@ -119,6 +119,7 @@ class WatchedSession final : public server::WorkerSession {
   Status open() override { return session_->open(); }
   server::Ledger& ledger() override { return session_->ledger(); }
   std::unique_ptr<server::Coordinator> coordinator() override { return session_->coordinator(); }
+  server::WorkerPulse& pulse() override { return session_->pulse(); }
   Status finish() override { return session_->finish(); }
   void fail(const std::string& why) override { session_->fail(why); }
 
