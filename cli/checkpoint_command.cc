@@ -9,6 +9,7 @@
 #include <string>
 
 #include <cli/commands.h>
+#include <cli/output_path.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/units.h>
 #include <stormo/checkpoint/export.h>
@@ -25,6 +26,7 @@ constexpr const char* kExamples =
     "  stormo checkpoint inspect runs/mnist                     the newest one in there\n"
     "  stormo checkpoint verify runs/mnist/step-00000938        reads and compares everything\n"
     "  stormo checkpoint export runs/mnist model.safetensors    for Python's safetensors package\n"
+    "  stormo checkpoint export runs/mnist best.safetensors --best\n"
     "  stormo checkpoint import model.safetensors runs/new      then: stormo train ... --resume\n"
     "\n"
     "Exit codes: 0 done; 1 a checkpoint is damaged, or a file cannot be written; 2 usage, or "
@@ -35,6 +37,7 @@ struct CheckpointArguments {
   std::string path;
   std::string target;
   bool optimizer = false;
+  bool best = false;
   bool json = false;
 };
 
@@ -100,8 +103,12 @@ void print_text(const std::string& path, const Manifest& m) {
   }
 }
 
+Result<std::string> chosen(const CheckpointArguments& a) {
+  return a.best ? checkpoint::best_checkpoint(a.path) : checkpoint::find_checkpoint(a.path);
+}
+
 Status inspect(const CheckpointArguments& a) {
-  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::find_checkpoint(a.path));
+  STORMO_ASSIGN_OR_RETURN(const std::string path, chosen(a));
   STORMO_ASSIGN_OR_RETURN(const auto reader, checkpoint::CheckpointReader::open(path));
   if (a.json) {
     print_json(to_json(path, reader.manifest()));
@@ -112,7 +119,7 @@ Status inspect(const CheckpointArguments& a) {
 }
 
 Status verify(const CheckpointArguments& a) {
-  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::find_checkpoint(a.path));
+  STORMO_ASSIGN_OR_RETURN(const std::string path, chosen(a));
   const Result<Manifest> manifest = checkpoint::check_checkpoint(path, true);
   if (a.json) {
     print_json({{"event", "verified"},
@@ -137,7 +144,8 @@ Status report(const CheckpointArguments& a, const char* event, const std::string
 }
 
 Status export_file(const CheckpointArguments& a) {
-  STORMO_ASSIGN_OR_RETURN(const std::string path, checkpoint::find_checkpoint(a.path));
+  STORMO_ASSIGN_OR_RETURN(const std::string path, chosen(a));
+  restrict_access_as(path + "/" + Manifest::kFile);
   STORMO_RETURN_IF_ERROR(checkpoint::export_checkpoint(path, a.target, a.optimizer));
   return report(a, "exported", a.target);
 }
@@ -163,9 +171,12 @@ void add_checkpoint_command(CLI::App& app, Invocation& invocation) {
     return sub;
   };
   const char* const any = "A checkpoint, or a folder of them: then the newest";
-  add("inspect", "What a checkpoint holds", inspect, any);
-  add("verify", "Read all of it and compare the checksums", verify, any);
+  CLI::App* shown = add("inspect", "What a checkpoint holds", inspect, any);
+  CLI::App* read = add("verify", "Read all of it and compare the checksums", verify, any);
   CLI::App* out = add("export", "Write the model as one safetensors file", export_file, any);
+  for (CLI::App* sub : {shown, read, out}) {
+    sub->add_flag("--best", a->best, "The best one of the folder (checkpoint.best)");
+  }
   out->add_option("file", a->target, "The new file")->required();
   out->add_flag("--optimizer", a->optimizer, "The optimizer's state too");
   CLI::App* in = add("import", "Make a checkpoint of step 0 out of a safetensors file", import_file,

@@ -1,6 +1,7 @@
 #include <cli/output_path.h>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -31,6 +32,19 @@ Status check_output_folder(const std::string& folder, std::span<const char* cons
     STORMO_RETURN_IF_ERROR(check_output_path((fs::path(folder) / name).string()));
   }
   return {};
+}
+
+void set_access(const std::string& access) {
+  if (access == "owner") ::umask(077);
+  if (access == "group") ::umask(007);
+  if (access == "everyone") ::umask(022);
+}
+
+void restrict_access_as(const std::string& source) {
+  struct stat info {};
+  if (::stat(source.c_str(), &info) != 0) return;
+  const mode_t before = ::umask(077);
+  ::umask(before | (~info.st_mode & 077));
 }
 
 }  // namespace stormo::cli

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +15,7 @@
 #include <cli/commands.h>
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
+#include <stormo/base/replace_file.h>
 #include <stormo/base/units.h>
 #include <stormo/comm/tune/regret.h>
 #include <stormo/comm/tune/tune.h>
@@ -145,10 +146,9 @@ int run_rank(const transport::Rendezvous& place, const comm::TuneOptions& option
   const Status left = world.finalize(Deadline::never());
   if (!left.ok()) return fail(left);
   if (!speaks) return kExitOk;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << to_text(*selection);
-  file.close();
-  if (!file) return fail(io_error("cannot write '" + path + "'"));
+  const Status written =
+      replace_file(path, [&](std::ostream& file) { file << to_text(*selection); });
+  if (!written.ok()) return fail(written);
   fmt::print("\nwritten: {}; use it with --selection {}\n", path, path);
   return kExitOk;
 }

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <numeric>
+#include <ostream>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -21,6 +21,7 @@
 #include <cli/plan/output.h>
 #include <cli/plan/recipe.h>
 #include <cli/plan/step.h>
+#include <stormo/base/replace_file.h>
 #include <stormo/base/units.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/parallel/candidates.h>
@@ -302,11 +303,8 @@ Result<OneProcess> alone(const train::Recipe& recipe, const train::Task& task,
 
 Status write_recipe(const PlanOptions& o, const train::Recipe& recipe, const Candidate& best) {
   if (o.write.empty()) return {};
-  std::ofstream file(o.write);
-  file << train::to_toml(with(recipe, best));
-  file.close();
-  if (!file) return io_error("write " + o.write);
-  return {};
+  return replace_file(o.write,
+                      [&](std::ostream& file) { file << train::to_toml(with(recipe, best)); });
 }
 
 Status none_fits(const train::Recipe& recipe, const Found& found, std::int64_t memory) {

@@ -43,4 +43,13 @@ Result<int> open_regular(const std::string& path) {
   return failure;
 }
 
+Status sync_path(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno_error("open " + path);
+  const bool synced = ::fsync(fd) == 0;
+  const Status failure = synced ? ok_status() : errno_error("sync " + path);
+  ::close(fd);
+  return failure;
+}
+
 }  // namespace stormo

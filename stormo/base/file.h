@@ -16,4 +16,7 @@ std::string first_line(const std::filesystem::path& path);
 /// "PATH is a folder, no file".
 Result<int> open_regular(const std::string& path);
 
+/// Blocks until the bytes of a file, or the names in a folder, are on the disk. kIo.
+Status sync_path(const std::string& path);
+
 }  // namespace stormo

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <system_error>
 
+#include <stormo/base/file.h>
+
 namespace stormo {
 namespace {
 
@@ -30,9 +32,14 @@ Status replace_file(const std::string& path, const std::function<void(std::ostre
   if (failed) return failure;
   fs::path staged = target;
   staged += ".new";
-  if (write_whole(staged, write)) {
+  if (write_whole(staged, write) && sync_path(staged).ok()) {
     fs::rename(staged, target, failed);
-    if (!failed) return {};
+    const fs::path folder = target.parent_path();
+    if (!failed) {
+      static_cast<void>(
+          sync_path(folder.empty() ? "." : folder.string()));  // best effort: it is there
+      return {};
+    }
   }
   fs::remove(staged, ignored);
   return failure;

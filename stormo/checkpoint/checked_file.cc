@@ -11,14 +11,18 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include <stormo/base/check.h>
+#include <stormo/base/file.h>
 
 namespace stormo::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
 constexpr std::size_t kPieceBytes = 1u << 20;  // a disk is fastest with; fits into a core's cache
 constexpr std::uint64_t kMaxBlockBytes = 16u << 20;  // that are held in memory
 
@@ -28,6 +32,24 @@ Status damaged(const std::string& path, const FileDigest& expected, std::size_t 
       Code::kCorrupt,
       fmt::format("{}: the checksum of bytes {} to {} differs from the manifest's: damaged", path,
                   begin, std::min(begin + expected.block_bytes, expected.bytes)));
+}
+
+/// Whoever made the folders: that they are there need not be on the disk. Once for each folder; one
+/// that may not be synced was not made by this user.
+void sync_names_above(const fs::path& folder) {
+  static std::mutex mutex;
+  static std::set<std::string> synced;
+  {
+    const std::lock_guard lock(mutex);
+    if (!synced.insert(folder).second) return;
+  }
+  struct stat here {
+  }, above{};
+  if (::stat(folder.c_str(), &here) != 0) return;
+  for (fs::path p = folder; p != p.root_path(); p = p.parent_path()) {
+    if (::stat(p.parent_path().c_str(), &above) != 0 || above.st_dev != here.st_dev) return;
+    static_cast<void>(sync_path(p.parent_path()));
+  }
 }
 
 }  // namespace
@@ -240,31 +262,25 @@ Result<std::string> read_text_file(const std::string& path, std::uint64_t max_by
   return text;
 }
 
-Status sync_directory(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno_error("open " + path);
-  const bool synced = ::fsync(fd) == 0;
-  const Status failure = synced ? ok_status() : errno_error("sync " + path);
-  ::close(fd);
-  return failure;
-}
+Status sync_directory(const std::string& path) { return sync_path(path); }
 
 Status create_directories(const std::string& path) {
-  const std::filesystem::path wanted = std::filesystem::absolute(path).lexically_normal();
-  std::filesystem::path folder;
-  for (const std::filesystem::path& name : wanted) {
+  const fs::path wanted = fs::absolute(path).lexically_normal();
+  fs::path folder;
+  for (const fs::path& name : wanted) {
     if (name.empty()) continue;  // behind a slash at the end
     const std::string parent = folder;
     folder /= name;
     // mkdir would say of a folder on a read-only file system that it is read-only.
     std::error_code ignored;
-    if (std::filesystem::is_directory(folder, ignored)) continue;
+    if (fs::is_directory(folder, ignored)) continue;
     if (::mkdir(folder.c_str(), 0777) == 0) {
-      STORMO_RETURN_IF_ERROR(sync_directory(parent));
-    } else if (errno != EEXIST || !std::filesystem::is_directory(folder)) {
+      STORMO_RETURN_IF_ERROR(sync_path(parent));
+    } else if (errno != EEXIST || !fs::is_directory(folder)) {
       return errno_error("create " + folder.string());
     }
   }
+  sync_names_above(folder);
   return ok_status();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/file.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/reader.h>
 #include <stormo/checkpoint/writer.h>
@@ -64,8 +65,11 @@ Status export_checkpoint(const std::string& path, const std::string& file, bool 
       write_safetensors_file(file, header, [&](const SafetensorsEntry& e, FileWriter& out) {
         return copy_values(reader, e, out);
       }).status();
-  if (!written.ok()) std::filesystem::remove(file, ignored);
-  return written;
+  if (!written.ok()) {
+    std::filesystem::remove(file, ignored);
+    return written;
+  }
+  return sync_path(std::filesystem::absolute(file).parent_path());
 }
 
 Result<std::string> import_checkpoint(const std::string& file, const std::string& directory) {

@@ -113,11 +113,27 @@ std::string remedy(const std::vector<Found>& found, const std::string& damaged) 
   return "; move it away to start anew, or restore it from a copy";
 }
 
+/// Whether something else than a link has the name of one.
+bool is_taken(const fs::path& link) {
+  std::error_code absent;
+  const fs::file_status there = fs::symlink_status(link, absent);
+  return fs::exists(there) && !fs::is_symlink(there);
+}
+
+std::string taken_text(const fs::path& link) {
+  return fmt::format("{} is a {}, not a link", link.string(),
+                     fs::is_directory(link) ? "folder" : "file");
+}
+
 /// Makes the link `name` beside the checkpoint at `path` name it; `possible` becomes false where
-/// the file system has no symbolic links.
+/// the file system has no symbolic links, or something else has that name.
 Status point_link(const std::string& path, const char* name, bool& possible) {
   const fs::path folder = fs::path(path).parent_path();
   const fs::path target = fs::path(path).filename(), link = folder / name;
+  if (is_taken(link)) {
+    possible = false;
+    return invalid_argument(taken_text(link) + "; move it away");
+  }
   const fs::path fresh = folder / fmt::format(".{}-new", name);
   ::unlink(fresh.c_str());  // what a killed run has left
   if (::symlink(target.c_str(), fresh.c_str()) != 0) {
@@ -222,6 +238,13 @@ Status probe_checkpoint_directory(const std::string& directory) {
   if (written.ok()) return written;
   return invalid_argument("cannot write into the checkpoint directory '" + directory +
                           "': " + written.message() + advice);
+}
+
+std::string link_warning(const std::string& directory) {
+  const fs::path link = fs::path(directory) / kLatest;
+  if (!is_taken(link)) return "";
+  return taken_text(link) +
+         ": nothing will point to the newest checkpoint (its name tells it, too); move it away";
 }
 
 Status point_latest(const std::string& path) {

@@ -43,12 +43,15 @@ Result<std::string> best_checkpoint(const std::string& directory);
 Status probe_checkpoint_directory(const std::string& directory);
 
 /// Makes `latest` point to the checkpoint at `path` by one rename, and blocks until this is on the
-/// disk. Does nothing on a file system without symbolic links, because Stormo itself does not need
-/// the link.
+/// disk. Does nothing on a file system without symbolic links, or where something that is no link
+/// has that name (link_warning()), because Stormo itself does not need the link.
 Status point_latest(const std::string& path);
 
+/// Empty, or why no link `latest` can be made in `directory`: a file or folder has its name.
+std::string link_warning(const std::string& directory);
+
 /// Makes `best` point to the checkpoint at `path` in the same way; kIo on a file system without
-/// symbolic links.
+/// symbolic links, kInvalidArgument where something that is no link has that name.
 Status point_best(const std::string& path);
 
 /// Removes complete checkpoints of `run` except its newest `keep` (at least 1), the one at `newest`

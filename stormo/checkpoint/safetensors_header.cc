@@ -1,6 +1,7 @@
 #include <stormo/checkpoint/safetensors_header.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -225,24 +226,32 @@ Result<std::string> format_safetensors_header(SafetensorsHeader& header) {
   std::sort(header.entries.begin(), header.entries.end(), [&](const auto& a, const auto& b) {
     return width(a) != width(b) ? width(a) > width(b) : a.name < b.name;
   });
-  Json json = Json::object();
-  if (!header.metadata.empty()) json[std::string(kMetadata)] = header.metadata;
+  // As text at once: a document that keeps the order looks a name up among all before it.
+  std::string text = "{";
   std::uint64_t next = 0;
-  for (SafetensorsEntry& e : header.entries) {
-    const auto bytes = tensor_bytes(e, width(e));
-    if (width(e) == 0 || !bytes) return invalid_argument("cannot store " + in_quotes(e.name));
-    e.begin = next;
-    e.end = next += *bytes;
-    json[e.name] = {{"dtype", e.dtype}, {"shape", e.shape}, {"data_offsets", {e.begin, e.end}}};
-  }
   try {
-    std::string text = json.dump();
-    // The 8 bytes of the length come first, so a multiple of 8 here aligns the data.
-    text.append((8 - text.size() % 8) % 8, ' ');
-    return text;
+    if (!header.metadata.empty()) {
+      text += fmt::format("\"{}\":{}", kMetadata, Json(header.metadata).dump());
+    }
+    for (SafetensorsEntry& e : header.entries) {
+      const auto bytes = tensor_bytes(e, width(e));
+      if (width(e) == 0 || !bytes) return invalid_argument("cannot store " + in_quotes(e.name));
+      e.begin = next;
+      e.end = next += *bytes;
+      text += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          text.size() > 1 ? "," : "", Json(e.name).dump(), e.dtype,
+                          fmt::join(e.shape, ","), e.begin, e.end);
+    }
   } catch (const Json::type_error&) {
     return invalid_argument("a tensor's name is no UTF-8 text; rename it");
   }
+  text += '}';
+  // The 8 bytes of the length come first, so a multiple of 8 here aligns the data.
+  text.append((8 - text.size() % 8) % 8, ' ');
+  if (text.size() <= kMaxSafetensorsHeaderBytes) return text;
+  return invalid_argument(fmt::format(
+      "{} tensors need a header of {} bytes; readers of safetensors files take {} at most",
+      header.entries.size(), text.size(), kMaxSafetensorsHeaderBytes));
 }
 
 }  // namespace stormo::checkpoint

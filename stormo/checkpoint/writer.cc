@@ -87,9 +87,16 @@ Result<Manifest> assemble(const std::vector<std::string>& outcomes, const Snapsh
 }
 
 Status publish(StagingFolder& staging, const Manifest& m, const std::string& target) {
+  const std::string text = format_manifest(m);
+  if (text.size() > kMaxManifestBytes) {
+    return invalid_argument(
+        fmt::format("{} tensors need a manifest of {} bytes, nobody reads more "
+                    "than {}",
+                    m.tensors.size(), text.size(), kMaxManifestBytes));
+  }
   FileWriter manifest;
   STORMO_RETURN_IF_ERROR(manifest.create(fs::path(staging.path()) / Manifest::kFile));
-  STORMO_RETURN_IF_ERROR(manifest.write(format_manifest(m)));
+  STORMO_RETURN_IF_ERROR(manifest.write(text));
   STORMO_RETURN_IF_ERROR(manifest.finish().status());
   return staging.publish(target);
 }

@@ -11,6 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <stormo/base/json_depth.h>
+
 namespace stormo::train {
 namespace {
 
@@ -174,7 +176,8 @@ std::string to_json(const Preprocessing& p) {
 }
 
 Result<Preprocessing> parse_preprocessing(std::string_view text) {
-  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json object =
+      json_nests_within(text) ? Json::parse(text, nullptr, /*allow_exceptions=*/false) : Json();
   if (!object.is_object()) return corrupt("no JSON object");
   Preprocessing p;
   const auto take = [&](const char* key, Status (*parse)(const Json&, Preprocessing&)) {

@@ -1,14 +1,17 @@
 #include <stormo/train/run/run_record.h>
 
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
+
+#include <stormo/base/json_depth.h>
+#include <stormo/base/replace_file.h>
+#include <stormo/checkpoint/checked_file.h>
 
 namespace stormo::train {
 namespace {
 
 constexpr int kFormat = 2;
+constexpr std::uint64_t kMaxBytes = 16u << 20;
 
 std::string path_in(const std::string& directory) { return directory + "/run.json"; }
 
@@ -23,25 +26,20 @@ Status write_run_record(const std::string& directory, const RunRecord& record) {
       {"recipe", nlohmann::json::parse(record.recipe_json, nullptr, false)},
       {"origin", record.origin},
       {"weights_hash", record.weights_hash}};
-  const std::string path = path_in(directory), unfinished = path + ".new";
-  std::ofstream file(unfinished);
-  file << text.dump(1) << "\n";
-  file.close();
-  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    return errno_error("cannot write '" + path + "'");
-  }
-  return {};
+  return replace_file(path_in(directory),
+                      [&text](std::ostream& file) { file << text.dump(1) << "\n"; });
 }
 
 Result<RunRecord> read_run_record(const std::string& directory) {
   const std::string path = path_in(directory);
-  std::error_code failed;
-  std::ifstream file(path);
-  if (!std::filesystem::is_regular_file(path, failed) || !file) {
-    return Status(Code::kNotFound, "no record of a run in '" + directory +
-                                       "' (run.json); make one by stormo train --record");
+  const Result<std::string> text = checkpoint::read_text_file(path, kMaxBytes);
+  if (!text.ok()) {
+    return Status(Code::kNotFound, text.status().message() +
+                                       ": no record of a run; make one by stormo train --record");
   }
-  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const auto json = json_nests_within(*text)
+                        ? nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false)
+                        : nlohmann::json();
   const bool is_record = json.is_object() && json.value("format", 0) == kFormat &&
                          json.contains("recipe") && json["recipe"].is_object() &&
                          json.value("workers", 0) > 0;

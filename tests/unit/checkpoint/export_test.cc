@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <ctime>
+
 #include <stormo/checkpoint/export.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/safetensors_file.h>
@@ -27,6 +29,24 @@ std::map<std::string, std::string> values_in(const fs::path& path) {
     values[e.name] = bytes.substr(8 + length + e.begin, e.end - e.begin);
   }
   return values;
+}
+
+// A document that keeps the order compares each name with all before it: minutes.
+TEST(SafetensorsHeaderText, TimeGrowsWithTheNumberOfTensors) {
+  SafetensorsHeader header;
+  header.metadata = {{"format", "pt"}};
+  for (int i = 0; i < 120000; ++i) {
+    header.entries.push_back(
+        {.name = "layer." + std::to_string(i) + ".weight", .dtype = "F32", .shape = {2, 3}});
+  }
+  const std::clock_t begin = std::clock();
+  const std::string text = format_safetensors_header(header).take_or_throw();
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 20);
+  EXPECT_EQ(text.size() % 8, 0u);
+  EXPECT_EQ(parse_safetensors_header(text, 120000 * 24).take_or_throw(), header);
+  header.entries.resize(1);
+  header.metadata = {{"note", std::string(kMaxSafetensorsHeaderBytes, 'n')}};
+  EXPECT_THAT(format_safetensors_header(header).status().message(), HasSubstr("at most"));
 }
 
 TEST_F(Export, OneFileHoldsWholeTensorsWhoeverWroteThem) {

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include <stormo/checkpoint/folder.h>
 
 #include "saved.h"
@@ -36,6 +38,23 @@ TEST_F(Folder, ALinkThatAKilledSaveHasLeftIsReplaced) {
   ASSERT_TRUE(save(folder_, 5).ok());
   EXPECT_EQ(fs::read_symlink(folder_ / "latest"), "step-00000005");
   EXPECT_THAT(names_in(folder_), UnorderedElementsAre("step-00000004", "step-00000005", "latest"));
+}
+
+TEST_F(Folder, SomethingElseWithTheNameOfTheLinkStays) {
+  for (const bool is_folder : {true, false}) {
+    const fs::path folder = folder_ / (is_folder ? "folder" : "file");
+    fs::create_directories(is_folder ? folder / "latest" : folder);
+    if (!is_folder) std::ofstream(folder / "latest") << "of another program";
+    EXPECT_THAT(link_warning(folder), AllOf(HasSubstr("latest is a"), HasSubstr("not a link")));
+    EXPECT_EQ(save(folder, 4).take_or_throw(), folder / "step-00000004");
+    EXPECT_FALSE(fs::is_symlink(folder / "latest"));
+    EXPECT_EQ(newest_checkpoint(folder).take_or_throw(), folder / "step-00000004");
+    fs::remove(folder / "latest");
+    EXPECT_EQ(link_warning(folder), "");
+    ASSERT_TRUE(save(folder, 5).ok());
+    EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-00000005");
+    EXPECT_EQ(link_warning(folder), "");
+  }
 }
 
 TEST_F(Folder, SavingAStepAgainReplacesIt) {

@@ -2,11 +2,13 @@
 // states below try. The disk is modelled by its log (disk_log.h): a change of a folder lasts once
 // the folder was synced, bytes of a file once the file was.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <functional>
 #include <set>
 
+#include <stormo/checkpoint/checked_file.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/checkpoint/manifest.h>
 
@@ -201,6 +203,21 @@ TEST_F(PowerCut, AtAnyMomentLeavesTheNewestCompleteCheckpoint) {
     }
   }
   EXPECT_GT(verdicts_.size(), 150u);
+}
+
+// Whoever makes folders for a run need not sync them.
+TEST_F(PowerCut, FoldersThatWereThereAlreadyLast) {
+  const fs::path root = folder_ / "made";
+  fs::create_directories(root);
+  DiskRecorder recorder(root);
+  ASSERT_EQ(::mkdir((root / "runs").c_str(), 0777), 0);
+  ASSERT_EQ(::mkdir((root / "runs/mine").c_str(), 0777), 0);
+  ASSERT_TRUE(create_directories((root / "runs/mine").string()).ok());
+  recorder.promise();
+  log_ = recorder.log();
+  for (const Tree& disk : states(log_.changes.size())) {
+    EXPECT_TRUE(disk.contains("runs/mine")) << disk.size();
+  }
 }
 
 // The proof that the test above would see it. A sync can be spared in one save by another one: the
