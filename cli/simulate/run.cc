@@ -132,6 +132,10 @@ Errors problems_of(const train::ParsedRecipe& parsed, const SimulateOptions& opt
                      "with parameter servers every worker would have a loss scale of its own; use "
                      "bfloat16 or float32");
   }
+  if (!parsed.recipe.init.from.empty()) {
+    errors.push_back(parsed.at("train.init_from") +
+                     "a simulation begins with weights of its own; leave it out");
+  }
   for (const std::string& name : options.policies) {
     const std::string problem =
         problem_of(options_with(parsed.recipe.train, name), name, options.cluster.workers);

@@ -36,6 +36,7 @@ constexpr std::string_view kSupported[] = {"schema_version",
                                            "train.loss",
                                            "train.seed",
                                            "optimizer.lr",
+                                           "checkpoint.access",
                                            "checkpoint.directory",
                                            "checkpoint.every",
                                            "checkpoint.keep"};
@@ -110,14 +111,15 @@ void check_module(const torch::nn::Module& module, const StradsTrainArguments& a
   }
 }
 
-void check_checkpoints(const SoundTraining& run, const StradsTrainArguments& a, Wrong& wrong) {
+void check_checkpoints(const train::ParsedRecipe& parsed, const SoundTraining& run,
+                       const StradsTrainArguments& a, Wrong& wrong) {
   const auto note = [&](const Status& status) {
     if (!status.ok()) wrong.push_back(status.message());
   };
   const std::string& directory = run.recipe.train.checkpoint.directory;
   if (directory.empty()) return;
   if (a.resume) {
-    const Status same = train::check_resume(run.recipe);
+    const Status same = train::check_resume(parsed);
     note((same.ok() ? train::BlockCheckpoint::check(checkpoint_options(a, run)) : same)
              .within("--resume"));
   } else {
@@ -165,7 +167,7 @@ Result<SoundTraining> check_training(const train::ParsedRecipe& parsed,
     run.every = a.schedule.every.value_or(pass);
     STORMO_ASSIGN_OR_RETURN(run.task, train::make_task(run.recipe, run.data.preprocessing));
     check_module(*run.task.module, a, workers, wrong);
-    if (look_at_checkpoints) check_checkpoints(run, a, wrong);
+    if (look_at_checkpoints) check_checkpoints(parsed, run, a, wrong);
   }
   if (wrong.empty()) return run;
   return invalid_argument(fmt::format("{}", fmt::join(wrong, "\n")));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <cli/engine.h>
+#include <cli/output_path.h>
 #include <cli/strads/loop.h>
 #include <cli/strads/train.h>
 #include <cli/strads/train_check.h>
@@ -316,6 +317,7 @@ int run_in(World& world, const StradsTrainArguments& a, const train::ParsedRecip
 
 int run_strads_train(const StradsTrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
+  set_access(parsed.recipe.access);
   if (parsed.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(parsed.recipe.threads).c_str(), 1);
   }

@@ -19,7 +19,11 @@ struct TrainArguments {
   std::string engine = "stormo";
   std::string trace;
   std::string record;
+  std::string log_csv;
   std::string checkpoint;
+  std::string init_from;
+  std::vector<std::string> init_new;
+  std::vector<std::string> accept_changes;
   std::string on_usr1 = "save-and-exit";
   bool resume = false;
   bool overwrite = false;

@@ -22,6 +22,7 @@
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/prepare/column_data.h>
+#include <stormo/train/prepare/initial_weights.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::cli {
@@ -31,11 +32,13 @@ namespace fs = std::filesystem;
 using Errors = std::vector<std::string>;
 
 /// Whether what the run will read and write beside its data can be; leaves everything as it was.
-void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& errors) {
+void check_files(const train::ParsedRecipe& parsed, const TrainArguments& a, Errors& errors) {
+  const train::Recipe& recipe = parsed.recipe;
   const auto note = [&](const Status& status) {
     if (!status.ok()) errors.push_back(status.message());
   };
   if (!a.trace.empty()) note(check_output_path(a.trace).within("--trace"));
+  if (!a.log_csv.empty()) note(check_output_path(a.log_csv).within("--log-csv"));
   std::error_code ignored;
   const bool taken = !a.record.empty() && fs::exists(a.record, ignored) &&
                      !(fs::is_directory(a.record, ignored) && fs::is_empty(a.record, ignored));
@@ -45,7 +48,9 @@ void check_files(const train::Recipe& recipe, const TrainArguments& a, Errors& e
     note(try_folder(a.record).within("--record"));
   }
   const std::string& directory = recipe.train.checkpoint.directory;
-  if (a.resume && !directory.empty()) note(train::check_resume(recipe).within("--resume"));
+  if (a.resume && !directory.empty()) {
+    note(train::check_resume(parsed, a.accept_changes).within("--resume"));
+  }
   if (!a.resume && !directory.empty()) {
     note(checkpoint::begin_run(directory, a.overwrite).status());
   }
@@ -67,8 +72,9 @@ std::optional<train::RecipeData> check_data(const train::ParsedRecipe& parsed,
   if (data_known) {
     Result<train::RecipeData> data = train::load_data(parsed.recipe);
     if (!data.ok()) errors.push_back(data.status().message());
-    const Status same =
-        a.resume && data.ok() ? train::check_same_data(parsed.recipe, *data) : ok_status();
+    const Status same = a.resume && data.ok()
+                            ? train::check_same_data(parsed.recipe, *data, a.accept_changes)
+                            : ok_status();
     if (!same.ok()) errors.push_back("--resume: " + same.message());
     if (data.ok()) read = std::move(*data);
   }
@@ -137,6 +143,9 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
     // a search trains some steps
     STORMO_ASSIGN_OR_RETURN(run.task, make_task(/*trains=*/!a.dry_run));
   }
+  if (!run.recipe.train.resume) {
+    STORMO_RETURN_IF_ERROR(train::check_initial_weights(run.recipe, *run.task.module));
+  }
   STORMO_ASSIGN_OR_RETURN(run.step, check_step(run.recipe, run.task, shares, available_bytes));
   return run;
 }
@@ -171,6 +180,10 @@ int fail_usage(const std::vector<std::string>& errors, bool json) {
 train::ParsedRecipe recipe_of(const TrainArguments& a) {
   std::vector<std::string> overrides = a.overrides;
   if (!a.checkpoint.empty()) overrides.push_back("checkpoint.directory=" + a.checkpoint);
+  if (!a.init_from.empty()) overrides.push_back("train.init_from=" + a.init_from);
+  if (!a.init_new.empty()) {
+    overrides.push_back(fmt::format("train.init_new={}", fmt::join(a.init_new, ",")));
+  }
   train::ParsedRecipe parsed = train::load_recipe(a.recipe, overrides);
   parsed.recipe.train.resume = a.resume;
   parsed.recipe.train.overwrite = a.overwrite;
@@ -184,6 +197,14 @@ train::ParsedRecipe recipe_of(const TrainArguments& a) {
     parsed.errors.push_back(
         "--record writes the order of reads and pushes at parameter servers; use "
         "strategy.kind=parameter_server");
+  }
+  if (!a.accept_changes.empty() && !a.resume) {
+    parsed.errors.push_back("--accept-changes is of a run that goes on; add --resume");
+  }
+  if (!a.record.empty() && !parsed.recipe.init.from.empty()) {
+    parsed.errors.push_back(
+        "--record is of a run that begins with its own weights; leave out "
+        "train.init_from");
   }
   if (!a.record.empty() && a.resume) {
     parsed.errors.push_back("--record is of a whole run; leave out --resume");
@@ -200,7 +221,7 @@ Errors problems_of_rank(const train::ParsedRecipe& parsed, const TrainArguments&
   if (!parsed.readable) return errors;
   const Errors wrong = train::check_recipe(parsed, ranks);
   errors.insert(errors.end(), wrong.begin(), wrong.end());
-  if (look_at_files) check_files(parsed.recipe, a, errors);
+  if (look_at_files) check_files(parsed, a, errors);
   return errors;
 }
 
@@ -224,7 +245,7 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
     if (!made.ok()) errors.push_back(made.status().message());
     if (made.ok()) run = std::move(*made);
   }
-  check_files(parsed.recipe, a, errors);
+  check_files(parsed, a, errors);
   return errors.empty() ? std::move(run) : refuse(errors);
 }
 

@@ -39,6 +39,17 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
   CLI::Option* recipe = command->add_option("recipe", a->recipe, "Recipe, a TOML file");
   command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
   command->add_flag("--resume", a->resume, "Continue from the newest checkpoint");
+  command
+      ->add_option("--accept-changes", a->accept_changes,
+                   "With --resume: keys or sections that may differ from the\ncheckpoint's, "
+                   "e.g. train.seed,optimizer; data: other samples")
+      ->delimiter(',');
+  command->add_option("--init-from", a->init_from,
+                      "Fine-tuning: begin with the weights of a checkpoint");
+  command
+      ->add_option("--init-new", a->init_new,
+                   "With --init-from: parameters or modules that begin anew")
+      ->delimiter(',');
   command->add_flag("--overwrite", a->overwrite,
                     "Begin anew in a folder that has checkpoints: the first\none of this run "
                     "replaces them");
@@ -53,6 +64,8 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
                     "Check all that a run would, print recipe and step plan");
   command->add_flag("--json", a->json, "One JSON object per line on stdout");
   command->add_option("--trace", a->trace, "Write a Chrome/Perfetto trace file");
+  command->add_option("--log-csv", a->log_csv,
+                      "Write steps and evaluations as a table; --resume appends");
   command
       ->add_option("--record", a->record,
                    "Folder for the order of reads and pushes of a run with\nparameter servers, "

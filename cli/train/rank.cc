@@ -1,6 +1,8 @@
 #include <cli/train/rank.h>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,12 +16,14 @@
 #include <cli/build_facts.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/output_path.h>
 #include <cli/train/report.h>
 #include <cli/train/trace_file.h>
 #include <stormo/base/printable.h>
 #include <stormo/base/version.h>
 #include <stormo/checkpoint/folder.h>
 #include <stormo/observe/background_stream.h>
+#include <stormo/observe/csv_log.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
 #include <stormo/observe/tee.h>
@@ -27,6 +31,7 @@
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/column_data.h>
+#include <stormo/train/prepare/initial_weights.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/run/trainer.h>
@@ -42,8 +47,11 @@ constexpr Duration kLastOutputTime = std::chrono::seconds(1);
 /// goes on.
 class Reports {
  public:
-  explicit Reports(bool json)
+  /// `table`: a descriptor for the table of the run, which this closes; -1: none. `heads`: it
+  /// begins with the names of the columns.
+  Reports(bool json, int table, bool heads)
       : writes_json_(json),
+        table_fd_(table),
         errors_(STDERR_FILENO),
         output_(STDOUT_FILENO,
                 [this](std::string_view reason) {
@@ -54,9 +62,27 @@ class Reports {
         text_(errors_, style()),
         warnings_(errors_),
         json_(output_),
-        tee_(choose(json)) {}
+        tee_(choose(json)) {
+    if (table < 0) return;
+    table_.emplace(table, [this](std::string_view reason) {
+      errors_.append("stormo train: --log-csv: " + std::string(reason) +
+                     "; rows are being lost. Training goes on and will end with exit code 1 at "
+                     "best\n");
+    });
+    csv_.emplace(*table_, heads);
+    both_.emplace(std::vector<observe::RunObserver*>{&tee_, &*csv_});
+  }
+  ~Reports() {
+    csv_.reset();
+    table_.reset();
+    if (table_fd_ >= 0) ::close(table_fd_);
+  }
+  Reports(const Reports&) = delete;
+  Reports& operator=(const Reports&) = delete;
 
-  observe::RunObserver& observer() { return tee_; }
+  observe::RunObserver& observer() {
+    return both_ ? static_cast<observe::RunObserver&>(*both_) : tee_;
+  }
   std::ostream& errors() { return errors_; }
   /// A person learns of it in any case.
   void fail(const observe::ErrorRecord& record) {
@@ -66,7 +92,8 @@ class Reports {
   /// Waits for the readers until `by`. False when anything was lost.
   bool finish(Deadline by) {
     const bool output = output_.finish(by);
-    return errors_.finish(by) && output;
+    const bool rows = !table_ || table_->finish(by);
+    return errors_.finish(by) && output && rows;
   }
 
  private:
@@ -83,13 +110,32 @@ class Reports {
   }
 
   bool writes_json_;
+  int table_fd_;
   observe::BackgroundStream errors_;
   observe::BackgroundStream output_;
   observe::TextObserver text_;
   observe::WarningObserver warnings_;
   observe::JsonObserver json_;
   observe::TeeObserver tee_;
+  std::optional<observe::BackgroundStream> table_;
+  std::optional<observe::CsvLog> csv_;
+  std::optional<observe::TeeObserver> both_;
 };
+
+/// Makes the reports of a rank that reports.
+Status open_reports(const TrainRun& run, std::optional<Reports>& reports) {
+  if (run.log_csv.empty()) {
+    reports.emplace(run.json, -1, false);
+    return {};
+  }
+  const int how = run.recipe.train.resume ? O_APPEND : O_TRUNC;
+  const int fd = ::open(run.log_csv.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
+  if (fd < 0) return errno_error("--log-csv: open " + run.log_csv);
+  struct stat info {};
+  const bool heads = ::fstat(fd, &info) != 0 || info.st_size == 0;
+  reports.emplace(run.json, fd, heads);
+  return {};
+}
 
 /// Where a stall leaves the last operations of all ranks, unless the environment says.
 void choose_flight_file(const TrainRun& run) {
@@ -159,6 +205,18 @@ struct Prepared {
   train::Task task;
 };
 
+/// A new run whose weights are those of a checkpoint at first.
+bool begins_with_others(const train::Recipe& recipe) {
+  return !recipe.init.from.empty() && !recipe.train.resume;
+}
+
+/// Weights that come from elsewhere go to the whole model, which ranks divide later.
+Result<train::Task> new_task(const train::Recipe& recipe, const train::Preprocessing& data) {
+  return train::make_task(
+      recipe, data,
+      begins_with_others(recipe) ? train::InitialValues::kNow : train::InitialValues::kLater);
+}
+
 /// What ranks must have in common that have columns of the same samples. The Trainer compares it
 /// too, but after join_columns(), and not by these names.
 std::vector<train::Fact> sample_facts(const train::Recipe& recipe, const train::RecipeData& data) {
@@ -188,17 +246,15 @@ Result<Prepared> prepare_columns(const TrainRun& run, comm::Communicator& group,
   if (options.resume) {
     STORMO_RETURN_IF_ERROR(train::check_same_data(recipe, *own).within("--resume"));
   }
-  STORMO_ASSIGN_OR_RETURN(
-      train::Task task, train::make_task(recipe, own->preprocessing, train::InitialValues::kLater));
+  STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(recipe, own->preprocessing));
   return Prepared{std::move(*own), std::move(task)};
 }
 
 Result<Prepared> prepare(const TrainRun& run) {
   Result<train::RecipeData> data = run.data ? *run.data : train::load_data(run.recipe);
   STORMO_RETURN_IF_ERROR(data.status());
-  if (run.task) return Prepared{std::move(*data), *run.task};
-  STORMO_ASSIGN_OR_RETURN(train::Task task, train::make_task(run.recipe, data->preprocessing,
-                                                             train::InitialValues::kLater));
+  if (run.task && !begins_with_others(run.recipe)) return Prepared{std::move(*data), *run.task};
+  STORMO_ASSIGN_OR_RETURN(train::Task task, new_task(run.recipe, data->preprocessing));
   return Prepared{std::move(*data), std::move(task)};
 }
 
@@ -223,9 +279,18 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
     for (const std::string& warning : data.warnings)
       std::cerr << "warning: " << printable(warning) << "\n";
   }
+  if (is_first(run, world) && begins_with_others(run.recipe)) {
+    STORMO_ASSIGN_OR_RETURN(
+        const std::vector<std::string> lines,
+        train::load_initial_weights(run.recipe, data.preprocessing, *task.module));
+    for (const std::string& line : lines) std::cerr << printable(line) << "\n";
+  }
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
-  if (is_first(run, world)) trainer.set_observer(&reports.emplace(run.json).observer());
+  if (is_first(run, world)) {
+    STORMO_RETURN_IF_ERROR(open_reports(run, reports));
+    trainer.set_observer(&reports->observer());
+  }
   std::optional<TraceFile> trace;
   if (!run.trace.empty()) {
     const server::WorkerSession* session = session_of(run);
@@ -313,6 +378,7 @@ int run_rank(const TrainRun& run) {
   if (run.recipe.threads > 0) {
     ::setenv("STORMO_THREADS", std::to_string(run.recipe.threads).c_str(), 1);
   }
+  set_access(run.recipe.access);
   choose_flight_file(run);
   // Outlives the group: other ranks must not wait for a reader.
   std::optional<Reports> reports;

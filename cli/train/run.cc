@@ -131,7 +131,11 @@ int run_train(const TrainArguments& a) {
   const Result<transport::Rendezvous> place =
       own_engine ? place_in_job() : find_place(a.engine, a.launch);
   if (!own_engine && !place.ok()) return fail_usage({place.status().message()}, a.json);
-  TrainRun train_run{.recipe = parsed.recipe, .engine = a.engine, .json = a.json, .trace = a.trace};
+  TrainRun train_run{.recipe = parsed.recipe,
+                     .engine = a.engine,
+                     .json = a.json,
+                     .trace = a.trace,
+                     .log_csv = a.log_csv};
   if (!place.ok() || place->source != "none") {
     export_stall_flags(a.launch);
     train_run.rank = place.ok() ? place->rank : 0;

@@ -34,6 +34,14 @@ Json servers_json(const std::vector<ServerRecord>& servers) {
   return out;
 }
 
+Json share_json(const std::array<double, kNumLanes>& share) {
+  Json out = Json::object();
+  for (int lane = 0; lane < kNumLanes; ++lane) {
+    out[std::string(to_string(static_cast<Lane>(lane)))] = share[lane];
+  }
+  return out;
+}
+
 Json averaging_json(const AveragingRecord& r) {
   return {{"averages", r.averages},
           {"mean_distance", r.mean_distance},
@@ -44,18 +52,24 @@ Json averaging_json(const AveragingRecord& r) {
 }  // namespace
 
 void JsonObserver::on_start(const StartRecord& r) {
-  write_line(out_, {{"event", "start"},
-                    {"schema", kJsonLinesSchema},
-                    {"recipe", r.recipe},
-                    {"strategy", r.strategy},
-                    {"ranks", r.ranks},
-                    {"hosts", r.hosts},
-                    {"parameters", r.parameters},
-                    {"steps", r.steps},
-                    {"first_step", r.first_step},
-                    {"global_batch", r.global_batch},
-                    {"seed", r.seed},
-                    {"checkpoint", text_or_null(r.checkpoint)}});
+  Json line = {{"event", "start"},
+               {"schema", kJsonLinesSchema},
+               {"recipe", r.recipe},
+               {"strategy", r.strategy},
+               {"ranks", r.ranks},
+               {"hosts", r.hosts},
+               {"parameters", r.parameters},
+               {"steps", r.steps},
+               {"first_step", r.first_step},
+               {"global_batch", r.global_batch},
+               {"seed", r.seed},
+               {"checkpoint", text_or_null(r.checkpoint)}};
+  for (const ChangeRecord& c : r.changed) {
+    line["changed"].push_back({{"key", c.key},
+                               {"before", Json::parse(c.before, nullptr, false)},
+                               {"now", Json::parse(c.now, nullptr, false)}});
+  }
+  write_line(out_, line);
 }
 
 void JsonObserver::on_sharding(const ShardingRecord& r) {
@@ -65,19 +79,20 @@ void JsonObserver::on_sharding(const ShardingRecord& r) {
 }
 
 void JsonObserver::on_step(const StepRecord& r) {
-  Json share = Json::object();
-  for (int lane = 0; lane < kNumLanes; ++lane) {
-    share[std::string(to_string(static_cast<Lane>(lane)))] = r.share[lane];
+  Json line = {{"event", "step"},
+               {"step", r.step},
+               {"steps", r.steps},
+               {"epoch", r.epoch},
+               {"loss", r.loss},
+               {"learning_rate", r.learning_rate},
+               {"samples_per_s", r.samples_per_s},
+               {"eta_s", r.eta_s},
+               {"share", share_json(r.share)}};
+  for (const auto& share : r.rank_shares) line["rank_shares"].push_back(share_json(share));
+  if (r.slowest >= 0) {
+    line["slowest"] = {{"rank", r.slowest}, {"host", text_or_null(r.slowest_host)}};
   }
-  write_line(out_, {{"event", "step"},
-                    {"step", r.step},
-                    {"steps", r.steps},
-                    {"epoch", r.epoch},
-                    {"loss", r.loss},
-                    {"learning_rate", r.learning_rate},
-                    {"samples_per_s", r.samples_per_s},
-                    {"eta_s", r.eta_s},
-                    {"share", std::move(share)}});
+  write_line(out_, line);
 }
 
 void JsonObserver::on_eval(const EvalRecord& r) {
@@ -95,6 +110,11 @@ void JsonObserver::on_save_failed(const SaveFailedRecord& r) {
                     {"failures", r.failures},
                     {"max_failures", r.max_failures},
                     {"error", r.error}});
+}
+
+void JsonObserver::on_warning(const WarningRecord& r) {
+  write_line(out_,
+             {{"event", "warning"}, {"kind", r.kind}, {"step", r.step}, {"message", r.message}});
 }
 
 void JsonObserver::on_end(const EndRecord& r) {

@@ -10,8 +10,8 @@ namespace stormo::observe {
 inline constexpr int kJsonLinesSchema = 1;
 
 /// Writes one JSON object per line and nothing else: events "start", "sharding", "step", "eval",
-/// "save_failed" and last "end" or "error". Numbers can be parsed back exactly; fields without a
-/// value (no validation split, not a number) are null.
+/// "save_failed", "warning" and last "end" or "error". Numbers can be parsed back exactly; fields
+/// without a value (no validation split, not a number) are null.
 class JsonObserver final : public RunObserver {
  public:
   /// `out` must outlive the observer. Every line is flushed.
@@ -22,6 +22,7 @@ class JsonObserver final : public RunObserver {
   void on_step(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
+  void on_warning(const WarningRecord& record) override;
   void on_end(const EndRecord& record) override;
   void on_error(const ErrorRecord& record) override;
 

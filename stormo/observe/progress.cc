@@ -39,6 +39,13 @@ std::string shares(const std::array<double, kNumLanes>& share) {
   return text;
 }
 
+/// "  slowest rank 1 on hostb"
+std::string slowest_text(const StepRecord& r) {
+  if (r.slowest < 0) return "";
+  return fmt::format("  slowest rank {}{}", r.slowest,
+                     r.slowest_host.empty() ? "" : " on " + printable_line(r.slowest_host));
+}
+
 std::string bar(std::int64_t step, std::int64_t steps, std::size_t width) {
   const double done = steps > 0 ? static_cast<double>(step) / static_cast<double>(steps) : 0;
   const auto filled =
@@ -56,7 +63,9 @@ std::string step_text(const StepRecord& r) {
 std::string live_text(const StepRecord& r, std::size_t width) {
   std::string line = step_text(r);
   const std::string share = "  " + shares(r.share);
+  const std::string slowest = slowest_text(r);
   if (line.size() + share.size() + kSmallestBar + kAroundBar <= width) line += share;
+  if (line.size() + slowest.size() + kSmallestBar + kAroundBar <= width) line += slowest;
   if (line.size() + kSmallestBar + kAroundBar <= width) {
     line = bar(r.step, r.steps, std::min(kBarWidth, width - line.size() - kAroundBar)) + line;
   }
@@ -134,6 +143,9 @@ void TextObserver::on_start(const StartRecord& r) {
   if (r.first_step > 0) {
     print_line(fmt::format("resumed after step {} of {}", r.first_step, r.steps));
   }
+  for (const ChangeRecord& c : r.changed) {
+    print_line(printable_line(fmt::format("  {} was {}, is now {}", c.key, c.before, c.now)));
+  }
   if (r.checkpoint.empty()) print_line("nothing is saved: no checkpoint.directory is given");
 }
 
@@ -145,7 +157,7 @@ void TextObserver::on_sharding(const ShardingRecord& r) {
 
 void TextObserver::on_step(const StepRecord& r) {
   if (style_.live) return draw_line(r);
-  print_line(step_text(r) + "  " + shares(r.share));
+  print_line(step_text(r) + "  " + shares(r.share) + slowest_text(r));
 }
 
 void TextObserver::on_progress(const StepRecord& r) {
@@ -169,6 +181,12 @@ void TextObserver::on_eval(const EvalRecord& r) {
 }
 
 void TextObserver::on_save_failed(const SaveFailedRecord& r) { print_line(save_failed_text(r)); }
+
+void TextObserver::on_warning(const WarningRecord& r) { print_line("warning: " + r.message); }
+
+void WarningObserver::on_warning(const WarningRecord& r) {
+  out_ << "warning: " + r.message + "\n" << std::flush;
+}
 
 void WarningObserver::on_save_failed(const SaveFailedRecord& r) {
   out_ << save_failed_text(r) + "\n" << std::flush;

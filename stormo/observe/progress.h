@@ -31,6 +31,7 @@ class TextObserver final : public RunObserver {
   void on_progress(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
+  void on_warning(const WarningRecord& record) override;
   void on_end(const EndRecord& record) override;
   void on_error(const ErrorRecord& record) override;
 
@@ -45,13 +46,15 @@ class TextObserver final : public RunObserver {
   bool live_line_shown_ = false;
 };
 
-/// Prints only failures, one line each, for people while a program reads the JSON lines.
+/// Prints only failures and warnings, one line each, for people while a program reads the JSON
+/// lines.
 class WarningObserver final : public RunObserver {
  public:
   /// `out` must outlive the observer.
   explicit WarningObserver(std::ostream& out) : out_(out) {}
 
   void on_save_failed(const SaveFailedRecord& record) override;
+  void on_warning(const WarningRecord& record) override;
 
  private:
   std::ostream& out_;

@@ -10,6 +10,11 @@
 
 namespace stormo::observe {
 
+/// A key of the recipe that has another value than when the checkpoint was written; both as JSON.
+struct ChangeRecord {
+  std::string key{}, before{}, now{};
+};
+
 /// First record of a run.
 struct StartRecord {
   std::string recipe{};  ///< name of the recipe, or "program" for a library user's own
@@ -21,7 +26,15 @@ struct StartRecord {
   std::int64_t first_step = 0;  ///< > 0 after --resume
   std::int64_t global_batch = 0;
   std::uint64_t seed = 0;
-  std::string checkpoint{};  ///< folder, empty when none is written
+  std::string checkpoint{};             ///< folder, empty when none is written
+  std::vector<ChangeRecord> changed{};  ///< since the checkpoint from which it goes on
+};
+
+/// What a user should know of a run that goes on.
+struct WarningRecord {
+  std::string kind{};  ///< "loss_grown", "at_chance", "no_validation", "no_link"
+  std::int64_t step = 0;
+  std::string message{};
 };
 
 /// Which classes or labels the samples of each rank have in an epoch; only with a sharding that was
@@ -44,6 +57,11 @@ struct StepRecord {
   double samples_per_s = 0;  ///< since the previous logged step
   double eta_s = 0;
   std::array<double, kNumLanes> share{};  ///< of wall time since the previous logged step, by Lane
+  /// The same of each rank; empty with one rank, where workers do not wait for each other, and
+  /// between logged steps.
+  std::vector<std::array<double, kNumLanes>> rank_shares{};
+  int slowest = -1;            ///< rank that computed and loaded longest; -1: rank_shares is empty
+  std::string slowest_host{};  ///< with several hosts
 };
 
 struct EvalRecord {
@@ -143,6 +161,7 @@ class RunObserver {
   virtual void on_progress(const StepRecord&) {}
   virtual void on_eval(const EvalRecord&) {}
   virtual void on_save_failed(const SaveFailedRecord&) {}
+  virtual void on_warning(const WarningRecord&) {}
   virtual void on_end(const EndRecord&) {}
   /// Instead of on_end.
   virtual void on_error(const ErrorRecord&) {}

@@ -26,6 +26,10 @@ void TeeObserver::on_save_failed(const SaveFailedRecord& record) {
   for (RunObserver* o : observers_) o->on_save_failed(record);
 }
 
+void TeeObserver::on_warning(const WarningRecord& record) {
+  for (RunObserver* o : observers_) o->on_warning(record);
+}
+
 void TeeObserver::on_end(const EndRecord& record) {
   for (RunObserver* o : observers_) o->on_end(record);
 }

@@ -17,6 +17,7 @@ class TeeObserver final : public RunObserver {
   void on_progress(const StepRecord& record) override;
   void on_eval(const EvalRecord& record) override;
   void on_save_failed(const SaveFailedRecord& record) override;
+  void on_warning(const WarningRecord& record) override;
   void on_end(const EndRecord& record) override;
   void on_error(const ErrorRecord& record) override;
 

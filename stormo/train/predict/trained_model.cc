@@ -22,6 +22,18 @@ constexpr std::string_view kFree[] = {
     "data.path",  "data.train", "data.validation", "data.test",     "data.header", "data.label",
     "data.parts", "data.id",    "data.extensions", "data.on_error", "threads"};
 
+/// Who names other data asks about those, and the parts of the recipe need not be there any more.
+void keep_named_parts(ParsedRecipe& parsed) {
+  const auto named = [&parsed](std::string_view key) {
+    const auto origin = parsed.origins.find(key);
+    return origin != parsed.origins.end() && origin->second == "command line";
+  };
+  DataOptions& data = parsed.recipe.data;
+  if (!named("data.validation") && !named("data.test")) return;
+  if (!named("data.validation")) data.validation.clear();
+  if (!named("data.test")) data.test.clear();
+}
+
 Status check_overrides(const ParsedRecipe& parsed) {
   std::vector<std::string> errors = parsed.errors;
   for (const auto& [key, origin] : parsed.origins) {
@@ -65,8 +77,9 @@ Result<TrainedModel> load(checkpoint::CheckpointReader& reader,
         "holds no names of classes and no vocabulary, since an older Stormo has written it; "
         "`stormo train ... --resume` writes a new one");
   }
-  const ParsedRecipe parsed = restore_recipe(manifest.recipe_json, overrides);
+  ParsedRecipe parsed = restore_recipe(manifest.recipe_json, overrides);
   STORMO_RETURN_IF_ERROR(check_overrides(parsed));
+  keep_named_parts(parsed);
   TrainedModel model{.checkpoint = reader.path(),
                      .step = manifest.step,
                      .recipe = parsed.recipe,

@@ -19,6 +19,7 @@
 #include <stormo/data/text/text_windows.h>
 #include <stormo/model/registry.h>
 #include <stormo/train/prepare/column_data.h>
+#include <stormo/train/prepare/initial_weights.h>
 #include <stormo/train/prepare/loading.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/prepare/sample_options.h>
@@ -80,8 +81,9 @@ Status load_text(Loading& loading) {
                                                                    recipe.data.extensions));
   std::optional<data::Vocabulary>& vocabulary = loading.data.preprocessing.vocabulary;
   if (loading.with_training) {
-    vocabulary = data::Vocabulary::bytes();
-    if (recipe.data.tokens == "characters") {
+    const bool is_known = vocabulary.has_value();
+    if (!is_known) vocabulary = data::Vocabulary::bytes();
+    if (!is_known && recipe.data.tokens == "characters") {
       STORMO_ASSIGN_OR_RETURN(vocabulary, data::Vocabulary::characters(text));
     }
   }
@@ -143,8 +145,10 @@ Status load_text_classification(Loading& loading) {
   if (loading.with_training) {
     STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts,
                             read(path_of(loading.recipe, loading.recipe.data.train)));
-    settled.words =
-        data::WordVocabulary::of(texts.texts, recipe.data.vocabulary, recipe.data.pairs);
+    if (!settled.words) {
+      settled.words =
+          data::WordVocabulary::of(texts.texts, recipe.data.vocabulary, recipe.data.pairs);
+    }
     settled.classes = data::Classes::of(texts.labels);
     STORMO_ASSIGN_OR_RETURN(loading.data.train, make(texts));
   }
@@ -232,7 +236,9 @@ torch::ScalarType scalar_type(const Recipe& recipe) {
 }
 
 Result<RecipeData> load_data(const Recipe& recipe) {
-  return load_checked({.recipe = recipe, .with_training = true, .data = {}});
+  Loading loading{.recipe = recipe, .with_training = true, .data = {}};
+  STORMO_ASSIGN_OR_RETURN(loading.data.preprocessing, initial_vocabulary(recipe));
+  return load_checked(std::move(loading));
 }
 
 Result<RecipeData> load_columns(const Recipe& recipe, const plan::Part& rank) {

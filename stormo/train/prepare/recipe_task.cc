@@ -5,7 +5,7 @@
 #include <malloc.h>
 #include <torch/torch.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 #include <optional>
 
 #include <stormo/base/check.h>
@@ -18,6 +18,8 @@
 #include <stormo/model/loss.h>
 #include <stormo/model/registry.h>
 #include <stormo/tensor/memory.h>
+#include <stormo/train/recipe/recipe_changes.h>
+#include <stormo/train/state/saved_samples.h>
 
 namespace stormo::train {
 namespace {
@@ -34,6 +36,22 @@ void convert_numbers(torch::nn::Module& module, torch::ScalarType type) {
 bool may_have_parts(const Strategy& s) {
   return s.pipeline > 1 || s.tensor > 1 || s.kind == Strategy::Kind::kFsdp ||
          s.kind == Strategy::Kind::kVertical;
+}
+
+/// With the same classes the samples may still be others.
+Status check_content(const checkpoint::Manifest& manifest, const std::string& path,
+                     const Recipe& recipe, const RecipeData& data,
+                     std::span<const std::string> accepted) {
+  if (!data.train || recipe.train.strategy.kind == Strategy::Kind::kVertical) return {};
+  const std::string before = saved_samples(manifest.state_json);
+  const std::string now = describe_samples(*data.train);
+  if (before.empty() || before == now) return {};
+  if (std::ranges::find(accepted, "data") != accepted.end()) return {};
+  return invalid_argument(
+      fmt::format("{} was trained on {}, {} now has {}; go on with the old data, say that others "
+                  "are meant with --accept-changes data, or begin a new run with its weights: "
+                  "--init-from CHECKPOINT",
+                  path, before, recipe.data.path, now));
 }
 
 }  // namespace
@@ -108,28 +126,25 @@ Result<Task> make_task(const Recipe& recipe, const Preprocessing& data, InitialV
   return task;
 }
 
-Status check_resume(const Recipe& recipe) {
+Status check_resume(const ParsedRecipe& parsed, std::span<const std::string> accepted) {
+  const Recipe& recipe = parsed.recipe;
   STORMO_ASSIGN_OR_RETURN(const std::string path,
                           checkpoint::newest_checkpoint(recipe.train.checkpoint.directory));
   STORMO_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
                           checkpoint::check_checkpoint(path, true));
-  const std::string elsewhere = "; choose the run's own folder with --checkpoint DIR";
   // What was imported has no name.
   if (!manifest.name.empty() && manifest.name != recipe.train.name) {
-    return invalid_argument(fmt::format("{} was written by '{}', this recipe is '{}'{}", path,
-                                        manifest.name, recipe.train.name, elsewhere));
+    return invalid_argument(
+        fmt::format("{} was written by '{}', this recipe is '{}'; choose the run's own folder with "
+                    "--checkpoint DIR",
+                    path, manifest.name, recipe.train.name));
   }
-  const auto theirs = nlohmann::json::parse(manifest.recipe_json, nullptr, false);
-  const auto ours = nlohmann::json::parse(to_json(recipe), nullptr, false);
-  for (const char* part : {"model", "precision"}) {
-    if (!theirs.contains(part) || theirs[part] == ours[part]) continue;
-    return invalid_argument(fmt::format("{} has {} {}, this recipe {}{}", path, part,
-                                        theirs[part].dump(), ours[part].dump(), elsewhere));
-  }
-  return ok_status();
+  return check_changes(recipe_changes(manifest.recipe_json, to_json(recipe)), parsed, accepted)
+      .within(path);
 }
 
-Status check_same_data(const Recipe& recipe, const RecipeData& data) {
+Status check_same_data(const Recipe& recipe, const RecipeData& data,
+                       std::span<const std::string> accepted) {
   const auto path = checkpoint::newest_checkpoint(recipe.train.checkpoint.directory);
   if (!path.ok()) return {};  // check_resume() says so
   STORMO_ASSIGN_OR_RETURN(const checkpoint::Manifest manifest,
@@ -143,7 +158,7 @@ Status check_same_data(const Recipe& recipe, const RecipeData& data) {
   if (a.vocabulary != b.vocabulary || a.words != b.words) other.push_back("vocabulary");
   if (a.columns != b.columns) other.push_back("columns");
   if (a.scales != b.scales || a.target != b.target) other.push_back("mean and standard deviation");
-  if (other.empty()) return {};
+  if (other.empty()) return check_content(manifest, *path, recipe, data, accepted);
   return invalid_argument(
       fmt::format("{} was trained on data with other {} than {} has now; go on with the old data, "
                   "or begin anew "

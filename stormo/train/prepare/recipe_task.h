@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,12 +55,15 @@ Result<std::string> continue_text(const Task& task, const Preprocessing& preproc
                                   const std::string& prompt, const SampleOptions& options,
                                   std::uint64_t seed);
 
-/// OK if a run of `recipe` may continue from its checkpoint directory: it has a complete, undamaged
-/// checkpoint of this recipe's model.
-Status check_resume(const Recipe& recipe);
+/// OK if a run may continue from its checkpoint directory: it has a complete, undamaged checkpoint
+/// of this recipe's model, and what changes its training is named: on the command line, or in
+/// `accepted` (check_changes()).
+Status check_resume(const ParsedRecipe& parsed, std::span<const std::string> accepted = {});
 
 /// OK if `data` give the same preprocessing as the checkpoint in the recipe's directory has: the
-/// same classes, vocabulary, columns and scales. OK if there is no checkpoint.
-Status check_same_data(const Recipe& recipe, const RecipeData& data);
+/// same classes, vocabulary, columns and scales; and if the training samples are the same, or
+/// `accepted` has "data". OK if there is no checkpoint.
+Status check_same_data(const Recipe& recipe, const RecipeData& data,
+                       std::span<const std::string> accepted = {});
 
 }  // namespace stormo::train

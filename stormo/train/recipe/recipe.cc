@@ -10,15 +10,21 @@
 #include <set>
 #include <utility>
 
+#include <stormo/base/json_depth.h>
 #include <stormo/base/units.h>
 #include <stormo/checkpoint/checked_file.h>
+#include <stormo/model/registry.h>
+#include <stormo/parallel/pipeline_schedule.h>
 #include <stormo/train/recipe/recipe_schema.h>
 #include <stormo/train/recipe/recipe_value.h>
+#include <stormo/train/recipe/toml_depth.h>
 
 namespace stormo::train {
 namespace {
 
 constexpr std::uint64_t kMaxRecipeBytes = 1u << 20;
+constexpr std::size_t kMostErrors = 50;  // that are listed
+constexpr std::size_t kMostShown = 100;  // characters of a key or a value
 constexpr std::string_view kBesideRecipe = "@recipe";
 /// Short names whose last part is not the key's.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
@@ -55,6 +61,7 @@ const RecipeField* find_override(std::string_view key) {
 
 /// "; did you mean 'optimizer.lr'?", for the whole key or for its last part.
 std::string suggestion(std::string_view key) {
+  if (key.size() > kMostShown) return "";
   for (const auto& [theirs, ours] : kNamesElsewhere) {
     if (last_part(key) == theirs) return fmt::format("; did you mean '{}'?", ours);
   }
@@ -104,12 +111,19 @@ RawValue to_raw(const nlohmann::json& value) {
   return {};
 }
 
+std::string shortened(std::string_view text) {
+  if (text.size() <= kMostShown) return std::string(text);
+  return fmt::format("{}... ({} characters)", text.substr(0, kMostShown), text.size());
+}
+
 class RecipeParser {
  public:
   RecipeParser(std::string_view source, std::string_view folder)
       : source_(source), folder_(folder) {}
 
   void read_document(std::string_view text) {
+    const Status depth = check_toml_depth(text);
+    if (!depth.ok()) return unreadable(fmt::format("{}:{}", source_, depth.message()));
     try {
       const toml::table document = toml::parse(text);
       if (!document.contains("schema_version")) {
@@ -123,7 +137,9 @@ class RecipeParser {
   }
 
   void read_json(std::string_view text) {
-    const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto document = json_nests_within(text)
+                              ? nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false)
+                              : nlohmann::json();
     if (!document.is_object()) return error(fmt::format("{}: no JSON object", source_));
     read_object(document, "");
   }
@@ -132,11 +148,13 @@ class RecipeParser {
     const std::size_t equals = text.find('=');
     const std::string key = text.substr(0, equals);
     if (equals == std::string::npos || key.empty()) {
-      return error(fmt::format("command line: '{}' is not an override; write key=value", text));
+      return error(
+          fmt::format("command line: '{}' is not an override; write key=value", shortened(text)));
     }
     const RecipeField* field = find_override(key);
     if (field == nullptr) {
-      return error(fmt::format("command line: unknown key '{}'{}", key, suggestion(key)));
+      return error(
+          fmt::format("command line: unknown key '{}'{}", shortened(key), suggestion(key)));
     }
     overridden_.insert(field->key);
     take(*field, parse_override_value(*field, text.substr(equals + 1)), "command line");
@@ -150,8 +168,23 @@ class RecipeParser {
     if (overridden_.contains("train.steps") && train.steps > 0) train.epochs = 0;
   }
 
+  /// Without warm-up, steps with momentum can throw such a model so far that it never learns.
+  void settle_clipping() {
+    TrainerOptions& t = parsed_.recipe.train;
+    if (parsed_.origins.contains("train.clip_norm")) return;
+    const auto schedule = parallel::pipeline_schedule(t.strategy.schedule);
+    const bool may = t.strategy.pipeline == 1 || (schedule.ok() && !schedule->overlap);
+    const bool at_risk = t.optimizer.kind == OptimizerOptions::Kind::kSgd &&
+                         t.optimizer.momentum > 0 && t.learning_rate.warmup_steps == 0;
+    if (may && at_risk && model::takes_images(parsed_.recipe.model.kind)) t.clip_norm = 1;
+  }
+
   ParsedRecipe finish() {
     settle_length();
+    settle_clipping();
+    if (errors_ > kMostErrors) {
+      parsed_.errors.push_back(fmt::format("{}: and {} more", source_, errors_ - kMostErrors));
+    }
     std::string& path = parsed_.recipe.data.path;
     if (path == kBesideRecipe || path.starts_with(std::string(kBesideRecipe) + "/")) {
       const std::string beside = folder_ + path.substr(kBesideRecipe.size());
@@ -162,7 +195,9 @@ class RecipeParser {
     return std::move(parsed_);
   }
 
-  void error(std::string message) { parsed_.errors.push_back(std::move(message)); }
+  void error(std::string message) {
+    if (++errors_ <= kMostErrors) parsed_.errors.push_back(std::move(message));
+  }
   void unreadable(std::string message) {
     parsed_.readable = false;
     error(std::move(message));
@@ -181,9 +216,11 @@ class RecipeParser {
         take(*field, to_raw(node), position(node.source()));
       } else if (node.is_table() && is_section(key)) {
         read_table(*node.as_table(), key + ".");
+      } else if (errors_ >= kMostErrors) {
+        ++errors_;
       } else {
         error(fmt::format("{}: unknown {} '{}'{}", position(name.source()),
-                          node.is_table() ? "section" : "key", key, suggestion(key)));
+                          node.is_table() ? "section" : "key", shortened(key), suggestion(key)));
       }
     }
   }
@@ -198,7 +235,7 @@ class RecipeParser {
         read_object(value, key + ".");
       } else {
         error(fmt::format("{}: unknown key '{}'; use the version of Stormo that wrote it", source_,
-                          key));
+                          shortened(key)));
       }
     }
   }
@@ -218,6 +255,7 @@ class RecipeParser {
   std::string folder_;
   ParsedRecipe parsed_;
   std::set<std::string_view> overridden_;
+  std::size_t errors_ = 0;
 };
 
 }  // namespace

@@ -49,6 +49,12 @@ struct SampleOptions {
   std::int64_t top_k = 0;  ///< 0: all tokens
 };
 
+/// The weights that a new run begins with, in place of random ones: fine-tuning.
+struct InitOptions {
+  std::string from;               ///< a checkpoint, or a folder of them; empty: none
+  std::vector<std::string> anew;  ///< names of parameters, or of modules, that begin anew
+};
+
 /// A training run as a value: everything that `stormo train` needs except the number of ranks.
 struct Recipe {
   static constexpr std::int64_t kSchema = 1;
@@ -60,7 +66,9 @@ struct Recipe {
   model::ModelOptions model;
   DataOptions data;
   SampleOptions sample;
-  TrainerOptions train;  ///< its name is the recipe's; recipe_json is filled by resolve
+  InitOptions init;
+  std::string access = "umask";  ///< to files: "umask", or for "owner", "group", "everyone"
+  TrainerOptions train;          ///< its name is the recipe's; recipe_json is filled by resolve
 };
 
 /// A recipe with a list of all errors, one message each, and the origin of each given value

@@ -292,6 +292,8 @@ class RecipeCheck {
   }
 
   void check_checkpoint() {
+    require(recipe_.init.anew.empty() || !recipe_.init.from.empty(), "train.init_new",
+            "says which weights of a checkpoint not to take; write train.init_from=CHECKPOINT");
     require(!train_.resume || !train_.checkpoint.directory.empty(), "checkpoint.directory",
             "--resume needs the folder of the checkpoints; add --checkpoint DIR");
     const bool best = train_.checkpoint.best != "none";

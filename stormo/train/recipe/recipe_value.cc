@@ -14,13 +14,18 @@
 namespace stormo::train {
 namespace {
 
+constexpr std::size_t kMostOfValue = 100;  // characters of a wrong value
+
 std::string show(const RawValue& raw) {
   struct Visitor {
     std::string operator()(std::monostate) const { return "something else"; }
     std::string operator()(bool b) const { return b ? "true" : "false"; }
     std::string operator()(std::int64_t i) const { return fmt::format("{}", i); }
     std::string operator()(double d) const { return fmt::format("{}", d); }
-    std::string operator()(const std::string& s) const { return fmt::format("\"{}\"", s); }
+    std::string operator()(const std::string& s) const {
+      return fmt::format("\"{}{}\"", s.substr(0, kMostOfValue),
+                         s.size() > kMostOfValue ? "..." : "");
+    }
     std::string operator()(const RawValue::List&) const { return "a list"; }
   };
   return std::visit(Visitor{}, raw.value);
@@ -44,9 +49,9 @@ std::optional<double> as_number(const RawValue& raw) {
 }
 
 Status unknown_choice(const RecipeField& field, const std::string& text) {
-  const std::string_view near = nearest_match(text, field.choices);
+  const std::string_view near = nearest_match(text.substr(0, kMostOfValue), field.choices);
   return invalid_argument(
-      fmt::format("must be one of {}, not \"{}\"{}", fmt::join(field.choices, ", "), text,
+      fmt::format("must be one of {}, not {}{}", fmt::join(field.choices, ", "), show({text}),
                   near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near)));
 }
 

@@ -59,7 +59,8 @@ Status TrainingRun::finish() {
   end_.interrupted = signal_ != 0;
   end_.stopped_early = enough_ && !end_.converged && state_.step < steps_;
   if (!end_.interrupted) {
-    if (evaluated_step_ != state_.step) STORMO_RETURN_IF_ERROR(evaluate_all());
+    STORMO_RETURN_IF_ERROR(evaluate_all(/*at_end=*/true));
+    warn_at_chance();
     if (setup_.task.sample) {
       if (parts_) shown = whole_model();  // on all ranks
       const bool is_whole = !parts_ || shown != nullptr;

@@ -3,15 +3,17 @@
 #include <array>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <stormo/train/run/evaluate.h>
 #include <stormo/train/run/training_run.h>
 
 namespace stormo::train {
 
-Status TrainingRun::evaluate_all() {
+// Who looks at the test part while a run goes on chooses by it: it is for the end only.
+Status TrainingRun::evaluate_all(bool at_end) {
   STORMO_RETURN_IF_ERROR(state_.share_buffers());
-  evaluated_step_ = state_.step;
+  const bool again = std::exchange(evaluated_step_, state_.step) == state_.step;
   std::optional<Evaluation> validation;
   Task task = setup_.task;
   if (session_) {  // others may wait for this worker, and see that it gets on
@@ -21,6 +23,7 @@ Status TrainingRun::evaluate_all() {
     };
   }
   for (const EvalSplit& split : setup_.splits) {
+    if (split.name == "test" ? !at_end : again) continue;
     const Interval interval(lanes_, Lane::kCompute, "evaluate");
     const Result<Evaluation> result = evaluate(
         world_, task, split,

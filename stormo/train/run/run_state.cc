@@ -18,7 +18,9 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/agreement/broadcast.h>
 #include <stormo/train/optimizer/lbfgs_optimizer.h>
+#include <stormo/train/recipe/recipe_changes.h>
 #include <stormo/train/state/delay_slot.h>
+#include <stormo/train/state/saved_samples.h>
 
 namespace stormo::train {
 namespace {
@@ -31,9 +33,11 @@ constexpr Duration kEndOfRun = std::chrono::seconds(3);
 /// Step and seed say which samples come next, on any number of ranks, and what the generators give.
 /// With a sharding that is not kShuffled, the ranks and the batch of the epoch do, too.
 std::string state_json(const TrainerOptions& options, const data::EpochLayout& layout,
-                       const GradScaler* scaler, const BestScore& best) {
+                       const GradScaler* scaler, const BestScore& best,
+                       const std::string& training_data) {
   nlohmann::json state = {
       {"seed", options.seed}, {"data_order", "seed, epoch"}, {"generators", "seed, step, rank"}};
+  if (!training_data.empty()) state[kSavedSamples] = training_data;
   if (options.sharding != data::Sharding::kShuffled) {
     state["data_order"] = "seed, epoch, sharding";
     state["sharding"] = {{"kind", data::name_of(options.sharding)},
@@ -166,6 +170,7 @@ Status RunState::begin(const Tensors& values) {
   if (directory.empty()) return {};
   STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(directory));
   STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kEndOfRun)));
+  link_warning = checkpoint::link_warning(directory);
   if (options_.resume) return load_weights(values).within("resume");
   STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, options_.overwrite));
   return {};
@@ -184,8 +189,18 @@ Status RunState::load_weights(const Tensors& values) {
   const auto state = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
   if (state.contains("best")) best.restore(state["best"].dump());
   STORMO_RETURN_IF_ERROR(load_order(reader.manifest().state_json));
+  note_changes(reader.manifest());
   if (values.size() < all.size()) weights_.emplace(std::move(reader));
   return {};
+}
+
+void RunState::note_changes(const checkpoint::Manifest& manifest) {
+  for (RecipeChange& c : recipe_changes(manifest.recipe_json, options_.recipe_json)) {
+    changed.push_back({std::move(c.key), std::move(c.before), std::move(c.now)});
+  }
+  const std::string before = saved_samples(manifest.state_json);
+  if (before.empty() || training_data.empty() || before == training_data) return;
+  changed.push_back({"data", nlohmann::json(before).dump(), nlohmann::json(training_data).dump()});
 }
 
 Status RunState::attach(ParameterStore& store, GradScaler* scaler) {
@@ -253,7 +268,7 @@ Result<checkpoint::Snapshot> RunState::snapshot() const {
       .name = options_.name,
       .recipe_json = options_.recipe_json,
       .preprocessing_json = options_.preprocessing_json,
-      .state_json = state_json(options_, sampler_.layout(samples), scaler_, best),
+      .state_json = state_json(options_, sampler_.layout(samples), scaler_, best, training_data),
       .torch_version = TORCH_VERSION,
       .run = run_};
   Tensors equal;  // on all ranks

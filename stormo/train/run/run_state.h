@@ -16,6 +16,7 @@
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
 #include <stormo/model/chain.h>
+#include <stormo/observe/records.h>
 #include <stormo/train/autograd/precision.h>
 #include <stormo/train/options.h>
 #include <stormo/train/parameters/parameter_store.h>
@@ -66,15 +67,20 @@ class RunState {
   /// Gives every rank the buffers of rank 0: running statistics differ between ranks. A collective.
   Status share_buffers();
 
-  std::int64_t step = 0;     ///< done
-  std::int64_t samples = 0;  ///< seen over all ranks
-  BestScore best;            ///< on rank 0, kept in checkpoints
+  std::string
+      training_data;  ///< on rank 0, of describe_samples(), kept in checkpoints; may be empty
+  std::vector<observe::ChangeRecord> changed;  ///< on rank 0, since the checkpoint that it resumes
+  std::string link_warning;                    ///< on rank 0, see checkpoint::link_warning()
+  std::int64_t step = 0;                       ///< done
+  std::int64_t samples = 0;                    ///< seen over all ranks
+  BestScore best;                              ///< on rank 0, kept in checkpoints
   /// With a coordinator: of optim::Lbfgs, kept in checkpoints. The store has the vectors.
   std::vector<double> lbfgs_numbers;
 
  private:
   Status begin(const TensorMap& values);
   Status load_weights(const TensorMap& values);
+  void note_changes(const checkpoint::Manifest& manifest);
   Status load_optimizer();
   Status load_parts();
   Status load_scaler();

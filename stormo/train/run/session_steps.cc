@@ -147,7 +147,7 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
     const std::int64_t samples = turn.totals.samples - s.totals.samples;
     const double loss_sum = turn.totals.loss_sum - s.totals.loss_sum;
     step_loss_ = loss_sum / static_cast<double>(samples);
-    recent_loss_.add(loss_sum, static_cast<double>(samples), step - before);
+    note_loss(loss_sum, static_cast<double>(samples), step - before);
     log_.add(samples, step - before);
     s.totals = turn.totals;
   }
@@ -156,18 +156,18 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   if (step < common || common == steps_) {
     if (step > state_.step) {
       state_.step = std::min(step, steps_ - 1);
-      show_progress();
+      STORMO_RETURN_IF_ERROR(show_progress());
     }
     return {};
   }
   state_.step = common;
-  show_progress();
+  STORMO_RETURN_IF_ERROR(show_progress());
   log_.pause();
   const bool save_failed = world_.size() == 1 ? state_.save_failed() : save_failed_;
   if (save_failed) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
   if (options_.eval_every > 0 && common % options_.eval_every == 0) {
     const std::shared_ptr<void> readable = store_->readable();
-    STORMO_RETURN_IF_ERROR(evaluate_all());
+    STORMO_RETURN_IF_ERROR(evaluate_all(/*at_end=*/false));
   }
   if (options_.checkpoint.every > 0 && common % options_.checkpoint.every == 0) {
     STORMO_RETURN_IF_ERROR(save_in_session(static_cast<std::int64_t>(turn.position)));
@@ -217,8 +217,7 @@ Status TrainingRun::end_session(const server::Ledger::Turn& last) {
   }
   STORMO_RETURN_IF_ERROR(follow_others(s, turn));
   if (turn.all_done) state_.step = steps_;
-  show_progress(/*last=*/true);
-  return {};
+  return show_progress(/*last=*/true);
 }
 
 }  // namespace stormo::train

@@ -41,6 +41,26 @@ class StepLog {
   std::int64_t steps_ = 0;
 };
 
+/// Watches whether a loss grows out of hand.
+class LossWatch {
+ public:
+  static constexpr double kFactor = 10;
+
+  /// The loss of a step, or the mean of some. True for the first one that is kFactor times that of
+  /// the first call.
+  bool has_grown(double loss) {
+    if (first_ <= 0) first_ = loss;
+    const bool grown = !told_ && first_ > 0 && loss >= kFactor * first_;
+    told_ = told_ || grown;
+    return grown;
+  }
+  double first() const { return first_; }
+
+ private:
+  double first_ = 0;
+  bool told_ = false;
+};
+
 /// Mean loss over the samples of the last steps.
 class RecentLoss {
  public:

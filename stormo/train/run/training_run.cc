@@ -8,19 +8,20 @@
 #include <optional>
 #include <utility>
 
+#include <stormo/checkpoint/exchange.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/worker_session.h>
 #include <stormo/train/autograd/seed_step.h>
 #include <stormo/train/optimizer/learning_rate.h>
 #include <stormo/train/run/stop_signal.h>
 #include <stormo/train/sampling.h>
+#include <stormo/train/state/saved_samples.h>
 #include <stormo/train/step/strategy.h>
 
 namespace stormo::train {
 namespace {
 
 constexpr std::int64_t kLossSteps = 100;  // that the loss of a whole run is the mean of, at most
-constexpr Duration kShowEvery = std::chrono::milliseconds(100);
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
@@ -98,6 +99,8 @@ bool TrainingRun::all_know(const Status& status) const {
 Status TrainingRun::start() {
   world_.set_section("start");
   setup_.task.module->train();
+  const bool describes = world_.rank() == 0 && !options_.checkpoint.directory.empty();
+  if (describes && !has_columns()) state_.training_data = describe_samples(*setup_.train);
   STORMO_RETURN_IF_ERROR(make_parameters());
   if (has_servers(setup_.plan) && !options_.session) {
     progress_ = std::make_unique<WorkerProgress>(world_);
@@ -154,8 +157,13 @@ Status TrainingRun::start() {
                               .seed = options_.seed,
                               .checkpoint = options_.checkpoint.directory};
   record.parameters = num_elements(setup_.plan.model);
+  record.changed = state_.changed;
   observer().on_start(record);
   report_sharding();
+  warn_at_start();
+  if (hosts() > 1 && !options_.session) {
+    STORMO_ASSIGN_OR_RETURN(hosts_, checkpoint::gather_texts(world_, world_.host()));
+  }
   return {};
 }
 
@@ -219,7 +227,7 @@ Status TrainingRun::train() {
     STORMO_RETURN_IF_ERROR(progress_ ? train_round() : train_one_step().within(section));
     if (state_.step == steps_) STORMO_RETURN_IF_ERROR(store_->optimizer().settle());
     if (!progress_ && !agreed_) {
-      show_progress();
+      STORMO_RETURN_IF_ERROR(show_progress());
       continue;
     }
     STORMO_RETURN_IF_ERROR(between_steps().within("after " + section));
@@ -330,7 +338,7 @@ Status TrainingRun::agree(const StepOutcome& mine) {
   StepOutcome all;
   STORMO_RETURN_IF_ERROR(exchange(std::exchange(round_, {}), all));
   step_loss_ = all.loss_sum / static_cast<double>(all.samples);
-  recent_loss_.add(all.loss_sum, static_cast<double>(all.samples), state_.step + 1 - agreed_step_);
+  note_loss(all.loss_sum, static_cast<double>(all.samples), state_.step + 1 - agreed_step_);
   end_.skipped_steps += mine.skipped ? 1 : 0;  // equal on all ranks
   return {};
 }
@@ -364,7 +372,7 @@ Status TrainingRun::between_steps() {
   const std::int64_t step = state_.step;
   world_.set_section("after step " + std::to_string(step));
   const bool last = step == steps_ || signal_ != 0;
-  show_progress(last);
+  STORMO_RETURN_IF_ERROR(show_progress(last));
   if (last) return {};
   log_.pause();
   if (save_failed_) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
@@ -377,36 +385,13 @@ Status TrainingRun::between_steps() {
   // The evaluation next: what it says is part of the state that is saved.
   if (due(step, options_.eval_every)) {
     const std::shared_ptr<void> shown = readable();
-    STORMO_RETURN_IF_ERROR(evaluate_all());
+    STORMO_RETURN_IF_ERROR(evaluate_all(/*at_end=*/false));
   }
   if (due(step, options_.checkpoint.every) && saving_step_ != step) {
     STORMO_RETURN_IF_ERROR(save_when_due(options_.checkpoint.asynchronous));
   }
   log_.resume();
   return {};
-}
-
-void TrainingRun::show_progress(bool last) {
-  log_is_due_ = log_is_due_ || due(state_.step, options_.log_every);
-  // where steps overlap, the first stage learns losses when all ranks agree
-  if (std::isnan(step_loss_) && !last) return;
-  const std::int64_t left = steps_ - state_.step;
-  if ((log_is_due_ && (agreed_ || !steps_overlap_)) || last) {
-    log_is_due_ = false;
-    show_step(log_.take(left), /*logged=*/true);
-  } else if (std::chrono::steady_clock::now() - shown_ >= kShowEvery) {
-    show_step(log_.look(left), /*logged=*/false);
-  }
-}
-
-void TrainingRun::show_step(observe::StepRecord record, bool logged) {
-  record.step = state_.step;
-  record.steps = steps_;
-  record.epoch = static_cast<double>(state_.samples) / static_cast<double>(setup_.train->size());
-  record.loss = step_loss_;
-  record.learning_rate = learning_rate_;
-  logged ? observer().on_step(record) : observer().on_progress(record);
-  shown_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace stormo::train

@@ -108,7 +108,7 @@ class TrainingRun {
   Result<data::Batch> load_batch();
   double rate_of(std::int64_t step) const;
   Status between_steps();
-  Status evaluate_all();
+  Status evaluate_all(bool at_end);
   Status judge(const Evaluation& validation);
   Status save_best();
   Status save_when_due(bool in_background);
@@ -116,8 +116,13 @@ class TrainingRun {
   /// Where ranks have parts: all parameters can be read while it lives; null for a model that is
   /// too large.
   std::shared_ptr<void> whole_model();
-  void show_progress(bool last = false);
+  Status show_progress(bool last = false);
   void show_step(observe::StepRecord record, bool logged);
+  Status gather_shares(observe::StepRecord& record);
+  void note_loss(double loss_sum, double samples, std::int64_t steps);
+  void warn(std::string kind, std::string message);
+  void warn_at_start();
+  void warn_at_chance();
   Status save_last();
   Status note_save(const Result<std::string>& outcome);
   Status finish();
@@ -147,6 +152,8 @@ class TrainingRun {
   LaneTimer lanes_;
   StepLog log_;
   RecentLoss recent_loss_;
+  LossWatch loss_watch_;
+  std::vector<std::string> hosts_;                               // by rank, where there are several
   double step_loss_ = std::numeric_limits<double>::quiet_NaN();  // of the last step; NaN: unknown
   TimePoint shown_{};
   std::unique_ptr<data::Prefetcher> prefetcher_;

@@ -28,7 +28,7 @@ Status TrainingRun::train_round() {
     STORMO_RETURN_IF_ERROR(train_one_step().within(section));
     const bool usr1 = options_.on_usr1 != OnUsr1::kIgnore && StopSignal::has_usr1();
     if (usr1 || StopSignal::received() != 0) progress_->call();
-    if (state_.step < target) show_progress();
+    if (state_.step < target) STORMO_RETURN_IF_ERROR(show_progress());
   }
   STORMO_RETURN_IF_ERROR(store_->leave());
   return end_round();
@@ -61,7 +61,7 @@ void TrainingRun::note_own_step(const StepOutcome& mine) {
   const auto samples = now.samples - seen_.samples;
   if (samples > 0) {
     step_loss_ = (now.loss_sum - seen_.loss_sum) / static_cast<double>(samples);
-    recent_loss_.add(now.loss_sum - seen_.loss_sum, static_cast<double>(samples));
+    note_loss(now.loss_sum - seen_.loss_sum, static_cast<double>(samples), 1);
   }
   log_.add(samples);
   seen_ = now;

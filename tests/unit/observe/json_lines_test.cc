@@ -47,6 +47,27 @@ TEST(JsonObserver, StepLossRoundTripsExactly) {
                                                "learning_rate", "samples_per_s", "eta_s", "share"));
 }
 
+TEST(JsonObserver, SaysWhatHasChangedAndWhoIsSlow) {
+  std::ostringstream out;
+  JsonObserver observer(out);
+  observer.on_start(
+      {.changed = {{"train.seed", "1", "2"}, {"optimizer.kind", "\"sgd\"", "\"lars\""}}});
+  observer.on_step({.step = 3, .rank_shares = {{0.5, 0, 0.5, 0}, {1, 0, 0, 0}}, .slowest = 1});
+  observer.on_warning({.kind = "at_chance", .step = 4, .message = "why"});
+  std::istringstream lines(out.str());
+  std::string line;
+  std::getline(lines, line);
+  const auto changed = nlohmann::json::parse(line)["changed"];
+  EXPECT_EQ(changed.dump(), R"([{"before":1,"key":"train.seed","now":2},)"
+                            R"({"before":"sgd","key":"optimizer.kind","now":"lars"}])");
+  std::getline(lines, line);
+  const auto step = nlohmann::json::parse(line);
+  EXPECT_EQ(step["rank_shares"][0]["wait"], 0.5);
+  EXPECT_EQ(step["slowest"].dump(), R"({"host":null,"rank":1})");
+  std::getline(lines, line);
+  EXPECT_EQ(line, R"({"event":"warning","kind":"at_chance","step":4,"message":"why"})");
+}
+
 TEST(JsonObserver, EvalLineHasAccuracyOnlyWhereItHasAMeaning) {
   std::ostringstream with, without;
   JsonObserver(with).on_eval(

@@ -44,6 +44,22 @@ TEST(TextObserver, RedrawsOneLineOnATerminal) {
             drawn + drawn + "\r\x1b[2Kvalidation after step 20: loss 2.2500 (9 samples)\n");
 }
 
+TEST(TextObserver, NamesTheSlowestRankAndWhatHasChanged) {
+  std::ostringstream out;
+  TextObserver observer(out, {});
+  StepRecord step = kStep;
+  step.slowest = 3;
+  observer.on_step(step);
+  step.slowest_host = "b";
+  observer.on_step(step);
+  observer.on_start({.first_step = 2, .changed = {{"train.seed", "1", "2"}}});
+  observer.on_warning({.kind = "at_chance", .step = 4, .message = "why"});
+  EXPECT_THAT(
+      out.str(),
+      testing::AllOf(HasSubstr("data 2%  slowest rank 3\n"), HasSubstr("slowest rank 3 on b\n"),
+                     HasSubstr("\n  train.seed was 1, is now 2\n"), HasSubstr("\nwarning: why\n")));
+}
+
 std::string live_line(int columns) {
   std::ostringstream out;
   TextObserver(out, {.live = true, .color = false, .columns = columns}).on_step(kStep);

@@ -1,0 +1,189 @@
+#include <stormo/train/recipe/recipe_changes.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include <stormo/base/check.h>
+#include <stormo/base/json_depth.h>
+#include <stormo/train/recipe/recipe_schema.h>
+
+namespace stormo::train {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Rule {
+  std::string_view key;  ///< or the beginning of keys, up to a dot
+  OnResume rule;
+};
+
+/// The first row that fits counts. Whoever adds a key to the schema decides here.
+constexpr Rule kRules[] = {
+    {"schema_version", OnResume::kFree},
+    {"name", OnResume::kRefused},
+    {"precision", OnResume::kRefused},
+    {"threads", OnResume::kFree},
+    {"model.", OnResume::kRefused},
+    // the content that is found there is compared by itself
+    {"data.path", OnResume::kFree},
+    {"data.train", OnResume::kFree},
+    {"data.validation", OnResume::kFree},
+    {"data.test", OnResume::kFree},
+    {"data.parts", OnResume::kFree},
+    {"data.on_error", OnResume::kFree},
+    {"data.threads", OnResume::kFree},
+    {"data.balance_by_speed", OnResume::kFree},
+    {"data.", OnResume::kNamed},
+    {"sample.", OnResume::kFree},
+    {"train.steps", OnResume::kFree},
+    {"train.epochs", OnResume::kFree},
+    {"train.log_every", OnResume::kFree},
+    {"train.eval_every", OnResume::kFree},
+    {"train.verify_every", OnResume::kFree},
+    {"train.patience", OnResume::kFree},
+    {"train.micro_batches", OnResume::kFree},
+    {"train.recompute", OnResume::kFree},
+    {"train.init_", OnResume::kFree},
+    {"train.", OnResume::kNamed},
+    {"optimizer.", OnResume::kNamed},
+    {"learning_rate.", OnResume::kNamed},
+    {"strategy.kind", OnResume::kNamed},
+    {"strategy.schedule", OnResume::kNamed},
+    {"strategy.reduce_type", OnResume::kNamed},
+    {"strategy.policy", OnResume::kNamed},
+    {"strategy.bound", OnResume::kNamed},
+    {"strategy.n", OnResume::kNamed},
+    {"strategy.backups", OnResume::kNamed},
+    {"strategy.compensation", OnResume::kNamed},
+    {"strategy.lambda", OnResume::kNamed},
+    {"strategy.lambda_decay", OnResume::kNamed},
+    {"strategy.updates", OnResume::kNamed},
+    {"strategy.fetch_every", OnResume::kNamed},
+    {"strategy.push_every", OnResume::kNamed},
+    {"strategy.period", OnResume::kNamed},
+    {"strategy.weight_stashing", OnResume::kNamed},
+    {"strategy.max_distance", OnResume::kNamed},
+    {"strategy.moving_rate", OnResume::kNamed},
+    {"strategy.", OnResume::kFree},
+    {"checkpoint.", OnResume::kFree},
+};
+
+/// Choices of one key that train the same.
+struct Alike {
+  std::string_view key;
+  std::vector<std::string_view> choices;
+};
+const std::vector<Alike>& alike() {
+  static const std::vector<Alike> rows = {
+      {"strategy.kind",
+       {"one_device", "mirrored", "multi_worker_mirrored", "central_storage", "ddp", "fsdp",
+        "vertical", "auto"}},
+      {"strategy.schedule",
+       {"gpipe", "1f1b", "eager_1f1b", "interleaved", "zero_bubble", "zero_bubble_v"}},
+  };
+  return rows;
+}
+
+bool trains_alike(std::string_view key, const Json& before, const Json& now) {
+  return std::ranges::any_of(alike(), [&](const Alike& row) {
+    const auto among = [&](const Json& value) {
+      return value.is_string() &&
+             std::ranges::count(row.choices, value.get_ref<const std::string&>()) > 0;
+    };
+    return row.key == key && among(before) && among(now);
+  });
+}
+
+Json parse(std::string_view text) {
+  Json json = json_nests_within(text) ? Json::parse(text, nullptr, false) : Json();
+  return json.is_object() ? json : Json::object();
+}
+
+/// Null where there is none.
+Json value_of(const Json& recipe, std::string_view key) {
+  const std::size_t dot = key.find('.');
+  const Json* at = &recipe;
+  if (dot != std::string_view::npos) {
+    const auto section = recipe.find(std::string(key.substr(0, dot)));
+    if (section == recipe.end() || !section->is_object()) return nullptr;
+    at = &*section;
+    key.remove_prefix(dot + 1);
+  }
+  const auto value = at->find(std::string(key));
+  return value == at->end() ? Json(nullptr) : *value;
+}
+
+bool is_named(const RecipeChange& change, const ParsedRecipe& parsed,
+              std::span<const std::string> accepted) {
+  const auto origin = parsed.origins.find(change.key);
+  if (origin != parsed.origins.end() && origin->second == "command line") return true;
+  return std::ranges::any_of(accepted, [&](const std::string& name) {
+    return name == change.key || change.key.starts_with(name + ".");
+  });
+}
+
+}  // namespace
+
+OnResume on_resume(std::string_view key) {
+  const auto* row = std::ranges::find_if(kRules, [key](const Rule& r) {
+    return r.key == key ||
+           ((r.key.ends_with('.') || r.key.ends_with('_')) && key.starts_with(r.key));
+  });
+  STORMO_CHECK(row != std::end(kRules), "a key of the schema without a rule");
+  return row->rule;
+}
+
+std::vector<RecipeChange> recipe_changes(std::string_view before, std::string_view now) {
+  static const Json defaults = parse(to_json(Recipe()));
+  const Json old = parse(before), own = parse(now);
+  std::vector<RecipeChange> changes;
+  if (old.empty() || own.empty()) return changes;  // of programs and imports
+  const Json kind_before = value_of(old, "strategy.kind"),
+             kind_now = value_of(own, "strategy.kind");
+  for (const RecipeField& field : recipe_fields()) {
+    Json a = value_of(old, field.key);
+    if (a.is_null()) a = value_of(defaults, field.key);
+    const Json b = value_of(own, field.key);
+    if (a == b) continue;
+    OnResume rule = on_resume(field.key);
+    // what belongs to another kind goes with it
+    const bool other_kind = field.key.starts_with("strategy.") && kind_before != kind_now;
+    if (trains_alike(field.key, a, b) || (other_kind && field.key != "strategy.kind")) {
+      rule = OnResume::kFree;
+    }
+    changes.push_back({std::string(field.key), a.dump(), b.dump(), rule});
+  }
+  return changes;
+}
+
+Status check_changes(std::span<const RecipeChange> changes, const ParsedRecipe& parsed,
+                     std::span<const std::string> accepted) {
+  std::string wrong;
+  const auto add = [&wrong](const std::string& line) {
+    wrong += (wrong.empty() ? "" : "\n") + line;
+  };
+  std::string unnamed;
+  for (const RecipeChange& c : changes) {
+    if (c.rule == OnResume::kRefused) {
+      add(
+          fmt::format("it has {} {}, this recipe {}; choose the run's own folder with --checkpoint "
+                      "DIR, or begin a new run with its weights: --init-from CHECKPOINT",
+                      c.key, c.before, c.now));
+    } else if (c.rule == OnResume::kNamed && !is_named(c, parsed, accepted)) {
+      unnamed += (unnamed.empty() ? "" : ",") + c.key;
+      add(fmt::format("{} was {}, the recipe now says {}", c.key, c.before, c.now));
+    }
+  }
+  if (!unnamed.empty()) {
+    add(
+        fmt::format("the run would go on as another one; give it the old values, or name what may "
+                    "change: --accept-changes {}",
+                    unnamed));
+  }
+  return wrong.empty() ? ok_status() : invalid_argument(wrong);
+}
+
+}  // namespace stormo::train
