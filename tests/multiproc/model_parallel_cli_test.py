@@ -3,6 +3,7 @@
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
+import array
 import json
 import os
 import re
@@ -80,6 +81,15 @@ class ModelParallelTest(TrainTest):
         self.assertEqual(records[-1]["event"], "end")
         return records[-1], [r["loss"] for r in records if r["event"] in ("step", "eval")]
 
+    def exported(self, folder):
+        """The values of each parameter in a checkpoint, by name."""
+        self.stormo("checkpoint", "export", folder, f"{folder}.safetensors")
+        content = (self.folder / f"{folder}.safetensors").read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header, data = json.loads(content[8:8 + length]), content[8 + length:]
+        return {name: array.array("f", data[slice(*entry["data_offsets"])])
+                for name, entry in header.items() if name != "__metadata__"}
+
     def assert_near(self, a, b):
         self.assertEqual(len(a), len(b))
         for x, y in zip(a, b):
@@ -102,14 +112,29 @@ class ModelParallelTest(TrainTest):
             self.assertEqual((end["steps"], end["samples"]), (8, 32))
 
     def test_recipes_of_cut_models_run(self):
-        """And give the first loss of the recipe that is not cut."""
-        keys = ("data.path=text", "steps=1", "train.log_every=1", "sample.length=0", "checkpoint.directory=")
-        losses = []
+        """And train as the recipe that is not cut: the losses and the change of each parameter."""
+        # no warm-up and a large rate: what a step does to parameters is in the next losses
+        keys = ("data.path=text", "steps=3", "train.log_every=1", "sample.length=0", "warmup_steps=0",
+                "optimizer.kind=sgd", "optimizer.lr=0.5", "train.clip_norm=0", "optimizer.weight_decay=0")
+        losses, parameters = [], []
         for recipe, ranks in (("gpt_shakespeare", "1"), ("gpt_pipeline", "2"), ("gpt_tensor", "2"), ("gpt_3d", "4")):
-            end, found = self.run_of(str(REPOSITORY / "recipes" / f"{recipe}.toml"), "-n", ranks, *keys)
-            self.assertEqual((end["steps"], end["ranks"]), (1, int(ranks)))
-            losses.append(found[0])
-        self.assert_near(losses[1:], 3 * losses[:1])
+            path, run = str(REPOSITORY / "recipes" / f"{recipe}.toml"), f"checkpoint.directory={recipe}"
+            end, found = self.run_of(path, "-n", ranks, *keys, run)
+            self.assertEqual((end["steps"], end["ranks"]), (3, int(ranks)))
+            losses.append(found)
+            parameters.append(self.exported(recipe))
+        self.run_of(path, "-n", ranks, *keys, "checkpoint.directory=still", "optimizer.lr=1e-30", "steps=1")
+        begin = self.exported("still")
+        for found in losses[1:]:
+            self.assert_near(found, losses[0])
+        self.assertGreater(len(begin), 40)
+        for cut in parameters[1:]:
+            self.assertEqual(set(cut), set(begin))
+            for name, values in cut.items():
+                moved = [abs(a - b) for a, b in zip(parameters[0][name], begin[name], strict=True)]
+                apart = [abs(a - b) for a, b in zip(parameters[0][name], values, strict=True)]
+                self.assertGreater(max(moved), 1e-6, f"{name}: no gradient came here")
+                self.assertLess(max(apart), 1e-3 * max(moved) + 1e-6, name)
 
     def test_norms_of_parameters_are_those_of_the_whole(self):
         for kind, rate in (("lars", 20), ("lamb", 0.02)):  # by about 2 % of a parameter in a step

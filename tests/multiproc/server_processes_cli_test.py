@@ -7,6 +7,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import threading
@@ -129,12 +130,22 @@ directory = "run"
         self.assertEqual(half["steps"], 12)
         rest = self.end_of("-n", "2", *SERVERS, "optimizer.kind=adamw", "--resume")
         self.assertEqual(rest["weights_hash"], whole["weights_hash"])
-        other = self.lines("mlp.toml", "steps=30", "-n", "2", "strategy.kind=ddp", "optimizer.kind=adamw",
-                           "--resume")[-1]
-        self.assertEqual(other["steps"], 30)
+        def go_on(*arguments):
+            shutil.rmtree(self.folder / "copy", ignore_errors=True)
+            shutil.copytree(self.folder / "run", self.folder / "copy", symlinks=True)
+            return self.lines("mlp.toml", "steps=30", "optimizer.kind=adamw", "--resume", "--checkpoint", "copy",
+                              *arguments)
+
+        # elsewhere with the optimizer's state, too: the bits of one worker, and with two ranks its losses
+        served, alone, two = go_on("-n", "2", *SERVERS), go_on("strategy.kind=one_device"), go_on("-n", "2")
+        self.assertEqual(alone[-1]["weights_hash"], served[-1]["weights_hash"])
+        self.assertEqual([r["step"] for r in alone if r["event"] == "step"], list(range(25, 31)))
+        for a, b in zip(alone, two, strict=True):
+            self.assertAlmostEqual(a.get("loss", 0), b.get("loss", 0), delta=1e-4 * max(1, a.get("loss", 0)))
 
     def test_evaluates_and_saves_while_others_go_on(self):
-        records = self.lines("mlp.toml", "steps=40", "-n", "3", *SERVERS, "train.eval_every=10", "checkpoint.every=10")
+        records = self.lines("gpt.toml", "steps=40", "-n", "3", *SERVERS, "train.eval_every=10", "checkpoint.every=10",
+                             "--checkpoint", "run")
         evaluated = [r["step"] for r in records if r["event"] == "eval"]
         self.assertEqual(evaluated, [10, 20, 30, 40])
         self.assertTrue(list((self.folder / "run").glob("step-*")))

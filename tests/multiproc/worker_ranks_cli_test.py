@@ -56,19 +56,22 @@ class WorkerRanksTest(TrainTest):
         self.assertEqual(sum(self.pushes(end)), 48)
 
     def test_a_checkpoint_goes_on_here_and_elsewhere(self):
-        sync = (*RANKS, "strategy.policy=sync", "optimizer.kind=adamw")
+        adam = ("optimizer.kind=adamw", "optimizer.lr=0.01", "strategy.policy=sync")
+        sync = (*RANKS, *adam)
         places = {"one host": ("-n", "4"), "a server": ("-n", "5", *SERVER),
                   "one process": ("strategy.kind=one_device",)}
-        whole = self.end_of(*sync, *places["a server"])
+        whole = self.evaluated(*sync, *places["a server"])
         for first, second in (("a server", "a server"), ("one host", "a server"), ("a server", "one process")):
             with self.subTest(first=first, second=second):
                 half = self.lines("mlp.toml", "train.steps=12", *sync, *places[first], "--overwrite")[-1]
                 self.assertEqual(half["steps"], 12)
-                other = ("optimizer.kind=adamw", "strategy.policy=sync") if second == "one process" else sync
-                rest = self.end_of(*other, *places[second], "--resume")
-                self.assertEqual((rest["steps"], rest["samples"]), (24, 24 * 8))
-                self.assertAlmostEqual(rest["train_loss"], whole["train_loss"], delta=0.5)
-                self.assertAlmostEqual(rest["test_accuracy"], whole["test_accuracy"], places=2)
+                other = adam if second == "one process" else sync
+                records = self.lines("mlp.toml", "steps=24", *other, *places[second], "--resume")
+                loss = next(r["loss"] for r in records if r["event"] == "eval")
+                self.assertEqual((records[0]["first_step"], records[-1]["steps"], records[-1]["samples"]),
+                                 (12, 24, 24 * 8))
+                # to rounding, which adamw without the moments of the first half is far from
+                self.assertAlmostEqual(loss, whole, delta=1e-3 * whole)
 
     def lost(self, number, *arguments, by=signal.SIGKILL):
         """Exit code, records, stderr and seconds of a run of 3 workers of two ranks each and a server, after a signal
