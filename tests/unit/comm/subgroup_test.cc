@@ -4,6 +4,8 @@
 #include <mutex>
 #include <random>
 
+#include <stormo/comm/split.h>
+
 #include "tests/unit/comm/ranks.h"
 
 namespace stormo::comm {
@@ -43,6 +45,43 @@ TEST(Subgroup, MembersAreNumberedAnew) {
     EXPECT_OK(mine.all_reduce(std::span(&x, 1), ReduceOp::kSum));
     EXPECT_EQ(x, odd ? 1 + 3 : 0 + 2 + 4);
     EXPECT_OK(mine.finalize(Deadline::after(kLong)));
+  });
+}
+
+TEST(Split, RanksOfAColorAreAGroup) {
+  on_connected_ranks(7, [](Communicator& c) {
+    // colours 9, none, 4, 9, none, 4, 9
+    const std::int64_t color = c.rank() % 3 == 0 ? 9 : (c.rank() % 3 == 1 ? -1 : 4);
+    auto made = split(c, color, c.rank(), Deadline::after(kLong));
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ(*made == nullptr, color < 0);
+    if (*made == nullptr) return;
+    EXPECT_EQ((*made)->size(), color == 9 ? 3 : 2);
+    EXPECT_EQ((*made)->rank(), c.rank() / 3);
+    std::int64_t x = c.rank();
+    EXPECT_OK((*made)->all_reduce(std::span(&x, 1), ReduceOp::kSum));
+    EXPECT_EQ(x, color == 9 ? 0 + 3 + 6 : 2 + 5);
+    EXPECT_OK((*made)->finalize(Deadline::after(kLong)));
+  });
+}
+
+TEST(Split, NobodyIsAMemberOfNoColor) {
+  on_connected_ranks(3, [](Communicator& c) {
+    auto made = split(c, -c.rank() - 1, 0, Deadline::after(kLong));
+    EXPECT_TRUE(made.ok() && *made == nullptr);
+  });
+}
+
+// Equal keys keep the order; keys that change it are refused by all, and the group lives on.
+TEST(Split, KeysThatChangeTheOrderAreRefusedOnAllRanks) {
+  on_connected_ranks(4, [](Communicator& c) {
+    const auto refused = split(c, c.rank() / 2, c.rank() < 2 ? 0 : -c.rank(), Deadline::never());
+    EXPECT_EQ(refused.status().code(), Code::kInvalidArgument);
+    EXPECT_NE(refused.status().message().find("put rank 3 before rank 2"), std::string::npos);
+    auto made = split(c, c.rank() / 2, 0, Deadline::after(kLong));
+    ASSERT_TRUE(made.ok());
+    EXPECT_EQ((*made)->rank(), c.rank() % 2);
+    EXPECT_OK((*made)->finalize(Deadline::after(kLong)));
   });
 }
 
