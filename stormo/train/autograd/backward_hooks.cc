@@ -31,22 +31,53 @@ class AfterNode final : public autograd::FunctionPostHook {
 }  // namespace
 
 struct BackwardHooks::Hooks {
-  // The tensors hold their accumulators weakly: whoever adds a hook keeps them alive.
-  std::vector<std::pair<Accumulator, std::uintptr_t>> nodes;
+  struct Hook {
+    torch::Tensor parameter;
+    // Null while it is frozen. The tensors hold their accumulators weakly: whoever adds a hook
+    // keeps them alive.
+    Accumulator node;
+    std::uintptr_t key = 0;
+
+    void remove() {
+      if (node != nullptr) node->del_post_hook(key);
+      node = nullptr;
+    }
+  };
+  std::vector<Hook> list;
 };
 
-BackwardHooks::BackwardHooks(const std::vector<torch::Tensor>& parameters, Events events)
+BackwardHooks::BackwardHooks(std::vector<torch::Tensor> parameters, Events events)
     : events_(std::move(events)), hooks_(std::make_unique<Hooks>()) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    Accumulator node = autograd::impl::grad_accumulator(parameters[i]);
-    const auto key =
-        node->add_post_hook(std::make_unique<AfterNode>([this, i] { on_gradient(i); }));
-    hooks_->nodes.emplace_back(std::move(node), key);
-  }
+  follow(std::move(parameters));
 }
 
-BackwardHooks::~BackwardHooks() {
-  for (auto& [node, key] : hooks_->nodes) node->del_post_hook(key);
+BackwardHooks::~BackwardHooks() { unhook(); }
+
+void BackwardHooks::unhook() {
+  for (Hooks::Hook& hook : hooks_->list) hook.remove();
+}
+
+void BackwardHooks::follow(std::vector<torch::Tensor> parameters) {
+  unhook();
+  hooks_->list.clear();
+  for (torch::Tensor& p : parameters)
+    hooks_->list.push_back({.parameter = std::move(p), .node = {}});
+  renew();
+}
+
+bool BackwardHooks::renew() {
+  bool any = false;
+  for (std::size_t i = 0; i < hooks_->list.size(); ++i) {
+    Hooks::Hook& hook = hooks_->list[i];
+    if (!hook.parameter.requires_grad() || !hook.parameter.is_leaf()) continue;
+    Accumulator node = autograd::impl::grad_accumulator(hook.parameter);
+    if (node == hook.node) continue;
+    hook.remove();
+    hook.key = node->add_post_hook(std::make_unique<AfterNode>([this, i] { on_gradient(i); }));
+    hook.node = std::move(node);
+    any = true;
+  }
+  return any;
 }
 
 void BackwardHooks::on_gradient(std::size_t index) {

@@ -83,7 +83,8 @@ void FusedOptimizer::add_weights(Work& work) {
   const bool half = is_half(work.weights);
   work.piece.end = work.count;
   work.piece.dtype = half ? DType::kFloat32 : dtype_of(work.weights);
-  work.piece.weights = half ? element(state.master, work.first) : weights;
+  const bool has_master = half && state.master.defined();
+  work.piece.weights = has_master ? element(state.master, work.first) : weights;
   if (half) {
     work.piece.copy = weights;
     work.piece.copy_dtype = dtype_of(work.weights);
@@ -177,6 +178,21 @@ Result<double> FusedOptimizer::gradient_norm(std::span<const RangeGradient> grad
 }
 
 Status FusedOptimizer::check_types(const Work& work) const {
+  // the state is of the type and size that the parameter had at its first step
+  const State& state = states_[work.parameter];
+  const auto type = type_of(work.parameter, "");
+  bool fits = state.master.defined() == is_half(work.weights);
+  for (const torch::Tensor& slot : state.slots) {
+    fits = fits && (!slot.defined() || slot.scalar_type() == type);
+  }
+  if (!owned_[work.parameter].weights.defined()) {
+    fits = fits && owned_[work.parameter].end <= work.weights.numel();
+  }
+  if (!fits) {
+    return invalid_argument("parameter '" + parameters_[work.parameter].name +
+                            "' has another type or size than at its first step; make another "
+                            "optimizer after such a change of a module");
+  }
   const DType own = work.piece.dtype, gradient = work.piece.gradient_dtype;
   if (gradient == own || (own == DType::kFloat32 && size_of(gradient) == 2)) return {};
   return invalid_argument("gradient of '" + parameters_[work.parameter].name +

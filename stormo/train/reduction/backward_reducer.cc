@@ -23,7 +23,9 @@ void BackwardReducer::follow(const plan::StepPlan& plan, DoneAction done) {
 }
 
 void BackwardReducer::begin_backward(bool last) {
-  if (hooks_ != nullptr) hooks_->enable(last);
+  if (hooks_ == nullptr) return;
+  hooks_->enable(last);
+  if (last) hooks_->renew();
 }
 
 }  // namespace stormo::train

@@ -71,6 +71,27 @@ void FlatParameter::lay_out() {
   }
 }
 
+Status FlatParameter::check_views() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& p = parameters_[i].tensor;
+    const bool is_view = p.storage().is_alias_of(full_.storage()) &&
+                         p.storage_offset() == slots_[i].offset &&
+                         p.scalar_type() == layout_.compute && p.numel() == slots_[i].count;
+    if (!is_view) {
+      return invalid_argument(
+          "parameter '" + parameters_[i].name +
+          "' got other memory after it was sharded (torch::load, to(), set_data), which is not "
+          "trained; do that before shard(), or restore by RunCheckpoint");
+    }
+    if (!trainable_ && p.requires_grad()) {
+      return invalid_argument("parameter '" + parameters_[i].name +
+                              "' was frozen when it was sharded, and is not any more; make another "
+                              "FullyShardedDataParallel when layers are thawed");
+    }
+  }
+  return {};
+}
+
 void FlatParameter::prepare_gather() {
   tensor::set_memory(full_, true);
   if (!stale_) return;

@@ -46,6 +46,10 @@ class FlatParameter {
   std::int64_t elements() const { return elements_; }          ///< without alignment
   std::int64_t num_elements() const { return full_.numel(); }  ///< with alignment
 
+  /// kInvalidArgument names a parameter that is no view of the buffer any more, or that was frozen
+  /// and is not: its gradient would be lost.
+  Status check_views() const;
+
   /// Whether the parameters can be read and are up to date.
   bool gathered() const { return gathered_; }
   /// Has memory for the whole, and this rank's part of it as it shall be sent.

@@ -40,6 +40,7 @@ struct FullyShardedDataParallel::State {
   std::shared_ptr<ShardedLoop> loop;
   ShardedUnits& units;
   std::vector<std::shared_ptr<torch::nn::Module>> modules;  // of the units
+  TensorMap buffers;                                        // of all of them
   std::vector<std::optional<torch::ScalarType>> compute;    // of the units
   /// What forward(x) runs.
   struct Step {
@@ -95,11 +96,16 @@ void FullyShardedDataParallel::add_unit(const std::string& name,
       others.push_back(p.value());
       continue;
     }
+    const auto same = [&p](const NamedParameter& known) { return known.tensor.is_same(p.value()); };
+    if (std::ranges::any_of(own, same)) continue;  // a second name
     own.push_back({prefix + p.key(), p.value()});
     check_can_be_sharded(own.back());
     tensors.emplace(own.back().name, p.value());
   }
-  for (const auto& b : block->named_buffers()) tensors.emplace(prefix + b.key(), b.value());
+  for (const auto& b : block->named_buffers()) {
+    tensors.emplace(prefix + b.key(), b.value());
+    state_->buffers.emplace(prefix + b.key(), b.value());
+  }
   comm::Communicator& world = *units.groups().world;
   throw_if_failed(check_same_tensors(world, tensors));
   throw_if_failed(broadcast_values(world, tensors));
@@ -148,7 +154,16 @@ int FullyShardedDataParallel::unit_of(const torch::nn::Module& block) const {
   return static_cast<int>(found - state_->modules.begin());
 }
 
-void FullyShardedDataParallel::before_forward(int unit) { state_->loop->before_forward(unit); }
+void FullyShardedDataParallel::before_forward(int unit) {
+  throw_if_failed(state_->units.check_views(unit));
+  for (const auto& p : state_->modules[static_cast<std::size_t>(unit)]->named_parameters()) {
+    if (state_->units.has(p.value())) continue;
+    throw_if_failed(invalid_argument(
+        "parameter '" + p.key() +
+        "' came into the module after shard(), and would not be averaged; add it before"));
+  }
+  state_->loop->before_forward(unit);
+}
 
 void FullyShardedDataParallel::after_forward(int unit, const std::vector<torch::Tensor>& outputs) {
   state_->loop->after_forward(unit, outputs);
@@ -305,6 +320,24 @@ std::vector<TensorPiece> FullyShardedDataParallel::state() const {
   }
   return out;
 }
+
+bool FullyShardedDataParallel::has_first_copy() const {
+  const comm::Communicator* const replicas = state_->units.groups().replicas;
+  return replicas == nullptr || replicas->rank() == 0;
+}
+
+TensorMap FullyShardedDataParallel::shapes() const {
+  TensorMap out;
+  for (const FlatParameter* flat : state_->units.flats()) {
+    const auto options = torch::TensorOptions(flat->own_type()).device(torch::kMeta);
+    for (const NamedParameter& p : flat->parameters()) {
+      out.emplace(p.name, torch::empty(p.tensor.sizes(), options));
+    }
+  }
+  return out;
+}
+
+TensorMap FullyShardedDataParallel::buffers() const { return state_->buffers; }
 
 void FullyShardedDataParallel::parameters_changed() { state_->loop->parameters_changed(); }
 

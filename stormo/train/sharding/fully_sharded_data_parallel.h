@@ -18,6 +18,7 @@
 #include <stormo/train/optimizer/optimizer.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/sharding/sharded_units.h>
+#include <stormo/train/state/safetensors.h>
 
 namespace stormo::train {
 
@@ -167,6 +168,12 @@ class FullyShardedDataParallel {
   /// Every parameter's part on this rank, for checkpoints, frozen ones too; the pieces of all ranks
   /// of a shard group make up the whole.
   std::vector<TensorPiece> state() const;
+  /// Whether this rank saves its state(); false where a rank of another shard group has the same.
+  bool has_first_copy() const;
+  /// All parameters by name, in shape and type as state() has their parts, without values.
+  TensorMap shapes() const;
+  /// The buffers of all units by name; shared.
+  TensorMap buffers() const;
   /// Call on every rank after writing into the tensors of state() or shards() other than between a
   /// backward pass and the next forward.
   void parameters_changed();

@@ -92,6 +92,13 @@ Status ShardedUnits::perform(const plan::Action& action, double weight) {
   return Status(Code::kBadPlan, "'" + to_text(action) + "' is no action of sharded units");
 }
 
+Status ShardedUnits::check_views(int unit) const {
+  for (const int used : at(unit).uses) {
+    for (const auto& flat : at(used).flats) STORMO_RETURN_IF_ERROR(flat->check_views());
+  }
+  return {};
+}
+
 Status ShardedUnits::make_readable(int unit) {
   for (const int used : at(unit).uses) {
     STORMO_RETURN_IF_ERROR(end_gather(used));

@@ -78,6 +78,8 @@ class ShardedUnits {
   ///    and gives the pieces of these their gradients.
   /// kBadPlan for other actions.
   Status perform(const plan::Action& action, double weight);
+  /// Of what the unit reads: see FlatParameter::check_views().
+  Status check_views(int unit) const;
   /// Waits until all that the unit reads is whole; kBadPlan if it was not gathered.
   Status make_readable(int unit);
 

@@ -39,7 +39,9 @@ void EarlyPush::follow(const plan::StepPlan& plan) {
 }
 
 void EarlyPush::begin_backward(bool last) {
-  if (hooks_) hooks_->enable(last);
+  if (!hooks_) return;
+  hooks_->enable(last);
+  if (last) hooks_->renew();
 }
 
 void EarlyPush::next_pass() {

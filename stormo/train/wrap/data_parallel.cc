@@ -97,10 +97,20 @@ struct Gather : autograd::Function<Gather> {
   }
 };
 
+void check_as_before(bool is) {
+  if (is) return;
+  throw Error(invalid_argument(
+      "DataParallel: the module has other layers, or parameters of other shapes, than when it was "
+      "given; make another DataParallel after such a change"));
+}
+
 /// Under the versions that autograd checks, so that earlier graphs of a replica stay valid. They
 /// are right if the module has not changed since; if it has, its own graph, replica 0's, says so.
 void copy_values(const std::vector<torch::Tensor>& from, const std::vector<torch::Tensor>& to) {
+  check_as_before(from.size() == to.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
+    check_as_before(from[i].sizes() == to[i].sizes());
+    if (from[i].scalar_type() != to[i].scalar_type()) to[i].set_data(torch::empty_like(from[i]));
     to[i].variable_data().copy_(from[i].variable_data());
   }
 }
@@ -141,6 +151,7 @@ struct DataParallel::State {
       parameters[i].set_requires_grad(wanted[i].requires_grad());
     }
     const auto modes = from.modules(), modules = to.modules();  // parents come first
+    check_as_before(modes.size() == modules.size());
     for (std::size_t i = 0; i < modes.size(); ++i) modules[i]->train(modes[i]->is_training());
   }
 

@@ -4,15 +4,19 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <stormo/train/agreement/broadcast.h>
+#include <stormo/train/agreement/replica_check.h>
 #include <stormo/train/autograd/backward_hooks.h>
+#include <stormo/train/autograd/pass_watch.h>
 #include <stormo/train/reduction/gradient_reducer.h>
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/state/checkpoint.h>
+#include <stormo/train/wrap/wrapped_parameters.h>
 
 namespace stormo::train {
 
@@ -21,44 +25,89 @@ struct DistributedDataParallel::State {
       : world(w),
         module(std::move(m)),
         how(r),
-        parameters(trainable_parameters(*module)),
-        order(parameters.size()),
-        position(parameters.size()),
-        came(parameters.size()),
-        overlap(w, how.overlap, bytes_of(parameters)),
-        hooks(tensors(), {.ready = [this](std::size_t i) { ready(i); },
-                          .nested = [this] { reducer->hold(); },
-                          .end = [this] { end_of_pass(); },
-                          .abandoned = [this] { abandon(); }}) {
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    follow();
+        wrapped(module),
+        hooks(wrapped.tensors(), {.ready = [this](std::size_t i) { ready(i); },
+                                  .nested = [this] { reducer->hold(); },
+                                  .end = [this] { end_of_pass(); },
+                                  .abandoned = [this] { abandon(); }}),
+        watch([this] {
+          if (hooks.enabled() && !hooks.in_pass()) notice_changes();
+        }) {
+    begin();
   }
 
-  std::vector<torch::Tensor> tensors() const {
-    std::vector<torch::Tensor> out;
-    for (const NamedParameter& p : parameters) out.push_back(p.tensor);
-    return out;
+  /// With the parameters as they are now.
+  void begin() {
+    const std::size_t count = wrapped.list().size();
+    order.resize(count);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    position.resize(count);
+    arrival_known = false;
+    forget_pass();
+    overlap.emplace(world, how.overlap, bytes_of(wrapped.list()));
+    plan = {};
+    follow();
   }
 
   /// From the next pass on in the present form of overlap and order.
   void follow() {
     std::vector<NamedParameter> sorted;
     for (std::size_t n = 0; n < order.size(); ++n) {
-      sorted.push_back(parameters[order[n]]);
+      sorted.push_back(wrapped.list()[order[n]]);
       position[order[n]] = n;
     }
-    if (!sorted.empty()) plan = plan_of_replicas(sorted, world.size(), overlap.current());
+    if (!sorted.empty()) plan = plan_of_replicas(sorted, world.size(), overlap->current());
     reducer = std::make_unique<GradientReducer>(world, std::move(sorted), how);
     reducer->set_weight(weight);
     reducer->on_done(done);
-    if (!parameters.empty()) reducer->follow(plan);
+    if (!order.empty()) reducer->follow(plan);
+  }
+
+  /// This rank alone: a pass may be that of another module, so no other rank is asked.
+  void notice_changes() {
+    if (wrapped.changed()) {
+      wrapped.renew();
+      hooks.follow(wrapped.tensors());
+      has_changed = true;
+    } else if (hooks.renew()) {
+      has_changed = true;
+    }
+  }
+
+  /// Before the first gradient of a pass is used: a collective if parameters have changed.
+  void begin_pass() {
+    in_pass = true;
+    watch.follow_thread();
+    throw_if_error(wrapped.check_alone().within("DistributedDataParallel"));
+    if (!has_changed) return;
+    throw_if_error(check_changed().within(
+        "DistributedDataParallel: parameters of the module have changed here since it was wrapped "
+        "(thawed, converted, loaded, added); every rank must make the same change, to the same "
+        "values, before the same backward pass"));
+    has_changed = false;
+    begin();
+    in_pass = true;
+  }
+
+  Status check_changed() {
+    if (world.size() == 1) return {};
+    TensorMap all, trained;
+    for (const auto& p : module->named_parameters()) all.emplace(p.key(), p.value());
+    for (const NamedParameter& p : wrapped.list()) trained.emplace(p.name, p.tensor);
+    STORMO_RETURN_IF_ERROR(check_same_tensors(world, all));
+    return check_replicas(world, visit_all(std::move(trained))).status();
   }
 
   void ready(std::size_t i) {
-    throw_if_error(reducer->begin_pass().within("DistributedDataParallel"));
+    if (!in_pass) begin_pass();
+    check(reducer->begin_pass());
     if (!arrival_known && !came[i]) arrival.push_back(static_cast<std::int64_t>(i));
     came[i] = true;
-    reducer->ready(position[i]);
+    try {
+      reducer->ready(position[i]);
+    } catch (const Error& e) {
+      check(e.status());
+    }
   }
 
   void end_of_pass() {
@@ -70,25 +119,40 @@ struct DistributedDataParallel::State {
 
   void abandon() {
     reducer->abandon();
+    forget_pass();
+  }
+
+  void forget_pass() {
+    in_pass = false;
     arrival.clear();
-    came.assign(came.size(), false);
+    came.assign(order.size(), false);
   }
 
   void reduce() {
-    throw_if_error(reducer->reduce().within("DistributedDataParallel"));
-    throw_if_error(next_pass().within("DistributedDataParallel"));
+    check(reducer->reduce());
+    check(next_pass());
+  }
+
+  static void check(const Status& status) {
+    if (status.code() != Code::kMismatch) {
+      throw_if_error(status.within("DistributedDataParallel"));
+      return;
+    }
+    throw Error(Status(status.code(), status.within("DistributedDataParallel").message() +
+                                          "\n  (every rank must run the same backward passes, over "
+                                          "parameters that have changed on all ranks alike)"));
   }
 
   Status next_pass() {
-    if (parameters.empty() || world.size() == 1) return {};
-    STORMO_ASSIGN_OR_RETURN(bool changed, overlap.step_done(world));
-    if (overlap.current().kind == Overlap::Kind::kBuckets && !arrival_known) {
+    in_pass = false;
+    if (order.empty() || world.size() == 1) return {};
+    STORMO_ASSIGN_OR_RETURN(bool changed, overlap->step_done(world));
+    if (overlap->current().kind == Overlap::Kind::kBuckets && !arrival_known) {
       STORMO_RETURN_IF_ERROR(sort_by_arrival());
       changed = true;
     }
     if (changed) follow();
-    arrival.clear();
-    came.assign(came.size(), false);
+    forget_pass();
     return {};
   }
 
@@ -96,7 +160,7 @@ struct DistributedDataParallel::State {
   /// the list first; those that did not come go last.
   Status sort_by_arrival() {
     arrival_known = true;
-    for (std::size_t i = parameters.size(); i-- > 0;) {
+    for (std::size_t i = order.size(); i-- > 0;) {
       if (!came[i]) arrival.push_back(static_cast<std::int64_t>(i));
     }
     STORMO_RETURN_IF_ERROR(world.broadcast(arrival, 0));
@@ -107,18 +171,21 @@ struct DistributedDataParallel::State {
   comm::Communicator& world;
   std::shared_ptr<torch::nn::Module> module;
   ReductionOptions how;
-  std::vector<NamedParameter> parameters;  // in the module's order
-  std::vector<std::size_t> order;          // in the plan's: which of `parameters`
-  std::vector<std::size_t> position;       // of each of `parameters` in the plan
-  std::vector<std::int64_t> arrival;       // which of `parameters`, until their order is known
-  std::vector<bool> came;                  // by parameter
+  WrappedParameters wrapped;
+  bool has_changed = false;           // since ranks have agreed about `wrapped`
+  bool in_pass = false;               // from its first gradient on
+  std::vector<std::size_t> order;     // of the plan: which of `wrapped`
+  std::vector<std::size_t> position;  // of each of `wrapped` in the plan
+  std::vector<std::int64_t> arrival;  // which of `wrapped`, until their order is known
+  std::vector<bool> came;             // of `wrapped`
   bool arrival_known = false;
-  OverlapTrial overlap;
+  std::optional<OverlapTrial> overlap;
   plan::StepPlan plan;
   std::unique_ptr<GradientReducer> reducer;
   DoneAction done;
   double weight = 1;
   BackwardHooks hooks;
+  PassWatch watch;
 };
 
 DistributedDataParallel::DistributedDataParallel(comm::Communicator& world,
@@ -148,7 +215,11 @@ DistributedDataParallel::NoSync::NoSync(DistributedDataParallel& ddp)
 
 DistributedDataParallel::NoSync::~NoSync() { hooks_.enable(before_); }
 
-void DistributedDataParallel::reduce_gradients() { state_->reduce(); }
+void DistributedDataParallel::reduce_gradients() {
+  state_->notice_changes();
+  state_->begin_pass();
+  state_->reduce();
+}
 
 bool DistributedDataParallel::any_rank_has(bool mine) {
   std::int64_t some = mine ? 1 : 0;
@@ -165,7 +236,7 @@ void DistributedDataParallel::broadcast_buffers() {
 std::string DistributedDataParallel::overlap() const {
   const auto& type = state_->how.reduce_type;
   const std::string in = type ? std::string(" in ") + torch::toString(*type) : "";
-  return "gradients are reduced " + state_->overlap.describe() + in;
+  return "gradients are reduced " + state_->overlap->describe() + in;
 }
 
 const plan::StepPlan& DistributedDataParallel::plan() const { return state_->plan; }

@@ -9,6 +9,7 @@
 #include <torch/nn/functional/batchnorm.h>
 
 #include <stormo/tensor/batch_norm.h>
+#include <stormo/train/wrap/wrapped_parameters.h>
 
 namespace stormo::train {
 namespace {
@@ -40,6 +41,14 @@ std::shared_ptr<SyncBatchNormImpl> synced_any(const torch::nn::Module& module,
   if (auto out = synced<torch::nn::BatchNorm1dImpl>(module, group)) return out;
   if (auto out = synced<torch::nn::BatchNorm2dImpl>(module, group)) return out;
   return synced<torch::nn::BatchNorm3dImpl>(module, group);
+}
+
+/// The new layer has parameters of its own.
+void check_not_wrapped(const torch::Tensor& parameter, const std::string& layer) {
+  if (!WrappedParameters::is_wrapped(parameter)) return;
+  throw Error(invalid_argument("SyncBatchNorm: '" + layer +
+                               "' is wrapped by DistributedDataParallel, which would not average "
+                               "what replaces it; convert first, then wrap"));
 }
 
 }  // namespace
@@ -95,6 +104,7 @@ torch::nn::Sequential convert_sync_batch_norm(const torch::nn::Sequential& model
   for (const torch::nn::AnyModule& layer : *model) {
     const std::shared_ptr<torch::nn::Module> module = layer.ptr();
     if (auto norm = synced_any(*module, group)) {
+      for (const torch::Tensor& p : module->parameters()) check_not_wrapped(p, *name);
       out->push_back(*name++, std::move(norm));
       continue;
     }
