@@ -1,6 +1,7 @@
 #include <stormo/train/autograd/pass_watch.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <utility>

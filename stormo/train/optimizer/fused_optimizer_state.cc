@@ -124,8 +124,10 @@ std::map<std::string, torch::Tensor> FusedOptimizer::state() const {
   for (const TensorPiece& piece : state_pieces()) {
     const torch::Tensor& values = piece.values;
     if (values.numel() != c10::multiply_integers(piece.shape)) {
-      throw Error(invalid_argument("this rank holds a part of '" + piece.name +
-                                   "' only; use state_pieces()"));
+      throw Error(
+          invalid_argument("this rank holds a part of '" + piece.name +
+                           "' only; save it by RunCheckpoint(world, fsdp, optimizer, folder), "
+                           "or use state_pieces()"));
     }
     out.emplace(piece.name, values.view(piece.shape));
   }

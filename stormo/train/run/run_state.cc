@@ -51,7 +51,8 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
   return state.dump();
 }
 
-/// That a checkpoint has no state of another optimizer, and all of that of L-BFGS or none.
+}  // namespace
+
 Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimizer& optimizer,
                              const OptimizerOptions& options) {
   const std::vector<std::string> vectors = optim::Lbfgs::vector_names(options);
@@ -78,8 +79,6 @@ Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimiz
                                     std::to_string(all) +
                                     " tensors of the state of L-BFGS with this optimizer.history");
 }
-
-}  // namespace
 
 RunState::RunState(comm::Communicator& world, torch::nn::Module& module,
                    const TrainerOptions& options, data::Sampler& sampler)

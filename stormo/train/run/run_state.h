@@ -25,6 +25,10 @@
 
 namespace stormo::train {
 
+/// OK when a checkpoint has no state of another optimizer, and all of that of L-BFGS or none.
+Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimizer& optimizer,
+                             const OptimizerOptions& options);
+
 /// The state that a run needs to resume: weights, optimizer state, progress. Replicated state is
 /// read by rank 0 and written by the ranks of its host. Sharded state is read and written by its
 /// owners, in a folder that all of them can access.

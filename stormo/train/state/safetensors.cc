@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <stormo/checkpoint/safetensors_file.h>
+#include <stormo/tensor/memory.h>
 
 namespace stormo::train {
 namespace {
@@ -76,6 +77,12 @@ Result<torch::Tensor> plain_values(const std::string& name, const torch::Tensor&
   if (tensor.layout() != torch::kStrided || safetensors_name(tensor.scalar_type()) == nullptr) {
     return invalid_argument("tensor '" + name + "' (" + tensor.toString() +
                             ") cannot be stored in a safetensors file");
+  }
+  if (tensor.is_cpu() && !tensor::has_memory(tensor)) {
+    return invalid_argument(
+        "'" + name +
+        "' has no values here: ranks have parts of it; save by "
+        "RunCheckpoint(world, fsdp, optimizer, folder), or inside of gathered()");
   }
   return tensor.detach().resolve_conj().resolve_neg().to(torch::kCPU).contiguous();
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include <stormo/tensor/memory.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
@@ -21,6 +22,11 @@ void add_text(Hasher& hasher, std::string_view text) {
 }  // namespace
 
 void WeightsHash::add(const std::string& name, const torch::Tensor& tensor) {
+  if (tensor.is_cpu() && !tensor::has_memory(tensor)) {
+    throw Error(invalid_argument("'" + name +
+                                 "' has no values here: ranks have parts of it; hash it inside of "
+                                 "FullyShardedDataParallel::gathered()"));
+  }
   const torch::Tensor t = tensor.detach().to(torch::kCPU).contiguous();
   add_text(hasher_, name);
   add_text(hasher_, c10::toString(t.scalar_type()));

@@ -229,8 +229,7 @@ torch::Tensor* ShardedStore::gradient_of(const std::string& parameter) {
 }
 
 std::vector<TensorPiece> ShardedStore::pieces() const {
-  const comm::Communicator* const replicas = units_.groups().replicas;
-  if (replicas != nullptr && replicas->rank() != 0) return {};  // others have the same
+  if (!fsdp_.has_first_copy()) return {};
   std::vector<TensorPiece> out = fsdp_.state();
   const std::vector<TensorPiece> state = optimizer_->state_pieces();
   out.insert(out.end(), state.begin(), state.end());

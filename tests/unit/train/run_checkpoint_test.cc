@@ -12,6 +12,7 @@
 #include <stormo/checkpoint/manifest.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/run/run_checkpoint.h>
+#include <stormo/train/sharding/fully_sharded_data_parallel.h>
 #include <stormo/train/state/checkpoint.h>
 
 namespace stormo::train {
@@ -214,6 +215,144 @@ TEST_F(RunCheckpointTest, ABufferIsNotTakenForStateOfTheOptimizer) {
     } catch (const Error& e) {
       EXPECT_THAT(e.status().message(), HasSubstr("rename that submodule"));
     }
+  });
+}
+
+/// The same loop on shards; every rank has the same batch, so ranks of any power of two compute the
+/// same bits.
+struct ShardedLoop {
+  ShardedLoop(comm::Communicator& w, FusedLoop& l, const ShardingOptions& sharding)
+      : world(w), loop(l), fsdp(w, loop.net, sharding), optimizer(fsdp.make_optimizer(kAdamW)) {}
+
+  RunCheckpoint checkpoint(const std::string& folder) { return {world, fsdp, *optimizer, folder}; }
+  void train(TrainingPosition& at, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      const auto generator = at::make_generator<at::CPUGeneratorImpl>(at.step);
+      fsdp.forward(torch::randn({8, 6}, generator)).square().mean().backward();
+      fsdp.step(*optimizer, 0.01);
+      fsdp.zero_grad();
+      at = {at.step + 1, at.samples + 8, at.step / 2};
+    }
+  }
+  std::string hash() {
+    const auto whole = fsdp.gathered();
+    return loop.hash();
+  }
+
+  static constexpr OptimizerOptions kAdamW{.kind = OptimizerOptions::Kind::kAdamW};
+  comm::Communicator& world;
+  FusedLoop& loop;
+  FullyShardedDataParallel fsdp;
+  std::unique_ptr<FusedOptimizer> optimizer;
+};
+
+class ShardedCheckpointTest : public RunCheckpointTest {
+ protected:
+  void on_shards(int ranks, std::uint64_t seed, const ShardingOptions& sharding,
+                 const std::function<void(ShardedLoop&)>& f) {
+    const MakeLoop make = [](std::uint64_t s) { return std::make_unique<FusedLoop>(s); };
+    on_ranks(ranks, make, seed, [&](comm::Communicator& world, Loop& loop) {
+      ShardedLoop sharded(world, dynamic_cast<FusedLoop&>(loop), sharding);
+      f(sharded);
+      EXPECT_TRUE(world.barrier().ok());  // nobody leaves while others gather
+    });
+  }
+};
+
+TEST_F(ShardedCheckpointTest, ALoopOfShardsGoesOnBitwiseOnAnyNumberOfRanks) {
+  for (const int stage : {1, 3}) {
+    fs::remove_all(folder_);
+    std::string expected;
+    on_shards(2, 1, {.stage = stage}, [&](ShardedLoop& loop) {
+      RunCheckpoint checkpoint = loop.checkpoint(folder_);
+      TrainingPosition at = checkpoint.restore();
+      EXPECT_EQ(at, TrainingPosition());
+      loop.train(at, 3);
+      EXPECT_EQ(checkpoint.save(at), checkpoint::checkpoint_path(folder_, 3));
+      loop.train(at, 4);
+      const std::string hash = loop.hash();
+      if (loop.world.rank() == 0) expected = hash;
+    });
+    for (const int ranks : {1, 2, 4}) {
+      on_shards(ranks, 100, {.stage = stage}, [&](ShardedLoop& loop) {
+        TrainingPosition at;
+        loop.train(at, 1);  // so that there is other state to be replaced
+        at = loop.checkpoint(folder_).restore();
+        EXPECT_EQ(at, (TrainingPosition{3, 24, 1}));
+        loop.train(at, 4);
+        EXPECT_EQ(loop.hash(), expected) << "stage " << stage << ", " << ranks << " ranks";
+      });
+    }
+  }
+}
+
+TEST_F(ShardedCheckpointTest, ReplicasAndShardsReadEachOthersAndExportTheSame) {
+  const MakeLoop fused = [](std::uint64_t seed) { return std::make_unique<FusedLoop>(seed); };
+  const std::string of_shards = folder_ + "-shards.safetensors",
+                    of_replicas = folder_ + ".safetensors";
+  on_shards(2, 1, {}, [&](ShardedLoop& loop) {
+    RunCheckpoint checkpoint = loop.checkpoint(folder_);
+    EXPECT_THROW(checkpoint.export_model(of_shards), Error);  // nothing was saved
+    TrainingPosition at;
+    loop.train(at, 3);
+    checkpoint.save(at);
+    checkpoint.export_model(of_shards);
+    EXPECT_THROW(checkpoint.export_model(of_shards), Error);  // it is there already
+  });
+  on_ranks(2, fused, 50, [&](comm::Communicator& world, Loop& loop) {
+    RunCheckpoint checkpoint = loop.checkpoint(world, folder_);
+    TrainingPosition at = checkpoint.restore();
+    EXPECT_EQ(at.step, 3);
+    checkpoint.export_model(of_replicas);
+    loop.train(at, 2);
+    checkpoint.save(at);
+  });
+  const TensorMap a = read_safetensors(of_shards).take_or_throw();
+  const TensorMap b = read_safetensors(of_replicas).take_or_throw();
+  EXPECT_EQ(a.size(), 9u);  // two Linear, BatchNorm and its statistics
+  EXPECT_EQ(weights_hash(a), weights_hash(b));
+  on_shards(4, 60, {},
+            [&](ShardedLoop& loop) { EXPECT_EQ(loop.checkpoint(folder_).restore().step, 5); });
+}
+
+TEST_F(ShardedCheckpointTest, OtherModelsAndOptimizersAreRefusedOnAllRanks) {
+  const auto loops = all_loops();
+  on_ranks(1, loops[0], 1, [&](comm::Communicator& world, Loop& loop) {
+    loop.checkpoint(world, folder_).save({.step = 1});
+  });
+  on_shards(2, 1, {}, [&](ShardedLoop& loop) {
+    try {
+      loop.checkpoint(folder_).restore();
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("the state of another optimizer"));
+    }
+  });
+  const std::string larger = folder_ + "-larger";
+  on_ranks(1, loops[2], 1, [&](comm::Communicator& world, Loop& loop) {
+    loop.net->push_back(torch::nn::Linear(2, 2));
+    loop.checkpoint(world, larger).save({.step = 1});
+  });
+  on_shards(2, 1, {}, [&](ShardedLoop& loop) {
+    const std::string before = loop.hash();
+    try {
+      loop.checkpoint(larger).restore();
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr("'3.bias' is not part of this one"));
+    }
+    EXPECT_EQ(loop.hash(), before);
+  });
+}
+
+// RunCheckpoint of the module and the optimizer that are sharded: was the end of the process.
+TEST_F(ShardedCheckpointTest, AnOptimizerOfShardsIsNotSavedAsOneOfReplicas) {
+  on_shards(2, 1, {}, [&](ShardedLoop& loop) {
+    TrainingPosition at;
+    loop.train(at, 1);
+    const auto whole = loop.fsdp.gathered();
+    RunCheckpoint wrong(loop.world, *loop.loop.net, *loop.optimizer, folder_);
+    EXPECT_THROW(wrong.save(at), Error);
   });
 }
 
