@@ -296,6 +296,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
     const server::WorkerSession* session = session_of(run);
     const std::string path = trace_part_path(run.trace, session ? session->worker() : 0);
     trainer.set_sink(&trace.emplace(group, path, run.engine == "stormo").sink());
+    STORMO_RETURN_IF_ERROR(trace->begin());
   }
 
   const Result<observe::EndRecord> end = trainer.run();

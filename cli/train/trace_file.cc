@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <cli/train/host_clocks.h>
 #include <stormo/base/replace_file.h>
 #include <stormo/observe/trace.h>
 
@@ -92,7 +93,15 @@ void TraceFile::write_part() {
   }
 }
 
+Status TraceFile::begin() {
+  STORMO_ASSIGN_OR_RETURN(const auto reading, read_clock_of_rank_0(world_, RealClock()));
+  sink_.begin_at(reading);
+  return {};
+}
+
 Status TraceFile::finish() {
+  STORMO_ASSIGN_OR_RETURN(const auto reading, read_clock_of_rank_0(world_, RealClock()));
+  sink_.end_at(reading);
   STORMO_ASSIGN_OR_RETURN(const auto traces, gather_traces(world_, sink_.snapshot()));
   stop_watching();
   finished_ = true;

@@ -23,7 +23,10 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
 
   Sink& sink() { return sink_; }
-  /// Writes the traces of all ranks as one file. A collective.
+  /// Reads the clocks of all hosts, before the first event. A collective.
+  Status begin();
+  /// Reads the clocks again, and writes the traces of all ranks as one file, on the clock of rank
+  /// 0. A collective.
   Status finish();
 
  private:

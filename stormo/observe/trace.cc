@@ -13,7 +13,7 @@ namespace stormo::observe {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the byte form is little-endian");
-constexpr std::string_view kMagic = "STRTRC03";
+constexpr std::string_view kMagic = "STRTRC04";
 constexpr std::size_t kEventBytes = 1 + 4 + 6 * 8;
 
 template <class T>
@@ -67,8 +67,9 @@ bool get_event(Reader& in, std::size_t num_names, TraceEvent& e) {
 bool parse(Reader& in, RankTrace& trace) {
   std::uint32_t num_names = 0;
   std::uint64_t num_events = 0;
-  if (!in.get(trace.rank) || !in.get_text(trace.host) || !in.get(trace.clock_offset_ns) ||
-      !in.get(trace.dropped) || !in.get(num_names) || num_names > in.left() / 4) {
+  if (!in.get(trace.rank) || !in.get_text(trace.host) || !in.get(trace.begin) ||
+      !in.get(trace.end) || !in.get(trace.dropped) || !in.get(num_names) ||
+      num_names > in.left() / 4) {
     return false;
   }
   trace.names.resize(num_names);
@@ -89,10 +90,23 @@ std::string quoted(const std::string& text) {
 
 std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
 
-/// Wall time, wrapping instead of overflowing: parsed traces may hold any number.
-std::int64_t wall_ns(const RankTrace& trace, const TraceEvent& e) {
-  return static_cast<std::int64_t>(static_cast<std::uint64_t>(e.start_ns) +
-                                   static_cast<std::uint64_t>(trace.clock_offset_ns));
+/// Wraps instead of overflowing: parsed traces may hold any number.
+std::int64_t sum(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+
+/// The start on the clock of rank 0's host.
+std::int64_t common_ns(const RankTrace& t, const TraceEvent& e) {
+  const auto apart = [](std::int64_t from, std::int64_t to) {
+    return static_cast<double>(to) - static_cast<double>(from);
+  };
+  const double passed = apart(t.begin.at_ns, e.start_ns), all = apart(t.begin.at_ns, t.end.at_ns);
+  const double share = all > 0 ? std::clamp(passed / all, 0.0, 1.0) : 0;
+  // rank 0's clock at the beginning, and what has passed on it since then
+  const double drift = share * apart(t.begin.offset_ns, t.end.offset_ns);
+  const double most = 9e18;
+  return sum(sum(e.start_ns, t.begin.offset_ns),
+             static_cast<std::int64_t>(std::clamp(drift, -most, most)));
 }
 
 class ChromeWriter {
@@ -131,7 +145,7 @@ class ChromeWriter {
     item(fmt::format(
         R"({{"ph":"X","pid":{},"tid":{},"cat":"{}","name":{},"ts":{},"dur":{},"args":{{"step":{},"bytes":{}{}{}}}}})",
         t.rank, static_cast<int>(e.lane), to_string(e.lane), name,
-        microseconds(std::max<std::int64_t>(0, wall_ns(t, e) - origin_ns_)),
+        microseconds(std::max<std::int64_t>(0, common_ns(t, e) - origin_ns_)),
         microseconds(e.duration_ns), e.step, e.bytes,
         e.weights < 0 ? "" : fmt::format(",\"weights\":{}", e.weights),
         e.staleness < 0 ? "" : fmt::format(",\"staleness\":{}", e.staleness)));
@@ -154,7 +168,8 @@ std::string serialize(const RankTrace& trace) {
   out.reserve(out.size() + 64 + trace.events.size() * kEventBytes);
   put(out, trace.rank);
   put_text(out, trace.host);
-  put(out, trace.clock_offset_ns);
+  put(out, trace.begin);
+  put(out, trace.end);
   put(out, trace.dropped);
   put(out, static_cast<std::uint32_t>(trace.names.size()));
   for (const std::string& name : trace.names) put_text(out, name);
@@ -185,7 +200,7 @@ void write_chrome_trace(std::ostream& out, std::span<const RankTrace> traces) {
   std::uint64_t dropped = 0;
   for (const RankTrace& t : traces) {
     dropped += t.dropped;
-    for (const TraceEvent& e : t.events) origin = std::min(origin, wall_ns(t, e));
+    for (const TraceEvent& e : t.events) origin = std::min(origin, common_ns(t, e));
   }
   ChromeWriter writer(out, origin);
   for (const RankTrace& t : traces) writer.rank(t);

@@ -25,12 +25,20 @@ struct TraceEvent {
   bool operator==(const TraceEvent&) const = default;
 };
 
+/// How far the clock of rank 0's host was ahead of the monotonic clock of a rank's host.
+struct ClockReading {
+  std::int64_t at_ns = 0;      ///< on the rank's clock
+  std::int64_t offset_ns = 0;  ///< to be added to it
+  bool operator==(const ClockReading&) const = default;
+};
+
 /// The events of one rank: a plain value that can be sent, stored and merged.
 struct RankTrace {
   Rank rank = 0;
   std::string host{};
-  /// Wall clock minus monotonic clock. Traces of several hosts are aligned by their wall clocks.
-  std::int64_t clock_offset_ns = 0;
+  /// Before the first event and after the last one; between them the offset changes evenly. No wall
+  /// clock is used: those of hosts differ.
+  ClockReading begin{}, end{};
   std::uint64_t dropped = 0;  ///< events lost because the buffer was full, oldest first
   std::vector<std::string> names{};
   std::vector<TraceEvent> events{};
@@ -44,7 +52,8 @@ std::string serialize(const RankTrace& trace);
 Result<RankTrace> parse_rank_trace(std::string_view bytes);
 
 /// Writes the traces as one Chrome trace (chrome://tracing, ui.perfetto.dev): a process per rank, a
-/// thread per lane, times in microseconds since the first event of all ranks.
+/// thread per lane, times in microseconds since the first event of all ranks, on the clock of rank
+/// 0's host.
 void write_chrome_trace(std::ostream& out, std::span<const RankTrace> traces);
 
 }  // namespace stormo::observe

@@ -1,7 +1,6 @@
 #include <stormo/observe/trace_sink.h>
 
 #include <algorithm>
-#include <chrono>
 
 namespace stormo::observe {
 namespace {
@@ -11,20 +10,12 @@ constexpr std::size_t kMaxNames = 4096;
 
 std::int64_t nanoseconds(TimePoint t) { return t.time_since_epoch().count(); }
 
-std::int64_t wall_minus_monotonic() {
-  const auto wall = std::chrono::system_clock::now().time_since_epoch();
-  const auto monotonic = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(wall).count() -
-         std::chrono::duration_cast<std::chrono::nanoseconds>(monotonic).count();
-}
-
 }  // namespace
 
 TraceSink::TraceSink(Rank rank, std::string host, std::size_t capacity)
     : capacity_(std::max<std::size_t>(1, capacity)) {
   trace_.rank = rank;
   trace_.host = std::move(host);
-  trace_.clock_offset_ns = wall_minus_monotonic();
 }
 
 std::uint32_t TraceSink::intern(std::string_view name) {
@@ -56,6 +47,16 @@ void TraceSink::record(const Event& event) {
   trace_.events[next_] = stored;
   next_ = (next_ + 1) % capacity_;
   ++trace_.dropped;
+}
+
+void TraceSink::begin_at(const ClockReading& reading) {
+  const std::lock_guard lock(mutex_);
+  trace_.begin = trace_.end = reading;
+}
+
+void TraceSink::end_at(const ClockReading& reading) {
+  const std::lock_guard lock(mutex_);
+  trace_.end = reading;
 }
 
 RankTrace TraceSink::snapshot() const {

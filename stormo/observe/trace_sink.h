@@ -19,6 +19,9 @@ class TraceSink final : public Sink {
   TraceSink(Rank rank, std::string host, std::size_t capacity = kDefaultCapacity);
 
   void record(const Event& event) override;
+  /// The clock of rank 0 at the beginning and at the end; without them the rank's own is used.
+  void begin_at(const ClockReading& reading);
+  void end_at(const ClockReading& reading);
   /// The events recorded so far, oldest first.
   RankTrace snapshot() const;
 

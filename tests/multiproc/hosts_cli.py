@@ -35,10 +35,11 @@ class HostsTest(TrainTest):
             f'\'mount -t tmpfs none {self.private} && cd {self.folder} && exec "$@"\' sh "$@"\n')
         self.on_host.chmod(0o755)
 
-    def on_two_hosts(self, recipe, *more, ranks=1):
+    def on_two_hosts(self, recipe, *more, ranks=1, environment=None):
         """So many ranks on each host train."""
         return self.stormo("train", recipe, "-H", f"{self.name}-1:{ranks},{self.name}-2:{ranks}", "--interface",
-                           f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", "--json", *more)
+                           f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", "--json", *more,
+                           environment=environment)
 
     def bytes_at_second_host(self):
         """What its interface has received and sent, as the kernel counts it."""

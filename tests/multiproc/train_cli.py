@@ -94,8 +94,8 @@ class TrainTest(unittest.TestCase):
         (self.folder / "text").mkdir()
         (self.folder / "text" / "a.txt").write_text("to be or not to be, that is it\n" * 60)
 
-    def stormo(self, *arguments):
-        process = self.start_program(*arguments)
+    def stormo(self, *arguments, environment=None):
+        process = self.start_program(*arguments, environment=environment)
         out, err = process.communicate(timeout=DEADLINE_S)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
@@ -160,6 +160,25 @@ class TrainTest(unittest.TestCase):
         lines = [line.rsplit(" ", 4) for line in log.read_text().splitlines()]
         return [(rank, operation, path, int(offset), int(size)) for rank, operation, path, offset, size in lines
                 if path.endswith((".csv", ".npy"))]
+
+    def clock_ahead(self, rank):
+        """An environment in which the wall clock of this rank is five seconds ahead."""
+        library = self.folder / "clock_ahead.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, REPOSITORY / "tests/multiproc/clock_ahead.c"], check=True)
+        return {"LD_PRELOAD": str(library), "CLOCK_AHEAD": str(rank)}
+
+    def assert_causal(self, path, ranks=2):
+        """In a trace of two ranks that send to each other, nothing is received before it was sent, and no all_reduce
+        ends before the other rank has begun it; to a tenth of a millisecond."""
+        events = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
+        self.assertEqual({e["pid"] for e in events}, set(range(ranks)))
+        of = {(rank, name): sorted((e["ts"], e["ts"] + e["dur"]) for e in events if (e["pid"], e["name"]) == (rank, name))
+              for rank in range(ranks) for name in ("send", "recv", "all_reduce")}
+        for mine, other in ((0, 1), (1, 0)):
+            for begun, ended in (("send", "recv"), ("all_reduce", "all_reduce")):
+                self.assertGreater(len(of[mine, begun]), 0)
+                for (start, _), (_, end) in zip(of[mine, begun], of[other, ended], strict=True):
+                    self.assertLessEqual(start, end + 100, f"{begun} of rank {mine}, {ended} of rank {other}")
 
     def refused(self, *arguments):
         """The messages of a command that must start nothing and write nothing."""

@@ -89,6 +89,16 @@ class TwoHosts(HostsTest):
                 for mine, theirs in zip(losses, alone[recipe][-len(losses):], strict=True):
                     self.assertAlmostEqual(mine, theirs, delta=1e-9 * abs(theirs))
 
+    def test_a_trace_is_on_one_clock(self):
+        """Of hosts whose wall clocks differ, and whose machines were started at other times."""
+        later = f'[ "$host" != {self.name}-2 ] || later="--time --fork --kill-child --monotonic 5"\n'
+        script = self.on_host.read_text().replace("unshare -m sh", "unshare -m $later sh", 1)
+        self.on_host.write_text(script.replace("exec ", later + "exec ", 1))
+        recipe, way = WAYS["pipeline"]
+        self.records(self.on_two_hosts(*recipe, *way, "checkpoint.directory=", "--trace", str(self.folder / "out.json"),
+                                       environment=self.clock_ahead(1)))
+        self.assert_causal(self.folder / "out.json")
+
     def test_delayed_gradients_are_those_of_one_host(self):
         """To the bit; what one process makes of these delays: tests/unit/train/pipedream_test.cc."""
         way = (*GPT[:-2], "precision=float64", "strategy.pipeline=2", "strategy.schedule=ddg", "strategy.period=3")

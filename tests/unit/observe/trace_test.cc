@@ -25,7 +25,8 @@ Event event(Lane lane, std::string_view name, std::int64_t start_ns, std::int64_
 RankTrace two_events(Rank rank) {
   return {.rank = rank,
           .host = "h" + std::to_string(rank),
-          .clock_offset_ns = 1000 * rank,
+          .begin = {0, 1000 * rank},
+          .end = {13000, 3000 * rank},
           .dropped = static_cast<std::uint64_t>(rank),
           .names = {"forward", "all_reduce \"x\""},
           .events = {{Lane::kCompute, 0, 7, 0, 3, 2, 5000, 1500},
@@ -86,10 +87,10 @@ TEST(ChromeTrace, PutsRanksAndLanesOnOneTimeAxis) {
                                  "ts":0.0,"dur":1.5,
                                  "args":{"step":7,"bytes":0,"weights":3,"staleness":2}})"));
   EXPECT_EQ(complete[1]["args"].size(), 2u) << complete[1];
-  // Rank 1's clock is 1 us ahead of its host's monotonic time, and its event 1.5 us later.
+  // Rank 0's clock was 1 us ahead of rank 1's, and is 2 us ahead at the event, 6.5 us later.
   EXPECT_EQ(complete[3]["pid"], 1);
   EXPECT_EQ(complete[3]["tid"], static_cast<int>(Lane::kWait));
-  EXPECT_EQ(complete[3]["ts"], 2.5);
+  EXPECT_EQ(complete[3]["ts"], 3.5);
   EXPECT_EQ(complete[3]["dur"], 0.001);
   EXPECT_EQ(complete[3]["name"], "all_reduce \"x\"");
 }
