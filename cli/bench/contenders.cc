@@ -97,34 +97,46 @@ Words tuned_malloc_words() {
 }
 
 Result<std::string> find_interpreter(const std::string& contender, const std::string& python,
-                                     const std::string& module, const std::string& package,
+                                     const std::vector<PythonImport>& imports,
                                      const std::string& flag) {
   const char* active = std::getenv("VIRTUAL_ENV");
   std::string interpreter = !python.empty()     ? python
                             : active != nullptr ? std::string(active) + "/bin/python3"
                                                 : "python3";
   static std::set<std::pair<std::string, std::string>> imported;  // an import takes seconds
-  if (imported.contains({interpreter, module})) return interpreter;
-  const auto tried = run_child({{interpreter, "-c", "import " + module}, {}});
-  if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
-  if (tried.ok() && tried->status == 0) {
-    imported.emplace(interpreter, module);
-    return interpreter;
+  for (const auto& [statement, package] : imports) {
+    if (imported.contains({interpreter, statement})) continue;
+    const auto tried = run_child({{interpreter, "-c", statement}, {}});
+    if (!tried.ok() && tried.status().code() == Code::kInterrupted) return tried.status();
+    if (!tried.ok() || tried->status != 0) {
+      return invalid_argument(
+          fmt::format("{}: '{}' cannot '{}'; install it by 'pip install {}', or name another "
+                      "interpreter by {}",
+                      contender, interpreter, statement, package, flag));
+    }
+    imported.emplace(interpreter, statement);
   }
-  return invalid_argument(
-      fmt::format("{}: '{}' does not import {}; install it by 'pip install {}', or name another "
-                  "interpreter by {}",
-                  contender, interpreter, module, package, flag));
+  return interpreter;
+}
+
+Status check_scripts(const BenchSite& site, const std::string& contender,
+                     const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    const std::string path = site.tools + "/" + file;
+    if (::access(path.c_str(), R_OK) != 0)
+      return invalid_argument(fmt::format("{}: {} is missing", contender, path));
+  }
+  return {};
 }
 
 Result<Contender> torch_contender(const BenchSite& site, const TorchScript& script,
                                   const std::string& python) {
   const std::string file = site.tools + "/" + script.file;
-  if (::access(file.c_str(), R_OK) != 0)
-    return invalid_argument(fmt::format("{}: {} is missing", script.name, file));
-  STORMO_ASSIGN_OR_RETURN(
-      const std::string interpreter,
-      find_interpreter(script.name, python, "torch.distributed", "torch", "--python"));
+  std::vector<std::string> files = script.modules;
+  files.push_back(script.file);
+  STORMO_RETURN_IF_ERROR(check_scripts(site, script.name, files));
+  STORMO_ASSIGN_OR_RETURN(const std::string interpreter,
+                          find_interpreter(script.name, python, script.imports, "--python"));
   Contender c{.name = script.name, .rendezvous = site.scratch + "/gloo_rendezvous"};
   c.command.words = with_cubic_loopback(site);
   append(c.command.words, run_words(site, script.speaker));

@@ -38,11 +38,21 @@ std::vector<std::string> run_words(const BenchSite& site, Speaker speaker);
 /// Words before a program that give it a malloc which returns no memory to the system.
 std::vector<std::string> tuned_malloc_words();
 
+/// A statement that a Python script begins with, and the package that it needs.
+struct PythonImport {
+  std::string statement;
+  std::string package;
+};
+
 /// The interpreter for a contender: `python`, or the active environment's, or python3. An error
-/// when it does not import `module`, which `package` has; `flag` names another one.
+/// when an import fails, with the package to install; `flag` names another interpreter.
 Result<std::string> find_interpreter(const std::string& contender, const std::string& python,
-                                     const std::string& module, const std::string& package,
+                                     const std::vector<PythonImport>& imports,
                                      const std::string& flag);
+
+/// kInvalidArgument when a script that a contender needs is not in the tools' folder.
+Status check_scripts(const BenchSite& site, const std::string& contender,
+                     const std::vector<std::string>& files);
 
 /// A Python script of the tools' folder that uses torch.distributed, one process per rank.
 struct TorchScript {
@@ -51,6 +61,8 @@ struct TorchScript {
   std::vector<std::string> arguments;
   Speaker speaker = Speaker::kRankZero;
   std::vector<std::string> prefix = {};  ///< before the interpreter: env A=B
+  std::vector<PythonImport> imports = {{"import torch.distributed", "torch"}};
+  std::vector<std::string> modules = {};  ///< other scripts of the folder that it imports
 };
 
 /// It runs over the loopback interface or that of the hosts, with TCP's cubic congestion control

@@ -107,14 +107,17 @@ class Gathering {
   Status add_torch(const std::string& form, const std::vector<std::string>& prefix) {
     BenchSite site = site_;
     site.ranks = site_.ranks + 1;
-    STORMO_ASSIGN_OR_RETURN(Contender contender,
-                            torch_contender(site,
-                                            {.name = "torch_rpc",
-                                             .file = "torch_rpc_step.py",
-                                             .arguments = {form, inputs_, description_},
-                                             .speaker = Speaker::kEveryRank,
-                                             .prefix = prefix},
-                                            arguments_.python));
+    STORMO_ASSIGN_OR_RETURN(
+        Contender contender,
+        torch_contender(site,
+                        {.name = "torch_rpc",
+                         .file = "torch_rpc_step.py",
+                         .arguments = {form, inputs_, description_},
+                         .speaker = Speaker::kEveryRank,
+                         .prefix = prefix,
+                         .imports = {{"from torch.distributed import rpc", "torch"}},
+                         .modules = {"torch_step.py"}},
+                        arguments_.python));
     field_.contenders.push_back({.name = "torch_rpc",
                                  .contender = std::move(contender),
                                  .processes = static_cast<std::size_t>(site_.ranks),
@@ -129,12 +132,15 @@ class Gathering {
       return invalid_argument(name + ": its script has fully connected models only");
     if (options_.slow.any())
       return invalid_argument(name + ": none of its workers can be made slow");
+    // both read their inputs by the first of these scripts
+    STORMO_RETURN_IF_ERROR(
+        check_scripts(site_, name, {"tensorflow_ps_step.py", name + "_step.py"}));
     const std::string file = site_.tools + "/" + name + "_step.py";
-    if (::access(file.c_str(), R_OK) != 0)
-      return invalid_argument(name + ": " + file + " is missing");
-    STORMO_ASSIGN_OR_RETURN(const std::string interpreter,
-                            find_interpreter(name, arguments_.tensorflow, "tensorflow",
-                                             "tensorflow-cpu", "--tensorflow"));
+    STORMO_ASSIGN_OR_RETURN(
+        const std::string interpreter,
+        find_interpreter(name, arguments_.tensorflow,
+                         {{"import numpy", "numpy"}, {"import tensorflow", "tensorflow-cpu"}},
+                         "--tensorflow"));
     AsyncContender c{
         .name = name, .contender = {.name = name}, .processes = static_cast<std::size_t>(records)};
     append(c.contender.command.words, prefix);

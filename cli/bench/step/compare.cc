@@ -14,6 +14,7 @@
 #include <cli/bench/contenders.h>
 #include <cli/bench/rounds.h>
 #include <cli/bench/site.h>
+#include <cli/bench/step/opponents.h>
 #include <cli/bench/step/options.h>
 #include <cli/bench/step/rank.h>
 #include <cli/bench/step/table.h>
@@ -59,7 +60,8 @@ Result<StepContender> torch_step(const BenchSite& site, const std::string& pytho
   TorchScript script{.name = name,
                      .file = "torch_step.py",
                      .arguments = {name, inputs, description},
-                     .speaker = Speaker::kEveryRank};
+                     .speaker = Speaker::kEveryRank,
+                     .imports = imports_of_step_opponent(name)};
   if (malloc == kTunedMalloc) script.prefix = tuned_malloc_words();
   STORMO_ASSIGN_OR_RETURN(Contender contender, torch_contender(site, script, python));
   return StepContender{.contender = std::move(contender), .name = name, .malloc = malloc};
@@ -83,6 +85,10 @@ Result<StepField> gather(const BenchSite& site, const StepJob& job, const BenchS
   for (const std::string& name : options.against) {
     if (name == "arena" || name == "predicted") {
       field.contenders.push_back(own_contender(site, job, name, name, kDefaultMalloc));
+      continue;
+    }
+    if (const Status able = check_step_opponent(name, job, site.ranks); !able.ok()) {
+      field.left_out[name] = able.message();
       continue;
     }
     for (const char* malloc : {kDefaultMalloc, kTunedMalloc}) {

@@ -30,6 +30,11 @@ void read_opponents(const StepArguments& a, BenchStepOptions& options, Wrong& wr
   }
 }
 
+/// Every micro-batch has equally many samples: opponents can compute no others.
+int batch_of(const StepModel& model, int micro_batches) {
+  return (model.batch + micro_batches - 1) / micro_batches * micro_batches;
+}
+
 /// Whether the links are those that a prediction assumes: see load_topology().
 bool links_are_known(const StepArguments& a) { return a.rate.empty() || a.rate == "1gbit"; }
 
@@ -120,12 +125,13 @@ Result<BenchStepOptions> to_step_options(const StepArguments& a) {
   for (const std::string& name : a.models) {
     const StepModel* model = find_row(step_models(), name, "--model", wrong);
     if (model == nullptr) continue;
+    const int micro_batches = a.micro_batches > 0   ? a.micro_batches
+                              : strategy != nullptr ? strategy->micro_batches
+                                                    : 1;
     options.jobs.push_back({.model = model,
                             .strategy = strategy,
-                            .batch = a.batch > 0 ? a.batch : model->batch,
-                            .micro_batches = a.micro_batches > 0   ? a.micro_batches
-                                             : strategy != nullptr ? strategy->micro_batches
-                                                                   : 1,
+                            .batch = a.batch > 0 ? a.batch : batch_of(*model, micro_batches),
+                            .micro_batches = micro_batches,
                             .steps = a.steps > 0 ? a.steps : model->steps});
   }
   read_opponents(a, options, wrong);

@@ -1,4 +1,5 @@
 // What `stormo bench step` makes of flags, and of what contenders measured.
+#include <cli/bench/step/opponents.h>
 #include <cli/bench/step/options.h>
 #include <cli/bench/step/table.h>
 #include <gmock/gmock.h>
@@ -44,6 +45,9 @@ TEST(BenchStepOptions, TakeWhatTheModelsSay) {
   EXPECT_EQ(options.jobs[1].batch, 16);
   EXPECT_THAT(options.jobs[1].strategy->recipe,
               ElementsAre("strategy.kind=fsdp", "strategy.stage=3"));
+  a.strategy = "1f1b";  // in 8 micro-batches
+  EXPECT_EQ(to_step_options(a).take_or_throw().jobs[0].batch, 16);
+  a.strategy = "fsdp3";
   EXPECT_THAT(options.against, ElementsAre("pytorch_fsdp"));
   EXPECT_EQ(options.namespaces, 0);
   a.batch = 5;
@@ -54,6 +58,45 @@ TEST(BenchStepOptions, TakeWhatTheModelsSay) {
   EXPECT_EQ(options.jobs[0].batch, 5);
   EXPECT_EQ(options.jobs[0].steps, 7);
   EXPECT_EQ(options.namespaces, 2);
+}
+
+/// What is said of an opponent of the first model.
+std::string refusal(const std::string& opponent, const std::string& model,
+                    const std::string& strategy, int ranks, int batch = 0, int micro_batches = 0) {
+  StepArguments a;
+  a.models = {model};
+  a.strategy = strategy;
+  a.batch = batch;
+  a.micro_batches = micro_batches;
+  const auto options = to_step_options(a).take_or_throw();
+  return check_step_opponent(opponent, options.jobs.front(), ranks).message();
+}
+
+TEST(BenchStepOpponents, CanDoWhatIsMeasuredByDefault) {
+  for (const char* opponent :
+       {"pytorch_gpipe", "pytorch_1f1b", "pytorch_interleaved", "pytorch_zero_bubble"}) {
+    EXPECT_EQ(refusal(opponent, "gpt", "1f1b", 2), "");
+  }
+  EXPECT_EQ(refusal("pytorch_tensor", "gpt", "tensor", 2), "");
+  EXPECT_EQ(refusal("pytorch_tensor", "mlp", "tensor", 3), "");
+  EXPECT_EQ(refusal("pytorch_ddp", "cnn", "ddp", 3), "");
+}
+
+TEST(BenchStepOpponents, AreToldBeforeTheyStartWhatTheyCannotDo) {
+  EXPECT_THAT(refusal("pytorch_1f1b", "gpt", "1f1b", 2, 12, 8), HasSubstr("use --batch 16"));
+  EXPECT_THAT(refusal("pytorch_gpipe", "gpt", "1f1b", 2, 5, 8), HasSubstr("use --batch 8"));
+  EXPECT_THAT(refusal("pytorch_1f1b", "gpt", "1f1b", 4, 6, 2), HasSubstr("4 or more"));
+  EXPECT_EQ(refusal("pytorch_gpipe", "gpt", "1f1b", 4, 6, 2), "");
+  EXPECT_THAT(refusal("pytorch_interleaved", "gpt", "1f1b", 2, 15, 5), HasSubstr("2 rounds"));
+  EXPECT_THAT(refusal("pytorch_interleaved", "gpt", "1f1b", 4), HasSubstr("multiple of 8"));
+  EXPECT_THAT(refusal("pytorch_1f1b", "mlp", "1f1b", 2), HasSubstr("mlp is none"));
+  EXPECT_THAT(refusal("pytorch_1f1b", "gpt", "ddp", 2), HasSubstr("--strategy 1f1b"));
+  EXPECT_THAT(refusal("pytorch_tensor", "gpt", "tensor", 3), HasSubstr("4 heads"));
+}
+
+TEST(BenchStepOpponents, OfPipelinesNeedNumpy) {
+  EXPECT_EQ(imports_of_step_opponent("pytorch_1f1b").back().package, "numpy");
+  EXPECT_EQ(imports_of_step_opponent("pytorch_ddp").back().package, "torch");
 }
 
 TEST(BenchStepOptions, NamesAreUnique) {
