@@ -12,10 +12,9 @@
 #include <vector>
 
 #include <stormo/plan/project.h>
-#include <stormo/train/optimizer/fused_optimizer.h>
-#include <stormo/train/parameters/model_parameters.h>
 
 #include "tests/unit/train/cut_model.h"
+#include "tests/unit/train/late_updates.h"
 
 namespace stormo::train::pipedream {
 namespace {
@@ -24,37 +23,13 @@ using parallel::StepOptions;
 using plan::Action;
 using plan::ActionKind;
 using test::Batch;
+using test::expected_trace;
+using test::meets;
 using test::PlanRank;
 using test::PlanRun;
 using test::Problem;
 
 using Way = test::CutWay;
-
-/// All batches are finished after this step, and after the last one.
-constexpr std::int64_t kMeets = 4;
-
-bool meets(std::size_t step, std::size_t steps) {
-  return step + 1 == steps || static_cast<std::int64_t>(step + 1) % kMeets == 0;
-}
-
-/// What one rank does in all steps, as the rule of Action::delay says.
-std::vector<Action> expected_trace(const plan::StepPlan& mine, std::size_t steps) {
-  std::vector<Action> out;
-  const int longest = longest_delay(mine);
-  int begun = 0;  // the first batch that is under way
-  for (int step = 0; step < static_cast<int>(steps); ++step) {
-    const bool ends = meets(static_cast<std::size_t>(step), steps);
-    for (int later = 0; later <= (ends ? longest : 0); ++later) {
-      for (const Action& a : mine.actions) {
-        const int batch = step + later - a.delay;
-        const bool is_there = begun <= batch && batch <= step;
-        if (a.kind == ActionKind::kAgree ? ends && later == longest : is_there) out.push_back(a);
-      }
-    }
-    if (ends) begun = step + 1;
-  }
-  return out;
-}
 
 std::vector<std::string> text_of(const std::vector<Action>& actions) {
   std::vector<std::string> out;
@@ -70,57 +45,6 @@ std::vector<int> delays(const Way& way, const plan::StepPlan& p) {
     const int delay = way.strategy.schedule == "pipedream_2bw" ? 1 : (behind + m - 1) / m;
     out.insert(out.end(), s.parameters.size(), delay);
   }
-  return out;
-}
-
-struct Oracle {
-  std::vector<double> losses;
-  test::Values values;
-};
-
-Oracle train_in_one_process(const Way& way, const PlanRun& run) {
-  const torch::NoGradGuard no_grad;
-  const auto chain = run.problem.model(3);
-  const std::vector<int> delay = delays(way, run.plan);
-  std::vector<NamedParameter> parameters = trainable_parameters(*chain);
-  std::vector<std::size_t> numbers;  // of the trainable ones, in the model
-  for (std::size_t i = 0; const plan::ParameterShape* p : flatten(run.plan.model)) {
-    if (p->trainable) numbers.push_back(i);
-    ++i;
-  }
-  FusedOptimizer optimizer(run.options.optimizer, parameters);
-  const auto copies = [&] {
-    std::vector<torch::Tensor> out;
-    for (const NamedParameter& p : parameters) out.push_back(p.tensor.clone());
-    return out;
-  };
-  const auto show = [&](const std::vector<torch::Tensor>& values) {
-    for (std::size_t i = 0; i < values.size(); ++i) parameters[i].tensor.copy_(values[i]);
-  };
-  Oracle out;
-  std::vector<std::vector<torch::Tensor>> versions = {copies()};  // newest last
-  for (std::size_t step = 0; step < run.batches.size(); ++step) {
-    const std::vector<torch::Tensor> newest = copies();
-    std::vector<torch::Tensor> seen;
-    for (std::size_t i = 0; i < newest.size(); ++i) {
-      const auto back = std::min(versions.size() - 1, static_cast<std::size_t>(delay[numbers[i]]));
-      seen.push_back(versions[versions.size() - 1 - back][i]);
-    }
-    show(seen);
-    const Batch& batch = run.batches[step];
-    {
-      const torch::AutoGradMode with_gradients(true);
-      const torch::Tensor loss = model::cross_entropy(chain->forward(batch.x), batch.target);
-      out.losses.push_back(loss.item<double>() * static_cast<double>(batch.x.size(0)));
-      loss.backward();
-    }
-    show(newest);
-    throw_if_error(optimizer.step({.lr = run.options.optimizer.lr}, 0, parameters.size()));
-    optimizer.zero_grad();
-    if (meets(step, run.batches.size())) versions.clear();
-    versions.push_back(copies());
-  }
-  out.values = test::values_of(*chain);
   return out;
 }
 
@@ -143,7 +67,7 @@ TEST_P(PipeDreamTrace, IsThePlanAndTrainsWithTheVersionsOfTheDefinition) {
     std::vector<Batch> batches = problem.batches(10, 13);
     batches[5] = batches[5].rows(0, 3);  // some micro-batches, and with replicas ranks, have none
     const PlanRun run = run_of(way, problem, batches);
-    const Oracle oracle = train_in_one_process(way, run);
+    const test::Oracle oracle = test::train_with_delays(run, delays(way, run.plan));
     std::vector<std::vector<Action>> traces(static_cast<std::size_t>(run.ranks()));
     std::vector<std::vector<double>> losses(traces.size());
     std::vector<test::Values> values(traces.size());

@@ -3,23 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <stormo/analysis/step/step_cost.h>
-#include <stormo/analysis/step/step_verify.h>
 #include <stormo/comm/selection/collective_model.h>
-#include <stormo/parallel/bucket.h>
-#include <stormo/parallel/host_shared.h>
-#include <stormo/parallel/mirrored.h>
-#include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_averaging.h>
-#include <stormo/parallel/parameter_server.h>
-#include <stormo/parallel/recompute.h>
-#include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/train/estimate/step_sizes.h>
 
@@ -29,7 +19,6 @@ namespace stormo::train {
 namespace {
 
 using parallel::StepOptions;
-using plan::Action;
 using plan::StepPlan;
 using test::Batch;
 using test::PlanRun;
@@ -186,69 +175,6 @@ std::vector<Way> ways() {
     out.push_back({name + "_recompute", hosts, averaging, {.recompute = true}});
   }
   return out;
-}
-
-/// The steps that an exchange of two neighbours makes of a plan, where they verify.
-std::vector<StepPlan> other_orders(const StepPlan& plan) {
-  std::vector<StepPlan> out;
-  for (std::size_t i = 0; i + 1 < plan.actions.size(); ++i) {
-    StepPlan other = plan;
-    std::swap(other.actions[i], other.actions[i + 1]);
-    if (analysis::verify(other).ok()) out.push_back(std::move(other));
-  }
-  return out;
-}
-
-// What another order of actions says is what happens, and it changes no number: no mutant that
-// verifies runs unnoticed.
-TEST(Mutants, ThatVerifyRunAsTheyAre) {
-  const Problem problem = test::mlp_problem();
-  const plan::ModelShape shape = problem.model(3)->shape();
-  const std::vector<std::vector<parallel::Pass>> ways = {
-      {parallel::mirrored(2)},
-      {parallel::mirrored(2), parallel::bucket(300)},
-      {parallel::parameter_server(2)},
-      {parallel::parameter_server(1, {}, 2)},
-      {parallel::parameter_averaging(2, 1)},
-      {parallel::host_shared(1, 2), parallel::recompute()},
-      {parallel::sharded({.stage = 1, .ranks = 2})},
-      {parallel::sharded({.stage = 3, .ranks = 2, .prefetch = 1}), parallel::recompute()}};
-  int tried = 0, refused = 0;
-  for (const auto& passes : ways) {
-    PlanRun run{.plan = parallel::compose(parallel::one_device(shape), passes).take_or_throw(),
-                .hosts = {2},
-                .problem = problem,
-                .batches = problem.batches(3, 12),
-                .options = options_of({})};
-    const auto planned = test::train_by_plan(run);
-    for (StepPlan& other : other_orders(run.plan)) {
-      run.plan = std::move(other);
-      std::vector<Action> trace;
-      test::Values values;
-      bool runs = false;
-      test::on_plan_ranks(run, [&](test::PlanRank& rank) {
-        const Status started = rank.start(run.plan);
-        if (!started.ok()) {
-          EXPECT_EQ(started.code(), Code::kBadPlan) << started.message();
-          return;
-        }
-        rank.steps(run.batches.size());
-        const test::Values mine = rank.values();
-        if (rank.rank() > 0) return;
-        runs = true;
-        trace = rank.trace;
-        values = mine;
-      });
-      ++tried;
-      refused += runs ? 0 : 1;
-      if (!runs) continue;
-      test::expect_near(values, planned[0].values, 0, to_text(run.plan));
-      test::expect_trace(trace, run.plan, run.batches.size());
-    }
-  }
-  std::printf("%d orders that verify: %d refused before the first step, the others ran\n", tried,
-              refused);
-  EXPECT_GT(tried - refused, 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryWay, Trace, testing::ValuesIn(ways()),

@@ -14,6 +14,7 @@
 #include <stormo/parallel/strategy.h>
 #include <stormo/train/estimate/step_sizes.h>
 
+#include "tests/unit/train/columns.h"
 #include "tests/unit/train/plan_run.h"
 #include "tests/unit/train/predicted_cost.h"
 
@@ -78,32 +79,12 @@ PlanRun run_of(const Way& way, const std::vector<Batch>& batches) {
           .half = way.half};
 }
 
-/// The columns and the loss of a rank.
-void take_columns(PlanRank& rank, const Way& way) {
-  const plan::StepPlan& plan = rank.run.plan;
-  const plan::Part part = slice_of(plan.mesh, rank.rank());
-  const plan::Split& split = flatten(plan.model).front()->split;
-  const auto loss = way.numbers ? model::mean_squared_error : model::cross_entropy;
-  rank.task.loss = loss;
-  rank.task.split_loss = [loss, owner = way.labels](const auto& output, const auto& target,
-                                                    const auto& ranks) {
-    return model::owned_loss(
-        output, [&](const auto& all) { return loss(all, target); }, ranks, owner);
-  };
-  if (part.parts == 1) return;
-  rank.load = [&rank, &way, part, mine = share(split, part.parts, part.index)] {
-    const Batch& all = rank.run.batches[rank.next++];
-    const bool labelled = part.index == way.labels;
-    return Result<data::Batch>(data::Batch{all.x.narrow(1, mine.begin, mine.size()),
-                                           labelled ? all.target : torch::Tensor()});
-  };
-}
-
 std::vector<PlanResult> train(const Way& way, const std::vector<Batch>& batches) {
   const PlanRun run = run_of(way, batches);
   std::vector<PlanResult> out(static_cast<std::size_t>(run.ranks()));
   on_plan_ranks(run, [&](PlanRank& rank) {
-    take_columns(rank, way);
+    test::take_columns(rank, way.labels,
+                       way.numbers ? model::mean_squared_error : model::cross_entropy);
     PlanResult& mine = out[static_cast<std::size_t>(rank.rank())];
     for (std::size_t i = 0; i < batches.size(); ++i) {
       const std::uint64_t before = rank.groups.bytes_sent();
