@@ -24,6 +24,7 @@ void add_bench_command(CLI::App& app, Invocation& invocation);
 void add_doctor_command(CLI::App& app, Invocation& invocation);
 void add_tune_command(CLI::App& app, Invocation& invocation);
 void add_checkpoint_command(CLI::App& app, Invocation& invocation);
+void add_data_command(CLI::App& app, Invocation& invocation);
 void add_train_command(CLI::App& app, Invocation& invocation);
 void add_evaluate_command(CLI::App& app, Invocation& invocation);
 void add_sample_command(CLI::App& app, Invocation& invocation);

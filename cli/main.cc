@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
+#include <ostream>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -13,9 +15,11 @@
 #include <cli/completion.h>
 #include <cli/engine.h>
 #include <cli/help.h>
+#include <cli/manual.h>
 #include <cli/standard_output.h>
 #include <cli/version.h>
 #include <stormo/base/printable.h>
+#include <stormo/base/replace_file.h>
 #include <stormo/launch/job/agent.h>
 #include <stormo/launch/process/fork_server.h>
 
@@ -32,6 +36,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_evaluate_command(app, invocation);
   add_predict_command(app, invocation);
   add_sample_command(app, invocation);
+  add_data_command(app, invocation);
   add_run_command(app, invocation);
   add_checkpoint_command(app, invocation);
   add_plan_command(app, invocation);
@@ -45,10 +50,31 @@ void add_commands(CLI::App& app, Invocation& invocation) {
 
 void add_completion_command(CLI::App& app) {
   CLI::App* completion = app.add_subcommand("completion", "Print a shell completion script");
-  completion->footer("  source <(stormo completion bash)");
+  completion->footer(
+      "  source <(stormo completion bash)\n"
+      "  source <(stormo completion zsh)\n"
+      "  stormo completion fish | source");
   completion->require_subcommand(1);
-  completion->add_subcommand("bash", "For bash")->callback([&app] {
-    fmt::print("{}", bash_completion(app));
+  for (const std::string shell : kShells) {
+    completion->add_subcommand(shell, "For " + shell)->callback([&app, shell] {
+      fmt::print("{}", completion_script(app, shell));
+    });
+  }
+}
+
+/// What an installation does; not for people, who have man(1).
+void add_manual_command(CLI::App& app, Invocation& invocation) {
+  CLI::App* manual = app.add_subcommand("manual", "")->group("");
+  auto folder = std::make_shared<std::string>();
+  manual->add_option("folder", *folder, "Writes the manual pages there")->required();
+  manual->callback([&app, &invocation, folder] {
+    for (const ManualPage& page : manual_pages(app)) {
+      const std::string path = *folder + "/" + page.file;
+      const Status written = replace_file(path, [&page](std::ostream& file) { file << page.text; });
+      if (written.ok()) continue;
+      fmt::print(stderr, "stormo manual: cannot write '{}'\n", path);
+      invocation.exit_code = kExitFailed;
+    }
   });
 }
 
@@ -83,6 +109,7 @@ int run_program(int argc, char** argv) {
   Invocation invocation{kExitOk, argc, argv};
   add_commands(app, invocation);
   add_completion_command(app);
+  add_manual_command(app, invocation);
   add_agent_command(app, invocation);
   add_inner_commands(app, invocation);
 

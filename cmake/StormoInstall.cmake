@@ -92,12 +92,24 @@ if(TARGET stormo)
   install(PROGRAMS $<TARGET_FILE:stormo> DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 if(TARGET stormo)  # the program knows its own commands
+  foreach(script IN ITEMS bash:bash-completion/completions/stormo zsh:zsh/site-functions/_stormo
+      fish:fish/vendor_completions.d/stormo.fish)
+    string(REPLACE ":" ";" script ${script})
+    list(GET script 0 shell)
+    list(GET script 1 file)
+    install(CODE "
+      set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${file}\")
+      execute_process(COMMAND \"$<TARGET_FILE:stormo>\" completion ${shell}
+        OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
+      file(WRITE \"\${file}\" \"\${script}\")")
+  endforeach()
   install(CODE "
-    execute_process(COMMAND \"$<TARGET_FILE:stormo>\" completion bash
-      OUTPUT_VARIABLE script RESULT_VARIABLE failed)
-    if(NOT failed)
-      file(WRITE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/bash-completion/completions/stormo\" \"\${script}\")
-    endif()")
+    set(folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1\")
+    file(MAKE_DIRECTORY \"\${folder}\")
+    execute_process(COMMAND \"$<TARGET_FILE:stormo>\" manual \"\${folder}\" COMMAND_ERROR_IS_FATAL ANY)")
 endif()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo
-  FILES_MATCHING PATTERN "*.toml")
+# recipes and what they train on, documents, and programs to copy: with links between them as here
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/examples
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo
+  FILES_MATCHING PATTERN "*.toml" PATTERN "*.md" PATTERN "*.svg" PATTERN "*.cc")
+install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DATADIR}/stormo)

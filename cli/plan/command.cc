@@ -9,6 +9,7 @@
 #include <cli/number_check.h>
 #include <cli/plan/options.h>
 #include <cli/plan/search.h>
+#include <cli/recipe_file.h>
 
 namespace stormo::cli {
 namespace {
@@ -175,9 +176,9 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
         ->capture_default_str();
   }
   for (CLI::App* c : {show_command, verify_command, cost_command, simulate_command}) {
-    auto* name = c->add_option(
+    auto* name = take_recipe_names(c->add_option(
         "plan", o->plan,
-        "Name from 'stormo plan list', a file, or a recipe (.toml): the plan of its step");
+        "Name from 'stormo plan list', a file, or a recipe (.toml): the plan of its step"));
     if (c != verify_command) name->required();
     c->add_option("overrides", o->overrides, "key=value: changes to a recipe");
     c->add_option("--pieces", o->pieces, "Pieces that follow one another, where 'list' says so")

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include <cli/commands.h>
+#include <cli/recipe_file.h>
 #include <cli/simulate/options.h>
 
 namespace stormo::cli {
@@ -85,7 +86,7 @@ void add_simulate_command(CLI::App& app, Invocation& invocation) {
       app.add_subcommand("simulate", "Train with parameter servers or averages in virtual time");
   command->footer(kExamples);
   const auto a = std::make_shared<SimulateArguments>();
-  command->add_option("recipe", a->recipe, "Recipe, a TOML file")->required();
+  take_recipe_names(command->add_option("recipe", a->recipe, "Recipe, a TOML file"))->required();
   command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
   command
       ->add_option("--policies", a->policies,

@@ -7,6 +7,7 @@
 #include <cli/commands.h>
 #include <cli/engine.h>
 #include <cli/number_check.h>
+#include <cli/recipe_file.h>
 #include <cli/strads/run.h>
 #include <cli/strads/train.h>
 
@@ -237,7 +238,9 @@ void add_strads_train_arguments(CLI::App& command, Invocation& invocation,
   command.footer(kTrainExamples);
   const auto a = std::make_shared<StradsTrainArguments>();
   a->schedule.threshold = kNetThreshold;
-  command.add_option("recipe", a->recipe, "Recipe, a TOML file, as of 'stormo train'")->required();
+  take_recipe_names(
+      command.add_option("recipe", a->recipe, "Recipe, a TOML file, as of 'stormo train'"))
+      ->required();
   command.add_option("overrides", a->overrides, "key=value: changes to the recipe");
   command.add_option("--rounds", a->rounds, "Rounds of the whole run; default: the recipe's steps");
   command

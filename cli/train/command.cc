@@ -11,6 +11,7 @@
 
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/recipe_file.h>
 #include <cli/train/arguments.h>
 #include <cli/train/report.h>
 #include <stormo/launch/environment.h>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr const char* kExamples =
     "  stormo train recipes/quickstart.toml -n 2\n"
+    "  stormo train mnist -n 2 data.path=data/digits        of Stormo's recipes, by its name\n"
     "  stormo train recipes/mnist.toml -n 2 data.path=data/mnist optimizer.lr=0.05\n"
     "  stormo train recipes/mnist.toml --dry-run            print recipe and plan, start nothing\n"
     "  stormo train recipes/mnist.toml -H a:2,b:2 --resume  go on from the newest checkpoint\n"
@@ -36,7 +38,8 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
   CLI::App* command = &train;
   const auto a = std::make_shared<TrainArguments>();
   command->footer(kExamples);
-  CLI::Option* recipe = command->add_option("recipe", a->recipe, "Recipe, a TOML file");
+  CLI::Option* recipe = take_recipe_names(command->add_option(
+      "recipe", a->recipe, "Recipe: a TOML file, or the name of one of Stormo's"));
   command->add_option("overrides", a->overrides, "key=value: changes to the recipe");
   command->add_flag("--resume", a->resume, "Continue from the newest checkpoint");
   command

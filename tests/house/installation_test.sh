@@ -85,6 +85,26 @@ echo "== the installed program, and ranks that need no libtorch"
 timeout 60 "$prefix/bin/stormo" run -n 2 -- "$folder/comm/comm_consumer" \
   >"$folder/comm.out" </dev/null
 [ "$(grep -c 'of 2: sum 3' "$folder/comm.out")" = 2 ] || { cat "$folder/comm.out"; exit 1; }
+
+echo "== completion for three shells, manual pages, documents, and data for a first run"
+bash -n "$prefix/share/bash-completion/completions/stormo"
+zsh=$prefix/share/zsh/site-functions/_stormo fish=$prefix/share/fish/vendor_completions.d/stormo.fish
+grep -q "'stormo plan') candidates='list show" "$zsh"
+grep -q -- '-a fetch' "$fish"
+! command -v zsh >/dev/null || zsh -n "$zsh"
+! command -v fish >/dev/null || fish -n "$fish"
+for page in stormo stormo-train stormo-plan-show stormo-data-fetch; do
+  [ -s "$prefix/share/man/man1/$page.1" ] || { echo "no manual page $page" >&2; exit 1; }
+done
+[ ! -e "$prefix/share/man/man1/stormo-agent.1" ]
+if command -v man >/dev/null; then
+  MANPATH=$prefix/share/man MANPAGER=cat man stormo-train | grep -q -- '--dry-run'
+fi
+[ -s "$prefix/share/stormo/docs/README.md" ] && [ -s "$prefix/share/stormo/examples/ddp.cc" ]
+mkdir "$folder/run"
+(cd "$folder/run" && "$prefix/bin/stormo" data fetch digits && ! "$prefix/bin/stormo" data fetch digits 2>refused)
+grep -q "'data/digits' is there already" "$folder/run/refused"
+[ "$(stat -c %s "$folder/run/data/digits/train-images-idx3-ubyte")" = $((16 + 6000 * 28 * 28)) ]
 [ -n "$torch" ] || exit 0
 
 echo "== what needs libtorch, where the libtorch of this machine is found only by STORMO_TORCH"
@@ -92,7 +112,6 @@ without_torch=$folder/no_python
 mkdir -p "$without_torch"
 printf '#!/bin/sh\nexit 1\n' >"$without_torch/python3"
 chmod +x "$without_torch/python3"
-mkdir "$folder/run"
 printf 'to be or not to be, that is it\n%.0s' {1..200} >"$folder/run/a.txt"
 train() {  # ARGUMENTS...
   (cd "$folder/run" && PATH=$without_torch:$PATH timeout 120 "$prefix/bin/stormo" train \
@@ -109,6 +128,18 @@ for ranks in 1 2; do
   fi
   STORMO_TORCH=$torch train -n $ranks || { cat "$folder/train.out"; exit 1; }
 done
+
+echo "== recipes by their names, with data that were made here"
+named() { (cd "$folder/run" && STORMO_TORCH=$torch timeout 120 "$prefix/bin/stormo" "$@" >"$folder/train.out" 2>&1 </dev/null); }
+named train mnist_mlp -n 2 data.path=data/digits steps=60 checkpoint.directory= --json || { cat "$folder/train.out"; exit 1; }
+tail -1 "$folder/train.out" | grep -q '"event":"end".*"test_accuracy":0\.9' || { cat "$folder/train.out"; exit 1; }
+"$prefix/bin/stormo" data fetch table --to "$folder/run/leaves" >/dev/null
+named train leaves/leaves.toml steps=100 checkpoint.directory= --json || { cat "$folder/train.out"; exit 1; }
+tail -1 "$folder/train.out" | grep -q '"test_accuracy":\(0\.9\|1\)' || { cat "$folder/train.out"; exit 1; }
+for recipe in quickstart gpt_3d.toml; do
+  named plan show $recipe -n 4 data.path="$prefix/share/stormo" || { cat "$folder/train.out"; exit 1; }
+done
+! named train mnistt || exit 1
 mkdir -p "$prefix/lib/stormo"
 ln -s "$torch" "$prefix/lib/stormo/torch"
 train -n 2 || { cat "$folder/train.out"; exit 1; }
