@@ -14,12 +14,12 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-ParsedRecipe parse(const std::string& text, const std::vector<std::string>& overrides = {}) {
+ParsedRecipe recipe_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
   return parse_recipe("schema_version = 1\n" + text, "r.toml", ".", overrides);
 }
 
 std::vector<RecipeChange> changes(const std::string& before, const std::string& now) {
-  return recipe_changes(to_json(parse(before).recipe), to_json(parse(now).recipe));
+  return recipe_changes(to_json(recipe_of(before).recipe), to_json(recipe_of(now).recipe));
 }
 
 TEST(RecipeChanges, EachKeyHasARule) {
@@ -49,7 +49,7 @@ TEST(RecipeChanges, AreTheKeysThatDiffer) {
   EXPECT_EQ(found[0].now, "1");
   EXPECT_EQ(found[1].before, "0.5");
   // what an older program did not write has its default
-  const std::string now = to_json(parse("").recipe);
+  const std::string now = to_json(recipe_of("").recipe);
   EXPECT_THAT(recipe_changes(R"({"train":{"seed":1}})", now), IsEmpty());
   EXPECT_THAT(recipe_changes("{}", now), IsEmpty()) << "of an import";
 }
@@ -68,10 +68,10 @@ TEST(RecipeChanges, StrategiesThatAverageInEachStepTrainAlike) {
 }
 
 TEST(RecipeChanges, AreNamedOnTheCommandLineOrAccepted) {
-  const std::string before = to_json(parse("").recipe);
+  const std::string before = to_json(recipe_of("").recipe);
   const auto status = [&](const std::string& text, const std::vector<std::string>& overrides,
                           const std::vector<std::string>& accepted) {
-    const ParsedRecipe now = parse(text, overrides);
+    const ParsedRecipe now = recipe_of(text, overrides);
     return check_changes(recipe_changes(before, to_json(now.recipe)), now, accepted);
   };
   const std::string other = "[train]\nseed = 2\n[optimizer]\nlr = 0.5\nkind = 'adamw'\n";
@@ -110,7 +110,7 @@ TEST(RecipeDepth, IsLookedAtBeforeTheText) {
   std::string deep = "a";
   for (int i = 0; i < 50000; ++i) deep += ".a";
   for (const std::string& text : {deep + " = 1\n", "[" + deep + "]\n", "[[" + deep + "]]\n"}) {
-    const ParsedRecipe p = parse(text);
+    const ParsedRecipe p = recipe_of(text);
     EXPECT_FALSE(p.readable);
     ASSERT_THAT(p.errors, SizeIs(1));
     EXPECT_THAT(p.errors[0], HasSubstr("r.toml:2: a key of more than 32 parts"));
@@ -122,13 +122,14 @@ TEST(RecipeDepth, IsLookedAtBeforeTheText) {
 TEST(RecipeErrors, AreShortAndFew) {
   std::string many = "[train]\n";
   for (int i = 0; i < 5000; ++i) many += "k" + std::to_string(i) + " = 1\n";
-  const ParsedRecipe p = parse(many);
+  const ParsedRecipe p = recipe_of(many);
   ASSERT_THAT(p.errors, SizeIs(51));
   EXPECT_EQ(p.errors.back(), "r.toml: and 4950 more");
   const std::string lengthy(500000, 'x');
   for (const ParsedRecipe& wrong :
-       {parse(lengthy + " = 1\n"), parse("precision = '" + lengthy + "'\n"),
-        parse("", {lengthy + "=1"}), parse("", {"precision=" + lengthy}), parse("", {lengthy})}) {
+       {recipe_of(lengthy + " = 1\n"), recipe_of("precision = '" + lengthy + "'\n"),
+        recipe_of("", {lengthy + "=1"}), recipe_of("", {"precision=" + lengthy}),
+        recipe_of("", {lengthy})}) {
     ASSERT_THAT(wrong.errors, SizeIs(1));
     EXPECT_LT(wrong.errors[0].size(), 400u);
   }
@@ -136,7 +137,7 @@ TEST(RecipeErrors, AreShortAndFew) {
 
 TEST(RecipeDefaults, ClipWhereMomentumCouldThrowAModelOff) {
   const auto clip = [](const std::vector<std::string>& overrides) {
-    return parse("", overrides).recipe.train.clip_norm;
+    return recipe_of("", overrides).recipe.train.clip_norm;
   };
   EXPECT_EQ(clip({}), 0);
   EXPECT_EQ(clip({"model.kind=cnn"}), 0);
