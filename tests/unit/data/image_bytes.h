@@ -3,7 +3,9 @@
 #include <png.h>
 #include <turbojpeg.h>
 
+#include <array>
 #include <string>
+#include <vector>
 
 #include <stormo/data/image/image.h>
 
@@ -32,6 +34,21 @@ inline std::string jpeg_bytes(const Image& image) {
   tjCompress2(encoder, image.pixels.data(), static_cast<int>(image.width), 0,
               static_cast<int>(image.height), image.channels == 1 ? TJPF_GRAY : TJPF_RGB, &bytes,
               &size, image.channels == 1 ? TJSAMP_GRAY : TJSAMP_444, 95, 0);
+  std::string result(reinterpret_cast<const char*>(bytes), size);
+  tjFree(bytes);
+  tjDestroy(encoder);
+  return result;
+}
+
+/// A JPEG for print of one colour: inks as Adobe writes them, 255 is none.
+inline std::string print_jpeg(int height, int width, std::array<std::uint8_t, 4> inks) {
+  std::vector<std::uint8_t> pixels;
+  for (int i = 0; i < height * width; ++i) pixels.insert(pixels.end(), inks.begin(), inks.end());
+  const tjhandle encoder = tjInitCompress();
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  tjCompress2(encoder, pixels.data(), width, 0, height, TJPF_CMYK, &bytes, &size, TJSAMP_444, 95,
+              0);
   std::string result(reinterpret_cast<const char*>(bytes), size);
   tjFree(bytes);
   tjDestroy(encoder);

@@ -50,6 +50,33 @@ TEST(DecodeImage, TurnsGreyIntoColourAndBack) {
   }
 }
 
+TEST(DecodeImage, MakesColoursOfTheInksOfAPrint) {
+  // {cyan, magenta, yellow, black} let through so much of red, green, blue; black of all
+  const auto image = decode(print_jpeg(20, 30, {255, 128, 0, 200}), 3);
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  ASSERT_EQ(image->pixels.size(), 20u * 30 * 3);
+  EXPECT_NEAR(image->pixels[0], 200, 4);
+  EXPECT_NEAR(image->pixels[1], 200 * 128 / 255, 4);
+  EXPECT_NEAR(image->pixels[2], 0, 4);
+  const auto grey = decode(print_jpeg(20, 30, {255, 128, 0, 200}), 1);
+  ASSERT_EQ(grey->pixels.size(), 20u * 30);
+  EXPECT_NEAR(grey->pixels[0], 0.299 * 200 + 0.587 * 100, 4);
+  EXPECT_EQ(decode(print_jpeg(128, 200, {1, 2, 3, 4}), 3, 32)->height, 32);
+}
+
+TEST(DecodeImage, KeepsTheHighByteOfSixteenBits) {
+  // 1 x 1, grey, 16 bits, the value 0x8000; made by Python's zlib
+  const std::vector<std::uint8_t> bytes = {
+      0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48,
+      0x44, 0x52, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x01, 0x10, 0x00, 0x00, 0x00,
+      0x00, 0x6a, 0xee, 0x47, 0x16, 0x00, 0x00, 0x00, 0x0b, 0x49, 0x44, 0x41, 0x54, 0x78,
+      0x9c, 0x63, 0x68, 0x60, 0x00, 0x00, 0x01, 0x03, 0x00, 0x81, 0x3e, 0x4c, 0xc5, 0x93,
+      0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
+  const auto image = decode(std::string(bytes.begin(), bytes.end()), 1);
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  EXPECT_NEAR(image->pixels[0], 128, 1);
+}
+
 TEST(DecodeImage, HalvesALargeJpegNoFurtherThanAsked) {
   const std::string bytes = jpeg_bytes(slope(128, 200, 3));
   for (const auto& [side, height] :
