@@ -4,12 +4,16 @@
 #include <tuple>
 
 #include <stormo/base/check.h>
+#include <stormo/base/status.h>
 
 namespace stormo::model {
 namespace {
 
 /// Draws an index from unnormalised `logits` (one dimension).
 std::int64_t draw(torch::Tensor logits, const SamplingOptions& options, Rng& rng) {
+  if (!logits.isfinite().all().item<bool>()) {
+    throw Error({Code::kCorrupt, "the model's output is no finite number; its weights are broken"});
+  }
   if (options.temperature <= 0) return logits.argmax().item<std::int64_t>();
   logits = logits.to(torch::kFloat64) / options.temperature;
   torch::Tensor candidates;
