@@ -26,24 +26,41 @@ class EvaluationMode {
   bool was_;
 };
 
+/// Squares of targets around their mean that are smaller than this share of the squares themselves
+/// are rounding noise.
+constexpr double kRounding = 1e-24;
+
 /// What is summed over all samples, in this order of reduction between ranks.
 struct Sums {
   double loss = 0, correct = 0, samples = 0;
   double absolute = 0, squared = 0;         // of outputs minus targets
   double targets = 0, squared_targets = 0;  // of the targets
+  double around_mean = 0;                   // squares of the targets around the mean of this rank's
 
   void add_errors(const torch::Tensor& output, const torch::Tensor& target, double unit) {
     const torch::Tensor is = target.to(torch::kFloat64) * unit;
     const torch::Tensor error = output.to(torch::kFloat64).reshape({-1}) * unit - is;
     absolute += error.abs().sum().item<double>();
     squared += error.square().sum().item<double>();
-    targets += is.sum().item<double>();
     squared_targets += is.square().sum().item<double>();
+    const auto size = static_cast<double>(is.numel());
+    const double sum = is.sum().item<double>();
+    around_mean += (is - sum / size).square().sum().item<double>();
+    // of two sets: the distance of their means (Chan, Golub and LeVeque 1983)
+    if (samples > 0) {
+      const double apart = targets / samples - sum / size;
+      around_mean += apart * apart * samples * size / (samples + size);
+    }
+    targets += sum;
   }
-  /// Nothing where all targets are equal.
-  std::optional<double> r2() const {
-    const double variance = squared_targets - targets * targets / samples;
-    return variance > 0 ? std::optional(1 - squared / variance) : std::nullopt;
+  /// Squares around the mean of all ranks, of which these are the sums.
+  double around(const Sums& all) const {
+    const double apart = samples > 0 ? targets / samples - all.targets / all.samples : 0;
+    return around_mean + apart * apart * samples;
+  }
+  double r2() const {
+    if (around_mean > kRounding * squared_targets) return 1 - squared / around_mean;
+    return squared <= kRounding * squared_targets ? 1 : 0;
   }
 };
 
@@ -81,6 +98,18 @@ Result<std::vector<torch::Tensor>> outputs_of(comm::Communicator& world, const T
   return x;
 }
 
+/// Of all ranks. A collective.
+Status sum_ranks(comm::Communicator& world, const Sums& mine, Sums& all) {
+  std::array sums{mine.loss,    mine.correct, mine.samples,        mine.absolute,
+                  mine.squared, mine.targets, mine.squared_targets};
+  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
+  all = {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
+  std::array around{mine.around(all)};
+  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(around), comm::ReduceOp::kSum));
+  all.around_mean = around[0];
+  return {};
+}
+
 /// Of the batches of this rank.
 Result<Sums> sum_batches(comm::Communicator& world, const Task& task, const EvalSplit& split,
                          const EvaluatedParts& parts) {
@@ -96,7 +125,10 @@ Result<Sums> sum_batches(comm::Communicator& world, const Task& task, const Eval
     for (std::int64_t i = first + rank; i < end; i += ranks) batches.push_back(load(split, i));
     STORMO_ASSIGN_OR_RETURN(const std::vector<torch::Tensor> outputs,
                             outputs_of(world, task, batches, parts.segments));
-    for (std::size_t i = 0; i < batches.size(); ++i) add(task, batches[i], outputs[i], sums);
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+      add(task, batches[i], outputs[i], sums);
+      if (parts.see) parts.see(outputs[i], batches[i].target);
+    }
     first = end;
   }
   return sums;
@@ -108,11 +140,9 @@ Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const E
                             const EvaluatedParts& parts) {
   const torch::NoGradGuard no_grad;
   const EvaluationMode mode(*task.module);
-  STORMO_ASSIGN_OR_RETURN(Sums sums, sum_batches(world, task, split, parts));
-  std::array all{sums.loss,    sums.correct, sums.samples,        sums.absolute,
-                 sums.squared, sums.targets, sums.squared_targets};
-  STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(all), comm::ReduceOp::kSum));
-  sums = {all[0], all[1], all[2], all[3], all[4], all[5], all[6]};
+  STORMO_ASSIGN_OR_RETURN(const Sums mine, sum_batches(world, task, split, parts));
+  Sums sums;
+  STORMO_RETURN_IF_ERROR(sum_ranks(world, mine, sums));
   Evaluation result;
   result.loss = sums.loss / sums.samples;
   result.samples = static_cast<std::int64_t>(sums.samples);

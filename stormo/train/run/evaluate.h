@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include <stormo/base/status.h>
@@ -14,7 +15,9 @@ struct Evaluation {
   double loss = 0;  ///< mean over all samples
   std::optional<double> accuracy;
   std::optional<double> mae;  ///< mean absolute error, if targets are numbers
-  std::optional<double> r2;   ///< coefficient of determination, if targets are numbers; at most 1
+  /// Coefficient of determination, if targets are numbers; at most 1. Where all targets are equal,
+  /// but for rounding: 1 if the errors are 0, else 0.
+  std::optional<double> r2;
   std::int64_t samples = 0;
 };
 
@@ -26,6 +29,8 @@ struct EvaluatedParts {
   /// The ranks have parts of the model, which are made whole segment by segment. Null: each has the
   /// whole, or with `columns` computes with its part. Borrowed.
   SegmentParts* segments = nullptr;
+  /// Called with the outputs of each batch of this rank and its targets; may be empty.
+  std::function<void(const torch::Tensor& output, const torch::Tensor& target)> see{};
 };
 
 /// A collective; blocks. Evaluates `split` on all ranks together, every sample exactly once.
