@@ -43,13 +43,29 @@ namespace {
 /// How long an interrupted run waits for a reader that does not read.
 constexpr Duration kLastOutputTime = std::chrono::seconds(1);
 
+/// Says at the start of a run what data it reads.
+class StartWithData final : public observe::TeeObserver {
+ public:
+  StartWithData(std::vector<observe::RunObserver*> observers, std::vector<observe::DataRecord> data)
+      : TeeObserver(std::move(observers)), data_(std::move(data)) {}
+
+  void on_start(const observe::StartRecord& record) override {
+    observe::StartRecord with_data = record;
+    with_data.data = data_;
+    TeeObserver::on_start(with_data);
+  }
+
+ private:
+  std::vector<observe::DataRecord> data_;
+};
+
 /// Rank 0's observers: JSON lines for programs, text for people. Whatever their readers do, the run
 /// goes on.
 class Reports {
  public:
-  /// `table`: a descriptor for the table of the run, which this closes; -1: none. `heads`: it
-  /// begins with the names of the columns.
-  Reports(bool json, int table, bool heads)
+  /// `data`: what the run reads. `table`: a descriptor for the table of the run, which this closes;
+  /// -1: none. `heads`: it begins with the names of the columns.
+  Reports(bool json, std::vector<observe::DataRecord> data, int table, bool heads)
       : writes_json_(json),
         table_fd_(table),
         errors_(STDERR_FILENO),
@@ -62,7 +78,7 @@ class Reports {
         text_(errors_, style()),
         warnings_(errors_),
         json_(output_),
-        tee_(choose(json)) {
+        tee_(choose(json), std::move(data)) {
     if (table < 0) return;
     table_.emplace(table, [this](std::string_view reason) {
       errors_.append("stormo train: --log-csv: " + std::string(reason) +
@@ -116,16 +132,17 @@ class Reports {
   observe::TextObserver text_;
   observe::WarningObserver warnings_;
   observe::JsonObserver json_;
-  observe::TeeObserver tee_;
+  StartWithData tee_;
   std::optional<observe::BackgroundStream> table_;
   std::optional<observe::CsvLog> csv_;
   std::optional<observe::TeeObserver> both_;
 };
 
 /// Makes the reports of a rank that reports.
-Status open_reports(const TrainRun& run, std::optional<Reports>& reports) {
+Status open_reports(const TrainRun& run, const std::vector<observe::DataRecord>& data,
+                    std::optional<Reports>& reports) {
   if (run.log_csv.empty()) {
-    reports.emplace(run.json, -1, false);
+    reports.emplace(run.json, data, -1, false);
     return {};
   }
   const int how = run.recipe.train.resume ? O_APPEND : O_TRUNC;
@@ -133,7 +150,7 @@ Status open_reports(const TrainRun& run, std::optional<Reports>& reports) {
   if (fd < 0) return errno_error("--log-csv: open " + run.log_csv);
   struct stat info {};
   const bool heads = ::fstat(fd, &info) != 0 || info.st_size == 0;
-  reports.emplace(run.json, fd, heads);
+  reports.emplace(run.json, data, fd, heads);
   return {};
 }
 
@@ -276,8 +293,9 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
   auto& [data, task] = *prepared;
   if (is_first(run, world)) {
-    for (const std::string& warning : data.warnings)
-      std::cerr << "warning: " << printable(warning) << "\n";
+    for (const auto* lines : {&data.warnings, &data.hints}) {
+      for (const std::string& line : *lines) std::cerr << "warning: " << printable(line) << "\n";
+    }
   }
   if (is_first(run, world) && begins_with_others(run.recipe)) {
     STORMO_ASSIGN_OR_RETURN(
@@ -288,7 +306,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
   if (is_first(run, world)) {
-    STORMO_RETURN_IF_ERROR(open_reports(run, reports));
+    STORMO_RETURN_IF_ERROR(open_reports(run, data.records, reports));
     trainer.set_observer(&reports->observer());
   }
   std::optional<TraceFile> trace;

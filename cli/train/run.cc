@@ -14,6 +14,8 @@
 #include <cli/train/check.h>
 #include <cli/train/rank.h>
 #include <cli/train/role.h>
+#include <stormo/base/printable.h>
+#include <stormo/observe/data_text.h>
 #include <stormo/observe/sharding_table.h>
 #include <stormo/plan/project.h>
 #include <stormo/plan/step_plan.h>
@@ -55,6 +57,9 @@ int dry_run(SoundRun run, const TrainArguments& a) {
                       .selection = a.launch.selection};
   const std::string plan = plan::to_text(run.step.plan);
   const std::optional<observe::ShardingRecord> sharding = sharding_of(recipe, run);
+  for (const auto* lines : {&run.data.warnings, &run.data.hints}) {
+    for (const std::string& line : *lines) fmt::print(stderr, "warning: {}\n", printable(line));
+  }
   if (json) {
     const Result<std::string> predicted = step_figures(o, run.step);
     if (!predicted.ok()) return fail_usage({predicted.status().message()}, json);
@@ -62,6 +67,7 @@ int dry_run(SoundRun run, const TrainArguments& a) {
         {"event", "dry_run"}, {"schema", 1},
         {"ranks", run.ranks}, {"recipe", nlohmann::ordered_json::parse(train::to_json(recipe))},
         {"plan", plan},       {"predicted", nlohmann::ordered_json::parse(*predicted)}};
+    line["data"] = nlohmann::ordered_json::parse(observe::data_json(run.data.records));
     if (sharding) {
       line["sharding"] = nlohmann::ordered_json::parse(observe::sharding_json(*sharding));
     }
@@ -70,7 +76,10 @@ int dry_run(SoundRun run, const TrainArguments& a) {
   }
   fmt::print("# recipe, resolved\n{}\n# step plan of {}\n{}\n", train::to_toml(recipe),
              who_runs(recipe, run), plan);
-  if (sharding) fmt::print("# data\n{}\n", observe::sharding_table(*sharding));
+  if (run.data.train) {
+    fmt::print("# data\n{}{}\n", observe::data_text(run.data.records),
+               sharding ? observe::sharding_table(*sharding) : "");
+  }
   fmt::print("# predicted, for each step\n");
   Status status = step_cost(o, run.step);
   if (status.ok() && computes_known(run.step)) {

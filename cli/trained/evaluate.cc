@@ -1,7 +1,9 @@
 // `stormo evaluate`: loss and accuracy of a trained model on data that training has not seen.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +13,52 @@
 #include <stormo/base/printable.h>
 #include <stormo/observe/json_lines.h>
 #include <stormo/observe/progress.h>
+#include <stormo/train/predict/class_report.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/run/evaluate.h>
 
 namespace stormo::cli {
+namespace {
+
+/// A confusion matrix of more would be larger than what it says.
+constexpr std::int64_t kMostClasses = 1000;
+
+Result<observe::EvalRecord> evaluate_split(const train::TrainedModel& model,
+                                           const train::EvalSplit& split,
+                                           comm::Communicator& alone) {
+  std::optional<train::ClassReport> report;
+  const auto see = [&](const torch::Tensor& output, const torch::Tensor& target) {
+    if (!model.task.correct || output.dim() != 2 || output.size(1) > kMostClasses) return;
+    if (!report) report.emplace(output.size(1));
+    report->add(output, target);
+  };
+  STORMO_ASSIGN_OR_RETURN(const train::Evaluation result,
+                          train::evaluate(alone, model.task, split, {.see = see}));
+  if (!std::isfinite(result.loss)) {
+    return Status(Code::kCorrupt,
+                  split.name +
+                      ": the loss is no finite number; the inputs are far from those of "
+                      "the training, or the model's weights are broken");
+  }
+  observe::EvalRecord record{.split = split.name,
+                             .step = model.step,
+                             .loss = result.loss,
+                             .accuracy = result.accuracy,
+                             .mae = result.mae,
+                             .r2 = result.r2,
+                             .samples = result.samples};
+  if (report) {
+    record.f1 = report->mean_f1();
+    record.auc = report->auc();
+    record.confusion = report->confusion();
+    for (std::int64_t c = 0; c < std::ssize(record.confusion); ++c) {
+      record.classes.push_back(model.preprocessing.classes.name(c));
+    }
+  }
+  return record;
+}
+
+}  // namespace
 
 Status evaluate_model(const train::TrainedModel& model, bool as_json) {
   STORMO_ASSIGN_OR_RETURN(const train::RecipeData data,
@@ -23,23 +67,17 @@ Status evaluate_model(const train::TrainedModel& model, bool as_json) {
     return invalid_argument(
         "the recipe names no data but those of the training; name others: data.test=FILE");
   }
-  for (const std::string& warning : data.warnings) {
-    std::cerr << "warning: " << printable(warning) << "\n";
+  for (const auto* lines : {&data.warnings, &data.hints}) {
+    for (const std::string& line : *lines) std::cerr << "warning: " << printable(line) << "\n";
   }
   observe::JsonObserver json(std::cout);
   observe::TextObserver text(std::cout, {});
   observe::RunObserver& observer = as_json ? static_cast<observe::RunObserver&>(json) : text;
   STORMO_ASSIGN_OR_RETURN(const auto alone, comm::make_inproc_group(1));
   for (const train::EvalSplit& split : data.splits) {
-    STORMO_ASSIGN_OR_RETURN(const train::Evaluation result,
-                            train::evaluate(*alone.front(), model.task, split));
-    observer.on_eval({.split = split.name,
-                      .step = model.step,
-                      .loss = result.loss,
-                      .accuracy = result.accuracy,
-                      .mae = result.mae,
-                      .r2 = result.r2,
-                      .samples = result.samples});
+    STORMO_ASSIGN_OR_RETURN(const observe::EvalRecord record,
+                            evaluate_split(model, split, *alone.front()));
+    observer.on_eval(record);
   }
   return {};
 }

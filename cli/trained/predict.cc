@@ -42,6 +42,8 @@ void print_text(const train::Prediction& p) {
   fmt::print("{}\n", line);
 }
 
+void warn(const std::string& line) { fmt::print(stderr, "warning: {}\n", printable(line)); }
+
 /// The first failure of a file decides about the exit code; all are said.
 Status predict_files(const PredictArguments& a, const train::TrainedModel& model) {
   if (model.recipe.model.kind == "gpt") {
@@ -52,8 +54,9 @@ Status predict_files(const PredictArguments& a, const train::TrainedModel& model
   Status first;
   int failed = 0;
   for (const std::string& file : a.files) {
-    const Status done =
-        train::predict_file(model, file, a.top, a.model.json ? print_json : print_text);
+    const train::PredictionSink sink{.prediction = a.model.json ? print_json : print_text,
+                                     .warn = warn};
+    const Status done = train::predict_file(model, file, a.top, sink);
     if (done.ok()) continue;
     if (++failed == 1) first = done;
     fmt::print(stderr, "stormo predict: {}\n", done.message());

@@ -22,6 +22,7 @@ class DataFile {
   DataFile(const DataFile&) = delete;
   DataFile& operator=(const DataFile&) = delete;
 
+  const std::string& path() const { return path_; }
   /// Bytes when it was opened.
   std::uint64_t size() const { return size_; }
   /// Fills `out` from `offset` on; kCorrupt when the file ends before.

@@ -23,6 +23,7 @@ class NpyArray {
   /// bytes of others are read, and each sample is read by itself.
   NpyArray columns(std::int64_t first, std::int64_t count) const;
 
+  const std::string& path() const { return file_->path(); }
   const std::vector<std::int64_t>& shape() const { return shape_; }
   /// Of a sample of an array [N, ...]; 0 for an array without samples of numbers.
   std::int64_t sample_elements() const;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <stormo/observe/data_text.h>
 #include <stormo/observe/sharding_table.h>
 
 namespace stormo::observe {
@@ -64,6 +65,7 @@ void JsonObserver::on_start(const StartRecord& r) {
                {"global_batch", r.global_batch},
                {"seed", r.seed},
                {"checkpoint", text_or_null(r.checkpoint)}};
+  if (!r.data.empty()) line["data"] = Json::parse(data_json(r.data));
   for (const ChangeRecord& c : r.changed) {
     line["changed"].push_back({{"key", c.key},
                                {"before", Json::parse(c.before, nullptr, false)},
@@ -100,6 +102,12 @@ void JsonObserver::on_eval(const EvalRecord& r) {
   if (r.accuracy) line["accuracy"] = *r.accuracy;
   if (r.mae) line["mae"] = *r.mae;
   if (r.r2) line["r2"] = *r.r2;
+  if (r.f1) line["f1"] = *r.f1;
+  if (r.auc) line["auc"] = *r.auc;
+  if (!r.confusion.empty()) {
+    line["classes"] = r.classes;
+    line["confusion"] = r.confusion;
+  }
   line["samples"] = r.samples;
   write_line(out_, line);
 }

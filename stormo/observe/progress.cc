@@ -8,6 +8,7 @@
 
 #include <stormo/base/printable.h>
 #include <stormo/base/units.h>
+#include <stormo/observe/data_text.h>
 #include <stormo/observe/sharding_table.h>
 
 namespace stormo::observe {
@@ -135,11 +136,16 @@ void TextObserver::print_line(const std::string& line) {
   live_line_shown_ = false;
 }
 
+void TextObserver::print_lines(const std::string& lines) {
+  print_line(lines.substr(0, lines.size() - 1));
+}
+
 void TextObserver::on_start(const StartRecord& r) {
   print_line(fmt::format("{}: {} parameters, {} on {} rank{} of {} host{}, batch {}, seed {}",
                          bold(printable_line(r.recipe)), r.parameters, r.strategy, r.ranks,
                          r.ranks == 1 ? "" : "s", r.hosts, r.hosts == 1 ? "" : "s", r.global_batch,
                          r.seed));
+  if (!r.data.empty()) print_lines(data_text(r.data));
   if (r.first_step > 0) {
     print_line(fmt::format("resumed after step {} of {}", r.first_step, r.steps));
   }
@@ -149,11 +155,7 @@ void TextObserver::on_start(const StartRecord& r) {
   if (r.checkpoint.empty()) print_line("nothing is saved: no checkpoint.directory is given");
 }
 
-void TextObserver::on_sharding(const ShardingRecord& r) {
-  std::string table = sharding_table(r);
-  table.pop_back();
-  print_line(table);
-}
+void TextObserver::on_sharding(const ShardingRecord& r) { print_lines(sharding_table(r)); }
 
 void TextObserver::on_step(const StepRecord& r) {
   if (style_.live) return draw_line(r);
@@ -177,7 +179,10 @@ void TextObserver::on_eval(const EvalRecord& r) {
   if (r.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *r.accuracy);
   if (r.mae) line += fmt::format(", mean absolute error {:.4g}", *r.mae);
   if (r.r2) line += fmt::format(", R2 {:.4f}", *r.r2);
+  if (r.f1) line += fmt::format(", mean F1 {:.4f}", *r.f1);
+  if (r.auc) line += fmt::format(", AUC {:.4f}", *r.auc);
   print_line(line + dim(fmt::format(" ({} samples)", r.samples)));
+  if (!r.confusion.empty()) print_lines(confusion_text(r));
 }
 
 void TextObserver::on_save_failed(const SaveFailedRecord& r) { print_line(save_failed_text(r)); }

@@ -37,6 +37,7 @@ class TextObserver final : public RunObserver {
 
  private:
   void print_line(const std::string& line);
+  void print_lines(const std::string& lines);  // each ended by a newline
   void draw_line(const StepRecord& record);
   std::string bold(const std::string& text) const;
   std::string dim(const std::string& text) const;

@@ -15,6 +15,22 @@ struct ChangeRecord {
   std::string key{}, before{}, now{};
 };
 
+/// What was taken of one split of the data, and what was left out.
+struct DataRecord {
+  /// One reason, such as "ending .webp", and the first file or folder of those that it is true of.
+  struct LeftOut {
+    std::string why{};
+    std::int64_t count = 0;
+    std::string first{};
+  };
+  std::string split{};  ///< "training", "validation", "test"
+  std::int64_t samples = 0;
+  std::optional<std::int64_t>
+      classes{};                        ///< that have samples in it; empty: targets are no classes
+  std::optional<std::int64_t> files{};  ///< that were found in a folder
+  std::vector<LeftOut> left_out{};
+};
+
 /// First record of a run.
 struct StartRecord {
   std::string recipe{};  ///< name of the recipe, or "program" for a library user's own
@@ -27,6 +43,7 @@ struct StartRecord {
   std::int64_t global_batch = 0;
   std::uint64_t seed = 0;
   std::string checkpoint{};             ///< folder, empty when none is written
+  std::vector<DataRecord> data{};       ///< empty: a program's own
   std::vector<ChangeRecord> changed{};  ///< since the checkpoint from which it goes on
 };
 
@@ -71,6 +88,11 @@ struct EvalRecord {
   std::optional<double> accuracy{};
   std::optional<double> mae{};  ///< mean absolute error, where targets are numbers
   std::optional<double> r2{};   ///< 1 - squared errors / variance of the targets
+  /// Of classifiers, where they were asked for.
+  std::optional<double> f1{};   ///< mean over the classes
+  std::optional<double> auc{};  ///< of two classes: area under the ROC curve
+  std::vector<std::string> classes{};
+  std::vector<std::vector<std::int64_t>> confusion{};  ///< samples by class and predicted class
   std::int64_t samples = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace stormo::observe {
 
 /// Passes every record to several observers, in order. Does not own them.
-class TeeObserver final : public RunObserver {
+class TeeObserver : public RunObserver {
  public:
   explicit TeeObserver(std::vector<RunObserver*> observers) : observers_(std::move(observers)) {}
 

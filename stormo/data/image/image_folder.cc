@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cctype>
 #include <filesystem>
 #include <span>
 #include <thread>
@@ -22,67 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> kExtensions = {".jpg", ".jpeg", ".png"};
+const std::vector<std::string> kEndings = {".jpg", ".jpeg", ".png"};
 constexpr std::uintmax_t kMaxFileBytes = 1u << 28;
 constexpr std::size_t kFrontBytes = 16;
 constexpr std::size_t kFingerprintImages = 256;
 constexpr std::size_t kFingerprintBytes = std::size_t{256} << 10;
-
-bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
-
-bool is_image(const fs::path& path) {
-  std::string extension = path.extension().string();
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::ranges::find(kExtensions, extension) != kExtensions.end();
-}
-
-/// Names of the folders in `directory`, ascending.
-Result<std::vector<std::string>> list_classes(const std::string& directory) {
-  std::error_code error;
-  if (!fs::is_directory(directory, error)) {
-    return Status(Code::kNotFound,
-                  fmt::format("{} is no folder; set data.path, data.train, data.validation and "
-                              "data.test to folders that hold a folder for each class",
-                              directory));
-  }
-  std::vector<std::string> names;
-  fs::directory_iterator entries(directory, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    std::error_code ignored;  // what cannot be looked at is no folder
-    if (!is_hidden(entries->path()) && entries->is_directory(ignored)) {
-      names.push_back(entries->path().filename().string());
-    }
-  }
-  if (error) return io_error(fmt::format("list {}: {}", directory, error.message()));
-  if (names.empty()) {
-    return invalid_argument(
-        fmt::format("{} holds no folders; an image folder has one for each class", directory));
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-/// Paths of the images below `directory`, ascending.
-Result<std::vector<std::string>> list_images(const std::string& directory) {
-  std::vector<std::string> paths;
-  std::error_code error;
-  fs::recursive_directory_iterator entries(directory, error);
-  for (; !error && entries != fs::recursive_directory_iterator(); entries.increment(error)) {
-    std::error_code ignored;  // what cannot be looked at is no image
-    if (is_hidden(entries->path())) {
-      entries.disable_recursion_pending();
-    } else if (is_image(entries->path()) && entries->is_regular_file(ignored)) {
-      paths.push_back(entries->path().string());
-    }
-  }
-  if (error) return io_error(fmt::format("list {}: {}", directory, error.message()));
-  if (paths.empty()) {
-    return invalid_argument(fmt::format("{} holds no image ({}); add some or remove the folder",
-                                        directory, fmt::join(kExtensions, ", ")));
-  }
-  std::ranges::sort(paths);
-  return paths;
-}
 
 /// The first `most` bytes of a file, all of a shorter one.
 Result<std::string> read_front(const std::string& path, std::uintmax_t most) {
@@ -102,7 +44,7 @@ Result<Image> read_image(const std::string& path, const ImageFolderOptions& o) {
 
 /// Whether an image can be used, as far as `options` wants to know before it is.
 Status try_image(const std::string& path, const ImageFolderOptions& options) {
-  if (options.on_error == ImageFolderOptions::OnError::kSkip) {
+  if (options.on_error == OnError::kSkip) {
     return read_image(path, options).status();
   }
   STORMO_ASSIGN_OR_RETURN(const std::string front, read_front(path, kFrontBytes));
@@ -130,7 +72,7 @@ Result<std::shared_ptr<const ImageFolder>> ImageFolder::create(
   STORMO_RETURN_IF_ERROR(folder->check());
   if (folder->samples_.empty()) {
     return invalid_argument(fmt::format("{}: no image can be decoded, the first: {}", directory,
-                                        folder->skipped_.front()));
+                                        folder->files_.skipped().front()));
   }
   return std::shared_ptr<const ImageFolder>(std::move(folder));
 }
@@ -144,7 +86,21 @@ Result<std::shared_ptr<const ImageFolder>> ImageFolder::of_file(const std::strin
 }
 
 Status ImageFolder::list(const std::vector<std::string>& classes) {
-  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_classes(directory_));
+  std::error_code error;
+  if (!fs::is_directory(directory_, error)) {
+    return {Code::kNotFound,
+            fmt::format("{} is no folder; set data.path, data.train, data.validation and "
+                        "data.test to folders that hold a folder for each class",
+                        directory_)};
+  }
+  FileTree tree(directory_,
+                {.endings = kEndings, .ignored_folders = {}, .on_error = options_.on_error},
+                files_);
+  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> names, tree.folders());
+  if (names.empty()) {
+    return invalid_argument(
+        fmt::format("{} holds no folders; an image folder has one for each class", directory_));
+  }
   classes_ = classes.empty() ? names : classes;
   for (const std::string& name : names) {
     const auto found = std::ranges::find(classes_, name);
@@ -152,10 +108,24 @@ Status ImageFolder::list(const std::vector<std::string>& classes) {
       return invalid_argument(
           fmt::format("{}: class \"{}\" is none of the training part's", directory_, name));
     }
-    STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> paths,
-                            list_images((fs::path(directory_) / name).string()));
-    for (const std::string& path : paths) samples_.push_back({path, found - classes_.begin()});
+    STORMO_RETURN_IF_ERROR(list_class(tree, name, found - classes_.begin()));
   }
+  return {};
+}
+
+Status ImageFolder::list_class(FileTree& tree, const std::string& name, std::int64_t label) {
+  const std::string path = (fs::path(directory_) / name).string();
+  const std::size_t skipped = files_.skipped().size();
+  std::vector<std::string> paths;
+  STORMO_RETURN_IF_ERROR(tree.add_files(path, paths));
+  if (paths.empty() && files_.skipped().size() == skipped) {
+    const std::string others = files_.summary();
+    return invalid_argument(fmt::format("{} holds no image ({}); add some or remove the folder{}{}",
+                                        path, fmt::join(kEndings, ", "),
+                                        others.empty() ? "" : ". Left out so far: ", others));
+  }
+  std::ranges::sort(paths);
+  for (std::string& image : paths) samples_.push_back({std::move(image), label});
   return {};
 }
 
@@ -177,13 +147,15 @@ Status ImageFolder::check() {
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].ok()) {
       good.push_back(std::move(samples_[i]));
-    } else if (options_.on_error == ImageFolderOptions::OnError::kFail) {
+    } else if (options_.on_error == OnError::kFail) {
       return found[i];
     } else {
-      skipped_.push_back(found[i].message());
+      files_.skip(fs::path(samples_[i].path).lexically_relative(directory_).string(),
+                  found[i].message());
     }
   }
   samples_ = std::move(good);
+  files_.take(std::ssize(samples_));
   return {};
 }
 

@@ -9,28 +9,26 @@
 
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
+#include <stormo/data/file_tree.h>
 #include <stormo/data/image/image_dataset.h>
 
 namespace stormo::data {
 
 struct ImageFolderOptions {
-  /// What to do with a broken image.
-  enum class OnError : std::uint8_t {
-    kFail,  ///< an error names it: in create() if its first bytes are wrong, else in get()
-    kSkip,  ///< leave it out: create() decodes every image once
-  };
   std::int64_t channels = 3;  ///< 1 or 3
   std::int64_t height = 32;
   std::int64_t width = 32;
   ImageOptions values = {.dtype = torch::kFloat32, .mean = 0.5, .stddev = 0.5};
+  /// kFail: create() finds an image with wrong first bytes, get() a broken one. kSkip: create()
+  /// decodes every image once.
   OnError on_error = OnError::kFail;
   int threads = 1;  ///< threads that decode in create()
 };
 
-/// Images in one folder per class: DIRECTORY/CLASS/.../NAME.jpg, .jpeg or .png (upper case too);
-/// hidden and all other files are left out. Classes are the names of the folders in ascending
-/// order, samples the paths in ascending order, so the same files give the same samples on every
-/// rank. The images that kSkip leaves out also depend only on the files. get() decodes images, on
+/// Images in one folder per class: DIRECTORY/CLASS/.../NAME.jpg, .jpeg or .png, found by FileTree.
+/// Classes are the names of the folders in ascending order, samples the paths in ascending order,
+/// so the same files give the same samples on every rank. The images that kSkip leaves out also
+/// depend only on the files. get() decodes images, on
 /// the threads of the prefetcher, resizes them and crops the centre. A batch is [B, channels,
 /// height, width] and [B] int64.
 class ImageFolder final : public Dataset {
@@ -54,8 +52,8 @@ class ImageFolder final : public Dataset {
   std::uint64_t fingerprint() const override;
 
   const std::vector<std::string>& classes() const { return classes_; }
-  /// One message for each image that kSkip left out: "cats/7.jpg: not a whole JPEG (...)".
-  const std::vector<std::string>& skipped() const { return skipped_; }
+  /// What was taken and left out; its skipped(): "cats/7.jpg: not a whole JPEG (...)".
+  const FileCount& files() const { return files_; }
 
  private:
   struct Sample {
@@ -65,13 +63,14 @@ class ImageFolder final : public Dataset {
   ImageFolder(const ImageFolderOptions& options, std::string directory)
       : options_(options), directory_(std::move(directory)) {}
   Status list(const std::vector<std::string>& classes);
+  Status list_class(FileTree& tree, const std::string& name, std::int64_t label);
   Status check();
 
   ImageFolderOptions options_;
   std::string directory_;
   std::vector<std::string> classes_;
   std::vector<Sample> samples_;
-  std::vector<std::string> skipped_;
+  FileCount files_;
 };
 
 }  // namespace stormo::data

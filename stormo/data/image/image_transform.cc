@@ -64,6 +64,15 @@ Status check(const ImageTransformOptions& o, std::int64_t channels, std::int64_t
   if (std::ranges::any_of(o.stddev, [](double s) { return !(s > 0); })) {
     return invalid_argument("data.stddev must be greater than 0");
   }
+  for (std::size_t c = 0; c < std::max(o.mean.size(), o.stddev.size()); ++c) {
+    const double mean = o.mean[std::min(c, o.mean.size() - 1)];
+    const double stddev = o.stddev[std::min(c, o.stddev.size() - 1)];
+    const bool held = std::isfinite(static_cast<float>(1 / stddev)) &&
+                      std::isfinite(static_cast<float>((1 + std::abs(mean)) / stddev));
+    if (held) continue;
+    return invalid_argument(fmt::format(
+        "data.mean {} and data.stddev {} make numbers that float32 cannot hold", mean, stddev));
+  }
   if (o.crop < 0 || o.crop >= height || o.crop >= width) {
     return invalid_argument(fmt::format(
         "data.crop is {}; it must be from 0 to less than the sides of the images, {} x {}", o.crop,

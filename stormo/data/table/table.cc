@@ -3,23 +3,34 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <numeric>
 #include <optional>
-#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 namespace stormo::data {
 namespace {
 
-/// A finite number, with spaces around it allowed.
-bool parse_number(std::string_view text, double& value) {
+constexpr std::size_t kMostCategories = 10'000;
+
+std::string_view without_spaces(std::string_view text) {
   while (text.starts_with(' ')) text.remove_prefix(1);
   while (text.ends_with(' ')) text.remove_suffix(1);
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return failed == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+  return text;
+}
+
+bool is_missing(std::string_view text) {
+  constexpr std::array<std::string_view, 7> kMissing = {"",    "?",    "na",  "n/a",
+                                                        "nan", "null", "none"};
+  std::string lower(without_spaces(text));
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return std::ranges::find(kMissing, lower) != kMissing.end();
 }
 
 Result<std::size_t> find_label(const DelimitedReader& reader, const std::string& label) {
@@ -64,6 +75,21 @@ Status check_names(const DelimitedReader& reader, const std::vector<std::size_t>
   return {};
 }
 
+/// The columns that a list of the options names.
+Result<std::vector<std::size_t>> find_named(const DelimitedReader& reader,
+                                            const std::vector<std::string>& names,
+                                            std::string_view key, bool may_lack) {
+  std::vector<std::size_t> found;
+  for (const std::string& name : names) {
+    const auto at = reader.find(name);
+    if (at) found.push_back(*at);
+    if (at || may_lack) continue;
+    return reader.error(
+        fmt::format("{} names \"{}\", which is no column: {}", key, name, reader.known()));
+  }
+  return found;
+}
+
 /// Everything but the rows: which columns are wanted.
 Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
                                                 const TableOptions& options,
@@ -81,12 +107,35 @@ Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
         "data.columns names \"{}\", which is data.id and no feature: leave it out of one of them",
         reader.name(*id)));
   }
+  STORMO_ASSIGN_OR_RETURN(
+      const std::vector<std::size_t> excluded,
+      find_named(reader, options.exclude, "data.exclude", options.one_of_several));
   std::vector<std::size_t> columns;
   for (std::size_t c = 0; c < reader.columns(); ++c) {
-    if (c != label && c != id) columns.push_back(c);
+    const bool is_feature = c != label && c != id && std::ranges::count(excluded, c) == 0;
+    if (is_feature) columns.push_back(c);
   }
   STORMO_RETURN_IF_ERROR(check_names(reader, columns));
   return columns;
+}
+
+/// Which of `columns` hold texts.
+Result<std::vector<bool>> find_texts(const DelimitedReader& reader, const TableOptions& options,
+                                     const std::vector<std::size_t>& columns) {
+  if (!options.labelled && !options.one_of_several) {  // the columns are those of the options
+    std::vector<bool> texts;
+    for (const std::string& name : options.columns) {
+      texts.push_back(std::ranges::count(options.categories, name) > 0);
+    }
+    return texts;
+  }
+  STORMO_ASSIGN_OR_RETURN(
+      const std::vector<std::size_t> named,
+      find_named(reader, options.categories, "data.categories", options.one_of_several));
+  std::vector<bool> texts;
+  for (const std::size_t c : columns) texts.push_back(std::ranges::count(named, c) > 0);
+  if (std::ranges::count(texts, true) == std::ssize(named) || options.share) return texts;
+  return reader.error("data.categories names a column that is no feature; leave it out");
 }
 
 /// The columns that are read.
@@ -125,31 +174,119 @@ Result<std::optional<std::size_t>> find_id(const DelimitedReader& reader,
 }
 
 /// The rows in ascending order of their ids.
-Result<Table> sorted_by_id(Table table) {
-  std::vector<std::size_t> order(table.ids.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {},
-                    [&](std::size_t row) -> const std::string& { return table.ids[row]; });
-  Table out{.columns = table.columns, .features = {}, .labels = {}, .lines = {}, .ids = {}};
-  out.features.reserve(table.features.size());
-  for (const std::size_t row : order) {
-    if (!out.ids.empty() && out.ids.back() == table.ids[row]) {
-      return invalid_argument(fmt::format(
-          "lines {} and {} have the same value of data.id, \"{}\"; each row needs its own",
-          out.lines.back(), table.lines[row], table.ids[row]));
-    }
-    const auto begin =
-        table.features.begin() + static_cast<std::ptrdiff_t>(row * table.columns.size());
-    out.features.insert(out.features.end(), begin,
-                        begin + static_cast<std::ptrdiff_t>(table.columns.size()));
-    if (!table.labels.empty()) out.labels.push_back(std::move(table.labels[row]));
-    out.lines.push_back(table.lines[row]);
-    out.ids.push_back(std::move(table.ids[row]));
+Result<Table> sorted_by_id(const Table& table) {
+  std::vector<std::int64_t> order(table.ids.size());
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::ranges::sort(order, {}, [&](std::int64_t row) -> const std::string& {
+    return table.ids[static_cast<std::size_t>(row)];
+  });
+  Table out = select_rows(table, order);
+  for (std::size_t row = 1; row < out.ids.size(); ++row) {
+    if (out.ids[row - 1] != out.ids[row]) continue;
+    return invalid_argument(fmt::format(
+        "lines {} and {} have the same value of data.id, \"{}\"; each row needs its own",
+        out.lines[row - 1], out.lines[row], out.ids[row]));
   }
   return out;
 }
 
+/// The fields of a row that are features.
+class FeatureReader {
+ public:
+  FeatureReader(const DelimitedReader& reader, const TableOptions& options,
+                const std::vector<std::size_t>& columns, std::vector<bool> texts, Table& table)
+      : reader_(reader),
+        may_be_missing_(options.may_be_missing),
+        columns_(columns),
+        is_text_(std::move(texts)),
+        places_(columns.size()),
+        table_(table) {
+    table_.texts.resize(columns.size());
+  }
+
+  Status take(std::vector<std::string>& fields) {
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      std::string& field = fields[columns_[i]];
+      double value = 0;
+      if (is_text_[i]) {
+        STORMO_ASSIGN_OR_RETURN(value, place_of(i, std::move(field)));
+      } else if (may_be_missing_ && is_missing(field)) {
+        value = std::numeric_limits<double>::quiet_NaN();
+      } else if (!parse_number(field, value)) {
+        return wrong_number(columns_[i], field);
+      }
+      table_.features.push_back(value);
+    }
+    return {};
+  }
+
+ private:
+  Result<double> place_of(std::size_t column, std::string text) {
+    std::vector<std::string>& texts = table_.texts[column];
+    const auto [at, is_new] = places_[column].emplace(std::move(text), texts.size());
+    if (is_new) texts.push_back(at->first);
+    if (texts.size() <= kMostCategories) return static_cast<double>(at->second);
+    return reader_.error(fmt::format(
+        "{}: more than {} different texts, so it is no category; leave it out by data.exclude",
+        reader_.name(columns_[column]), kMostCategories));
+  }
+
+  Status wrong_number(std::size_t column, const std::string& field) const {
+    const char* remedy =
+        is_missing(field) ? "fill it in, remove the line, or set data.missing = \"mean\""
+                          : "write one, remove the line, list the column in data.categories if it "
+                            "is of texts, or leave it out by data.exclude";
+    return reader_.error(
+        fmt::format("{}: \"{}\" is no finite number; {}", reader_.name(column), field, remedy));
+  }
+
+  const DelimitedReader& reader_;
+  bool may_be_missing_;
+  const std::vector<std::size_t>& columns_;
+  std::vector<bool> is_text_;
+  std::vector<std::unordered_map<std::string, std::size_t>> places_;  // of the texts, by column
+  Table& table_;
+};
+
 }  // namespace
+
+bool parse_number(std::string_view text, double& value) {
+  text = without_spaces(text);
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (end != text.data() + text.size()) return false;
+  if (failed == std::errc::result_out_of_range) {  // too large, or too small
+    value = std::strtod(std::string(text).c_str(), nullptr);
+    return std::abs(value) < 1;
+  }
+  return failed == std::errc() && std::isfinite(value);
+}
+
+Table select_rows(const Table& table, std::span<const std::int64_t> rows) {
+  Table out;
+  out.columns = table.columns;
+  out.texts = table.texts;
+  const auto width = static_cast<std::ptrdiff_t>(table.columns.size());
+  out.features.reserve(rows.size() * table.columns.size());
+  for (const std::int64_t row : rows) {
+    const auto at = static_cast<std::size_t>(row);
+    const auto begin = table.features.begin() + row * width;
+    out.features.insert(out.features.end(), begin, begin + width);
+    if (!table.labels.empty()) out.labels.push_back(table.labels[at]);
+    out.lines.push_back(table.lines[at]);
+    if (!table.ids.empty()) out.ids.push_back(table.ids[at]);
+  }
+  return out;
+}
+
+LabelledTexts select_rows(const LabelledTexts& texts, std::span<const std::int64_t> rows) {
+  LabelledTexts out;
+  for (const std::int64_t row : rows) {
+    out.texts.push_back(texts.texts[static_cast<std::size_t>(row)]);
+    out.labels.push_back(texts.labels[static_cast<std::size_t>(row)]);
+  }
+  return out;
+}
 
 Result<Table> read_table(const std::string& path, const TableOptions& options) {
   STORMO_ASSIGN_OR_RETURN(DelimitedReader reader, DelimitedReader::open(path, options.form));
@@ -162,20 +299,13 @@ Result<Table> read_table(const std::string& path, const TableOptions& options) {
                           share_columns(reader, options, label, id));
   Table table;
   for (const std::size_t c : columns) table.columns.push_back(reader.key(c));
+  STORMO_ASSIGN_OR_RETURN(std::vector<bool> texts, find_texts(reader, options, columns));
+  FeatureReader features(reader, options, columns, std::move(texts), table);
   std::vector<std::string> fields;
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(const bool more, reader.next(fields));
     if (!more) break;
-    for (const std::size_t c : columns) {
-      double value = 0;
-      if (!parse_number(fields[c], value)) {
-        return reader.error(
-            fmt::format("{}: \"{}\" is no finite number; write one, remove the "
-                        "line, or choose other columns by data.columns",
-                        reader.name(c), fields[c]));
-      }
-      table.features.push_back(value);
-    }
+    STORMO_RETURN_IF_ERROR(features.take(fields));
     if (label && options.keeps_labels) table.labels.push_back(std::move(fields[*label]));
     if (id) table.ids.push_back(std::move(fields[*id]));
     table.lines.push_back(reader.line());
@@ -184,7 +314,7 @@ Result<Table> read_table(const std::string& path, const TableOptions& options) {
     return reader.error("the table has no rows; set data.header = false if its line is one");
   }
   if (!id) return table;
-  Result<Table> sorted = sorted_by_id(std::move(table));
+  Result<Table> sorted = sorted_by_id(table);
   return sorted.ok() ? std::move(sorted) : sorted.status().within(path);
 }
 
@@ -207,6 +337,7 @@ Result<Table> join_tables(std::vector<Table> tables) {
           fmt::format("two parts have a column \"{}\"; rename or remove one of them", name));
     }
     out.columns.insert(out.columns.end(), t.columns.begin(), t.columns.end());
+    out.texts.insert(out.texts.end(), t.texts.begin(), t.texts.end());
     if (!t.labels.empty()) out.labels = std::move(t.labels);
   }
   out.features.reserve(first.lines.size() * out.columns.size());

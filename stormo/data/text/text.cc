@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <utility>
 
@@ -14,34 +15,55 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_left_out(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.starts_with('.') || name == "build";
+/// Why a file cannot be used as text; empty if it can.
+std::string problem_of(const fs::path& path, const Result<std::string>& text) {
+  if (!text.ok()) return text.status().message();
+  if (text->find('\0') == std::string::npos) return "";
+  return path.string() + ": a zero byte is in it, so it is no text in UTF-8";
 }
 
-bool is_wanted(const fs::path& path, std::span<const std::string> extensions) {
-  const std::string name = path.filename().string();
-  return std::ranges::any_of(extensions, [&](const auto& e) { return name.ends_with(e); });
-}
-
-/// Paths of the wanted files below `directory`, in ascending order of their names.
-Result<std::vector<fs::path>> list_files(const std::string& directory,
-                                         std::span<const std::string> extensions) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  fs::recursive_directory_iterator entries(directory, error);
-  for (; !error && entries != fs::recursive_directory_iterator(); entries.increment(error)) {
-    const fs::path& path = entries->path();
-    if (is_left_out(path)) {
-      entries.disable_recursion_pending();
-    } else if (!entries->is_symlink(error) && entries->is_regular_file(error) &&
-               is_wanted(path, extensions)) {
-      files.push_back(path);
+Status add_file(const fs::path& path, const std::string& directory, OnError on_error, Texts& all) {
+  const std::string below = path.lexically_relative(directory).string();
+  Result<std::string> text = read_data_file(path);
+  std::string problem = problem_of(path, text);
+  if (!problem.empty()) {
+    if (on_error == OnError::kFail) {
+      return invalid_argument(problem + "; convert or remove it, or set data.on_error = \"skip\"");
     }
+    all.files.skip(below, std::move(problem));
+  } else if (text->empty()) {
+    all.files.leave_out("empty", below);
+  } else {
+    all.files.take();
+    all.text += *text;
+    if (all.text.back() != '\n') all.text += '\n';
   }
-  if (error) return io_error(fmt::format("list {}: {}", directory, error.message()));
-  std::ranges::sort(files);
-  return files;
+  return {};
+}
+
+Result<Texts> read_folder(const std::string& directory, const std::vector<std::string>& extensions,
+                          OnError on_error) {
+  Texts all;
+  TreeRules rules{.endings = extensions, .ignored_folders = {"build"}, .on_error = on_error};
+  for (std::string& ending : rules.endings) {
+    for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  FileTree tree(directory, std::move(rules), all.files);
+  std::vector<std::string> found;
+  STORMO_RETURN_IF_ERROR(tree.add_files(directory, found));
+  std::vector<fs::path> files(found.begin(), found.end());
+  std::ranges::sort(files);  // by the parts of the paths
+  for (const fs::path& path : files) {
+    STORMO_RETURN_IF_ERROR(add_file(path, directory, on_error, all));
+  }
+  if (all.text.empty()) {
+    const std::string others = all.files.summary();
+    return invalid_argument(fmt::format(
+        "{}: no text in files ending in {}; set data.path to a text file or to a folder "
+        "that holds some, or data.extensions to the endings of yours{}{}",
+        directory, fmt::join(extensions, ", "), others.empty() ? "" : ". Left out: ", others));
+  }
+  return all;
 }
 
 }  // namespace
@@ -54,36 +76,14 @@ Result<std::string> read_text(const std::string& path) {
   return text;
 }
 
-Result<std::string> read_text_tree(const std::string& directory,
-                                   std::span<const std::string> extensions) {
-  STORMO_ASSIGN_OR_RETURN(const std::vector<fs::path> files, list_files(directory, extensions));
-  std::string all;
-  for (const fs::path& path : files) {
-    STORMO_ASSIGN_OR_RETURN(const std::string text, read_data_file(path));
-    if (text.empty() || text.find('\0') != std::string::npos) continue;
-    all += text;
-    if (all.back() != '\n') all += '\n';
-  }
-  if (all.empty()) {
-    return invalid_argument(fmt::format(
-        "{}: no text in files ending in {}; set data.path to a text file or to a folder "
-        "that holds some, or data.extensions to the endings of yours",
-        directory, fmt::join(extensions, ", ")));
-  }
-  return all;
-}
-
-Result<std::string> read_texts(std::span<const std::string> paths,
-                               std::span<const std::string> extensions) {
-  std::string all;
-  for (const std::string& path : paths) {
-    std::error_code ignored;  // what cannot be examined is reported when it is opened
-    STORMO_ASSIGN_OR_RETURN(const std::string text, fs::is_directory(path, ignored)
-                                                        ? read_text_tree(path, extensions)
-                                                        : read_text(path));
-    all += text;
-  }
-  return all;
+Result<Texts> read_texts(const std::string& path, const std::vector<std::string>& extensions,
+                         OnError on_error) {
+  std::error_code ignored;  // what cannot be examined is reported when it is opened
+  if (fs::is_directory(path, ignored)) return read_folder(path, extensions, on_error);
+  Texts one;
+  STORMO_ASSIGN_OR_RETURN(one.text, read_text(path));
+  one.files.take();
+  return one;
 }
 
 }  // namespace stormo::data

@@ -18,6 +18,7 @@
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/prepare/sample_options.h>
+#include <stormo/train/prepare/table_features.h>
 #include <stormo/train/state/safetensors.h>
 
 namespace stormo::train {
@@ -28,15 +29,17 @@ constexpr std::int64_t kBatch = 64;
 /// The samples of a file, with targets that mean nothing.
 struct Samples {
   std::shared_ptr<const data::Dataset> dataset;
-  std::vector<std::int64_t> lines;  ///< empty: samples have none
+  std::vector<std::int64_t> lines{};  ///< empty: samples have none
+  std::vector<std::string> warnings{};
 };
 
 /// `inputs` is a Tensor or an NpyArray of so many samples.
 template <class Inputs>
 Result<std::shared_ptr<const data::TensorDataset>> unlabelled(Inputs inputs, std::int64_t samples,
-                                                              torch::ScalarType dtype) {
+                                                              const Recipe& recipe) {
   return data::TensorDataset::create(std::move(inputs), torch::zeros({samples}, torch::kInt64),
-                                     dtype);
+                                     scalar_type(recipe), data::TensorDataset::Targets::kClasses,
+                                     recipe.data.bins, has_channels_last(recipe));
 }
 
 /// Images normalised as in training, all others as they are.
@@ -45,13 +48,13 @@ Result<Samples> prepared(const TrainedModel& model, std::shared_ptr<const data::
   STORMO_ASSIGN_OR_RETURN(
       auto dataset, prepare_images(model.recipe, std::move(samples), model.preprocessing.input,
                                    /*training=*/false));
-  return Samples{std::move(dataset), std::move(lines)};
+  return Samples{.dataset = std::move(dataset), .lines = std::move(lines)};
 }
 
 /// MNIST's own pixels are 28 x 28 grey ones, normalised in a way of their own.
 Result<Samples> open_image(const TrainedModel& model, const std::string& file) {
   data::ImageFolderOptions options = image_options(model.recipe);
-  options.on_error = data::ImageFolderOptions::OnError::kFail;
+  options.on_error = data::OnError::kFail;
   if (model.recipe.data.kind == "mnist") {
     options.channels = 1;
     options.height = options.width = 28;
@@ -85,34 +88,36 @@ Result<Samples> open_texts(const TrainedModel& model, const std::string& file) {
 }
 
 Result<Samples> open_table(const TrainedModel& model, const std::string& file) {
-  data::TableOptions options = table_options(model.recipe);
-  options.columns = model.preprocessing.columns;
+  const Preprocessing& settled = model.preprocessing;
+  data::TableOptions options = table_options(model.recipe, settled);
   options.labelled = false;
   options.id.clear();  // rows stay in the order of the file
   STORMO_ASSIGN_OR_RETURN(data::Table table, data::read_table(file, options));
-  const torch::ScalarType dtype = scalar_type(model.recipe);
-  const std::int64_t rows = std::ssize(table.lines);
-  STORMO_ASSIGN_OR_RETURN(
-      auto dataset, unlabelled(feature_tensor(table, model.preprocessing, dtype), rows, dtype));
-  return Samples{std::move(dataset), std::move(table.lines)};
+  STORMO_ASSIGN_OR_RETURN(torch::Tensor features,
+                          feature_tensor(table, settled, scalar_type(model.recipe), file));
+  STORMO_ASSIGN_OR_RETURN(auto dataset,
+                          unlabelled(std::move(features), std::ssize(table.lines), model.recipe));
+  return Samples{.dataset = std::move(dataset),
+                 .lines = std::move(table.lines),
+                 .warnings = unknown_texts(table, settled, file)};
 }
 
 Result<std::shared_ptr<const data::TensorDataset>> open_rows(const TrainedModel& model,
                                                              const std::string& file) {
-  const torch::ScalarType dtype = scalar_type(model.recipe);
-  if (model.recipe.data.kind == "npy") {
+  const Recipe& recipe = model.recipe;
+  if (recipe.data.kind == "npy") {
     STORMO_ASSIGN_OR_RETURN(data::NpyArray array, data::NpyArray::open(file));
-    const bool of_columns = model.recipe.train.strategy.kind == Strategy::Kind::kVertical;
+    const bool of_columns = recipe.train.strategy.kind == Strategy::Kind::kVertical;
     if (of_columns && array.sample_elements() > 0) {
       array = array.columns(0, array.sample_elements());
     }
     const std::int64_t rows = array.shape().empty() ? 0 : array.shape().front();
-    return unlabelled(std::move(array), rows, dtype);
+    return unlabelled(std::move(array), rows, recipe);
   }
   STORMO_ASSIGN_OR_RETURN(const TensorMap tensors, read_safetensors(file));
   if (!tensors.contains("inputs")) return invalid_argument("has no tensor \"inputs\"");
   const torch::Tensor& inputs = tensors.at("inputs");
-  return unlabelled(inputs, inputs.dim() > 0 ? inputs.size(0) : 0, dtype);
+  return unlabelled(inputs, inputs.dim() > 0 ? inputs.size(0) : 0, recipe);
 }
 
 Result<Samples> open_array(const TrainedModel& model, const std::string& file) {
@@ -151,9 +156,18 @@ std::vector<ClassChance> likeliest(const torch::Tensor& chances, const data::Cla
   return result;
 }
 
+/// What cannot be told from the output of a model.
+Status check_finite(const torch::Tensor& output, const std::string& place) {
+  if (output.isfinite().all().item<bool>()) return {};
+  return {Code::kCorrupt, place +
+                              ": the model's output is no finite number; the inputs are far "
+                              "from those of the training, or the model's weights are broken"};
+}
+
 Status predict(const TrainedModel& model, const std::string& file, int top,
-               const std::function<void(const Prediction&)>& take) {
+               const PredictionSink& take) {
   STORMO_ASSIGN_OR_RETURN(const Samples samples, open_samples(model, file));
+  for (const std::string& warning : samples.warnings) take.warn(warning);
   const torch::NoGradGuard no_grad;
   const std::int64_t size = samples.dataset->size();
   const bool numbers = model.recipe.loss == "mse";
@@ -164,6 +178,9 @@ Status predict(const TrainedModel& model, const std::string& file, int top,
     const torch::Tensor chances = numbers ? output : at::softmax(output.to(torch::kFloat64), 1);
     for (std::int64_t row = 0; row < std::ssize(indices); ++row) {
       const auto sample = static_cast<std::size_t>(first + row);
+      const std::string place =
+          samples.lines.empty() ? file : fmt::format("{}:{}", file, samples.lines[sample]);
+      STORMO_RETURN_IF_ERROR(check_finite(output[row], place));
       Prediction prediction{.file = file,
                             .line = samples.lines.empty() ? 0 : samples.lines[sample]};
       if (numbers) {
@@ -171,7 +188,7 @@ Status predict(const TrainedModel& model, const std::string& file, int top,
       } else {
         prediction.likeliest = likeliest(chances[row], model.preprocessing.classes, top);
       }
-      take(prediction);
+      take.prediction(prediction);
     }
   }
   return {};
@@ -180,7 +197,7 @@ Status predict(const TrainedModel& model, const std::string& file, int top,
 }  // namespace
 
 Status predict_file(const TrainedModel& model, const std::string& file, int top,
-                    const std::function<void(const Prediction&)>& take) {
+                    const PredictionSink& take) {
   try {
     return predict(model, file, top, take);
   } catch (const Error& e) {

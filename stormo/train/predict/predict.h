@@ -25,13 +25,19 @@ struct Prediction {
   std::optional<double> value{};         ///< in the unit of the data's own targets
 };
 
+struct PredictionSink {
+  std::function<void(const Prediction&)> prediction;
+  /// What a person should know, such as texts that the training data do not have.
+  std::function<void(const std::string& line)> warn;
+};
+
 /// Predicts all samples of `file` in their order, and calls `take` for each. A file is an image
 /// (for models of images); a text, where each non-empty line is a sample; a table (its label column
 /// may be absent); an array .npy, or the tensor "inputs" of a safetensors file. Samples are
 /// prepared as in training, without the label. `top` >= 1: number of classes in each prediction.
 /// kInvalidArgument for a language model; kNotFound, kIo, kCorrupt and kInvalidArgument name the
-/// file.
+/// file. kCorrupt also names the sample whose prediction is no finite number.
 Status predict_file(const TrainedModel& model, const std::string& file, int top,
-                    const std::function<void(const Prediction&)>& take);
+                    const PredictionSink& take);
 
 }  // namespace stormo::train

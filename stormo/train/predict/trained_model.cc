@@ -57,8 +57,9 @@ Status check_settled(const Recipe& recipe, const Preprocessing& p) {
   const bool whole = kind == "text"                  ? p.vocabulary.has_value()
                      : kind == "text_classification" ? p.words && p.classes.size() > 0
                      : kind == "image_folder" ? !p.classes.names().empty() && p.input.size() == 3
-                     : kind == "csv" || kind == "tsv" ? !p.columns.empty()
-                                                      : !p.input.empty();
+                     : kind == "csv" || kind == "tsv"
+                         ? !p.columns.empty() && p.input == std::vector{p.features()}
+                         : !p.input.empty();
   if (whole) return {};
   return {Code::kCorrupt, "the preprocessing of the checkpoint does not fit its recipe"};
 }

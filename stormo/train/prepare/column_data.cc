@@ -118,10 +118,12 @@ Result<JoinedColumns> join_columns(comm::Communicator& ranks, const Recipe& reci
   Preprocessing& p = out.preprocessing;
   p.columns.clear();
   p.scales.clear();
+  p.fills.clear();
   for (const Preprocessing& one : all) {
     out.counts.push_back(one.input.front());
     p.columns.insert(p.columns.end(), one.columns.begin(), one.columns.end());
     p.scales.insert(p.scales.end(), one.scales.begin(), one.scales.end());
+    p.fills.insert(p.fills.end(), one.fills.begin(), one.fills.end());
   }
   p.input = {std::accumulate(out.counts.begin(), out.counts.end(), std::int64_t{0})};
   STORMO_RETURN_IF_ERROR(check_fit(recipe, p));

@@ -7,6 +7,8 @@
 
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
+#include <stormo/data/file_tree.h>
+#include <stormo/data/subset.h>
 #include <stormo/data/tensor_dataset.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/prepare/recipe_task.h>
@@ -33,9 +35,24 @@ std::string path_of(const Recipe& recipe, const std::string& name, std::size_t c
 /// The paths of what is read of that part of the data, for messages.
 std::string shown_path(const Loading& loading, const std::string& name);
 
-/// Opens the parts that are held out, as far as the recipe names any.
+/// Takes a training part, or one that is held out, and notes what is in it. `files`: those that
+/// were found for it, if any were looked for.
+void add_part(Loading& loading, const std::string& split, DatasetPtr dataset,
+              const data::FileCount* files = nullptr);
+
+/// Opens the parts that are held out, as far as the recipe names files of them.
 Status load_splits(Loading& loading,
                    const std::function<Result<DatasetPtr>(const std::string& name)>& open);
+
+/// Whether samples of the training part are held out.
+bool holds_out(const Recipe& recipe);
+/// Which of the samples of the training part's files are of which part.
+Result<data::HeldOut> held_out(const Recipe& recipe, std::int64_t samples);
+/// All samples of the training part's files as the parts that they are of; each is `prepared` by
+/// itself.
+Status add_parts(Loading& loading, const DatasetPtr& all,
+                 const std::function<Result<DatasetPtr>(DatasetPtr part, bool training)>& prepared,
+                 const data::FileCount* files = nullptr);
 
 /// prepare_images() in the shape that training has settled.
 Result<DatasetPtr> prepare(const Loading& loading, DatasetPtr samples, bool training);

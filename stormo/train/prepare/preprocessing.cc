@@ -157,7 +157,51 @@ Status parse_scales(const Json& value, Preprocessing& p) {
   return {};
 }
 
+Status parse_fills(const Json& value, Preprocessing& p) {
+  if (!value.is_array() || value.size() != p.columns.size()) {
+    return corrupt("another number of fills than columns");
+  }
+  for (const Json& fill : value) {
+    if (!fill.is_number() || !std::isfinite(fill.get<double>()))
+      return corrupt("a fill that is no number");
+    p.fills.push_back(fill.get<double>());
+  }
+  return {};
+}
+
+bool has_column(const Preprocessing& p, const std::string& name) {
+  return std::ranges::find(p.columns, name) != p.columns.end();
+}
+
+Status parse_indicators(const Json& value, Preprocessing& p) {
+  STORMO_ASSIGN_OR_RETURN(p.indicators, parse_texts(value, "indicators"));
+  const bool known =
+      std::ranges::all_of(p.indicators, [&](const auto& name) { return has_column(p, name); });
+  return known ? Status() : corrupt("an indicator of no column");
+}
+
+/// A list of pairs, since names of columns may be any bytes.
+Status parse_categories(const Json& value, Preprocessing& p) {
+  const Status wrong = corrupt("categories that are no list of a column and its texts");
+  if (!value.is_array()) return wrong;
+  for (const Json& pair : value) {
+    if (!pair.is_array() || pair.size() != 2) return wrong;
+    const std::optional<std::string> column = parse_text(pair[0]);
+    if (!column || !has_column(p, *column) || p.categories.contains(*column)) return wrong;
+    STORMO_ASSIGN_OR_RETURN(std::vector<std::string> texts, parse_texts(pair[1], "categories"));
+    if (texts.empty() || !std::ranges::is_sorted(texts)) return wrong;
+    p.categories.emplace(*column, std::move(texts));
+  }
+  return {};
+}
+
 }  // namespace
+
+std::int64_t Preprocessing::features() const {
+  std::size_t count = columns.size() + indicators.size();
+  for (const auto& [column, texts] : categories) count += texts.size() - 1;
+  return static_cast<std::int64_t>(count);
+}
 
 std::string to_json(const Preprocessing& p) {
   Json object = {{"input", p.input}};
@@ -171,6 +215,11 @@ std::string to_json(const Preprocessing& p) {
     object["words"] = {{"pairs", p.words->pairs()}, {"list", json_of_texts(p.words->words())}};
   if (!p.columns.empty()) object["columns"] = json_of_texts(p.columns);
   for (const Preprocessing::Scale& scale : p.scales) object["scales"].push_back(json_of(scale));
+  if (!p.fills.empty()) object["fills"] = p.fills;
+  if (!p.indicators.empty()) object["indicators"] = json_of_texts(p.indicators);
+  for (const auto& [column, texts] : p.categories) {
+    object["categories"].push_back({json_of_text(column), json_of_texts(texts)});
+  }
   if (p.target != Preprocessing::Scale{}) object["target"] = json_of(p.target);
   return object.dump();
 }
@@ -192,6 +241,9 @@ Result<Preprocessing> parse_preprocessing(std::string_view text) {
     STORMO_ASSIGN_OR_RETURN(p.columns, parse_texts(object["columns"], "columns"));
   }
   STORMO_RETURN_IF_ERROR(take("scales", parse_scales));
+  STORMO_RETURN_IF_ERROR(take("fills", parse_fills));
+  STORMO_RETURN_IF_ERROR(take("indicators", parse_indicators));
+  STORMO_RETURN_IF_ERROR(take("categories", parse_categories));
   if (object.contains("target")) STORMO_RETURN_IF_ERROR(parse_scale(object["target"], p.target));
   return p;
 }

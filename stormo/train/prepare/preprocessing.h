@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,8 +33,17 @@ struct Preprocessing {
 
   std::vector<std::string> columns;  ///< of tables: the features
   std::vector<Scale> scales;         ///< of the columns; empty: they stay as they are
-  Scale target;                      ///< of targets that are numbers
+  /// What replaces a missing number of each column; empty: none may be missing.
+  std::vector<double> fills;
+  std::vector<std::string> indicators;  ///< columns with a second feature: 1 if missing, else 0
+  /// Columns of texts: a feature of 0 or 1 for each of these texts, in ascending order. Any other
+  /// text is 0 in all of them.
+  std::map<std::string, std::vector<std::string>> categories;
+  Scale target;  ///< of targets that are numbers
   bool operator==(const Preprocessing&) const = default;
+
+  /// The features that the columns of a table become.
+  std::int64_t features() const;
 };
 
 /// One JSON object; texts that are not UTF-8 keep their bytes.

@@ -7,7 +7,7 @@
 #include <new>
 #include <numeric>
 #include <optional>
-#include <span>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -23,8 +23,23 @@
 #include <stormo/train/prepare/loading.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/prepare/sample_options.h>
+#include <stormo/train/prepare/table_features.h>
 
 namespace stormo::train {
+
+namespace {
+
+constexpr const char* kTraining = "training";
+
+/// The parts that the recipe names files of, with these names.
+std::vector<std::pair<std::string, std::string>> named_splits(const Recipe& recipe) {
+  std::vector<std::pair<std::string, std::string>> splits = {{"validation", recipe.data.validation},
+                                                             {"test", recipe.data.test}};
+  std::erase_if(splits, [](const auto& split) { return split.second.empty(); });
+  return splits;
+}
+
+}  // namespace
 
 std::string path_of(const Recipe& recipe, const std::string& name, std::size_t columns) {
   std::filesystem::path path = recipe.data.path;
@@ -34,14 +49,67 @@ std::string path_of(const Recipe& recipe, const std::string& name, std::size_t c
 
 Status load_splits(Loading& loading,
                    const std::function<Result<DatasetPtr>(const std::string& name)>& open) {
-  const DataOptions& options = loading.recipe.data;
-  for (const auto& [split, name] :
-       {std::pair("validation", options.validation), std::pair("test", options.test)}) {
-    if (name.empty()) continue;
+  for (const auto& [split, name] : named_splits(loading.recipe)) {
     STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, open(name));
-    loading.data.splits.push_back({.name = split, .dataset = std::move(dataset)});
+    add_part(loading, split, std::move(dataset));
   }
   return {};
+}
+
+bool holds_out(const Recipe& recipe) {
+  return recipe.data.validation_fraction > 0 || recipe.data.test_fraction > 0;
+}
+
+Result<data::HeldOut> held_out(const Recipe& recipe, std::int64_t samples) {
+  return data::hold_out(samples, recipe.data.validation_fraction, recipe.data.test_fraction,
+                        recipe.train.seed);
+}
+
+Status add_parts(Loading& loading, const DatasetPtr& all,
+                 const std::function<Result<DatasetPtr>(DatasetPtr part, bool training)>& prepared,
+                 const data::FileCount* files) {
+  if (!holds_out(loading.recipe)) {
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr whole, prepared(all, true));
+    add_part(loading, kTraining, std::move(whole), files);
+    return {};
+  }
+  STORMO_ASSIGN_OR_RETURN(data::HeldOut parts, held_out(loading.recipe, all->size()));
+  const auto add = [&](const std::string& split, std::vector<std::int64_t> samples) -> Status {
+    const bool training = split == kTraining;
+    if (samples.empty() || (training && !loading.with_training)) return {};
+    auto part = std::make_shared<data::Subset>(all, std::move(samples));
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, prepared(std::move(part), training));
+    add_part(loading, split, std::move(dataset), training ? files : nullptr);
+    return {};
+  };
+  STORMO_RETURN_IF_ERROR(add(kTraining, std::move(parts.training)));
+  STORMO_RETURN_IF_ERROR(add("validation", std::move(parts.validation)));
+  return add("test", std::move(parts.test));
+}
+
+void add_part(Loading& loading, const std::string& split, DatasetPtr dataset,
+              const data::FileCount* files) {
+  observe::DataRecord record{.split = split, .samples = dataset->size()};
+  if (loading.recipe.loss != "mse") {
+    const data::SampleLabels labels = dataset->strata();
+    const std::set<std::int32_t> classes(labels.all().begin(), labels.all().end());
+    if (!classes.empty()) record.classes = std::ssize(classes);
+  }
+  if (files != nullptr) {
+    record.files = files->taken();
+    for (const data::LeftOut& l : files->left_out()) {
+      record.left_out.push_back({.why = l.why, .count = l.count, .first = l.first});
+    }
+    for (const std::string& skipped : files->skipped()) {
+      loading.data.warnings.push_back("left out: " + skipped);
+    }
+  }
+  loading.data.records.push_back(std::move(record));
+  if (split == kTraining) {
+    loading.data.train = std::move(dataset);
+  } else {
+    loading.data.splits.push_back({.name = split, .dataset = std::move(dataset)});
+  }
 }
 
 Result<DatasetPtr> prepare(const Loading& loading, DatasetPtr samples, bool training) {
@@ -67,99 +135,126 @@ Status load_mnist(Loading& loading) {
     images.preprocessing.input = {1, 28, 28};
     images.preprocessing.classes = data::Classes::numbers(10);
     STORMO_ASSIGN_OR_RETURN(auto train, data::load_mnist(path, data::MnistSplit::kTrain, options));
-    STORMO_ASSIGN_OR_RETURN(images.train, prepare(loading, std::move(train), true));
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr prepared, prepare(loading, std::move(train), true));
+    add_part(loading, kTraining, std::move(prepared));
   }
   STORMO_ASSIGN_OR_RETURN(auto test, data::load_mnist(path, data::MnistSplit::kTest, options));
-  STORMO_ASSIGN_OR_RETURN(DatasetPtr held_out, prepare(loading, std::move(test), false));
-  images.splits = {{.name = "test", .dataset = std::move(held_out)}};
+  STORMO_ASSIGN_OR_RETURN(DatasetPtr prepared, prepare(loading, std::move(test), false));
+  add_part(loading, "test", std::move(prepared));
   return {};
 }
 
 Status load_text(Loading& loading) {
   const Recipe& recipe = loading.recipe;
-  STORMO_ASSIGN_OR_RETURN(const std::string text, data::read_texts(std::span(&recipe.data.path, 1),
-                                                                   recipe.data.extensions));
+  STORMO_ASSIGN_OR_RETURN(
+      const data::Texts texts,
+      data::read_texts(recipe.data.path, recipe.data.extensions, on_error(recipe)));
   std::optional<data::Vocabulary>& vocabulary = loading.data.preprocessing.vocabulary;
   if (loading.with_training) {
     const bool is_known = vocabulary.has_value();
     if (!is_known) vocabulary = data::Vocabulary::bytes();
     if (!is_known && recipe.data.tokens == "characters") {
-      STORMO_ASSIGN_OR_RETURN(vocabulary, data::Vocabulary::characters(text));
+      STORMO_ASSIGN_OR_RETURN(vocabulary, data::Vocabulary::characters(texts.text));
     }
   }
-  STORMO_ASSIGN_OR_RETURN(const data::Tokens tokens, vocabulary->encode(text));
+  STORMO_ASSIGN_OR_RETURN(const data::Tokens tokens, vocabulary->encode(texts.text));
   auto [train_tokens, held_out] = data::split_tokens(tokens);
   const std::int64_t context = recipe.model.context;
   const std::uint64_t seed = recipe.train.seed;
   using Windows = data::TextWindows;
   if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(loading.data.train, Windows::create(std::move(train_tokens), context,
-                                                                Windows::Shift::kPerEpoch, seed));
+    STORMO_ASSIGN_OR_RETURN(auto train, Windows::create(std::move(train_tokens), context,
+                                                        Windows::Shift::kPerEpoch, seed));
+    add_part(loading, kTraining, std::move(train), &texts.files);
   }
   STORMO_ASSIGN_OR_RETURN(
       auto validation, Windows::create(std::move(held_out), context, Windows::Shift::kNone, seed));
-  loading.data.splits = {{.name = "validation",
-                          .dataset = std::move(validation),
-                          .batch = std::max<std::int64_t>(1, kEvaluatedPositions / context)}};
+  add_part(loading, "validation", std::move(validation),
+           loading.with_training ? nullptr : &texts.files);
+  loading.data.splits.back().batch = std::max<std::int64_t>(1, kEvaluatedPositions / context);
   return {};
 }
 
 Status load_image_folder(Loading& loading) {
   using data::ImageFolder;
-  const data::ImageFolderOptions options = image_options(loading.recipe);
-  RecipeData& images = loading.data;
-  const auto note = [&images](const ImageFolder& folder) {
-    for (const std::string& skipped : folder.skipped()) {
-      images.warnings.push_back("left out: " + skipped);
-    }
+  const Recipe& recipe = loading.recipe;
+  const data::ImageFolderOptions options = image_options(recipe);
+  Preprocessing& settled = loading.data.preprocessing;
+  const auto prepared = [&](DatasetPtr part, bool training) {
+    return prepare(loading, std::move(part), training);
   };
-  if (loading.with_training) {
+  if (loading.with_training || holds_out(recipe)) {
     STORMO_ASSIGN_OR_RETURN(
         const auto train,
-        ImageFolder::create(path_of(loading.recipe, loading.recipe.data.train), options));
-    note(*train);
-    images.preprocessing.input = loading.recipe.data.image;
-    images.preprocessing.classes = data::Classes::named(train->classes());
-    STORMO_ASSIGN_OR_RETURN(images.train, prepare(loading, train, true));
+        ImageFolder::create(path_of(recipe, recipe.data.train), options, settled.classes.names()));
+    settled.input = recipe.data.image;
+    settled.classes = data::Classes::named(train->classes());
+    STORMO_RETURN_IF_ERROR(add_parts(loading, train, prepared, &train->files()));
   }
-  const auto open = [&](const std::string& name) -> Result<DatasetPtr> {
-    STORMO_ASSIGN_OR_RETURN(auto folder, ImageFolder::create(path_of(loading.recipe, name), options,
-                                                             images.preprocessing.classes.names()));
-    note(*folder);
-    return prepare(loading, std::move(folder), false);
-  };
-  return load_splits(loading, open);
+  for (const auto& [split, name] : named_splits(recipe)) {
+    STORMO_ASSIGN_OR_RETURN(const auto folder, ImageFolder::create(path_of(recipe, name), options,
+                                                                   settled.classes.names()));
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr images, prepared(folder, false));
+    add_part(loading, split, std::move(images), &folder->files());
+  }
+  return {};
+}
+
+/// Takes the training part's texts, without those that are held out, and these as well.
+Status add_texts(
+    Loading& loading, data::LabelledTexts texts,
+    const std::function<Result<DatasetPtr>(const data::LabelledTexts&, const std::string&)>& make) {
+  const Recipe& recipe = loading.recipe;
+  data::HeldOut parts;
+  const data::LabelledTexts all = std::move(texts);
+  data::LabelledTexts training = all;
+  if (holds_out(recipe)) {
+    STORMO_ASSIGN_OR_RETURN(parts, held_out(recipe, std::ssize(all.texts)));
+    training = data::select_rows(all, parts.training);
+  }
+  const std::string path = path_of(recipe, recipe.data.train);
+  if (loading.with_training) {
+    Preprocessing& settled = loading.data.preprocessing;
+    if (!settled.words) {
+      settled.words =
+          data::WordVocabulary::of(training.texts, recipe.data.vocabulary, recipe.data.pairs);
+    }
+    settled.classes = data::Classes::of(training.labels);
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make(training, path));
+    add_part(loading, kTraining, std::move(dataset));
+  }
+  for (const auto& [split, samples] :
+       {std::pair("validation", &parts.validation), std::pair("test", &parts.test)}) {
+    if (samples->empty()) continue;
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make(data::select_rows(all, *samples), path));
+    add_part(loading, split, std::move(dataset));
+  }
+  return {};
 }
 
 Status load_text_classification(Loading& loading) {
   const Recipe& recipe = loading.recipe;
-  const data::TableOptions options = table_options(recipe);
-  Preprocessing& settled = loading.data.preprocessing;
-  const auto make = [&](const data::LabelledTexts& from) {
-    return data::TextClassification::create(from, *settled.words, settled.classes,
-                                            recipe.model.context);
-  };
-  const auto read = [&](const std::string& path) {
-    return data::read_labelled_texts(path, options.form, options.label);
-  };
-  if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts,
-                            read(path_of(loading.recipe, loading.recipe.data.train)));
-    if (!settled.words) {
-      settled.words =
-          data::WordVocabulary::of(texts.texts, recipe.data.vocabulary, recipe.data.pairs);
-    }
-    settled.classes = data::Classes::of(texts.labels);
-    STORMO_ASSIGN_OR_RETURN(loading.data.train, make(texts));
-  }
-  const auto open = [&](const std::string& name) -> Result<DatasetPtr> {
-    const std::string path = path_of(recipe, name);
-    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts, read(path));
-    auto dataset = make(texts);
+  const Preprocessing& settled = loading.data.preprocessing;
+  const auto make = [&](const data::LabelledTexts& from,
+                        const std::string& path) -> Result<DatasetPtr> {
+    auto dataset = data::TextClassification::create(from, *settled.words, settled.classes,
+                                                    recipe.model.context);
     if (!dataset.ok()) return dataset.status().within(path);
     return DatasetPtr(std::move(dataset).value());
   };
-  return load_splits(loading, open);
+  const auto read = [&](const std::string& path) {
+    const data::TableOptions options = table_options(recipe);
+    return data::read_labelled_texts(path, options.form, options.label);
+  };
+  if (loading.with_training || holds_out(recipe)) {
+    STORMO_ASSIGN_OR_RETURN(data::LabelledTexts texts, read(path_of(recipe, recipe.data.train)));
+    STORMO_RETURN_IF_ERROR(add_texts(loading, std::move(texts), make));
+  }
+  return load_splits(loading, [&](const std::string& name) -> Result<DatasetPtr> {
+    const std::string path = path_of(recipe, name);
+    STORMO_ASSIGN_OR_RETURN(const data::LabelledTexts texts, read(path));
+    return make(texts, path);
+  });
 }
 
 Status load(Loading& loading) {
@@ -225,8 +320,11 @@ Result<RecipeData> loaded(Loading loading) {
 Result<RecipeData> load_checked(Loading loading) {
   const Recipe& recipe = loading.recipe;
   STORMO_ASSIGN_OR_RETURN(RecipeData data, loaded(std::move(loading)));
-  STORMO_RETURN_IF_ERROR(check_fit(recipe, data.preprocessing));
-  return data;
+  const Status fit = check_fit(recipe, data.preprocessing);
+  if (fit.ok()) return data;
+  std::string message = fit.message();
+  for (const std::string& hint : data.hints) message += "\n" + hint;
+  return Status(fit.code(), message);
 }
 
 }  // namespace

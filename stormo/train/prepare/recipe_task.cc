@@ -157,6 +157,8 @@ Status check_same_data(const Recipe& recipe, const RecipeData& data,
   if (a.classes != b.classes) other.push_back("classes");
   if (a.vocabulary != b.vocabulary || a.words != b.words) other.push_back("vocabulary");
   if (a.columns != b.columns) other.push_back("columns");
+  if (a.categories != b.categories) other.push_back("categories");
+  if (a.fills != b.fills || a.indicators != b.indicators) other.push_back("missing numbers");
   if (a.scales != b.scales || a.target != b.target) other.push_back("mean and standard deviation");
   if (other.empty()) return check_content(manifest, *path, recipe, data, accepted);
   return invalid_argument(

@@ -7,6 +7,7 @@
 
 #include <stormo/base/status.h>
 #include <stormo/data/dataset.h>
+#include <stormo/observe/records.h>
 #include <stormo/train/prepare/preprocessing.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/task.h>
@@ -18,8 +19,9 @@ struct RecipeData {
   std::shared_ptr<const data::Dataset> train;
   std::vector<EvalSplit> splits;
   Preprocessing preprocessing;
-  /// One line for each file that was left out on request.
-  std::vector<std::string> warnings;
+  std::vector<observe::DataRecord> records;  ///< of train and splits
+  std::vector<std::string> warnings;  ///< one line for each file that was left out on request
+  std::vector<std::string> hints;     ///< what looks like a mistake of the recipe
 };
 
 /// The type of the parameters and of the input.

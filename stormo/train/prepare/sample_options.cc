@@ -16,6 +16,12 @@ bool normalises(const DataOptions& options) {
 
 }  // namespace
 
+data::OnError on_error(const Recipe& recipe) {
+  return recipe.data.on_error == "skip" ? data::OnError::kSkip : data::OnError::kFail;
+}
+
+bool has_channels_last(const Recipe& recipe) { return recipe.data.layout == "channels_last"; }
+
 data::ImageOptions image_values(const Recipe& recipe) {
   data::ImageOptions values{.dtype = scalar_type(recipe)};
   if (recipe.data.kind == "image_folder") values.mean = values.stddev = 0.5;
@@ -29,9 +35,7 @@ data::ImageFolderOptions image_options(const Recipe& recipe) {
   const std::vector<std::int64_t>& image = recipe.data.image;
   data::ImageFolderOptions options{.channels = image[0], .height = image[1], .width = image[2]};
   options.values = image_values(recipe);
-  if (recipe.data.on_error == "skip") {
-    options.on_error = data::ImageFolderOptions::OnError::kSkip;
-  }
+  options.on_error = on_error(recipe);
   options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return options;
 }
@@ -54,27 +58,6 @@ Result<std::shared_ptr<const data::Dataset>> prepare_images(
   STORMO_ASSIGN_OR_RETURN(auto prepared, data::TransformedImages::create(std::move(samples), shape,
                                                                          std::move(options)));
   return std::shared_ptr<const data::Dataset>(std::move(prepared));
-}
-
-data::TableOptions table_options(const Recipe& recipe) {
-  return {
-      .form = {.separator = recipe.data.kind == "csv" ? ',' : '\t', .header = recipe.data.header},
-      .label = recipe.data.label,
-      .columns = recipe.data.columns,
-      .id = recipe.data.id};
-}
-
-torch::Tensor feature_tensor(data::Table& table, const Preprocessing& preprocessing,
-                             torch::ScalarType dtype) {
-  const std::size_t columns = table.columns.size();
-  const std::vector<Preprocessing::Scale>& scales = preprocessing.scales;
-  for (std::size_t i = 0; !scales.empty() && i < table.features.size(); ++i) {
-    table.features[i] = scales[i % columns].apply(table.features[i]);
-  }
-  return torch::from_blob(table.features.data(),
-                          {std::ssize(table.lines), static_cast<std::int64_t>(columns)},
-                          torch::kFloat64)
-      .to(dtype, /*non_blocking=*/false, /*copy=*/true);
 }
 
 }  // namespace stormo::train

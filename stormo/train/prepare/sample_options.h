@@ -4,10 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include <torch/types.h>
-
 #include <stormo/data/image/image_folder.h>
-#include <stormo/data/table/table.h>
 #include <stormo/train/prepare/preprocessing.h>
 #include <stormo/train/recipe/recipe.h>
 
@@ -17,12 +14,10 @@ namespace stormo::train {
 /// Options of an "image_folder".
 data::ImageFolderOptions image_options(const Recipe& recipe);
 
-/// Options of "csv", "tsv" and "text_classification".
-data::TableOptions table_options(const Recipe& recipe);
+data::OnError on_error(const Recipe& recipe);
 
-/// The rows of a table as a tensor of `dtype`, [rows, features], with each column scaled.
-torch::Tensor feature_tensor(data::Table& table, const Preprocessing& preprocessing,
-                             torch::ScalarType dtype);
+/// Of arrays: samples are height, width, channels.
+bool has_channels_last(const Recipe& recipe);
 
 /// How the bytes of images of that kind become numbers before prepare_images().
 data::ImageOptions image_values(const Recipe& recipe);

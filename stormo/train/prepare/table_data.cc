@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <utility>
 
@@ -11,20 +10,31 @@
 #include <stormo/data/classes.h>
 #include <stormo/data/table/table.h>
 #include <stormo/train/prepare/loading.h>
-#include <stormo/train/prepare/sample_options.h>
+#include <stormo/train/prepare/table_features.h>
+#include <stormo/train/prepare/target_hint.h>
 
 namespace stormo::train {
 namespace {
+
+/// The labels as numbers in the unit that the loss compares them in; zeros where another rank has
+/// them.
+Result<torch::Tensor> number_targets(const data::Table& table, const Preprocessing& settled,
+                                     torch::ScalarType dtype) {
+  STORMO_ASSIGN_OR_RETURN(std::vector<double> numbers, data::label_numbers(table));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = settled.target.apply(numbers[i]);
+    if (fits(numbers[i], dtype)) continue;
+    return invalid_argument(
+        fmt::format("line {}: label {} {}", table.lines[i], table.labels[i], beyond(dtype)));
+  }
+  return torch::tensor(numbers, torch::kFloat64);
+}
 
 /// The labels as what the recipe's loss compares outputs with; zeros where another rank has them.
 Result<torch::Tensor> table_targets(const Recipe& recipe, const data::Table& table,
                                     const Preprocessing& settled) {
   if (table.labels.empty()) return torch::zeros({std::ssize(table.lines)}, torch::kInt64);
-  if (recipe.loss == "mse") {
-    STORMO_ASSIGN_OR_RETURN(std::vector<double> numbers, data::label_numbers(table));
-    for (double& number : numbers) number = settled.target.apply(number);
-    return torch::tensor(numbers, torch::kFloat64);
-  }
+  if (recipe.loss == "mse") return number_targets(table, settled, scalar_type(recipe));
   std::vector<std::int64_t> targets;
   for (const std::string& label : table.labels) {
     STORMO_ASSIGN_OR_RETURN(const std::int64_t target, settled.classes.find(label));
@@ -33,44 +43,59 @@ Result<torch::Tensor> table_targets(const Recipe& recipe, const data::Table& tab
   return torch::tensor(targets, torch::kInt64);
 }
 
-Result<DatasetPtr> make_table(const Loading& loading, data::Table table) {
+/// `path`: of the table, for messages.
+Result<DatasetPtr> make_table(Loading& loading, const data::Table& table, const std::string& path) {
   const Recipe& recipe = loading.recipe;
   const Preprocessing& settled = loading.data.preprocessing;
-  STORMO_ASSIGN_OR_RETURN(const torch::Tensor targets, table_targets(recipe, table, settled));
+  const auto targets = table_targets(recipe, table, settled);
+  if (!targets.ok()) return targets.status().within(path);
   const torch::ScalarType dtype = scalar_type(recipe);
-  STORMO_ASSIGN_OR_RETURN(
-      auto dataset, data::TensorDataset::create(feature_tensor(table, settled, dtype), targets,
-                                                dtype, target_kind(recipe), recipe.data.bins));
+  STORMO_ASSIGN_OR_RETURN(torch::Tensor features, feature_tensor(table, settled, dtype, path));
+  STORMO_ASSIGN_OR_RETURN(auto dataset,
+                          data::TensorDataset::create(std::move(features), *targets, dtype,
+                                                      target_kind(recipe), recipe.data.bins));
+  const std::vector<std::string> unknown = unknown_texts(table, settled, path);
+  loading.data.hints.insert(loading.data.hints.end(), unknown.begin(), unknown.end());
   return as_loaded(loading, std::move(dataset), table.ids);
 }
 
-/// Mean and standard deviation of every `stride`-th number; a constant keeps its unit.
-Preprocessing::Scale scale_of(std::span<const double> numbers, std::size_t stride) {
-  double sum = 0, squares = 0;
-  const auto count = static_cast<double>((numbers.size() + stride - 1) / stride);
-  for (std::size_t i = 0; i < numbers.size(); i += stride) sum += numbers[i];
-  const double mean = sum / count;
-  for (std::size_t i = 0; i < numbers.size(); i += stride) {
-    squares += (numbers[i] - mean) * (numbers[i] - mean);
+/// What a training part says about all tables.
+Status settle_table(Loading& loading, const data::Table& table) {
+  const Recipe& recipe = loading.recipe;
+  Preprocessing& settled = loading.data.preprocessing;
+  STORMO_RETURN_IF_ERROR(settle_columns(recipe, table, settled));
+  if (table.labels.empty()) return {};
+  const std::string hint = target_hint(table, recipe.loss);
+  if (!hint.empty()) loading.data.hints.push_back(hint);
+  if (recipe.loss != "mse") {
+    settled.classes = data::Classes::of(table.labels);
+  } else if (recipe.data.standardise) {
+    STORMO_ASSIGN_OR_RETURN(const std::vector<double> targets, data::label_numbers(table));
+    settled.target = scale_of(targets);
   }
-  const double stddev = std::sqrt(squares / count);
-  return {.mean = mean, .stddev = stddev > 0 && std::isfinite(stddev) ? stddev : 1};
+  return {};
 }
 
-/// What a training part says about all tables.
-Status settle_table(const Recipe& recipe, const data::Table& table, Preprocessing& settled) {
-  settled.columns = table.columns;
-  settled.input = {std::ssize(table.columns)};
-  const bool labelled = !table.labels.empty();
-  const bool numbers = recipe.loss == "mse";
-  if (labelled && !numbers) settled.classes = data::Classes::of(table.labels);
-  if (!recipe.data.standardise) return {};
-  for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    settled.scales.push_back(scale_of(std::span(table.features).subspan(c), table.columns.size()));
+/// Takes the training part's rows, without those that are held out, and these as well.
+Status add_tables(Loading& loading, data::Table all, const std::string& path) {
+  data::HeldOut parts;
+  if (holds_out(loading.recipe)) {
+    STORMO_ASSIGN_OR_RETURN(parts, held_out(loading.recipe, std::ssize(all.lines)));
   }
-  if (!labelled || !numbers) return {};
-  STORMO_ASSIGN_OR_RETURN(const std::vector<double> targets, data::label_numbers(table));
-  settled.target = scale_of(targets, 1);
+  const data::Table training =
+      parts.training.empty() ? all : data::select_rows(all, parts.training);
+  if (loading.with_training) {
+    STORMO_RETURN_IF_ERROR(settle_table(loading, training).within(path));
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset, make_table(loading, training, path));
+    add_part(loading, "training", std::move(dataset));
+  }
+  for (const auto& [split, rows] :
+       {std::pair("validation", &parts.validation), std::pair("test", &parts.test)}) {
+    if (rows->empty()) continue;
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr dataset,
+                            make_table(loading, data::select_rows(all, *rows), path));
+    add_part(loading, split, std::move(dataset));
+  }
   return {};
 }
 
@@ -95,13 +120,12 @@ Result<data::Table> read_parts(const Loading& loading, const std::string& name,
   return table;
 }
 
-/// A table with those of its columns that are `known`; none are before training has settled them.
-Result<data::Table> read(const Loading& loading, const std::string& name,
-                         const std::vector<std::string>& known) {
+/// A table with the columns of the training part, if they are settled.
+Result<data::Table> read(const Loading& loading, const std::string& name) {
   const Recipe& recipe = loading.recipe;
-  data::TableOptions options = table_options(recipe);
-  const bool settles = known.empty();
-  if (!settles) options.columns = known;
+  const Preprocessing& settled = loading.data.preprocessing;
+  const bool settles = settled.columns.empty();
+  data::TableOptions options = settles ? table_options(recipe) : table_options(recipe, settled);
   if (!recipe.data.parts.empty()) {
     return read_parts(loading, name, std::move(options), !loading.rank || !settles);
   }
@@ -120,19 +144,15 @@ Result<data::Table> read(const Loading& loading, const std::string& name,
 
 Status load_table(Loading& loading) {
   const Recipe& recipe = loading.recipe;
-  Preprocessing& settled = loading.data.preprocessing;
-  if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(data::Table table, read(loading, recipe.data.train, {}));
+  if (loading.with_training || holds_out(recipe)) {
+    STORMO_ASSIGN_OR_RETURN(data::Table table, read(loading, recipe.data.train));
     STORMO_RETURN_IF_ERROR(
-        settle_table(recipe, table, settled).within(shown_path(loading, recipe.data.train)));
-    STORMO_ASSIGN_OR_RETURN(loading.data.train, make_table(loading, std::move(table)));
+        add_tables(loading, std::move(table), shown_path(loading, recipe.data.train)));
   }
-  const auto open = [&](const std::string& name) -> Result<DatasetPtr> {
-    STORMO_ASSIGN_OR_RETURN(data::Table held_out, read(loading, name, settled.columns));
-    auto dataset = make_table(loading, std::move(held_out));
-    return dataset.ok() ? std::move(dataset) : dataset.status().within(shown_path(loading, name));
-  };
-  return load_splits(loading, open);
+  return load_splits(loading, [&](const std::string& name) -> Result<DatasetPtr> {
+    STORMO_ASSIGN_OR_RETURN(const data::Table table, read(loading, name));
+    return make_table(loading, table, shown_path(loading, name));
+  });
 }
 
 }  // namespace stormo::train

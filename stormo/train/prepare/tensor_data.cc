@@ -10,8 +10,10 @@
 #include <torch/types.h>
 
 #include <stormo/data/npy.h>
+#include <stormo/model/registry.h>
 #include <stormo/train/prepare/loading.h>
 #include <stormo/train/prepare/sample_options.h>
+#include <stormo/train/prepare/target_hint.h>
 #include <stormo/train/state/safetensors.h>
 
 namespace stormo::train {
@@ -21,6 +23,23 @@ using TensorDatasetPtr = std::shared_ptr<const data::TensorDataset>;
 
 bool is_vertical(const Recipe& recipe) {
   return recipe.train.strategy.kind == Strategy::Kind::kVertical;
+}
+
+/// Images of which the channels come first, unless the shape says that they come last.
+Status check_layout(const Recipe& recipe, const data::TensorDataset& tensors) {
+  constexpr std::int64_t kMostChannels = 4;  // red, green, blue and transparency
+  const DataOptions& d = recipe.data;
+  const std::vector<std::int64_t>& shape = tensors.sample_shape();
+  const bool has_images = model::takes_images(recipe.model.kind) || !d.mean.empty() ||
+                          !d.stddev.empty() || d.flip || d.crop > 0;
+  if (d.layout != "auto" || !has_images || shape.size() != 3) return {};
+  const bool last =
+      shape[2] <= kMostChannels && shape[0] > kMostChannels && shape[1] > kMostChannels;
+  if (!last) return {};
+  return invalid_argument(fmt::format(
+      "images of shape [{}] would have {} channels of {} x {}: if it is height, width, channels, "
+      "write data.layout = \"channels_last\", else \"channels_first\"",
+      fmt::join(shape, ", "), shape[0], shape[1], shape[2]));
 }
 
 /// The inputs in a folder of vertical sharding, as rows of numbers: those of this rank.
@@ -102,7 +121,7 @@ Result<TensorDatasetPtr> open_npy(const Loading& loading, const std::string& nam
                           load_labels(folder, samples, is_labelled(loading), several));
   auto dataset =
       data::TensorDataset::create(std::move(images).value(), targets, scalar_type(recipe),
-                                  target_kind(recipe), recipe.data.bins);
+                                  target_kind(recipe), recipe.data.bins, has_channels_last(recipe));
   return dataset.ok() ? std::move(dataset) : dataset.status().within(folder);
 }
 
@@ -119,34 +138,44 @@ Result<TensorDatasetPtr> open_tensors(const Loading& loading, const std::string&
   }
   auto dataset =
       data::TensorDataset::create(tensors.at("inputs"), tensors.at("targets"), scalar_type(recipe),
-                                  target_kind(recipe), recipe.data.bins);
+                                  target_kind(recipe), recipe.data.bins, has_channels_last(recipe));
   return dataset.ok() ? std::move(dataset) : dataset.status().within(path);
 }
 
 }  // namespace
 
 Status load_tensors(Loading& loading) {
+  const Recipe& recipe = loading.recipe;
   Preprocessing& settled = loading.data.preprocessing;
   std::int64_t classes = settled.classes.size();
-  const auto open = [&](const std::string& name, bool training) -> Result<DatasetPtr> {
-    STORMO_ASSIGN_OR_RETURN(TensorDatasetPtr opened, open_tensors(loading, name));
-    const data::TensorDataset& tensors = *opened;
+  const auto open = [&](const std::string& name) -> Result<TensorDatasetPtr> {
+    STORMO_ASSIGN_OR_RETURN(TensorDatasetPtr tensors, open_tensors(loading, name));
     if (settled.input.empty()) {
-      settled.input = tensors.sample_shape();
-    } else if (tensors.sample_shape() != settled.input) {
+      settled.input = tensors->sample_shape();
+    } else if (tensors->sample_shape() != settled.input) {
       return invalid_argument(fmt::format(
           "{}: samples of shape [{}], the training part has [{}]", shown_path(loading, name),
-          fmt::join(tensors.sample_shape(), ", "), fmt::join(settled.input, ", ")));
+          fmt::join(tensors->sample_shape(), ", "), fmt::join(settled.input, ", ")));
     }
-    if (is_labelled(loading)) classes = std::max(classes, tensors.classes());
-    STORMO_ASSIGN_OR_RETURN(DatasetPtr prepared, prepare(loading, std::move(opened), training));
-    return as_loaded(loading, std::move(prepared));
+    STORMO_RETURN_IF_ERROR(check_layout(recipe, *tensors).within(shown_path(loading, name)));
+    if (is_labelled(loading)) classes = std::max(classes, tensors->classes());
+    return tensors;
   };
-  if (loading.with_training) {
-    STORMO_ASSIGN_OR_RETURN(loading.data.train, open(loading.recipe.data.train, true));
+  const auto prepared = [&](DatasetPtr part, bool training) -> Result<DatasetPtr> {
+    STORMO_ASSIGN_OR_RETURN(DatasetPtr samples, prepare(loading, std::move(part), training));
+    return as_loaded(loading, std::move(samples));
+  };
+  if (loading.with_training || holds_out(recipe)) {
+    STORMO_ASSIGN_OR_RETURN(const TensorDatasetPtr all, open(recipe.data.train));
+    const std::string hint =
+        is_labelled(loading) ? target_hint(all->target_numbers(), recipe.loss) : "";
+    if (!hint.empty()) loading.data.hints.push_back(hint);
+    STORMO_RETURN_IF_ERROR(add_parts(loading, all, prepared));
   }
-  STORMO_RETURN_IF_ERROR(
-      load_splits(loading, [&](const std::string& name) { return open(name, false); }));
+  STORMO_RETURN_IF_ERROR(load_splits(loading, [&](const std::string& name) -> Result<DatasetPtr> {
+    STORMO_ASSIGN_OR_RETURN(TensorDatasetPtr tensors, open(name));
+    return prepared(std::move(tensors), false);
+  }));
   settled.classes = data::Classes::numbers(classes);
   return {};
 }

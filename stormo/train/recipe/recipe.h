@@ -24,15 +24,21 @@ struct DataOptions {
   std::string validation;                         ///< empty: no such split
   std::string test;                               ///< empty: no such split
   std::vector<std::int64_t> image = {3, 32, 32};  ///< image_folder: channels, height, width
-  std::string on_error = "fail";                  ///< image_folder: "fail" or "skip" a broken image
-  bool header = true;                             ///< tables: the first line holds names
+  std::string on_error = "fail";     ///< files of folders that cannot be read: "fail" or "skip"
+  std::string layout = "auto";       ///< arrays of images: "channels_first" or "channels_last"
+  double validation_fraction = 0;    ///< of the training part's samples, held out for validation
+  double test_fraction = 0;          ///< the same for the test
+  bool header = true;                ///< tables: the first line holds names
   std::string label;                 ///< tables: name or number of the column; empty: the last one
   std::vector<std::string> columns;  ///< csv, tsv: of the features; empty: all but the label
   std::string id;  ///< csv, tsv: column that names each row: rows are sorted by it; empty: none
   /// csv, tsv, npy, vertical: where each rank's columns are, relative to path; the names of splits
   /// are relative to that. Empty: in one table, of which each rank reads its columns.
   std::vector<std::string> parts;
-  bool standardise = false;  ///< csv, tsv: columns in units of their standard deviation
+  std::vector<std::string> exclude;     ///< csv, tsv: columns that are no features
+  std::vector<std::string> categories;  ///< csv, tsv: columns of texts: a feature for each text
+  std::string missing = "error";        ///< csv, tsv: "error", "mean", "indicator"
+  bool standardise = false;             ///< csv, tsv: columns in units of their standard deviation
   std::vector<double> mean;  ///< images: subtracted from the values; one per channel or one for all
   std::vector<double> stddev;       ///< images: what the values are then divided by
   bool flip = false;                ///< images: in training, half of them are mirrored

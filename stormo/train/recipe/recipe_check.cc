@@ -64,6 +64,8 @@ class RecipeCheck {
     using Kind = OptimizerOptions::Kind;
     const OptimizerOptions& o = train_.optimizer;
     require(o.lr > 0, "optimizer.lr", "must be greater than 0");
+    require(o.lr <= 0 || recipe_.precision == "float64" || static_cast<float>(o.lr) > 0,
+            "optimizer.lr", "is 0 as a float32, the type of the parameters; write a larger one");
     require(!o.nesterov || (o.kind == Kind::kSgd && o.momentum > 0), "optimizer.nesterov",
             "needs kind sgd and a momentum; write optimizer.momentum=0.9");
     require(o.kind != Kind::kLars || o.trust > 0, "optimizer.trust", "must be greater than 0");
@@ -118,6 +120,20 @@ class RecipeCheck {
         "is for images (mnist, image_folder, npy, safetensors) only; leave it out";
     require(table || d.columns.empty(), "data.columns", only_tables);
     require(table || !d.standardise, "data.standardise", only_tables);
+    require(table || d.exclude.empty(), "data.exclude", only_tables);
+    require(table || d.categories.empty(), "data.categories", only_tables);
+    require(table || d.missing == "error", "data.missing", only_tables);
+    require(d.exclude.empty() || d.columns.empty(), "data.exclude",
+            "data.columns lists the features already; leave out one of them");
+    const bool vertical = train_.strategy.kind == Strategy::Kind::kVertical;
+    require(!vertical || (d.categories.empty() && d.missing != "indicator"),
+            d.categories.empty() ? "data.missing" : "data.categories",
+            "vertical has one feature for each column: leave it out");
+    const bool folders = d.kind == "image_folder" || d.kind == "text";
+    require(folders || d.on_error == "fail", "data.on_error",
+            "is for files that are found in folders (image_folder, text); leave it out");
+    require(arrays || d.layout == "auto", "data.layout",
+            "is for npy and safetensors; leave it out");
     require(table || d.id.empty(), "data.id", only_tables);
     require(d.parts.empty() || train_.strategy.kind == Strategy::Kind::kVertical, "data.parts",
             "are columns of the samples; write strategy.kind=vertical");
@@ -127,7 +143,23 @@ class RecipeCheck {
     require(images || d.crop == 0, "data.crop", only_images);
     require(recipe_.loss != "mse" || table || arrays, "train.loss",
             "mse needs targets that are numbers: data.kind csv, tsv, npy or safetensors");
+    check_fractions();
     check_shards();
+  }
+
+  /// Samples of the training part that are held out.
+  void check_fractions() {
+    const DataOptions& d = recipe_.data;
+    const auto check = [&](double fraction, const std::string& key, const std::string& name) {
+      require(fraction == 0 || (d.kind != "mnist" && d.kind != "text"), key,
+              fmt::format("\"{}\" finds its splits by itself; leave it out", d.kind));
+      require(fraction == 0 || name.empty(), key,
+              "and a file of that split are both given; leave out one of them");
+    };
+    check(d.validation_fraction, "data.validation_fraction", d.validation);
+    check(d.test_fraction, "data.test_fraction", d.test);
+    require(d.validation_fraction + d.test_fraction <= 0.95, "data.validation_fraction",
+            "and data.test_fraction leave less than a twentieth for training");
   }
 
   void check_shards() {
@@ -305,8 +337,10 @@ class RecipeCheck {
     require(train_.checkpoint.best != "accuracy" || classes, "checkpoint.best",
             "there is no accuracy without classes; write checkpoint.best=loss");
     const DataOptions& data = recipe_.data;
-    require(!best || data.kind == "text" || (data.kind != "mnist" && !data.validation.empty()),
-            "checkpoint.best", "needs a validation part; write data.validation=NAME (not mnist)");
+    const bool validates = !data.validation.empty() || data.validation_fraction > 0;
+    require(!best || data.kind == "text" || (data.kind != "mnist" && validates), "checkpoint.best",
+            "needs a validation part; write data.validation=NAME or data.validation_fraction=0.1 "
+            "(not mnist)");
   }
 
   const ParsedRecipe& parsed_;

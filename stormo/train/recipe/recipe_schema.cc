@@ -1,13 +1,7 @@
 #include <stormo/train/recipe/recipe_schema.h>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <cmath>
 #include <iterator>
-#include <nlohmann/json.hpp>
-#include <type_traits>
 
 #include <stormo/parallel/pipeline_schedule.h>
 #include <stormo/plan/limits.h>
@@ -100,8 +94,22 @@ std::vector<RecipeField> make_fields() {
        [](Recipe& r) -> FieldPlace { return &r.data.test; }},
       {"data.image", "image_folder: channels (1 or 3), height, width after resizing and cropping",
        [](Recipe& r) -> FieldPlace { return &r.data.image; }, 1, 16384},
+      {"data.validation_fraction",
+       "share of the training samples that is held out for validation, chosen by train.seed; not "
+       "for mnist and text",
+       [](Recipe& r) -> FieldPlace { return &r.data.validation_fraction; }, 0, 0.9},
+      {"data.test_fraction", "the same for the test",
+       [](Recipe& r) -> FieldPlace { return &r.data.test_fraction; }, 0, 0.9},
+      {"data.layout",
+       "npy, safetensors: order of an image's dimensions; auto: channels first, and what looks "
+       "like channels last is refused",
+       [](Recipe& r) -> FieldPlace { return &r.data.layout; },
+       0,
+       0,
+       {"auto", "channels_first", "channels_last"}},
       {"data.on_error",
-       "image_folder: a broken image ends the run, or is left out",
+       "image_folder, text: a file, folder or link that cannot be read ends the run, or is left "
+       "out",
        [](Recipe& r) -> FieldPlace { return &r.data.on_error; },
        0,
        0,
@@ -113,6 +121,19 @@ std::vector<RecipeField> make_fields() {
       {"data.columns",
        "csv, tsv: names or numbers of the features' columns; empty: all but the label",
        [](Recipe& r) -> FieldPlace { return &r.data.columns; }},
+      {"data.exclude", "csv, tsv: columns that are neither label nor features",
+       [](Recipe& r) -> FieldPlace { return &r.data.exclude; }},
+      {"data.categories",
+       "csv, tsv: columns of texts: each becomes a feature of 0 or 1 for each text that the "
+       "training part has in it",
+       [](Recipe& r) -> FieldPlace { return &r.data.categories; }},
+      {"data.missing",
+       "csv, tsv: a missing number is an error, or becomes the mean of its column; indicator: and "
+       "a feature says where",
+       [](Recipe& r) -> FieldPlace { return &r.data.missing; },
+       0,
+       0,
+       {"error", "mean", "indicator"}},
       {"data.id",
        "csv, tsv: column that names each row: rows are sorted by it, and it is no feature",
        [](Recipe& r) -> FieldPlace { return &r.data.id; }},
@@ -421,57 +442,6 @@ std::vector<RecipeField> make_fields() {
   };
 }
 
-std::string text_value(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-std::string number_value(double value) {
-  // The shortest form that reads back the same, with a point so that TOML takes it for a float.
-  const std::string text = fmt::format("{}", value);
-  const bool is_float = text.find_first_of(".en") != std::string::npos;
-  return is_float ? text : text + ".0";
-}
-
-struct Formatter {
-  const RecipeField& field;
-
-  template <class T>
-  std::string operator()(const T* value) const {
-    if constexpr (std::is_same_v<T, double>) {
-      return number_value(*value);
-    } else if constexpr (std::is_same_v<T, std::string>) {
-      return text_value(*value);
-    } else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) {
-      return fmt::format("[{}]", fmt::join(*value, ", "));
-    } else if constexpr (std::is_same_v<T, std::vector<double>>) {
-      std::vector<std::string> numbers;
-      for (const double number : *value) numbers.push_back(number_value(number));
-      return fmt::format("[{}]", fmt::join(numbers, ", "));
-    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-      std::vector<std::string> texts;
-      for (const std::string& text : *value) texts.push_back(text_value(text));
-      return fmt::format("[{}]", fmt::join(texts, ", "));
-    } else if constexpr (std::is_enum_v<T>) {
-      return text_value(std::string(field.choices[static_cast<std::size_t>(*value)]));
-    } else {
-      return fmt::format("{}", *value);
-    }
-  }
-};
-
-struct TypeName {
-  template <class T>
-  std::string operator()(const T*) const {
-    if constexpr (std::is_same_v<T, double>) return "number";
-    if constexpr (std::is_same_v<T, bool>) return "true or false";
-    if constexpr (std::is_same_v<T, std::string>) return "text";
-    if constexpr (std::is_same_v<T, std::vector<std::int64_t>>) return "list of whole numbers";
-    if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
-    if constexpr (std::is_same_v<T, std::vector<std::string>>) return "list of texts";
-    return "whole number";
-  }
-};
-
 }  // namespace
 
 std::span<const RecipeField> recipe_fields() {
@@ -481,17 +451,6 @@ std::span<const RecipeField> recipe_fields() {
 
 bool may_differ(const RecipeField& field) {
   return std::ranges::find(kMayDiffer, field.key) != std::end(kMayDiffer);
-}
-
-std::string type_name(const RecipeField& field) {
-  if (!field.choices.empty()) return fmt::format("one of {}", fmt::join(field.choices, ", "));
-  Recipe any;
-  return std::visit(TypeName{}, field.place(any));
-}
-
-std::string format_value(const RecipeField& field, const Recipe& recipe) {
-  Recipe copy = recipe;
-  return std::visit([&](auto* value) { return Formatter{field}(value); }, field.place(copy));
 }
 
 }  // namespace stormo::train

@@ -14,7 +14,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using OnError = ImageFolderOptions::OnError;
 
 /// An image of one grey.
 std::string flat_png(std::uint8_t value) {
@@ -53,6 +52,9 @@ TEST_F(ImageFolderTest, ListsClassesAndSamplesInTheOrderOfTheirNames) {
   EXPECT_NEAR(batch.input[1].max().item<double>(), (100.0 / 255 - 0.5) / 0.5, 1e-5);
   EXPECT_GT(batch.input[2].max().item<double>(), batch.input[2].min().item<double>() + 0.5);
   EXPECT_EQ((*folder)->get({}, 0).input.sizes(), at::IntArrayRef({0, 1, 4, 4}));
+  EXPECT_EQ((*folder)->files().taken(), 3);
+  EXPECT_THAT((*folder)->files().summary(),
+              AllOf(HasSubstr("2 hidden (.git)"), HasSubstr("1 ending .txt (cat/notes.txt)")));
 }
 
 TEST_F(ImageFolderTest, NamesABrokenImage) {
@@ -82,17 +84,34 @@ TEST_F(ImageFolderTest, LeavesBrokenImagesOutBeforeTheyAreCounted) {
   const auto one = open(OnError::kSkip, 1);
   ASSERT_TRUE(one.ok()) << one.status().to_string();
   EXPECT_EQ((*one)->size(), 3 + 19);
-  EXPECT_THAT((*one)->skipped(), ElementsAre(HasSubstr("cat/a.jpg: not a whole JPEG"),
-                                             HasSubstr("dog/aa.png"), HasSubstr("eel/17.jpg")));
+  EXPECT_THAT((*one)->files().skipped(),
+              ElementsAre(HasSubstr("cat/a.jpg: not a whole JPEG"), HasSubstr("dog/aa.png"),
+                          HasSubstr("eel/17.jpg")));
   std::vector<std::int64_t> all(22);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int64_t>(i);
   const Batch batch = (*one)->get(all, 0);
   for (const int threads : {2, 7}) {  // other ranks, other machines
     const auto other = open(OnError::kSkip, threads);
-    EXPECT_EQ((*other)->skipped(), (*one)->skipped());
+    EXPECT_EQ((*other)->files().skipped(), (*one)->files().skipped());
     EXPECT_TRUE((*other)->get(all, 0).input.equal(batch.input));
     EXPECT_TRUE((*other)->get(all, 0).target.equal(batch.target));
   }
+}
+
+TEST_F(ImageFolderTest, FollowsLinksToFilesFoldersAndClasses) {
+  const Scratch store;
+  store.write("x.png", flat_png(10));
+  store.write("more/y.png", flat_png(20));
+  namespace fs = std::filesystem;
+  fs::create_symlink(store.path("x.png"), scratch_.path("dog/x.png"));
+  fs::create_symlink(store.path("more"), scratch_.path("dog/more"));
+  fs::create_symlink(store.path("more"), scratch_.path("elk"));
+  fs::create_symlink("../dog", scratch_.path("dog/again"));
+  const auto folder = open();
+  ASSERT_TRUE(folder.ok()) << folder.status().to_string();
+  EXPECT_THAT((*folder)->classes(), ElementsAre("cat", "dog", "elk"));
+  EXPECT_EQ((*folder)->size(), 3 + 2 + 1);
+  EXPECT_THAT((*folder)->files().summary(), HasSubstr("lies in (dog/again)"));
 }
 
 TEST_F(ImageFolderTest, SaysWhatIsMissing) {
@@ -106,6 +125,8 @@ TEST_F(ImageFolderTest, SaysWhatIsMissing) {
   std::filesystem::create_directory(scratch_.path("emu"));
   EXPECT_THAT(status(scratch_.path()).message(),
               AllOf(HasSubstr("emu"), HasSubstr("holds no image")));
+  scratch_.write("emu/a.webp", "x");
+  EXPECT_THAT(status(scratch_.path()).message(), HasSubstr("1 ending .webp (emu/a.webp)"));
   const Scratch broken;
   broken.write("a/x.png", "");
   EXPECT_THAT(ImageFolder::create(broken.path(), {.on_error = OnError::kSkip}).status().message(),

@@ -82,6 +82,61 @@ TEST_F(TableTest, TakesTheColumnsThatAreNamed) {
   EXPECT_THAT(message("a,a,c\n1,2,3\n"), HasSubstr("two columns are named \"a\""));
 }
 
+TEST_F(TableTest, TakesWhatIsTooSmallForADoubleForZero) {
+  const auto table = read("a,b\n1e-400,x\n-1e-5000,y\n1e-310,z\n");
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  EXPECT_THAT(table->features, ElementsAre(0, 0, 1e-310));
+  EXPECT_THAT(message("a,b\n-1e400,x\n"), HasSubstr("is no finite number"));
+  EXPECT_THAT(message("a,b\n1e-400x,x\n"), HasSubstr("is no finite number"));
+}
+
+TEST_F(TableTest, KnowsMissingNumbersWhereTheyAreAllowed) {
+  const std::string text = "a,b\n,x\n?,x\nNA,x\n n/a ,x\nNaN,x\nnull,x\nNone,x\n7,x\n";
+  const auto table = read(text, {.may_be_missing = true});
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  ASSERT_EQ(table->features.size(), 8u);
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_TRUE(std::isnan(table->features[i])) << i;
+  EXPECT_EQ(table->features[7], 7);
+  EXPECT_THAT(message(text), AllOf(HasSubstr("t.csv:2: a: \"\""), HasSubstr("data.missing")));
+  EXPECT_THAT(message("a,b\ninf,x\n", {.may_be_missing = true}), HasSubstr("no finite number"));
+}
+
+TEST_F(TableTest, ReadsColumnsOfTexts) {
+  const std::string text = "city,a,label\nRome,1,x\nOslo,2,y\nRome,3,x\n";
+  const auto table = read(text, {.categories = {"city"}});
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  EXPECT_THAT(table->features, ElementsAre(0, 1, 1, 2, 0, 3));
+  EXPECT_THAT(table->texts, ElementsAre(ElementsAre("Rome", "Oslo"), ElementsAre()));
+  EXPECT_THAT(message(text), AllOf(HasSubstr("city: \"Rome\""), HasSubstr("data.categories")));
+  EXPECT_THAT(message(text, {.categories = {"town"}}), HasSubstr("data.categories names \"town\""));
+  EXPECT_THAT(message(text, {.categories = {"label"}}), HasSubstr("that is no feature"));
+  std::string many = "id,label\n";
+  for (int i = 0; i <= 10'000; ++i) many += "n" + std::to_string(i) + ",x\n";
+  EXPECT_THAT(message(many, {.categories = {"id"}}), HasSubstr("more than 10000 different texts"));
+}
+
+TEST_F(TableTest, LeavesColumnsOut) {
+  const std::string text = "name,a,b,label\nAnn,1,2,x\nBob,3,4,y\n";
+  const auto table = read(text, {.exclude = {"name", "2"}});
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  EXPECT_THAT(table->columns, ElementsAre("a"));
+  EXPECT_THAT(table->features, ElementsAre(1, 3));
+  EXPECT_THAT(message(text, {.exclude = {"nam"}}), HasSubstr("data.exclude names \"nam\""));
+  EXPECT_THAT(message(text, {.exclude = {"name", "a", "b"}}), HasSubstr("no columns of features"));
+}
+
+TEST_F(TableTest, SelectsRows) {
+  const auto table =
+      read("id,c,a,label\n7,u,1,x\n8,v,2,y\n9,u,3,z\n", {.categories = {"c"}, .id = "id"});
+  ASSERT_TRUE(table.ok()) << table.status().to_string();
+  const Table some = select_rows(*table, std::vector<std::int64_t>{2, 0});
+  EXPECT_THAT(some.features, ElementsAre(0, 3, 0, 1));
+  EXPECT_THAT(some.labels, ElementsAre("z", "x"));
+  EXPECT_THAT(some.lines, ElementsAre(4, 2));
+  EXPECT_THAT(some.ids, ElementsAre("9", "7"));
+  EXPECT_EQ(some.texts, table->texts);
+}
+
 TEST_F(TableTest, NeedsNoLabelToBePredicted) {
   const TableOptions named{.columns = {"a", "b"}, .labelled = false};
   EXPECT_THAT(read("b,a\n1,2\n", named)->features, ElementsAre(2, 1));
@@ -89,6 +144,13 @@ TEST_F(TableTest, NeedsNoLabelToBePredicted) {
   TableOptions numbered{.form = {.header = false}, .columns = {"0", "2"}, .labelled = false};
   EXPECT_THAT(read("1,x,2\n", numbered)->features, ElementsAre(1, 2));
   EXPECT_THAT(read("1,2\n", numbered)->features, ElementsAre(1, 2));
+  numbered.categories = {"2"};
+  for (const char* text : {"1,x,a\n", "1,a\n"}) {
+    const auto table = read(text, numbered);
+    ASSERT_TRUE(table.ok()) << table.status().to_string();
+    EXPECT_THAT(table->texts, ElementsAre(ElementsAre(), ElementsAre("a")));
+  }
+  numbered.categories.clear();
   numbered.columns = {"1"};
   EXPECT_THAT(read("5\n6\n", numbered)->features, ElementsAre(5, 6));
 }

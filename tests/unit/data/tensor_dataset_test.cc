@@ -4,8 +4,10 @@
 
 #include <sys/stat.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include <stormo/data/image/idx.h>
@@ -80,6 +82,76 @@ TEST(TensorDataset, SaysWhatDoesNotFit) {
   EXPECT_THAT(message(torch::zeros({0, 3}), torch::zeros({0}, torch::kInt64)),
               HasSubstr("at least one"));
   EXPECT_THAT(message(good, torch::tensor({0, -4}, torch::kInt64)), HasSubstr("sample 1 is -4"));
+  for (const auto type : {torch::kFloat8_e4m3fn, torch::kFloat8_e5m2, torch::kComplexFloat,
+                          torch::kUInt16, torch::kBool}) {
+    EXPECT_THAT(message(good.to(type), labels),
+                AllOf(HasSubstr(c10::toString(type)), HasSubstr("BFloat16")));
+    EXPECT_THAT(message(good, labels.to(type)), HasSubstr(c10::toString(type)));
+  }
+}
+
+TEST(TensorDataset, RefusesNumbersThatItsTypeCannotHold) {
+  torch::Tensor inputs = torch::ones({3, 2}, torch::kFloat64);
+  inputs[2][1] = 1e39;
+  const torch::Tensor labels = torch::zeros({3}, torch::kInt64);
+  const Status beyond = TensorDataset::create(inputs, labels, torch::kFloat32).status();
+  EXPECT_EQ(beyond.code(), Code::kInvalidArgument);
+  EXPECT_THAT(beyond.message(), AllOf(HasSubstr("sample 2"), HasSubstr("float64")));
+  EXPECT_TRUE(TensorDataset::create(inputs, labels, torch::kFloat64).ok());
+  inputs[2][1] = 1e-400;
+  EXPECT_TRUE(TensorDataset::create(inputs, labels, torch::kFloat32).ok());
+  for (const double number : {double{NAN}, double{INFINITY}}) {
+    inputs[2][1] = number;
+    EXPECT_FALSE(TensorDataset::create(inputs, labels, torch::kFloat64).ok());
+    EXPECT_FALSE(TensorDataset::create(inputs.to(torch::kHalf), labels, torch::kFloat32).ok());
+  }
+  const Status target =
+      TensorDataset::create(torch::ones({2, 1}), torch::tensor({1.0, 1e39}, torch::kFloat64),
+                            torch::kFloat32, TensorDataset::Targets::kNumbers)
+          .status();
+  EXPECT_THAT(target.message(), HasSubstr("sample 1 is 1e+39"));
+}
+
+TEST(TensorDataset, MovesChannelsToTheFront) {
+  const torch::Tensor images = torch::arange(2 * 4 * 5 * 3, torch::kFloat32).view({2, 4, 5, 3});
+  const torch::Tensor labels = torch::zeros({2}, torch::kInt64);
+  for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {
+    const auto made =
+        TensorDataset::create(images, labels, dtype, TensorDataset::Targets::kClasses, 10, true);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_THAT((*made)->sample_shape(), ElementsAre(3, 4, 5));
+    const Batch batch = (*made)->get(std::vector<std::int64_t>{1, 0}, 0);
+    EXPECT_TRUE(
+        batch.input.equal(torch::stack({images[1], images[0]}).permute({0, 3, 1, 2}).to(dtype)));
+  }
+  const auto grey = TensorDataset::create(images.flatten(2), labels, torch::kFloat32,
+                                          TensorDataset::Targets::kClasses, 10, true);
+  EXPECT_THAT((*grey)->sample_shape(), ElementsAre(1, 4, 15));
+}
+
+// Rows are looked at when they are needed.
+TEST(NpyArray, LargerThanWhatIsReadAtTheStartIsCheckedRowByRow) {
+  const Scratch scratch;
+  constexpr std::int64_t kRows = 9, kColumns = 1 << 20;  // 72 MiB, most of it a hole
+  const std::string path = scratch.write(
+      "x.npy", npy_bytes("{'descr': '<f8', 'fortran_order': False, 'shape': (9, 1048576), }", ""));
+  const auto header = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, header + 8 * kRows * kColumns);
+  const double beyond = 1e39;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(header + 8 * (7 * kColumns + 5)));
+  file.write(reinterpret_cast<const char*>(&beyond), sizeof beyond);
+  file.close();
+  const auto made = TensorDataset::create(NpyArray::open(path).take_or_throw(),
+                                          torch::zeros({kRows}, torch::kInt64), torch::kFloat32);
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  EXPECT_EQ((*made)->get(std::vector<std::int64_t>{6}, 0).input.sum().item<double>(), 0);
+  try {
+    (void)(*made)->get(std::vector<std::int64_t>{7}, 0);
+    FAIL() << "a number that is not finite was used";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.status().message(), AllOf(HasSubstr(path), HasSubstr("sample 7")));
+  }
 }
 
 TEST(NpyArray, ReadsTheElementsAndNamesTheFile) {

@@ -17,10 +17,10 @@ using ::testing::HasSubstr;
 
 const std::vector<std::string> kExtensions = {".md", ".cc"};
 
-TEST(ReadTextTree, JoinsTheWantedFilesInTheOrderOfTheirPaths) {
+TEST(ReadTexts, JoinsTheWantedFilesOfAFolderInTheOrderOfTheirPaths) {
   const Scratch scratch;
   scratch.write("b.md", "bee");
-  scratch.write("a/z.cc", "zed\n");
+  scratch.write("a/z.CC", "zed\n");
   scratch.write("a/b/c.md", "see");
   scratch.write("a/b.md", "ab");
   scratch.write("note.txt", "not wanted");
@@ -29,21 +29,38 @@ TEST(ReadTextTree, JoinsTheWantedFilesInTheOrderOfTheirPaths) {
   scratch.write(".git/x.md", "not wanted");
   scratch.write(".venv/lib/x.md", "not wanted");
   scratch.write(".hidden.md", "not wanted");
-  scratch.write("binary.md", std::string("bin\0ary", 7));
   scratch.write("empty.md", "");
   std::filesystem::create_symlink("b.md", scratch.path("link.md"));
-  const auto text = read_text_tree(scratch.path(), kExtensions);
-  ASSERT_TRUE(text.ok()) << text.status().to_string();
-  EXPECT_EQ(*text, "see\nab\nzed\nbee\n");
+  const auto texts = read_texts(scratch.path(), kExtensions);
+  ASSERT_TRUE(texts.ok()) << texts.status().to_string();
+  EXPECT_EQ(texts->text, "see\nab\nzed\nbee\nbee\n");
+  EXPECT_EQ(texts->files.taken(), 5);
+  EXPECT_THAT(texts->files.summary(),
+              AllOf(HasSubstr("3 hidden"), HasSubstr("2 a folder named build"),
+                    HasSubstr("1 ending .txt (note.txt)"), HasSubstr("1 empty (empty.md)")));
 }
 
-TEST(ReadTextTree, SaysWhenThereIsNothing) {
+TEST(ReadTexts, SaysWhatIsNoText) {
+  const Scratch scratch;
+  scratch.write("a.md", "words");
+  scratch.write("b.md", std::string("b\0i\0n\0", 6));  // UTF-16
+  const Status wrong = read_texts(scratch.path(), kExtensions).status();
+  EXPECT_EQ(wrong.code(), Code::kInvalidArgument);
+  EXPECT_THAT(wrong.message(), AllOf(HasSubstr("b.md: a zero byte"), HasSubstr("data.on_error")));
+  const auto others = read_texts(scratch.path(), kExtensions, OnError::kSkip);
+  ASSERT_TRUE(others.ok());
+  EXPECT_EQ(others->text, "words\n");
+  EXPECT_THAT(others->files.skipped(), ElementsAre(HasSubstr("b.md: a zero byte")));
+}
+
+TEST(ReadTexts, SaysWhenThereIsNothing) {
   const Scratch scratch;
   scratch.write("x.txt", "words");
-  const Status empty = read_text_tree(scratch.path(), kExtensions).status();
+  const Status empty = read_texts(scratch.path(), kExtensions).status();
   EXPECT_EQ(empty.code(), Code::kInvalidArgument);
-  EXPECT_THAT(empty.message(), AllOf(HasSubstr(scratch.path()), HasSubstr(".md, .cc")));
-  EXPECT_FALSE(read_text_tree(scratch.path("nowhere"), kExtensions).ok());
+  EXPECT_THAT(empty.message(), AllOf(HasSubstr(scratch.path()), HasSubstr(".md, .cc"),
+                                     HasSubstr("1 ending .txt (x.txt)")));
+  EXPECT_FALSE(read_texts(scratch.path("nowhere"), kExtensions).ok());
 }
 
 TEST(ReadText, ReadsWhatIsThereAndNamesWhatIsNot) {
@@ -56,11 +73,12 @@ TEST(ReadText, ReadsWhatIsThereAndNamesWhatIsNot) {
   EXPECT_THAT(missing.message(), AllOf(HasSubstr("nowhere"), HasSubstr("data.path")));
 }
 
-TEST(ReadTexts, TakesFilesAndFolders) {
+TEST(ReadTexts, TakesAFileWhateverItsName) {
   const Scratch scratch;
-  const std::vector<std::string> paths = {scratch.write("z.txt", "first "), scratch.path("folder")};
-  scratch.write("folder/a.md", "second");
-  EXPECT_EQ(*read_texts(paths, kExtensions), "first second\n");
+  const auto texts = read_texts(scratch.write("z.bin", "first"), kExtensions);
+  ASSERT_TRUE(texts.ok());
+  EXPECT_EQ(texts->text, "first");
+  EXPECT_EQ(texts->files.taken(), 1);
 }
 
 TEST(Vocabulary, BytesEncodeAnything) {

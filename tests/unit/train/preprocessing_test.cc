@@ -21,6 +21,9 @@ Preprocessing everything() {
   p.columns = {"x", "y, z"};
   p.scales = {{.mean = 0.1, .stddev = 1e-3}, {.mean = -1e300, .stddev = 3}};
   p.target = {.mean = 200000, .stddev = 7};
+  p.fills = {0.25, -1e300};
+  p.indicators = {"x"};
+  p.categories = {{"y, z", {"", "Oslo", "caf\xe9"}}};
   return p;
 }
 
@@ -37,14 +40,31 @@ TEST(Preprocessing, ComesBackFromJsonToTheByte) {
 }
 
 TEST(Preprocessing, IsNotTrusted) {
-  for (const char* bad :
-       {"", "[]", R"({"input":[-1]})", R"({"input":3})", R"({"classes":-1})",
-        R"({"classes":["b","a"]})", R"({"classes":["a","a"]})", R"({"classes":[1]})",
-        R"({"classes":[{"hex":"f"}]})", R"({"classes":[{"hex":"zz"}]})",
-        R"({"vocabulary":"words"})", R"({"vocabulary":{"characters":""}})",
-        R"({"words":{"list":[]}})", R"({"words":{"pairs":true,"list":["a","a"]}})",
-        R"({"columns":"x"})", R"({"columns":["x"],"scales":[]})",
-        R"({"columns":["x"],"scales":[{"mean":1,"stddev":0}]})", R"({"target":{"mean":1}})"}) {
+  for (const char* bad : {"",
+                          "[]",
+                          R"({"input":[-1]})",
+                          R"({"input":3})",
+                          R"({"classes":-1})",
+                          R"({"classes":["b","a"]})",
+                          R"({"classes":["a","a"]})",
+                          R"({"classes":[1]})",
+                          R"({"classes":[{"hex":"f"}]})",
+                          R"({"classes":[{"hex":"zz"}]})",
+                          R"({"vocabulary":"words"})",
+                          R"({"vocabulary":{"characters":""}})",
+                          R"({"words":{"list":[]}})",
+                          R"({"words":{"pairs":true,"list":["a","a"]}})",
+                          R"({"columns":"x"})",
+                          R"({"columns":["x"],"scales":[]})",
+                          R"({"columns":["x"],"scales":[{"mean":1,"stddev":0}]})",
+                          R"({"target":{"mean":1}})",
+                          R"({"columns":["x"],"fills":[1,2]})",
+                          R"({"columns":["x"],"fills":["a"]})",
+                          R"({"columns":["x"],"indicators":["y"]})",
+                          R"({"columns":["x"],"categories":[["x"]]})",
+                          R"({"columns":["x"],"categories":[["y",["a"]]]})",
+                          R"({"columns":["x"],"categories":[["x",[]]]})",
+                          R"({"columns":["x"],"categories":[["x",["b","a"]]]})"}) {
     EXPECT_EQ(parse_preprocessing(bad).status().code(), Code::kCorrupt) << bad;
   }
 }
