@@ -1,5 +1,6 @@
 """What does not fit into the memory of one rank trains on four: a large model that is cut, also one whose parameters
-alone are too large, long samples whose positions they share, or large images whose places they share.
+alone are too large, long samples whose positions they share, or large images whose places they share. Data that are
+larger than the memory train as if they were in it.
 
 Each rank has a memory control group of its own, whose limit the kernel enforces. Needs the right to make such groups
 (cgroup v1, as root); skipped elsewhere.
@@ -10,6 +11,8 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 import json
 import os
 import pathlib
+import random
+import struct
 import unittest
 
 from small_data import npy
@@ -47,6 +50,21 @@ steps = 1
 global_batch = 6
 [checkpoint]
 directory = "run"
+"""
+DATA_LIMIT = 300 << 20
+LARGE_DATA = """schema_version = 1
+[model]
+kind = "mlp"
+sizes = [65536, 10]
+[data]
+kind = "npy"
+path = "large"
+[train]
+epochs = 1
+global_batch = 32
+log_every = 1
+[optimizer]
+lr = 0.01
 """
 ENTER = ("sh", "-c", 'echo $$ > "$GROUP$STORMO_RANK/cgroup.procs" && exec "$@"', "sh")
 
@@ -171,6 +189,51 @@ class MemoryLimitTest(TrainTest):
         self.assert_one_rank_is_killed(("images.toml",))
         code, err = self.train(("images.toml",), 4, GRID)
         self.assertEqual(code, 0, err)
+
+    def write_large_data(self, mebibytes):
+        """The same samples as a .npy file and as a safetensors file, which is read into memory: rows of bytes that
+        are mostly 0, which the file system does not store, and begin with numbers of their own. Returns the rows."""
+        width, rows = 1 << 16, mebibytes << 4
+        (self.folder / "large").mkdir()
+        labels = struct.pack(f"<{rows}q", *(row * row % 10 for row in range(rows)))
+        (self.folder / "large" / "labels.npy").write_bytes(npy("<i8", (rows,), labels))
+        tensors = {"inputs": {"dtype": "U8", "shape": [rows, width], "data_offsets": [0, rows * width]},
+                   "targets": {"dtype": "I64", "shape": [rows],
+                               "data_offsets": [rows * width, rows * width + 8 * rows]}}
+        header = json.dumps(tensors).encode()
+        header += b" " * (-len(header) % 8)
+        rng = random.Random(2)
+        for path, front, end in (("large/images.npy", npy("|u1", (rows, width), b""), b""),
+                                 ("large.safetensors", struct.pack("<Q", len(header)) + header, labels)):
+            rng.seed(2)
+            with open(self.folder / path, "wb") as file:
+                for row in range(rows):
+                    file.seek(len(front) + row * width)
+                    file.write(rng.randbytes(64))
+                file.seek(0)
+                file.write(front)
+                file.truncate(len(front) + rows * width)
+                file.seek(0, os.SEEK_END)
+                file.write(end)
+        return rows
+
+    def test_data_larger_than_the_memory_train_as_in_memory(self):
+        """STORMO_LARGE_DATA_MIB=4096 makes it 4 GiB."""
+        rows = self.write_large_data(int(os.environ.get("STORMO_LARGE_DATA_MIB", "640")))
+        (self.folder / "large.toml").write_text(LARGE_DATA)
+        keys = ("large.toml", "--json")
+        records = {}
+        for n in ("1", "2"):
+            out, _ = self.alone_in_group(DATA_LIMIT, "train", *keys, "-n", n)
+            self.assertLess(self.used, DATA_LIMIT + 1)
+            in_memory = self.lines(*keys[:-1], "-n", n, "data.kind=safetensors", "data.path=large.safetensors")
+            records[n] = [json.loads(line) for line in out.splitlines()], in_memory
+        for from_file, in_memory in records.values():
+            losses = [[r["loss"] for r in run if r["event"] == "step"] for run in (from_file, in_memory)]
+            self.assertEqual(losses[0], losses[1])  # each depends on which samples a step has
+            self.assertGreater(len(set(losses[0])), 60)
+            self.assertEqual(from_file[-1]["samples"], rows)
+            self.assertEqual(from_file[-1]["weights_hash"], in_memory[-1]["weights_hash"])
 
 
 if __name__ == "__main__":
