@@ -98,12 +98,13 @@ Result<std::vector<torch::Tensor>> outputs_of(comm::Communicator& world, const T
   return x;
 }
 
-/// Of all ranks. A collective.
-Status sum_ranks(comm::Communicator& world, const Sums& mine, Sums& all) {
+/// Of all ranks. A collective; `numbers`: whether targets are numbers.
+Status sum_ranks(comm::Communicator& world, const Sums& mine, bool numbers, Sums& all) {
   std::array sums{mine.loss,    mine.correct, mine.samples,        mine.absolute,
                   mine.squared, mine.targets, mine.squared_targets};
   STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
   all = {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5], sums[6]};
+  if (!numbers) return {};
   std::array around{mine.around(all)};
   STORMO_RETURN_IF_ERROR(world.all_reduce(std::span<double>(around), comm::ReduceOp::kSum));
   all.around_mean = around[0];
@@ -142,7 +143,7 @@ Result<Evaluation> evaluate(comm::Communicator& world, const Task& task, const E
   const EvaluationMode mode(*task.module);
   STORMO_ASSIGN_OR_RETURN(const Sums mine, sum_batches(world, task, split, parts));
   Sums sums;
-  STORMO_RETURN_IF_ERROR(sum_ranks(world, mine, sums));
+  STORMO_RETURN_IF_ERROR(sum_ranks(world, mine, task.target_unit.has_value(), sums));
   Evaluation result;
   result.loss = sums.loss / sums.samples;
   result.samples = static_cast<std::int64_t>(sums.samples);
