@@ -271,7 +271,7 @@ int exit_code_of(const Status& status) {
 }
 
 void say(const Status& status) {
-  fmt::print(stderr, "stormo strads train: {}\n", printable(status.message()));
+  fmt::print(stderr, "stormo strads train: {}\n", message_text(status.message()));
 }
 
 /// Says why a run has no end; returns the exit code.

@@ -172,7 +172,7 @@ Status try_folder(const std::string& directory) {
 
 int fail_usage(const std::vector<std::string>& errors, bool json) {
   for (const std::string& error : errors)
-    fmt::print(stderr, "stormo train: {}\n", printable(error));
+    fmt::print(stderr, "stormo train: {}\n", message_text(error));
   if (json) write_error_event(kExitUsage, fmt::format("{}", fmt::join(errors, "\n")));
   return kExitUsage;
 }

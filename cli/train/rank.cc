@@ -294,7 +294,7 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   auto& [data, task] = *prepared;
   if (is_first(run, world)) {
     for (const auto* lines : {&data.warnings, &data.hints}) {
-      for (const std::string& line : *lines) std::cerr << "warning: " << printable(line) << "\n";
+      for (const std::string& line : *lines) std::cerr << "warning: " << message_text(line) << "\n";
     }
   }
   if (is_first(run, world) && begins_with_others(run.recipe)) {
@@ -332,7 +332,7 @@ int fail(const TrainRun& run, std::optional<Reports>& reports, bool is_rank_0,
   if (reports) {
     reports->fail(record);
   } else {
-    std::cerr << "stormo train: " << record.message << "\n";
+    std::cerr << "stormo train: " << message_text(record.message) << "\n";
     if (run.json && is_rank_0) write_error_event(record.exit_code, record.message);
   }
   return record.exit_code;
@@ -377,7 +377,7 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
   } catch (...) {
     const Status failure = train::failure_of_current_exception();
     tell_servers(run, failure);
-    return fail(run, reports, run.rank == 0, {exit_code_of(failure), printable(failure.message())});
+    return fail(run, reports, run.rank == 0, {exit_code_of(failure), failure.message()});
   }
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <stormo/base/units.h>
+
 namespace stormo {
 namespace {
 
@@ -61,9 +63,34 @@ std::string escaped(std::string_view text, std::string_view kept) {
   return out;
 }
 
+/// At most `most` bytes, and how much is missing.
+std::string shortened(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  return fmt::format("{} ... ({} left out)", text.substr(0, most),
+                     format_bytes(text.size() - most));
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) { return escaped(text, "\n\t"); }
 std::string printable_line(std::string_view text) { return escaped(text, "\t"); }
+
+std::string message_text(std::string_view text) {
+  constexpr std::size_t kMost = std::size_t{64} << 10;
+  std::string out = printable(shortened(text, kMost));
+  for (std::size_t at = 0; (at = out.find('\n', at)) != std::string::npos; ++at) {
+    const bool indented = at + 1 < out.size() && out[at + 1] == ' ';
+    if (!indented) out.insert(at + 1, "  ");
+  }
+  return out;
+}
+
+std::string quoted_text(std::string_view text) {
+  constexpr std::size_t kMost = std::size_t{8} << 10;
+  std::string out = shortened(text, kMost);
+  for (std::size_t at = 0; (at = out.find('\n', at)) != std::string::npos; ++at)
+    out.insert(at + 1, "    ");
+  return printable(out);
+}
 
 }  // namespace stormo

@@ -13,4 +13,13 @@ std::string printable(std::string_view text);
 /// The same for text that must stay on one line: new lines become "\n".
 std::string printable_line(std::string_view text);
 
+/// For a message behind a prefix of ours ("stormo: "): as printable(), but no line begins at the
+/// left margin, so that none can pass for another message. Of very long text the first 64 KiB, and
+/// how much was left out.
+std::string message_text(std::string_view text);
+
+/// For what others said (an exception, a worker) inside a message of ours: the first 8 KiB, lines
+/// indented by four, which lines of ours are not.
+std::string quoted_text(std::string_view text);
+
 }  // namespace stormo

@@ -31,6 +31,8 @@ std::string rate(double samples_per_s) {
                              : fmt::format("{:.0f} samples/s", samples_per_s);
 }
 
+std::string percent(double part) { return fmt::format("{:.2f} %", 100 * part); }
+
 std::string shares(const std::array<double, kNumLanes>& share) {
   static constexpr std::string_view kNames[kNumLanes] = {"compute", "comm", "wait", "data"};
   std::string text;
@@ -57,7 +59,7 @@ std::string bar(std::int64_t step, std::int64_t steps, std::size_t width) {
 std::string step_text(const StepRecord& r) {
   const int width = static_cast<int>(std::to_string(r.steps).size());
   return fmt::format("step {:>{}}/{}  loss {:.4f}  {}  ETA {}", r.step, width, r.steps, r.loss,
-                     rate(r.samples_per_s), seconds(r.eta_s));
+                     rate(r.samples_per_s), r.eta_s == 0 ? "0 s" : seconds(r.eta_s));
 }
 
 /// As much as fits: the step, then the bar, then the shares, then more of the bar.
@@ -176,7 +178,7 @@ void TextObserver::draw_line(const StepRecord& r) {
 void TextObserver::on_eval(const EvalRecord& r) {
   std::string line =
       fmt::format("{} after step {}: loss {:.4f}", printable_line(r.split), r.step, r.loss);
-  if (r.accuracy) line += fmt::format(", accuracy {:.2f} %", 100 * *r.accuracy);
+  if (r.accuracy) line += ", accuracy " + percent(*r.accuracy);
   if (r.mae) line += fmt::format(", mean absolute error {:.4g}", *r.mae);
   if (r.r2) line += fmt::format(", R2 {:.4f}", *r.r2);
   if (r.f1) line += fmt::format(", mean F1 {:.4f}", *r.f1);
@@ -214,10 +216,12 @@ void TextObserver::on_end(const EndRecord& r) {
   }
   if (r.skipped_steps > 0) row("skipped steps", std::to_string(r.skipped_steps));
   if (r.val_loss) row("validation loss", bold(fmt::format("{:.4f}", *r.val_loss)));
-  if (r.test_accuracy) row("test accuracy", bold(fmt::format("{:.2f} %", 100 * *r.test_accuracy)));
+  if (r.test_accuracy) row("test accuracy", bold(percent(*r.test_accuracy)));
   if (r.best_step > 0) {
+    const std::string value =
+        r.best_metric == "accuracy" ? percent(r.best_value) : fmt::format("{:.4f}", r.best_value);
     row("best " + r.best_metric,
-        fmt::format("{:.4f} after step {}{}", r.best_value, r.best_step,
+        fmt::format("{} after step {}{}", value, r.best_step,
                     r.stopped_early ? ", no better since: stopped early" : ""));
   }
   if (r.converged) row("converged", "further steps would change nothing");
@@ -234,6 +238,8 @@ void TextObserver::on_end(const EndRecord& r) {
   }
 }
 
-void TextObserver::on_error(const ErrorRecord& r) { print_line("stormo train: " + r.message); }
+void TextObserver::on_error(const ErrorRecord& r) {
+  print_line("stormo train: " + message_text(r.message));
+}
 
 }  // namespace stormo::observe

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/printable.h>
 #include <stormo/base/units.h>
 #include <stormo/server/control_connection.h>
 #include <stormo/server/held_parts.h>
@@ -283,7 +284,7 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
       break;
     case ServerOp::kFail:
       if (c.worker != 0) return Status(Code::kCorrupt, "server protocol: only worker 0 ends a run");
-      chief_failure_ = Status(Code::kCancelled, std::string(request.body)).within("worker 0");
+      chief_failure_ = Status(Code::kCancelled, quoted_text(request.body)).within("worker 0");
       reply(c, request.id, std::string());
       break;
   }

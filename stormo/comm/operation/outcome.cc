@@ -8,6 +8,8 @@
 #include <string>
 #include <typeinfo>
 
+#include <stormo/base/printable.h>
+
 namespace stormo::comm {
 namespace {
 
@@ -28,7 +30,7 @@ Status status_of_exception() {
   } catch (const Error& e) {
     return e.status();
   } catch (const std::exception& e) {
-    return {Code::kException, fmt::format("{}: {}", type_of_exception(), e.what())};
+    return {Code::kException, fmt::format("{}: {}", type_of_exception(), quoted_text(e.what()))};
   } catch (...) {
     return {Code::kException, type_of_exception()};
   }

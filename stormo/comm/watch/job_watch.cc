@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <stormo/base/printable.h>
 #include <stormo/protocol/supervisor.h>
 
 namespace stormo::comm {
@@ -24,7 +25,7 @@ std::string activity_key(Rank rank) { return fmt::format("activity/{}", rank); }
 
 }  // namespace
 
-std::string encode_failure(const Status& status) { return status.to_string(); }
+std::string encode_failure(const Status& status) { return message_text(status.to_string()); }
 
 Status decode_failure(std::string_view text) {
   for (int c = 1; c <= static_cast<int>(Code::kException); ++c) {
@@ -139,7 +140,8 @@ std::string JobWatch::collect_activities() {
   for (Rank r = 0; raised.ok() && r < options_.size; ++r) {
     const auto activity = store_->get(
         activity_key(r), Deadline::at(std::max(by.when(), Deadline::after(kCollectOne).when())));
-    table += fmt::format("\n  rank {}: {}", r, activity.ok() ? *activity : "no answer");
+    table +=
+        fmt::format("\n  rank {}: {}", r, activity.ok() ? printable_line(*activity) : "no answer");
   }
   return table;
 }

@@ -125,7 +125,7 @@ void JobOutput::line(Rank rank, Stream stream, std::string_view text) {
 }
 
 void JobOutput::message(std::string_view text) {
-  err_.push(fmt::format("stormo: {}\n", printable(text)));
+  err_.push(fmt::format("stormo: {}\n", message_text(text)));
 }
 
 void JobOutput::host_line(std::string_view host, std::string_view text) {

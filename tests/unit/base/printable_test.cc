@@ -55,5 +55,24 @@ TEST(Printable, EveryFailureIs) {
   EXPECT_EQ(status.within("\x1b[31mstep").message(), "\\x1b[31mstep: no file 'evil\\x1b[2Jname'");
 }
 
+TEST(MessageText, NoLineBeginsAtTheMargin) {
+  EXPECT_EQ(message_text("one"), "one");
+  EXPECT_EQ(message_text("a\nstormo: b\n  c\n"), "a\n  stormo: b\n  c\n  ");
+  EXPECT_EQ(message_text("a\n\nb\x1b"), "a\n  \n  b\\x1b");
+}
+
+TEST(MessageText, SaysHowMuchOfALongTextIsMissing) {
+  const std::string text(std::size_t{15} << 20, 'x');
+  const std::string shown = message_text(text);
+  EXPECT_EQ(shown, text.substr(0, 64 << 10) + " ... (14.94 MiB left out)");
+  EXPECT_EQ(quoted_text(std::string((8 << 10) + 1, 'x')),
+            std::string(8 << 10, 'x') + " ... (1 B left out)");
+}
+
+TEST(QuotedText, IsIndentedDeeperThanLinesOfOurs) {
+  EXPECT_EQ(quoted_text("a\n  rank 0: fine\nb"), "a\n      rank 0: fine\n    b");
+  EXPECT_EQ(message_text(quoted_text("a\nb")), "a\n    b");
+}
+
 }  // namespace
 }  // namespace stormo
