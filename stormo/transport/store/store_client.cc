@@ -97,7 +97,7 @@ class SocketStoreClient final : public StoreClient {
   }
   void run();
   void turn(TimePoint& next_beat);
-  void queue_beat();
+  void queue_beat(Duration late);
   Status write_queued();
   Result<bool> read_replies();
   void on_reply(const StoreReply& reply);
@@ -230,9 +230,10 @@ void SocketStoreClient::turn(TimePoint& next_beat) {
     (void)!::read(wake_.get(), &count, sizeof count);
   }
   if (lost) return report_loss();
-  if (clock.now() >= next_beat) {
-    queue_beat();
-    next_beat = clock.now() + beat_;
+  if (const TimePoint now = clock.now(); now >= next_beat) {
+    const bool first = next_beat == TimePoint{};
+    queue_beat(first ? Duration::zero() : now - next_beat);
+    next_beat = now + beat_;
   }
   // Read first: what the server said before it died still counts.
   Status done = fds[1].revents != 0 ? read_replies().status() : Status();
@@ -240,7 +241,8 @@ void SocketStoreClient::turn(TimePoint& next_beat) {
   if (!done.ok()) lose(std::move(done));
 }
 
-void SocketStoreClient::queue_beat() {
+/// `late`: how long this thread was not run after it wanted to beat.
+void SocketStoreClient::queue_beat(Duration late) {
   std::function<std::string()> source;
   {
     const std::lock_guard lock(mutex_);
@@ -249,7 +251,7 @@ void SocketStoreClient::queue_beat() {
   std::string note = source ? source() : std::string();
   if (note.size() > kMaxNoteBytes) note.resize(kMaxNoteBytes);
   const std::lock_guard lock(mutex_);
-  queued_ += encode(StoreRequest{StoreOp::kBeat, 0, 0, {}, note});
+  queued_ += encode(StoreRequest{StoreOp::kBeat, 0, late.count(), {}, note});
 }
 
 Status SocketStoreClient::write_queued() {

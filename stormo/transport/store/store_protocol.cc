@@ -24,7 +24,10 @@ Status StoreState::receive(SessionId session, const StoreRequest& request, TimeP
     case StoreOp::kAdd: return on_add(session, request);
     case StoreOp::kWatch: return on_watch(session, request);
     case StoreOp::kWill: return on_will(session, request);
-    case StoreOp::kBeat: s.note = request.value; return {};
+    case StoreOp::kBeat:
+      s.note = request.value;
+      s.late = std::max(Duration(std::max(request.number, std::int64_t{0})), s.late / 2);
+      return {};
     case StoreOp::kGoodbye:
       drop_will(session);
       answer(session, request.id, Code::kOk, {});
@@ -46,7 +49,11 @@ void StoreState::close(SessionId session, TimePoint) {
   sessions_.erase(found);
 }
 
-void StoreState::tick(TimePoint now) {
+Duration StoreState::allowed_silence(const Session& s) {
+  return s.will->silence + std::min(s.late, s.will->silence);
+}
+
+void StoreState::tick(TimePoint now, const Runs& runs) {
   if (last_tick_ && now - *last_tick_ > kMaxTickGap) {
     const Duration own_pause = now - *last_tick_;
     for (auto& [id, s] : sessions_) s.last_heard = std::min(now, s.last_heard + own_pause);
@@ -55,7 +62,11 @@ void StoreState::tick(TimePoint now) {
   for (auto& [id, s] : sessions_) {
     if (!s.will || s.will->silence <= Duration::zero()) continue;
     const Duration silent = now - s.last_heard;
-    if (silent > s.will->silence) execute_will(id, "silent for " + format_duration(silent));
+    if (silent <= allowed_silence(s) || now <= s.excused_until) continue;
+    if (runs && runs(id))
+      s.excused_until = now + kLookAgain;
+    else
+      execute_will(id, "silent for " + format_duration(silent));
   }
 }
 
@@ -63,8 +74,8 @@ TimePoint StoreState::wake_at() const {
   TimePoint at = TimePoint::max();
   for (const auto& [id, s] : sessions_) {
     if (!s.will || s.will->silence <= Duration::zero()) continue;
-    if (s.will->silence >= TimePoint::max() - s.last_heard) continue;
-    at = std::min(at, s.last_heard + s.will->silence + Duration(1));
+    if (s.will->silence >= (TimePoint::max() - s.last_heard) / 2) continue;
+    at = std::min(at, std::max(s.last_heard + allowed_silence(s), s.excused_until) + Duration(1));
   }
   return at;
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,7 +31,9 @@ class StoreState {
   static constexpr std::size_t kMaxWaitBytes = std::size_t{64} << 20;
   /// A longer pause between two ticks is a pause of the server itself, and does not count as
   /// silence of sessions.
-  static constexpr Duration kMaxTickGap = std::chrono::seconds(1);
+  static constexpr Duration kMaxTickGap = std::chrono::milliseconds(500);
+  /// A session that is silent although its process runs is looked at again after this time.
+  static constexpr Duration kLookAgain = std::chrono::milliseconds(250);
 
   /// A value is one object, also when it is being sent to several sessions.
   using Value = std::shared_ptr<const std::string>;
@@ -50,9 +53,13 @@ class StoreState {
   Status receive(SessionId session, const StoreRequest& request, TimePoint now);
   /// The connection has ended: executes the will of a session that has not said goodbye.
   void close(SessionId session, TimePoint now);
-  /// Ends sessions that have been silent for too long. Call it at least every kMaxTickGap / 2,
-  /// after all input was received.
-  void tick(TimePoint now);
+  /// Whether the process of a session runs, as far as that can be known here.
+  using Runs = std::function<bool(SessionId)>;
+  /// Ends sessions that have been silent for too long: for the time of their will, and as much
+  /// longer (at most twice as long) as their beats were late before; and not while `runs` says that
+  /// their process runs, and is only late. Call it at least every kMaxTickGap / 2, after all input
+  /// was received.
+  void tick(TimePoint now, const Runs& runs = {});
   /// When the next silence ends a session; TimePoint::max() when none can.
   TimePoint wake_at() const;
 
@@ -77,6 +84,8 @@ class StoreState {
   };
   struct Session {
     TimePoint last_heard;
+    TimePoint excused_until{};
+    Duration late{};  ///< by how much its thread woke up too late for a beat, fading
     std::optional<Will> will;
     std::string note;
     std::size_t num_waits = 0;
@@ -109,6 +118,7 @@ class StoreState {
   Result<std::string> add(SessionId session, std::string_view key, std::int64_t delta);
   std::size_t will_bytes(SessionId session) const;
   void drop_will(SessionId session);
+  static Duration allowed_silence(const Session& session);
   void execute_will(SessionId session, std::string_view reason);
   void forget(Waits& waits, SessionId session, std::optional<std::uint32_t> id);
 

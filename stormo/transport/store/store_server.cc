@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <stormo/base/check.h>
 #include <stormo/transport/net/gate.h>
+#include <stormo/transport/store/peer_activity.h>
 #include <stormo/transport/store/store_address.h>
 #include <stormo/transport/store/store_protocol.h>
 #include <sys/epoll.h>
@@ -44,6 +45,7 @@ constexpr SessionId kFirstSession = 2;
 struct Session {
   Descriptor socket;
   std::string peer;
+  PeerActivity process{0};
   FrameSplitter in{"Store", kMaxStoreFrameBytes};
   std::deque<StoreState::Delivery> out;
   std::size_t sent = 0;    // of the first of `out`
@@ -204,7 +206,10 @@ void EpollStoreServer::run() {
     // A beat that waits in a socket buffer is heard before its sender is judged.
     if (n < static_cast<int>(events.size())) {
       const std::lock_guard lock(mutex_);
-      state_.tick(now);
+      state_.tick(now, [this](SessionId id) {
+        const auto found = sessions_.find(id);
+        return found != sessions_.end() && found->second.process.ran();
+      });
     }
     deliver(now);
     look_whether_deserted(woken && n == 1);
@@ -232,6 +237,7 @@ void EpollStoreServer::admit(Gate::Visitor visitor, TimePoint now) {
   Session& s = sessions_[id];
   s.socket = std::move(visitor.socket);
   s.peer = std::move(visitor.peer);
+  s.process = PeerActivity::of_socket(s.socket.get());
   const std::lock_guard lock(mutex_);
   state_.open(id, now);
 }

@@ -97,6 +97,49 @@ TEST_F(StoreRules, ThePauseOfTheServerItselfIsHeldAgainstNobody) {
   EXPECT_THAT(state.get("failure").value_or(""), HasSubstr("silent for 2.2 s"));
 }
 
+TEST_F(StoreRules, AProcessThatRunsIsNotJudged) {
+  ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "rank 0", Duration(2s).count())).ok());
+  bool runs = true;
+  int looks = 0;
+  const auto look = [&](StoreState::SessionId id) {
+    EXPECT_EQ(id, 1u);
+    ++looks;
+    return runs;
+  };
+  for (int i = 0; i < 30; ++i) {  // 6 s
+    clock.advance(200ms);
+    state.tick(clock.now(), look);
+  }
+  EXPECT_EQ(state.get("failure"), std::nullopt);
+  EXPECT_GE(looks, 8) << "it is looked at again";
+  EXPECT_LE(looks, 20) << "not with each tick";
+  runs = false;
+  clock.advance(400ms);
+  state.tick(clock.now(), look);
+  EXPECT_EQ(state.get("failure"), "rank 0; silent for 6.4 s");
+}
+
+// On another host nobody sees whether it runs: late beats announce later ones.
+TEST_F(StoreRules, BeatsThatCameLateAllowMoreSilence) {
+  const auto seconds_until_judged = [&](Duration late, int beats_after) {
+    const std::string key = "failure" + std::to_string(late.count()) + std::to_string(beats_after);
+    EXPECT_TRUE(tell(1, request(StoreOp::kWill, 1, key, "rank 0", Duration(2s).count())).ok());
+    EXPECT_TRUE(tell(1, request(StoreOp::kBeat, 0, {}, {}, late.count())).ok());
+    for (int i = 0; i < beats_after; ++i) EXPECT_TRUE(tell(1, request(StoreOp::kBeat, 0)).ok());
+    int tenths = 0;
+    for (; !state.get(key) && tenths < 100; ++tenths) {
+      clock.advance(100ms);
+      state.tick(clock.now());
+    }
+    return tenths / 10.0;
+  };
+  EXPECT_DOUBLE_EQ(seconds_until_judged(0s, 0), 2.1);
+  EXPECT_DOUBLE_EQ(seconds_until_judged(1s, 0), 3.1);
+  EXPECT_DOUBLE_EQ(seconds_until_judged(-1s, 10), 2.1) << "nobody may say so";
+  EXPECT_DOUBLE_EQ(seconds_until_judged(1000s, 0), 4.1) << "at most as much again";
+  EXPECT_DOUBLE_EQ(seconds_until_judged(1s, 20), 2.1) << "long ago";
+}
+
 TEST_F(StoreRules, ZeroSilenceIsNeverJudged) {
   ASSERT_TRUE(tell(1, request(StoreOp::kWill, 1, "failure", "rank 0", 0)).ok());
   for (int i = 0; i < 100; ++i) {
