@@ -50,6 +50,23 @@ TEST(OpenFiles, TheSoftLimitIsRaised) {
   EXPECT_EQ(count(o.out, "] 2000\n"), 2) << o.out;
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which reserve terabytes
+TEST(AddressSpace, WhatTheLimitLeavesIsEnough) {
+  for (const char* ranks : {"1", "2", "4"}) {
+    for (const char* kilobytes : {"16000000", "1000000"}) {
+      const Outcome o =
+          run_to_end(limited(std::string("ulimit -v ") + kilobytes,
+                             stormo_run({"-n", ranks}, {built("job_worker"), "good"})));
+      EXPECT_EQ(o.status, 0) << ranks << " ranks, " << kilobytes << " kB: " << o.err;
+    }
+  }
+  EXPECT_THAT(run_to_end(limited("ulimit -v 200000",
+                                 stormo_run({"-n", "2"}, {built("job_worker"), "good"})))
+                  .err,
+              HasSubstr("ulimit -v"));
+}
+#endif
+
 TEST(FileSizes, TheirLimitIsNamed) {
   const Outcome o = run_to_end(stormo_run({"-n", "2"}, {kWorker, "file-size"}));
   EXPECT_EQ(o.status, 1);

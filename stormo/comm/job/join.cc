@@ -11,6 +11,7 @@
 #include <stormo/comm/job/refusal_lines.h>
 #include <stormo/comm/job/rendezvous_file.h>
 #include <stormo/comm/job/store_connector.h>
+#include <stormo/transport/memory/address_space.h>
 #include <stormo/transport/net/socket.h>
 #include <stormo/transport/shm/host_exchange.h>
 
@@ -28,7 +29,9 @@ class Joining {
         by_(Deadline::after(r_.join_timeout)) {}
 
   Result<std::unique_ptr<Communicator>> run() {
-    STORMO_ASSIGN_OR_RETURN(auto arena, transport::Arena::create({}));
+    STORMO_ASSIGN_OR_RETURN(
+        auto arena,
+        transport::Arena::create({.capacity_bytes = transport::arena_capacity(r_.local_size)}));
     arena_ = &transport::Arena::immortal(std::move(arena));  // tensors may outlive the group
     health_ = std::make_shared<transport::Health>();
     activities_ = std::make_shared<Activities>();

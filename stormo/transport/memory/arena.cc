@@ -1,6 +1,5 @@
 #include <stormo/transport/memory/arena.h>
 
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <iterator>
 
 #include <stormo/base/check.h>
+#include <stormo/transport/memory/address_space.h>
 
 namespace stormo::transport {
 namespace {
@@ -25,17 +25,12 @@ std::uint64_t block_size(std::uint64_t bytes) {
   return low + (bytes - low + quarter - 1) / quarter * quarter;
 }
 
-std::uint64_t default_capacity() {
-  struct sysinfo info {};
-  if (sysinfo(&info) != 0) return std::uint64_t{64} << 30;
-  return std::bit_ceil(std::uint64_t{info.totalram} * info.mem_unit) * 2;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Arena>> Arena::create(Options options) {
+  const std::uint64_t most = arena_capacity(1);
   const std::uint64_t wanted =
-      options.capacity_bytes != 0 ? options.capacity_bytes : default_capacity();
+      options.capacity_bytes != 0 ? std::min(options.capacity_bytes, most) : most;
   const std::uint64_t capacity = (wanted + kPage - 1) / kPage * kPage;
   STORMO_ASSIGN_OR_RETURN(MemoryFile file, options.single_process
                                                ? MemoryFile::anonymous(capacity)
