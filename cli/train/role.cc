@@ -22,6 +22,7 @@
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/available_memory.h>
 #include <stormo/launch/process/cpus.h>
+#include <stormo/launch/process/signals.h>
 #include <stormo/launch/secret_file.h>
 #include <stormo/server/shard_server.h>
 #include <stormo/server/worker_session.h>
@@ -34,7 +35,7 @@ namespace {
 constexpr const char* kSecretFile = "STORMO_SECRET_FILE";
 
 int refuse(const TrainRun& run, const Status& status) {
-  std::cerr << "stormo train: " << printable(status.message()) << "\n";
+  std::cerr << "stormo train: " << message_text(status.message()) << "\n";
   if (run.json && (run.rank == 0 || !run.launched)) {
     write_error_event(kExitUsage, status.message());
   }
@@ -43,7 +44,7 @@ int refuse(const TrainRun& run, const Status& status) {
 
 std::string address_key(int server) { return fmt::format("server/{}", server); }
 
-void say(const std::string& event) { std::cerr << "stormo train: " << printable(event) << "\n"; }
+void say(const std::string& event) { std::cerr << "stormo train: " << message_text(event) << "\n"; }
 
 /// Readable when this process is asked to stop. Notices to workers do not end it.
 transport::Descriptor stop_requests() {
@@ -52,7 +53,8 @@ transport::Descriptor stop_requests() {
   for (const int signal : {SIGUSR1, SIGUSR2, SIGXCPU}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM}) sigaddset(&signals, signal);
+  for (const int signal : {SIGINT, SIGTERM})
+    if (!launch::is_ignored(signal)) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return transport::Descriptor(::signalfd(-1, &signals, SFD_CLOEXEC));
 }
@@ -177,12 +179,6 @@ Result<transport::Secret> secret_of(const launch::ClusterTask& task) {
 }
 
 }  // namespace
-
-std::optional<Result<launch::ClusterTask>> task_of_environment() {
-  const char* text = std::getenv("TF_CONFIG");
-  if (text == nullptr) return std::nullopt;
-  return launch::parse_tf_config(text);
-}
 
 int run_launched_role(TrainRun run) {
   note_earlier_run(run);

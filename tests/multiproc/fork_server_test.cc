@@ -13,6 +13,7 @@
 
 #include <stormo/base/temporary_folder.h>
 #include <stormo/launch/process/fork_server.h>
+#include <stormo/launch/process/signals.h>
 
 #include "tests/built.h"
 
@@ -138,6 +139,25 @@ TEST_F(ForkServerTest, CopiesOutliveTheServerButNotTheLauncher) {
   EXPECT_GT(copy, 0) << "it ended with the server";
   EXPECT_EQ(WEXITSTATUS(status_of(launcher)), 0);
   EXPECT_EQ(WTERMSIG(status_of(copy)), SIGKILL);  // this process has adopted it
+}
+
+// It would wait for ever, and a launcher reads signals only between its waits.
+TEST_F(ForkServerTest, WhoWaitsForAStoppedServerHearsSignals) {
+  auto server = ForkServer::start(program()).take_or_throw();
+  const pid_t pid = child_of_this_process();
+  ASSERT_EQ(::kill(pid, SIGSTOP), 0);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED), 0);
+  for (const std::size_t bytes : {0u, 8u << 20}) {  // which no socket takes at once
+    const auto signals = SignalReader::create().take_or_throw();
+    Child child;
+    child.argv = {"worker", "x"};
+    child.environment = {"FILLER=" + std::string(bytes, 'x')};
+    ASSERT_EQ(::raise(SIGTERM), 0);
+    const auto spawned = server->spawn(child);
+    EXPECT_EQ(spawned.status().code(), Code::kInterrupted) << spawned.status().message();
+    EXPECT_EQ(signals->next(), SIGTERM) << "it was taken away from whom it is for";
+  }
 }
 
 TEST_F(ForkServerTest, SaysWhatFailed) {

@@ -147,6 +147,43 @@ TEST(Failure, AReportBeatsTheExitOfAnotherRank) {
   EXPECT_THAT(o.err, HasSubstr("): step 7: loss is not finite"));
 }
 
+TEST(Failure, WhatARankSaysForgesNoLineAndIsShort) {
+  const Outcome o = run_to_end(stormo_run({"-n", "2"}, {kWorker, "report", "900000"}));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("loss is not finite\n  stormo: all is well\n  [0] so it is\n"),
+                           HasSubstr("KiB left out)")));
+  EXPECT_LT(o.err.size(), 100'000u);
+}
+
+/// A job that was told to ignore signals, as nohup and shells do.
+Words ignoring(const std::string& signals, const Words& words) {
+  Words argv{"/bin/sh", "-c", "trap '' " + signals + "; exec \"$@\"", "sh"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  return argv;
+}
+
+TEST(UserSignals, ThoseThatWereIgnoredAtTheStartStaySo) {
+  const std::vector<int> ignored{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
+  Process job(ignoring("HUP INT TERM USR1 USR2 XCPU", stormo_run({"-n", "2"}, {kWorker, "wait"})));
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+  const pid_t victim = job.rank(1, kWorker);
+  for (const pid_t pid : {job.pid(), victim, job.rank(0, kWorker)})
+    for (const int signal : ignored) ASSERT_EQ(::kill(pid, signal), 0);
+  ASSERT_EQ(::kill(victim, SIGKILL), 0);  // the launcher reads this after what came before
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), HasSubstr("stormo: rank 1 (host "));
+  EXPECT_THAT(job.err(), HasSubstr("killed by signal 9"));
+}
+
+TEST(UserSignals, OthersThanThoseAreHeard) {
+  Process job(ignoring("HUP", stormo_run({"-n", "2"}, {kWorker, "interruptible"})));
+  ASSERT_TRUE(job.wait_for_output("ready", 2)) << job.err();
+  job.signal(SIGHUP);
+  job.signal(SIGINT);
+  EXPECT_EQ(job.wait(), 130);
+  EXPECT_EQ(count(job.out(), "saved"), 2);
+}
+
 TEST(UserSignals, AreForwardedAndSetTheExitCode) {
   for (const int signal : {SIGINT, SIGTERM}) {
     Process job(stormo_run({"-n", "2"}, {kWorker, "interruptible"}));

@@ -79,6 +79,24 @@ TEST(Orphans, NoneAfterTheLauncherIsKilled) {
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
 }
 
+TEST(Orphans, NoneAfterTheLauncherAndAGuardAreKilled) {
+  for (const std::size_t victim : {0u, 1u}) {
+    const std::string name = new_name();
+    Process job(stormo_run({"-n", "2"}, {kWorker, "household", "marked", name}));
+    ASSERT_TRUE(job.wait_for_output("household is up", 2)) << job.err();
+    std::vector<pid_t> guards;
+    for (const auto& r : job.relatives()) {
+      const std::string comm = read_proc("/proc/" + std::to_string(r.pid) + "/comm");
+      if (r.parent == job.pid() && comm == "stormo-guard\n") guards.push_back(r.pid);
+    }
+    ASSERT_EQ(guards.size(), 2u);
+    ASSERT_EQ(::kill(guards[victim], SIGKILL), 0);
+    job.signal(SIGKILL);
+    EXPECT_TRUE(job.wait_until_all_gone(3s));
+    EXPECT_EQ(sockets_of(name), 0);
+  }
+}
+
 TEST(Orphans, NoneAfterTheAgentIsKilled) {
   const std::string name = new_name();
   const FakeShell shell(kRunHere);

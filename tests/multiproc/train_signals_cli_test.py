@@ -1,9 +1,10 @@
 """What signals do to a run of `stormo train`: those of schedulers save it, too."""
 
 import json
+import os
 import signal
 
-from train_cli import DEADLINE_S, TrainTest, main
+from train_cli import DEADLINE_S, TrainTest, main, ranks_of
 
 MANY_STEPS = "steps=1000000"
 
@@ -47,6 +48,19 @@ class SignalTest(TrainTest):
         job.send_signal(signal.SIGUSR1)
         self.assertEqual(self.read_until(job, "end")["steps"], 60)
         self.assertEqual(job.wait(DEADLINE_S), 0)
+
+    def test_those_that_were_ignored_at_the_start_stay_so(self):
+        ignored = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+        for more in (("-n", "1"), ("-n", "2"), ("-n", "3", "strategy.kind=parameter_server", "strategy.server_processes=1")):
+            job = self.start("mlp.toml", "--json", "steps=2000", "checkpoint.directory=", *more,
+                             preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in ignored])
+            self.read_until(job, "step")
+            for pid in {job.pid, *ranks_of(job).values()}:
+                for number in ignored:
+                    os.kill(pid, number)
+            self.assertEqual(self.read_until(job, "end")["steps"], 2000)
+            job.communicate(timeout=DEADLINE_S)
+            self.assertEqual(job.returncode, 0)
 
     def test_another_answer_is_refused(self):
         self.assertIn("--on-usr1", self.refused("mlp.toml", "--on-usr1", "die"))

@@ -1,6 +1,7 @@
 #include <stormo/launch/job/launcher.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/printable.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/job/job_plan.h>
 #include <stormo/launch/job/local_ranks.h>
@@ -30,6 +32,7 @@ constexpr Duration kEndTime = std::chrono::seconds(1);
 constexpr int kShownRefusals = 100;
 /// Exit code of a job that ended well but could not say all it had to.
 constexpr int kOutputLost = 1;
+constexpr int kSignalBase = 128;
 
 std::string to_line(const json& record) {
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -59,6 +62,13 @@ DescriptorUse use_of(const JobPlan& plan) {
   return use;
 }
 
+/// How a job ended, for an EndListener.
+struct Ending {
+  int exit_code = 0;
+  std::string report;
+  bool rank_0_exited = false;
+};
+
 /// One job while it runs: carries events from hosts, Store and user to the supervisor, and its
 /// decisions back.
 class RunningJob final : public RankListener {
@@ -71,8 +81,7 @@ class RunningJob final : public RankListener {
         output_(loop, options.output),
         supervisor_(places_of(plan_), protocol::Supervisor::Options{}) {}
 
-  Result<int> run(std::vector<std::optional<Guard>> guards, SignalReader& signals,
-                  const EndListener& on_end);
+  Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);
 
   void on_started(Rank rank, pid_t pid) override { tell(protocol::Started{rank, pid}); }
   void on_output(Rank rank, Stream stream, std::string_view bytes) override {
@@ -115,14 +124,14 @@ class RunningJob final : public RankListener {
   std::vector<std::unique_ptr<HostRanks>> hosts_;
   std::unique_ptr<transport::StoreServer> store_;
   std::optional<protocol::JobDone> done_;
+  std::vector<std::string> lost_;  ///< ranks without which the job went on
   int refusals_ = 0;
   bool rank_0_exited_ = false;
   bool asked_store_ = false;
   bool interrupted_ = false;
 };
 
-Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals,
-                            const EndListener& on_end) {
+Result<Ending> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalReader& signals) {
   STORMO_RETURN_IF_ERROR(loop_.watch_readable(signals.descriptor(), [&] {
     while (const int signal = signals.next()) take_signal(signal);
   }));
@@ -132,18 +141,29 @@ Result<int> RunningJob::run(std::vector<std::optional<Guard>> guards, SignalRead
                           {"hosts", plan_.hosts.size()},
                           {"program", plan_.hosts.front().program}}));
   Status status = start_hosts(std::move(guards));
-  if (status.ok()) status = wait_until_done();
+  if (status.code() == Code::kInterrupted) {
+    const int signal = signals.next() == SIGINT ? SIGINT : SIGTERM;
+    done_ = {kSignalBase + signal, status.message()};
+    interrupted_ = true;
+  } else if (status.ok()) {
+    status = wait_until_done();
+  }
   end();
-  STORMO_RETURN_IF_ERROR(status);
+  if (!status.ok() && status.code() != Code::kInterrupted) return status;
   if (!done_->report.empty()) output_.message(done_->report);
+  if (!lost_.empty())
+    output_.message(fmt::format("{} of {} ranks {} lost before the end:\n  {}", lost_.size(),
+                                plan_.ranks, lost_.size() == 1 ? "was" : "were",
+                                fmt::join(lost_, "\n  ")));
   const auto exit_code = [&] {
     return done_->exit_code == 0 && output_.lost() ? kOutputLost : done_->exit_code;
   };
-  output_.record(
-      to_line({{"event", "end"}, {"exit_code", exit_code()}, {"report", done_->report}}));
+  output_.record(to_line({{"event", "end"},
+                          {"exit_code", exit_code()},
+                          {"report", message_text(done_->report)},
+                          {"lost", lost_}}));
   STORMO_RETURN_IF_ERROR(drain());
-  if (on_end) on_end(exit_code(), done_->report, rank_0_exited_);
-  return exit_code();
+  return Ending{exit_code(), done_->report, rank_0_exited_};
 }
 
 void RunningJob::take_signal(int signal) {
@@ -235,6 +255,7 @@ void RunningJob::tell(const protocol::JobEvent& event) {
     } else if (const auto* lost = std::get_if<protocol::RankLost>(&action)) {
       output_.record(to_line({{"event", "lost"}, {"what", lost->text}}));
       output_.message(lost->text + "; the job goes on without it");
+      lost_.push_back(lost->text);
     } else {
       done_ = std::get<protocol::JobDone>(action);
     }
@@ -259,9 +280,8 @@ void RunningJob::end() {
   output_.end_lines();
 }
 
-}  // namespace
-
-Result<int> launch(const LaunchOptions& options) {
+/// Signals have their usual effect again when it returns.
+Result<Ending> run_job(const LaunchOptions& options) {
   STORMO_ASSIGN_OR_RETURN(JobPlan plan, plan_job(options, own_environment()));
   STORMO_RETURN_IF_ERROR(provide_descriptors(use_of(plan)));
   fill_standard_descriptors();
@@ -276,7 +296,16 @@ Result<int> launch(const LaunchOptions& options) {
     guards[i].emplace(std::move(guard));
   }
   RunningJob job(*loop, *orphans, std::move(plan), options);
-  return job.run(std::move(guards), *signals, options.on_end);
+  return job.run(std::move(guards), *signals);
+}
+
+}  // namespace
+
+Result<int> launch(const LaunchOptions& options) {
+  STORMO_ASSIGN_OR_RETURN(const Ending ending, run_job(options));
+  // it may write to somebody who does not read
+  if (options.on_end) options.on_end(ending.exit_code, ending.report, ending.rank_0_exited);
+  return ending.exit_code;
 }
 
 }  // namespace stormo::launch

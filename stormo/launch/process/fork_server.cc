@@ -25,10 +25,13 @@
 #include <list>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <stormo/base/clock.h>
 #include <stormo/launch/process/descriptors.h>
 #include <stormo/launch/process/place.h>
+#include <stormo/launch/process/signals.h>
 #include <stormo/transport/net/pass_descriptors.h>
 
 namespace stormo::launch {
@@ -38,7 +41,8 @@ namespace {
 constexpr const char* kControlVariable = "STORMO_FORK_SERVER";
 constexpr std::size_t kRoom = 4096;
 constexpr useconds_t kAdoptionPollUs = 50;
-constexpr int kMaxLoadingMs = 10'000;
+constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr int kLookMs = 100;  // for signals
 
 /// The descriptors that come with a request, in this order.
 enum Passed : std::size_t { kOutcome, kInput, kOutput, kError, kInherited };
@@ -52,15 +56,27 @@ struct Request {
   std::size_t arguments_bytes = 0, environment_bytes = 0;
 };
 
-bool write_all(int fd, const void* data, std::size_t size) {
-  for (const char* p = static_cast<const char*>(data); size > 0;) {
-    const ssize_t n = ::send(fd, p, size, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return false;
-    p += n;
-    size -= static_cast<std::size_t>(n);
+/// Waits until the other side has done something, at most until `by`.
+Status wait_for(int fd, short events, Deadline by) {
+  pollfd waiting{fd, events, 0};
+  while (::poll(&waiting, 1, kLookMs) <= 0) {
+    if (end_is_wanted()) return {Code::kInterrupted, "interrupted while processes were started"};
+    if (by.expired())
+      return {Code::kDeadlineExceeded,
+              "the process that forks others has not answered for 10 s; is it stopped?"};
   }
-  return true;
+  return {};
+}
+
+/// The descriptor of a launcher does not block.
+Status write_all(int fd, std::string_view text, Deadline by) {
+  while (!text.empty()) {
+    STORMO_RETURN_IF_ERROR(wait_for(fd, POLLOUT, by));
+    const ssize_t n = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (n < 0 && errno != EINTR && errno != EAGAIN) return errno_error("send a request");
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return {};
 }
 
 bool read_all(int fd, void* data, std::size_t size) {
@@ -74,12 +90,13 @@ bool read_all(int fd, void* data, std::size_t size) {
   return true;
 }
 
-bool send_request(int control, const Request& request, const std::vector<int>& descriptors,
-                  const std::string& texts) {
+Status send_request(int control, const Request& request, const std::vector<int>& descriptors,
+                    const std::string& texts, Deadline by) {
   const auto bytes = std::as_bytes(std::span(&request, 1));
-  return transport::send_with_descriptors(control, bytes, descriptors) ==
-             static_cast<ssize_t>(bytes.size()) &&
-         write_all(control, texts.data(), texts.size());
+  if (transport::send_with_descriptors(control, bytes, descriptors) !=
+      static_cast<ssize_t>(bytes.size()))
+    return errno_error("send a request");
+  return write_all(control, texts, by);
 }
 
 /// A request as the server has it.
@@ -225,13 +242,12 @@ Result<std::unique_ptr<ForkServer>> ForkServer::start(Child program) {
   STORMO_ASSIGN_OR_RETURN(const pid_t pid, launch::spawn(program));
   std::unique_ptr<ForkServer> server(new ForkServer(pid, std::move(own)));
   other.reset();
-  pollfd readable{server->control_.get(), POLLIN, 0};
-  if (::poll(&readable, 1, kMaxLoadingMs) == 0) {
-    return Status(Code::kDeadlineExceeded,
-                  fmt::format("'{}' was not loaded after {} ms", program.file, kMaxLoadingMs));
-  }
+  STORMO_RETURN_IF_ERROR(wait_for(server->control_.get(), POLLIN, Deadline::after(kPatience)));
   char loaded = 0;
-  if (read_all(server->control_.get(), &loaded, sizeof loaded)) return server;
+  if (read_all(server->control_.get(), &loaded, sizeof loaded)) {
+    ::fcntl(server->control_.get(), F_SETFL, O_NONBLOCK);
+    return server;
+  }
   return Status(Code::kPeerLost, fmt::format("'{}' ended while it was loaded", program.file));
 }
 
@@ -259,11 +275,14 @@ Result<pid_t> ForkServer::spawn(const Child& child) {
       .arguments_bytes = arguments.size(),
       .environment_bytes = environment.size()};
   if (::getrlimit(RLIMIT_NOFILE, &request.files) != 0) return errno_error("getrlimit");
-  const bool sent = send_request(control_.get(), request, descriptors, arguments + environment);
+  const Deadline by = Deadline::after(kPatience);
+  Status status = send_request(control_.get(), request, descriptors, arguments + environment, by);
   pipe.write.reset();
+  if (status.ok()) status = wait_for(pipe.read.get(), POLLIN, by);
   Outcome outcome;
-  if (!sent || !read_outcome(pipe.read.get(), outcome))
+  if (status.code() == Code::kIo || (status.ok() && !read_outcome(pipe.read.get(), outcome)))
     return Status(Code::kPeerLost, "a process ended while it was forked, or the one that forks");
+  STORMO_RETURN_IF_ERROR(status);
   if (outcome.pid > 0) {
     note_child(outcome.pid);
     return outcome.pid;
@@ -282,7 +301,7 @@ void serve_forks(int& argc, char**& argv) {
   ::sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   const char loaded = 1;
-  if (!has_one_thread() || !write_all(control, &loaded, sizeof loaded)) ::_exit(1);
+  if (!has_one_thread() || ::send(control, &loaded, sizeof loaded, MSG_NOSIGNAL) != 1) ::_exit(1);
   for (Received received; receive_request(control, received); received = {}) {
     if (!fork_one(received, control)) continue;
     argv = texts_in(keep(received.arguments));

@@ -18,7 +18,8 @@ namespace stormo::launch {
 class ForkServer {
  public:
   /// Starts `program`, whose main() calls serve_forks(). Blocks until it is loaded, at most 10
-  /// seconds. An error if it ends before, or has started threads.
+  /// seconds. An error if it ends before, or has started threads; kInterrupted as soon as
+  /// end_is_wanted() (signals.h).
   static Result<std::unique_ptr<ForkServer>> start(Child program);
   ForkServer(const ForkServer&) = delete;
   ForkServer& operator=(const ForkServer&) = delete;
@@ -28,7 +29,8 @@ class ForkServer {
   void end();
 
   /// As launch::spawn(), with the program of the server in place of the child's. A group to enter
-  /// must be of the server's session. `ps` shows the arguments of the server.
+  /// must be of the server's session. `ps` shows the arguments of the server. Blocks and is
+  /// interrupted as start(): a server that is stopped does not answer.
   Result<pid_t> spawn(const Child& child);
 
  private:

@@ -9,7 +9,8 @@ namespace stormo::launch {
 Result<std::unique_ptr<SignalReader>> SignalReader::create() {
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU}) ::sigaddset(&handled, s);
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU})
+    if (!is_ignored(s)) ::sigaddset(&handled, s);  // blocked, it would be kept for the reader
   transport::Descriptor fd(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd.valid()) return errno_error("signalfd");
   std::unique_ptr<SignalReader> reader(new SignalReader);
@@ -31,6 +32,19 @@ SignalReader::~SignalReader() {
   ::sigaction(SIGXFSZ, &size_before_, nullptr);
   ::sigaction(SIGCHLD, &child_before_, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool end_is_wanted() {
+  sigset_t pending;
+  ::sigemptyset(&pending);
+  ::sigpending(&pending);
+  return ::sigismember(&pending, SIGINT) == 1 || ::sigismember(&pending, SIGTERM) == 1 ||
+         ::sigismember(&pending, SIGHUP) == 1;
 }
 
 int SignalReader::next() {

@@ -9,8 +9,9 @@
 namespace stormo::launch {
 
 /// While this object lives, signals of the user are read from a descriptor instead of interrupting
-/// the program. Writing to a closed pipe or beyond `ulimit -f` is an error and does not kill the
-/// process. Children keep their exit status until they are waited for.
+/// the program, except those that this process was told to ignore (nohup). Writing to a closed pipe
+/// or beyond `ulimit -f` is an error and does not kill the process. Children keep their exit status
+/// until they are waited for.
 class SignalReader {
  public:
   static Result<std::unique_ptr<SignalReader>> create();
@@ -30,5 +31,12 @@ class SignalReader {
   struct sigaction size_before_ {};
   struct sigaction child_before_ {};
 };
+
+/// Whether this process ignores the signal.
+bool is_ignored(int signal);
+
+/// Whether SIGINT, SIGTERM or SIGHUP waits to be read by a SignalReader: the user wants an end.
+/// Whoever waits where no reader is asked looks here now and then.
+bool end_is_wanted();
 
 }  // namespace stormo::launch

@@ -17,6 +17,7 @@
 
 #include <stormo/launch/process/orphans.h>
 #include <stormo/launch/process/place.h>
+#include <stormo/launch/process/signals.h>
 
 namespace stormo::launch {
 namespace {
@@ -28,11 +29,16 @@ std::vector<pid_t>& started_children() {
 
 /// Everything below runs between vfork and exec, on memory of the parent, where only system calls
 /// are safe. What fails is told over a pipe that a successful exec closes.
+///
+/// SIGPIPE, SIGXFSZ and SIGCHLD are ignored by this program itself, not by whoever started it.
 void reset_signals() {
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;
-  for (int s = 1; s < NSIG; ++s)
-    if (s != SIGKILL && s != SIGSTOP) ::sigaction(s, &usual, nullptr);
+  for (int s = 1; s < NSIG; ++s) {
+    if (s == SIGKILL || s == SIGSTOP) continue;
+    const bool ours = s == SIGPIPE || s == SIGXFSZ || s == SIGCHLD;
+    if (ours || !is_ignored(s)) ::sigaction(s, &usual, nullptr);
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -80,8 +86,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-/// The guard's last act.
-[[noreturn]] void kill_job(const std::string& mark) {
+/// The last act of a process of the guard. `group`: that of the job; 0: that of this process.
+[[noreturn]] void kill_job(const std::string& mark, pid_t group) {
   // Some may start others while they are looked for.
   constexpr int kRounds = 100;
   for (int round = 0; round < kRounds; ++round) {
@@ -89,8 +95,39 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
     for (const pid_t pid : found) ::kill(pid, SIGKILL);
     if (found.empty()) break;
   }
-  ::kill(0, SIGKILL);
+  ::kill(-group, SIGKILL);
   ::_exit(0);
+}
+
+/// A process that ends the job when nobody holds the other end of `lifeline` any more.
+Result<pid_t> fork_guard(const Pipe& lifeline, const std::string& mark, pid_t group) {
+  const pid_t pid = ::fork();
+  if (pid < 0) return errno_error("start a guard process");
+  if (pid == 0) {
+    ::setpgid(0, 0);
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    ::prctl(PR_SET_NAME, "stormo-guard");
+    // Only the pipe stays open: whoever reads the launcher's output must see its end.
+    if (::dup2(lifeline.read.get(), STDIN_FILENO) < 0) ::_exit(1);
+    ::syscall(SYS_close_range, 1u, ~0u, 0);
+    char byte = 0;
+    while (::read(STDIN_FILENO, &byte, 1) > 0) {
+    }
+    kill_job(mark, group);
+  }
+  ::setpgid(pid, pid);
+  note_child(pid);
+  return pid;
+}
+
+/// Ends a child.
+void end_child(pid_t& pid) {
+  if (pid <= 0) return;
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  forget_child(std::exchange(pid, 0));
 }
 
 }  // namespace
@@ -167,34 +204,31 @@ Result<std::string> find_program(const std::string& program, std::string_view se
       "program '{}' is in no folder of PATH; write ./{} for one in this folder", program, program));
 }
 
+std::string absolute_folders(std::string_view search_path) {
+  std::string out;
+  while (!search_path.empty()) {
+    const std::size_t colon = std::min(search_path.find(':'), search_path.size());
+    const std::string_view folder = search_path.substr(0, colon);
+    if (folder.starts_with('/')) out += (out.empty() ? "" : ":") + std::string(folder);
+    search_path.remove_prefix(std::min(colon + 1, search_path.size()));
+  }
+  return out;
+}
+
 Result<Guard> Guard::start() {
   STORMO_ASSIGN_OR_RETURN(Pipe pipe, make_pipe());
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number) return errno_error("getrandom");
-  std::string mark = fmt::format("STORMO_JOB={:016x}", number);
-  const pid_t pid = ::fork();
-  if (pid < 0) return errno_error("start the guard process");
-  if (pid == 0) {
-    ::setpgid(0, 0);
-    sigset_t all;
-    ::sigfillset(&all);
-    ::sigprocmask(SIG_SETMASK, &all, nullptr);
-    ::prctl(PR_SET_NAME, "stormo-guard");
-    // Only the pipe stays open: whoever reads the launcher's output must see its end.
-    if (::dup2(pipe.read.get(), STDIN_FILENO) < 0) ::_exit(1);
-    ::syscall(SYS_close_range, 1u, ~0u, 0);
-    char byte = 0;
-    while (::read(STDIN_FILENO, &byte, 1) > 0) {
-    }
-    kill_job(mark);
-  }
-  ::setpgid(pid, pid);
-  note_child(pid);
-  return Guard(pid, std::move(pipe.write), std::move(mark));
+  Guard guard({}, fmt::format("STORMO_JOB={:016x}", number));
+  STORMO_ASSIGN_OR_RETURN(guard.pid_, fork_guard(pipe, guard.mark_, 0));
+  STORMO_ASSIGN_OR_RETURN(guard.second_, fork_guard(pipe, guard.mark_, guard.pid_));
+  guard.lifeline_ = std::move(pipe.write);
+  return guard;
 }
 
 Guard::Guard(Guard&& other) noexcept
     : pid_(std::exchange(other.pid_, 0)),
+      second_(std::exchange(other.second_, 0)),
       lifeline_(std::move(other.lifeline_)),
       mark_(std::move(other.mark_)) {}
 
@@ -206,11 +240,11 @@ void Guard::signal(int signal) const {
 }
 
 void Guard::kill_all() {
+  end_child(second_);  // it must not take the end of the pipe for that of its creator
   if (pid_ <= 0) return;
   ::kill(-pid_, SIGKILL);
   lifeline_.reset();
-  ::waitpid(pid_, nullptr, 0);
-  forget_child(std::exchange(pid_, 0));
+  end_child(pid_);
 }
 
 }  // namespace stormo::launch

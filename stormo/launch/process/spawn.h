@@ -15,7 +15,8 @@ namespace stormo::launch {
 
 using transport::Descriptor;
 
-/// A program to start. It gets default signal actions and no descriptor but those named here.
+/// A program to start. It gets default signal actions, except that it ignores what this process
+/// ignores (nohup), and no descriptor but those named here.
 struct Child {
   std::string file;  ///< path of the executable
   std::vector<std::string> argv;
@@ -44,6 +45,10 @@ Result<Descriptor> open_process(pid_t pid);
 /// The path of `program`, searched for as a shell does; the failure says why there is none.
 Result<std::string> find_program(const std::string& program, std::string_view search_path);
 
+/// A search path (PATH, PYTHONPATH) without its empty and relative elements, which mean folders of
+/// whoever owns the current one: for programs that the user has not named.
+std::string absolute_folders(std::string_view search_path);
+
 /// Both ends of a pipe, closed on exec.
 struct Pipe {
   Descriptor read;
@@ -51,12 +56,13 @@ struct Pipe {
 };
 Result<Pipe> make_pipe();
 
-/// A process that ends a job as soon as its creator has ended, even by SIGKILL. It waits for the
-/// end of a pipe, then kills the process group that it leads, and all processes outside the group
-/// with the job's mark in their environment. So grandchildren end too.
+/// Two processes that end a job as soon as their creator has ended, even by SIGKILL. Each waits for
+/// the end of a pipe, then kills the process group of the job, which the first one leads, and all
+/// processes outside the group with the job's mark in their environment. So grandchildren end too,
+/// also when one of the two was killed with the creator.
 class Guard {
  public:
-  /// Call before other threads are started: the process is a fork without exec.
+  /// Call before other threads are started: the processes are forks without exec.
   static Result<Guard> start();
   Guard(Guard&&) noexcept;
   Guard& operator=(Guard&&) = delete;
@@ -65,15 +71,16 @@ class Guard {
   pid_t group() const { return pid_; }
   /// "STORMO_JOB=...", unique to this job; must be set in the environment of every rank.
   const std::string& mark() const { return mark_; }
-  /// Sends a signal to every process of the group except the guard.
+  /// Sends a signal to every process of the group except the one that leads it.
   void signal(int signal) const;
-  /// Ends every process of the group, and the guard.
+  /// Ends every process of the group, and both processes of the guard.
   void kill_all();
 
  private:
-  Guard(pid_t pid, Descriptor lifeline, std::string mark)
-      : pid_(pid), lifeline_(std::move(lifeline)), mark_(std::move(mark)) {}
-  pid_t pid_ = 0;
+  Guard(Descriptor lifeline, std::string mark)
+      : lifeline_(std::move(lifeline)), mark_(std::move(mark)) {}
+  pid_t pid_ = 0;     ///< leads the group
+  pid_t second_ = 0;  ///< in a group of its own
   Descriptor lifeline_;
   std::string mark_;
 };

@@ -44,8 +44,10 @@ StopSignal::StopSignal(Scope scope) : scope_(scope) {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < kSignals.size(); ++i)
-    if (covers(scope, kSignals[i]) && g_handled[i].users++ == 0)
-      sigaction(kSignals[i], &action, &g_handled[i].before);
+    if (covers(scope, kSignals[i]) && g_handled[i].users++ == 0) {
+      sigaction(kSignals[i], nullptr, &g_handled[i].before);
+      if (g_handled[i].before.sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
 }
 
 StopSignal::~StopSignal() {

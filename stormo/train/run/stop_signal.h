@@ -5,7 +5,8 @@
 
 namespace stormo::train {
 
-/// While one lives, signals that ask a run to stop are noted instead of ending the process. The
+/// While one lives, signals that ask a run to stop are noted instead of ending the process, except
+/// those that the process was told to ignore when it started (nohup). The
 /// handlers before it come back with the last one; several may live at once (ranks as threads) and
 /// see the same signal.
 class StopSignal {
