@@ -18,8 +18,13 @@ if(NOT stormo_torch_root)
   unset(stormo_python)
   find_program(stormo_python python3 NO_CACHE)
   if(stormo_python)
+    # nothing is taken from the current folder
+    string(REPLACE ":" ";" stormo_python_path "$ENV{PYTHONPATH}")
+    list(FILTER stormo_python_path INCLUDE REGEX "^/")
+    list(JOIN stormo_python_path ":" stormo_python_path)
     execute_process(
-      COMMAND ${stormo_python} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+      COMMAND ${CMAKE_COMMAND} -E env "PYTHONPATH=${stormo_python_path}" --unset=PYTHONSTARTUP --unset=PYTHONINSPECT
+        ${stormo_python} -c "import sys; sys.path = [p for p in sys.path if p]; import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
       OUTPUT_VARIABLE stormo_torch_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
 endif()

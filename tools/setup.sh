@@ -56,9 +56,22 @@ install_packages() {
 
 is_torch() { [ -n "$1" ] && [ -e "$1/lib/libtorch_cpu.so" ] && [ -e "$1/include/ATen/ATen.h" ]; }
 
-# Folder of the torch of a Python, if it is 2.11 or newer; reads metadata, imports nothing.
+# The absolute elements of PYTHONPATH, with ':' between them.
+absolute_python_path() {
+  local element kept=''
+  local IFS=:
+  for element in ${PYTHONPATH:-}; do
+    [[ $element != /* ]] || kept+=${kept:+:}$element
+  done
+  printf %s "$kept"
+}
+
+# Folder of the torch of a Python, if it is 2.11 or newer; reads metadata, imports nothing, and takes
+# nothing from the current folder.
 torch_of_python() {
-  "$1" - 2>/dev/null <<'PYTHON' || true
+  PYTHONPATH=$(absolute_python_path) "$1" - 2>/dev/null <<'PYTHON' || true
+import sys
+sys.path = [p for p in sys.path if p]
 import importlib.metadata, importlib.util
 version = importlib.metadata.version("torch").split("+")[0].split(".")
 if (int(version[0]), int(version[1])) >= (2, 11):

@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <string_view>
 
 #include <stormo/launch/environment.h>
+#include <stormo/launch/job/host_job.h>
 #include <stormo/launch/process/signals.h>
 #include <stormo/launch/process/spawn.h>
 
@@ -21,7 +21,12 @@ namespace {
 constexpr int kSilentMilliseconds = 10 * 60 * 1000;
 
 std::vector<std::string> environment_with(const ChildCommand& command) {
-  std::vector<std::string> all = launch::own_environment();
+  std::vector<std::string> all = launch::without_placement(launch::own_environment());
+  for (std::string& text : all) {
+    for (const std::string_view name : {"PATH=", "PYTHONPATH="})
+      if (text.starts_with(name))
+        text = std::string(name) + launch::absolute_folders(text.substr(name.size()));
+  }
   for (const auto& [name, value] : command.environment) {
     std::erase_if(all, [&](const std::string& text) { return text.starts_with(name + "="); });
     all.push_back(name + "=" + value);
@@ -65,12 +70,12 @@ Result<ChildOutcome> run_child(const ChildCommand& command) {
   STORMO_ASSIGN_OR_RETURN(launch::Guard guard, launch::Guard::start());
   STORMO_ASSIGN_OR_RETURN(launch::Pipe out, launch::make_pipe());
   STORMO_ASSIGN_OR_RETURN(launch::Pipe err, launch::make_pipe());
-  const char* path = std::getenv("PATH");
   launch::Child child;
-  STORMO_ASSIGN_OR_RETURN(child.file,
-                          launch::find_program(command.words.front(), path == nullptr ? "" : path));
   child.argv = command.words;
   child.environment = environment_with(command);
+  STORMO_ASSIGN_OR_RETURN(
+      child.file,
+      launch::find_program(command.words.front(), launch::value_of(child.environment, "PATH")));
   child.environment.push_back(guard.mark());
   child.output = out.write.get();
   child.error = err.write.get();

@@ -10,6 +10,7 @@
 #include <cli/own_program.h>
 #include <stormo/launch/host_spec.h>
 #include <stormo/launch/process/cpus.h>
+#include <stormo/launch/process/spawn.h>
 
 namespace stormo::cli {
 namespace {
@@ -40,7 +41,7 @@ Result<std::unique_ptr<BenchPlace>> BenchPlace::create(const LaunchFlags& launch
   STORMO_ASSIGN_OR_RETURN(site.program, launching_program());
   site.tools = tools.empty() ? std::filesystem::path(site.program).parent_path().string() : tools;
   const char* path = std::getenv("PATH");
-  site.path = path == nullptr ? "" : path;
+  site.path = launch::absolute_folders(path == nullptr ? "" : path);
   site.cores = launch::read_cpus().usable_cores();
   site.root = ::geteuid() == 0;
   site.launch = launch;

@@ -42,9 +42,13 @@ gcc -shared -fPIC -o "$decoys/libhwy.so.1" "$decoys/decoy.c"
 cp "$decoys/libhwy.so.1" "$decoys/torch/lib/libtorch_cpu.so"
 : >"$decoys/torch/__init__.py"
 export DECOY_TELLS=$decoys/told
+printf 'import os\nopen(os.environ["DECOY_TELLS"], "a").write("loaded\\n")\n' >"$decoys/sitecustomize.py"
 in_decoys() { (cd "$decoys" && "$@" >/dev/null 2>&1) || true; }
 in_decoys env LD_LIBRARY_PATH=".${torch:+:$torch/lib}" "$program" --version
 [ -s "$DECOY_TELLS" ] || { echo "the decoy does not work: nothing below is proven" >&2; exit 1; }
+rm "$DECOY_TELLS"
+in_decoys env PYTHONPATH=/none: python3 -c ''
+[ -s "$DECOY_TELLS" ] || { echo "the decoy for Python does not work" >&2; exit 1; }
 rm "$DECOY_TELLS"
 in_decoys "$build/bin/stormo" --version
 in_decoys "$program" --version
@@ -52,6 +56,17 @@ in_decoys "$prefix/bin/stormo" --version
 if [ -n "$torch" ]; then
   in_decoys "$build/bin/stormo-train" --version
   in_decoys "$prefix/bin/stormo" doctor
+  for folders in : . /none: :/none /none::/none torch/..; do
+    in_decoys env PYTHONPATH=$folders "$prefix/bin/stormo" doctor
+    in_decoys env PYTHONPATH=$folders cmake -S "$source/tests/consumer" -B "$folder/decoyed" -DCMAKE_PREFIX_PATH="$prefix"
+    rm -rf "$folder/decoyed"
+  done
+  printf '#!/bin/sh\necho loaded >>"$DECOY_TELLS"\n' >"$decoys/python3"
+  chmod +x "$decoys/python3"
+  for folders in :/usr/bin:/bin .:/usr/bin:/bin; do
+    in_decoys env PATH=$folders "$prefix/bin/stormo" doctor
+  done
+  rm "$decoys/python3"
   in_decoys env STORMO_TORCH="$torch" "$prefix/bin/stormo" doctor
   in_decoys env STORMO_TORCH="$torch" LD_LIBRARY_PATH="/none;lib;:lib:" "$prefix/libexec/stormo/start-train" --version
 fi

@@ -100,7 +100,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
     if (agent.empty()) agent = problems.take(agent_program(options));
     shell = problems.take(remote_shell_arguments(options.remote_shell, share.name));
     if (!problems.none()) break;
-    problems.take(find_program(shell.front(), value_of(environment, "PATH")));
+    problems.take(find_program(shell.front(), absolute_folders(value_of(environment, "PATH"))));
     shell.push_back(agent);
     shell.push_back("agent");
   }

@@ -72,7 +72,8 @@ Result<std::unique_ptr<RemoteHost>> RemoteHost::start(EventLoop& loop, const Hos
   STORMO_ASSIGN_OR_RETURN(Pipe out, make_pipe());
   STORMO_ASSIGN_OR_RETURN(Pipe err, make_pipe());
   Child shell;
-  STORMO_ASSIGN_OR_RETURN(shell.file, find_program(command.front(), value_of(environment, "PATH")));
+  STORMO_ASSIGN_OR_RETURN(
+      shell.file, find_program(command.front(), absolute_folders(value_of(environment, "PATH"))));
   shell.argv = command;
   shell.environment = environment;
   shell.environment.emplace_back(kSparedMark);
