@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cli/place.h>
 #include <stormo/launch/environment.h>
 #ifdef STORMO_HAVE_MPI
 #include <stormo/mpi/join.h>
@@ -45,8 +46,8 @@ void add_engine_flag(CLI::App& command, std::string& engine) {
 }
 
 Result<transport::Rendezvous> find_place(const std::string& engine, const LaunchFlags& flags) {
-  if (engine != kMpi) return launch::read_environment(launch::process_environment());
-  if (flags.wants_launch()) {
+  if (engine != kMpi) return take_place_in_job(flags);
+  if (flags.ranks || !flags.hosts.empty()) {
     return invalid_argument(
         "--engine mpi: mpirun starts the ranks; write 'mpirun -n 4 stormo ...' without -n and -H");
   }

@@ -15,8 +15,8 @@ namespace stormo::cli {
 /// Adds --engine: what moves the bytes between ranks.
 void add_engine_flag(CLI::App& command, std::string& engine);
 
-/// How this process finds its job: what its launcher says, or "mpi" as the source, when the engine
-/// is MPI, which knows by itself.
+/// How this process finds its job: take_place_in_job(), or "mpi" as the source, when the engine is
+/// MPI, which knows by itself.
 Result<transport::Rendezvous> find_place(const std::string& engine, const LaunchFlags& flags);
 
 /// Joins the world through `engine`. Blocks as comm::join and mpi::join_mpi do.

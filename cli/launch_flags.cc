@@ -28,10 +28,8 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_option("--ports", flags.ports, "Ports to listen on, e.g. 29500-29600");
   command.add_option("--remote-shell", flags.remote_shell, "How to run a program on another host")
       ->capture_default_str();
-  command
-      .add_option("--heartbeat", flags.heartbeat,
-                  "A rank silent for so long is dead or frozen; 0s: never judged")
-      ->capture_default_str();
+  command.add_option("--heartbeat", flags.heartbeat,
+                     "A rank silent for so long is dead or frozen [2500ms];\n0s: never judged");
   command.add_option("--stall-warning", flags.stall_warning,
                      "Name the rank that others wait for after so long, or\n5 times the slowest "
                      "step [10s]; 0s: never");
@@ -49,12 +47,21 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_flag("--checksum", flags.checksum, "Checksums over all data between hosts");
 }
 
-void export_stall_flags(const LaunchFlags& flags) {
-  const auto set = [](const char* variable, const std::string& value) {
-    if (!value.empty()) ::setenv(variable, value.c_str(), 1);
+std::vector<std::pair<std::string, std::string>> variables_of(const LaunchFlags& flags) {
+  std::vector<std::pair<std::string, std::string>> out;
+  const auto add = [&out](const char* variable, std::string value) {
+    if (!value.empty()) out.emplace_back(variable, std::move(value));
   };
-  set("STORMO_STALL_WARNING", flags.stall_warning);
-  set("STORMO_STALL_TIMEOUT", flags.stall_timeout);
+  add("STORMO_HEARTBEAT", flags.heartbeat);
+  add("STORMO_STALL_WARNING", flags.stall_warning);
+  add("STORMO_STALL_TIMEOUT", flags.stall_timeout);
+  add("STORMO_INTERFACE", flags.interface);
+  add("STORMO_PORTS", flags.ports);
+  add("STORMO_SOCKETS", flags.sockets == 1 ? "" : std::to_string(flags.sockets));
+  add("STORMO_SELECTION",
+      flags.selection.empty() ? "" : std::filesystem::absolute(flags.selection).string());
+  add("STORMO_CHECKSUM", flags.checksum ? "1" : "");
+  return out;
 }
 
 std::vector<launch::HostShare> place_of_ranks(const LaunchFlags& flags,
@@ -94,23 +101,20 @@ launch::LaunchOptions to_launch_options(const LaunchFlags& flags,
     const auto ports = launch::parse_port_range(flags.ports);
     if (note("--ports", ports.status())) options.ports = *ports;
   }
-  const auto heartbeat = parse_duration(flags.heartbeat);
-  if (note("--heartbeat", heartbeat.status())) options.heartbeat_timeout = *heartbeat;
-  const auto pass_on = [&](const char* flag, const char* variable, const std::string& text) {
-    if (!text.empty() && note(flag, parse_duration(text).status())) {
-      options.environment.emplace_back(variable, text);
-    }
+  const auto time = [&](const char* flag, const std::string& text) {
+    const auto parsed = parse_duration(text);
+    return note(flag, parsed.status()) ? std::optional(*parsed) : std::nullopt;
   };
-  pass_on("--stall-warning", "STORMO_STALL_WARNING", flags.stall_warning);
-  pass_on("--stall-timeout", "STORMO_STALL_TIMEOUT", flags.stall_timeout);
-  if (flags.sockets != 1)
-    options.environment.emplace_back("STORMO_SOCKETS", std::to_string(flags.sockets));
-  if (!flags.selection.empty() &&
-      note("--selection", comm::read_selection(flags.selection).status())) {
-    options.environment.emplace_back("STORMO_SELECTION",
-                                     std::filesystem::absolute(flags.selection).string());
-  }
-  if (flags.checksum) options.environment.emplace_back("STORMO_CHECKSUM", "1");
+  const auto heartbeat_variable = launch::process_environment()("STORMO_HEARTBEAT");
+  if (!flags.heartbeat.empty())
+    options.heartbeat_timeout = time("--heartbeat", flags.heartbeat).value_or(Duration::zero());
+  else if (heartbeat_variable)
+    options.heartbeat_timeout =
+        time("STORMO_HEARTBEAT", *heartbeat_variable).value_or(Duration::zero());
+  if (!flags.stall_warning.empty()) static_cast<void>(time("--stall-warning", flags.stall_warning));
+  if (!flags.stall_timeout.empty()) static_cast<void>(time("--stall-timeout", flags.stall_timeout));
+  if (!flags.selection.empty()) note("--selection", comm::read_selection(flags.selection).status());
+  options.environment = variables_of(flags);
   return options;
 }
 

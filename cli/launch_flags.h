@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cli/commands.h>
@@ -20,8 +21,8 @@ struct LaunchFlags {
   std::string bind = "auto";
   std::string interface;
   std::string ports;
-  std::string heartbeat = "2500ms";
-  std::string stall_warning;  // empty: as the environment says
+  std::string heartbeat;  // empty, like the next two: as the environment says
+  std::string stall_warning;
   std::string stall_timeout;
   int sockets = 1;
   std::string selection;
@@ -34,8 +35,9 @@ struct LaunchFlags {
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags);
 
-/// For a rank that a foreign launcher has started: the flags that its environment may hold as well.
-void export_stall_flags(const LaunchFlags& flags);
+/// The flags that variables of the environment can say as well (docs/environment.md), as far as
+/// they were given: name and value.
+std::vector<std::pair<std::string, std::string>> variables_of(const LaunchFlags& flags);
 
 /// The ranks of each host that -n and -H ask for; one on this host, and a note of what is wrong,
 /// where they ask for nothing that can be.

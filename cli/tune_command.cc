@@ -15,11 +15,11 @@
 #include <cli/commands.h>
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
+#include <cli/place.h>
 #include <stormo/base/replace_file.h>
 #include <stormo/base/units.h>
 #include <stormo/comm/tune/regret.h>
 #include <stormo/comm/tune/tune.h>
-#include <stormo/launch/environment.h>
 
 namespace stormo::cli {
 namespace {
@@ -161,7 +161,7 @@ int run(const TuneArguments& a, const Invocation& invocation) {
   if (a.json && !a.check) errors.push_back("--json: only with --check");
   if (!writable.ok()) errors.push_back("--out " + writable.message());
   if (!errors.empty()) return fail(invalid_argument(fmt::format("{}", fmt::join(errors, "\n"))));
-  const auto place = launch::read_environment(launch::process_environment());
+  const auto place = take_place_in_job(a.launch);
   if (!place.ok()) return fail(place.status());
   if (place->source == "none" && !a.launch.wants_launch()) {
     return fail(invalid_argument("one rank has nothing to choose; give -n or -H"));

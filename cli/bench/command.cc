@@ -114,17 +114,18 @@ int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
   if (!options.ok()) return fail(options.status());
   const auto place = find_place(arguments.engine, arguments.launch);
   if (!place.ok()) return fail(place.status());
+  const bool rounds = options->in_rounds(arguments);
   const bool alone = place->source == "none";
-  if (!alone && options->in_rounds(arguments))
+  const bool through_mpi = !alone && place->source == arguments.engine;
+  if (rounds && (place->size > 1 || through_mpi))
     return fail(invalid_argument(
         "--rounds, --against, --svg and made hosts start the ranks themselves; leave the outer "
         "launcher away"));
-  if (alone && !options->in_rounds(arguments) && arguments.launch.wants_launch())
+  if (alone && !rounds && arguments.launch.wants_launch())
     return launch_bench_ranks(arguments, invocation);
   const Result<bool> right =
-      options->in_rounds(arguments)
-          ? compare(arguments, *options)
-          : run_bench_rank(*place, arguments.engine, *options, arguments.json);
+      rounds ? compare(arguments, *options)
+             : run_bench_rank(*place, arguments.engine, *options, arguments.json);
   if (!right.ok()) return fail(right.status());
   return *right ? kExitOk : kExitFailed;
 }

@@ -31,7 +31,8 @@ Words launch_words(const BenchSite& site) {
   if (!flags.ports.empty()) append(words, {"--ports", flags.ports});
   if (flags.sockets != 1) append(words, {"--sockets", std::to_string(flags.sockets)});
   if (!flags.selection.empty()) append(words, {"--selection", flags.selection});
-  append(words, {"--bind", flags.bind, "--heartbeat", flags.heartbeat});
+  append(words, {"--bind", flags.bind});
+  if (!flags.heartbeat.empty()) append(words, {"--heartbeat", flags.heartbeat});
   return words;
 }
 

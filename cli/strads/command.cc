@@ -72,7 +72,6 @@ int run(const char* name, const Arguments& a, const Invocation& invocation,
         void (*check)(const Arguments&, std::vector<std::string>&)) {
   const LaunchFlags& flags = a.common.launch;
   const bool simulates = a.common.virtual_workers.has_value();
-  export_stall_flags(flags);
   const auto place = simulates ? Result(transport::Rendezvous()) : find_place("stormo", flags);
   if (!place.ok()) return fail_strads(name, place.status());
   const bool is_rank = place->source != "none";

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <cli/own_program.h>
+#include <cli/place.h>
 #include <cli/strads/train.h>
 #include <cli/torch_program.h>
 #include <cli/train/ask_check.h>
@@ -20,7 +21,7 @@ constexpr const char* kName = "strads train";
 /// Whether this process is to launch ranks, once the run has been checked. What is wrong with the
 /// flags is told by the check.
 bool launches_ranks(const StradsTrainArguments& a) {
-  const auto place = place_in_job();
+  const auto place = place_in_job(a.common.launch);
   const bool alone = place.ok() && place->source == "none";
   return alone && !a.common.virtual_workers && a.common.launch.wants_launch();
 }

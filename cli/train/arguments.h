@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <cli/launch_flags.h>
-#include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
 
@@ -38,10 +37,6 @@ void add_train_arguments(CLI::App& command, Invocation& invocation,
 
 /// `stormo train`; returns the exit code.
 int run_train(const TrainArguments& a);
-
-/// This process's place in a job, when something has started it as a rank. The job's secret stays
-/// unread: its descriptor can be read only once, and init() will.
-Result<transport::Rendezvous> place_in_job();
 
 /// How ranks are launched, whose program is not named yet; notes what is wrong with the flags.
 launch::LaunchOptions train_launch_options(const TrainArguments& a,

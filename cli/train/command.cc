@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include <cli/commands.h>
@@ -14,7 +12,6 @@
 #include <cli/recipe_file.h>
 #include <cli/train/arguments.h>
 #include <cli/train/report.h>
-#include <stormo/launch/environment.h>
 
 namespace stormo::cli {
 namespace {
@@ -88,13 +85,6 @@ void add_train_arguments(CLI::App& train, Invocation& invocation,
 void add_train_command(CLI::App& app, Invocation& invocation) {
   add_train_arguments(*app.add_subcommand("train", "Train a model as a recipe says"), invocation,
                       run_train);
-}
-
-Result<transport::Rendezvous> place_in_job() {
-  return launch::read_environment([](std::string_view name) -> std::optional<std::string> {
-    if (name == "STORMO_SECRET_FD") return std::nullopt;
-    return launch::process_environment()(name);
-  });
 }
 
 launch::LaunchOptions train_launch_options(const TrainArguments& a,

@@ -2,17 +2,18 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <cli/commands.h>
 #include <cli/own_program.h>
+#include <cli/place.h>
 #include <cli/torch_program.h>
 #include <cli/train/arguments.h>
 #include <cli/train/ask_check.h>
 #include <cli/train/report.h>
+#include <stormo/launch/tf_config.h>
 
 namespace stormo::cli {
 namespace {
@@ -21,9 +22,10 @@ namespace {
 /// flags is told by the check.
 bool launches_ranks(const TrainArguments& a) {
   if (a.help_recipe || a.dry_run || a.engine != "stormo") return false;
-  const auto place = place_in_job();
+  const auto place = place_in_job(a.launch);
   if (!place.ok() || place->source != "none") return false;  // it is a rank, or meant to be one
-  if (std::getenv("TF_CONFIG") != nullptr) return false;     // it has a place in a cluster
+  const auto task = launch::task_of_environment(launch::process_environment());
+  if (task && !(task->ok() && (*task)->servers.empty())) return false;  // a process of a cluster
   return a.launch.wants_launch();
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include <cli/train/rank.h>
@@ -8,9 +7,6 @@
 #include <stormo/transport/store/rendezvous.h>
 
 namespace stormo::cli {
-
-/// What TF_CONFIG says of this process; empty if it is not set.
-std::optional<Result<launch::ClusterTask>> task_of_environment();
 
 /// Runs as a server or a worker of a job that the launcher has started (STORMO_RANK): its last
 /// strategy.server_processes ranks are servers, the others workers. Returns the exit code.

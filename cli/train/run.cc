@@ -1,13 +1,16 @@
 // `stormo train` with libtorch: one rank, a run of one process, or nothing but a check.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/place.h>
 #include <cli/plan/recipe.h>
 #include <cli/plan/step.h>
 #include <cli/train/arguments.h>
@@ -94,6 +97,20 @@ int dry_run(SoundRun run, const TrainArguments& a) {
   return kExitOk;
 }
 
+/// In a process that a launcher has started: the first one prints what the job would do.
+int dry_run_of_job(TrainArguments a, const transport::Rendezvous& place) {
+  if (place.rank != 0) return kExitOk;
+  if (!a.launch.ranks && a.launch.hosts.empty()) a.launch.ranks = place.size;
+  if (place.cross_size > 1 && a.launch.hosts.empty()) {
+    std::vector<std::string> hosts;
+    for (int h = 0; h < place.cross_size; ++h)
+      hosts.push_back(fmt::format("host{}:{}", h, place.local_size));
+    a.launch.hosts = fmt::format("{}", fmt::join(hosts, ","));
+  }
+  std::optional<SoundRun> sound = check_run(recipe_of(a), a);
+  return sound ? dry_run(std::move(*sound), a) : kExitUsage;
+}
+
 /// As the process of a cluster that TF_CONFIG describes.
 int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::ClusterTask& task,
              const TrainArguments& a) {
@@ -116,8 +133,10 @@ int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::Clus
                        "strategy.worker_ranks, or start all ranks by 'stormo train -n'"},
                       a.json);
   }
-  if (a.launch.wants_launch()) {
-    return fail_usage({"TF_CONFIG says which process this is: leave out -n and -H"}, a.json);
+  if (a.launch.ranks || !a.launch.hosts.empty()) {
+    return fail_usage({"TF_CONFIG says which process of a cluster this is: leave out -n and -H, or "
+                       "unset TF_CONFIG to start ranks here"},
+                      a.json);
   }
   processes = servers;
   train::ParsedRecipe with_servers = parsed;
@@ -138,24 +157,25 @@ int run_train(const TrainArguments& a) {
   const train::ParsedRecipe parsed = recipe_of(a);
   const bool own_engine = a.engine == "stormo";
   const Result<transport::Rendezvous> place =
-      own_engine ? place_in_job() : find_place(a.engine, a.launch);
-  if (!own_engine && !place.ok()) return fail_usage({place.status().message()}, a.json);
+      own_engine ? place_in_job(a.launch) : find_place(a.engine, a.launch);
+  if (!place.ok()) return fail_usage({place.status().message()}, a.json);
+  if (a.dry_run && place->source != "none") return dry_run_of_job(a, *place);
   TrainRun train_run{.recipe = parsed.recipe,
                      .engine = a.engine,
                      .json = a.json,
                      .trace = a.trace,
                      .log_csv = a.log_csv};
-  if (!place.ok() || place->source != "none") {
-    export_stall_flags(a.launch);
-    train_run.rank = place.ok() ? place->rank : 0;
-    train_run.launched = place.ok() && place->source == "stormo";
+  if (place->source != "none") {
+    train_run.rank = place->rank;
+    train_run.launched = place->source == "stormo";
     train_run.find_problems = [&, launched = train_run.launched](Rank rank, int ranks) {
       return problems_of_rank(parsed, a, ranks, !launched && rank == 0);
     };
     if (parsed.recipe.train.servers.processes > 0) return run_launched_role(std::move(train_run));
-    return run_rank(train_run);  // its init() says what is wrong with the environment
+    return run_rank(train_run);
   }
-  if (const auto task = task_of_environment(); task && !a.dry_run) {
+  const auto task = launch::task_of_environment(launch::process_environment());
+  if (task && !a.dry_run && !(task->ok() && (*task)->servers.empty())) {
     if (!task->ok()) return fail_usage({task->status().message()}, a.json);
     return run_task(std::move(train_run), parsed, **task, a);
   }

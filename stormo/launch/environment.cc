@@ -1,10 +1,10 @@
 #include <stormo/launch/environment.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
@@ -13,6 +13,7 @@
 #include <stormo/base/units.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/secret_file.h>
+#include <stormo/launch/tf_config.h>
 #include <stormo/transport/shm/peer_process.h>
 
 namespace stormo::launch {
@@ -32,9 +33,6 @@ class Reading {
       : read_(read), source_(std::move(source)) {}
 
   bool has(std::string_view name) const { return read_(name).has_value(); }
-  bool has_all(std::initializer_list<std::string_view> names) const {
-    return std::all_of(names.begin(), names.end(), [&](auto n) { return has(n); });
-  }
   std::string text(std::string_view name) const { return read_(name).value_or(""); }
 
   /// A number of at least `least`; `fallback` when not set, unless it has to be.
@@ -275,6 +273,82 @@ void read_mpich(transport::Rendezvous& r, Reading& in) {
   rendezvous_without_launcher(r, fmt::format("{}-{}", ::getppid(), pid_namespace), in);
 }
 
+/// The ranks of a cluster host after host, so that those of a host are neighbours; the first worker
+/// stays the first. Two addresses are of one host if it has the same name in them.
+void place_in_cluster(transport::Rendezvous& r, const ClusterTask& task) {
+  std::vector<std::string> hosts;
+  std::vector<std::vector<int>> workers;  // of each host
+  for (int w = 0; w < task.workers; ++w) {
+    const std::string& host = task.worker_addresses[static_cast<std::size_t>(w)].host;
+    const auto at = std::ranges::find(hosts, host) - hosts.begin();
+    if (at == std::ssize(hosts)) {
+      hosts.push_back(host);
+      workers.emplace_back();
+    }
+    workers[static_cast<std::size_t>(at)].push_back(w);
+  }
+  r.size = task.workers;
+  r.cross_size = static_cast<int>(hosts.size());
+  int first = 0;
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    const auto here = std::ranges::find(workers[h], task.index);
+    if (here != workers[h].end()) {
+      r.cross_rank = static_cast<int>(h);
+      r.host = r.host.empty() ? hosts[h] : r.host;
+      r.local_size = static_cast<int>(workers[h].size());
+      r.local_rank = static_cast<int>(here - workers[h].begin());
+      r.rank = first + r.local_rank;
+    }
+    first += static_cast<int>(workers[h].size());
+  }
+}
+
+/// The workers of a cluster without parameter servers.
+void read_tf_config(transport::Rendezvous& r, Reading& in) {
+  const auto task = parse_tf_config(in.text("TF_CONFIG"));
+  if (!task.ok()) return in.wrong(task.status().message());
+  place_in_cluster(r, *task);
+  if (r.cross_size == 1 || in.has("STORMO_RENDEZVOUS"))
+    return rendezvous_without_launcher(r, task->cluster, in);
+  r.serve_store = r.rank == 0;
+  r.store.text = "tcp:" + transport::to_string(task->worker_addresses.front());
+  if (!in.has("STORMO_SECRET_FILE"))
+    return in.wrong(fmt::format(
+        "TF_CONFIG has workers on {} hosts: set STORMO_SECRET_FILE to a file with the cluster's "
+        "secret, the same on all hosts. Make it with: {}",
+        r.cross_size, kMakeSecret));
+  auto secret = read_secret_file(in.text("STORMO_SECRET_FILE"));
+  if (secret.ok())
+    r.secret = std::move(*secret);
+  else
+    in.wrong("STORMO_SECRET_FILE: " + secret.status().message());
+}
+
+/// Not of a cluster with parameter servers, whose processes form no group; what is wrong is told by
+/// read_tf_config().
+bool is_group(const EnvironmentReader& read) {
+  const auto task = task_of_environment(read);
+  return task && (!task->ok() || (*task)->servers.empty());
+}
+
+struct Detector {
+  std::string_view source;
+  std::vector<std::string_view> names;  ///< all are set where this launcher started the process
+  void (*fill)(transport::Rendezvous&, Reading&);
+};
+
+/// In the order in which they are looked for.
+const std::vector<Detector>& detectors() {
+  static const std::vector<Detector> all = {
+      {"stormo", {"STORMO_RANK"}, read_stormo},
+      {"torchrun", {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}, read_torchrun},
+      {"slurm", {"SLURM_STEP_ID", "SLURM_PROCID"}, read_slurm},
+      {"openmpi", {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, read_open_mpi},
+      {"mpich", {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, read_mpich},
+      {"tf_config", {"TF_CONFIG"}, read_tf_config}};
+  return all;
+}
+
 }  // namespace
 
 std::vector<std::string> own_environment() {
@@ -292,42 +366,16 @@ EnvironmentReader process_environment() {
 }
 
 Result<transport::Rendezvous> read_environment(const EnvironmentReader& read) {
-  struct Detector {
-    const char* source;
-    bool (*matches)(const Reading&);
-    void (*fill)(transport::Rendezvous&, Reading&);
-  };
-  static constexpr std::array<Detector, 5> kDetectors{{
-      {"stormo", [](const Reading& in) { return in.has("STORMO_RANK"); }, read_stormo},
-      {"torchrun",
-       [](const Reading& in) {
-         return in.has_all({"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"});
-       },
-       read_torchrun},
-      {"slurm",
-       [](const Reading& in) {
-         return in.has_all({"SLURM_STEP_ID", "SLURM_PROCID"});
-       },
-       read_slurm},
-      {"openmpi",
-       [](const Reading& in) {
-         return in.has_all({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"});
-       },
-       read_open_mpi},
-      {"mpich",
-       [](const Reading& in) {
-         return in.has_all({"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"});
-       },
-       read_mpich},
-  }};
   transport::Rendezvous r;
   r.host = read("STORMO_HOST").value_or("");
-  const auto detector = std::find_if(kDetectors.begin(), kDetectors.end(), [&](const Detector& d) {
-    return d.matches(Reading(read, d.source));
+  const auto detector = std::ranges::find_if(detectors(), [&](const Detector& d) {
+    return std::ranges::all_of(d.names, [&](auto name) { return read(name).has_value(); }) &&
+           (d.fill != read_tf_config || is_group(read));
   });
-  if (detector != kDetectors.end()) r.source = detector->source;
-  Reading in(read, r.source == "none" ? "this process" : r.source);
-  if (detector != kDetectors.end()) detector->fill(r, in);
+  const bool found = detector != detectors().end();
+  if (found) r.source = detector->source;
+  Reading in(read, found ? r.source : "this process");
+  if (found) detector->fill(r, in);
   read_options(r, in);
   choose_listener(r, in);
   check_place(r, in);
@@ -380,6 +428,11 @@ Result<transport::PortRange> parse_port_range(std::string_view text) {
                               static_cast<std::uint16_t>(*last)};
 }
 
+std::string placing_variables(std::string_view source) {
+  const auto found = std::ranges::find(detectors(), source, &Detector::source);
+  return found == detectors().end() ? "" : fmt::format("{}", fmt::join(found->names, ", "));
+}
+
 bool places_a_rank(std::string_view name) {
   static constexpr std::string_view kNames[] = {"RANK",
                                                 "WORLD_SIZE",
@@ -404,7 +457,8 @@ bool places_a_rank(std::string_view name) {
                                                 "MPI_LOCALNRANKS",
                                                 "ROLE_RANK",
                                                 "ROLE_NAME",
-                                                "ROLE_WORLD_SIZE"};
+                                                "ROLE_WORLD_SIZE",
+                                                "TF_CONFIG"};
   static constexpr std::string_view kPrefixes[] = {"TORCHELASTIC_", "SLURM_", "SLURMD_", "OMPI_",
                                                    "PMI_",          "PMIX_",  "HYDRA_"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||

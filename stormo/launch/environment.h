@@ -22,9 +22,10 @@ EnvironmentReader process_environment();
 std::vector<std::string> own_environment();
 
 /// Reads from the environment how this process finds its job. The first launcher whose variables
-/// are all set is used: Stormo's own, torchrun, a Slurm step, Open MPI, MPICH; else a world of one
-/// rank. docs/environment.md has the table. kInvalidArgument lists all errors. Call it once per
-/// process, because it reads the job's secret from a descriptor and closes it.
+/// are all set is used: Stormo's own, torchrun, a Slurm step, Open MPI, MPICH; else the workers of
+/// TF_CONFIG, if it names no parameter servers; else a world of one rank. docs/environment.md has
+/// the table. kInvalidArgument lists all errors. Call it once per process, because it reads the
+/// job's secret from a descriptor and closes it.
 Result<transport::Rendezvous> read_environment(const EnvironmentReader& read);
 
 /// STORMO_THREADS: number of libtorch's threads in each rank; 0 when unset: divide the cores among
@@ -40,6 +41,10 @@ Result<transport::PortRange> parse_port_range(std::string_view text);
 /// Whether a variable assigns a process to a job of some launcher. Such variables of an outer job
 /// are not passed to the ranks of an inner job.
 bool places_a_rank(std::string_view name);
+
+/// The variables by which read_environment() recognises a launcher, for messages; `source` as in
+/// Rendezvous. Empty for "none".
+std::string placing_variables(std::string_view source);
 
 /// Largest number of ranks of a job.
 inline constexpr int kMaxRanks = 4096;

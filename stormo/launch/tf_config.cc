@@ -1,12 +1,19 @@
 #include <stormo/launch/tf_config.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace stormo::launch {
 namespace {
@@ -14,78 +21,178 @@ namespace {
 using nlohmann::json;
 using Role = ClusterTask::Role;
 
-Status wrong(std::string_view field, const std::string& what) {
-  return invalid_argument(fmt::format("TF_CONFIG: {}: {}", field, what));
+/// Reads the parts, and collects everything that is wrong with them.
+class Reading {
+ public:
+  explicit Reading(const json& config) : config_(config) {}
+
+  void wrong(std::string_view field, std::string_view what) {
+    wrong_.push_back(fmt::format("TF_CONFIG: {}: {}", field, what));
+  }
+  Status status() const {
+    return wrong_.empty() ? Status() : invalid_argument(fmt::format("{}", fmt::join(wrong_, "\n")));
+  }
+
+  /// An object; null, which has no members, after noting that it is missing.
+  const json& part(const char* name) {
+    static const json kNone = json::object();
+    if (config_.contains(name) && config_[name].is_object()) return config_[name];
+    wrong(name, "missing");
+    return kNone;
+  }
+
+  /// The addresses of a role; empty if the cluster has none of it.
+  std::vector<transport::HostPort> addresses(const json& cluster, const char* role) {
+    const std::string field = fmt::format("cluster.{}", role);
+    std::vector<transport::HostPort> out;
+    for (const json& entry : entries(cluster, role, field)) {
+      if (!entry.is_string()) {
+        wrong(field, entry.dump() + " is no \"host:port\"");
+        out.emplace_back();
+        continue;
+      }
+      const auto address = address_of(entry.get<std::string>());
+      if (!address.ok())
+        wrong(field, address.status().message());
+      else if (address->port == 0)
+        wrong(field, entry.dump() + " has no port");
+      out.push_back(address.ok() ? *address : transport::HostPort{});
+    }
+    return out;
+  }
+
+  /// A number, also as text, below `count`.
+  int index(const json& task, const std::string& type, std::size_t count) {
+    const json value = task.contains("index") ? task["index"] : json();
+    std::optional<std::int64_t> index;
+    if (value.is_number_integer()) index = value.get<std::int64_t>();
+    if (value.is_string()) {
+      const auto text = value.get<std::string>();
+      std::int64_t number = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+      if (error == std::errc{} && end == text.data() + text.size()) index = number;
+    }
+    if (!index) {
+      wrong("task.index", value.is_null() ? "missing; give a number from 0"
+                                          : value.dump() + " is no number from 0");
+    } else if (*index < 0 || *index >= static_cast<std::int64_t>(count)) {
+      wrong("task.index", fmt::format("{}, but cluster.{} has {} entries", *index, type, count));
+    } else {
+      return static_cast<int>(*index);
+    }
+    return 0;
+  }
+
+ private:
+  /// A list, or an object with all numbers from 0 as its keys.
+  std::vector<json> entries(const json& cluster, const char* role, const std::string& field) {
+    if (!cluster.contains(role)) return {};
+    const json& list = cluster[role];
+    std::vector<json> out;
+    if (list.is_array()) return list.get<std::vector<json>>();
+    for (std::size_t i = 0; list.is_object() && i < list.size(); ++i) {
+      const std::string key = std::to_string(i);
+      if (list.contains(key)) out.push_back(list[key]);
+    }
+    if (!list.is_object() || out.size() != list.size()) wrong(field, "give a list of addresses");
+    return out;
+  }
+
+  static Result<transport::HostPort> address_of(std::string text) {
+    constexpr std::string_view kScheme = "grpc://";
+    if (text.starts_with(kScheme)) text.erase(0, kScheme.size());
+    if (text.find("://") != std::string::npos)
+      return invalid_argument(fmt::format("'{}': write host:port", text));
+    STORMO_ASSIGN_OR_RETURN(transport::HostPort address, transport::parse_host_port(text));
+    std::ranges::transform(address.host, address.host.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return address;
+  }
+
+  const json& config_;
+  std::vector<std::string> wrong_;
+};
+
+/// Names of the first worker; the second one is of TensorFlow 1.
+constexpr const char* kChiefs[] = {"chief", "master"};
+
+void check_roles(const json& cluster, Reading& in) {
+  constexpr std::string_view kRoles[] = {"chief", "master", "worker", "ps", "evaluator"};
+  for (const auto& [role, list] : cluster.items()) {
+    if (std::ranges::find(kRoles, role) == std::end(kRoles))
+      in.wrong("cluster." + role, "there are chief, worker, ps and evaluator");
+  }
 }
 
-/// The addresses of a role; empty if the cluster has none of it.
-Result<std::vector<transport::HostPort>> addresses_of(const json& cluster, const char* role) {
-  const std::string field = fmt::format("cluster.{}", role);
-  std::vector<transport::HostPort> out;
-  if (!cluster.contains(role)) return out;
-  const json& list = cluster[role];
-  if (!list.is_array()) return wrong(field, "give a list of addresses");
-  for (const json& entry : list) {
-    if (!entry.is_string()) return wrong(field, entry.dump() + " is no \"host:port\"");
-    const auto address = transport::parse_host_port(entry.get<std::string>());
-    if (!address.ok()) return wrong(field, address.status().message());
-    if (address->port == 0) return wrong(field, entry.dump() + " has no port");
-    out.push_back(*address);
+/// Two servers cannot listen at one address.
+void check_twice(std::vector<transport::HostPort> servers, Reading& in) {
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    if (std::find(servers.begin(), servers.begin() + static_cast<std::ptrdiff_t>(i), servers[i]) !=
+        servers.begin() + static_cast<std::ptrdiff_t>(i))
+      in.wrong("cluster.ps", transport::to_string(servers[i]) + " is there twice");
   }
-  return out;
 }
 
-Result<Role> role_of(const json& task) {
-  if (!task.contains("type") || !task["type"].is_string()) {
-    return wrong("task.type", "missing; give chief, worker, ps or evaluator");
-  }
-  const auto type = task["type"].get<std::string>();
-  if (type == "chief" || type == "worker") return Role::kWorker;
+std::optional<Role> role_of(const std::string& type, Reading& in) {
+  if (type == "chief" || type == "worker" || type == "master") return Role::kWorker;
   if (type == "ps") return Role::kServer;
   if (type == "evaluator") return Role::kEvaluator;
-  return wrong("task.type", fmt::format("'{}' is none of chief, worker, ps, evaluator", type));
-}
-
-Result<int> index_of(const json& task, std::size_t count) {
-  if (!task.contains("index") || !task["index"].is_number_integer()) {
-    return wrong("task.index", "missing; give a number from 0");
-  }
-  const auto index = task["index"].get<std::int64_t>();
-  if (index >= 0 && index < static_cast<std::int64_t>(count)) return static_cast<int>(index);
-  return wrong("task.index", fmt::format("{}, but cluster.{} has {} entries", index,
-                                         task["type"].get<std::string>(), count));
+  in.wrong("task.type", type.empty()
+                            ? "missing; give chief, worker, ps or evaluator"
+                            : fmt::format("'{}' is none of chief, worker, ps, evaluator", type));
+  return std::nullopt;
 }
 
 }  // namespace
 
+std::optional<Result<ClusterTask>> task_of_environment(const EnvironmentReader& read) {
+  const std::string text = read("TF_CONFIG").value_or("");
+  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const bool says_nothing = config.is_object() && config.empty();
+  if (says_nothing || text.find_first_not_of(" \t\r\n") == std::string::npos) return std::nullopt;
+  return parse_tf_config(text);
+}
+
 Result<ClusterTask> parse_tf_config(std::string_view text) {
   const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return invalid_argument("TF_CONFIG is no JSON object");
-  for (const char* part : {"cluster", "task"}) {
-    if (!config.contains(part) || !config[part].is_object()) return wrong(part, "missing");
-  }
-  const json &cluster = config["cluster"], &task = config["task"];
-  STORMO_ASSIGN_OR_RETURN(const auto chiefs, addresses_of(cluster, "chief"));
-  STORMO_ASSIGN_OR_RETURN(const auto workers, addresses_of(cluster, "worker"));
+  Reading in(config);
+  const json &cluster = in.part("cluster"), &task = in.part("task");
+  STORMO_RETURN_IF_ERROR(in.status());
+  check_roles(cluster, in);
+  std::vector<transport::HostPort> chiefs;
+  for (const char* name : kChiefs)
+    std::ranges::move(in.addresses(cluster, name), std::back_inserter(chiefs));
+  const auto workers = in.addresses(cluster, "worker");
   ClusterTask out;
-  STORMO_ASSIGN_OR_RETURN(out.servers, addresses_of(cluster, "ps"));
-  if (chiefs.size() > 1) return wrong("cluster.chief", "there is at most one");
+  out.servers = in.addresses(cluster, "ps");
+  check_twice(out.servers, in);
+  if (chiefs.size() > 1) in.wrong("cluster.chief", "there is at most one");
   out.workers = static_cast<int>(chiefs.size() + workers.size());
   std::set<std::string> hosts;
-  for (const auto* list : {&chiefs, &workers, &std::as_const(out.servers)}) {
+  for (const auto* list : {&std::as_const(chiefs), &workers, &std::as_const(out.servers)}) {
     for (const transport::HostPort& address : *list) hosts.insert(address.host);
   }
   out.hosts = static_cast<int>(hosts.size());
-  if (out.workers == 0) return wrong("cluster.worker", "no worker, and no chief");
-  if (out.servers.empty()) return wrong("cluster.ps", "no server; give at least one address");
-  STORMO_ASSIGN_OR_RETURN(out.role, role_of(task));
-  if (out.role == Role::kEvaluator) return out;
-  const bool chief = task["type"] == "chief";
-  const std::size_t count =
-      out.role == Role::kServer ? out.servers.size() : (chief ? chiefs : workers).size();
-  STORMO_ASSIGN_OR_RETURN(out.index, index_of(task, count));
+  if (out.workers == 0) in.wrong("cluster.worker", "no worker, and no chief");
+  const bool has_type = task.contains("type") && task["type"].is_string();
+  const std::string type = has_type ? task["type"].get<std::string>() : "";
+  const auto role = role_of(type, in);
+  const bool chief = std::ranges::find(kChiefs, type) != std::end(kChiefs);
+  const auto& list = role == Role::kServer ? out.servers : chief ? chiefs : workers;
+  if (role == Role::kEvaluator && out.servers.empty())
+    in.wrong("cluster.ps", "no server, which an evaluator needs: it ends with them");
+  out.worker_addresses = chiefs;
+  out.worker_addresses.insert(out.worker_addresses.end(), workers.begin(), workers.end());
+  out.cluster = cluster.dump();
+  if (role && role != Role::kEvaluator && list.empty())
+    in.wrong("task.type", fmt::format("'{0}', but cluster.{0} has no entries", type));
+  else if (role && role != Role::kEvaluator)
+    out.index = in.index(task, type, list.size());
+  STORMO_RETURN_IF_ERROR(in.status());
+  out.role = *role;
   if (out.role != Role::kWorker) return out;
-  const std::string& host = (chief ? chiefs : workers)[static_cast<std::size_t>(out.index)].host;
+  const std::string& host = list[static_cast<std::size_t>(out.index)].host;
   const auto is_here = [&host](const transport::HostPort& a) { return a.host == host; };
   out.workers_here = static_cast<int>(std::ranges::count_if(chiefs, is_here) +
                                       std::ranges::count_if(workers, is_here));

@@ -38,6 +38,20 @@ class TfConfigTest(TrainTest):
         self.assertEqual(evaluated[-1]["step"], 24)
         self.assertAlmostEqual(evaluated[-1]["accuracy"], end["test_accuracy"], places=6)
 
+    def test_workers_without_servers_are_mirrored(self):
+        cluster = {"chief": [f"127.0.0.1:{free_port()}"], "worker": [f"127.0.0.1:{free_port()}"]}
+        ends = []
+        for config in ([{"cluster": cluster, "task": {"type": kind, "index": "0"}} for kind in ("worker", "chief")],
+                       [None]):
+            tasks = [self.start("mlp.toml", "strategy.kind=multi_worker_mirrored", "checkpoint.directory=", "--json",
+                                *([] if c else ["-n", "2"]), environment={"TF_CONFIG": json.dumps(c)} if c else {})
+                     for c in config]
+            outputs = [task.communicate(timeout=DEADLINE_S) for task in tasks]
+            self.assertEqual([task.returncode for task in tasks], [0] * len(tasks), outputs)
+            ends.append(json.loads(outputs[-1][0].splitlines()[-1]))
+            self.assertEqual(ends[-1]["ranks"], 2)
+        self.assertEqual(ends[0]["weights_hash"], ends[1]["weights_hash"])
+
     def test_tf_config_processes_say_whom_they_wait_for(self):
         cluster = {"worker": [f"127.0.0.1:{free_port()}"] * 2, "ps": [f"127.0.0.1:{free_port()}"]}
         elsewhere = {**cluster, "ps": [f"127.0.0.1:{free_port()}"]}

@@ -42,6 +42,36 @@ class TwoProgramsTest(TrainTest):
         process.communicate(timeout=DEADLINE_S)
         self.assertEqual(process.returncode, 143)
 
+    def test_what_n_says_comes_before_what_the_environment_says(self):
+        def slurm(tasks):
+            return {"SLURM_JOB_ID": "9", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": tasks,
+                    "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"}
+
+        def torchrun(ranks):
+            return {"RANK": "0", "WORLD_SIZE": ranks, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": ranks,
+                    "MASTER_ADDR": "localhost", "MASTER_PORT": "23456"}
+
+        cluster = {"TF_CONFIG": json.dumps({"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}})}
+        arguments = ("train", "mlp.toml", "steps=2", "checkpoint.directory=", "--json")
+        for variables in (slurm("1"), torchrun("1"), cluster):
+            for words, ranks in ((("-n", "2"), 2), (("-H", "localhost:2"), 2), (("-n", "1"), 1), ((), 1)):
+                out, err = self.start_program(*arguments, *words, environment=variables).communicate(timeout=DEADLINE_S)
+                self.assertEqual(json.loads(out.splitlines()[-1])["ranks"], ranks, err)
+        for variables in (slurm("4"), torchrun("4")):
+            for words in (("-n", "2"), ("-n", "1"), ("-H", "localhost:2,127.0.0.1:2")):
+                process = self.start_program(*arguments, *words, environment=variables)
+                _, err = process.communicate(timeout=DEADLINE_S)
+                self.assertEqual(process.returncode, 2, err)
+                for name in (" ".join(words), "rank 0 of 4", ", ".join(["SLURM_STEP_ID", "SLURM_PROCID"] if "SLURM_PROCID" in variables else ["RANK", "WORLD_SIZE"])):
+                    self.assertIn(name, err)
+
+    def test_a_dry_run_in_a_job_trains_nothing(self):
+        torchrun = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "23456"}
+        for rank in ("0", "1"):
+            done = self.start_program("train", "mlp.toml", "--dry-run", environment={**torchrun, "RANK": rank, "LOCAL_RANK": rank})
+            out, err = done.communicate(timeout=DEADLINE_S)
+            self.assertEqual((done.returncode, "# step plan of 2 ranks" in out), (0, rank == "0"), err)
+
     def test_a_closed_output_does_not_become_a_file_of_the_launcher(self):
         for closed in (1, 2):
             process = subprocess.run([STORMO, "train", "mlp.toml", "-n", "2", "steps=2", "checkpoint.directory="],

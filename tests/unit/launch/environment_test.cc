@@ -292,6 +292,54 @@ TEST(ReadEnvironment, Mpich) {
   EXPECT_EQ(read({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})->source, "none") << "srun sets these, too";
 }
 
+Variables tf_config(const std::string& cluster, const std::string& type, int index) {
+  return {{"TF_CONFIG", R"({"cluster": {)" + cluster + R"(}, "task": {"type": ")" + type +
+                            R"(", "index": )" + std::to_string(index) + "}}"}};
+}
+
+TEST(ReadEnvironment, WorkersOfTfConfigFormAGroup) {
+  const std::string cluster = R"("chief": ["a:1"], "worker": ["a:2", "a:3"])";
+  const auto chief = read(tf_config(cluster, "chief", 0));
+  const auto last = read(tf_config(cluster, "worker", 1));
+  ASSERT_TRUE(chief.ok() && last.ok()) << chief.status().message() << last.status().message();
+  EXPECT_EQ(chief->source, "tf_config");
+  EXPECT_EQ(chief->rank, 0);
+  EXPECT_TRUE(chief->serve_store);
+  EXPECT_EQ(last->rank, 2);
+  EXPECT_EQ(last->local_rank, 2);
+  EXPECT_EQ(last->local_size, 3);
+  EXPECT_EQ(last->size, 3);
+  EXPECT_FALSE(last->serve_store);
+  EXPECT_EQ(chief->host_rendezvous_name, last->host_rendezvous_name);
+  EXPECT_NE(chief->host_rendezvous_name,
+            read(tf_config(R"("chief": ["a:1"], "worker": ["a:2", "a:4"])", "chief", 0))
+                ->host_rendezvous_name);
+}
+
+TEST(ReadEnvironment, WorkersOfTfConfigAreNumberedHostAfterHost) {
+  Variables variables = tf_config(R"("worker": ["a:1", "b:1", "a:2", "b:2"])", "worker", 2);
+  EXPECT_THAT(read(variables).status().message(), HasSubstr("STORMO_SECRET_FILE"));
+  variables["STORMO_RENDEZVOUS"] = "file:/shared/x";
+  const auto third = read(variables);
+  ASSERT_TRUE(third.ok()) << third.status().message();
+  EXPECT_EQ(third->rank, 1);
+  EXPECT_EQ(third->local_rank, 1);
+  EXPECT_EQ(third->cross_rank, 0);
+  EXPECT_EQ(third->cross_size, 2);
+  EXPECT_EQ(third->host, "a");
+}
+
+TEST(ReadEnvironment, TfConfigAlone) {
+  EXPECT_EQ(read(tf_config(R"("chief": ["a:1"])", "chief", 0))->size, 1);
+  EXPECT_EQ(read(tf_config(R"("chief": ["a:1"], "ps": ["b:2"])", "chief", 0))->source, "none")
+      << "its processes form no group";
+  EXPECT_EQ(read({{"TF_CONFIG", "{}"}})->source, "none");
+  EXPECT_THAT(read(tf_config(R"("worker": ["a:1", "a:2"])", "worker", 2)).status().message(),
+              HasSubstr("task.index"));
+  EXPECT_EQ(read(with(tf_config(R"("worker": ["a:1", "a:2"])", "worker", 1), kStormo))->source,
+            "stormo");
+}
+
 TEST(ReadEnvironment, TheInnerLauncherWins) {
   EXPECT_EQ(read(with(with(kTorchrun, kSlurm), kStormo))->source, "stormo");
   EXPECT_EQ(read(with(kTorchrun, kSlurm))->source, "torchrun");
@@ -324,8 +372,9 @@ TEST(ParsePortRange, Grammar) {
 }
 
 TEST(PlacesARank, KnowsLaunchersAndLeavesTheRestAlone) {
-  for (const char* name : {"RANK", "MASTER_PORT", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
-                           "PMI_RANK", "PMIX_RANK", "STORMO_SECRET_FD", "TORCHELASTIC_RUN_ID"})
+  for (const char* name :
+       {"RANK", "MASTER_PORT", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+        "STORMO_SECRET_FD", "TORCHELASTIC_RUN_ID", "TF_CONFIG"})
     EXPECT_TRUE(places_a_rank(name)) << name;
   for (const char* name : {"PATH", "HOME", "STORMO_TORCH", "OMP_NUM_THREADS", "RANKING", ""})
     EXPECT_FALSE(places_a_rank(name)) << name;

@@ -53,6 +53,48 @@ TEST(TfConfig, CountsTheWorkersOfAHost) {
   EXPECT_EQ(workers_here(R"("type": "worker", "index": 1)"), 2);
 }
 
+TEST(TfConfig, TakesOtherWaysToWriteTheSame) {
+  const auto usual = parse_tf_config(config(kCluster, R"("type": "worker", "index": 1)"));
+  for (const std::string& text :
+       {config(kCluster, R"("type": "worker", "index": "1")"),
+        config(R"("master": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4", "[fd00::1]:5"])",
+               R"("type": "worker", "index": 1)"),
+        config(R"("chief": ["grpc://a:1"], "worker": ["grpc://b:2", "c:3"],
+                  "ps": ["grpc://d:4", "grpc://[fd00::1]:5"])",
+               R"("type": "worker", "index": 1)"),
+        config(R"("chief": {"0": "a:1"}, "worker": {"1": "C:3", "0": "b:2"},
+                  "ps": ["D:4", "[fd00::1]:5"], "evaluator": ["e:1"])",
+               R"("type": "worker", "index": 1)")}) {
+    const auto task = parse_tf_config(text);
+    ASSERT_TRUE(task.ok()) << text << task.status().message();
+    EXPECT_EQ(task->index, usual->index) << text;
+    EXPECT_EQ(task->workers, usual->workers) << text;
+    EXPECT_EQ(task->servers, usual->servers) << text;
+  }
+  EXPECT_EQ(parse_tf_config(
+                config(R"("master": ["a:1"], "ps": ["d:4"])", R"("type": "master", "index": 0)"))
+                ->index,
+            0);
+}
+
+TEST(TfConfig, MaySayNothing) {
+  for (const char* nothing : {"", " \n", "{}", " {} "})
+    EXPECT_FALSE(task_of_environment([&](auto) { return std::string(nothing); })) << nothing;
+  EXPECT_FALSE(task_of_environment([](auto) { return std::nullopt; }));
+  for (const char* something : {"{", "[]", R"({"cluster": {}})"})
+    EXPECT_FALSE(task_of_environment([&](auto) { return std::string(something); })->ok());
+}
+
+TEST(TfConfig, ListsEverythingThatIsWrong) {
+  const Status status =
+      parse_tf_config(config(R"("worker": ["b", 7], "ps": ["d:4", "d:4"], "x": [])",
+                             R"("type": "worker", "index": 2)"))
+          .status();
+  for (const char* part : {"\"b\" has no port", "7 is no", "d:4 is there twice",
+                           "cluster.x:", "cluster.worker has 2 entries"})
+    EXPECT_THAT(status.message(), HasSubstr(part));
+}
+
 TEST(TfConfig, NamesTheFieldThatIsWrong) {
   const std::string worker = R"("type": "worker", "index": 0)";
   const std::pair<std::string, std::string> cases[] = {
@@ -61,12 +103,24 @@ TEST(TfConfig, NamesTheFieldThatIsWrong) {
       {R"({"task": {}})", "cluster: missing"},
       {R"({"cluster": {}, "task": 3})", "task: missing"},
       {config(kCluster, R"("index": 0)"), "task.type: missing"},
-      {config(kCluster, R"("type": "master", "index": 0)"), "task.type: 'master' is none of"},
+      {config(kCluster, R"("type": "boss", "index": 0)"), "task.type: 'boss' is none of"},
+      {config(kCluster, R"("type": "master", "index": 1)"), "cluster.master has 1 entries"},
       {config(kCluster, R"("type": "worker")"), "task.index: missing"},
       {config(kCluster, R"("type": "worker", "index": 2)"), "cluster.worker has 2 entries"},
       {config(kCluster, R"("type": "worker", "index": -1)"), "task.index: -1"},
-      {config(kCluster, R"("type": "worker", "index": "0")"), "task.index: missing"},
-      {config(R"("worker": ["b:2"])", worker), "cluster.ps: no server"},
+      {config(kCluster, R"("type": "worker", "index": "0x")"), "task.index: \"0x\" is no number"},
+      {config(kCluster, R"("type": "worker", "index": 0.5)"), "task.index: 0.5 is no number"},
+      {config(kCluster + R"(, "tpu": ["x:1"])", worker), "cluster.tpu: there are"},
+      {config(R"("worker": ["b:2"], "ps": ["d:4", "http://d:5"])", worker), "'http://d:5': write"},
+      {config(R"("worker": ["b:2"], "ps": ["d:4", "e:4", "grpc://D:4"])", worker),
+       "cluster.ps: d:4 is there twice"},
+      {config(R"("worker": {"0": "b:2", "2": "c:3"}, "ps": ["d:4"])", worker),
+       "cluster.worker: give a list"},
+      {config(R"("chief": ["a:1"], "master": ["b:1"], "ps": ["d:4"])", worker),
+       "cluster.chief: there is"},
+      {config(R"("worker": ["b:2"])", R"("type": "evaluator")"), "cluster.ps: no server"},
+      {config(R"("worker": ["b:2"])", R"("type": "ps", "index": 0)"),
+       "task.type: 'ps', but cluster.ps has no"},
       {config(R"("ps": ["b:2"])", worker), "cluster.worker: no worker"},
       {config(R"("worker": "b:2", "ps": ["d:4"])", worker), "cluster.worker: give a list"},
       {config(R"("worker": [7], "ps": ["d:4"])", worker), "cluster.worker: 7 is no"},
