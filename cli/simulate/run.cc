@@ -19,6 +19,7 @@
 #include <stormo/base/printable.h>
 #include <stormo/comm/communicator.h>
 #include <stormo/data/sampler.h>
+#include <stormo/launch/environment.h>
 #include <stormo/server/record_times.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/prepare/recipe_task.h>
@@ -265,7 +266,10 @@ Result<server::RecordedTimes> times_in(const std::string& directory) {
 
 Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
                 const SimulateOptions& options) {
-  if (recipe.threads > 0) at::set_num_threads(static_cast<int>(recipe.threads));
+  STORMO_ASSIGN_OR_RETURN(const int given, launch::threads_per_rank(launch::process_environment(),
+                                                                    train::CpuShare::kMaxCpus));
+  const std::int64_t threads = recipe.threads > 0 ? recipe.threads : given;
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
   STORMO_ASSIGN_OR_RETURN(train::RecipeData data, train::load_data(recipe));
   for (const std::string& warning : data.warnings)
     fmt::print(stderr, "warning: {}\n", printable(warning));

@@ -144,9 +144,7 @@ void share_cores(const TrainRun& run, int workers_here) {
       launch::threads_per_rank(launch::process_environment(), train::CpuShare::kMaxCpus);
   std::int64_t threads = run.recipe.threads > 0 ? run.recipe.threads : asked.ok() ? *asked : 0;
   if (threads == 0) {
-    const char* given = std::getenv("OMP_NUM_THREADS");
-    threads = given != nullptr ? std::atoi(given) : 0;
-    if (threads <= 0) threads = std::max(1, cores / workers_here);
+    threads = std::max(1, cores / workers_here);
     ::setenv("STORMO_THREADS", std::to_string(threads).c_str(), /*overwrite=*/0);
   }
   if (workers_here * threads <= cores) return;

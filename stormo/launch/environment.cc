@@ -406,9 +406,22 @@ std::vector<int> expand_tasks_per_node(std::string_view text) {
   return out;
 }
 
+namespace {
+
+/// OMP_NUM_THREADS: "4", or "4,2", where the first number counts; 0: it says nothing. That of
+/// torchrun, 1 unless the user has set it, is not what the user has said.
+int openmp_threads(const EnvironmentReader& read, int most) {
+  const std::string text = read("OMP_NUM_THREADS").value_or("");
+  if (text == "1" && read("TORCHELASTIC_RUN_ID")) return 0;
+  const auto threads = to_int(std::string_view(text).substr(0, text.find(',')));
+  return threads && *threads >= 1 ? std::min(*threads, most) : 0;
+}
+
+}  // namespace
+
 Result<int> threads_per_rank(const EnvironmentReader& read, int most) {
   const std::string text = read("STORMO_THREADS").value_or("");
-  if (text.empty()) return 0;
+  if (text.empty()) return openmp_threads(read, most);
   const auto threads = to_int(text);
   if (threads && *threads >= 1 && *threads <= most) return *threads;
   return invalid_argument(

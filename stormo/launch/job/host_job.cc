@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 #include <nlohmann/json.hpp>
 
 #include <stormo/base/version.h>
@@ -151,7 +152,14 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   if (!job.interface.empty()) set("STORMO_INTERFACE", job.interface);
   if (job.ports.first != 0)
     set("STORMO_PORTS", fmt::format("{}-{}", job.ports.first, job.ports.last));
-  const int threads = threads_per_rank(cpus, job.local_size);
+  // what the user has said of one counts for the other, and is checked by the rank
+  const auto given = threads_per_rank(
+      [&out](std::string_view name) -> std::optional<std::string> {
+        const std::string_view value = value_of(out, name);
+        return value.empty() ? std::nullopt : std::optional(std::string(value));
+      },
+      INT_MAX);
+  const int threads = given.ok() && *given > 0 ? *given : threads_per_rank(cpus, job.local_size);
   set_if_absent("STORMO_THREADS", threads);
   set_if_absent("OMP_NUM_THREADS", threads);
   return out;

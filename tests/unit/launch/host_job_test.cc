@@ -110,6 +110,17 @@ TEST(RankEnvironment, KeepsTheUsersThreads) {
   EXPECT_EQ(value_of(list, "STORMO_THREADS"), "5");
 }
 
+TEST(RankEnvironment, OneNumberOfThreadsCountsForBoth) {
+  const Cpus cpus{{{0}, {1}, {2}, {3}}, {{0, 1, 2, 3}}, 0, 4};
+  for (const char* given : {"OMP_NUM_THREADS=3", "STORMO_THREADS=3"}) {
+    HostJob job = example();
+    job.environment = {given};
+    const auto list = rank_environment(job, 0, cpus, -1);
+    EXPECT_EQ(value_of(list, "STORMO_THREADS"), "3") << given;
+    EXPECT_EQ(value_of(list, "OMP_NUM_THREADS"), "3") << given;
+  }
+}
+
 TEST(RankEnvironment, NeverHoldsTheSecret) {
   const HostJob job = example();
   for (const std::string& e : rank_environment(job, 0, Cpus{{{0}}, {{0}}, 0, 1}, 9))
