@@ -15,6 +15,7 @@
 #include <cli/own_program.h>
 #include <stormo/launch/environment.h>
 #include <stormo/launch/job/local_ranks.h>
+#include <stormo/launch/openmp_waits.h>
 #include <stormo/launch/process/spawn.h>
 
 namespace stormo::cli {
@@ -47,6 +48,7 @@ Status become_train_program() {
   std::vector<char*> words = {program.data()};
   for (std::string& word : arguments) words.push_back(word.data());
   words.push_back(nullptr);
+  launch::set_openmp_waits();
   std::fflush(nullptr);
   ::execv(program.c_str(), words.data());
   return errno_error("execute " + program);
@@ -62,6 +64,7 @@ std::shared_ptr<launch::ForkServer> load_train_program(const std::vector<std::st
   const auto file = find_train_program();
   const pid_t group = ::getpgrp();  // 0: that of a process of another namespace, not to be entered
   if (!file.ok() || group == 0) return nullptr;
+  launch::set_openmp_waits();
   launch::HostJob job;
   job.forks = true;
   job.local_size = ranks;
@@ -77,6 +80,7 @@ Result<Answer> ask_train_program(std::vector<std::string> arguments, launch::For
   STORMO_ASSIGN_OR_RETURN(child.file, find_train_program());
   child.argv = std::move(arguments);
   child.argv.insert(child.argv.begin(), child.file);
+  launch::set_openmp_waits();
   child.environment = launch::own_environment();
   STORMO_ASSIGN_OR_RETURN(launch::Pipe out, launch::make_pipe());
   child.output = out.write.get();

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <stormo/launch/environment.h>
 #include <stormo/tensor/allocator.h>
 #include <stormo/train/failure.h>
+#include <stormo/train/world/busy_watch.h>
 #include <stormo/train/world/thread_share.h>
 
 namespace stormo {
@@ -21,6 +23,8 @@ namespace {
 // std::terminate knows nothing but the process: the handler finds its group here.
 std::atomic<comm::Communicator*> g_group{nullptr};
 std::terminate_handler g_previous_handler = nullptr;
+// There is one World at a time.
+std::unique_ptr<train::BusyWatch> g_busy_watch;
 
 [[noreturn]] void fail_group_and_terminate() {
   comm::Communicator* group = g_group.exchange(nullptr);
@@ -49,6 +53,13 @@ Result<int> set_threads(comm::Communicator& world) {
                  world.local_size(), share.threads, static_cast<int>(mine.usable_cores));
   }
   at::set_num_threads(share.threads);
+  if (!share.oversubscribed) {
+    g_busy_watch = std::make_unique<train::BusyWatch>(
+        share.threads,
+        [speaks = world.local_rank() == 0, rank = world.rank()](const std::string& line) {
+          if (speaks) std::fprintf(stderr, "stormo: rank %d: %s\n", rank, line.c_str());
+        });
+  }
   return share.threads;
 }
 
@@ -62,6 +73,7 @@ World::World(World&& other) noexcept = default;
 World::~World() {
   if (communicator_ == nullptr) return;  // moved from
   g_group = nullptr;
+  g_busy_watch.reset();
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     communicator_->fail(Status(Code::kException,
                                "rank " + std::to_string(rank()) + " left the job by an exception"));

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 
+#include <stormo/launch/openmp_waits.h>
 #include <stormo/launch/secret_file.h>
 
 namespace stormo::launch {
@@ -348,13 +350,56 @@ TEST(ReadEnvironment, TheInnerLauncherWins) {
 
 TEST(ThreadsPerRank, ANumberWithinItsBoundsOrNothing) {
   const auto threads = [](std::string value) {
-    return threads_per_rank([&](std::string_view) { return std::optional(value); }, 8);
+    return threads_per_rank(
+        [&](std::string_view name) {
+          return name == "STORMO_THREADS" ? std::optional(value) : std::nullopt;
+        },
+        8);
   };
   EXPECT_EQ(*threads_per_rank([](std::string_view) { return std::nullopt; }, 8), 0);
   EXPECT_EQ(*threads(""), 0);
   EXPECT_EQ(*threads("1"), 1);
   EXPECT_EQ(*threads("8"), 8);
   for (const char* bad : {"0", "9", "-1", "x", "2 "}) EXPECT_FALSE(threads(bad).ok()) << bad;
+}
+
+TEST(ThreadsPerRank, WhatIsSaidOfOpenMpCountsToo) {
+  const auto threads = [](std::map<std::string, std::string, std::less<>> variables) {
+    return *threads_per_rank(
+        [&](std::string_view name) {
+          const auto found = variables.find(name);
+          return found == variables.end() ? std::nullopt : std::optional(found->second);
+        },
+        8);
+  };
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "3"}}), 3);
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "3,2"}}), 3);
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "99"}}), 8);
+  for (const char* nothing : {"", "0", "x", ","})
+    EXPECT_EQ(threads({{"OMP_NUM_THREADS", nothing}}), 0);
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "3"}, {"STORMO_THREADS", "2"}}), 2);
+  // torchrun's 1 is nobody's wish
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "1"}, {"TORCHELASTIC_RUN_ID", "none"}}), 0);
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "3"}, {"TORCHELASTIC_RUN_ID", "none"}}), 3);
+}
+
+TEST(OpenMpWaits, WhatTheUserSaysStays) {
+  EXPECT_FALSE(openmp_waits_are_given({"OMP_NUM_THREADS=2"}));
+  for (const char* given : {"GOMP_SPINCOUNT=0", "OMP_WAIT_POLICY=passive", "KMP_BLOCKTIME=1"}) {
+    EXPECT_TRUE(openmp_waits_are_given({given})) << given;
+  }
+  const std::vector<std::string> before = own_environment();
+  ASSERT_FALSE(openmp_waits_are_given(before)) << "set in the environment of this test";
+  set_openmp_waits();
+  const std::vector<std::string> after = own_environment();
+  EXPECT_EQ(after.size(), before.size() + 3);
+  EXPECT_FALSE(openmp_waits_are_given(after));  // they are this program's own
+  for (const char* name : {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME"}) ::unsetenv(name);
+  ::setenv("OMP_WAIT_POLICY", "passive", 1);
+  set_openmp_waits();
+  EXPECT_EQ(std::getenv("GOMP_SPINCOUNT"), nullptr);
+  EXPECT_STREQ(std::getenv("OMP_WAIT_POLICY"), "passive");
+  ::unsetenv("OMP_WAIT_POLICY");
 }
 
 TEST(ExpandTasksPerNode, Grammar) {

@@ -1,0 +1,179 @@
+#include <stormo/train/world/busy_watch.h>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include <stormo/base/file.h>
+#include <stormo/launch/environment.h>
+#include <stormo/launch/openmp_waits.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr std::chrono::milliseconds kMoment{100};
+constexpr int kGoodMoments = 20;
+constexpr double kLeastSeconds = 0.02;  // in a moment; less says nothing
+constexpr double kBusyShare = 0.2;
+constexpr double kGoodShare = 0.05;
+
+/// More idle threads than this would be needed only where few of very many cores are used.
+constexpr long kMostSurplusThreads = 64;
+
+constexpr std::uint64_t kShortSlice = 200'000;  // nanoseconds
+constexpr std::uint64_t kUsualSlice = 0;        // what the kernel takes
+
+/// As in <linux/sched/types.h>, which <sched.h> contradicts.
+struct SchedulingAttributes {
+  std::uint32_t size = sizeof(SchedulingAttributes);
+  std::uint32_t policy = 0;
+  std::uint64_t flags = 0;
+  std::int32_t nice = 0;
+  std::uint32_t priority = 0;
+  std::uint64_t runtime = 0;
+  std::uint64_t deadline = 0;
+  std::uint64_t period = 0;
+};
+
+std::vector<pid_t> own_threads() {
+  std::vector<pid_t> out;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", gone)) {
+    const std::string name = entry.path().filename().string();
+    pid_t tid = 0;
+    std::from_chars(name.data(), name.data() + name.size(), tid);
+    out.push_back(tid);
+  }
+  return out;
+}
+
+/// Only of threads that are scheduled as usual; where it fails, all stays as it is.
+void set_slices(std::uint64_t nanoseconds) {
+  for (const pid_t tid : own_threads()) {
+    SchedulingAttributes attributes;
+    if (::syscall(SYS_sched_getattr, tid, &attributes, sizeof attributes, 0) != 0) continue;
+    if (attributes.policy != SCHED_OTHER) continue;
+    attributes.runtime = nanoseconds;
+    ::syscall(SYS_sched_setattr, tid, &attributes, 0);
+  }
+}
+
+}  // namespace
+
+ThreadTimes thread_times() {
+  ThreadTimes out;
+  for (const pid_t tid : own_threads()) {
+    std::istringstream in(first_line(fmt::format("/proc/self/task/{}/schedstat", tid)));
+    double ran = 0, waited = 0;  // nanoseconds
+    if (!(in >> ran >> waited)) continue;
+    out.ran += 1e-9 * ran;
+    out.waited += 1e-9 * waited;
+  }
+  return out;
+}
+
+bool BusyJudge::is_busy(const ThreadTimes& total) {
+  // times of threads that have ended are missing
+  const double ran = std::max(0.0, total.ran - last_.ran);
+  const double waited = std::max(0.0, total.waited - last_.waited);
+  last_ = total;
+  if (ran + waited < kLeastSeconds) return busy_;
+  share_ = waited / (ran + waited);
+  if (share_ > kBusyShare) busy_ = true;
+  good_moments_ = share_ < kGoodShare ? good_moments_ + 1 : 0;
+  if (good_moments_ >= kGoodMoments) busy_ = false;
+  return busy_;
+}
+
+/// Idle threads of OpenMP, so that there are more of them than cores: then libgomp lets all of them
+/// spin for a short time only. It has no call for that.
+class BusyWatch::SurplusThreads {
+ public:
+  explicit SurplusThreads(int threads) : number_(::sysconf(_SC_NPROCESSORS_ONLN) - threads + 2) {
+    number_ = std::max(number_, 2L);
+    parallel_ = reinterpret_cast<Parallel>(::dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    if (parallel_ == nullptr || number_ > kMostSurplusThreads) return;
+    owner_ = std::thread([this] {
+      parallel_([](void*) {}, nullptr, static_cast<unsigned>(number_), 0);
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return over_; });
+    });  // they end with it
+  }
+  ~SurplusThreads() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    if (owner_.joinable()) owner_.join();
+  }
+  SurplusThreads(const SurplusThreads&) = delete;
+  SurplusThreads& operator=(const SurplusThreads&) = delete;
+
+ private:
+  using Parallel = void (*)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+  Parallel parallel_ = nullptr;
+  long number_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread owner_;
+};
+
+BusyWatch::BusyWatch(int threads, std::function<void(const std::string&)> say)
+    : threads_(threads), say_(std::move(say)) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for other threads
+  watcher_ = std::thread([this] { watch(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+BusyWatch::~BusyWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  watcher_.join();
+}
+
+void BusyWatch::watch() {
+  BusyJudge judge(thread_times());  // what was before does not count
+  bool busy = false;
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kMoment, [this] { return over_; })) {
+    const bool now = judge.is_busy(thread_times());
+    if (now != std::exchange(busy, now)) change(now, judge.waiting_share());
+  }
+}
+
+void BusyWatch::change(bool busy, double waiting_share) {
+  const bool several = threads_ > 1 && !launch::openmp_waits_are_given(launch::own_environment());
+  if (!busy) surplus_.reset();
+  if (busy && several) surplus_ = std::make_unique<SurplusThreads>(threads_);
+  set_slices(busy ? kShortSlice : kUsualSlice);
+  if (!busy || std::exchange(said_, true)) return;
+  say_(fmt::format("the machine is busy: this rank waited for a core in {:.0f} % of its time{}",
+                   100 * waiting_share,
+                   several
+                       ? fmt::format("; until it is quiet its {} threads sleep sooner when they "
+                                     "wait for each other",
+                                     threads_)
+                       : std::string()));
+}
+
+}  // namespace stormo::train
