@@ -1,55 +1,16 @@
 #include <cli/bench/rounds.h>
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <sstream>
 
-#include <stormo/base/file.h>
+#include <stormo/launch/process/other_load.h>
 
 namespace stormo::cli {
 namespace {
 
 using bench::Measurement;
-
-/// Cores that processes other than this one's children keep busy.
-class OtherLoad {
- public:
-  OtherLoad() : busy_(busy()), own_(own()), begun_(std::chrono::steady_clock::now()) {}
-  double cores() const {
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begun_;
-    return std::max(0.0, (busy() - busy_ - (own() - own_)) / elapsed.count());
-  }
-
- private:
-  static double busy() {
-    std::istringstream in(first_line("/proc/stat"));
-    std::string name;
-    in >> name;
-    double ticks = 0;
-    double value = 0;
-    for (int field = 0; field < 8 && in >> value; ++field)
-      if (field != 3 && field != 4) ticks += value;  // idle, waiting for a disk
-    return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
-  }
-  static double own() {
-    std::array<struct rusage, 2> both{};
-    ::getrusage(RUSAGE_SELF, &both[0]);
-    ::getrusage(RUSAGE_CHILDREN, &both[1]);
-    double seconds = 0;
-    for (const struct rusage& u : both)
-      for (const timeval& t : {u.ru_utime, u.ru_stime})
-        seconds += static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-    return seconds;
-  }
-  double busy_;
-  double own_;
-  std::chrono::steady_clock::time_point begun_;
-};
 
 double median_of(const std::vector<Measurement>& rounds, double Measurement::*field) {
   std::vector<double> values;
@@ -87,7 +48,7 @@ Status each_round(const std::vector<Contender>& contenders, int rounds,
                   const std::function<Status(std::size_t, Result<ChildOutcome>)>& take,
                   const std::function<void(const std::string&)>& note) {
   for (int round = 0; round < rounds; ++round) {
-    const OtherLoad load;
+    const launch::OtherLoad load;
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       const std::size_t turn = round % 2 == 0 ? i : contenders.size() - 1 - i;
       const Contender& contender = contenders[turn];
