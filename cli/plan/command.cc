@@ -58,9 +58,9 @@ void add_choose_options(CLI::App& choose, PlanOptions& o) {
 /// What only the plans of training steps have.
 void add_step_flags(CLI::App& cost, CLI::App& simulate, PlanOptions& o) {
   for (CLI::App* c : {&cost, &simulate}) {
-    c->add_flag(
-        "--measured", o.measured,
-        "Of a recipe: train a few steps of one rank here, and take\ntheir times and memory");
+    c->add_flag("--measured", o.measured,
+                "Of a recipe: train a few steps here, with all ranks of a host\nat once, and take "
+                "their times and memory");
     c->add_option("--samples", o.samples,
                   "Samples in a micro-batch of one rank; default: as the recipe\nsays, else 32")
         ->check(CLI::Range(1, 1'000'000));
@@ -107,7 +107,7 @@ constexpr const char* kSearchExamples =
     "  stormo plan search recipes/gpt_shakespeare.toml -n 8 --hosts 2\n"
     "  stormo plan search recipes/gpt_shakespeare.toml -n 8 --memory 2GiB --write fastest.toml\n"
     "\n"
-    "Trains a few steps of one rank here for their times and memory. Then it simulates a step of\n"
+    "Trains a few steps here, with all ranks of a host at once. Then it simulates a step of\n"
     "every synchronous strategy: replicas, shards, pipelines, tensor parallelism, and products of\n"
     "them, with every schedule, numbers of micro-batches, and recomputation. Prints the fastest, "
     "and\n"

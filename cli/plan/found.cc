@@ -147,9 +147,10 @@ Status print_found(const PlanOptions& o, const Found& found, const train::Recipe
   print_refused(found);
   if (one_process) {
     const bool faster = one_process->seconds < found.fitting.front().seconds;
-    print_line(fmt::format("one process with {} threads here takes {}{}", one_process->threads,
-                           time_text(one_process->seconds),
-                           faster ? ": it is faster; use -n 1" : ""));
+    print_line(fmt::format(
+        "one process with {} thread{} here takes {}{}", one_process->threads,
+        one_process->threads == 1 ? "" : "s", time_text(one_process->seconds),
+        faster ? fmt::format(": it is faster; use -n 1 threads={}", one_process->threads) : ""));
   }
   return {};
 }

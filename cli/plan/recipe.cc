@@ -11,7 +11,10 @@
 #include <cli/plan/load.h>
 #include <cli/plan/recipe.h>
 #include <cli/plan/step.h>
+#include <stormo/launch/environment.h>
 #include <stormo/launch/process/available_memory.h>
+#include <stormo/launch/process/cpus.h>
+#include <stormo/launch/process/other_load.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
 #include <stormo/tensor/dtype.h>
@@ -23,6 +26,7 @@
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/store/host_shared_parameters.h>
+#include <stormo/train/world/thread_share.h>
 
 namespace stormo::cli {
 namespace {
@@ -122,9 +126,38 @@ Result<LoadedRecipe> load_recipe(const PlanOptions& o, int ranks, bool any_strat
   return out;
 }
 
-std::int64_t memory_to_measure_with() {
-  return static_cast<std::int64_t>(std::min<std::uint64_t>(launch::available_memory(), INT64_MAX)) /
-         2;
+Result<train::RanksOfHost> measured_host(const train::Recipe& recipe,
+                                         const std::vector<int>& ranks_per_host) {
+  const launch::Cpus cpus = launch::read_cpus();
+  const int ranks = *std::ranges::max_element(ranks_per_host);
+  STORMO_ASSIGN_OR_RETURN(int threads, launch::threads_per_rank(launch::process_environment(),
+                                                                train::CpuShare::kMaxCpus));
+  if (recipe.threads > 0) threads = static_cast<int>(recipe.threads);
+  if (threads == 0) threads = launch::threads_per_rank(cpus, ranks);
+  return train::RanksOfHost{.ranks = std::min(ranks, cpus.usable_cores()), .threads = threads};
+}
+
+Result<std::vector<train::StepMeasurement>> measure_here(const train::RanksOfHost& host,
+                                                         const train::Task& task,
+                                                         const data::Dataset& dataset,
+                                                         const std::vector<train::Wanted>& wanted) {
+  // the rest is for activations, and for what libraries take
+  const std::uint64_t half = launch::available_memory() / 2;
+  const launch::OtherLoad load;
+  STORMO_ASSIGN_OR_RETURN(
+      std::vector<train::StepMeasurement> out,
+      train::measure_together(host, task, dataset, wanted,
+                              static_cast<std::int64_t>(std::min<std::uint64_t>(half, INT64_MAX))));
+  constexpr double kBusy = 0.25;
+  if (const double cores = load.cores(); cores > kBusy) {
+    fmt::print(stderr,
+               "stormo: this machine was busy: other processes used {:.1f} of {} core(s) while "
+               "times were measured; {}\n",
+               cores, launch::read_cpus().usable_cores(),
+               host.threads == 1 ? "they are those of a quiet machine"
+                                 : "the shortest count, but may be too long");
+  }
+  return out;
 }
 
 Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>& ranks_per_host) {
@@ -146,12 +179,14 @@ Result<StepInput> load_recipe_step(const PlanOptions& o, const std::vector<int>&
   measure_moves(step, task, *data.train);
   if (!o.measured) return step;
   step.memory.process = static_cast<std::int64_t>(launch::own_memory());
-  STORMO_ASSIGN_OR_RETURN(train::StepMeasurement measured,
-                          measure_step(task, *data.train, recipe.train, step.samples,
-                                       has_backward_parts(step.plan), memory_to_measure_with()));
-  step.measured = std::move(measured.times);
-  step.memory.activations = std::move(measured.activations);
-  step.memory.outputs = std::move(measured.outputs);
+  STORMO_ASSIGN_OR_RETURN(const train::RanksOfHost host, measured_host(recipe, computing));
+  STORMO_ASSIGN_OR_RETURN(
+      std::vector<train::StepMeasurement> measured,
+      measure_here(host, task, *data.train,
+                   {{recipe.train, step.samples, has_backward_parts(step.plan)}}));
+  step.measured = std::move(measured[0].times);
+  step.memory.activations = std::move(measured[0].activations);
+  step.memory.outputs = std::move(measured[0].outputs);
   return step;
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <cli/plan/options.h>
+#include <stormo/train/estimate/measure_together.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/task.h>
@@ -31,9 +32,17 @@ Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
                                                       const train::TrainerOptions& options,
                                                       StepInput& step);
 
-/// Bytes that a model of which a step is measured may take with gradients and optimizer state: half
-/// of what is available. The rest is for activations, and for what libraries take.
-std::int64_t memory_to_measure_with();
+/// The ranks of the fullest host of a job, as far as this host has cores for them, and how many
+/// threads each of them would use: what is measured here.
+Result<train::RanksOfHost> measured_host(const train::Recipe& recipe,
+                                         const std::vector<int>& ranks_per_host);
+
+/// train::measure_together() with half of the available memory. Says on standard error where the
+/// host has more ranks than this one has cores, and where other processes were in the way.
+Result<std::vector<train::StepMeasurement>> measure_here(const train::RanksOfHost& host,
+                                                         const train::Task& task,
+                                                         const data::Dataset& dataset,
+                                                         const std::vector<train::Wanted>& wanted);
 
 /// Finds out what stages of a pipeline move, where the plan has some. Computes a forward.
 void measure_moves(StepInput& step, const train::Task& task, const data::Dataset& dataset);

@@ -1,12 +1,10 @@
 // `stormo plan search`: the fastest strategy of a recipe that fits.
 #include <cli/plan/search.h>
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -28,9 +26,9 @@
 #include <stormo/parallel/pipeline.h>
 #include <stormo/plan/project.h>
 #include <stormo/train/estimate/measure_step.h>
+#include <stormo/train/estimate/measure_together.h>
 #include <stormo/train/parameters/model_parameters.h>
 #include <stormo/train/prepare/recipe_task.h>
-#include <stormo/train/world/thread_share.h>
 
 namespace stormo::cli {
 namespace {
@@ -40,62 +38,6 @@ using parallel::Candidate;
 /// Of micro-batches, that are measured for each number of ranks that compute layers together; what
 /// is between them is taken to lie on a line.
 constexpr std::size_t kMeasuredSizes = 4;
-/// Each is measured so often, in turns, and the shortest times count: others may use the machine.
-constexpr int kRounds = 3;
-/// But no round begins after that.
-constexpr std::chrono::seconds kEnough{20};
-
-double between(double a, double b, double t) { return a + (b - a) * t; }
-
-std::vector<double> between(const std::vector<double>& a, const std::vector<double>& b, double t) {
-  std::vector<double> out;
-  for (std::size_t i = 0; i < a.size(); ++i) out.push_back(between(a[i], b[i], t));
-  return out;
-}
-
-std::vector<std::int64_t> between(const std::vector<std::int64_t>& a,
-                                  const std::vector<std::int64_t>& b, double t) {
-  std::vector<std::int64_t> out;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    out.push_back(static_cast<std::int64_t>(
-        between(static_cast<double>(a[i]), static_cast<double>(b[i]), t)));
-  }
-  return out;
-}
-
-train::StepMeasurement between(const train::StepMeasurement& a, const train::StepMeasurement& b,
-                               double t) {
-  return {.times = {.forward = between(a.times.forward, b.times.forward, t),
-                    .backward = between(a.times.backward, b.times.backward, t),
-                    .backward_input = between(a.times.backward_input, b.times.backward_input, t),
-                    .backward_weight = between(a.times.backward_weight, b.times.backward_weight, t),
-                    .load = between(a.times.load, b.times.load, t),
-                    .loss = between(a.times.loss, b.times.loss, t),
-                    .norm = between(a.times.norm, b.times.norm, t),
-                    .update = between(a.times.update, b.times.update, t)},
-          .activations = between(a.activations, b.activations, t),
-          .outputs = between(a.outputs, b.outputs, t)};
-}
-
-/// The shortest times of two measurements of the same. The parts of a backward, which only the
-/// first one has, stay the same shares of it.
-train::StepMeasurement shortest(train::StepMeasurement a, const train::StepMeasurement& b) {
-  const auto take = [](double& mine, double other) { mine = std::min(mine, other); };
-  analysis::ComputeTimes& times = a.times;
-  for (std::size_t i = 0; i < times.forward.size(); ++i) {
-    take(times.forward[i], b.times.forward[i]);
-    const double before = times.backward[i];
-    take(times.backward[i], b.times.backward[i]);
-    if (times.backward_input.empty() || before == 0) continue;
-    times.backward_input[i] *= times.backward[i] / before;
-    times.backward_weight[i] *= times.backward[i] / before;
-  }
-  take(times.load, b.times.load);
-  take(times.loss, b.times.loss);
-  take(times.norm, b.times.norm);
-  take(times.update, b.times.update);
-  return a;
-}
 
 /// Numbers of ranks that share layers, and positions, and whether the former share positions, too:
 /// what one of them computes depends on these.
@@ -109,19 +51,21 @@ RankShares rank_shares(const Candidate& c) {
 /// are taken to take the same time.
 class Measurements {
  public:
-  Measurements(const train::Recipe& recipe, const train::Task& task, const data::Dataset& data)
-      : recipe_(recipe), task_(task), data_(data), memory_(memory_to_measure_with()) {}
-
-  /// Trains some steps for each number of ranks and some of the sizes; with `in_parts`, also with
-  /// backwards in two parts.
-  Status measure(const std::map<RankShares, std::set<std::int64_t>>& sizes, bool in_parts) {
-    const auto begin = std::chrono::steady_clock::now();
-    for (int round = 0; round < kRounds; ++round) {
-      if (std::chrono::steady_clock::now() - begin > kEnough) break;
-      for (const auto& [ranks, all] : sizes) {
-        STORMO_RETURN_IF_ERROR(measure(ranks, all, in_parts && round == 0));
+  /// Of each number of ranks some of the sizes; with `in_parts`, also backwards in two parts.
+  Status measure(const train::RanksOfHost& host, const train::Recipe& recipe,
+                 const train::Task& task, const data::Dataset& data,
+                 const std::map<RankShares, std::set<std::int64_t>>& sizes, bool in_parts) {
+    std::vector<train::Wanted> wanted;
+    std::vector<RankShares> ranks;
+    for (const auto& [shares, all] : sizes) {
+      for (const std::int64_t size : some_of(all)) {
+        wanted.push_back({options_of(recipe, shares), size, in_parts});
+        ranks.push_back(shares);
       }
     }
+    STORMO_ASSIGN_OR_RETURN(const std::vector<train::StepMeasurement> all,
+                            measure_here(host, task, data, wanted));
+    for (std::size_t i = 0; i < all.size(); ++i) measured_[ranks[i]][wanted[i].samples] = all[i];
     return {};
   }
 
@@ -136,28 +80,24 @@ class Measurements {
   }
 
  private:
-  Status measure(const RankShares& ranks, const std::set<std::int64_t>& all, bool in_parts) {
+  static std::set<std::int64_t> some_of(const std::set<std::int64_t>& all) {
     const std::vector<std::int64_t> sorted(all.begin(), all.end());
     const std::size_t count = std::min(sorted.size(), kMeasuredSizes);
-    train::TrainerOptions options = recipe_.train;
+    std::set<std::int64_t> out;
+    for (std::size_t i = 0; i < count; ++i) {
+      out.insert(sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)]);
+    }
+    return out;
+  }
+  static train::TrainerOptions options_of(const train::Recipe& recipe, const RankShares& ranks) {
+    train::TrainerOptions options = recipe.train;
     train::Strategy& s = options.strategy;
     std::tie(s.tensor, s.context, s.sequence_parallel) = ranks;
     s.attention = plan::AttentionForm::kRing;
     s.spatial.clear();  // no candidate has a grid
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t size = sorted[count == 1 ? 0 : i * (sorted.size() - 1) / (count - 1)];
-      STORMO_ASSIGN_OR_RETURN(const train::StepMeasurement now,
-                              measure_step(task_, data_, options, size, in_parts, memory_));
-      const auto [known, is_new] = measured_[ranks].try_emplace(size, now);
-      if (!is_new) known->second = shortest(std::move(known->second), now);
-    }
-    return {};
+    return options;
   }
 
-  const train::Recipe& recipe_;
-  const train::Task& task_;
-  const data::Dataset& data_;
-  std::int64_t memory_;
   std::map<RankShares, std::map<std::int64_t, train::StepMeasurement>> measured_;
 };
 
@@ -235,7 +175,7 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
   Found found;
   const auto process = static_cast<std::int64_t>(launch::own_memory());
   std::vector<Outcome> ways = allowed(recipe, task, ranks_per_host, found);
-  Measurements measurements(recipe, task, data);
+  Measurements measurements;
   const auto measured = [&](const Outcome& w) {
     return measurements.at(rank_shares(w.candidate), std::min(w.step.samples, data.size()));
   };
@@ -246,7 +186,8 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
       in_parts = in_parts || has_backward_parts(w.step.plan);
       sizes[rank_shares(w.candidate)].insert(std::min(w.step.samples, data.size()));
     }
-    STORMO_RETURN_IF_ERROR(measurements.measure(sizes, in_parts));
+    STORMO_ASSIGN_OR_RETURN(const train::RanksOfHost host, measured_host(recipe, ranks_per_host));
+    STORMO_RETURN_IF_ERROR(measurements.measure(host, recipe, task, data, sizes, in_parts));
     add_measured_cuts(recipe, task, ranks_per_host, measured, ways);
   }
   std::map<std::int64_t, std::vector<std::int64_t>> moved;  // by samples
@@ -278,27 +219,24 @@ Result<Found> search(const PlanOptions& o, const train::Recipe& recipe, const tr
   return found;
 }
 
-int cores() { return static_cast<int>(train::current_cpu_share(0).usable_cores); }
-
-/// As a rank on the fullest host has them.
-void use_threads_of_a_rank(const train::Recipe& recipe, const std::vector<int>& ranks_per_host) {
-  const int share = std::max(1, cores() / *std::ranges::max_element(ranks_per_host));
-  at::set_num_threads(recipe.threads > 0 ? static_cast<int>(recipe.threads) : share);
-}
-
-/// One process with all cores of this host, on the whole batch.
+/// One process on the whole batch: with all cores of this host, or with one thread if that is
+/// faster, as it is for small models and on busy machines.
 Result<OneProcess> alone(const train::Recipe& recipe, const train::Task& task,
                          const data::Dataset& data) {
-  at::set_num_threads(cores());
-  const std::int64_t batch = std::min(recipe.train.global_batch, data.size());
-  constexpr RankShares kAlone{1, 1, false};
-  Measurements measurements(recipe, task, data);
-  STORMO_RETURN_IF_ERROR(measurements.measure({{kAlone, {batch}}}, /*in_parts=*/false));
-  const analysis::ComputeTimes t = measurements.at(kAlone, batch).times;
-  return OneProcess{.threads = cores(),
-                    .seconds = std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
-                               std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load +
-                               t.loss + t.update};
+  train::Wanted whole{recipe.train, std::min(recipe.train.global_batch, data.size())};
+  whole.options.strategy = {};
+  STORMO_ASSIGN_OR_RETURN(const train::RanksOfHost host, measured_host(recipe, {1}));
+  std::optional<OneProcess> best;
+  for (const int threads : std::set<int>{1, host.threads}) {
+    STORMO_ASSIGN_OR_RETURN(const std::vector<train::StepMeasurement> measured,
+                            measure_here({.ranks = 1, .threads = threads}, task, data, {whole}));
+    const analysis::ComputeTimes& t = measured[0].times;
+    const double seconds = std::accumulate(t.forward.begin(), t.forward.end(), 0.0) +
+                           std::accumulate(t.backward.begin(), t.backward.end(), 0.0) + t.load +
+                           t.loss + t.update;
+    if (!best || seconds < best->seconds) best = OneProcess{threads, seconds};
+  }
+  return *best;
 }
 
 Status write_recipe(const PlanOptions& o, const train::Recipe& recipe, const Candidate& best) {
@@ -331,7 +269,6 @@ Result<std::vector<std::string>> fastest_keys(const PlanOptions& o, const train:
                                               std::int64_t memory) {
   PlanOptions measured = o;
   measured.measured = true;
-  use_threads_of_a_rank(recipe, ranks_per_host);
   STORMO_ASSIGN_OR_RETURN(const Found found,
                           search(measured, recipe, task, data, ranks_per_host, memory));
   if (found.fitting.empty()) return none_fits(recipe, found, memory);
@@ -362,7 +299,6 @@ Status search_plans(const PlanOptions& options) {
   }
   STORMO_ASSIGN_OR_RETURN(const LoadedRecipe loaded, load_recipe(o, ranks, /*any_strategy=*/true));
   const auto& [recipe, data, task] = loaded;
-  use_threads_of_a_rank(recipe, ranks_per_host);
   STORMO_ASSIGN_OR_RETURN(const Found found,
                           search(o, recipe, task, *data.train, ranks_per_host, memory));
   if (found.fitting.empty()) return none_fits(recipe, found, memory);

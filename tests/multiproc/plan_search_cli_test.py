@@ -32,7 +32,7 @@ class PlanSearchTest(TrainTest):
             self.assertEqual((end["event"], end["steps"]), ("end", 1))
         shown = self.search("-n", "2", "--write", "best.toml").stdout
         self.assertIn("on 2 rank(s) of 1 host(s), batch 4", shown)
-        self.assertRegex(shown, "\none process with [0-9]+ threads here takes [0-9.]+ [mu]?s(: it is faster; use -n 1)?\n")
+        self.assertRegex(shown, "\none process with [0-9]+ threads? here takes [0-9.]+ [mu]?s(: it is faster; use -n 1 threads=[0-9]+)?\n")
         first = shown.splitlines()[2].split()
         recipe = (self.folder / "best.toml").read_text()
         for key in (word for word in first if "=" in word):
@@ -40,6 +40,16 @@ class PlanSearchTest(TrainTest):
             value = re.escape(f"[{value.replace(',', ', ')}]") if name == "cut" else f'"?{value}"?'
             self.assertRegex(recipe, f"{name} = {value}\n")
         self.assertEqual(self.lines("best.toml", "-n", "2", "steps=1")[-1]["event"], "end")
+
+    def test_a_plan_is_measured_with_the_threads_of_a_run(self):
+        wrong = self.start_program("plan", "simulate", "mlp.toml", "--measured", environment={"STORMO_THREADS": "no"})
+        _, err = wrong.communicate(timeout=60)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("STORMO_THREADS='no' must be a whole number", err)
+        shown = self.start_program("plan", "search", "mlp.toml", "-n", "1", environment={"STORMO_THREADS": "1"})
+        out, err = shown.communicate(timeout=60)
+        self.assertEqual(shown.returncode, 0, err)
+        self.assertIn("\none process with 1 thread here takes ", out)
 
     def test_a_search_says_why(self):
         two_hosts = ("-n", "4", "--hosts", "2", "--gflops", "10", "model.width=64")

@@ -269,7 +269,9 @@ Status predict(const StepJob& job) {
   STORMO_RETURN_IF_ERROR(world->barrier());
   STORMO_ASSIGN_OR_RETURN(
       train::StepMeasurement measured,
-      measure_step(task, data, recipe.train, part.batch, has_backward_parts(step.plan)));
+      measure_step(task, data, recipe.train, part.batch,
+                   {.in_parts = has_backward_parts(step.plan),
+                    .before_step = [&world] { throw_if_error(world->barrier()); }}));
   step.measured = std::move(measured.times);
   STORMO_ASSIGN_OR_RETURN(const analysis::StepSimulation simulation,
                           simulated_as_trained({.plan = "bench step", .hosts = world->cross_size()},

@@ -1,5 +1,7 @@
 #include <stormo/train/estimate/measure_step.h>
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -7,6 +9,7 @@
 #include <numeric>
 #include <utility>
 
+#include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
@@ -52,6 +55,31 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
+
+/// What has gone by since it was made, or was asked last: on the clock, but not more than this
+/// thread has computed, where it is the only one that computes.
+class Stopwatch {
+ public:
+  double seconds(bool computes) {
+    const TimePoint clock = std::chrono::steady_clock::now();
+    const double own = own_seconds();
+    double out = std::chrono::duration<double>(clock - clock_).count();
+    if (computes && alone_) out = std::min(out, own - own_);
+    own_ = own_seconds();
+    clock_ = std::chrono::steady_clock::now();
+    return out;
+  }
+
+ private:
+  static double own_seconds() {
+    timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  }
+  bool alone_ = at::get_num_threads() == 1;
+  double own_ = own_seconds();
+  TimePoint clock_ = std::chrono::steady_clock::now();
+};
 
 /// While it lives, the task's model computes what one of several ranks would, by itself.
 class OneOfSeveral {
@@ -175,7 +203,8 @@ data::Batch one_batch(const data::Dataset& dataset, std::int64_t samples) {
 }
 
 Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& one,
-                                const Load& load, const TrainerOptions& options) {
+                                const Load& load, const TrainerOptions& options,
+                                const std::function<void()>& before_step) {
   const auto world = std::move(comm::make_inproc_group(1).take_or_throw()[0]);
   const AxisGroups groups(*world, plan);
   const auto store = make_store(plan, groups, one.task().module, options);
@@ -183,12 +212,11 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
   const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, tensors);
   LaneTimer lanes(0);
   Sample now;
-  TimePoint last;
-  const auto done = [&](const Action&) {
-    const TimePoint time = std::chrono::steady_clock::now();
-    now.seconds.push_back(std::chrono::duration<double>(time - last).count());
+  Stopwatch watch;
+  const auto done = [&](const Action& a) {
+    // a load may wait for a disk
+    now.seconds.push_back(watch.seconds(/*computes=*/a.kind != ActionKind::kLoad));
     now.bytes.push_back(tensors->bytes());
-    last = std::chrono::steady_clock::now();
   };
   STORMO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Runner> runner,
@@ -201,7 +229,8 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
   std::vector<Sample> out;
   for (int step = 0; step < kWarmUp + kMeasured; ++step) {
     now = {};
-    last = std::chrono::steady_clock::now();
+    if (before_step) before_step();
+    static_cast<void>(watch.seconds(false));
     STORMO_RETURN_IF_ERROR(runner->step(/*learning_rate=*/0).status());
     if (step >= kWarmUp) out.push_back(now);
   }
@@ -210,9 +239,11 @@ Result<std::vector<Sample>> run(const plan::StepPlan& plan, const OneOfSeveral& 
 
 /// The times of backwards in two parts, segment by segment.
 Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one, const Load& load,
-                     const TrainerOptions& options, analysis::ComputeTimes& times) {
+                     const TrainerOptions& options, const MeasureOptions& how,
+                     analysis::ComputeTimes& times) {
   STORMO_ASSIGN_OR_RETURN(const plan::StepPlan parts, parallel::compose(plan, in_two_parts()));
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps, run(parts, one, load, options));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
+                          run(parts, one, load, options, how.before_step));
   times.backward_input.assign(plan.model.segments.size(), 0);
   times.backward_weight = times.backward_input;
   for (std::size_t i = 0; i < parts.actions.size(); ++i) {
@@ -229,11 +260,12 @@ Status measure_parts(const plan::StepPlan& plan, const OneOfSeveral& one, const 
 
 /// Of a task whose model has values; `all`: its elements without the slices of `one`.
 Result<StepMeasurement> measure(const OneOfSeveral& one, std::int64_t all, const Load& load,
-                                const TrainerOptions& options, bool in_parts) {
+                                const TrainerOptions& options, const MeasureOptions& how) {
   STORMO_ASSIGN_OR_RETURN(
       const plan::StepPlan plan,
       parallel::compose(parallel::one_device(one.shape()), parallel::by_segment()));
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps, run(plan, one, load, options));
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
+                          run(plan, one, load, options, how.before_step));
   const double share = static_cast<double>(all) / static_cast<double>(num_elements(plan.model));
   const auto segments = plan.model.segments.size();
   StepMeasurement out;
@@ -256,7 +288,9 @@ Result<StepMeasurement> measure(const OneOfSeveral& one, std::int64_t all, const
       default: break;
     }
   }
-  if (in_parts) STORMO_RETURN_IF_ERROR(measure_parts(plan, one, load, options, out.times));
+  if (how.in_parts) {
+    STORMO_RETURN_IF_ERROR(measure_parts(plan, one, load, options, how, out.times));
+  }
   return out;
 }
 
@@ -299,7 +333,7 @@ Task task_of(const Task& whole, const std::shared_ptr<ChainPiece>& piece, bool h
 Result<StepMeasurement> measure_pieces(const Task& task, const model::Chain& chain,
                                        const std::vector<plan::Range>& pieces,
                                        const data::Dataset& dataset, const TrainerOptions& options,
-                                       std::int64_t samples, bool in_parts) {
+                                       std::int64_t samples, const MeasureOptions& how) {
   StepMeasurement out;
   data::Batch batch;
   for (const plan::Range range : pieces) {
@@ -318,8 +352,7 @@ Result<StepMeasurement> measure_pieces(const Task& task, const model::Chain& cha
     } else if (batch.input.is_floating_point()) {
       batch.input.requires_grad_();  // there are segments before
     }
-    STORMO_ASSIGN_OR_RETURN(StepMeasurement of_segments,
-                            measure(one, all, load, options, in_parts));
+    STORMO_ASSIGN_OR_RETURN(StepMeasurement of_segments, measure(one, all, load, options, how));
     append(out, std::move(of_segments));
     const torch::NoGradGuard no_grad;
     std::optional<Autocast> autocast;
@@ -352,7 +385,7 @@ std::vector<std::int64_t> output_bytes(const Task& task, const data::Dataset& da
 
 Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& dataset,
                                      const TrainerOptions& options, std::int64_t samples,
-                                     bool in_parts, std::int64_t memory) {
+                                     const MeasureOptions& how) {
   task.module->train();
   samples = std::min(samples, dataset.size());
   const tensor::ThreadArena large_tensors(arena());
@@ -360,17 +393,17 @@ Result<StepMeasurement> measure_step(const Task& task, const data::Dataset& data
   const plan::ModelShape shape = shape_of(task);
   // values, gradients, and what the optimizer keeps
   const int numbers = 2 + static_cast<int>(optim::slot_names(options.optimizer).size());
-  const std::vector<plan::Range> pieces = pieces_that_fit(shape, numbers, memory);
+  const std::vector<plan::Range> pieces = pieces_that_fit(shape, numbers, how.memory);
   const bool in_pieces = chain != nullptr && pieces.size() > 1 && chain->lacks_values();
   if (chain != nullptr && !in_pieces) chain->make_values();
   std::vector<std::int64_t> outputs = output_bytes(task, dataset, samples);
   const auto measured = [&]() -> Result<StepMeasurement> {
     if (in_pieces) {
-      return measure_pieces(task, *chain, pieces, dataset, options, samples, in_parts);
+      return measure_pieces(task, *chain, pieces, dataset, options, samples, how);
     }
     const OneOfSeveral one(task, options.strategy);
     return measure(one, num_elements(shape), batches_of(dataset, one, options, samples), options,
-                   in_parts);
+                   how);
   };
   STORMO_ASSIGN_OR_RETURN(StepMeasurement out, measured());
   out.outputs = std::move(outputs);

@@ -100,7 +100,7 @@ StepMeasurement measurement(const Problem& problem, std::int64_t rows, int tenso
   TrainerOptions options;
   options.strategy.tensor = tensor;
   options.strategy.sequence_parallel = sequence_parallel;
-  return measure_step(task, data, options, rows, /*in_parts=*/false).take_or_throw();
+  return measure_step(task, data, options, rows).take_or_throw();
 }
 
 struct Way {
@@ -240,7 +240,8 @@ StepMeasurement measurement_of(const std::shared_ptr<model::Gpt>& gpt, const Str
   const test::RowsDataset data(torch::randint(65, {16, 32}), torch::randint(65, {16, 32}));
   TrainerOptions options;
   options.strategy = strategy;
-  return measure_step(task, data, options, 16, /*in_parts=*/true, memory).take_or_throw();
+  return measure_step(task, data, options, 16, {.in_parts = true, .memory = memory})
+      .take_or_throw();
 }
 
 TEST(MeasureStep, APieceAtATimeTakesWhatTheWholeTakes) {

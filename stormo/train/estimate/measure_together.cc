@@ -1,0 +1,83 @@
+#include <stormo/train/estimate/measure_together.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include <ATen/Parallel.h>
+
+#include <stormo/train/estimate/at_once.h>
+#include <stormo/train/estimate/measure_step.h>
+#include <stormo/train/world/busy_watch.h>
+
+namespace stormo::train {
+namespace {
+
+constexpr int kRounds = 3;
+/// A measurement that took longer than this is not repeated.
+constexpr std::chrono::seconds kEnough{5};
+
+/// What one of the ranks does. All of them take part in each round.
+Result<std::string> measure_as_rank(const RanksOfHost& host, const Task& task,
+                                    const data::Dataset& dataset, const std::vector<Wanted>& wanted,
+                                    std::int64_t memory, int rounds, const Meet& meet) {
+  at::set_num_threads(host.threads);
+  const BusyWatch waits(host.threads, [](const std::string&) {});  // as in a run
+  std::vector<StepMeasurement> out;
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      STORMO_ASSIGN_OR_RETURN(StepMeasurement now,
+                              measure_step(task, dataset, wanted[i].options, wanted[i].samples,
+                                           {.in_parts = wanted[i].in_parts && round == 0,
+                                            .memory = memory / host.ranks,
+                                            .before_step = meet}));
+      if (round == 0) {
+        out.push_back(std::move(now));
+      } else {
+        out[i] = shortest(std::move(out[i]), now);
+      }
+    }
+  }
+  return to_text(out);
+}
+
+Result<std::vector<StepMeasurement>> measured(const RanksOfHost& host, const Task& task,
+                                              const data::Dataset& dataset,
+                                              const std::vector<Wanted>& wanted,
+                                              std::int64_t memory, int rounds) {
+  STORMO_ASSIGN_OR_RETURN(
+      const std::vector<std::string> texts, at_once(host.ranks, [&](int, const Meet& meet) {
+        return measure_as_rank(host, task, dataset, wanted, memory, rounds, meet);
+      }));
+  std::vector<StepMeasurement> mean;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    STORMO_ASSIGN_OR_RETURN(std::vector<StepMeasurement> of_rank, measurements_of(texts[r]));
+    for (std::size_t i = 0; i < of_rank.size(); ++i) {
+      if (r == 0) {
+        mean.push_back(std::move(of_rank[i]));
+      } else {
+        mean[i] = between(mean[i], of_rank[i], 1 / static_cast<double>(r + 1));
+      }
+    }
+  }
+  return mean;
+}
+
+}  // namespace
+
+Result<std::vector<StepMeasurement>> measure_together(const RanksOfHost& host, const Task& task,
+                                                      const data::Dataset& dataset,
+                                                      const std::vector<Wanted>& wanted,
+                                                      std::int64_t memory) {
+  const auto begin = std::chrono::steady_clock::now();
+  STORMO_ASSIGN_OR_RETURN(std::vector<StepMeasurement> out,
+                          measured(host, task, dataset, wanted, memory, 1));
+  if (std::chrono::steady_clock::now() - begin > kEnough) return out;
+  STORMO_ASSIGN_OR_RETURN(const std::vector<StepMeasurement> again,
+                          measured(host, task, dataset, wanted, memory, kRounds - 1));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = shortest(std::move(out[i]), again[i]);
+  return out;
+}
+
+}  // namespace stormo::train

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <stormo/base/status.h>
+#include <stormo/data/dataset.h>
+#include <stormo/train/estimate/step_measurement.h>
+#include <stormo/train/options.h>
+#include <stormo/train/task.h>
+
+namespace stormo::train {
+
+/// The ranks of a host that compute at the same time.
+struct RanksOfHost {
+  int ranks = 1;
+  int threads = 1;  ///< intra-op, of each
+};
+
+/// A step that is to be measured.
+struct Wanted {
+  TrainerOptions options;
+  std::int64_t samples = 1;
+  bool in_parts = false;  ///< see MeasureOptions
+};
+
+/// measure_step() of each of `wanted`, as one of `host.ranks` ranks that compute the same at the
+/// same time, on cores as a job has them: ranks slow each other where they share caches, memory, or
+/// parts of cores. Each is measured several times, in turns, unless that takes long; the shortest
+/// times count, as other processes may use the machine. Means over the ranks. `memory`: of all of
+/// them. The ranks are forks, see at_once(); nothing changes in this process.
+Result<std::vector<StepMeasurement>> measure_together(const RanksOfHost& host, const Task& task,
+                                                      const data::Dataset& dataset,
+                                                      const std::vector<Wanted>& wanted,
+                                                      std::int64_t memory);
+
+}  // namespace stormo::train

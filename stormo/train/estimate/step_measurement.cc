@@ -1,0 +1,96 @@
+#include <stormo/train/estimate/step_measurement.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace stormo::train {
+namespace {
+
+using nlohmann::json;
+
+double between(double a, double b, double t) { return a + (b - a) * t; }
+
+std::vector<double> between(const std::vector<double>& a, const std::vector<double>& b, double t) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < a.size(); ++i) out.push_back(between(a[i], b[i], t));
+  return out;
+}
+
+std::vector<std::int64_t> between(const std::vector<std::int64_t>& a,
+                                  const std::vector<std::int64_t>& b, double t) {
+  std::vector<std::int64_t> out;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    out.push_back(static_cast<std::int64_t>(
+        between(static_cast<double>(a[i]), static_cast<double>(b[i]), t)));
+  }
+  return out;
+}
+
+}  // namespace
+
+StepMeasurement between(const StepMeasurement& a, const StepMeasurement& b, double t) {
+  return {.times = {.forward = between(a.times.forward, b.times.forward, t),
+                    .backward = between(a.times.backward, b.times.backward, t),
+                    .backward_input = between(a.times.backward_input, b.times.backward_input, t),
+                    .backward_weight = between(a.times.backward_weight, b.times.backward_weight, t),
+                    .load = between(a.times.load, b.times.load, t),
+                    .loss = between(a.times.loss, b.times.loss, t),
+                    .norm = between(a.times.norm, b.times.norm, t),
+                    .update = between(a.times.update, b.times.update, t)},
+          .activations = between(a.activations, b.activations, t),
+          .outputs = between(a.outputs, b.outputs, t)};
+}
+
+StepMeasurement shortest(StepMeasurement a, const StepMeasurement& b) {
+  const auto take = [](double& mine, double other) { mine = std::min(mine, other); };
+  analysis::ComputeTimes& times = a.times;
+  for (std::size_t i = 0; i < times.forward.size(); ++i) {
+    take(times.forward[i], b.times.forward[i]);
+    const double before = times.backward[i];
+    take(times.backward[i], b.times.backward[i]);
+    if (times.backward_input.empty() || before == 0) continue;
+    times.backward_input[i] *= times.backward[i] / before;
+    times.backward_weight[i] *= times.backward[i] / before;
+  }
+  take(times.load, b.times.load);
+  take(times.loss, b.times.loss);
+  take(times.norm, b.times.norm);
+  take(times.update, b.times.update);
+  return a;
+}
+
+std::string to_text(const std::vector<StepMeasurement>& all) {
+  json out = json::array();
+  for (const StepMeasurement& m : all) {
+    const analysis::ComputeTimes& t = m.times;
+    out.push_back({t.forward, t.backward, t.backward_input, t.backward_weight, t.load, t.loss,
+                   t.norm, t.update, m.activations, m.outputs});
+  }
+  return out.dump();
+}
+
+Result<std::vector<StepMeasurement>> measurements_of(std::string_view text) {
+  std::vector<StepMeasurement> out;
+  try {
+    for (const json& in : json::parse(text)) {
+      StepMeasurement& m = out.emplace_back();
+      analysis::ComputeTimes& t = m.times;
+      in.at(0).get_to(t.forward);
+      in.at(1).get_to(t.backward);
+      in.at(2).get_to(t.backward_input);
+      in.at(3).get_to(t.backward_weight);
+      in.at(4).get_to(t.load);
+      in.at(5).get_to(t.loss);
+      in.at(6).get_to(t.norm);
+      in.at(7).get_to(t.update);
+      in.at(8).get_to(m.activations);
+      in.at(9).get_to(m.outputs);
+    }
+  } catch (const json::exception& e) {
+    return Status(Code::kCorrupt, std::string("measured times: ") + e.what());
+  }
+  return out;
+}
+
+}  // namespace stormo::train
