@@ -55,6 +55,10 @@ json to_json(const HostFacts& f, const std::optional<TorchFacts>& torch) {
           {"numa_nodes", f.cpus.numa_nodes.size()},
           {"cpu_quota", f.cpus.quota > 0 ? json(f.cpus.quota) : json()},
           {"load", f.load},
+          {"slowdown",
+           {{"computing", f.slowdown.computing},
+            {"moving_memory", f.slowdown.moving_memory},
+            {"others_busy_cores", f.slowdown.others}}},
           {"memory_bytes", f.memory_bytes},
           {"memory_available_bytes", f.memory_available_bytes},
           {"memory_limit_bytes", f.memory_limit_bytes ? json(*f.memory_limit_bytes) : json()},
@@ -81,6 +85,11 @@ void print_facts(const HostFacts& f, const std::optional<TorchFacts>& torch) {
                   f.cpus.usable_cores(), f.cpus.cores.size(), f.cpus.logical,
                   f.cpus.numa_nodes.size(), f.cpus.numa_nodes.size() == 1 ? "node" : "nodes",
                   f.cpus.quota > 0 ? fmt::format(", quota {:.2f}", f.cpus.quota) : std::string()));
+  print_line("all at once",
+             fmt::format("a core computes {:.2f} times as long while the others "
+                         "compute, and moves memory {:.2f} times as long; others "
+                         "kept {:.1f} cores busy",
+                         f.slowdown.computing, f.slowdown.moving_memory, f.slowdown.others));
   print_line("memory", fmt::format("{} available of {}{}", format_bytes(f.memory_available_bytes),
                                    format_bytes(f.memory_bytes),
                                    f.memory_limit_bytes

@@ -95,6 +95,7 @@ HostFacts read_host_facts() {
   facts.kernel = std::string(system.sysname) + " " + system.release;
   facts.cpus = launch::read_cpus();
   std::istringstream(first_line("/proc/loadavg")) >> facts.load;
+  facts.slowdown = measure_slowdown(facts.cpus);
   read_memory(facts);
   facts.pids_limit = launch::control_group_limit("pids", "pids.max", "pids.max");
   facts.limits = {read_limit("nofile", RLIMIT_NOFILE), read_limit("nproc", RLIMIT_NPROC),

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <cli/doctor/slowdown.h>
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/cpus.h>
 
@@ -24,6 +25,7 @@ struct HostFacts {
   std::vector<std::string> host_addresses;  ///< to which the host's own name resolves
   launch::Cpus cpus;
   double load = 0;  ///< runnable processes, last minute
+  Slowdown slowdown;
   std::uint64_t memory_bytes = 0;
   std::uint64_t memory_available_bytes = 0;
   std::optional<std::uint64_t> memory_limit_bytes;  ///< of the cgroup

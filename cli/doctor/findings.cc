@@ -12,6 +12,8 @@ namespace {
 constexpr std::uint64_t kFewFiles = 4096;
 constexpr std::uint64_t kFewProcesses = 512;
 constexpr std::uint64_t kLittleMemory = 1ull << 30;
+constexpr double kSlowedComputing = 1.25;
+constexpr double kBusyCores = 0.25;
 
 void check_kernel(const HostFacts& f, std::vector<Finding>& out) {
   if (!f.has_memfd)
@@ -39,6 +41,16 @@ void check_cpus(const HostFacts& f, std::vector<Finding>& out) {
     out.push_back({false, fmt::format("load {:.1f} on {} cores", f.load, cores),
                    "other processes take the cores, and every rank waits for the slowest",
                    "stop them, or bind the job elsewhere"});
+  if (f.slowdown.computing > kSlowedComputing)
+    out.push_back({false,
+                   fmt::format("cores slow each other: computing takes {:.1f} times as long",
+                               f.slowdown.computing),
+                   "they are halves of real cores, or share their power: ranks here gain less than "
+                   "their number says. 'stormo plan' measures with all ranks at once",
+                   "compare -n 1 with -n 2 by 'stormo plan search'"});
+  if (f.load <= cores && f.slowdown.others > kBusyCores)
+    out.push_back({false, fmt::format("other processes keep {:.1f} cores busy", f.slowdown.others),
+                   "every rank waits for the slowest", "stop them, or bind the job elsewhere"});
   if (!f.omp_num_threads.empty())
     out.push_back({false, fmt::format("OMP_NUM_THREADS={} is set", f.omp_num_threads),
                    "it overrides the share of cores that each rank would use",

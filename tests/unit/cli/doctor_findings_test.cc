@@ -58,6 +58,12 @@ TEST(Findings, EachProblemIsFoundAlone) {
   f.load = 9;
   expect_one(f, "load 9.0");
   f = good();
+  f.slowdown.computing = 1.6;
+  expect_one(f, "computing takes 1.6 times as long");
+  f = good();
+  f.slowdown.others = 1.8;
+  expect_one(f, "other processes keep 1.8 cores busy");
+  f = good();
   f.omp_num_threads = "1";
   expect_one(f, "OMP_NUM_THREADS=1");
   f = good();
