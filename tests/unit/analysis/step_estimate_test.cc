@@ -160,6 +160,42 @@ TEST(StepCost, AnErrorOfACollectiveIsTheCallers) {
   EXPECT_EQ(outcome.status().message(), "no such algorithm");
 }
 
+/// The price of a step is tested against what ranks count on their sockets. Here its simulation: if
+/// a byte takes a second, the lane of communication is busy for as many seconds as there are bytes.
+TEST(StepSimulation, EveryPricedTransferTakesTime) {
+  const struct {
+    StepPlan plan;
+    std::vector<int> hosts;
+  } cases[] = {{replicas(2), {1, 1}},
+               {replicas(3), {1, 1, 1}},
+               {shards(2), {1, 1}},
+               {shards(2, /*asynchronous=*/true), {1, 1}},
+               {workers(3), {1, 1, 1}}};
+  const StepSizes sizes{.agreed_numbers = 7};
+  for (const auto& [plan, hosts] : cases) {
+    const StepCost priced = cost(plan, hosts, sizes, whole_buffer).take_or_throw();
+    const StepSimulation played =
+        simulate(plan, hosts, sizes,
+                 {.compute = [](Rank, const Action&) { return 0.0; },
+                  .collective = [](const std::vector<int>&, const Collective& c) -> Result<double> {
+                    return static_cast<double>(c.bytes());
+                  },
+                  .servers = {.latency_s = 0, .seconds_per_byte = 1}})
+            .take_or_throw();
+    std::vector<double> seconds(hosts.size());
+    for (const SimulatedAction& a : played.timeline) {
+      if (a.lane == Lane::kCommunication) {
+        seconds[static_cast<std::size_t>(a.rank)] += a.end - a.start;
+      }
+    }
+    for (std::size_t r = 0; r < hosts.size(); ++r) {
+      const std::int64_t bytes = priced.ranks[r].between_hosts + priced.pulled + priced.pushed;
+      EXPECT_GT(bytes, 0);
+      EXPECT_EQ(seconds[r], static_cast<double>(bytes)) << "rank " << r << "\n" << to_text(plan);
+    }
+  }
+}
+
 TEST(StepMemory, ReplicasHoldAllAndShardsAPart) {
   const StepMemory one = memory(replicas(2), {.optimizer_numbers = 2});
   EXPECT_EQ(one.between_steps, (Memory{.parameters = 19200, .optimizer_state = 38400}));
