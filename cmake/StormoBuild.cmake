@@ -9,7 +9,6 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 # -O2: the hot loops are written with SIMD intrinsics, -O3 only costs compile time.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-option(STORMO_UNITY "Compile the torch layers in batches of sources" ON)
 # Everything is -fPIC, programs too: a precompiled header fits only one code model, and the static
 # libraries must fit into a user's shared library.
 add_compile_options(-fPIC)
@@ -18,12 +17,14 @@ add_compile_options(-fPIC)
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${PROJECT_BINARY_DIR}=build)
 
 # The settings let ccache keep precompiled headers. A rule launcher, because CMAKE_CXX_COMPILER_LAUNCHER
-# would also enter compile_commands.json, where clangd and clang-tidy expect the compiler.
+# would also enter compile_commands.json, where clangd and clang-tidy expect the compiler. What is really
+# compiled leaves its CPU time beside the object, for tools/build_cost.
 find_program(STORMO_CCACHE ccache)
+set(stormo_launcher ${PROJECT_SOURCE_DIR}/tools/compile_seconds)
 if(STORMO_CCACHE)
-  set_property(GLOBAL PROPERTY RULE_LAUNCH_COMPILE
-    "env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_MAXSIZE=10G ${STORMO_CCACHE}")
+  set(stormo_launcher "env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_MAXSIZE=10G CCACHE_PREFIX=${stormo_launcher} ${STORMO_CCACHE}")
 endif()
+set_property(GLOBAL PROPERTY RULE_LAUNCH_COMPILE "${stormo_launcher}")
 find_program(STORMO_MOLD mold)
 if(STORMO_MOLD)
   add_link_options(-fuse-ld=mold)

@@ -17,10 +17,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-void append(Words& words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
-
 /// The launch flags of a child that is a `stormo` command.
 Words launch_words(const BenchSite& site) {
   const LaunchFlags& flags = site.launch;

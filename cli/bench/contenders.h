@@ -16,6 +16,10 @@ struct Contender {
   std::string rendezvous;  ///< a file that must not exist when it starts; empty: none
 };
 
+inline void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
 /// Whether hosts that are reached so are network namespaces of this machine: `tools/hosts` or plain
 /// `ip netns`.
 bool enters_namespaces(const std::string& remote_shell);

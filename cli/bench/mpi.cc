@@ -22,10 +22,6 @@ constexpr std::array<MpiOpponent, 3> kOpponents = {{
     {"intelmpi", "run tools/setup.sh bench or set STORMO_INTELMPI, configure and build again"},
 }};
 
-void append(Words& words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
-
 Words words_of(const std::string& text) {
   Words words;
   for (std::size_t at = 0; at < text.size();) {

@@ -14,7 +14,7 @@
 namespace stormo::cli {
 namespace {
 
-using Action = Status (*)(const PlanOptions&);
+using PlanAction = Status (*)(const PlanOptions&);
 
 /// A plan that fails is the run's failure; everything else is what the user asked for.
 int exit_code_of(const Status& st) {
@@ -23,7 +23,7 @@ int exit_code_of(const Status& st) {
 }
 
 CLI::App* add(CLI::App& plan, Invocation& invocation, const std::shared_ptr<PlanOptions>& o,
-              const char* name, const char* description, Action action, const char* examples) {
+              const char* name, const char* description, PlanAction action, const char* examples) {
   CLI::App* command = plan.add_subcommand(name, description);
   command->footer(examples);
   command->callback([&invocation, o, action] {
@@ -193,9 +193,9 @@ void add_plan_command(CLI::App& app, Invocation& invocation) {
   }
   for (CLI::App* c : {list_command, show_command, verify_command, cost_command, simulate_command,
                       choose_command}) {
-    auto* json = c->add_flag("--json", o->json, "One JSON object per line");
+    auto* as_json = c->add_flag("--json", o->json, "One JSON object per line");
     for (const char* form : {"--text", "--dot", "--svg"}) {
-      if (c == show_command) json->excludes(c->get_option(form));
+      if (c == show_command) as_json->excludes(c->get_option(form));
     }
   }
 }

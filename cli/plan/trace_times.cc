@@ -21,7 +21,7 @@ using plan::ActionKind;
 
 constexpr std::size_t kWarmUp = 2;
 
-bool computes(ActionKind kind) {
+bool is_timed(ActionKind kind) {
   return kind == ActionKind::kLoad || kind == ActionKind::kNorm || kind == ActionKind::kUpdate ||
          (plan::has_micro_batch(kind) && !plan::is_move(kind));
 }
@@ -92,7 +92,7 @@ std::vector<std::vector<std::size_t>> computed_by(const plan::StepPlan& plan) {
     out.emplace_back();
     for (std::size_t i = 0; i < plan.actions.size(); ++i) {
       const Action& a = plan.actions[i];
-      if (computes(a.kind) && stages.concern(a, stage_of(plan.mesh, r))) out.back().push_back(i);
+      if (is_timed(a.kind) && stages.concern(a, stage_of(plan.mesh, r))) out.back().push_back(i);
     }
   }
   return out;
@@ -173,7 +173,7 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
   std::map<std::pair<ActionKind, int>, std::vector<std::size_t>> like;  // with the micro-batch
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const Action& a = plan.actions[i];
-    if (computes(a.kind)) like[{a.kind, a.micro_batch}].push_back(i);
+    if (is_timed(a.kind)) like[{a.kind, a.micro_batch}].push_back(i);
   }
   return [&plan, &step, like = std::move(like)](Rank rank, const Action& a) -> double {
     const auto found = like.find({a.kind, a.micro_batch});

@@ -6,10 +6,10 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 
+#include <stormo/base/index.h>
+
 namespace stormo::model {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(invalid_argument("graph of segments: " + what));

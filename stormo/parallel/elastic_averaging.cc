@@ -22,8 +22,6 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
 
-constexpr const char* kAxis = "dp";
-
 Result<plan::StepPlan> draw_to_centre(const plan::StepPlan& in, int workers, int period) {
   if (workers < 1 || period < 1 || period > plan::kMaxPeriod) {
     return invalid_argument("elastic_averaging: " + std::to_string(workers) + " workers, period " +
@@ -34,14 +32,14 @@ Result<plan::StepPlan> draw_to_centre(const plan::StepPlan& in, int workers, int
   STORMO_RETURN_IF_ERROR(check_no_axes(in, "elastic_averaging"));
   plan::StepPlan out = in;
   out.strategy += "+elastic_averaging";
-  out.mesh.axes = {{kAxis, workers}};
+  out.mesh.axes = {{kReplicaAxis, workers}};
   out.parameters = out.optimizer_state = {Placement::kDiverged};
   out.frozen = {Placement::kReplicate};
   std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kAgree; });
   const auto update = std::ranges::find(out.actions, ActionKind::kUpdate, &Action::kind);
   out.actions.insert(update, {.kind = ActionKind::kExchange,
                               .range = all_parameters(in.model),
-                              .axes = {kAxis},
+                              .axes = {kReplicaAxis},
                               .every = period});
   return out;
 }

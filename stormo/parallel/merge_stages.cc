@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include <stormo/base/index.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/project.h>
 
@@ -16,8 +17,6 @@ namespace {
 
 using plan::ActionKind;
 using Kind = StageStep::Kind;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// What the schedules are merged by; their orders hold for any times.
 double time_of(Kind kind) { return kind == Kind::kBackward ? 2 : 1; }

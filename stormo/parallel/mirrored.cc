@@ -12,27 +12,26 @@
 #include <utility>
 
 #include <stormo/parallel/average_gradients.h>
+#include <stormo/parallel/no_axes.h>
 
 namespace stormo::parallel {
 namespace {
-
-constexpr const char* kAxis = "dp";
 
 Result<plan::StepPlan> mirror(const plan::StepPlan& in, int dp) {
   if (dp < 1) {
     return invalid_argument("mirrored: " + std::to_string(dp) + " replicas; give at least 1");
   }
-  if (in.mesh.find(kAxis) >= 0) {
+  if (in.mesh.find(kReplicaAxis) >= 0) {
     return Status(Code::kBadPlan, "mirrored: the mesh already has an axis 'dp'; apply it once");
   }
   plan::StepPlan out = in;
   out.strategy += "+mirrored";
   // outermost: ranks of one replica stay neighbours, on one host where possible
-  out.mesh.axes.insert(out.mesh.axes.begin(), {kAxis, dp});
+  out.mesh.axes.insert(out.mesh.axes.begin(), {kReplicaAxis, dp});
   out.parameters.insert(out.parameters.begin(), plan::Placement::kReplicate);
   out.frozen.insert(out.frozen.begin(), plan::Placement::kReplicate);
   out.optimizer_state.insert(out.optimizer_state.begin(), plan::Placement::kReplicate);
-  average_gradients(out, kAxis);
+  average_gradients(out, kReplicaAxis);
   return out;
 }
 

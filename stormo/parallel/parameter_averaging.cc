@@ -23,8 +23,6 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
 
-constexpr const char* kAxis = "dp";
-
 Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period) {
   if (ranks < 1 || period < 1 || period > plan::kMaxPeriod) {
     return invalid_argument("parameter_averaging: " + std::to_string(ranks) + " ranks, period " +
@@ -35,7 +33,7 @@ Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period) 
   STORMO_RETURN_IF_ERROR(check_no_axes(in, "parameter_averaging"));
   plan::StepPlan out = in;
   out.strategy += "+parameter_averaging";
-  out.mesh.axes = {{kAxis, ranks}};
+  out.mesh.axes = {{kReplicaAxis, ranks}};
   out.parameters = out.optimizer_state = {Placement::kDiverged};
   out.frozen = {Placement::kReplicate};
   const auto agree = std::ranges::find(out.actions, ActionKind::kAgree, &Action::kind);
@@ -45,7 +43,7 @@ Result<plan::StepPlan> average(const plan::StepPlan& in, int ranks, int period) 
   agree->every = period;
   out.actions.insert(agree, {.kind = ActionKind::kAverage,
                              .range = all_parameters(in.model),
-                             .axes = {kAxis},
+                             .axes = {kReplicaAxis},
                              .every = period});
   return out;
 }

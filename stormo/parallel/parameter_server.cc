@@ -24,8 +24,6 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
 
-constexpr const char* kAxis = "dp";
-
 Status check(const plan::StepPlan& in, int workers, const Exchange& every, int ranks) {
   if (every.fetch < 1 || every.push < 1) {
     return invalid_argument("parameter_server: a pull in every " + std::to_string(every.fetch) +
@@ -58,8 +56,8 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   STORMO_RETURN_IF_ERROR(check(in, workers, every, ranks));
   plan::StepPlan out = in;
   out.strategy += "+parameter_server";
-  out.mesh.axes = {{kAxis, workers}};
-  std::vector<std::string> all = {kAxis};
+  out.mesh.axes = {{kReplicaAxis, workers}};
+  std::vector<std::string> all = {kReplicaAxis};
   if (ranks > 1) {
     out.mesh.axes.push_back({plan::kWorkerAxis, ranks});
     all.emplace_back(plan::kWorkerAxis);
@@ -72,7 +70,7 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   for (Action& a : out.actions) {
     if (a.kind != ActionKind::kUpdate) continue;
     pushes.push_back(
-        {.kind = ActionKind::kPush, .range = a.range, .axes = {kAxis}, .every = every.push});
+        {.kind = ActionKind::kPush, .range = a.range, .axes = {kReplicaAxis}, .every = every.push});
     if (every.every_step()) a = pushes.back();
   }
   // a copy is updated before its gradients are given away

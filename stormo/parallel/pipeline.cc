@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include <stormo/base/index.h>
 #include <stormo/parallel/inner_axis.h>
 #include <stormo/parallel/merge_stages.h>
 #include <stormo/plan/limits.h>
@@ -23,8 +24,6 @@ namespace {
 
 using plan::Action;
 using plan::ActionKind;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 std::vector<double> costs_of(const plan::ModelShape& model) {
   std::vector<double> flops, elements;

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include <stormo/base/index.h>
 #include <stormo/parallel/by_segment.h>
 #include <stormo/plan/flat_buffer.h>
 #include <stormo/plan/project.h>
@@ -25,8 +26,6 @@ namespace {
 
 using plan::Action;
 using plan::ActionKind;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class StageSharder {
  public:

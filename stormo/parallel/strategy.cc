@@ -29,7 +29,6 @@
 namespace stormo::parallel {
 namespace {
 
-using Kind = Strategy::Kind;
 using Parameters = Strategy::Parameters;
 
 struct Shape {
@@ -53,8 +52,9 @@ Status refuse(const Strategy& strategy, const std::string& why) {
 }
 
 Status check(const Strategy& s, const Shape& shape, const Workers& w, bool has_tables) {
-  const bool one_host = s.kind == Kind::kMirrored || s.kind == Kind::kCentralStorage;
-  if (s.kind == Kind::kOneDevice && shape.ranks > 1) {
+  const bool one_host =
+      s.kind == Strategy::Kind::kMirrored || s.kind == Strategy::Kind::kCentralStorage;
+  if (s.kind == Strategy::Kind::kOneDevice && shape.ranks > 1) {
     return refuse(s, "trains on one rank, the job has " + std::to_string(shape.ranks) +
                          "; use 'ddp', or start one rank");
   }
@@ -62,30 +62,30 @@ Status check(const Strategy& s, const Shape& shape, const Workers& w, bool has_t
     return refuse(s, "keeps to one host, the job has " + std::to_string(shape.hosts) +
                          "; use 'multi_worker_mirrored' or 'ddp'");
   }
-  if (s.kind == Kind::kCentralStorage && s.parameters == Parameters::kReplicated) {
+  if (s.kind == Strategy::Kind::kCentralStorage && s.parameters == Parameters::kReplicated) {
     return refuse(s, "has one copy of the parameters; leave out parameters, or use 'mirrored'");
   }
-  if (s.kind == Kind::kFsdp && s.parameters == Parameters::kReplicated) {
+  if (s.kind == Strategy::Kind::kFsdp && s.parameters == Parameters::kReplicated) {
     return refuse(s, "does not replicate parameters; leave out parameters, or use 'ddp'");
   }
-  if (s.kind != Kind::kFsdp && s.parameters == Parameters::kSharded) {
+  if (s.kind != Strategy::Kind::kFsdp && s.parameters == Parameters::kSharded) {
     return refuse(s, "does not shard parameters; use 'fsdp'");
   }
-  if (s.kind == Kind::kFsdp && has_tables) {
+  if (s.kind == Strategy::Kind::kFsdp && has_tables) {
     return refuse(s, "cannot cut gradients that are sparse; use 'ddp', or dense gradients");
   }
   if (s.stage < 1 || s.stage > 3) {
     return refuse(s, "has stages 1 to 3, not " + std::to_string(s.stage));
   }
   const bool must_share =
-      s.parameters == Parameters::kHostShared || s.kind == Kind::kCentralStorage;
+      s.parameters == Parameters::kHostShared || s.kind == Strategy::Kind::kCentralStorage;
   if (must_share && shape.local > 1 && !w.can_share) {
     return refuse(s,
                   "cannot share parameters inside a host: that takes Stormo's own engine and "
                   "optimizers, float32 or float64 parameters and dense gradients; use "
                   "parameters=replicated");
   }
-  const bool needs_uniform = must_share || (s.kind == Kind::kFsdp && s.hybrid);
+  const bool needs_uniform = must_share || (s.kind == Strategy::Kind::kFsdp && s.hybrid);
   if (needs_uniform && !shape.uniform) {
     return refuse(s, std::string("needs as many ranks on one host as on the others; or ") +
                          (must_share ? "use parameters=replicated" : "leave out hybrid"));
@@ -95,7 +95,7 @@ Status check(const Strategy& s, const Shape& shape, const Workers& w, bool has_t
 
 Status check_worker_ranks(const Strategy& s, const Shape& shape) {
   if (s.worker_ranks == 1) return {};
-  if (s.kind != Kind::kParameterServer) {
+  if (s.kind != Strategy::Kind::kParameterServer) {
     return refuse(s, "has no workers of several ranks; leave out worker_ranks, or use " +
                          std::string("'parameter_server'"));
   }
@@ -110,7 +110,7 @@ Status check_worker_ranks(const Strategy& s, const Shape& shape) {
 
 Status check_servers(const Strategy& s, const Shape& shape) {
   STORMO_RETURN_IF_ERROR(check_worker_ranks(s, shape));
-  if (s.kind != Kind::kParameterServer) return {};
+  if (s.kind != Strategy::Kind::kParameterServer) return {};
   if (s.parameters != Parameters::kAuto) {
     return refuse(s, "has the parameters on servers; leave out parameters, or use 'ddp'");
   }
@@ -118,14 +118,15 @@ Status check_servers(const Strategy& s, const Shape& shape) {
 }
 
 Status check_averaging(const Strategy& s) {
-  const bool own = s.kind == Kind::kParameterAveraging || s.kind == Kind::kElasticAveraging;
+  const bool own =
+      s.kind == Strategy::Kind::kParameterAveraging || s.kind == Strategy::Kind::kElasticAveraging;
   if (!own || s.parameters == Parameters::kAuto) return {};
   return refuse(s, "has parameters on every rank; leave out parameters, or use 'ddp'");
 }
 
 Status check_vertical(const Strategy& s, const StepOptions& step) {
   const Strategy without;
-  const bool vertical = s.kind == Kind::kVertical;
+  const bool vertical = s.kind == Strategy::Kind::kVertical;
   if (!vertical && (s.labels != without.labels || s.column_counts != without.column_counts)) {
     return refuse(s, "has whole samples on each rank; leave out labels and column_counts");
   }
@@ -172,8 +173,8 @@ Status check_spatial(const Strategy& s) {
                   "has a grid of ranks that is not two numbers, its rows and columns; write e.g. "
                   "spatial=2,2 for four ranks, or leave out spatial");
   }
-  const bool replicates =
-      s.kind == Kind::kDdp || s.kind == Kind::kMirrored || s.kind == Kind::kMultiWorkerMirrored;
+  const bool replicates = s.kind == Strategy::Kind::kDdp || s.kind == Strategy::Kind::kMirrored ||
+                          s.kind == Strategy::Kind::kMultiWorkerMirrored;
   if (replicates && s.pipeline == 1 && s.tensor == 1 && s.context == 1) return {};
   return refuse(s,
                 "does not cut images with what else is chosen: spatial goes with 'ddp' and the "
@@ -213,9 +214,9 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   }
   const std::int64_t replica = ranks_of_replica(s);
   if (replica == 1) return {};
-  const bool replicates =
-      s.kind == Kind::kDdp || s.kind == Kind::kMirrored || s.kind == Kind::kMultiWorkerMirrored;
-  if (!replicates && s.kind != Kind::kFsdp) {
+  const bool replicates = s.kind == Strategy::Kind::kDdp || s.kind == Strategy::Kind::kMirrored ||
+                          s.kind == Strategy::Kind::kMultiWorkerMirrored;
+  if (!replicates && s.kind != Strategy::Kind::kFsdp) {
     return refuse(s,
                   "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp' or "
                   "'fsdp'");
@@ -228,7 +229,8 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
                   "averages the gradients of a part of the model together after its last backward; "
                   "leave out bucket_bytes");
   }
-  if (shape.ranks % replica == 0) return s.kind == Kind::kFsdp ? check_copies(s, shape) : Status();
+  if (shape.ranks % replica == 0)
+    return s.kind == Strategy::Kind::kFsdp ? check_copies(s, shape) : Status();
   return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
                        std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
                        ", context " + std::to_string(s.context) + grid_of(s) + "), and " +
@@ -239,7 +241,7 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.
 Status check_loss_scale(const Strategy& s, const StepOptions& step) {
-  const bool own = has_servers(s.kind) || s.kind == Kind::kParameterAveraging;
+  const bool own = has_servers(s.kind) || s.kind == Strategy::Kind::kParameterAveraging;
   if (!step.scale_loss || !own) return {};
   return refuse(s,
                 "would have a loss scale of its own on every rank; use bfloat16 or float32, or "
@@ -250,16 +252,17 @@ Status check_loss_scale(const Strategy& s, const StepOptions& step) {
 // share, and plain fsdp shards over all of them, which needs less memory than a copy per host.
 bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
   if (ranks_of_replica(s) > 1) return false;
-  if (s.parameters == Parameters::kHostShared || s.kind == Kind::kCentralStorage) return true;
+  if (s.parameters == Parameters::kHostShared || s.kind == Strategy::Kind::kCentralStorage)
+    return true;
   if (s.parameters != Parameters::kAuto || !w.can_share || !shape.uniform) return false;
-  if (s.kind == Kind::kDdp) return shape.local > 1;
-  return s.kind == Kind::kFsdp && shape.local > 1 && (shape.hosts == 1 || s.hybrid);
+  if (s.kind == Strategy::Kind::kDdp) return shape.local > 1;
+  return s.kind == Strategy::Kind::kFsdp && shape.local > 1 && (shape.hosts == 1 || s.hybrid);
 }
 
 /// Several copies of the model, or of what each rank has of it: replicas, or shards of one.
 void add_copies(std::vector<Pass>& passes, const Strategy& s, const Shape& shape,
                 const StepOptions& step, int copies) {
-  if (s.kind != Kind::kFsdp) return passes.push_back(mirrored(copies));
+  if (s.kind != Strategy::Kind::kFsdp) return passes.push_back(mirrored(copies));
   const bool hybrid = s.hybrid && shape.hosts > 1;
   if (hybrid) passes.push_back(mirrored(shape.hosts));
   passes.push_back(sharded({.stage = s.stage,
@@ -270,7 +273,7 @@ void add_copies(std::vector<Pass>& passes, const Strategy& s, const Shape& shape
 }  // namespace
 
 bool has_servers(Strategy::Kind kind) {
-  return kind == Kind::kParameterServer || kind == Kind::kElasticAveraging;
+  return kind == Strategy::Kind::kParameterServer || kind == Strategy::Kind::kElasticAveraging;
 }
 
 const std::vector<std::string>& strategy_names() {
@@ -288,7 +291,7 @@ const std::vector<std::string>& parameter_names() {
 
 Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model,
                                 const Workers& workers, const StepOptions& step) {
-  if (strategy.kind == Kind::kAuto) {
+  if (strategy.kind == Strategy::Kind::kAuto) {
     return refuse(strategy,
                   "is chosen by 'stormo train' before it starts ranks; elsewhere name one that "
                   "'stormo plan search' has found");
@@ -306,14 +309,14 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
   if (step.scale_loss) passes.push_back(scale_loss());
   if (step.clip) passes.push_back(clip_gradients());
-  if (strategy.kind == Kind::kParameterServer) {
+  if (strategy.kind == Strategy::Kind::kParameterServer) {
     passes.push_back(parameter_server(shape.ranks / strategy.worker_ranks, strategy.exchange,
                                       strategy.worker_ranks));
     if (step.overlap_exchange && strategy.exchange.every_step() && strategy.worker_ranks == 1) {
       passes.push_back(by_segment());
       passes.push_back(overlap_exchange());
     }
-  } else if (strategy.kind == Kind::kElasticAveraging) {
+  } else if (strategy.kind == Strategy::Kind::kElasticAveraging) {
     passes.push_back(elastic_averaging(shape.ranks, strategy.period));
   } else if (const auto replica = static_cast<int>(ranks_of_replica(strategy)); replica > 1) {
     if (strategy.pipeline > 1) {
@@ -336,10 +339,10 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
     if (shape.ranks > replica) add_copies(passes, strategy, shape, step, shape.ranks / replica);
     if (strategy.sequence_parallel) passes.push_back(sequence_parallel());
   } else if (shape.ranks == 1) {
-  } else if (strategy.kind == Kind::kVertical) {
+  } else if (strategy.kind == Strategy::Kind::kVertical) {
     passes.push_back(vertical(
         {.ranks = shape.ranks, .labels = strategy.labels, .columns = strategy.column_counts}));
-  } else if (strategy.kind == Kind::kParameterAveraging) {
+  } else if (strategy.kind == Strategy::Kind::kParameterAveraging) {
     passes.push_back(parameter_averaging(shape.ranks, strategy.period));
   } else if (shares(strategy, shape, workers)) {
     passes.push_back(host_shared(shape.hosts, shape.local));
@@ -347,15 +350,15 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
     add_copies(passes, strategy, shape, step, shape.ranks);
   }
   // servers update, each the whole parameters that it has
-  const bool workers_update = strategy.kind != Kind::kParameterServer;
+  const bool workers_update = strategy.kind != Strategy::Kind::kParameterServer;
   if (step.trust_ratios && shape.ranks > 1 && workers_update) passes.push_back(trust_ratios());
   if (step.recompute) passes.push_back(recompute());
   if (step.bucket_bytes > 0) passes.push_back(bucket(step.bucket_bytes));
-  model = stated_for(
-      std::move(model),
-      {.slices = strategy.tensor > 1 || (strategy.kind == Kind::kVertical && shape.ranks > 1),
-       .positions = strategy.context > 1 || strategy.sequence_parallel,
-       .places = !strategy.spatial.empty()});
+  model = stated_for(std::move(model),
+                     {.slices = strategy.tensor > 1 ||
+                                (strategy.kind == Strategy::Kind::kVertical && shape.ranks > 1),
+                      .positions = strategy.context > 1 || strategy.sequence_parallel,
+                      .places = !strategy.spatial.empty()});
   return compose(one_device(std::move(model)), passes);
 }
 

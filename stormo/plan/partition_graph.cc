@@ -11,12 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/index.h>
 #include <stormo/base/rng.h>
 
 namespace stormo::plan {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// How bad a partition is: the first that differs counts.
 struct Score {

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <utility>
 
+#include <stormo/base/index.h>
+
 namespace stormo::plan {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// "a; b".
 void add(std::string& wrong, std::string_view what) {

@@ -9,13 +9,13 @@ namespace {
 
 /// "worker 2 waits", "workers 0, 2 wait".
 std::string who_wait(const std::vector<int>& waiting) {
-  constexpr std::size_t kMaxListed = 8;
+  constexpr std::size_t kMostNamed = 8;
   std::string text = waiting.size() == 1 ? "worker " : "workers ";
-  for (std::size_t i = 0; i < waiting.size() && i < kMaxListed; ++i) {
+  for (std::size_t i = 0; i < waiting.size() && i < kMostNamed; ++i) {
     text += (i == 0 ? "" : ", ") + std::to_string(waiting[i]);
   }
-  if (waiting.size() > kMaxListed) {
-    text += " and " + std::to_string(waiting.size() - kMaxListed) + " more";
+  if (waiting.size() > kMostNamed) {
+    text += " and " + std::to_string(waiting.size() - kMostNamed) + " more";
   }
   return text + (waiting.size() == 1 ? " waits" : " wait");
 }

@@ -21,7 +21,7 @@ int64_t chunk_per_pair(const ScheduleShape& s) { return int64_t{s.ranks} * s.ran
 int64_t by_tree(const ScheduleShape& s) { return bits_below(s.ranks); }
 int64_t by_bits_of_distance(const ScheduleShape& s) { return s.ranks * bits_below(s.ranks); }
 
-constexpr std::array kRows = {
+constexpr std::array kCopyingRows = {
     Builder{.name = "bruck_all_gather",
             .description = "every rank sends all it has to ranks at doubling distances, for any n",
             .goal = GoalKind::kAllGather,
@@ -202,6 +202,6 @@ constexpr std::array kRows = {
 
 }  // namespace
 
-std::span<const Builder> copying_builders() { return kRows; }
+std::span<const Builder> copying_builders() { return kCopyingRows; }
 
 }  // namespace stormo::schedule

@@ -30,8 +30,6 @@ namespace {
 using plan::GoalKind;
 using plan::ReceiveOp;
 
-int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
-
 plan::Schedule all_reduce_through(const HostSizes& hosts, const plan::Schedule& among_hosts,
                                   std::string name) {
   const HostLeaders leaders = HostLeaders::of_width(hosts, widest(hosts), count(hosts));

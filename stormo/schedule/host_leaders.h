@@ -10,6 +10,7 @@ namespace stormo::schedule {
 /// Ranks on each host, in order; ranks are numbered host by host. At least one host, at least one
 /// rank on each, at most plan::kMaxRanks in all.
 using HostSizes = std::vector<int>;
+inline int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
 
 int ranks_of(const HostSizes& hosts);
 /// The most ranks that one host has.

@@ -24,8 +24,6 @@ namespace {
 using plan::GoalKind;
 using plan::ReceiveOp;
 
-int count(const HostSizes& hosts) { return static_cast<int>(hosts.size()); }
-
 }  // namespace
 
 plan::Schedule leader_all_reduce(const HostSizes& hosts) {

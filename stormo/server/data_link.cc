@@ -9,13 +9,14 @@
 #include <array>
 #include <utility>
 
+#include <stormo/server/intervals.h>
 #include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
 namespace {
 
-constexpr int kMaxPollMs = 100;
-constexpr Duration kPause = std::chrono::milliseconds(20);  ///< after a connection that broke
+constexpr Duration kPauseBeforeDial =
+    std::chrono::milliseconds(20);  ///< after a connection that broke
 
 }  // namespace
 
@@ -271,7 +272,7 @@ void DataLink::disconnect(TimePoint now) {
   receiving_.reset();
   reply_.reset();
   sent_calls_ = 0;
-  next_dial_ = now + kPause;
+  next_dial_ = now + kPauseBeforeDial;
   const std::lock_guard lock(mutex_);
   for (const auto& call : calls_) call->sink.rewind();
 }

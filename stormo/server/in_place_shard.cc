@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <stormo/base/check.h>
+#include <stormo/server/aligned.h>
 #include <stormo/server/gradient_rows.h>
 
 namespace stormo::server {
@@ -16,15 +17,12 @@ using protocol::WorkerState;
 
 namespace {
 
-constexpr std::size_t kLine = 64, kPage = 4096;
 /// Elements of a push that are loaded, updated and stored together. More cost less for each, and
 /// lose more of what others write meanwhile.
 constexpr std::size_t kBlock = 256;
 
-std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
-
 template <class T>
-T load(T& from) {
+T load_cell(T& from) {
   return std::atomic_ref(from).load(std::memory_order_relaxed);
 }
 template <class T>
@@ -60,9 +58,9 @@ class InPlaceUpdate {
       for (std::int64_t i = 0; i < part; ++i, ++count_) {
         places_[count_] = first + i;
         gradient_[count_] = gradient[i];
-        weights_[count_] = load(element(arrays_.weights, first + i));
+        weights_[count_] = load_cell(element(arrays_.weights, first + i));
         for (std::size_t s = 0; s < slots_; ++s) {
-          slot_values_[s][count_] = load(element(arrays_.slots[s], first + i));
+          slot_values_[s][count_] = load_cell(element(arrays_.slots[s], first + i));
         }
       }
       first += part;

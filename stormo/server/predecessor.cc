@@ -2,12 +2,9 @@
 
 #include <utility>
 
+#include <stormo/server/intervals.h>
+
 namespace stormo::server {
-namespace {
-
-constexpr Duration kLongestApart = std::chrono::seconds(1);
-
-}  // namespace
 
 Status Predecessor::admit(const WorkerHello& hello) {
   if (is_over_) return Status(Code::kPeerLost, "its successor has taken its part over");

@@ -13,11 +13,10 @@
 
 #include <utility>
 
+#include <stormo/server/intervals.h>
+
 namespace stormo::server {
 namespace {
-
-/// How soon a wait notices that the worker's connection was cut.
-constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 
 Deadline deadline_of(const DataRequest& request) {
   return request.patience_ns < 0 ? Deadline::never()

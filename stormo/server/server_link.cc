@@ -9,18 +9,16 @@
 #include <array>
 #include <utility>
 
+#include <stormo/server/intervals.h>
+
 namespace stormo::server {
 namespace {
 
-constexpr int kMaxPollMs = 100;
 constexpr std::uint32_t kHelloId = 3;
-/// What is longer between two turns is a pause of this process, and no silence of the server.
-constexpr Duration kLongestTurn = std::chrono::milliseconds(kMaxPollMs);
 constexpr Duration kShortestBeat = std::chrono::milliseconds(5);
 constexpr Duration kLongestBeat = std::chrono::seconds(1);
 /// With backups: verdicts about servers come with beats.
 constexpr Duration kLongestBeatOfBackups = std::chrono::milliseconds(100);
-constexpr Duration kLongestApart = std::chrono::seconds(1);
 /// After a hello that came too early, and after a connection that broke.
 constexpr Duration kPause = std::chrono::milliseconds(50);
 

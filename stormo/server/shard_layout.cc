@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <stormo/server/aligned.h>
+
 namespace stormo::server {
 namespace {
 
@@ -58,10 +60,7 @@ void place_sliced(std::span<const ServedParameter> parameters, std::int64_t min_
 
 }  // namespace
 
-std::size_t aligned_bytes(const ShardPiece& piece) {
-  constexpr auto kLine = static_cast<std::size_t>(kCacheLine);
-  return (piece.bytes() + kLine - 1) / kLine * kLine;
-}
+std::size_t aligned_bytes(const ShardPiece& piece) { return aligned(piece.bytes()); }
 
 const std::vector<std::string_view>& placement_rule_names() {
   static const std::vector<std::string_view> names = {"sliced", "greedy", "round_robin"};

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <stormo/optim/lbfgs.h>
+#include <stormo/server/aligned.h>
 
 namespace stormo::server {
 namespace {
@@ -15,10 +16,7 @@ namespace {
 using protocol::ShardState;
 using protocol::WorkerState;
 
-constexpr std::size_t kLine = 64, kPage = 4096;
 constexpr unsigned kWeightBits = 12, kCopyBits = 4;
-
-std::size_t aligned(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 /// A ShardState without its list of workers, which follows it in memory.
 struct StateHead {

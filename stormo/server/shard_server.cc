@@ -13,6 +13,7 @@
 #include <stormo/base/units.h>
 #include <stormo/server/control_connection.h>
 #include <stormo/server/held_parts.h>
+#include <stormo/server/intervals.h>
 #include <stormo/server/run_terms.h>
 #include <stormo/server/server_members.h>
 #include <stormo/transport/net/gate.h>
@@ -24,13 +25,9 @@ using transport::Gate;
 using Member = ServerMembers::Member;
 
 constexpr int kTickMs = 20;
-/// What is longer between two looks is a pause of the server itself, and no silence of workers.
-constexpr Duration kLongestTurn = std::chrono::milliseconds(100);
 constexpr std::size_t kMaxConnections = 4096;
 /// Bytes of replies for a worker that does not read them.
 constexpr std::size_t kMaxUnread = std::size_t{1} << 20;
-/// Then people are told who is missing.
-constexpr Duration kTellAfter = std::chrono::seconds(3);
 
 struct Connection {
   ControlConnection control;

@@ -8,10 +8,10 @@
 namespace stormo::server {
 namespace {
 
-constexpr std::int64_t kBlock = 8192;  // elements between two calls of Progress
+constexpr std::int64_t kBlockOfProgress = 8192;  // elements between two calls of Progress
 
-/// Elements [begin, end) of a piece, at most kBlock, as a range of its own. `from`: arrays that are
-/// read in the place of `arrays`; null: none.
+/// Elements [begin, end) of a piece, at most kBlockOfProgress, as a range of its own. `from`:
+/// arrays that are read in the place of `arrays`; null: none.
 struct Block {
   Block(const ShardPiece& piece, const PieceArrays& arrays,
         std::span<const optim::GradientTerm> gradient, std::int64_t begin, std::int64_t end,
@@ -45,8 +45,8 @@ struct Block {
 template <class Body>
 void for_each_block(std::span<const ChangedRange> ranges, const Body& body) {
   for (const ChangedRange& range : ranges) {
-    for (std::int64_t begin = range.begin; begin < range.end; begin += kBlock) {
-      body(begin, std::min(begin + kBlock, range.end));
+    for (std::int64_t begin = range.begin; begin < range.end; begin += kBlockOfProgress) {
+      body(begin, std::min(begin + kBlockOfProgress, range.end));
     }
   }
 }
@@ -99,7 +99,7 @@ void exchange_range(std::int64_t begin, std::int64_t end, double alpha, const st
 void update_piece(const optim::Options& options, optim::UpdateStep step, const ShardPiece& piece,
                   const PieceGradient& gradient, std::span<const ChangedRange> ranges,
                   const PieceArrays& from, PieceArrays& to, const Progress& progress) {
-  alignas(64) std::array<double, kBlock> compensated;
+  alignas(64) std::array<double, kBlockOfProgress> compensated;
   const bool has_gradient = !gradient.terms.empty();
   const bool has_norms = has_gradient && optim::needs_norms(options.kind);
   to.updates = from.updates + (has_gradient ? 1 : 0);

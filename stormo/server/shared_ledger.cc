@@ -6,12 +6,11 @@
 #include <string>
 
 #include <stormo/protocol/server/shard_state.h>
+#include <stormo/server/intervals.h>
 
 namespace stormo::server {
 namespace {
 
-/// How soon a wait that is watched notices a failure.
-constexpr Duration kLookEvery = std::chrono::milliseconds(100);
 constexpr std::uint64_t kMostSteps = std::numeric_limits<std::uint32_t>::max();
 
 /// A share in one word.

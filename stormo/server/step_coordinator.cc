@@ -3,13 +3,9 @@
 #include <chrono>
 #include <utility>
 
+#include <stormo/server/intervals.h>
+
 namespace stormo::server {
-namespace {
-
-/// How soon the end of its object is noticed.
-constexpr Duration kLookEvery = std::chrono::milliseconds(100);
-
-}  // namespace
 
 StepCoordinator::StepCoordinator(Options options) : options_(std::move(options)) {
   if (!optim::updates_ranges(options_.optimizer.kind)) lbfgs_.emplace(options_.optimizer);

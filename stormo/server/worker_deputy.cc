@@ -4,13 +4,12 @@
 #include <cstring>
 #include <utility>
 
+#include <stormo/server/aligned.h>
 #include <stormo/server/server_message.h>
 #include <stormo/transport/store/frame.h>
 
 namespace stormo::server {
 namespace {
-
-std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// Number of a piece's arrays: weights, slots, mean square of gradients, vectors.
 std::size_t arrays_of(const SharedShard& shard) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <stormo/server/intervals.h>
 #include <stormo/server/mapped_run.h>
 #include <stormo/server/place.h>
 #include <stormo/server/remote_run.h>
@@ -19,8 +20,6 @@ namespace {
 
 /// With backups: how long a server is tried before the others.
 constexpr Duration kTurn = std::chrono::milliseconds(500);
-/// After that people are told what a worker waits for.
-constexpr Duration kTellAfter = std::chrono::seconds(3);
 
 std::uint64_t random_token() {
   std::random_device device;

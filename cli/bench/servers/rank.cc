@@ -105,7 +105,7 @@ std::string figures_json(const ServersFigures& f, const BenchServersOptions& opt
   return out.dump();
 }
 
-std::string columns() {
+std::string columns_of_shards() {
   return fmt::format("{:>10}  {:>10}  {:>8}  {:>9}  {:>6}  {:>6}  {:>10}  {:>9}  {:>11}", "key",
                      "keys/s", "GB/s", "of memcpy", "min", "max", "in place/s", "of memcpy",
                      "of loopback");
@@ -134,7 +134,7 @@ Result<bool> run_servers_rank(const transport::Rendezvous& place,
   };
   if (!json)
     print(fmt::format("{} workers, {} server shards, a key on each, plain SGD; {} rounds\n{}",
-                      world->size(), options.servers, options.rounds, columns()));
+                      world->size(), options.servers, options.rounds, columns_of_shards()));
   bool right = true;
   for (const std::uint64_t bytes : options.bytes) {
     STORMO_ASSIGN_OR_RETURN(const ServersFigures f, measure_servers(*world, options, bytes));

@@ -85,7 +85,7 @@ std::string figures_json(const RemoteFigures& f, const BenchServersOptions& opti
   return out.dump();
 }
 
-std::string columns() {
+std::string columns_of_processes() {
   return fmt::format("{:>10}  {:>14}  {:>12}  {:>12}  {:>10}  {:>6}  {:>6}", "key", "turn",
                      "MB/s, shards", "streams", "of streams", "min", "max");
 }
@@ -122,7 +122,8 @@ Result<bool> run_remote_servers_rank(const transport::Rendezvous& place,
   if (!json) {
     print(fmt::format("{} workers, {} server shards on {} processes{}, plain SGD; {} rounds\n{}",
                       workers, options.servers, options.processes,
-                      options.beside ? " beside them" : "", options.rounds, columns()));
+                      options.beside ? " beside them" : "", options.rounds,
+                      columns_of_processes()));
   }
   bool right = true;
   for (const std::uint64_t bytes : options.bytes) {

@@ -103,7 +103,7 @@ Result<SparseServer> make_server(const std::vector<SparseSamples>& samples, cons
   return SparseServer{std::move(memory), std::move(workers)};
 }
 
-double now() {
+double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -119,9 +119,9 @@ Result<double> steps_per_second(int count, double seconds,
   const auto work = [&](std::size_t w) {
     ++ready;
     while (ready < count) std::this_thread::yield();
-    const double begin = now();
+    const double begin = seconds_now();
     double end = begin, steps = 0;
-    for (; end - begin < seconds && failed[w].ok(); end = now()) {
+    for (; end - begin < seconds && failed[w].ok(); end = seconds_now()) {
       for (int i = 0; i < kStepsPerLook && failed[w].ok(); ++i, ++steps) failed[w] = step(w);
     }
     rates[w] = steps / (end - begin);
@@ -227,7 +227,7 @@ std::string figures_json(const SparseFigures& f, int workers, FeatureKind kind) 
   return out.dump();
 }
 
-std::string columns() {
+std::string columns_of_sparse() {
   return fmt::format("{:>10}  {:>10}  {:>24}  {:>24}  {:>24}", "features", "samples/s",
                      "over 1 worker", "over a mutex", "over versions");
 }
@@ -247,7 +247,7 @@ std::string line(const SparseFigures& f, FeatureKind kind) {
 Result<bool> run_sparse_workers(const BenchServersOptions& options, int workers, bool json) {
   if (!json)
     fmt::print("{} workers, one shard of {} weights, {} non-zeros a sample; {} rounds\n{}\n",
-               workers, kFeatures, kNonZeros, options.rounds, columns());
+               workers, kFeatures, kNonZeros, options.rounds, columns_of_sparse());
   bool right = true;
   for (const FeatureKind kind : {FeatureKind::kUniform, FeatureKind::kSkewed}) {
     STORMO_ASSIGN_OR_RETURN(const SparseFigures f, measure_sparse(options, workers, kind));

@@ -10,7 +10,7 @@ namespace {
 
 using Bytes = std::vector<std::int64_t>;
 
-std::int64_t& at(Bytes& bytes, int index) { return bytes[static_cast<std::size_t>(index)]; }
+std::int64_t& bytes_at(Bytes& bytes, int index) { return bytes[static_cast<std::size_t>(index)]; }
 
 /// Calls f(transfer, bytes) for every transfer.
 template <class F>
@@ -36,11 +36,11 @@ Cost cost(const plan::Schedule& s, std::int64_t count, std::int64_t element_byte
   for_each_transfer(s, count, element_bytes, [&](const plan::Transfer& t, std::int64_t bytes) {
     ++out.messages;
     out.total_bytes += bytes;
-    at(sent, t.from) += bytes;
-    at(received, t.to) += bytes;
-    at(both, t.from) += bytes;
-    at(both, t.to) += bytes;
-    if (t.how == plan::ReceiveOp::kReduce) at(reduced, t.to) += bytes;
+    bytes_at(sent, t.from) += bytes;
+    bytes_at(received, t.to) += bytes;
+    bytes_at(both, t.from) += bytes;
+    bytes_at(both, t.to) += bytes;
+    if (t.how == plan::ReceiveOp::kReduce) bytes_at(reduced, t.to) += bytes;
   });
   out.max_bytes_sent = std::ranges::max(sent);
   out.max_bytes_received = std::ranges::max(received);
@@ -62,9 +62,9 @@ InterHostCost inter_host_cost(const plan::Schedule& s, const plan::Topology& top
     if (from == to) return;
     ++out.messages;
     out.total_bytes += bytes;
-    at(sent, from) += bytes;
-    at(received, to) += bytes;
-    at(rank_sent, t.from) += bytes;
+    bytes_at(sent, from) += bytes;
+    bytes_at(received, to) += bytes;
+    bytes_at(rank_sent, t.from) += bytes;
   });
   out.max_host_bytes_sent = std::ranges::max(sent);
   out.max_host_bytes_received = std::ranges::max(received);

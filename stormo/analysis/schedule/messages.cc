@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <stormo/base/check.h>
+#include <stormo/base/index.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::analysis {
@@ -15,8 +16,6 @@ using plan::Transfer;
 
 constexpr int kMax = std::numeric_limits<std::uint16_t>::max();
 static_assert(plan::kMaxRanks <= kMax + 1 && plan::kMaxChunks <= kMax + 1);
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class Order {
  public:

@@ -10,6 +10,7 @@
 
 #include <stormo/analysis/schedule/moves.h>
 #include <stormo/analysis/schedule/reduction_order.h>
+#include <stormo/plan/bad_plan.h>
 #include <stormo/plan/limits.h>
 
 namespace stormo::analysis {
@@ -20,7 +21,7 @@ using plan::ReceiveOp;
 using plan::Schedule;
 using plan::Transfer;
 
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+using plan::bad;
 
 std::string describe(const Transfer& t) {
   return std::to_string(t.from) + ">" + std::to_string(t.to) +

@@ -5,10 +5,12 @@
 #include <string>
 #include <utility>
 
+#include <stormo/plan/bad_plan.h>
+
 namespace stormo::analysis {
 namespace {
 
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+using plan::bad;
 
 Status once(bool& done, const char* again) {
   return std::exchange(done, true) ? bad(again) : Status();

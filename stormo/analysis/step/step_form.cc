@@ -6,6 +6,8 @@
 #include <utility>
 
 #include <stormo/analysis/step/step_remote.h>
+#include <stormo/base/index.h>
+#include <stormo/plan/bad_plan.h>
 #include <stormo/plan/limits.h>
 #include <stormo/plan/project.h>
 
@@ -17,9 +19,7 @@ using plan::ActionKind;
 using plan::Placement;
 using plan::StepPlan;
 
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+using plan::bad;
 
 Status check_mesh(const plan::Mesh& mesh) {
   std::set<std::string> names;

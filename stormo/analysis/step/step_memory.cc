@@ -31,9 +31,9 @@ int parts(const plan::Mesh& mesh, const std::vector<Placement>& placed, Placemen
 std::int64_t divide_up(std::int64_t n, std::int64_t by) { return (n + by - 1) / by; }
 
 /// Walks the actions of one stage once, and keeps what is held after each.
-class Walk {
+class MemoryWalk {
  public:
-  Walk(const plan::StepPlan& plan, const MemorySizes& sizes, int stage)
+  MemoryWalk(const plan::StepPlan& plan, const MemorySizes& sizes, int stage)
       : plan_(plan),
         model_(largest_model_of(plan.model, plan.mesh, stage)),
         stages_(plan.model),
@@ -289,7 +289,7 @@ class Walk {
 StepMemory memory(const plan::StepPlan& plan, const MemorySizes& sizes) {
   StepMemory most;
   for (int stage = 0; stage < num_stages(plan.mesh); ++stage) {
-    const StepMemory of = Walk(plan, sizes, stage).take();
+    const StepMemory of = MemoryWalk(plan, sizes, stage).take();
     if (stage == 0 || of.peak.total() > most.peak.total()) {
       most = of;
       most.stage = stage;

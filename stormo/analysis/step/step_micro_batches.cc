@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include <stormo/plan/bad_plan.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -12,7 +13,7 @@ namespace {
 using plan::Action;
 using plan::ActionKind;
 
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+using plan::bad;
 
 }  // namespace
 

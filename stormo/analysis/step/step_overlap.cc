@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <stormo/base/index.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -17,8 +18,6 @@ using plan::ActionKind;
 
 /// When an action comes after the load of its batch: steps, then the place in the plan.
 using When = std::pair<int, std::size_t>;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 /// By parameter and stage: when a batch adds to its gradients for the first time.
 std::vector<std::vector<std::optional<When>>> first_additions(const plan::StepPlan& p) {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <stormo/plan/bad_plan.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -13,7 +14,7 @@ using plan::ActionKind;
 using plan::Placement;
 using plan::StepPlan;
 
-Status bad(std::string message) { return Status(Code::kBadPlan, std::move(message)); }
+using plan::bad;
 
 bool has_worker_axis(const StepPlan& p) { return p.mesh.find(plan::kWorkerAxis) >= 0; }
 

@@ -9,6 +9,7 @@
 
 #include <stormo/analysis/step/step_crossings.h>
 #include <stormo/analysis/step/step_groups.h>
+#include <stormo/base/index.h>
 #include <stormo/plan/project.h>
 
 namespace stormo::analysis {
@@ -18,18 +19,16 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Range;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 /// Of steps that overlap.
 constexpr int kMostSteps = 32;
 
 /// What is under way, by range of parameters and rank: when it will be there.
 using Arrivals = std::map<std::pair<int, int>, std::vector<double>>;
 
-class Walk {
+class TimeWalk {
  public:
-  Walk(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host, const StepSizes& sizes,
-       const StepTimes& times, Timeline timeline)
+  TimeWalk(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
+           const StepSizes& sizes, const StepTimes& times, Timeline timeline)
       : plan_(plan),
         sizes_(sizes),
         times_(times),
@@ -389,7 +388,7 @@ double StepSimulation::idle_share() const {
 
 Result<StepSimulation> simulate(const plan::StepPlan& plan, const std::vector<int>& ranks_per_host,
                                 const StepSizes& sizes, const StepTimes& times, Timeline timeline) {
-  return Walk(plan, ranks_per_host, sizes, times, timeline).run();
+  return TimeWalk(plan, ranks_per_host, sizes, times, timeline).run();
 }
 
 }  // namespace stormo::analysis

@@ -16,7 +16,7 @@ namespace {
 
 using transport::Descriptor;
 
-constexpr Duration kPoll = std::chrono::milliseconds(10);
+constexpr Duration kPollOfHosts = std::chrono::milliseconds(10);
 constexpr std::size_t kMaxText = 1024;
 /// A file that is not complete yet.
 constexpr std::string_view kStaged = ".new";
@@ -171,7 +171,7 @@ Result<RendezvousTicket> read_host_rendezvous(const std::vector<std::string>& fo
                                 "the same XDG_RUNTIME_DIR?",
                                 path));
     }
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kPollOfHosts);
   }
 }
 

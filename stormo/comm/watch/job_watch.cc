@@ -16,7 +16,7 @@ constexpr std::string_view kAlarmKey = "alarm";  // set: everybody says what it 
 constexpr Duration kExplanation = std::chrono::milliseconds(300);
 constexpr Duration kCollect = std::chrono::milliseconds(500);
 constexpr Duration kCollectOne = std::chrono::milliseconds(10);  // at least, for each rank
-constexpr Duration kStoreCall = std::chrono::seconds(2);
+constexpr Duration kJobStoreCall = std::chrono::seconds(2);
 
 /// The latest operation that some rank of the group is stuck in.
 std::string stuck_key(const std::string& group) { return "stuck/" + group; }
@@ -58,7 +58,7 @@ void JobWatch::answer_alarm() {
   const std::lock_guard lock(answer_mutex_);
   if (lane_ == nullptr) return;
   answer_ = lane_->submit([this, text = options_.activities->text()] {
-    return store_->set(activity_key(options_.rank), text, Deadline::after(kStoreCall));
+    return store_->set(activity_key(options_.rank), text, Deadline::after(kJobStoreCall));
   });
 }
 
@@ -117,7 +117,7 @@ void JobWatch::look_for_stuck_calls() {
 Status JobWatch::compare(const Activities::Call& call) {
   const Operation& mine = call.operation;
   const std::string text = fmt::format("{} {:x}", mine.sequence, fingerprint(mine));
-  const Deadline by = Deadline::after(kStoreCall);
+  const Deadline by = Deadline::after(kJobStoreCall);
   STORMO_ASSIGN_OR_RETURN(const std::string latest,
                           store_->set_if_absent(stuck_key(call.group), text, by));
   unsigned long long sequence = 0;
@@ -158,7 +158,7 @@ Status JobWatch::report(const Status& local) {
     cause = {local.code(), local.message() + collect_activities()};
   }
   const auto winner =
-      store_->set_if_absent(kFailureKey, encode_failure(cause), Deadline::after(kStoreCall));
+      store_->set_if_absent(kFailureKey, encode_failure(cause), Deadline::after(kJobStoreCall));
   return winner.ok() ? decode_failure(*winner) : cause;
 }
 

@@ -37,7 +37,7 @@ constexpr std::size_t kReplyBytes = 128;
 constexpr std::size_t kReadBytes = 64 << 10;
 constexpr int kTickMs = 250;
 // Vanished hosts; a living server always reads, and so does a living client's thread.
-constexpr Duration kUnacknowledgedLimit = std::chrono::seconds(5);
+constexpr Duration kVisitorUnacknowledgedLimit = std::chrono::seconds(5);
 constexpr std::uint64_t kGateEvent = 0;
 constexpr std::uint64_t kWakeEvent = 1;
 constexpr SessionId kFirstSession = 2;
@@ -233,7 +233,7 @@ void EpollStoreServer::look_whether_deserted(bool nothing_else) {
 void EpollStoreServer::admit(Gate::Visitor visitor, TimePoint now) {
   const SessionId id = next_session_++;
   if (!watch_fd(visitor.socket.get(), id, EPOLLIN, EPOLL_CTL_ADD)) return;
-  limit_unacknowledged(visitor.socket.get(), kUnacknowledgedLimit);
+  limit_unacknowledged(visitor.socket.get(), kVisitorUnacknowledgedLimit);
   Session& s = sessions_[id];
   s.socket = std::move(visitor.socket);
   s.peer = std::move(visitor.peer);

@@ -12,7 +12,7 @@
 namespace stormo::transport {
 namespace {
 
-constexpr int kSliceMs = 20;
+constexpr int kMeshSliceMs = 20;
 
 struct Call {
   TcpPeer peer;
@@ -118,7 +118,7 @@ void MeshSetup::wait(TimePoint now, Deadline by) {
     fds.push_back({gate_->poll_fd(), POLLIN, 0});
     wake = std::min(wake, gate_->wake_at(now));
   }
-  ::poll(fds.data(), fds.size(), poll_timeout(now, wake, kSliceMs));
+  ::poll(fds.data(), fds.size(), poll_timeout(now, wake, kMeshSliceMs));
 }
 
 Status MeshSetup::deadline_error() const {
