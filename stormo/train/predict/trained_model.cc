@@ -32,6 +32,7 @@ void keep_named_parts(ParsedRecipe& parsed) {
   if (!named("data.validation") && !named("data.test")) return;
   if (!named("data.validation")) data.validation.clear();
   if (!named("data.test")) data.test.clear();
+  data.validation_fraction = data.test_fraction = 0;
 }
 
 Status check_overrides(const ParsedRecipe& parsed) {
@@ -46,6 +47,9 @@ Status check_overrides(const ParsedRecipe& parsed) {
   const Strategy& trained = parsed.recipe.train.strategy;
   alone.recipe.train.strategy = {.kind = trained.kind, .exchange = trained.exchange};
   alone.recipe.train.gradients = {};
+  // nothing is saved
+  alone.recipe.train.checkpoint = {};
+  alone.recipe.train.patience = 0;
   if (errors.empty()) errors = check_recipe(alone, 1);
   if (errors.empty()) return {};
   return invalid_argument(fmt::format("{}", fmt::join(errors, "\n")));
@@ -79,8 +83,8 @@ Result<TrainedModel> load(checkpoint::CheckpointReader& reader,
         "`stormo train ... --resume` writes a new one");
   }
   ParsedRecipe parsed = restore_recipe(manifest.recipe_json, overrides);
-  STORMO_RETURN_IF_ERROR(check_overrides(parsed));
   keep_named_parts(parsed);
+  STORMO_RETURN_IF_ERROR(check_overrides(parsed));
   TrainedModel model{.checkpoint = reader.path(),
                      .step = manifest.step,
                      .recipe = parsed.recipe,
