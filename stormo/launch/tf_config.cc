@@ -22,9 +22,9 @@ using nlohmann::json;
 using Role = ClusterTask::Role;
 
 /// Reads the parts, and collects everything that is wrong with them.
-class Reading {
+class TfConfigReading {
  public:
-  explicit Reading(const json& config) : config_(config) {}
+  explicit TfConfigReading(const json& config) : config_(config) {}
 
   void wrong(std::string_view field, std::string_view what) {
     wrong_.push_back(fmt::format("TF_CONFIG: {}: {}", field, what));
@@ -116,7 +116,7 @@ class Reading {
 /// Names of the first worker; the second one is of TensorFlow 1.
 constexpr const char* kChiefs[] = {"chief", "master"};
 
-void check_roles(const json& cluster, Reading& in) {
+void check_roles(const json& cluster, TfConfigReading& in) {
   constexpr std::string_view kRoles[] = {"chief", "master", "worker", "ps", "evaluator"};
   for (const auto& [role, list] : cluster.items()) {
     if (std::ranges::find(kRoles, role) == std::end(kRoles))
@@ -125,7 +125,7 @@ void check_roles(const json& cluster, Reading& in) {
 }
 
 /// Two servers cannot listen at one address.
-void check_twice(std::vector<transport::HostPort> servers, Reading& in) {
+void check_twice(std::vector<transport::HostPort> servers, TfConfigReading& in) {
   for (std::size_t i = 0; i < servers.size(); ++i) {
     if (std::find(servers.begin(), servers.begin() + static_cast<std::ptrdiff_t>(i), servers[i]) !=
         servers.begin() + static_cast<std::ptrdiff_t>(i))
@@ -133,7 +133,7 @@ void check_twice(std::vector<transport::HostPort> servers, Reading& in) {
   }
 }
 
-std::optional<Role> role_of(const std::string& type, Reading& in) {
+std::optional<Role> role_of(const std::string& type, TfConfigReading& in) {
   if (type == "chief" || type == "worker" || type == "master") return Role::kWorker;
   if (type == "ps") return Role::kServer;
   if (type == "evaluator") return Role::kEvaluator;
@@ -156,7 +156,7 @@ std::optional<Result<ClusterTask>> task_of_environment(const EnvironmentReader& 
 Result<ClusterTask> parse_tf_config(std::string_view text) {
   const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return invalid_argument("TF_CONFIG is no JSON object");
-  Reading in(config);
+  TfConfigReading in(config);
   const json &cluster = in.part("cluster"), &task = in.part("task");
   STORMO_RETURN_IF_ERROR(in.status());
   check_roles(cluster, in);

@@ -8,7 +8,7 @@
 namespace stormo::observe {
 namespace {
 
-constexpr std::size_t kShownClasses = 10;
+constexpr std::size_t kShownShardClasses = 10;
 constexpr std::size_t kShownRanks = 16;
 
 std::size_t classes_of(const ShardingRecord& r) {
@@ -18,8 +18,8 @@ std::size_t classes_of(const ShardingRecord& r) {
 /// What there is beyond the table.
 std::string rest_of(const ShardingRecord& r) {
   std::string rest;
-  if (classes_of(r) > kShownClasses) {
-    rest += fmt::format("  and {} more classes\n", classes_of(r) - kShownClasses);
+  if (classes_of(r) > kShownShardClasses) {
+    rest += fmt::format("  and {} more classes\n", classes_of(r) - kShownShardClasses);
   }
   if (r.counts.size() > kShownRanks) {
     const auto largest = std::ranges::max_element(r.chi_square);
@@ -32,7 +32,7 @@ std::string rest_of(const ShardingRecord& r) {
 }  // namespace
 
 std::string sharding_table(const ShardingRecord& r) {
-  const std::size_t classes = std::min(kShownClasses, classes_of(r));
+  const std::size_t classes = std::min(kShownShardClasses, classes_of(r));
   std::string text =
       fmt::format("{}: samples of each rank in an epoch, by class\n  rank  samples", r.sharding);
   for (std::size_t c = 0; c < classes; ++c) text += fmt::format("{:>8}", c);
@@ -48,7 +48,7 @@ std::string sharding_table(const ShardingRecord& r) {
 
 std::string sharding_json(const ShardingRecord& r) {
   std::vector<std::vector<std::int64_t>> shown = r.counts;
-  for (auto& counts : shown) counts.resize(std::min(kShownClasses, counts.size()));
+  for (auto& counts : shown) counts.resize(std::min(kShownShardClasses, counts.size()));
   const nlohmann::ordered_json object = {
       {"sharding", r.sharding},     {"samples", r.samples},
       {"classes", classes_of(r)},   {"counts", shown},
