@@ -25,6 +25,7 @@
 #include <stormo/plan/project.h>
 
 #include "pipeline_cases.h"
+#include "tests/unit/parallel/swaps.h"
 
 namespace stormo::parallel {
 namespace {
