@@ -28,6 +28,7 @@
 #include <stormo/train/simulate/simulated_training.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/store/elastic_store.h>
+#include <stormo/train/world/thread_share.h>
 
 namespace stormo::cli {
 namespace {
