@@ -97,9 +97,10 @@ Result<Samples> open_table(const TrainedModel& model, const std::string& file) {
                           feature_tensor(table, settled, scalar_type(model.recipe), file));
   STORMO_ASSIGN_OR_RETURN(auto dataset,
                           unlabelled(std::move(features), std::ssize(table.lines), model.recipe));
+  std::vector<std::string> warnings = unknown_texts(table, settled, file);
   return Samples{.dataset = std::move(dataset),
                  .lines = std::move(table.lines),
-                 .warnings = unknown_texts(table, settled, file)};
+                 .warnings = std::move(warnings)};
 }
 
 Result<std::shared_ptr<const data::TensorDataset>> open_rows(const TrainedModel& model,
