@@ -104,7 +104,8 @@ void TrainingRun::warn_at_start() {
 
 void TrainingRun::warn_at_chance() {
   const bool classes = setup_.task.correct != nullptr;
-  if (world_.rank() != 0 || !classes || recent_loss_.steps() < kFewSteps) return;
+  const std::int64_t trained = (state_.samples - first_sample_) / options_.global_batch;
+  if (world_.rank() != 0 || !classes || trained < kFewSteps) return;
   const double chance = loss_of_chance(setup_.train->strata());
   const double loss = recent_loss_.mean();
   if (chance <= 0 || loss < kChance * chance) return;
