@@ -137,7 +137,7 @@ directory = "run"
                               *arguments)
 
         # elsewhere with the optimizer's state, too: the bits of one worker, and with two ranks its losses
-        served, alone, two = go_on("-n", "2", *SERVERS), go_on("strategy.kind=one_device"), go_on("-n", "2")
+        served, alone, two = go_on("-n", "2", *SERVERS), go_on("strategy.kind=one_device"), go_on("-n", "2", "strategy.kind=ddp")
         self.assertEqual(alone[-1]["weights_hash"], served[-1]["weights_hash"])
         self.assertEqual([r["step"] for r in alone if r["event"] == "step"], list(range(25, 31)))
         for a, b in zip(alone, two, strict=True):
