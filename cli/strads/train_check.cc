@@ -119,9 +119,8 @@ void check_checkpoints(const train::ParsedRecipe& parsed, const SoundTraining& r
   const std::string& directory = run.recipe.train.checkpoint.directory;
   if (directory.empty()) return;
   if (a.resume) {
-    const Status same = train::check_resume(parsed);
-    note((same.ok() ? train::BlockCheckpoint::check(checkpoint_options(a, run)) : same)
-             .within("--resume"));
+    const Status ours = train::BlockCheckpoint::check(checkpoint_options(a, run));
+    note((ours.ok() ? train::check_resume(parsed) : ours).within("--resume"));
   } else {
     note(checkpoint::begin_run(directory, a.overwrite).status());
   }

@@ -178,10 +178,10 @@ Status check_changes(std::span<const RecipeChange> changes, const ParsedRecipe& 
     }
   }
   if (!unnamed.empty()) {
-    add(
-        fmt::format("the run would go on as another one; give it the old values, or name what may "
-                    "change: --accept-changes {}",
-                    unnamed));
+    add(fmt::format(
+        "the run would go on as another one; give it the old values, or name the keys that "
+        "may change, on the command line or by --accept-changes {}",
+        unnamed));
   }
   return wrong.empty() ? ok_status() : invalid_argument(wrong);
 }
