@@ -219,7 +219,7 @@ class MemoryLimitTest(TrainTest):
 
     def test_data_larger_than_the_memory_train_as_in_memory(self):
         """STORMO_LARGE_DATA_MIB=4096 makes it 4 GiB."""
-        rows = self.write_large_data(int(os.environ.get("STORMO_LARGE_DATA_MIB", "640")))
+        rows = self.write_large_data(int(os.environ.get("STORMO_LARGE_DATA_MIB", "400")))
         (self.folder / "large.toml").write_text(LARGE_DATA)
         keys = ("large.toml", "--json")
         records = {}
