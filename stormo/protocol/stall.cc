@@ -124,6 +124,7 @@ Stall find_stall(const StallWait& wait, std::span<const RankReport> ranks) {
   std::vector<Rank> stuck_elsewhere;
   Duration idle_of_missing{};
   Duration idle_of_waiting = wait.waited;
+  bool holds_up_others = false;  // they wait in a later operation, and will say so
   for (const RankReport& r : ranks) {
     if (!r.answered) {
       stall.silent.push_back(r.rank);
@@ -136,6 +137,8 @@ Stall find_stall(const StallWait& wait, std::span<const RankReport> ranks) {
     } else if (standing == Standing::kMissing) {
       (waits_somewhere(r) ? stuck_elsewhere : stall.missing).push_back(r.rank);
       idle_of_missing = std::max(idle_of_missing, r.idle);
+    } else if (standing == Standing::kPast) {
+      holds_up_others |= in_group(r, wait.in.group)->running;
     }
   }
   // who waits elsewhere is a cause only when there is no other
@@ -144,6 +147,7 @@ Stall find_stall(const StallWait& wait, std::span<const RankReport> ranks) {
   if (stall.silent.empty()) {
     stall.age = std::min(stall.age, stall.missing.empty() ? idle_of_waiting : idle_of_missing);
   }
+  if (holds_up_others && stall.missing.empty() && stall.silent.empty()) stall.age = {};
   stall.text = text_of(stall, wait.in, ranks);
   return stall;
 }

@@ -13,7 +13,8 @@ HANG = 40  # see wedge.c
 SERVERS = "strategy.kind=parameter_server"
 POLICIES = ("sync", "async", "ssp", "n_softsync", "backup_workers")
 LIMITS = ("--stall-warning", "1s", "--stall-timeout", "2s")
-LONG = ("steps=1000", "data.path=data/mnist")
+STEPS = 300
+LONG = (f"steps={STEPS}", "data.path=data/mnist")
 
 
 class WedgedWorkersTest(TrainTest):
@@ -46,15 +47,14 @@ class WedgedWorkersTest(TrainTest):
         ways["ranks"] = (SERVERS, "strategy.policy=sync", "strategy.worker_ranks=2")
         ways["averaging"] = ("strategy.kind=parameter_averaging", "strategy.period=4")
         ways["elastic"] = ("strategy.kind=elastic_averaging", "strategy.period=4")
-        for some in (list(ways)[:4], list(ways)[4:]):  # side by side
-            runs = {way: self.start_run("-n", "4", *ways[way], name=way) for way in some}
+        for some in (list(ways)[:3], list(ways)[3:6], list(ways)[6:]):  # side by side
+            runs = {way: self.start_run("-n", "4" if way == "ranks" else "3", *ways[way], name=way) for way in some}
             stuck = {way: self.hang(run, 1) for way, run in runs.items()}
             for way, run in runs.items():
                 with self.subTest(way):
                     code, _, err = self.end_of(run)
                     self.assertEqual(code, 1, err)
-                    self.assertRegex(err, rf"rank 1 \(host \S+, pid {stuck[way]}\)[ :].* has not reached", way)
-                    self.assertRegex(err, "wait in it|waits in it")
+                    self.assertRegex(err, rf"rank 1 \(host \S+, pid {stuck[way]}\):? has not reached .*waits? in it")
                     self.assertIn("pause", err, "the stack of who hangs")
 
     def test_a_stopped_rank_in_shared_memory_ends_the_job(self):
@@ -73,16 +73,16 @@ class WedgedWorkersTest(TrainTest):
         ways = {policy: (SERVERS, f"strategy.policy={policy}") for policy in POLICIES}
         ways["elastic"] = ("strategy.kind=elastic_averaging", "strategy.period=4")
         ways["backups"] = (SERVERS, "strategy.policy=sync", "strategy.server_processes=2", "strategy.server_backups=true")
-        for some in (list(ways)[:4], list(ways)[4:]):
+        for some in (list(ways)[:3], list(ways)[3:5], list(ways)[5:]):
             runs = {way: self.start_run("-n", "5" if way == "backups" else "4", "strategy.server_processes=1", *ways[way],
                                         name=way) for way in some}
-            stuck = {way: self.hang(run, 2) for way, run in runs.items()}
+            for run in runs.values():
+                self.hang(run, 2)
             for way, run in runs.items():
                 with self.subTest(way):
                     code, records, err = self.end_of(run)
                     self.assertEqual(code, 0, err)
-                    self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", 1000))
-                    self.assertIn(f"warning: worker 2 (pid {stuck[way]}) has made no progress for", err)
+                    self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
                     self.assertRegex(err, "worker 2 was lost: it has made no progress for .*workers? 0.* waits?; its last: step")
                     self.assertIn("the job goes on without it", err)
 
@@ -111,7 +111,7 @@ class WedgedWorkersTest(TrainTest):
         os.kill(process, signal.SIGCONT)
         code, records, err = self.end_of(run)
         self.assertEqual(code, 0, err)
-        self.assertEqual(records[-1]["steps"], 1000)
+        self.assertEqual(records[-1]["steps"], STEPS)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,15 @@ TEST(FindStall, BlamesWhoWaitsForNobody) {
   EXPECT_THAT(find_stall(wait_in(ranks[0], 50s), ranks).missing, ElementsAre(1));
 }
 
+// It is stuck in a call in which it waits for nobody. Who waits for it says so.
+TEST(FindStall, WhoHoldsUpOthersDoesNotSayThatNobodyIsMissing) {
+  const std::vector ranks = {rank(0, 41, true, 50s), rank(1, 40, true, 60s)};
+  EXPECT_EQ(find_stall(wait_in(ranks[1], 60s), ranks).age, 0s);
+  const Stall stall = find_stall(wait_in(ranks[0], 50s), ranks);
+  EXPECT_THAT(stall.missing, ElementsAre(1));
+  EXPECT_EQ(stall.age, 50s);
+}
+
 TEST(FindStall, LeavesOutWhoIsNotInTheGroup) {
   std::vector ranks = {rank(0, 40, true, 50s), rank(1, 39, false, 50s), rank(2, 0, false, 99s)};
   ranks[2].groups.front().group = "another";
