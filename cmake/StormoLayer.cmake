@@ -120,8 +120,9 @@ function(stormo_use_torch target)
 endfunction()
 
 function(stormo_torch_options target)
-  # libtorch's include folder brings another fmt than the system's: there it is used as headers only
-  target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
+  # libtorch's include folder brings another fmt, without its library: the system's comes first
+  target_include_directories(${target} SYSTEM BEFORE PRIVATE ${PROJECT_BINARY_DIR}/generated/fmt_alone)
+  target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:fmt::fmt,INTERFACE_COMPILE_DEFINITIONS>)
   # torch's inline functions carry __FILE__ too
   target_compile_options(${target} PRIVATE -ffile-prefix-map=${STORMO_TORCH_INCLUDE}=torch)
 endfunction()

@@ -1,7 +1,7 @@
 #include <cli/bench/async/rank.h>
 
 #include <torch/csrc/autograd/engine.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include <chrono>
 #include <cstdio>

@@ -1,7 +1,7 @@
 #include <cli/bench/step/data.h>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 namespace stormo::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include <sched.h>
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <stormo/tensor/memory.h>
 #include <stormo/train/state/delay_slot.h>

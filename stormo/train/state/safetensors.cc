@@ -1,6 +1,6 @@
 #include <stormo/train/state/safetensors.h>
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <array>
 #include <optional>
