@@ -53,13 +53,15 @@ class Uses {
   }
   /// Of each parameter in the action's range; of one of segments, those that they read.
   void parameters(const std::string& what, Use how) {
+    const bool of_segments = range_of(a_.kind) == plan::RangeOf::kSegments;
+    const std::vector<std::vector<int>> reads = parameters_read(plan_.model);
     for (int i = a_.range.first; i <= a_.range.last; ++i) {
-      if (range_of(a_.kind) == plan::RangeOf::kParameters) {
+      if (!of_segments) {
         use(what + " " + std::to_string(i), how);
-      } else {
-        for (const int p : parameters_read(plan_.model)[static_cast<std::size_t>(i)]) {
-          use(what + " " + std::to_string(p), how);
-        }
+        continue;
+      }
+      for (const int p : reads[static_cast<std::size_t>(i)]) {
+        use(what + " " + std::to_string(p), how);
       }
     }
   }
