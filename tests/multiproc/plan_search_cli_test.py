@@ -79,7 +79,8 @@ class PlanSearchTest(TrainTest):
         self.search("-n", "8", "model.layers=1", "train.global_batch=2")
         self.assertLess(time.monotonic() - begin, 60)
 
-    def test_eight_hosts_have_faster_ways_than_replicas(self):
+    # two_hosts_cli_test compares what a search says with what it takes
+    def test_eight_hosts_are_said_to_have_faster_ways_than_replicas(self):
         mnist, text = ("data.path=data/mnist",), ("data.path=text",)
         models = (("mnist_mlp", mnist), ("mnist", mnist), ("gpt_shakespeare", text),
                   ("mnist_mlp", (*mnist, "model.sizes=[784, 2048, 2048, 10]", "train.global_batch=32")))

@@ -6,6 +6,7 @@ Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 
 import json
 import random
+import re
 
 from hosts_cli import HostsTest
 from train_cli import main
@@ -105,6 +106,42 @@ class TwoHosts(HostsTest):
         beside, _ = self.records(self.stormo("train", *way, "-n", "2", "--json", "checkpoint.directory="))
         end, _ = self.run_over_the_network(way[:1], *way[1:])
         self.assertEqual(end["weights_hash"], beside["weights_hash"])
+
+
+
+class SlowLine(HostsTest):
+    """A line that is much slower than the computations, so that its rate says what a step takes."""
+    RATE = "50mbit"
+    TOPOLOGY = f"""topology v1
+hosts 1 1
+intra latency_s=5e-07 byte_s=1e-10
+inter latency_s=5e-05 byte_s={8 / (50e6 * 1448 / 1514)}
+reduce byte_s=1e-10
+"""  # of a frame of 1514 bytes 1448 are payload
+    BATCH = 4  # few messages: on a busy machine each waits for its receiver
+    RECIPE = ("mlp.toml", "model.sizes=[784, 1024, 1024, 10]", f"global_batch={BATCH}", "checkpoint.directory=")
+
+    def seconds(self, keys, steps):
+        """Of the fastest step, as other processes may use the machine; without the first ones, in which ways to
+        overlap are tried."""
+        done = self.on_two_hosts(*self.RECIPE, f"steps={steps}", *keys)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        records = [json.loads(line) for line in done.stdout.splitlines()]
+        rates = [r["samples_per_s"] for r in records if r["event"] == "step"]
+        return self.BATCH / max(rates[len(rates) // 2:])
+
+    def test_the_way_that_a_search_finds_is_faster_than_replicas_which_take_as_long_as_it_says(self):
+        (self.folder / "line.topology").write_text(self.TOPOLOGY)
+        found = self.stormo("plan", "search", *self.RECIPE, "-n", "2", "--hosts", "2", "--topology", "line.topology",
+                            "--gflops", "20", "--json")
+        self.assertEqual(found.returncode, 0, found.stderr)
+        *ways, _ = map(json.loads, found.stdout.splitlines())
+        cut = re.compile("kind=fsdp|pipeline=|tensor=|context=")
+        replicas = next(way for way in ways if not cut.search(" ".join(way["keys"])))
+        self.assertGreater(replicas["seconds"] / ways[0]["seconds"], 4)
+        measured = self.seconds(replicas["keys"], steps=10)
+        self.assertLess(abs(replicas["seconds"] / measured - 1), 0.15, (replicas, measured))
+        self.assertGreater(measured / self.seconds(ways[0]["keys"], steps=10), 2, ways[0])
 
 
 if __name__ == "__main__":
