@@ -27,11 +27,10 @@ bool is_read(torch::ScalarType type) { return std::ranges::find(kRead, type) != 
 Status check_forms(at::IntArrayRef inputs, torch::ScalarType type, const torch::Tensor& targets,
                    bool classes) {
   if (inputs.size() < 2 || !is_read(type)) {
-    std::vector<const char*> names;
-    for (const torch::ScalarType read : kRead) names.push_back(c10::toString(read));
     return invalid_argument(fmt::format(
-        "inputs are {} of shape [{}]; give contiguous numbers [samples, ...] of type {}",
-        c10::toString(type), fmt::join(inputs, ", "), fmt::join(names, ", ")));
+        "inputs are {} of shape [{}]; give contiguous numbers [samples, ...] of type uint8, int8, "
+        "int16, int32, int64, float16, bfloat16, float32 or float64",
+        c10::toString(type), fmt::join(inputs, ", ")));
   }
   const auto target = targets.scalar_type();
   const bool fits =
@@ -123,7 +122,8 @@ Status TensorDataset::take(at::IntArrayRef input_sizes, const torch::Tensor& tar
   } else if (!targets_.isfinite().all().item<bool>()) {
     const auto at = targets_.isfinite().logical_not().nonzero()[0][0].item<std::int64_t>();
     return invalid_argument(fmt::format("the target of sample {} is {}, no finite number as {}", at,
-                                        targets[at].item<double>(), c10::toString(dtype)));
+                                        targets[at].item<double>(),
+                                        dtype == torch::kFloat64 ? "float64" : "float32"));
   }
   options_ = options;
   options_.channels_last = options.channels_last && input_sizes.size() == 4;
@@ -167,7 +167,8 @@ Status TensorDataset::copy_row(std::int64_t index, std::span<std::byte> scratch,
     return invalid_argument(fmt::format(
         "{}sample {} has a number that is not finite as {}; remove it, scale the inputs, or set "
         "precision = \"float64\"",
-        file_ ? file_->path() + ": " : "", index, c10::toString(options_.dtype)));
+        file_ ? file_->path() + ": " : "", index,
+        options_.dtype == torch::kFloat64 ? "float64" : "float32"));
   }
   if (!options_.channels_last) return {};
   const std::int64_t channels = sample_shape_[0], pixels = row_elements_ / channels;

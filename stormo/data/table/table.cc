@@ -110,6 +110,11 @@ Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
   STORMO_ASSIGN_OR_RETURN(
       const std::vector<std::size_t> excluded,
       find_named(reader, options.exclude, "data.exclude", options.one_of_several));
+  if (label && std::ranges::count(excluded, *label) > 0) {
+    return reader.error(
+        fmt::format("data.exclude names \"{}\", which is the label: choose another by data.label",
+                    reader.name(*label)));
+  }
   std::vector<std::size_t> columns;
   for (std::size_t c = 0; c < reader.columns(); ++c) {
     const bool is_feature = c != label && c != id && std::ranges::count(excluded, c) == 0;
@@ -188,6 +193,14 @@ Result<Table> sorted_by_id(const Table& table) {
         out.lines[row - 1], out.lines[row], out.ids[row]));
   }
   return out;
+}
+
+/// A row without a label would be a class of its own.
+Status check_label(const DelimitedReader& reader, std::size_t label,
+                   const std::vector<std::string>& fields) {
+  if (!without_spaces(fields[label]).empty()) return {};
+  return reader.error(
+      fmt::format("{}: the label is missing; fill it in, or remove the line", reader.name(label)));
 }
 
 /// The fields of a row that are features.
@@ -306,6 +319,7 @@ Result<Table> read_table(const std::string& path, const TableOptions& options) {
     STORMO_ASSIGN_OR_RETURN(const bool more, reader.next(fields));
     if (!more) break;
     STORMO_RETURN_IF_ERROR(features.take(fields));
+    if (label) STORMO_RETURN_IF_ERROR(check_label(reader, *label, fields));
     if (label && options.keeps_labels) table.labels.push_back(std::move(fields[*label]));
     if (id) table.ids.push_back(std::move(fields[*id]));
     table.lines.push_back(reader.line());
@@ -378,6 +392,7 @@ Result<LabelledTexts> read_labelled_texts(const std::string& path, const Delimit
   for (;;) {
     STORMO_ASSIGN_OR_RETURN(const bool more, reader.next(fields));
     if (!more) break;
+    STORMO_RETURN_IF_ERROR(check_label(reader, labels, fields));
     result.texts.push_back(std::move(fields[1 - labels]));
     result.labels.push_back(std::move(fields[labels]));
   }

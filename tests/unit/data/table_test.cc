@@ -90,6 +90,11 @@ TEST_F(TableTest, TakesWhatIsTooSmallForADoubleForZero) {
   EXPECT_THAT(message("a,b\n1e-400x,x\n"), HasSubstr("is no finite number"));
 }
 
+TEST_F(TableTest, ARowWithoutALabelIsNoClass) {
+  EXPECT_THAT(message("a,b\n1,x\n2, \n"), HasSubstr("t.csv:3: b: the label is missing"));
+  EXPECT_THAT(message("a,b\n1,\n", {.may_be_missing = true}), HasSubstr("label is missing"));
+}
+
 TEST_F(TableTest, KnowsMissingNumbersWhereTheyAreAllowed) {
   const std::string text = "a,b\n,x\n?,x\nNA,x\n n/a ,x\nNaN,x\nnull,x\nNone,x\n7,x\n";
   const auto table = read(text, {.may_be_missing = true});
@@ -122,6 +127,7 @@ TEST_F(TableTest, LeavesColumnsOut) {
   EXPECT_THAT(table->columns, ElementsAre("a"));
   EXPECT_THAT(table->features, ElementsAre(1, 3));
   EXPECT_THAT(message(text, {.exclude = {"nam"}}), HasSubstr("data.exclude names \"nam\""));
+  EXPECT_THAT(message(text, {.exclude = {"label"}}), HasSubstr("which is the label"));
   EXPECT_THAT(message(text, {.exclude = {"name", "a", "b"}}), HasSubstr("no columns of features"));
 }
 

@@ -85,7 +85,7 @@ TEST(TensorDataset, SaysWhatDoesNotFit) {
   for (const auto type : {torch::kFloat8_e4m3fn, torch::kFloat8_e5m2, torch::kComplexFloat,
                           torch::kUInt16, torch::kBool}) {
     EXPECT_THAT(message(good.to(type), labels),
-                AllOf(HasSubstr(c10::toString(type)), HasSubstr("BFloat16")));
+                AllOf(HasSubstr(c10::toString(type)), HasSubstr("bfloat16")));
     EXPECT_THAT(message(good, labels.to(type)), HasSubstr(c10::toString(type)));
   }
 }
