@@ -13,7 +13,7 @@ HANG = 40  # see wedge.c
 SERVERS = "strategy.kind=parameter_server"
 POLICIES = ("sync", "async", "ssp", "n_softsync", "backup_workers")
 LIMITS = ("--stall-warning", "1s", "--stall-timeout", "2s")
-STEPS = 300
+STEPS = 1500  # enough that no run is over before a rank of it hangs
 LONG = (f"steps={STEPS}", "data.path=data/mnist")
 
 
@@ -48,8 +48,10 @@ class WedgedWorkersTest(TrainTest):
         ways["averaging"] = ("strategy.kind=parameter_averaging", "strategy.period=4")
         ways["elastic"] = ("strategy.kind=elastic_averaging", "strategy.period=4")
         for some in (list(ways)[:3], list(ways)[3:6], list(ways)[6:]):  # side by side
-            runs = {way: self.start_run("-n", "4" if way == "ranks" else "3", *ways[way], name=way) for way in some}
-            stuck = {way: self.hang(run, 1) for way, run in runs.items()}
+            runs, stuck = {}, {}
+            for way in some:
+                runs[way] = self.start_run("-n", "4" if way == "ranks" else "3", *ways[way], name=way)
+                stuck[way] = self.hang(runs[way], 1)
             for way, run in runs.items():
                 with self.subTest(way):
                     code, _, err = self.end_of(run)
@@ -58,9 +60,10 @@ class WedgedWorkersTest(TrainTest):
                     self.assertIn("pause", err, "the stack of who hangs")
 
     def test_a_stopped_rank_in_shared_memory_ends_the_job(self):
-        runs = {policy: self.start_run("-n", "3", SERVERS, f"strategy.policy={policy}", "--heartbeat", "0s", name=policy)
-                for policy in ("sync", "ssp")}
-        for run in runs.values():
+        runs = {}
+        for policy in ("sync", "ssp"):
+            run = runs[policy] = self.start_run("-n", "3", SERVERS, f"strategy.policy={policy}", "--heartbeat", "0s",
+                                                name=policy)
             self.read_until(run, "step", 20)
             os.kill(ranks_of(run)[1], signal.SIGSTOP)
         for policy, run in runs.items():
@@ -74,10 +77,11 @@ class WedgedWorkersTest(TrainTest):
         ways["elastic"] = ("strategy.kind=elastic_averaging", "strategy.period=4")
         ways["backups"] = (SERVERS, "strategy.policy=sync", "strategy.server_processes=2", "strategy.server_backups=true")
         for some in (list(ways)[:3], list(ways)[3:5], list(ways)[5:]):
-            runs = {way: self.start_run("-n", "5" if way == "backups" else "4", "strategy.server_processes=1", *ways[way],
-                                        name=way) for way in some}
-            for run in runs.values():
-                self.hang(run, 2)
+            runs = {}
+            for way in some:
+                ranks = "5" if way == "backups" else "4"
+                runs[way] = self.start_run("-n", ranks, "strategy.server_processes=1", *ways[way], name=way)
+                self.hang(runs[way], 2)
             for way, run in runs.items():
                 with self.subTest(way):
                     code, records, err = self.end_of(run)
@@ -87,9 +91,10 @@ class WedgedWorkersTest(TrainTest):
                     self.assertIn("the job goes on without it", err)
 
     def test_a_first_worker_that_hangs_ends_the_run(self):
-        runs = {policy: self.start_run("-n", "3", SERVERS, "strategy.server_processes=1", f"strategy.policy={policy}",
-                                       "checkpoint.every=10", name=policy) for policy in ("sync", "async")}
-        for policy, run in runs.items():
+        runs = {}
+        for policy in ("sync", "async"):
+            run = runs[policy] = self.start_run("-n", "3", SERVERS, "strategy.server_processes=1",
+                                                f"strategy.policy={policy}", "checkpoint.every=10", name=policy)
             self.read_until(run, "step", 20)
             while not (self.folder / policy / "latest").exists():
                 self.read_until(run, "step")
