@@ -34,18 +34,20 @@ Status damaged(const std::string& path, const FileDigest& expected, std::size_t 
                   begin, std::min(begin + expected.block_bytes, expected.bytes)));
 }
 
-/// Whoever made the folders: that they are there need not be on the disk. Once for each folder; one
-/// that may not be synced was not made by this user.
-void sync_names_above(const fs::path& folder) {
+/// Whether this process has not asked about the folder before.
+bool is_first_time(const fs::path& folder) {
   static std::mutex mutex;
-  static std::set<std::string> synced;
-  {
-    const std::lock_guard lock(mutex);
-    if (!synced.insert(folder).second) return;
-  }
+  static std::set<std::string> known;
+  const std::lock_guard lock(mutex);
+  return known.insert(folder).second;
+}
+
+/// Of a folder that was there already: whoever made it and those above it, their names need not be
+/// on the disk. What may not be synced was not made by this user.
+void sync_names_above(const fs::path& folder) {
   struct stat here {
   }, above{};
-  if (::stat(folder.c_str(), &here) != 0) return;
+  if (!is_first_time(folder) || ::stat(folder.c_str(), &here) != 0) return;
   for (fs::path p = folder; p != p.root_path(); p = p.parent_path()) {
     if (::stat(p.parent_path().c_str(), &above) != 0 || above.st_dev != here.st_dev) return;
     static_cast<void>(sync_path(p.parent_path()));
@@ -266,21 +268,25 @@ Status sync_directory(const std::string& path) { return sync_path(path); }
 
 Status create_directories(const std::string& path) {
   const fs::path wanted = fs::absolute(path).lexically_normal();
-  fs::path folder;
+  fs::path folder, there;
   for (const fs::path& name : wanted) {
     if (name.empty()) continue;  // behind a slash at the end
     const std::string parent = folder;
     folder /= name;
     // mkdir would say of a folder on a read-only file system that it is read-only.
     std::error_code ignored;
-    if (fs::is_directory(folder, ignored)) continue;
+    if (fs::is_directory(folder, ignored)) {
+      there = folder;
+      continue;
+    }
     if (::mkdir(folder.c_str(), 0777) == 0) {
       STORMO_RETURN_IF_ERROR(sync_path(parent));
+      static_cast<void>(is_first_time(folder));
     } else if (errno != EEXIST || !fs::is_directory(folder)) {
       return errno_error("create " + folder.string());
     }
   }
-  sync_names_above(folder);
+  sync_names_above(there);
   return ok_status();
 }
 

@@ -159,12 +159,12 @@ TEST_F(Folder, TheUmaskSaysWhoMayRead) {
 
 TEST_F(Folder, ALinkThatCannotBeMovedIsAFailureAndTheCheckpointIsThere) {
   ASSERT_TRUE(save(folder_, 1).ok());
-  fs::remove(folder_ / "latest");
-  fs::create_directories(folder_ / "latest" / "of somebody else");
+  fs::create_directories(folder_ / ".latest-new" / "of somebody else");
   const Status status = save(folder_, 2, /*keep=*/1).status();
   EXPECT_EQ(status.code(), Code::kIo);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("step-00000002 is saved"), HasSubstr("latest")));
-  EXPECT_THAT(names_in(folder_), UnorderedElementsAre("step-00000001", "step-00000002", "latest"));
+  EXPECT_THAT(names_in(folder_),
+              UnorderedElementsAre("step-00000001", "step-00000002", "latest", ".latest-new"));
   EXPECT_EQ(newest_checkpoint(folder_).take_or_throw(), folder_ / "step-00000002");
 }
 
