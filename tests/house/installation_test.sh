@@ -152,7 +152,7 @@ tail -1 "$folder/train.out" | grep -q '"event":"end".*"test_accuracy":0\.9' || {
 named train leaves/leaves.toml steps=100 checkpoint.directory= --json || { cat "$folder/train.out"; exit 1; }
 tail -1 "$folder/train.out" | grep -q '"test_accuracy":\(0\.9\|1\)' || { cat "$folder/train.out"; exit 1; }
 for recipe in quickstart gpt_3d.toml; do
-  named plan show $recipe -n 4 data.path="$prefix/share/stormo" || { cat "$folder/train.out"; exit 1; }
+  named plan show $recipe -n 4 data.path="$prefix/share/stormo" 'data.extensions=[".md"]' || { cat "$folder/train.out"; exit 1; }
 done
 ! named train mnistt || exit 1
 mkdir -p "$prefix/lib/stormo"

@@ -328,9 +328,9 @@ int fsync(int fd) {
         run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)
         self.read_until(run, "step", 20)
         run.send_signal(signal.SIGTERM)
-        out, err = run.communicate(timeout=DEADLINE_S)
+        records = [json.loads(line) for line in run.stdout]  # communicate() would lose what is read ahead
+        _, err = run.communicate(timeout=DEADLINE_S)
         self.assertEqual(run.returncode, 143, err)
-        records = [json.loads(line) for line in out.splitlines()]
         steps = [r["step"] for r in records if r["event"] == "step"]
         self.assertEqual(steps, sorted(steps), "steps of all workers: they do not go back at the end")
         self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", steps[-1]))
