@@ -14,8 +14,8 @@
 namespace stormo::data {
 namespace {
 
-/// Links that lead to each other make more paths than there are folders.
-constexpr std::int64_t kMostFolders = 1'000'000;
+/// By different paths of links; of folders that all lead to each other there are n! paths.
+constexpr int kMostVisits = 100;
 /// Reasons of their own; further endings are counted together.
 constexpr std::size_t kMostEndings = 8;
 constexpr std::string_view kCannotBeRead = "cannot be read";
@@ -114,10 +114,10 @@ Status FileTree::add_files(const std::string& path, std::vector<std::string>& fi
     leave_out("a link to a folder that it lies in", path);
     return {};
   }
-  if (++folders_ > kMostFolders) {
+  if (++visits_[folder] > kMostVisits) {
     return invalid_argument(
-        fmt::format("{}: more than {} folders, by way of links to each other; remove some links",
-                    root_, kMostFolders));
+        fmt::format("{}: links lead to this folder by more than {} paths; remove some links", path,
+                    kMostVisits));
   }
   STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_in(path));
   above_.push_back(folder);

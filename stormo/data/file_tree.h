@@ -1,7 +1,8 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,7 +72,7 @@ class FileTree {
  private:
   struct Folder {
     std::uint64_t device, inode;
-    bool operator==(const Folder&) const = default;
+    auto operator<=>(const Folder&) const = default;
   };
   Result<std::vector<std::string>> names_in(const std::string& path);
   Status add_entry(const std::string& path, std::vector<std::string>& files);
@@ -84,7 +85,7 @@ class FileTree {
   TreeRules rules_;
   FileCount& count_;
   std::vector<Folder> above_;  // the folders that are being walked through, the outermost first
-  std::int64_t folders_ = 0;
+  std::map<Folder, int> visits_;
 };
 
 }  // namespace stormo::data

@@ -73,22 +73,14 @@ TEST_F(FileTreeTest, FollowsLinksAndEndsCycles) {
 }
 
 TEST_F(FileTreeTest, RefusesLinksThatMultiply) {
-  for (int i = 0; i < 12; ++i) {
-    for (int j = 0; j < 12; ++j) {
-      if (i != j)
-        link("../../" + std::to_string(j), "d/" + std::to_string(i) + "/x/" + std::to_string(j));
-    }
-  }
-  // the names of folders below d have no ending, and each leads to all others
-  for (int i = 0; i < 12; ++i) {
-    for (int j = 0; j < 12; ++j) {
-      if (i != j)
-        link("../" + std::to_string(j), "d/" + std::to_string(i) + "/y" + std::to_string(j));
+  for (const char from : {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}) {
+    for (const char to : {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'}) {
+      if (from != to) link(std::string("../") + to, std::string("d/") + from + "/" + to);
     }
   }
   const Status status = list();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("links"));
+  EXPECT_THAT(status.message(), HasSubstr("by more than 100 paths"));
 }
 
 TEST_F(FileTreeTest, HasOneRuleForWhatCannotBeRead) {
