@@ -127,7 +127,8 @@ Result<std::vector<std::size_t>> choose_columns(const DelimitedReader& reader,
 /// Which of `columns` hold texts.
 Result<std::vector<bool>> find_texts(const DelimitedReader& reader, const TableOptions& options,
                                      const std::vector<std::size_t>& columns) {
-  if (!options.labelled && !options.one_of_several) {  // the columns are those of the options
+  if (!options.labelled && !options.columns.empty() &&
+      !options.one_of_several) {  // the columns are those of the options
     std::vector<bool> texts;
     for (const std::string& name : options.columns) {
       texts.push_back(std::ranges::count(options.categories, name) > 0);
