@@ -124,7 +124,7 @@ Stall find_stall(const StallWait& wait, std::span<const RankReport> ranks) {
   std::vector<Rank> stuck_elsewhere;
   Duration idle_of_missing{};
   Duration idle_of_waiting = wait.waited;
-  bool holds_up_others = false;  // they wait in a later operation, and will say so
+  bool holds_up_others = false;  // they wait after this operation, and will say so
   for (const RankReport& r : ranks) {
     if (!r.answered) {
       stall.silent.push_back(r.rank);
@@ -138,7 +138,7 @@ Stall find_stall(const StallWait& wait, std::span<const RankReport> ranks) {
       (waits_somewhere(r) ? stuck_elsewhere : stall.missing).push_back(r.rank);
       idle_of_missing = std::max(idle_of_missing, r.idle);
     } else if (standing == Standing::kPast) {
-      holds_up_others |= in_group(r, wait.in.group)->running;
+      holds_up_others |= waits_somewhere(r);
     }
   }
   // who waits elsewhere is a cause only when there is no other

@@ -79,11 +79,16 @@ TEST(FindStall, BlamesWhoWaitsForNobody) {
 
 // It is stuck in a call in which it waits for nobody. Who waits for it says so.
 TEST(FindStall, WhoHoldsUpOthersDoesNotSayThatNobodyIsMissing) {
-  const std::vector ranks = {rank(0, 41, true, 50s), rank(1, 40, true, 60s)};
+  std::vector ranks = {rank(0, 41, true, 50s), rank(1, 40, true, 60s)};
   EXPECT_EQ(find_stall(wait_in(ranks[1], 60s), ranks).age, 0s);
   const Stall stall = find_stall(wait_in(ranks[0], 50s), ranks);
   EXPECT_THAT(stall.missing, ElementsAre(1));
   EXPECT_EQ(stall.age, 50s);
+  ranks[0] = rank(0, 41, false, 50s);
+  EXPECT_EQ(find_stall(wait_in(ranks[1], 60s), ranks).age, 60s) << "nobody waits";
+  ranks[0].groups.push_back(
+      {.group = "pair", .place = 3, .operation = "barrier #3", .running = true});
+  EXPECT_EQ(find_stall(wait_in(ranks[1], 60s), ranks).age, 0s) << "in another group";
 }
 
 TEST(FindStall, LeavesOutWhoIsNotInTheGroup) {
