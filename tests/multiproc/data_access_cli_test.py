@@ -54,8 +54,11 @@ class DataAccess(TrainTest):
         """Rank -> the images that it reads, in order; behind those of the epoch a few for a next one."""
         read = {}
         for rank, operation, path, offset, size in self.accesses("images.toml", "-n", str(ranks), *arguments):
-            # larger reads are of all images, which ranks compare before the first step
-            if operation == "read" and path.endswith("images.npy") and size == IMAGE:
+            if operation != "read" or not path.endswith("images.npy") or rank == "none":
+                continue
+            if size > IMAGE:  # all at once, which ranks compare before the first step; what was before is a check
+                read[rank] = []
+            elif size == IMAGE:
                 read.setdefault(rank, []).append((offset - 128) // IMAGE)
         return read
 
