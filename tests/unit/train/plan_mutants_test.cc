@@ -270,7 +270,7 @@ std::vector<Way> pipelines() {
   std::vector<Way> out;
   for (const std::string& schedule : parallel::pipeline_schedule_names()) {
     const bool chunks = schedule == "interleaved" || schedule == "zero_bubble_v";
-    const int micro_batches = schedule == "ddg" ? 1 : 2;
+    const int micro_batches = schedule == "ddg" ? 1 : schedule == "zero_bubble_v" ? 3 : 2;
     out.push_back({schedule,
                    {2},
                    stages(2, schedule, chunks ? 2 : 1),
@@ -316,7 +316,6 @@ std::vector<Way> others() {
           {"shards_of_state", {2}, fsdp(1), {}},
           {"shards", {2}, fsdp(3), {.prefetch = 1, .recompute = true}},
           {"servers", {2}, {.kind = Kind::kParameterServer}, {}},
-          {"a_worker_of_two", {2}, {.kind = Kind::kParameterServer, .worker_ranks = 2}, {}},
           {"averages", {2}, {.kind = Kind::kParameterAveraging, .period = 1}, {}}};
 }
 
