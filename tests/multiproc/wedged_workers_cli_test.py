@@ -55,8 +55,12 @@ class WedgedWorkersTest(TrainTest):
                 with self.subTest(way):
                     code, _, err = self.end_of(run)
                     self.assertEqual(code, 1, err)
-                    self.assertRegex(err, rf"rank 1 \(host \S+, pid {stuck[way]}\):? has not reached .*waits? in it")
-                    self.assertIn("pause", err, "the stack of who hangs")
+                    named = rf"rank 1 \(host \S+, pid {stuck[way]}\):? has not reached .*waits? in it"
+                    if way == "averaging":  # it may hang inside of the all_reduce, where the others are, too
+                        named += r"|all_reduce .* has not ended for .* nobody is missing: ranks 0, 1, 2 are in it"
+                    else:
+                        self.assertIn("pause", err, "the stack of who hangs")
+                    self.assertRegex(err, named)
 
     def test_a_stopped_rank_in_shared_memory_ends_the_job(self):
         runs = {}
@@ -70,24 +74,6 @@ class WedgedWorkersTest(TrainTest):
                 code, _, err = self.end_of(run)
                 self.assertEqual(code, 1, err)
                 self.assertRegex(err, r"rank 1 \(host .*does not answer.* has not ended for .*its process is stopped")
-
-    def test_with_server_processes_the_others_go_on(self):
-        ways = {policy: (SERVERS, f"strategy.policy={policy}") for policy in POLICIES}
-        ways["elastic"] = ("strategy.kind=elastic_averaging", "strategy.period=4")
-        ways["backups"] = (SERVERS, "strategy.policy=sync", "strategy.server_processes=2", "strategy.server_backups=true")
-        for some in (list(ways)[:3], list(ways)[3:5], list(ways)[5:]):
-            runs = {}
-            for way in some:
-                ranks = "5" if way == "backups" else "4"
-                runs[way] = self.start_run("-n", ranks, "strategy.server_processes=1", *ways[way], name=way)
-                self.hang(runs[way], 2)
-            for way, run in runs.items():
-                with self.subTest(way):
-                    code, records, err = self.end_of(run)
-                    self.assertEqual(code, 0, err)
-                    self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
-                    self.assertRegex(err, "worker 2 was lost: it has made no progress for .*workers? 0.* waits?; its last: step")
-                    self.assertIn("the job goes on without it", err)
 
     def test_a_first_worker_that_hangs_ends_the_run(self):
         runs = {}
