@@ -29,7 +29,7 @@ class BackwardHooks;
 /// The module may change later: values that are loaded, another type, layers that are frozen,
 /// thawed, added or replaced. Gradients are averaged from the first pass after the change, if every
 /// rank has made the same one, to the same values; else every rank gets an Error. Noticing it costs
-/// about 0.1 us per parameter and pass. A clone of the module is another module.
+/// less than 1 us per parameter and pass. A clone of the module is another module.
 ///
 /// Gradients are reduced where autograd put them: nothing is copied but those below 64 KiB. Where a
 /// wire or a spare core makes it pay, this happens in buckets during backward; by default the first
