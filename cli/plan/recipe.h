@@ -37,8 +37,8 @@ Result<analysis::StepSimulation> simulated_as_trained(const PlanOptions& o,
 Result<train::RanksOfHost> measured_host(const train::Recipe& recipe,
                                          const std::vector<int>& ranks_per_host);
 
-/// train::measure_together() with half of the available memory. Says on standard error where the
-/// host has more ranks than this one has cores, and where other processes were in the way.
+/// train::measure_together() with half of the available memory. Says on standard error where other
+/// processes were in the way.
 Result<std::vector<train::StepMeasurement>> measure_here(const train::RanksOfHost& host,
                                                          const train::Task& task,
                                                          const data::Dataset& dataset,
