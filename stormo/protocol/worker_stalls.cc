@@ -23,13 +23,15 @@ std::string who_wait(const std::vector<int>& waiting) {
 }  // namespace
 
 void WorkerStalls::note(int worker, const WorkerPace& state, Duration now) {
-  const auto [found, is_new] = workers_.try_emplace(worker, Worker{.state = state, .since = now});
+  const auto [found, is_new] =
+      workers_.try_emplace(worker, Worker{.state = state, .since = now, .waits_since = now});
   if (is_new) return;
   Worker& w = found->second;
   const bool got_on = state.progress != w.state.progress;
   if (got_on && !w.state.waits && w.state.steps > 0) {
     slowest_step_ = std::max(slowest_step_, now - w.since);
   }
+  if (state.waits && !w.state.waits) w.waits_since = now;
   if (got_on || state.waits != w.state.waits) {
     w.since = now;
     w.warned = false;
@@ -39,22 +41,27 @@ void WorkerStalls::note(int worker, const WorkerPace& state, Duration now) {
 
 void WorkerStalls::finish(int worker, Duration now) {
   Worker& w = workers_[worker];
-  if (!w.is_through) w.since = now;
+  if (!w.is_through) w.waits_since = now;
   w.is_through = true;
 }
 
 std::vector<WorkerStalls::Stall> WorkerStalls::look(Duration now) {
+  const StallBounds usual = stall_bounds(limits_, /*started=*/true, slowest_step_);
+  const Duration silence = std::min(usual.warn_after, usual.end_after);
+  const auto waits = [&](const Worker& w) {
+    return w.is_through || (w.state.waits && now - w.since < silence);
+  };
   std::vector<int> waiting;
   Duration longest{};
   for (const auto& [worker, w] : workers_) {
-    if (!w.is_waiting()) continue;
+    if (!waits(w)) continue;
     waiting.push_back(worker);
-    longest = std::max(longest, now - w.since);
+    longest = std::max(longest, now - w.waits_since);
   }
   std::vector<Stall> out;
   if (waiting.empty()) return out;
   for (auto& [worker, w] : workers_) {
-    if (w.is_waiting() || w.state.progress == 0) continue;
+    if (waits(w) || w.state.progress == 0) continue;
     const StallBounds bounds = stall_bounds(limits_, w.state.steps > 0, slowest_step_);
     const Duration age = std::min(longest, now - w.since);
     const bool ends = age >= bounds.end_after && !w.state.finishes;

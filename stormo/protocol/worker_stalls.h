@@ -12,17 +12,20 @@ namespace stormo::protocol {
 
 /// What a worker of server processes says of itself.
 struct WorkerPace {
-  std::uint64_t progress = 0;  ///< another number: it is getting on; 0: it says nothing of itself
-  std::uint64_t steps = 0;     ///< that it has done
-  bool waits = false;          ///< for other workers, or for servers
-  bool finishes = false;       ///< the run is over: it only evaluates and saves
-  std::string doing;           ///< "step 12"
+  /// Another number: it is getting on, or its thread that waits still looks after what it waits
+  /// for. 0: it says nothing of itself.
+  std::uint64_t progress = 0;
+  std::uint64_t steps = 0;  ///< that it has done
+  bool waits = false;       ///< for other workers, or for servers
+  bool finishes = false;    ///< the run is over: it only evaluates and saves
+  std::string doing;        ///< "step 12"
   bool operator==(const WorkerPace&) const = default;
 };
 
-/// Finds workers that live but do not get on while others wait: a stall of a run whose workers form
-/// no group (see protocol/stall.h for those that do). Times are counted by the caller, without
-/// pauses of its own process. A plain value without clock and I/O.
+/// Finds workers that live but do not get on while others wait, also those that hang in a wait of
+/// their own: a stall of a run whose workers form no group (see protocol/stall.h for those that
+/// do). Times are counted by the caller, without pauses of its own process. A plain value without
+/// clock and I/O.
 class WorkerStalls {
  public:
   explicit WorkerStalls(StallLimits limits) : limits_(limits) {}
@@ -48,10 +51,10 @@ class WorkerStalls {
  private:
   struct Worker {
     WorkerPace state;
-    Duration since{};  // of its last progress, or of its wait
+    Duration since{};        // of its last progress
+    Duration waits_since{};  // if it waits
     bool is_through = false;
     bool warned = false;
-    bool is_waiting() const { return state.waits || is_through; }
   };
 
   StallLimits limits_;

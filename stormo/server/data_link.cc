@@ -58,15 +58,21 @@ std::shared_ptr<DataCall> DataLink::start(DataRequest request, ByteRanges payloa
   return call;
 }
 
+void DataLink::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over) {
+  while (!changed_.wait_for(lock, kLookEvery, is_over)) {
+    (void)servers_.front()->status_while_waiting();
+  }
+}
+
 Status DataLink::wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return call->is_done || call->arrived >= bytes; });
+  wait(lock, [&] { return call->is_done || call->arrived >= bytes; });
   return call->is_done ? call->status : Status();
 }
 
 Result<std::string> DataLink::finish(const std::shared_ptr<DataCall>& call) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return call->is_done; });
+  wait(lock, [&] { return call->is_done; });
   STORMO_RETURN_IF_ERROR(call->status);
   return std::move(call->body);
 }

@@ -64,6 +64,7 @@ class DataLink {
  private:
   enum class Stage { kApart, kDialing, kAttaching, kReady };
 
+  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& is_over);
   void wake();
   void run();
   void turn();

@@ -8,7 +8,7 @@ MappedShard::MappedShard(std::shared_ptr<ServerLink> link, transport::MemoryFile
       memory_(std::move(memory)),
       shard_(std::move(pieces), options, worker,
              ShardWait{.policy = transport::wait_policy(options.workers, transport::usable_cores()),
-                       .status = [link = link_.get()] { return link->status(); }}) {
+                       .status = [link = link_.get()] { return link->status_while_waiting(); }}) {
   shard_.attach(memory_.data());
 }
 
@@ -86,7 +86,7 @@ Result<Ledger::Turn> MappedLedger::look() {
 }
 
 Status MappedLedger::wait(Deadline by) {
-  return ledger_.wait(by, [this] { return link_->status(); });
+  return ledger_.wait(by, [this] { return link_->status_while_waiting(); });
 }
 
 Status MappedLedger::leave() {

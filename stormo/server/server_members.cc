@@ -98,8 +98,7 @@ void ServerMembers::hear(int worker, TimePoint now, const protocol::WorkerPace* 
     stalls_.note(worker, *state, awake_);
   }
   if (member.stage != Member::Stage::kLost) return;
-  const bool gets_on =
-      state != nullptr && (state->waits || state->progress != member.stuck_at.value_or(0));
+  const bool gets_on = state != nullptr && state->progress != member.stuck_at.value_or(0);
   if (member.stuck_at && !gets_on) return;
   take_out(worker, member);
   if (member.is_leaving) return;
@@ -114,15 +113,9 @@ void ServerMembers::finish(int worker) {
   stalls_.finish(worker, awake_);
 }
 
-// The chief is ended by who started it: the run has failed because of it.
-void ServerMembers::end_stuck() {
-  for (auto& [worker, member] : members_) {
-    const bool stuck = member.stage == Member::Stage::kLost && member.stuck_at && worker != 0;
-    if (stuck && member.process && member.process->can_be_ended()) member.process->end();
-  }
-}
-
-// Each server decides for itself, as when a worker is silent. One of them warns.
+// Each server decides for itself, as when a worker is silent. One of them warns. A process of this
+// host that is stuck is ended at once: it may hold a lease, or copies that it maps, and would not
+// notice the end of the run. The chief is ended by who started it: the run fails because of it.
 void ServerMembers::look_for_stalls() {
   for (const protocol::WorkerStalls::Stall& stall : stalls_.look(awake_)) {
     Member& member = members_.at(stall.worker);
@@ -131,6 +124,9 @@ void ServerMembers::look_for_stalls() {
                                 : fmt::format("worker {}", stall.worker);
     if (stall.ends) {
       member.stuck_at = stall.progress;
+      if (stall.worker != 0 && member.process && member.process->can_be_ended()) {
+        member.process->end();
+      }
       lose(stall.worker, member, "it " + stall.text);
     } else if (options_.parts->all().front()->part() == 0) {
       event(fmt::format("warning: {} {}", who, stall.text));

@@ -69,10 +69,9 @@ class ServerMembers {
   void finish(int worker);
   /// `since`: the last call; for `pause` of this time this process was stopped.
   void watch(TimePoint now, Duration since, Duration pause);
-  /// Warns about workers that do not get on while others wait, and after a time they are lost.
+  /// Warns about workers that do not get on while others wait, and after a time they are lost; on
+  /// this host they are killed.
   void look_for_stalls();
-  /// The run is over: workers on this host that are still stuck are killed. They would not notice.
-  void end_stuck();
   /// Workers that have not come within `limit` are lost.
   void miss_absent(Duration limit);
   /// This server goes on with a part that another one took care of: members that are lost leave it,

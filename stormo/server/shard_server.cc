@@ -125,7 +125,6 @@ Status PollingShardServer::serve(int stop_fd) {
       if (parts_) parts_->close();
       say_farewell(outcome->ok() ? Status(Code::kPeerLost, "worker 0 has finished the run")
                                  : *outcome);
-      if (members_) members_->end_stuck();
       return *outcome;
     }
   }

@@ -22,6 +22,11 @@ class WorkerPulse {
     const std::lock_guard lock(mutex_);
     state_.waits = true;
   }
+  /// Its thread that waits has looked whether it still has to. To be called a few times a second.
+  void look() {
+    const std::lock_guard lock(mutex_);
+    if (state_.waits) ++state_.progress;
+  }
   /// A step is over.
   void end_step() {
     const std::lock_guard lock(mutex_);

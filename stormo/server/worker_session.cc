@@ -93,6 +93,7 @@ ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
     return encode(
         WorkerBeat{.state = pulse->state(), .news = board ? board->beat() : ServerNews{}});
   };
+  out.on_wait = [pulse = pulse_] { pulse->look(); };
   if (options_.backups) {
     out.hello.successor = transport::to_string(options_.servers[(server + 1) % servers]);
     out.on_answer = [board = board_, server](std::string_view answer) {

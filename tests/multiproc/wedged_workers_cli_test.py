@@ -75,6 +75,24 @@ class WedgedWorkersTest(TrainTest):
                 self.assertEqual(code, 1, err)
                 self.assertRegex(err, r"rank 1 \(host .*does not answer.* has not ended for .*its process is stopped")
 
+    def test_with_server_processes_the_others_go_on(self):
+        ways = {policy: (SERVERS, f"strategy.policy={policy}") for policy in POLICIES}
+        ways["elastic"] = ("strategy.kind=elastic_averaging", "strategy.period=4")
+        ways["backups"] = (SERVERS, "strategy.policy=sync", "strategy.server_processes=2", "strategy.server_backups=true")
+        for some in (list(ways)[:3], list(ways)[3:5], list(ways)[5:]):
+            runs = {}
+            for way in some:
+                ranks = "5" if way == "backups" else "4"
+                runs[way] = self.start_run("-n", ranks, "strategy.server_processes=1", *ways[way], name=way)
+                self.hang(runs[way], 2)
+            for way, run in runs.items():
+                with self.subTest(way):
+                    code, records, err = self.end_of(run)
+                    self.assertEqual(code, 0, err)
+                    self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
+                    self.assertRegex(err, "worker 2 was lost: it has made no progress for .*workers? 0.* waits?; its last: step")
+                    self.assertIn("the job goes on without it", err)
+
     def test_a_first_worker_that_hangs_ends_the_run(self):
         runs = {}
         for policy in ("sync", "async"):
