@@ -8,6 +8,7 @@
 
 #include <stormo/base/version.h>
 #include <stormo/launch/environment.h>
+#include <stormo/launch/openmp_waits.h>
 
 namespace stormo::launch {
 namespace {
@@ -162,6 +163,7 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   const int threads = given.ok() && *given > 0 ? *given : threads_per_rank(cpus, job.local_size);
   set_if_absent("STORMO_THREADS", threads);
   set_if_absent("OMP_NUM_THREADS", threads);
+  if (!openmp_waits_are_given(out)) out.emplace_back(kOpenMpSpins);
   return out;
 }
 

@@ -1,6 +1,5 @@
 #include <stormo/train/world/busy_watch.h>
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,8 +17,6 @@
 #include <vector>
 
 #include <stormo/base/file.h>
-#include <stormo/launch/environment.h>
-#include <stormo/launch/openmp_waits.h>
 
 namespace stormo::train {
 namespace {
@@ -29,9 +26,6 @@ constexpr int kGoodMoments = 20;
 constexpr double kLeastSeconds = 0.02;  // in a moment; less says nothing
 constexpr double kBusyShare = 0.2;
 constexpr double kGoodShare = 0.05;
-
-/// More idle threads than this would be needed only where few of very many cores are used.
-constexpr long kMostSurplusThreads = 64;
 
 constexpr std::uint64_t kShortSlice = 200'000;  // nanoseconds
 constexpr std::uint64_t kUsualSlice = 0;        // what the kernel takes
@@ -98,41 +92,6 @@ bool BusyJudge::is_busy(const ThreadTimes& total) {
   return busy_;
 }
 
-/// Idle threads of OpenMP, so that there are more of them than cores: then libgomp lets all of them
-/// spin for a short time only. It has no call for that.
-class BusyWatch::SurplusThreads {
- public:
-  explicit SurplusThreads(int threads) : number_(::sysconf(_SC_NPROCESSORS_ONLN) - threads + 2) {
-    number_ = std::max(number_, 2L);
-    parallel_ = reinterpret_cast<Parallel>(::dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    if (parallel_ == nullptr || number_ > kMostSurplusThreads) return;
-    owner_ = std::thread([this] {
-      parallel_([](void*) {}, nullptr, static_cast<unsigned>(number_), 0);
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return over_; });
-    });  // they end with it
-  }
-  ~SurplusThreads() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    if (owner_.joinable()) owner_.join();
-  }
-  SurplusThreads(const SurplusThreads&) = delete;
-  SurplusThreads& operator=(const SurplusThreads&) = delete;
-
- private:
-  using Parallel = void (*)(void (*work)(void*), void* data, unsigned threads, unsigned flags);
-  Parallel parallel_ = nullptr;
-  long number_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
-  std::thread owner_;
-};
-
 BusyWatch::BusyWatch(int threads, std::function<void(const std::string&)> say)
     : threads_(threads), say_(std::move(say)) {
   sigset_t all, before;
@@ -162,18 +121,14 @@ void BusyWatch::watch() {
 }
 
 void BusyWatch::change(bool busy, double waiting_share) {
-  const bool several = threads_ > 1 && !launch::openmp_waits_are_given(launch::own_environment());
-  if (!busy) surplus_.reset();
-  if (busy && several) surplus_ = std::make_unique<SurplusThreads>(threads_);
   set_slices(busy ? kShortSlice : kUsualSlice);
   if (!busy || std::exchange(said_, true)) return;
   say_(fmt::format("the machine is busy: this rank waited for a core in {:.0f} % of its time{}",
                    100 * waiting_share,
-                   several
-                       ? fmt::format("; until it is quiet its {} threads sleep sooner when they "
-                                     "wait for each other",
-                                     threads_)
-                       : std::string()));
+                   threads_ > 1 ? fmt::format("; its {} threads wait for each other, one thread "
+                                              "(STORMO_THREADS=1) may be faster",
+                                              threads_)
+                                : std::string()));
 }
 
 }  // namespace stormo::train

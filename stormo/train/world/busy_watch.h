@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -34,13 +33,10 @@ class BusyJudge {
   bool busy_ = false;
 };
 
-/// While it lives, threads of this process wait as it is best with what else runs on this machine.
-///
-/// Threads of OpenMP spin for milliseconds before they sleep, which is best if each has a core. If
-/// not, threads that spin take the cores from those that they wait for: a step takes 6 to 100 times
-/// as long. So, unless the user has said how they wait, while the machine is busy, they spin for
-/// microseconds only, and all threads ask the kernel for short slices (Linux 6.12), so that each is
-/// soon back on a core.
+/// While it lives and the machine is busy, all threads of this process ask the kernel for short
+/// time slices (Linux 6.12), so that each is soon back on a core: threads that wait for each other
+/// wait for the one that has no core. How long they spin meanwhile is said when libgomp is loaded,
+/// see launch/openmp_waits.h.
 class BusyWatch {
  public:
   /// `threads`: intra-op threads of this rank. `say` gets a line when the machine is found busy, at
@@ -51,14 +47,12 @@ class BusyWatch {
   BusyWatch& operator=(const BusyWatch&) = delete;
 
  private:
-  class SurplusThreads;
   void watch();
   void change(bool busy, double waiting_share);
 
   const int threads_;
   const std::function<void(const std::string&)> say_;
   bool said_ = false;
-  std::unique_ptr<SurplusThreads> surplus_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;

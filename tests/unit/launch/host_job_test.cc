@@ -100,6 +100,7 @@ TEST(RankEnvironment, IsWhatReadEnvironmentReads) {
   EXPECT_EQ(r->heartbeat_timeout, job.heartbeat_timeout);
   EXPECT_EQ(value_of(list, "STORMO_THREADS"), "2");
   EXPECT_EQ(value_of(list, "OMP_NUM_THREADS"), "2");
+  EXPECT_EQ(value_of(list, "GOMP_SPINCOUNT"), "30000");
 }
 
 TEST(RankEnvironment, KeepsTheUsersThreads) {
