@@ -150,11 +150,12 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
   return run;
 }
 
-/// Ranks that may be lost: workers but the first one, and servers that have a copy.
+/// Ranks that may be lost: workers but the first one; where servers have copies, any.
 launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
   if (o.servers.processes == 0) return {};
+  if (o.servers.backups) return {.first = 0, .count = ranks, .servers = o.servers.processes};
   const int first = o.strategy.worker_ranks;
-  return {first, ranks - first - (o.servers.backups ? 0 : o.servers.processes)};
+  return {.first = first, .count = ranks - first - o.servers.processes};
 }
 
 }  // namespace

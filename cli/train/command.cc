@@ -105,8 +105,9 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
 // Texts, each with an end that no path and no variable can hold.
 std::string to_text(const CheckedRun& run) {
   return run.program + '\0' + run.library_path + '\0' + run.checkpoint_directory + '\0' +
-         fmt::format("{} {}", run.may_be_lost.first, run.may_be_lost.count) + '\0' +
-         fmt::format("{}", fmt::join(run.chosen, " ")) + '\0';
+         fmt::format("{} {} {}", run.may_be_lost.first, run.may_be_lost.count,
+                     run.may_be_lost.servers) +
+         '\0' + fmt::format("{}", fmt::join(run.chosen, " ")) + '\0';
 }
 
 Result<CheckedRun> parse_checked_run(const std::string& text) {
@@ -123,7 +124,7 @@ Result<CheckedRun> parse_checked_run(const std::string& text) {
     at = end + 1;
   }
   std::istringstream lost(may_be_lost);
-  lost >> run.may_be_lost.first >> run.may_be_lost.count;
+  lost >> run.may_be_lost.first >> run.may_be_lost.count >> run.may_be_lost.servers;
   std::istringstream keys(chosen);  // none has a blank
   for (std::string key; keys >> key;) run.chosen.push_back(key);
   return run;

@@ -138,14 +138,14 @@ class Reports {
   std::optional<observe::TeeObserver> both_;
 };
 
-/// Makes the reports of a rank that reports.
-Status open_reports(const TrainRun& run, const std::vector<observe::DataRecord>& data,
+/// Makes the reports of a rank that reports. `goes_on`: it goes on with those of another one.
+Status open_reports(const TrainRun& run, const std::vector<observe::DataRecord>& data, bool goes_on,
                     std::optional<Reports>& reports) {
   if (run.log_csv.empty()) {
     reports.emplace(run.json, data, -1, false);
     return {};
   }
-  const int how = run.recipe.train.resume ? O_APPEND : O_TRUNC;
+  const int how = goes_on || run.recipe.train.resume ? O_APPEND : O_TRUNC;
   const int fd = ::open(run.log_csv.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
   if (fd < 0) return errno_error("--log-csv: open " + run.log_csv);
   struct stat info {};
@@ -179,7 +179,13 @@ const server::WorkerSession* session_of(const TrainRun& run) {
   return run.recipe.train.session.get();
 }
 
-/// Whether this process evaluates, saves and reports.
+/// Whether this process begins the run. It evaluates, saves and reports.
+bool begins_run(const TrainRun& run, const World& world) {
+  const server::WorkerSession* session = session_of(run);
+  return world.rank() == 0 && (session == nullptr || session->opens());
+}
+
+/// Whether it evaluates, saves and reports now: another one may have begun the run.
 bool is_first(const TrainRun& run, const World& world) {
   const server::WorkerSession* session = session_of(run);
   return world.rank() == 0 && (session == nullptr || session->is_chief());
@@ -292,12 +298,12 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
                                   : prepare(run);
   STORMO_RETURN_IF_ERROR(train::check_agreement(group, {}, prepared.status()));
   auto& [data, task] = *prepared;
-  if (is_first(run, world)) {
+  if (begins_run(run, world)) {
     for (const auto* lines : {&data.warnings, &data.hints}) {
       for (const std::string& line : *lines) std::cerr << "warning: " << message_text(line) << "\n";
     }
   }
-  if (is_first(run, world) && begins_with_others(run.recipe)) {
+  if (begins_run(run, world) && begins_with_others(run.recipe)) {
     STORMO_ASSIGN_OR_RETURN(
         const std::vector<std::string> lines,
         train::load_initial_weights(run.recipe, data.preprocessing, *task.module));
@@ -305,10 +311,14 @@ Result<int> train_as_rank(World& world, const TrainRun& run, std::optional<Repor
   }
   options.preprocessing_json = train::to_json(data.preprocessing);
   train::Trainer trainer(group, std::move(task), data.train, data.splits, std::move(options));
-  if (is_first(run, world)) {
-    STORMO_RETURN_IF_ERROR(open_reports(run, data.records, reports));
+  if (begins_run(run, world)) {
+    STORMO_RETURN_IF_ERROR(open_reports(run, data.records, /*goes_on=*/false, reports));
     trainer.set_observer(&reports->observer());
   }
+  trainer.on_lead([&]() -> Result<observe::RunObserver*> {
+    STORMO_RETURN_IF_ERROR(open_reports(run, prepared->data.records, /*goes_on=*/true, reports));
+    return &reports->observer();
+  });
   std::optional<TraceFile> trace;
   if (!run.trace.empty()) {
     const server::WorkerSession* session = session_of(run);

@@ -108,7 +108,8 @@ int work(TrainRun run, server::WorkerSession::Options options, Duration patience
   options.timeout = worker_timeout(run);
   options.on_event = say;
   options.backups = run.recipe.train.servers.backups;
-  const train::RankSession::Place place{options.worker, options.workers, options.hosts};
+  const train::RankSession::Place place{options.worker, options.workers, options.hosts,
+                                        options.backups};
   std::shared_ptr<server::WorkerSession> session;
   if (run.worker_ranks.rank == 0) {
     auto made = server::WorkerSession::connect(std::move(options), Deadline::after(patience));

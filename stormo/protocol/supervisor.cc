@@ -137,9 +137,10 @@ bool Supervisor::is_failure(const Member& m) const {
 /// Whether the run goes on without it, which has just gone.
 bool Supervisor::is_dispensable(const Member& m) const {
   if (!m.place.may_be_lost || phase_ != Phase::kRunning || failed_) return false;
-  return !m.place.holds_run || std::ranges::any_of(members_, [](const Member& other) {
-    return other.place.holds_run && !other.gone;
-  });
+  const int group = m.place.stands_in;
+  return group == 0 || std::ranges::any_of(members_, [group](const Member& other) {
+           return other.place.stands_in == group && (!other.gone || other.code == 0);
+         });
 }
 
 void Supervisor::note_end(Rank rank) {
@@ -229,10 +230,16 @@ bool Supervisor::all_gone() const {
   return std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.gone; });
 }
 
-/// Whether all ranks that may not be lost have ended.
+/// Whether all ranks that may not be lost have ended. Where all may be lost, one that has ended
+/// well has seen the end of the run, and rank 0 may still report it.
 bool Supervisor::needed_gone() const {
-  return std::ranges::all_of(members_,
-                             [](const Member& m) { return m.gone || m.place.may_be_lost; });
+  const auto is_gone = [](const Member& m) { return m.gone; };
+  if (!std::ranges::all_of(members_, [](const Member& m) { return m.place.may_be_lost; })) {
+    return std::ranges::all_of(members_,
+                               [](const Member& m) { return m.gone || m.place.may_be_lost; });
+  }
+  if (std::ranges::none_of(members_, [](const Member& m) { return m.code == 0; })) return false;
+  return members_.front().gone || std::all_of(members_.begin() + 1, members_.end(), is_gone);
 }
 
 // What others still do is of no use any more: the run is over.

@@ -67,7 +67,8 @@ struct RankPlace {
   int cross_rank = 0;
   std::string host;
   bool may_be_lost = false;  ///< others do without it, if it fails before any other rank does
-  bool holds_run = false;  ///< without any rank that does, the run is over: the last one is needed
+  /// Ranks with the same number, other than 0, stand in for each other: the last one is needed.
+  int stands_in = 0;
 };
 
 /// Decides when a launched job ends and with which exit code. A pure state machine: copyable, no
@@ -82,8 +83,10 @@ struct RankPlace {
 /// after the first failure.
 ///
 /// Ranks that may be lost are none of that: their failure is told and changes nothing else, but for
-/// the last one of those that hold the run. When
-/// all other ranks have ended well, they have `follow` to end, too; then they are ended.
+/// the last one of those that stand in for each other, unless one of these has ended well. When all
+/// other ranks have ended well, they have `follow` to end, too; then they are ended. Where all
+/// ranks may be lost, that time begins when one has ended well, and rank 0, or all others, have
+/// ended.
 class Supervisor {
  public:
   struct Options {

@@ -77,6 +77,11 @@ Result<std::string> DataLink::finish(const std::shared_ptr<DataCall>& call) {
   return std::move(call->body);
 }
 
+std::optional<Status> DataLink::outcome(const std::shared_ptr<DataCall>& call) {
+  const std::lock_guard lock(mutex_);
+  return call->is_done ? std::optional(call->status) : std::nullopt;
+}
+
 void DataLink::run() {
   for (;;) {
     {
@@ -127,7 +132,8 @@ void DataLink::turn() {
 Status DataLink::find_server(TimePoint now) {
   const Status lost = control().status();
   if (lost.ok() || current_ + 1 == servers_.size()) {
-    return current_ == 0 ? lost : lost.within(servers_[0]->status().message() + "; and its backup");
+    const Status first = servers_[0]->status();
+    return lost.ok() || lost == first ? lost : lost.within(first.message() + "; and its backup");
   }
   ++current_;
   disconnect(now);

@@ -57,6 +57,8 @@ class DataLink {
   Status wait_for(const std::shared_ptr<DataCall>& call, std::size_t bytes);
   /// Blocks until the reply; its result as bytes.
   Result<std::string> finish(const std::shared_ptr<DataCall>& call);
+  /// Does not block: nothing while there is no reply.
+  std::optional<Status> outcome(const std::shared_ptr<DataCall>& call);
   Result<std::string> call(DataRequest request, ByteRanges payload = {}, ByteRanges sink = {}) {
     return finish(start(std::move(request), std::move(payload), std::move(sink)));
   }

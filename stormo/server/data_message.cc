@@ -103,6 +103,10 @@ bool is_of_coordinator(DataOp op) {
   return is_command(op) || op == DataOp::kLookAtLedger || op == DataOp::kWait;
 }
 
+bool is_about_worker(DataOp op) {
+  return op == DataOp::kLose || op == DataOp::kComeBack || op == DataOp::kElect;
+}
+
 bool is_harmless(DataOp op) {
   return op == DataOp::kLook || op == DataOp::kSave || op == DataOp::kState ||
          op == DataOp::kTerms || op == DataOp::kLookAtLedger || op == DataOp::kPart;
@@ -121,11 +125,11 @@ Result<DataRequest> decode_data_request(std::string_view head) {
   Reader in(head);
   DataRequest r;
   std::string_view rows;
-  in.upto(r.op, DataOp::kPart)(r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale,
-                               r.weight, r.loss_sum, r.portion, r.batch, r.updates, r.given,
-                               r.terms.first_step, r.terms.steps, r.terms.first_sample,
-                               r.terms.by_speed, r.terms.portions, r.outcome.loss_sum,
-                               r.outcome.samples, r.program, rows, r.worker, r.origin, r.result);
+  in.upto(r.op, DataOp::kElect)(r.shard, r.id, r.patience_ns, r.count, r.number, r.gradient_scale,
+                                r.weight, r.loss_sum, r.portion, r.batch, r.updates, r.given,
+                                r.terms.first_step, r.terms.steps, r.terms.first_sample,
+                                r.terms.by_speed, r.terms.portions, r.outcome.loss_sum,
+                                r.outcome.samples, r.program, rows, r.worker, r.origin, r.result);
   if (!in.done() || r.op < DataOp::kRead || r.patience_ns < -1 || r.portion < -1 ||
       r.portion >= protocol::kMaxPortions)
     return malformed("request");

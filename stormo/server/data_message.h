@@ -46,12 +46,15 @@ enum class DataOp : std::uint8_t {
   kRun = 19,       ///< of a coordinator: a vector program
   kAdvance = 20,   ///< of a coordinator, about the ledger; count: step
   kPart = 21,      ///< of a push that comes; payload: gradients of some pieces; count: its sequence
+  kElect = 22,     ///< to a backup: worker is the next chief; count: number of its term
 };
 bool is_of_ledger(DataOp op);
 /// Only a coordinator may ask for it.
 bool is_command(DataOp op);
 /// A coordinator may ask for it: it is no member of the shards.
 bool is_of_coordinator(DataOp op);
+/// What a primary tells its backup about a worker. No worker asks for it.
+bool is_about_worker(DataOp op);
 /// Doing it again changes nothing, so its answer is not kept.
 bool is_harmless(DataOp op);
 

@@ -124,7 +124,7 @@ Result<DataRequest> RemoteWorker::receive_request(int fd) {
 bool RemoteWorker::fits(const DataRequest& request) const {
   if (worker_ != kPrimary) return replica_.deputy(worker_).fits(request);
   if (request.worker < 0 || request.worker >= replica_.run().workers()) return false;
-  if (request.op == DataOp::kLose || request.op == DataOp::kComeBack) return request.given.empty();
+  if (is_about_worker(request.op)) return request.given.empty();
   return replica_.deputy(request.worker).fits(request);
 }
 

@@ -112,6 +112,21 @@ void Replica::come_back(int worker) {
   forward({.op = DataOp::kComeBack, .given = {}, .worker = worker}, {});
 }
 
+void Replica::begin_election(const protocol::ChiefTerm& next) {
+  const std::lock_guard lock(order_);
+  election_ =
+      forward({.op = DataOp::kElect, .count = next.number, .given = {}, .worker = next.worker}, {});
+}
+
+std::optional<Status> Replica::election_outcome() {
+  return election_ ? backup_->outcome(election_) : Status();
+}
+
+protocol::ChiefTerm Replica::told_chief() const {
+  const std::lock_guard lock(mutex_);
+  return told_chief_;
+}
+
 Status Replica::wait_to_serve(Deadline by, const std::function<Status()>& status) {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -185,6 +200,11 @@ Status Replica::follow(const DataRequest& request, const std::byte* payload) {
 }
 
 Status Replica::follow_in_order(const DataRequest& request, const std::byte* payload) {
+  if (request.op == DataOp::kElect) {
+    const std::lock_guard lock(mutex_);
+    told_chief_ = {.number = request.count, .worker = request.worker};
+    return {};
+  }
   WorkerDeputy& in_name = deputy(request.worker);
   if (request.op == DataOp::kLose || request.op == DataOp::kComeBack) {
     in_name.forget();

@@ -6,11 +6,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
+#include <stormo/protocol/server/chief_terms.h>
 #include <stormo/server/data_link.h>
 #include <stormo/server/hosted_run.h>
 #include <stormo/server/server_link.h>
@@ -63,6 +65,14 @@ class Replica {
   /// The worker is back. A backup does nothing.
   void come_back(int worker);
 
+  /// Begins to tell the backup who is the next chief, in the order of requests.
+  void begin_election(const protocol::ChiefTerm& next);
+  /// Nothing until the backup has answered that. OK when it knows, or there is none; a failure when
+  /// it is lost.
+  std::optional<Status> election_outcome();
+  /// At a backup: the last one that its primary has told.
+  protocol::ChiefTerm told_chief() const;
+
   /// In whose name requests are executed. Any thread; the object is for one thread at a time.
   WorkerDeputy& deputy(int worker);
   /// Blocks until this copy takes requests of workers, at most until `by`. kPeerLost when it is
@@ -92,6 +102,8 @@ class Replica {
   std::shared_ptr<ServerLink> link_;
   std::unique_ptr<DataLink> backup_;
 
+  std::shared_ptr<DataCall> election_;  // null: there is nobody to tell
+
   std::mutex order_;            // requests are executed and sent under it
   std::uint64_t followed_ = 0;  // id of the last request of the primary; guarded by order_
 
@@ -99,6 +111,7 @@ class Replica {
   std::condition_variable changed_;
   Role role_;
   bool is_closed_ = false;
+  protocol::ChiefTerm told_chief_;
   std::vector<std::unique_ptr<WorkerDeputy>> deputies_;  // by worker; the last: coordinator
   Status failure_;
 };

@@ -1,14 +1,17 @@
 #include <stormo/server/server_board.h>
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include <stormo/server/server_link.h>
 
 namespace stormo::server {
 
-ServerBoard::ServerBoard(std::vector<transport::HostPort> servers, bool is_chief)
+ServerBoard::ServerBoard(std::vector<transport::HostPort> servers, int worker)
     : servers_(std::move(servers)),
-      is_chief_(is_chief),
+      worker_(worker),
+      heard_(servers_.size()),
       verdicts_(static_cast<int>(servers_.size())) {
   for (std::size_t s = 0; s < servers_.size(); ++s) {
     health_.push_back(std::make_shared<transport::Health>());
@@ -21,25 +24,73 @@ void ServerBoard::lose(std::int32_t server, const std::string& why) {
   (void)health_[number]->fail(ServerLink::lost(servers_[number], why));
 }
 
-ServerNews ServerBoard::beat() {
-  if (!is_chief_) return {};
+void ServerBoard::learn(const protocol::ChiefTerm& chief) {
   const std::lock_guard lock(mutex_);
-  for (std::size_t s = 0; s < health_.size(); ++s) {
-    if (!is_over_ && health_[s]->failed()) verdicts_.lose(static_cast<int>(s));
+  take_term(chief);
+}
+
+void ServerBoard::open() {
+  const std::lock_guard lock(mutex_);
+  has_led_ = true;
+}
+
+bool ServerBoard::is_chief() const {
+  const std::lock_guard lock(mutex_);
+  return decides() && has_heard_all();
+}
+
+bool ServerBoard::is_over() const {
+  const std::lock_guard lock(mutex_);
+  return is_over_;
+}
+
+/// A chief that others have replaced must not go on, as a worker either: it may be about to save.
+void ServerBoard::take_term(const protocol::ChiefTerm& chief) {
+  if (chief.number <= chief_.number) return;
+  chief_ = chief;
+  heard_.assign(heard_.size(), false);
+  if (decides()) has_led_ = true;
+  if (!has_led_ || decides()) return;
+  for (const auto& health : health_) {
+    (void)health->fail(Status(
+        Code::kPeerLost,
+        fmt::format("worker {} keeps the run now: this worker kept it, but was silent or made no "
+                    "progress for too long; look at its host and the network",
+                    chief.worker)));
   }
-  return {.lost = {verdicts_.lost().begin(), verdicts_.lost().end()}};
+}
+
+/// Whether the chief knows what chiefs before it have told any server that is left.
+bool ServerBoard::has_heard_all() const {
+  for (std::size_t s = 0; s < heard_.size(); ++s) {
+    if (chief_.number > 0 && !heard_[s] && !health_[s]->failed()) return false;
+  }
+  return true;
+}
+
+ServerNews ServerBoard::beat() {
+  const std::lock_guard lock(mutex_);
+  if (!decides()) return {.chief = chief_};
+  for (std::size_t s = 0; s < health_.size(); ++s) {
+    if (!is_resting_ && health_[s]->failed()) verdicts_.lose(static_cast<int>(s));
+  }
+  return {.chief = chief_, .lost = {verdicts_.lost().begin(), verdicts_.lost().end()}};
 }
 
 void ServerBoard::take(std::size_t server, std::string_view answer) {
   const Result<ServerNews> news = decode_server_news(answer);
   if (!news.ok()) return;
   const std::lock_guard lock(mutex_);
-  if (!is_chief_) {
+  take_term(news->chief);
+  is_over_ = is_over_ || news->is_over;
+  if (!is_resting_) {
     for (const std::int32_t lost : news->lost) lose(lost, "the chief says so");
-    return;
   }
+  if (!decides()) return;
+  heard_[server] = news->chief == chief_;
+  if (is_resting_ || !has_heard_all()) return;
   for (const std::int32_t about : news->complaints) {
-    if (!is_over_ && verdicts_.complain(static_cast<int>(server), about)) {
+    if (verdicts_.complain(static_cast<int>(server), about)) {
       lose(about, "another server cannot reach it");
     }
   }
@@ -47,7 +98,7 @@ void ServerBoard::take(std::size_t server, std::string_view answer) {
 
 void ServerBoard::rest() {
   const std::lock_guard lock(mutex_);
-  is_over_ = true;
+  is_resting_ = true;
 }
 
 }  // namespace stormo::server

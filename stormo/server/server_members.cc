@@ -29,6 +29,13 @@ bool ServerMembers::any_here() const {
                              [](const auto& m) { return m.second.stage == Member::Stage::kHere; });
 }
 
+std::optional<int> ServerMembers::first_here() const {
+  const auto found = std::ranges::find_if(members_, [](const auto& m) {
+    return m.second.stage == Member::Stage::kHere && !m.second.is_refused;
+  });
+  return found == members_.end() ? std::nullopt : std::optional(found->first);
+}
+
 Status ServerMembers::admit(const WorkerHello& hello) {
   const auto known = members_.find(hello.worker);
   if (known != members_.end() && known->second.token == hello.token) return {};
@@ -113,10 +120,17 @@ void ServerMembers::finish(int worker) {
   stalls_.finish(worker, awake_);
 }
 
+void ServerMembers::end_process(int worker) {
+  const auto found = members_.find(worker);
+  if (found == members_.end() || !found->second.process) return;
+  if (found->second.process->can_be_ended()) found->second.process->end();
+}
+
 // Each server decides for itself, as when a worker is silent. One of them warns. A process of this
 // host that is stuck is ended at once: it may hold a lease, or copies that it maps, and would not
-// notice the end of the run. The chief is ended by who started it: the run fails because of it.
-void ServerMembers::look_for_stalls() {
+// notice the end of the run. A chief is ended by who puts another in its place, or by who started
+// it, since the run fails because of it.
+void ServerMembers::look_for_stalls(int chief) {
   for (const protocol::WorkerStalls::Stall& stall : stalls_.look(awake_)) {
     Member& member = members_.at(stall.worker);
     const std::string who = member.process
@@ -124,9 +138,7 @@ void ServerMembers::look_for_stalls() {
                                 : fmt::format("worker {}", stall.worker);
     if (stall.ends) {
       member.stuck_at = stall.progress;
-      if (stall.worker != 0 && member.process && member.process->can_be_ended()) {
-        member.process->end();
-      }
+      if (stall.worker != chief) end_process(stall.worker);
       lose(stall.worker, member, "it " + stall.text);
     } else if (options_.parts->all().front()->part() == 0) {
       event(fmt::format("warning: {} {}", who, stall.text));

@@ -57,6 +57,8 @@ class ServerMembers {
   /// Null when it has never come.
   const Member* find(int worker) const;
   bool any_here() const;
+  /// The lowest worker that is here; nothing if none is.
+  std::optional<int> first_here() const;
   /// By number.
   std::map<int, Member>& all() { return members_; }
 
@@ -70,8 +72,10 @@ class ServerMembers {
   /// `since`: the last call; for `pause` of this time this process was stopped.
   void watch(TimePoint now, Duration since, Duration pause);
   /// Warns about workers that do not get on while others wait, and after a time they are lost; on
-  /// this host they are killed.
-  void look_for_stalls();
+  /// this host they are killed, but for the chief.
+  void look_for_stalls(int chief);
+  /// Kills the worker's process, if it is on this host.
+  void end_process(int worker);
   /// Workers that have not come within `limit` are lost.
   void miss_absent(Duration limit);
   /// This server goes on with a part that another one took care of: members that are lost leave it,

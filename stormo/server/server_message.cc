@@ -47,6 +47,34 @@ void read_servers(WireReader& in, std::vector<std::int32_t>& servers) {
   }
 }
 
+void put_chief(std::string& out, const protocol::ChiefTerm& chief) {
+  put(out, chief.number);
+  put(out, chief.worker);
+}
+
+void read_chief(WireReader& in, protocol::ChiefTerm& chief) {
+  in.read(chief.number);
+  in.read(chief.worker);
+}
+
+void put_news(std::string& out, const ServerNews& news) {
+  put_chief(out, news.chief);
+  put(out, static_cast<std::uint8_t>(news.is_over));
+  put_servers(out, news.lost);
+  put_servers(out, news.complaints);
+}
+
+/// False for what no sender says.
+bool read_news(WireReader& in, ServerNews& news) {
+  std::uint8_t is_over = 0;
+  read_chief(in, news.chief);
+  in.read(is_over);
+  read_servers(in, news.lost);
+  read_servers(in, news.complaints);
+  news.is_over = is_over == 1;
+  return is_over <= 1;
+}
+
 void put_file(std::string& out, const SharedFile& file) {
   put(out, file.fd);
   put(out, file.bytes);
@@ -139,6 +167,7 @@ std::string encode(const ServerHello& hello) {
   std::string out;
   put_place(out, hello.place);
   put_file(out, hello.ledger);
+  put_chief(out, hello.chief);
   return out;
 }
 
@@ -147,23 +176,22 @@ Result<ServerHello> decode_server_hello(std::string_view bytes) {
   ServerHello out;
   read_place(in, out.place);
   read_file(in, out.ledger);
+  read_chief(in, out.chief);
   if (!in.done()) return corrupt("malformed hello of a server");
   return out;
 }
 
 std::string encode(const ServerNews& news) {
   std::string out;
-  put_servers(out, news.lost);
-  put_servers(out, news.complaints);
+  put_news(out, news);
   return out;
 }
 
 Result<ServerNews> decode_server_news(std::string_view bytes) {
   WireReader in(bytes);
   ServerNews out;
-  read_servers(in, out.lost);
-  read_servers(in, out.complaints);
-  if (!in.done()) return corrupt("malformed news of servers");
+  const bool is_possible = read_news(in, out);
+  if (!in.done() || !is_possible) return corrupt("malformed news of servers");
   return out;
 }
 
@@ -173,8 +201,7 @@ std::string encode(const WorkerBeat& beat) {
   put(out, beat.state.steps);
   put(out, static_cast<std::uint8_t>((beat.state.waits ? 1 : 0) + (beat.state.finishes ? 2 : 0)));
   put_bytes(out, std::string_view(beat.state.doing).substr(0, kMaxDoingBytes));
-  put_servers(out, beat.news.lost);
-  put_servers(out, beat.news.complaints);
+  put_news(out, beat.news);
   return out;
 }
 
@@ -187,9 +214,8 @@ Result<WorkerBeat> decode_worker_beat(std::string_view bytes) {
   in.read(out.state.steps);
   in.read(flags);
   in.read_bytes(kMaxDoingBytes, doing);
-  read_servers(in, out.news.lost);
-  read_servers(in, out.news.complaints);
-  if (!in.done() || flags > 3) return corrupt("malformed beat of a worker");
+  const bool is_possible = read_news(in, out.news);
+  if (!in.done() || !is_possible || flags > 3) return corrupt("malformed beat of a worker");
   out.state.waits = (flags & 1) != 0;
   out.state.finishes = (flags & 2) != 0;
   out.state.doing = doing;

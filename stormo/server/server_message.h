@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/status.h>
+#include <stormo/protocol/server/chief_terms.h>
 #include <stormo/protocol/worker_stalls.h>
 #include <stormo/server/place.h>
 
@@ -21,7 +22,7 @@ enum class ServerOp : std::uint8_t {
   kHello = 1,   ///< WorkerHello; the reply is a ServerHello
   kBeat = 2,    ///< WorkerBeat: the worker lives; with backups the reply has ServerNews
   kTerms = 3,   ///< RunTerms; the reply is a list of ShardFile, when the run is open
-  kOpen = 4,    ///< by the chief: others may begin
+  kOpen = 4,    ///< by worker 0, the first chief: others may begin
   kFinish = 5,  ///< the worker's end is no loss
   kAttach = 6,  ///< Attachment: the connection becomes a data connection, see data_message.h
   kFail = 7,    ///< by the chief: the run has failed; the body is a text that says why
@@ -82,13 +83,16 @@ struct SharedFile {
 struct ServerHello {
   Place place;
   SharedFile ledger;
+  protocol::ChiefTerm chief = {};  ///< of the run, as far as the server knows
   bool operator==(const ServerHello&) const = default;
 };
 std::string encode(const ServerHello& hello);
 Result<ServerHello> decode_server_hello(std::string_view bytes);
 
-/// What is said about servers with beats.
+/// What is said about the chief and about servers with beats.
 struct ServerNews {
+  protocol::ChiefTerm chief = {};             ///< the latest one that the sender knows
+  bool is_over = false;                       ///< by a server: the chief has finished the run
   std::vector<std::int32_t> lost = {};        ///< decided by the chief, and passed on
   std::vector<std::int32_t> complaints = {};  ///< by a server: neighbours that it has lost
   bool operator==(const ServerNews&) const = default;

@@ -11,6 +11,7 @@
 
 #include <stormo/base/printable.h>
 #include <stormo/base/units.h>
+#include <stormo/server/chief_watch.h>
 #include <stormo/server/control_connection.h>
 #include <stormo/server/held_parts.h>
 #include <stormo/server/intervals.h>
@@ -89,6 +90,7 @@ class PollingShardServer final : public ShardServer {
   std::vector<std::string> complaints_;     // of threads of remote workers; guarded
   std::unique_ptr<HeldParts> parts_;        // null before the first hello
   std::unique_ptr<ServerMembers> members_;  // likewise; ends before what its threads use
+  std::unique_ptr<ChiefWatch> chief_;       // likewise
   TimePoint last_look_ = std::chrono::steady_clock::now();
 };
 
@@ -123,7 +125,7 @@ Status PollingShardServer::serve(int stop_fd) {
     }
     if (outcome) {
       if (parts_) parts_->close();
-      say_farewell(outcome->ok() ? Status(Code::kPeerLost, "worker 0 has finished the run")
+      say_farewell(outcome->ok() ? Status(Code::kPeerLost, "the chief has finished the run")
                                  : *outcome);
       return *outcome;
     }
@@ -167,13 +169,13 @@ bool PollingShardServer::turn(int stop_fd) {
 }
 
 bool PollingShardServer::chief_is_here() const {
-  const Member* const chief = members_ ? members_->find(0) : nullptr;
+  const Member* const chief = chief_ ? chief_->member() : nullptr;
   return chief != nullptr && chief->stage == Member::Stage::kHere;
 }
 
 /// How the run has ended; nothing while it goes on.
 std::optional<Status> PollingShardServer::end() const {
-  const bool has_chief = members_ && members_->find(0) != nullptr;
+  const bool has_chief = chief_ && chief_->member() != nullptr;
   if (!has_chief && std::chrono::steady_clock::now() - began_ > options_.arrival_time) {
     return Status(Code::kDeadlineExceeded,
                   fmt::format("worker 0, the chief, did not come within {}; check that it runs and "
@@ -183,13 +185,10 @@ std::optional<Status> PollingShardServer::end() const {
   if (!members_) return {};
   if (const Status failure = parts_->failure(); !failure.ok()) return failure;
   if (!chief_failure_.ok()) return chief_failure_;
-  const Member* const chief = members_->find(0);
-  if (chief == nullptr) return {};
-  if (chief->stage == Member::Stage::kLost) {
-    return Status(Code::kPeerLost, "worker 0, which keeps the run, was lost: " + chief->lost_why);
-  }
+  if (!chief_->failure().ok()) return chief_->failure();
   if (!chief_finished_) return {};
-  const bool waited = std::chrono::steady_clock::now() - *chief_finished_ > chief->timeout;
+  const bool waited =
+      std::chrono::steady_clock::now() - *chief_finished_ > chief_->member()->timeout;
   if (members_->any_here() && !waited) return {};
   return Status();
 }
@@ -231,7 +230,7 @@ void PollingShardServer::tell_who_is_missing() {
               : fmt::format("waits for worker 0, the chief, for up to {}", limit);
   if (!opened_) event(line);
   for (const auto& c : connections_) {
-    const bool waits = opened_ ? c->worker == 0 : c->worker > 0;
+    const bool waits = opened_ ? c->worker == chief_->worker() : c->worker > 0;
     if (waits) c->control.send(encode(ServerReply{.id = kNotice, .body = line}));
   }
 }
@@ -252,13 +251,14 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
   if (parts_->is_predecessor(c.worker)) return handle_predecessor(c, request);
   if (request.op == ServerOp::kBeat) return answer_beat(c, request);
   Member& member = members_->at(c.worker);
+  const bool is_chief = c.worker == chief_->worker();
   members_->hear(c.worker, std::chrono::steady_clock::now());
   switch (request.op) {
     case ServerOp::kHello:
     case ServerOp::kAttach:
     case ServerOp::kBeat: break;
     case ServerOp::kTerms:
-      if (c.worker == 0) {
+      if (is_chief) {
         reply(c, request.id, chief_terms(request.body));
       } else {
         member.asks_terms = request.id;
@@ -271,16 +271,21 @@ Status PollingShardServer::handle(Connection& c, const ServerRequest& request) {
                       "server protocol: only worker 0 opens a run, after its terms");
       }
       opened_ = std::chrono::steady_clock::now();
+      chief_->open();
       reply(c, request.id, std::string());
       break;
     case ServerOp::kFinish:
       members_->finish(c.worker);
-      if (c.worker == 0) chief_finished_ = std::chrono::steady_clock::now();
+      if (is_chief) {
+        chief_finished_ = std::chrono::steady_clock::now();
+        chief_->finish();
+      }
       reply(c, request.id, std::string());
       break;
     case ServerOp::kFail:
-      if (c.worker != 0) return Status(Code::kCorrupt, "server protocol: only worker 0 ends a run");
-      chief_failure_ = Status(Code::kCancelled, quoted_text(request.body)).within("worker 0");
+      if (!is_chief) return Status(Code::kCorrupt, "server protocol: only the chief ends a run");
+      chief_failure_ = Status(Code::kCancelled, quoted_text(request.body))
+                           .within(fmt::format("worker {}", c.worker));
       reply(c, request.id, std::string());
       break;
   }
@@ -294,13 +299,16 @@ Status PollingShardServer::answer_beat(Connection& c, const ServerRequest& reque
     reply(c, kBeatId, std::string());
     return {};
   }
-  if (c.worker == 0) {
+  if (chief_->hear(c.worker, beat.news)) {
     const Result<std::vector<std::string>> lines = parts_->take(beat.news);
     if (!lines.ok()) return lines.status().code() == Code::kCorrupt ? lines.status() : Status();
     for (const std::string& line : *lines) event(line);
     if (!lines->empty()) members_->take_over();
   }
-  reply(c, kBeatId, encode(parts_->news()));
+  ServerNews news = parts_->news();
+  news.chief = chief_->term();
+  news.is_over = chief_finished_.has_value();
+  reply(c, kBeatId, encode(news));
   return {};
 }
 
@@ -340,7 +348,9 @@ Status PollingShardServer::greet(Connection& c, const ServerRequest& request) {
   } else {
     members_->hear(c.worker, now);
   }
-  reply(c, request.id, encode(ServerHello{.place = Place::own(), .ledger = parts_->ledger_file()}));
+  reply(c, request.id,
+        encode(ServerHello{
+            .place = Place::own(), .ledger = parts_->ledger_file(), .chief = chief_->term()}));
   return {};
 }
 
@@ -378,8 +388,13 @@ Status PollingShardServer::admit(const WorkerHello& hello) {
         .is_connected = [this](int worker) { return connection_of(worker) != nullptr; },
         .stall = options_.stall,
         .on_event = [this](const std::string& line) { event(line); }});
+    chief_ = std::make_unique<ChiefWatch>(
+        ChiefWatch::Options{.parts = parts_.get(),
+                            .members = members_.get(),
+                            .on_event = [this](const std::string& line) { event(line); }});
   }
   STORMO_RETURN_IF_ERROR(parts_->check(hello));
+  STORMO_RETURN_IF_ERROR(chief_->check(hello));
   return members_->admit(hello);
 }
 
@@ -463,7 +478,8 @@ void PollingShardServer::watch_all(TimePoint now) {
     parts_->predecessor().watch(is_connected, now, pause);
   }
   members_->watch(now, since, pause);
-  if (opened_) members_->look_for_stalls();
+  if (opened_) members_->look_for_stalls(chief_->worker());
+  chief_->watch(now);
   if (opened_ && now - *opened_ >= options_.arrival_time) {
     members_->miss_absent(options_.arrival_time);
   }

@@ -24,7 +24,8 @@ namespace stormo::server {
 /// wait (Options::stall). Then it leaves all shards, others do its steps, and it may come back.
 ///
 /// With backups (see WorkerSession::Options) it also holds a copy of the shards of its predecessor
-/// in the workers' list of servers, and goes on with them when that one is lost.
+/// in the workers' list of servers, and goes on with them when that one is lost. Once the run is
+/// open another worker takes the place of a chief that is lost.
 class ShardServer {
  public:
   struct Options {
@@ -50,10 +51,10 @@ class ShardServer {
   virtual transport::HostPort address() const = 0;
   /// Blocks until the run has ended. OK when the chief has finished, and the others have too or
   /// had their timeout for it. kCancelled when the chief has said why the run failed, kPeerLost
-  /// when it was lost, kDeadlineExceeded when it did not come. With backups kPeerLost also when
-  /// this server counts as lost, and kCorrupt when its copy differs from the original. kInterrupted
-  /// when `stop_fd` (-1: none) becomes readable, after `stop_grace`. Workers that are still there
-  /// learn why. Once.
+  /// when it was lost and nobody has taken its place, kDeadlineExceeded when it did not come. With
+  /// backups kPeerLost also when this server counts as lost, and kCorrupt when its copy differs
+  /// from the original. kInterrupted when `stop_fd` (-1: none) becomes readable, after
+  /// `stop_grace`. Workers that are still there learn why. Once.
   virtual Status serve(int stop_fd) = 0;
 };
 

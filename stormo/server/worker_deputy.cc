@@ -69,7 +69,8 @@ bool WorkerDeputy::fits(const DataRequest& request) const {
     case DataOp::kSet:
       return request.count < pieces && request.given.size() == arrays_of(shard(request));
     case DataOp::kLose:
-    case DataOp::kComeBack: return false;
+    case DataOp::kComeBack:
+    case DataOp::kElect: return false;
     default: return request.given.empty();
   }
 }

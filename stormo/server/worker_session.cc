@@ -34,8 +34,15 @@ class LinkedWorkerSession final : public WorkerSession {
   int worker() const override { return options_.worker; }
   int workers() const override { return options_.workers; }
   int hosts() const override { return options_.hosts; }
+  bool opens() const override { return opens_; }
+  bool is_chief() const override { return board_ ? board_->is_chief() : opens_; }
+  bool may_change_chief() const override { return options_.backups; }
+  bool is_over() const override { return board_ && board_->is_over(); }
   Result<std::vector<std::unique_ptr<Shard>>> shards(const RunTerms& terms, Deadline by) override;
-  Status open() override { return ask_all(ServerOp::kOpen); }
+  Status open() override {
+    if (board_) board_->open();
+    return ask_all(ServerOp::kOpen);
+  }
   Ledger& ledger() override { return *ledger_; }
   std::unique_ptr<Coordinator> coordinator() override;
   WorkerPulse& pulse() override { return *pulse_; }
@@ -64,6 +71,7 @@ class LinkedWorkerSession final : public WorkerSession {
                                           const ShardOptions& options);
 
   Options options_;
+  bool opens_ = false;
   std::shared_ptr<WorkerPulse> pulse_ = std::make_shared<WorkerPulse>();
   std::shared_ptr<ServerBoard> board_;              // with backups
   std::vector<std::shared_ptr<ServerLink>> links_;  // by server; null: lost before it was reached
@@ -106,8 +114,12 @@ ServerLink::Options LinkedWorkerSession::link_options(std::size_t server,
 
 Status LinkedWorkerSession::connect(Deadline by) {
   links_.resize(options_.servers.size());
-  if (options_.backups) board_ = std::make_shared<ServerBoard>(options_.servers, is_chief());
+  if (options_.backups) board_ = std::make_shared<ServerBoard>(options_.servers, options_.worker);
   STORMO_RETURN_IF_ERROR(connect_all(random_token(), by));
+  for (const auto& link : links_) {
+    if (board_ && link) board_->learn(link->server().chief);
+  }
+  opens_ = options_.worker == 0 && (!board_ || board_->is_chief());
   if (options_.backups) {
     ledger_ = std::make_unique<RemoteLedger>(data_link(0));
     return {};
@@ -153,8 +165,8 @@ Status LinkedWorkerSession::check_coverage() const {
   for (std::size_t s = 0; s < links_.size(); ++s) {
     const std::size_t backup = (s + 1) % links_.size();
     if (!is_lost(s) || !is_lost(backup)) continue;
-    return board_->health(backup)->status().within(board_->health(s)->status().message() +
-                                                   "; and its backup");
+    const Status first = board_->health(s)->status(), second = board_->health(backup)->status();
+    return first == second ? first : second.within(first.message() + "; and its backup");
   }
   return {};
 }
@@ -213,8 +225,8 @@ Result<std::optional<std::vector<SharedFile>>> LinkedWorkerSession::ask_terms(st
                                                                               const RunTerms& terms,
                                                                               Deadline by) {
   std::optional<std::vector<SharedFile>> files;
-  // until the chief has made the shards there are no copies
-  const bool may_be_lost = !is_chief();
+  // until the shards are made there are no copies
+  const bool may_be_lost = !opens_;
   if (may_be_lost && is_lost(server)) return files;
   const Result<std::string> answer = links_[server]->ask(ServerOp::kTerms, encode(terms), by);
   if (!answer.ok() && may_be_lost && is_lost(server)) return files;

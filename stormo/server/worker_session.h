@@ -24,8 +24,9 @@ namespace stormo::server {
 ///
 /// With backups, once the run is open, the loss of a server only delays calls: they are repeated at
 /// the server that has the copy, and each is executed once. Calls fail with kPeerLost when both
-/// servers of a shard are lost. The chief's session decides which servers are lost, so it has to
-/// live until the run ends.
+/// servers of a shard are lost. The chief's session decides which servers are lost. When the chief
+/// is lost, once the run is open, another worker becomes the chief; a chief that lives, but was
+/// taken for lost, finds that all its calls fail with kPeerLost.
 class WorkerSession {
  public:
   struct Options {
@@ -52,12 +53,21 @@ class WorkerSession {
 
   virtual int worker() const = 0;
   virtual int workers() const = 0;
-  bool is_chief() const { return worker() == 0; }
+  /// Whether this worker makes the run's shards and opens it: worker 0, unless it is a new process
+  /// in a run that another worker keeps. Constant.
+  virtual bool opens() const = 0;
+  /// Whether this worker keeps the run. At first that is the one that opens it. With backups
+  /// another one may become the chief at any time. Thread-safe.
+  virtual bool is_chief() const = 0;
+  /// Whether another worker may become the chief. Then nobody says goodbye before is_over().
+  virtual bool may_change_chief() const = 0;
+  /// With backups: the chief has finished the run.
+  virtual bool is_over() const = 0;
   virtual int hosts() const = 0;
 
-  /// The run's shards, in order. The chief creates them with all values 0, sets first values
-  /// (Shard::set), deals the ledger, and then calls open(). Another worker blocks until then, at
-  /// most until `by`. kMismatch when terms differ.
+  /// The run's shards, in order. Who opens() the run creates them with all values 0, sets first
+  /// values (Shard::set), deals the ledger, and then calls open(). Another worker blocks until
+  /// then, at most until `by`. kMismatch when terms differ.
   virtual Result<std::vector<std::unique_ptr<Shard>>> shards(const RunTerms& terms,
                                                              Deadline by) = 0;
   virtual Status open() = 0;

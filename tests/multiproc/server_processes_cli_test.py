@@ -242,18 +242,6 @@ int fsync(int fd) {
         self.assertEqual(run.returncode, 75, err)
         self.assertIn("--resume", err)
 
-    def test_with_backups_a_stopped_first_worker_ends_the_run(self):
-        run = self.start("mlp.toml", "--json", *LONG, "-n", "5", "strategy.kind=parameter_server", "strategy.worker_timeout=1",
-                         "strategy.server_processes=2", "strategy.server_backups=true", "checkpoint.every=10")
-        self.read_until_saved(run)
-        os.kill(ranks_of(run)[0], signal.SIGSTOP)
-        since = time.monotonic()
-        _, err = run.communicate(timeout=DEADLINE_S)
-        self.assertLess(time.monotonic() - since, 15)
-        self.assertEqual(run.returncode, 75, err)
-        self.assertIn("worker 0, which keeps the run, was lost", err)
-        self.assertIn("--resume", err)
-
     def test_a_lost_first_worker_ends_the_run_at_once(self):
         code, _, err, seconds = self.lost(0)
         self.assertEqual(code, 1, err)

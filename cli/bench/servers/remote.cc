@@ -97,7 +97,7 @@ Status RemoteShards::connect(const transport::Rendezvous& place,
   terms.pieces.assign(static_cast<std::size_t>(count),
                       {server::ShardPiece{.end = std::ssize(gradient_)}});
   STORMO_ASSIGN_OR_RETURN(shards_, session_->shards(terms, by));
-  return session_->is_chief() ? session_->open() : Status();
+  return session_->opens() ? session_->open() : Status();
 }
 
 Status RemoteShards::push_and_pull() {

@@ -33,6 +33,8 @@ constexpr int kShownRefusals = 100;
 /// Exit code of a job that ended well but could not say all it had to.
 constexpr int kOutputLost = 1;
 constexpr int kSignalBase = 128;
+/// Who stand in for each other, see RankPlace.
+constexpr int kWorkers = 1, kServers = 2;
 
 std::string to_line(const json& record) {
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -42,12 +44,11 @@ std::vector<protocol::RankPlace> places_of(const JobPlan& plan) {
   std::vector<protocol::RankPlace> out;
   for (const HostJob& h : plan.hosts)
     out.insert(out.end(), static_cast<std::size_t>(h.local_size), {h.cross_rank, h.host});
-  // servers are the last ranks: where they may be lost, the others alone hold nothing
-  const bool with_servers = plan.may_be_lost.first + plan.may_be_lost.count == plan.ranks;
-  for (int i = 0; i < plan.may_be_lost.count; ++i) {
-    protocol::RankPlace& place = out.at(static_cast<std::size_t>(plan.may_be_lost.first + i));
+  const RanksToLose& lost = plan.may_be_lost;
+  for (int i = 0; i < lost.count; ++i) {
+    protocol::RankPlace& place = out.at(static_cast<std::size_t>(lost.first + i));
     place.may_be_lost = true;
-    place.holds_run = with_servers;
+    if (lost.servers > 0) place.stands_in = i < lost.count - lost.servers ? kWorkers : kServers;
   }
   return out;
 }
@@ -78,7 +79,7 @@ class RunningJob final : public RankListener {
         orphans_(orphans),
         plan_(std::move(plan)),
         loaded_(options.loaded.get()),
-        output_(loop, options.output),
+        output_(loop, options.output, plan_.may_be_lost.count > 0 && plan_.may_be_lost.first == 0),
         supervisor_(places_of(plan_), protocol::Supervisor::Options{}) {}
 
   Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);

@@ -26,6 +26,10 @@ using EndListener =
 struct RanksToLose {
   Rank first = 0;
   int count = 0;
+  /// How many of them, the last ones, are servers that have copies of each other. Then not all of
+  /// these may be lost, nor all of the others. When rank 0 may be lost, another rank writes the
+  /// standard output of the job after it.
+  int servers = 0;
 };
 
 /// The program to start, the hosts, and how output is shown.

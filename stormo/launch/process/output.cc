@@ -88,8 +88,11 @@ void OutputQueue::write_some() {
   if (!problem.empty()) lose(problem);
 }
 
-JobOutput::JobOutput(EventLoop& loop, OutputMode mode)
-    : mode_(mode), err_(loop, STDERR_FILENO), out_(loop, STDOUT_FILENO, [this](auto reason) {
+JobOutput::JobOutput(EventLoop& loop, OutputMode mode, bool any_reports)
+    : mode_(mode),
+      any_reports_(any_reports),
+      err_(loop, STDERR_FILENO),
+      out_(loop, STDOUT_FILENO, [this](auto reason) {
         message(
             fmt::format("standard output: {}; output is being lost. The job goes on and will "
                         "end with exit code 1 at best",
@@ -98,10 +101,21 @@ JobOutput::JobOutput(EventLoop& loop, OutputMode mode)
 
 void JobOutput::write(Rank rank, Stream stream, std::string_view bytes) {
   if (mode_ == OutputMode::kRaw && rank == 0) {
-    (stream == Stream::kOutput ? out_ : err_).push(bytes);
-    return;
+    if (stream == Stream::kError) return err_.push(bytes);
+    return pass_on(rank, bytes);
+  }
+  if (mode_ == OutputMode::kRaw && any_reports_ && stream == Stream::kOutput) {
+    return pass_on(rank, bytes);
   }
   partial_[{rank, stream}].feed(bytes, [&](std::string_view text) { line(rank, stream, text); });
+}
+
+/// A line that a lost rank has begun ends before the next one of another rank.
+void JobOutput::pass_on(Rank rank, std::string_view bytes) {
+  if (rank != reporter_ && is_line_open_) out_.push("\n");
+  reporter_ = rank;
+  is_line_open_ = !bytes.ends_with('\n');
+  out_.push(bytes);
 }
 
 void JobOutput::end(Rank rank, Stream stream) {

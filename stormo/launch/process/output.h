@@ -18,8 +18,9 @@ enum class Stream { kOutput, kError };
 /// How the output of ranks is shown.
 enum class OutputMode {
   kPrefix,  ///< whole lines, "[rank] line", on the stream they came from; control bytes escaped
-  kRaw,     ///< rank 0's bytes as they are; the others' lines as above, all on standard error
-  kJson,    ///< one JSON object per line on standard output
+  kRaw,   ///< rank 0's bytes as they are; the others' lines as above, all on standard error. Where
+          ///< another rank may report after it, standard output of all is passed on
+  kJson,  ///< one JSON object per line on standard output
 };
 
 /// Splits one stream into lines. A last line without newline is a line too. Lines longer than
@@ -90,7 +91,8 @@ class OutputQueue {
 /// All ranks' output and the launcher's own messages, in one order.
 class JobOutput {
  public:
-  JobOutput(EventLoop& loop, OutputMode mode);
+  /// `any_reports`: rank 0 may be lost, and another rank goes on with its standard output.
+  JobOutput(EventLoop& loop, OutputMode mode, bool any_reports = false);
 
   void write(Rank rank, Stream stream, std::string_view bytes);
   /// The stream of this rank has ended.
@@ -117,8 +119,12 @@ class JobOutput {
 
  private:
   void line(Rank rank, Stream stream, std::string_view text);
+  void pass_on(Rank rank, std::string_view bytes);
 
   OutputMode mode_;
+  const bool any_reports_;
+  Rank reporter_ = 0;  ///< who has written to standard output last
+  bool is_line_open_ = false;
   bool hurried_ = false;
   OutputQueue err_;
   OutputQueue out_;

@@ -368,7 +368,8 @@ std::vector<RecipeField> make_fields() {
        "ranks share memory",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.processes; }, 0, 4096},
       {"strategy.server_backups",
-       "server_processes: each shard has a copy at the next server; one server may be lost",
+       "server_processes: each shard has a copy at the next server; one server and the first "
+       "worker may be lost",
        [](Recipe& r) -> FieldPlace { return &r.train.servers.backups; }},
       {"strategy.worker_timeout",
        "server_processes: seconds of silence after which a worker, or a server, counts as lost",

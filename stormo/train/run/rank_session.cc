@@ -11,10 +11,10 @@ namespace {
 
 using server::Ledger;
 
-/// An answer of the ledger, as the ranks send it: 64-bit numbers.
-using TurnNumbers = std::array<std::int64_t, 12>;
+/// An answer of the ledger and who is the chief, as the ranks send it: 64-bit numbers.
+using TurnNumbers = std::array<std::int64_t, 14>;
 
-TurnNumbers numbers_of(const Ledger::Turn& t) {
+TurnNumbers numbers_of(const Ledger::Turn& t, bool is_chief, bool is_over) {
   const server::StepTask task = t.task.value_or(server::StepTask{});
   return {t.task ? 1 : 0,
           task.part,
@@ -27,7 +27,9 @@ TurnNumbers numbers_of(const Ledger::Turn& t) {
           static_cast<std::int64_t>(t.position),
           t.others,
           t.again.count(),
-          t.is_computed ? 1 : 0};
+          t.is_computed ? 1 : 0,
+          is_chief ? 1 : 0,
+          is_over ? 1 : 0};
 }
 
 Ledger::Turn turn_of(const TurnNumbers& n) {
@@ -52,7 +54,8 @@ Ledger::Turn turn_of(const TurnNumbers& n) {
 /// for the next answer.
 class RankSession::RankLedger final : public Ledger {
  public:
-  RankLedger(comm::Communicator& ranks, Ledger* first) : ranks_(ranks), first_(first) {}
+  RankLedger(RankSession& session, Ledger* first)
+      : session_(session), ranks_(*session.ranks_), first_(first) {}
 
   Status deal(const Terms& terms) override { return first_ ? first_->deal(terms) : Status(); }
 
@@ -73,19 +76,9 @@ class RankSession::RankLedger final : public Ledger {
   }
 
   Result<Turn> next(const Outcome& outcome) override {
-    Turn turn;
-    if (first_) {
-      STORMO_ASSIGN_OR_RETURN(turn, first_->next(outcome));
-    }
-    return told(turn);
+    return first_ ? told(first_->next(outcome)) : told(Turn());
   }
-  Result<Turn> look() override {
-    Turn turn;
-    if (first_) {
-      STORMO_ASSIGN_OR_RETURN(turn, first_->look());
-    }
-    return told(turn);
-  }
+  Result<Turn> look() override { return first_ ? told(first_->look()) : told(Turn()); }
 
   Status wait(Deadline by) override { return first_ ? first_->wait(by) : Status(); }
   Status leave() override { return first_ ? first_->leave() : Status(); }
@@ -93,18 +86,29 @@ class RankSession::RankLedger final : public Ledger {
   Status stop(int signal) override { return first_ ? first_->stop(signal) : Status(); }
 
  private:
-  Result<Turn> told(const Turn& turn) {
-    TurnNumbers n = numbers_of(turn);
+  /// Servers that have ended because the run is over are no failure.
+  Result<Turn> told(const Result<Turn>& turn) {
+    const bool is_chief = first_ && session_.first_->is_chief();
+    const bool is_over = first_ && session_.first_->is_over();
+    if (!is_over) STORMO_RETURN_IF_ERROR(turn.status());
+    TurnNumbers n = numbers_of(turn.ok() ? *turn : Turn(), is_chief, is_over);
     STORMO_RETURN_IF_ERROR(ranks_.broadcast(std::span<std::int64_t>(n), 0));
+    session_.is_chief_ = n[12] != 0;
+    session_.is_over_ = n[13] != 0;
     return turn_of(n);
   }
 
+  RankSession& session_;
   comm::Communicator& ranks_;
   Ledger* first_;  // null: this is another rank
 };
 
 RankSession::RankSession(const Place& place, std::shared_ptr<server::WorkerSession> first)
-    : place_(place), first_(std::move(first)) {}
+    : place_(place),
+      first_(std::move(first)),
+      // such a worker is not started again, so the first one is no new process
+      opens_(place.worker == 0),
+      is_chief_(opens_) {}
 
 RankSession::~RankSession() = default;
 
@@ -117,8 +121,7 @@ Result<std::vector<std::unique_ptr<server::Shard>>> RankSession::shards(
 Status RankSession::open() { return first_ ? first_->open() : Status(); }
 
 server::Ledger& RankSession::ledger() {
-  if (!ledger_)
-    ledger_ = std::make_unique<RankLedger>(*ranks_, first_ ? &first_->ledger() : nullptr);
+  if (!ledger_) ledger_ = std::make_unique<RankLedger>(*this, first_ ? &first_->ledger() : nullptr);
   return *ledger_;
 }
 

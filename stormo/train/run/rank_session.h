@@ -17,7 +17,8 @@ class RankSession final : public server::WorkerSession {
  public:
   struct Place {
     int worker = 0, workers = 1;
-    int hosts = 1;  ///< of all workers
+    int hosts = 1;         ///< of all workers
+    bool backups = false;  ///< see server::WorkerSession::Options
   };
   /// `first`: the session of the first rank; null on others.
   RankSession(const Place& place, std::shared_ptr<server::WorkerSession> first);
@@ -34,6 +35,11 @@ class RankSession final : public server::WorkerSession {
   Status open() override;
   server::Ledger& ledger() override;
   std::unique_ptr<server::Coordinator> coordinator() override;
+  bool opens() const override { return opens_; }
+  /// As of the last answer of the ledger, and so the same on all ranks.
+  bool is_chief() const override { return is_chief_; }
+  bool may_change_chief() const override { return place_.backups; }
+  bool is_over() const override { return is_over_; }
   server::WorkerPulse& pulse() override { return first_ ? first_->pulse() : own_pulse_; }
   Status finish() override;
   void fail(const std::string& why) override;
@@ -43,6 +49,9 @@ class RankSession final : public server::WorkerSession {
 
   Place place_;
   std::shared_ptr<server::WorkerSession> first_;
+  const bool opens_;
+  bool is_chief_;
+  bool is_over_ = false;
   comm::Communicator* ranks_ = nullptr;
   server::WorkerPulse own_pulse_;  // nobody is told
   std::unique_ptr<RankLedger> ledger_;

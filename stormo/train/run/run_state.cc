@@ -53,6 +53,13 @@ std::string state_json(const TrainerOptions& options, const data::EpochLayout& l
 
 }  // namespace
 
+std::optional<std::string> run_in_folder(const std::string& directory) {
+  const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
+  if (!newest.ok()) return {};
+  const auto run = checkpoint::read_run_identity(*newest + "/" + checkpoint::Manifest::kFile);
+  return run.ok() ? std::optional(run->id) : std::nullopt;
+}
+
 Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimizer& optimizer,
                              const OptimizerOptions& options) {
   const std::vector<std::string> vectors = optim::Lbfgs::vector_names(options);
@@ -172,6 +179,27 @@ Status RunState::begin(const Tensors& values) {
   link_warning = checkpoint::link_warning(directory);
   if (options_.resume) return load_weights(values).within("resume");
   STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, options_.overwrite));
+  return {};
+}
+
+Status RunState::take_over(const std::optional<std::string>& earlier) {
+  best = BestScore(options_.checkpoint.best);
+  const std::string& directory = options_.checkpoint.directory;
+  if (directory.empty()) return {};
+  STORMO_RETURN_IF_ERROR(checkpoint::probe_checkpoint_directory(directory));
+  STORMO_RETURN_IF_ERROR(lock_.take(directory, Deadline::after(kEndOfRun)));
+  const Result<std::string> newest = checkpoint::newest_checkpoint(directory);
+  const bool is_empty = newest.status().code() == Code::kNotFound;
+  if (is_empty || (earlier && run_in_folder(directory) == earlier)) {  // it has saved nothing yet
+    STORMO_ASSIGN_OR_RETURN(run_, checkpoint::begin_run(directory, /*overwrite=*/!is_empty));
+    return {};
+  }
+  STORMO_RETURN_IF_ERROR(newest.status());
+  STORMO_ASSIGN_OR_RETURN(const auto reader, checkpoint::CheckpointReader::open(*newest));
+  run_ = checkpoint::continued_run(reader.manifest().run);
+  saved_ = *newest;
+  const auto state = nlohmann::json::parse(reader.manifest().state_json, nullptr, false);
+  if (state.contains("best")) best.restore(state["best"].dump());
   return {};
 }
 

@@ -25,6 +25,9 @@
 
 namespace stormo::train {
 
+/// The identity of the run in a folder of checkpoints; nothing if there is none.
+std::optional<std::string> run_in_folder(const std::string& directory);
+
 /// OK when a checkpoint has no state of another optimizer, and all of that of L-BFGS or none.
 Status check_optimizer_state(const checkpoint::Manifest& manifest, const Optimizer& optimizer,
                              const OptimizerOptions& options);
@@ -50,6 +53,11 @@ class RunState {
   /// Sets the store that was made of these weights, and the loss scaler, if there is one; both are
   /// borrowed. With options.resume restores their state from the checkpoint. A collective.
   Status attach(ParameterStore& store, GradScaler* scaler = nullptr);
+  /// Instead of start(), for a run whose step and samples are known and that another process has
+  /// kept in the directory of the options, if there is one: goes on with its checkpoints and its
+  /// best score. `earlier`: the run that it overwrites. kInvalidArgument as long as the other
+  /// process writes there. On rank 0.
+  Status take_over(const std::optional<std::string>& earlier);
   /// Writes a checkpoint and returns its path; after finish_save(). A collective.
   Result<std::string> save();
   /// The same, and makes the link `best` point to it; it is kept until the next save_best(). After

@@ -16,8 +16,6 @@ namespace {
 
 /// Patience has run out: no signal, but an end.
 constexpr int kEnough = -1;
-/// A worker that waits for others looks at signals so often.
-constexpr Duration kLook = std::chrono::milliseconds(100);
 
 std::uint64_t number(std::int64_t n) { return static_cast<std::uint64_t>(n); }
 
@@ -28,7 +26,7 @@ Status TrainingRun::begin_session() {
   server::WorkerSession& session = *options_.session;
   server::Ledger& ledger = session.ledger();
   session.pulse().get_on("start");
-  if (session.is_chief()) {
+  if (is_first()) {
     STORMO_RETURN_IF_ERROR(ledger.deal({.first_step = number(state_.step),
                                         .steps = number(steps_),
                                         .first_sample = state_.samples,
@@ -37,7 +35,7 @@ Status TrainingRun::begin_session() {
   }
   STORMO_ASSIGN_OR_RETURN(const server::Ledger::Terms terms, ledger.terms());
   state_.step = static_cast<std::int64_t>(terms.first_step);
-  state_.samples = terms.first_sample;
+  state_.samples = first_sample_ = terms.first_sample;
   steps_ = static_cast<std::int64_t>(terms.steps);
   session_ = std::unique_ptr<SessionSteps>(new SessionSteps{
       .session = session,
@@ -45,7 +43,7 @@ Status TrainingRun::begin_session() {
       .terms = terms,
       .loader = TaskLoader(setup_.train, options_, session.worker(), session.workers(),
                            data_part(setup_.plan.mesh, world_.rank()), terms)});
-  if (terms.portions > 0 && session.is_chief()) {
+  if (terms.portions > 0 && is_first()) {
     session_->coordinator =
         std::make_unique<server::StepCoordinator>(server::StepCoordinator::Options{
             .servers = session.coordinator(),
@@ -57,7 +55,7 @@ Status TrainingRun::begin_session() {
     // before others read weights
     STORMO_RETURN_IF_ERROR(session_->coordinator->status().within("resume"));
   }
-  return session.is_chief() ? session.open() : Status();
+  return is_first() ? session.open() : Status();
 }
 
 Status TrainingRun::train_in_session() {
@@ -72,6 +70,7 @@ Status TrainingRun::train_in_session() {
 
 // False: there is nothing left to do.
 Result<bool> TrainingRun::take_turn(SessionSteps& s) {
+  if (!is_first() && s.session.is_chief()) STORMO_RETURN_IF_ERROR(take_over());
   int stop = StopSignal::received();
   if (options_.on_usr1 == OnUsr1::kSaveAndExit && StopSignal::take_usr1() && stop == 0) {
     stop = SIGUSR1;
@@ -104,7 +103,7 @@ Result<bool> TrainingRun::take_turn(SessionSteps& s) {
     const Interval waits(lanes_, Lane::kWait, "wait for other workers");
     STORMO_RETURN_IF_ERROR(s.ledger.wait(Deadline::after(look)));
   }
-  if (is_first()) STORMO_RETURN_IF_ERROR(follow_others(s, turn));
+  STORMO_RETURN_IF_ERROR(follow_others(s, turn));
   return true;
 }
 
@@ -138,6 +137,7 @@ Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
 }
 
 // Step and samples of the run are those of all workers together: shares need not be equally far.
+// A worker that may become the first one knows them, too.
 Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& turn) {
   const auto first = static_cast<std::int64_t>(s.terms.first_step);
   const std::int64_t step = first + turn.totals.samples / options_.global_batch;
@@ -153,7 +153,7 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   }
   const std::int64_t common = next_common_step();
   state_.samples = s.terms.first_sample + turn.totals.samples;
-  if (step < common || common == steps_) {
+  if (!is_first() || step < common || common == steps_) {
     if (step > state_.step) {
       state_.step = std::min(step, steps_ - 1);
       STORMO_RETURN_IF_ERROR(show_progress());
@@ -206,9 +206,15 @@ Status TrainingRun::end_session(const server::Ledger::Turn& last) {
   signal_ = std::max(0, last.stop_signal);
   s.session.pulse().get_on("the end of its steps");
   STORMO_RETURN_IF_ERROR(s.ledger.leave());
-  if (!is_first()) return s.session.finish();
-  if (s.coordinator) STORMO_RETURN_IF_ERROR(s.coordinator->finish());
   server::Ledger::Turn turn = last;
+  if (!is_first()) {
+    STORMO_ASSIGN_OR_RETURN(turn, stand_by(s, last));
+  }
+  if (!is_first()) {
+    const Status finished = s.session.finish();
+    return s.session.is_over() ? Status() : finished;
+  }
+  if (s.coordinator) STORMO_RETURN_IF_ERROR(s.coordinator->finish());
   while (turn.others > 0) {
     s.session.pulse().wait();
     const Interval waits(lanes_, Lane::kWait, "wait for other workers");

@@ -1,14 +1,19 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
+#include <stormo/base/clock.h>
 #include <stormo/server/ledger.h>
 #include <stormo/server/step_coordinator.h>
 #include <stormo/server/worker_session.h>
 #include <stormo/train/run/task_loader.h>
 
 namespace stormo::train {
+
+/// A worker that waits for others looks at signals so often.
+inline constexpr Duration kLook = std::chrono::milliseconds(100);
 
 /// How far a worker of server processes is.
 struct SessionSteps {

@@ -75,9 +75,15 @@ Status validate(const RunSetup& setup) {
   return wrong.empty() ? Status() : invalid_argument(std::move(wrong));
 }
 
-/// What only the first worker does, others leave out.
+/// What only the first worker does, others leave out, as long as it is there.
 void leave_to_the_first(RunSetup& setup) {
   TrainerOptions& o = setup.options;
+  LeftToTheFirst& left = setup.left.emplace(LeftToTheFirst{.checkpoint = o.checkpoint,
+                                                           .eval_every = o.eval_every,
+                                                           .patience = o.patience,
+                                                           .splits = {}});
+  if (o.session->may_change_chief()) left.splits = setup.splits;
+  if (o.overwrite) left.earlier = run_in_folder(o.checkpoint.directory);
   o.checkpoint = {};
   o.resume = o.overwrite = false;
   o.eval_every = o.patience = 0;
@@ -116,7 +122,7 @@ Result<observe::EndRecord> Trainer::State::run() {
   if (setup.options.session) {
     for (Fact& f : run_facts(setup))
       setup.facts.emplace_back(std::move(f.field), std::move(f.value));
-    if (!setup.options.session->is_chief()) leave_to_the_first(setup);
+    if (!setup.options.session->opens()) leave_to_the_first(setup);
   }
   TrainingRun run(setup);
   Result<observe::EndRecord> end = result_of([&run] { return run.run(); });
@@ -152,6 +158,9 @@ Trainer::Trainer(comm::Communicator& world, Task task, std::shared_ptr<const dat
 Trainer::~Trainer() = default;
 
 void Trainer::set_observer(observe::RunObserver* observer) { state_->setup.observer = observer; }
+void Trainer::on_lead(std::function<Result<observe::RunObserver*>()> make) {
+  state_->setup.lead = std::move(make);
+}
 void Trainer::set_sink(Sink* sink) { state_->setup.sink = sink; }
 void Trainer::on_action(DoneAction done) { state_->setup.done = std::move(done); }
 const plan::StepPlan& Trainer::plan() const { return state_->setup.plan; }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,10 @@ class Trainer {
 
   /// Rank 0's observer prints; others are ignored. Not owned.
   void set_observer(observe::RunObserver* observer);
+  /// For a worker of server processes with backups, which may have to go on with what the first
+  /// worker did: called once then, by run() on its rank 0. The observer that it returns, not owned,
+  /// prints from there on; a failure ends the run.
+  void on_lead(std::function<Result<observe::RunObserver*>()> make);
   /// Receives this rank's Events. Not owned.
   void set_sink(Sink* sink);
   /// Sets a function that is called for each action of this rank's steps when it is done.

@@ -44,7 +44,7 @@ std::string shown_name(const plan::StepPlan& plan) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(const RunSetup& setup)
+TrainingRun::TrainingRun(RunSetup& setup)
     : setup_(setup),
       world_(setup.world),
       options_(setup.options),
@@ -55,7 +55,8 @@ TrainingRun::TrainingRun(const RunSetup& setup)
       log_(lanes_),
       recent_loss_(std::min(
           kLossSteps, (setup.train->size() + options_.global_batch - 1) / options_.global_batch)),
-      started_(std::chrono::steady_clock::now()) {
+      started_(std::chrono::steady_clock::now()),
+      leads_(!setup.left) {
   lanes_.pass_to(setup.sink);
   world_.set_sink(&lanes_);
 }
@@ -73,8 +74,6 @@ observe::RunObserver& TrainingRun::observer() const {
 int TrainingRun::hosts() const {
   return options_.session ? options_.session->hosts() : world_.cross_size();
 }
-
-bool TrainingRun::is_first() const { return !options_.session || options_.session->is_chief(); }
 
 Result<observe::EndRecord> TrainingRun::run() {
   const StopSignal stop;

@@ -34,6 +34,15 @@
 
 namespace stormo::train {
 
+/// What a worker of server processes leaves to the first one, until it may have to do it itself.
+struct LeftToTheFirst {
+  CheckpointOptions checkpoint;
+  std::int64_t eval_every = 0;
+  std::int64_t patience = 0;
+  std::vector<EvalSplit> splits;            ///< none where the first one stays the first
+  std::optional<std::string> earlier = {};  ///< the run whose checkpoints are overwritten
+};
+
 /// The arguments of a Trainer; borrowed by the run.
 struct RunSetup {
   comm::Communicator& world;
@@ -46,19 +55,22 @@ struct RunSetup {
   Sink* sink = nullptr;
   DoneAction done = {};
   server::Facts facts = {};  ///< of run_facts(), for a worker of server processes
+  std::optional<LeftToTheFirst> left = {};
+  std::function<Result<observe::RunObserver*>()> lead = {};  ///< see Trainer::on_lead()
 };
 
 /// One run from its first to its last step. Every member function is a collective.
 ///
-/// With options.session this process is a worker of its own, and `world` has one rank. The first
-/// worker evaluates, saves and reports, while others go on.
+/// With options.session this process is of a worker, and `world` has the ranks of that. The first
+/// worker evaluates, saves and reports, while others go on. With backups another one does that from
+/// then on when the first one is lost.
 class TrainingRun {
  public:
   /// Count of the numbers that the ranks add up at the end of a step: loss, samples, ranks that
   /// were asked to save, failed saves, and for each signal the ranks that received it.
   static constexpr std::size_t kAgreedNumbers = 4 + StopSignal::kSignals.size();
 
-  explicit TrainingRun(const RunSetup& setup);
+  explicit TrainingRun(RunSetup& setup);
   ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
@@ -105,6 +117,10 @@ class TrainingRun {
   /// Saves as of a step before which nothing is left to do.
   Status at_position(std::uint64_t position, const std::function<Status()>& save);
   Status end_session(const server::Ledger::Turn& last);
+  Result<server::Ledger::Turn> stand_by(SessionSteps& steps, server::Ledger::Turn turn);
+  /// The first worker is lost, and this one is the first from now on.
+  Status take_over();
+  Status take_over_folder(const LeftToTheFirst& left);
   Result<data::Batch> load_batch();
   double rate_of(std::int64_t step) const;
   Status between_steps();
@@ -134,10 +150,11 @@ class TrainingRun {
   /// Whether each rank has columns of the samples, so that ranks evaluate together, with parts of
   /// the model.
   bool has_columns() const { return setup_.plan.labels >= 0; }
-  int hosts() const;      ///< of the ranks, or of the workers of server processes
-  bool is_first() const;  ///< of processes without a common world: evaluates, saves, and reports
+  int hosts() const;  ///< of the ranks, or of the workers of server processes
+  /// Of processes without a common world: evaluates, saves, and reports.
+  bool is_first() const { return leads_; }
 
-  const RunSetup& setup_;
+  RunSetup& setup_;
   comm::Communicator& world_;
   const TrainerOptions& options_;
   data::Sampler sampler_;
@@ -184,6 +201,7 @@ class TrainingRun {
   double learning_rate_ = 0;
   std::int64_t evaluated_step_ = -1;
   bool enough_ = false;  // patience has run out
+  bool leads_ = true;    // see is_first()
   int signal_ = 0;
   bool save_now_ = false;  ///< a rank was asked to
   bool started_training_ = false;

@@ -118,7 +118,7 @@ void ServedStore::share_shards(server::Facts facts) {
     throw Error(invalid_argument(shards.status().message()));  // the user can put it right
   }
   shards_ = std::move(shards).take_or_throw();
-  if (!session_->is_chief()) return;
+  if (!session_->opens()) return;
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     throw_if_error(served_.copy_values_to(*shards_[s], s));
   }
@@ -343,10 +343,11 @@ std::shared_ptr<void> ServedStore::readable() {
   return nullptr;
 }
 
-// The first rank saves all. Its own pull, after the copy, is what frees the version.
+// One worker saves all. Its own pull, after the copy, is what frees the version.
 std::vector<TensorPiece> ServedStore::pieces() const {
   std::vector<TensorPiece> out;
-  if (worker_ != 0) return out;
+  const bool saves = session_ ? session_->is_chief() : worker_ == 0;
+  if (!saves) return out;
   const OptimizerOptions& rule = optimizer_.options();
   const auto slots = optim::slot_names(rule);
   const std::vector<std::string> vectors = optim::Lbfgs::vector_names(rule);

@@ -12,15 +12,16 @@ namespace stormo::protocol {
 /// A job of `ranks` on hosts a, b, ... of two ranks each, with everything it was told to do.
 struct Job {
   explicit Job(int ranks, std::vector<Rank> may_be_lost = {}, std::vector<Rank> holders = {})
-      : supervisor(places(ranks, may_be_lost, holders), {}) {
-    for (int r = 0; r < ranks; ++r) tell(Started{r, 100 + r});
+      : Job(places(ranks, may_be_lost, holders)) {}
+  explicit Job(const std::vector<RankPlace>& at) : supervisor(at, {}) {
+    for (int r = 0; r < static_cast<int>(at.size()); ++r) tell(Started{r, 100 + r});
   }
   static std::vector<RankPlace> places(int ranks, const std::vector<Rank>& may_be_lost,
                                        const std::vector<Rank>& holders) {
     std::vector<RankPlace> out;
     for (int r = 0; r < ranks; ++r) out.push_back({r / 2, std::string(1, char('a' + r / 2))});
     for (const Rank r : may_be_lost) out[static_cast<std::size_t>(r)].may_be_lost = true;
-    for (const Rank r : holders) out[static_cast<std::size_t>(r)].holds_run = true;
+    for (const Rank r : holders) out[static_cast<std::size_t>(r)].stands_in = 1;
     return out;
   }
   void tell(const JobEvent& event) { keep(supervisor.handle(event, clock.now())); }

@@ -74,6 +74,66 @@ TEST(Supervisor, AHostOfAllThatHoldTheRunEndsIt) {
   EXPECT_EQ(job.done->exit_code, 1);
 }
 
+/// Three workers and two servers that stand in for each other.
+std::vector<RankPlace> all_may_be_lost() {
+  std::vector<RankPlace> out;
+  for (Rank r = 0; r < 5; ++r) {
+    out.push_back({.cross_rank = 0, .host = "a", .may_be_lost = true, .stands_in = r < 3 ? 1 : 2});
+  }
+  return out;
+}
+
+TEST(Supervisor, WhereAllMayBeLostOthersGoOnWithoutRank0) {
+  Job job(all_may_be_lost());
+  job.tell(Signalled{0, SIGKILL});
+  job.tell(Exited{4, 1});
+  EXPECT_EQ(job.lost.size(), 2u);
+  EXPECT_FALSE(job.wait_for_wish()) << "nothing ends the others";
+  for (const Rank r : {1, 3}) job.tell(Exited{r, 0});
+  EXPECT_FALSE(job.done);
+  ASSERT_TRUE(job.wait_for_wish()) << "the last one has some time";
+  EXPECT_EQ(job.signals, std::vector<int>{SIGTERM});
+  job.tell(Signalled{2, SIGTERM});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  EXPECT_EQ(job.done, (JobDone{0, ""}));
+}
+
+TEST(Supervisor, WhereAllMayBeLostTheLastOfItsKindIsNeeded) {
+  for (const auto& kind : {std::vector<Rank>{0, 1, 2}, std::vector<Rank>{3, 4}}) {
+    Job job(all_may_be_lost());
+    for (const Rank r : kind) job.tell(Signalled{r, SIGKILL});
+    EXPECT_EQ(job.lost.size(), kind.size() - 1);
+    while (!job.done && job.wait_for_wish()) {
+    }
+    ASSERT_TRUE(job.done);
+    EXPECT_EQ(job.done->exit_code, 1);
+  }
+}
+
+TEST(Supervisor, WhoFailsAfterAnotherHasSeenTheEndIsNotNeeded) {
+  Job job(all_may_be_lost());
+  job.tell(Signalled{0, SIGKILL});
+  job.tell(Exited{3, 0});
+  job.tell(Exited{4, 75});
+  for (const Rank r : {1, 2}) job.tell(Exited{r, 0});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  EXPECT_EQ(job.done, (JobDone{0, ""}));
+}
+
+TEST(Supervisor, Rank0MayReportUntilItIsTheLastOne) {
+  Job job(all_may_be_lost());
+  for (const Rank r : {4, 3, 2}) job.tell(Exited{r, 0});
+  EXPECT_FALSE(job.wait_for_wish()) << "rank 1 has not ended either";
+  job.tell(Exited{1, 0});
+  ASSERT_TRUE(job.wait_for_wish()) << "it may be stopped on another host";
+  EXPECT_EQ(job.signals, std::vector<int>{SIGTERM});
+  while (!job.done && job.wait_for_wish()) {
+  }
+  EXPECT_EQ(job.done->exit_code, 0);
+}
+
 TEST(Supervisor, RanksThatMayBeLostAreEndedWhenTheOthersAreDone) {
   Job job(2, {1});
   job.tell(Exited{0, 0});

@@ -84,7 +84,7 @@ class BatchWorker {
     const Deadline by = Deadline::after(std::chrono::seconds(10));
     session_ = WorkerSession::connect(options, by).take_or_throw();
     shards_ = session_->shards(terms, by).take_or_throw();
-    if (!session_->is_chief()) return;
+    if (!session_->opens()) return;
     if (resumed != nullptr) set(*resumed);
     throw_if_error(session_->ledger().deal({.first_step = resumed ? resumed->step : 0,
                                             .steps = steps,

@@ -76,14 +76,17 @@ TEST(ServerMessage, HellosComeBackFromBytesUnchanged) {
                            .backups = true,
                            .successor = "node7:4242"};
   EXPECT_EQ(decode_worker_hello(encode(worker)).take_or_throw(), worker);
-  const ServerHello server{.place = Place::own(), .ledger = {.fd = 5, .bytes = 4096}};
+  const ServerHello server{.place = Place::own(),
+                           .ledger = {.fd = 5, .bytes = 4096},
+                           .chief = {.number = 1, .worker = 3}};
   EXPECT_EQ(decode_server_hello(encode(server)).take_or_throw(), server);
   const std::vector<SharedFile> files = {{.fd = 3, .bytes = 1}, {.fd = 4, .bytes = 2}};
   EXPECT_EQ(decode_shard_files(encode(files)).take_or_throw(), files);
 }
 
 TEST(ServerMessage, WhatServersSayToEachOtherComesBackFromBytesUnchanged) {
-  const ServerNews news{.lost = {3, 0}, .complaints = {1}};
+  const ServerNews news{
+      .chief = {.number = 4, .worker = 2}, .is_over = true, .lost = {3, 0}, .complaints = {1}};
   EXPECT_EQ(decode_server_news(encode(news)).take_or_throw(), news);
   const WorkerBeat beat{
       .state = {.progress = 7, .steps = 3, .waits = true, .finishes = true, .doing = "step 4"},
@@ -157,11 +160,16 @@ TEST(ServerMessage, FieldsOutOfBoundsAreRefused) {
   two[two.size() - 5] = 2;  // backups, before the length of the address
   EXPECT_EQ(decode_worker_hello(two).status().code(), Code::kCorrupt);
   std::string news = encode(ServerNews{.lost = {1}});
-  news[3] = '\x7f';  // says that there are two thousand million
+  constexpr std::size_t kIsOver = 8 + 4;
+  news[kIsOver] = 2;
+  EXPECT_EQ(decode_server_news(news).status().code(), Code::kCorrupt);
+  news[kIsOver] = 0;
+  EXPECT_TRUE(decode_server_news(news).ok());
+  news[kIsOver + 4] = '\x7f';  // says that there are two thousand million
   EXPECT_EQ(decode_server_news(news).status().code(), Code::kCorrupt);
   EXPECT_EQ(decode_server_news("").status().code(), Code::kCorrupt);
   std::string request = encode(DataRequest{});
-  request[0] = static_cast<char>(static_cast<int>(DataOp::kPart) + 1);
+  request[0] = static_cast<char>(static_cast<int>(DataOp::kElect) + 1);
   EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt);
   request = encode(DataRequest{.op = DataOp::kSet, .given = {kRowsGiven}});
   EXPECT_EQ(decode_data_request(request).status().code(), Code::kCorrupt) << "rows are pushed";

@@ -143,7 +143,7 @@ Worker Worker::begin(const WorkerSession::Options& options, const RunTerms& term
   Worker worker;
   worker.session = WorkerSession::connect(options, by).take_or_throw();
   worker.shards = worker.session->shards(terms, by).take_or_throw();
-  if (worker.session->is_chief()) {
+  if (worker.session->opens()) {
     throw_if_error(worker.session->ledger().deal({.first_step = 0, .steps = 100}));
     throw_if_error(worker.session->open());
   }

@@ -110,6 +110,10 @@ class WatchedSession final : public server::WorkerSession {
   int worker() const override { return session_->worker(); }
   int workers() const override { return session_->workers(); }
   int hosts() const override { return session_->hosts(); }
+  bool opens() const override { return session_->opens(); }
+  bool is_chief() const override { return session_->is_chief(); }
+  bool may_change_chief() const override { return session_->may_change_chief(); }
+  bool is_over() const override { return session_->is_over(); }
   Result<std::vector<std::unique_ptr<server::Shard>>> shards(const server::RunTerms& terms,
                                                              Deadline by) override {
     STORMO_ASSIGN_OR_RETURN(auto shards, session_->shards(terms, by));
