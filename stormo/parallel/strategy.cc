@@ -164,6 +164,12 @@ std::string grid_of(const Strategy& s) {
   return ", spatial " + std::to_string(s.spatial[0]) + " x " + std::to_string(s.spatial[1]);
 }
 
+/// Whether all ranks have the same gradients.
+bool replicates(Strategy::Kind kind) {
+  return kind == Strategy::Kind::kDdp || kind == Strategy::Kind::kMirrored ||
+         kind == Strategy::Kind::kMultiWorkerMirrored;
+}
+
 Status check_spatial(const Strategy& s) {
   if (s.spatial.empty()) return {};
   const bool in_range =
@@ -173,15 +179,50 @@ Status check_spatial(const Strategy& s) {
                   "has a grid of ranks that is not two numbers, its rows and columns; write e.g. "
                   "spatial=2,2 for four ranks, or leave out spatial");
   }
-  const bool replicates = s.kind == Strategy::Kind::kDdp || s.kind == Strategy::Kind::kMirrored ||
-                          s.kind == Strategy::Kind::kMultiWorkerMirrored;
-  if (replicates && s.pipeline == 1 && s.tensor == 1 && s.context == 1) return {};
+  if (replicates(s.kind) && s.pipeline == 1 && s.tensor == 1 && s.context == 1) return {};
   return refuse(s,
                 "does not cut images with what else is chosen: spatial goes with 'ddp' and the "
                 "mirrored strategies, without pipeline, tensor and context");
 }
 
-Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOptions& step) {
+/// Replicas that are cut, and whose parts are averaged now and then. Copies of what several ranks
+/// have stay equal: so the averages of all parts are added up in the same order.
+Status check_averaged_parts(const Strategy& s, const Workers& w) {
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  require(s.context == 1,
+          "averages no gradients, which ranks with parts of the positions have to: leave out "
+          "context, or use 'ddp'");
+  const Result<PipelineSchedule> schedule = pipeline_schedule(s.schedule);
+  require(s.pipeline == 1 || !schedule.ok() || !schedule->overlap,
+          "averages after whole steps, and those of schedule '" + s.schedule +
+              "' overlap: leave out schedule, or use 'ddp'");
+  const std::int64_t replica = ranks_of_replica(s);
+  const std::int64_t first = w.ranks_per_host.front();
+  const bool alike = std::ranges::all_of(w.ranks_per_host, [&](std::int64_t here) {
+    return here % replica == 0 || (here == first && replica % here == 0);
+  });
+  require(w.ranks_per_host.size() == 1 || alike,
+          "has replicas of " + std::to_string(replica) +
+              " ranks that lie on hosts in different ways, so that copies of one part "
+              "would be added up in different orders: start a multiple of " +
+              std::to_string(replica) + " ranks on each host");
+  return wrong.empty() ? Status() : refuse(s, wrong);
+}
+
+/// Strategies whose replicas may be cut.
+Status check_cut(const Strategy& s, const Workers& w) {
+  if (s.kind == Strategy::Kind::kParameterAveraging) return check_averaged_parts(s, w);
+  if (replicates(s.kind) || s.kind == Strategy::Kind::kFsdp) return {};
+  return refuse(s,
+                "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp' or "
+                "'fsdp'");
+}
+
+Status check_model_parallel(const Strategy& s, const Shape& shape, const Workers& w,
+                            const StepOptions& step) {
   if (s.pipeline < 1) return refuse(s, "has at least 1 stage, not " + std::to_string(s.pipeline));
   if (s.tensor < 1) {
     return refuse(s, "computes a layer on at least 1 rank, not " + std::to_string(s.tensor));
@@ -214,13 +255,7 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const StepOpt
   }
   const std::int64_t replica = ranks_of_replica(s);
   if (replica == 1) return {};
-  const bool replicates = s.kind == Strategy::Kind::kDdp || s.kind == Strategy::Kind::kMirrored ||
-                          s.kind == Strategy::Kind::kMultiWorkerMirrored;
-  if (!replicates && s.kind != Strategy::Kind::kFsdp) {
-    return refuse(s,
-                  "does not cut replicas; leave out pipeline, tensor and context, or use 'ddp' or "
-                  "'fsdp'");
-  }
+  STORMO_RETURN_IF_ERROR(check_cut(s, w));
   if (s.parameters == Parameters::kHostShared) {
     return refuse(s, "has no copy that parts of the model share; leave out parameters");
   }
@@ -262,6 +297,9 @@ bool shares(const Strategy& s, const Shape& shape, const Workers& w) {
 /// Several copies of the model, or of what each rank has of it: replicas, or shards of one.
 void add_copies(std::vector<Pass>& passes, const Strategy& s, const Shape& shape,
                 const StepOptions& step, int copies) {
+  if (s.kind == Strategy::Kind::kParameterAveraging) {
+    return passes.push_back(parameter_averaging(copies, s.period));
+  }
   if (s.kind != Strategy::Kind::kFsdp) return passes.push_back(mirrored(copies));
   const bool hybrid = s.hybrid && shape.hosts > 1;
   if (hybrid) passes.push_back(mirrored(shape.hosts));
@@ -303,7 +341,7 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   STORMO_RETURN_IF_ERROR(check_averaging(strategy));
   STORMO_RETURN_IF_ERROR(check_vertical(strategy, step));
   STORMO_RETURN_IF_ERROR(check_loss_scale(strategy, step));
-  STORMO_RETURN_IF_ERROR(check_model_parallel(strategy, shape, step));
+  STORMO_RETURN_IF_ERROR(check_model_parallel(strategy, shape, workers, step));
   STORMO_RETURN_IF_ERROR(check(strategy, shape, workers, has_tables));
   std::vector<Pass> passes;
   if (step.micro_batches != 1) passes.push_back(micro_batches(step.micro_batches));
@@ -342,8 +380,6 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   } else if (strategy.kind == Strategy::Kind::kVertical) {
     passes.push_back(vertical(
         {.ranks = shape.ranks, .labels = strategy.labels, .columns = strategy.column_counts}));
-  } else if (strategy.kind == Strategy::Kind::kParameterAveraging) {
-    passes.push_back(parameter_averaging(shape.ranks, strategy.period));
   } else if (shares(strategy, shape, workers)) {
     passes.push_back(host_shared(shape.hosts, shape.local));
   } else {

@@ -39,11 +39,13 @@ struct Strategy {
   /// kParameterAveraging, kElasticAveraging: steps from one average or exchange to the next.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
-  int pipeline = 1;  ///< kDdp, mirrored kinds, kFsdp: stages that each replica is cut into
-  int tensor = 1;    ///< the same kinds: ranks that compute each layer together
+  /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into.
+  int pipeline = 1;
+  int tensor = 1;  ///< the same kinds: ranks that compute each layer together
   /// Each of these ranks has a part of the positions where layers are not split.
   bool sequence_parallel = false;
-  int context = 1;  ///< the same kinds: ranks that have parts of each sample's positions
+  /// The same kinds but for kParameterAveraging: ranks that have parts of each sample's positions.
+  int context = 1;
   plan::AttentionForm attention = plan::AttentionForm::kRing;  ///< what these ranks exchange
   /// The replicating kinds: rows and columns of the grid of ranks that have parts of each image's
   /// places; empty: one rank has all.

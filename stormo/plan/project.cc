@@ -87,6 +87,10 @@ std::vector<std::string> model_axes(const Mesh& mesh) { return axes_of(mesh, tru
 
 std::vector<std::string> data_axes(const Mesh& mesh) { return axes_of(mesh, false); }
 
+std::string averaging_algorithm(const Mesh& mesh) {
+  return model_axes(mesh).empty() ? "" : "canonical_all_reduce";
+}
+
 int random_stream(const StepPlan& plan, Rank rank) {
   // what is behind the sum over places is the same on all ranks of a grid, with its dropout
   const auto differs = [&](const std::string& axis) {

@@ -63,6 +63,10 @@ Part slice_of(const Mesh& mesh, Rank rank);
 std::vector<std::string> model_axes(const Mesh& mesh);
 /// The others: the ranks of a group over them have the same part of the model, or shards of it.
 std::vector<std::string> data_axes(const Mesh& mesh);
+/// The builder by which the ranks of kAverage add up parameters; empty: what the communicator
+/// chooses. Where replicas are cut it adds in the same order at every place of the buffer, so that
+/// ranks of one replica that have the same parameter get the same bits.
+std::string averaging_algorithm(const Mesh& mesh);
 /// The rank's number among those that draw different random numbers: ranks that compute layers
 /// or images together draw the same ones, unless they have parts of the positions.
 int random_stream(const StepPlan& plan, Rank rank);

@@ -111,6 +111,22 @@ class ModelParallelTest(TrainTest):
             self.assert_near(losses, alone)
             self.assertEqual((end["steps"], end["samples"]), (8, 32))
 
+    def test_parts_of_replicas_are_averaged_as_whole_replicas_are(self):
+        averaging = ("strategy.kind=parameter_averaging", "strategy.period=3", "train.verify_every=5",
+                     "train.micro_batches=2", "checkpoint.every=4", "--overwrite")
+        whole, losses = self.run_of(*GPT, "-n", "2", *averaging, "checkpoint.directory=whole")
+        self.assertEqual(whole["averaging"]["averages"], 5)  # after 3, 4, 5, 6, 8
+        for cut in (("strategy.pipeline=2",), TENSOR, SEQUENCE):
+            way = (*GPT, "-n", "4", *cut, *averaging)
+            end, seen = self.run_of(*way, "checkpoint.directory=cut")
+            self.assert_near(seen[-8:], losses[-8:])  # the first stage of a pipeline knows none before an average
+            self.assertEqual(end["averaging"]["averages"], 5)
+            for distance in ("mean_distance", "max_distance"):  # what several ranks have counts once
+                self.assert_near([end["averaging"][distance]], [whole["averaging"][distance]])
+            self.run_of(*way, "checkpoint.directory=half", "steps=4")
+            again, _ = self.run_of(*way[:-1], "checkpoint.directory=half", "--resume")
+            self.assertEqual(again["weights_hash"], end["weights_hash"])
+
     def test_recipes_of_cut_models_run(self):
         """And train as the recipe that is not cut: the losses and the change of each parameter."""
         # no warm-up and a large rate: what a step does to parameters is in the next losses
@@ -272,6 +288,8 @@ class ModelParallelTest(TrainTest):
             (("-n", "4", "strategy.context=4", "strategy.attention=heads"),
              ("has 2 heads of attention, which 4 ranks", "use attention 'ring'")),
             (("-n", "2", *TENSOR, "strategy.kind=central_storage"), ("does not cut replicas",)),
+            (("-n", "4", *PIPELINE, *CONTEXT, "strategy.kind=parameter_averaging", "strategy.schedule=pipedream"),
+             ("leave out context, or use 'ddp'", "leave out schedule, or use 'ddp'")),
             (("-n", "2", *TENSOR, "strategy.pipeline=2", "train.micro_batches=4"), ("replicas of 4 ranks",)),
         )
         for arguments, messages in cases:

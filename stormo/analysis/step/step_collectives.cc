@@ -47,7 +47,7 @@ class Sizes {
         if (!has_servers(plan_)) add(1, DType::kInt64, all_axes(plan_.mesh));
         break;
       case ActionKind::kAgree:
-        add(sizes_.agreed_numbers, DType::kFloat64, together(all_axes(plan_.mesh)));
+        add(agreed_numbers(), DType::kFloat64, together(all_axes(plan_.mesh)));
         break;
       // from the first rank of a worker to the others
       case ActionKind::kPull:
@@ -155,8 +155,14 @@ class Sizes {
     }
   }
 
-  // The weights and the steps of each parameter first, the consensus distance last. Of numbers of
-  // 16 bits the masters are averaged.
+  /// With averages also how far the ranks were from them.
+  std::int64_t agreed_numbers() const {
+    const bool averages = is_diverged(plan_) && !has_centre(plan_);
+    return sizes_.agreed_numbers + (averages && sizes_.agreed_numbers > 0 ? 1 : 0);
+  }
+
+  // The weights and the steps of each parameter first. Of numbers of 16 bits the masters are
+  // averaged.
   void average() {
     add(1 + trainable_in(a_.range), DType::kFloat64, a_.axes);
     for (const plan::FlatGroup& group : plan::flat_groups(model_, a_.range)) {
@@ -164,9 +170,10 @@ class Sizes {
       std::int64_t count = 0;
       for (const std::int64_t n : group.counts) count += n;
       const DType dtype = size_of(group.dtype) == 2 ? DType::kFloat32 : group.dtype;
-      for (int i = 0; i <= sizes_.averaged_slots; ++i) add(count, dtype, a_.axes);
+      for (int i = 0; i <= sizes_.averaged_slots; ++i) {
+        add(count, dtype, a_.axes, GoalKind::kAllReduce, averaging_algorithm(plan_.mesh));
+      }
     }
-    add(1, DType::kFloat64, a_.axes);
   }
 
   void sum_tied() {

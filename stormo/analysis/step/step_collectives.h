@@ -16,7 +16,9 @@ namespace stormo::analysis {
 struct StepSizes {
   /// Of gradients that replicas or shards reduce; empty: each travels in its own type.
   std::optional<DType> reduce_type;
-  std::int64_t agreed_numbers = 0;  ///< float64 numbers that kAgree adds up
+  /// float64 numbers that kAgree adds up, without the one that averages bring; 0: there is no run,
+  /// and nothing is agreed.
+  std::int64_t agreed_numbers = 0;
   /// Numbers of the optimizer that kAverage averages, for each element of the parameters.
   int averaged_slots = 0;
   /// By segment: bytes of its output for one micro-batch, of all positions, which is what stages of

@@ -107,9 +107,9 @@ class ParameterStore {
   virtual Result<std::vector<ShardReport>> shard_reports() const {
     return std::vector<ShardReport>();
   }
-  /// Where parameters diverge: the consensus distance before the last kAverage, equal on all ranks:
-  /// sqrt(mean over ranks of |w_r - mean w|^2). Not a collective.
-  virtual double consensus_distance() const { return 0; }
+  /// Where parameters diverge: this rank's part of the sum over replicas of |w_r - mean w|^2,
+  /// before the last kAverage. Not a collective.
+  virtual double consensus_squares() const { return 0; }
   /// Of a stage of a pipeline: what sends tensors to other stages; else null. Not a collective.
   virtual StageLink* stages() { return nullptr; }
   /// Where layers are computed by several ranks together: this rank's group of them; else null. Not

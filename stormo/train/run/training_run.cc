@@ -304,7 +304,7 @@ Status TrainingRun::note_agreement() {
   const std::int64_t steps = state_.step - std::exchange(agreed_step_, state_.step);
   if (!averaging_) return {};
   const int before = averaging_->period();
-  averaging_->note(store_->consensus_distance(), steps);
+  averaging_->note(consensus_distance_, steps);
   return averaging_->period() == before ? Status() : follow_period();
 }
 
@@ -350,17 +350,21 @@ Status TrainingRun::exchange(const StepOutcome& mine, StepOutcome& all) {
   if (usr1 && stop == 0 && options_.on_usr1 == OnUsr1::kSaveAndExit) stop = SIGUSR1;
   const bool save_failed = world_.rank() == 0 && state_.save_failed();
   constexpr std::size_t kStops = StopSignal::kSignals.size();
-  std::array<double, kAgreedNumbers> sums{mine.loss_sum, static_cast<double>(mine.samples),
-                                          usr1 && options_.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0,
-                                          save_failed ? 1.0 : 0.0};
+  std::array<double, kAgreedNumbers + 1> sums{mine.loss_sum, static_cast<double>(mine.samples),
+                                              usr1 && options_.on_usr1 == OnUsr1::kSave ? 1.0 : 0.0,
+                                              save_failed ? 1.0 : 0.0};
   for (std::size_t i = 0; i < kStops; ++i)
     sums[4 + i] = stop == StopSignal::kSignals[i] ? 1.0 : 0.0;
-  STORMO_RETURN_IF_ERROR(world_.all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
+  sums.back() = store_->consensus_squares();
+  const std::size_t count = averaging_ ? sums.size() : kAgreedNumbers;
+  STORMO_RETURN_IF_ERROR(
+      world_.all_reduce(std::span<double>(sums).first(count), comm::ReduceOp::kSum));
+  consensus_distance_ = std::sqrt(sums.back() / data_part(setup_.plan.mesh, 0).parts);
   save_now_ = sums[2] > 0;
   save_failed_ = sums[3] > 0;
   all.loss_sum = sums[0];
   all.samples = static_cast<std::int64_t>(sums[1]);
-  const auto stops = std::span(sums).last<kStops>();
+  const auto stops = std::span(sums).subspan<4, kStops>();
   const auto told = std::find_if(stops.begin(), stops.end(), [](double n) { return n > 0; });
   if (state_.step < steps_ && told != stops.end())
     signal_ = StopSignal::kSignals[static_cast<std::size_t>(told - stops.begin())];

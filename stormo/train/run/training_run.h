@@ -67,7 +67,8 @@ struct RunSetup {
 class TrainingRun {
  public:
   /// Count of the numbers that the ranks add up at the end of a step: loss, samples, ranks that
-  /// were asked to save, failed saves, and for each signal the ranks that received it.
+  /// were asked to save, failed saves, and for each signal the ranks that received it. With
+  /// averages there is one more: the squares of the ranks' distances from them.
   static constexpr std::size_t kAgreedNumbers = 4 + StopSignal::kSignals.size();
 
   explicit TrainingRun(RunSetup& setup);
@@ -181,6 +182,7 @@ class TrainingRun {
   bool steps_overlap_ = false;
   bool log_is_due_ = false;
   bool agreed_ = false;                         // in this step
+  double consensus_distance_ = 0;               // before the last average
   std::unique_ptr<WorkerProgress> progress_;    // of an asynchronous plan
   std::unique_ptr<SessionSteps> session_;       // of a worker of server processes
   WorkerProgress::Totals seen_;                 // of all workers

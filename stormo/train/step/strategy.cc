@@ -311,7 +311,8 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   if (has_centre(plan))
     return std::make_unique<ElasticStore>(groups, module, options, std::move(facts));
   if (is_diverged(plan)) {
-    return std::make_unique<AveragedStore>(groups, options.optimizer, parameters);
+    return std::make_unique<AveragedStore>(
+        groups, std::make_unique<FusedOptimizer>(options.optimizer, parameters));
   }
   if (plan.mesh.find("host") >= 0) {
     return std::make_unique<HostSharedStore>(groups, options.optimizer, parameters, plan.model,

@@ -8,7 +8,8 @@
 namespace stormo::train {
 
 // As plan::flat_groups.
-AveragedState::AveragedState(FusedOptimizer& optimizer) : optimizer_(optimizer) {
+AveragedState::AveragedState(FusedOptimizer& optimizer, const Counts& counts)
+    : optimizer_(optimizer) {
   std::map<std::pair<torch::ScalarType, bool>, std::size_t> group_of;
   for (std::size_t i = 0; i < optimizer_.parameters().size(); ++i) {
     const NamedParameter& p = optimizer_.parameters()[i];
@@ -16,6 +17,7 @@ AveragedState::AveragedState(FusedOptimizer& optimizer) : optimizer_(optimizer) 
         group_of.try_emplace({p.tensor.scalar_type(), p.sparse}, together_.size());
     if (is_new) together_.emplace_back();
     together_[group->second].push_back(i);
+    counts_.push_back(!counts || counts(p.name));
   }
 }
 
@@ -25,8 +27,12 @@ std::vector<AveragedState::Array> AveragedState::arrays() {
   const auto add = [&](const std::vector<torch::Tensor>& all, bool is_weights) {
     for (const std::vector<std::size_t>& members : together_) {
       std::vector<torch::Tensor> of;
-      for (const std::size_t i : members) of.push_back(all[i]);
-      out.emplace_back(std::move(of), is_weights);
+      std::vector<bool> counts;
+      for (const std::size_t i : members) {
+        of.push_back(all[i]);
+        counts.push_back(is_weights && counts_[i]);
+      }
+      out.emplace_back(std::move(of), std::move(counts));
     }
   };
   add(values.weights, true);
@@ -47,9 +53,11 @@ torch::Tensor AveragedState::Array::flat() const {
 
 double AveragedState::Array::take(const torch::Tensor& average) {
   double square = 0;
-  for (std::int64_t begin = 0; torch::Tensor & own : values_) {
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    torch::Tensor& own = values_[i];
     const torch::Tensor other = average.narrow(0, begin, own.numel()).view(own.sizes());
-    if (is_weights_) square += (own - other).square().sum(torch::kFloat64).item<double>();
+    if (counts_[i]) square += (own - other).square().sum(torch::kFloat64).item<double>();
     own.copy_(other);
     begin += own.numel();
   }

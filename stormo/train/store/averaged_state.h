@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <stormo/train/optimizer/fused_optimizer.h>
@@ -13,23 +16,28 @@ namespace stormo::train {
 /// caller's.
 class AveragedState {
  public:
-  /// `optimizer` is borrowed.
-  explicit AveragedState(FusedOptimizer& optimizer);
+  /// Whether this rank's values of a parameter count in a distance between ranks: where several
+  /// ranks of a replica have the same values, those of one of them do.
+  using Counts = std::function<bool(const std::string& name)>;
+
+  /// `optimizer` is borrowed. Without `counts` all parameters count.
+  explicit AveragedState(FusedOptimizer& optimizer, const Counts& counts = {});
 
   /// The weights, or a slot, of all parameters of one dtype.
   class Array {
    public:
-    Array(std::vector<torch::Tensor> values, bool is_weights)
-        : values_(std::move(values)), is_weights_(is_weights) {}
+    /// `counts`: by value, whether it counts in take().
+    Array(std::vector<torch::Tensor> values, std::vector<bool> counts)
+        : values_(std::move(values)), counts_(std::move(counts)) {}
     /// One tensor with copies of all values.
     torch::Tensor flat() const;
     /// The values become those of `average`, which is as flat(). Returns the square of the distance
-    /// between both, of weights; else 0.
+    /// between both, of weights that count; else 0.
     double take(const torch::Tensor& average);
 
    private:
     std::vector<torch::Tensor> values_;
-    bool is_weights_;
+    std::vector<bool> counts_;
   };
   /// In an order that is the same on all ranks.
   std::vector<Array> arrays();
@@ -42,6 +50,7 @@ class AveragedState {
  private:
   FusedOptimizer& optimizer_;
   std::vector<std::vector<std::size_t>> together_;  // parameters of one array
+  std::vector<bool> counts_;                        // by parameter
 };
 
 }  // namespace stormo::train

@@ -1,16 +1,18 @@
 #include <stormo/train/store/averaged_store.h>
 
-#include <cmath>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include <stormo/plan/project.h>
 #include <stormo/tensor/bridge.h>
 #include <stormo/train/parameters/model_parameters.h>
 
 namespace stormo::train {
 
-AveragedStore::AveragedStore(const AxisGroups& groups, const OptimizerOptions& options,
-                             std::vector<NamedParameter> parameters)
-    : groups_(groups), optimizer_(options, std::move(parameters)), state_(optimizer_) {}
+AveragedStore::AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
+                             const AveragedState::Counts& counts)
+    : groups_(groups), optimizer_(std::move(optimizer)), state_(*optimizer_, counts) {}
 
 Status AveragedStore::check(const plan::StepPlan& plan) const {
   STORMO_RETURN_IF_ERROR(check_mesh(plan, groups_.mesh()));
@@ -20,7 +22,7 @@ Status AveragedStore::check(const plan::StepPlan& plan) const {
     if (a.kind != plan::ActionKind::kAverage) {
       return cannot(plan, i, "ranks with parameters of their own only average them");
     }
-    if (size_of(trainable_in(plan.model, a.range)) != optimizer_.parameters().size()) {
+    if (size_of(trainable_in(plan.model, a.range)) != optimizer_->parameters().size()) {
       return cannot(plan, i, "all parameters are averaged together");
     }
     STORMO_RETURN_IF_ERROR(groups_.over(a.axes).status());
@@ -35,7 +37,8 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
   std::vector<double> sums = state_.weighted_steps(weight);
   STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(sums), comm::ReduceOp::kSum));
   const double total_weight = sums[0];
-  double square = 0;
+  const std::string algorithm = averaging_algorithm(groups_.mesh());
+  squares_ = 0;
   for (AveragedState::Array& array : state_.arrays()) {
     torch::Tensor flat = array.flat();
     const comm::Buffer buffer = tensor::buffer_of(flat);
@@ -44,13 +47,12 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
                                        .out = {&buffer, 1},
                                        .reduction = comm::ReduceOp::kWeightedAverage,
                                        .weight = weight,
-                                       .total_weight = total_weight},
+                                       .total_weight = total_weight,
+                                       .algorithm = algorithm},
                                       Deadline::never()));
-    square += array.take(flat);
+    squares_ += array.take(flat);
   }
   state_.end_average(sums);
-  STORMO_RETURN_IF_ERROR(ranks->all_reduce(std::span<double>(&square, 1), comm::ReduceOp::kSum));
-  distance_ = std::sqrt(square / ranks->size());
   return {};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <vector>
+#include <memory>
 
 #include <stormo/comm/communicator.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
@@ -10,32 +10,33 @@
 
 namespace stormo::train {
 
-/// Whole parameters and optimizer state on every rank, which each rank updates with its own
+/// Parameters and optimizer state of its own on every rank, which each rank updates with its own
 /// gradients, and which kAverage makes equal: weights and state w become sum(n_r * w_r) / sum(n_r),
 /// with n_r the samples of rank r since the last average. Of 16-bit parameters the master weights
 /// are averaged. The numbers of steps that rules count are averaged and rounded; they differ only
 /// where a rank had no samples in some step. One all-reduce for the weights and for each slot of
-/// the optimizer, of each dtype; the memory for it is as large as the parameters.
+/// the optimizer, of each dtype; the memory for it is as large as the parameters. Where replicas
+/// are cut, they are those of this rank's part, which other replicas have too.
 class AveragedStore final : public ParameterStore {
  public:
-  /// `groups` is borrowed. Throws Error as FusedOptimizer does.
-  AveragedStore(const AxisGroups& groups, const OptimizerOptions& options,
-                std::vector<NamedParameter> parameters);
+  /// `groups` is borrowed. `optimizer`: of the parameters. `counts`: see AveragedState.
+  AveragedStore(const AxisGroups& groups, std::unique_ptr<FusedOptimizer> optimizer,
+                const AveragedState::Counts& counts = {});
 
   Status check(const plan::StepPlan& plan) const override;
   Status perform(const plan::Action& action, double weight) override;
-  Result<double> gradient_norm() override { return optimizer_.gradient_norm(); }
+  Result<double> gradient_norm() override { return optimizer_->gradient_norm(); }
   Status update(const ParameterRange& range, const StepRate& rate) override {
-    return optimizer_.step(rate, range.first, range.last);
+    return optimizer_->step(rate, range.first, range.last);
   }
-  double consensus_distance() const override { return distance_; }
-  Optimizer& optimizer() override { return optimizer_; }
+  double consensus_squares() const override { return squares_; }
+  Optimizer& optimizer() override { return *optimizer_; }
 
  private:
   const AxisGroups& groups_;
-  FusedOptimizer optimizer_;
+  std::unique_ptr<FusedOptimizer> optimizer_;
   AveragedState state_;
-  double distance_ = 0;
+  double squares_ = 0;
 };
 
 }  // namespace stormo::train

@@ -14,6 +14,7 @@
 #include <stormo/tensor/memory.h>
 #include <stormo/train/optimizer/fused_optimizer.h>
 #include <stormo/train/state/slice_pieces.h>
+#include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/whole_norms.h>
 
 namespace stormo::train {
@@ -158,6 +159,11 @@ void ModelParallelStore::replicate(const plan::StepPlan& plan, const torch::nn::
   auto optimizer = std::make_unique<FusedOptimizer>(options, std::move(own), std::move(owned),
                                                     std::move(norms.sum));
   fused_ = optimizer.get();
+  if (is_diverged(plan)) {
+    own_ = std::make_unique<AveragedStore>(
+        groups_, std::move(optimizer), [this](const std::string& name) { return counts(name); });
+    return;
+  }
   auto replicas = std::make_unique<ReplicatedStore>(groups_, std::move(optimizer), how);
   replicas_ = replicas.get();
   own_ = std::move(replicas);
@@ -294,13 +300,10 @@ Result<torch::Tensor> ModelParallelStore::receive_tied(int stage, StageLink::Key
 
 // What several ranks have counts once.
 Result<double> ModelParallelStore::squares() {
-  const auto counts = [this](const std::string& name) {
-    const Parameter& p = parameter(name);
-    return is_own(p) && is_first(p);
-  };
-  if (shards_ != nullptr) return shards_->squares(counts);
-  STORMO_RETURN_IF_ERROR(replicas_->finish_averages());
-  return fused_->gradient_squares(counts);
+  const auto counted = [this](const std::string& name) { return counts(name); };
+  if (shards_ != nullptr) return shards_->squares(counted);
+  if (replicas_ != nullptr) STORMO_RETURN_IF_ERROR(replicas_->finish_averages());
+  return fused_->gradient_squares(counted);
 }
 
 Result<double> ModelParallelStore::gradient_norm() {

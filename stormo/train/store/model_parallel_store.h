@@ -21,8 +21,9 @@ namespace stormo::train {
 
 /// What one rank has of a model that is cut over ranks, with its optimizer state: the parameters of
 /// its stage of a pipeline, and its slices of those that the model splits. Copies of a part average
-/// its gradients, or each has a shard of it. Between steps, parameters of other stages have no
-/// memory, and the module has slices in place of split parameters; readable() gathers the whole.
+/// its gradients, or now and then the part itself, or each has a shard of it. Between steps,
+/// parameters of other stages have no memory, and the module has slices in place of split
+/// parameters; readable() gathers the whole.
 class ModelParallelStore final : public ParameterStore {
  public:
   /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
@@ -43,6 +44,7 @@ class ModelParallelStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return own_->update(range, rate);
   }
+  double consensus_squares() const override { return own_->consensus_squares(); }
   void zero_grad() override { own_->zero_grad(); }
   StageLink* stages() override { return link_ ? &*link_ : nullptr; }
   const tensor::SplitGroup* split_group() const override { return split_ ? &*split_ : nullptr; }
@@ -83,6 +85,11 @@ class ModelParallelStore final : public ParameterStore {
   /// Whether it is the first of its stage that has some of `p`.
   bool has_first_units(const Parameter& p) const;
   const Parameter& parameter(std::string_view name) const;
+  /// Whether this rank's values of it count in a sum over the ranks of a replica.
+  bool counts(const std::string& name) const {
+    const Parameter& p = parameter(name);
+    return is_own(p) && is_first(p);
+  }
   /// Brings the values of a segment, and keeps this rank's part of them.
   void add_segment(const plan::ModelShape& model, std::size_t segment,
                    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
@@ -124,7 +131,7 @@ class ModelParallelStore final : public ParameterStore {
   std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
   std::unique_ptr<ParameterStore> own_;                      // of this rank's part
   ReplicatedStore* replicas_ = nullptr;  // own_, if copies of the part are replicas
-  FusedOptimizer* fused_ = nullptr;      // of these
+  FusedOptimizer* fused_ = nullptr;      // of what is no shard
   ShardedStore* shards_ = nullptr;       // own_, if they have shards
   bool is_sharded_ = false;              // this rank's part, over others that have it
   bool saves_ = false;                   // replicas have the same: one of them saves it

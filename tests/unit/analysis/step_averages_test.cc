@@ -194,10 +194,16 @@ TEST(StepAverages, MoveWeightsSlotsAndAFewNumbers) {
   const std::vector<Collective> moved = collectives_of(p, 5, {.averaged_slots = 2});
   std::vector<std::int64_t> elements;
   for (const Collective& c : moved) elements.push_back(c.elements);
-  // the weight and one step, parameters and two slots, the distance
-  EXPECT_EQ(elements, (std::vector<std::int64_t>{2, 30, 30, 30, 1}));
+  // the weight and one step, parameters and two slots
+  EXPECT_EQ(elements, (std::vector<std::int64_t>{2, 30, 30, 30}));
   EXPECT_EQ(moved[0].dtype, DType::kFloat64);
   EXPECT_EQ(moved[1].dtype, DType::kFloat32);
+  EXPECT_EQ(moved[1].algorithm, "") << "each rank has all parameters";
+  // the distances from the average, with what ranks agree on anyway
+  const std::vector<Collective> agreed = collectives_of(p, 7, {.agreed_numbers = 7});
+  ASSERT_EQ(agreed.size(), 1u);
+  EXPECT_EQ(agreed[0].elements, 8);
+  EXPECT_TRUE(collectives_of(p, 7, {}).empty()) << "no run, no agreement";
 }
 
 }  // namespace

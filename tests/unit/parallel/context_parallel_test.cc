@@ -202,7 +202,7 @@ TEST(ContextParallel, WhatCannotBeSharedIsRefused) {
          "4 heads of attention, which 4 times 2 ranks do not divide evenly; use attention 'ring'");
   expect(strategy({.context = 0}, 2), "positions on at least 1 rank, not 0");
   expect(strategy({.kind = Strategy::Kind::kParameterAveraging, .context = 2}, 2),
-         "leave out pipeline, tensor and context");
+         "leave out context, or use");
   expect(strategy({.context = 2}, 2, {.bucket_bytes = 8}), "leave out bucket_bytes");
 }
 

@@ -85,6 +85,8 @@ std::vector<StepPlan> strategies() {
       {parameter_averaging(3, 8)},
       {elastic_averaging(3, 8)},
       {tensor_parallel(2)},
+      {tensor_parallel(2), parameter_averaging(3, 8), sequence_parallel()},
+      {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_averaging(2, 4)},
       {tensor_parallel(2), mirrored(2)},
       {tensor_parallel(2), sequence_parallel()},
       {tensor_parallel(2), mirrored(2), sequence_parallel()},

@@ -14,6 +14,7 @@
 #include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
@@ -396,6 +397,24 @@ TEST(ParameterAveraging, AveragesBeforeRanksAgree) {
                                      "update 0-3", "average 0-3 over dp every 8", "agree every 8"));
 }
 
+// Each part has an average over the replicas, and nothing else goes from one replica to another.
+TEST(ParameterAveraging, AveragesThePartsOfReplicasThatAreCut) {
+  const auto p = plan_for({.kind = Strategy::Kind::kParameterAveraging, .period = 8, .pipeline = 2},
+                          shape(2), {.ranks_per_host = {6}}, {.micro_batches = 2, .clip = true});
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  using enum plan::Placement;
+  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}, {"pp", 2}}}));
+  EXPECT_EQ(p->parameters, (std::vector{kDiverged, kStaged}));
+  EXPECT_EQ(p->optimizer_state, (std::vector{kDiverged, kStaged}));
+  EXPECT_EQ(p->frozen, (std::vector{kReplicate, kStaged}));
+  const std::vector<std::string> all = all_actions(*p);
+  ASSERT_GT(all.size(), 5u);
+  EXPECT_THAT(std::vector(all.end() - 5, all.end()),
+              ::testing::ElementsAre("norm over pp", "clip", "update 0-3",
+                                     "average 0-3 over dp every 8", "agree every 8"));
+  EXPECT_TRUE(actions_of(*p, ActionKind::kAllReduce).empty());
+}
+
 TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
   EXPECT_EQ(parameter_averaging(2, 0)(one_device(shape(1))).status().message(),
             "parameter_averaging: 2 ranks, period 0; give at least 1 rank, and a period of 1 to "
@@ -405,6 +424,13 @@ TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
   EXPECT_EQ(
       compose(one_device(shape(1)), parameter_server(2), parameter_averaging(2, 1)).status().code(),
       Code::kBadPlan);
+  EXPECT_EQ(compose(one_device(shape(2)), micro_batches(2), pipeline({.schedule = pipedream()}),
+                    parameter_averaging(2, 1))
+                .status()
+                .message(),
+            "after one_device+micro_batches2+pipeline2_pipedream: parameter_averaging: steps "
+            "overlap, so no step ends with all of its updates; use a schedule whose steps do not, "
+            "such as '1f1b'");
 }
 
 TEST(ElasticAveraging, ExchangesBetweenTheGradientAndTheUpdate) {

@@ -316,7 +316,12 @@ std::vector<Way> others() {
           {"shards_of_state", {2}, fsdp(1), {}},
           {"shards", {2}, fsdp(3), {.prefetch = 1, .recompute = true}},
           {"servers", {2}, {.kind = Kind::kParameterServer}, {}},
-          {"averages", {2}, {.kind = Kind::kParameterAveraging, .period = 1}, {}}};
+          {"averages", {2}, {.kind = Kind::kParameterAveraging, .period = 1}, {}},
+          {"averages_of_stages",
+           {4},
+           {.kind = Kind::kParameterAveraging, .period = 1, .pipeline = 2},
+           {.micro_batches = 2},
+           gpt}};
 }
 
 const auto name_of = [](const auto& test) { return test.param.name; };

@@ -46,7 +46,7 @@ inline void expect_run_of_one_process(const CutWay& way, const Problem& problem,
   one.hosts = {1};
   one.strategy = {};
   const auto reference = train_by_plan(sgd_run(one, problem, batches));
-  analysis::StepSizes sizes;
+  analysis::StepSizes sizes{.averaged_slots = 1};  // of a momentum
   sizes.samples = rows / data_part(all.plan.mesh, 0).parts / way.step.micro_batches;
   sizes.outputs = output_bytes(problem, sizes.samples);
   const analysis::StepCost cost = predicted_cost(all, sizes);
