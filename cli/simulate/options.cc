@@ -175,7 +175,8 @@ SimulateOptions to_simulate_options(const SimulateArguments& a, std::vector<std:
 std::vector<std::string> simulated_policies() {
   std::vector<std::string> out;
   for (std::size_t i = 0; i < protocol::policy_names().size(); ++i) {
-    if (protocol::has_coordinator(static_cast<protocol::PolicyOptions::Kind>(i))) continue;
+    const auto kind = static_cast<protocol::PolicyOptions::Kind>(i);
+    if (protocol::has_coordinator(kind) || protocol::averages_values(kind)) continue;
     out.emplace_back(protocol::policy_names()[i]);
   }
   out.insert(out.end(), {kParameterAveraging, kElasticAveraging});

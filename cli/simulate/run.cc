@@ -62,6 +62,7 @@ std::vector<std::string> policies_of(const train::Recipe& recipe, const Simulate
     switch (recipe.train.strategy.kind) {
       case Kind::kParameterServer:
         if (copies && kind == PolicyOptions::Kind::kAsync) return {kDownpour};
+        if (protocol::averages_values(kind)) return {kParameterAveraging};
         return {std::string(protocol::policy_names()[static_cast<std::size_t>(kind)])};
       case Kind::kParameterAveraging: return {kParameterAveraging};
       case Kind::kElasticAveraging: return {kElasticAveraging};

@@ -4,10 +4,12 @@
 // optimizer state, and a slow one holds up nobody where the policy of the servers allows for old
 // parameters. Cost per step and worker: the bytes of the parameters once in each direction. A
 // worker of several ranks adds a broadcast of the parameters and an all-reduce of the gradients
-// over them, and loads the servers as one. Papers: J. Dean et al., "Large scale distributed deep
-// networks", NIPS 2012; M. Li et al., "Scaling distributed machine learning with the parameter
-// server", OSDI 2014; Q. Ho et al., "More effective distributed ML via a stale synchronous parallel
-// parameter server", NIPS 2013.
+// over them, and loads the servers as one. Where servers average, workers send parameters now and
+// then, and no gradients: the picture of MapReduce. Papers: J. Dean et al., "Large scale
+// distributed deep networks", NIPS 2012; M. Li et al., "Scaling distributed machine learning with
+// the parameter server", OSDI 2014; Q. Ho et al., "More effective distributed ML via a stale
+// synchronous parallel parameter server", NIPS 2013; R. McDonald et al., "Distributed training
+// strategies for the structured perceptron", NAACL 2010 (averages).
 #include <stormo/parallel/parameter_server.h>
 
 #include <algorithm>
@@ -37,6 +39,11 @@ Status check(const plan::StepPlan& in, int workers, const Exchange& every, int r
   if (ranks < 1) {
     return invalid_argument("parameter_server: " + std::to_string(ranks) +
                             " ranks of a worker; give at least 1");
+  }
+  if (every.averages && ranks > 1) {
+    return invalid_argument(
+        "parameter_server: servers average workers of one rank, and these have " +
+        std::to_string(ranks) + "; leave out worker_ranks");
   }
   return check_no_axes(in, "parameter_server");
 }
@@ -69,11 +76,13 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   std::vector<Action> pushes;
   for (Action& a : out.actions) {
     if (a.kind != ActionKind::kUpdate) continue;
-    pushes.push_back(
-        {.kind = ActionKind::kPush, .range = a.range, .axes = {kReplicaAxis}, .every = every.push});
+    pushes.push_back({.kind = every.averages ? ActionKind::kAverage : ActionKind::kPush,
+                      .range = a.range,
+                      .axes = {kReplicaAxis},
+                      .every = every.push});
     if (every.every_step()) a = pushes.back();
   }
-  // a copy is updated before its gradients are given away
+  // a copy is updated before it, or its gradients, are given away
   if (!every.every_step()) out.actions.insert(out.actions.end(), pushes.begin(), pushes.end());
   if (ranks > 1) {
     average_in_worker(out);

@@ -8,7 +8,10 @@ namespace stormo::parallel {
 struct Exchange {
   int fetch = 1;
   int push = 1;
-  bool every_step() const { return fetch == 1 && push == 1; }
+  /// Workers train by themselves, each with an optimizer of its own, and servers average.
+  bool averages = false;
+  /// Whether what workers pull changes by what they push alone.
+  bool every_step() const { return !averages && fetch == 1 && push == 1; }
   bool operator==(const Exchange&) const = default;
 };
 
@@ -22,6 +25,10 @@ struct Exchange {
 /// With `every` above 1 a worker trains a copy of its own in between (Downpour SGD): it pulls in
 /// every fetch-th step, updates its copy in every step, and pushes the sum of its gradients in
 /// every push-th step. kInvalidArgument for numbers below 1.
+///
+/// With `every.averages` it trains its copy with an optimizer of its own, and in place of a push an
+/// average gives the servers its parameters and the state of its optimizer. The next pull brings
+/// their averages over the workers. kInvalidArgument for workers of several ranks.
 ///
 /// With `ranks` above 1 a worker is as many neighbouring ranks, the axis plan::kWorkerAxis. Each
 /// computes its part of the worker's batch. The first one pulls and sends the others what it got,

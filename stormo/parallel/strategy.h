@@ -36,7 +36,7 @@ struct Strategy {
   bool hybrid = false;     ///< kFsdp: shard inside hosts, replicate across them
   Exchange exchange = {};  ///< kParameterServer: how often workers pull and push
   int worker_ranks = 1;    ///< kParameterServer: neighbouring ranks that are one worker
-  /// kParameterAveraging, kElasticAveraging: steps from one average or exchange to the next.
+  /// kParameterAveraging, kElasticAveraging, servers that average: steps from one to the next.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
   /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into.

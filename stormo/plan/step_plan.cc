@@ -136,10 +136,14 @@ bool is_remote(const StepPlan& p) {
   return std::ranges::count(p.parameters, Placement::kRemote) > 0;
 }
 
+bool averages_on_servers(const StepPlan& p) {
+  return is_remote(p) && std::ranges::count(p.actions, ActionKind::kAverage, &Action::kind) > 0;
+}
+
 bool has_worker_copies(const StepPlan& p) {
-  return std::ranges::any_of(p.actions, [](const Action& a) {
-    return (a.kind == ActionKind::kPull || a.kind == ActionKind::kPush) && a.every > 1;
-  });
+  return averages_on_servers(p) || std::ranges::any_of(p.actions, [](const Action& a) {
+           return (a.kind == ActionKind::kPull || a.kind == ActionKind::kPush) && a.every > 1;
+         });
 }
 
 int longest_delay(const StepPlan& p) {

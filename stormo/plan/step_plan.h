@@ -65,7 +65,8 @@ enum class ActionKind : std::uint8_t {
   kPull,
   kPush,  ///< this worker's gradients of the range to the servers, which update
   /// Parameters and optimizer state that diverged over the ranks of `axes`: to their averages,
-  /// weighted by the samples of each rank since the average before.
+  /// weighted by the samples of each rank since the average before. Where parameters are on servers
+  /// these average: this worker's go to them, and the next pull brings the averages.
   kAverage,
   /// Of parameters that diverged over the ranks of `axes`, each of which is a worker by itself:
   /// this worker's values and the centre, which servers hold, move towards each other.
@@ -182,6 +183,8 @@ struct StepPlan {
 bool is_remote(const StepPlan& p);
 /// Whether workers of servers train copies of their own between their pulls and pushes.
 bool has_worker_copies(const StepPlan& p);
+/// Whether servers average what workers train: parameters and the optimizer's state.
+bool averages_on_servers(const StepPlan& p);
 /// The longest delay of an action; 0: steps do not overlap.
 int longest_delay(const StepPlan& p);
 /// The actions in the order in which one batch passes them: in that of their delays, then of the

@@ -23,7 +23,7 @@ using transport::WireReader;
 constexpr std::size_t kMaxShardBytes = std::size_t{1} << 42;
 constexpr std::size_t kPieceBytes = 8 + 8 + 8 + 1;
 constexpr auto kLastRule = optim::Options::Kind::kLbfgs;
-constexpr auto kLastPolicy = protocol::PolicyOptions::Kind::kPortions;
+constexpr auto kLastPolicy = protocol::PolicyOptions::Kind::kAverage;
 constexpr auto kLastCompensation = protocol::Compensation::kAdaptiveDelay;
 
 std::string describe(const std::vector<ShardPiece>& pieces) {

@@ -264,10 +264,8 @@ Result<Shard::Pushed> SharedShard::push(const PushedGradient& gradient, Deadline
     memory_.header().lr.store(gradient.lr, std::memory_order_relaxed);
     write(lease, gradient, decision);
     // the copies that this push does not write stay current
-    if (!updates(decision)) {
-      lease.to.weights = lease.from.weights;
-      lease.to.slots = lease.from.slots;
-    }
+    if (!updates(decision)) lease.to.weights = lease.from.weights;
+    if (!updates(decision) || policy.replaces()) lease.to.slots = lease.from.slots;
     if (decision.action != PushAction::kAdd) lease.to.sums = lease.from.sums;
     protocol::note_push(lease.state, push, decision);
     const Status holds = policy.invariant(lease.state);
@@ -352,6 +350,7 @@ void SharedShard::write_sum(const Lease& lease, const PushedGradient& gradient, 
 // The gradient is that of the push alone, or the average of it and the pending ones.
 void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
                              const PushDecision& decision) {
+  if (options_.policy->replaces()) return replace_all(lease, gradient);
   const bool averages = decision.action == PushAction::kAddAndUpdate;
   const double whole = averages ? lease.state.pending_weight + gradient.weight : 1;
   const auto share = [whole](double weight) { return whole > 0 ? weight / whole : 0; };
@@ -391,6 +390,22 @@ void SharedShard::update_all(const Lease& lease, const PushedGradient& gradient,
   }
 }
 
+// The sum first, in a copy that nobody uses, and then its factor: so the bits are those of ranks
+// that do the same. Where nobody had a sample the values stay.
+void SharedShard::replace_all(const Lease& lease, const PushedGradient& values) {
+  const double whole = lease.state.pending_weight + values.weight;
+  (void)memory_.forget_held(lease.to);
+  for (std::size_t i = 0; i < pieces().size(); ++i) {
+    const ChangedRange range = whole_piece(pieces(), i);
+    write_sum(lease, values, i, std::span(&range, 1), lease.state.pending > 0, values.weight);
+    optim::GradientTerm mean{.data = memory_.weights(lease.from.weights, i), .scale = 1};
+    if (whole > 0 && memory_.has_sum(lease.to.sums, i)) {
+      mean = {.data = memory_.sum(lease.to.sums, i), .scale = 1 / whole};
+    }
+    add_piece(pieces()[i], std::span(&mean, 1), memory_.weights(lease.to.weights, i), progress());
+  }
+}
+
 void SharedShard::bury(int worker) {
   memory_.cell(worker).pin.store(0);
   memory_.cell(worker).writes.store(0);
@@ -418,8 +433,8 @@ Result<std::uint64_t> SharedShard::remove(int worker, double lr, Deadline by) {
       protocol::note_update(lease.state);
     } else {
       lease.to.weights = lease.from.weights;
-      lease.to.slots = lease.from.slots;
     }
+    if (!completes || options_.policy->replaces()) lease.to.slots = lease.from.slots;
     lease.to.sums = lease.from.sums;
     if (commit(lease)) return lease.to.count;
   }

@@ -140,6 +140,9 @@ class SharedShard final : public HostShard {
   std::vector<ChangedRange> start_writing(const Lease& lease, bool only_changes) const;
   void update_all(const Lease& lease, const PushedGradient& gradient,
                   const protocol::PushDecision& decision);
+  /// Where the policy replaces(): the average of the pending values and this push becomes the next
+  /// version.
+  void replace_all(const Lease& lease, const PushedGradient& values);
   // see shard_vectors.cc
   Result<std::vector<double>> run_step(const optim::VectorStep& step);
   Result<double> take_gradient(const optim::VectorStep& step);

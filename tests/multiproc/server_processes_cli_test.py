@@ -16,6 +16,7 @@ import time
 from train_cli import DEADLINE_S, TrainTest, main, ranks_of
 
 SERVERS = ("strategy.kind=parameter_server", "strategy.server_processes=1")
+AVERAGES = ("strategy.kind=parameter_server", "strategy.policy=average")
 STEPS = 1500  # of a run that is to be disturbed
 LONG = (f"steps={STEPS}", "data.path=data/mnist")
 
@@ -122,6 +123,46 @@ directory = "run"
         self.assertEqual(end["test_accuracy"], 1)
         rest = self.lines("mlp.toml", "steps=26", *elastic, "optimizer.lr=1e-9", "--resume")[-1]
         self.assertLess(rest["train_loss"], 0.6, "all began with the centre; new parameters have 2.3")
+
+    def test_servers_average_as_ranks_do_bit_for_bit(self):
+        for optimizer in (("optimizer.momentum=0.9",), ("optimizer.kind=adamw", "optimizer.lr=0.01")):
+            keys = (*optimizer, "precision=float64", "strategy.period=5", "--overwrite")
+            ranks = self.end_of("-n", "3", "strategy.kind=parameter_averaging", *keys)
+            for processes, shards in (("1", "1"), ("2", "4")):
+                end = self.end_of("-n", str(3 + int(processes)), *AVERAGES, *keys, f"strategy.servers={shards}",
+                                  f"strategy.server_processes={processes}")
+                self.assertEqual(end["weights_hash"], ranks["weights_hash"])
+                # after 5, 10, 15, 20 and 24 steps
+                self.assertEqual([worker["gradients"] for worker in end["staleness"]], [5 * int(shards)] * 3)
+
+    def test_averages_go_on_without_a_lost_worker(self):
+        code, records, err, _ = self.lost(1, "strategy.policy=average", "strategy.period=3", "--overwrite")
+        self.assertEqual(code, 0, err)
+        self.assertIn("worker 1 was lost", err)
+        end = records[-1]
+        self.assertEqual((end["event"], end["steps"], end["test_accuracy"]), ("end", STEPS, 1))
+        averages = [worker["gradients"] for worker in end["staleness"]]
+        self.assertLess(averages[1], STEPS // 3)
+        self.assertGreaterEqual(min(averages[0], averages[2]), STEPS // 3)
+
+    def test_a_stopped_worker_takes_the_averages_when_it_comes_back(self):
+        run = self.start("mlp.toml", "--json", *LONG, "-n", "4", *AVERAGES, "strategy.server_processes=1", "strategy.servers=1",
+                         "strategy.period=3", "strategy.worker_timeout=1")
+        self.read_until(run, "step", 30)
+        os.kill(ranks_of(run)[2], signal.SIGSTOP)
+        self.read_until(run, "step", 200)  # waits for nobody after the timeout
+        os.kill(ranks_of(run)[2], signal.SIGCONT)
+        out, err = run.communicate(timeout=DEADLINE_S)
+        self.assertEqual(run.returncode, 0, err)
+        end = json.loads(out.splitlines()[-1])
+        self.assertEqual((end["steps"], end["test_accuracy"]), (STEPS, 1))
+        self.assertGreater(end["staleness"][2]["gradients"], 200 // 3, "it came back")
+
+    def test_averages_go_on_from_their_checkpoint(self):
+        keys = ("-n", "4", *AVERAGES, "strategy.server_processes=1", "strategy.period=4", "optimizer.kind=adamw", "optimizer.lr=0.01")
+        whole = self.end_of(*keys)
+        self.assertEqual(self.lines("mlp.toml", "steps=24", "train.steps=12", *keys, "--overwrite")[-1]["steps"], 12)
+        self.assertEqual(self.end_of(*keys, "--resume")["weights_hash"], whole["weights_hash"])
 
     def test_a_checkpoint_goes_on_here_and_elsewhere(self):
         whole = self.end_of("-n", "2", *SERVERS, "optimizer.kind=adamw")

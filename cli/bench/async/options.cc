@@ -73,7 +73,8 @@ std::span<const StepStrategy> async_strategies() {
     std::vector<std::string> all;
     const std::vector<std::string_view>& policies = protocol::policy_names();
     for (std::size_t i = 0; i < policies.size(); ++i) {
-      if (protocol::has_coordinator(static_cast<protocol::PolicyOptions::Kind>(i))) continue;
+      const auto kind = static_cast<protocol::PolicyOptions::Kind>(i);
+      if (protocol::has_coordinator(kind) || protocol::averages_values(kind)) continue;
       all.push_back(fmt::format("parameter_server:{}", policies[i]));
     }
     return all;

@@ -11,7 +11,8 @@
 
 namespace stormo::cli {
 
-/// Those of `stormo bench step`, parameter_server with each policy: "parameter_server:ssp", and
+/// Those of `stormo bench step`, parameter_server with each policy for gradients:
+/// "parameter_server:ssp", and
 /// "parameter_server:in_place": async, without versions or locks; "downpour": async, with a pull
 /// and a push in every fourth step; "parameter_averaging" and "elastic_averaging" with period 8.
 std::span<const StepStrategy> async_strategies();

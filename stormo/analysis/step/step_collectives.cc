@@ -51,7 +51,7 @@ class Sizes {
         break;
       // from the first rank of a worker to the others
       case ActionKind::kPull:
-        add(server_bytes(plan_, a_), DType::kUInt8, together({}), GoalKind::kBroadcast);
+        add(server_bytes(plan_, a_, sizes_), DType::kUInt8, together({}), GoalKind::kBroadcast);
         break;
       case ActionKind::kNorm: add(1, DType::kFloat64, a_.axes); break;
       // two norms for each parameter
@@ -59,7 +59,9 @@ class Sizes {
       case ActionKind::kAllGather: flat(GoalKind::kAllGather); break;
       case ActionKind::kReduceScatter: flat(GoalKind::kReduceScatter); break;
       case ActionKind::kAllReduce: all_reduce(); break;
-      case ActionKind::kAverage: average(); break;
+      case ActionKind::kAverage:
+        if (!has_servers(plan_)) average();
+        break;
       case ActionKind::kSumTied: sum_tied(); break;
       case ActionKind::kSumWhole: sum_whole(); break;
       case ActionKind::kForward:
@@ -366,14 +368,20 @@ std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a,
          parts_of_output(plan, a.range.first);
 }
 
-std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a) {
+std::int64_t server_bytes(const plan::StepPlan& plan, const Action& a, const StepSizes& sizes) {
   const bool push = a.kind == ActionKind::kPush;
-  if (!push && a.kind != ActionKind::kPull && a.kind != ActionKind::kExchange) return 0;
+  const bool averages = averages_on_servers(plan);
+  const bool moves = a.kind == ActionKind::kPull || a.kind == ActionKind::kExchange ||
+                     (a.kind == ActionKind::kAverage && averages);
+  if (!push && !moves) return 0;
+  const std::int64_t arrays = averages ? 1 + sizes.averaged_slots : 1;
+  const auto number = static_cast<std::int64_t>(size_of(DType::kFloat64));  // of steps
   std::int64_t bytes = 0;
   for (const plan::FlatGroup& group : plan::flat_groups(plan.model, a.range)) {
     if (!group.trainable || (push && group.sparse)) continue;
     for (const std::int64_t n : group.counts) {
-      bytes += n * static_cast<std::int64_t>(size_of(group.dtype));
+      bytes += arrays * n * static_cast<std::int64_t>(size_of(group.dtype));
+      if (averages) bytes += number;
     }
   }
   return a.kind == ActionKind::kExchange ? 2 * bytes : bytes;

@@ -72,8 +72,10 @@ std::int64_t moved_bytes(const plan::StepPlan& plan, const plan::Action& a, cons
 
 /// Bytes that an action moves between one worker and the servers: a pull the trainable parameters
 /// of its range, a push their gradients, in their own type; an exchange parameters in both
-/// directions. 0 for other actions. How many rows of sparse
-/// tables a worker pushes no plan knows: they are left out.
-std::int64_t server_bytes(const plan::StepPlan& plan, const plan::Action& a);
+/// directions. Where servers average, a pull and an average move the optimizer's state, too, and a
+/// number of steps for each parameter. 0 for other actions. How many rows of sparse tables a worker
+/// pushes no plan knows: they are left out.
+std::int64_t server_bytes(const plan::StepPlan& plan, const plan::Action& a,
+                          const StepSizes& sizes);
 
 }  // namespace stormo::analysis

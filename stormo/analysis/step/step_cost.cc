@@ -64,7 +64,7 @@ Result<StepCost> cost(const plan::StepPlan& plan, const std::vector<int>& ranks_
   out.ranks.resize(static_cast<std::size_t>(plan.mesh.size()));
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
-    const std::int64_t bytes = server_bytes(plan, a);
+    const std::int64_t bytes = server_bytes(plan, a, sizes);
     if (a.kind == plan::ActionKind::kExchange) {
       out.pulled += bytes / 2;
       out.pushed += bytes / 2;

@@ -86,9 +86,10 @@ class MemoryWalk {
                                 : parts(plan_.mesh, placed, Placement::kShard);
       now_.parameters += divide_up(whole, held);
       if (!group.trainable) continue;
-      if (has_worker_copies(plan_)) now_.gradients += whole;  // their sums
-      if (has_centre(plan_)) now_.parameters += whole;        // what an exchange makes
-      if (is_remote(plan_)) continue;                         // servers have the optimizer's state
+      const bool averages = averages_on_servers(plan_);
+      if (has_worker_copies(plan_) && !averages) now_.gradients += whole;  // their sums
+      if (has_centre(plan_)) now_.parameters += whole;                     // what an exchange makes
+      if (is_remote(plan_) && !averages) continue;  // servers have the optimizer's state
       now_.optimizer_state += divide_up(whole, state_parts) * sizes_.optimizer_numbers;
       if (!in_parts_ && sizes_.reduce_type) {
         now_.gradients += elements(group) * bytes_of(*sizes_.reduce_type);

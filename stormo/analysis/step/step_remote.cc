@@ -20,7 +20,7 @@ bool has_worker_axis(const StepPlan& p) { return p.mesh.find(plan::kWorkerAxis) 
 
 /// The first rank of a worker pushes, and all of them have what it pulls.
 Status check_exchange(const StepPlan& p, const Action& a) {
-  if (a.kind == ActionKind::kPush) {
+  if (a.kind != ActionKind::kPull) {
     return a.axes.front() == p.mesh.axes.front().name
                ? Status()
                : bad("is of whole workers, which are the axis '" + p.mesh.axes.front().name + "'");
@@ -47,6 +47,9 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
     case ActionKind::kClip: return {};
     case ActionKind::kPull:
     case ActionKind::kPush: return check_exchange(p, a);
+    case ActionKind::kAverage:
+      return has_worker_axis(p) ? bad("is of workers of one rank, which have a copy each")
+                                : check_exchange(p, a);
     case ActionKind::kNorm:
       return a.axes.empty() ? Status()
                             : bad("takes no axis where " + where +

@@ -100,7 +100,7 @@ class TimeWalk {
         start(group, times_.barrier, /*asynchronous=*/false);
       }
     }
-    if (const std::int64_t bytes = server_bytes(plan_, a); bytes > 0) exchange(a, bytes);
+    if (const std::int64_t bytes = server_bytes(plan_, a, sizes_); bytes > 0) exchange(a, bytes);
     for (const Crossing& e : crossings_of(plan_, a, sizes_)) exchange(e);
     for (const Collective& c : collectives_of(plan_, action_, sizes_)) {
       const StepGroups::Group* like = nullptr;  // most groups lie on hosts as the one before them

@@ -181,7 +181,10 @@ Status StepWalk::gradients_complete(const Action& a) const {
 }
 
 /// The action that ends what a step does with a gradient.
-const char* StepWalk::ending() const { return remote_ ? "push" : "update"; }
+const char* StepWalk::ending() const {
+  if (averages_on_servers(plan_)) return "average";
+  return remote_ ? "push" : "update";
+}
 
 Status StepWalk::norm(const Action& a) {
   STORMO_RETURN_IF_ERROR(factors_.norm());
@@ -234,12 +237,18 @@ Status StepWalk::update(std::size_t i, Parameter& p) {
   return {};
 }
 
+/// Of a parameter with whose gradients nothing is done.
+std::string StepWalk::not_done(std::size_t i) const {
+  if (!remote_) return name(i) + " is never updated";
+  const bool averages = averages_on_servers(plan_);
+  return std::string("no action ") + (averages ? "averages " : "pushes the gradients of ") +
+         name(i);
+}
+
 Status StepWalk::all_is_done() const {
   STORMO_RETURN_IF_ERROR(micro_batches_.complete());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (shapes_[i]->trainable && !parameters_[i].updated)
-      return bad(remote_ ? "no action pushes the gradients of " + name(i)
-                         : name(i) + " is never updated");
+    if (shapes_[i]->trainable && !parameters_[i].updated) return bad(not_done(i));
     const bool tied = parameters_[i].averaged || parameters_[i].exchanged;
     if (is_diverged(plan_) && shapes_[i]->trainable && !tied) {
       return bad(std::string("no action ") + (has_centre(plan_) ? "exchanges " : "averages ") +

@@ -32,6 +32,7 @@ namespace stormo::analysis {
 /// | pull              | parameters: remote                           | parameters: diverged        |
 /// | push              | gradients: partial, unscaled, clipped; once  | no gradients                |
 /// | average           | parameters: diverged at rest, and updated    | parameters: equal, diverged |
+/// |                   | parameters: remote, and the copies updated   | no gradients                |
 /// | exchange          | parameters: diverged at rest; their gradients | parameters: diverged       |
 /// | norm              | gradients: final                             | norm                        |
 /// | unscale, clip     | norm                                         | a factor of the gradients   |
@@ -55,10 +56,10 @@ namespace stormo::analysis {
 /// other, so no agree either; each other step ends with one. Where a worker is several ranks (axis
 /// "worker"), a pull makes parameters replicate over them, their gradients are averaged over them,
 /// a push and these averages need the weights, and they agree. Where a pull or push is not for every
-/// step, workers update their copies. The copy that a pull gives may stay after the step. Parameters
-/// that are updated with gradients that are partial become diverged. What some action reshards is
-/// in parts when it is updated, and no terms outlive the step: so memory is released when the plan
-/// says so. Written from above, so the time does not depend on the number of ranks: O(actions *
+/// step, or servers average, workers update their copies. The copy that a pull gives may stay after
+/// the step. Parameters that are updated with gradients that are partial become diverged. What some
+/// action reshards is in parts when it is updated, and no terms outlive the step: so memory is
+/// released when the plan says so. Written from above, so the time does not depend on the number of ranks: O(actions *
 /// parameters * axes) at most. What a store of parameters can do besides is not looked at: see
 /// train/parameters/parameter_store.h, check().
 // clang-format on

@@ -110,6 +110,7 @@ class StepWalk {
   Status pull(const plan::Action& a);
   Status push(const plan::Action& a);
   Status average(const plan::Action& a);
+  Status average_on_servers(const plan::Action& a);
   Status exchange(const plan::Action& a);
 
   // --- gradients, see step_walk_gradients.cc --------------------------------------------------
@@ -126,6 +127,7 @@ class StepWalk {
 
   // --- the update ----------------------------------------------------------------------------
   const char* ending() const;
+  std::string not_done(std::size_t i) const;
   Status norm(const plan::Action& a);
   Status update(const plan::Action& a);
   Status update_copy(std::size_t i, Parameter& p);

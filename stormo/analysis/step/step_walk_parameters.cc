@@ -78,7 +78,17 @@ Status StepWalk::push(const Action& a) {
   });
 }
 
+/// A worker's copies go to the servers, and its gradients are done with.
+Status StepWalk::average_on_servers(const Action& a) {
+  return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
+    if (!p.copy_updated) return bad("averages " + name(i) + " before its update");
+    p.has_gradients = false;
+    return once(p.updated, "averages a second time");
+  });
+}
+
 Status StepWalk::average(const Action& a) {
+  if (remote_) return average_on_servers(a);
   if (every_ != 0 && a.every != every_) return bad("averages in other steps than those before");
   every_ = a.every;
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {

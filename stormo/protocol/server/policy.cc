@@ -100,7 +100,7 @@ class Averaging : public Policy {
   int groups_;
 };
 
-class Sync final : public Averaging {
+class Sync : public Averaging {
  public:
   explicit Sync(Compensation compensation) : Averaging(compensation, 1) {}
   std::string_view name() const override { return "sync"; }
@@ -115,6 +115,20 @@ class Sync final : public Averaging {
       if (state.worker(w).active && has_no_term(state, w)) return false;
     }
     return true;
+  }
+};
+
+// A worker waits for those before it, which wait for nobody in their pushes.
+class Average final : public Sync {
+ public:
+  Average() : Sync(Compensation::kNone) {}
+  std::string_view name() const override { return "average"; }
+  bool replaces() const override { return true; }
+  bool may_push(const ShardState& state, int worker) const override {
+    for (int before = 0; before < worker; ++before) {
+      if (state.worker(before).active && has_no_term(state, before)) return false;
+    }
+    return has_no_term(state, worker);
   }
 };
 
@@ -200,9 +214,11 @@ bool compensates_delay(Compensation compensation) {
 
 bool has_coordinator(PolicyOptions::Kind kind) { return kind == PolicyOptions::Kind::kPortions; }
 
+bool averages_values(PolicyOptions::Kind kind) { return kind == PolicyOptions::Kind::kAverage; }
+
 const std::vector<std::string_view>& policy_names() {
-  static const std::vector<std::string_view> names = {"sync",       "async",          "ssp",
-                                                      "n_softsync", "backup_workers", "portions"};
+  static const std::vector<std::string_view> names = {
+      "sync", "async", "ssp", "n_softsync", "backup_workers", "portions", "average"};
   return names;
 }
 
@@ -227,6 +243,7 @@ Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, 
     case kPortions:
       policy = std::make_shared<Portions>(options.portions, options.compensation);
       break;
+    case kAverage: policy = std::make_shared<Average>(); break;
   }
   if (options.bound < 0) {
     return invalid_argument("ssp: the bound is " + std::to_string(options.bound) +
@@ -242,6 +259,11 @@ Result<std::shared_ptr<const Policy>> make_policy(const PolicyOptions& options, 
         "delay compensation needs a policy under which every push is an update, "
         "async or ssp; " +
         std::string(policy->name()) + " averages gradients first");
+  }
+  if (policy->replaces() && options.compensation != Compensation::kNone) {
+    return invalid_argument(
+        "average: workers push parameters, not gradients, so there is no staleness to compensate "
+        "for; leave out the compensation");
   }
   STORMO_RETURN_IF_ERROR(policy->check(workers));
   return policy;

@@ -45,6 +45,9 @@ class Policy {
   virtual bool accepts(const ShardState& /*state*/, const Push& /*push*/) const { return true; }
   /// Whether gradients are averaged before an update. Else every gradient is an update.
   virtual bool averages() const { return false; }
+  /// If averages(): whether workers push values of the parameters. Then the average of these takes
+  /// the place of the shard's own, and there is no rule of an optimizer.
+  virtual bool replaces() const { return false; }
   /// If averages(): whether the pending gradients make up an update.
   virtual bool complete(const ShardState& /*state*/) const { return false; }
   virtual StalenessFactors factors(const ShardState& /*state*/, std::uint64_t /*staleness*/) const {
@@ -96,6 +99,12 @@ struct PolicyOptions {
     /// there. Of several gradients of a portion the first one counts. Dean et al. (Sandblaster), as
     /// above.
     kPortions,
+    /// What workers push are parameters that each has trained by itself; their average, with the
+    /// weights of the pushes, takes the place of the shard's, and all wait for it. Terms are added
+    /// in the order of the workers' numbers, so the sum has the bits of an all-reduce in ascending
+    /// order. McDonald, Hall, Mann, "Distributed training strategies for the structured
+    /// perceptron", NAACL 2010 (iterative parameter mixing by MapReduce).
+    kAverage,
   } kind = Kind::kAsync;
   int bound = 3;     ///< kSsp: s, steps
   int n = 1;         ///< kNSoftsync
@@ -114,6 +123,9 @@ bool compensates_delay(Compensation compensation);
 
 /// Whether updates are made by a coordinator, which only runs with server processes have.
 bool has_coordinator(PolicyOptions::Kind kind);
+
+/// Whether workers push values of the parameters, see Policy::replaces().
+bool averages_values(PolicyOptions::Kind kind);
 
 /// Names in the order of PolicyOptions::Kind and of Compensation.
 const std::vector<std::string_view>& policy_names();

@@ -255,6 +255,8 @@ class RecipeCheck {
             "must be from 0 to 1 / workers, or -1 for 0.9 / workers");
     const Status portions = check_portions(train_, ranks_);
     require(portions.ok(), "strategy.policy", portions.message());
+    const Status averages = check_server_averages(train_);
+    require(averages.ok(), "strategy.policy", averages.message());
     const int count = portions_of(train_);
     require(
         train_.global_batch < 1 || train_.global_batch >= count, "strategy.portions",
@@ -312,8 +314,11 @@ class RecipeCheck {
     const bool served = has_servers(train_.strategy.kind);
     const bool processes = train_.servers.processes > 0;
     require(served || !processes, "strategy.server_processes",
-            "only parameter_server and elastic_averaging have servers; write "
-            "strategy.kind=parameter_server");
+            train_.strategy.kind == Strategy::Kind::kParameterAveraging
+                ? "ranks average by themselves; servers do with strategy.kind=parameter_server "
+                  "strategy.policy=average"
+                : "only parameter_server and elastic_averaging have servers; write "
+                  "strategy.kind=parameter_server");
     require(train_.servers.processes > 1 || !train_.servers.backups, "strategy.server_backups",
             "a copy is at another server; write strategy.server_processes=2 or more");
     require(processes || !train_.balance_by_speed, "data.balance_by_speed",

@@ -93,9 +93,10 @@ void AveragedWorkers::average() {
   for (std::size_t a = 0; a < arrays.front().size(); ++a) {
     torch::Tensor mean;
     for (std::size_t i = 0; i < arrived.size(); ++i) {
-      const torch::Tensor term = arrays[i][a].flat() * (of(arrived[i]).samples / sums[0]);
-      mean = mean.defined() ? mean + term : term;
+      const torch::Tensor term = arrays[i][a].flat().mul_(of(arrived[i]).samples);
+      mean = mean.defined() ? mean.add_(term) : term;
     }
+    mean.mul_(1 / sums[0]);
     for (auto& of_worker : arrays) of_worker[a].take(mean);
   }
   for (const int w : arrived) {

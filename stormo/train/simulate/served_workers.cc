@@ -26,6 +26,11 @@ Result<std::unique_ptr<ServedWorkers>> ServedWorkers::create(const Task& task,
         "policy portions has a coordinator, which is neither simulated nor replayed; use another "
         "policy");
   }
+  if (protocol::averages_values(options.servers.policy.kind)) {
+    return invalid_argument(
+        "policy average is simulated as parameter_averaging, and not replayed; write "
+        "strategy.kind=parameter_averaging");
+  }
   STORMO_ASSIGN_OR_RETURN(
       ServedParameters served,
       ServedParameters::create(trainable_parameters(*task.module), options, workers));

@@ -17,6 +17,7 @@
 #include <stormo/train/store/model_parallel_store.h>
 #include <stormo/train/store/replicated_store.h>
 #include <stormo/train/store/served_store.h>
+#include <stormo/train/store/server_averaged_store.h>
 #include <stormo/train/store/sharded_store.h>
 
 namespace stormo::train {
@@ -143,6 +144,36 @@ Status check_portions(const TrainerOptions& options, int ranks) {
   return wrong.empty() ? Status() : invalid_argument(wrong);
 }
 
+bool servers_average(const TrainerOptions& options) {
+  return options.strategy.kind == Strategy::Kind::kParameterServer &&
+         protocol::averages_values(options.servers.policy.kind);
+}
+
+Status check_server_averages(const TrainerOptions& options) {
+  if (!servers_average(options)) return {};
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  require(options.strategy.exchange == parallel::Exchange{},
+          "with policy average workers exchange in every strategy.period steps; leave out "
+          "fetch_every and push_every");
+  require(options.strategy.worker_ranks <= 1,
+          "with policy average a worker is one rank; leave out worker_ranks");
+  require(options.servers.updates == server::ShardUpdates::kVersions,
+          "with policy average a new version is an average; leave out strategy.updates");
+  require(!options.balance_by_speed,
+          "with policy average a worker goes on with its own parameters; leave out "
+          "data.balance_by_speed");
+  require(options.record.empty(),
+          "with policy average workers train copies of their own, which is not replayed; leave out "
+          "--record");
+  require(options.averaging.warmup_steps == 0 && options.averaging.max_distance == 0,
+          "with policy average the period is fixed, and the same for all workers; leave out "
+          "strategy.warmup_steps and strategy.max_distance");
+  return wrong.empty() ? Status() : invalid_argument(wrong);
+}
+
 int workers_of(const TrainerOptions& options, int ranks) {
   if (options.session) return options.session->workers();
   return (ranks - options.servers.processes) / std::max(1, options.strategy.worker_ranks);
@@ -170,6 +201,9 @@ Result<Strategy> strategy_of(const TrainerOptions& options) {
   if (gradients.deterministic && gradients.reducer != Reducer::kAuto) {
     return invalid_argument(
         "deterministic gradients have a reduction of their own; leave out the reducer");
+  }
+  if (servers_average(options)) {
+    strategy.exchange = {.fetch = strategy.period, .push = strategy.period, .averages = true};
   }
   if (gradients.reducer == Reducer::kAuto && gradients.bucket_bytes == 0) return strategy;
   if (strategy.kind == Strategy::Kind::kFsdp || strategy.kind == Strategy::Kind::kCentralStorage ||
@@ -235,6 +269,7 @@ Status check_worker_ranks(const TrainerOptions& options, const std::vector<int>&
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
                      const std::vector<int>& ranks_per_host) {
   if (!has_servers(options.strategy.kind)) return {};
+  STORMO_RETURN_IF_ERROR(check_server_averages(options));
   STORMO_RETURN_IF_ERROR(check_worker_ranks(options, ranks_per_host));
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   const int workers = workers_of(options, ranks);
@@ -259,8 +294,10 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
   }
   const bool elastic = options.strategy.kind == Strategy::Kind::kElasticAveraging;
   if (elastic) STORMO_RETURN_IF_ERROR(moving_rate_of(options.elastic, workers).status());
-  return ServedParameters::create(parameters, elastic ? centre_options(options) : options, workers)
-      .status();
+  const TrainerOptions of_servers = elastic                    ? centre_options(options)
+                                    : servers_average(options) ? averaging_options(options)
+                                                               : options;
+  return ServedParameters::create(parameters, of_servers, workers).status();
 }
 
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
@@ -304,6 +341,9 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
   }
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding, bring);
+  }
+  if (averages_on_servers(plan)) {
+    return std::make_unique<ServerAveragedStore>(groups, module, options, std::move(facts));
   }
   if (is_remote(plan)) {
     return std::make_unique<ServedStore>(groups, module, options, std::move(facts), how);

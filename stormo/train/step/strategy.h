@@ -24,6 +24,11 @@ int parts_of(const TrainerOptions& options, int ranks);
 /// What is wrong with the policy portions or with L-BFGS in a run of `ranks` ranks.
 Status check_portions(const TrainerOptions& options, int ranks);
 
+/// Whether servers average what workers train by themselves (policy average).
+bool servers_average(const TrainerOptions& options);
+/// What does not go with that; all of it.
+Status check_server_averages(const TrainerOptions& options);
+
 /// The workers of a job of `ranks`, as its servers count them: each may have several ranks.
 int workers_of(const TrainerOptions& options, int ranks);
 /// The ranks of a job of `ranks` that are no servers: those of all workers.
@@ -32,7 +37,8 @@ int ranks_of_workers(const TrainerOptions& options, int ranks);
 /// The same by host; the last ranks are the servers. Hosts without workers are left out.
 std::vector<int> workers_per_host(const TrainerOptions& options, std::vector<int> ranks_per_host);
 
-/// The strategy that a run has by its options: a reducer or a bucket size means replicas.
+/// The strategy that a run has by its options: a reducer or a bucket size means replicas, and where
+/// servers average the period says how often workers exchange.
 /// kInvalidArgument for one that has none.
 Result<Strategy> strategy_of(const TrainerOptions& options);
 

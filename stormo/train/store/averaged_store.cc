@@ -30,7 +30,8 @@ Status AveragedStore::check(const plan::StepPlan& plan) const {
   return {};
 }
 
-// All ranks learn the sum of their weights, too.
+// All ranks learn the sum of their weights, too. A sum and then its factor: servers that average do
+// the same, so both have the same bits where they add up in the same order.
 Status AveragedStore::perform(const plan::Action& action, double weight) {
   const torch::NoGradGuard no_grad;
   STORMO_ASSIGN_OR_RETURN(comm::Communicator* const ranks, groups_.over(action.axes));
@@ -40,16 +41,15 @@ Status AveragedStore::perform(const plan::Action& action, double weight) {
   const std::string algorithm = averaging_algorithm(groups_.mesh());
   squares_ = 0;
   for (AveragedState::Array& array : state_.arrays()) {
-    torch::Tensor flat = array.flat();
+    torch::Tensor flat = array.flat().mul_(weight);
     const comm::Buffer buffer = tensor::buffer_of(flat);
     STORMO_RETURN_IF_ERROR(ranks->run({.kind = comm::OperationKind::kAllReduce,
                                        .in = {&buffer, 1},
                                        .out = {&buffer, 1},
-                                       .reduction = comm::ReduceOp::kWeightedAverage,
-                                       .weight = weight,
-                                       .total_weight = total_weight,
+                                       .reduction = comm::ReduceOp::kSum,
                                        .algorithm = algorithm},
                                       Deadline::never()));
+    flat.mul_(1 / total_weight);
     squares_ += array.take(flat);
   }
   state_.end_average(sums);

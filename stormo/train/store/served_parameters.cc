@@ -64,6 +64,11 @@ Status check_tables(const std::vector<NamedParameter>& parameters, const Trainer
                             "elastic averaging exchanges whole parameters; use dense gradients, or "
                             "strategy.kind=parameter_server");
   }
+  if (protocol::averages_values(options.servers.policy.kind)) {
+    return invalid_argument(who +
+                            "policy average takes whole parameters; use dense gradients, or "
+                            "another policy");
+  }
   if (options.servers.placement == server::PlacementRule::kSliced) {
     return invalid_argument(who +
                             "strategy.placement=sliced cuts through rows; use greedy or "

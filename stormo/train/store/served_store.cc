@@ -44,7 +44,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
 
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                          const OptimizerOptions& optimizer, const TrainerOptions& options,
-                         server::Facts facts)
+                         server::Facts facts, const Values& values)
     : groups_(groups),
       world_(groups.world()),
       session_(options.session),
@@ -52,7 +52,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
       worker_(session_ ? session_->worker() : world_.rank() / place_.parts),
       workers_(session_ ? session_->workers() : world_.size() / place_.parts),
       optimizer_(optimizer, trainable_parameters(*module)),
-      served_(ServedParameters::create(optimizer_.parameters(), options, workers_).take_or_throw()),
+      served_(ServedParameters::create(values(optimizer_), options, workers_).take_or_throw()),
       sequence_(served_.shards()),
       calls_(world_, session_.get(), worker_),
       pull_(served_, shards_),
@@ -253,9 +253,6 @@ Status ServedStore::finish_pull() {
 }
 
 // An asynchronous push of some parameters is a part of what the last one completes.
-//
-// All pushes are begun before the first one is waited for: shards of other hosts then work at the
-// same time. What was begun is called, also when one fails.
 Status ServedStore::push(const plan::Action& action, const StepRate& rate, double weight) {
   if (action != last_push_) {
     done(action);
@@ -283,6 +280,14 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
                       .portion = portion_,
                       .batch = batch_});
   }
+  STORMO_RETURN_IF_ERROR(push_all(pushes));
+  ++steps_;
+  done(action);
+  return {};
+}
+
+Status ServedStore::push_all(const std::vector<server::PushedGradient>& pushes) {
+  const std::size_t count = shards_.size();
   const auto nth = [&](std::size_t n) { return (n + static_cast<std::size_t>(worker_)) % count; };
   for (std::size_t n = 0; n < count; ++n) shards_[nth(n)]->begin_push(pushes[nth(n)]);
   Status outcome;
@@ -296,10 +301,7 @@ Status ServedStore::push(const plan::Action& action, const StepRate& rate, doubl
     record_push(s, pushed->decision, begun);
     ++sequence_[s];
   }
-  STORMO_RETURN_IF_ERROR(outcome);
-  ++steps_;
-  done(action);
-  return {};
+  return outcome;
 }
 
 // Pushes to several shards overlap: each interval begins with the first of them.
@@ -354,7 +356,7 @@ std::vector<TensorPiece> ServedStore::pieces() const {
   for (const auto& shard : shards_) {
     const auto add = [&](std::size_t i, const server::PieceArrays& arrays) {
       const ShardPiece& at = shard->pieces()[i];
-      const NamedParameter& p = optimizer_.parameters()[at.parameter];
+      const NamedParameter& p = served_.parameters()[at.parameter];
       const auto type = torch::dtype(p.tensor.scalar_type());
       const torch::Tensor weights = torch::from_blob(arrays.weights, {at.elements()}, type);
       // in place, the memory changes while a checkpoint is written

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -79,13 +80,21 @@ class ServedStore : public ParameterStore {
   Result<std::vector<ShardReport>> shard_reports() const override;
 
  protected:
+  /// What servers hold, by name: tensors with the values that they begin with.
+  using Values = std::function<std::vector<NamedParameter>(FusedOptimizer& of_worker)>;
+  static std::vector<NamedParameter> parameters_of(FusedOptimizer& of_worker) {
+    return of_worker.parameters();
+  }
   /// `optimizer`: of the workers; `options`: of the servers.
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
               const OptimizerOptions& optimizer, const TrainerOptions& options,
-              server::Facts facts = {});
+              server::Facts facts = {}, const Values& values = parameters_of);
   using Views = std::vector<server::Shard::View>;
   /// Current versions of all shards, after all workers have come here.
   Views look();
+  /// One push to each shard, in order. All are begun before the first one is waited for: shards of
+  /// other hosts then work at the same time. What was begun is called, also when one fails.
+  Status push_all(const std::vector<server::PushedGradient>& pushes);
 
   const AxisGroups& groups_;
   comm::Communicator& world_;

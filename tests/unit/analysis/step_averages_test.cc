@@ -94,6 +94,45 @@ TEST(StepAverages, AWorkerUpdatesItsCopyBeforeItsPush) {
             "them, after a push");
 }
 
+/// A worker whose parameters servers average in every 4th step.
+StepPlan averaged_by_servers() {
+  StepPlan p = worker_with_copy();
+  p.actions[6] = {.kind = ActionKind::kAverage, .range = {0, 1}, .axes = {"dp"}, .every = 4};
+  return p;
+}
+
+TEST(StepAverages, ServersGetTheUpdatedCopyOnce) {
+  StepPlan p = averaged_by_servers();
+  ASSERT_TRUE(verify(p).ok()) << verify(p).to_string();
+  std::swap(p.actions[5], p.actions[6]);
+  EXPECT_EQ(verify(p).message(),
+            "action 5 (average 0-1 over dp every 4: a .. b): averages parameter 0 (a) before its "
+            "update");
+  p = averaged_by_servers();
+  p.actions.push_back(p.actions[6]);
+  EXPECT_EQ(verify(p).message(),
+            "action 7 (average 0-1 over dp every 4: a .. b): averages a second time");
+  p = averaged_by_servers();
+  p.actions[6].range = {0, 0};
+  EXPECT_EQ(verify(p).message(), "no action averages parameter 1 (b)");
+  p = averaged_by_servers();
+  p.actions[1].every = p.actions[6].every = 1;
+  EXPECT_TRUE(verify(p).ok()) << "a worker has a copy in any case";
+}
+
+TEST(StepAverages, ServersGetParametersSlotsAndNumbersOfSteps) {
+  const StepPlan p = averaged_by_servers();
+  for (const std::size_t i : {1, 6}) {
+    // weights and two slots in float32; a number for each parameter
+    EXPECT_EQ(server_bytes(p, p.actions[i], {.averaged_slots = 2}), 3 * 40 * 4 + 2 * 8);
+    EXPECT_TRUE(collectives_of(p, i, {}).empty());
+  }
+  const MemorySizes sizes{.optimizer_numbers = 2};
+  EXPECT_EQ(memory(p, sizes).between_steps.optimizer_state, 2 * 40 * 4) << "the worker's own";
+  EXPECT_EQ(memory(p, sizes).between_steps.gradients, 0);
+  EXPECT_EQ(memory(worker_with_copy(), sizes).between_steps.gradients, 40 * 4) << "sums of them";
+}
+
 /// A worker that exchanges with a centre in every 4th step.
 StepPlan drawn_to_centre() {
   StepPlan p = averaging();
@@ -150,7 +189,7 @@ TEST(StepAverages, AWorkerExchangesBetweenItsGradientAndItsUpdate) {
 TEST(StepAverages, AnExchangeMovesTheParametersInBothDirections) {
   const StepPlan p = drawn_to_centre();
   EXPECT_TRUE(collectives_of(p, 4, {}).empty());
-  EXPECT_EQ(server_bytes(p, p.actions[4]), 2 * 30 * 4);
+  EXPECT_EQ(server_bytes(p, p.actions[4], {}), 2 * 30 * 4);
   const auto none = [](const std::vector<int>&, const Collective&) -> Result<std::vector<Traffic>> {
     return std::vector<Traffic>(2);
   };

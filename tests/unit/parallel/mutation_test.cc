@@ -79,6 +79,8 @@ std::vector<StepPlan> strategies() {
       {parameter_server(3)},
       {parameter_server(2, {.fetch = 4, .push = 2})},
       {parameter_server(2, {}, 2)},
+      {parameter_server(2, {.averages = true})},
+      {parameter_server(3, {.fetch = 8, .push = 8, .averages = true})},
       {parameter_server(2), by_segment(), overlap_exchange()},
       {parameter_server(2, {.fetch = 4, .push = 2}, 3)},
       {parameter_averaging(2, 1)},

@@ -5,16 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stormo/analysis/step/step_verify.h>
-#include <stormo/parallel/elastic_averaging.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
 #include <stormo/parallel/micro_batches.h>
 #include <stormo/parallel/mirrored.h>
 #include <stormo/parallel/one_device.h>
-#include <stormo/parallel/parameter_averaging.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
-#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/recompute.h>
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
@@ -384,79 +381,6 @@ TEST(ParameterServer, RefusesWhatItCannotRewrite) {
             "once, and no other strategy");
   EXPECT_EQ(compose(one_device(shape(1)), parameter_server(2), mirrored(2)).status().code(),
             Code::kBadPlan);
-}
-
-TEST(ParameterAveraging, AveragesBeforeRanksAgree) {
-  const auto p = compose(one_device(shape(2)), clip_gradients(), parameter_averaging(3, 8));
-  ASSERT_TRUE(p.ok()) << p.status().to_string();
-  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}}}));
-  EXPECT_EQ(p->parameters, std::vector{plan::Placement::kDiverged});
-  EXPECT_EQ(p->optimizer_state, std::vector{plan::Placement::kDiverged});
-  EXPECT_THAT(all_actions(*p),
-              ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "norm", "clip",
-                                     "update 0-3", "average 0-3 over dp every 8", "agree every 8"));
-}
-
-// Each part has an average over the replicas, and nothing else goes from one replica to another.
-TEST(ParameterAveraging, AveragesThePartsOfReplicasThatAreCut) {
-  const auto p = plan_for({.kind = Strategy::Kind::kParameterAveraging, .period = 8, .pipeline = 2},
-                          shape(2), {.ranks_per_host = {6}}, {.micro_batches = 2, .clip = true});
-  ASSERT_TRUE(p.ok()) << p.status().to_string();
-  using enum plan::Placement;
-  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}, {"pp", 2}}}));
-  EXPECT_EQ(p->parameters, (std::vector{kDiverged, kStaged}));
-  EXPECT_EQ(p->optimizer_state, (std::vector{kDiverged, kStaged}));
-  EXPECT_EQ(p->frozen, (std::vector{kReplicate, kStaged}));
-  const std::vector<std::string> all = all_actions(*p);
-  ASSERT_GT(all.size(), 5u);
-  EXPECT_THAT(std::vector(all.end() - 5, all.end()),
-              ::testing::ElementsAre("norm over pp", "clip", "update 0-3",
-                                     "average 0-3 over dp every 8", "agree every 8"));
-  EXPECT_TRUE(actions_of(*p, ActionKind::kAllReduce).empty());
-}
-
-TEST(ParameterAveraging, RefusesWhatItCannotRewrite) {
-  EXPECT_EQ(parameter_averaging(2, 0)(one_device(shape(1))).status().message(),
-            "parameter_averaging: 2 ranks, period 0; give at least 1 rank, and a period of 1 to "
-            "1048576 steps");
-  EXPECT_EQ(compose(one_device(shape(1)), mirrored(2), parameter_averaging(2, 1)).status().code(),
-            Code::kBadPlan);
-  EXPECT_EQ(
-      compose(one_device(shape(1)), parameter_server(2), parameter_averaging(2, 1)).status().code(),
-      Code::kBadPlan);
-  EXPECT_EQ(compose(one_device(shape(2)), micro_batches(2), pipeline({.schedule = pipedream()}),
-                    parameter_averaging(2, 1))
-                .status()
-                .message(),
-            "after one_device+micro_batches2+pipeline2_pipedream: parameter_averaging: steps "
-            "overlap, so no step ends with all of its updates; use a schedule whose steps do not, "
-            "such as '1f1b'");
-}
-
-TEST(ElasticAveraging, ExchangesBetweenTheGradientAndTheUpdate) {
-  const auto p = compose(one_device(shape(2)), clip_gradients(), elastic_averaging(3, 8));
-  ASSERT_TRUE(p.ok()) << p.status().to_string();
-  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}}}));
-  EXPECT_EQ(p->parameters, std::vector{plan::Placement::kDiverged});
-  EXPECT_EQ(p->optimizer_state, std::vector{plan::Placement::kDiverged});
-  EXPECT_TRUE(has_centre(*p) && has_servers(*p) && !is_remote(*p));
-  EXPECT_THAT(all_actions(*p),
-              ::testing::ElementsAre("load", "forward 0-1", "loss", "backward 0-1", "norm", "clip",
-                                     "exchange 0-3 over dp every 8", "update 0-3"));
-}
-
-TEST(ElasticAveraging, RefusesWhatItCannotRewrite) {
-  EXPECT_EQ(elastic_averaging(2, 0)(one_device(shape(1))).status().message(),
-            "elastic_averaging: 2 workers, period 0; give at least 1 worker, and a period of 1 to "
-            "1048576 steps");
-  EXPECT_EQ(compose(one_device(shape(1)), mirrored(2), elastic_averaging(2, 1)).status().code(),
-            Code::kBadPlan);
-  const StepOptions half = {.scale_loss = true};
-  EXPECT_THAT(
-      plan_for({.kind = Strategy::Kind::kElasticAveraging}, shape(2), {.ranks_per_host = {2}}, half)
-          .status()
-          .message(),
-      ::testing::HasSubstr("a loss scale of its own on every rank"));
 }
 
 TEST(StrategyByName, HasServersForAnyWorkers) {

@@ -101,6 +101,47 @@ TEST(Sync, WaitsForSeveralServersAreOneWait) {
   EXPECT_LT(one.waited[3], one.time / 20);
 }
 
+// The fastest worker is the last one, and waits for those before it.
+TEST(Average, TermsComeInTheOrderOfWorkersWhoeverIsFirst) {
+  VirtualCluster cluster{.workers = 4, .servers = 2, .steps = 50, .jitter = 0.9};
+  cluster.slowness = {5, 3, 2, 1};
+  std::vector<std::vector<int>> pushed(2);
+  const VirtualOutcome run =
+      outcome_of(cluster, {.kind = Kind::kAverage},
+                 {.read = {},
+                  .computed = {},
+                  .pushed =
+                      [&](int server, const Push& push, const PushDecision& decision) {
+                        if (decision.action == PushAction::kRepeated) return Status();
+                        pushed[static_cast<std::size_t>(server)].push_back(push.worker);
+                        const bool last = decision.action == PushAction::kAddAndUpdate;
+                        EXPECT_EQ(last, push.worker == 3);
+                        return Status();
+                      },
+                  .left = {}});
+  for (const std::vector<int>& of_server : pushed) {
+    ASSERT_EQ(of_server.size(), 200u);
+    for (std::size_t i = 0; i < of_server.size(); ++i) {
+      EXPECT_EQ(of_server[i], static_cast<int>(i % 4)) << i;
+    }
+  }
+  EXPECT_EQ(run.servers[0].staleness().max, 0u);
+}
+
+TEST(Average, NobodyWaitsForAWorkerThatHasLeft) {
+  const auto policy = policy_of({.kind = Kind::kAverage}, 3);
+  ShardState state(3);
+  const auto action_of = [&](int worker) {
+    return decide(*policy, state, {.worker = worker}).take_or_throw().action;
+  };
+  EXPECT_EQ(action_of(2), PushAction::kWait);
+  EXPECT_EQ(action_of(1), PushAction::kWait);
+  EXPECT_FALSE(leave(*policy, state, 0));
+  EXPECT_EQ(action_of(1), PushAction::kAdd);
+  note_push(state, {.worker = 1}, decide(*policy, state, {.worker = 1}).take_or_throw());
+  EXPECT_TRUE(leave(*policy, state, 2)) << "the average of worker 1 alone";
+}
+
 /// The order of reads and updates at server 0.
 struct Recorded {
   std::vector<std::string> lines;
@@ -227,7 +268,7 @@ TEST(Async, OneSlowWorkerDoesNotSlowTheOthers) {
 class EveryPolicy : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(All, EveryPolicy,
                          testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp, Kind::kNSoftsync,
-                                         Kind::kBackupWorkers),
+                                         Kind::kBackupWorkers, Kind::kAverage),
                          [](const auto& test) {
                            return std::string(policy_names()[static_cast<std::size_t>(test.param)]);
                          });
@@ -378,6 +419,10 @@ TEST(PolicyOptions, RefusesWhatCannotBe) {
   EXPECT_THAT(refused({.kind = Kind::kNSoftsync, .n = 5}), HasSubstr("from 1 to 4"));
   EXPECT_THAT(refused({.kind = Kind::kNSoftsync, .n = 0}), HasSubstr("n = 0"));
   EXPECT_THAT(refused({.kind = Kind::kBackupWorkers, .backups = 4}), HasSubstr("from 0 to 3"));
+  EXPECT_THAT(refused({.kind = Kind::kAverage, .compensation = Compensation::kDelay}),
+              HasSubstr("delay compensation needs a policy"));
+  EXPECT_THAT(refused({.kind = Kind::kAverage, .compensation = Compensation::kInverseStaleness}),
+              HasSubstr("no staleness to compensate for"));
   EXPECT_THAT(refused({.kind = Kind::kPortions, .portions = 0}), HasSubstr("from 1 to 512"));
   EXPECT_THAT(refused({.kind = Kind::kPortions, .portions = 513}), HasSubstr("513 portions"));
   EXPECT_THAT(refused({.kind = Kind::kSsp, .bound = -1}), HasSubstr("0 or more"));

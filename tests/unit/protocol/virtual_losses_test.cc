@@ -194,7 +194,7 @@ TEST(LostMessages, AreNotThoseOfAReliableRun) {
 class LostServer : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(All, LostServer,
                          testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp, Kind::kNSoftsync,
-                                         Kind::kBackupWorkers),
+                                         Kind::kBackupWorkers, Kind::kAverage),
                          [](const auto& test) {
                            return std::string(policy_names()[static_cast<std::size_t>(test.param)]);
                          });

@@ -163,7 +163,8 @@ std::string contents(Shard& shard, std::size_t slots) {
 class Copies : public testing::TestWithParam<std::tuple<Kind, std::size_t>> {};
 INSTANTIATE_TEST_SUITE_P(All, Copies,
                          testing::Combine(testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp,
-                                                          Kind::kNSoftsync, Kind::kBackupWorkers),
+                                                          Kind::kNSoftsync, Kind::kBackupWorkers,
+                                                          Kind::kAverage),
                                           testing::Values(0, 1)));
 
 // Gradients that are not exact in binary, momentum, a worker that leaves and joins, pending sums.

@@ -67,11 +67,13 @@ class Job {
     (void)dead->lose(worker).take_or_throw();
   }
 
-  /// Momentum 0.5 and gradients of 1: value and state of every element follow from the version.
+  /// Momentum 0.5 and gradients of 1: value and state of every element follow from the version. An
+  /// average of ones is 1, and there are no updates.
   void expect_whole() {
     const protocol::ShardState state = shard_->current_state();
-    double v = 0, w = 0;
-    for (std::uint64_t i = 0; i < state.version; ++i) w -= v = 0.5 * v + 1;
+    const std::uint64_t updates = policy_->replaces() ? 0 : state.version;
+    double v = 0, w = policy_->replaces() ? 1 : 0;
+    for (std::uint64_t i = 0; i < updates; ++i) w -= v = 0.5 * v + 1;
     const PieceArrays arrays = shard_->values(0);
     const auto all_are = [](const std::byte* array, double value) {
       const auto* x = reinterpret_cast<const double*>(array);
@@ -79,7 +81,7 @@ class Job {
     };
     EXPECT_TRUE(all_are(arrays.weights, w)) << "version " << state.version;
     EXPECT_TRUE(all_are(arrays.slots[0], v)) << "version " << state.version;
-    EXPECT_EQ(arrays.updates, static_cast<std::int64_t>(state.version));
+    EXPECT_EQ(arrays.updates, static_cast<std::int64_t>(updates));
   }
 
   /// Each exchange is of values that are the same everywhere, and of no other exchange: so the
@@ -187,7 +189,7 @@ void spend(Duration time) {
 class Faults : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(All, Faults,
                          testing::Values(Kind::kSync, Kind::kAsync, Kind::kSsp, Kind::kNSoftsync,
-                                         Kind::kBackupWorkers),
+                                         Kind::kBackupWorkers, Kind::kAverage),
                          [](const auto& test) {
                            return std::string(
                                protocol::policy_names()[static_cast<std::size_t>(test.param)]);
@@ -259,7 +261,8 @@ TEST(RowFaults, KilledAndStoppedWorkersLeaveWholeVersions) {
 
 // A worker that is stopped in the middle of a push loses its lease; continued, it does no harm.
 TEST_P(Faults, AStoppedWorkerDoesNotStopTheOthers) {
-  const bool waits = GetParam() == Kind::kSync || GetParam() == Kind::kSsp;
+  const bool waits =
+      GetParam() == Kind::kSync || GetParam() == Kind::kSsp || GetParam() == Kind::kAverage;
   Job job(GetParam());
   job.start_all();
   Rng rng(7, "stops");

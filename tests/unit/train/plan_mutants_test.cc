@@ -55,7 +55,8 @@ PlanRun run_of(const Way& way) {
   options.optimizer = {.lr = 0.1, .momentum = 0.9};
   options.clip_norm = way.step.clip ? 0.5 : 0;
   options.gradients.overlap = way.step.prefetch > 0;
-  options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
+  using Policy = protocol::PolicyOptions::Kind;
+  options.servers.policy.kind = way.strategy.exchange.averages ? Policy::kAverage : Policy::kSync;
   return {.plan = parallel::plan_for(way.strategy, way.problem.model(3)->split_shape(),
                                      {.ranks_per_host = way.hosts}, way.step)
                       .take_or_throw(),
@@ -316,6 +317,10 @@ std::vector<Way> others() {
           {"shards_of_state", {2}, fsdp(1), {}},
           {"shards", {2}, fsdp(3), {.prefetch = 1, .recompute = true}},
           {"servers", {2}, {.kind = Kind::kParameterServer}, {}},
+          {"averages_of_servers",
+           {2},
+           {.kind = Kind::kParameterServer, .exchange = {.averages = true}},
+           {}},
           {"averages", {2}, {.kind = Kind::kParameterAveraging, .period = 1}, {}},
           {"averages_of_stages",
            {4},

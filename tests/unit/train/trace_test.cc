@@ -39,12 +39,14 @@ TrainerOptions options_of(const Way& way) {
   TrainerOptions options;
   options.strategy = way.strategy;
   options.optimizer = {.kind = OptimizerOptions::Kind::kAdamW, .lr = 0.01};
-  if (way.strategy.kind == Strategy::Kind::kParameterAveraging) {  // AdamW is not linear
-    options.optimizer = {.lr = 0.1, .momentum = 0.9};
+  const bool servers_average = way.strategy.exchange.averages;
+  if (way.strategy.kind == Strategy::Kind::kParameterAveraging || servers_average) {
+    options.optimizer = {.lr = 0.1, .momentum = 0.9};  // AdamW is not linear
   }
   options.clip_norm = way.step.clip ? 0.5 : 0;
   options.gradients.overlap = way.step.prefetch > 0;
-  options.servers.policy.kind = protocol::PolicyOptions::Kind::kSync;
+  using Policy = protocol::PolicyOptions::Kind;
+  options.servers.policy.kind = servers_average ? Policy::kAverage : Policy::kSync;
   return options;
 }
 
@@ -153,6 +155,13 @@ std::vector<Way> ways() {
     out.push_back({name, {ranks}, servers, {}});
     out.push_back({name + "_micro_batches", {ranks}, servers, {.micro_batches = 2}});
     out.push_back({name + "_recompute", {ranks}, servers, {.recompute = true}});
+  }
+  const Strategy averages{.kind = kParameterServer, .exchange = {.averages = true}};
+  for (const int ranks : {1, 2, 4}) {
+    const std::string name = "averages_of_servers_on_" + std::to_string(ranks);
+    out.push_back({name, {ranks}, averages, {}});
+    out.push_back({name + "_micro_batches", {ranks}, averages, {.micro_batches = 2}});
+    out.push_back({name + "_recompute", {ranks}, averages, {.recompute = true}});
   }
   for (const auto& [ranks, of_worker] : {std::pair{2, 2}, {4, 2}, {3, 3}}) {
     const std::string name =
