@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kHelloId = 3;
 constexpr Duration kShortestBeat = std::chrono::milliseconds(5);
-constexpr Duration kLongestBeat = std::chrono::seconds(1);
+constexpr Duration kLongestBeat = std::chrono::milliseconds(250);  // a stall is seen from beats
 /// With backups: verdicts about servers come with beats.
 constexpr Duration kLongestBeatOfBackups = std::chrono::milliseconds(100);
 /// After a hello that came too early, and after a connection that broke.

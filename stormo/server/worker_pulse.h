@@ -17,12 +17,13 @@ class WorkerPulse {
   void get_on() { note({}, /*waits=*/false); }
   /// The same; `doing`: "step 12", "evaluate".
   void get_on(std::string_view doing) { note(doing, /*waits=*/false); }
-  /// It waits for servers or other workers from now on.
+  /// It waits for servers or other workers from now on, or still does.
   void wait() {
     const std::lock_guard lock(mutex_);
+    ++state_.progress;
     state_.waits = true;
   }
-  /// Its thread that waits has looked whether it still has to. To be called a few times a second.
+  /// Its thread, if it waits, has looked whether it still has to. To be called a few times a second.
   void look() {
     const std::lock_guard lock(mutex_);
     if (state_.waits) ++state_.progress;
