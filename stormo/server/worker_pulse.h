@@ -23,7 +23,8 @@ class WorkerPulse {
     ++state_.progress;
     state_.waits = true;
   }
-  /// Its thread, if it waits, has looked whether it still has to. To be called a few times a second.
+  /// Its thread, if it waits, has looked whether it still has to. To be called a few times a
+  /// second.
   void look() {
     const std::lock_guard lock(mutex_);
     if (state_.waits) ++state_.progress;

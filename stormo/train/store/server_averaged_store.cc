@@ -1,9 +1,9 @@
 // Averages by servers.
 //
-// Idea: what is averaged are arrays of numbers, whatever they mean. So a shard has weights, slots of
-// the optimizer and numbers of steps as parameters of its own, without an optimizer, and the policy
-// of the servers does the rest: who waits, the order of additions, and what happens when a worker is
-// lost. Paper: see PolicyOptions::Kind::kAverage.
+// Idea: what is averaged are arrays of numbers, whatever they mean. So a shard has weights, slots
+// of the optimizer and numbers of steps as parameters of its own, without an optimizer, and the
+// policy of the servers does the rest: who waits, the order of additions, and what happens when a
+// worker is lost. Paper: see PolicyOptions::Kind::kAverage.
 #include <stormo/train/store/server_averaged_store.h>
 
 #include <algorithm>
@@ -167,11 +167,8 @@ std::vector<TensorPiece> ServerAveragedStore::pieces() const {
     for (std::int64_t i = of.begin; i < of.end; ++i) {
       const std::string& name = optimizer_.parameters()[static_cast<std::size_t>(i)].name;
       const double number = std::round(of.values[i - of.begin].item<double>());
-      out.push_back({optimizer_key(kStepSlot, name),
-                     {},
-                     0,
-                     1,
-                     torch::full({1}, number, torch::kFloat32)});
+      out.push_back(
+          {optimizer_key(kStepSlot, name), {}, 0, 1, torch::full({1}, number, torch::kFloat32)});
     }
   }
   return out;
@@ -185,8 +182,7 @@ Status ServerAveragedStore::load_state(const ReadState& read) {
   for (std::size_t s = 0; s < shards_.size(); ++s) {
     const std::vector<void*> pieces = served_.pieces_of(s, own);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      STORMO_RETURN_IF_ERROR(
-          shards_[s]->set(i, {.weights = static_cast<std::byte*>(pieces[i])}));
+      STORMO_RETURN_IF_ERROR(shards_[s]->set(i, {.weights = static_cast<std::byte*>(pieces[i])}));
     }
   }
   return {};

@@ -16,8 +16,8 @@ namespace stormo::train {
 /// each direction, and one pass over them at the server for each worker.
 ///
 /// What is read between steps, and saved, are the averages. After that a worker goes on with its
-/// own values, until its next pull. A worker of server processes that is lost is not waited for; one
-/// that joins begins with the averages.
+/// own values, until its next pull. A worker of server processes that is lost is not waited for;
+/// one that joins begins with the averages.
 class ServerAveragedStore final : public ServedStore {
  public:
   /// A collective. `groups` and `module` are borrowed. Throws Error as ServedStore does, but the
