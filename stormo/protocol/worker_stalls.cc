@@ -46,6 +46,7 @@ void WorkerStalls::finish(int worker, Duration now) {
 }
 
 std::vector<WorkerStalls::Stall> WorkerStalls::look(Duration now) {
+  // who says that it waits, and does not look after it for so long, hangs in its wait
   const StallBounds usual = stall_bounds(limits_, /*started=*/true, slowest_step_);
   const Duration silence = std::min(usual.warn_after, usual.end_after);
   const auto waits = [&](const Worker& w) {

@@ -3,7 +3,6 @@
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
-import json
 import os
 import pathlib
 import signal
@@ -35,12 +34,6 @@ class AnotherChiefTest(TrainTest):
         self.read_until(run, "step", step)
         return run
 
-    def end_of(self, run):
-        """Exit code, records and stderr."""
-        records = [json.loads(line) for line in run.stdout]  # communicate() would lose what is read ahead
-        _, err = run.communicate(timeout=DEADLINE_S)
-        return run.returncode, records, err
-
     def library(self, name, text):
         """An environment in which it is preloaded."""
         source = self.folder / f"{name}.c"
@@ -54,7 +47,7 @@ class AnotherChiefTest(TrainTest):
 
     def assert_goes_on(self, run, lost=1, chief=1):
         """To its last step, with what a chief does, and with every push that was acknowledged."""
-        code, records, err = self.end_of(run)
+        code, records, err = self.outcome_of(run)
         self.assertEqual(code, 0, err)
         self.assertEqual(err.count("; the job goes on without it"), lost, err)
         end = records[-1]
@@ -114,7 +107,7 @@ class AnotherChiefTest(TrainTest):
         first = ranks_of(run)[0]
         self.assertFalse(self.checkpoints())
         os.kill(first, signal.SIGKILL)
-        code, records, err = self.end_of(run)
+        code, records, err = self.outcome_of(run)
         self.assertEqual(code, 0, err)
         self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
         self.assertEqual(self.checkpoints(), [STEPS])
@@ -157,7 +150,7 @@ class AnotherChiefTest(TrainTest):
                 os.kill(processes[first], signal.SIGKILL)
                 self.read_until(run, *(("step", 200) if server_first else ("warning",)))
                 os.kill(processes[second], signal.SIGKILL)
-                code, records, err = self.end_of(run)
+                code, records, err = self.outcome_of(run)
                 self.assertEqual(code, 0, err)
                 self.assertEqual(records[-1]["steps"], STEPS)
                 gradients = sum(worker["gradients"] for worker in records[-1]["staleness"])
@@ -167,7 +160,7 @@ class AnotherChiefTest(TrainTest):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "6", *BACKUPS[2:], "strategy.worker_ranks=2")
         self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[1], signal.SIGKILL)  # the second rank of the first worker
-        code, records, err = self.end_of(run)
+        code, records, err = self.outcome_of(run)
         self.assertEqual(code, 0, err)
         self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
         self.assertEqual(self.checkpoints(), [STEPS])

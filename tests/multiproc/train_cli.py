@@ -113,6 +113,12 @@ class TrainTest(unittest.TestCase):
         self.addCleanup(process.kill)
         return process
 
+    def outcome_of(self, process):
+        """When it has ended: exit code, records and stderr."""
+        records = [json.loads(line) for line in process.stdout]  # communicate() would lose what is read ahead
+        _, err = process.communicate(timeout=DEADLINE_S)
+        return process.returncode, records, err
+
     def read_until(self, process, event, step=0):
         """The first record of this kind, of this step or a later one."""
         for line in process.stdout:

@@ -1,13 +1,12 @@
 """stormo train with workers that do not wait for each other in collectives, of which one hangs: its
 main thread does nothing any more, but its process still says that it lives."""
 
-import json
 import os
 import signal
 import subprocess
 import time
 
-from train_cli import DEADLINE_S, REPOSITORY, TrainTest, main, ranks_of
+from train_cli import REPOSITORY, TrainTest, main, ranks_of
 
 HANG = 40  # see wedge.c
 SERVERS = "strategy.kind=parameter_server"
@@ -36,12 +35,6 @@ class WedgedWorkersTest(TrainTest):
         os.kill(process, HANG)
         return process
 
-    def end_of(self, run):
-        """Exit code, records and stderr."""
-        records = [json.loads(line) for line in run.stdout]  # communicate() would lose what is read ahead
-        _, err = run.communicate(timeout=DEADLINE_S)
-        return run.returncode, records, err
-
     def test_in_shared_memory_it_ends_the_job(self):
         ways = {policy: (SERVERS, f"strategy.policy={policy}") for policy in POLICIES}
         ways["averaging"] = ("strategy.kind=parameter_averaging", "strategy.period=4")
@@ -53,7 +46,7 @@ class WedgedWorkersTest(TrainTest):
                 stuck[way] = self.hang(runs[way], 1)
             for way, run in runs.items():
                 with self.subTest(way):
-                    code, _, err = self.end_of(run)
+                    code, _, err = self.outcome_of(run)
                     self.assertEqual(code, 1, err)
                     named = rf"rank 1 \(host \S+, pid {stuck[way]}\):? has not reached .*waits? in it"
                     if way == "averaging":  # it may hang inside of the all_reduce, where the others are, too
@@ -71,7 +64,7 @@ class WedgedWorkersTest(TrainTest):
             os.kill(ranks_of(run)[1], signal.SIGSTOP)
         for policy, run in runs.items():
             with self.subTest(policy):
-                code, _, err = self.end_of(run)
+                code, _, err = self.outcome_of(run)
                 self.assertEqual(code, 1, err)
                 self.assertRegex(err, r"rank 1 \(host .*does not answer.* has not ended for .*its process is stopped")
 
@@ -87,7 +80,7 @@ class WedgedWorkersTest(TrainTest):
                 self.hang(runs[way], 2)
             for way, run in runs.items():
                 with self.subTest(way):
-                    code, records, err = self.end_of(run)
+                    code, records, err = self.outcome_of(run)
                     self.assertEqual(code, 0, err)
                     self.assertEqual((records[-1]["event"], records[-1]["steps"]), ("end", STEPS))
                     self.assertRegex(err, "worker 2 was lost: it has made no progress for .*workers? 0.* waits?; its last: step")
@@ -104,7 +97,7 @@ class WedgedWorkersTest(TrainTest):
             self.hang(run, 0)
         for policy, run in runs.items():
             with self.subTest(policy):
-                code, _, err = self.end_of(run)
+                code, _, err = self.outcome_of(run)
                 self.assertEqual(code, 75, err)
                 self.assertRegex(err, "worker 0, which keeps the run, was lost: it has made no progress")
                 self.assertIn("--resume", err)
@@ -117,7 +110,7 @@ class WedgedWorkersTest(TrainTest):
         os.kill(process, signal.SIGSTOP)
         time.sleep(0.5)  # the pause itself
         os.kill(process, signal.SIGCONT)
-        code, records, err = self.end_of(run)
+        code, records, err = self.outcome_of(run)
         self.assertEqual(code, 0, err)
         self.assertEqual(records[-1]["steps"], STEPS)
 

@@ -18,11 +18,14 @@
 #include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/strategy.h>
 
+#include "plan_text.h"
+
 namespace stormo::parallel {
 namespace {
 
 using plan::ActionKind;
 using plan::StepPlan;
+using test::all_actions;
 
 /// Segments with a weight and a bias each.
 plan::ModelShape shape(int segments) {
@@ -32,12 +35,6 @@ plan::ModelShape shape(int segments) {
     out.segments.push_back(
         {.name = name, .parameters = {{name + ".weight", 100}, {name + ".bias", 10}}});
   }
-  return out;
-}
-
-std::vector<std::string> all_actions(const StepPlan& p) {
-  std::vector<std::string> out;
-  for (const plan::Action& a : p.actions) out.push_back(to_text(a));
   return out;
 }
 

@@ -16,11 +16,14 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/parallel/strategy.h>
 
+#include "plan_text.h"
+
 namespace stormo::parallel {
 namespace {
 
 using plan::ActionKind;
 using plan::StepPlan;
+using test::all_actions;
 
 /// Segments with a weight and a bias each.
 plan::ModelShape shape(int segments) {
@@ -320,12 +323,6 @@ TEST(StrategyByName, TakesWhatAStepHasBesides) {
   ASSERT_TRUE(p.ok()) << p.status().to_string();
   EXPECT_EQ(p->strategy, "one_device+micro_batches2+scale_loss+clip_gradients+sharded3");
   EXPECT_TRUE(std::ranges::any_of(p->actions, &plan::Action::asynchronous));
-}
-
-std::vector<std::string> all_actions(const StepPlan& p) {
-  std::vector<std::string> out;
-  for (const plan::Action& a : p.actions) out.push_back(to_text(a));
-  return out;
 }
 
 TEST(ParameterServer, PullsBeforeForwardAndPushesWhereOthersUpdate) {

@@ -14,11 +14,14 @@
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
 
+#include "plan_text.h"
+
 namespace stormo::parallel {
 namespace {
 
 using plan::ActionKind;
 using plan::StepPlan;
+using test::all_actions;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -30,12 +33,6 @@ plan::ModelShape shape() {
                             .flops_per_sample = 0,
                             .borrowed = {}});
   }
-  return out;
-}
-
-std::vector<std::string> all_actions(const StepPlan& p) {
-  std::vector<std::string> out;
-  for (const plan::Action& a : p.actions) out.push_back(to_text(a));
   return out;
 }
 

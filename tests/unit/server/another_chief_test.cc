@@ -19,29 +19,6 @@ using Kind = protocol::PolicyOptions::Kind;
 
 constexpr int kWasChief = 10;  // exit code of a worker
 
-class Servers {
- public:
-  explicit Servers(std::size_t count = 2) : servers_(count) {}
-  ServerProcess& at(std::size_t server) { return servers_[server]; }
-  WorkerSession::Options options(int worker, int workers, Duration timeout = seconds(10)) const {
-    WorkerSession::Options out{
-        .worker = worker, .workers = workers, .timeout = timeout, .backups = true};
-    for (const ServerProcess& server : servers_) out.servers.push_back(server.address());
-    return out;
-  }
-
- private:
-  std::vector<ServerProcess> servers_;
-};
-
-/// Plain SGD, so that with gradients and learning rates of 1 the weights count the updates.
-RunTerms counting_terms(int workers, Kind policy = Kind::kAsync) {
-  RunTerms terms = small_terms(workers, policy);
-  terms.optimizer.momentum = 0;
-  terms.pieces = {terms.pieces[0], terms.pieces[0]};
-  return terms;
-}
-
 void step(Worker& me, std::uint64_t& sequence) {
   for (std::size_t s = 0; s < me.shards.size(); ++s) {
     (void)me.value(s);
@@ -97,7 +74,7 @@ class LostChief : public testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(All, LostChief, testing::Values(Kind::kAsync, Kind::kSync, Kind::kSsp));
 
 TEST_P(LostChief, TheLowestWorkerThatIsLeftEndsTheRun) {
-  Servers servers;
+  ServersWithBackups servers;
   const RunTerms terms = counting_terms(3, GetParam());
   WorkerProcess chief = worker_process(servers.options(0, 3), terms);
   WorkerProcess next = worker_process(servers.options(1, 3), terms);
@@ -135,7 +112,7 @@ TEST_P(LostChief, TheLowestWorkerThatIsLeftEndsTheRun) {
 TEST(AnotherChief, DecidesWhichServersAreLost) {
   for (const std::size_t victim : {std::size_t{0}, std::size_t{1}}) {
     for (const bool server_first : {false, true}) {
-      Servers servers;
+      ServersWithBackups servers;
       WorkerProcess chief = endless_chief(servers.options(0, 2), counting_terms(2));
       chief.start(0);
       Worker me = Worker::begin(servers.options(1, 2), counting_terms(2));
@@ -161,7 +138,7 @@ TEST(AnotherChief, DecidesWhichServersAreLost) {
 }
 
 TEST(AnotherChief, MayBeLostToo) {
-  Servers servers(3);
+  ServersWithBackups servers(3);
   const RunTerms terms = counting_terms(3);
   WorkerProcess first = endless_chief(servers.options(0, 3), terms);
   WorkerProcess second = endless_chief(servers.options(1, 3), terms);
@@ -182,7 +159,7 @@ TEST(AnotherChief, MayBeLostToo) {
 }
 
 TEST(AnotherChief, AStoppedChiefIsEndedFirst) {
-  Servers servers;
+  ServersWithBackups servers;
   WorkerProcess chief = endless_chief(servers.options(0, 2, milliseconds(400)), counting_terms(2));
   chief.start(0);
   Worker me = Worker::begin(servers.options(1, 2, milliseconds(400)), counting_terms(2));
@@ -195,7 +172,7 @@ TEST(AnotherChief, AStoppedChiefIsEndedFirst) {
 
 // It cannot be ended, but it finds that all its calls fail.
 TEST(AnotherChief, AStoppedChiefOfAnotherHostGivesUp) {
-  Servers servers;
+  ServersWithBackups servers;
   WorkerSession::Options far = servers.options(0, 2, milliseconds(400));
   far.share_memory = false;
   WorkerProcess chief = endless_chief(far, counting_terms(2));
@@ -212,7 +189,7 @@ TEST(AnotherChief, AStoppedChiefOfAnotherHostGivesUp) {
 }
 
 TEST(AnotherChief, ANewProcessOfTheFirstOneIsAWorkerAsOthers) {
-  Servers servers;
+  ServersWithBackups servers;
   WorkerProcess chief = endless_chief(servers.options(0, 2), counting_terms(2));
   chief.start(0);
   Worker me = Worker::begin(servers.options(1, 2), counting_terms(2));
@@ -231,7 +208,7 @@ TEST(AnotherChief, ANewProcessOfTheFirstOneIsAWorkerAsOthers) {
 }
 
 TEST(AnotherChief, WithoutAnyWorkerTheRunEnds) {
-  Servers servers;
+  ServersWithBackups servers;
   WorkerProcess chief = endless_chief(servers.options(0, 2), counting_terms(2));
   chief.start(0);
   Worker me = Worker::begin(servers.options(1, 2), counting_terms(2));

@@ -24,31 +24,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using Kind = protocol::PolicyOptions::Kind;
 
-/// Servers in processes of their own.
-class Servers {
- public:
-  explicit Servers(std::size_t count) : servers_(count) {}
-  ServerProcess& at(std::size_t server) { return servers_[server]; }
-  WorkerSession::Options options(int worker, int workers, Duration timeout = seconds(10)) const {
-    WorkerSession::Options out{
-        .worker = worker, .workers = workers, .timeout = timeout, .backups = true};
-    for (const ServerProcess& server : servers_) out.servers.push_back(server.address());
-    return out;
-  }
-
- private:
-  std::vector<ServerProcess> servers_;
-};
-
-/// Plain SGD, so that with gradients and learning rates of 1 the weights count the updates.
-RunTerms counting_terms(int workers, Kind policy, std::size_t shards) {
-  RunTerms terms = small_terms(workers, policy);
-  terms.optimizer.momentum = 0;
-  terms.pieces.resize(1);
-  terms.pieces.resize(shards, terms.pieces[0]);
-  return terms;
-}
-
 /// What all workers of a run have seen and done.
 struct Account {
   std::mutex mutex;
@@ -101,7 +76,7 @@ TEST_P(KilledServer, CostsNothingThatWasAcknowledged) {
   constexpr std::uint64_t kSteps = 100;  // all that are dealt
   Rng rng(seed, "kills");
   const std::size_t count = 2 + seed % 2;
-  Servers servers(count);
+  ServersWithBackups servers(count);
   const RunTerms terms = counting_terms(kWorkers, policy, count);
   Account account;
   std::vector<std::thread> others;
@@ -170,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(All, Copies,
 // Gradients that are not exact in binary, momentum, a worker that leaves and joins, pending sums.
 TEST_P(Copies, AreEqualToTheBit) {
   const auto [policy, victim] = GetParam();
-  Servers servers(2);
+  ServersWithBackups servers(2);
   RunTerms terms = small_terms(2, policy);
   terms.optimizer = {.kind = optim::Options::Kind::kAdam};
   if (policy == Kind::kAsync) terms.policy.compensation = protocol::Compensation::kDelay;
@@ -212,7 +187,7 @@ TEST_P(Copies, AreEqualToTheBit) {
 }
 
 TEST(BackupServers, AnExchangeIsMadeOnceWhenTheServerIsKilled) {
-  Servers servers(2);
+  ServersWithBackups servers(2);
   Worker me = Worker::begin(servers.options(0, 1), counting_terms(1, Kind::kAsync, 2));
   std::vector<double> own(static_cast<std::size_t>(kShardElements), 64);
   void* pieces[] = {own.data()};
@@ -235,7 +210,7 @@ TEST(BackupServers, AnExchangeIsMadeOnceWhenTheServerIsKilled) {
 // The one that was stopped finds, when it goes on, that another one has taken its place.
 TEST(BackupServers, AServerThatWasStoppedEndsAndTheOtherGoesOn) {
   for (const std::size_t victim : {std::size_t{0}, std::size_t{1}}) {
-    Servers servers(2);
+    ServersWithBackups servers(2);
     Account account;
     const RunTerms terms = counting_terms(2, Kind::kAsync, 2);
     std::thread other([&] {
@@ -263,7 +238,7 @@ TEST(BackupServers, AServerThatWasStoppedEndsAndTheOtherGoesOn) {
 }
 
 TEST(BackupServers, ASecondLossEndsTheRun) {
-  Servers servers(2);
+  ServersWithBackups servers(2);
   Worker chief = Worker::begin(servers.options(0, 1), counting_terms(1, Kind::kAsync, 2));
   (void)chief.push(0, 0).take_or_throw();
   for (const std::size_t victim : {std::size_t{0}, std::size_t{1}}) {
@@ -281,7 +256,7 @@ TEST(BackupServers, ASecondLossEndsTheRun) {
 
 // The chief hears of the loss from the other server, and not from its own connection.
 TEST(BackupServers, ALossThatAnotherServerNoticesIsToldAsAnyOther) {
-  Servers servers(2);
+  ServersWithBackups servers(2);
   WorkerSession::Options options = servers.options(0, 1);
   BreakingProxy silent(options.servers[0], 1);
   silent.hold();
@@ -304,7 +279,7 @@ TEST(BackupServers, ALossThatAnotherServerNoticesIsToldAsAnyOther) {
 // The loss of a worker is known at both servers, and its steps are left to others.
 TEST(BackupServers, WorkersAreLostAndComeBackOnEitherSide) {
   const RunTerms terms = counting_terms(3, Kind::kSync, 2);
-  Servers servers(2);
+  ServersWithBackups servers(2);
   const auto steps_for_ever = [&](int worker) {
     return WorkerProcess([&servers, terms, worker](const transport::HostPort&) {
       Worker me = Worker::begin(servers.options(worker, 3), terms);
@@ -355,7 +330,7 @@ TEST(BackupServers, WorkersAreLostAndComeBackOnEitherSide) {
 // The primary ends before it can say that a worker is lost.
 TEST(BackupServers, AWorkerAndTheServerAreKilledTogether) {
   const RunTerms terms = counting_terms(2, Kind::kSync, 2);
-  Servers servers(2);
+  ServersWithBackups servers(2);
   WorkerProcess other([&](const transport::HostPort&) {
     Worker me = Worker::begin(servers.options(1, 2), terms);
     Account account;
@@ -390,7 +365,7 @@ TEST(BackupServers, AWorkerAndTheServerAreKilledTogether) {
 
 TEST(BackupServers, AWorkerThatWasStoppedComesBackAtBothServers) {
   const RunTerms terms = counting_terms(2, Kind::kAsync, 2);
-  Servers servers(2);
+  ServersWithBackups servers(2);
   WorkerProcess other([&](const transport::HostPort&) {
     Worker me = Worker::begin(servers.options(1, 2, milliseconds(300)), terms);
     for (std::uint64_t sequence = 0;; ++sequence) {
@@ -423,7 +398,7 @@ TEST(BackupServers, AWorkerThatWasStoppedComesBackAtBothServers) {
 
 TEST(BackupServers, NeedTwoServersAndWorkersThatAgree) {
   const Deadline by = Deadline::after(seconds(10));
-  Servers servers(3);
+  ServersWithBackups servers(3);
   WorkerSession::Options one = servers.options(0, 2);
   one.servers.resize(1);
   EXPECT_EQ(WorkerSession::connect(one, by).status().code(), Code::kInvalidArgument);

@@ -138,6 +138,22 @@ RunTerms small_terms(int workers, protocol::PolicyOptions::Kind policy) {
           .policy = {.kind = policy, .bound = 1, .n = 1, .backups = 1}};
 }
 
+RunTerms counting_terms(int workers, protocol::PolicyOptions::Kind policy, std::size_t shards) {
+  RunTerms terms = small_terms(workers, policy);
+  terms.optimizer.momentum = 0;
+  terms.pieces.resize(1);
+  terms.pieces.resize(shards, terms.pieces[0]);
+  return terms;
+}
+
+WorkerSession::Options ServersWithBackups::options(int worker, int workers,
+                                                   Duration timeout) const {
+  WorkerSession::Options out{
+      .worker = worker, .workers = workers, .timeout = timeout, .backups = true};
+  for (const ServerProcess& server : servers_) out.servers.push_back(server.address());
+  return out;
+}
+
 Worker Worker::begin(const WorkerSession::Options& options, const RunTerms& terms) {
   const Deadline by = Deadline::after(std::chrono::seconds(20));
   Worker worker;

@@ -56,6 +56,18 @@ class ServerProcess {
   std::unique_ptr<WorkerProcess> process_;
 };
 
+/// Servers of a run with backups, each in a process of its own.
+class ServersWithBackups {
+ public:
+  explicit ServersWithBackups(std::size_t count = 2) : servers_(count) {}
+  ServerProcess& at(std::size_t server) { return servers_[server]; }
+  WorkerSession::Options options(int worker, int workers,
+                                 Duration timeout = std::chrono::seconds(10)) const;
+
+ private:
+  std::vector<ServerProcess> servers_;
+};
+
 /// A server in a thread of this process.
 class ServedRun {
  public:
@@ -84,6 +96,11 @@ WorkerSession::Options session_options(const transport::HostPort& server, int wo
 /// Terms for two shards of float64, one of them with two pieces.
 RunTerms small_terms(int workers, protocol::PolicyOptions::Kind policy);
 inline constexpr std::int64_t kShardElements = 20'000;
+/// Terms for shards of one piece each, with plain SGD: with gradients and learning rates of 1 the
+/// weights count the updates.
+RunTerms counting_terms(
+    int workers, protocol::PolicyOptions::Kind policy = protocol::PolicyOptions::Kind::kAsync,
+    std::size_t shards = 2);
 
 struct Worker {
   std::shared_ptr<WorkerSession> session;
