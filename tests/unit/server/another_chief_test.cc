@@ -1,6 +1,7 @@
 // Runs with backups whose chief is lost: another worker becomes the chief, and no push is lost.
 #include <csignal>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,19 +28,33 @@ void step(Worker& me, std::uint64_t& sequence) {
   ++sequence;
 }
 
-/// Does steps until none is left, then waits for the end of the run, and makes it as the chief.
-int work(Worker& me) {
+/// Does steps until none is left; `on_turn` is told after each turn. As in training, a worker
+/// without a task leaves the shards: another one may have two tasks left, and would wait for it.
+void do_steps(Worker& me, const std::function<void()>& on_turn = {}) {
   std::uint64_t sequence = 0;
+  bool is_member = true;
   Ledger& ledger = me.session->ledger();
   Ledger::Turn turn = ledger.next({}).take_or_throw();
   while (!turn.all_done) {
+    for (const auto& shard : me.shards) {
+      if (turn.task && !is_member) (void)shard->join().take_or_throw();
+      if (!turn.task && is_member) (void)shard->leave(1).take_or_throw();
+    }
+    is_member = turn.task.has_value();
     if (turn.task) step(me, sequence);
+    if (on_turn) on_turn();
     turn = ledger.next({.samples = turn.task ? 1 : 0}).take_or_throw();
   }
   throw_if_error(ledger.leave());
+}
+
+/// Does steps until none is left, then waits for the end of the run, and makes it as the chief.
+int work(Worker& me) {
+  do_steps(me);
+  Ledger& ledger = me.session->ledger();
   for (;;) {
     if (me.session->is_over()) return me.session->finish().ok() ? 0 : 1;
-    turn = ledger.look().take_or_throw();
+    const Ledger::Turn turn = ledger.look().take_or_throw();
     if (me.session->is_chief() && turn.others == 0) break;
   }
   return me.session->finish().ok() ? kWasChief : 1;
@@ -81,16 +96,10 @@ TEST_P(LostChief, TheLowestWorkerThatIsLeftEndsTheRun) {
   chief.start(0);
   next.start(0);
   Worker me = Worker::begin(servers.options(2, 3), terms);
-  std::uint64_t sequence = 0;
-  Ledger& ledger = me.session->ledger();
-  std::uint64_t steps = 0;
-  Ledger::Turn turn = ledger.next({}).take_or_throw();
-  while (!turn.all_done) {
-    if (turn.task) step(me, sequence);
-    if (++steps == 20) chief.send_signal(SIGKILL);
-    turn = ledger.next({.samples = turn.task ? 1 : 0}).take_or_throw();
-  }
-  throw_if_error(ledger.leave());
+  int turns = 0;
+  do_steps(me, [&] {
+    if (++turns == 20) chief.send_signal(SIGKILL);
+  });
   EXPECT_TRUE(comes_true([&] { return me.session->is_over(); }));
   EXPECT_FALSE(me.session->is_chief());
   for (std::size_t s = 0; s < 2; ++s) {
