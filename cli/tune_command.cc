@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <cli/commands.h>
+#include <cli/failure.h>
 #include <cli/launch_flags.h>
 #include <cli/output_path.h>
 #include <cli/place.h>
@@ -23,6 +24,8 @@
 
 namespace stormo::cli {
 namespace {
+
+constexpr const char* kTune = "tune";
 
 constexpr const char* kTuneExamples =
     "  stormo tune -n 4                               4 ranks on this host\n"
@@ -42,11 +45,6 @@ struct TuneArguments {
   bool check = false;
   bool json = false;
 };
-
-int fail(const Status& status) {
-  fmt::print(stderr, "stormo tune: {}\n", status.message());
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
 
 Result<comm::TuneOptions> to_options(const TuneArguments& a, std::vector<std::string>& errors) {
   comm::TuneOptions options;
@@ -127,12 +125,12 @@ int run_rank(const transport::Rendezvous& place, const comm::TuneOptions& option
              const TuneArguments& a) {
   const std::string& path = a.out;
   auto joined = comm::join(place);
-  if (!joined.ok()) return fail(joined.status());
+  if (!joined.ok()) return fail(kTune, joined.status());
   auto& world = dynamic_cast<comm::Group&>(**joined);
   if (a.check) {
     Status checked = check(world, options, a.json);
     if (checked.ok()) checked = world.finalize(Deadline::never());
-    return checked.ok() ? kExitOk : fail(checked);
+    return checked.ok() ? kExitOk : fail(kTune, checked);
   }
   const bool speaks = world.rank() == 0;
   if (speaks) {
@@ -142,13 +140,13 @@ int run_rank(const transport::Rendezvous& place, const comm::TuneOptions& option
   const auto selection = comm::tune(world, options, [speaks](const comm::TuneResult& r) {
     if (speaks) print_result(r);
   });
-  if (!selection.ok()) return fail(selection.status());
+  if (!selection.ok()) return fail(kTune, selection.status());
   const Status left = world.finalize(Deadline::never());
-  if (!left.ok()) return fail(left);
+  if (!left.ok()) return fail(kTune, left);
   if (!speaks) return kExitOk;
   const Status written =
       replace_file(path, [&](std::ostream& file) { file << to_text(*selection); });
-  if (!written.ok()) return fail(written);
+  if (!written.ok()) return fail(kTune, written);
   fmt::print("\nwritten: {}; use it with --selection {}\n", path, path);
   return kExitOk;
 }
@@ -160,11 +158,12 @@ int run(const TuneArguments& a, const Invocation& invocation) {
   const Status writable = a.check ? Status{} : check_output_path(a.out);
   if (a.json && !a.check) errors.push_back("--json: only with --check");
   if (!writable.ok()) errors.push_back("--out " + writable.message());
-  if (!errors.empty()) return fail(invalid_argument(fmt::format("{}", fmt::join(errors, "\n"))));
+  if (!errors.empty())
+    return fail(kTune, invalid_argument(fmt::format("{}", fmt::join(errors, "\n"))));
   const auto place = take_place_in_job(a.launch);
-  if (!place.ok()) return fail(place.status());
+  if (!place.ok()) return fail(kTune, place.status());
   if (place->source == "none" && !a.launch.wants_launch()) {
-    return fail(invalid_argument("one rank has nothing to choose; give -n or -H"));
+    return fail(kTune, invalid_argument("one rank has nothing to choose; give -n or -H"));
   }
   if (place->source != "none") return run_rank(*place, *tune_options, a);
   options.output = launch::OutputMode::kRaw;

@@ -21,10 +21,13 @@
 #include <cli/bench/table.h>
 #include <cli/commands.h>
 #include <cli/engine.h>
+#include <cli/failure.h>
 #include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
 namespace {
+
+constexpr const char* kBench = "bench";
 
 constexpr const char* kBenchExamples =
     "  stormo bench all_reduce -n 2                          a table over sizes\n"
@@ -35,12 +38,6 @@ constexpr const char* kBenchExamples =
     "  stormo bench all_reduce --hosts 4 --rate 1gbit --against openmpi   (root)\n"
     "\n"
     "docs/benchmarks.md says how figures are made and what they mean.";
-
-int fail(const Status& status) {
-  fmt::print(stderr, "stormo bench: {}\n", status.message());
-  if (status.code() == Code::kInterrupted) return kExitInterrupted;
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
 
 /// Stormo and those it is compared with; who cannot take part is an error or, if any will do, left
 /// out.
@@ -111,22 +108,24 @@ int launch_bench_ranks(const BenchArguments& arguments, const Invocation& invoca
 int run(const BenchArguments& arguments, const bench::OperationFacts& facts,
         const Invocation& invocation) {
   const auto options = to_bench_options(arguments, facts);
-  if (!options.ok()) return fail(options.status());
+  if (!options.ok()) return fail(kBench, options.status());
   const auto place = find_place(arguments.engine, arguments.launch);
-  if (!place.ok()) return fail(place.status());
+  if (!place.ok()) return fail(kBench, place.status());
   const bool rounds = options->in_rounds(arguments);
   const bool alone = place->source == "none";
   const bool through_mpi = !alone && place->source == arguments.engine;
   if (rounds && (place->size > 1 || through_mpi))
-    return fail(invalid_argument(
-        "--rounds, --against, --svg and made hosts start the ranks themselves; leave the outer "
-        "launcher away"));
+    return fail(
+        kBench,
+        invalid_argument(
+            "--rounds, --against, --svg and made hosts start the ranks themselves; leave the outer "
+            "launcher away"));
   if (alone && !rounds && arguments.launch.wants_launch())
     return launch_bench_ranks(arguments, invocation);
   const Result<bool> right =
       rounds ? compare(arguments, *options)
              : run_bench_rank(*place, arguments.engine, *options, arguments.json);
-  if (!right.ok()) return fail(right.status());
+  if (!right.ok()) return fail(kBench, right.status());
   return *right ? kExitOk : kExitFailed;
 }
 

@@ -17,7 +17,7 @@
 namespace stormo::parallel {
 namespace {
 
-Status check(const plan::StepPlan& in) {
+Status check_model(const plan::StepPlan& in) {
   const std::string who = "sequence_parallel: ";
   if (in.mesh.find(plan::kTensorAxis) < 0) {
     return invalid_argument(who +
@@ -58,7 +58,7 @@ Pass sequence_parallel() {
     if (in.sequence_parallel) {
       return Status(Code::kBadPlan, "sequence_parallel: apply it once");
     }
-    STORMO_RETURN_IF_ERROR(check(in));
+    STORMO_RETURN_IF_ERROR(check_model(in));
     plan::StepPlan out = in;
     out.strategy += "+sequence_parallel";
     out.sequence_parallel = true;

@@ -16,16 +16,13 @@
 #include <cli/bench/rounds.h>
 #include <cli/bench/site.h>
 #include <cli/bench/step/task.h>
+#include <cli/failure.h>
 #include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
 namespace {
 
-int fail(const Status& status) {
-  fmt::print(stderr, "stormo bench async: {}\n", status.message());
-  if (status.code() == Code::kInterrupted) return kExitInterrupted;
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
+constexpr const char* kBenchAsync = "bench async";
 
 /// All rounds. An opponent that fails does not count; what is ours must not fail.
 Status measure(AsyncField& field, int rounds) {
@@ -110,17 +107,17 @@ Result<bool> compare(const AsyncArguments& arguments, const BenchAsyncOptions& o
 
 int run_bench_async(const AsyncArguments& arguments) {
   const auto options = to_async_options(arguments);
-  if (!options.ok()) return fail(options.status());
+  if (!options.ok()) return fail(kBenchAsync, options.status());
   try {
     if (arguments.contender.empty()) {
       const Result<bool> right = compare(arguments, *options);
-      if (!right.ok()) return fail(right.status());
+      if (!right.ok()) return fail(kBenchAsync, right.status());
       return *right ? kExitOk : kExitFailed;
     }
     const Status status = run_async_rank(options->jobs.front(), options->slow, arguments.contender);
-    return status.ok() ? kExitOk : fail(status);
+    return status.ok() ? kExitOk : fail(kBenchAsync, status);
   } catch (const std::exception& e) {
-    return fail(Status(Code::kException, e.what()));
+    return fail(kBenchAsync, Status(Code::kException, e.what()));
   }
 }
 

@@ -12,9 +12,12 @@
 #include <cli/bench/servers/remote_rank.h>
 #include <cli/bench/servers/sparse.h>
 #include <cli/engine.h>
+#include <cli/failure.h>
 
 namespace stormo::cli {
 namespace {
+
+constexpr const char* kBenchServers = "bench servers";
 
 constexpr const char* kExamples =
     "  stormo bench servers -n 2 --servers 2 --bytes 4K,1M,16M\n"
@@ -25,22 +28,17 @@ constexpr const char* kExamples =
 
 constexpr const char* kEngine = "stormo";
 
-int fail(const Status& status) {
-  fmt::print(stderr, "stormo bench servers: {}\n", status.message());
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
-
 int run(const ServersArguments& arguments, const Invocation& invocation) {
   const auto options = to_servers_options(arguments);
-  if (!options.ok()) return fail(options.status());
+  if (!options.ok()) return fail(kBenchServers, options.status());
   if (arguments.sparse) {
     const Result<bool> right =
         run_sparse_workers(*options, arguments.launch.ranks.value_or(1), arguments.json);
-    if (!right.ok()) return fail(right.status());
+    if (!right.ok()) return fail(kBenchServers, right.status());
     return *right ? kExitOk : kExitFailed;
   }
   const auto place = find_place(kEngine, arguments.launch);
-  if (!place.ok()) return fail(place.status());
+  if (!place.ok()) return fail(kBenchServers, place.status());
   if (place->source == "none" && arguments.launch.wants_launch()) {
     std::vector<std::string> errors;  // none: to_servers_options has looked
     launch::LaunchOptions launch = to_launch_options(arguments.launch, errors);
@@ -49,7 +47,7 @@ int run(const ServersArguments& arguments, const Invocation& invocation) {
   }
   const auto run_rank = options->processes > 0 ? run_remote_servers_rank : run_servers_rank;
   const Result<bool> right = run_rank(*place, *options, arguments.json);
-  if (!right.ok()) return fail(right.status());
+  if (!right.ok()) return fail(kBenchServers, right.status());
   return *right ? kExitOk : kExitFailed;
 }
 

@@ -19,16 +19,13 @@
 #include <cli/bench/step/rank.h>
 #include <cli/bench/step/table.h>
 #include <cli/bench/step/task.h>
+#include <cli/failure.h>
 #include <stormo/launch/process/signals.h>
 
 namespace stormo::cli {
 namespace {
 
-int fail(const Status& status) {
-  fmt::print(stderr, "stormo bench step: {}\n", status.message());
-  if (status.code() == Code::kInterrupted) return kExitInterrupted;
-  return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
+constexpr const char* kBenchStep = "bench step";
 
 /// A contender under one setting of malloc.
 struct StepContender {
@@ -183,17 +180,17 @@ Result<bool> compare(const StepArguments& arguments, const BenchStepOptions& opt
 
 int run_bench_step(const StepArguments& arguments) {
   const auto options = to_step_options(arguments);
-  if (!options.ok()) return fail(options.status());
+  if (!options.ok()) return fail(kBenchStep, options.status());
   try {
     if (arguments.contender.empty()) {
       const Result<bool> right = compare(arguments, *options);
-      if (!right.ok()) return fail(right.status());
+      if (!right.ok()) return fail(kBenchStep, right.status());
       return *right ? kExitOk : kExitFailed;
     }
     const Status status = run_step_rank(options->jobs.front(), arguments.contender);
-    return status.ok() ? kExitOk : fail(status);
+    return status.ok() ? kExitOk : fail(kBenchStep, status);
   } catch (const std::exception& e) {
-    return fail(Status(Code::kException, e.what()));
+    return fail(kBenchStep, Status(Code::kException, e.what()));
   }
 }
 
