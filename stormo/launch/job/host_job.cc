@@ -70,6 +70,16 @@ Status check(const HostJob& job) {
   return sound ? Status{} : Status(Code::kCorrupt, "job description: ranks out of bounds");
 }
 
+/// 0: none.
+Result<int> given_threads(const std::vector<std::string>& environment) {
+  return threads_per_rank(
+      [&environment](std::string_view name) -> std::optional<std::string> {
+        const std::string_view value = value_of(environment, name);
+        return value.empty() ? std::nullopt : std::optional(std::string(value));
+      },
+      INT_MAX);
+}
+
 }  // namespace
 
 std::string to_json(const HostJob& job) {
@@ -154,17 +164,17 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   if (job.ports.first != 0)
     set("STORMO_PORTS", fmt::format("{}-{}", job.ports.first, job.ports.last));
   // what the user has said of one counts for the other, and is checked by the rank
-  const auto given = threads_per_rank(
-      [&out](std::string_view name) -> std::optional<std::string> {
-        const std::string_view value = value_of(out, name);
-        return value.empty() ? std::nullopt : std::optional(std::string(value));
-      },
-      INT_MAX);
+  const Result<int> given = given_threads(out);
   const int threads = given.ok() && *given > 0 ? *given : threads_per_rank(cpus, job.local_size);
   set_if_absent("STORMO_THREADS", threads);
   set_if_absent("OMP_NUM_THREADS", threads);
   if (!openmp_waits_are_given(out)) out.emplace_back(kOpenMpSpins);
   return out;
+}
+
+bool threads_are_given(const HostJob& job) {
+  const Result<int> given = given_threads(job.environment);
+  return !given.ok() || *given > 0;
 }
 
 bool loads_program_once(const HostJob& job) {

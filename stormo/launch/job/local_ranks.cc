@@ -14,6 +14,7 @@
 
 #include <stormo/launch/network.h>
 #include <stormo/launch/process/descriptors.h>
+#include <stormo/launch/process/other_load.h>
 #include <stormo/launch/secret_file.h>
 #include <stormo/transport/tcp/tcp_transport.h>
 
@@ -82,6 +83,12 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
     common.inherited = secret.get();
   }
   const Cpus cpus = read_cpus();
+  // ranks of several hosts have as many threads on each
+  if (job.cross_size == 1 && !threads_are_given(job)) {
+    const LoadedThreads beside = threads_beside_others(cpus, job.local_size);
+    job.environment.push_back(fmt::format("STORMO_THREADS={}", beside.threads));
+    if (!beside.note.empty()) listener.on_message(job.host, beside.note);
+  }
   std::unique_ptr<ForkServer> own;
   if (loaded == nullptr && loads_program_once(job))
     own = load_program(job, common.file, common.group, cpus);

@@ -164,8 +164,10 @@ CpuList parse_cpu_list(std::string_view text) {
   return out;
 }
 
-int threads_per_rank(const Cpus& cpus, int local_ranks) {
-  return std::max(1, cpus.usable_cores() / std::max(1, local_ranks));
+int threads_per_rank(const Cpus& cpus, int local_ranks, double others) {
+  const auto all = static_cast<int>(cpus.cores.size());
+  const int busy = 2 * others >= all ? static_cast<int>(std::lround(others)) : 0;
+  return std::max(1, std::min(cpus.usable_cores(), all - busy) / std::max(1, local_ranks));
 }
 
 }  // namespace stormo::launch

@@ -42,7 +42,9 @@ std::vector<CpuList> bind_ranks(const Cpus& cpus, int local_ranks, BindPolicy po
 /// "0-3,8" is 0 1 2 3 8; invalid parts are left out.
 CpuList parse_cpu_list(std::string_view text);
 
-/// Intra-op threads of one rank: an equal share of the cores, at least one.
-int threads_per_rank(const Cpus& cpus, int local_ranks);
+/// Intra-op threads of one rank: an equal share of the cores, at least one. Where other processes
+/// keep `others` cores busy, and these are half of them or more, it is a share of what they leave:
+/// threads that share a core with others wait for each other.
+int threads_per_rank(const Cpus& cpus, int local_ranks, double others = 0);
 
 }  // namespace stormo::launch

@@ -1,5 +1,6 @@
 #include <stormo/launch/process/other_load.h>
 
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,9 +11,12 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 
 namespace stormo::launch {
 namespace {
+
+constexpr std::chrono::milliseconds kLook(200);
 
 /// "cpu3" is 3; -1 for other lines.
 int processor_of(const std::string& name) {
@@ -61,6 +65,22 @@ double OtherLoad::cores() const {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begun_;
   if (elapsed.count() <= 0) return 0;
   return std::max(0.0, (busy_seconds() - busy_ - (own_seconds() - own_)) / elapsed.count());
+}
+
+LoadedThreads threads_beside_others(const Cpus& cpus, int local_ranks) {
+  const int usual = threads_per_rank(cpus, local_ranks);
+  if (usual == 1) return {};
+  const OtherLoad load;
+  std::this_thread::sleep_for(kLook);
+  const double others = load.cores();
+  LoadedThreads out{.threads = threads_per_rank(cpus, local_ranks, others), .note = {}};
+  if (out.threads == usual) return out;
+  out.note = fmt::format(
+      "other programs use {:.1f} of {} cores: {} {} per rank instead of {}, as more would wait for "
+      "each other; STORMO_THREADS={} has them all (the last digits of results depend on it)",
+      others, cpus.cores.size(), out.threads, out.threads == 1 ? "thread" : "threads", usual,
+      usual);
+  return out;
 }
 
 }  // namespace stormo::launch

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+
+#include <stormo/launch/process/cpus.h>
 
 namespace stormo::launch {
 
@@ -16,5 +19,13 @@ class OtherLoad {
   double own_;
   std::chrono::steady_clock::time_point begun_;
 };
+
+/// Intra-op threads for each rank of a host, by the load of the moment.
+struct LoadedThreads {
+  int threads = 1;
+  std::string note;  ///< a line for the user; empty: others leave all cores
+};
+/// Blocks for 0.2 s where a rank could have several threads. No rank must be at work yet.
+LoadedThreads threads_beside_others(const Cpus& cpus, int local_ranks);
 
 }  // namespace stormo::launch

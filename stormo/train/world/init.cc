@@ -12,6 +12,7 @@
 #include <ATen/Parallel.h>
 
 #include <stormo/launch/environment.h>
+#include <stormo/launch/process/other_load.h>
 #include <stormo/tensor/allocator.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/world/busy_watch.h>
@@ -36,9 +37,13 @@ std::unique_ptr<train::BusyWatch> g_busy_watch;
 }
 
 Result<int> set_threads(comm::Communicator& world) {
-  STORMO_ASSIGN_OR_RETURN(
-      const int requested,
-      launch::threads_per_rank(launch::process_environment(), train::CpuShare::kMaxCpus));
+  STORMO_ASSIGN_OR_RETURN(int requested, launch::threads_per_rank(launch::process_environment(),
+                                                                  train::CpuShare::kMaxCpus));
+  if (requested == 0 && world.size() == 1) {
+    const launch::LoadedThreads beside = launch::threads_beside_others(launch::read_cpus(), 1);
+    requested = beside.threads;
+    if (!beside.note.empty()) std::fprintf(stderr, "stormo: %s\n", beside.note.c_str());
+  }
   train::CpuShare mine = train::current_cpu_share(world.cross_rank());
   std::vector<train::CpuShare> all(static_cast<std::size_t>(world.size()));
   const auto bytes = static_cast<std::int64_t>(sizeof mine);

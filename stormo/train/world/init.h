@@ -42,7 +42,8 @@ class World {
 /// without any of them, a world of one rank. Blocks until all ranks have joined. Then, for the life
 /// of the process:
 ///  - libtorch allocates large tensors in memory that the ranks of this host share;
-///  - libtorch uses (CPUs / ranks that share them) threads, or STORMO_THREADS;
+///  - libtorch uses (CPUs / ranks that share them) threads, or STORMO_THREADS. A world of one rank
+///    has fewer where other processes use half of the CPUs or more, and says so;
 ///  - an uncaught exception of any thread makes the group fail with its text before the process
 ///    aborts, so that every rank reports it as the first cause.
 /// Call once, at the start of main(). Throws Error.

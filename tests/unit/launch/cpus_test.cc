@@ -2,14 +2,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <set>
+#include <vector>
+
+#include <stormo/launch/process/other_load.h>
 
 namespace stormo::launch {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// `cores` cores of two logical processors each, on two memory nodes.
@@ -71,6 +78,37 @@ TEST(ThreadsPerRank, SharesCoresAndIsNeverZero) {
   EXPECT_EQ(threads_per_rank(machine(8), 3), 2);
   EXPECT_EQ(threads_per_rank(machine(2), 16), 1);
   EXPECT_EQ(threads_per_rank(machine(8, 2.0), 1), 2);
+}
+
+TEST(ThreadsPerRank, LeavesCoresToOthersThatHaveHalfOfThem) {
+  EXPECT_EQ(threads_per_rank(machine(2), 1, 0.9), 2);
+  EXPECT_EQ(threads_per_rank(machine(2), 1, 1.1), 1);
+  EXPECT_EQ(threads_per_rank(machine(2), 1, 2.0), 1);
+  EXPECT_EQ(threads_per_rank(machine(8), 1, 3.9), 8);
+  EXPECT_EQ(threads_per_rank(machine(8), 1, 4.2), 4);
+  EXPECT_EQ(threads_per_rank(machine(8), 2, 5.0), 1);
+  EXPECT_EQ(threads_per_rank(machine(8, 2.0), 1, 5.0), 2) << "by the quota";
+}
+
+TEST(ThreadsBesideOthers, BusyProcessesOnAllCoresLeaveOne) {
+  const Cpus cpus = read_cpus();
+  std::vector<pid_t> others;
+  for (int i = 0; i < cpus.logical; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (volatile int n = 0;;) n = n + 1;
+    }
+    others.push_back(child);
+  }
+  const LoadedThreads seen = threads_beside_others(cpus, 1);
+  for (const pid_t child : others) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  EXPECT_EQ(seen.threads, 1);
+  if (cpus.usable_cores() > 1) {
+    EXPECT_THAT(seen.note, HasSubstr("1 thread per rank instead of"));
+  }
 }
 
 TEST(ReadCpus, ThisMachineHasSome) {
