@@ -26,7 +26,6 @@
 #include <stormo/train/reduction/overlap_trial.h>
 #include <stormo/train/step/strategy.h>
 #include <stormo/train/store/host_shared_parameters.h>
-#include <stormo/train/world/thread_share.h>
 
 namespace stormo::cli {
 namespace {
@@ -130,8 +129,7 @@ Result<train::RanksOfHost> measured_host(const train::Recipe& recipe,
                                          const std::vector<int>& ranks_per_host) {
   const launch::Cpus cpus = launch::read_cpus();
   const int ranks = *std::ranges::max_element(ranks_per_host);
-  STORMO_ASSIGN_OR_RETURN(int threads, launch::threads_per_rank(launch::process_environment(),
-                                                                train::CpuShare::kMaxCpus));
+  STORMO_ASSIGN_OR_RETURN(int threads, launch::threads_per_rank(launch::process_environment()));
   if (recipe.threads > 0) threads = static_cast<int>(recipe.threads);
   if (threads == 0) threads = launch::threads_per_rank(cpus, ranks);
   return train::RanksOfHost{.ranks = std::min(ranks, cpus.usable_cores()), .threads = threads};

@@ -28,7 +28,6 @@
 #include <stormo/train/simulate/simulated_training.h>
 #include <stormo/train/state/checkpoint.h>
 #include <stormo/train/store/elastic_store.h>
-#include <stormo/train/world/thread_share.h>
 
 namespace stormo::cli {
 namespace {
@@ -268,8 +267,7 @@ Result<server::RecordedTimes> times_in(const std::string& directory) {
 
 Status simulate(const SimulateArguments& a, const train::Recipe& recipe,
                 const SimulateOptions& options) {
-  STORMO_ASSIGN_OR_RETURN(const int given, launch::threads_per_rank(launch::process_environment(),
-                                                                    train::CpuShare::kMaxCpus));
+  STORMO_ASSIGN_OR_RETURN(const int given, launch::threads_per_rank(launch::process_environment()));
   const std::int64_t threads = recipe.threads > 0 ? recipe.threads : given;
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
   STORMO_ASSIGN_OR_RETURN(train::RecipeData data, train::load_data(recipe));

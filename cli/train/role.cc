@@ -26,7 +26,6 @@
 #include <stormo/launch/secret_file.h>
 #include <stormo/server/shard_server.h>
 #include <stormo/server/worker_session.h>
-#include <stormo/train/world/thread_share.h>
 #include <stormo/transport/store/store.h>
 
 namespace stormo::cli {
@@ -141,8 +140,7 @@ transport::Rendezvous ranks_of_worker(const transport::Rendezvous& job, int rank
 /// wrong with that is told when the worker uses it.
 void share_cores(const TrainRun& run, int workers_here) {
   const int cores = launch::read_cpus().usable_cores();
-  const auto asked =
-      launch::threads_per_rank(launch::process_environment(), train::CpuShare::kMaxCpus);
+  const auto asked = launch::threads_per_rank(launch::process_environment());
   std::int64_t threads = run.recipe.threads > 0 ? run.recipe.threads : asked.ok() ? *asked : 0;
   if (threads == 0) {
     threads = std::max(1, cores / workers_here);

@@ -28,10 +28,12 @@ std::vector<std::string> own_environment();
 /// job's secret from a descriptor and closes it.
 Result<transport::Rendezvous> read_environment(const EnvironmentReader& read);
 
+/// Most threads of a rank.
+inline constexpr int kMostThreads = 1024;
 /// STORMO_THREADS, else OMP_NUM_THREADS: number of libtorch's threads in each rank; 0 when unset:
 /// divide the cores among the ranks. kInvalidArgument if STORMO_THREADS is no number from 1 to
 /// `most`.
-Result<int> threads_per_rank(const EnvironmentReader& read, int most);
+Result<int> threads_per_rank(const EnvironmentReader& read, int most = kMostThreads);
 
 /// Number of tasks on each node of a Slurm step: "2(x2),1" is 2, 2, 1. Empty when malformed.
 std::vector<int> expand_tasks_per_node(std::string_view text);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <climits>
 #include <nlohmann/json.hpp>
 
 #include <stormo/base/version.h>
@@ -70,14 +69,12 @@ Status check(const HostJob& job) {
   return sound ? Status{} : Status(Code::kCorrupt, "job description: ranks out of bounds");
 }
 
-/// 0: none.
-Result<int> given_threads(const std::vector<std::string>& environment) {
-  return threads_per_rank(
-      [&environment](std::string_view name) -> std::optional<std::string> {
-        const std::string_view value = value_of(environment, name);
-        return value.empty() ? std::nullopt : std::optional(std::string(value));
-      },
-      INT_MAX);
+/// That the user has set; 0: none.
+Result<int> threads_in(const std::vector<std::string>& environment) {
+  return threads_per_rank([&environment](std::string_view name) -> std::optional<std::string> {
+    const std::string_view value = value_of(environment, name);
+    return value.empty() ? std::nullopt : std::optional(std::string(value));
+  });
 }
 
 }  // namespace
@@ -164,7 +161,7 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   if (job.ports.first != 0)
     set("STORMO_PORTS", fmt::format("{}-{}", job.ports.first, job.ports.last));
   // what the user has said of one counts for the other, and is checked by the rank
-  const Result<int> given = given_threads(out);
+  const Result<int> given = threads_in(out);
   const int threads = given.ok() && *given > 0 ? *given : threads_per_rank(cpus, job.local_size);
   set_if_absent("STORMO_THREADS", threads);
   set_if_absent("OMP_NUM_THREADS", threads);
@@ -172,10 +169,7 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   return out;
 }
 
-bool threads_are_given(const HostJob& job) {
-  const Result<int> given = given_threads(job.environment);
-  return !given.ok() || *given > 0;
-}
+Result<int> given_threads(const HostJob& job) { return threads_in(job.environment); }
 
 bool loads_program_once(const HostJob& job) {
   static constexpr std::string_view kVariables[] = {"OMP_PROC_BIND", "OMP_PLACES",

@@ -44,8 +44,9 @@ Result<HostJob> host_job_from_json(std::string_view text);
 std::vector<std::string> rank_environment(const HostJob& job, int local_rank, const Cpus& cpus,
                                           int secret_fd);
 
-/// Whether the user has said how many threads a rank has.
-bool threads_are_given(const HostJob& job);
+/// The number of threads of a rank that the user has set in the job's environment; 0: none.
+/// kInvalidArgument if it is no possible one.
+Result<int> given_threads(const HostJob& job);
 
 /// Whether the ranks of the host are forked from one loaded program. Not where libraries choose the
 /// cores of threads when they are loaded, of those that the process then has.

@@ -84,7 +84,8 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
   }
   const Cpus cpus = read_cpus();
   // ranks of several hosts have as many threads on each
-  if (job.cross_size == 1 && !threads_are_given(job)) {
+  STORMO_ASSIGN_OR_RETURN(const int given, given_threads(job));
+  if (job.cross_size == 1 && given == 0) {
     const LoadedThreads beside = threads_beside_others(cpus, job.local_size);
     job.environment.push_back(fmt::format("STORMO_THREADS={}", beside.threads));
     if (!beside.note.empty()) listener.on_message(job.host, beside.note);

@@ -37,8 +37,7 @@ std::unique_ptr<train::BusyWatch> g_busy_watch;
 }
 
 Result<int> set_threads(comm::Communicator& world) {
-  STORMO_ASSIGN_OR_RETURN(int requested, launch::threads_per_rank(launch::process_environment(),
-                                                                  train::CpuShare::kMaxCpus));
+  STORMO_ASSIGN_OR_RETURN(int requested, launch::threads_per_rank(launch::process_environment()));
   if (requested == 0 && world.size() == 1) {
     const launch::LoadedThreads beside = launch::threads_beside_others(launch::read_cpus(), 1);
     requested = beside.threads;

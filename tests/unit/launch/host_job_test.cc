@@ -122,6 +122,15 @@ TEST(RankEnvironment, OneNumberOfThreadsCountsForBoth) {
   }
 }
 
+TEST(GivenThreads, AreCheckedBeforeARankStarts) {
+  HostJob job = example();
+  EXPECT_EQ(*given_threads(job), 0);
+  for (const char* wrong : {"STORMO_THREADS=0", "STORMO_THREADS=two", "STORMO_THREADS=1025"}) {
+    job.environment = {wrong};
+    EXPECT_EQ(given_threads(job).status().code(), Code::kInvalidArgument) << wrong;
+  }
+}
+
 TEST(RankEnvironment, NeverHoldsTheSecret) {
   const HostJob job = example();
   for (const std::string& e : rank_environment(job, 0, Cpus{{{0}}, {{0}}, 0, 1}, 9))
