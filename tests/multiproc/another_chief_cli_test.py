@@ -125,7 +125,7 @@ class AnotherChiefTest(TrainTest):
         for policy in ("sync", "async"):
             with self.subTest(policy):
                 (self.folder / "hang").unlink(missing_ok=True)
-                run = self.begin("--stall-warning", "1s", "--stall-timeout", "2s", f"strategy.policy={policy}",
+                run = self.begin("--stall-warning", "1s", "--stall-timeout", "5s", f"strategy.policy={policy}",
                                  "checkpoint.every=50", "checkpoint.asynchronous=false",
                                  environment=self.library("hang", IN_FSYNC % 'if (access("hang", F_OK) == 0) pause()'))
                 (self.folder / "hang").touch()
