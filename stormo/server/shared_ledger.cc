@@ -171,6 +171,9 @@ Ledger::Turn SharedLedger::turn() const {
     out.totals.loss_sum += entry(w).loss_sum.load(std::memory_order_relaxed);
     out.totals.samples += entry(w).samples.load(std::memory_order_relaxed);
     const bool may_come = out.stop_signal == 0 || entry(w).came.load();
+    if (const std::uint32_t times = entry(w).times_lost.load(); times > 0) {
+      out.losses.push_back({.worker = w, .lost = times, .came_back = entry(w).times_back.load()});
+    }
     if (w != worker_ && may_come && !entry(w).left.load() && !entry(w).lost.load()) ++out.others;
     const std::uint64_t doing = entry(w).doing.load();
     if (doing == 0) continue;
@@ -211,14 +214,14 @@ Status SharedLedger::stop(int signal) {
 }
 
 void SharedLedger::lose() {
-  entry(worker_).lost = true;
+  if (!entry(worker_).lost.exchange(true)) ++entry(worker_).times_lost;
   entry(worker_).doing = 0;
   give_up_portions();
   head().bell.ring();
 }
 
 void SharedLedger::come_back() {
-  entry(worker_).lost = false;
+  if (entry(worker_).lost.exchange(false)) ++entry(worker_).times_back;
   entry(worker_).left = false;
   head().bell.ring();
 }

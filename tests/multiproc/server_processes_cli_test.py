@@ -42,6 +42,7 @@ class ServerProcessesTest(TrainTest):
         self.assertNotIn("bytes_sent_per_rank", end, "there is no group of workers")
         self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
         self.assertEqual([worker["gradients"] for worker in end["staleness"]], [24, 24, 24])
+        self.assertEqual(end["lost_workers"], [])
         end = self.end_of("-n", "4", "strategy.kind=parameter_server", "strategy.server_processes=2",
                           "strategy.servers=2", "--overwrite")
         self.assertEqual(self.gradients(end), 2 * 2 * 24, "two workers, two servers")
@@ -141,6 +142,7 @@ directory = "run"
         self.assertIn("worker 1 was lost", err)
         end = records[-1]
         self.assertEqual((end["event"], end["steps"], end["test_accuracy"]), ("end", STEPS, 1))
+        self.assertIn({"worker": 1, "lost": 1, "came_back": 0}, end["lost_workers"])
         averages = [worker["gradients"] for worker in end["staleness"]]
         self.assertLess(averages[1], STEPS // 3)
         self.assertGreaterEqual(min(averages[0], averages[2]), STEPS // 3)
@@ -311,6 +313,7 @@ int fsync(int fd) {
         self.assertLessEqual(sum(counts), 3 * STEPS)
         self.assertGreaterEqual(sum(counts), 3 * STEPS - 2)
         self.assertGreater(counts[2], step // 3, "it came back")
+        self.assertIn({"worker": 2, "lost": 1, "came_back": 1}, end["lost_workers"])
 
     def test_a_worker_that_is_stopped_for_ten_seconds(self):
         """That long is the default of strategy.worker_timeout: it may or may not be taken for lost."""

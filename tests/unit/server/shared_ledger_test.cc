@@ -98,6 +98,22 @@ TEST(SharedLedger, AWorkerThatCameBackDoesWhatIsLeftOfItsShare) {
   EXPECT_EQ(mine, (Tasks{4, 5, 6, 7, 8, 9}));
 }
 
+TEST(SharedLedger, SaysWhoWasLostAndCameBack) {
+  Workers workers(4, {.steps = 10});
+  EXPECT_TRUE(workers.of(0).look()->losses.empty());
+  workers.of(3).lose();
+  workers.of(3).lose();  // it takes more than one attempt to take a worker out
+  workers.of(1).lose();
+  workers.of(1).come_back();
+  workers.of(1).lose();
+  workers.of(1).come_back();
+  workers.of(2).come_back();  // a new process of a worker that had left
+  const std::vector<Ledger::Losses> expected = {{.worker = 1, .lost = 2, .came_back = 2},
+                                                {.worker = 3, .lost = 1, .came_back = 0}};
+  EXPECT_EQ(workers.of(0).look()->losses, expected);
+  EXPECT_EQ(workers.next(0, 0).losses, expected);
+}
+
 TEST(SharedLedger, BySpeedAFastWorkerTakesStepsFromTheBackOfSlowShares) {
   Workers workers(2, {.steps = 4, .by_speed = true});
   (void)workers.next(1, 0);
