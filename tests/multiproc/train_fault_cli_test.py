@@ -73,6 +73,18 @@ class FaultTest(TrainTest):
         _, err = run.communicate(timeout=DEADLINE_S)
         return run.returncode, err
 
+    def test_a_cause_is_said_once(self):
+        diverges = ("steps=50", "optimizer.lr=1e6", "optimizer.weight_decay=1")
+        for text, code, arguments in (
+                ("the loss is", 1, diverges),
+                ("the loss is", 1, (*diverges, "strategy.kind=parameter_server", "strategy.server_processes=1"))):
+            with self.subTest(arguments):
+                got, err = self.refused(*arguments)
+                self.assertEqual(got, code, err)
+                self.assertEqual(err.count(text), 1, err)
+        code, err = self.refused(environment={"STORMO_THREADS": "many"})
+        self.assertEqual((code, err.count("STORMO_THREADS='many'"), len(err.splitlines())), (2, 1, 1), err)
+
     def test_files_that_may_not_hold_the_shared_memory_are_named_once(self):
         limit = 1000 << 10
         code, err = self.refused(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <climits>
 #include <nlohmann/json.hpp>
 
 #include <stormo/base/version.h>
@@ -12,6 +11,8 @@
 
 namespace stormo::launch {
 namespace {
+
+constexpr int kMostThreads = 1024;  // that a rank takes
 
 using nlohmann::json;
 
@@ -153,13 +154,8 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   if (!job.interface.empty()) set("STORMO_INTERFACE", job.interface);
   if (job.ports.first != 0)
     set("STORMO_PORTS", fmt::format("{}-{}", job.ports.first, job.ports.last));
-  // what the user has said of one counts for the other, and is checked by the rank
-  const auto given = threads_per_rank(
-      [&out](std::string_view name) -> std::optional<std::string> {
-        const std::string_view value = value_of(out, name);
-        return value.empty() ? std::nullopt : std::optional(std::string(value));
-      },
-      INT_MAX);
+  // what the user has said of one counts for the other
+  const Result<int> given = given_threads(out);
   const int threads = given.ok() && *given > 0 ? *given : threads_per_rank(cpus, job.local_size);
   set_if_absent("STORMO_THREADS", threads);
   set_if_absent("OMP_NUM_THREADS", threads);
@@ -197,6 +193,15 @@ std::vector<std::string> portable(const std::vector<std::string>& environment) {
     if (!own) out.push_back(e);
   }
   return out;
+}
+
+Result<int> given_threads(const std::vector<std::string>& environment) {
+  return threads_per_rank(
+      [&environment](std::string_view name) -> std::optional<std::string> {
+        const std::string_view value = value_of(environment, name);
+        return value.empty() ? std::nullopt : std::optional(std::string(value));
+      },
+      kMostThreads);
 }
 
 std::string_view value_of(const std::vector<std::string>& environment, std::string_view name) {
