@@ -123,7 +123,7 @@ std::optional<StepTask> SharedLedger::take_of_others() {
 
 Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
   Entry& mine = entry(worker_);
-  mine.came = true;
+  bool has_changed = !mine.came.exchange(true) || mine.doing.load() != 0 || outcome.samples > 0;
   if (!has_portions() || finish_portion(outcome.samples > 0)) note_outcome(outcome);
   mine.doing = 0;
   seen_ = head().bell.load();
@@ -138,7 +138,9 @@ Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
   } else {
     out = turn();
   }
-  head().bell.ring();
+  // a worker that waits must not wake itself
+  has_changed = has_changed || out.task.has_value();
+  if (has_changed) head().bell.ring();
   return out;
 }
 

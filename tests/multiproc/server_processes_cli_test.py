@@ -355,6 +355,24 @@ int fsync(int fd) {
         self.assertLess(counts[2], STEPS * 4 // 10, "others do what is left, each as fast as it can")
         self.assertEqual(records[-1]["samples"], 8 * STEPS)
 
+    def test_the_first_worker_shows_that_it_waits(self):
+        run = self.start("mlp.toml", "--json", "steps=100", "data.path=data/mnist", "train.log_every=10", "-n", "3",
+                         *SERVERS, "strategy.servers=1")
+        self.read_until(run, "step", 10)
+        os.kill(ranks_of(run)[1], signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(ranks_of(run)[1], signal.SIGCONT)
+        steps = [r for r in map(json.loads, run.stdout) if r["event"] == "step"]
+        self.assertEqual(run.wait(), 0, run.stderr.read())
+        self.assertGreater(max(r["share"]["wait"] for r in steps), 0.6, steps)
+
+    def test_each_step_is_shown_once(self):
+        records = self.lines("mlp.toml", "steps=30", "train.log_every=1", "-n", "3", *SERVERS)
+        steps = [r for r in records if r["event"] == "step"]
+        self.assertEqual(len({r["step"] for r in steps}), len(steps), steps)
+        self.assertEqual(steps[-1]["step"], 30)
+        self.assertGreater(steps[-1]["samples_per_s"], 0)
+
     def test_a_signal_saves_and_the_run_goes_on_from_there(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)
         self.read_until(run, "step", 20)

@@ -114,6 +114,24 @@ TEST(SharedLedger, SaysWhoWasLostAndCameBack) {
   EXPECT_EQ(workers.next(0, 0).losses, expected);
 }
 
+TEST(SharedLedger, AWorkerWithoutATaskWaitsUntilSomethingChanges) {
+  Workers workers(2, {.steps = 1});
+  (void)workers.next(1, 0);
+  (void)workers.next(0, 0);
+  (void)workers.next(0);  // its share is done
+  const auto waits = [&workers](Duration most) {
+    EXPECT_FALSE(workers.next(0, 0).task);
+    const Deadline by = Deadline::after(most);
+    throw_if_error(workers.of(0).wait(by));
+    return by.expired();
+  };
+  EXPECT_TRUE(waits(std::chrono::milliseconds(20))) << "nothing has changed";
+  std::thread other([&workers] { (void)workers.next(1); });
+  while (waits(std::chrono::seconds(20))) ADD_FAILURE() << "it was not woken";
+  other.join();
+  EXPECT_TRUE(workers.next(0, 0).all_done);
+}
+
 TEST(SharedLedger, BySpeedAFastWorkerTakesStepsFromTheBackOfSlowShares) {
   Workers workers(2, {.steps = 4, .by_speed = true});
   (void)workers.next(1, 0);
