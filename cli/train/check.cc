@@ -24,6 +24,7 @@
 #include <stormo/train/prepare/column_data.h>
 #include <stormo/train/prepare/initial_weights.h>
 #include <stormo/train/step/strategy.h>
+#include <stormo/transport/memory/address_space.h>
 
 namespace stormo::cli {
 namespace {
@@ -87,21 +88,25 @@ std::vector<int> sizes_of(const std::vector<launch::HostShare>& shares) {
   return out;
 }
 
+int ranks_here(const std::vector<launch::HostShare>& shares) {
+  int here = 0;
+  for (const launch::HostShare& share : shares) {
+    if (launch::is_this_host(share.name)) here += share.ranks;
+  }
+  return here;
+}
+
 /// What every rank will do in a step, if this host has the memory for its share of them.
 Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& task,
                              const std::vector<launch::HostShare>& shares,
                              std::uint64_t available_bytes) {
   const std::vector<int> ranks_per_host = sizes_of(shares);
-  int here = 0;
-  for (const launch::HostShare& share : shares) {
-    if (launch::is_this_host(share.name)) here += share.ranks;
-  }
   STORMO_RETURN_IF_ERROR(
       check_servers(recipe.train, train::trainable_parameters(*task.module), ranks_per_host));
   STORMO_ASSIGN_OR_RETURN(
       StepInput step,
       step_of_recipe(recipe, task, train::workers_per_host(recipe.train, ranks_per_host), 0));
-  STORMO_RETURN_IF_ERROR(check_fits(step, here, available_bytes));
+  STORMO_RETURN_IF_ERROR(check_fits(step, ranks_here(shares), available_bytes));
   return step;
 }
 
@@ -236,6 +241,10 @@ std::optional<SoundRun> check_run(const train::ParsedRecipe& parsed, const Train
   const std::uint64_t available = launch::available_memory();  // before the data are in it
   const std::vector<launch::HostShare> shares = place_of_ranks(a.launch, errors);
   static_cast<void>(train_launch_options(a, errors));
+  if (ranks_here(shares) > 1) {
+    const Status files = transport::check_file_limit();
+    if (!files.ok()) errors.push_back(files.message());
+  }
   const int computing = std::max(1, train::ranks_of_workers(parsed.recipe.train, ranks_of(shares)));
   const Errors wrong = train::check_recipe(parsed, computing);
   errors.insert(errors.end(), wrong.begin(), wrong.end());

@@ -91,6 +91,7 @@ launch::LaunchOptions train_launch_options(const TrainArguments& a,
                                            std::vector<std::string>& errors) {
   launch::LaunchOptions options = to_launch_options(a.launch, errors);
   options.output = launch::OutputMode::kRaw;
+  options.rank_0_reports = true;
   if (a.json) {
     options.on_end = [](int exit_code, const std::string& report, bool rank_0_exited) {
       const bool said = rank_0_exited || exit_code == kExitOk || exit_code >= kExitInterrupted;

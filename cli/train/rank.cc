@@ -376,7 +376,7 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
     const bool is_rank_0 = is_first(run, world);
     // A launcher ends all ranks: this one is leaving, and rank 0 will have said why.
     if (saved || (is_rank_0 && run.launched)) std::signal(SIGTERM, SIG_IGN);
-    if (is_rank_0 || speaks_for_host || session_of(run)) {
+    if (is_rank_0 || speaks_for_host || (session_of(run) && !was_told(run, code.status()))) {
       fail(run, reports, is_rank_0, {exit_code, code.status().message()});
     }
     if ((is_rank_0 || session_of(run)) && saved && !run.launched) {
@@ -392,6 +392,10 @@ int join_and_train(const TrainRun& run, std::optional<Reports>& reports) {
 }
 
 }  // namespace
+
+bool was_told(const TrainRun& run, const Status& failure) {
+  return run.launched && run.rank > 0 && failure.code() == Code::kCancelled;
+}
 
 std::string newest_checkpoint_of(const TrainRun& run) {
   const Result<std::string> newest =

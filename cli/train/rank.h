@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <stormo/base/ids.h>
+#include <stormo/base/status.h>
 #include <stormo/train/prepare/recipe_task.h>
 #include <stormo/train/recipe/recipe.h>
 #include <stormo/train/run/rank_session.h>
@@ -39,6 +40,10 @@ struct TrainRun {
 /// The newest checkpoint of this run that this process can see; empty: there is none. Only when the
 /// run has begun.
 std::string newest_checkpoint_of(const TrainRun& run);
+
+/// Whether a process of a run with server processes fails because the first worker has, which has
+/// said why where the launcher shows it.
+bool was_told(const TrainRun& run, const Status& failure);
 
 /// Trains as one rank of the job that the environment describes, or alone; returns the exit code.
 int run_rank(const TrainRun& run);

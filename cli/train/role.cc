@@ -81,7 +81,7 @@ int end_of(const TrainRun& run, const Status& status, int stop_fd = -1) {
   if (status.code() == Code::kInvalidArgument || status.code() == Code::kRefused) {
     return refuse(run, status);
   }
-  say(status.message());
+  if (!was_told(run, status)) say(status.message());
   if (status.code() == Code::kInterrupted) return 128 + signal_of(stop_fd);
   const std::string saved =
       status.code() == Code::kPeerLost ? newest_checkpoint_of(run) : std::string();

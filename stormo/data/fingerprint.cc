@@ -46,8 +46,7 @@ Fingerprint::~Fingerprint() = default;
 // The size comes first, so that "ab","c" and "a","bc" differ.
 void Fingerprint::add(std::span<const std::byte> range) {
   add(std::ssize(range));
-  if (range.size() <= kMostBytes) return hash(range);
-  for (const Block& block : blocks_of(range.size())) hash(range.subspan(block.begin, block.bytes));
+  hash(range);
 }
 
 void Fingerprint::add(std::size_t bytes, const Reader& read) {

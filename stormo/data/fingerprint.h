@@ -9,13 +9,13 @@
 
 namespace stormo::data {
 
-/// Hash (XXH3-64) of a data set's content, with bounded cost. A range up to 64 MiB is hashed
-/// completely; of a larger one its size and 256 blocks of 256 KiB at equal distances are hashed,
-/// including the first and the last.
+/// Hash (XXH3-64) of a data set's content. What is in memory is hashed completely. What has to be
+/// read for it costs no more than 1 GiB: of a larger range its size and 4096 blocks of 256 KiB at
+/// equal distances are hashed, including the first and the last.
 class Fingerprint {
  public:
-  static constexpr std::size_t kMostBytes = std::size_t{64} << 20;
-  static constexpr std::size_t kBlocks = 256;
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+  static constexpr std::size_t kBlocks = 4096;
 
   Fingerprint();
   ~Fingerprint();
@@ -26,7 +26,8 @@ class Fingerprint {
   using Reader = std::function<void(std::size_t offset, std::span<std::byte> out)>;
 
   void add(std::span<const std::byte> range);
-  /// Adds a range of `bytes` that is not in memory, such as in a file.
+  /// Adds a range of `bytes` that is not in memory, such as in a file. Up to kMostBytes it counts
+  /// as one in memory.
   void add(std::size_t bytes, const Reader& read);
   void add(std::string_view text);
   void add(std::int64_t number);

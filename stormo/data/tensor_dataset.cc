@@ -18,6 +18,9 @@
 namespace stormo::data {
 namespace {
 
+/// A larger file is checked when its rows are read.
+constexpr std::size_t kCheckedAtOnce = std::size_t{64} << 20;
+
 constexpr std::array kRead = {torch::kUInt8,    torch::kInt8,    torch::kInt16,
                               torch::kInt32,    torch::kInt64,   torch::kHalf,
                               torch::kBFloat16, torch::kFloat32, torch::kFloat64};
@@ -104,7 +107,7 @@ Result<std::shared_ptr<const TensorDataset>> TensorDataset::create(NpyArray inpu
   data->file_ = std::move(inputs);
   const std::size_t bytes = static_cast<std::size_t>(data->size() * data->row_elements_) *
                             c10::elementSize(data->input_type_);
-  if (bytes <= Fingerprint::kMostBytes) STORMO_RETURN_IF_ERROR(data->check_numbers());
+  if (bytes <= kCheckedAtOnce) STORMO_RETURN_IF_ERROR(data->check_numbers());
   return std::shared_ptr<const TensorDataset>(std::move(data));
 }
 

@@ -35,6 +35,14 @@ Json servers_json(const std::vector<ServerRecord>& servers) {
   return out;
 }
 
+Json lost_workers_json(const std::vector<LostWorkerRecord>& workers) {
+  Json out = Json::array();
+  for (const LostWorkerRecord& w : workers) {
+    out.push_back({{"worker", w.worker}, {"lost", w.lost}, {"came_back", w.came_back}});
+  }
+  return out;
+}
+
 Json share_json(const std::array<double, kNumLanes>& share) {
   Json out = Json::object();
   for (int lane = 0; lane < kNumLanes; ++lane) {
@@ -146,7 +154,10 @@ void JsonObserver::on_end(const EndRecord& r) {
   line["hosts"] = r.hosts;
   if (!r.bytes_sent_per_rank.empty()) line["bytes_sent_per_rank"] = r.bytes_sent_per_rank;
   if (!r.staleness.empty()) line["staleness"] = staleness_json(r.staleness);
-  if (!r.servers.empty()) line["servers"] = servers_json(r.servers);
+  if (!r.servers.empty()) {
+    line["servers"] = servers_json(r.servers);
+    line["lost_workers"] = lost_workers_json(r.lost_workers);
+  }
   if (r.averaging) line["averaging"] = averaging_json(*r.averaging);
   line["checkpoint"] = text_or_null(r.checkpoint);
   write_line(out_, line);

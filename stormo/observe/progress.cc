@@ -106,6 +106,17 @@ std::string staleness_text(const std::vector<StalenessRecord>& workers) {
   return fmt::format("mean {:.2f}, max {} ({})", gradients > 0 ? sum / gradients : 0, max, each);
 }
 
+/// "worker 0: 2 times, came back; worker 3: once, did not come back"
+std::string lost_workers_text(const std::vector<LostWorkerRecord>& workers) {
+  std::string out;
+  for (const LostWorkerRecord& w : workers) {
+    out += fmt::format("{}worker {}: {}, {}", out.empty() ? "" : "; ", w.worker,
+                       w.lost == 1 ? "once" : fmt::format("{} times", w.lost),
+                       w.came_back < w.lost ? "did not come back" : "came back");
+  }
+  return out;
+}
+
 /// "125 of parameters, every 8 steps; distance before them: mean 0.12, max 0.31"
 std::string averaging_text(const AveragingRecord& r) {
   return fmt::format(
@@ -226,6 +237,7 @@ void TextObserver::on_end(const EndRecord& r) {
   }
   if (r.converged) row("converged", "further steps would change nothing");
   if (!r.staleness.empty()) row("staleness", staleness_text(r.staleness));
+  if (!r.lost_workers.empty()) row("lost workers", lost_workers_text(r.lost_workers));
   if (r.averaging) row("averages", averaging_text(*r.averaging));
   row("weights hash", r.weights_hash);
   if (!r.checkpoint.empty()) row("checkpoint", printable_line(r.checkpoint));

@@ -121,6 +121,13 @@ struct ServerRecord {
   std::vector<std::uint64_t> pushes{};  ///< by worker; likewise
 };
 
+/// A worker of server processes that was lost.
+struct LostWorkerRecord {
+  int worker = 0;
+  std::uint32_t lost = 1;       ///< how often
+  std::uint32_t came_back = 0;  ///< how often
+};
+
 /// Averages of parameters that differed between ranks. The distance at an average is the consensus
 /// distance before it: sqrt(mean over ranks of |w_r - mean w|^2).
 struct AveragingRecord {
@@ -154,12 +161,13 @@ struct EndRecord {
   int hosts = 1;
   /// Between hosts, index = rank; empty with server processes.
   std::vector<std::uint64_t> bytes_sent_per_rank{};
-  std::vector<StalenessRecord> staleness{};    ///< by worker; empty without parameter servers
-  std::vector<ServerRecord> servers{};         ///< with server processes
-  std::optional<AveragingRecord> averaging{};  ///< with parameter averaging
-  std::string checkpoint{};                    ///< path of the last one, empty when none
-  std::string sample{};                        ///< generated text, empty for other models
-  std::string no_sample{};                     ///< why there is none of a model that has one
+  std::vector<StalenessRecord> staleness{};      ///< by worker; empty without parameter servers
+  std::vector<ServerRecord> servers{};           ///< with server processes
+  std::vector<LostWorkerRecord> lost_workers{};  ///< likewise; by worker
+  std::optional<AveragingRecord> averaging{};    ///< with parameter averaging
+  std::string checkpoint{};                      ///< path of the last one, empty when none
+  std::string sample{};                          ///< generated text, empty for other models
+  std::string no_sample{};                       ///< why there is none of a model that has one
   bool interrupted = false;
 };
 

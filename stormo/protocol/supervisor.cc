@@ -333,6 +333,11 @@ std::string Supervisor::ending(const Member& m) const {
   return m.lost ? "lost with its host" : "still running";
 }
 
+bool Supervisor::rank_0_has_said_it() const {
+  const Member& m = members_.front();
+  return options_.rank_0_reports && m.gone && m.by_itself && m.code.value_or(0) != 0;
+}
+
 std::string Supervisor::first_line() const {
   std::optional<Rank> crashed = first_crashed_;
   if (report_rank_ && first_crashed_) {
@@ -362,6 +367,10 @@ std::string Supervisor::first_line() const {
           "{} ended with exit status 0 before it left the group, while others still communicate; "
           "destroy stormo::World, or call finalize(), before the program ends; last reported: {}",
           name(*report_rank_), last_activity(*report_text_));
+    if (rank_0_has_said_it()) {
+      return name(*report_rank_) +
+             (m.gone && m.by_itself ? " ended with " + ending(m) : std::string(" failed"));
+    }
     std::string line =
         fmt::format("{}: {}", name(*report_rank_), without_rank_prefix(*report_text_));
     if (m.gone && m.by_itself) line += fmt::format(" ({})", ending(m));
@@ -389,6 +398,7 @@ std::string Supervisor::report() const {
     const Rank rank = static_cast<Rank>(i);
     if (!m.gone || !m.by_itself || !is_failure(m)) continue;
     if (rank == first_failed_ && !report_text_) continue;
+    if (rank == report_rank_ && rank_0_has_said_it()) continue;
     if (++listed <= kMaxListedRanks) text += fmt::format("\n  {}: {}", name(rank), ending(m));
   }
   if (listed > kMaxListedRanks)

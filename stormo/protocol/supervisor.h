@@ -100,6 +100,9 @@ class Supervisor {
     /// After a rank has exited as interrupted, or all that may not be lost have ended: how long to
     /// wait for the others to do the same.
     Duration follow = std::chrono::seconds(10);
+    /// Rank 0 says why it fails, also when another rank is the cause. Then the report of the job
+    /// does not say it again.
+    bool rank_0_reports = false;
   };
 
   Supervisor(std::vector<RankPlace> places, Options options);
@@ -146,6 +149,7 @@ class Supervisor {
   int exit_code() const;
   std::string report() const;
   std::string first_line() const;
+  bool rank_0_has_said_it() const;
   std::string name(Rank rank) const;
   std::string ending(const Member& m) const;
   std::string remedies() const;

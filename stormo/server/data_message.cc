@@ -252,11 +252,13 @@ Result<Ledger::Terms> decode_ledger_terms(std::string_view bytes) {
 
 std::string encode(const Ledger::Turn& t) {
   const StepTask task = t.task.value_or(StepTask{});
-  return Writer()(t.task.has_value(), static_cast<std::int32_t>(task.part), task.step, t.ends_share,
-                  t.all_done, static_cast<std::int32_t>(t.stop_signal), t.totals.loss_sum,
-                  t.totals.samples, t.position, static_cast<std::int32_t>(t.others),
-                  t.again.count(), t.is_computed)
-      .take();
+  Writer out;
+  out(t.task.has_value(), static_cast<std::int32_t>(task.part), task.step, t.ends_share, t.all_done,
+      static_cast<std::int32_t>(t.stop_signal), t.totals.loss_sum, t.totals.samples, t.position,
+      static_cast<std::int32_t>(t.others), t.again.count(), t.is_computed,
+      static_cast<std::uint32_t>(t.losses.size()));
+  for (const Ledger::Losses& l : t.losses) out(l.worker, l.lost, l.came_back);
+  return out.take();
 }
 
 Result<Ledger::Turn> decode_turn(std::string_view bytes) {
@@ -265,8 +267,12 @@ Result<Ledger::Turn> decode_turn(std::string_view bytes) {
   bool has_task = false;
   StepTask task;
   std::int64_t again = 0;
+  std::uint32_t losses = 0;
   in(has_task, task.part, task.step, t.ends_share, t.all_done, t.stop_signal, t.totals.loss_sum,
-     t.totals.samples, t.position, t.others, again, t.is_computed);
+     t.totals.samples, t.position, t.others, again, t.is_computed, losses);
+  if (losses > ShardMemory::kMaxWorkers) return malformed("turn");
+  t.losses.resize(losses);
+  for (Ledger::Losses& l : t.losses) in(l.worker, l.lost, l.came_back);
   if (!in.done()) return malformed("turn");
   if (has_task) t.task = task;
   t.again = Duration(again);

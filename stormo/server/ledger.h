@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <stormo/base/clock.h>
 #include <stormo/base/status.h>
@@ -51,6 +52,12 @@ class Ledger {
     double loss_sum = 0;
     std::int64_t samples = 0;
   };
+  /// How often a worker was lost, and came back.
+  struct Losses {
+    std::int32_t worker = 0;
+    std::uint32_t lost = 0, came_back = 0;
+    bool operator==(const Losses&) const = default;
+  };
   struct Turn {
     /// Empty: there is none at the moment, or no more. Others may have several left. Under policies
     /// that wait for all workers they wait for this one, too, until it calls Shard::leave(); before
@@ -67,7 +74,8 @@ class Ledger {
     /// Without a task: after this time there may be one, although nothing has changed. Zero: not.
     Duration again{};
     /// With portions: the current step, `position`.
-    bool is_computed = false;  ///< all its portions are
+    bool is_computed = false;         ///< all its portions are
+    std::vector<Losses> losses = {};  ///< of workers that were lost, ascending
   };
   /// Notes the outcome of the worker's last task, and takes the next one. Does not wait for others.
   virtual Result<Turn> next(const Outcome& outcome) = 0;

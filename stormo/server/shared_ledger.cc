@@ -123,7 +123,7 @@ std::optional<StepTask> SharedLedger::take_of_others() {
 
 Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
   Entry& mine = entry(worker_);
-  mine.came = true;
+  bool has_changed = !mine.came.exchange(true) || mine.doing.load() != 0 || outcome.samples > 0;
   if (!has_portions() || finish_portion(outcome.samples > 0)) note_outcome(outcome);
   mine.doing = 0;
   seen_ = head().bell.load();
@@ -138,7 +138,9 @@ Result<Ledger::Turn> SharedLedger::next(const Outcome& outcome) {
   } else {
     out = turn();
   }
-  head().bell.ring();
+  // a worker that waits must not wake itself
+  has_changed = has_changed || out.task.has_value();
+  if (has_changed) head().bell.ring();
   return out;
 }
 
@@ -171,6 +173,9 @@ Ledger::Turn SharedLedger::turn() const {
     out.totals.loss_sum += entry(w).loss_sum.load(std::memory_order_relaxed);
     out.totals.samples += entry(w).samples.load(std::memory_order_relaxed);
     const bool may_come = out.stop_signal == 0 || entry(w).came.load();
+    if (const std::uint32_t times = entry(w).times_lost.load(); times > 0) {
+      out.losses.push_back({.worker = w, .lost = times, .came_back = entry(w).times_back.load()});
+    }
     if (w != worker_ && may_come && !entry(w).left.load() && !entry(w).lost.load()) ++out.others;
     const std::uint64_t doing = entry(w).doing.load();
     if (doing == 0) continue;
@@ -211,14 +216,14 @@ Status SharedLedger::stop(int signal) {
 }
 
 void SharedLedger::lose() {
-  entry(worker_).lost = true;
+  if (!entry(worker_).lost.exchange(true)) ++entry(worker_).times_lost;
   entry(worker_).doing = 0;
   give_up_portions();
   head().bell.ring();
 }
 
 void SharedLedger::come_back() {
-  entry(worker_).lost = false;
+  if (entry(worker_).lost.exchange(false)) ++entry(worker_).times_back;
   entry(worker_).left = false;
   head().bell.ring();
 }

@@ -61,6 +61,7 @@ class SharedLedger final : public Ledger {
     std::atomic<bool> came{false};
     std::atomic<bool> lost{false};
     std::atomic<bool> left{false};
+    std::atomic<std::uint32_t> times_lost{0}, times_back{0};
   };
   struct Portion {
     std::atomic<std::uint64_t> state{0};  // protocol::PortionState; steps are its batches

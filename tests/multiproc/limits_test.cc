@@ -70,6 +70,15 @@ TEST(FileSizes, TheirLimitIsNamed) {
                            HasSubstr("raise it (ulimit -f)")));
 }
 
+TEST(FileSizes, SharedMemoryIsNoLargerThanAFileMayBe) {
+  const Words job = stormo_run({"-n", "2"}, {built("job_worker"), "good"});
+  EXPECT_EQ(run_to_end(limited("ulimit -f 1048576", job)).status, 0);
+  const Outcome o = run_to_end(limited("ulimit -f 1000", job));
+  EXPECT_EQ(o.status, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("at most 1000 KiB"), HasSubstr("raise the limit to 1 GiB"),
+                           HasSubstr("ulimit -f")));
+}
+
 TEST(MappedFiles, OneThatShrinksIsNamed) {
   const Outcome o = run_to_end(stormo_run({"-n", "2"}, {kWorker, "bus"}));
   EXPECT_EQ(o.status, 1);

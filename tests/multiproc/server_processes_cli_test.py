@@ -42,6 +42,7 @@ class ServerProcessesTest(TrainTest):
         self.assertNotIn("bytes_sent_per_rank", end, "there is no group of workers")
         self.assertEqual((end["steps"], end["samples"], end["ranks"]), (24, 24 * 8, 3))
         self.assertEqual([worker["gradients"] for worker in end["staleness"]], [24, 24, 24])
+        self.assertEqual(end["lost_workers"], [])
         end = self.end_of("-n", "4", "strategy.kind=parameter_server", "strategy.server_processes=2",
                           "strategy.servers=2", "--overwrite")
         self.assertEqual(self.gradients(end), 2 * 2 * 24, "two workers, two servers")
@@ -141,6 +142,7 @@ directory = "run"
         self.assertIn("worker 1 was lost", err)
         end = records[-1]
         self.assertEqual((end["event"], end["steps"], end["test_accuracy"]), ("end", STEPS, 1))
+        self.assertIn({"worker": 1, "lost": 1, "came_back": 0}, end["lost_workers"])
         averages = [worker["gradients"] for worker in end["staleness"]]
         self.assertLess(averages[1], STEPS // 3)
         self.assertGreaterEqual(min(averages[0], averages[2]), STEPS // 3)
@@ -311,6 +313,7 @@ int fsync(int fd) {
         self.assertLessEqual(sum(counts), 3 * STEPS)
         self.assertGreaterEqual(sum(counts), 3 * STEPS - 2)
         self.assertGreater(counts[2], step // 3, "it came back")
+        self.assertIn({"worker": 2, "lost": 1, "came_back": 1}, end["lost_workers"])
 
     def test_a_worker_that_is_stopped_for_ten_seconds(self):
         """That long is the default of strategy.worker_timeout: it may or may not be taken for lost."""
@@ -351,6 +354,24 @@ int fsync(int fd) {
         self.assertEqual(sum(counts), 3 * STEPS, "each is done once")
         self.assertLess(counts[2], STEPS * 4 // 10, "others do what is left, each as fast as it can")
         self.assertEqual(records[-1]["samples"], 8 * STEPS)
+
+    def test_the_first_worker_shows_that_it_waits(self):
+        run = self.start("mlp.toml", "--json", "steps=100", "data.path=data/mnist", "train.log_every=10", "-n", "3",
+                         *SERVERS, "strategy.servers=1")
+        self.read_until(run, "step", 10)
+        os.kill(ranks_of(run)[1], signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(ranks_of(run)[1], signal.SIGCONT)
+        steps = [r for r in map(json.loads, run.stdout) if r["event"] == "step"]
+        self.assertEqual(run.wait(), 0, run.stderr.read())
+        self.assertGreater(max(r["share"]["wait"] for r in steps), 0.6, steps)
+
+    def test_each_step_is_shown_once(self):
+        records = self.lines("mlp.toml", "steps=30", "train.log_every=1", "-n", "3", *SERVERS)
+        steps = [r for r in records if r["event"] == "step"]
+        self.assertEqual(len({r["step"] for r in steps}), len(steps), steps)
+        self.assertEqual(steps[-1]["step"], 30)
+        self.assertGreater(steps[-1]["samples_per_s"], 0)
 
     def test_a_signal_saves_and_the_run_goes_on_from_there(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)

@@ -5,10 +5,24 @@ import shutil
 import time
 import uuid
 
-from small_data import write_mnist
+from small_data import npy, write_mnist
 from train_cli import DEADLINE_S, MLP, TrainTest, main
 
 VERDICT_S = 5
+LARGE = """schema_version = 1
+[model]
+kind = "cnn"
+classes = 3
+[data]
+kind = "npy"
+path = "."
+train = "images"
+[train]
+steps = 1
+global_batch = 8
+[checkpoint]
+directory = "run"
+"""
 
 
 class AgreementTest(TrainTest):
@@ -84,6 +98,22 @@ class AgreementTest(TrainTest):
         images.write_bytes(content)
         text = self.refused_by_all("test data: content")
         self.assertNotIn("training data", text)
+
+    def test_one_block_of_a_large_file(self):
+        image, block = 28 * 28 * 4, 256 << 10
+        samples = (130 << 20) // image
+        for part in ("a", "b"):
+            (self.folder / part / "images").mkdir()
+            (self.folder / part / "images" / "labels.npy").write_bytes(npy("<i8", (samples,), bytes(8 * samples)))
+            (self.folder / part / "mlp.toml").write_text(LARGE)
+            with (self.folder / part / "images" / "images.npy").open("wb") as file:
+                begin = file.write(npy("<f4", (samples, 1, 28, 28), b""))
+                file.truncate(begin + samples * image)
+        with (self.folder / "b" / "images" / "images.npy").open("r+b") as file:
+            # of 256 blocks at equal distances it lies between two
+            file.seek(begin + (samples * image - block) * 200 // 255 + block + 1000)
+            file.write(b"\1")
+        self.assertIn("training data: content", self.refused_by_all())
 
     def test_flags_of_one_rank(self):
         self.refused_by_all("--trace", of_rank_1=("--trace", "out.json"))

@@ -1,11 +1,12 @@
 """What `stormo train` leaves behind when a rank fails: traces up to the failure, and, of a stall, the
-last operations of all ranks.
+last operations of all ranks. And how often it says why.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
 
 import json
 import os
+import resource
 import signal
 
 from train_cli import DEADLINE_S, TrainTest, main, ranks_of
@@ -65,6 +66,30 @@ class FaultTest(TrainTest):
         operations = record["ranks"][0]["groups"][0]["operations"]
         self.assertEqual(operations[-1]["state"], "running")
         self.assertIn("step", record["ranks"][0]["doing"])
+
+    def refused(self, *arguments, **options):
+        """Exit code and stderr of a run of two ranks that does not come to its end."""
+        run = self.start("mlp.toml", "-n", "2", "checkpoint.directory=", *arguments, **options)
+        _, err = run.communicate(timeout=DEADLINE_S)
+        return run.returncode, err
+
+    def test_a_cause_is_said_once(self):
+        diverges = ("steps=50", "optimizer.lr=1e6", "optimizer.weight_decay=1")
+        for text, code, arguments in (
+                ("the loss is", 1, diverges),
+                ("the loss is", 1, (*diverges, "strategy.kind=parameter_server", "strategy.server_processes=1"))):
+            with self.subTest(arguments):
+                got, err = self.refused(*arguments)
+                self.assertEqual(got, code, err)
+                self.assertEqual(err.count(text), 1, err)
+        code, err = self.refused(environment={"STORMO_THREADS": "many"})
+        self.assertEqual((code, err.count("STORMO_THREADS='many'"), len(err.splitlines())), (2, 1, 1), err)
+
+    def test_files_that_may_not_hold_the_shared_memory_are_named_once(self):
+        limit = 1000 << 10
+        code, err = self.refused(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertEqual((code, len(err.splitlines())), (2, 1), err)
+        self.assertIn("a file may have at most 1000 KiB here; raise the limit to 1 GiB or more (ulimit -f", err)
 
 
 if __name__ == "__main__":

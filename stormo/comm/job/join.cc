@@ -29,6 +29,7 @@ class Joining {
         by_(Deadline::after(r_.join_timeout)) {}
 
   Result<std::unique_ptr<Communicator>> run() {
+    if (r_.local_size > 1) STORMO_RETURN_IF_ERROR(transport::check_file_limit());
     STORMO_ASSIGN_OR_RETURN(
         auto arena,
         transport::Arena::create({.capacity_bytes = transport::arena_capacity(r_.local_size)}));

@@ -23,6 +23,9 @@ namespace fs = std::filesystem;
 const std::vector<std::string> kEndings = {".jpg", ".jpeg", ".png"};
 constexpr std::uintmax_t kMaxFileBytes = 1u << 28;
 constexpr std::size_t kFrontBytes = 16;
+/// What fingerprint() reads: all of this many files, if they have no more than Fingerprint reads of
+/// a file, else the front of some.
+constexpr std::size_t kWholeImages = 16384;
 constexpr std::size_t kFingerprintImages = 256;
 constexpr std::size_t kFingerprintBytes = std::size_t{256} << 10;
 
@@ -193,18 +196,22 @@ std::uint64_t ImageFolder::fingerprint() const {
     content.add(size);
   }
   for (const std::string& name : classes_) content.add(name);
+  std::uintmax_t all = 0;
   for (const Sample& sample : samples_) {
     std::error_code error;
     const std::uintmax_t bytes = fs::file_size(sample.path, error);
+    if (!error) all += bytes;
     const std::string_view below = std::string_view(sample.path).substr(directory_.size());
     content.add(below.substr(below.starts_with('/') ? 1 : 0));
     content.add(error ? -1 : static_cast<std::int64_t>(bytes));
     content.add(sample.label);
   }
-  const std::size_t images = std::min(samples_.size(), kFingerprintImages);
+  const bool whole = samples_.size() <= kWholeImages && all <= Fingerprint::kMostBytes;
+  const std::size_t images =
+      whole ? samples_.size() : std::min(samples_.size(), kFingerprintImages);
   for (std::size_t i = 0; i < images; ++i) {
     const std::string& path = samples_[i * samples_.size() / images].path;
-    content.add(read_front(path, kFingerprintBytes).take_or_throw());
+    content.add(read_front(path, whole ? kMaxFileBytes : kFingerprintBytes).take_or_throw());
   }
   return content.value();
 }

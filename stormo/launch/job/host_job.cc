@@ -69,14 +69,6 @@ Status check(const HostJob& job) {
   return sound ? Status{} : Status(Code::kCorrupt, "job description: ranks out of bounds");
 }
 
-/// That the user has set; 0: none.
-Result<int> threads_in(const std::vector<std::string>& environment) {
-  return threads_per_rank([&environment](std::string_view name) -> std::optional<std::string> {
-    const std::string_view value = value_of(environment, name);
-    return value.empty() ? std::nullopt : std::optional(std::string(value));
-  });
-}
-
 }  // namespace
 
 std::string to_json(const HostJob& job) {
@@ -160,16 +152,14 @@ std::vector<std::string> rank_environment(const HostJob& job, int local_rank, co
   if (!job.interface.empty()) set("STORMO_INTERFACE", job.interface);
   if (job.ports.first != 0)
     set("STORMO_PORTS", fmt::format("{}-{}", job.ports.first, job.ports.last));
-  // what the user has said of one counts for the other, and is checked by the rank
-  const Result<int> given = threads_in(out);
+  // what the user has said of one counts for the other
+  const Result<int> given = given_threads(out);
   const int threads = given.ok() && *given > 0 ? *given : threads_per_rank(cpus, job.local_size);
   set_if_absent("STORMO_THREADS", threads);
   set_if_absent("OMP_NUM_THREADS", threads);
   if (!openmp_waits_are_given(out)) out.emplace_back(kOpenMpSpins);
   return out;
 }
-
-Result<int> given_threads(const HostJob& job) { return threads_in(job.environment); }
 
 bool loads_program_once(const HostJob& job) {
   static constexpr std::string_view kVariables[] = {"OMP_PROC_BIND", "OMP_PLACES",
@@ -201,6 +191,13 @@ std::vector<std::string> portable(const std::vector<std::string>& environment) {
     if (!own) out.push_back(e);
   }
   return out;
+}
+
+Result<int> given_threads(const std::vector<std::string>& environment) {
+  return threads_per_rank([&environment](std::string_view name) -> std::optional<std::string> {
+    const std::string_view value = value_of(environment, name);
+    return value.empty() ? std::nullopt : std::optional(std::string(value));
+  });
 }
 
 std::string_view value_of(const std::vector<std::string>& environment, std::string_view name) {

@@ -39,14 +39,13 @@ std::string to_json(const HostJob& job);
 /// Checks types and bounds: the text comes over a network.
 Result<HostJob> host_job_from_json(std::string_view text);
 
+/// The threads of each rank that the variables name, see threads_per_rank(); 0: none.
+Result<int> given_threads(const std::vector<std::string>& environment);
+
 /// The environment of local rank `local_rank`. `secret_fd` < 0: no secret. The number of threads is
 /// taken from the environment, else computed from `cpus`.
 std::vector<std::string> rank_environment(const HostJob& job, int local_rank, const Cpus& cpus,
                                           int secret_fd);
-
-/// The number of threads of a rank that the user has set in the job's environment; 0: none.
-/// kInvalidArgument if it is no possible one.
-Result<int> given_threads(const HostJob& job);
 
 /// Whether the ranks of the host are forked from one loaded program. Not where libraries choose the
 /// cores of threads when they are loaded, of those that the process then has.

@@ -87,6 +87,7 @@ Result<JobPlan> plan_job(const LaunchOptions& options,
   if (options.hosts.empty() || !hosts.empty())
     shares = problems.take(place_ranks(options.ranks, hosts));
   check_program(options, shares, environment, problems);
+  problems.take(given_threads(rank_variables(options, environment)));
 
   JobPlan plan;
   plan.may_be_lost = options.may_be_lost;

@@ -80,7 +80,7 @@ class RunningJob final : public RankListener {
         plan_(std::move(plan)),
         loaded_(options.loaded.get()),
         output_(loop, options.output, plan_.may_be_lost.count > 0 && plan_.may_be_lost.first == 0),
-        supervisor_(places_of(plan_), protocol::Supervisor::Options{}) {}
+        supervisor_(places_of(plan_), {.rank_0_reports = options.rank_0_reports}) {}
 
   Result<Ending> run(std::vector<std::optional<Guard>> guards, SignalReader& signals);
 

@@ -48,7 +48,8 @@ struct LaunchOptions {
   std::vector<std::pair<std::string, std::string>> environment;  ///< added for every rank
   Duration heartbeat_timeout = std::chrono::milliseconds(2500);
   RanksToLose may_be_lost;
-  EndListener on_end;  ///< called when the job has ended
+  EndListener on_end;           ///< called when the job has ended
+  bool rank_0_reports = false;  ///< see protocol::Supervisor::Options
   std::string
       agent_program;  ///< program that runs `agent` on other hosts; empty: this program's path
 };

@@ -84,7 +84,7 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::start(EventLoop& loop, Orphans& 
   }
   const Cpus cpus = read_cpus();
   // ranks of several hosts have as many threads on each
-  STORMO_ASSIGN_OR_RETURN(const int given, given_threads(job));
+  STORMO_ASSIGN_OR_RETURN(const int given, given_threads(job.environment));
   if (job.cross_size == 1 && given == 0) {
     const LoadedThreads beside = threads_beside_others(cpus, job.local_size);
     job.environment.push_back(fmt::format("STORMO_THREADS={}", beside.threads));

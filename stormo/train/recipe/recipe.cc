@@ -35,6 +35,9 @@ constexpr std::pair<std::string_view, std::string_view> kNamesElsewhere[] = {
     {"max_steps", "train.steps"},         {"num_classes", "model.classes"},
     {"num_epochs", "train.epochs"},       {"num_workers", "data.threads"}};
 
+/// What other programs call the choice of a device.
+constexpr std::string_view kDeviceKeys[] = {"accelerator", "device", "devices", "gpus", "tpu"};
+
 const RecipeField* find_field(std::string_view key) {
   for (const RecipeField& field : recipe_fields()) {
     if (field.key == key) return &field;
@@ -62,6 +65,9 @@ const RecipeField* find_override(std::string_view key) {
 /// "; did you mean 'optimizer.lr'?", for the whole key or for its last part.
 std::string suggestion(std::string_view key) {
   if (key.size() > kMostShown) return "";
+  if (std::ranges::find(kDeviceKeys, last_part(key)) != std::ranges::end(kDeviceKeys)) {
+    return "; Stormo trains on CPUs only, so there is no device to choose: leave it out";
+  }
   for (const auto& [theirs, ours] : kNamesElsewhere) {
     if (last_part(key) == theirs) return fmt::format("; did you mean '{}'?", ours);
   }

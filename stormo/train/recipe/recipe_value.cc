@@ -48,11 +48,18 @@ std::optional<double> as_number(const RawValue& raw) {
   return std::nullopt;
 }
 
+/// Devices for which other programs have a strategy.
+constexpr std::string_view kDevices[] = {"cuda", "gpu", "hpu", "mps", "npu",
+                                         "rocm", "tpu", "xla", "xpu"};
+
 Status unknown_choice(const RecipeField& field, const std::string& text) {
   const std::string_view near = nearest_match(text.substr(0, kMostOfValue), field.choices);
-  return invalid_argument(
-      fmt::format("must be one of {}, not {}{}", fmt::join(field.choices, ", "), show({text}),
-                  near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near)));
+  const bool is_device =
+      field.key == "strategy.kind" && std::ranges::find(kDevices, text) != std::end(kDevices);
+  return invalid_argument(fmt::format(
+      "{}must be one of {}, not {}{}", is_device ? "Stormo trains on CPUs only: it " : "",
+      fmt::join(field.choices, ", "), show({text}),
+      near.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", near)));
 }
 
 template <class Element>

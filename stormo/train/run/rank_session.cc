@@ -95,7 +95,9 @@ class RankSession::RankLedger final : public Ledger {
     STORMO_RETURN_IF_ERROR(ranks_.broadcast(std::span<std::int64_t>(n), 0));
     session_.is_chief_ = n[12] != 0;
     session_.is_over_ = n[13] != 0;
-    return turn_of(n);
+    Ledger::Turn out = turn_of(n);
+    if (turn.ok()) out.losses = turn->losses;  // only the first rank reports
+    return out;
   }
 
   RankSession& session_;

@@ -154,8 +154,9 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   const std::int64_t common = next_common_step();
   state_.samples = s.terms.first_sample + turn.totals.samples;
   if (!is_first() || step < common || common == steps_) {
-    if (step > state_.step) {
-      state_.step = std::min(step, steps_ - 1);
+    const std::int64_t shown = std::min(step, steps_ - 1);  // the last one is shown at the end
+    if (shown > state_.step) {
+      state_.step = shown;
       STORMO_RETURN_IF_ERROR(show_progress());
     }
     return {};

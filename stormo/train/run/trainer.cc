@@ -9,6 +9,7 @@
 #include <stormo/train/agreement/agreement.h>
 #include <stormo/train/failure.h>
 #include <stormo/train/parameters/model_parameters.h>
+#include <stormo/train/run/last_batch.h>
 #include <stormo/train/run/run_facts.h>
 #include <stormo/train/run/training_run.h>
 #include <stormo/train/sampling.h>
@@ -116,6 +117,10 @@ struct Trainer::State {
 Result<observe::EndRecord> Trainer::State::run() {
   Status problem = validate(setup);
   if (problem.ok()) problem = composed;
+  if (problem.ok()) {
+    problem = check_single_samples(setup.task, *setup.train, setup.options,
+                                   parts_of(setup.options, setup.world.size()));
+  }
   std::vector<Fact> facts;
   if (problem.ok() && setup.world.size() > 1) facts = run_facts(setup);
   STORMO_RETURN_IF_ERROR(check_agreement(setup.world, std::move(facts), problem));

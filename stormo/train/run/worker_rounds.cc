@@ -112,6 +112,11 @@ Status TrainingRun::note_servers() {
     while (!record.histogram.empty() && record.histogram.back() == 0) record.histogram.pop_back();
     end_.staleness.push_back(std::move(record));
   }
+  if (!session_) return {};
+  STORMO_ASSIGN_OR_RETURN(const server::Ledger::Turn turn, session_->ledger.look());
+  for (const server::Ledger::Losses& l : turn.losses) {
+    end_.lost_workers.push_back({.worker = l.worker, .lost = l.lost, .came_back = l.came_back});
+  }
   return {};
 }
 

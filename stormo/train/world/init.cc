@@ -58,9 +58,12 @@ Result<int> set_threads(comm::Communicator& world) {
   }
   at::set_num_threads(share.threads);
   if (!share.oversubscribed) {
+    // workers of server processes have groups of their own; of their host one process speaks
+    const launch::EnvironmentReader job = launch::process_environment();
+    const bool is_first = job("STORMO_LOCAL_RANK").value_or("0") == "0";
     g_busy_watch = std::make_unique<train::BusyWatch>(
-        share.threads,
-        [speaks = world.local_rank() == 0, rank = world.rank()](const std::string& line) {
+        share.threads, [speaks = is_first && world.local_rank() == 0,
+                        rank = world.rank()](const std::string& line) {
           if (speaks) std::fprintf(stderr, "stormo: rank %d: %s\n", rank, line.c_str());
         });
   }

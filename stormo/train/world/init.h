@@ -42,11 +42,15 @@ class World {
 /// without any of them, a world of one rank. Blocks until all ranks have joined. Then, for the life
 /// of the process:
 ///  - libtorch allocates large tensors in memory that the ranks of this host share;
-///  - libtorch uses (CPUs / ranks that share them) threads, or STORMO_THREADS. A world of one rank
-///    has fewer where other processes use half of the CPUs or more, and says so;
+///  - libtorch uses as many threads as STORMO_THREADS says, else OMP_NUM_THREADS (but not the 1 that
+///    torchrun sets), else (CPUs / ranks that share them). A world of one rank has fewer where other
+///    processes use half of the CPUs or more, and says so;
 ///  - an uncaught exception of any thread makes the group fail with its text before the process
 ///    aborts, so that every rank reports it as the first cause.
-/// Call once, at the start of main(). Throws Error.
+/// The environment stays as it is. `stormo run` sets both variables for its ranks, and
+/// GOMP_SPINCOUNT=30000 unless the user has said how threads of OpenMP wait: libgomp reads that
+/// when it is loaded, so a program that is started by other means sets it before
+/// (docs/environment.md). Call once, at the start of main(). Throws Error.
 World init();
 
 /// As init(), for a group that the caller has joined: with another engine, or with other options.

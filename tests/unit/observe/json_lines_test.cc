@@ -94,6 +94,7 @@ TEST(JsonObserver, EndLineHasTheKeysOfTheDocs) {
   end.ranks = 2;
   end.bytes_sent_per_rank = {10, 20};
   end.servers = {{.bytes = 40, .pulls = {3, 4}, .pushes = {1, 2}}};
+  end.lost_workers = {{.worker = 1, .lost = 2, .came_back = 1}};
   JsonObserver(out).on_end(end);
   EXPECT_EQ(
       out.str(),
@@ -101,7 +102,8 @@ TEST(JsonObserver, EndLineHasTheKeysOfTheDocs) {
       R"("train_loss":0.5,"train_loss_steps":15,"skipped_steps":0,"val_loss":null,"test_accuracy":0.75,)"
       R"("weights_hash":"0123456789abcdef","ranks":2,"hosts":1,)"
       R"("bytes_sent_per_rank":[10,20],)"
-      R"("servers":[{"bytes":40,"pulls":[3,4],"pushes":[1,2]}],"checkpoint":null})"
+      R"("servers":[{"bytes":40,"pulls":[3,4],"pushes":[1,2]}],)"
+      R"("lost_workers":[{"worker":1,"lost":2,"came_back":1}],"checkpoint":null})"
       "\n");
 }
 

@@ -111,6 +111,7 @@ TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
   end.test_accuracy = 0.9875;
   end.weights_hash = "0123456789abcdef";
   end.ranks = 2;
+  end.lost_workers = {{.worker = 1, .lost = 2, .came_back = 2}, {.worker = 3}};
   end.checkpoint = "runs/x/step-00000400";
   end.sample = "ROMEO:\nwhat\x1b[31m?";
   TextObserver(out, {}).on_end(end);
@@ -121,6 +122,7 @@ TEST(TextObserver, SummaryNamesWhatAPersonNeeds) {
             "  skipped steps    3\n"
             "  validation loss  1.7500\n"
             "  test accuracy    98.75 %\n"
+            "  lost workers     worker 1: 2 times, came back; worker 3: once, did not come back\n"
             "  weights hash     0123456789abcdef\n"
             "  checkpoint       runs/x/step-00000400\n"
             "\n"

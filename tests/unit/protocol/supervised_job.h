@@ -13,7 +13,8 @@ namespace stormo::protocol {
 struct Job {
   explicit Job(int ranks, std::vector<Rank> may_be_lost = {}, std::vector<Rank> holders = {})
       : Job(places(ranks, may_be_lost, holders)) {}
-  explicit Job(const std::vector<RankPlace>& at) : supervisor(at, {}) {
+  explicit Job(const std::vector<RankPlace>& at, Supervisor::Options options = {})
+      : supervisor(at, options) {
     for (int r = 0; r < static_cast<int>(at.size()); ++r) tell(Started{r, 100 + r});
   }
   static std::vector<RankPlace> places(int ranks, const std::vector<Rank>& may_be_lost,

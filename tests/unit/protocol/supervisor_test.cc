@@ -91,6 +91,26 @@ TEST(Supervisor, AReportBeatsABareExitInEitherOrder) {
   }
 }
 
+TEST(Supervisor, WhatRank0HasSaidIsNotSaidAgain) {
+  const Supervisor::Options options{.rank_0_reports = true};
+  const FailureReported report{"rank 1: all_reduce #9: bad input"};
+  Job said(Job::places(3, {}, {}), options);
+  said.tell(report);
+  for (const Rank r : {1, 0, 2}) said.tell(Exited{r, 1});
+  EXPECT_EQ(said.done->report,
+            "rank 1 (host a, pid 101) ended with exit status 1\n"
+            "  rank 0 (host a, pid 100): exit status 1\n"
+            "  rank 2 (host b, pid 102): exit status 1");
+  Job killed(Job::places(2, {}, {}), options);
+  killed.tell(report);
+  killed.tell(Exited{1, 1});
+  while (!killed.done && killed.wait_for_wish()) {
+    if (!killed.signals.empty()) killed.tell(Signalled{0, SIGTERM});
+  }
+  ASSERT_TRUE(killed.done);
+  EXPECT_THAT(killed.done->report, HasSubstr("bad input")) << "rank 0 could not say it";
+}
+
 TEST(Supervisor, CombinesAKillWithTheLastReportedOperation) {
   Job job(2);
   job.tell(Signalled{1, SIGKILL});

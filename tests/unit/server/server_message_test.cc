@@ -193,7 +193,7 @@ TEST(ServerMessage, AnyBytesAreDecodedOrRefused) {
       encode(Shard::Joined{}),
       encode(protocol::ShardState(3)),
       encode(Ledger::Terms{}),
-      encode(Ledger::Turn{.task = StepTask{.part = 1, .step = 2}}),
+      encode(Ledger::Turn{.task = StepTask{.part = 1, .step = 2}, .losses = {{.worker = 2}}}),
       encode(Attachment{}),
       encode(some_program()),
       encode(std::vector<double>{0.5, -1}),

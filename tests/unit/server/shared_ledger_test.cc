@@ -98,6 +98,40 @@ TEST(SharedLedger, AWorkerThatCameBackDoesWhatIsLeftOfItsShare) {
   EXPECT_EQ(mine, (Tasks{4, 5, 6, 7, 8, 9}));
 }
 
+TEST(SharedLedger, SaysWhoWasLostAndCameBack) {
+  Workers workers(4, {.steps = 10});
+  EXPECT_TRUE(workers.of(0).look()->losses.empty());
+  workers.of(3).lose();
+  workers.of(3).lose();  // it takes more than one attempt to take a worker out
+  workers.of(1).lose();
+  workers.of(1).come_back();
+  workers.of(1).lose();
+  workers.of(1).come_back();
+  workers.of(2).come_back();  // a new process of a worker that had left
+  const std::vector<Ledger::Losses> expected = {{.worker = 1, .lost = 2, .came_back = 2},
+                                                {.worker = 3, .lost = 1, .came_back = 0}};
+  EXPECT_EQ(workers.of(0).look()->losses, expected);
+  EXPECT_EQ(workers.next(0, 0).losses, expected);
+}
+
+TEST(SharedLedger, AWorkerWithoutATaskWaitsUntilSomethingChanges) {
+  Workers workers(2, {.steps = 1});
+  (void)workers.next(1, 0);
+  (void)workers.next(0, 0);
+  (void)workers.next(0);  // its share is done
+  const auto waits = [&workers](Duration most) {
+    EXPECT_FALSE(workers.next(0, 0).task);
+    const Deadline by = Deadline::after(most);
+    throw_if_error(workers.of(0).wait(by));
+    return by.expired();
+  };
+  EXPECT_TRUE(waits(std::chrono::milliseconds(20))) << "nothing has changed";
+  std::thread other([&workers] { (void)workers.next(1); });
+  while (waits(std::chrono::seconds(20))) ADD_FAILURE() << "it was not woken";
+  other.join();
+  EXPECT_TRUE(workers.next(0, 0).all_done);
+}
+
 TEST(SharedLedger, BySpeedAFastWorkerTakesStepsFromTheBackOfSlowShares) {
   Workers workers(2, {.steps = 4, .by_speed = true});
   (void)workers.next(1, 0);

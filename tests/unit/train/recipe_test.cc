@@ -101,6 +101,23 @@ TEST(Recipe, KnowsWhatOtherProgramsCallAKey) {
           "command line: unknown key 'num_epochs'; did you mean 'train.epochs'?"));
 }
 
+TEST(Recipe, SaysThatThereAreNoDevicesToChoose) {
+  const ParsedRecipe p = parse("device = \"tpu\"\n[train]\naccelerator = \"gpu\"\n",
+                               {"strategy.kind=tpu", "device=mps", "strategy=ring"});
+  EXPECT_THAT(
+      p.errors,
+      testing::UnorderedElementsAre(
+          "r.toml:2:1: unknown key 'device'; Stormo trains on CPUs only, so there is no device to "
+          "choose: leave it out",
+          "r.toml:4:1: unknown key 'train.accelerator'; Stormo trains on CPUs only, so there is no "
+          "device to choose: leave it out",
+          testing::StartsWith(
+              "command line: strategy.kind: Stormo trains on CPUs only: it must be one of one_"),
+          "command line: unknown key 'device'; Stormo trains on CPUs only, so there is no device "
+          "to choose: leave it out",
+          testing::StartsWith("command line: strategy.kind: must be one of one_device")));
+}
+
 TEST(Recipe, AnEndOfSeveralKeysNamesThemAll) {
   EXPECT_THAT(
       parse("", {"context=64"}).errors,
