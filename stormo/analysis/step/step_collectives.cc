@@ -49,8 +49,9 @@ class Sizes {
       case ActionKind::kAgree:
         add(agreed_numbers(), DType::kFloat64, together(all_axes(plan_.mesh)));
         break;
-      // from the first rank of a worker to the others
+      // from the first rank of a worker to the others; stages pull for themselves
       case ActionKind::kPull:
+        if (num_stages(plan_.mesh) > 1) break;
         add(server_bytes(plan_, a_, sizes_), DType::kUInt8, together({}), GoalKind::kBroadcast);
         break;
       case ActionKind::kNorm: add(1, DType::kFloat64, a_.axes); break;
@@ -89,7 +90,7 @@ class Sizes {
   /// Over which ranks do a step together: with servers those of a worker, else `axes`.
   std::vector<std::string> together(const std::vector<std::string>& axes) const {
     if (!has_servers(plan_)) return axes;
-    if (plan_.mesh.find(plan::kWorkerAxis) < 0) return {};
+    if (plan_.mesh.find(plan::kWorkerAxis) < 0) return model_axes(plan_.mesh);
     return {plan::kWorkerAxis};
   }
 
@@ -322,6 +323,23 @@ int different_slices(const plan::StepPlan& plan) {
   return 1;
 }
 
+/// What a stage that has pulled gives others which read it, too.
+std::vector<Collective> tied_values(const plan::StepPlan& plan, const Action& pull,
+                                    const plan::Stages& part) {
+  std::vector<Collective> out;
+  const auto all = plan::flatten(plan.model);
+  for (int i = pull.range.first; i <= pull.range.last; ++i) {
+    const plan::ParameterShape& p = *all[static_cast<std::size_t>(i)];
+    if (!p.trainable || p.elements == 0 || !part.is_tied(i)) continue;
+    out.push_back({.goal = GoalKind::kBroadcast,
+                   .elements = p.elements,
+                   .dtype = p.dtype,
+                   .axes = {plan::kStageAxis},
+                   .stages = part.of_parameter(i)});
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
@@ -341,6 +359,7 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
     return all;
   }
   const plan::Stages part(plan.model);
+  if (a.kind == ActionKind::kPull) return tied_values(plan, a, part);
   const int slices = different_slices(plan);
   std::vector<Collective> out;
   for (int s = 0; s < stages; ++s) {

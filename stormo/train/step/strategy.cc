@@ -68,6 +68,11 @@ int stage_of(const plan::StepPlan& plan) {
   return 1;
 }
 
+/// Of a worker.
+int ranks_of_one(const TrainerOptions& options) {
+  return static_cast<int>(std::max<std::int64_t>(1, ranks_of_worker(options.strategy)));
+}
+
 }  // namespace
 
 ReductionOptions reduction_of(const GradientOptions& options) {
@@ -176,11 +181,11 @@ Status check_server_averages(const TrainerOptions& options) {
 
 int workers_of(const TrainerOptions& options, int ranks) {
   if (options.session) return options.session->workers();
-  return (ranks - options.servers.processes) / std::max(1, options.strategy.worker_ranks);
+  return (ranks - options.servers.processes) / ranks_of_one(options);
 }
 
 int ranks_of_workers(const TrainerOptions& options, int ranks) {
-  if (options.session) return options.session->workers() * options.strategy.worker_ranks;
+  if (options.session) return options.session->workers() * ranks_of_one(options);
   return ranks - options.servers.processes;
 }
 
@@ -264,6 +269,26 @@ Status check_worker_ranks(const TrainerOptions& options, const std::vector<int>&
   return {};
 }
 
+/// What workers that are cut into stages cannot do; all of it.
+Status check_worker_stages(const TrainerOptions& options) {
+  const int stages = options.strategy.pipeline;
+  if (stages <= 1 || options.strategy.kind != Strategy::Kind::kParameterServer) return {};
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  require(options.session || options.servers.processes >= stages,
+          "each stage of a worker has server processes of its own; write "
+          "strategy.server_processes=" +
+              std::to_string(stages) + " or more, or use 'ddp'");
+  require(portions_of(options) == 0,
+          "with policy portions a worker is one rank; leave out strategy.pipeline");
+  require(!options.servers.backups,
+          "the servers of each stage would choose a chief of their own; leave out "
+          "strategy.server_backups, or strategy.pipeline");
+  return wrong.empty() ? Status() : invalid_argument(wrong);
+}
+
 }  // namespace
 
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
@@ -271,6 +296,7 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
   if (!has_servers(options.strategy.kind)) return {};
   STORMO_RETURN_IF_ERROR(check_server_averages(options));
   STORMO_RETURN_IF_ERROR(check_worker_ranks(options, ranks_per_host));
+  STORMO_RETURN_IF_ERROR(check_worker_stages(options));
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   const int workers = workers_of(options, ranks);
   if (options.servers.processes == 0 && ranks_per_host.size() > 1) {
@@ -300,6 +326,31 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
   return ServedParameters::create(parameters, of_servers, workers).status();
 }
 
+Status check_stages_of_servers(const TrainerOptions& options, const plan::StepPlan& plan,
+                               const std::vector<NamedParameter>& parameters, int workers) {
+  if (!is_remote(plan)) return {};
+  const plan::Stages stages(plan.model);
+  const auto shapes = flatten(plan.model);
+  std::vector<std::vector<NamedParameter>> parts(static_cast<std::size_t>(num_stages(plan.mesh)));
+  auto next = parameters.begin();
+  for (std::size_t i = 0; i < shapes.size() && next != parameters.end(); ++i) {
+    if (!shapes[i]->trainable) continue;
+    const int owner = stages.of_parameter(static_cast<int>(i)).front();
+    parts[static_cast<std::size_t>(owner)].push_back(*next++);
+  }
+  for (std::size_t s = 0; parts.size() > 1 && s < parts.size(); ++s) {
+    const std::string stage = "stage " + std::to_string(s) + " of a worker";
+    if (parts[s].empty()) {
+      return invalid_argument(stage +
+                              " has no trainable parameters, and nothing for its servers; cut the "
+                              "model at other places (strategy.cut)");
+    }
+    STORMO_RETURN_IF_ERROR(
+        ServedParameters::create(std::move(parts[s]), options, workers).status().within(stage));
+  }
+  return {};
+}
+
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
                                 plan::ModelShape model,
                                 const std::vector<NamedParameter>& parameters,
@@ -314,6 +365,8 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
       parallel::plan_for(strategy, std::move(model),
                          {.ranks_per_host = world.ranks_per_host(), .can_share = can_share},
                          step_options_of(options, scale_loss, world.cross_size())));
+  STORMO_RETURN_IF_ERROR(
+      check_stages_of_servers(options, plan, parameters, workers_of(options, world.size())));
   return parallel::compose(std::move(plan), options.passes);
 }
 
@@ -336,8 +389,11 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                  .deterministic = options.gradients.deterministic,
                                  .precision = {.reduce = how.reduce_type}};
   if (!model_axes(plan.mesh).empty()) {
+    const auto serve = [&](std::vector<NamedParameter> part) {
+      return std::make_unique<ServedStore>(groups, std::move(part), options, std::move(facts));
+    };
     return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how,
-                                                sharding, bring);
+                                                sharding, bring, serve);
   }
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding, bring);
