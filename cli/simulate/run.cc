@@ -79,8 +79,9 @@ std::vector<std::string> policies_of(const train::Recipe& recipe, const Simulate
 void use_servers(train::Recipe& recipe) {
   const train::Strategy was = recipe.train.strategy, without;
   train::Strategy& s = recipe.train.strategy;
-  // a worker is one machine, however many ranks or stages it has
-  s.worker_ranks = s.pipeline = 1;
+  // a worker is one machine, however many ranks or parts it has
+  s.worker_ranks = s.pipeline = s.tensor = 1;
+  s.sequence_parallel = false;
   s.schedule = without.schedule;
   s.chunks = without.chunks;
   s.cut = without.cut;

@@ -103,9 +103,8 @@ Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& tas
       StepInput step,
       step_of_recipe(recipe, task, train::workers_per_host(recipe.train, ranks_per_host), 0));
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
-  STORMO_RETURN_IF_ERROR(check_stages_of_servers(recipe.train, step.plan,
-                                                 train::trainable_parameters(*task.module),
-                                                 train::workers_of(recipe.train, ranks)));
+  STORMO_RETURN_IF_ERROR(
+      check_served_parts(recipe.train, step.plan, train::workers_of(recipe.train, ranks)));
   STORMO_RETURN_IF_ERROR(check_fits(step, here, available_bytes));
   return step;
 }

@@ -102,19 +102,19 @@ void note_earlier_run(TrainRun& run) {
   if (run.recipe.train.overwrite) run.earlier = newest_checkpoint_of(run);
 }
 
-/// Those whose number is that of the stage, modulo the stages.
-std::vector<transport::HostPort> servers_of_stage(const std::vector<transport::HostPort>& all,
-                                                  int stage, int stages) {
+/// Of a worker that is cut: those whose number is that of the rank, modulo the ranks.
+std::vector<transport::HostPort> servers_of_part(const std::vector<transport::HostPort>& all,
+                                                 int rank, int ranks) {
   std::vector<transport::HostPort> out;
-  for (std::size_t s = static_cast<std::size_t>(stage); s < all.size();
-       s += static_cast<std::size_t>(stages)) {
+  for (std::size_t s = static_cast<std::size_t>(rank); s < all.size();
+       s += static_cast<std::size_t>(ranks)) {
     out.push_back(all[s]);
   }
   return out;
 }
 
 /// Connects to the servers, at most for `patience`, and trains. Of several ranks of a worker the
-/// first one connects; of the stages of a worker each, to servers of its own.
+/// first one connects; of the parts of a worker each, to servers of its own.
 int work(TrainRun run, server::WorkerSession::Options options, Duration patience) {
   options.timeout = worker_timeout(run);
   options.on_event = say;
@@ -122,10 +122,10 @@ int work(TrainRun run, server::WorkerSession::Options options, Duration patience
   const int rank = run.worker_ranks.rank;
   const train::RankSession::Place place{options.worker, options.workers, options.hosts,
                                         options.backups, rank};
-  const int stages = run.recipe.train.strategy.pipeline;
-  if (stages > 1) options.servers = servers_of_stage(options.servers, rank, stages);
+  const bool is_cut = ranks_of_replica(run.recipe.train.strategy) > 1;
+  if (is_cut) options.servers = servers_of_part(options.servers, rank, run.worker_ranks.size);
   std::shared_ptr<server::WorkerSession> session;
-  if (rank == 0 || stages > 1) {
+  if (rank == 0 || is_cut) {
     auto made = server::WorkerSession::connect(std::move(options), Deadline::after(patience));
     if (!made.ok()) return end_of(run, made.status());
     session = std::move(*made);

@@ -130,8 +130,8 @@ int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::Clus
   }
   if (ranks_of_worker(parsed.recipe.train.strategy) > 1) {
     return fail_usage({"TF_CONFIG describes one process for each worker: leave out "
-                       "strategy.worker_ranks and strategy.pipeline, or start all ranks by 'stormo "
-                       "train -n'"},
+                       "strategy.worker_ranks, strategy.pipeline and strategy.tensor, or start all "
+                       "ranks by 'stormo train -n'"},
                       a.json);
   }
   if (a.launch.ranks || !a.launch.hosts.empty()) {

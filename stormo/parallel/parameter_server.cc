@@ -4,8 +4,8 @@
 // optimizer state, and a slow one holds up nobody where the policy of the servers allows for old
 // parameters. Cost per step and worker: the bytes of the parameters once in each direction. A
 // worker of several ranks adds a broadcast of the parameters and an all-reduce of the gradients
-// over them, and loads the servers as one. A worker that is cut into stages has for each of them
-// servers of its own. Where servers average, workers send parameters now and
+// over them, and loads the servers as one. A worker that is cut into stages or slices has
+// for each of them servers of its own. Where servers average, workers send parameters now and
 // then, and no gradients: the picture of MapReduce. Papers: J. Dean et al., "Large scale
 // distributed deep networks", NIPS 2012; M. Li et al., "Scaling distributed machine learning with
 // the parameter server", OSDI 2014; Q. Ho et al., "More effective distributed ML via a stale
@@ -28,11 +28,11 @@ using plan::ActionKind;
 using plan::Placement;
 
 /// Of workers that are cut.
-Status check_stages(const plan::StepPlan& in, const Exchange& every, int ranks) {
-  if (in.mesh.axes.size() > 1 || in.mesh.axes.front().name != plan::kStageAxis) {
+Status check_parts(const plan::StepPlan& in, const Exchange& every, int ranks) {
+  if (!data_axes(in.mesh).empty()) {
     return Status(Code::kBadPlan,
-                  "parameter_server: workers are cut into stages only; apply it once, behind "
-                  "pipeline");
+                  "parameter_server: workers are cut into stages and slices only; apply it once, "
+                  "behind pipeline and tensor_parallel");
   }
   if (longest_delay(in) > 0) {
     return Status(Code::kBadPlan,
@@ -41,7 +41,7 @@ Status check_stages(const plan::StepPlan& in, const Exchange& every, int ranks) 
   }
   if (ranks == 1 && every.every_step()) return {};
   return invalid_argument(
-      "parameter_server: the stages of a worker are its ranks, and pull and push in every step; "
+      "parameter_server: the parts of a worker are its ranks, and pull and push in every step; "
       "leave out worker_ranks, fetch_every and push_every");
 }
 
@@ -65,7 +65,7 @@ Status check(const plan::StepPlan& in, int workers, const Exchange& every, int r
         std::to_string(ranks) + "; leave out worker_ranks");
   }
   if (model_axes(in.mesh).empty()) return check_no_axes(in, "parameter_server");
-  return check_stages(in, every, ranks);
+  return check_parts(in, every, ranks);
 }
 
 /// What the ranks of a worker do together: behind the last backward they average their gradients.

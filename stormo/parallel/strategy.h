@@ -40,10 +40,9 @@ struct Strategy {
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
   /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into;
-  /// kParameterServer: those of each worker, each with servers of its own.
+  /// kParameterServer: those of each worker.
   int pipeline = 1;
-  /// The same kinds but for kParameterServer: ranks that compute each layer together.
-  int tensor = 1;
+  int tensor = 1;  ///< the same kinds: ranks that compute each layer together
   /// Each of these ranks has a part of the positions where layers are not split.
   bool sequence_parallel = false;
   /// The same kinds but for those of averages and servers: ranks that have parts of each sample's

@@ -1,4 +1,4 @@
-"""stormo train with workers of parameter servers that are cut into stages, each with servers of its own.
+"""stormo train with workers of parameter servers that are cut into stages or slices, each with servers of its own.
 
 Usage: FILE PATH_OF_STORMO PATH_OF_REPOSITORY
 """
@@ -14,6 +14,7 @@ from train_cli import DEADLINE_S, TrainTest, main, ranks_of
 
 STAGES = ("strategy.kind=parameter_server", "strategy.pipeline=2", "train.micro_batches=2")
 SERVERS = ("strategy.server_processes=2",)
+SLICES = ("strategy.kind=parameter_server", "strategy.tensor=2")
 STEPS = 500  # of a run that is to be disturbed
 LONG = (f"steps={STEPS}", "data.path=data/mnist")
 ESTABLISHED, LISTENS = "01", "0A"
@@ -75,6 +76,24 @@ class ServedStagesTest(TrainTest):
                     for server in end["servers"]:
                         shards = server["pushes"][0] // 24
                         self.assertEqual(server["pushes"], [24 * shards] * workers)
+
+    def test_slices_train_as_one_process_and_go_on_as_one(self):
+        """Ranks that compute layers together, also those of two stages."""
+        sgd = ("optimizer.kind=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "precision=float64", "model.layers=3")
+        alone, _ = self.evaluated(*sgd, recipe="gpt.toml")
+        for ways, ranks, servers in ((SLICES, 2, 2), ((*SLICES, "strategy.sequence_parallel=true"), 2, 3),
+                                     ((*SLICES, *STAGES), 4, 4)):
+            with self.subTest(ways):
+                way = (*sgd, *ways, "strategy.policy=sync", f"strategy.server_processes={servers}", "-n",
+                       str(ranks + servers))
+                served, end = self.evaluated(*way, recipe="gpt.toml")
+                self.assertAlmostEqual(served, alone, delta=1e-10)
+                self.assertEqual((end["steps"], end["ranks"], len(end["servers"])), (24, ranks, servers))
+                self.lines("gpt.toml", "train.steps=12", *way, "checkpoint.directory=half", "--overwrite")
+                records = self.lines("gpt.toml", "steps=24", "train.eval_every=24", *sgd, "strategy.kind=one_device",
+                                     "checkpoint.directory=half", "--resume")
+                again = next(r["loss"] for r in records if r["event"] == "eval")
+                self.assertAlmostEqual(again, alone, delta=1e-10)
 
     def test_workers_that_do_not_wait_learn(self):
         for policy in ("async", "ssp", "n_softsync"):
@@ -143,25 +162,27 @@ class ServedStagesTest(TrainTest):
         cost = self.stormo("plan", "cost", "mlp.toml", "-n", "6", *STAGES, *SERVERS)
         self.assertEqual(cost.returncode, 0, cost.stderr)
         self.assertIn("Each worker pulls", cost.stdout)
-        simulated = self.stormo("simulate", "mlp.toml", "--workers", "2", *STAGES, "steps=6")
-        self.assertEqual(simulated.returncode, 0, simulated.stderr)
+        for parts in (STAGES, SLICES):
+            simulated = self.stormo("simulate", "mlp.toml", "--workers", "2", *parts, "steps=6")
+            self.assertEqual(simulated.returncode, 0, simulated.stderr)
 
     def test_what_cannot_be_is_refused_before_anything_starts(self):
         server = ("-n", "4", *SERVERS)
         for changes, reason in (
-                (("-n", "4",), "each stage of a worker has server processes of its own; write "
+                (("-n", "4",), "each part of a worker, a stage or slice, has server processes of its own; write "
                                "strategy.server_processes=2 or more"),
                 (("-n", "3", "strategy.server_processes=1"), "strategy.server_processes=2 or more"),
                 (("-n", "5", *SERVERS), "3 ranks are no multiple of that"),
-                ((*server, "strategy.tensor=2", "strategy.pipeline=1"), "leave out tensor and context, or use 'ddp'"),
-                ((*server, "strategy.worker_ranks=2"), "leave out worker_ranks, or pipeline"),
+                ((*server, "strategy.context=2"), "leave out context, or use 'ddp'"),
+                ((*server, *SLICES, "strategy.pipeline=1", "optimizer.kind=lars"), "leave out tensor, or take an optimizer"),
+                ((*server, "strategy.worker_ranks=2"), "leave out worker_ranks, or pipeline and tensor"),
                 ((*server, "strategy.schedule=pipedream"), "leave out schedule, or use 'ddp'"),
-                ((*server, "strategy.fetch_every=2"), "leave out fetch_every and push_every, or pipeline"),
+                ((*server, "strategy.fetch_every=2"), "leave out fetch_every and push_every, or pipeline and tensor"),
                 ((*server, "strategy.policy=average"), "or use 'parameter_averaging'"),
                 ((*server, "strategy.policy=portions"), "leave out strategy.pipeline"),
                 ((*server, "strategy.server_backups=true"), "leave out strategy.server_backups"),
                 ((*server, "strategy.kind=elastic_averaging"), "does not cut replicas"),
-                ((*server, "strategy.servers=3"), "stage 0 of a worker"),
+                ((*server, "strategy.servers=3"), "rank 0 of a worker (stage 0, slice 0)"),
         ):
             with self.subTest(changes):
                 self.assertIn(reason, self.refused("mlp.toml", *STAGES, *changes))

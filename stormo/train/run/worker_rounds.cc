@@ -118,11 +118,11 @@ Status TrainingRun::end_round() {
   return {};
 }
 
-// The first rank of a worker gets those of all stages.
-Result<std::vector<TrainingRun::Shards>> TrainingRun::shards_of_stages() {
+// The first rank of a worker gets those of all its ranks.
+Result<std::vector<TrainingRun::Shards>> TrainingRun::shards_of_parts() {
   STORMO_ASSIGN_OR_RETURN(Shards own, store_->shard_reports());
   std::vector<Shards> out;
-  if (num_stages(setup_.plan.mesh) == 1) {
+  if (model_axes(setup_.plan.mesh).empty()) {
     out.push_back(std::move(own));
     return out;
   }
@@ -134,21 +134,21 @@ Result<std::vector<TrainingRun::Shards>> TrainingRun::shards_of_stages() {
   return out;
 }
 
-// Shard s lies on server s % processes; that of a stage on the stage's server of this number.
+// Shard s lies on server s % processes; that of a part on the part's server of this number.
 Status TrainingRun::note_servers() {
-  STORMO_ASSIGN_OR_RETURN(const std::vector<Shards> stages, shards_of_stages());
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Shards> parts, shards_of_parts());
   std::vector<protocol::Staleness> staleness;
   const auto processes = static_cast<std::size_t>(options_.servers.processes);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
-    const Shards& shards = stages[stage];
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const Shards& shards = parts[part];
     if (!shards.empty()) end_.servers.resize(processes);
-    const std::size_t of_stage = (processes + stages.size() - 1 - stage) / stages.size();
+    const std::size_t of_part = (processes + parts.size() - 1 - part) / parts.size();
     for (std::size_t s = 0; s < shards.size(); ++s) {
       const std::vector<protocol::WorkerState>& workers = shards[s].state.workers;
       staleness.resize(workers.size());
       for (std::size_t w = 0; w < workers.size(); ++w) staleness[w].add(workers[w].staleness);
       if (processes == 0) continue;
-      observe::ServerRecord& server = end_.servers[stage + s % of_stage * stages.size()];
+      observe::ServerRecord& server = end_.servers[part + s % of_part * parts.size()];
       server.bytes += shards[s].bytes;
       server.pulls.resize(workers.size());
       server.pushes.resize(workers.size());

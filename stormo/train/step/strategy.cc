@@ -11,6 +11,8 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/worker_session.h>
+#include <stormo/tensor/dtype.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/elastic_store.h>
 #include <stormo/train/store/host_shared_store.h>
@@ -269,23 +271,23 @@ Status check_worker_ranks(const TrainerOptions& options, const std::vector<int>&
   return {};
 }
 
-/// What workers that are cut into stages cannot do; all of it.
-Status check_worker_stages(const TrainerOptions& options) {
-  const int stages = options.strategy.pipeline;
-  if (stages <= 1 || options.strategy.kind != Strategy::Kind::kParameterServer) return {};
+/// What workers that are cut cannot do; all of it.
+Status check_worker_parts(const TrainerOptions& options) {
+  const std::int64_t parts = ranks_of_replica(options.strategy);
+  if (parts <= 1 || options.strategy.kind != Strategy::Kind::kParameterServer) return {};
   std::string wrong;
   const auto require = [&wrong](bool holds, const std::string& message) {
     if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
   };
-  require(options.session || options.servers.processes >= stages,
-          "each stage of a worker has server processes of its own; write "
+  require(options.session || options.servers.processes >= parts,
+          "each part of a worker, a stage or slice, has server processes of its own; write "
           "strategy.server_processes=" +
-              std::to_string(stages) + " or more, or use 'ddp'");
+              std::to_string(parts) + " or more, or use 'ddp'");
   require(portions_of(options) == 0,
-          "with policy portions a worker is one rank; leave out strategy.pipeline");
+          "with policy portions a worker is one rank; leave out strategy.pipeline and tensor");
   require(!options.servers.backups,
-          "the servers of each stage would choose a chief of their own; leave out "
-          "strategy.server_backups, or strategy.pipeline");
+          "the servers of each part would choose a chief of their own; leave out "
+          "strategy.server_backups, or strategy.pipeline and tensor");
   return wrong.empty() ? Status() : invalid_argument(wrong);
 }
 
@@ -296,7 +298,7 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
   if (!has_servers(options.strategy.kind)) return {};
   STORMO_RETURN_IF_ERROR(check_server_averages(options));
   STORMO_RETURN_IF_ERROR(check_worker_ranks(options, ranks_per_host));
-  STORMO_RETURN_IF_ERROR(check_worker_stages(options));
+  STORMO_RETURN_IF_ERROR(check_worker_parts(options));
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   const int workers = workers_of(options, ranks);
   if (options.servers.processes == 0 && ranks_per_host.size() > 1) {
@@ -326,27 +328,33 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
   return ServedParameters::create(parameters, of_servers, workers).status();
 }
 
-Status check_stages_of_servers(const TrainerOptions& options, const plan::StepPlan& plan,
-                               const std::vector<NamedParameter>& parameters, int workers) {
-  if (!is_remote(plan)) return {};
+Status check_served_parts(const TrainerOptions& options, const plan::StepPlan& plan, int workers) {
+  if (!is_remote(plan) || model_axes(plan.mesh).empty()) return {};
   const plan::Stages stages(plan.model);
-  const auto shapes = flatten(plan.model);
-  std::vector<std::vector<NamedParameter>> parts(static_cast<std::size_t>(num_stages(plan.mesh)));
-  auto next = parameters.begin();
-  for (std::size_t i = 0; i < shapes.size() && next != parameters.end(); ++i) {
-    if (!shapes[i]->trainable) continue;
-    const int owner = stages.of_parameter(static_cast<int>(i)).front();
-    parts[static_cast<std::size_t>(owner)].push_back(*next++);
-  }
-  for (std::size_t s = 0; parts.size() > 1 && s < parts.size(); ++s) {
-    const std::string stage = "stage " + std::to_string(s) + " of a worker";
-    if (parts[s].empty()) {
-      return invalid_argument(stage +
+  const int ranks = static_cast<int>(ranks_of_worker(options.strategy));
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    const int stage = stage_of(plan.mesh, rank);
+    const plan::Part slice = slice_of(plan.mesh, rank);
+    const plan::ModelShape model = model_of(plan.model, stage, slice);
+    std::vector<NamedParameter> part;
+    for (int i = 0; const plan::ParameterShape* p : flatten(model)) {
+      const bool is_own = stages.of_parameter(i++).front() == stage;
+      const bool counts = p->split.units > 0 || slice.index == 0;
+      if (!p->trainable || !is_own || !counts || p->elements == 0) continue;
+      part.push_back(
+          {.name = p->name,
+           .tensor = tensor::without_memory({p->elements}, tensor::scalar_type_of(p->dtype)),
+           .sparse = p->sparse});
+    }
+    const std::string who = "rank " + std::to_string(rank) + " of a worker (stage " +
+                            std::to_string(stage) + ", slice " + std::to_string(slice.index) + ")";
+    if (part.empty()) {
+      return invalid_argument(who +
                               " has no trainable parameters, and nothing for its servers; cut the "
-                              "model at other places (strategy.cut)");
+                              "model at other places (strategy.cut), or into fewer slices");
     }
     STORMO_RETURN_IF_ERROR(
-        ServedParameters::create(std::move(parts[s]), options, workers).status().within(stage));
+        ServedParameters::create(std::move(part), options, workers).status().within(who));
   }
   return {};
 }
@@ -365,8 +373,7 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
       parallel::plan_for(strategy, std::move(model),
                          {.ranks_per_host = world.ranks_per_host(), .can_share = can_share},
                          step_options_of(options, scale_loss, world.cross_size())));
-  STORMO_RETURN_IF_ERROR(
-      check_stages_of_servers(options, plan, parameters, workers_of(options, world.size())));
+  STORMO_RETURN_IF_ERROR(check_served_parts(options, plan, workers_of(options, world.size())));
   return parallel::compose(std::move(plan), options.passes);
 }
 

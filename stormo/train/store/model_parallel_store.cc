@@ -109,7 +109,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
 void ModelParallelStore::add_segment(
     const plan::ModelShape& model, std::size_t segment,
     const torch::OrderedDict<std::string, torch::Tensor>& parameters, const BringValues& bring) {
-  take_flat_slices();
+  take_slices();
   const plan::Stages stages(model);
   const std::size_t first = parameters_.size();
   const auto& shapes = model.segments[segment].parameters;
@@ -173,13 +173,13 @@ void ModelParallelStore::shard(const plan::StepPlan& plan,
   auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding, keep_part);
   shards_ = shards.get();
   own_ = std::move(shards);
-  take_flat_slices();
+  take_slices();
 }
 
 void ModelParallelStore::serve_part(const torch::nn::Module& module, const Serve& serve) {
   std::vector<NamedParameter> part;
   for (const NamedParameter& p : trainable_parameters(module)) {
-    if (is_own(parameter(p.name))) part.push_back(p);
+    if (counts(p.name) && p.tensor.numel() > 0) part.push_back(p);
   }
   std::unique_ptr<ServedStore> served = serve(std::move(part));
   served_ = served.get();
@@ -187,10 +187,12 @@ void ModelParallelStore::serve_part(const torch::nn::Module& module, const Serve
   own_ = std::move(served);
 }
 
-// Slices that are sharded by now are views of a flat buffer: else their memory would stay.
-void ModelParallelStore::take_flat_slices() {
+// Slices that are sharded by now are views of a flat buffer: else their memory would stay. Those
+// that servers have are what the last pull shows.
+void ModelParallelStore::take_slices() {
+  if (!is_sharded_ && served_ == nullptr) return;
   for (Parameter& p : parameters_) {
-    if (is_sharded_ && p.slice.defined()) p.slice = p.named.tensor.detach();
+    if (p.slice.defined()) p.slice = p.named.tensor.detach();
   }
 }
 
@@ -198,6 +200,7 @@ void ModelParallelStore::take_flat_slices() {
 // memory goes without: there may be too little of it.
 ModelParallelStore::~ModelParallelStore() {
   if (chain_ != nullptr) chain_->compute_with(nullptr);
+  if (served_ != nullptr) own_.reset();  // it keeps the values that it shows
   if (kept_) return;
   for (Parameter& p : parameters_) {
     if (p.came_without_memory) {
@@ -235,7 +238,9 @@ void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(witho
 Status ModelParallelStore::perform(const plan::Action& action, double weight) {
   if (!is_sum(action)) {
     STORMO_RETURN_IF_ERROR(own_->perform(action, weight));
-    return action.kind == plan::ActionKind::kPull ? share_tied_values() : Status();
+    if (action.kind != plan::ActionKind::kPull) return {};
+    STORMO_RETURN_IF_ERROR(give_whole_values());
+    return give_tied_values();
   }
   STORMO_RETURN_IF_ERROR(action.kind == plan::ActionKind::kSumWhole
                              ? sum_whole(action.range)
@@ -260,12 +265,12 @@ Status ModelParallelStore::sum_whole(plan::Range range) {
   return {};
 }
 
-// Also of what another stage pushes.
+// Also of what another rank pushes.
 void ModelParallelStore::zero_grad() {
   own_->zero_grad();
   if (served_ == nullptr) return;
   for (Parameter& p : parameters_) {
-    if (has(p) && !is_own(p)) p.named.tensor.mutable_grad().reset();
+    if (has(p) && !counts(p.named.name)) p.named.tensor.mutable_grad().reset();
   }
 }
 
@@ -314,6 +319,7 @@ void ModelParallelStore::gather(plan::Range segments) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::size_t> read = read_by(segments);
   whole_shards_ = own_->readable_segments(segments);
+  throw_if_error(give_whole_values());
   if (split_) join_slices(read);
   compute_alone(segments, true);
   if (pipeline_ == nullptr) return;

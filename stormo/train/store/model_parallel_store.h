@@ -23,8 +23,9 @@ namespace stormo::train {
 /// What one rank has of a model that is cut over ranks, with its optimizer state: the parameters of
 /// its stage of a pipeline, and its slices of those that the model splits. Copies of a part average
 /// its gradients, or now and then the part itself, or each has a shard of it; or servers have it.
-/// Of these a parameter that several stages read is the first one's, which gives the others the
-/// values that it pulls, and pushes the sum of their gradients. Between steps, parameters of other
+/// Of these a parameter that several stages read is the first one's, and one that is not split the
+/// first rank's of its stage, which gives the others the values that it pulls. Between steps,
+/// parameters of other
 /// stages have no memory, and the module has slices in place of split parameters; readable()
 /// gathers the whole.
 class ModelParallelStore final : public ParameterStore {
@@ -107,7 +108,7 @@ class ModelParallelStore final : public ParameterStore {
   void add_segment(const plan::ModelShape& model, std::size_t segment,
                    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
                    const BringValues& bring);
-  void take_flat_slices();
+  void take_slices();
   void add(const std::string& name, const torch::Tensor& tensor, const plan::ParameterShape& shape,
            std::vector<int> stages);
   /// The module has all that `segments` read; back to this rank's part of it.
@@ -127,8 +128,10 @@ class ModelParallelStore final : public ParameterStore {
              const OptimizerOptions& options, const ShardingOptions& sharding,
              const BringValues& keep_part);
   void serve_part(const torch::nn::Module& module, const Serve& serve);
-  /// After a pull: the stages that read a parameter get the owner's values.
-  Status share_tied_values();
+  /// Of what servers have: the other ranks of a stage get the values of what is not split.
+  Status give_whole_values();
+  /// After a pull: the other stages that read a parameter get the owner's values.
+  Status give_tied_values();
   /// Of the gradients that count on this rank.
   Result<double> squares();
   /// What a copy of this part saves, of the tensors that this rank has.

@@ -1,4 +1,5 @@
-// What a ModelParallelStore does with parameters that several stages of a pipeline read.
+// What a ModelParallelStore does with parameters that several ranks of a replica have: several
+// stages of a pipeline read them, or ranks that compute layers together do not split them.
 #include <chrono>
 #include <string>
 
@@ -47,8 +48,21 @@ Status ModelParallelStore::sum_over_stages(const Parameter& p, torch::Tensor& gr
   return {};
 }
 
+Status ModelParallelStore::give_whole_values() {
+  if (served_ == nullptr || !split_) return {};
+  take_slices();
+  std::vector<comm::Buffer> values;
+  for (const Parameter& p : parameters_) {
+    const torch::Tensor& own = p.named.tensor;
+    const auto bytes = static_cast<std::int64_t>(own.nbytes());
+    if (!is_own(p) || p.slice.defined() || !own.requires_grad() || bytes == 0) continue;
+    values.push_back({own.detach().mutable_data_ptr(), bytes, DType::kUInt8});
+  }
+  return values.empty() ? Status() : tensor_->broadcast(values, 0);
+}
+
 // The owner's values stay as they are until its next pull, in the next step.
-Status ModelParallelStore::share_tied_values() {
+Status ModelParallelStore::give_tied_values() {
   const torch::NoGradGuard no_grad;
   for (Parameter& p : parameters_) {
     torch::Tensor& values = p.named.tensor;

@@ -80,6 +80,8 @@ std::vector<StepPlan> strategies() {
       {parameter_server(2, {.fetch = 4, .push = 2})},
       {parameter_server(2, {}, 2)},
       {pipeline({.schedule = gpipe()}), parameter_server(2)},
+      {pipeline({.schedule = gpipe()}), tensor_parallel(2), parameter_server(2)},
+      {tensor_parallel(2), parameter_server(3), sequence_parallel()},
       {parameter_server(2, {.averages = true})},
       {parameter_server(3, {.fetch = 8, .push = 8, .averages = true})},
       {parameter_server(2), by_segment(), overlap_exchange()},

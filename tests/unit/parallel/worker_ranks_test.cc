@@ -117,24 +117,27 @@ TEST(WorkerStages, PullAndPushTheirOwnParameters) {
 }
 
 TEST(WorkerStages, RefuseWhatDoesNotGoTogether) {
-  const auto message = [](Strategy s) {
+  const auto message = [](Strategy s, const StepOptions& step = {.micro_batches = 2}) {
     s.kind = Strategy::Kind::kParameterServer;
-    return plan_for(s, shape(), {.ranks_per_host = {8}}, {.micro_batches = 2}).status().message();
+    return plan_for(s, shape(), {.ranks_per_host = {8}}, step).status().message();
   };
   EXPECT_EQ(message({.exchange = {.fetch = 2},
                      .worker_ranks = 2,
                      .pipeline = 2,
                      .tensor = 2,
-                     .schedule = "pipedream"}),
-            "strategy 'parameter_server' cuts workers into stages only: leave out tensor and "
-            "context, or use 'ddp'; has a rank for each stage of a worker: leave out worker_ranks, "
-            "or pipeline; pushes after whole steps, and those of schedule 'pipedream' overlap: "
-            "leave out schedule, or use 'ddp'; has stages that pull and push in every step: leave "
-            "out fetch_every and push_every, or pipeline");
+                     .context = 2,
+                     .schedule = "pipedream"},
+                    {.micro_batches = 2, .trust_ratios = true}),
+            "strategy 'parameter_server' cuts workers into stages and slices only: leave out "
+            "context, or use 'ddp'; has a rank for each part of a worker: leave out worker_ranks, "
+            "or pipeline and tensor; has servers with slices, which do not know the norms of whole "
+            "parameters: leave out tensor, or take an optimizer other than lars and lamb; pushes "
+            "after whole steps, and those of schedule 'pipedream' overlap: leave out schedule, or "
+            "use 'ddp'; has parts of workers that pull and push in every step: leave out "
+            "fetch_every and push_every, or pipeline and tensor");
   EXPECT_EQ(message({.exchange = {.averages = true}, .pipeline = 2}),
             "strategy 'parameter_server' has servers that average workers of one rank: leave out "
-            "pipeline, or use 'parameter_averaging'");
-  EXPECT_THAT(message({.tensor = 2}), HasSubstr("leave out tensor and context"));
+            "pipeline and tensor, or use 'parameter_averaging'");
   EXPECT_EQ(message({.pipeline = 2}), "");
   const auto behind = [](const Pass& pass, int ranks) {
     return compose(one_device(shape()), micro_batches(2), pass, parameter_server(2, {}, ranks))
@@ -142,7 +145,7 @@ TEST(WorkerStages, RefuseWhatDoesNotGoTogether) {
         .message();
   };
   EXPECT_THAT(behind(pipeline({.schedule = pipedream()}), 1), HasSubstr("steps overlap"));
-  EXPECT_THAT(behind(pipeline({}), 2), HasSubstr("the stages of a worker are its ranks"));
+  EXPECT_THAT(behind(pipeline({}), 2), HasSubstr("the parts of a worker are its ranks"));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Workers of parameter servers that are cut into stages: each stage exchanges with servers of its
-// own, and all together train as one process. Server processes: tests/multiproc.
+// Workers of parameter servers that are cut into stages and slices: each part exchanges with
+// servers of its own, and all together train as one process. Server processes: tests/multiproc.
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -47,10 +48,10 @@ class Servers {
   ~Servers() {
     for (std::thread& t : threads_) t.join();
   }
-  std::vector<transport::HostPort> of_stage(int stage, int stages) const {
+  std::vector<transport::HostPort> of_part(int rank, int ranks) const {
     std::vector<transport::HostPort> out;
-    for (std::size_t s = static_cast<std::size_t>(stage); s < servers_.size();
-         s += static_cast<std::size_t>(stages)) {
+    for (std::size_t s = static_cast<std::size_t>(rank); s < servers_.size();
+         s += static_cast<std::size_t>(ranks)) {
       out.push_back(servers_[s]->address());
     }
     return out;
@@ -78,6 +79,16 @@ struct Served {
   }
 };
 
+test::CutWay slices(int stages, bool sequence_parallel, const parallel::StepOptions& step = {}) {
+  return {.name = "slices",
+          .hosts = {2 * stages},
+          .strategy = {.kind = Strategy::Kind::kParameterServer,
+                       .pipeline = stages,
+                       .tensor = 2,
+                       .sequence_parallel = sequence_parallel},
+          .step = step};
+}
+
 test::CutWay cut(int stages, const parallel::StepOptions& step = {},
                  std::string schedule = "1f1b") {
   return {.name = schedule,
@@ -99,9 +110,8 @@ struct RankResult {
 /// One rank of one worker, from the first to the last step. `chain`: of this rank.
 void train_rank(const Served& served, const PlanRun& all, const Servers& servers, int worker,
                 comm::Communicator& world, const std::shared_ptr<model::Chain>& chain,
-                RankResult& result) {
-  const int stages = served.way.strategy.pipeline;
-  auto own = server::WorkerSession::connect({.servers = servers.of_stage(world.rank(), stages),
+                AxisGroups::Groups axes, RankResult& result) {
+  auto own = server::WorkerSession::connect({.servers = servers.of_part(world.rank(), world.size()),
                                              .worker = worker,
                                              .workers = served.workers,
                                              .share_memory = !served.sends,
@@ -114,7 +124,7 @@ void train_rank(const Served& served, const PlanRun& all, const Servers& servers
   session->use(world);
   PlanRun mine = all;
   mine.options.session = session;
-  const AxisGroups groups(world, mine.plan.mesh, {});
+  const AxisGroups groups(world, mine.plan.mesh, std::move(axes));
   test::PlanRank rank(mine, groups, chain);
   rank.load = [&]() -> Result<data::Batch> {
     const Batch& batch = mine.batches[rank.next++];
@@ -158,9 +168,7 @@ void train_rank(const Served& served, const PlanRun& all, const Servers& servers
 
 /// By worker, and then by rank.
 std::vector<std::vector<RankResult>> train(const Served& served, const PlanRun& all) {
-  const std::size_t ranks = served.way.hosts.size() > 1
-                                ? served.way.hosts.size()
-                                : static_cast<std::size_t>(served.way.hosts.front());
+  const auto ranks = static_cast<std::size_t>(ranks_of_worker(served.way.strategy));
   std::vector<std::vector<RankResult>> out(static_cast<std::size_t>(served.workers));
   std::vector<std::shared_ptr<model::Chain>> chains;  // their values come from one generator
   for (std::size_t i = 0; i < out.size() * ranks; ++i) chains.push_back(served.problem.model(3));
@@ -170,10 +178,11 @@ std::vector<std::vector<RankResult>> train(const Served& served, const PlanRun& 
     out[w].resize(ranks);
     workers.emplace_back([&, w] {
       test::Group group = comm::make_hosts(served.way.hosts);
+      std::vector<AxisGroups::Groups> axes = test::groups_of(all.plan.mesh, served.way.hosts);
       test::on_ranks(group, [&](comm::Communicator& world) {
         const auto r = static_cast<std::size_t>(world.rank());
         train_rank(served, all, servers, static_cast<int>(w), world, chains[w * ranks + r],
-                   out[w][r]);
+                   std::move(axes[r]), out[w][r]);
       });
     });
   }
@@ -198,18 +207,17 @@ void expect_one_process(const Served& served) {
   EXPECT_EQ(cost.total().between_hosts > 0, served.way.hosts.size() > 1);
   std::vector<double> losses(kSteps);
   for (const std::vector<RankResult>& worker : results) {
-    std::set<std::string> pulled;
+    std::map<std::string, int> pulled;  // by how many ranks
     for (std::size_t r = 0; r < worker.size(); ++r) {
       test::expect_trace(worker[r].trace, project(all.plan, static_cast<Rank>(r)), kSteps);
       EXPECT_EQ(worker[r].sent.back(), static_cast<std::uint64_t>(cost.ranks[r].between_hosts))
           << served.problem.name << ", rank " << r;
-      for (const std::string& name : worker[r].pulled) {
-        EXPECT_TRUE(pulled.insert(name).second) << name << " is on the servers of two stages";
-      }
+      for (const std::string& name : worker[r].pulled) ++pulled[name];
       for (std::size_t i = 0; i < losses.size(); ++i) losses[i] += worker[r].losses[i];
     }
     for (const plan::ParameterShape* p : flatten(all.plan.model)) {
-      EXPECT_EQ(pulled.contains(p->name), p->trainable) << p->name;
+      const int parts = p->split.units > 0 ? served.way.strategy.tensor : 1;
+      EXPECT_EQ(pulled[p->name], p->trainable ? parts : 0) << p->name;
     }
   }
   // the last one to look sees all pushes
@@ -252,6 +260,23 @@ TEST(ServedParts, OnSeveralHostsSendWhatThePlanSays) {
     Served served{.way = cut(2, {.micro_batches = 2}), .problem = problem};
     served.way.hosts = {1, 1};
     expect_one_process(served);
+  }
+}
+
+TEST(ServedParts, OfSlicesTrainAsOneProcess) {
+  for (const Problem& problem : problems()) {
+    const bool has_positions = problem.name.starts_with("gpt");
+    expect_one_process({.way = slices(1, has_positions, {.clip = true}), .problem = problem});
+    expect_one_process({.way = slices(1, false), .problem = problem, .workers = 2, .sends = true});
+    expect_one_process(
+        {.way = slices(2, has_positions, {.micro_batches = 2}), .problem = problem, .servers = 5});
+    if (!has_positions) continue;  // its unequal slices send more or less than is predicted
+    Served on_hosts{
+        .way = slices(2, false, {.micro_batches = 2}), .problem = problem, .servers = 4};
+    for (const std::vector<int>& hosts : {std::vector{2, 2}, {1, 1, 1, 1}}) {
+      on_hosts.way.hosts = hosts;
+      expect_one_process(on_hosts);
+    }
   }
 }
 
