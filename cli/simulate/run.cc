@@ -76,8 +76,14 @@ std::vector<std::string> policies_of(const train::Recipe& recipe, const Simulate
 
 /// Puts servers in place of another strategy.
 void use_servers(train::Recipe& recipe) {
-  const train::Strategy was = recipe.train.strategy;
-  recipe.train.strategy.worker_ranks = 1;  // a worker is one machine, however many ranks it has
+  const train::Strategy was = recipe.train.strategy, without;
+  train::Strategy& s = recipe.train.strategy;
+  // a worker is one machine, however many ranks or parts it has
+  s.worker_ranks = s.pipeline = s.tensor = 1;
+  s.sequence_parallel = false;
+  s.schedule = without.schedule;
+  s.chunks = without.chunks;
+  s.cut = without.cut;
   if (has_servers(recipe)) return;
   recipe.train.strategy = {.kind = train::Strategy::Kind::kParameterServer,
                            .exchange = was.exchange,

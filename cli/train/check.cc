@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include <cli/commands.h>
@@ -106,6 +107,9 @@ Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& tas
   STORMO_ASSIGN_OR_RETURN(
       StepInput step,
       step_of_recipe(recipe, task, train::workers_per_host(recipe.train, ranks_per_host), 0));
+  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
+  STORMO_RETURN_IF_ERROR(
+      check_served_parts(recipe.train, step.plan, train::workers_of(recipe.train, ranks)));
   STORMO_RETURN_IF_ERROR(check_fits(step, ranks_here(shares), available_bytes));
   return step;
 }
@@ -159,7 +163,7 @@ Result<SoundRun> sound_run(const train::ParsedRecipe& parsed, const TrainArgumen
 launch::RanksToLose may_be_lost(const train::TrainerOptions& o, int ranks) {
   if (o.servers.processes == 0) return {};
   if (o.servers.backups) return {.first = 0, .count = ranks, .servers = o.servers.processes};
-  const int first = o.strategy.worker_ranks;
+  const auto first = static_cast<int>(ranks_of_worker(o.strategy));
   return {.first = first, .count = ranks - first - o.servers.processes};
 }
 

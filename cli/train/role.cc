@@ -101,16 +101,30 @@ void note_earlier_run(TrainRun& run) {
   if (run.recipe.train.overwrite) run.earlier = newest_checkpoint_of(run);
 }
 
+/// Of a worker that is cut: those whose number is that of the rank, modulo the ranks.
+std::vector<transport::HostPort> servers_of_part(const std::vector<transport::HostPort>& all,
+                                                 int rank, int ranks) {
+  std::vector<transport::HostPort> out;
+  for (std::size_t s = static_cast<std::size_t>(rank); s < all.size();
+       s += static_cast<std::size_t>(ranks)) {
+    out.push_back(all[s]);
+  }
+  return out;
+}
+
 /// Connects to the servers, at most for `patience`, and trains. Of several ranks of a worker the
-/// first one connects.
+/// first one connects; of the parts of a worker each, to servers of its own.
 int work(TrainRun run, server::WorkerSession::Options options, Duration patience) {
   options.timeout = worker_timeout(run);
   options.on_event = say;
   options.backups = run.recipe.train.servers.backups;
+  const int rank = run.worker_ranks.rank;
   const train::RankSession::Place place{options.worker, options.workers, options.hosts,
-                                        options.backups};
+                                        options.backups, rank};
+  const bool is_cut = ranks_of_replica(run.recipe.train.strategy) > 1;
+  if (is_cut) options.servers = servers_of_part(options.servers, rank, run.worker_ranks.size);
   std::shared_ptr<server::WorkerSession> session;
-  if (run.worker_ranks.rank == 0) {
+  if (rank == 0 || is_cut) {
     auto made = server::WorkerSession::connect(std::move(options), Deadline::after(patience));
     if (!made.ok()) return end_of(run, made.status());
     session = std::move(*made);
@@ -123,14 +137,27 @@ int work(TrainRun run, server::WorkerSession::Options options, Duration patience
   return run_rank(run);
 }
 
-/// The group of the ranks of one worker, which are on one host, at the job's Store. What they wait
-/// for at the servers may take any time, so nobody is missed who only waits.
-transport::Rendezvous ranks_of_worker(const transport::Rendezvous& job, int ranks) {
+/// The group of the ranks of one worker at the job's Store, where they say on which hosts they are.
+/// What they wait for at the servers may take any time, so nobody is missed who only waits.
+Result<transport::Rendezvous> group_of_worker(const transport::Rendezvous& job, int ranks,
+                                              transport::StoreClient& store, Deadline by) {
+  const auto key_of = [](Rank rank) { return fmt::format("host_of/{}", rank); };
+  const std::string own = std::to_string(job.cross_rank);
+  STORMO_RETURN_IF_ERROR(store.set(key_of(job.rank), own, by));
   transport::Rendezvous out = job;
-  out.rank = out.local_rank = job.rank % ranks;
-  out.size = out.local_size = ranks;
-  out.cross_rank = 0;
-  out.cross_size = 1;
+  out.rank = job.rank % ranks;
+  out.size = ranks;
+  std::vector<std::string> hosts;  // by rank of the worker
+  for (Rank r = job.rank - out.rank; std::ssize(hosts) < ranks; ++r) {
+    Result<std::string> host = store.get(key_of(r), by);
+    if (!host.ok()) return host.status().within(fmt::format("waiting for rank {}", r));
+    hosts.push_back(std::move(*host));
+  }
+  out.local_rank = static_cast<int>(std::count(hosts.begin(), hosts.begin() + out.rank, own));
+  out.local_size = static_cast<int>(std::ranges::count(hosts, own));
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  out.cross_rank = static_cast<int>(std::ranges::find(hosts, own) - hosts.begin());
+  out.cross_size = static_cast<int>(hosts.size());
   out.epoch = job.epoch + 1 + static_cast<Epoch>(job.rank / ranks);  // has names of its own there
   out.stall_warning = out.stall_timeout = Duration::zero();
   return out;
@@ -188,7 +215,7 @@ int run_launched_role(TrainRun run) {
   }
   const int servers = run.recipe.train.servers.processes;
   const int ranks = place->size - servers;  // of all workers
-  const int of_worker = run.recipe.train.strategy.worker_ranks;
+  const auto of_worker = static_cast<int>(ranks_of_worker(run.recipe.train.strategy));
   const bool is_server = place->rank >= ranks;
   // the launcher passes signals on to all; servers stay until the first worker has saved. Before
   // there are threads, which would have them unblocked.
@@ -224,9 +251,13 @@ int run_launched_role(TrainRun run) {
       return end_of(run, text.status().within("waiting for server " + std::to_string(s)));
     options.servers.push_back(transport::parse_host_port(*text).take_or_throw());
   }
+  if (of_worker > 1) {
+    auto group = group_of_worker(*place, of_worker, **store, by);
+    if (!group.ok()) return end_of(run, group.status());
+    run.worker_ranks = *std::move(group);
+  }
   static_cast<void>((*store)->goodbye(by));
   run.rank = place->rank;
-  if (of_worker > 1) run.worker_ranks = ranks_of_worker(*place, of_worker);
   return work(std::move(run), std::move(options), place->join_timeout);
 }
 

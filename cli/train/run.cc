@@ -43,7 +43,7 @@ std::string who_runs(const train::Recipe& recipe, const SoundRun& run) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : plural);
   };
   const int servers = recipe.train.servers.processes;
-  const int of_worker = recipe.train.strategy.worker_ranks;
+  const std::int64_t of_worker = ranks_of_worker(recipe.train.strategy);
   if (servers == 0 && of_worker == 1) return many(run.ranks, "rank", "s");
   std::string out = many(train::workers_of(recipe.train, run.ranks), "worker", "s");
   if (of_worker > 1) out += fmt::format(" of {} ranks each", of_worker);
@@ -128,9 +128,10 @@ int run_task(TrainRun run, const train::ParsedRecipe& parsed, const launch::Clus
                                    processes, servers)},
                       a.json);
   }
-  if (parsed.recipe.train.strategy.worker_ranks > 1) {
+  if (ranks_of_worker(parsed.recipe.train.strategy) > 1) {
     return fail_usage({"TF_CONFIG describes one process for each worker: leave out "
-                       "strategy.worker_ranks, or start all ranks by 'stormo train -n'"},
+                       "strategy.worker_ranks, strategy.pipeline and strategy.tensor, or start all "
+                       "ranks by 'stormo train -n'"},
                       a.json);
   }
   if (a.launch.ranks || !a.launch.hosts.empty()) {

@@ -4,7 +4,8 @@
 // optimizer state, and a slow one holds up nobody where the policy of the servers allows for old
 // parameters. Cost per step and worker: the bytes of the parameters once in each direction. A
 // worker of several ranks adds a broadcast of the parameters and an all-reduce of the gradients
-// over them, and loads the servers as one. Where servers average, workers send parameters now and
+// over them, and loads the servers as one. A worker that is cut into stages or slices has
+// for each of them servers of its own. Where servers average, workers send parameters now and
 // then, and no gradients: the picture of MapReduce. Papers: J. Dean et al., "Large scale
 // distributed deep networks", NIPS 2012; M. Li et al., "Scaling distributed machine learning with
 // the parameter server", OSDI 2014; Q. Ho et al., "More effective distributed ML via a stale
@@ -26,6 +27,24 @@ using plan::Action;
 using plan::ActionKind;
 using plan::Placement;
 
+/// Of workers that are cut.
+Status check_parts(const plan::StepPlan& in, const Exchange& every, int ranks) {
+  if (!data_axes(in.mesh).empty()) {
+    return Status(Code::kBadPlan,
+                  "parameter_server: workers are cut into stages and slices only; apply it once, "
+                  "behind pipeline and tensor_parallel");
+  }
+  if (longest_delay(in) > 0) {
+    return Status(Code::kBadPlan,
+                  "parameter_server: steps overlap, so no step ends with all of its pushes; use a "
+                  "schedule whose steps do not, such as '1f1b'");
+  }
+  if (ranks == 1 && every.every_step()) return {};
+  return invalid_argument(
+      "parameter_server: the parts of a worker are its ranks, and pull and push in every step; "
+      "leave out worker_ranks, fetch_every and push_every");
+}
+
 Status check(const plan::StepPlan& in, int workers, const Exchange& every, int ranks) {
   if (every.fetch < 1 || every.push < 1) {
     return invalid_argument("parameter_server: a pull in every " + std::to_string(every.fetch) +
@@ -45,7 +64,8 @@ Status check(const plan::StepPlan& in, int workers, const Exchange& every, int r
         "parameter_server: servers average workers of one rank, and these have " +
         std::to_string(ranks) + "; leave out worker_ranks");
   }
-  return check_no_axes(in, "parameter_server");
+  if (model_axes(in.mesh).empty()) return check_no_axes(in, "parameter_server");
+  return check_parts(in, every, ranks);
 }
 
 /// What the ranks of a worker do together: behind the last backward they average their gradients.
@@ -63,15 +83,19 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   STORMO_RETURN_IF_ERROR(check(in, workers, every, ranks));
   plan::StepPlan out = in;
   out.strategy += "+parameter_server";
-  out.mesh.axes = {{kReplicaAxis, workers}};
   std::vector<std::string> all = {kReplicaAxis};
+  std::vector<plan::Axis> axes = {{kReplicaAxis, workers}};
   if (ranks > 1) {
-    out.mesh.axes.push_back({plan::kWorkerAxis, ranks});
+    axes.push_back({plan::kWorkerAxis, ranks});
     all.emplace_back(plan::kWorkerAxis);
   }
-  out.parameters.assign(all.size(), Placement::kRemote);
-  out.optimizer_state = out.parameters;
-  out.frozen.assign(all.size(), Placement::kReplicate);  // each rank has its own
+  // outermost: ranks of one worker stay neighbours
+  out.mesh.axes.insert(out.mesh.axes.begin(), axes.begin(), axes.end());
+  for (std::vector<Placement>* placed : {&out.parameters, &out.optimizer_state}) {
+    placed->insert(placed->begin(), axes.size(), Placement::kRemote);
+  }
+  // each rank has its own
+  out.frozen.insert(out.frozen.begin(), axes.size(), Placement::kReplicate);
   std::erase_if(out.actions, [](const Action& a) { return a.kind == ActionKind::kAgree; });
   std::vector<Action> pushes;
   for (Action& a : out.actions) {
@@ -84,8 +108,8 @@ Result<plan::StepPlan> serve(const plan::StepPlan& in, int workers, const Exchan
   }
   // a copy is updated before it, or its gradients, are given away
   if (!every.every_step()) out.actions.insert(out.actions.end(), pushes.begin(), pushes.end());
-  if (ranks > 1) {
-    average_in_worker(out);
+  if (ranks > 1) average_in_worker(out);
+  if (ranks > 1 || !model_axes(in.mesh).empty()) {
     out.actions.push_back({.kind = ActionKind::kAgree});
   }
   const auto forward = std::ranges::find(out.actions, ActionKind::kForward, &Action::kind);

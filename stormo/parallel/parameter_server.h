@@ -20,7 +20,15 @@ struct Exchange {
 /// pulls the parameters, computes its local batch, and pushes its own gradients. No action is a
 /// collective, so the plan has no agree. Which version a pull gives, whether it waits for it, and
 /// when a push is applied, the policy of the servers decides. Fails with kInvalidArgument for
-/// workers < 1, with kBadPlan when the mesh has axes already.
+/// workers < 1, with kBadPlan when the mesh has axes already, but for those below.
+///
+/// A worker may be the stages and slices that pipeline() and tensor_parallel() have cut it into:
+/// then "dp" is the outermost axis, and each rank pulls and pushes the parameters of its own
+/// segments, or its slices of them. One that several stages read is the first one's, which sends
+/// the others the values that it has pulled, and pushes the sum of their gradients. One that is not
+/// split is that of the first rank of its stage, which does the same. The ranks of a worker agree
+/// on the end of the step. kInvalidArgument with `ranks` or `every` above 1, kBadPlan when steps
+/// overlap.
 ///
 /// With `every` above 1 a worker trains a copy of its own in between (Downpour SGD): it pulls in
 /// every fetch-th step, updates its copy in every step, and pushes the sum of its gradients in

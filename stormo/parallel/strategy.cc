@@ -212,8 +212,35 @@ Status check_averaged_parts(const Strategy& s, const Workers& w) {
   return wrong.empty() ? Status() : refuse(s, wrong);
 }
 
+/// Workers of servers that are cut, and whose parts have servers of their own.
+Status check_served_parts(const Strategy& s, const StepOptions& step) {
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  require(s.context == 1,
+          "cuts workers into stages and slices only: leave out context, or use 'ddp'");
+  require(s.worker_ranks == 1,
+          "has a rank for each part of a worker: leave out worker_ranks, or pipeline and tensor");
+  require(s.tensor == 1 || !step.trust_ratios,
+          "has servers with slices, which do not know the norms of whole parameters: leave out "
+          "tensor, or take an optimizer other than lars and lamb");
+  const Result<PipelineSchedule> schedule = pipeline_schedule(s.schedule);
+  require(!schedule.ok() || !schedule->overlap,
+          "pushes after whole steps, and those of schedule '" + s.schedule +
+              "' overlap: leave out schedule, or use 'ddp'");
+  require(s.exchange.averages || s.exchange.every_step(),
+          "has parts of workers that pull and push in every step: leave out fetch_every and "
+          "push_every, or pipeline and tensor");
+  require(!s.exchange.averages,
+          "has servers that average workers of one rank: leave out pipeline and tensor, or use "
+          "'parameter_averaging'");
+  return wrong.empty() ? Status() : refuse(s, wrong);
+}
+
 /// Strategies whose replicas may be cut.
-Status check_cut(const Strategy& s, const Workers& w) {
+Status check_cut(const Strategy& s, const Workers& w, const StepOptions& step) {
+  if (s.kind == Strategy::Kind::kParameterServer) return check_served_parts(s, step);
   if (s.kind == Strategy::Kind::kParameterAveraging) return check_averaged_parts(s, w);
   if (replicates(s.kind) || s.kind == Strategy::Kind::kFsdp) return {};
   return refuse(s,
@@ -255,7 +282,7 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const Workers
   }
   const std::int64_t replica = ranks_of_replica(s);
   if (replica == 1) return {};
-  STORMO_RETURN_IF_ERROR(check_cut(s, w));
+  STORMO_RETURN_IF_ERROR(check_cut(s, w, step));
   if (s.parameters == Parameters::kHostShared) {
     return refuse(s, "has no copy that parts of the model share; leave out parameters");
   }
@@ -308,6 +335,33 @@ void add_copies(std::vector<Pass>& passes, const Strategy& s, const Shape& shape
                             .prefetch = step.prefetch}));
 }
 
+Result<Pass> stages_of(const Strategy& s) {
+  STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(s.schedule));
+  return pipeline({.stages = s.pipeline,
+                   .chunks = s.chunks,
+                   .schedule = std::move(schedule),
+                   .cut = s.cut,
+                   .period = s.period,
+                   .weight_stashing = s.weight_stashing});
+}
+
+/// Workers of parameter servers.
+Result<std::vector<Pass>> served(const Strategy& s, const Shape& shape, const StepOptions& step) {
+  std::vector<Pass> passes;
+  if (s.pipeline > 1) {
+    STORMO_ASSIGN_OR_RETURN(passes.emplace_back(), stages_of(s));
+  }
+  if (s.tensor > 1) passes.push_back(tensor_parallel(s.tensor));
+  const auto of_worker = static_cast<int>(ranks_of_worker(s));
+  passes.push_back(parameter_server(shape.ranks / of_worker, s.exchange, s.worker_ranks));
+  if (step.overlap_exchange && s.exchange.every_step() && of_worker == 1) {
+    passes.push_back(by_segment());
+    passes.push_back(overlap_exchange());
+  }
+  if (s.sequence_parallel) passes.push_back(sequence_parallel());
+  return passes;
+}
+
 }  // namespace
 
 bool has_servers(Strategy::Kind kind) {
@@ -348,23 +402,13 @@ Result<plan::StepPlan> plan_for(const Strategy& strategy, plan::ModelShape model
   if (step.scale_loss) passes.push_back(scale_loss());
   if (step.clip) passes.push_back(clip_gradients());
   if (strategy.kind == Strategy::Kind::kParameterServer) {
-    passes.push_back(parameter_server(shape.ranks / strategy.worker_ranks, strategy.exchange,
-                                      strategy.worker_ranks));
-    if (step.overlap_exchange && strategy.exchange.every_step() && strategy.worker_ranks == 1) {
-      passes.push_back(by_segment());
-      passes.push_back(overlap_exchange());
-    }
+    STORMO_ASSIGN_OR_RETURN(const std::vector<Pass> of_workers, served(strategy, shape, step));
+    passes.insert(passes.end(), of_workers.begin(), of_workers.end());
   } else if (strategy.kind == Strategy::Kind::kElasticAveraging) {
     passes.push_back(elastic_averaging(shape.ranks, strategy.period));
   } else if (const auto replica = static_cast<int>(ranks_of_replica(strategy)); replica > 1) {
     if (strategy.pipeline > 1) {
-      STORMO_ASSIGN_OR_RETURN(PipelineSchedule schedule, pipeline_schedule(strategy.schedule));
-      passes.push_back(pipeline({.stages = strategy.pipeline,
-                                 .chunks = strategy.chunks,
-                                 .schedule = std::move(schedule),
-                                 .cut = strategy.cut,
-                                 .period = strategy.period,
-                                 .weight_stashing = strategy.weight_stashing}));
+      STORMO_ASSIGN_OR_RETURN(passes.emplace_back(), stages_of(strategy));
     }
     if (strategy.context > 1) {
       passes.push_back(context_parallel(strategy.context, strategy.attention));

@@ -39,12 +39,14 @@ struct Strategy {
   /// kParameterAveraging, kElasticAveraging, servers that average: steps from one to the next.
   /// Schedules whose steps overlap: steps after which the pipeline is drained.
   int period = 8;
-  /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into.
+  /// kDdp, mirrored kinds, kFsdp, kParameterAveraging: stages that each replica is cut into;
+  /// kParameterServer: those of each worker.
   int pipeline = 1;
   int tensor = 1;  ///< the same kinds: ranks that compute each layer together
   /// Each of these ranks has a part of the positions where layers are not split.
   bool sequence_parallel = false;
-  /// The same kinds but for kParameterAveraging: ranks that have parts of each sample's positions.
+  /// The same kinds but for those of averages and servers: ranks that have parts of each sample's
+  /// positions.
   int context = 1;
   plan::AttentionForm attention = plan::AttentionForm::kRing;  ///< what these ranks exchange
   /// The replicating kinds: rows and columns of the grid of ranks that have parts of each image's
@@ -67,6 +69,12 @@ inline std::int64_t ranks_of_replica(const Strategy& s) {
   std::int64_t ranks = std::int64_t{s.pipeline} * s.tensor * s.context;
   if (s.spatial.size() == 2) ranks *= s.spatial[0] * s.spatial[1];
   return ranks;
+}
+
+/// Ranks of one worker of servers: they have parts of its batch, or of its model.
+inline std::int64_t ranks_of_worker(const Strategy& s) {
+  const bool may_be_cut = s.kind == Strategy::Kind::kParameterServer;
+  return s.worker_ranks * (may_be_cut ? ranks_of_replica(s) : 1);
 }
 
 /// Whether parameters, or a centre, are on servers.

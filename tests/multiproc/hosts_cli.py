@@ -38,8 +38,9 @@ class HostsTest(TrainTest):
         self.on_host.chmod(0o755)
 
     def on_two_hosts(self, recipe, *more, ranks=1, environment=None):
-        """So many ranks on each host train."""
-        return self.stormo("train", recipe, "-H", f"{self.name}-1:{ranks},{self.name}-2:{ranks}", "--interface",
+        """So many ranks on each host train, or on the first and on the second one."""
+        first, second = ranks if isinstance(ranks, tuple) else (ranks, ranks)
+        return self.stormo("train", recipe, "-H", f"{self.name}-1:{first},{self.name}-2:{second}", "--interface",
                            f"{self.name}br,eth0", "--remote-shell", f"{self.on_host} {{host}}", "--json", *more,
                            environment=environment)
 

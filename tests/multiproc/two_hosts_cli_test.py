@@ -90,6 +90,23 @@ class TwoHosts(HostsTest):
                 for mine, theirs in zip(losses, alone[recipe][-len(losses):], strict=True):
                     self.assertAlmostEqual(mine, theirs, delta=1e-9 * abs(theirs))
 
+    def test_a_worker_of_servers_is_cut_over_hosts(self):
+        """Of one worker a stage on each host; of two workers the first on one host, and the second on both. Servers are
+        on the second host, so stages map their memory or send."""
+        way = ("strategy.kind=parameter_server", "strategy.policy=sync", "strategy.server_processes=2",
+               "strategy.pipeline=2", "train.micro_batches=2")
+        recipe = ("gpt.toml", "model.layers=3", "steps=6", "eval_every=3", "precision=float64", "checkpoint.every=3")
+        _, alone = self.records(self.stormo("train", *recipe, "-n", "1", "--json", "checkpoint.directory="), ("eval",))
+        for ranks, workers in (((1, 3), 1), ((3, 3), 2)):
+            with self.subTest(ranks=ranks):
+                done = self.on_two_hosts(*recipe, *way, f"checkpoint.directory={self.shared}/{workers}", ranks=ranks)
+                end, losses = self.records(done, ("eval",))
+                self.assertEqual((end["ranks"], end["hosts"], end["steps"]), (2 * workers, 2, 6))
+                self.assertAlmostEqual(losses[-1], alone[-1], delta=1e-10)
+                resumed = self.stormo("train", *recipe, "-n", "1", "--json", "steps=7", "strategy.kind=ddp", "--resume",
+                                      f"checkpoint.directory={self.shared}/{workers}")
+                self.assertEqual(self.records(resumed)[0]["steps"], 7)
+
     def test_a_trace_is_on_one_clock(self):
         """Of hosts whose wall clocks differ, and whose machines were started at other times."""
         later = f'[ "$host" != {self.name}-2 ] || later="--time --fork --kill-child --monotonic 5"\n'

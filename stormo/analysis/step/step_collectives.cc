@@ -89,7 +89,7 @@ class Sizes {
   /// Over which ranks do a step together: with servers those of a worker, else `axes`.
   std::vector<std::string> together(const std::vector<std::string>& axes) const {
     if (!has_servers(plan_)) return axes;
-    if (plan_.mesh.find(plan::kWorkerAxis) < 0) return {};
+    if (plan_.mesh.find(plan::kWorkerAxis) < 0) return model_axes(plan_.mesh);
     return {plan::kWorkerAxis};
   }
 
@@ -322,6 +322,43 @@ int different_slices(const plan::StepPlan& plan) {
   return 1;
 }
 
+/// What a rank of a worker that is cut gives others which read it, too, when it has pulled it: the
+/// first one of a stage what is not split, and then the first stage what others read.
+std::vector<Collective> given_values(const plan::StepPlan& plan, const Action& pull) {
+  const plan::Stages part(plan.model);
+  const int stages = num_stages(plan.mesh), slices = slice_of(plan.mesh, 0).parts;
+  std::vector<Collective> out;
+  for (int s = 0; slices > 1 && s < stages; ++s) {
+    Collective c{.goal = GoalKind::kBroadcast, .dtype = DType::kUInt8, .axes = {plan::kTensorAxis}};
+    const plan::ModelShape model = model_of(plan.model, s, {0, slices});
+    const auto all = plan::flatten(model);
+    for (int i = pull.range.first; i <= pull.range.last; ++i) {
+      const plan::ParameterShape* const p = all[static_cast<std::size_t>(i)];
+      if (part.of_parameter(i).front() != s || !is_trained_whole(p)) continue;
+      c.elements += p->elements * static_cast<std::int64_t>(size_of(p->dtype));
+    }
+    if (stages > 1) c.stages = {s};
+    if (c.elements > 0) out.push_back(c);
+  }
+  const int different = different_slices(plan);
+  for (int i = pull.range.first; i <= pull.range.last; ++i) {
+    if (!part.is_tied(i)) continue;
+    for (int slice = 0; slice < different; ++slice) {
+      const plan::ModelShape model =
+          model_of(plan.model, part.of_parameter(i).front(), {slice, slices});
+      const plan::ParameterShape& p = *flatten(model)[static_cast<std::size_t>(i)];
+      if (!p.trainable || p.elements == 0) continue;
+      out.push_back({.goal = GoalKind::kBroadcast,
+                     .elements = p.elements,
+                     .dtype = p.dtype,
+                     .axes = {plan::kStageAxis},
+                     .stages = part.of_parameter(i),
+                     .slice = different > 1 ? slice : -1});
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t action,
@@ -340,6 +377,7 @@ std::vector<Collective> collectives_of(const plan::StepPlan& plan, std::size_t a
     for (Collective& c : all) c.stages = {computed.stage};
     return all;
   }
+  if (a.kind == ActionKind::kPull) return given_values(plan, a);
   const plan::Stages part(plan.model);
   const int slices = different_slices(plan);
   std::vector<Collective> out;

@@ -17,6 +17,8 @@ using plan::StepPlan;
 using plan::bad;
 
 bool has_worker_axis(const StepPlan& p) { return p.mesh.find(plan::kWorkerAxis) >= 0; }
+/// Whether a worker is cut into stages or slices.
+bool is_cut(const StepPlan& p) { return !model_axes(p.mesh).empty(); }
 
 /// The first rank of a worker pushes, and all of them have what it pulls.
 Status check_exchange(const StepPlan& p, const Action& a) {
@@ -25,10 +27,9 @@ Status check_exchange(const StepPlan& p, const Action& a) {
                ? Status()
                : bad("is of whole workers, which are the axis '" + p.mesh.axes.front().name + "'");
   }
-  std::vector<std::string> all;
-  for (const plan::Axis& axis : p.mesh.axes) all.push_back(axis.name);
-  return a.axes == all ? Status()
-                       : bad("gives all ranks of a worker the same version: name all axes");
+  return a.axes == data_axes(p.mesh)
+             ? Status()
+             : bad("gives all ranks of a worker the same version: name all axes");
 }
 
 /// Of a worker: it waits for no other one, and has no state to update. Its ranks do.
@@ -48,17 +49,22 @@ Status check_action_of_worker(const StepPlan& p, const Action& a) {
     case ActionKind::kPull:
     case ActionKind::kPush: return check_exchange(p, a);
     case ActionKind::kAverage:
-      return has_worker_axis(p) ? bad("is of workers of one rank, which have a copy each")
-                                : check_exchange(p, a);
+      return has_worker_axis(p) || is_cut(p)
+                 ? bad("is of workers of one rank, which have a copy each")
+                 : check_exchange(p, a);
     case ActionKind::kNorm:
-      return a.axes.empty() ? Status()
-                            : bad("takes no axis where " + where +
-                                  ": it is the norm of one worker's own gradient");
+      return a.axes.empty() || is_cut(p) ? Status()
+                                         : bad("takes no axis where " + where +
+                                               ": it is the norm of one worker's own gradient");
     case ActionKind::kUpdate:
       return has_worker_copies(p) ? Status()
                                   : bad(where + "; the servers update them, after a push");
+    case ActionKind::kMoveActivation:
+    case ActionKind::kMoveGradient:
+    case ActionKind::kSumTied:
+    case ActionKind::kSumWhole: return {};
     case ActionKind::kAgree:
-      if (has_worker_axis(p)) return {};
+      if (has_worker_axis(p) || is_cut(p)) return {};
       return bad("lets ranks wait for each other, but " + where +
                  ", whose workers do not: loss and stop travel beside the data path");
     case ActionKind::kCount:
@@ -112,7 +118,8 @@ Status check_remote_state(const StepPlan& p) {
                  "; servers keep both");
     }
     const bool of_workers = i == 0 || p.mesh.axes[i].name == plan::kWorkerAxis;
-    if (remote && (!of_workers || p.mesh.axes.size() > (has_worker_axis(p) ? 2 : 1))) {
+    const std::size_t most = (has_worker_axis(p) ? 2 : 1) + model_axes(p.mesh).size();
+    if (remote && (!of_workers || p.mesh.axes.size() > most)) {
       return bad("state parameters: remote" + axis + ", but the mesh has other axes; the workers " +
                  "are its only one");
     }

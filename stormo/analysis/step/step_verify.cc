@@ -102,9 +102,8 @@ Status StepWalk::finish() const {
     }
   }
   if (counted_ && !weights_used_) return bad("the weights are counted, but nothing needs them");
-  return agreed_ || (has_servers(plan_) && !has_worker_ranks())
-             ? Status()
-             : bad("no action lets the ranks agree on the end of the step");
+  return agreed_ || !agrees() ? Status()
+                              : bad("no action lets the ranks agree on the end of the step");
 }
 
 bool StepWalk::trains(int segment) const {

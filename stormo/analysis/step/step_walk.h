@@ -64,6 +64,10 @@ class StepWalk {
 
   /// Whether a worker of servers is several ranks.
   bool has_worker_ranks() const { return plan_.mesh.find(plan::kWorkerAxis) >= 0; }
+  /// Whether ranks agree on the end of the step: not workers of one rank.
+  bool agrees() const {
+    return !has_servers(plan_) || has_worker_ranks() || !model_axes(plan_.mesh).empty();
+  }
 
   // --- names ---------------------------------------------------------------------------------
   bool one_rank(std::size_t axis) const { return plan_.mesh.axes[axis].size == 1; }

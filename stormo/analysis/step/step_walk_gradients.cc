@@ -59,7 +59,7 @@ Status StepWalk::sum_tied(const Action& a) {
     if (!p.has_gradients) return bad("finds no gradients of " + name(i));
     STORMO_RETURN_IF_ERROR(in_place(i));
     for (std::size_t axis = 0; axis < p.gradients.size(); ++axis) {
-      if (diverges(i, axis)) continue;  // a sum of each replica by itself
+      if (is_own(i, axis)) continue;  // a sum of each replica, or worker, by itself
       const bool terms = p.gradients[axis] == Placement::kPartial;
       if (terms != (static_cast<int>(axis) == stage_axis_) && !one_rank(axis)) {
         return bad("needs the terms of each stage, reduced over other axes, but " +

@@ -56,7 +56,8 @@ Status StepWalk::pull(const Action& a) {
   const std::size_t workers = axes_of(a).front();
   return each(a, true, [&](std::size_t i, Parameter& p) -> Status {
     if (p.weights[workers] != Placement::kRemote) return bad("pulls " + name(i) + " a second time");
-    p.weights.assign(p.weights.size(), Placement::kReplicate);  // over the ranks of a worker
+    // over the ranks of a worker; stages have their own
+    std::ranges::replace(p.weights, Placement::kRemote, Placement::kReplicate);
     p.weights[workers] = Placement::kDiverged;
     return {};
   });

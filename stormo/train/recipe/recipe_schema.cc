@@ -284,7 +284,8 @@ std::vector<RecipeField> make_fields() {
       {"strategy.hybrid", "fsdp: shard inside hosts, replicate across them",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.hybrid; }},
       {"strategy.pipeline",
-       "stages by which layers are cut; ranks / (pipeline * tensor * context) replicas",
+       "stages by which layers are cut; ranks / (pipeline * tensor * context) replicas, or workers "
+       "of servers",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.pipeline; }, 1, plan::kMaxRanks},
       {"strategy.tensor", "ranks that compute each layer together, each with its slices of it",
        [](Recipe& r) -> FieldPlace { return &r.train.strategy.tensor; }, 1, plan::kMaxRanks},

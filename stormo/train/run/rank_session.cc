@@ -81,7 +81,11 @@ class RankSession::RankLedger final : public Ledger {
   Result<Turn> look() override { return first_ ? told(first_->look()) : told(Turn()); }
 
   Status wait(Deadline by) override { return first_ ? first_->wait(by) : Status(); }
-  Status leave() override { return first_ ? first_->leave() : Status(); }
+  // others of the run then find what all ranks have pushed
+  Status leave() override {
+    STORMO_RETURN_IF_ERROR(ranks_.barrier());
+    return first_ ? first_->leave() : Status();
+  }
   Status advance(std::uint64_t step) override { return first_ ? first_->advance(step) : Status(); }
   Status stop(int signal) override { return first_ ? first_->stop(signal) : Status(); }
 
@@ -105,9 +109,10 @@ class RankSession::RankLedger final : public Ledger {
   Ledger* first_;  // null: this is another rank
 };
 
-RankSession::RankSession(const Place& place, std::shared_ptr<server::WorkerSession> first)
+RankSession::RankSession(const Place& place, std::shared_ptr<server::WorkerSession> own)
     : place_(place),
-      first_(std::move(first)),
+      own_(std::move(own)),
+      first_(place.rank == 0 ? own_.get() : nullptr),
       // such a worker is not started again, so the first one is no new process
       opens_(place.worker == 0),
       is_chief_(opens_) {}
@@ -116,11 +121,11 @@ RankSession::~RankSession() = default;
 
 Result<std::vector<std::unique_ptr<server::Shard>>> RankSession::shards(
     const server::RunTerms& terms, Deadline by) {
-  if (first_) return first_->shards(terms, by);
+  if (own_) return own_->shards(terms, by);
   return std::vector<std::unique_ptr<server::Shard>>();
 }
 
-Status RankSession::open() { return first_ ? first_->open() : Status(); }
+Status RankSession::open() { return own_ ? own_->open() : Status(); }
 
 server::Ledger& RankSession::ledger() {
   if (!ledger_) ledger_ = std::make_unique<RankLedger>(*this, first_ ? &first_->ledger() : nullptr);
@@ -131,10 +136,10 @@ std::unique_ptr<server::Coordinator> RankSession::coordinator() {
   return first_ ? first_->coordinator() : nullptr;
 }
 
-Status RankSession::finish() { return first_ ? first_->finish() : Status(); }
+Status RankSession::finish() { return own_ ? own_->finish() : Status(); }
 
 void RankSession::fail(const std::string& why) {
-  if (first_) first_->fail(why);
+  if (own_) own_->fail(why);
 }
 
 }  // namespace stormo::train

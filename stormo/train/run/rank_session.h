@@ -8,20 +8,22 @@
 
 namespace stormo::train {
 
-/// The session of a worker that is several ranks. The first of them is connected to the servers.
-/// All ranks make the same calls, and those of the ledger are collectives: the first rank makes
-/// them at the servers, and all get its answer. What only the first rank can use, shards and
-/// coordinator, others get none of. When a call of the first rank fails, the others wait for it
-/// until the group fails.
+/// The session of a worker that is several ranks. The first of them is connected to the servers; of
+/// a worker that is cut, each rank to those of its part, which form a run of their own. All ranks
+/// make the same calls, and those of the ledger are collectives: the first rank makes them at its
+/// servers, and all get its answer. What only a rank with a connection can use, shards and
+/// coordinator, others get none of. When a call of one rank fails, the others wait for it until the
+/// group fails.
 class RankSession final : public server::WorkerSession {
  public:
   struct Place {
     int worker = 0, workers = 1;
     int hosts = 1;         ///< of all workers
     bool backups = false;  ///< see server::WorkerSession::Options
+    int rank = 0;          ///< in the worker; one without a connection need not say it
   };
-  /// `first`: the session of the first rank; null on others.
-  RankSession(const Place& place, std::shared_ptr<server::WorkerSession> first);
+  /// `own`: the session of this rank; null on one without a connection.
+  RankSession(const Place& place, std::shared_ptr<server::WorkerSession> own);
   ~RankSession() override;
 
   /// The ranks of the worker. Before any other call but those for its place. Borrowed.
@@ -40,7 +42,7 @@ class RankSession final : public server::WorkerSession {
   bool is_chief() const override { return is_chief_; }
   bool may_change_chief() const override { return place_.backups; }
   bool is_over() const override { return is_over_; }
-  server::WorkerPulse& pulse() override { return first_ ? first_->pulse() : own_pulse_; }
+  server::WorkerPulse& pulse() override { return own_ ? own_->pulse() : own_pulse_; }
   Status finish() override;
   void fail(const std::string& why) override;
 
@@ -48,7 +50,8 @@ class RankSession final : public server::WorkerSession {
   class RankLedger;
 
   Place place_;
-  std::shared_ptr<server::WorkerSession> first_;
+  std::shared_ptr<server::WorkerSession> own_;
+  server::WorkerSession* first_;  // own_ of the first rank; null on others
   const bool opens_;
   bool is_chief_;
   bool is_over_ = false;

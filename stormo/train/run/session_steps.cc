@@ -116,8 +116,8 @@ Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
   world_.set_section(section);
   s.session.pulse().get_on(section);
   if (!std::exchange(s.member, true)) STORMO_RETURN_IF_ERROR(store_->join());
-  const plan::Part rank = data_part(setup_.plan.mesh, world_.rank());
-  seed_step(options_.seed, step, s.task.part * rank.parts + rank.index);
+  const int streams = random_stream(setup_.plan, world_.size() - 1) + 1;  // of a worker
+  seed_step(options_.seed, step, s.task.part * streams + random_stream(setup_.plan, world_.rank()));
   lanes_.set_step(step + 1);
   learning_rate_ = rate_of(step);
   // a step of another share pulls before it and pushes after it
@@ -167,7 +167,7 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   const bool save_failed = world_.size() == 1 ? state_.save_failed() : save_failed_;
   if (save_failed) STORMO_RETURN_IF_ERROR(note_save(state_.finish_save()));
   if (options_.eval_every > 0 && common % options_.eval_every == 0) {
-    const std::shared_ptr<void> readable = store_->readable();
+    const std::shared_ptr<void> shown = readable();
     STORMO_RETURN_IF_ERROR(evaluate_all(/*at_end=*/false));
   }
   if (options_.checkpoint.every > 0 && common % options_.checkpoint.every == 0) {

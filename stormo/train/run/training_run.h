@@ -108,6 +108,9 @@ class TrainingRun {
   void note_own_step(const StepOutcome& mine);
   Status end_round();
   Status note_servers();
+  using Shards = std::vector<ParameterStore::ShardReport>;
+  /// By rank of a worker that is cut; else those of this rank alone. A collective.
+  Result<std::vector<Shards>> shards_of_parts();
   // of a worker of server processes, see session_steps.cc
   Status begin_session();
   Status train_in_session();

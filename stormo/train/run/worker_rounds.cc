@@ -3,14 +3,49 @@
 // end.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include <stormo/checkpoint/exchange.h>
 #include <stormo/plan/project.h>
+#include <stormo/server/data_message.h>
 #include <stormo/train/run/training_run.h>
 
 namespace stormo::train {
+namespace {
+
+using Shards = std::vector<ParameterStore::ShardReport>;
+using Sizes = std::array<std::uint64_t, 2>;  // of the parameters, and of the state as text
+
+/// For another rank of the worker.
+std::string text_of(const Shards& shards) {
+  std::string out;
+  for (const ParameterStore::ShardReport& shard : shards) {
+    const std::string state = server::encode(shard.state);
+    const Sizes sizes{shard.bytes, state.size()};
+    out.append(reinterpret_cast<const char*>(sizes.data()), sizeof sizes);
+    out += state;
+  }
+  return out;
+}
+
+Result<Shards> shards_in(std::string_view text) {
+  Shards out;
+  for (Sizes sizes{}; !text.empty(); text.remove_prefix(sizes[1])) {
+    std::memcpy(sizes.data(), text.data(), sizeof sizes);
+    text.remove_prefix(sizeof sizes);
+    STORMO_ASSIGN_OR_RETURN(protocol::ShardState state,
+                            server::decode_shard_state(text.substr(0, sizes[1])));
+    out.push_back({.bytes = sizes[0], .state = std::move(state)});
+  }
+  return out;
+}
+
+}  // namespace
 
 Status TrainingRun::train_round() {
   STORMO_RETURN_IF_ERROR(store_->join());
@@ -83,25 +118,44 @@ Status TrainingRun::end_round() {
   return {};
 }
 
-// Shard s lies on server s % processes.
+// The first rank of a worker gets those of all its ranks.
+Result<std::vector<TrainingRun::Shards>> TrainingRun::shards_of_parts() {
+  STORMO_ASSIGN_OR_RETURN(Shards own, store_->shard_reports());
+  std::vector<Shards> out;
+  if (model_axes(setup_.plan.mesh).empty()) {
+    out.push_back(std::move(own));
+    return out;
+  }
+  STORMO_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                          checkpoint::gather_texts(world_, text_of(own)));
+  for (const std::string& text : texts) {
+    STORMO_ASSIGN_OR_RETURN(out.emplace_back(), shards_in(text));
+  }
+  return out;
+}
+
+// Shard s lies on server s % processes; that of a part on the part's server of this number.
 Status TrainingRun::note_servers() {
-  STORMO_ASSIGN_OR_RETURN(const std::vector<ParameterStore::ShardReport> shards,
-                          store_->shard_reports());
+  STORMO_ASSIGN_OR_RETURN(const std::vector<Shards> parts, shards_of_parts());
   std::vector<protocol::Staleness> staleness;
   const auto processes = static_cast<std::size_t>(options_.servers.processes);
-  if (!shards.empty()) end_.servers.resize(processes);
-  for (std::size_t s = 0; s < shards.size(); ++s) {
-    const std::vector<protocol::WorkerState>& workers = shards[s].state.workers;
-    staleness.resize(workers.size());
-    for (std::size_t w = 0; w < workers.size(); ++w) staleness[w].add(workers[w].staleness);
-    if (processes == 0) continue;
-    observe::ServerRecord& server = end_.servers[s % processes];
-    server.bytes += shards[s].bytes;
-    server.pulls.resize(workers.size());
-    server.pushes.resize(workers.size());
-    for (std::size_t w = 0; w < workers.size(); ++w) {
-      server.pulls[w] += workers[w].reads;
-      server.pushes[w] += workers[w].pushes;
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    const Shards& shards = parts[part];
+    if (!shards.empty()) end_.servers.resize(processes);
+    const std::size_t of_part = (processes + parts.size() - 1 - part) / parts.size();
+    for (std::size_t s = 0; s < shards.size(); ++s) {
+      const std::vector<protocol::WorkerState>& workers = shards[s].state.workers;
+      staleness.resize(workers.size());
+      for (std::size_t w = 0; w < workers.size(); ++w) staleness[w].add(workers[w].staleness);
+      if (processes == 0) continue;
+      observe::ServerRecord& server = end_.servers[part + s % of_part * parts.size()];
+      server.bytes += shards[s].bytes;
+      server.pulls.resize(workers.size());
+      server.pushes.resize(workers.size());
+      for (std::size_t w = 0; w < workers.size(); ++w) {
+        server.pulls[w] += workers[w].reads;
+        server.pushes[w] += workers[w].pushes;
+      }
     }
   }
   for (const protocol::Staleness& of : staleness) {

@@ -11,6 +11,8 @@
 #include <stormo/parallel/sharded.h>
 #include <stormo/plan/project.h>
 #include <stormo/server/worker_session.h>
+#include <stormo/tensor/dtype.h>
+#include <stormo/tensor/memory.h>
 #include <stormo/train/store/averaged_store.h>
 #include <stormo/train/store/elastic_store.h>
 #include <stormo/train/store/host_shared_store.h>
@@ -66,6 +68,11 @@ int stage_of(const plan::StepPlan& plan) {
     if (a.kind == plan::ActionKind::kUpdate) return 1;
   }
   return 1;
+}
+
+/// Of a worker.
+int ranks_of_one(const TrainerOptions& options) {
+  return static_cast<int>(std::max<std::int64_t>(1, ranks_of_worker(options.strategy)));
 }
 
 }  // namespace
@@ -176,11 +183,11 @@ Status check_server_averages(const TrainerOptions& options) {
 
 int workers_of(const TrainerOptions& options, int ranks) {
   if (options.session) return options.session->workers();
-  return (ranks - options.servers.processes) / std::max(1, options.strategy.worker_ranks);
+  return (ranks - options.servers.processes) / ranks_of_one(options);
 }
 
 int ranks_of_workers(const TrainerOptions& options, int ranks) {
-  if (options.session) return options.session->workers() * options.strategy.worker_ranks;
+  if (options.session) return options.session->workers() * ranks_of_one(options);
   return ranks - options.servers.processes;
 }
 
@@ -264,6 +271,26 @@ Status check_worker_ranks(const TrainerOptions& options, const std::vector<int>&
   return {};
 }
 
+/// What workers that are cut cannot do; all of it.
+Status check_worker_parts(const TrainerOptions& options) {
+  const std::int64_t parts = ranks_of_replica(options.strategy);
+  if (parts <= 1 || options.strategy.kind != Strategy::Kind::kParameterServer) return {};
+  std::string wrong;
+  const auto require = [&wrong](bool holds, const std::string& message) {
+    if (!holds) wrong += (wrong.empty() ? "" : "; ") + message;
+  };
+  require(options.session || options.servers.processes >= parts,
+          "each part of a worker, a stage or slice, has server processes of its own; write "
+          "strategy.server_processes=" +
+              std::to_string(parts) + " or more, or use 'ddp'");
+  require(portions_of(options) == 0,
+          "with policy portions a worker is one rank; leave out strategy.pipeline and tensor");
+  require(!options.servers.backups,
+          "the servers of each part would choose a chief of their own; leave out "
+          "strategy.server_backups, or strategy.pipeline and tensor");
+  return wrong.empty() ? Status() : invalid_argument(wrong);
+}
+
 }  // namespace
 
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
@@ -271,6 +298,7 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
   if (!has_servers(options.strategy.kind)) return {};
   STORMO_RETURN_IF_ERROR(check_server_averages(options));
   STORMO_RETURN_IF_ERROR(check_worker_ranks(options, ranks_per_host));
+  STORMO_RETURN_IF_ERROR(check_worker_parts(options));
   const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
   const int workers = workers_of(options, ranks);
   if (options.servers.processes == 0 && ranks_per_host.size() > 1) {
@@ -300,6 +328,37 @@ Status check_servers(const TrainerOptions& options, const std::vector<NamedParam
   return ServedParameters::create(parameters, of_servers, workers).status();
 }
 
+Status check_served_parts(const TrainerOptions& options, const plan::StepPlan& plan, int workers) {
+  if (!is_remote(plan) || model_axes(plan.mesh).empty()) return {};
+  const plan::Stages stages(plan.model);
+  const int ranks = static_cast<int>(ranks_of_worker(options.strategy));
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    const int stage = stage_of(plan.mesh, rank);
+    const plan::Part slice = slice_of(plan.mesh, rank);
+    const plan::ModelShape model = model_of(plan.model, stage, slice);
+    std::vector<NamedParameter> part;
+    for (int i = 0; const plan::ParameterShape* p : flatten(model)) {
+      const bool is_own = stages.of_parameter(i++).front() == stage;
+      const bool counts = p->split.units > 0 || slice.index == 0;
+      if (!p->trainable || !is_own || !counts || p->elements == 0) continue;
+      part.push_back(
+          {.name = p->name,
+           .tensor = tensor::without_memory({p->elements}, tensor::scalar_type_of(p->dtype)),
+           .sparse = p->sparse});
+    }
+    const std::string who = "rank " + std::to_string(rank) + " of a worker (stage " +
+                            std::to_string(stage) + ", slice " + std::to_string(slice.index) + ")";
+    if (part.empty()) {
+      return invalid_argument(who +
+                              " has no trainable parameters, and nothing for its servers; cut the "
+                              "model at other places (strategy.cut), or into fewer slices");
+    }
+    STORMO_RETURN_IF_ERROR(
+        ServedParameters::create(std::move(part), options, workers).status().within(who));
+  }
+  return {};
+}
+
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
                                 plan::ModelShape model,
                                 const std::vector<NamedParameter>& parameters,
@@ -314,6 +373,7 @@ Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
       parallel::plan_for(strategy, std::move(model),
                          {.ranks_per_host = world.ranks_per_host(), .can_share = can_share},
                          step_options_of(options, scale_loss, world.cross_size())));
+  STORMO_RETURN_IF_ERROR(check_served_parts(options, plan, workers_of(options, world.size())));
   return parallel::compose(std::move(plan), options.passes);
 }
 
@@ -336,8 +396,11 @@ std::unique_ptr<ParameterStore> make_store(const plan::StepPlan& plan, const Axi
                                  .deterministic = options.gradients.deterministic,
                                  .precision = {.reduce = how.reduce_type}};
   if (!model_axes(plan.mesh).empty()) {
+    const auto serve = [&](std::vector<NamedParameter> part) {
+      return std::make_unique<ServedStore>(groups, std::move(part), options, std::move(facts));
+    };
     return std::make_unique<ModelParallelStore>(groups, plan, module, options.optimizer, how,
-                                                sharding, bring);
+                                                sharding, bring, serve);
   }
   if (plan.mesh.find(parallel::kShardAxis) >= 0) {
     return std::make_unique<ShardedStore>(groups, module, plan, options.optimizer, sharding, bring);

@@ -50,6 +50,10 @@ parallel::StepOptions step_options_of(const TrainerOptions& options, bool scale_
 Status check_servers(const TrainerOptions& options, const std::vector<NamedParameter>& parameters,
                      const std::vector<int>& ranks_per_host);
 
+/// The same for each part of workers that `plan` cuts, whose parameters are on servers of their
+/// own.
+Status check_served_parts(const TrainerOptions& options, const plan::StepPlan& plan, int workers);
+
 /// The plan of a step of `model` on the ranks of `world`, after the passes of the options.
 Result<plan::StepPlan> plan_for(const TrainerOptions& options, bool scale_loss,
                                 plan::ModelShape model,

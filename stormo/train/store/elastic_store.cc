@@ -35,7 +35,8 @@ Result<double> moving_rate_of(const ElasticOptions& options, int workers) {
 ElasticStore::ElasticStore(const AxisGroups& groups,
                            const std::shared_ptr<torch::nn::Module>& module,
                            const TrainerOptions& options, server::Facts facts)
-    : ServedStore(groups, module, options.optimizer, centre_options(options), std::move(facts)),
+    : ServedStore(groups, trainable_parameters(*module), options.optimizer, centre_options(options),
+                  std::move(facts)),
       moving_rate_(moving_rate_of(options.elastic, workers_).take_or_throw()) {}
 
 Status ElasticStore::check(const plan::StepPlan& plan) const {

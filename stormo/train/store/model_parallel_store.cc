@@ -1,7 +1,6 @@
 #include <stormo/train/store/model_parallel_store.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <set>
 #include <string>
@@ -19,9 +18,6 @@
 
 namespace stormo::train {
 namespace {
-
-/// Keys of tied gradients; those of moves are below.
-constexpr StageLink::Key kTied = StageLink::Key{1} << 63;
 
 /// The parameter of a piece: its own name, or of its state "optimizer.<slot>.<parameter>".
 std::string_view parameter_of(std::string_view piece) {
@@ -63,7 +59,8 @@ class ModelParallelStore::Shown {
 ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                                        const std::shared_ptr<torch::nn::Module>& module,
                                        const OptimizerOptions& options, const ReductionOptions& how,
-                                       const ShardingOptions& sharding, const BringValues& bring)
+                                       const ShardingOptions& sharding, const BringValues& bring,
+                                       const Serve& serve)
     : ModelParallelStore(groups, plan, module) {  // from here on the destructor tidies up
   if (!optim::updates_ranges(options.kind)) {
     throw Error(
@@ -84,7 +81,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     shard(plan, module, options, sharding, keep_part);
   } else {
     for (std::size_t s = 0; s < segments_.size(); ++s) keep_part(s);
-    replicate(plan, *module, options, how);
+    is_remote(plan) ? serve_part(*module, serve) : replicate(plan, *module, options, how);
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
   compute_alone(all(), false);
@@ -112,7 +109,7 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
 void ModelParallelStore::add_segment(
     const plan::ModelShape& model, std::size_t segment,
     const torch::OrderedDict<std::string, torch::Tensor>& parameters, const BringValues& bring) {
-  take_flat_slices();
+  take_slices();
   const plan::Stages stages(model);
   const std::size_t first = parameters_.size();
   const auto& shapes = model.segments[segment].parameters;
@@ -176,13 +173,26 @@ void ModelParallelStore::shard(const plan::StepPlan& plan,
   auto shards = std::make_unique<ShardedStore>(groups_, module, plan, options, sharding, keep_part);
   shards_ = shards.get();
   own_ = std::move(shards);
-  take_flat_slices();
+  take_slices();
 }
 
-// Slices that are sharded by now are views of a flat buffer: else their memory would stay.
-void ModelParallelStore::take_flat_slices() {
+void ModelParallelStore::serve_part(const torch::nn::Module& module, const Serve& serve) {
+  std::vector<NamedParameter> part;
+  for (const NamedParameter& p : trainable_parameters(module)) {
+    if (counts(p.name) && p.tensor.numel() > 0) part.push_back(p);
+  }
+  std::unique_ptr<ServedStore> served = serve(std::move(part));
+  served_ = served.get();
+  fused_ = &served->optimizer();
+  own_ = std::move(served);
+}
+
+// Slices that are sharded by now are views of a flat buffer: else their memory would stay. Those
+// that servers have are what the last pull shows.
+void ModelParallelStore::take_slices() {
+  if (!is_sharded_ && served_ == nullptr) return;
   for (Parameter& p : parameters_) {
-    if (is_sharded_ && p.slice.defined()) p.slice = p.named.tensor.detach();
+    if (p.slice.defined()) p.slice = p.named.tensor.detach();
   }
 }
 
@@ -190,6 +200,7 @@ void ModelParallelStore::take_flat_slices() {
 // memory goes without: there may be too little of it.
 ModelParallelStore::~ModelParallelStore() {
   if (chain_ != nullptr) chain_->compute_with(nullptr);
+  if (served_ != nullptr) own_.reset();  // it keeps the values that it shows
   if (kept_) return;
   for (Parameter& p : parameters_) {
     if (p.came_without_memory) {
@@ -225,7 +236,12 @@ Status ModelParallelStore::check(const plan::StepPlan& plan) const {
 void ModelParallelStore::follow(const plan::StepPlan& plan) { own_->follow(without_sums(plan)); }
 
 Status ModelParallelStore::perform(const plan::Action& action, double weight) {
-  if (!is_sum(action)) return own_->perform(action, weight);
+  if (!is_sum(action)) {
+    STORMO_RETURN_IF_ERROR(own_->perform(action, weight));
+    if (action.kind != plan::ActionKind::kPull) return {};
+    STORMO_RETURN_IF_ERROR(give_whole_values());
+    return give_tied_values();
+  }
   STORMO_RETURN_IF_ERROR(action.kind == plan::ActionKind::kSumWhole
                              ? sum_whole(action.range)
                              : sum_tied(parameters_[static_cast<std::size_t>(action.range.first)]));
@@ -249,53 +265,13 @@ Status ModelParallelStore::sum_whole(plan::Range range) {
   return {};
 }
 
-// All stages cut such a parameter alike, so a rank has the same part of it as its counterparts.
-Status ModelParallelStore::sum_tied(Parameter& p) {
-  const torch::NoGradGuard no_grad;
-  if (shards_ != nullptr) {
-    torch::Tensor* const part = shards_->gradient_of(p.named.name);
-    return part != nullptr ? sum_over_stages(p, *part) : Status();
+// Also of what another rank pushes.
+void ModelParallelStore::zero_grad() {
+  own_->zero_grad();
+  if (served_ == nullptr) return;
+  for (Parameter& p : parameters_) {
+    if (has(p) && !counts(p.named.name)) p.named.tensor.mutable_grad().reset();
   }
-  torch::Tensor& gradient = p.named.tensor.mutable_grad();
-  if (!gradient.defined()) gradient = torch::zeros_like(p.named.tensor);
-  return sum_over_stages(p, gradient);
-}
-
-// The owner adds up the terms in the order of stages, and gives every stage the sum.
-Status ModelParallelStore::sum_over_stages(const Parameter& p, torch::Tensor& gradient) {
-  const StageLink::Key key = kTied | static_cast<StageLink::Key>(&p - parameters_.data());
-  const torch::IntArrayRef like = gradient.sizes();
-  const int owner = p.stages.front();
-  if (!is_own(p)) {
-    STORMO_RETURN_IF_ERROR(link_->send(owner, key, gradient, like));
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor sum, receive_tied(owner, key, like));
-    gradient.copy_(sum);
-    return {};
-  }
-  for (const int stage : p.stages) {
-    if (stage == owner) continue;
-    STORMO_ASSIGN_OR_RETURN(const torch::Tensor term, receive_tied(stage, key, like));
-    gradient.add_(term);
-  }
-  for (const int stage : p.stages) {
-    if (stage != owner) STORMO_RETURN_IF_ERROR(link_->send(stage, key, gradient, like));
-  }
-  return {};
-}
-
-// Waits until the other stage has finished its backwards, as for what is moved between stages.
-Result<torch::Tensor> ModelParallelStore::receive_tied(int stage, StageLink::Key key,
-                                                       torch::IntArrayRef like) {
-  const TimePoint begun = std::chrono::steady_clock::now();
-  STORMO_RETURN_IF_ERROR(link_->expect(stage, key, like));
-  STORMO_ASSIGN_OR_RETURN(torch::Tensor tensor, link_->receive(stage, key));
-  if (sink() != nullptr) {
-    sink()->record({.lane = Lane::kWait,
-                    .name = to_string(plan::ActionKind::kSumTied),
-                    .start = begun,
-                    .end = std::chrono::steady_clock::now()});
-  }
-  return tensor;
 }
 
 // What several ranks have counts once.
@@ -343,6 +319,7 @@ void ModelParallelStore::gather(plan::Range segments) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::size_t> read = read_by(segments);
   whole_shards_ = own_->readable_segments(segments);
+  throw_if_error(give_whole_values());
   if (split_) join_slices(read);
   compute_alone(segments, true);
   if (pipeline_ == nullptr) return;
@@ -422,8 +399,10 @@ std::vector<TensorPiece> ModelParallelStore::own_pieces() const {
   if (shards_ != nullptr) return shards_->pieces();
   std::vector<TensorPiece> out;
   if (!saves_) return out;
+  if (served_ != nullptr) out = served_->pieces();
   for (const Parameter& p : parameters_) {
-    if (!has(p)) continue;
+    const bool has_it = served_ != nullptr && p.named.tensor.requires_grad();
+    if (!has(p) || has_it) continue;
     const torch::Tensor values = p.slice.defined() ? p.slice : p.named.tensor.detach();
     out.push_back({.name = p.named.name,
                    .shape = values.sizes().vec(),
@@ -431,6 +410,7 @@ std::vector<TensorPiece> ModelParallelStore::own_pieces() const {
                    .end = values.numel(),
                    .values = values.flatten()});
   }
+  if (served_ != nullptr) return out;
   const std::vector<TensorPiece> state = fused_->state_pieces();
   out.insert(out.end(), state.begin(), state.end());
   return out;
@@ -464,6 +444,7 @@ Status ModelParallelStore::load_state(const ReadState& read) {
     if (!all.defined()) return all;
     return tensor::slice(all.view(p.whole), p.split, split_->part()).flatten().slice(0, begin, end);
   };
+  if (served_ != nullptr) return served_->load_state(read_slice);
   return shards_ != nullptr ? shards_->load_state(read_slice) : fused_->load_state(read_slice);
 }
 

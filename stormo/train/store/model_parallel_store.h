@@ -13,6 +13,7 @@
 #include <stormo/tensor/split.h>
 #include <stormo/train/parameters/parameter_store.h>
 #include <stormo/train/store/replicated_store.h>
+#include <stormo/train/store/served_store.h>
 #include <stormo/train/store/sharded_store.h>
 #include <stormo/train/world/axis_groups.h>
 #include <stormo/train/world/stage_link.h>
@@ -21,18 +22,24 @@ namespace stormo::train {
 
 /// What one rank has of a model that is cut over ranks, with its optimizer state: the parameters of
 /// its stage of a pipeline, and its slices of those that the model splits. Copies of a part average
-/// its gradients, or now and then the part itself, or each has a shard of it. Between steps,
-/// parameters of other stages have no memory, and the module has slices in place of split
-/// parameters; readable() gathers the whole.
+/// its gradients, or now and then the part itself, or each has a shard of it; or servers have it.
+/// Of these a parameter that several stages read is the first one's, and one that is not split the
+/// first rank's of its stage, which gives the others the values that it pulls. Between steps,
+/// parameters of other
+/// stages have no memory, and the module has slices in place of split parameters; readable()
+/// gathers the whole.
 class ModelParallelStore final : public ParameterStore {
  public:
   /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all
   /// ranks. `module` is a model::Chain where the plan has plan::kTensorAxis. `sharding` counts
   /// where the plan shards the parts. `bring`: see make_store(); empty where the module has values.
+  /// `serve` makes the store of this rank's part where the plan has it on servers.
+  using Serve = std::function<std::unique_ptr<ServedStore>(std::vector<NamedParameter> part)>;
   ModelParallelStore(const AxisGroups& groups, const plan::StepPlan& plan,
                      const std::shared_ptr<torch::nn::Module>& module,
                      const OptimizerOptions& options, const ReductionOptions& how,
-                     const ShardingOptions& sharding, const BringValues& bring = {});
+                     const ShardingOptions& sharding, const BringValues& bring = {},
+                     const Serve& serve = {});
   ~ModelParallelStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
@@ -44,8 +51,15 @@ class ModelParallelStore final : public ParameterStore {
   Status update(const ParameterRange& range, const StepRate& rate) override {
     return own_->update(range, rate);
   }
+  Status push(const plan::Action& action, const StepRate& rate, double weight) override {
+    return own_->push(action, rate, weight);
+  }
+  Status leave() override { return own_->leave(); }
+  Status join() override { return own_->join(); }
+  /// Of the shards of this rank's part.
+  Result<std::vector<ShardReport>> shard_reports() const override { return own_->shard_reports(); }
   double consensus_squares() const override { return own_->consensus_squares(); }
-  void zero_grad() override { own_->zero_grad(); }
+  void zero_grad() override;
   StageLink* stages() override { return link_ ? &*link_ : nullptr; }
   const tensor::SplitGroup* split_group() const override { return split_ ? &*split_ : nullptr; }
   Rank owner_of_buffer(const std::string& name) const override;
@@ -94,7 +108,7 @@ class ModelParallelStore final : public ParameterStore {
   void add_segment(const plan::ModelShape& model, std::size_t segment,
                    const torch::OrderedDict<std::string, torch::Tensor>& parameters,
                    const BringValues& bring);
-  void take_flat_slices();
+  void take_slices();
   void add(const std::string& name, const torch::Tensor& tensor, const plan::ParameterShape& shape,
            std::vector<int> stages);
   /// The module has all that `segments` read; back to this rank's part of it.
@@ -113,6 +127,11 @@ class ModelParallelStore final : public ParameterStore {
   void shard(const plan::StepPlan& plan, const std::shared_ptr<torch::nn::Module>& module,
              const OptimizerOptions& options, const ShardingOptions& sharding,
              const BringValues& keep_part);
+  void serve_part(const torch::nn::Module& module, const Serve& serve);
+  /// Of what servers have: the other ranks of a stage get the values of what is not split.
+  Status give_whole_values();
+  /// After a pull: the other stages that read a parameter get the owner's values.
+  Status give_tied_values();
   /// Of the gradients that count on this rank.
   Result<double> squares();
   /// What a copy of this part saves, of the tensors that this rank has.
@@ -131,6 +150,7 @@ class ModelParallelStore final : public ParameterStore {
   std::map<std::string, std::size_t, std::less<>> numbers_;  // of the parameters, by name
   std::unique_ptr<ParameterStore> own_;                      // of this rank's part
   ReplicatedStore* replicas_ = nullptr;  // own_, if copies of the part are replicas
+  ServedStore* served_ = nullptr;        // own_, if servers have the part
   FusedOptimizer* fused_ = nullptr;      // of what is no shard
   ShardedStore* shards_ = nullptr;       // own_, if they have shards
   bool is_sharded_ = false;              // this rank's part, over others that have it

@@ -30,7 +30,8 @@ constexpr Duration kStartTime = std::chrono::minutes(10);
 ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
                          const TrainerOptions& options, server::Facts facts,
                          const ReductionOptions& how)
-    : ServedStore(groups, module, options.optimizer, options, std::move(facts)) {
+    : ServedStore(groups, trainable_parameters(*module), options.optimizer, options,
+                  std::move(facts)) {
   if (place_.parts == 1) return;
   ranks_ = groups.over({plan::kWorkerAxis}).take_or_throw();
   served_.copy_all();
@@ -42,7 +43,16 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
   }
 }
 
-ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+ServedStore::ServedStore(const AxisGroups& groups, std::vector<NamedParameter> part,
+                         const TrainerOptions& options, server::Facts facts)
+    : ServedStore(groups, std::move(part), options.optimizer, options, std::move(facts)) {
+  if (session_) return;
+  throw Error(invalid_argument(
+      "the parts of a worker are on servers of their own, which are processes; make the Trainer "
+      "with a session"));
+}
+
+ServedStore::ServedStore(const AxisGroups& groups, std::vector<NamedParameter> parameters,
                          const OptimizerOptions& optimizer, const TrainerOptions& options,
                          server::Facts facts, const Values& values)
     : groups_(groups),
@@ -51,7 +61,7 @@ ServedStore::ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::
       place_(worker_part(groups.mesh(), world_.rank())),
       worker_(session_ ? session_->worker() : world_.rank() / place_.parts),
       workers_(session_ ? session_->workers() : world_.size() / place_.parts),
-      optimizer_(optimizer, trainable_parameters(*module)),
+      optimizer_(optimizer, std::move(parameters)),
       served_(ServedParameters::create(values(optimizer_), options, workers_).take_or_throw()),
       sequence_(served_.shards()),
       calls_(world_, session_.get(), worker_),

@@ -41,6 +41,9 @@ namespace stormo::train {
 ///
 /// Where the mesh has plan::kWorkerAxis a worker is the ranks of that axis. Only the first of them
 /// has shards and the session's connection. A pull gives all of them copies with the same bits.
+///
+/// Where a worker is cut, each of its ranks has a store of its own part, and a session
+/// with the servers of that part; see ModelParallelStore.
 class ServedStore : public ParameterStore {
  public:
   /// What is wrong unless all ranks are on one host and share memory.
@@ -53,6 +56,10 @@ class ServedStore : public ParameterStore {
   ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
               const TrainerOptions& options, server::Facts facts = {},
               const ReductionOptions& how = {});
+  /// The same for the `part` of a worker that this rank has: its trainable parameters, which no
+  /// other rank of the worker gives. Needs a session.
+  ServedStore(const AxisGroups& groups, std::vector<NamedParameter> part,
+              const TrainerOptions& options, server::Facts facts = {});
   ~ServedStore() override;
 
   Status check(const plan::StepPlan& plan) const override;
@@ -66,7 +73,7 @@ class ServedStore : public ParameterStore {
   std::shared_ptr<void> readable() override;
   void keep_values() override { served_.keep_values(); }
   void zero_grad() override;
-  Optimizer& optimizer() override { return optimizer_; }
+  FusedOptimizer& optimizer() override { return optimizer_; }
   bool whole() const override { return false; }
   std::vector<TensorPiece> pieces() const override;
   Status load_state(const ReadState& read) override;
@@ -86,7 +93,7 @@ class ServedStore : public ParameterStore {
     return of_worker.parameters();
   }
   /// `optimizer`: of the workers; `options`: of the servers.
-  ServedStore(const AxisGroups& groups, const std::shared_ptr<torch::nn::Module>& module,
+  ServedStore(const AxisGroups& groups, std::vector<NamedParameter> parameters,
               const OptimizerOptions& optimizer, const TrainerOptions& options,
               server::Facts facts = {}, const Values& values = parameters_of);
   using Views = std::vector<server::Shard::View>;

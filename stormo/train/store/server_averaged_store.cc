@@ -51,8 +51,8 @@ TrainerOptions averaging_options(TrainerOptions options) {
 ServerAveragedStore::ServerAveragedStore(const AxisGroups& groups,
                                          const std::shared_ptr<torch::nn::Module>& module,
                                          const TrainerOptions& options, server::Facts facts)
-    : ServedStore(groups, module, options.optimizer, averaging_options(options), std::move(facts),
-                  averaged_values) {}
+    : ServedStore(groups, trainable_parameters(*module), options.optimizer,
+                  averaging_options(options), std::move(facts), averaged_values) {}
 
 Status ServerAveragedStore::check(const plan::StepPlan& plan) const {
   using enum plan::ActionKind;

@@ -1,4 +1,4 @@
-// The pass parameter_server where a worker is several ranks.
+// The pass parameter_server where a worker is several ranks: with parts of its batch, or stages.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -11,6 +11,7 @@
 #include <stormo/parallel/one_device.h>
 #include <stormo/parallel/parameter_server.h>
 #include <stormo/parallel/pass.h>
+#include <stormo/parallel/pipeline.h>
 #include <stormo/parallel/strategy.h>
 #include <stormo/plan/project.h>
 
@@ -86,6 +87,65 @@ TEST(WorkerRanks, DivideTheRanksOfServersOnly) {
   }
   EXPECT_EQ(parameter_server(2, {}, 0)(one_device(shape())).status().message(),
             "parameter_server: 0 ranks of a worker; give at least 1");
+}
+
+// Each stage pulls and pushes what it has of these ranges, and agrees with the others of its
+// worker.
+TEST(WorkerStages, PullAndPushTheirOwnParameters) {
+  const auto p = plan_for({.kind = Strategy::Kind::kParameterServer, .pipeline = 2}, shape(),
+                          {.ranks_per_host = {6}}, {.micro_batches = 2, .clip = true});
+  ASSERT_TRUE(p.ok()) << p.status().to_string();
+  using enum plan::Placement;
+  EXPECT_EQ(p->mesh, (plan::Mesh{{{"dp", 3}, {"pp", 2}}}));
+  EXPECT_EQ(p->parameters, (std::vector{kRemote, kStaged}));
+  EXPECT_EQ(p->optimizer_state, (std::vector{kRemote, kStaged}));
+  EXPECT_EQ(p->frozen, (std::vector{kReplicate, kStaged}));
+  const std::vector<std::string> all = all_actions(*p);
+  ASSERT_GT(all.size(), 6u);
+  EXPECT_THAT(std::vector(all.begin(), all.begin() + 3),
+              ElementsAre("load", "pull 0-3 over dp", "forward 0-0"));
+  EXPECT_THAT(std::vector(all.end() - 4, all.end()),
+              ElementsAre("norm over pp", "clip", "push 0-3 over dp", "agree"));
+  for (const Rank rank : {4, 5}) {
+    const auto pushes = [](const auto& a) { return a.kind == ActionKind::kPush; };
+    const StepPlan own = project(*p, rank);
+    EXPECT_EQ(std::ranges::count_if(own.actions, pushes), 1);
+    for (const plan::ParameterShape* parameter : flatten(own.model)) {
+      EXPECT_EQ(parameter->elsewhere, parameter->name.front() != (rank == 4 ? 'a' : 'b'));
+    }
+  }
+}
+
+TEST(WorkerStages, RefuseWhatDoesNotGoTogether) {
+  const auto message = [](Strategy s, const StepOptions& step = {.micro_batches = 2}) {
+    s.kind = Strategy::Kind::kParameterServer;
+    return plan_for(s, shape(), {.ranks_per_host = {8}}, step).status().message();
+  };
+  EXPECT_EQ(message({.exchange = {.fetch = 2},
+                     .worker_ranks = 2,
+                     .pipeline = 2,
+                     .tensor = 2,
+                     .context = 2,
+                     .schedule = "pipedream"},
+                    {.micro_batches = 2, .trust_ratios = true}),
+            "strategy 'parameter_server' cuts workers into stages and slices only: leave out "
+            "context, or use 'ddp'; has a rank for each part of a worker: leave out worker_ranks, "
+            "or pipeline and tensor; has servers with slices, which do not know the norms of whole "
+            "parameters: leave out tensor, or take an optimizer other than lars and lamb; pushes "
+            "after whole steps, and those of schedule 'pipedream' overlap: leave out schedule, or "
+            "use 'ddp'; has parts of workers that pull and push in every step: leave out "
+            "fetch_every and push_every, or pipeline and tensor");
+  EXPECT_EQ(message({.exchange = {.averages = true}, .pipeline = 2}),
+            "strategy 'parameter_server' has servers that average workers of one rank: leave out "
+            "pipeline and tensor, or use 'parameter_averaging'");
+  EXPECT_EQ(message({.pipeline = 2}), "");
+  const auto behind = [](const Pass& pass, int ranks) {
+    return compose(one_device(shape()), micro_batches(2), pass, parameter_server(2, {}, ranks))
+        .status()
+        .message();
+  };
+  EXPECT_THAT(behind(pipeline({.schedule = pipedream()}), 1), HasSubstr("steps overlap"));
+  EXPECT_THAT(behind(pipeline({}), 2), HasSubstr("the parts of a worker are its ranks"));
 }
 
 }  // namespace
