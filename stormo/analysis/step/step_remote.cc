@@ -22,6 +22,10 @@ bool is_cut(const StepPlan& p) { return !model_axes(p.mesh).empty(); }
 
 /// The first rank of a worker pushes, and all of them have what it pulls.
 Status check_exchange(const StepPlan& p, const Action& a) {
+  // its other ranks do not see the push, and have to refuse it, too
+  if (has_worker_axis(p) && (a.asynchronous || a.range != plan::all_parameters(p.model))) {
+    return bad("is of all parameters at once where a worker has several ranks");
+  }
   if (a.kind != ActionKind::kPull) {
     return a.axes.front() == p.mesh.axes.front().name
                ? Status()

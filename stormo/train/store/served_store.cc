@@ -174,7 +174,7 @@ Status ServedStore::check(const plan::StepPlan& plan) const {
   for (std::size_t i = 0; i < plan.actions.size(); ++i) {
     const plan::Action& a = plan.actions[i];
     if (a.kind == kPull || a.kind == kPush) {
-      if (a.asynchronous && (ranks_ != nullptr || served_.has_copies())) {
+      if (a.asynchronous && served_.has_copies()) {
         return cannot(plan, i, "a worker with copies of its own exchanges at once");
       }
       if (a.asynchronous || a.range == all_parameters(plan.model)) continue;

@@ -186,7 +186,7 @@ std::optional<Executed> execute_in_time(const Way& way, const PlanRun& run) {
   std::promise<void> done;
   std::thread watch([&run, is_done = done.get_future()] {
     if (is_done.wait_for(std::chrono::seconds(60)) == std::future_status::ready) return;
-    std::printf("ranks hang in\n%s", to_text(run.plan).c_str());
+    std::fprintf(stderr, "ranks hang in\n%s", to_text(run.plan).c_str());  // unbuffered
     std::abort();
   });
   auto out = execute(way, run);
@@ -317,6 +317,7 @@ std::vector<Way> others() {
           {"shards_of_state", {2}, fsdp(1), {}},
           {"shards", {2}, fsdp(3), {.prefetch = 1, .recompute = true}},
           {"servers", {2}, {.kind = Kind::kParameterServer}, {}},
+          {"a_worker_of_two", {2}, {.kind = Kind::kParameterServer, .worker_ranks = 2}, {}},
           {"averages_of_servers",
            {2},
            {.kind = Kind::kParameterServer, .exchange = {.averages = true}},
