@@ -293,12 +293,13 @@ Status check_model_parallel(const Strategy& s, const Shape& shape, const Workers
   }
   if (shape.ranks % replica == 0)
     return s.kind == Strategy::Kind::kFsdp ? check_copies(s, shape) : Status();
-  return refuse(s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
-                       std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) +
-                       ", context " + std::to_string(s.context) + grid_of(s) + "), and " +
-                       std::to_string(shape.ranks) +
-                       " ranks are no multiple of that; start a multiple of " +
-                       std::to_string(replica) + ", or change these numbers");
+  return refuse(
+      s, "has replicas of " + std::to_string(replica) + " ranks (pipeline " +
+             std::to_string(s.pipeline) + ", tensor " + std::to_string(s.tensor) + ", context " +
+             std::to_string(s.context) + grid_of(s) + "), and " + std::to_string(shape.ranks) +
+             " ranks are no multiple of that; start a multiple of " + std::to_string(replica) +
+             (has_servers(s.kind) ? " beside the server processes" : "") +
+             ", or change these numbers");
 }
 
 /// Where ranks do not exchange gradients, each would find overflows of its own.

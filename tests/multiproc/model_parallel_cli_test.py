@@ -277,7 +277,7 @@ class ModelParallelTest(TrainTest):
             (("-n", "2", *PIPELINE, "strategy.parameters=host_shared"), ("leave out parameters",)),
             (("-n", "2", *PIPELINE, "strategy.bucket_bytes=1000"), ("leave out bucket_bytes",)),
             (("-n", "2", *PIPELINE, "strategy.kind=parameter_server", "strategy.server_processes=1"),
-             ("'parameter_server' does not cut replicas",)),
+             ("and 1 ranks are no multiple", "a multiple of 2 beside the server processes")),
             (("-n", "2", *PIPELINE, "optimizer.kind=lbfgs", "optimizer.lr=1"), ("lbfgs needs the gradient",)),
             (("-n", "3", "strategy.tensor=3"), ("has 2 heads of attention, which 3 ranks", "use one of 1, 2 ranks")),
             (("-n", "2", "strategy.sequence_parallel=true"), ("set tensor to 2 or more", "sequence_parallel")),
