@@ -4,9 +4,9 @@
 // optimizer state, and a slow one holds up nobody where the policy of the servers allows for old
 // parameters. Cost per step and worker: the bytes of the parameters once in each direction. A
 // worker of several ranks adds a broadcast of the parameters and an all-reduce of the gradients
-// over them, and loads the servers as one. A worker that is cut into stages or slices has
-// for each of them servers of its own. Where servers average, workers send parameters now and
-// then, and no gradients: the picture of MapReduce. Papers: J. Dean et al., "Large scale
+// over them, and loads the servers as one. A worker that is cut into stages or slices has for each
+// of them servers of its own. Where servers average, workers send parameters now and then, and no
+// gradients: the picture of MapReduce. Papers: J. Dean et al., "Large scale
 // distributed deep networks", NIPS 2012; M. Li et al., "Scaling distributed machine learning with
 // the parameter server", OSDI 2014; Q. Ho et al., "More effective distributed ML via a stale
 // synchronous parallel parameter server", NIPS 2013; R. McDonald et al., "Distributed training

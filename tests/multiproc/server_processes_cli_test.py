@@ -360,7 +360,7 @@ int fsync(int fd) {
                          *SERVERS, "strategy.servers=1")
         self.read_until(run, "step", 10)
         os.kill(ranks_of(run)[1], signal.SIGSTOP)
-        time.sleep(2)
+        time.sleep(2)  # the pause itself
         os.kill(ranks_of(run)[1], signal.SIGCONT)
         steps = [r for r in map(json.loads, run.stdout) if r["event"] == "step"]
         self.assertEqual(run.wait(), 0, run.stderr.read())

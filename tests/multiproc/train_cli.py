@@ -134,6 +134,14 @@ class TrainTest(unittest.TestCase):
         while not latest.exists() or int(latest.readlink().name.removeprefix("step-")) < step:
             self.read_until(run, "step")
 
+    def assert_tf_config_is_refused(self, *arguments, servers):
+        """For workers of several ranks: TF_CONFIG has one process for each worker."""
+        ports = [f"127.0.0.1:{port}" for port in range(1, servers + 2)]
+        config = {"cluster": {"chief": ports[:1], "ps": ports[1:]}, "task": {"type": "chief", "index": 0}}
+        run = self.stormo("train", *arguments, environment={"TF_CONFIG": json.dumps(config)})
+        self.assertEqual(run.returncode, 2, run.stderr)
+        self.assertIn("TF_CONFIG describes one process for each worker", run.stderr)
+
     def assert_lost_rank_ends_job(self, *arguments):
         """Rank 1 of a job that trains without an end is killed: the job ends at once and names it."""
         run = self.start(*arguments, "--json")

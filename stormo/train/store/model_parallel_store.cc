@@ -81,7 +81,11 @@ ModelParallelStore::ModelParallelStore(const AxisGroups& groups, const plan::Ste
     shard(plan, module, options, sharding, keep_part);
   } else {
     for (std::size_t s = 0; s < segments_.size(); ++s) keep_part(s);
-    is_remote(plan) ? serve_part(*module, serve) : replicate(plan, *module, options, how);
+    if (is_remote(plan)) {
+      serve_part(*module, serve);
+    } else {
+      replicate(plan, *module, options, how);
+    }
   }
   own_->on_done([this](const plan::Action& a) { done(a); });
   compute_alone(all(), false);

@@ -25,9 +25,8 @@ namespace stormo::train {
 /// its gradients, or now and then the part itself, or each has a shard of it; or servers have it.
 /// Of these a parameter that several stages read is the first one's, and one that is not split the
 /// first rank's of its stage, which gives the others the values that it pulls. Between steps,
-/// parameters of other
-/// stages have no memory, and the module has slices in place of split parameters; readable()
-/// gathers the whole.
+/// parameters of other stages have no memory, and the module has slices in place of split
+/// parameters; readable() gathers the whole.
 class ModelParallelStore final : public ParameterStore {
  public:
   /// `groups` is borrowed and has a group over each of plan::model_axes(). `plan` is that of all

@@ -42,8 +42,8 @@ namespace stormo::train {
 /// Where the mesh has plan::kWorkerAxis a worker is the ranks of that axis. Only the first of them
 /// has shards and the session's connection. A pull gives all of them copies with the same bits.
 ///
-/// Where a worker is cut, each of its ranks has a store of its own part, and a session
-/// with the servers of that part; see ModelParallelStore.
+/// Where a worker is cut, each of its ranks has a store of its own part, and a session with the
+/// servers of that part; see ModelParallelStore.
 class ServedStore : public ParameterStore {
  public:
   /// What is wrong unless all ranks are on one host and share memory.

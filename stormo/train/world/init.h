@@ -42,10 +42,9 @@ class World {
 /// without any of them, a world of one rank. Blocks until all ranks have joined. Then, for the life
 /// of the process:
 ///  - libtorch allocates large tensors in memory that the ranks of this host share;
-///  - libtorch uses as many threads as STORMO_THREADS says, else OMP_NUM_THREADS (but not the 1
-///  that
-///    torchrun sets), else (CPUs / ranks that share them). A world of one rank has fewer where
-///    other processes use half of the CPUs or more, and says so;
+///  - libtorch uses as many threads as STORMO_THREADS says, else OMP_NUM_THREADS (but not the 1 of
+///    torchrun), else (CPUs / ranks that share them). A world of one rank looks for 0.2 s at the
+///    load, and has fewer where other processes use half of the CPUs or more, and says so;
 ///  - an uncaught exception of any thread makes the group fail with its text before the process
 ///    aborts, so that every rank reports it as the first cause.
 /// The environment stays as it is. `stormo run` sets both variables for its ranks, and
