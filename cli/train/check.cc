@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <numeric>
 #include <utility>
 
 #include <cli/commands.h>
@@ -97,6 +96,10 @@ int ranks_here(const std::vector<launch::HostShare>& shares) {
   return here;
 }
 
+int ranks_of(const std::vector<launch::HostShare>& shares) {
+  return shares.back().first_rank + shares.back().ranks;
+}
+
 /// What every rank will do in a step, if this host has the memory for its share of them.
 Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& task,
                              const std::vector<launch::HostShare>& shares,
@@ -107,15 +110,10 @@ Result<StepInput> check_step(const train::Recipe& recipe, const train::Task& tas
   STORMO_ASSIGN_OR_RETURN(
       StepInput step,
       step_of_recipe(recipe, task, train::workers_per_host(recipe.train, ranks_per_host), 0));
-  const int ranks = std::accumulate(ranks_per_host.begin(), ranks_per_host.end(), 0);
-  STORMO_RETURN_IF_ERROR(
-      check_served_parts(recipe.train, step.plan, train::workers_of(recipe.train, ranks)));
+  STORMO_RETURN_IF_ERROR(check_served_parts(recipe.train, step.plan,
+                                            train::workers_of(recipe.train, ranks_of(shares))));
   STORMO_RETURN_IF_ERROR(check_fits(step, ranks_here(shares), available_bytes));
   return step;
-}
-
-int ranks_of(const std::vector<launch::HostShare>& shares) {
-  return shares.back().first_rank + shares.back().ranks;
 }
 
 /// strategy.kind=auto: the keys of the fastest strategy that fits.
