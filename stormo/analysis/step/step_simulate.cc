@@ -360,6 +360,13 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
     return all > 0 ? (own[at(parameters.last + 1)] - own[at(parameters.first)]) / all / parts : 0;
   };
   const Range whole = all_parameters(plan.model);
+  int sharing = 1;  // ranks whose gradients an update reads
+  for (const Action& a : plan.actions) {
+    if (a.kind == ActionKind::kShareGradients) {
+      sharing = static_cast<int>(plan.mesh.group(0, a.axes).size());
+    }
+  }
+  const double update = times.update + (sharing - 1) * times.gradient;
   std::vector<double> input = times.backward_input, weight = times.backward_weight;
   if (input.empty()) {
     for (const double both : times.backward) input.push_back(both / 2);
@@ -375,7 +382,7 @@ std::function<double(Rank, const Action&)> compute_times(const plan::StepPlan& p
       case ActionKind::kBackwardInput: return of_segments(input, a.range);
       case ActionKind::kBackwardWeight: return of_segments(weight, a.range);
       case ActionKind::kNorm: return times.norm * share(rank, whole);
-      case ActionKind::kUpdate: return times.update * share(rank, a.range);
+      case ActionKind::kUpdate: return update * share(rank, a.range);
       default: return 0;
     }
   };

@@ -39,6 +39,9 @@ struct ComputeTimes {
   double loss = 0;    ///< of one micro-batch
   double norm = 0;    ///< of all gradients
   double update = 0;  ///< of all parameters
+  /// What `update` takes to read one gradient of each parameter. Where ranks share their gradients
+  /// (share_gradients), an update reads those of all of them.
+  double gradient = 0;
 };
 /// For StepTimes, the same on every rank. Norm and update take as long as the part of the
 /// optimizer's state is large that a rank of `plan` has.

@@ -267,6 +267,8 @@ Result<StepMeasurement> measure(const OneOfSeveral& one, std::int64_t all, const
   STORMO_ASSIGN_OR_RETURN(const std::vector<Sample> steps,
                           run(plan, one, load, options, how.before_step));
   const double share = static_cast<double>(all) / static_cast<double>(num_elements(plan.model));
+  // an update reads and writes weights and slots, and reads gradients
+  const double passes = 3 + 2 * static_cast<double>(optim::slot_names(options.optimizer).size());
   const auto segments = plan.model.segments.size();
   StepMeasurement out;
   out.times.forward.resize(segments);
@@ -279,7 +281,10 @@ Result<StepMeasurement> measure(const OneOfSeveral& one, std::int64_t all, const
     switch (a.kind) {
       case ActionKind::kLoad: out.times.load = typical; break;
       case ActionKind::kLoss: out.times.loss = typical; break;
-      case ActionKind::kUpdate: out.times.update = out.times.norm = typical * share; break;
+      case ActionKind::kUpdate:
+        out.times.update = out.times.norm = typical * share;
+        out.times.gradient = out.times.update / passes;
+        break;
       case ActionKind::kForward:
         out.times.forward[segment] = typical;
         out.activations[segment] = steps.back().bytes[i] - steps.back().bytes[i - 1];
@@ -314,6 +319,7 @@ void append(StepMeasurement& all, StepMeasurement piece) {
   to.loss = from.loss;
   to.update += from.update;
   to.norm += from.norm;
+  to.gradient += from.gradient;
 }
 
 /// The segments of a piece by themselves, with the loss of the task if the last one is among them.

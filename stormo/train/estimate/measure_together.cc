@@ -14,7 +14,9 @@
 namespace stormo::train {
 namespace {
 
-constexpr int kRounds = 3;
+constexpr int kFewest = 3, kMost = 30;  // rounds
+/// For which rounds go on.
+constexpr std::chrono::duration<double> kWorthwhile{1};
 /// A measurement that took longer than this is not repeated.
 constexpr std::chrono::seconds kEnough{5};
 
@@ -24,7 +26,7 @@ Result<std::string> measure_as_rank(const RanksOfHost& host, const Task& task,
                                     std::int64_t memory, int rounds, const Meet& meet) {
   at::set_num_threads(host.threads);
   const BusyWatch waits(host.threads, [](const std::string&) {});  // as in a run
-  std::vector<StepMeasurement> out;
+  std::vector<std::vector<StepMeasurement>> all(wanted.size());
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       STORMO_ASSIGN_OR_RETURN(StepMeasurement now,
@@ -32,12 +34,12 @@ Result<std::string> measure_as_rank(const RanksOfHost& host, const Task& task,
                                            {.in_parts = wanted[i].in_parts && round == 0,
                                             .memory = memory / host.ranks,
                                             .before_step = meet}));
-      if (round == 0) {
-        out.push_back(std::move(now));
-      } else {
-        out[i] = shortest(std::move(out[i]), now);
-      }
+      all[i].push_back(std::move(now));
     }
+  }
+  std::vector<StepMeasurement> out;
+  for (const std::vector<StepMeasurement>& of_all_rounds : all) {
+    out.push_back(host.threads == 1 ? medians(of_all_rounds) : shortest(of_all_rounds));
   }
   return to_text(out);
 }
@@ -73,11 +75,10 @@ Result<std::vector<StepMeasurement>> measure_together(const RanksOfHost& host, c
   const auto begin = std::chrono::steady_clock::now();
   STORMO_ASSIGN_OR_RETURN(std::vector<StepMeasurement> out,
                           measured(host, task, dataset, wanted, memory, 1));
-  if (std::chrono::steady_clock::now() - begin > kEnough) return out;
-  STORMO_ASSIGN_OR_RETURN(const std::vector<StepMeasurement> again,
-                          measured(host, task, dataset, wanted, memory, kRounds - 1));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = shortest(std::move(out[i]), again[i]);
-  return out;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  if (took > kEnough) return out;
+  const int rounds = static_cast<int>(kWorthwhile / took);
+  return measured(host, task, dataset, wanted, memory, std::clamp(rounds, kFewest - 1, kMost));
 }
 
 }  // namespace stormo::train

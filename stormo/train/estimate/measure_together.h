@@ -26,9 +26,10 @@ struct Wanted {
 
 /// measure_step() of each of `wanted`, as one of `host.ranks` ranks that compute the same at the
 /// same time, on cores as a job has them: ranks slow each other where they share caches, memory, or
-/// parts of cores. Each is measured several times, in turns, unless that takes long; the shortest
-/// times count, as other processes may use the machine. Means over the ranks. `memory`: of all of
-/// them. The ranks are forks, see at_once(); nothing changes in this process.
+/// parts of cores. Each is measured several times, in turns, for a second or more, unless one turn
+/// takes long. The medians count, as the speed of memory may change from turn to turn; with several
+/// threads the shortest times, as other processes may use the machine. Means over the ranks.
+/// `memory`: of all of them. The ranks are forks, see at_once(); nothing changes in this process.
 Result<std::vector<StepMeasurement>> measure_together(const RanksOfHost& host, const Task& task,
                                                       const data::Dataset& dataset,
                                                       const std::vector<Wanted>& wanted,

@@ -27,6 +27,35 @@ std::vector<std::int64_t> between(const std::vector<std::int64_t>& a,
   return out;
 }
 
+/// Of each time what `pick` makes of its values in all rounds.
+template <class Pick>
+StepMeasurement picked(const std::vector<StepMeasurement>& rounds, const Pick& pick) {
+  using analysis::ComputeTimes;
+  StepMeasurement out = rounds.front();
+  for (double ComputeTimes::*const time :
+       {&ComputeTimes::load, &ComputeTimes::loss, &ComputeTimes::norm, &ComputeTimes::update,
+        &ComputeTimes::gradient}) {
+    std::vector<double> values;
+    for (const StepMeasurement& m : rounds) values.push_back(m.times.*time);
+    out.times.*time = pick(std::move(values));
+  }
+  ComputeTimes& times = out.times;
+  for (std::size_t i = 0; i < times.forward.size(); ++i) {
+    std::vector<double> forward, backward;
+    for (const StepMeasurement& m : rounds) {
+      forward.push_back(m.times.forward[i]);
+      backward.push_back(m.times.backward[i]);
+    }
+    times.forward[i] = pick(std::move(forward));
+    const double before = times.backward[i];
+    times.backward[i] = pick(std::move(backward));
+    if (times.backward_input.empty() || before == 0) continue;
+    times.backward_input[i] *= times.backward[i] / before;
+    times.backward_weight[i] *= times.backward[i] / before;
+  }
+  return out;
+}
+
 }  // namespace
 
 StepMeasurement between(const StepMeasurement& a, const StepMeasurement& b, double t) {
@@ -37,27 +66,22 @@ StepMeasurement between(const StepMeasurement& a, const StepMeasurement& b, doub
                     .load = between(a.times.load, b.times.load, t),
                     .loss = between(a.times.loss, b.times.loss, t),
                     .norm = between(a.times.norm, b.times.norm, t),
-                    .update = between(a.times.update, b.times.update, t)},
+                    .update = between(a.times.update, b.times.update, t),
+                    .gradient = between(a.times.gradient, b.times.gradient, t)},
           .activations = between(a.activations, b.activations, t),
           .outputs = between(a.outputs, b.outputs, t)};
 }
 
-StepMeasurement shortest(StepMeasurement a, const StepMeasurement& b) {
-  const auto take = [](double& mine, double other) { mine = std::min(mine, other); };
-  analysis::ComputeTimes& times = a.times;
-  for (std::size_t i = 0; i < times.forward.size(); ++i) {
-    take(times.forward[i], b.times.forward[i]);
-    const double before = times.backward[i];
-    take(times.backward[i], b.times.backward[i]);
-    if (times.backward_input.empty() || before == 0) continue;
-    times.backward_input[i] *= times.backward[i] / before;
-    times.backward_weight[i] *= times.backward[i] / before;
-  }
-  take(times.load, b.times.load);
-  take(times.loss, b.times.loss);
-  take(times.norm, b.times.norm);
-  take(times.update, b.times.update);
-  return a;
+StepMeasurement shortest(const std::vector<StepMeasurement>& rounds) {
+  return picked(rounds, [](std::vector<double> times) { return std::ranges::min(times); });
+}
+
+StepMeasurement medians(const std::vector<StepMeasurement>& rounds) {
+  return picked(rounds, [](std::vector<double> times) {
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::ranges::nth_element(times, middle);
+    return *middle;
+  });
 }
 
 std::string to_text(const std::vector<StepMeasurement>& all) {
@@ -65,7 +89,7 @@ std::string to_text(const std::vector<StepMeasurement>& all) {
   for (const StepMeasurement& m : all) {
     const analysis::ComputeTimes& t = m.times;
     out.push_back({t.forward, t.backward, t.backward_input, t.backward_weight, t.load, t.loss,
-                   t.norm, t.update, m.activations, m.outputs});
+                   t.norm, t.update, t.gradient, m.activations, m.outputs});
   }
   return out.dump();
 }
@@ -84,8 +108,9 @@ Result<std::vector<StepMeasurement>> measurements_of(std::string_view text) {
       in.at(5).get_to(t.loss);
       in.at(6).get_to(t.norm);
       in.at(7).get_to(t.update);
-      in.at(8).get_to(m.activations);
-      in.at(9).get_to(m.outputs);
+      in.at(8).get_to(t.gradient);
+      in.at(9).get_to(m.activations);
+      in.at(10).get_to(m.outputs);
     }
   } catch (const json::exception& e) {
     return Status(Code::kCorrupt, std::string("measured times: ") + e.what());

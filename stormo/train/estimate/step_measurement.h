@@ -23,9 +23,10 @@ struct StepMeasurement {
 /// What lies on the line from `a` (t = 0) to `b` (t = 1), of the same model.
 StepMeasurement between(const StepMeasurement& a, const StepMeasurement& b, double t);
 
-/// The shortest times of two measurements of the same. The parts of a backward, which may be only
-/// in the first one, stay the same shares of it.
-StepMeasurement shortest(StepMeasurement a, const StepMeasurement& b);
+/// Each time of what was measured several times: the shortest of all, or their median. At least one
+/// round. The parts of a backward, which may be only in the first one, stay the same shares of it.
+StepMeasurement shortest(const std::vector<StepMeasurement>& rounds);
+StepMeasurement medians(const std::vector<StepMeasurement>& rounds);
 
 /// Several measurements as text, to be read by another process of this program.
 std::string to_text(const std::vector<StepMeasurement>& all);

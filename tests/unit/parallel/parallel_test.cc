@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stormo/analysis/step/step_simulate.h>
 #include <stormo/analysis/step/step_verify.h>
 #include <stormo/parallel/gradient_scale.h>
 #include <stormo/parallel/host_shared.h>
@@ -398,6 +399,19 @@ TEST(StrategyByName, HasServersForAnyWorkers) {
                 .strategy,
             "one_device+parameter_server")
       << "servers have the norms";
+}
+
+// Each rank has a part of the optimizer's state, and reads the gradients of all ranks for it.
+TEST(HostShared, AnUpdateReadsTheGradientsOfAllRanks) {
+  const auto seconds = [](int ranks) {
+    const StepPlan p = *compose(one_device(shape(2)), host_shared(1, ranks));
+    const analysis::ComputeTimes times{
+        .forward = {0, 0}, .backward = {0, 0}, .update = 12, .gradient = 2};
+    const auto update = std::ranges::find(p.actions, ActionKind::kUpdate, &plan::Action::kind);
+    return analysis::compute_times(p, times)(0, *update);
+  };
+  EXPECT_DOUBLE_EQ(seconds(2), (12.0 + 2) / 2);
+  EXPECT_DOUBLE_EQ(seconds(4), (12.0 + 3 * 2) / 4);
 }
 
 TEST(HostShared, SharesWithinAHostAndReducesBetweenHosts) {

@@ -60,17 +60,51 @@ TEST(Measurements, AreTheSameAfterTheirTextIsRead) {
                               .load = 1.0 / 3,
                               .loss = 2,
                               .norm = 3,
-                              .update = 4},
+                              .update = 4,
+                              .gradient = 5},
                     .activations = {1, INT64_MAX},
                     .outputs = {5, 6}};
   const auto read = measurements_of(to_text({m, m})).take_or_throw();
   ASSERT_EQ(read.size(), 2u);
   EXPECT_EQ(to_text(read), to_text({m, m}));
   EXPECT_EQ(read[1].times.load, m.times.load);
+  EXPECT_EQ(read[1].times.gradient, m.times.gradient);
   EXPECT_EQ(read[0].activations, m.activations);
   EXPECT_FALSE(measurements_of("[[1]]").ok());
   const StepMeasurement middle = between(read[0], StepMeasurement(m), 0.5);
   EXPECT_EQ(middle.times.forward, m.times.forward);
+  EXPECT_EQ(middle.times.gradient, m.times.gradient);
+}
+
+TEST(Measurements, OfSeveralRoundsTheMedianOrTheShortestTimesCount) {
+  std::vector<StepMeasurement> rounds;
+  for (const double slow : {3.0, 1.0, 9.0}) {
+    rounds.push_back({.times = {.forward = {slow, 10 / slow},
+                                .backward = {2 * slow, 1},
+                                .load = slow,
+                                .loss = slow,
+                                .norm = slow,
+                                .update = slow,
+                                .gradient = slow},
+                      .activations = {},
+                      .outputs = {}});
+  }
+  rounds[0].times.backward_input = {4, 0.25};  // of 6 and 1
+  rounds[0].times.backward_weight = {2, 0.75};
+  const analysis::ComputeTimes middle = medians(rounds).times, least = shortest(rounds).times;
+  EXPECT_EQ(middle.forward, (std::vector<double>{3, 10.0 / 3}));
+  EXPECT_EQ(middle.backward, (std::vector<double>{6, 1}));
+  EXPECT_EQ(least.forward, (std::vector<double>{1, 10.0 / 9}));
+  EXPECT_EQ(least.backward, (std::vector<double>{2, 1}));
+  EXPECT_DOUBLE_EQ(least.backward_input[0], 4.0 / 3);
+  EXPECT_DOUBLE_EQ(least.backward_weight[0], 2.0 / 3);
+  for (const auto& [times, seconds] : {std::pair(middle, 3.0), std::pair(least, 1.0)}) {
+    EXPECT_EQ(times.load, seconds);
+    EXPECT_EQ(times.loss, seconds);
+    EXPECT_EQ(times.norm, seconds);
+    EXPECT_EQ(times.update, seconds);
+    EXPECT_EQ(times.gradient, seconds);
+  }
 }
 
 }  // namespace
