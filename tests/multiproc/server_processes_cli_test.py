@@ -373,6 +373,29 @@ int fsync(int fd) {
         self.assertEqual(steps[-1]["step"], 30)
         self.assertGreater(steps[-1]["samples_per_s"], 0)
 
+    def test_steps_are_counted_where_the_last_batch_of_an_epoch_is_smaller(self):
+        records = self.lines("mlp.toml", "steps=31", "train.global_batch=40", "-n", "3", *SERVERS)
+        begins = [96 * (step // 3) + 40 * (step % 3) for step in range(32)]  # three steps of 96 samples
+        steps = [r for r in records if r["event"] == "step"]
+        for record in steps[:-1]:
+            done = round(96 * record["epoch"])
+            self.assertTrue(begins[record["step"]] <= done < begins[record["step"] + 1], record)
+        self.assertEqual((steps[-1]["step"], round(96 * steps[-1]["epoch"])), (31, begins[31]))
+        self.assertGreater(len(steps), 5)
+
+    def test_the_last_step_has_its_samples_if_others_did_the_rest_of_the_run(self):
+        run = self.start("mlp.toml", "--json", f"steps={STEPS}", "train.log_every=1", "-n", "3", *SERVERS,
+                         "data.balance_by_speed=true")
+        self.read_until(run, "step", 10)
+        first = ranks_of(run)[0]
+        os.kill(first, signal.SIGSTOP)
+        time.sleep(2)  # the pause itself
+        os.kill(first, signal.SIGCONT)
+        steps = [r for r in map(json.loads, run.stdout) if r["event"] == "step"]
+        self.assertEqual(run.wait(), 0, run.stderr.read())
+        self.assertEqual(steps[-1]["step"], STEPS)
+        self.assertGreater(steps[-1]["samples_per_s"], 0)
+
     def test_a_signal_saves_and_the_run_goes_on_from_there(self):
         run = self.start("mlp.toml", "--json", *LONG, "-n", "3", *SERVERS)
         self.read_until(run, "step", 20)

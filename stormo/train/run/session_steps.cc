@@ -139,9 +139,11 @@ Status TrainingRun::do_task(SessionSteps& s, const server::Ledger::Turn& turn) {
 // Step and samples of the run are those of all workers together: shares need not be equally far.
 // A worker that may become the first one knows them, too.
 Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& turn) {
-  const auto first = static_cast<std::int64_t>(s.terms.first_step);
-  const std::int64_t step = first + turn.totals.samples / options_.global_batch;
-  const std::int64_t before = first + s.totals.samples / options_.global_batch;
+  // the last batch of an epoch may be smaller than others
+  const auto step_of = [&s](const server::Ledger::Totals& done) {
+    return static_cast<std::int64_t>(s.loader.step_at(s.terms.first_sample + done.samples));
+  };
+  const std::int64_t step = step_of(turn.totals), before = step_of(s.totals);
   s.position = turn.position;
   if (step > before) {  // losses of parts of a step differ too much to be shown
     const std::int64_t samples = turn.totals.samples - s.totals.samples;
@@ -154,9 +156,8 @@ Status TrainingRun::follow_others(SessionSteps& s, const server::Ledger::Turn& t
   const std::int64_t common = next_common_step();
   state_.samples = s.terms.first_sample + turn.totals.samples;
   if (!is_first() || step < common || common == steps_) {
-    const std::int64_t shown = std::min(step, steps_ - 1);  // the last one is shown at the end
-    if (shown > state_.step) {
-      state_.step = shown;
+    if (step > state_.step && step < steps_) {  // the last one is shown at the end
+      state_.step = step;
       STORMO_RETURN_IF_ERROR(show_progress());
     }
     return {};

@@ -1,5 +1,6 @@
 #include <stormo/train/run/task_loader.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <stormo/train/sampling.h>
@@ -34,6 +35,13 @@ std::int64_t TaskLoader::cursor(std::uint64_t step) {
   const data::Sampler& sampler = sampler_of(0);
   while (cursors_.size() <= number) cursors_.push_back(sampler.next(cursors_.back()));
   return cursors_[number];
+}
+
+std::uint64_t TaskLoader::step_at(std::int64_t samples) {
+  const data::Sampler& sampler = sampler_of(0);
+  while (cursors_.back() <= samples) cursors_.push_back(sampler.next(cursors_.back()));
+  const auto later = std::ranges::upper_bound(cursors_, samples);
+  return first_step_ + static_cast<std::uint64_t>(later - cursors_.begin()) - 1;
 }
 
 void TaskLoader::prefetch_from(std::uint64_t step) {

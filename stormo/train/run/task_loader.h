@@ -31,6 +31,9 @@ class TaskLoader {
   Result<data::Batch> load(const server::StepTask& task);
   /// Where a step of the run begins in the data: the samples before it, over all workers.
   std::int64_t cursor(std::uint64_t step);
+  /// The step of the run in which so many samples are done, or behind which they are: the last one
+  /// that begins there or earlier.
+  std::uint64_t step_at(std::int64_t samples);
 
  private:
   data::Sampler& sampler_of(int part);
