@@ -17,6 +17,7 @@
 #include "tests/built.h"
 #include "tests/conformance/at_once.h"
 #include "tests/conformance/every_operation.h"
+#include "tests/sanitized.h"
 
 namespace stormo::testing {
 namespace {
@@ -31,11 +32,8 @@ constexpr int kContinued = 3;  // exit code of a victim that was not ended
 constexpr milliseconds kMargin = 2000ms;
 // Long enough for ranks that join while many other processes want the same two cores.
 constexpr milliseconds kHeartbeat = 2000ms;
-#ifdef __SANITIZE_ADDRESS__
-constexpr long kMaxGrowthKilobytes = 300 << 10;  // freed memory is kept for a while
-#else
-constexpr long kMaxGrowthKilobytes = 16 << 10;
-#endif
+// with a sanitizer freed memory is kept for a while
+constexpr long kMaxGrowthKilobytes = (kSanitized ? 300 : 16) << 10;
 constexpr int kAtOnce = 12;  // scenarios; most of the time they wait
 
 struct Scenario {

@@ -23,11 +23,7 @@ using Words = std::vector<std::string>;
 using Figures = std::map<std::string, std::vector<double>>;  // by task
 
 constexpr std::int64_t kLarge = 8 << 20;
-#ifdef __SANITIZE_ADDRESS__
-constexpr double kSmallGain = 1.1;  // instrumented code takes longer than the rounds that it saves
-#else
 constexpr double kSmallGain = 1.8;
-#endif
 
 class Hosts : public ::testing::Test {
  protected:

@@ -6,16 +6,15 @@
 
 #include <stormo/comm/communicator.h>
 
+#include "tests/sanitized.h"
+
 /// What every rank of a soak does, be it a thread or a process.
 namespace stormo::soak {
 
 inline constexpr int kOperationsPerEra = 40;
 
-#ifdef __SANITIZE_ADDRESS__
-inline constexpr long kMaxGrowthKilobytes = 400 << 10;  // freed memory is kept for a while
-#else
-inline constexpr long kMaxGrowthKilobytes = 64 << 10;
-#endif
+// with a sanitizer freed memory is kept for a while
+inline constexpr long kMaxGrowthKilobytes = (kSanitized ? 400 : 64) << 10;
 
 /// Of this process.
 int open_descriptors();

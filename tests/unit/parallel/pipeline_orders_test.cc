@@ -9,6 +9,7 @@
 #include <stormo/analysis/step/step_verify.h>
 
 #include "pipeline_cases.h"
+#include "tests/sanitized.h"
 
 namespace stormo::parallel {
 namespace {
@@ -92,11 +93,7 @@ std::vector<int> numbers(int first, int last) {
 }
 
 TEST(PipelineOrders, NoStageWaitsForever) {
-#ifdef __SANITIZE_ADDRESS__
-  const std::vector<int> stages = {2, 3, 5, 8, 33, 64};  // all of them take 20 s there
-#else
-  const std::vector<int> stages = numbers(2, 64);
-#endif
+  const std::vector<int> stages = kSanitized ? std::vector{2, 3, 5, 8, 33, 64} : numbers(2, 64);
   for (const Case& c : cases(stages, numbers(1, 64))) {
     EXPECT_TRUE(Play(c).ends()) << name_of(c);
   }
